@@ -267,7 +267,7 @@ TEST(test_what_the_case_asks)
           HAS "ctx=29 with observed=6 needs that of token 23: raise ctx to at least 30 or lower observed" },
         { AT(ctx[1]), 3, "needs that of token 0" },
         { AT(batch), 0, "batch is 0" },
-        { AT(batch), HA_BATCH_MAX + 1, "batch is 65" },
+        { AT(batch), HA_BATCH_MAX + 1, "batch is 257" },
     };
     trace_make(HA_T_F16, true);
     trace_write();

@@ -104,6 +104,67 @@ static void grid(const size_t *dims, size_t dims_count, const size_t *keys, size
                 }
 }
 
+/* The kernels of a table, counted. */
+static struct {
+    const struct ha_kernels *table;
+    enum ha_dtype dtype;
+    size_t chunks;
+} counted;
+static void count_chunk(const struct ha_chunk *c)
+{
+    counted.chunks++;
+    counted.table->attend_chunk(c);
+}
+static void count_packed(const struct ha_packed_chunk *c)
+{
+    counted.chunks++;
+    counted.table->attend_packed[counted.dtype](c);
+}
+
+/* What the bound takes for granted: keys of one run are one chunk, and join nothing, as far as a chunk goes; and no
+ * more chunks are joined than it allows for, however keys are cut. */
+TEST(no_more_joins_than_the_bound_has)
+{
+    static const struct {
+        size_t packed, run[2], runs, chunks; /* 0: any number that is allowed */
+    } row[] = {
+        { 0, { 1 }, 1, 1 },
+        { 0, { HA_CHUNK_KEYS }, 1, 1 },
+        { 0, { HA_CHUNK_KEYS + 1 }, 1, 2 },
+        { 0, { 1, 2049 }, 2, 3 },
+        { 0, { 1, 1 }, 2, 2 },
+        { 0, { 3000, 1100 }, 2, 0 },
+        { HA_CHUNK_KEYS, { 0 }, 0, 1 },
+        { HA_CHUNK_KEYS + 1, { 0 }, 0, 2 },
+        { 1, { 2049, 1 }, 2, 4 },
+    };
+    for (size_t i = 0; i < COUNT(row); i++)
+        for (size_t t = 0; t < ha_test_tables_count; t++) {
+            struct ha_test_ask ask = { .dtype = HA_F16, .dim = 8, .group = 1, .q_len = 1, .seed = i + 1 };
+            ask.packed = row[i].packed;
+            ask.runs_count = row[i].runs;
+            memcpy(ask.run, row[i].run, sizeof row[i].run);
+            ask.keys = row[i].packed + row[i].run[0] + row[i].run[1];
+            struct ha_test_problem p;
+            struct ha_kernels table = ha_test_tables[t];
+            ha_test_problem_make(&p, &ask);
+            struct ha_profile profile = ha_test_problem_profile(&p, &table);
+            profile.exact_joins = false; /* then R is the number of joins */
+            counted.table = &ha_test_tables[t];
+            counted.dtype = ask.dtype;
+            counted.chunks = 0;
+            table.attend_chunk = count_chunk;
+            table.attend_packed[ask.dtype] = count_packed;
+            ha_test_problem_solve(&p, &table, 0);
+            const size_t joins =
+                (size_t)ha_bound_attend(&profile, ask.dim, ask.keys, row[i].runs + (ask.packed > 0)).rescales;
+            assert_in_range(counted.chunks, 1, joins + 1);
+            if (row[i].chunks) assert_int_equal(counted.chunks, row[i].chunks);
+            if (row[i].chunks == 1) assert_int_equal(joins, 0);
+            ha_guard_release(0);
+        }
+}
+
 TEST(within_bound_everywhere)
 {
     static const size_t dims[] = { 8, 64, 80, 96, 112, 128, 256 }, few_dims[] = { 8, 80, 128 };

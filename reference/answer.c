@@ -68,7 +68,9 @@ enum ha_status ha_answer_make(struct ha_answer *w, const struct ha_attend *a, co
 {
     const size_t all = a->q_len * a->group, dim = a->head_dim, keys = rows->keys,
                  parts = a->runs_count + (a->packed.keys > 0);
-    *w = (struct ha_answer){ .rows = all, .count = most && most < all ? most : all, .keys = keys };
+    *w = (struct ha_answer){ .rows = all, .count = most && most < all ? most : all, .keys = keys, .profile = *profile };
+    for (size_t t = 0; t < a->q_len; t++)
+        HA_TRY(ha_claims_attend("profile", profile, dim, visible(a, keys, t), parts, why));
     const size_t at_once = w->count < AT_ONCE ? w->count : AT_ONCE, weights = a->weights ? a->group * keys : 0;
     w->state = malloc((w->count + 1) * sizeof *w->state);
     w->memory = malloc((w->count * 4 * dim + 2 * weights + 1) * sizeof *w->memory);
@@ -96,8 +98,12 @@ enum ha_status ha_answer_make(struct ha_answer *w, const struct ha_attend *a, co
     free(query);
     free(bound);
     free(work);
-    if (room) return HA_OK;
+    bool overflows = false;
+    for (size_t i = 0; room && i < w->count; i++) overflows = overflows || w->state[i].may_overflow;
+    if (room && !overflows) return HA_OK;
     ha_answer_free(w);
+    if (overflows)
+        return ha_why(why, HA_ERROR, "2^8 times %zu keys times max|V| is beyond binary32: no bound holds", keys);
     return ha_why(why, HA_ERROR, "no memory for the reference over %zu keys", keys);
 }
 
@@ -140,11 +146,21 @@ struct ha_answer_error ha_answer_judge(const struct ha_answer *w, const struct h
         const float *o = a->o + t * a->q_token_stride + g * a->q_head_stride,
                     lse = a->lse[t * a->lse_token_stride + g * a->lse_head_stride];
         const struct ha_ref_state *s = &w->state[i];
-        size_t at;
+        size_t at, unfit;
         const double ratio = ha_ref_ratio(o, lse, s, &at);
+        if (ratio <= 1 && !ha_ref_fits(o, s->dim, lse, &w->profile, &unfit)) {
+            const bool is_o = unfit < s->dim;
+            return (struct ha_answer_error){ HUGE_VAL,
+                                             r,
+                                             unfit,
+                                             (double)(is_o ? o[unfit] : lse),
+                                             is_o ? s->o[unfit] : s->lse,
+                                             0,
+                                             ha_dtype_name(is_o ? w->profile.out_type : w->profile.lse_type) };
+        }
         if (ratio <= worst.ratio) continue;
-        worst = at == s->dim ? (struct ha_answer_error){ ratio, r, at, (double)lse, s->lse, s->lse_bound }
-                             : (struct ha_answer_error){ ratio, r, at, (double)o[at], s->o[at], s->bound[at] };
+        worst = at == s->dim ? (struct ha_answer_error){ ratio, r, at, (double)lse, s->lse, s->lse_bound, NULL }
+                             : (struct ha_answer_error){ ratio, r, at, (double)o[at], s->o[at], s->bound[at], NULL };
     }
     return worst;
 }
@@ -154,7 +170,7 @@ static void note(struct ha_answer_error *worst, size_t head, size_t at, double g
     const double off = fabs(got - want);
     double ratio = off == 0 ? 0 : off / slack;
     if (!(ratio >= 0)) ratio = HUGE_VAL;
-    if (ratio > worst->ratio) *worst = (struct ha_answer_error){ ratio, head, at, got, want, slack };
+    if (ratio > worst->ratio) *worst = (struct ha_answer_error){ ratio, head, at, got, want, slack, NULL };
 }
 
 struct ha_answer_error ha_answer_judge_weights(const struct ha_answer *w, const struct ha_attend *a)

@@ -1,5 +1,7 @@
 #include "reference/rows.h"
 
+#include <float.h>
+
 enum { QUERIES = 32 }; /* of one pass over the rows */
 
 static bool sees_as_before(const struct ha_ref_query *query, size_t c)
@@ -29,6 +31,7 @@ static void empty(struct ha_ref_state *out, size_t dim)
     for (size_t i = 0; i < dim; i++) out->o[i] = out->bound[i] = out->v_min[i] = out->v_max[i] = 0;
     out->lse = out->max = -HUGE_VAL;
     out->lse_bound = out->sum = 0;
+    out->may_overflow = false;
 }
 
 static bool weights_are_known(const struct ha_ref_softmax *pass, const struct ha_bound *b)
@@ -78,6 +81,15 @@ static void bound_range(struct ha_ref_state *out, const struct ha_ref_reach *rea
     }
 }
 
+/* size: max |v| of all keys where reach is not NULL, as in bound_range */
+static bool may_overflow(const struct ha_ref_state *out, const struct ha_ref_reach *reach, const double *size)
+{
+    double most = 0;
+    for (size_t i = 0; i < out->dim; i++)
+        most = fmax(most, reach ? size[i] : fmax(fabs(out->v_min[i]), fabs(out->v_max[i])));
+    return isfinite(most) && 0x1p8 * (double)out->keys * most >= (double)FLT_MAX;
+}
+
 /* reach: NULL where the weights are known */
 static void finish(struct ha_ref_state *out, const struct ha_ref_softmax *pass, const struct ha_ref_reach *reach,
                    const struct ha_bound *b, const double *size)
@@ -85,6 +97,7 @@ static void finish(struct ha_ref_state *out, const struct ha_ref_softmax *pass, 
     out->lse = pass->max + log(pass->sum);
     out->max = pass->max;
     out->sum = pass->sum;
+    out->may_overflow = may_overflow(out, reach, size);
     if (reach) bound_lse(out, reach, b);
     else bound(out, pass, b, size);
     out->lse_bound += HA_REF_KAPPA_L * HA_REF_U * fabs(pass->max) + HA_REF_U * fabs(out->lse);

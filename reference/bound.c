@@ -88,16 +88,15 @@ struct ha_bound ha_bound_attend(const struct ha_profile *p, size_t head_dim, siz
         .eta_w = p->sum_rounded ? eta : 0,
         .u_l = ha_dtype_unit(p->lse_type),
         .eta_l = ha_dtype_eta(p->lse_type),
+        .one_sign = p->truncates ? 0.5 : 0,
     };
 }
 
 /* Chunks of different lengths: with the shorter of them the joins are many, and the path through the longer is allowed
- * for in sum_extra. What attend joins itself has no joins_max. */
-struct ha_profile ha_profile_attend(const struct ha_kernels *k, enum ha_dtype t)
+ * for in sum_extra. */
+struct ha_profile ha_profile_weaker(const struct ha_profile *of, const struct ha_profile *x)
 {
-    struct ha_profile p = k->profile;
-    const struct ha_profile *x = &k->packed_profile[t];
-    if (!k->attend_packed[t]) return p;
+    struct ha_profile p = *of;
 #define LEAST(field) p.field = x->field < p.field ? x->field : p.field
 #define MOST(field)  p.field = x->field > p.field ? x->field : p.field
     const unsigned a = chunk_of(&p), b = chunk_of(x), chunk = a < b ? a : b;
@@ -110,7 +109,7 @@ struct ha_profile ha_profile_attend(const struct ha_kernels *k, enum ha_dtype t)
     const double path = path_a > path_b ? path_a : path_b, has = longest_path(chunk, p.sum_lanes, p.sum_extra);
     if (a != b && path > has) p.sum_extra += (unsigned)(path - has);
     p.join_keys = chunk == HA_CHUNK_KEYS ? 0 : chunk;
-    p.joins_max = 0;
+    p.joins_max = of->joins_max && x->joins_max ? (of->joins_max > x->joins_max ? of->joins_max : x->joins_max) : 0;
     MOST(exp_eps);
     MOST(log_eps);
     MOST(weight_type); /* t or binary32, which is the least */
@@ -119,9 +118,20 @@ struct ha_profile ha_profile_attend(const struct ha_kernels *k, enum ha_dtype t)
     p.sum_rounded |= x->sum_rounded;
     p.truncates |= x->truncates;
     p.exact_joins &= x->exact_joins;
+    p.varies |= x->varies;
     return p;
 #undef LEAST
 #undef MOST
+}
+
+/* What attend joins itself has no joins_max. */
+struct ha_profile ha_profile_attend(const struct ha_kernels *k, enum ha_dtype t)
+{
+    struct ha_profile p = k->profile;
+    if (!k->attend_packed[t]) return p;
+    p = ha_profile_weaker(&p, &k->packed_profile[t]);
+    p.joins_max = 0;
+    return p;
 }
 
 struct ha_merge_bound ha_bound_merge(const struct ha_merge_traits *traits, enum ha_form form, enum ha_dtype dtype)

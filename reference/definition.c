@@ -62,6 +62,7 @@ static struct ha_def_head head_of(const struct ha_definition *d, const struct ha
         .k = (const char *)in->k[seq] + elements * ha_dtype_bytes(s->dtype),
         .q = q + head * s->head_dim,
         .queries = queries,
+        .observer = in->observer,
     };
 }
 

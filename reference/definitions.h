@@ -19,9 +19,9 @@ struct ha_ref_weight {
 };
 
 /* weight[j].value = the mean over h's queries of their softmax weight on key j, a query that sees no key adding 0;
- * |got - value| <= tol for any mean of weights computed in binary32 (2^-23 for products on tensor cores, exp and log
- * within 2^-22, sums over keys in chunks of HA_CHUNK_KEYS or with shorter paths). The keys are the tokens first + j, or
- * where token is not NULL token[j], ascending; a query sees those that are not after its own. HA_ERROR: no memory. */
+ * |got - value| <= tol for any mean of weights computed in binary32 by who has the profile h->observer. The keys are
+ * the tokens first + j, or where token is not NULL token[j], ascending; a query sees those that are not after its own.
+ * HA_ERROR: no memory. */
 enum ha_status ha_ref_observe(const struct ha_shape *shape, const struct ha_def_head *h, const uint32_t *token,
                               size_t first, size_t keys, struct ha_ref_weight *weight, struct ha_why *why);
 

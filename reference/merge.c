@@ -23,8 +23,12 @@ struct merge {
     double lowest;                  /* what weighs less than exp of that weighs nothing */
     bool known;                     /* the weights are: theta < 1 and g < 1 */
     double lse_bound;
+    double low, high;    /* of a direct merge: what ln of all weights is off by, L less the number that was stored */
     struct weight *kept; /* [KEPT] */
 };
+
+static double smaller(double a, double b) { return a < b ? a : b; }
+static double larger(double a, double b) { return a > b ? a : b; }
 
 /* What a state weighs is sum exp(max). */
 static double max_of(const struct ha_ref_state *s, enum ha_form form)
@@ -87,6 +91,24 @@ static double reach(struct merge *m)
     return error * (1 + 8 * HA_REF_U) + ha_ref_drift(m->depth) + ha_ref_log_drift(lost);
 }
 
+/* L is stored in binary32, and a direct merge subtracts what it stored. Where such numbers are far apart u |L| is
+ * units, but most numbers within it are not to be had: rounding is monotonous, so that what is stored lies between what
+ * L - bound and L + bound are rounded to. As a rule that is the largest L, the weights are no longer divided by their
+ * sum, and o is their sum times too large: which is what binary32 has to offer. */
+static void store(struct merge *m)
+{
+    const double lse = m->max + m->log_sum, size = fabs(lse), off = m->lse_bound + 0x1p-51 * size;
+    m->lse_bound += HA_REF_U * size;
+    m->high = m->lse_bound;
+    m->low = -m->lse_bound;
+    if (m->b->form != HA_FORM_DIRECT || HA_REF_U * size < 0.125) return;
+    /* volatile: GCC 12 leaves out both roundings where it makes one vector of them */
+    const volatile float least = (float)(lse - off), most = (float)(lse + off);
+    m->high = lse - (double)least + 0x1p-51 * size;
+    m->low = lse - (double)most - 0x1p-51 * size;
+    m->lse_bound = larger(m->high, -m->low);
+}
+
 /* An LSE to base 2 is the natural one over ln 2, and each of its roundings is relative to an LSE, to a difference of
  * two or to the logarithm of the sum: the natural bound holds as it is. In (max, sum) states the maximum is exact and
  * the logarithm the judge's: what is left of L is 2^-52, of two numbers of the judge's. The product with the sum is
@@ -118,7 +140,8 @@ static void measure(struct merge *m)
         if (!(m->lse_bound <= linear)) m->lse_bound = linear;
         log_sum = fmax(log(m->used), log_sum);
     }
-    m->lse_bound += logs ? m->b->log_eps * (log_sum + 1e-3) + HA_REF_U * lse : 0x1p-52 * lse;
+    m->lse_bound += logs ? m->b->log_eps * (log_sum + 1e-3) : 0x1p-52 * lse;
+    if (logs) store(m);
 }
 
 static void average(const struct merge *m, struct ha_ref_state *out)
@@ -150,8 +173,8 @@ static void bound(const struct merge *m, struct ha_ref_state *out)
         for (size_t i = 0; i < dim; i++)
             to[i] += deviation * fabs(x[i] - o[i]) + size * fabs(x[i]) + inherited * own[i];
     }
-    const double scale = direct ? exp(m->lse_bound) : 1 / ((1 - m->theta) * (1 - m->g));
-    const double common = direct ? expm1(m->lse_bound) : m->g / (1 - m->g);
+    const double scale = direct ? exp(m->high) : 1 / ((1 - m->theta) * (1 - m->g));
+    const double common = direct ? larger(expm1(m->high), -expm1(m->low)) : m->g / (1 - m->g);
     const double kappa = direct ? 0 : HA_REF_KAPPA_Q, lost = m->used * m->flush * (1 + 1 / m->sum);
     for (size_t i = 0; i < dim; i++) {
         double all = to[i] * scale + common * fabs(o[i]) + lost;
@@ -170,9 +193,6 @@ static double value_max(const struct ha_ref_state *s, size_t i)
     return s->v_max ? s->v_max[i] : s->o[i] + s->bound[i];
 }
 
-static double smaller(double a, double b) { return a < b ? a : b; }
-static double larger(double a, double b) { return a > b ? a : b; }
-
 /* columns from .. from + n of what a state says: into all, and if it counts into lo and hi */
 static void widen(const struct ha_ref_state *s, size_t from, size_t n, bool counts, bool direct, double *restrict lo,
                   double *restrict hi, double *restrict all)
@@ -186,16 +206,25 @@ static void widen(const struct ha_ref_state *s, size_t from, size_t n, bool coun
     }
 }
 
+/* By how much the largest L may be above the merged one, whatever the states' own errors: what that is off by for
+ * states that are given, and as much again where it is rounded, since the largest L is a number that is stored, too. */
+static double excess(const struct merge *m)
+{
+    const double off = ha_ref_log_drift(m->exp_eps) + ha_ref_drift(m->depth) + m->used * m->flush
+                       + m->b->log_eps * (log(m->used) + 1e-3);
+    return 2 * off;
+}
+
 /* A convex combination stays between the values, of states that weigh anything. Weights that are used as they are reach
- * from 0 to 1 each, since the merged L is no less than any, but for its rounding. Without known weights that range is
- * all there is. */
+ * from 0 to 1 each, since the merged L is no less than any, but for its rounding, at any size of L. Without known
+ * weights that range is all there is; and where the stored L is too far off for a bound of a direct merge. */
 static void range(const struct merge *m, struct ha_ref_state *out)
 {
     const bool direct = m->b->form == HA_FORM_DIRECT;
     const double depth = m->depth + 2, kappa = direct ? 0 : HA_REF_KAPPA_Q;
     /* what a weight that is used as it is may be above 1 */
-    const double stretch = HA_REF_KAPPA_T * HA_REF_U * (fabs(m->max) + fabs(m->max + m->log_sum))
-                           + ha_ref_log_drift(m->exp_eps) + ha_ref_drift(depth);
+    const double stretch = excess(m) * (1 + HA_REF_KAPPA_T * HA_REF_U) + ha_ref_log_drift(m->exp_eps)
+                           + ha_ref_drift(depth);
     const double over = direct ? expm1(stretch) : ha_ref_overhang(1, depth, 0);
     for (size_t from = 0; from < out->dim; from += COLUMNS) {
         const size_t n = ha_ref_smaller(out->dim - from, COLUMNS);
@@ -214,12 +243,13 @@ static void range(const struct merge *m, struct ha_ref_state *out)
             beyond += m->used * m->flush * (1 + all[i]) * (1 + 1 / m->least);
             beyond = ha_ref_rounded(beyond, v, kappa * HA_REF_U, HA_REF_ETA);
             beyond = ha_ref_rounded(beyond, v, m->b->u_o, m->b->eta_o);
-            if (!(beyond < HUGE_VAL)) beyond = HUGE_VAL; /* direct, with an L that says nothing of a weight */
+            if (!(beyond < HUGE_VAL)) beyond = HUGE_VAL; /* NaN or infinity in a state */
             lo[i] -= beyond;
             hi[i] += beyond;
             if (out->v_min) out->v_min[from + i] = lo[i];
             if (out->v_max) out->v_max[from + i] = hi[i];
-            if (!m->known) out->bound[from + i] = isfinite(o) ? larger(hi[i] - o, o - lo[i]) : HUGE_VAL;
+            const double within = isfinite(o) ? larger(hi[i] - o, o - lo[i]) : HUGE_VAL;
+            if (!m->known || (direct && within < out->bound[from + i])) out->bound[from + i] = within;
         }
     }
 }
@@ -275,7 +305,8 @@ void ha_ref_merge(const struct ha_ref_state *states, size_t count, const struct 
         measure(&m);
         average(&m, out);
         if (m.known) bound(&m, out);
-        if (!m.known || out->v_min || out->v_max) range(&m, out);
+        const bool far = b->form == HA_FORM_DIRECT && m.lse_bound > 1;
+        if (!m.known || far || out->v_min || out->v_max) range(&m, out);
         out->lse = m.max + m.log_sum;
         out->lse_bound = m.lse_bound;
         out->max = m.max;

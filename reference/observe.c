@@ -7,21 +7,6 @@
 
 enum { QUERIES = 8 }; /* of one pass over the rows */
 
-/* What the promise at ha_ref_observe says of an implementation. */
-static struct ha_bound loosest(size_t dim, size_t keys)
-{
-    const double joins = (double)(keys / HA_CHUNK_KEYS + HA_RUNS_MAX);
-    return (struct ha_bound){
-        .h_dot = 2 * (double)dim, /* 2: u = 2^-23 */
-        .h_sum = (double)ha_ref_smaller(keys, HA_CHUNK_KEYS) + joins + 4,
-        .rescales = joins,
-        .exp_eps = 0x1p-22,
-        .log_eps = 0x1p-22,
-        .kappa_s = 4,
-        .kappa_t = 4,
-    };
-}
-
 /* A computed weight lies between (p - p theta)/((1 + Theta)(1 + g)) and (p + p theta)/((1 - Theta)(1 - g)); the
  * latter is the farther from p. It is never outside [0, 1] by more than rounding. */
 static void add_weights(const double *w, const double *spread, size_t keys, const struct ha_ref_softmax *s, double g,
@@ -46,7 +31,8 @@ enum ha_status ha_ref_observe(const struct ha_shape *shape, const struct ha_def_
     if (keys == 0 || h->queries == 0) return HA_OK;
     double *work = malloc(ha_ref_smaller(h->queries, QUERIES) * 2 * keys * sizeof *work);
     if (!work) return ha_why(why, HA_ERROR, "reference: no memory for the weights of %zu keys", keys);
-    const struct ha_bound b = loosest(dim, keys);
+    /* in whatever runs the keys were given, packed or not */
+    const struct ha_bound b = ha_bound_attend(h->observer, dim, keys, HA_RUNS_MAX + 1);
     const double g = ha_ref_gamma(b.h_sum + b.rescales + HA_REF_KAPPA_Q), share = 1 / (double)h->queries;
     size_t seen = 0;
     for (size_t from = 0; from < h->queries; from += QUERIES) {

@@ -168,6 +168,23 @@ TEST(test_ratio_rejects)
 
 /* The numbers of chunks and paths, by hand: chunks of 2048 keys; joins every 16, at most 40 on any path, of weights in
  * f16; additions that truncate; joins that round nothing but an addition, and parts of 128 keys and more. */
+/* 2^8 keys max|v| just below the largest binary32 number, and there. */
+TEST(test_overflow_is_said)
+{
+    struct ha_bound b = { 8, 8, 0, 1e-7, 2e-7, 2, 3, .u_o = 0 };
+    float v[16] = { 0 };
+    for (size_t i = 0; i < 4; i++) {
+        const bool huge_scores = i & 1, too_large = i & 2;
+        struct ha_test_input in = ha_test_input(0, 16, 1, HA_F32, 1);
+        in.rows.v = v;
+        in.rows.v_stride_bytes = sizeof *v;
+        v[11] = too_large ? -0x1p116f : -0x1.fffffcp115f;
+        b.h_dot = huge_scores ? 1e12 : 8; /* no weight is known: all keys count */
+        assert_true(ha_test_attend(&in, &in.rows, &b).may_overflow == too_large);
+    }
+    ha_test_release();
+}
+
 TEST(test_bound_parameters)
 {
     static const struct ha_profile plain = { 16, 4, 8, 3, 1e-7, 2e-7, .join_keys = 0 },
@@ -180,7 +197,7 @@ TEST(test_bound_parameters)
         const struct ha_profile *profile;
         size_t dim, keys, runs;
         struct ha_bound want; /* h_dot, h_sum, rescales, exp_eps, log_eps, kappa_s, kappa_t, u_p, eta_p, u_o, eta_o,
-                               * u_w, eta_w, u_l, eta_l */
+                               * u_w, eta_w, u_l, eta_l, one_sign */
     } row[] = {
         { &plain, 80, 2048, 1, { 9, 256 + 3 + 1, 0, 1e-7, 2e-7, 2, 3, .u_o = 0 } },
         { &plain, 81, 2049, 1, { 10, 256 + 3 + 1 + 1 + 4, 1, 1e-7, 2e-7, 4, 4, .u_o = 0 } },
@@ -194,12 +211,12 @@ TEST(test_bound_parameters)
         { &gpu, 64, 16, 1, { 8, 2 + 3 + 1, 0, 1e-7, 2e-7, 2, 3, 0x1p-11, 0x1p-25, .u_o = 0 } },
         { &gpu, 64, 33, 1, { 8, 2 + 3 + 1 + 2 + 4, 2, 1e-7, 2e-7, 4, 4, 0x1p-11, 0x1p-25, .u_o = 0 } },
         { &gpu, 64, 131072, 2, { 8, 2 + 3 + 1 + 40 + 4, 40, 1e-7, 2e-7, 4, 4, 0x1p-11, 0x1p-25, .u_o = 0 } },
-        { &cut, 64, 33, 1, { 2 * 8, 2 * (2 + 3) + 1 + 2 + 4, 2, 1e-7, 2e-7, 4, 4, 0x1p-11, 0x1p-25, .u_o = 0 } },
+        { &cut, 64, 33, 1, { 2 * 8, 2 * (2 + 3) + 1 + 2 + 4, 2, 1e-7, 2e-7, 4, 4, 0x1p-11, 0x1p-25, .one_sign = 0.5 } },
         { &low,
           64,
           16,
           1,
-          { 8, 2 + 3 + 1, 0, 1e-7, 2e-7, 2, 3, 0, 0, 0x1p-11, 0x1p-25, 0x1p-8, 0x1p-126, 0x1p-8, 0x1p-134 } },
+          { 8, 2 + 3 + 1, 0, 1e-7, 2e-7, 2, 3, 0, 0, 0x1p-11, 0x1p-25, 0x1p-8, 0x1p-126, 0x1p-8, 0x1p-134, 0 } },
         { &exact, 80, 128, 1, { 9, 16 + 3 + 1, 0, 5 * 0x1p-24, 2e-7, 2, 3, .u_o = 0 } },
         { &exact, 80, 129, 1, { 9, 17 + 3 + 1 + 1, 0, 5 * 0x1p-24, 2e-7, 2, 3, .u_o = 0 } },           /* two parts */
         { &exact, 80, 131072, 3, { 9, 256 + 3 + 1 + 65 + 10, 0, 5 * 0x1p-24, 2e-7, 2, 3, .u_o = 0 } }, /* 1024 */
@@ -226,7 +243,7 @@ TEST(test_profile_of_both)
                             .attend_packed = { [HA_F16] = no_kernel } };
     struct ha_profile both = ha_profile_attend(&k, HA_F16);
     assert_true(both.dot_lanes == 8 && both.dot_extra == 31 && both.sum_lanes == 32 && both.sum_extra == 31
-                && both.exact_joins);
+                && both.exact_joins && !both.varies);
     assert_true(both.exp_eps == 2 && both.log_eps == 4 && both.join_keys == 0 && both.weight_type == HA_F32
                 && both.out_type == HA_F32 && both.lse_type == HA_F32 && !both.sum_rounded && !both.truncates);
     both = ha_profile_attend(&k, HA_F32); /* no packed kernel */
@@ -239,10 +256,11 @@ TEST(test_profile_of_both)
     packed.sum_rounded = true;
     packed.truncates = true;
     packed.exact_joins = false;
+    packed.varies = true;
     k.packed_profile[HA_F16] = packed;
     both = ha_profile_attend(&k, HA_F16);
     assert_true(both.join_keys == 128 && both.weight_type == HA_F16 && both.out_type == HA_F16
-                && both.lse_type == HA_F16 && both.sum_rounded && both.truncates && !both.exact_joins);
+                && both.lse_type == HA_F16 && both.sum_rounded && both.truncates && !both.exact_joins && both.varies);
     for (int exact = 0; exact < 2; exact++) {
         k.packed_profile[HA_F16].truncates = false;
         k.packed_profile[HA_F16].exact_joins = exact;

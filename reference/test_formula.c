@@ -96,9 +96,9 @@ TEST(test_attend)
 {
     static const struct ha_bound bound[] = {
         { 4, 9, 0, 0x1p-24, 0x1p-23, 2, 3, .u_o = 0 },
-        { 6, 40, 7, 0x1p-22, 0x1p-24, 4, 4, 0, 0, 0x1p-11, 0x1p-25, 0, 0, 0x1p-8, 0x1p-134 },
+        { 6, 40, 7, 0x1p-22, 0x1p-24, 4, 4, 0, 0, 0x1p-11, 0x1p-25, 0, 0, 0x1p-8, 0x1p-134, 0 },
         { 6, 5, 2, 0, 0x1p-10, 4, 4, 0x1p-11, 0x1p-25, 0x1p-8, 0x1p-134, .u_w = 0 },
-        { 6, 5, 2, 0, 0x1p-10, 4, 4, 0, 0, 0, 0, 0x1p-11, 0x1p-25, 0x1p-11, 0x1p-25 },
+        { 6, 5, 2, 0, 0x1p-10, 4, 4, 0, 0, 0, 0, 0x1p-11, 0x1p-25, 0x1p-11, 0x1p-25, 0 },
         { 1, 2, 0, 0, 0, 0, 0, 0x1p-8, 0x1p-9, .u_o = 0 },
     };
     static const float longer[] = { 1, 1e3f, 1e5f, 1e7f };
@@ -222,6 +222,7 @@ TEST(test_merge)
             for (size_t k = 0; k < M; k++) {
                 part[k] = ha_test_state(DIM);
                 state_make(&part[k], seed, k);
+                part[k].v_min = part[k].v_max = NULL;
             }
             merge_formula(part, &b, &want);
             ha_ref_merge(part, M, &b, &got);

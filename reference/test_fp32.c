@@ -19,6 +19,7 @@ const struct ha_test_method ha_test_method[] = {
     { "16 lanes, fma, sum of rounded weights", SUMS(LANES, 4, sum_rounded = true), .fused = true, .rounded = true },
     { "one lane, sum of rounded weights, LSE in 16 bits", SUMS(1, 0, sum_rounded = true), .rounded = true,
       .lse_rounded = true },
+    { "one lane, sums cut", SUMS(1, 0, truncates = true), .cut = true },
     { "one lane, levels, LSE in 16 bits", SUMS(1, 0, exact_joins = true), .lse_rounded = true },
 };
 const size_t ha_test_methods = sizeof ha_test_method / sizeof ha_test_method[0];
@@ -38,11 +39,35 @@ static float multiply_add(bool fused, float a, float b, float c)
     return fused ? fmaf(a, b, c) : product + c;
 }
 
-static float fold(float lane[LANES])
+/* x toward zero */
+static float cut(double x)
+{
+    const float f = (float)x;
+    return fabs((double)f) > fabs(x) ? nextafterf(f, 0) : f;
+}
+
+/* a b + c over keys, as this method does it */
+static float over_keys(const struct ha_test_method *m, float a, float b, float c)
+{
+    return m->cut || m->plant.cut ? cut((double)a * (double)b + (double)c) : multiply_add(m->fused, a, b, c);
+}
+
+static float fold(const struct ha_test_method *m, float lane[LANES])
 {
     for (size_t half = LANES / 2; half > 0; half /= 2)
-        for (size_t i = 0; i < half; i++) lane[i] += lane[i + half];
+        for (size_t i = 0; i < half; i++) lane[i] = over_keys(m, 1, lane[i + half], lane[i]);
     return lane[0];
+}
+
+/* What is planted makes of the weight of key j, with the score x below the largest; joins to another power of 2 are not
+ * touched. */
+static float planted(const struct ha_test_method *m, const struct ha_test_input *in, size_t j, float w, float x)
+{
+    const struct ha_test_plant *p = &m->plant;
+    const double wave = (double)p->exp_wave * sin(9.06 * (double)x); /* once in ln 2 */
+    const float left = p->lost - fabsf((float)j - (float)(in->keys / 2));
+    if (j >= in->keys / 2 && left > 0) w *= left < 1 ? 1 - left : 0;
+    return (float)((double)w * (1 + wave + (double)p->exp_off));
 }
 
 static float dot(const struct ha_test_method *m, const float *q, const float *k, size_t dim)
@@ -50,7 +75,7 @@ static float dot(const struct ha_test_method *m, const float *q, const float *k,
     float lane[LANES] = { 0 };
     for (size_t i = 0; i < dim; i++)
         lane[i % m->profile.dot_lanes] = multiply_add(m->fused, q[i], k[i], lane[i % m->profile.dot_lanes]);
-    return fold(lane);
+    return fold(&(struct ha_test_method){ .fused = true }, lane);
 }
 
 struct chunk {
@@ -72,19 +97,23 @@ static void attend_chunk(const struct ha_test_method *m, const struct ha_test_in
     if (m->profile.exact_joins) out->max = ceilf(out->max) - (float)((n + order[0]) % 9);
     float lane[LANES] = { 0 };
     for (size_t j = 0; j < n; j++) {
+        const float x = (w[j] - out->max) * (m->profile.exact_joins ? 0x1.62e43p-1f : 1);
         w[j] = m->profile.exact_joins ? exp2f(w[j] - out->max) : expf(w[j] - out->max);
+        w[j] = planted(m, in, order[j], w[j], x);
         const float exact = w[j];
         if (m->rounded) w[j] = ha_round(w[j], in->dtype);
-        lane[j % m->profile.sum_lanes] += m->profile.sum_rounded ? w[j] : exact;
+        if (m->plant.weight > 0) w[j] *= 1 + m->plant.weight * (2 * ha_rng_uniform(in->seed, 77, order[j]) - 1);
+        float *to = &lane[j % m->profile.sum_lanes];
+        *to = over_keys(m, 1, m->profile.sum_rounded ? w[j] : exact, *to);
     }
-    out->sum = fold(lane);
+    out->sum = fold(m, lane);
     for (size_t i = 0; i < in->dim; i++) {
         float acc[LANES] = { 0 };
         for (size_t j = 0; j < n; j++) {
             float *a = &acc[j % m->profile.sum_lanes];
-            *a = multiply_add(m->fused, w[j], in->v[order[j] * in->dim + i], *a);
+            *a = over_keys(m, w[j], in->v[order[j] * in->dim + i], *a);
         }
-        out->acc[i] = fold(acc);
+        out->acc[i] = fold(m, acc);
         if (m->normalised) out->acc[i] = out->acc[i] / out->sum * out->sum;
     }
 }

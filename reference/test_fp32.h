@@ -16,6 +16,14 @@ struct ha_test_method {
     bool normalised;  /* a chunk is divided by its sum before it is joined */
     bool rounded;     /* the weights are cast to the type of V; profile.sum_rounded: for the denominator, too */
     bool lse_rounded; /* and the LSE, where the type can hold it; o is the caller's to round */
+    bool cut;         /* additions over keys are not rounded, but lose their last digits */
+    /* planted defects; 0: none */
+    struct ha_test_plant {
+        float exp_wave, exp_off; /* exp is off by this, relative: as a wave over the score, in one direction */
+        float weight;            /* weights that meet V are off by this, either way by chance */
+        float lost;              /* so many keys in the middle weigh nothing; part of one: as much less */
+        bool cut;                /* as above, and not said */
+    } plant;
 };
 /* the profile where V is of type t, o and LSE rounded to it */
 struct ha_profile ha_test_method_profile(const struct ha_test_method *m, enum ha_dtype t);

@@ -29,6 +29,8 @@ static size_t weigh(const struct ha_test_input *in, const struct ha_def_head *h,
     return sighted;
 }
 
+static const struct ha_profile one_lane = { .dot_lanes = 1, .sum_lanes = 1, .exp_eps = 2.02 * 0x1p-24 };
+
 /* Which keys: all tokens; the last few, which some queries do not see; every second, by a list. */
 enum keys { ALL, LAST, LISTED, WAYS };
 
@@ -41,9 +43,11 @@ static void check(const struct ha_test_input *in, enum keys way)
     const struct ha_shape shape = {
         .q_heads = 1, .kv_heads = 1, .head_dim = in->dim, .dtype = in->dtype, .scale = in->scale
     };
-    const struct ha_def_head h = {
-        .tokens = in->keys, .k = in->k_stored, .q = q, .queries = in->keys < QUERIES ? in->keys : QUERIES
-    };
+    const struct ha_def_head h = { .tokens = in->keys,
+                                   .k = in->k_stored,
+                                   .q = q,
+                                   .queries = in->keys < QUERIES ? in->keys : QUERIES,
+                                   .observer = &one_lane };
     const size_t first = way == LAST && in->keys > 5 ? in->keys - 5 : 0,
                  keys = way == LISTED ? (in->keys + 1) / 2 : in->keys - first;
     struct ha_why why;
@@ -75,6 +79,33 @@ TEST(test_tolerance)
                 for (enum keys way = 0; way < WAYS; way++) check(&in, way);
                 ha_test_release();
             }
+}
+
+/* How far off a weight may be comes from who computes it: a worse exp, or rounding to 16 bits, is allowed for, and no
+ * more than that. */
+TEST(test_of_whom)
+{
+    const struct ha_shape shape = { .q_heads = 1, .kv_heads = 1, .head_dim = 64, .dtype = HA_F32, .scale = 0.125f };
+    const struct ha_test_input in = ha_test_input(0, 100, 64, HA_F32, 1);
+    struct ha_profile rough = one_lane, rounded = one_lane;
+    rough.exp_eps = 0x1p-16;
+    rounded.weight_type = HA_BF16;
+    rounded.sum_rounded = true;
+    const struct ha_profile *const who[] = { &one_lane, &rough, &rounded };
+    static struct ha_ref_weight weight[3][100];
+    struct ha_why why;
+    for (size_t i = 0; i < 3; i++) {
+        const struct ha_def_head h = { .tokens = 100, .k = in.k_stored, .q = in.q, .queries = 1, .observer = who[i] };
+        assert_int_equal(ha_ref_observe(&shape, &h, NULL, 0, 100, weight[i], &why), HA_OK);
+    }
+    for (size_t j = 0; j < 100; j++) {
+        const double w = weight[0][j].value;
+        assert_true(weight[1][j].tol > weight[0][j].tol + 0x1p-17 * w
+                    && weight[1][j].tol < weight[0][j].tol + 0x1p-12 * w);
+        assert_true(weight[2][j].tol > weight[0][j].tol + 0x1p-9 * w
+                    && weight[2][j].tol < weight[0][j].tol + 0x1p-6 * w);
+    }
+    ha_test_release();
 }
 
 TEST(test_nothing)

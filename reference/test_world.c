@@ -54,7 +54,10 @@ enum ha_status ha_test_other(const struct ha_test_world *w, const struct ha_test
     const void *const k[HA_TEST_BATCH] = { w->key[0], w->key[1] };
     const float *const seen[HA_TEST_BATCH] = { w->seen, w->seen + s->observed * s->q_heads };
     size_t tokens[HA_TEST_BATCH] = { s->ctx[0], s->ctx[1] };
-    struct ha_def_step in = { .k = k, .tokens = tokens, .kv_cap = HA_TEST_TOKENS };
+    static const struct ha_profile observer = {
+        .dot_lanes = 1, .sum_lanes = 1, .exp_eps = 0x1p-22, .log_eps = 0x1p-22
+    };
+    struct ha_def_step in = { .k = k, .tokens = tokens, .kv_cap = HA_TEST_TOKENS, .observer = &observer };
     struct ha_def *def = NULL;
     *why = (struct ha_why){ "" };
     enum ha_status status = d->create ? d->create(&def, s, w->param, why) : HA_OK;

@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 packages="git ninja-build gcc g++ libc6-dev clang lld clang-format libomp-dev libclang-rt-dev \
-libcsv-dev libhwloc-dev libjansson-dev libinih-dev libcmocka-dev libmpfr-dev libopenblas0-pthread"
+libcsv-dev libhwloc-dev libjansson-dev libinih-dev libcmocka-dev libmpfr-dev libopenblas0-pthread python3-numpy"
 
 usage() {
     cat <<EOF
@@ -62,12 +62,13 @@ elsewhere() {
     cat >&2 <<'EOF'
 setup.sh: there is no apt-get here; install these by hand (names as far as we know them):
   Fedora      dnf install git ninja-build gcc gcc-c++ clang lld clang-tools-extra libomp-devel compiler-rt libcsv-devel hwloc-devel
-              jansson-devel inih-devel libcmocka-devel mpfr-devel openblas
-  Arch        pacman -S git ninja gcc clang lld openmp compiler-rt hwloc jansson libinih cmocka mpfr openblas
+              jansson-devel inih-devel libcmocka-devel mpfr-devel openblas python3-numpy
+  Arch        pacman -S git ninja gcc clang lld openmp compiler-rt hwloc jansson libinih cmocka mpfr openblas python-numpy
               and libcsv from the AUR
   openSUSE    zypper install git ninja gcc gcc-c++ clang libomp-devel hwloc-devel libjansson-devel inih-devel
-              libcmocka-devel mpfr-devel, and libcsv from its source
+              libcmocka-devel mpfr-devel python3-numpy, and libcsv from its source
   macOS       habench needs Linux (CPU pinning, /proc, huge pages): use a Linux container or virtual machine
+Optional: numpy, without which nothing is audited (scripts/audit.py).
 Needed: gcc 12 or clang 14 or later, and ninja 1.11 or later.
 EOF
     exit 1

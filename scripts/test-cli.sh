@@ -127,6 +127,11 @@ expect 0 'step_ns' list metrics
 expect 64 "unknown list 'variant'; did you mean 'variants'?" list variant
 expect 64 'list what?' list
 expect 64 'of which SUITE or CASE?' list cases
+expect 64 'of which suite file?' list coverage
+expect 64 'did you mean' list coverage chekc
+expect 64 '--seed means nothing to list coverage' list coverage check --seed 2
+expect 0 ' 0 missing; ' list coverage check
+expect 0 '  excluded ctx=' list coverage check
 expect 64 'takes no further word' list keys smoke
 
 # every suite of the tree can be read
@@ -252,6 +257,7 @@ expect 64 '--exhaustive means nothing to these cases' check --exhaustive smoke
 expect 64 '--random draws its cases' check --random 5 --mutants
 expect 64 "is not a time such as" check --random soon
 expect 64 '--random draws from suites and variants' check --random 5 smoke
+expect 64 '--random draws from suites and variants' check --random 300ms resident:ctx=9 smoke
 expect 64 "did you mean 'head_dim'" check resident:hed_dim=8 --random 5
 expect 0 'resident:' check resident --random 5 --seed 9 --dry-run
 cp "$dir/out" "$dir/drawn"

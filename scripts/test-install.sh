@@ -35,7 +35,7 @@ says 77 'null' check -q resident:ctx=64,layers=1,steps=1 --device null
 
 # with the plugin of `ninja cuda`, for which the emulated one stands here
 mkdir "$dir/built"
-cp build/release/habench build/release/ha_null.so "$dir/built"
+cp build/release/habench build/release/ha_null.so build/release/defects.so "$dir/built"
 cp build/release/ha_cuda_emulated.so "$dir/built/ha_cuda.so"
 does 'it installs the CUDA device' env BUILT="$dir/built" scripts/install.sh
 says 0 'cuda       emulated ' list devices

@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define HA_DEVICE_ABI    4u
+#define HA_DEVICE_ABI    5u
 #define HA_DEVICE_SYMBOL "ha_device_api"
 
 struct ha_device;
@@ -66,6 +66,7 @@ struct ha_device_info {
     char driver[64];       /* driver and runtime, or empty */
     char spans[32];      /* what spans are stamped by: "CUPTI", "CUDA events", "the device"; may change with tracing */
     uint64_t spans_lost; /* since open: spans that were owed to a sink and could not be delivered */
+    size_t head_dim_max; /* of attend and attend_products: cases with longer heads are waived; 0: any */
 };
 
 /* Attention of one sequence of a batch; arrays in device (or mapped) memory, layouts as below. */
@@ -180,7 +181,8 @@ struct ha_device_api {
     enum ha_status (*copy_2d)(struct ha_stream *stream, void *dst, size_t dst_stride, const void *src,
                               size_t src_stride, size_t row_bytes, size_t rows, enum ha_direction dir);
 
-    /* 32-bit flags in mapped memory. The host reads and writes them with acquire and release. */
+    /* 32-bit flags in mapped memory. The host reads and writes them with acquire and release. A flag that is waited
+     * for, and what is waited for, are less than 2^31: a GPU's wait may take their difference as a signed number. */
     enum ha_status (*flag_write)(struct ha_stream *stream, uint32_t *flag, uint32_t value);
     enum ha_status (*flag_wait)(struct ha_stream *stream, const uint32_t *flag, uint32_t at_least);
     /* fn(arg) on a host thread, in stream order; it must not call the device */

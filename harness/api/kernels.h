@@ -43,6 +43,9 @@ struct ha_profile {
     bool sum_rounded;                 /* the denominator sums the weights as weight_type has them, too */
     bool truncates; /* products are summed without rounding to nearest, as by tensor cores: an addition counts twice */
     bool exact_joins; /* what joins chunks scales by powers of two: a join costs an addition and no rounding besides */
+    bool varies;      /* The same input may give other bits another time, as where sums are made in the order in which
+                       * parts arrive. False promises the same bits, wherever in memory the operands lie, whatever it
+                       * held before, and however busy the machine is. */
 };
 
 /* Rows that attention reads. Row i of K starts at (char *)k + (index ? index[i] : i) * k_stride_bytes. */

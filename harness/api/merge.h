@@ -56,6 +56,7 @@ struct ha_merge_traits {
     bool o_strides;          /* o rows may be further apart than dim, differently in each state */
     bool plus_inf;           /* honours plus_inf_is_empty */
     bool commutes;           /* merge(a, b) has the bits of merge(b, a) */
+    bool varies;             /* the same states may give other bits another time: ha_profile.varies */
     double exp_eps, log_eps; /* relative errors of exp on [-104, 0] (exp2 on [-150, 0]) and of log */
     double depth_extra;      /* a weighted sum of M states has at most M + 2 + depth_extra roundings */
     double rescales;         /* of the running result, for each state: 0 two-pass, 1 online */

@@ -24,12 +24,15 @@ struct ha_bound {
     double u_o, eta_o;       /* the same of the output type */
     double u_w, eta_w; /* of the type they are cast to for V and the denominator alike: then u_p and eta_p are 0 */
     double u_l, eta_l; /* of the type that the LSE is stored in */
+    double one_sign;   /* the share of the depths whose roundings all have one sign */
 };
 
 /* The bound parameters of ha_kernels.attend for a row over `keys` keys in `runs` runs; packed keys count as one run.
  * Whether and where the work on them is split makes no difference. */
 struct ha_bound ha_bound_attend(const struct ha_profile *p, size_t head_dim, size_t keys, size_t runs);
 
+/* Of two profiles the weaker in each respect: what holds whichever of both computed. */
+struct ha_profile ha_profile_weaker(const struct ha_profile *of, const struct ha_profile *x);
 /* The profile of ha_kernels.attend over packed keys and runs of type t: of both kernels the weaker in each respect. */
 struct ha_profile ha_profile_attend(const struct ha_kernels *k, enum ha_dtype t);
 
@@ -42,6 +45,8 @@ struct ha_ref_state {
     double *v_min, *v_max; /* [dim], what o is between: the range of the values of the keys that may weigh anything, and
                             * what rounding adds to it; asserted, too */
     size_t dim, keys;
+    bool may_overflow; /* by ha_ref_attend: 2^8 keys max|v| is beyond binary32, so that a right implementation may leave
+                        * it and no bound holds; nothing is to be judged by this state */
 };
 
 /* Largest head_dim of the oracle. */
@@ -49,8 +54,9 @@ enum { HA_REF_DIM_MAX = 1024 };
 
 /* Attention of one query over rows (rows.index and rows.keys select them). No key, or scores of
  * -inf only: (0, -inf) with bound 0. The scale is the float that the implementation uses. K and V
- * must be finite; otherwise the result is NaN, whose ratio is infinite. It is assumed that no sum
- * of an implementation overflows: 2^8 keys * max|v| < FLT_MAX (a level may be 8 too low). work: [2 * keys] doubles. */
+ * must be finite; otherwise the result is NaN, whose ratio is infinite. No sum of an
+ * implementation must overflow: 2^8 keys * max|v| < FLT_MAX (a level may be 8 too low), or out->may_overflow says so.
+ * work: [2 * keys] doubles. */
 void ha_ref_attend(const float *q, size_t head_dim, double scale, const struct ha_rows *rows, enum ha_dtype dtype,
                    const struct ha_bound *b, double *work, struct ha_ref_state *out);
 
@@ -81,6 +87,73 @@ struct ha_merge_bound ha_bound_merge(const struct ha_merge_traits *traits, enum 
 void ha_ref_merge(const struct ha_ref_state *states, size_t count, const struct ha_merge_bound *b,
                   struct ha_ref_state *out);
 
+/* What may be claimed of attention over `keys` keys in `runs` runs, or of the merge of so many states: HA_FAIL with the
+ * field where a sum has more additions than its terms and what joins its parts take, or where the claims alone, at
+ * scores that are all 0, leave a weight or a sum unknown by more than 1/8. of: what the profile is called. */
+enum ha_status ha_claims_attend(const char *of, const struct ha_profile *p, size_t head_dim, size_t keys, size_t runs,
+                                struct ha_why *why);
+enum ha_status ha_claims_merge(const struct ha_merge_traits *t, size_t states, struct ha_why *why);
+
+/* Sensitivity (docs/measurement.md): the least relative errors that no result within its bounds has, of o as a whole
+ * (its keenest element) and of the sum of the weights, exp(L). Infinite where a bound is; NaN where there is nothing to
+ * be relative to: o is 0, or there are no keys. */
+struct ha_ref_sense {
+    double o, lse;
+};
+struct ha_ref_sense ha_ref_sensitivity(const struct ha_ref_state *want);
+/* What it is set beside: the claims of kernels like ours in place of `of`, with the types, runs and joins of `of`, but
+ * sums of one lane. exp_seen, log_seen: how far off these functions are (NaN: not known), as far as that is more than
+ * ours. */
+struct ha_profile ha_profile_usual(const struct ha_profile *of, const struct ha_profile *ours, double exp_seen,
+                                   double log_seen);
+struct ha_merge_traits ha_traits_usual(const struct ha_merge_traits *of, const struct ha_merge_traits *ours,
+                                       double exp_seen, double log_seen);
+/* How many times as insensitive a row is as by the usual claims, of o or of the LSE whichever is worse: beyond
+ * HA_SENSE_MOST too much is claimed. 1 where the data alone leave so little to be known that a factor says nothing,
+ * which is where by the usual claims the LSE may be off by 1/64; but infinite where only these are finite. */
+enum { HA_SENSE_MOST = 8 };
+double ha_ref_insensitivity(const struct ha_ref_sense *by, const struct ha_ref_sense *usual);
+/* `got` with an error more that is just above the bound, in the direction in which it is off already. */
+float ha_ref_planted(float got, double want, double bound);
+/* Whether ha_ref_ratio sees such an error in the keenest element of o, and in the LSE. copy: [want->dim], scratch. */
+bool ha_ref_sees(const float *o, float lse, const struct ha_ref_state *want, float *copy);
+/* Whether o and LSE, as attend hands them over, are numbers of the types that the profile names; else *at is the
+ * element that is not, dim: the LSE. */
+bool ha_ref_fits(const float *o, size_t dim, float lse, const struct ha_profile *p, size_t *at);
+
+/* Beside the bound, which is a worst case: how far a row may be off where roundings are as large as they can be, but of
+ * either sign by chance (docs/measurement.md, "Suspects"). */
+struct ha_chance {
+    double lse_bias, lse_size; /* what may have one sign in all rows; root mean square of the rest, at most */
+    double o_bias, o_size;     /* the same of the Euclidean length of o's error */
+};
+/* Of a state that ha_ref_attend has made of the first want->keys rows; NaN where its weights are not known, and where
+ * squares are beyond binary32. work: [2 * want->keys]. */
+struct ha_chance ha_ref_chance(const float *q, size_t head_dim, double scale, const struct ha_rows *rows,
+                               enum ha_dtype dtype, const struct ha_bound *b, const struct ha_ref_state *want,
+                               float *work);
+/* Of a merge that ha_ref_merge has made of states; of: [count], zeros for a state that is exact. NaN where it has no
+ * keys, or is direct and its LSE is so large that its weights are not known. work: [count]. */
+struct ha_chance ha_ref_chance_merge(const struct ha_chance *of, const struct ha_ref_state *states, size_t count,
+                                     const struct ha_merge_bound *b, const struct ha_ref_state *want, double *work);
+
+/* Rows together, each of its own query. */
+struct ha_chances {
+    size_t rows;
+    double lse, lse_bias; /* sums of an error of the LSE over its size; of its bias over it */
+    double lse2, o2;      /* sums of squares of what errors have beyond their bias, over their size */
+};
+/* Errors got - want, that of o as a length. Rows whose sizes are not known do not count. */
+void ha_chances_add(struct ha_chances *c, double lse_error, double o_error, const struct ha_chance *of);
+void ha_chances_join(struct ha_chances *c, const struct ha_chances *more);
+/* The mean of the LSE's error over its size; the larger root mean square, of the LSE or o: up to 1 is explained. */
+double ha_chances_bias(const struct ha_chances *c);
+double ha_chances_rms(const struct ha_chances *c);
+/* The chance that independent roundings do this, at most; NaN without rows. */
+double ha_chances_p(const struct ha_chances *c);
+/* what is said of rows whose p is too small */
+void ha_chances_say(const struct ha_chances *c, char *out, size_t size);
+
 /* Softmax weights p[keys] of one query over rows, binary64; returns the LSE. */
 double ha_ref_weights(const float *q, size_t head_dim, double scale, const struct ha_rows *rows, enum ha_dtype dtype,
                       double *p);
@@ -109,8 +182,10 @@ struct ha_answer {
     struct ha_ref_state *state; /* [count], of row ha_answer_row(i) */
     double *weight, *slack;     /* [group][keys] the averaged softmax weights; NULL where a->weights is */
     double *memory;
+    struct ha_profile profile;
 };
-/* most: answer so many rows only, the first and the last among them; 0: all, which weights need. */
+/* most: answer so many rows only, the first and the last among them; 0: all, which weights need. HA_FAIL: the profile
+ * claims what the shape leaves no room for. */
 enum ha_status ha_answer_make(struct ha_answer *answer, const struct ha_attend *a, const struct ha_rows *rows,
                               const struct ha_profile *profile, size_t most, struct ha_why *why);
 void ha_answer_free(struct ha_answer *answer);
@@ -121,6 +196,7 @@ struct ha_answer_error {
     double ratio;
     size_t row, at; /* row [q_len][group] and element of o, head_dim: LSE; head and key of a weight, keys: their sum */
     double got, want, bound;
+    const char *type; /* NULL, or that of the profile, which cannot hold `got` */
 };
 /* o and LSE that `a` holds; its weights. */
 struct ha_answer_error ha_answer_judge(const struct ha_answer *answer, const struct ha_attend *a);
@@ -160,6 +236,7 @@ struct ha_def_head {
     const void *k;  /* [tokens][head_dim] of its KV head */
     const float *q; /* of the last `queries` tokens, q_heads * head_dim floats apart: observed ones, or the step's */
     size_t queries;
+    const struct ha_profile *observer; /* of whoever weighs keys for the variant; not read by a rule without weights */
 };
 /* what mark[token] holds; PADDING comes with the side */
 enum { HA_MARK_NONE = 0, HA_MARK_DEVICE = 1, HA_MARK_HOST = 2, HA_MARK_PADDING = 4 };
@@ -185,6 +262,7 @@ struct ha_def_step {
                            * head stride = kv_cap * head_dim elements */
     const size_t *tokens; /* [batch] */
     size_t kv_cap;
+    const struct ha_profile *observer; /* as in ha_def_head */
 };
 /* q as in ha_prefill */
 enum ha_status ha_definition_prefill(const struct ha_definition *d, struct ha_def *def, const struct ha_shape *shape,

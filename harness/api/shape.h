@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-enum { HA_BATCH_MAX = 64 };
+enum { HA_BATCH_MAX = 256 };
 
 struct ha_shape {
     size_t layers, batch;

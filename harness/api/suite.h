@@ -15,7 +15,7 @@ extern "C" {
 
 /* ---- points ------------------------------------------------------------------------------------------------- */
 
-enum { HA_VALUE_MAX = 2048, HA_ID_MAX = 2048 }; /* bytes of a value, of an id, as text */
+enum { HA_VALUE_MAX = 4096, HA_ID_MAX = 4096 }; /* bytes of a value, of an id, as text */
 
 /* How a value reads and prints. Whatever is not one of these has functions of its own. */
 enum ha_key_kind {
@@ -61,15 +61,21 @@ enum ha_verdict {
     HA_VERDICT_WAIVED,
     HA_VERDICT_ERROR,
     HA_UNCHECKED, /* the output is not what could be checked: never counted as passed */
+    HA_SUSPECT,   /* a pass with a warning: said by the engine alone, from struct ha_result's p */
 };
-enum { HA_VERDICTS = HA_UNCHECKED + 1 };
+enum { HA_VERDICTS = HA_SUSPECT + 1 };
+static inline bool ha_passed(enum ha_verdict verdict) { return verdict == HA_PASS || verdict == HA_SUSPECT; }
 
 /* What every row begins with. */
 struct ha_result {
     enum ha_verdict verdict;
     char reason[512]; /* of anything but pass */
     double samples;   /* behind the figures; NaN: nothing was measured */
+    double p;         /* how likely what was found is by chance, where nothing is wrong; NaN: nobody knows. The engine
+                       * multiplies it by how often the run asks, and calls a pass SUSPECT below HA_SUSPECT_P */
+    char suspicion[256]; /* then the reason */
 };
+#define HA_SUSPECT_P 1e-9
 
 enum ha_field_kind { HA_FIELD_NUMBER, HA_FIELD_WHOLE, HA_FIELD_TEXT }; /* double, uint64_t, char[] */
 enum ha_better { HA_NO_FIGURE, HA_NEITHER, HA_LESS, HA_MORE };

@@ -41,6 +41,7 @@ struct ha_arena {
     size_t orders;
     struct ha_tally tally;
     bool checks;
+    unsigned char poison;
     bool broken; /* a block was found damaged, or a pointer unknown, when it was freed */
     struct ha_why broken_why;
 };
@@ -50,9 +51,12 @@ enum ha_status ha_arena_create(struct ha_arena **arena, bool checks, struct ha_w
     *arena = calloc(1, sizeof **arena);
     if (!*arena) return ha_why(why, HA_ERROR, "arena: out of memory");
     (*arena)->checks = checks;
+    (*arena)->poison = POISON_BYTE;
     pthread_mutex_init(&(*arena)->lock, NULL);
     return HA_OK;
 }
+
+void ha_arena_poison(struct ha_arena *arena, unsigned char byte) { arena->poison = byte; }
 
 static size_t front_bytes(size_t bytes) { return bytes >= HUGE_BYTES ? PAGE : ALIGN; }
 
@@ -132,7 +136,7 @@ void *ha_alloc(struct ha_arena *arena, size_t bytes, enum ha_tag tag, struct ha_
     }
     memset(b->ptr - ALIGN, GUARD_BYTE, ALIGN);
     memset(b->ptr + bytes, GUARD_BYTE, (size_t)(back_end(b) - b->ptr) - bytes);
-    if (arena->checks) memset(b->ptr, POISON_BYTE, bytes);
+    if (arena->checks) memset(b->ptr, arena->poison, bytes);
     FENCE(b->ptr - ALIGN, ALIGN);
     FENCE(b->ptr + bytes, (size_t)(back_end(b) - b->ptr) - bytes);
     void *ptr = b->ptr;

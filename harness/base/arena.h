@@ -15,6 +15,8 @@ enum { HA_TAG_COUNT = 3 };
 struct ha_arena;
 
 enum ha_status ha_arena_create(struct ha_arena **arena, bool checks, struct ha_why *why);
+/* With checks: what blocks hold from now on in place of 0xFF. */
+void ha_arena_poison(struct ha_arena *arena, unsigned char byte);
 /* NULL, with why filled in, when there is no memory; bytes = 0 gives a valid pointer */
 void *ha_alloc(struct ha_arena *arena, size_t bytes, enum ha_tag tag, struct ha_why *why);
 /* Grows a block to at least `bytes`, keeping its first `keep` bytes; may move it. ptr may be NULL. */

@@ -49,7 +49,9 @@ static const struct {
 static const struct {
     const char *name;
     size_t offset;
-} bools[] = { { OF_PROFILE(sum_rounded) }, { OF_PROFILE(truncates) }, { OF_PROFILE(exact_joins) } };
+} bools[] = {
+    { OF_PROFILE(sum_rounded) }, { OF_PROFILE(truncates) }, { OF_PROFILE(exact_joins) }, { OF_PROFILE(varies) }
+};
 
 enum ha_status ha_profile_check(const char *of, const struct ha_profile *p, struct ha_why *why)
 {
@@ -76,6 +78,29 @@ enum ha_status ha_profile_check(const char *of, const struct ha_profile *p, stru
     return HA_OK;
 }
 
+void ha_profile_numbers(const struct ha_profile *p, void (*number)(void *arg, const char *name, double value),
+                        void *arg)
+{
+    const char *bytes = (const char *)p;
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        unsigned x;
+        memcpy(&x, bytes + counts[i].offset, sizeof x);
+        number(arg, counts[i].name, x);
+    }
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) {
+        double x;
+        memcpy(&x, bytes + reals[i].offset, sizeof x);
+        number(arg, reals[i].name, x);
+    }
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        int x;
+        memcpy(&x, bytes + types[i].offset, sizeof x);
+        number(arg, types[i].name, x);
+    }
+    for (size_t i = 0; i < sizeof bools / sizeof *bools; i++)
+        number(arg, bools[i].name, *(const unsigned char *)(bytes + bools[i].offset));
+}
+
 /* ---- merges -------------------------------------------------------------------------------------- */
 
 /* No order of M states has more than M products and M additions, M + 2 roundings of which are there without
@@ -99,7 +124,7 @@ static const struct {
 static const struct {
     const char *name;
     size_t offset;
-} truths[] = { { OF_TRAITS(o_strides) }, { OF_TRAITS(plus_inf) }, { OF_TRAITS(commutes) } };
+} truths[] = { { OF_TRAITS(o_strides) }, { OF_TRAITS(plus_inf) }, { OF_TRAITS(commutes) }, { OF_TRAITS(varies) } };
 
 enum ha_status ha_traits_check(const struct ha_merge_traits *t, struct ha_why *why)
 {

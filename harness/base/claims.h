@@ -24,6 +24,9 @@ struct ha_claim {
 enum { HA_TRAITS_NUMBERS = 4 };
 extern const struct ha_claim ha_traits_numbers[HA_TRAITS_NUMBERS];
 
+/* Every field of a profile as a number, in the order of its claims: types as enum ha_dtype, truths as 0 and 1. */
+void ha_profile_numbers(const struct ha_profile *profile, void (*number)(void *arg, const char *name, double value),
+                        void *arg);
 /* HA_ERROR with the field, its value and what it may be. The bytes of bools are checked before they are read as bools.
  */
 enum ha_status ha_profile_check(const char *of, const struct ha_profile *profile, struct ha_why *why);

@@ -1,13 +1,15 @@
 #include "harness/base/device_arena.h"
+#include "harness/base/order.h"
 #include "harness/base/tally.h"
 #include "harness/base/why.h"
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct block {
     struct block *next;
-    void *ptr;
+    void *base, *ptr; /* ptr is given out */
     size_t bytes;
     enum ha_memory kind;
     enum ha_tag tag;
@@ -17,7 +19,8 @@ struct ha_device_arena {
     const struct ha_device_api *api;
     struct ha_device *device;
     pthread_mutex_t lock;
-    struct block *blocks; /* newest first */
+    struct block *blocks;       /* newest first */
+    struct ha_device_fill fill; /* stream NULL: as the device gives it */
     struct ha_tally on_device, on_host;
 };
 
@@ -42,21 +45,55 @@ enum ha_status ha_device_arena_create(struct ha_device_arena **arena, const stru
     return HA_OK;
 }
 
+void ha_device_arena_fill(struct ha_device_arena *arena, const struct ha_device_fill *fill) { arena->fill = *fill; }
+
+static enum ha_status fill(const struct ha_device_arena *arena, enum ha_memory kind, char *ptr, size_t bytes,
+                           struct ha_why *why)
+{
+    enum { PIECE = 1 << 18 };
+    const struct ha_device_fill *f = &arena->fill;
+    if (kind != HA_MEM_DEVICE) {
+        memset(ptr, f->byte, bytes);
+        ha_order_thread_access("fill", "what memory held", HA_WRITE, ptr, 1, 0, bytes);
+        return HA_OK;
+    }
+    const size_t most = bytes < PIECE ? bytes : PIECE;
+    char *from = malloc(most);
+    if (!from) return ha_why(why, HA_ERROR, "no host memory to fill it from");
+    memset(from, f->byte, most);
+    enum ha_status status = HA_OK;
+    for (size_t at = 0; at < bytes && status == HA_OK; at += most)
+        status = f->api->copy(f->stream, ptr + at, from, bytes - at < most ? bytes - at : most, HA_H2D);
+    const enum ha_status synced = f->api->stream_sync(f->stream);
+    free(from);
+    return status == HA_OK && synced == HA_OK ? HA_OK : ha_why(why, HA_ERROR, "it could not be filled");
+}
+
 void *ha_device_alloc(struct ha_device_arena *arena, enum ha_memory kind, size_t bytes, enum ha_tag tag,
                       struct ha_why *why)
 {
     struct ha_why reason = { "" };
     struct block *b = malloc(sizeof *b);
-    void *ptr = NULL;
+    void *base = NULL;
+    enum { LINE = 256 };
+    const size_t before = arena->fill.stream ? LINE + arena->fill.shift : 0;
     /* one byte for none: a device may answer a request for nothing with a null pointer */
-    if (!b || arena->api->mem_alloc(arena->device, kind, bytes ? bytes : 1, &ptr, &reason) != HA_OK || !ptr) {
+    bool got = b && arena->api->mem_alloc(arena->device, kind, (bytes ? bytes : 1) + before, &base, &reason) == HA_OK
+               && base;
+    char *ptr = base;
+    if (got && before) ptr += (LINE - (uintptr_t)base % LINE) % LINE + arena->fill.shift;
+    if (got && arena->fill.stream && bytes && fill(arena, kind, ptr, bytes, &reason) != HA_OK) {
+        arena->api->mem_free(arena->device, kind, base);
+        got = false;
+    }
+    if (!got) {
         ha_why(why, HA_ERROR, "out of %s memory of device %s: %zu bytes (%s)%s%s", memory_name(kind), arena->api->name,
                bytes, ha_tag_name(tag), *reason.text ? ": " : "", reason.text);
         free(b);
         return NULL;
     }
     pthread_mutex_lock(&arena->lock);
-    *b = (struct block){ .next = arena->blocks, .ptr = ptr, .bytes = bytes, .kind = kind, .tag = tag };
+    *b = (struct block){ .next = arena->blocks, .base = base, .ptr = ptr, .bytes = bytes, .kind = kind, .tag = tag };
     arena->blocks = b;
     ha_tally_add(tally_of(arena, kind), tag, bytes);
     pthread_mutex_unlock(&arena->lock);
@@ -65,7 +102,7 @@ void *ha_device_alloc(struct ha_device_arena *arena, enum ha_memory kind, size_t
 
 static void block_release(struct ha_device_arena *arena, struct block *b)
 {
-    arena->api->mem_free(arena->device, b->kind, b->ptr);
+    arena->api->mem_free(arena->device, b->kind, b->base);
     free(b);
 }
 

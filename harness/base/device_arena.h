@@ -11,6 +11,15 @@ struct ha_device_arena;
 
 enum ha_status ha_device_arena_create(struct ha_device_arena **arena, const struct ha_device_api *api,
                                       struct ha_device *device, struct ha_why *why);
+/* What blocks hold from now on, before anything is written to them, and that they begin `shift` bytes behind a multiple
+ * of 256: what a device gives may be anything, and what is computed must depend on neither. */
+struct ha_device_fill {
+    const struct ha_device_api *api;
+    struct ha_stream *stream; /* that copies it there; waited for */
+    unsigned char byte;
+    size_t shift; /* a multiple of 64 */
+};
+void ha_device_arena_fill(struct ha_device_arena *arena, const struct ha_device_fill *fill);
 /* NULL, with why filled in (kind, bytes, the device's reason) */
 void *ha_device_alloc(struct ha_device_arena *arena, enum ha_memory kind, size_t bytes, enum ha_tag tag,
                       struct ha_why *why);

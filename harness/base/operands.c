@@ -65,7 +65,8 @@ static void keys(struct visit v, const char *role, const struct ha_rows *r, cons
 void ha_operands_attend(const struct ha_device_attend *a, ha_operand_fn *fn, void *arg)
 {
     const struct visit v = { fn, arg };
-    const size_t f = sizeof(float), key = a->head_dim * ha_dtype_bytes(a->dtype), lse = a->q_len * a->q_heads * f;
+    const size_t f = sizeof(float), key = a->head_dim * ha_dtype_bytes(a->dtype), lse = a->q_len * a->q_heads * f,
+                 block = a->block ? a->block : 1;
     for (size_t b = 0; b < a->batch; b++) {
         const struct ha_device_seq *s = &a->seqs[b];
         size_t count = 0;
@@ -74,8 +75,7 @@ void ha_operands_attend(const struct ha_device_attend *a, ha_operand_fn *fn, voi
             const struct ha_rows *r = &s->runs[i];
             keys(v, "K", r, r->k, r->k_stride_bytes, a->kv_heads, s->k_head_bytes, key);
             keys(v, "V", r, r->v, r->v_stride_bytes, a->kv_heads, s->v_head_bytes, key);
-            if (r->index)
-                rows(v, "index", HA_READ, r->index, 1, 0, r->keys / (a->block ? a->block : 1) * sizeof(uint32_t));
+            if (r->index) rows(v, "index", HA_READ, r->index, 1, 0, (r->keys + block - 1) / block * sizeof(uint32_t));
             count += r->keys;
         }
         rows(v, "o", HA_WRITE, s->o, 1, 0, lse * a->head_dim);

@@ -305,28 +305,23 @@ static void say_conflict(struct ha_order *o, const struct region *r, const struc
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
-/* The first region that ends behind at. */
-static size_t find_region(const struct ha_order *o, uintptr_t at)
+/* Of n ascending structs, each with an end at this offset, the first that ends behind at. */
+static size_t find(const void *first, size_t n, size_t bytes, size_t offset, uintptr_t at)
 {
-    size_t low = 0, high = o->regions;
+    size_t low = 0, high = n;
     while (low < high) {
         const size_t mid = (low + high) / 2;
-        if (o->region[mid].end > at) high = mid;
+        uintptr_t end;
+        memcpy(&end, (const char *)first + mid * bytes + offset, sizeof end);
+        if (end > at) high = mid;
         else low = mid + 1;
     }
     return low;
 }
 
-/* The first span of a region that ends behind at. */
-static size_t find_span(const struct region *r, uintptr_t at)
+static size_t find_region(const struct ha_order *o, uintptr_t at)
 {
-    size_t low = 0, high = r->spans;
-    while (low < high) {
-        const size_t mid = (low + high) / 2;
-        if (r->span[mid].end > at) high = mid;
-        else low = mid + 1;
-    }
-    return low;
+    return find(o->region, o->regions, sizeof *o->region, offsetof(struct region, end), at);
 }
 
 static void remove_region(struct ha_order *o, size_t i)
@@ -472,7 +467,7 @@ static struct ha_range clip(struct ha_range range, const struct region *r)
 static void touch_region(struct ha_order *o, struct region *r, const struct entry *e, struct ha_range rows)
 {
     const uintptr_t begin = (uintptr_t)rows.at, stop = begin + (rows.rows - 1) * rows.stride + rows.bytes;
-    size_t first = find_span(r, begin), end = first;
+    size_t first = find(r->span, r->spans, sizeof *r->span, offsetof(struct span, end), begin), end = first;
     while (end < r->spans && r->span[end].begin < stop) end++;
     /* a neighbour may become one with what is entered */
     first -= first > 0;

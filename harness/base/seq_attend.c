@@ -18,6 +18,7 @@ struct ha_attend ha_seq_attend(const struct ha_device_attend *a, const struct ha
         .q_head_stride = a->head_dim,
         .runs = runs,
         .runs_count = seq->runs_count,
+        .block = a->block,
         .dtype = a->dtype,
         .scale = a->scale,
         .causal = a->causal,

@@ -56,6 +56,8 @@ TEST(each_field_of_a_profile)
         PROFILE(sum_rounded, unsigned char, 9, "sum_rounded is 9, neither true nor false"),
         PROFILE(truncates, unsigned char, 2, "truncates is 2, neither true nor false"),
         PROFILE(exact_joins, unsigned char, 255, "exact_joins is 255, neither true nor false"),
+        PROFILE(varies, unsigned char, 1, NULL),
+        PROFILE(varies, unsigned char, 2, "varies is 2, neither true nor false"),
         PROFILE(join_keys, unsigned, 1, NULL),
     };
     for (size_t i = 0; i < COUNT(changes); i++) {
@@ -75,6 +77,7 @@ TEST(each_number_of_a_merge)
         TRAITS(depth_extra, double, 1024, "depth_extra is 1024, not from 0 to 64"),
         TRAITS(rescales, double, 16, "rescales is 16, not from 0 to 2"),
         TRAITS(commutes, unsigned char, 7, "commutes is 7, neither true nor false"),
+        TRAITS(varies, unsigned char, 3, "its traits: varies is 3, neither true nor false"),
         TRAITS(forms, unsigned, 16, "forms is 0x10"),
         TRAITS(states_max, size_t, 1, "states_max is 1"),
     };

@@ -62,6 +62,41 @@ TEST(owns_and_counts)
     assert_int_equal(dev.blocks[HA_MEM_DEVICE] + dev.blocks[HA_MEM_PINNED] + dev.blocks[HA_MEM_MAPPED], 0);
 }
 
+/* The only piece of device memory here is the host's. */
+static enum ha_status copy(struct ha_stream *stream, void *dst, const void *src, size_t bytes, enum ha_direction dir)
+{
+    assert_true(stream && dir == HA_H2D);
+    memcpy(dst, src, bytes);
+    return HA_OK;
+}
+static enum ha_status sync(struct ha_stream *stream) { return HA_OK; }
+static enum ha_status fails(struct ha_stream *stream) { return HA_ERROR; }
+
+TEST(blocks_hold_and_begin_as_asked)
+{
+    enum { BYTES = 300000 };
+    struct ha_device dev = { .limit = 1 << 20 };
+    struct ha_device_api filler = { .copy = copy, .stream_sync = sync };
+    struct ha_device_fill fill = { &filler, (struct ha_stream *)(void *)&dev, 0x47, 64 };
+    struct ha_device_arena *arena;
+    struct ha_why why;
+    assert_int_equal(ha_device_arena_create(&arena, &api, &dev, &why), HA_OK);
+    ha_device_arena_fill(arena, &fill);
+    for (int kind = 0; kind < 3; kind++) {
+        unsigned char *p = ha_device_alloc(arena, (enum ha_memory)kind, BYTES, HA_TAG_KV, &why);
+        assert_non_null(p);
+        assert_int_equal((uintptr_t)p % 256, 64);
+        for (size_t i = 0; i < BYTES; i++) assert_int_equal(p[i], 0x47);
+        ha_device_free(arena, p);
+        assert_int_equal(dev.blocks[kind], 0);
+    }
+    filler.stream_sync = fails;
+    assert_null(ha_device_alloc(arena, HA_MEM_DEVICE, BYTES, HA_TAG_KV, &why));
+    assert_non_null(strstr(why.text, "it could not be filled"));
+    assert_int_equal(dev.blocks[HA_MEM_DEVICE], 0);
+    ha_device_arena_destroy(arena);
+}
+
 TEST(a_refusal_says_what_was_asked_and_why)
 {
     struct ha_device dev = { .limit = 10 };

@@ -1,4 +1,7 @@
 #include "harness/base/rng.h"
+
+#include "harness/api/kernels.h"
+#include "harness/base/cpu.h"
 #include "harness/base/test.h"
 
 #include <math.h>
@@ -131,18 +134,23 @@ TEST(normals_have_their_moments)
     assert_true(largest < 4.9 && largest > 3.5);
 }
 
-/* Any length from any start, over the carry of the counter's low word too. */
+/* Any length from any start, over the carry of the counter's low word too; as on a CPU without vectors as well. */
 TEST(a_row_is_its_elements)
 {
     static const uint64_t starts[] = { 0, 5, UINT64_C(0xfffffff9), UINT64_C(0x7fffffffc), UINT64_MAX - 40 };
-    for (size_t s = 0; s < COUNT(starts); s++)
-        for (size_t n = 0; n < 37; n++) {
-            float row[40];
-            memset(row, 0xff, sizeof row);
-            ha_rng_normals(123456789012345, s, starts[s], n, row);
-            for (size_t j = 0; j < n; j++) assert_true(row[j] == ha_rng_normal(123456789012345, s, starts[s] + j));
-            assert_true(isnan(row[n]));
-        }
+    static const unsigned masks[] = { 0, HA_CPU_AVX2 };
+    for (size_t m = 0; m < COUNT(masks); m++) {
+        ha_cpu_mask(masks[m]);
+        for (size_t s = 0; s < COUNT(starts); s++)
+            for (size_t n = 0; n < 37; n++) {
+                float row[40];
+                memset(row, 0xff, sizeof row);
+                ha_rng_normals(123456789012345, s, starts[s], n, row);
+                for (size_t j = 0; j < n; j++) assert_true(row[j] == ha_rng_normal(123456789012345, s, starts[s] + j));
+                assert_true(isnan(row[n]));
+            }
+    }
+    ha_cpu_mask(0);
 }
 
 /* The bits that every machine must give: FNV-1a over 1000 of them, from a version in Python. */

@@ -116,7 +116,8 @@ static enum ha_status choose(const struct ha_drive *drive, struct ha_plan *plan,
                                  .filter = drive->filter,
                                  .override = set,
                                  .overrides = sizeof set / sizeof *set,
-                                 .small = !drive->config.measure && !drive->plan_only };
+                                 .small = !drive->config.measure && !drive->plan_only,
+                                 .measured = drive->config.measure };
     if (drive->text) return ha_plan_parse(plan, &o, "x.suite", drive->text, why);
     snprintf(text, sizeof text, "%s", drive->words);
     for (char *rest = text, *w; (w = strtok_r(rest, " ", &rest)) && o.words_count < WORDS;) word[o.words_count++] = w;

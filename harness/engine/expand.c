@@ -121,11 +121,10 @@ static bool has_word(const char *list, const char *word)
     return false;
 }
 
-/* what the command line says of this key, or NULL */
-static const struct ha_override *override_of(const struct walk *w, const struct ha_key *key)
+const struct ha_override *ha_override_of(const struct ha_assignments *a, const struct ha_key *key)
 {
-    for (size_t i = 0; i < w->a->overrides; i++) {
-        const struct ha_override *o = &w->a->override[i];
+    for (size_t i = 0; i < a->overrides; i++) {
+        const struct ha_override *o = &a->override[i];
         if (!o->value) continue;
         if (key->options ? has_word(key->options, o->option) : !strcmp(key->name, o->option)) return o;
     }
@@ -146,7 +145,7 @@ static enum ha_status at_key(struct walk *w, void *point, size_t i)
         return w->each(w->arg, w->suite, point, w->why);
     }
     if (key->kind == HA_KEY_FACT || !ha_point_uses(w->suite, point, i)) return go_on(w, point, i, key, NULL, 0);
-    const struct ha_override *o = override_of(w, key);
+    const struct ha_override *o = ha_override_of(w->a, key);
     struct ha_assignment *a = NULL;
     for (size_t k = 0; k < w->a->count; k++)
         if (!strcmp(w->a->of[k].name, key->name)) a = &w->a->of[k];
@@ -174,6 +173,7 @@ enum ha_status ha_expand(const struct ha_suite *s, struct ha_assignments *a, ha_
     struct walk w = { .suite = s, .a = a, .each = each, .arg = arg, .why = why };
     for (size_t i = 0; i < a->count; i++) {
         a->of[i].used = false;
+        if (a->foreign && !a->of[i].own && !ha_suite_has_key(s, a->of[i].name)) continue;
         if (!ha_suite_has_key(s, a->of[i].name))
             return where(&w, ha_key_unknown(s, NULL, a->of[i].name, why), a->of[i].line);
         for (size_t k = 0; k < s->keys; k++)

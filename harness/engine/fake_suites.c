@@ -91,7 +91,7 @@ const struct ha_suite fake_shapes = {
 struct move {
     size_t way, piece;
     uint64_t seed;
-    char note[1200], memo[1200];
+    char note[2200], memo[2200];
     uint64_t fast;
 };
 enum { FAST = 5, MOVE_KEYS };

@@ -106,13 +106,14 @@ struct sink {
     struct ha_filter *filter; /* or NULL */
     size_t section;           /* of the plan */
     uint64_t time_ns;
+    bool pairs; /* the section is a covering list, whose points are as small as they may be */
 };
 
 static enum ha_status take(void *arg, const struct ha_suite *s, void *point, struct ha_why *why)
 {
     struct sink *sink = arg;
     char id[HA_ID_MAX];
-    if (sink->file && sink->options->small && s->shrink) {
+    if (sink->file && !sink->pairs && sink->options->small && s->shrink) {
         s->shrink(point);
         if (s->settle) HA_TRY(s->settle(point, why));
     }
@@ -213,11 +214,24 @@ static bool is_line(const struct ha_key *key, const struct ha_assignments *a)
     return false;
 }
 
+static enum ha_status expand_pairs(const struct ha_suite *s, const struct ha_assignments *a, struct sink *sink,
+                                   struct ha_why *why)
+{
+    struct ha_pairs *pairs;
+    HA_TRY(ha_pairs_create(&pairs, s, a, why));
+    const enum ha_status status = ha_pairs_expand(pairs, take, sink, why);
+    ha_pairs_destroy(pairs);
+    return status;
+}
+
 static enum ha_status read_section(void *arg, const struct ha_file_section *f, struct ha_why *why)
 {
     struct sink *sink = arg;
     const struct ha_suite *s = *f->suite ? ha_suite_named(f->suite, why) : ha_suites_all[0];
     if (!s) return ha_why_prefix(why, HA_ERROR, "%s:%zu", f->keys.file, f->suite_line);
+    if (f->keys.most > 0 && !f->keys.pairs)
+        return ha_why(why, HA_ERROR, "%s:%zu: cost: goes with cover = pairs", f->keys.file, f->cost_line);
+    if (f->keys.pairs && sink->options->measured) return HA_OK;
     size_t axis = SIZE_MAX;
     for (size_t i = 0; *f->axis && i < s->keys; i++)
         if (!strcmp(s->key[i].name, f->axis)) axis = i;
@@ -229,10 +243,12 @@ static enum ha_status read_section(void *arg, const struct ha_file_section *f, s
     HA_TRY(add_section(sink->plan, s, sink->file, f->keys.section, axis, why));
     sink->section = sink->plan->sections - 1;
     sink->time_ns = f->time_ns;
+    sink->pairs = f->keys.pairs;
     struct ha_assignments a = f->keys;
+    a.foreign = f->suite_line > f->keys.line;
     a.override = sink->options->override;
     a.overrides = sink->options->overrides;
-    return ha_expand(s, &a, take, sink, why);
+    return a.pairs ? expand_pairs(s, &a, sink, why) : ha_expand(s, &a, take, sink, why);
 }
 
 /* the name without folder and ending */
@@ -317,6 +333,12 @@ enum ha_status ha_plan_draw(struct ha_plan *plan, const struct ha_plan_options *
     const size_t before = plan->entries;
     o.draw = draw;
     if (why) why->text[0] = 0;
+    for (size_t i = 0; i < o.words_count; i++) { /* such a word is no draw that may be missed: none of it can succeed */
+        const char *value;
+        char head[64];
+        snprintf(head, sizeof head, "%.*s", (int)strcspn(o.words[i], ":"), o.words[i]);
+        if (!suite_of_head(head, &value)) return unknown_head(head, why);
+    }
     HA_TRY(o.filter ? ha_filter_create(&filter, o.filter, why) : HA_OK);
     for (size_t misses = 0; misses < ROUNDS * MISSES * o.words_count; misses++, draw->point++) {
         const size_t known = plan->entries, turn = draw->given / NEIGHBOURS + misses / MISSES;

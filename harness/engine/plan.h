@@ -8,7 +8,8 @@
  *
  * A suite file is INI (inih). Each [section] is the cross product of its keys' values, e.g. `ctx = 1024 4096`; keys of
  * a section [default], the first, apply to all that do not say otherwise. `suite = NAME` says whose points they are
- * (the first suite of the registry where nothing does), `time = 500ms` how long a case is measured at most, `axis =
+ * (the first suite of the registry where nothing does; keys of [default] that another suite than its own lacks are left
+ * out there), `time = 500ms` how long a case is measured at most, `axis =
  * KEY` makes the section a line of a scaling table: the key has two values or more. Errors name the file, the line and
  * the nearest valid word. */
 
@@ -53,6 +54,7 @@ struct ha_plan_options {
     const struct ha_override *override;
     size_t overrides;
     bool small;                 /* points of suite files are made small: nothing is timed */
+    bool measured;              /* sections with `cover = pairs`, which are judged alone, are left out */
     const struct ha_draw *draw; /* NULL, or what stands in place of the defaults of ids (harness/engine/random.h) */
 };
 

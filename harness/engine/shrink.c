@@ -105,7 +105,10 @@ static bool lower(struct shrink *s, const struct ha_key *key, struct numbers *n,
     const uint64_t all = (n->x[i] - least) / unit;
     uint64_t left = all;
     for (uint64_t down = left; down && s->tries;) {
+        /* odd ones may be the only ones that fail, or every fourth */
+        const uint64_t alike = down >= FEW ? down - down % FEW : down - down % 2;
         if (less_by(s, key, n, i, down * unit)) left -= down;
+        else if (alike < down && alike && less_by(s, key, n, i, alike * unit)) left -= alike;
         else down /= 2;
         if (down > left) down = left;
     }

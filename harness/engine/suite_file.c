@@ -40,6 +40,8 @@ static enum ha_status copy_standard(struct reader *r)
     ha_assignments_free(&r->own.keys);
     r->own = r->standard;
     r->own.keys = (struct ha_assignments){ .file = r->name, .section = r->section, .line = r->open_line };
+    r->own.keys.pairs = r->standard.keys.pairs;
+    r->own.keys.most = r->standard.keys.most;
     for (size_t i = 0; i < r->standard.keys.count; i++) {
         const struct ha_assignment *s = &r->standard.keys.of[i];
         HA_TRY(ha_assign(&r->own.keys, s->name, s->values, s->line, r->why));
@@ -81,6 +83,22 @@ static enum ha_status set_word(char out[64], const char *key, const char *value,
     return HA_OK;
 }
 
+static enum ha_status set_cover(struct ha_file_section *s, const char *value, struct ha_why *why)
+{
+    static const char *const words[] = { "pairs", NULL };
+    size_t i;
+    s->keys.pairs = true;
+    return ha_word_find("cover", value, words, &i, why);
+}
+
+static enum ha_status set_cost(struct ha_file_section *s, const char *value, struct ha_why *why)
+{
+    char *end;
+    s->keys.most = strtod(value, &end);
+    if (!*end && s->keys.most > 0 && s->keys.most <= 1) return HA_OK;
+    return ha_why(why, HA_ERROR, "cost: '%.40s' is not a number above 0, at most 1", value);
+}
+
 /* *line: where the section has said it, 0: nowhere yet; what [default] says, a section may say otherwise */
 static enum ha_status set_head(struct reader *r, struct ha_file_section *s, size_t *line, const char *key,
                                const char *value)
@@ -88,6 +106,8 @@ static enum ha_status set_head(struct reader *r, struct ha_file_section *s, size
     if (*line > r->open_line) return ha_why(r->why, HA_ERROR, "key '%s' is there twice; first in line %zu", key, *line);
     *line = r->line;
     if (line == &s->time_line) return ha_duration_parse(value, &s->time_ns, r->why);
+    if (line == &s->cover_line) return set_cover(s, value, r->why);
+    if (line == &s->cost_line) return set_cost(s, value, r->why);
     return set_word(line == &s->suite_line ? s->suite : s->axis, key, value, r->why);
 }
 
@@ -98,6 +118,8 @@ static enum ha_status set_key(struct reader *r, const char *key, const char *val
     if (!strcmp(key, "suite")) return set_head(r, s, &s->suite_line, key, value);
     if (!strcmp(key, "axis")) return set_head(r, s, &s->axis_line, key, value);
     if (!strcmp(key, "time")) return set_head(r, s, &s->time_line, key, value);
+    if (!strcmp(key, "cover")) return set_head(r, s, &s->cover_line, key, value);
+    if (!strcmp(key, "cost")) return set_head(r, s, &s->cost_line, key, value);
     return ha_assign(&s->keys, key, value, r->line, r->why);
 }
 

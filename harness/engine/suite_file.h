@@ -18,10 +18,13 @@ struct ha_assignments {
     size_t count;
     const char *file; /* NULL: an id */
     const char *section;
-    size_t line; /* of the section */
+    size_t line;  /* of the section */
+    bool foreign; /* the section is of another suite than [default], whose keys it need not have */
     const struct ha_override *override;
     size_t overrides;
     const struct ha_draw *draw; /* NULL, or what stands in place of defaults */
+    bool pairs;                 /* a pairwise covering list in place of the cross product */
+    double most;                /* what a case of that list may cost (suite->cost); 0: as much as a draw */
 };
 
 /* HA_ERROR: the key is there already, or there is no memory; then a is of no use but to be freed. */
@@ -34,14 +37,45 @@ typedef enum ha_status ha_take(void *arg, const struct ha_suite *suite, void *po
  * error; so is one of the section itself that none of its points uses. */
 enum ha_status ha_expand(const struct ha_suite *suite, struct ha_assignments *a, ha_take *each, void *arg,
                          struct ha_why *why);
+/* what the command line says of this key, or NULL */
+const struct ha_override *ha_override_of(const struct ha_assignments *a, const struct ha_key *key);
+
+/* ---- pairwise covering lists (pairs.c) --------------------------------------------------------------------------- */
+
+/* The axes of a section with `cover = pairs`: its keys of two values or more. `heads = 1 2 5 / 1 8` is two axes, how
+ * many times the second number of a pair its first is, and the second. The first value of each axis is its cheapest. */
+struct ha_pairs;
+
+/* suite and a outlive it. */
+enum ha_status ha_pairs_create(struct ha_pairs **pairs, const struct ha_suite *suite, const struct ha_assignments *a,
+                               struct ha_why *why);
+void ha_pairs_destroy(struct ha_pairs *pairs);
+/* Few points in which every two values of two axes meet, if some case of the suite that costs no more than allowed has
+ * both. HA_ERROR: also where a value is in none. */
+enum ha_status ha_pairs_expand(struct ha_pairs *pairs, ha_take *each, void *arg, struct ha_why *why);
+
+/* What points have of it, whoever made them: each is shown to ha_pairs_note. */
+struct ha_coverage {
+    size_t points, axes, values, pairs, met;
+    size_t excluded; /* there is no such case, or it costs too much */
+    size_t missing;  /* of neither kind */
+};
+void ha_pairs_note(struct ha_pairs *pairs, const void *point);
+/* out: NULL, or where the axes go, and which pairs are not met, and why */
+struct ha_coverage ha_pairs_count(struct ha_pairs *pairs, FILE *out);
+/* The same of all sections of a suite file that are such lists, together: by name, as ha_suite_find, or from memory.
+ * HA_ERROR: it cannot be read. (coverage.c) */
+enum ha_status ha_coverage_of(const char *word, FILE *out, struct ha_coverage *all, struct ha_why *why);
+enum ha_status ha_coverage_parse(const char *name, const char *text, FILE *out, struct ha_coverage *all,
+                                 struct ha_why *why);
 
 /* ---- suite files: finds them, and reads one, a section at a time ------------------------------------------------- */
 
 struct ha_file_section {
-    char suite[64], axis[64];                /* "": not said */
-    uint64_t time_ns;                        /* of measuring a case, at most; 0: not said */
-    size_t suite_line, axis_line, time_line; /* 0: not said */
-    struct ha_assignments keys;              /* all others */
+    char suite[64], axis[64];                                       /* "": not said */
+    uint64_t time_ns;                                               /* of measuring a case, at most; 0: not said */
+    size_t suite_line, axis_line, time_line, cover_line, cost_line; /* 0: not said */
+    struct ha_assignments keys;                                     /* all others */
 };
 
 /* each is called when a section is complete; what it returns ends the reading unless HA_OK. */

@@ -117,6 +117,23 @@ static void print_wrong(FILE *out, const struct ha_results *r, const struct ha_s
     if (wrong > SAID_MAX) fprintf(out, "\nand %zu more\n", wrong - SAID_MAX);
 }
 
+/* First of all: they pass, so that nothing else says so. */
+static void print_suspects(FILE *out, const struct ha_summary *s)
+{
+    size_t suspects = 0;
+    for (size_t i = 0; i < s->plan->entries; i++) {
+        const struct ha_plan_entry *e = &s->plan->entry[i];
+        const void *row = row_of(s, e);
+        if (!row || ha_result_in(row)->verdict != HA_SUSPECT || ++suspects > SAID_MAX) continue;
+        fputs("\nSUSPECT: ", out);
+        ha_text_print(out, e->id);
+        fputs("\n    ", out);
+        ha_text_print(out, ha_result_in(row)->reason);
+        fputc('\n', out);
+    }
+    if (suspects > SAID_MAX) fprintf(out, "\nand %zu more are suspect\n", suspects - SAID_MAX);
+}
+
 /* reasons that go for several cases are said once */
 static void print_skipped(FILE *out, const struct ha_results *r)
 {
@@ -154,6 +171,7 @@ static void print_damaged(FILE *out, const struct ha_plan *plan)
 bool ha_summary_print(FILE *out, struct ha_summary *s, struct ha_why *why)
 {
     bool right = true;
+    print_suspects(out, s);
     for (size_t i = 0; i < s->plan->entries; i++) {
         const struct ha_suite *suite = s->plan->entry[i].suite;
         bool before = false;

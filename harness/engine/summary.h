@@ -1,8 +1,8 @@
 #ifndef HA_ENGINE_SUMMARY_H
 #define HA_ENGINE_SUMMARY_H
 
-/* The end of a run for a reader: the tables of each suite, what is wrong and how to run it again, why what is missing
- * is missing, the machine, the totals. */
+/* The end of a run for a reader: what passes and is suspect all the same, the tables of each suite, what is wrong and
+ * how to run it again, why what is missing is missing, the machine, the totals. */
 
 #include "harness/api/exit.h"
 #include "harness/engine/plan.h"

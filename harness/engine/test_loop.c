@@ -31,6 +31,7 @@ static struct {
     bool removes[CASES];                     /* the folder of the run */
     const char *device[CASES], *name[CASES]; /* that it uses, as asked for, and what that says of itself; or NULL */
     bool lines;                              /* a line and an event of each case */
+    double p[CASES];                         /* 0: none */
 } told;
 static char folder[TEST_PATH_MAX];
 
@@ -69,6 +70,8 @@ static enum ha_status check(struct ha_group *g, const char *suite, struct ha_why
         if (told.removes[n]) nftw(folder, test_remove, 16, FTW_DEPTH | FTW_PHYS);
         if (told.wrong[n]) return ha_why(why, HA_FAIL, "wrong");
         ((struct row *)g->row[i])->pid = (double)getpid();
+        if (told.p[n] > 0) ((struct row *)g->row[i])->head.p = told.p[n];
+        strcpy(((struct row *)g->row[i])->head.suspicion, "too odd");
         if (told.lines) engine.line(engine.arg, 1, g->row[i]);
         if (told.lines) engine.trace(engine.arg, "{\"ph\":\"X\"}", 10);
         g->right[i] = true;
@@ -224,6 +227,26 @@ TEST_WITH(lines_and_events_are_of_their_case, forget, NULL)
         assert_int_equal(test_count(test_text("lines/trace.json"), id), 1);
     }
     assert_int_equal(test_count(test_text("lines/trace.json"), "\"X\""), 4);
+}
+
+/* It counts how many are asked, passes, and is said before anything else. */
+TEST_WITH(what_is_suspect_is_said_first, forget, NULL)
+{
+    static const struct ha_suite *const suites[] = { &front, &front, &back, NULL };
+    static const double p[CASES] = { 0.4e-9, 0.3e-9, 0 };
+    for (size_t processes = 1; processes < 3; processes++) {
+        struct ha_why why = { "" };
+        const char *file = processes == 1 ? "suspects.1.out" : "suspects.2.out";
+        char name[32];
+        snprintf(name, sizeof name, "suspects.%zu", processes);
+        memcpy(told.p, p, sizeof p);
+        assert_int_equal(run(name, suites, (struct ha_run_options){ .processes = processes }, &why), HA_EXIT_OK);
+        const char *text = test_text(file), *first = "\nSUSPECT: front:n=1\n    too odd\n";
+        if (processes == 1) assert_memory_equal(text, first, strlen(first)); /* 3 p < 1e-9 */
+        assert_int_equal(test_count(text, "SUSPECT"), processes == 1);       /* 6 p > 1e-9 */
+        assert_int_equal(test_count(text, "too odd"), processes == 1);
+        ends_with(file, processes == 1 ? "\n3 passed, 0 failed, 0 skipped\n" : "\n6 passed, 0 failed, 0 skipped\n");
+    }
 }
 
 /* What is there is not run again, and takes no share of the time: two groups have it, and half is for checking. */

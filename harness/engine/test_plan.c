@@ -145,7 +145,7 @@ TEST(mistakes_are_named)
 TEST(one_id_is_one_point)
 {
     struct fake_point p;
-    char room[4096];
+    char room[8192];
     struct ha_why why = { "" };
     const struct ha_suite *s;
     assert_int_equal(ha_id_parse("circle:size=4", &s, &p, sizeof p, &why), HA_OK);
@@ -164,14 +164,14 @@ TEST(one_id_is_one_point)
 /* a point whose id does not fit cannot be rerun: it is no point */
 TEST(long_ids_are_refused)
 {
-    char note[1200], id[8192], out[4096];
+    char note[2200], id[8192], out[8192];
     memset(note, 'x', sizeof note);
-    snprintf(id, sizeof id, "moves:way=up,note=%.1000s,memo=%.1000s", note, note);
+    snprintf(id, sizeof id, "moves:way=up,note=%.2000s,memo=%.2000s", note, note);
     if (choose(id, none, out, sizeof out) != HA_OK) fail_msg("%s", out);
-    snprintf(id, sizeof id, "moves:way=up,note=%.1000s,memo=%.1010s", note, note);
+    snprintf(id, sizeof id, "moves:way=up,note=%.2000s,memo=%.2058s", note, note);
     assert_int_equal(choose(id, none, out, sizeof out), HA_OK);
-    snprintf(id, sizeof id, "moves:way=up,note=%.1000s,memo=%.1015s", note, note);
-    refuses(id, none, "the id is longer than 2047 characters: moves:way=up,piece=4K,note=xxx");
+    snprintf(id, sizeof id, "moves:way=up,note=%.2000s,memo=%.2063s", note, note);
+    refuses(id, none, "the id is longer than 4095 characters: moves:way=up,piece=4K,note=xxx");
     memset(id, 'x', sizeof id - 1);
     id[sizeof id - 1] = 0;
     refuses(id, none, "too long");
@@ -252,6 +252,8 @@ TEST(sections_are_cross_products)
         { "[a]\nsuite=moves\nway=up\n[b]\nsize=1\n", "moves:way=up,piece=4K\ncircle:size=1\n" },
         { "[default]\nsuite=moves\n[a]\nway=up\n[b]\nsuite=shapes\nsize=1\n[c]\nway=down\n",
           "moves:way=up,piece=4K\ncircle:size=1\nmoves:way=down,piece=4K\n" },
+        /* which need not have the keys of the default's */
+        { "[default]\nsize=3\n[a]\nsuite=moves\nway=up\n[b]\nkind=circle\n", "moves:way=up,piece=4K\ncircle:size=3\n" },
         { "[default]\nsuite=moves\nway=up\n[a]\nseed=2\n", "moves:way=up,piece=4K,seed=2\n" },
         /* twins once */
         { "[a]\nsize=1 2\n[b]\nsize=2 3 3\n", "circle:size=1\ncircle:size=2\ncircle:size=3\n" },
@@ -271,6 +273,7 @@ TEST(mistakes_name_the_line)
         { "[a]\nkind=circle cirle\n", "x.suite:2: unknown kind 'cirle'; did you mean 'circle'?" },
         { "[default]\nkind=cirle\n[a]\nsize=1\n", "x.suite:2: unknown kind 'cirle'" },
         { "[default]\nthread=1\n[a]\nsize=1\n", "x.suite:2: unknown key 'thread'" },
+        { "[default]\nsize=1\n[a]\nsuite=moves\nsize=1\n", "x.suite:5: unknown key 'size'" },
         { "[a]\nkind=circle\nsize=1 2 x\n", "x.suite:3: size: 'x' is not a whole number" },
         { "[a]\nkind=circle\nsize=5,6\n", "x.suite:3: size: '5,6' is not a whole number" },
         { "[a]\nkind=circle\nname=a,b\n", "x.suite:3: name:" },
@@ -320,31 +323,25 @@ TEST(sections_are_kept)
                                "[again]\nsize=3 4 3\n"
                                "[colors]\naxis=color\ncolor=*\nsize=1\n"
                                "[moves]\nsuite=moves\nway=up\ntime=1m\n";
-    static const uint64_t ns[] = { 500000000, 500000000, 500000000, 2000000000, 2000000000, 2000000000 };
+    static const uint64_t ns[] = { 500000000, 500000000, 500000000, 2000000000, 2000000000, 2000000000, 60000000000 };
     struct ha_plan plan = { 0 };
     struct ha_why why = { "" };
-    /* kind is none of the moves' keys */
-    assert_int_equal(ha_plan_parse(&plan, &none, "suites/night.suite", text, &why), HA_ERROR);
-    assert_string_equal(why.text,
-                        "suites/night.suite:3: unknown key 'kind'; it is one of: way piece seed note memo fast");
-    ha_plan_free(&plan);
-
-    char shapes[sizeof text];
-    memcpy(shapes, text, sizeof text);
-    *strstr(shapes, "[moves]") = 0;
-    if (ha_plan_parse(&plan, &none, "suites/night.suite", shapes, &why) != HA_OK) fail_msg("%s", why.text);
-    assert_int_equal(plan.entries, 6);
+    if (ha_plan_parse(&plan, &none, "suites/night.suite", text, &why) != HA_OK) fail_msg("%s", why.text);
+    assert_int_equal(plan.entries, 7);
     for (size_t i = 0; i < plan.entries; i++) {
         assert_string_equal(plan.entry[i].from, "night");
-        assert_true(plan.entry[i].time_ns == ns[i] && plan.entry[i].suite == &fake_shapes);
+        assert_true(plan.entry[i].time_ns == ns[i]);
+        /* kind, of the default, is none of the moves' keys */
+        assert_true((plan.entry[i].suite == &fake_shapes) == (i < 6));
     }
     static const struct {
         const char *name, *axis;
         size_t count, entry[3];
     } sections[] = { { "line", "size", 3, { 0, 1, 2 } },
                      { "again", NULL, 2, { 2, 3, 0 } },
-                     { "colors", "color", 3, { 0, 4, 5 } } };
-    assert_int_equal(plan.sections, 3);
+                     { "colors", "color", 3, { 0, 4, 5 } },
+                     { "moves", NULL, 1, { 6 } } };
+    assert_int_equal(plan.sections, 4);
     for (size_t i = 0; i < plan.sections; i++) {
         const struct ha_section *s = &plan.section[i].of;
         assert_string_equal(s->name, sections[i].name);

@@ -5,6 +5,7 @@
 
 #include <link.h>
 #include <math.h>
+#include <stdio.h>
 #include <unistd.h>
 
 static struct ha_why why;
@@ -41,7 +42,9 @@ TEST(refuses_what_is_no_plugin)
     refused(beside("test_plugin"), "cannot be loaded"); /* a program is an ELF file too */
     refused(beside("wrong_library.so"), "ha_test_nowhere");
     refused(beside("wrong_symbol.so"), "exports no symbol 'ha_device_api'");
-    refused(beside("wrong_abi.so"), "against device ABI 45, this program has ABI 4");
+    char abi[96];
+    snprintf(abi, sizeof abi, "against device ABI %u, this program has ABI %u", HA_DEVICE_ABI + 41, HA_DEVICE_ABI);
+    refused(beside("wrong_abi.so"), abi);
     refused(beside("wrong_size.so"), "ends before 'event_sync'");
     refused(beside("wrong_entry.so"), "'mem_free' is NULL");
     refused(beside("wrong_merger.so"), "neither a device, which has 'open', nor a library");

@@ -74,7 +74,7 @@ static struct ha_reading measure(struct ha_ceiling_bench *b, enum ha_ceiling whi
 static size_t device_bytes(const struct ha_ceiling_bench *b, bool brief)
 {
     struct ha_device_info info;
-    size_t bytes = (size_t)(brief ? 256 : 1024) << 20;
+    size_t bytes = ha_measure_share((size_t)(brief ? 256 : 1024) << 20);
     b->api->info(b->device, &info);
     if (info.compute_threads || !strcmp(b->api->kind, "null")) return b->link_bytes;
     while (bytes > b->link_bytes && bytes > info.memory_free_bytes / 8) bytes /= 2;
@@ -112,8 +112,8 @@ enum ha_status ha_ceilings_measure(struct ha_ceilings *out, const struct ha_devi
     struct ha_ceiling_bench b = { .api = api,
                                   .device = device,
                                   .kernels = kernels,
-                                  .buffer_bytes = (size_t)(brief ? 128 : 512) << 20,
-                                  .link_bytes = (size_t)(brief ? 32 : 128) << 20,
+                                  .buffer_bytes = ha_measure_share((size_t)(brief ? 128 : 512) << 20),
+                                  .link_bytes = ha_measure_share((size_t)(brief ? 32 : 128) << 20),
                                   .work_ns = emulated ? 10e6
                                              : brief  ? 20e6
                                                       : 50e6 };

@@ -12,7 +12,14 @@
 
 #define U 0x1p-24
 
-enum { ARGUMENTS = 1024, ARGUMENTS_EMULATED = 64, DIM = 64, LOGS = 256, LOGS_EMULATED = 32, SEED = 14 };
+enum {
+    ARGUMENTS = HA_EPS_ARGUMENTS,
+    ARGUMENTS_EMULATED = 64,
+    DIM = 64,
+    LOGS = HA_EPS_LOGS,
+    LOGS_EMULATED = 32,
+    SEED = 14
+};
 
 struct bench {
     const struct ha_device_api *api;
@@ -27,24 +34,24 @@ struct bench {
 };
 
 /* Around the powers of two of the result, where the reduced argument jumps, and of the argument; then anywhere. */
-static void choose_arguments(struct bench *b)
+void ha_eps_arguments(float x[HA_EPS_ARGUMENTS], size_t count)
 {
     size_t n = 0;
     for (int k = 0; k < 150; k++) {
         const float whole = (float)(-k * 0x1.62e42fefa39efp-1), half = (float)(-(k + 0.5) * 0x1.62e42fefa39efp-1);
-        b->x[n++] = whole;
-        b->x[n++] = nextafterf(whole, -HUGE_VALF);
-        b->x[n++] = half;
-        b->x[n++] = nextafterf(half, -HUGE_VALF);
+        x[n++] = whole;
+        x[n++] = nextafterf(whole, -HUGE_VALF);
+        x[n++] = half;
+        x[n++] = nextafterf(half, -HUGE_VALF);
     }
-    for (int e = -24; e < 7; e++) b->x[n++] = -ldexpf(1, e);
+    for (int e = -24; e < 7; e++) x[n++] = -ldexpf(1, e);
     for (; n < ARGUMENTS; n++) {
         const float share = ha_rng_uniform(SEED, 0, n);
-        b->x[n] = n % 2 ? -104 * share : -ldexpf(1 + share, (int)(n % 31) - 25);
+        x[n] = n % 2 ? -104 * share : -ldexpf(1 + share, (int)(n % 31) - 25);
     }
-    for (size_t i = 0; i < n; i++) b->x[i] = fmaxf(b->x[i], -104);
-    if (b->count == ARGUMENTS) return;
-    for (size_t i = 0; i < b->count; i++) b->x[i] = b->x[ha_rng_below(SEED, 1, i, n - i) + i];
+    for (size_t i = 0; i < n; i++) x[i] = fmaxf(x[i], -104);
+    if (count == ARGUMENTS) return;
+    for (size_t i = 0; i < count; i++) x[i] = x[ha_rng_below(SEED, 1, i, n - i) + i];
 }
 
 static enum ha_status open_bench(struct bench *b, struct ha_why *why)
@@ -53,7 +60,7 @@ static enum ha_status open_bench(struct bench *b, struct ha_why *why)
     b->count = emulated ? ARGUMENTS_EMULATED : ARGUMENTS;
     b->logs = emulated ? LOGS_EMULATED : LOGS;
     b->bytes = (size_t)6 * ARGUMENTS * DIM * sizeof(float);
-    choose_arguments(b);
+    ha_eps_arguments(b->x, b->count);
     b->api->info(b->device, &b->info);
     HA_TRY(ha_device_arena_create(&b->arena, b->api, b->device, why));
     b->host = ha_device_alloc(b->arena, HA_MEM_PINNED, b->bytes, HA_TAG_SCRATCH, why);
@@ -68,16 +75,17 @@ static enum ha_status failed(const struct bench *b, const char *what, struct ha_
     return ha_why(why, HA_ERROR, "%s: %s", what, failure ? failure : "refused, and no reason given");
 }
 
-/* All of the block to the device, one operation, and all of it back. */
+/* The first `end` bytes of the block to the device, one operation, and those behind `answer` back. */
 static enum ha_status ask(struct bench *b, const struct ha_merge *merge, const struct ha_device_attend *attend,
-                          struct ha_why *why)
+                          size_t answer, size_t end, struct ha_why *why)
 {
     const struct ha_device_api *api = b->api;
-    if (api->copy(b->stream, b->there, b->host, b->bytes, HA_H2D) != HA_OK) return failed(b, "copy", why);
+    if (api->copy(b->stream, b->there, b->host, end, HA_H2D) != HA_OK) return failed(b, "copy", why);
     const enum ha_status st = merge ? api->merge(b->stream, merge) : api->attend(b->stream, attend);
     if (st == HA_WAIVED) return st;
     if (st != HA_OK) return failed(b, merge ? "a merge of two states" : "attention over two keys", why);
-    if (api->copy(b->stream, b->host, b->there, b->bytes, HA_D2H) != HA_OK) return failed(b, "copy", why);
+    if (api->copy(b->stream, b->host + answer, b->there + answer, end - answer, HA_D2H) != HA_OK)
+        return failed(b, "copy", why);
     return api->stream_sync(b->stream) == HA_OK ? HA_OK : failed(b, "sync", why);
 }
 
@@ -101,12 +109,21 @@ static void note_exp(struct ha_eps_seen *seen, double x, double one, double got,
 
 /* o = (1 / D, e / D), D = 1 + e and L = ln D. The quotient of both has two roundings; the sum behind L has one of a
  * unit, L itself one. */
+void ha_eps_note_merge(struct ha_eps_seen *exps, struct ha_eps_seen *logs, double x, double o0, double o1, double lse,
+                       double exp_eps)
+{
+    const double e = exp(x), want = log1p(e), allowed = (2 + e * exp_eps / U) * U + U * want;
+    note_exp(exps, x, o0, o1, 3 * U, true);
+    note(logs, fabs(lse - want) / (want + 1e-3), allowed / (want + 1e-3), want > 0.5);
+}
+
 static enum ha_status ask_merge(struct bench *b, struct ha_eps *out, struct ha_why *why)
 {
     const size_t n = b->count;
+    const size_t end = 3 * n * (DIM + 1) * sizeof(float);
     float *const o = (float *)(void *)b->host, *const lse = o + 3 * n * DIM;
     struct ha_merge_state state[3];
-    memset(b->host, 0, b->bytes);
+    memset(b->host, 0, end);
     for (size_t s = 0; s < 3; s++) {
         state[s] = (struct ha_merge_state){ .o = b->there + s * n * DIM * sizeof *o,
                                             .lse = (float *)(void *)(b->there + (3 * DIM + s) * n * sizeof *o),
@@ -127,13 +144,11 @@ static enum ha_status ask_merge(struct bench *b, struct ha_eps *out, struct ha_w
                                     .heads = 1,
                                     .dim = DIM,
                                     .out = state[2] };
-    HA_TRY(ask(b, &merge, NULL, why));
+    HA_TRY(ask(b, &merge, NULL, 2 * n * DIM * sizeof(float), end, why));
     for (size_t i = 0; i < n; i++) {
         const float *row = o + (2 * n + i) * DIM;
-        const double e = exp((double)b->x[i]), want = log1p(e), got = (double)lse[2 * n + i];
-        note_exp(&out->merge_exp, (double)b->x[i], (double)row[0], (double)row[1], 3 * U, true);
-        const double allowed = (2 + e * b->info.merge.exp_eps / U) * U + U * want;
-        note(&out->merge_log, fabs(got - want) / (want + 1e-3), allowed / (want + 1e-3), want > 0.5);
+        ha_eps_note_merge(&out->merge_exp, &out->merge_log, (double)b->x[i], (double)row[0], (double)row[1],
+                          (double)lse[2 * n + i], b->info.merge.exp_eps);
     }
     return HA_OK;
 }
@@ -154,10 +169,11 @@ static void put(unsigned char *at, size_t i, float x, enum ha_dtype t)
 static enum ha_status ask_attend(struct bench *b, enum ha_dtype t, size_t tokens, size_t keys, bool causal, float **o,
                                  float **lse, struct ha_why *why)
 {
-    const size_t row = DIM * ha_dtype_bytes(t), q_at = 2 * LOGS * DIM * sizeof(float),
-                 o_at = q_at + tokens * DIM * sizeof(float), lse_at = o_at + tokens * DIM * sizeof(float);
+    const size_t row = DIM * ha_dtype_bytes(t), q_at = 2 * keys * DIM * sizeof(float),
+                 o_at = q_at + tokens * DIM * sizeof(float), lse_at = o_at + tokens * DIM * sizeof(float),
+                 end = lse_at + tokens * sizeof(float);
     float *q = (float *)(void *)(b->host + q_at);
-    memset(b->host, 0, b->bytes);
+    memset(b->host, 0, end);
     for (size_t i = 0; i < keys; i++) {
         put(b->host, i * DIM, i == 1, t);
         put(b->host + keys * row, i * DIM + (i == 1), 1, t);
@@ -185,7 +201,7 @@ static enum ha_status ask_attend(struct bench *b, enum ha_dtype t, size_t tokens
                                              .seqs = &seq };
     *o = (float *)(void *)(b->host + o_at);
     *lse = (float *)(void *)(b->host + lse_at);
-    return ask(b, NULL, &attend, why);
+    return ask(b, NULL, &attend, o_at, end, why);
 }
 
 /* A score has its product with the scale, a base-2 exponential that with log2 e, and what the profile says of dot
@@ -245,7 +261,7 @@ enum ha_status ha_eps_measure(struct ha_eps *out, const struct ha_device_api *ap
     return status == HA_ERROR ? status : HA_OK;
 }
 
-static enum ha_status holds(const char *of, const char *name, double claimed, const struct ha_eps_seen *seen,
+enum ha_status ha_eps_holds(const char *of, const char *name, double claimed, const struct ha_eps_seen *seen,
                             struct ha_why *why)
 {
     return seen->least > claimed ? ha_why(why, HA_FAIL, "its %s: %s is %.3g, but the function is off by %.3g at least",
@@ -258,8 +274,8 @@ enum ha_status ha_eps_check(const struct ha_eps *eps, const struct ha_device_inf
 {
     char of[32];
     snprintf(of, sizeof of, "profile[%s]", ha_dtype_name(dtype));
-    HA_TRY(holds("traits", "exp_eps", info->merge.exp_eps, &eps->merge_exp, why));
-    HA_TRY(holds("traits", "log_eps", info->merge.log_eps, &eps->merge_log, why));
-    HA_TRY(holds(of, "exp_eps", info->profile[dtype].exp_eps, &eps->exp[dtype], why));
-    return holds(of, "log_eps", info->profile[dtype].log_eps, &eps->log[dtype], why);
+    HA_TRY(ha_eps_holds("traits", "exp_eps", info->merge.exp_eps, &eps->merge_exp, why));
+    HA_TRY(ha_eps_holds("traits", "log_eps", info->merge.log_eps, &eps->merge_log, why));
+    HA_TRY(ha_eps_holds(of, "exp_eps", info->profile[dtype].exp_eps, &eps->exp[dtype], why));
+    return ha_eps_holds(of, "log_eps", info->profile[dtype].log_eps, &eps->log[dtype], why);
 }

@@ -17,6 +17,17 @@ struct ha_eps {
     struct ha_eps_seen merge_exp, merge_log;                     /* of merge in binary32 */
 };
 
+/* What merges are asked: argument i of so many, 0 to -104; the same in every call. */
+enum { HA_EPS_ARGUMENTS = 1024, HA_EPS_LOGS = 128 };
+void ha_eps_arguments(float x[HA_EPS_ARGUMENTS], size_t count);
+/* Takes note of a merge of (1, 0, ...) with L = 0 and (0, 1, ...) with L = x: o[0], o[1] and the natural L in binary32
+ * or better; exp_eps: as claimed. Both begin as NaN. */
+void ha_eps_note_merge(struct ha_eps_seen *exp, struct ha_eps_seen *log, double x, double o0, double o1, double lse,
+                       double exp_eps);
+/* HA_FAIL with the field, if the function is further off than is claimed. of: traits, profile[f16] */
+enum ha_status ha_eps_holds(const char *of, const char *field, double claimed, const struct ha_eps_seen *seen,
+                            struct ha_why *why);
+
 /* HA_ERROR: the device failed. One of kind null is not asked. */
 enum ha_status ha_eps_measure(struct ha_eps *out, const struct ha_device_api *api, struct ha_device *device,
                               struct ha_why *why);

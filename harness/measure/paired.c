@@ -13,7 +13,11 @@
 /* A block is a huge page. Each worker has PARTS x blocks of them; a reading takes one part of every worker's, the next
  * one the other, so that what caches hold is never what a reading begins with. */
 enum { BLOCK_BYTES = 2 << 20, PARTS = 2, BLOCKS_LEAST = 4, LINE = 64 };
-static const size_t reading_bytes = (size_t)128 << 20;
+
+/* Another one takes its place where a program is linked for rehearsals. */
+__attribute__((weak)) size_t ha_measure_share(size_t bytes) { return bytes; }
+
+static size_t reading_bytes(void) { return ha_measure_share((size_t)128 << 20); }
 
 struct turn {
     _Alignas(LINE) atomic_size_t next; /* block to be read of a worker's part */
@@ -69,8 +73,9 @@ double ha_paired_read_alone(struct ha_paired *p)
 {
     size_t bytes = 0;
     const uint64_t begin_ns = ha_now_ns();
-    for (size_t w = 0; w < p->workers && bytes < reading_bytes; w++)
-        for (size_t i = 0; i < p->blocks && bytes < reading_bytes; i++, bytes += BLOCK_BYTES)
+    const size_t enough = reading_bytes();
+    for (size_t w = 0; w < p->workers && bytes < enough; w++)
+        for (size_t i = 0; i < p->blocks && bytes < enough; i++, bytes += BLOCK_BYTES)
             p->read(block(p, w, p->part, i), BLOCK_BYTES);
     const uint64_t ns = ha_now_ns() - begin_ns;
     p->part = (p->part + 1) % PARTS;
@@ -94,7 +99,8 @@ static size_t last_cache_bytes(void)
 
 static size_t blocks_for(size_t workers)
 {
-    const size_t far = HA_SANITIZED ? 0 : 2 * last_cache_bytes(), all = far > reading_bytes ? far : reading_bytes;
+    const size_t far = HA_SANITIZED ? 0 : ha_measure_share(2 * last_cache_bytes()), least = reading_bytes(),
+                 all = far > least ? far : least;
     const size_t blocks = (all / BLOCK_BYTES + workers - 1) / workers;
     return blocks > BLOCKS_LEAST ? blocks : BLOCKS_LEAST;
 }

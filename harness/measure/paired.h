@@ -28,4 +28,8 @@ double ha_paired_read_all(struct ha_paired *paired);
 double ha_paired_read_alone(struct ha_paired *paired);
 void ha_paired_destroy(struct ha_paired *paired); /* NULL: nothing */
 
+/* Of so many bytes, what this program measures on: all of them, or in a rehearsal, whose figures mean nothing, a part.
+ * harness/program/rehearsal.c is linked into the program that tests call, and nowhere else. */
+size_t ha_measure_share(size_t bytes);
+
 #endif

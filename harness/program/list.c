@@ -145,12 +145,24 @@ static void list_metrics(FILE *out) { ha_folder_print_fields(out, ha_suites_all,
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */
 
-enum { CASES }; /* which alone takes further words, and options */
+/* What the covering lists of a suite file have of all pairs of values. */
+static enum ha_exit list_coverage(const struct ha_options *o, struct ha_why *why)
+{
+    size_t missing = 0;
+    for (size_t i = 1; i < o->words_count; i++) {
+        struct ha_coverage all;
+        if (ha_coverage_of(o->words[i], stdout, &all, why) != HA_OK) return HA_EXIT_USAGE;
+        missing += all.missing;
+    }
+    return missing ? HA_EXIT_WRONG : HA_EXIT_OK;
+}
+
+enum { CASES, COVERAGE, WITH_WORDS }; /* those that take further words; cases take options, too */
 /* What the program lists itself; suites have lists of their own. */
 static const struct ha_list own[] = {
-    [CASES] = { "cases", NULL }, { "suites", ha_suite_list }, { "keys", list_keys },
-    { "devices", list_devices }, { "kernels", list_kernels }, { "datasets", list_datasets },
-    { "metrics", list_metrics },
+    [CASES] = { "cases", NULL },   [COVERAGE] = { "coverage", NULL }, { "suites", ha_suite_list },
+    { "keys", list_keys },         { "devices", list_devices },       { "kernels", list_kernels },
+    { "datasets", list_datasets }, { "metrics", list_metrics },
 };
 enum { OWN = sizeof own / sizeof *own };
 
@@ -194,8 +206,11 @@ enum ha_exit ha_command_list(const struct ha_options *o, struct ha_why *why)
         ha_unknown(why, "list", o->words[0], names);
         return HA_EXIT_USAGE;
     }
-    if ((i == CASES) != (o->words_count > 1)) {
-        ha_why(why, HA_ERROR, i == CASES ? "list %s: of which SUITE or CASE?" : "list %s takes no further word",
+    if ((i < WITH_WORDS) != (o->words_count > 1)) {
+        ha_why(why, HA_ERROR,
+               i == CASES      ? "list %s: of which SUITE or CASE?"
+               : i == COVERAGE ? "list %s: of which suite file?"
+                               : "list %s takes no further word",
                names[i]);
         return HA_EXIT_USAGE;
     }
@@ -205,6 +220,7 @@ enum ha_exit ha_command_list(const struct ha_options *o, struct ha_why *why)
         ha_why(why, HA_ERROR, "--%s means nothing to list %s", option, names[i]);
         return HA_EXIT_USAGE;
     }
+    if (i == COVERAGE) return list_coverage(o, why);
     /* suites may have lists of one name */
     for (; ha_list_name(i); i++)
         if (!strcmp(ha_list_name(i), o->words[0])) list_at(i)->print(stdout);

@@ -99,8 +99,8 @@ const struct ha_option ha_option_table[] = {
       TO(out_dir) },
     { RUN | CHECK, 0, "resume", NULL,
       "Go on in DIR: cases that are complete there are skipped; begins where nothing is there", take_flag, TO(resume) },
-    { RUN | CHECK, 0, "dump", "DIR", "Write the inputs and outputs of each case there, as safetensors", take_text,
-      TO(dump_dir) },
+    { RUN | CHECK, 0, "dump", "DIR", "Write all that went in and came out of each case there, for scripts/audit.py",
+      take_text, TO(dump_dir) },
     { RUN | CHECK, 0, "max-time", "TIME", "Stop after 90s, 10m or 2h; cases not run give exit code 20", take_time,
       TO(max_time_ns) },
     { RUN | CHECK, 0, "case-time", "TIME",
@@ -162,7 +162,9 @@ const char *ha_command_args(const struct ha_command_text *c)
         const char *name = ha_list_name(i);
         if (ha_list_again(i)) continue;
         n += (size_t)snprintf(lists + n, sizeof lists - n, "%s%s%s", i ? "\n" : "", name,
-                              strcmp(name, "cases") ? "" : " SUITE|CASE...");
+                              !strcmp(name, "cases")      ? " SUITE|CASE..."
+                              : !strcmp(name, "coverage") ? " SUITE..."
+                                                          : "");
     }
     return lists;
 }

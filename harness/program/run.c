@@ -100,9 +100,13 @@ enum ha_status ha_program_plan(struct ha_plan *plan, const struct ha_options *o,
                                bool small, struct ha_why *why)
 {
     struct ha_override given[GIVEN];
-    const struct ha_plan_options how = {
-        .words = words, .words_count = count, .filter = o->filter, .override = given, .overrides = GIVEN, .small = small
-    };
+    const struct ha_plan_options how = { .words = words,
+                                         .words_count = count,
+                                         .filter = o->filter,
+                                         .override = given,
+                                         .overrides = GIVEN,
+                                         .small = small,
+                                         .measured = o->command == HA_CMD_RUN };
     give(given, o);
     HA_TRY(ha_plan_make(plan, &how, why));
     return check_heeded(plan, o, given, why);
@@ -182,8 +186,11 @@ static enum ha_exit run_plan(const struct ha_plan *plan, const struct ha_options
 
 enum ha_exit ha_command_run(const struct ha_options *o, struct ha_why *why)
 {
-    static char check[] = "check", mutants[] = "mutants";
-    char replay[4200], *instead = o->replay ? replay : o->mutants ? mutants : o->words_count ? NULL : check;
+    static char check[] = "check", mutants[] = "mutants", defects[] = "defects";
+    char replay[4200], *galleries[] = { mutants, defects },
+                       *instead = o->replay        ? replay
+                                  : o->words_count ? NULL
+                                                   : check;
     struct ha_plan plan = { 0 };
     if (o->replay) snprintf(replay, sizeof replay, "lse_merge:replay=%s", o->replay);
     enum ha_exit code = HA_EXIT_USAGE;
@@ -191,6 +198,7 @@ enum ha_exit ha_command_run(const struct ha_options *o, struct ha_why *why)
     if (o->out_dir) signal(SIGPIPE, SIG_IGN); /* the folder is to be complete, whoever reads the table */
     struct ha_random random = { .plan = &plan };
     const enum ha_status planned = o->random_ns ? draw(&random, o, why)
+                                   : o->mutants ? ha_program_plan(&plan, o, galleries, 2, small, why)
                                                 : ha_program_plan(&plan, o, instead ? &instead : o->words,
                                                                   instead ? 1 : o->words_count, small, why);
     if (planned == HA_OK) {

@@ -414,6 +414,7 @@ struct ha_folder_totals ha_folder_totals(const struct ha_folder *folder)
     size_t *const count[HA_VERDICTS] = {
         [HA_NOT_RUN] = &t.not_run,       [HA_PASS] = &t.passed,          [HA_VERDICT_FAIL] = &t.failed,
         [HA_VERDICT_WAIVED] = &t.waived, [HA_VERDICT_ERROR] = &t.errors, [HA_UNCHECKED] = &t.unchecked,
+        [HA_SUSPECT] = &t.passed,
     };
     for (size_t i = 0; i < folder->entries; i++) ++*count[ha_result_in(folder->entry[i]->row)->verdict];
     return t;

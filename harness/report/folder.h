@@ -61,7 +61,7 @@ struct ha_folder_found {
 };
 
 struct ha_folder_totals {
-    size_t passed, failed, errors, waived, unchecked, not_run;
+    size_t passed /* suspects too */, failed, errors, waived, unchecked, not_run;
 };
 
 struct ha_folder;

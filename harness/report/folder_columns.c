@@ -23,6 +23,7 @@ enum head {
     VERDICT,
     REASON,
     SAMPLES,
+    P_VALUE,
     UNIT,
     BETTER
 };
@@ -47,9 +48,16 @@ static const struct {
     { "value", VALUE, FIGURES, "", true },
     { "lo", LO, FIGURES, "the ends of its 95% interval; empty: it has none", true },
     { "hi", HI, FIGURES, "", true },
-    { "verdict", VERDICT, CASES | SUMMARY, "pass, fail, waived, error, unchecked (never counted as passed)", false },
+    { "verdict", VERDICT, CASES | SUMMARY,
+      "pass, fail, waived, error, unchecked (never counted as passed), suspect: "
+      "a pass with a warning",
+      false },
     { "reason", REASON, CASES, "of anything but pass", false },
     { "samples", SAMPLES, CASES | SUMMARY | FIGURES, "behind the figures; empty: nothing was measured", true },
+    { "p_value", P_VALUE, CASES,
+      "how likely its errors are as independent roundings, times the cases of the run; below 1e-9 a "
+      "pass is suspect; empty: not asked",
+      true },
     { "unit", UNIT, FIGURES, "", false },
     { "better", BETTER, FIGURES, "less, more, neither", false },
     { "verdict", VERDICT, FIGURES, "of the case", false },
@@ -186,6 +194,7 @@ static void add_head(struct ha_line *line, const struct ha_folder *folder, enum 
     case VERDICT: add(line, ha_verdict_name(r->verdict)); break;
     case REASON: add(line, r->reason); break;
     case SAMPLES: add_number(line, r->samples); break;
+    case P_VALUE: add_number(line, r->p); break;
     case UNIT: add(line, (figure->unit ? figure->unit : "")); break;
     case BETTER: add(line, ha_better_name(figure->better)); break;
     }

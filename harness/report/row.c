@@ -15,13 +15,17 @@
 static const char *const names[HA_VERDICTS] = {
     [HA_NOT_RUN] = "not run",       [HA_PASS] = "pass",           [HA_VERDICT_FAIL] = "fail",
     [HA_VERDICT_WAIVED] = "waived", [HA_VERDICT_ERROR] = "error", [HA_UNCHECKED] = "unchecked",
+    [HA_SUSPECT] = "suspect",
 };
 
 const char *ha_verdict_name(enum ha_verdict verdict) { return names[verdict]; }
 
 const char *ha_verdict_shown(enum ha_verdict verdict)
 {
-    return verdict == HA_VERDICT_FAIL ? "FAIL" : verdict == HA_VERDICT_ERROR ? "ERROR" : names[verdict];
+    return verdict == HA_VERDICT_FAIL    ? "FAIL"
+           : verdict == HA_VERDICT_ERROR ? "ERROR"
+           : verdict == HA_SUSPECT       ? "SUSPECT"
+                                         : names[verdict];
 }
 
 enum ha_verdict ha_verdict_of(const char *name)
@@ -29,6 +33,15 @@ enum ha_verdict ha_verdict_of(const char *name)
     for (int v = 0; v < HA_VERDICTS; v++)
         if (!strcmp(names[v], name)) return (enum ha_verdict)v;
     return HA_NOT_RUN;
+}
+
+void ha_result_suspect(struct ha_result *r, double asked)
+{
+    if (!(r->p >= 0)) r->p = (double)NAN;
+    r->p = r->p * asked > 1 ? 1 : r->p * asked;
+    if (r->verdict != HA_PASS || !(r->p < HA_SUSPECT_P)) return;
+    r->verdict = HA_SUSPECT;
+    snprintf(r->reason, sizeof r->reason, "%s", r->suspicion);
 }
 
 void ha_result_set(const struct ha_group *group, size_t i, enum ha_status status, const struct ha_why *why)
@@ -70,7 +83,7 @@ void ha_fields_clear(const struct ha_suite *suite, void *row)
         if (f->lo) put_number(row, f->lo, (double)NAN);
         if (f->hi) put_number(row, f->hi, (double)NAN);
     }
-    ha_result_of(row)->samples = (double)NAN;
+    ha_result_of(row)->samples = ha_result_of(row)->p = (double)NAN;
 }
 
 bool ha_fields_mend(const struct ha_suite *suite, void *row)
@@ -81,6 +94,8 @@ bool ha_fields_mend(const struct ha_suite *suite, void *row)
     if (verdict >= HA_VERDICTS) head->verdict = HA_NOT_RUN;
     head->reason[sizeof head->reason - 1] = 0;
     ha_text_clean(head->reason);
+    head->suspicion[sizeof head->suspicion - 1] = 0;
+    ha_text_clean(head->suspicion);
     for (size_t i = 0; i < suite->fields; i++) {
         const struct ha_field *f = &suite->field[i];
         if (f->kind != HA_FIELD_TEXT || !f->bytes) continue;

@@ -164,6 +164,40 @@ TEST(the_first_verdict_stays)
     }
 }
 
+/* Of a million that are asked one in a million is no wonder. Only a pass is suspect. */
+TEST(what_is_too_unlikely_is_suspect)
+{
+    static const struct {
+        enum ha_verdict before;
+        double p, asked, corrected;
+        enum ha_verdict after;
+    } each[] = {
+        { HA_PASS, 0.9e-9, 1, 0.9e-9, HA_SUSPECT },
+        { HA_PASS, 1.1e-9, 1, 1.1e-9, HA_PASS },
+        { HA_PASS, 0.9e-9, 2, 1.8e-9, HA_PASS },
+        { HA_PASS, 0.9e-15, 1e6, 0.9e-9, HA_SUSPECT },
+        { HA_PASS, 0.9e-15, 2e6, 1.8e-9, HA_PASS },
+        { HA_PASS, 0.5, 300, 1, HA_PASS },
+        { HA_PASS, 0, 1e7, 0, HA_SUSPECT },
+        { HA_PASS, (double)NAN, 1, (double)NAN, HA_PASS },
+        { HA_PASS, -1, 1, (double)NAN, HA_PASS },
+        { HA_VERDICT_FAIL, 0, 1, 0, HA_VERDICT_FAIL },
+        { HA_VERDICT_WAIVED, 0, 1, 0, HA_VERDICT_WAIVED },
+        { HA_UNCHECKED, 0, 1, 0, HA_UNCHECKED },
+    };
+    for (size_t i = 0; i < COUNT(each); i++) {
+        struct ha_result r = { .verdict = each[i].before, .suspicion = "why", .p = each[i].p };
+        ha_result_suspect(&r, each[i].asked);
+        assert_int_equal(r.verdict, each[i].after);
+        assert_string_equal(r.reason, each[i].after == HA_SUSPECT ? "why" : "");
+        const double off = fabs(r.p - each[i].corrected), least = 1e-15 * each[i].corrected;
+        const bool right = isnan(each[i].corrected) ? isnan(r.p) : off <= least;
+        if (!right) fail_msg("%zu: p is %g", i, r.p);
+    }
+    assert_string_equal(ha_verdict_shown(HA_SUSPECT), "SUSPECT");
+    assert_int_equal(ha_verdict_of("suspect"), HA_SUSPECT);
+}
+
 TEST(figures_are_what_has_a_value)
 {
     struct fake_row row = fake_row(3, HA_PASS);

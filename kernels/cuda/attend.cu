@@ -226,9 +226,9 @@ cudaError_t attend_some(unsigned multiprocessors, cudaStream_t stream, const str
 bool fits(const struct ha_device_attend *a)
 {
     const size_t limit = KEYS_MAX;
-    return a->kv_heads && a->q_heads % a->kv_heads == 0 && a->head_dim && a->head_dim % 8 == 0 && a->head_dim <= 256
-           && a->kv_heads < 65536 && a->q_len < limit && a->q_heads < limit && a->q_len * a->q_heads < limit
-           && a->block < limit;
+    return a->kv_heads && a->q_heads % a->kv_heads == 0 && a->head_dim && a->head_dim % 8 == 0
+           && a->head_dim <= HA_CUDA_DIM_MAX && a->kv_heads < 65536 && a->q_len < limit && a->q_heads < limit
+           && a->q_len * a->q_heads < limit && a->block < limit;
 }
 
 } // namespace

@@ -209,6 +209,7 @@ static void cuda_info(struct ha_device *dev, struct ha_device_info *info)
                                      .memory_free_bytes = free_bytes,
                                      .compute_threads = threads(dev),
                                      .merge = ha_cuda_merge_traits(),
+                                     .head_dim_max = HA_CUDA_DIM_MAX,
                                      .spans_lost = ha_cuda_trace_lost(dev) };
     info->merge.exp_eps = exp_eps;
     info->merge.log_eps = log_eps;

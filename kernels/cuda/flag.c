@@ -42,6 +42,8 @@ enum ha_status ha_cuda_flag_wait_enqueue(struct ha_stream *s, const uint32_t *fl
     static const struct ha_cuda_span span = { .kind = HA_SPAN_WAIT, .name = "flag_wait" };
     if (ha_cuda_failed(s->device) || !ha_cuda_operand(s, span.name, "flag", flag, sizeof *flag, HA_AT_MAPPED))
         return HA_ERROR;
+    if (at_least > INT32_MAX) /* CU_STREAM_WAIT_VALUE_GEQ takes the difference as a signed number */
+        return ha_cuda_fail_on(s, span.name, "a wait for at least %u, where flags are less than 2^31", at_least);
     uint32_t *state, n;
     const char *wrong = ha_cuda_watch_add(s, flag, at_least, &state, &n);
     if (wrong) return ha_cuda_fail_on(s, span.name, "%s", wrong);

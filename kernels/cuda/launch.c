@@ -125,7 +125,7 @@ static enum ha_status operand(struct ha_stream *s, struct ha_cuda_span *span, co
     return place ? HA_OK : HA_ERROR;
 }
 
-enum { DIM_STEP = 8, DIM_MAX = 256 };
+enum { DIM_STEP = 8, DIM_MAX = HA_CUDA_DIM_MAX };
 
 /* Where the rows of an index lie is known to the kernel alone: of them, the first possible one is looked at. */
 static enum ha_status check_run(struct ha_stream *s, struct ha_cuda_span *span, const struct ha_device_attend *a,

@@ -18,6 +18,7 @@ extern "C" {
 
 /* more sequences are several launches */
 enum { HA_CUDA_SEQS_MAX = 64 };
+enum { HA_CUDA_DIM_MAX = 256 }; /* elements of a head, of any attention */
 
 /* bytes of workspace that such a call needs, at most; grows with batch, heads, q_len and multiprocessors, not with the
  * keys */

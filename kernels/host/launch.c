@@ -98,28 +98,33 @@ static void run_attend(struct ha_stream *s, const struct ha_host_op *op)
         }
 }
 
+/* Where the rows of an index lie is known when the kernel runs: of them, the first possible one is looked at. */
+static enum ha_status run_fits(struct ha_stream *s, struct ha_host_op *op, const struct ha_device_attend *a,
+                               const struct ha_device_seq *seq, const struct ha_rows *run)
+{
+    const size_t key_bytes = a->head_dim * ha_dtype_bytes(a->dtype), heads = a->kv_heads,
+                 read = heads * run->keys * key_bytes, rows = run->index ? 1 : run->keys,
+                 block = a->block ? a->block : 1, index = (run->keys + block - 1) / block * sizeof *run->index;
+    const size_t k_bytes = extent(heads, seq->k_head_bytes, extent(rows, run->k_stride_bytes, key_bytes)),
+                 v_bytes = extent(heads, seq->v_head_bytes, extent(rows, run->v_stride_bytes, key_bytes));
+    return ha_host_kernel_operand(s, op, "K", run->k, k_bytes, read)
+                   && ha_host_kernel_operand(s, op, "V", run->v, v_bytes, read)
+                   && (!run->index || ha_host_kernel_operand(s, op, "index", run->index, index, heads * index))
+               ? HA_OK
+               : HA_ERROR;
+}
+
 static enum ha_status seq_fits(struct ha_stream *s, struct ha_host_op *op, const struct ha_device_attend *a,
                                const struct ha_device_seq *seq)
 {
-    const size_t key_bytes = a->head_dim * ha_dtype_bytes(a->dtype), heads = a->kv_heads;
     const size_t rows = a->q_len * a->q_heads, q_bytes = rows * a->head_dim * sizeof(float);
     size_t keys = 0;
     if (seq->runs_count > HA_RUNS_MAX)
         return ha_host_fail(s->device, "%s on %s: %zu runs, at most %d", op->verb->name, s->lane, seq->runs_count,
                             HA_RUNS_MAX);
     for (size_t r = 0; r < seq->runs_count; r++) {
-        const struct ha_rows *run = &seq->runs[r];
-        const size_t read = heads * run->keys * key_bytes,
-                     k_bytes = extent(heads, seq->k_head_bytes, extent(run->keys, run->k_stride_bytes, key_bytes)),
-                     v_bytes = extent(heads, seq->v_head_bytes, extent(run->keys, run->v_stride_bytes, key_bytes));
-        keys += run->keys;
-        if (run->index)
-            return ha_host_fail(s->device, "%s on %s: run %zu has an index, which a device does not follow",
-                                op->verb->name, s->lane, r);
-        if (run->keys > 0
-            && (!ha_host_kernel_operand(s, op, "K", run->k, k_bytes, read)
-                || !ha_host_kernel_operand(s, op, "V", run->v, v_bytes, read)))
-            return HA_ERROR;
+        keys += seq->runs[r].keys;
+        if (seq->runs[r].keys) HA_TRY(run_fits(s, op, a, seq, &seq->runs[r]));
     }
     if (a->causal && (seq->runs_count == 0 || seq->runs[seq->runs_count - 1].keys < a->q_len))
         return ha_host_fail(s->device, "%s on %s: causal, and the last run is shorter than the %zu query tokens",

@@ -290,6 +290,12 @@ enum ha_status ha_host_attend_products(struct ha_stream *s, const struct ha_devi
     for (size_t b = 0; b < args->batch; b++) {
         const struct ha_device_seq *seq = &args->seqs[b];
         if (seq->weights) return ha_host_fail(s->device, "attend_products on %s: gives no weights", s->lane);
+        for (size_t r = 0; r < seq->runs_count; r++)
+            if (seq->runs[r].index)
+                return ha_host_fail(s->device,
+                                    "attend_products on %s: run %zu has an index, and a product reads rows "
+                                    "in order",
+                                    s->lane, r);
         const struct plan p = plan_of(args, seq, NULL);
         if (p.keys > INT_MAX)
             return ha_host_fail(s->device, "attend_products on %s: %zu keys are beyond a BLAS of 32-bit integers",

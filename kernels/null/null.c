@@ -86,8 +86,10 @@ static void null_close(struct ha_device *dev) { free(dev); }
  * flat n hides real defects. merge: what merge promises (which forms, types, strides and aliases it takes; what
  * it does not promise it is not asked for) and how it rounds, see struct ha_merge_traits; here one plain loop over
  * the states. eps: the relative error of the device's exp on [-104, 0] and of its log, measured over all floats
- * there, not taken from a manual. products: how attend_products sums, the same; no_products: why there are none on
- * this machine, although the table has the entries. spans: what stamps them. May be called at any time after open. */
+ * there, not taken from a manual. varies, in profile and merge: the same input may give other bits another time;
+ * without it other bits are a failure. products: how attend_products sums, the same; no_products: why there are none on
+ * this machine, although the table has the entries. head_dim_max: the longest heads that attend takes, 0 for any.
+ * spans: what stamps them. May be called at any time after open. */
 static void null_info(struct ha_device *dev, struct ha_device_info *info)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -107,6 +109,7 @@ static void null_info(struct ha_device *dev, struct ha_device_info *info)
         .o_strides = false,
         .plus_inf = false,
         .commutes = false,
+        .varies = false,
         .exp_eps = 0x1p-23,
         .log_eps = 0x1p-23,
         .depth_extra = 0,

@@ -63,8 +63,11 @@ def load(dump):
         while f"layer{len(layers)}.seq0.q" in names:
             part, layer = {}, len(layers)
             count = sum(f"layer{layer}.seq{b}.q" in names for b in range(64))
-            for what in ("q", "k", "v", "out"):
+            for what in ("q", "k", "v", "out"):  # of the first step: q and out are [steps, ...], k and v of all
                 part[what] = torch.stack([file.get_tensor(f"layer{layer}.seq{b}.{what}") for b in range(count)])
+            later = (part["q"].shape[1] - 1) * part["q"].shape[2]
+            part["k"], part["v"] = (part[x][:, :, :part[x].shape[2] - later] for x in "kv")
+            part["q"], part["out"] = part["q"][:, 0], part["out"][:, 0]
             for what in ("q", "out"):  # [B, T, H, D]
                 part[what] = part[what].transpose(1, 2)
             layers.append(part)

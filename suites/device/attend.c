@@ -12,14 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SEQS = 18 };
 struct shape {
     size_t batch, q_len, kv_heads, group, dim, keys; /* keys of the first sequence; the others have fewer */
     size_t runs, block, pad;                         /* block: 0: no index; pad: bytes between the rows of two keys */
     bool causal, weights, empty;                     /* empty: the last sequence has no keys */
 };
 static const struct shape shapes[] = {
-    { 1, 1, 1, 1, 8, 70000, 1, 0, 0, false, true, false },   { 2, 1, 1, 3, 160, 66, 1, 0, 0, false, false, false },
+    { 1, 1, 1, 1, 8, 140000, 1, 0, 0, false, true, false },  { 2, 1, 1, 3, 160, 66, 1, 0, 0, false, false, false },
     { 1, 5, 1, 1, 200, 48, 2, 0, 0, true, true, false },     { 1, 1, 20, 1, 40, 70, 1, 0, 0, false, false, false },
     { 1, 1, 1, 1, 8, 1, 1, 0, 0, false, true, false },       { 1, 1, 2, 4, 64, 300, 2, 0, 0, true, false, false },
     { 3, 1, 2, 3, 24, 97, 2, 0, 8, false, true, true },      { 2, 4, 2, 5, 80, 130, 3, 0, 0, true, true, false },
@@ -45,9 +44,9 @@ struct problem {
     const struct shape *shape;
     enum ha_dtype dtype;
     struct ha_op_block *in, *out;
-    struct ha_device_seq there[SEQS], here[SEQS]; /* in the device's memory, in the images */
+    struct ha_device_seq there[HA_OP_BATCH], here[HA_OP_BATCH]; /* in the device's memory, in the images */
     struct ha_device_attend args;
-    size_t in_bytes, out_bytes, keys[SEQS];
+    size_t in_bytes, out_bytes, keys[HA_OP_BATCH];
     bool rounded; /* queries are exact in the type */
 };
 
@@ -147,13 +146,14 @@ static enum ha_status judge_head(struct ha_op_stage *s, struct problem *p, const
     const struct ha_answer_error *bad = e.ratio <= 1 ? &w : &e;
     return ha_op_wrong(s,
                        "%s of %s, %zu sequences, %zu queries, %zu KV heads of %zu, head_dim %zu, %zu keys: sequence "
-                       "%zu, KV head %zu, row %zu, %s %zu is %.9g, want %.9g, bound %.3g",
+                       "%zu, KV head %zu, row %zu, %s %zu is %.9g, want %.9g, bound %.3g%s%s",
                        name, ha_dtype_name(p->dtype), h->batch, h->q_len, h->kv_heads, h->group, h->dim, h->keys, b,
                        head, bad->row,
                        bad == &w           ? "weight"
                        : bad->at == h->dim ? "LSE, element"
                                            : "element of o",
-                       bad->at, bad->got, bad->want, bad->bound);
+                       bad->at, bad->got, bad->want, bad->bound, bad->type ? ", and no number of type " : "",
+                       bad->type ? bad->type : "");
 }
 
 static enum ha_status attend_once(struct ha_op_stage *s, const char *name, attend_fn *attend, const struct shape *h,
@@ -172,7 +172,7 @@ static enum ha_status attend_once(struct ha_op_stage *s, const char *name, atten
     HA_TRY(lay(s, &p));
     HA_TRY(ha_op_put(s, in, 0, in->bytes));
     HA_TRY(ha_op_fill(s, out, 0, out->bytes));
-    struct ha_device_seq seqs[SEQS];
+    struct ha_device_seq seqs[HA_OP_BATCH];
     memcpy(seqs, p.there, sizeof seqs);
     p.args = (struct ha_device_attend){ h->batch, h->q_len, h->kv_heads * h->group,   h->kv_heads,
                                         h->dim,   dtype,    1 / sqrtf((float)h->dim), h->causal && !h->empty,
@@ -211,6 +211,18 @@ static enum ha_status attend_once(struct ha_op_stage *s, const char *name, atten
     return status;
 }
 
+/* K of one sequence is of at most this many times the bytes of the largest copy: who asks for small copies gets all
+ * shapes, the longest of them with fewer keys. */
+enum { COPIES_OF_K = 4 };
+
+static struct shape within(const struct ha_op_stage *s, const struct shape *shape, enum ha_dtype dtype)
+{
+    struct shape h = *shape;
+    const size_t most = COPIES_OF_K * s->most / (h.kv_heads * h.dim * ha_dtype_bytes(dtype));
+    if (h.keys > most && most > h.q_len) h.keys = most;
+    return h;
+}
+
 static enum ha_status attend_all(struct ha_op_stage *s, const char *name, attend_fn *attend, const struct shape *shape,
                                  size_t count, bool products, bool *refused)
 {
@@ -218,34 +230,74 @@ static enum ha_status attend_all(struct ha_op_stage *s, const char *name, attend
     memset(&info, 0, sizeof info);
     s->api->info(s->device, &info);
     for (size_t i = 0; i < count; i++)
-        for (size_t t = 0; t < HA_DTYPE_COUNT; t++)
-            HA_TRY(attend_once(s, name, attend, &shape[i], (enum ha_dtype)t,
-                               products ? &info.products[t] : &info.profile[t], products, refused));
+        for (size_t t = 0; t < HA_DTYPE_COUNT; t++) {
+            const struct shape h = within(s, &shape[i], (enum ha_dtype)t);
+            HA_TRY(attend_once(s, name, attend, &h, (enum ha_dtype)t, products ? &info.products[t] : &info.profile[t],
+                               products, refused));
+        }
     return HA_OK;
 }
+
+/* One case; block: of an index, 0: none. */
+static enum ha_status one(struct ha_op_stage *s, const char *name, attend_fn *attend, const struct ha_op_case *c,
+                          size_t block, bool products, bool *refused)
+{
+    const struct shape h = { c->batch, c->q_len, c->kv_heads, c->group,       c->head_dim,     c->keys,
+                             c->runs,  block,    c->pad,      c->causal != 0, c->weights != 0, c->empty != 0 };
+    struct ha_device_info info;
+    memset(&info, 0, sizeof info);
+    s->api->info(s->device, &info);
+    return attend_once(s, name, attend, &h, (enum ha_dtype)c->dtype,
+                       products ? &info.products[c->dtype] : &info.profile[c->dtype], products, refused);
+}
+#define SHAPE "dtype batch q_len kv_heads group head_dim keys runs pad causal empty"
 
 static enum ha_status judge_attend(struct ha_op_stage *s)
 {
     bool refused;
     return attend_all(s, "attend", s->api->attend, shapes, sizeof shapes / sizeof *shapes, false, &refused);
 }
+static enum ha_status attend_case(struct ha_op_stage *s, const struct ha_op_case *c)
+{
+    bool refused;
+    return one(s, "attend", s->api->attend, c, 0, false, &refused);
+}
 const struct ha_op ha_op_attend = {
-    "attend", "o, LSE and weights of batches, against binary64", { HA_OP_ENTRY(attend) }, judge_attend
+    .name = "attend",
+    .doc = "o, LSE and weights of batches, against binary64",
+    .needs = { HA_OP_ENTRY(attend) },
+    .judge = judge_attend,
+    .keys = SHAPE " weights",
+    .once = attend_case,
 };
 
 /* A device that refuses an index in the call, and says so, is not wrong. */
+static enum ha_status unless_refused(struct ha_op_stage *s, enum ha_status status, bool refused)
+{
+    return refused ? ha_why(s->why, HA_WAIVED, "the device refuses an index: %.400s", s->api->failure(s->device))
+                   : status;
+}
 static enum ha_status judge_attend_index(struct ha_op_stage *s)
 {
     bool refused = false;
     const enum ha_status status = attend_all(s, "attend", s->api->attend, indexed, sizeof indexed / sizeof *indexed,
                                              false, &refused);
-    return refused ? ha_why(s->why, HA_WAIVED, "the device refuses an index: %.400s", s->api->failure(s->device))
-                   : status;
+    return unless_refused(s, status, refused);
 }
-const struct ha_op ha_op_attend_index = { "attend_index",
-                                          "the same of keys that an index names, by rows and blocks",
-                                          { HA_OP_ENTRY(attend) },
-                                          judge_attend_index };
+static enum ha_status attend_index_case(struct ha_op_stage *s, const struct ha_op_case *c)
+{
+    bool refused = false;
+    const enum ha_status status = one(s, "attend", s->api->attend, c, c->block, false, &refused);
+    return unless_refused(s, status, refused);
+}
+const struct ha_op ha_op_attend_index = {
+    .name = "attend_index",
+    .doc = "the same of keys that an index names, by rows and blocks",
+    .needs = { HA_OP_ENTRY(attend) },
+    .judge = judge_attend_index,
+    .keys = SHAPE " weights block",
+    .once = attend_index_case,
+};
 
 static enum ha_status judge_attend_products(struct ha_op_stage *s)
 {
@@ -254,6 +306,17 @@ static enum ha_status judge_attend_products(struct ha_op_stage *s)
     return attend_all(s, "attend_products", s->api->attend_products, plain, sizeof plain / sizeof *plain, true,
                       &refused);
 }
+static enum ha_status attend_products_case(struct ha_op_stage *s, const struct ha_op_case *c)
+{
+    bool refused;
+    HA_TRY(ha_op_no_products(s));
+    return one(s, "attend_products", s->api->attend_products, c, 0, true, &refused);
+}
 const struct ha_op ha_op_attend_products = {
-    "attend_products", "o and LSE by products of a library", { HA_OP_ENTRY(attend_products) }, judge_attend_products
+    .name = "attend_products",
+    .doc = "o and LSE by products of a library",
+    .needs = { HA_OP_ENTRY(attend_products) },
+    .judge = judge_attend_products,
+    .keys = SHAPE,
+    .once = attend_products_case,
 };

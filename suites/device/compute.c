@@ -36,15 +36,17 @@ static const struct blend blends[] = {
     { 64, 96, 32, 32, 0, 1, 1e-30f },
 };
 
-static enum ha_status blend_once(struct ha_op_stage *s, const struct blend *b, const enum ha_op_place place[2])
+/* to, from: numbers from an aligned address */
+static enum ha_status blend_once(struct ha_op_stage *s, const struct blend *b, const enum ha_op_place place[2],
+                                 size_t to, size_t from)
 {
-    const size_t y_stride = b->cols + b->y_gap, x_stride = b->cols + b->x_gap, n = b->rows * y_stride;
+    const size_t y_stride = b->cols + b->y_gap, x_stride = b->cols + b->x_gap, n = to + b->rows * y_stride;
     ha_op_clear(s);
     struct ha_op_block *y = ha_op_block(s, place[0], (n + 16) * sizeof(float)),
-                       *x = y ? ha_op_block(s, place[1], (b->rows * x_stride + 1) * sizeof(float)) : NULL;
+                       *x = y ? ha_op_block(s, place[1], (from + b->rows * x_stride + 1) * sizeof(float)) : NULL;
     float *before = x ? malloc((n + 16) * sizeof *before) : NULL;
     if (!before) return x ? ha_why(s->why, HA_ERROR, "out of memory") : HA_ERROR;
-    float *const yi = (float *)(void *)y->image, *const xi = (float *)(void *)x->image;
+    float *const all = (float *)(void *)y->image, *const yi = all + to, *const xi = (float *)(void *)x->image + from;
     memset(y->image, 0xFF, y->bytes); /* NaN, which a = 0 must not read */
     memset(x->image, 0xFF, x->bytes);
     for (size_t r = 0; r < b->rows; r++) {
@@ -55,10 +57,15 @@ static enum ha_status blend_once(struct ha_op_stage *s, const struct blend *b, c
             xi[r * x_stride + c] *= b->scale;
         }
     }
-    memcpy(before, yi, (n + 16) * sizeof *before);
-    struct ha_device_blend args = {
-        (float *)(void *)y->at, (const float *)(const void *)x->at, b->rows, b->cols, y_stride, x_stride, b->a, b->b
-    };
+    memcpy(before, all, (n + 16) * sizeof *before);
+    struct ha_device_blend args = { (float *)(void *)y->at + to,
+                                    (const float *)(const void *)x->at + from,
+                                    b->rows,
+                                    b->cols,
+                                    y_stride,
+                                    x_stride,
+                                    b->a,
+                                    b->b };
     enum ha_status status = ha_op_put(s, y, 0, y->bytes);
     if (status == HA_OK) status = ha_op_put(s, x, 0, x->bytes);
     if (status == HA_OK) status = ha_op_shut(s, s->stream[0]);
@@ -69,7 +76,7 @@ static enum ha_status blend_once(struct ha_op_stage *s, const struct blend *b, c
     if (status == HA_OK) status = ha_op_get(s, y, 0, y->bytes, y->image);
     for (size_t r = 0; status == HA_OK && r < b->rows; r++)
         for (size_t c = 0; status == HA_OK && c < b->cols; c++) {
-            float *const got = &yi[r * y_stride + c], old = before[r * y_stride + c];
+            float *const got = &yi[r * y_stride + c], old = before[to + r * y_stride + c];
             const double ay = b->a != 0 ? (double)b->a * (double)old : 0,
                          bx = (double)b->b * (double)xi[r * x_stride + c];
             const double bound = 0x1p-24 * (1 + 0x1p-20) * (2 * fabs(ay) + 2 * fabs(bx)) + 3 * 0x1p-126;
@@ -81,9 +88,9 @@ static enum ha_status blend_once(struct ha_op_stage *s, const struct blend *b, c
             *got = old;
         }
     s->cases++;
-    if (status == HA_OK && memcmp(before, yi, y->bytes) != 0)
-        status = ha_op_wrong(s, "blend of %zu rows of %zu, %zu apart: what is between or behind the rows changed",
-                             b->rows, b->cols, y_stride);
+    if (status == HA_OK && memcmp(before, all, y->bytes) != 0)
+        status = ha_op_wrong(s, "blend of %zu rows of %zu, %zu apart: what is beside the rows changed", b->rows,
+                             b->cols, y_stride);
     free(before);
     return status;
 }
@@ -95,11 +102,24 @@ static enum ha_status judge_blend(struct ha_op_stage *s)
                                                   { HA_OP_MAPPED, HA_OP_DEVICE } };
     for (size_t i = 0; i < sizeof blends / sizeof *blends; i++)
         if (blends[i].rows * blends[i].cols * sizeof(float) <= s->most)
-            for (size_t p = 0; p < 3; p++) HA_TRY(blend_once(s, &blends[i], places[p]));
+            for (size_t p = 0; p < 3; p++) HA_TRY(blend_once(s, &blends[i], places[p], 0, 0));
     return HA_OK;
 }
+
+static enum ha_status blend_case(struct ha_op_stage *s, const struct ha_op_case *c)
+{
+    const struct blend b = { c->rows, c->width, c->dst_gap, c->src_gap, (float)c->a, (float)c->b, 1 };
+    return blend_once(s, &b, (enum ha_op_place[]){ (enum ha_op_place)c->dst, (enum ha_op_place)c->src }, c->dst_at / 4,
+                      c->src_at / 4);
+}
 const struct ha_op ha_op_blend = {
-    "blend", "y = a y + b x in binary32, at strides", { HA_OP_ENTRY(blend) }, judge_blend
+    .name = "blend",
+    .doc = "y = a y + b x in binary32, at strides",
+    .needs = { HA_OP_ENTRY(blend) },
+    .judge = judge_blend,
+    .keys = "dst src dst_at src_at rows width dst_gap src_gap a b",
+    .once = blend_case,
+    .unfit = ha_op_unfit_kernel,
 };
 
 /* ---- product ----------------------------------------------------------------------------------------------------- */
@@ -158,8 +178,19 @@ static enum ha_status judge_product(struct ha_op_stage *s)
         for (size_t t = 0; t < HA_DTYPE_COUNT; t++) HA_TRY(product_once(s, mnk[i], (enum ha_dtype)t));
     return HA_OK;
 }
+
+static enum ha_status product_case(struct ha_op_stage *s, const struct ha_op_case *c)
+{
+    HA_TRY(ha_op_no_products(s));
+    return product_once(s, (size_t[]){ c->m, c->n, c->k }, (enum ha_dtype)c->dtype);
+}
 const struct ha_op ha_op_product = {
-    "product", "x w^T, with sums in binary32", { HA_OP_ENTRY(product) }, judge_product
+    .name = "product",
+    .doc = "x w^T, with sums in binary32",
+    .needs = { HA_OP_ENTRY(product) },
+    .judge = judge_product,
+    .keys = "dtype m n k",
+    .once = product_case,
 };
 
 /* ---- merge ------------------------------------------------------------------------------------------------------- */
@@ -168,7 +199,7 @@ const struct ha_op ha_op_product = {
 static enum ha_status merge_once(struct ha_op_stage *s, const struct ha_merge_traits *traits, size_t states,
                                  size_t rows, size_t dim, enum ha_dtype dtype)
 {
-    enum { GUARD = 64, STATES = 1500, DIM = 256 };
+    enum { GUARD = 64, STATES = 4096, DIM = 256 };
     const size_t e = ha_dtype_bytes(dtype), o_bytes = (rows * dim * e + 63) / 64 * 64,
                  bytes = o_bytes + (rows * sizeof(float) + 63) / 64 * 64;
     static struct ha_merge_state state[STATES];
@@ -245,6 +276,23 @@ static enum ha_status judge_merge(struct ha_op_stage *s)
                     HA_TRY(merge_once(s, &info.merge, states[i], rows[(i + d) % 3], dims[d], (enum ha_dtype)t));
     return HA_OK;
 }
+
+static enum ha_status merge_case(struct ha_op_stage *s, const struct ha_op_case *c)
+{
+    struct ha_device_info info;
+    memset(&info, 0, sizeof info);
+    s->api->info(s->device, &info);
+    const struct ha_merge_traits *t = &info.merge;
+    if (!(t->forms >> HA_FORM_NATURAL & 1) || !(t->dtypes >> c->dtype & 1)
+        || (t->states_max && c->states > t->states_max))
+        return ha_why(s->why, HA_WAIVED, "the device does not say that it merges so many states of that type");
+    return merge_once(s, t, c->states, c->rows, c->head_dim, (enum ha_dtype)c->dtype);
+}
 const struct ha_op ha_op_merge = {
-    "merge", "states by their LSE; lse_merge judges all forms", { HA_OP_ENTRY(merge) }, judge_merge
+    .name = "merge",
+    .doc = "states by their LSE; lse_merge judges all forms",
+    .needs = { HA_OP_ENTRY(merge) },
+    .judge = judge_merge,
+    .keys = "rows dtype states head_dim",
+    .once = merge_case,
 };

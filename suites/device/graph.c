@@ -1,5 +1,6 @@
 /* Graphs: what is kept between begin and end runs as often as it is launched, on memory as it is then. */
 
+#include "suites/device/mixture.h"
 #include "suites/device/path.h"
 
 #include "harness/base/why.h"
@@ -69,7 +70,7 @@ static enum ha_status judge_kept(struct ha_op_stage *s, struct kept *k, struct h
     HA_OP(s, stream_sync, s->stream[0]);
     HA_TRY(ha_op_path_judge(s, &k->p, "what a graph is to copy back, while it was captured"));
     if (k->calls) return ha_op_wrong(s, "graph: a host function was called while it was captured");
-    for (int i = 0; i < HA_OP_ROUNDS; i++) HA_TRY(launch(s, k, graph, s->stream[i % 2]));
+    for (size_t i = 0; i < s->rounds; i++) HA_TRY(launch(s, k, graph, s->stream[i % 2]));
     HA_TRY(ha_op_path_make(s, &later, HA_OP_PATH_SMALL)); /* the stream runs again what it is given */
     HA_TRY(ha_op_path_fill(s, &later));
     HA_TRY(ha_op_path_up(s, &later, s->stream[0]));
@@ -78,7 +79,7 @@ static enum ha_status judge_kept(struct ha_op_stage *s, struct kept *k, struct h
     return ha_op_path_judge(s, &later, "what a stream copied after it captured a graph");
 }
 
-static enum ha_status judge_graph(struct ha_op_stage *s)
+static enum ha_status judge_arguments(struct ha_op_stage *s)
 {
     static struct kept k;
     struct ha_graph *graph = NULL;
@@ -86,7 +87,7 @@ static enum ha_status judge_graph(struct ha_op_stage *s)
     HA_TRY(ha_op_path_make(s, &k.p, 256 << 10));
     HA_TRY(ha_op_path_fill(s, &k.p));
     if (s->api->flag_write) HA_TRY(ha_op_flag_make(s, &k.flag));
-    if (s->api->move) {
+    if (s->api->move && k.p.bytes >= ROW) {
         k.row = ha_op_block(s, HA_OP_DEVICE, ROW);
         k.index = k.row ? ha_op_block(s, HA_OP_DEVICE, sizeof(uint32_t)) : NULL;
         if (!k.index) return HA_ERROR;
@@ -105,8 +106,56 @@ static enum ha_status judge_graph(struct ha_op_stage *s)
     s->api->graph_destroy(graph);
     return status;
 }
-const struct ha_op ha_op_graph = { "graph",
-                                   "kept and not run; launched with memory as it is then",
-                                   { HA_OP_ENTRY(graph_begin), HA_OP_ENTRY(graph_end), HA_OP_ENTRY(graph_launch),
-                                     HA_OP_ENTRY(graph_destroy) },
-                                   judge_graph };
+/* Steps that are drawn, launched again and again over other bytes. */
+static enum ha_status launch_mixture(struct ha_op_stage *s, const struct ha_op_mix *mix, const struct ha_op_step *step,
+                                     size_t steps, struct ha_graph *graph)
+{
+    for (size_t i = 0; i < s->rounds; i++) {
+        struct ha_stream *const on = s->stream[i % 2];
+        HA_TRY(ha_op_mix_fill(s, mix));
+        HA_OP(s, graph_launch, graph, on);
+        for (size_t k = 0; k < steps; k++) ha_op_mix_apply(&step[k]);
+        HA_OP(s, stream_sync, on);
+        HA_TRY(ha_op_mix_judge(s, mix, "launches of a graph of many steps"));
+    }
+    return HA_OK;
+}
+
+static enum ha_status judge_mixture(struct ha_op_stage *s)
+{
+    enum { STEPS = 24, BYTES = 20000 };
+    static struct ha_op_mix mix; /* not on the stack: a graph that runs too late finds them */
+    static struct ha_op_step step[STEPS];
+    struct ha_graph *graph = NULL;
+    HA_TRY(ha_op_mix_make(s, &mix, s->of ? s->most : BYTES));
+    HA_OP(s, graph_begin, s->stream[0]);
+    enum ha_status kept = HA_OK;
+    for (size_t i = 0; i < STEPS && kept == HA_OK; i++) {
+        step[i] = ha_op_mix_draw(s, &mix, true);
+        kept = ha_op_mix_enqueue(s, &step[i], s->stream[0]);
+    }
+    const enum ha_status ended = s->api->graph_end(s->stream[0], &graph, s->why);
+    HA_TRY(kept);
+    HA_TRY(ended);
+    const enum ha_status status = launch_mixture(s, &mix, step, STEPS, graph);
+    s->api->stream_sync(s->stream[0]);
+    s->api->stream_sync(s->stream[1]);
+    s->api->graph_destroy(graph);
+    return status;
+}
+
+static enum ha_status judge_graph(struct ha_op_stage *s)
+{
+    HA_TRY(judge_arguments(s));
+    ha_op_clear(s);
+    return judge_mixture(s);
+}
+const struct ha_op ha_op_graph = {
+    .name = "graph",
+    .doc = "kept and not run; launched with memory as it is then",
+    .needs = { HA_OP_ENTRY(graph_begin), HA_OP_ENTRY(graph_end), HA_OP_ENTRY(graph_launch),
+               HA_OP_ENTRY(graph_destroy) },
+    .judge = judge_graph,
+    .keys = "size times",
+    .held_ms = 6,
+};

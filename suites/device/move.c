@@ -25,6 +25,17 @@ static const struct {
 };
 enum { WAYS = sizeof ways / sizeof *ways };
 
+/* WAYS: no copy goes that way */
+static size_t way_of(const struct ha_op_case *c)
+{
+    size_t way = 0;
+    while (way < WAYS && (ways[way].dst != c->dst || ways[way].src != c->src)) way++;
+    return way;
+}
+static const char *unfit_copy(const struct ha_op_case *c)
+{
+    return way_of(c) == WAYS ? "one side of a copy is the device" : NULL;
+}
 struct pair {
     struct ha_op_block *dst, *src;
 };
@@ -53,9 +64,9 @@ static enum ha_status finish(struct ha_op_stage *s)
 
 /* ---- copy -------------------------------------------------------------------------------------------------------- */
 
-static enum ha_status copy_once(struct ha_op_stage *s, const struct pair *p, size_t way, size_t bytes)
+static enum ha_status copy_once(struct ha_op_stage *s, const struct pair *p, size_t way, const struct ha_op_case *c)
 {
-    const size_t to = GUARD + ha_op_draw(s, 65), from = ha_op_draw(s, 65), all = to + bytes + GUARD;
+    const size_t to = GUARD + c->dst_at, from = c->src_at, bytes = c->size, all = to + bytes + GUARD;
     HA_TRY(ha_op_fill(s, p->dst, 0, all));
     memcpy(p->dst->image + to, p->src->image + from, bytes);
     HA_TRY(shut(s, way));
@@ -65,19 +76,36 @@ static enum ha_status copy_once(struct ha_op_stage *s, const struct pair *p, siz
                        bytes, ways[way].name, from, to);
 }
 
+static enum ha_status copy_case(struct ha_op_stage *s, const struct ha_op_case *c)
+{
+    struct pair p;
+    const size_t way = way_of(c), at = c->dst_at > c->src_at ? c->dst_at : c->src_at;
+    HA_TRY(pair_make(s, &p, ways[way].dst, ways[way].src, at + c->size + 3 * GUARD));
+    return copy_once(s, &p, way, c);
+}
+
+/* Of that many bytes, from anywhere to anywhere. */
+static enum ha_status copy_bytes(struct ha_op_stage *s, const struct pair *p, size_t way, size_t bytes)
+{
+    struct ha_op_case c = { .size = bytes };
+    c.dst_at = ha_op_draw(s, 65);
+    c.src_at = ha_op_draw(s, 65);
+    return copy_once(s, p, way, &c);
+}
+
 /* Of every power of two the neighbours, too; above 64 KiB an odd size below it, to 8 MiB itself and one above it. */
 static enum ha_status copy_way(struct ha_op_stage *s, size_t way)
 {
     struct pair p;
     HA_TRY(pair_make(s, &p, ways[way].dst, ways[way].src, s->most + 3 * GUARD));
     for (size_t power = 1; power <= s->most && power <= SMALL; power *= 2)
-        for (size_t bytes = power - 1; bytes <= power + 1; bytes++) HA_TRY(copy_once(s, &p, way, bytes));
-    for (size_t i = 0; i < 16; i++) HA_TRY(copy_once(s, &p, way, ha_op_draw(s, s->most < SMALL ? s->most : SMALL)));
+        for (size_t bytes = power - 1; bytes <= power + 1; bytes++) HA_TRY(copy_bytes(s, &p, way, bytes));
+    for (size_t i = 0; i < 16; i++) HA_TRY(copy_bytes(s, &p, way, ha_op_draw(s, s->most < SMALL ? s->most : SMALL)));
     for (size_t power = 2 * (size_t)SMALL; power <= s->most; power *= 2) {
-        HA_TRY(copy_once(s, &p, way, power == s->most ? power - 1 : power - 1 - 2 * ha_op_draw(s, power / 4)));
+        HA_TRY(copy_bytes(s, &p, way, power == s->most ? power - 1 : power - 1 - 2 * ha_op_draw(s, power / 4)));
         if (power > 8 << 20) continue;
-        HA_TRY(copy_once(s, &p, way, power));
-        if (power < s->most) HA_TRY(copy_once(s, &p, way, power + 1 + ha_op_draw(s, 4096)));
+        HA_TRY(copy_bytes(s, &p, way, power));
+        if (power < s->most) HA_TRY(copy_bytes(s, &p, way, power + 1 + ha_op_draw(s, 4096)));
     }
     return HA_OK;
 }
@@ -88,7 +116,12 @@ static enum ha_status judge_copy(struct ha_op_stage *s)
     return HA_OK;
 }
 const struct ha_op ha_op_copy = {
-    "copy", "bytes of every size and place, each way, and nothing beside them", { { 0 } }, judge_copy
+    .name = "copy",
+    .doc = "bytes of every size and place, each way, and nothing beside them",
+    .judge = judge_copy,
+    .keys = "dst src size dst_at src_at",
+    .once = copy_case,
+    .unfit = unfit_copy,
 };
 
 /* ---- copy_2d ----------------------------------------------------------------------------------------------------- */
@@ -102,26 +135,40 @@ static const struct rect rects[] = {
     { 5, 0, 8, 8 },    { 4096, 17, 1, 3 },    { 100000, 3, 31, 7 }, { 1, 1000, 1, 2 },
 };
 
-static size_t stride_of(const struct rect *r, size_t gap) { return r->row_bytes + gap; }
 static size_t extent(size_t rows, size_t stride, size_t row_bytes)
 {
     return rows ? (rows - 1) * stride + row_bytes : 0;
 }
 
-static enum ha_status rect_once(struct ha_op_stage *s, const struct pair *p, size_t way, const struct rect *r)
+static enum ha_status rect_once(struct ha_op_stage *s, const struct pair *p, size_t way, const struct ha_op_case *c)
 {
-    const size_t to = GUARD + ha_op_draw(s, 65), from = ha_op_draw(s, 65);
-    const size_t dst = stride_of(r, r->dst_gap), src = stride_of(r, r->src_gap);
-    const size_t all = to + extent(r->rows, dst, r->row_bytes) + GUARD;
-    if (all > p->dst->bytes || from + extent(r->rows, src, r->row_bytes) > p->src->bytes) return HA_OK;
+    const size_t to = GUARD + c->dst_at, from = c->src_at, dst = c->width + c->dst_gap, src = c->width + c->src_gap;
+    const size_t all = to + extent(c->rows, dst, c->width) + GUARD;
+    if (all > p->dst->bytes || from + extent(c->rows, src, c->width) > p->src->bytes) return HA_OK;
     HA_TRY(ha_op_fill(s, p->dst, 0, all));
-    for (size_t i = 0; i < r->rows; i++)
-        memcpy(p->dst->image + to + i * dst, p->src->image + from + i * src, r->row_bytes);
+    for (size_t i = 0; i < c->rows; i++) memcpy(p->dst->image + to + i * dst, p->src->image + from + i * src, c->width);
     HA_TRY(shut(s, way));
-    HA_OP(s, copy_2d, s->stream[0], p->dst->at + to, dst, p->src->at + from, src, r->row_bytes, r->rows, ways[way].dir);
+    HA_OP(s, copy_2d, s->stream[0], p->dst->at + to, dst, p->src->at + from, src, c->width, c->rows, ways[way].dir);
     HA_TRY(finish(s));
     return ha_op_judge(s, p->dst, 0, all, "copy_2d of %zu rows of %zu bytes %s, strides %zu to %zu, to byte %zu",
-                       r->rows, r->row_bytes, ways[way].name, src, dst, to);
+                       c->rows, c->width, ways[way].name, src, dst, to);
+}
+
+static enum ha_status rect_case(struct ha_op_stage *s, const struct ha_op_case *c)
+{
+    struct pair p;
+    const size_t way = way_of(c), gap = c->dst_gap > c->src_gap ? c->dst_gap : c->src_gap;
+    const size_t at = c->dst_at > c->src_at ? c->dst_at : c->src_at;
+    HA_TRY(pair_make(s, &p, ways[way].dst, ways[way].src, at + c->rows * (c->width + gap) + 2 * GUARD));
+    return rect_once(s, &p, way, c);
+}
+
+static enum ha_status rect_anywhere(struct ha_op_stage *s, const struct pair *p, size_t way, const struct rect *r)
+{
+    struct ha_op_case c = { .rows = r->rows, .width = r->row_bytes, .dst_gap = r->dst_gap, .src_gap = r->src_gap };
+    c.dst_at = ha_op_draw(s, 65);
+    c.src_at = ha_op_draw(s, 65);
+    return rect_once(s, p, way, &c);
 }
 
 static enum ha_status judge_copy_2d(struct ha_op_stage *s)
@@ -130,22 +177,28 @@ static enum ha_status judge_copy_2d(struct ha_op_stage *s)
     for (size_t way = 0; way < WAYS; way++) {
         struct pair p;
         HA_TRY(pair_make(s, &p, ways[way].dst, ways[way].src, bytes));
-        for (size_t i = 0; i < sizeof rects / sizeof *rects; i++) HA_TRY(rect_once(s, &p, way, &rects[i]));
+        for (size_t i = 0; i < sizeof rects / sizeof *rects; i++) HA_TRY(rect_anywhere(s, &p, way, &rects[i]));
         for (size_t i = 0; i < 24; i++) {
             const struct rect r = { 1 + ha_op_draw(s, (size_t)1 << ha_op_draw(s, 13)), 1 + ha_op_draw(s, 130),
                                     ha_op_draw(s, 2) * ha_op_draw(s, 300), ha_op_draw(s, 2) * ha_op_draw(s, 300) };
-            HA_TRY(rect_once(s, &p, way, &r));
+            HA_TRY(rect_anywhere(s, &p, way, &r));
         }
     }
     return HA_OK;
 }
 const struct ha_op ha_op_copy_2d = {
-    "copy_2d", "rows at strides, each way, and nothing between them", { HA_OP_ENTRY(copy_2d) }, judge_copy_2d
+    .name = "copy_2d",
+    .doc = "rows at strides, each way, and nothing between them",
+    .needs = { HA_OP_ENTRY(copy_2d) },
+    .judge = judge_copy_2d,
+    .keys = "dst src dst_at src_at rows width dst_gap src_gap",
+    .once = rect_case,
+    .unfit = unfit_copy,
 };
 
 /* ---- copy_pieces ------------------------------------------------------------------------------------------------- */
 
-enum { PIECES_MOST = 3000 };
+enum { PIECES_MOST = 4096 };
 struct pieces {
     void *dst[PIECES_MOST];
     const void *src[PIECES_MOST];
@@ -178,9 +231,22 @@ static enum ha_status pieces_once(struct ha_op_stage *s, const struct pair *p, s
                        ways[way].name, large);
 }
 
+static enum ha_status pieces_case(struct ha_op_stage *s, const struct ha_op_case *c)
+{
+    struct pair p;
+    struct pieces *list = malloc(sizeof *list);
+    if (!list) return ha_why(s->why, HA_ERROR, "out of memory");
+    const size_t way = way_of(c);
+    enum ha_status status = pair_make(s, &p, ways[way].dst, ways[way].src, c->size + 270 * c->pieces + 2 * GUARD);
+    if (status == HA_OK) status = pieces_once(s, &p, way, c->pieces, c->size, list);
+    if (status != HA_OK) ha_op_open(s);
+    free(list);
+    return status;
+}
+
 static enum ha_status judge_copy_pieces(struct ha_op_stage *s)
 {
-    static const size_t counts[] = { 0, 1, 2, 7, 33, 300, PIECES_MOST };
+    static const size_t counts[] = { 0, 1, 2, 7, 33, 300, 3000 };
     const size_t bytes = s->most < 3 << 20 ? s->most : 3 << 20, large = bytes / 3 + 1;
     struct pieces *list = malloc(sizeof *list);
     if (!list) return ha_why(s->why, HA_ERROR, "out of memory");
@@ -196,7 +262,13 @@ static enum ha_status judge_copy_pieces(struct ha_op_stage *s)
     return status;
 }
 const struct ha_op ha_op_copy_pieces = {
-    "copy_pieces", "many copies in one call, empty ones among them", { HA_OP_ENTRY(copy_pieces) }, judge_copy_pieces
+    .name = "copy_pieces",
+    .doc = "many copies in one call, empty ones among them",
+    .needs = { HA_OP_ENTRY(copy_pieces) },
+    .judge = judge_copy_pieces,
+    .keys = "dst src size pieces",
+    .once = pieces_case,
+    .unfit = unfit_copy,
 };
 
 /* ---- move -------------------------------------------------------------------------------------------------------- */
@@ -210,12 +282,15 @@ static const struct shape shapes[] = {
     { 1000, 64, 0, 64, 1 }, { 1025, 20, 3, 1, 2 }, { 17, 1153, 5, 0, 2 }, { 300, 512, 0, 512, 3 },
     { 3, 100000, 0, 4, 2 }, { 70000, 4, 0, 0, 2 }, { 0, 8, 0, 0, 1 },     { 9, 0, 8, 8, 1 },
 };
-enum { NO_INDEX, DEVICE_INDEX, MAPPED_INDEX, INDICES };
 
-static void permute(struct ha_op_stage *s, uint32_t *index, size_t rows, size_t slots)
+/* rows of so many slots, no two the same */
+static enum ha_status choose(struct ha_op_stage *s, size_t pattern, uint32_t *index, size_t rows, size_t slots)
 {
+    const size_t step = rows ? slots / rows : 1;
+    for (size_t i = 0; i < rows; i++) index[i] = (uint32_t)((pattern == HA_OP_DESCENDING ? rows - 1 - i : i) * step);
+    if (pattern != HA_OP_SHUFFLED) return HA_OK;
     uint32_t *all = malloc((slots + 1) * sizeof *all);
-    if (!all) abort();
+    if (!all) return ha_why(s->why, HA_ERROR, "out of memory");
     for (size_t i = 0; i < slots; i++) all[i] = (uint32_t)i;
     for (size_t i = 0; i < rows; i++) {
         const size_t other = i + ha_op_draw(s, slots - i);
@@ -225,18 +300,20 @@ static void permute(struct ha_op_stage *s, uint32_t *index, size_t rows, size_t 
         all[i] = chosen;
     }
     free(all);
+    return HA_OK;
 }
 
 /* The block of an index, or NULL in *out. It holds a wrong one until the move is enqueued: what counts is what it holds
  * when the move runs. */
-static enum ha_status index_make(struct ha_op_stage *s, unsigned kind, size_t rows, size_t slots,
+static enum ha_status index_make(struct ha_op_stage *s, size_t kind, const struct ha_op_case *c, size_t slots,
                                  struct ha_op_block **out)
 {
+    const size_t rows = c->rows;
     *out = NULL;
-    if (kind == NO_INDEX || !rows) return HA_OK;
-    *out = ha_op_block(s, kind == DEVICE_INDEX ? HA_OP_DEVICE : HA_OP_MAPPED, rows * sizeof(uint32_t));
+    if (kind == HA_OP_NO_INDEX || !rows) return HA_OK;
+    *out = ha_op_block(s, kind == HA_OP_DEVICE_INDEX ? HA_OP_DEVICE : HA_OP_MAPPED, rows * sizeof(uint32_t));
     if (!*out) return HA_ERROR;
-    permute(s, (uint32_t *)(void *)(*out)->image, rows, slots);
+    HA_TRY(choose(s, c->pattern, (uint32_t *)(void *)(*out)->image, rows, slots));
     const struct ha_op_block b = **out;
     uint32_t *zero = calloc(rows, sizeof *zero);
     if (!zero) return ha_why(s->why, HA_ERROR, "out of memory");
@@ -254,28 +331,27 @@ static uint32_t row_of(const struct ha_op_block *index, size_t i)
     return row;
 }
 
-static enum ha_status move_once(struct ha_op_stage *s, const struct shape *h, const enum ha_op_place place[2],
-                                const unsigned kind[2])
+static enum ha_status move_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    const size_t slots = h->rows * h->spread + 1;
-    const size_t dst = h->row_bytes + h->dst_gap, src = h->row_bytes + h->src_gap;
-    const size_t to = GUARD + 8 * ha_op_draw(s, 3), from = 8 * ha_op_draw(s, 3), all = to + slots * dst + GUARD;
+    const size_t slots = c->rows * c->spread + 1, dst = c->width + c->dst_gap, src = c->width + c->src_gap;
+    const size_t to = GUARD + c->dst_at, from = c->src_at, all = to + slots * dst + GUARD;
+    const size_t kind[2] = { c->dst_index, c->src_index };
     struct ha_op_block *index[2];
     ha_op_clear(s);
-    struct ha_op_block *y = ha_op_block(s, place[0], all),
-                       *x = y ? ha_op_block(s, place[1], from + slots * src + 1) : NULL;
+    struct ha_op_block *y = ha_op_block(s, (enum ha_op_place)c->dst, all),
+                       *x = y ? ha_op_block(s, (enum ha_op_place)c->src, from + slots * src + 1) : NULL;
     if (!x) return HA_ERROR;
     HA_TRY(ha_op_fill(s, y, 0, all));
     HA_TRY(ha_op_fill(s, x, 0, x->bytes));
-    for (size_t i = 0; i < 2; i++) HA_TRY(index_make(s, kind[i], h->rows, slots, &index[i]));
-    for (size_t i = 0; i < h->rows; i++)
-        memcpy(y->image + to + row_of(index[0], i) * dst, x->image + from + row_of(index[1], i) * src, h->row_bytes);
+    for (size_t i = 0; i < 2; i++) HA_TRY(index_make(s, kind[i], c, slots, &index[i]));
+    for (size_t i = 0; i < c->rows; i++)
+        memcpy(y->image + to + row_of(index[0], i) * dst, x->image + from + row_of(index[1], i) * src, c->width);
     struct ha_device_move m = { y->at + to,
                                 x->at + from,
                                 index[0] ? (const uint32_t *)(const void *)index[0]->at : NULL,
                                 index[1] ? (const uint32_t *)(const void *)index[1]->at : NULL,
-                                h->rows,
-                                h->row_bytes,
+                                c->rows,
+                                c->width,
                                 dst,
                                 src };
     HA_TRY(ha_op_shut(s, s->stream[0]));
@@ -288,8 +364,8 @@ static enum ha_status move_once(struct ha_op_stage *s, const struct shape *h, co
     return ha_op_judge(s, y, 0, all,
                        "move of %zu rows of %zu bytes, strides %zu to %zu, %s index to %s memory, %s index from %s "
                        "memory",
-                       h->rows, h->row_bytes, src, dst, named[kind[0]], ha_op_place_name(place[0]), named[kind[1]],
-                       ha_op_place_name(place[1]));
+                       c->rows, c->width, src, dst, named[kind[0]], ha_op_place_name((enum ha_op_place)c->dst),
+                       named[kind[1]], ha_op_place_name((enum ha_op_place)c->src));
 }
 
 static enum ha_status judge_move(struct ha_op_stage *s)
@@ -299,16 +375,34 @@ static enum ha_status judge_move(struct ha_op_stage *s)
                                                   { HA_OP_MAPPED, HA_OP_DEVICE } };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (size_t p = 0; p < 3; p++)
-            for (unsigned k = 0; k < INDICES * INDICES; k++) {
-                const unsigned kind[2] = { k % INDICES, k / INDICES };
-                const size_t bytes = shapes[i].rows * shapes[i].row_bytes * shapes[i].spread;
+            for (size_t k = 0; k < HA_OP_INDICES * HA_OP_INDICES; k++) {
+                const struct shape *h = &shapes[i];
+                const size_t bytes = h->rows * h->row_bytes * h->spread;
                 if (bytes > s->most || (bytes > SMALL && (k + p + i) % 4)) continue; /* of large ones a few */
-                HA_TRY(move_once(s, &shapes[i], places[p], kind));
+                struct ha_op_case c = { .dst = places[p][0],
+                                        .src = places[p][1],
+                                        .rows = h->rows,
+                                        .width = h->row_bytes,
+                                        .dst_gap = h->dst_gap,
+                                        .src_gap = h->src_gap,
+                                        .dst_index = k % HA_OP_INDICES,
+                                        .src_index = k / HA_OP_INDICES,
+                                        .pattern = HA_OP_SHUFFLED,
+                                        .spread = h->spread };
+                c.dst_at = 8 * ha_op_draw(s, 3);
+                c.src_at = 8 * ha_op_draw(s, 3);
+                HA_TRY(move_once(s, &c));
             }
     return HA_OK;
 }
 const struct ha_op ha_op_move = {
-    "move", "rows by index, the index as it is when the move runs", { HA_OP_ENTRY(move) }, judge_move
+    .name = "move",
+    .doc = "rows by index, the index as it is when the move runs",
+    .needs = { HA_OP_ENTRY(move) },
+    .judge = judge_move,
+    .keys = "dst src dst_at src_at rows width dst_gap src_gap dst_index src_index pattern spread",
+    .once = move_once,
+    .unfit = ha_op_unfit_kernel,
 };
 
 /* ---- read -------------------------------------------------------------------------------------------------------- */
@@ -331,6 +425,16 @@ static enum ha_status read_once(struct ha_op_stage *s, const struct ha_op_block 
                        ha_op_place_name(x->place), first);
 }
 
+static enum ha_status read_case(struct ha_op_stage *s, const struct ha_op_case *c)
+{
+    const size_t first = c->src_at / 4 * 4, bytes = c->size / 4 * 4;
+    struct ha_op_block *x = ha_op_block(s, (enum ha_op_place)c->src, first + bytes + GUARD),
+                       *sum = x ? ha_op_block(s, HA_OP_DEVICE, 128) : NULL;
+    if (!sum) return HA_ERROR;
+    HA_TRY(ha_op_fill(s, x, 0, x->bytes));
+    return read_once(s, x, sum, first, bytes);
+}
+
 static enum ha_status judge_read(struct ha_op_stage *s)
 {
     static const enum ha_op_place places[] = { HA_OP_DEVICE, HA_OP_MAPPED };
@@ -347,4 +451,12 @@ static enum ha_status judge_read(struct ha_op_stage *s)
     }
     return HA_OK;
 }
-const struct ha_op ha_op_read = { "read", "the sum of all words that are read", { HA_OP_ENTRY(read) }, judge_read };
+const struct ha_op ha_op_read = {
+    .name = "read",
+    .doc = "the sum of all words that are read",
+    .needs = { HA_OP_ENTRY(read) },
+    .judge = judge_read,
+    .keys = "src size src_at",
+    .once = read_case,
+    .unfit = ha_op_unfit_kernel,
+};

@@ -14,7 +14,7 @@ static enum ha_status with_event(struct ha_op_stage *s,
     struct ha_event *event = NULL;
     HA_TRY(s->api->event_create(s->device, &event, s->why));
     enum ha_status status = HA_OK;
-    for (int round = 0; round < HA_OP_ROUNDS && status == HA_OK; round++) {
+    for (size_t round = 0; round < s->rounds && status == HA_OK; round++) {
         status = judge(s, event);
         ha_op_open(s);
         const enum ha_status rest = s->api->stream_sync(s->stream[0]) == HA_OK ? s->api->stream_sync(s->stream[1])
@@ -59,12 +59,12 @@ static enum ha_status in_order(struct ha_op_stage *s, size_t bytes)
 static enum ha_status judge_stream(struct ha_op_stage *s)
 {
     struct ha_op_path p;
-    for (int round = 0; round < HA_OP_ROUNDS; round++) {
+    for (size_t round = 0; round < s->rounds; round++) {
         HA_TRY(in_order(s, round % 2 ? 8 << 20 : HA_OP_PATH_SMALL));
         ha_op_clear(s);
     }
     HA_TRY(ha_op_path_make(s, &p, HA_OP_PATH_SMALL));
-    for (int round = 0; round < HA_OP_ROUNDS; round++) { /* the other one is held up */
+    for (size_t round = 0; round < s->rounds; round++) { /* the other one is held up */
         HA_TRY(ha_op_path_fill(s, &p));
         HA_TRY(ha_op_shut(s, s->stream[round % 2]));
         HA_TRY(ha_op_path_up(s, &p, s->stream[1 - round % 2]));
@@ -77,7 +77,11 @@ static enum ha_status judge_stream(struct ha_op_stage *s)
     return HA_OK;
 }
 const struct ha_op ha_op_stream = {
-    "stream", "operations of one run in order, two run side by side", { { 0 } }, judge_stream
+    .name = "stream",
+    .doc = "operations of one run in order, two run side by side",
+    .judge = judge_stream,
+    .keys = "size times",
+    .held_ms = 4,
 };
 
 static void late(void *arg)
@@ -121,7 +125,7 @@ static enum ha_status sync_it(struct ha_op_stage *s, struct ha_stream *on, void 
 }
 static enum ha_status judge_stream_sync(struct ha_op_stage *s)
 {
-    for (int round = 0; round < HA_OP_ROUNDS; round++) {
+    for (size_t round = 0; round < s->rounds; round++) {
         HA_TRY(returns_late(s, s->stream[round % 2], "stream_sync", sync_it, NULL));
         HA_OP(s, stream_sync, s->stream[round % 2]);
         ha_op_clear(s);
@@ -129,7 +133,11 @@ static enum ha_status judge_stream_sync(struct ha_op_stage *s)
     return HA_OK;
 }
 const struct ha_op ha_op_stream_sync = {
-    "stream_sync", "returns when all work before it is done", { { 0 } }, judge_stream_sync
+    .name = "stream_sync",
+    .doc = "returns when all work before it is done",
+    .judge = judge_stream_sync,
+    .keys = "size times",
+    .held_ms = 8,
 };
 
 static enum ha_status destroy_it(struct ha_op_stage *s, struct ha_stream *on, void *arg)
@@ -139,7 +147,7 @@ static enum ha_status destroy_it(struct ha_op_stage *s, struct ha_stream *on, vo
 }
 static enum ha_status judge_stream_destroy(struct ha_op_stage *s)
 {
-    for (int round = 0; round < HA_OP_ROUNDS; round++) {
+    for (size_t round = 0; round < s->rounds; round++) {
         struct ha_stream *stream = NULL;
         HA_TRY(s->api->stream_create(s->device, "conform gone", &stream, s->why));
         HA_TRY(returns_late(s, stream, "stream_destroy", destroy_it, NULL));
@@ -148,25 +156,26 @@ static enum ha_status judge_stream_destroy(struct ha_op_stage *s)
     return HA_OK;
 }
 const struct ha_op ha_op_stream_destroy = {
-    "stream_destroy", "waits for the stream's work", { { 0 } }, judge_stream_destroy
+    .name = "stream_destroy",
+    .doc = "waits for the stream's work",
+    .judge = judge_stream_destroy,
+    .keys = "size times",
+    .held_ms = 8,
 };
 
 /* ---- events ------------------------------------------------------------------------------------------------------ */
 
-static enum ha_status wait_for_copy(struct ha_op_stage *s, struct ha_event *event)
+static enum ha_status record_and_wait(struct ha_op_stage *s, void *event)
 {
-    struct ha_op_path p;
-    HA_TRY(ha_op_path_large(s, &p));
-    HA_TRY(ha_op_path_fill(s, &p));
-    HA_TRY(ha_op_shut(s, s->stream[0]));
-    HA_TRY(ha_op_path_up(s, &p, s->stream[0]));
     HA_OP(s, event_record, event, s->stream[0]);
     HA_OP(s, stream_wait, s->stream[1], event);
-    HA_TRY(ha_op_path_down(s, &p, s->stream[1]));
-    HA_TRY(ha_op_hold(s));
-    ha_op_open(s);
-    HA_OP(s, stream_sync, s->stream[1]);
-    return ha_op_path_judge(s, &p, "what a stream copied behind stream_wait for an event behind another copy");
+    return HA_OK;
+}
+
+static enum ha_status wait_for_copy(struct ha_op_stage *s, struct ha_event *event)
+{
+    return ha_op_path_across(s, record_and_wait, event,
+                             "what a stream copied behind stream_wait for an event behind another copy");
 }
 
 /* b is to wait for nothing: the event has no record. */
@@ -196,8 +205,14 @@ static enum ha_status judge_stream_wait(struct ha_op_stage *s)
     {                                                                                                           \
         HA_OP_ENTRY(event_create), HA_OP_ENTRY(event_record), HA_OP_ENTRY(stream_wait), HA_OP_ENTRY(event_sync) \
     }
-const struct ha_op ha_op_stream_wait = { "stream_wait", "what follows it waits for the event", EVENTS,
-                                         judge_stream_wait };
+const struct ha_op ha_op_stream_wait = {
+    .name = "stream_wait",
+    .doc = "what follows it waits for the event",
+    .needs = EVENTS,
+    .judge = judge_stream_wait,
+    .keys = "size times",
+    .held_ms = 8,
+};
 
 static enum ha_status sync_event(struct ha_op_stage *s, struct ha_stream *on, void *event)
 {
@@ -222,26 +237,22 @@ static enum ha_status judge_event_sync(struct ha_op_stage *s)
     HA_TRY(with_event(s, event_late));
     return with_event(s, event_early);
 }
-const struct ha_op ha_op_event_sync = { "event_sync", "returns when the work before the record is done", EVENTS,
-                                        judge_event_sync };
+const struct ha_op ha_op_event_sync = {
+    .name = "event_sync",
+    .doc = "returns when the work before the record is done",
+    .needs = EVENTS,
+    .judge = judge_event_sync,
+    .keys = "size times",
+    .held_ms = 8,
+};
 
 /* The last record before the wait is the one that counts. */
 static enum ha_status record_twice(struct ha_op_stage *s, struct ha_event *event)
 {
-    struct ha_op_path p;
-    HA_TRY(ha_op_path_large(s, &p));
-    HA_TRY(ha_op_path_fill(s, &p));
     HA_OP(s, event_record, event, s->stream[0]);
     HA_OP(s, event_record, event, s->stream[1]);
-    HA_TRY(ha_op_shut(s, s->stream[0]));
-    HA_TRY(ha_op_path_up(s, &p, s->stream[0]));
-    HA_OP(s, event_record, event, s->stream[0]);
-    HA_OP(s, stream_wait, s->stream[1], event);
-    HA_TRY(ha_op_path_down(s, &p, s->stream[1]));
-    HA_TRY(ha_op_hold(s));
-    ha_op_open(s);
-    HA_OP(s, stream_sync, s->stream[1]);
-    return ha_op_path_judge(s, &p, "what a stream copied behind stream_wait for an event that was recorded again");
+    return ha_op_path_across(s, record_and_wait, event,
+                             "what a stream copied behind stream_wait for an event that was recorded again");
 }
 /* A record after the wait changes nothing for it. */
 static enum ha_status record_later(struct ha_op_stage *s, struct ha_event *event)
@@ -265,72 +276,53 @@ static enum ha_status judge_event_record(struct ha_op_stage *s)
     HA_TRY(with_event(s, record_twice));
     return with_event(s, record_later);
 }
-const struct ha_op ha_op_event_record = { "event_record", "the latest record before a wait counts", EVENTS,
-                                          judge_event_record };
-
-/* ---- mixtures ---------------------------------------------------------------------------------------------------- */
-
-/* Copies between many blocks on streams that take turns, each behind an event of the other: the same as one after the
- * other. */
-static enum ha_status mixture_once(struct ha_op_stage *s, struct ha_event *event)
-{
-    enum { BLOCKS = 7, BYTES = 192 << 10, STEPS = 120 };
-    static const enum ha_op_place place[BLOCKS] = { HA_OP_DEVICE, HA_OP_DEVICE, HA_OP_DEVICE,  HA_OP_PINNED,
-                                                    HA_OP_PINNED, HA_OP_MAPPED, HA_OP_PAGEABLE };
-    struct ha_op_block *block[BLOCKS];
-    size_t at = 0;
-    for (size_t i = 0; i < BLOCKS; i++) {
-        block[i] = ha_op_block(s, place[i], BYTES);
-        if (!block[i]) return HA_ERROR;
-        HA_TRY(ha_op_fill(s, block[i], 0, BYTES));
-    }
-    for (size_t step = 0; step < STEPS; step++) {
-        const size_t to = ha_op_draw(s, BLOCKS), from = (to + 1 + ha_op_draw(s, BLOCKS - 1)) % BLOCKS;
-        const bool to_host = place[to] != HA_OP_DEVICE, from_host = place[from] != HA_OP_DEVICE;
-        const size_t bytes = ha_op_draw(s, ha_op_draw(s, 4) ? 3000 : BYTES), next = ha_op_draw(s, HA_OP_STREAMS);
-        const size_t dst = ha_op_draw(s, BYTES - bytes), src = ha_op_draw(s, BYTES - bytes);
-        if (to_host && from_host) continue;
-        if (next != at) {
-            HA_OP(s, event_record, event, s->stream[at]);
-            HA_OP(s, stream_wait, s->stream[next], event);
-            at = next;
-        }
-        memcpy(block[to]->image + dst, block[from]->image + src, bytes);
-        HA_OP(s, copy, s->stream[at], block[to]->at + dst, block[from]->at + src, bytes,
-              to_host     ? HA_D2H
-              : from_host ? HA_H2D
-                          : HA_D2D);
-    }
-    HA_OP(s, stream_sync, s->stream[at]);
-    for (size_t i = 0; i < BLOCKS; i++)
-        HA_TRY(ha_op_judge(s, block[i], 0, BYTES, "block %zu, after %d copies on %d streams that wait for each other",
-                           i, STEPS, HA_OP_STREAMS));
-    return HA_OK;
-}
-static enum ha_status judge_mixture(struct ha_op_stage *s) { return with_event(s, mixture_once); }
-const struct ha_op ha_op_mixture = { "mixture", "copies on two streams that wait for each other", EVENTS,
-                                     judge_mixture };
+const struct ha_op ha_op_event_record = {
+    .name = "event_record",
+    .doc = "the latest record before a wait counts",
+    .needs = EVENTS,
+    .judge = judge_event_record,
+    .keys = "size times",
+    .held_ms = 14,
+};
 
 /* ---- spin -------------------------------------------------------------------------------------------------------- */
+
+static enum ha_status spin_once(struct ha_op_stage *s, struct ha_op_path *p, uint64_t ns)
+{
+    const uint64_t begin = ha_now_ns();
+    HA_TRY(ha_op_path_fill(s, p));
+    HA_OP(s, spin, s->stream[0], ns);
+    HA_TRY(ha_op_path_up(s, p, s->stream[0]));
+    HA_TRY(ha_op_path_down(s, p, s->stream[0]));
+    HA_OP(s, stream_sync, s->stream[0]);
+    const uint64_t took = ha_now_ns() - begin;
+    if (took < ns)
+        return ha_op_wrong(s, "spin of %llu ns was over, with the copies behind it, in %llu ns", (unsigned long long)ns,
+                           (unsigned long long)took);
+    return ha_op_path_judge(s, p, "what was copied behind spin");
+}
 
 static enum ha_status judge_spin(struct ha_op_stage *s)
 {
     static const uint64_t ns[] = { 0, 1000, 20000000, 200000, 20000000, 5000000, 20000000 };
     struct ha_op_path p;
     HA_TRY(ha_op_path_make(s, &p, HA_OP_PATH_SMALL));
-    for (size_t i = 0; i < sizeof ns / sizeof *ns; i++) {
-        const uint64_t begin = ha_now_ns();
-        HA_TRY(ha_op_path_fill(s, &p));
-        HA_OP(s, spin, s->stream[0], ns[i]);
-        HA_TRY(ha_op_path_up(s, &p, s->stream[0]));
-        HA_TRY(ha_op_path_down(s, &p, s->stream[0]));
-        HA_OP(s, stream_sync, s->stream[0]);
-        const uint64_t took = ha_now_ns() - begin;
-        if (took < ns[i])
-            return ha_op_wrong(s, "spin of %llu ns was over, with the copies behind it, in %llu ns",
-                               (unsigned long long)ns[i], (unsigned long long)took);
-        HA_TRY(ha_op_path_judge(s, &p, "what was copied behind spin"));
-    }
+    for (size_t i = 0; i < sizeof ns / sizeof *ns; i++) HA_TRY(spin_once(s, &p, ns[i]));
     return HA_OK;
 }
-const struct ha_op ha_op_spin = { "spin", "holds its stream up for so long", { HA_OP_ENTRY(spin) }, judge_spin };
+
+static enum ha_status spin_case(struct ha_op_stage *s, const struct ha_op_case *c)
+{
+    struct ha_op_path p;
+    HA_TRY(ha_op_path_make(s, &p, HA_OP_PATH_SMALL));
+    for (size_t i = 0; i < c->times; i++) HA_TRY(spin_once(s, &p, c->us * 1000));
+    return HA_OK;
+}
+const struct ha_op ha_op_spin = {
+    .name = "spin",
+    .doc = "holds its stream up for so long",
+    .needs = { HA_OP_ENTRY(spin) },
+    .judge = judge_spin,
+    .keys = "us times",
+    .once = spin_case,
+};

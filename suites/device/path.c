@@ -6,7 +6,7 @@
 
 enum ha_status ha_op_path_make(struct ha_op_stage *s, struct ha_op_path *p, size_t bytes)
 {
-    p->bytes = bytes < s->most ? bytes : s->most;
+    p->bytes = s->of ? s->most : bytes < s->most ? bytes : s->most;
     p->x = ha_op_block(s, HA_OP_PINNED, p->bytes);
     p->there = p->x ? ha_op_block(s, HA_OP_DEVICE, p->bytes) : NULL;
     p->out = p->there ? ha_op_block(s, HA_OP_PINNED, p->bytes) : NULL;
@@ -32,6 +32,22 @@ enum ha_status ha_op_path_down(struct ha_op_stage *s, struct ha_op_path *p, stru
     memcpy(p->out->image, p->there->image, p->bytes);
     HA_OP(s, copy, on, p->out->at, p->there->at, p->bytes, HA_D2H);
     return HA_OK;
+}
+
+enum ha_status ha_op_path_across(struct ha_op_stage *s, enum ha_status (*order)(struct ha_op_stage *s, void *arg),
+                                 void *arg, const char *what)
+{
+    struct ha_op_path p;
+    HA_TRY(ha_op_path_large(s, &p));
+    HA_TRY(ha_op_path_fill(s, &p));
+    HA_TRY(ha_op_shut(s, s->stream[0]));
+    HA_TRY(ha_op_path_up(s, &p, s->stream[0]));
+    HA_TRY(order(s, arg));
+    HA_TRY(ha_op_path_down(s, &p, s->stream[1]));
+    HA_TRY(ha_op_hold(s));
+    ha_op_open(s);
+    HA_OP(s, stream_sync, s->stream[1]);
+    return ha_op_path_judge(s, &p, what);
 }
 
 enum ha_status ha_op_path_judge(struct ha_op_stage *s, const struct ha_op_path *p, const char *what)

@@ -6,7 +6,7 @@
 
 #include "suites/device/stage.h"
 
-enum { HA_OP_ROUNDS = 6, HA_OP_PATH_SMALL = 4096 };
+enum { HA_OP_PATH_SMALL = 4096 };
 
 struct ha_op_path {
     struct ha_op_block *x, *there, *out;
@@ -20,6 +20,11 @@ enum ha_status ha_op_path_fill(struct ha_op_stage *stage, struct ha_op_path *pat
 /* These enqueue a copy, and do it in the images. */
 enum ha_status ha_op_path_up(struct ha_op_stage *stage, struct ha_op_path *path, struct ha_stream *on);
 enum ha_status ha_op_path_down(struct ha_op_stage *stage, struct ha_op_path *path, struct ha_stream *on);
+/* Stream 0, which a gate holds up, copies up; `order` enqueues what stream 1 has to wait for that by, and 1 copies
+ * down. What ran too early is the bytes of before. */
+enum ha_status ha_op_path_across(struct ha_op_stage *stage,
+                                 enum ha_status (*order)(struct ha_op_stage *stage, void *arg), void *arg,
+                                 const char *what);
 /* out is its image */
 enum ha_status ha_op_path_judge(struct ha_op_stage *stage, const struct ha_op_path *path, const char *what);
 

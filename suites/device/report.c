@@ -32,7 +32,8 @@ static void take(void *self, const struct ha_span *span)
 
 static enum ha_status judge_trace(struct ha_op_stage *s)
 {
-    enum { COPIES = 12, BYTES = 40000 };
+    enum { BYTES = 40000 };
+    const size_t copies = 2 * s->rounds;
     static struct spans t = { .lock = PTHREAD_MUTEX_INITIALIZER };
     static const struct ha_span_sink sink = { &t, take };
     struct ha_op_block *x = ha_op_block(s, HA_OP_PINNED, BYTES),
@@ -53,7 +54,7 @@ static enum ha_status judge_trace(struct ha_op_stage *s)
     s->api->trace(s->device, &sink);
     enum ha_status status = HA_OK;
     uint64_t bytes[2] = { 0, 0 };
-    for (size_t i = 0; i < COPIES && status == HA_OK; i++) {
+    for (size_t i = 0; i < copies && status == HA_OK; i++) {
         const size_t n = 1 + ha_op_draw(s, BYTES - 1);
         const bool back = i % 3 == 2;
         status = ha_op_failed(s, "copy",
@@ -78,13 +79,17 @@ static enum ha_status judge_trace(struct ha_op_stage *s)
     const size_t seen = t.count[HA_SPAN_H2D] + t.count[HA_SPAN_D2H];
     HA_OP(s, copy, s->stream[0], there->at, x->at, BYTES, HA_H2D);
     HA_OP(s, stream_sync, s->stream[0]);
-    if (seen != COPIES || t.count[HA_SPAN_H2D] + t.count[HA_SPAN_D2H] != COPIES)
-        return ha_op_wrong(s, "trace: %zu spans of %d copies, and %zu after it had ended", seen, COPIES,
+    if (seen != copies || t.count[HA_SPAN_H2D] + t.count[HA_SPAN_D2H] != copies)
+        return ha_op_wrong(s, "trace: %zu spans of %zu copies, and %zu after it had ended", seen, copies,
                            t.count[HA_SPAN_H2D] + t.count[HA_SPAN_D2H] - seen);
     return HA_OK;
 }
 const struct ha_op ha_op_trace = {
-    "trace", "a span for each copy, with its bytes, until it ends", { HA_OP_ENTRY(trace) }, judge_trace
+    .name = "trace",
+    .doc = "a span for each copy, with its bytes, until it ends",
+    .needs = { HA_OP_ENTRY(trace) },
+    .judge = judge_trace,
+    .keys = "times",
 };
 
 /* ---- meters ------------------------------------------------------------------------------------------------------ */
@@ -120,7 +125,9 @@ static enum ha_status judge_meters(struct ha_op_stage *s)
         return ha_op_wrong(s, "meters: a text has no end");
     return HA_OK;
 }
-const struct ha_op ha_op_meters = { "meters", "not readable, or plausible", { HA_OP_ENTRY(meters) }, judge_meters };
+const struct ha_op ha_op_meters = {
+    .name = "meters", .doc = "not readable, or plausible", .needs = { HA_OP_ENTRY(meters) }, .judge = judge_meters
+};
 
 /* ---- failure ----------------------------------------------------------------------------------------------------- */
 
@@ -175,7 +182,9 @@ static enum ha_status judge_failure(struct ha_op_stage *s)
     api->close(dev);
     return status;
 }
-const struct ha_op ha_op_failure = { "failure",
-                                     "said once and for all, and returned by every later sync",
-                                     { HA_OP_ENTRY(failure), HA_OP_ENTRY(flag_wait) },
-                                     judge_failure };
+const struct ha_op ha_op_failure = {
+    .name = "failure",
+    .doc = "said once and for all, and returned by every later sync",
+    .needs = { HA_OP_ENTRY(failure), HA_OP_ENTRY(flag_wait) },
+    .judge = judge_failure,
+};

@@ -29,7 +29,8 @@ static enum ha_status flag_await(struct ha_op_stage *s, const uint32_t *flag, ui
 static enum ha_status judge_flag_write(struct ha_op_stage *s)
 {
     static const uint32_t values[HA_OP_ROUNDS] = { 1, 2, 77, 65536, 3, 4000000000 };
-    for (int round = 0; round < HA_OP_ROUNDS; round++) {
+    for (size_t round = 0; round < s->rounds; round++) {
+        const uint32_t value = s->of ? (uint32_t)s->of->value : values[round];
         struct ha_op_path p;
         uint32_t *flag;
         HA_TRY(ha_op_path_large(s, &p));
@@ -38,12 +39,12 @@ static enum ha_status judge_flag_write(struct ha_op_stage *s)
         HA_TRY(ha_op_shut(s, s->stream[0]));
         HA_TRY(ha_op_path_up(s, &p, s->stream[0]));
         HA_TRY(ha_op_path_down(s, &p, s->stream[0]));
-        HA_OP(s, flag_write, s->stream[0], flag, values[round]);
+        HA_OP(s, flag_write, s->stream[0], flag, value);
         HA_TRY(ha_op_hold(s));
         if (__atomic_load_n(flag, __ATOMIC_ACQUIRE))
-            return ha_op_wrong(s, "flag_write of %u: it is seen while the copies before it are held up", values[round]);
+            return ha_op_wrong(s, "flag_write of %u: it is seen while the copies before it are held up", value);
         ha_op_open(s);
-        HA_TRY(flag_await(s, flag, values[round]));
+        HA_TRY(flag_await(s, flag, value));
         HA_TRY(ha_op_path_judge(s, &p, "what was copied back before flag_write, when the CPU sees the flag"));
         HA_OP(s, stream_sync, s->stream[0]);
         ha_op_clear(s);
@@ -51,7 +52,12 @@ static enum ha_status judge_flag_write(struct ha_op_stage *s)
     return HA_OK;
 }
 const struct ha_op ha_op_flag_write = {
-    "flag_write", "is seen behind the bytes of the work before it", { HA_OP_ENTRY(flag_write) }, judge_flag_write
+    .name = "flag_write",
+    .doc = "is seen behind the bytes of the work before it",
+    .needs = { HA_OP_ENTRY(flag_write) },
+    .judge = judge_flag_write,
+    .keys = "size times value",
+    .held_ms = 4,
 };
 
 /* Released by the CPU, which changes what is copied until then; less than asked for releases nothing. */
@@ -78,31 +84,39 @@ static enum ha_status wait_for_cpu(struct ha_op_stage *s, uint32_t at_least, uin
                        enough);
 }
 /* Released by another stream, behind a copy of it. */
-static enum ha_status wait_for_stream(struct ha_op_stage *s)
+static enum ha_status write_and_wait(struct ha_op_stage *s, void *flag)
 {
-    struct ha_op_path p;
-    uint32_t *flag;
-    HA_TRY(ha_op_path_large(s, &p));
-    HA_TRY(ha_op_path_fill(s, &p));
-    HA_TRY(ha_op_flag_make(s, &flag));
-    HA_TRY(ha_op_shut(s, s->stream[0]));
-    HA_TRY(ha_op_path_up(s, &p, s->stream[0]));
     HA_OP(s, flag_write, s->stream[0], flag, 1);
     HA_OP(s, flag_wait, s->stream[1], flag, 1);
-    HA_TRY(ha_op_path_down(s, &p, s->stream[1]));
-    HA_TRY(ha_op_hold(s));
-    ha_op_open(s);
-    HA_OP(s, stream_sync, s->stream[1]);
+    return HA_OK;
+}
+static enum ha_status wait_for_stream(struct ha_op_stage *s)
+{
+    uint32_t *flag;
+    HA_TRY(ha_op_flag_make(s, &flag));
+    HA_TRY(ha_op_path_across(s, write_and_wait, flag,
+                             "what a stream copied behind flag_wait for a flag that another writes behind a copy"));
     HA_OP(s, stream_sync, s->stream[0]);
-    return ha_op_path_judge(s, &p,
-                            "what a stream copied behind flag_wait for a flag that another writes behind a copy");
+    return HA_OK;
+}
+static const char *unfit_flag(const struct ha_op_case *c)
+{
+    return c->value > INT32_MAX ? "a flag that is waited for is less than 2^31" : NULL;
 }
 static enum ha_status judge_flag_wait(struct ha_op_stage *s)
 {
-    static const uint32_t value[HA_OP_ROUNDS][3] = { { 1, 0, 1 },      { 5, 4, 5 },         { 5, 1, 900 },
-                                                     { 300, 44, 300 }, { 65537, 1, 65537 }, { 2, 1, 70000 } };
-    for (int round = 0; round < HA_OP_ROUNDS; round++) {
-        HA_TRY(wait_for_cpu(s, value[round][0], value[round][1], value[round][2]));
+    static const uint32_t values[HA_OP_ROUNDS][3] = { { 1, 0, 1 },      { 5, 4, 5 },         { 5, 1, 900 },
+                                                      { 300, 44, 300 }, { 65537, 1, 65537 }, { 70000, 69999, 80000 } };
+    for (size_t round = 0; round < s->rounds; round++) {
+        const uint32_t of = s->of ? (uint32_t)s->of->value : 0,
+                       enough = of + (uint32_t)ha_op_draw(s, (size_t)INT32_MAX - of + 1);
+        const uint32_t one[] = { of,
+                                 of && ha_op_draw(s, 2) ? of - 1
+                                 : of                   ? (uint32_t)ha_op_draw(s, of)
+                                                        : 0,
+                                 enough },
+                       *value = of ? one : values[round];
+        HA_TRY(wait_for_cpu(s, value[0], value[1], value[2]));
         ha_op_clear(s);
         if (s->api->flag_write) HA_TRY(wait_for_stream(s));
         ha_op_clear(s);
@@ -110,7 +124,13 @@ static enum ha_status judge_flag_wait(struct ha_op_stage *s)
     return HA_OK;
 }
 const struct ha_op ha_op_flag_wait = {
-    "flag_wait", "what follows it waits until the flag is large enough", { HA_OP_ENTRY(flag_wait) }, judge_flag_wait
+    .name = "flag_wait",
+    .doc = "what follows it waits until the flag is large enough",
+    .needs = { HA_OP_ENTRY(flag_wait) },
+    .judge = judge_flag_wait,
+    .keys = "size times value",
+    .unfit = unfit_flag,
+    .held_ms = 10,
 };
 
 /* ---- host functions ---------------------------------------------------------------------------------------------- */
@@ -174,7 +194,7 @@ static enum ha_status judge_host_fn(struct ha_op_stage *s)
 {
     static struct calls all; /* not on the stack: a device that forgets to wait calls later */
     static struct call call[CALLS];
-    for (int round = 0; round < HA_OP_ROUNDS; round++) {
+    for (size_t round = 0; round < s->rounds; round++) {
         memset(&all, 0, sizeof all);
         HA_TRY(call_once(s, &all, call));
         ha_op_clear(s);
@@ -182,5 +202,10 @@ static enum ha_status judge_host_fn(struct ha_op_stage *s)
     return HA_OK;
 }
 const struct ha_op ha_op_host_fn = {
-    "host_fn", "is called once, in stream order, with the bytes of before", { HA_OP_ENTRY(host_fn) }, judge_host_fn
+    .name = "host_fn",
+    .doc = "is called once, in stream order, with the bytes of before",
+    .needs = { HA_OP_ENTRY(host_fn) },
+    .judge = judge_host_fn,
+    .keys = "times",
+    .held_ms = 4,
 };

@@ -21,6 +21,13 @@ const char *ha_op_place_name(enum ha_op_place place)
     return name[place];
 }
 
+const char *ha_op_unfit_kernel(const struct ha_op_case *c)
+{
+    const bool fits = (c->dst == HA_OP_DEVICE || c->dst == HA_OP_MAPPED)
+                      && (c->src == HA_OP_DEVICE || c->src == HA_OP_MAPPED);
+    return fits ? NULL : "a kernel reads and writes device and mapped memory";
+}
+
 size_t ha_op_draw(struct ha_op_stage *s, size_t n) { return (size_t)ha_rng_below(s->seed, DRAWS, s->drawn++, n); }
 
 enum ha_status ha_op_failed(struct ha_op_stage *s, const char *operation, enum ha_status status)
@@ -67,7 +74,7 @@ enum ha_status ha_op_stage_begin(struct ha_op_stage *s, struct ha_why *why)
 
 void ha_op_stage_end(struct ha_op_stage *s)
 {
-    if (s->gate) __atomic_store_n(s->gate, UINT32_MAX, __ATOMIC_RELEASE);
+    if (s->gate) __atomic_store_n(s->gate, INT32_MAX, __ATOMIC_RELEASE);
     for (size_t i = 0; i < HA_OP_STREAMS; i++)
         if (s->stream[i]) s->api->stream_destroy(s->stream[i]);
     if (s->own) s->api->stream_destroy(s->own);

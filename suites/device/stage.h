@@ -19,7 +19,21 @@ struct ha_op_block {
     struct ha_op_block *next;
 };
 
-enum { HA_OP_STREAMS = 2 };
+enum { HA_OP_STREAMS = 2, HA_OP_ROUNDS = 6 };
+
+/* One case of an operation: what the keys of a point say (point.c). Words are indices. */
+enum { HA_OP_NO_INDEX, HA_OP_DEVICE_INDEX, HA_OP_MAPPED_INDEX, HA_OP_INDICES };
+enum { HA_OP_ASCENDING, HA_OP_DESCENDING, HA_OP_SHUFFLED };
+enum { HA_OP_BATCH = 256 };
+struct ha_op_case {
+    size_t dst, src; /* enum ha_op_place */
+    size_t size, dst_at, src_at, times, streams, value, pieces;
+    size_t rows, width, dst_gap, src_gap, dst_index, src_index, pattern, spread;
+    size_t dtype, m, n, k, states;
+    size_t batch, q_len, kv_heads, group, head_dim, keys, runs, block, pad, causal, weights, empty;
+    double a, b;
+    size_t us;
+};
 
 struct ha_op_stage {
     const struct ha_device_api *api;
@@ -28,12 +42,18 @@ struct ha_op_stage {
     const char *isa;                               /* or NULL */
     struct ha_stream *stream[HA_OP_STREAMS], *own; /* own: of fill and judge */
     struct ha_op_block *blocks;
-    size_t most; /* bytes of the largest copy */
+    const struct ha_op_case *of; /* NULL: the listed cases */
+    size_t most;                 /* bytes of the largest copy */
+    size_t rounds;               /* of what is tried again and again */
     uint64_t seed, drawn;
     uint32_t *gate, turn; /* gate: in mapped memory, or lock */
     uint32_t lock;
-    uint64_t cases; /* judged */
-    char *bounce;   /* of judge: [HA_OP_PIECE] */
+    uint64_t cases;            /* judged */
+    uint64_t again;            /* rows that are computed again, at least */
+    uint64_t repeated;         /* rows that were */
+    bool differed, unpromised; /* of what was computed again: any other bits; the device does not promise the same */
+    size_t shift;              /* of the operands behind a multiple of 64 */
+    char *bounce;              /* of judge: [HA_OP_PIECE] */
     struct ha_why *why;
 };
 
@@ -70,6 +90,8 @@ enum ha_status ha_op_open_later(struct ha_op_stage *stage, struct ha_op_opener *
 /* Was it open when this was called? Joins the thread. */
 bool ha_op_opened(struct ha_op_opener *opener);
 
+/* why a kernel cannot work on what such a case names, or NULL */
+const char *ha_op_unfit_kernel(const struct ha_op_case *of);
 /* bell-shaped numbers of a type */
 void ha_op_numbers(struct ha_op_stage *stage, void *out, size_t n, enum ha_dtype dtype);
 /* HA_WAIVED: the machine has no library for product and attend_products */
@@ -97,6 +119,11 @@ struct ha_op {
     const char *name, *doc;
     struct ha_op_entry needs[HA_OP_NEEDS]; /* besides those without which there is no device; one NULL: WAIVED */
     enum ha_status (*judge)(struct ha_op_stage *stage);
+    const char *keys; /* of one case, between blanks; NULL: there is none */
+    /* judges that; NULL: as the listed cases, with copies of `size` bytes, `times` rounds */
+    enum ha_status (*once)(struct ha_op_stage *stage, const struct ha_op_case *of);
+    const char *(*unfit)(const struct ha_op_case *of); /* why there is no such case, or NULL */
+    double held_ms;                                    /* how long a round takes besides its copies */
 };
 #define HA_OP_ENTRY(entry)                            \
     {                                                 \

@@ -1,6 +1,6 @@
 /* Every operation of a device, alone: a row for each, with its own oracle. */
 
-#include "suites/device/stage.h"
+#include "suites/device/point.h"
 
 #include "harness/api/suite.h"
 #include "harness/base/registry.h"
@@ -15,39 +15,11 @@
 
 extern const struct ha_suite ha_suite_device;
 
-#define HA_OP_LINE(name) &ha_op_##name,
-static const struct ha_op *const ops[] = {
-#include "suites/device/ops.def"
-};
-enum { OPS = sizeof ops / sizeof *ops };
-
-struct point {
-    size_t op;
-    uint64_t bytes;
-    char device[256];
-    size_t isa; /* 0: the best, i: table i - 1 of the registry */
-    uint64_t seed;
-};
-
 struct row {
     struct ha_result head;
     char device_kind[16], device_name[96];
-    double cases;
-};
-
-static const char *op_word(size_t i) { return i < OPS ? ops[i]->name : NULL; }
-
-#define AT(member) .offset = offsetof(struct point, member)
-static const struct ha_key keys[] = {
-    { "op", "*", "the operation: `habench list operations`", HA_KEY_WORD, AT(op), .word = op_word, .always = true,
-      .column = true },
-    { "bytes", "67108864", "of the largest copy", HA_KEY_NUMBER, AT(bytes), .min = 4096, .max = (uint64_t)1 << 32,
-      .column = true },
-    { "device", "host", "a name, or the path of a plugin", HA_KEY_NAME, AT(device),
-      .max = sizeof((struct point *)0)->device, .device = true, .column = true },
-    { "isa", "best", "instruction set of the kernels that the device may compute with", HA_KEY_WORD, AT(isa),
-      .word = ha_isa_word, .column = true },
-    { "seed", "1", "of sizes, places and bytes", HA_KEY_NUMBER, AT(seed), .max = UINT64_MAX, .column = true },
+    double cases, rows;
+    char repeated[16];
 };
 
 #define IN(member) HA_IN(struct row, member)
@@ -56,6 +28,10 @@ static const struct ha_field fields[] = {
       "host and emulated: its memory is this host's; null: it moves nothing" },
     { "device_name", "", HA_FIELD_TEXT, IN(device_name), 1, "what the device calls itself" },
     { "comparisons", "", HA_FIELD_NUMBER, IN(cases), 1, "that were made of what the operation left with what it must" },
+    { "repeated_rows", "", HA_FIELD_NUMBER, IN(rows), 1, "that were computed again over the same input" },
+    { "repeated", "", HA_FIELD_TEXT, IN(repeated), 1,
+      "their bits: same; differs, which is a failure; may vary, varies: the same and other bits, which the device does "
+      "not promise to be the same" },
 };
 
 struct run {
@@ -92,12 +68,20 @@ static enum ha_status offered(const struct ha_op *op, const struct ha_device_api
 static enum ha_status check(void *arg, struct ha_group *g, struct ha_why *why)
 {
     const struct run *run = arg;
-    const struct point *p = g->point[0];
-    const struct ha_op *op = ops[p->op];
+    const struct ha_op_point *p = g->point[0];
+    const struct ha_op *op = ha_ops[p->op];
     struct row *row = g->row[0];
-    struct ha_op_stage stage = {
-        .name = p->device, .isa = p->isa ? ha_isa_word(p->isa) : NULL, .most = (size_t)p->bytes, .seed = p->seed
-    };
+    struct ha_op_stage stage = { .name = p->device,
+                                 .isa = p->isa ? ha_isa_word(p->isa) : NULL,
+                                 .of = p->one ? &p->of : NULL,
+                                 .most = (size_t)p->bytes,
+                                 .rounds = HA_OP_ROUNDS,
+                                 .seed = p->seed,
+                                 .again = p->repeat };
+    if (stage.of) {
+        stage.most = p->of.size > 0 ? p->of.size : 1;
+        stage.rounds = p->of.times;
+    }
     struct ha_device_info info;
     HA_TRY(ha_machine_device(run->config.machine, p->device, stage.isa, &stage.api, &stage.device, why));
     memset(&info, 0, sizeof info);
@@ -111,11 +95,17 @@ static enum ha_status check(void *arg, struct ha_group *g, struct ha_why *why)
         return HA_OK;
     }
     HA_TRY(ha_op_stage_begin(&stage, why));
-    enum ha_status status = op->judge(&stage);
+    enum ha_status status = stage.of && op->once ? op->once(&stage, stage.of) : op->judge(&stage);
     const char *failure = stage.api->failure(stage.device);
     if (status == HA_OK && failure) status = ha_why(why, HA_ERROR, "the device failed: %.400s", failure);
     ha_op_stage_end(&stage);
     row->cases = (double)stage.cases;
+    if (stage.repeated) {
+        row->rows = (double)stage.repeated;
+        strcpy(row->repeated, stage.unpromised ? stage.differed ? "varies" : "may vary"
+                              : stage.differed ? "differs"
+                                               : "same");
+    }
     g->right[0] = status == HA_OK;
     return status;
 }
@@ -124,41 +114,55 @@ static void end(void *run) { free(run); }
 
 static void print_ops(FILE *out)
 {
-    for (size_t i = 0; i < OPS; i++) fprintf(out, "%-16s %s\n", ops[i]->name, ops[i]->doc);
+    for (size_t i = 0; i < ha_ops_count; i++) {
+        const char *keys = ha_ops[i]->keys;
+        fprintf(out, "%-16s %s%s%s\n", ha_ops[i]->name, ha_ops[i]->doc, keys ? "; one case: " : "", keys ? keys : "");
+    }
 }
 static const struct ha_list lists[] = { { "operations", print_ops } };
 
 /* A line for each operation, with what was wrong, or why it was not judged. */
 static void print(FILE *out, const struct ha_results *results)
 {
-    const struct point *last = NULL;
+    const struct ha_op_point *last = NULL;
     for (size_t i = 0; i < results->entries; i++) {
-        const struct point *p = results->entry[i].point;
+        const struct ha_op_point *p = results->entry[i].point;
         const struct row *row = results->entry[i].row;
         if (!row) continue;
+        char sizes[96] = "", called[104] = "";
+        if (*row->device_name) snprintf(called, sizeof called, " (%s)", row->device_name);
+        if (!p->one)
+            snprintf(sizes, sizeof sizes, ", copies to %llu bytes, %llu rows again", (unsigned long long)p->bytes,
+                     (unsigned long long)p->repeat);
         if (!last || strcmp(last->device, p->device) != 0 || last->isa != p->isa || last->seed != p->seed
-            || last->bytes != p->bytes)
-            fprintf(out, "%sdevice %s (%s), copies to %llu bytes, seed %llu\n", last ? "\n" : "", p->device,
-                    row->device_name, (unsigned long long)p->bytes, (unsigned long long)p->seed);
+            || last->bytes != p->bytes || last->repeat != p->repeat || last->one != p->one)
+            fprintf(out, "%sdevice %s%s%s, seed %llu\n", last ? "\n" : "", p->device, called, sizes,
+                    (unsigned long long)p->seed);
         last = p;
-        fprintf(out, "%-16s %-9s %8.0f comparisons  %s\n", ops[p->op]->name, ha_verdict_shown(row->head.verdict),
-                row->cases > 0 ? row->cases : 0, row->head.reason);
+        fprintf(out, "%-16s %-9s %8.0f comparisons  %s%s", p->one ? results->entry[i].id : ha_ops[p->op]->name,
+                ha_verdict_shown(row->head.verdict), row->cases > 0 ? row->cases : 0, row->head.reason,
+                *row->head.reason && *row->repeated ? "; " : "");
+        if (*row->repeated) fprintf(out, "%.0f rows again: %s", row->rows, row->repeated);
+        putc('\n', out);
     }
 }
 
 const struct ha_suite ha_suite_device = {
     .name = "device",
     .doc = "every operation of a device, alone, each with its oracle",
-    .key = keys,
-    .keys = sizeof keys / sizeof *keys,
+    .key = ha_op_keys,
+    .keys = HA_OP_KEYS,
     .class_key = "op",
     .field = fields,
     .fields = sizeof fields / sizeof *fields,
     .file = { "device.csv" },
-    .point_bytes = sizeof(struct point),
+    .point_bytes = sizeof(struct ha_op_point),
     .row_bytes = sizeof(struct row),
     .list = lists,
     .lists = 1,
+    .uses = ha_op_uses,
+    .settle = ha_op_settle,
+    .cost = ha_op_cost,
     .begin = begin,
     .open = open_group,
     .check = check,

@@ -135,6 +135,14 @@ static void attention_run(struct attention *a, const struct ha_cpu_work *w)
     w->kernels->attend_all(w->kernels, &a->all);
 }
 
+static void attention_results(const struct attention *a, const struct ha_cpu_work *w,
+                              struct ha_cpu_result out[HA_CPU_RESULTS])
+{
+    const size_t rows = w->units * w->point.q_len * w->group;
+    out[0] = (struct ha_cpu_result){ a->o, rows * w->point.head_dim * sizeof *a->o };
+    out[1] = (struct ha_cpu_result){ a->lse, rows * sizeof *a->lse };
+}
+
 /* ---- check -------------------------------------------------------------------------------------------------- */
 
 enum { ROWS_MOST = 4 };
@@ -221,12 +229,18 @@ static enum ha_status attend_check(struct ha_cpu_work *w, double *err_over_bound
     return attention_check(w->own, w, err_over_bound, why);
 }
 
+static void attend_results(const struct ha_cpu_work *w, struct ha_cpu_result out[HA_CPU_RESULTS])
+{
+    attention_results(w->own, w, out);
+}
+
 const struct ha_cpu_subject ha_cpu_subject_attend = {
     .unit_bytes = kv_bytes,
     .own_bytes = sizeof(struct attention),
     .open = attend_open,
     .turn = attend_turn,
     .check = attend_check,
+    .results = attend_results,
     .part = { { .name = "attend", .run = attend_run } },
 };
 
@@ -411,12 +425,18 @@ static enum ha_status sparse_check(struct ha_cpu_work *w, double *err_over_bound
     return HA_OK;
 }
 
+static void sparse_results(const struct ha_cpu_work *w, struct ha_cpu_result out[HA_CPU_RESULTS])
+{
+    attention_results(&((const struct sparse *)w->own)->chosen, w, out);
+}
+
 const struct ha_cpu_subject ha_cpu_subject_sparse = {
     .unit_bytes = ha_cpu_packed_bytes,
     .own_bytes = sizeof(struct sparse),
     .open = sparse_open,
     .turn = sparse_turn,
     .check = sparse_check,
+    .results = sparse_results,
     .part = { [HA_CPU_WHOLE] = { .name = "sparse", .task = whole, .cold = true },
               [HA_CPU_SCORES] = { .name = "digest_score", .task = score, .cold = true },
               [HA_CPU_CHOICE] = { .name = "topk", .task = choose },

@@ -71,7 +71,7 @@ const struct ha_key ha_cpu_keys[HA_CPU_ALL_KEYS] = {
     [HA_CPU_HEADS] = { "heads", "32/8", "query heads and KV heads", HA_KEY_PAIR, offsetof(struct ha_cpu_point, q_heads),
                        1, 1024, .always = true, .column = true, .draw = "1..16:1/1..8 1..16:1/1 1..8/1..128" },
     [HA_CPU_DIM] = NUMBER("head_dim", "128", head_dim, 1, HA_CPU_DIM_MOST, "numbers of a key",
-        "8..256:8 8..256:8 1..512"),
+        "8..256:8 8..576:8 1..576"),
     [HA_CPU_Q_LEN] = NUMBER("q_len", "16", q_len, 1, 4096, "query tokens of an append", "1..300"),
     [HA_CPU_THREADS] = { "threads", "all", "all: as many as the process has cores", HA_KEY_NUMBER,
                          offsetof(struct ha_cpu_point, threads), 1, 1024, .word = all_word, .always = true,
@@ -120,7 +120,8 @@ double ha_cpu_cost(const void *point)
 {
     static const double most = 1e9; /* products, or bytes */
     const struct ha_cpu_point *p = point;
-    return (double)(p->ctx * p->batch * p->head_dim) * (double)(p->q_heads * p->q_len + 8 * p->kv_heads) / most;
+    const size_t ctx = ha_cpu_uses(p, HA_CPU_CTX) ? p->ctx : 1, dim = ha_cpu_uses(p, HA_CPU_DIM) ? p->head_dim : 1;
+    return (double)(ctx * p->batch * dim) * (double)(p->q_heads * p->q_len + 8 * p->kv_heads) / most;
 }
 
 void ha_cpu_shrink(void *point)

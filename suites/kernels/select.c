@@ -57,6 +57,28 @@ static enum ha_status make_numbers(struct select *s, struct ha_cpu_work *w, size
         return ha_ref_judge_##name(&args);                            \
     }
 
+static void scores(const struct ha_cpu_work *w, struct ha_cpu_result out[HA_CPU_RESULTS])
+{
+    const struct select *s = w->own;
+    out[0] = (struct ha_cpu_result){ s->x, w->units * s->x_unit * sizeof *s->x };
+}
+static void digests(const struct ha_cpu_work *w, struct ha_cpu_result out[HA_CPU_RESULTS])
+{
+    const struct select *s = w->own;
+    out[0] = (struct ha_cpu_result){ s->digests, w->units * s->digest_bytes };
+}
+static void lists(const struct ha_cpu_work *w, struct ha_cpu_result out[HA_CPU_RESULTS])
+{
+    const struct select *s = w->own;
+    out[0] = (struct ha_cpu_result){ s->list, w->units * w->chosen * sizeof *s->list };
+}
+static void weights(const struct ha_cpu_work *w, struct ha_cpu_result out[HA_CPU_RESULTS])
+{
+    const struct select *s = w->own;
+    scores(w, out);
+    out[1] = (struct ha_cpu_result){ s->lse, w->units * w->group * sizeof *s->lse };
+}
+
 /* ---- score -------------------------------------------------------------------------------------------------- */
 
 static enum ha_status score_open(struct ha_cpu_work *w, struct ha_why *why)
@@ -219,11 +241,12 @@ static double softmax_judge(const struct ha_cpu_work *w, size_t u)
 
 /* ---- subjects ---------------------------------------------------------------------------------------------------- */
 
-#define SUBJECT(name_)                                                                \
-    .own_bytes = sizeof(struct select), .open = name_##_open, .judge = name_##_judge, \
+#define SUBJECT(name_, results_)                                                                           \
+    .own_bytes = sizeof(struct select), .open = name_##_open, .judge = name_##_judge, .results = results_, \
     .part = { { .name = #name_, .task = name_##_task } }
-const struct ha_cpu_subject ha_cpu_subject_score = { SUBJECT(score), .unit_bytes = ha_cpu_rows_bytes };
-const struct ha_cpu_subject ha_cpu_subject_digest = { SUBJECT(digest), .unit_bytes = ha_cpu_rows_bytes };
-const struct ha_cpu_subject ha_cpu_subject_digest_score = { SUBJECT(digest_score), .unit_bytes = ha_cpu_rows_bytes };
-const struct ha_cpu_subject ha_cpu_subject_topk = { SUBJECT(topk), .repeats = SETS };
-const struct ha_cpu_subject ha_cpu_subject_softmax = { SUBJECT(softmax), .turn = softmax_turn };
+const struct ha_cpu_subject ha_cpu_subject_score = { SUBJECT(score, scores), .unit_bytes = ha_cpu_rows_bytes };
+const struct ha_cpu_subject ha_cpu_subject_digest = { SUBJECT(digest, digests), .unit_bytes = ha_cpu_rows_bytes };
+const struct ha_cpu_subject ha_cpu_subject_digest_score = { SUBJECT(digest_score, scores),
+                                                            .unit_bytes = ha_cpu_rows_bytes };
+const struct ha_cpu_subject ha_cpu_subject_topk = { SUBJECT(topk, lists), .repeats = SETS };
+const struct ha_cpu_subject ha_cpu_subject_softmax = { SUBJECT(softmax, weights), .turn = softmax_turn };

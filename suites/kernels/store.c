@@ -92,6 +92,12 @@ static enum ha_status pack_check(struct ha_cpu_work *w, double *err_over_bound, 
     return HA_OK;
 }
 
+static void packed(const struct ha_cpu_work *w, struct ha_cpu_result out[HA_CPU_RESULTS])
+{
+    const struct store *s = w->own;
+    out[0] = (struct ha_cpu_result){ s->blocks, w->units * s->blocks_bytes };
+}
+
 /* ---- merge ---------------------------------------------------------------------------------------------------- */
 
 static enum ha_status merge_open(struct ha_cpu_work *w, struct ha_why *why)
@@ -165,13 +171,22 @@ static enum ha_status merge_check(struct ha_cpu_work *w, double *err_over_bound,
     return HA_OK;
 }
 
+static void merged(const struct ha_cpu_work *w, struct ha_cpu_result out[HA_CPU_RESULTS])
+{
+    const struct store *s = w->own;
+    const size_t rows = w->units * w->group;
+    out[0] = (struct ha_cpu_result){ s->o[STATES], rows * w->point.head_dim * w->elem };
+    out[1] = (struct ha_cpu_result){ s->lse[STATES], rows * sizeof(float) };
+}
+
 /* ---- subjects ---------------------------------------------------------------------------------------------------- */
 
-#define SUBJECT(name_) .own_bytes = sizeof(struct store), .open = name_##_open, .check = name_##_check
-const struct ha_cpu_subject ha_cpu_subject_pack = { SUBJECT(pack), .unit_bytes = ha_cpu_rows_bytes,
+#define SUBJECT(name_, results_) \
+    .own_bytes = sizeof(struct store), .open = name_##_open, .check = name_##_check, .results = results_
+const struct ha_cpu_subject ha_cpu_subject_pack = { SUBJECT(pack, packed), .unit_bytes = ha_cpu_rows_bytes,
                                                     .part = { { .name = "pack", .task = pack_task } } };
-const struct ha_cpu_subject ha_cpu_subject_append_key = { SUBJECT(pack), .unit_bytes = ha_cpu_rows_bytes,
+const struct ha_cpu_subject ha_cpu_subject_append_key = { SUBJECT(pack, packed), .unit_bytes = ha_cpu_rows_bytes,
                                                           .part = { { .name = "append_key", .run = append_run } } };
-const struct ha_cpu_subject ha_cpu_subject_merge = { SUBJECT(merge),
+const struct ha_cpu_subject ha_cpu_subject_merge = { SUBJECT(merge, merged),
                                                      .part = { { .name = "merge", .task = merge_task } },
                                                      .repeats = 16 };

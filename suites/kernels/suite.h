@@ -28,7 +28,7 @@ enum ha_cpu_kernel {
 };
 enum { HA_CPU_KERNELS = HA_KERNEL_MERGE + 1 };
 enum { HA_CPU_PACKED, HA_CPU_NATURAL };
-enum { HA_CPU_DIM_MOST = 512 };
+enum { HA_CPU_DIM_MOST = 576 };
 
 enum ha_cpu_key {
     HA_CPU_KERNEL,
@@ -89,6 +89,7 @@ struct ha_cpu_row {
     double huge_share, node_share; /* of the KV: on huge pages; on the NUMA node that has most of it */
     double wake_ns;                /* an empty run of the pool */
     double readings;               /* of memory between two samples */
+    double same_runs;              /* after the first, with its bits */
 };
 
 /* "harder" above 0.8 of linear, "easier" below it, "" with one thread */

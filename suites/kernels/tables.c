@@ -306,7 +306,7 @@ static bool fits(const struct goal *g, const struct ha_entry *e)
 {
     const struct ha_cpu_point *p = e->point;
     const struct ha_cpu_row *r = e->row;
-    if (!r || r->head.verdict != HA_PASS || !(r->head.samples > 0) || p->ctx < CTX_LEAST || p->dtype != g->dtype)
+    if (!r || !ha_passed(r->head.verdict) || !(r->head.samples > 0) || p->ctx < CTX_LEAST || p->dtype != g->dtype)
         return false;
     if (!g->cpu_bits) return p->kernel == HA_KERNEL_SPARSE && p->budget == BUDGET;
     return p->kernel == HA_KERNEL_ATTEND && p->layout == HA_CPU_PACKED && p->batch == 1 && p->q_heads == Q_HEADS

@@ -35,6 +35,13 @@ struct ha_cpu_work {
     void *own;                      /* of the subject: [own_bytes] */
 };
 
+/* Memory that a run leaves its results in. */
+struct ha_cpu_result {
+    void *at;
+    size_t bytes;
+};
+enum { HA_CPU_RESULTS = 2 };
+
 /* What a kernel of the suite is. */
 struct ha_cpu_subject {
     size_t (*unit_bytes)(const struct ha_cpu_work *work); /* of K and V of a unit; NULL: it reads none */
@@ -45,6 +52,8 @@ struct ha_cpu_subject {
      * HA_FAIL: above 1, or wrong where it has to be exact. */
     double (*judge)(const struct ha_cpu_work *work, size_t unit);
     enum ha_status (*check)(struct ha_cpu_work *work, double *err_over_bound, struct ha_why *why);
+    /* of a run of the whole, all of which it writes anew */
+    void (*results)(const struct ha_cpu_work *work, struct ha_cpu_result out[HA_CPU_RESULTS]);
     struct {
         const char *name; /* NULL: there is no such part */
         void (*task)(void *work, size_t unit, size_t worker);
@@ -71,6 +80,10 @@ void ha_cpu_work_turn(struct ha_cpu_work *work, size_t turn);
 void ha_cpu_work_run(struct ha_cpu_work *work, size_t part);
 /* One run on turn 0, then is it right? As ha_cpu_subject.check, and nothing was written where it should not be. */
 enum ha_status ha_cpu_work_check(struct ha_cpu_work *work, double *err_over_bound, struct ha_why *why);
+
+/* So many more runs on turn 0, under load on all cores, into memory that holds something else: HA_FAIL, where one does
+ * not give the bits of the run before. */
+enum ha_status ha_cpu_work_again(struct ha_cpu_work *work, size_t runs, struct ha_why *why);
 
 /* ---- for subjects ------------------------------------------------------------------------------------ */
 

@@ -7,6 +7,7 @@
 #include "harness/base/stop.h"
 #include "harness/base/why.h"
 #include "harness/engine/machine.h"
+#include "harness/measure/paired.h"
 #include "harness/measure/sampling.h"
 #include "harness/report/row.h"
 
@@ -124,7 +125,7 @@ static size_t source_here(void)
     const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
     size_t source = least;
     while (cache > 0 && source < (size_t)cache && source < most) source *= 2;
-    return source;
+    return ha_measure_share(source);
 }
 
 static enum ha_status begin(void **out, const struct ha_suite_config *config, const struct ha_results *before,
@@ -133,9 +134,10 @@ static enum ha_status begin(void **out, const struct ha_suite_config *config, co
     struct link_run *run = *out = calloc(1, sizeof *run);
     if (!run) return ha_why(why, HA_ERROR, "out of memory");
     const bool m = config->measure;
+    const size_t move = (size_t)(m ? 32 : 16) << 20, source = m ? source_here() : (size_t)64 << 20;
     run->config = *config;
-    run->limits = (struct ha_link_limits){ .source_bytes = m ? source_here() : (size_t)64 << 20,
-                                           .move_bytes = (size_t)(m ? 32 : 16) << 20,
+    run->limits = (struct ha_link_limits){ .source_bytes = source > move ? source : move,
+                                           .move_bytes = move,
                                            .pieces = m ? 32768 : 4096 };
     return HA_OK;
 }

@@ -171,7 +171,7 @@ static void print_claims(FILE *out, const struct part *part, struct ha_link_figu
     struct ha_link_figures f = { .figure = figure };
     for (size_t i = 0; i < part->all->entries; i++) {
         const struct ha_entry *e = &part->all->entry[i];
-        if (!in_part(part, e) || !timed(e) || row(e)->head.verdict != HA_PASS) continue;
+        if (!in_part(part, e) || !timed(e) || !ha_passed(row(e)->head.verdict)) continue;
         const struct ha_link_row *r = row(e);
         f.cores = (size_t)r->cores;
         f.link = ha_link_is_link(r->device_kind);

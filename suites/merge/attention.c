@@ -89,6 +89,20 @@ static enum ha_status judge_row(const struct ha_problem *p, size_t r, const char
                            is_o ? want->bound[at] : want->lse_bound);
 }
 
+/* What attention hands over is of the types that its profile names. */
+static enum ha_status judge_types(const struct ha_problem *p, size_t r, const struct ha_profile *profile,
+                                  const float *o, float lse, struct ha_why *why)
+{
+    const struct place x = place_of(p, r);
+    size_t at;
+    if (ha_ref_fits(o, p->head_dim, lse, profile, &at)) return HA_OK;
+    const bool is_o = at < p->head_dim;
+    return ha_problem_fail(p, why,
+                           "sequence %zu, token %zu, head %zu: %s is %.9g, which its profile: %s %s cannot hold", x.seq,
+                           x.token, x.head, is_o ? "o" : "LSE", (double)(is_o ? o[at] : lse),
+                           is_o ? "out_type" : "lse_type", ha_dtype_name(is_o ? profile->out_type : profile->lse_type));
+}
+
 /* Does the NaN that was put in reach this row? */
 static bool touched(const struct ha_problem *p, size_t r)
 {
@@ -153,14 +167,15 @@ static enum ha_status judge_gaps(const struct ha_problem *p, struct ha_why *why)
 }
 
 /* Copy 0 of the outputs against the oracle; every byte of the outputs that is no result must be as it was. */
-static enum ha_status judge(const struct ha_problem *p, const struct wanted *want, struct ha_attention_result *out,
-                            struct ha_why *why)
+static enum ha_status judge(const struct ha_problem *p, const struct ha_profile *profile, const struct wanted *want,
+                            struct ha_attention_result *out, struct ha_why *why)
 {
     for (size_t r = 0; r < ha_problem_rows(p); r++) {
         float *o = ha_problem_o(p, 0, r), *lse = ha_problem_lse(p, 0, r);
         const struct ha_ref_state *state = wanted_state(want, p, r);
         HA_TRY(touched(p, r) ? judge_nan(p, r, o, *lse, state, out, why)
                              : judge_row(p, r, "", o, *lse, state, out, why));
+        HA_TRY(judge_types(p, r, profile, o, *lse, why));
         memset(o, 0xFF, p->head_dim * sizeof *o);
         memset(lse, 0xFF, sizeof *lse);
     }
@@ -210,6 +225,8 @@ static enum ha_status attend_parts(struct split *s, struct ha_attention_result *
             s->lse[i * rows + r] = *ha_problem_lse(p, i, r);
             HA_TRY(judge_row(&part, r, what, ha_problem_o(p, i, r), s->lse[i * rows + r],
                              wanted_state(&s->wanted[i], p, r), out, why));
+            HA_TRY(
+                judge_types(&part, r, &s->bench->profile[p->dtype], ha_problem_o(p, i, r), s->lse[i * rows + r], why));
         }
     }
     return HA_OK;
@@ -360,15 +377,15 @@ static enum ha_status ask(struct ha_problem *p, struct ha_attention_bench *bench
     HA_TRY(ha_attention_move(bench, 0, p->end_at, HA_H2D, why));
     HA_TRY(ha_attention_attend(bench, p, 0, why));
     HA_TRY(ha_attention_move(bench, 0, p->end_at, HA_D2H, why));
-    HA_TRY(judge(p, want, out, why));
+    HA_TRY(judge(p, &bench->profile[p->dtype], want, out, why));
     return memcmp(before, p->host, p->out_at) == 0 ? HA_OK : ha_problem_fail(p, why, "q, K or V was written");
 }
 
 static enum ha_status solve(const struct ha_attention_case *c, struct ha_problem *p, struct ha_attention_bench *bench,
                             struct ha_attention_result *out, struct ha_why *why)
 {
-    c->shape(p);
-    p->indexed = bench->subject->kernels && p->indexed;
+    p->indexed = p->indexed && (bench->subject->kernels || bench->stream);
+    if (bench->head_dim_max && p->head_dim > bench->head_dim_max) return HA_OK;
     if (c->split) p->copies = p->runs_count + 1;
     HA_TRY(ha_problem_lay(p, bench, why));
     if (c->fill) c->fill(p);
@@ -384,17 +401,33 @@ static enum ha_status solve(const struct ha_attention_case *c, struct ha_problem
     return status;
 }
 
-enum ha_status ha_attention_check(const struct ha_attention_subject *subject, size_t i, uint64_t seed,
-                                  struct ha_attention_result *out, struct ha_why *why)
+/* shapes: NULL, or of each problem */
+static enum ha_status solve_all(const struct ha_attention_case *c, const struct ha_attention_shape *shapes,
+                                size_t count, struct ha_attention_bench *bench, uint64_t seed,
+                                struct ha_attention_result *out, struct ha_why *why)
 {
+    for (size_t id = 0; id < count; id++) {
+        struct ha_problem p = problem_of(c, id, seed);
+        if (shapes) ha_problem_shape(&p, &shapes[id]);
+        else c->shape(&p);
+        HA_TRY(solve(c, &p, bench, out, why));
+    }
+    return HA_OK;
+}
+
+enum ha_status ha_attention_check(const struct ha_attention_subject *subject, size_t i, uint64_t seed,
+                                  const struct ha_attention_shape *one, struct ha_attention_result *out,
+                                  struct ha_why *why)
+{
+    const struct ha_attention_case *c = &ha_attention_cases[i];
     struct ha_attention_bench bench;
+    struct ha_attention_shape *pairs = NULL;
+    size_t count = c->list == HA_ATTENTION_ONE ? 1 : c->shapes;
     *out = (struct ha_attention_result){ 0 };
     HA_TRY(ha_attention_open(&bench, subject, seed, why));
-    enum ha_status status = HA_OK;
-    for (size_t id = 0; status == HA_OK && id < ha_attention_cases[i].shapes; id++) {
-        struct ha_problem p = problem_of(&ha_attention_cases[i], id, seed);
-        status = solve(&ha_attention_cases[i], &p, &bench, out, why);
-    }
+    enum ha_status status = c->list == HA_ATTENTION_PAIRS ? ha_attention_pairs(&pairs, &count, why) : HA_OK;
+    if (status == HA_OK) status = solve_all(c, pairs ? pairs : c->list ? one : NULL, count, &bench, seed, out, why);
+    free(pairs);
     ha_attention_close(&bench);
     return status;
 }

@@ -8,9 +8,25 @@
 
 struct ha_problem;
 
+/* A shape that is said whole. causal, weights, padded, indexed, ragged, shifted: 0 or 1. */
+struct ha_attention_shape {
+    size_t dtype, dim;
+    size_t q_heads, kv_heads;
+    size_t batch, q_len;
+    size_t ctx;             /* keys of a sequence; with a mask q_len more */
+    size_t runs;            /* that they are cut into, anywhere; at most HA_RUNS_MAX */
+    size_t causal, weights; /* is there a mask; are weights wanted */
+    size_t padded, indexed; /* how rows lie */
+    size_t ragged;          /* sequences of different lengths */
+    size_t shifted;         /* everything begins 16 bytes behind where it is aligned */
+};
+
+enum ha_attention_list { HA_ATTENTION_DRAWN, HA_ATTENTION_PAIRS, HA_ATTENTION_ONE };
+
 struct ha_attention_case {
     const char *name, *why;
     size_t shapes;
+    enum ha_attention_list list; /* where shapes come from: `shape`, a pairwise covering list, or who asks */
     /* Shape p->id: completes a problem whose type, head_dim, group and scale are set (3 types in turn, 5 head_dims in
      * turn after that), with one sequence, KV head and query token, and no run of keys yet. */
     void (*shape)(struct ha_problem *p);
@@ -34,8 +50,15 @@ struct ha_attention_result {
     uint64_t rows; /* query rows judged */
     double ratio;  /* the worst err/bound */
 };
-/* Case i over types, head dimensions, group sizes. HA_FAIL: why names the row, element, got, want, bound. */
+/* Case i over types, head dimensions, group sizes; one: the shape of HA_ATTENTION_ONE, else not read. HA_FAIL: why
+ * names the row, element, got, want, bound. */
 enum ha_status ha_attention_check(const struct ha_attention_subject *subject, size_t i, uint64_t seed,
-                                  struct ha_attention_result *out, struct ha_why *why);
+                                  const struct ha_attention_shape *one, struct ha_attention_result *out,
+                                  struct ha_why *why);
+
+/* attention_shape.c: shapes of which each two values of two members meet; the caller frees them */
+enum ha_status ha_attention_pairs(struct ha_attention_shape **shapes, size_t *count, struct ha_why *why);
+/* as a share of what takes too long: some seconds */
+double ha_attention_cost(const struct ha_attention_shape *shape);
 
 #endif

@@ -26,8 +26,7 @@ static void one_run(struct ha_problem *p, size_t keys)
     widen(p, keys);
 }
 
-/* Cuts the keys into runs anywhere, the last of at least `last`; runs of no keys among them. */
-static void cut(struct ha_problem *p, size_t keys, size_t runs, size_t last)
+void ha_problem_cut(struct ha_problem *p, size_t keys, size_t runs, size_t last)
 {
     size_t left = keys - last;
     p->runs_count = runs;
@@ -103,7 +102,7 @@ static void shape_causal_append(struct ha_problem *p)
     const size_t context = contexts[p->id % 6];
     p->q_len = lens[draw(p, 3, context > 1000 ? 4 : 10)];
     p->causal = true;
-    cut(p, context + p->q_len, 1 + draw(p, 4, 3), p->q_len);
+    ha_problem_cut(p, context + p->q_len, 1 + draw(p, 4, 3), p->q_len);
     p->weights = draw(p, 5, 4) == 0 && context < 1000;
     widen(p, context + p->q_len);
 }
@@ -119,7 +118,7 @@ static void shape_all_minus_inf(struct ha_problem *p)
     static const size_t keys[] = { 1, 17, 33, 300, 2049, 4097 };
     p->q_len = 1 + draw(p, 3, 3);
     p->weights = draw(p, 4, 2);
-    cut(p, keys[p->id % 6], 1 + draw(p, 5, 3), 0);
+    ha_problem_cut(p, keys[p->id % 6], 1 + draw(p, 5, 3), 0);
     widen(p, keys[p->id % 6]);
 }
 
@@ -169,7 +168,7 @@ static void shape_nan_key(struct ha_problem *p)
     p->kv_heads = 2;
     p->batch = 1 + draw(p, 3, 2);
     if (keys[p->id / 3 % 5] > 1000) p->group = 1 + draw(p, 4, 2);
-    cut(p, keys[p->id / 3 % 5], 1 + draw(p, 5, 2), 3);
+    ha_problem_cut(p, keys[p->id / 3 % 5], 1 + draw(p, 5, 2), 3);
     p->nan.place = (enum ha_nan_place)(1 + p->id / 2 % 3);
     p->nan.seq = draw(p, 6, p->batch);
     p->nan.kv_head = draw(p, 7, 2);
@@ -315,7 +314,7 @@ static void shape_runs(struct ha_problem *p)
     p->group = 2;
     p->data = problem;
     p->indexed = variant % 2;
-    cut(p, n, (size_t)1 << variant / 2, 0);
+    ha_problem_cut(p, n, (size_t)1 << variant / 2, 0);
 }
 
 /* ---- split_and_merge */
@@ -327,7 +326,7 @@ static void shape_split(struct ha_problem *p)
     const size_t n = keys[p->id % 5] + p->q_len, runs = 2 + draw(p, 5, 3);
     p->kv_heads = 1 + draw(p, 6, 2);
     if (n > 1000 && p->group > 2) p->group = 2;
-    cut(p, n, runs, draw(p, 7, 2) ? p->q_len : n);
+    ha_problem_cut(p, n, runs, draw(p, 7, 2) ? p->q_len : n);
 }
 
 static void fill_split(const struct ha_problem *p)
@@ -345,7 +344,7 @@ static void shape_weights(struct ha_problem *p)
     p->weights = true;
     p->padded = draw(p, 5, 2);
     if (n > 1000) p->group = 1 + draw(p, 6, 2);
-    cut(p, n, 1 + draw(p, 7, 3), p->q_len);
+    ha_problem_cut(p, n, 1 + draw(p, 7, 3), p->q_len);
     widen(p, n);
 }
 
@@ -363,7 +362,7 @@ static void shape_strides(struct ha_problem *p)
     p->weights = draw(p, 5, 2);
     p->kv_heads = 2;
     p->batch = 1 + draw(p, 6, 2);
-    cut(p, edges[draw(p, 7, 18)], 1 + draw(p, 8, 3), 0);
+    ha_problem_cut(p, edges[draw(p, 7, 18)], 1 + draw(p, 8, 3), 0);
 }
 
 static void shape_poisoned(struct ha_problem *p)
@@ -371,7 +370,7 @@ static void shape_poisoned(struct ha_problem *p)
     p->q_len = 1 + draw(p, 3, 33);
     p->causal = draw(p, 4, 2);
     p->weights = draw(p, 5, 3) == 0;
-    cut(p, p->q_len + draw(p, 6, 90), 1 + draw(p, 7, HA_RUNS_MAX), p->q_len);
+    ha_problem_cut(p, p->q_len + draw(p, 6, 90), 1 + draw(p, 7, HA_RUNS_MAX), p->q_len);
     widen(p, 100);
     if (!p->causal) p->skip = p->run[0];
 }
@@ -412,5 +411,8 @@ const struct ha_attention_case ha_attention_cases[] = {
       .shape = shape_strides },
     { "poisoned_output", "outputs start as NaN: all are written, nothing else is", .shapes = 60,
       .shape = shape_poisoned },
+    { "pairs", "each two values of type, head_dim, group, heads, batch, q_len, keys, runs, mask, weights, layout meet",
+      .list = HA_ATTENTION_PAIRS },
+    { "one", "one shape, by the keys dim to shifted; --random draws it", .list = HA_ATTENTION_ONE },
 };
 const size_t ha_attention_cases_count = sizeof ha_attention_cases / sizeof *ha_attention_cases;

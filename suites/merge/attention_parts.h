@@ -12,6 +12,7 @@ struct ha_attention_bench {
     const struct ha_attention_subject *subject;
     struct ha_profile profile[HA_DTYPE_COUNT];
     struct ha_merge_traits traits;
+    size_t head_dim_max;      /* longer heads are not asked for; 0: any */
     struct ha_stream *stream; /* of an open device, else NULL */
     char *host, *there;       /* the block, and its counterpart where the subject computes: the same in host memory */
     size_t bytes;
@@ -50,8 +51,9 @@ struct ha_problem {
     size_t first_run, runs_count, run[HA_RUNS_MAX]; /* keys of each; runs [first_run, runs_count) are attended */
     size_t skip;                                    /* sequence b lacks the first b * skip keys of run 0 */
     bool causal, weights;
-    bool indexed;  /* rows of K and V anywhere in a larger pool; kernels only */
+    bool indexed;  /* rows of K and V anywhere in a larger pool; not of a library in host memory */
     bool padded;   /* KV heads interleaved, gaps behind rows; with kernels heads outermost in q, o and LSE */
+    bool shifted;  /* everything begins 16 bytes behind where it is aligned */
     bool exact;    /* o and the weights have no rounding error */
     size_t copies; /* of o and LSE; with more than one, each has a sum */
     float scale;
@@ -90,6 +92,11 @@ void ha_problem_put(const struct ha_problem *p, const struct ha_kv_place *in, si
 /* HA_FAIL, with the whole problem in words in front of what went wrong. */
 enum ha_status ha_problem_fail(const struct ha_problem *p, struct ha_why *why, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Cuts the keys into runs anywhere, the last of at least `last`; runs of no keys among them. */
+void ha_problem_cut(struct ha_problem *p, size_t keys, size_t runs, size_t last);
+/* all that the shape says */
+void ha_problem_shape(struct ha_problem *p, const struct ha_attention_shape *shape);
 
 /* One call, or one for each sequence and KV head, in memory that was pushed; outputs to copy i. Not pulled. */
 enum ha_status ha_attention_attend(struct ha_attention_bench *bench, const struct ha_problem *p, size_t i,

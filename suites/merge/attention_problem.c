@@ -1,5 +1,7 @@
 #include "suites/merge/attention_parts.h"
 
+#include "harness/api/shape.h"
+
 #include "harness/base/numeric.h"
 #include "harness/base/rng.h"
 #include "harness/base/why.h"
@@ -22,6 +24,7 @@ static enum ha_status open_api(struct ha_attention_bench *b, struct ha_why *why)
     s->api->info(s->device, &info);
     memcpy(b->profile, info.profile, sizeof b->profile);
     b->traits = info.merge;
+    b->head_dim_max = info.head_dim_max;
     return !s->device ? HA_OK : s->api->stream_create(s->device, "attention", &b->stream, why);
 }
 
@@ -246,6 +249,12 @@ static void lay(struct ha_problem *p, bool kernels)
     p->sum_at = end, end += p->copies > 1 ? p->copies * p->lse_step : 0;
     p->weights_at = place(&end, p->weights ? p->batch * heads * p->weights_stride * f : 0);
     p->end_at = end;
+    if (!p->shifted) return;
+    enum { SHIFT = 16 }; /* of the gaps, which are wider */
+    size_t *const at[] = {
+        &p->index_at, &p->q_at, &p->k.at, &p->v.at, &p->o_at, &p->lse_at, &p->sum_at, &p->weights_at
+    };
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) *at[i] += SHIFT;
 }
 
 /* each slot of twice as many at most once, in no order */
@@ -324,7 +333,7 @@ enum ha_status ha_attention_move(struct ha_attention_bench *b, size_t from, size
     return finish(b, "copy", b->subject->api->copy(b->stream, dst, src, to - from, dir), why);
 }
 
-enum { BATCH_MAX = 2 };
+enum { BATCH_MAX = HA_BATCH_MAX };
 
 static enum ha_status attend_api(struct ha_attention_bench *bench, const struct ha_problem *p, size_t i,
                                  struct ha_why *why)

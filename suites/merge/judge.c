@@ -12,7 +12,9 @@
 /* The oracle's answer for one row, for one set of roundings: by the states as stored, or by the truth. */
 struct ha_merge_want {
     struct ha_merge_bound asked;
-    bool known;
+    bool known, chance_known;
+    uint64_t key; /* of the states' LSEs */
+    struct ha_chance chance;
     struct ha_ref_state state; /* o and bound: [dim] of the rows' memory */
 };
 
@@ -31,8 +33,9 @@ static enum ha_status rows_make(struct ha_merge_rows *rows, const struct ha_merg
     if (n * s->states * s->dim > NUMBERS_MOST)
         return ha_why(why, HA_ERROR, "%zu rows of %zu states of %zu are more than %d numbers: ask for fewer rows", n,
                       s->states, s->dim, NUMBERS_MOST);
-    const size_t bytes = 2 * n * (sizeof *rows->row + sizeof *rows->want) + nodes * sizeof *rows->node
-                         + (n * each + (nodes * NODE + 1) * s->dim) * sizeof(double);
+    const size_t bytes = 2 * n * (sizeof *rows->row + sizeof *rows->want)
+                         + nodes * (sizeof *rows->node + sizeof *rows->chance)
+                         + (n * each + (nodes * NODE + 1) * s->dim + s->states) * sizeof(double);
     if (rows->bytes < bytes) {
         free(rows->memory);
         rows->memory = malloc(bytes);
@@ -48,7 +51,8 @@ static enum ha_status rows_make(struct ha_merge_rows *rows, const struct ha_merg
     rows->handed = rows->row + n;
     rows->want = (void *)(rows->handed + n);
     rows->node = (void *)(rows->want + 2 * n);
-    double *p = (void *)(rows->node + nodes);
+    rows->chance = (void *)(rows->node + nodes);
+    double *p = (void *)(rows->chance + nodes);
     for (size_t r = 0; r < n; r++) {
         for (int k = 0; k < 2; k++) {
             struct ha_merge_row *row = k ? &rows->handed[r] : &rows->row[r];
@@ -71,6 +75,8 @@ static enum ha_status rows_make(struct ha_merge_rows *rows, const struct ha_merg
         rows->node[i].v_min = p + 2 * s->dim;
         rows->node[i].v_max = p + 3 * s->dim;
     }
+    rows->work = p;
+    p += s->states;
     rows->got = (float *)(void *)p;
     rows->other = rows->got + s->dim;
     return HA_OK;
@@ -173,6 +179,26 @@ static void merge_nodes(const struct ha_merge_shape *s, struct ha_ref_state *nod
     }
 }
 
+/* The same of what the nodes are off by, once they are known. work: [states]. */
+static struct ha_chance chance_of_nodes(const struct ha_merge_shape *s, const struct ha_ref_state *node,
+                                        struct ha_chance *chance, const struct ha_merge_bound *bound,
+                                        const struct ha_ref_state *out, double *work)
+{
+    for (size_t m = 0; m < s->states; m++) chance[m] = (struct ha_chance){ 0 };
+    if (s->order == HA_ORDER_FLAT || s->states < 2)
+        return ha_ref_chance_merge(chance, node, s->states, bound, out, work);
+    for (size_t i = 0; i + 1 < s->states; i++) {
+        const struct ha_pair pair = ha_order_pair(s->order, s->states, i);
+        const struct ha_ref_state two[2] = { node[pair.a], node[pair.b] };
+        const struct ha_chance of[2] = { chance[pair.a], chance[pair.b] };
+        const struct ha_ref_state *both = i + 2 == s->states ? out : &node[s->states + i];
+        chance[s->states + i] = ha_ref_chance_merge(of, two, 2, bound, both, work);
+        /* of no keys nothing is off */
+        if (both->lse == -HUGE_VAL) chance[s->states + i] = (struct ha_chance){ 0 };
+    }
+    return chance[2 * s->states - 2];
+}
+
 /* Rounding of a state to storage, which the oracle is told of where the states come from tokens. */
 static void as_stored(const struct ha_merge_shape *s, const struct ha_merge_row *row, size_t m, struct ha_ref_state *x)
 {
@@ -223,9 +249,12 @@ static const struct ha_ref_state *answer_for(const struct ha_batch *batch, struc
                                              const struct ha_merge_bound *bound, bool truth)
 {
     struct ha_merge_want *want = &rows->want[2 * r + truth];
-    if (!want->known || !same_bound(bound, &want->asked)) ask(batch, rows, r, bound, truth, &want->state);
+    if (want->known && same_bound(bound, &want->asked)) return &want->state;
+    ask(batch, rows, r, bound, truth, &want->state);
     want->asked = *bound;
     want->known = true;
+    want->chance_known = false;
+    want->key = 0;
     return &want->state;
 }
 
@@ -250,13 +279,23 @@ struct answer {
     double lse;
 };
 
-/* Of (max, sum) the difference is taken apart: beside a huge maximum the sum would be lost. No keys: the sum is 0. */
+/* Of (max, sum) the difference is taken apart: beside a huge maximum the sum would be lost. */
+static bool is_apart(const struct answer *got, const struct ha_ref_state *want)
+{
+    return got->form == HA_FORM_MAX_SUM && isfinite(want->max) && isfinite(got->raw_lse);
+}
+static double lse_error(const struct answer *got, const struct ha_ref_state *want)
+{
+    return is_apart(got, want) ? (double)got->raw_lse - want->max + log((double)got->raw_sum / want->sum)
+                               : got->lse - want->lse;
+}
+
+/* No keys: the sum is 0. */
 static double lse_ratio(const struct answer *got, const struct ha_ref_state *want)
 {
     if (got->form == HA_FORM_MAX_SUM && want->max == -HUGE_VAL && !(got->raw_sum == 0)) return HUGE_VAL;
-    if (got->form != HA_FORM_MAX_SUM || !isfinite(want->max) || !isfinite(got->raw_lse))
-        return ratio_of(got->lse, want->lse, want->lse_bound);
-    return ratio_of((double)got->raw_lse - want->max + log((double)got->raw_sum / want->sum), 0, want->lse_bound);
+    return is_apart(got, want) ? ratio_of(lse_error(got, want), 0, want->lse_bound)
+                               : ratio_of(got->lse, want->lse, want->lse_bound);
 }
 
 static void keep(struct ha_judgement *j, size_t r, size_t element, double ratio, double got, double want, double bound,
@@ -386,6 +425,178 @@ void ha_judge_row(struct ha_judgement *j, const struct ha_batch *batch, struct h
     j->rows++;
     if (worst == 0) j->exact++;
     else if (worst <= 1) j->bin[(int)fmax(0, fmin(HA_RATIO_BINS - 1, HA_RATIO_BINS + ilogb(worst)))]++;
+}
+
+/* ---- sensitivity ------------------------------------------------------------------------- */
+
+enum { SET_BESIDE = 8 }; /* rows of a batch */
+
+static struct answer answer_of(const struct ha_batch *batch, struct ha_merge_rows *rows, size_t r)
+{
+    struct answer got = { .form = batch->shape.form, .dtype = batch->shape.dtype, .o = rows->got };
+    ha_batch_get(batch, HA_RESULT, r, rows->got, &got.raw_lse, &got.raw_sum);
+    got.lse = ha_form_decode(got.form, got.raw_lse, got.raw_sum);
+    return got;
+}
+
+/* An error just above the bound in the element where that is the least share, then one in the LSE. */
+static bool sees(const struct ha_batch *batch, struct ha_merge_rows *rows, size_t r, const struct ha_ref_state *want)
+{
+    struct answer got = answer_of(batch, rows, r);
+    const double by = want->lse_bound * (1 + 0x1p-10) + 0x1p-51 * fabs(want->lse) + 0x1p-1000;
+    double least = HUGE_VAL;
+    size_t at = want->dim;
+    bool seen = true;
+    for (size_t i = 0; i < want->dim; i++)
+        if (want->bound[i] / fabs(want->o[i]) < least) least = want->bound[i] / fabs(want->o[i]), at = i;
+    if (isfinite(want->lse) && want->lse_bound < HUGE_VAL) {
+        struct answer off = got;
+        off.lse += got.lse < want->lse ? -by : by;
+        /* of (max, sum) the judge reads both; a maximum is a float */
+        const bool down = lse_ratio(&got, want) > 0 && (double)got.raw_lse + log((double)got.raw_sum) < want->lse;
+        if (got.form == HA_FORM_MAX_SUM)
+            off.raw_sum = nextafterf((float)((double)got.raw_sum * exp(down ? -by : by)), down ? 0 : INFINITY);
+        seen = !(lse_ratio(&off, want) <= 1);
+    }
+    if (at == want->dim) return seen;
+    rows->got[at] = ha_ref_planted(rows->got[at], want->o[at], want->bound[at]);
+    struct ha_judgement j = { 0 };
+    const double ratio = compare(&j, r, &got, want, NULL, true, "");
+    return seen && !(ratio <= 1);
+}
+
+static enum ha_status set_beside(struct ha_merge_sense *out, const struct ha_batch *batch, struct ha_merge_rows *rows,
+                                 size_t r, const struct ha_ref_sense *by, const struct ha_merge_traits *usual,
+                                 struct ha_why *why)
+{
+    const struct ha_merge_bound bound = ha_bound_merge(usual, batch->shape.form, batch->shape.dtype);
+    const struct ha_ref_sense of = ha_ref_sensitivity(answer_for(batch, rows, r, &bound, false));
+    const double times = ha_ref_insensitivity(by, &of);
+    const bool ok = times <= HA_SENSE_MOST;
+    out->times = fmax(out->times, times);
+    if (ok) return HA_OK;
+    return ha_why(
+        why, HA_FAIL,
+        "row %zu: by its traits o may be off by %.3g of itself and exp(LSE) by %.3g, %.3g times as much as by "
+        "those of our merge (%.3g and %.3g), and more than %d is too much",
+        r, by->o, by->lse, times, of.o, of.lse, HA_SENSE_MOST);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* NaN of none */
+static double median(double *x, size_t n)
+{
+    qsort(x, n, sizeof *x, ascending);
+    return n ? x[n / 2] : (double)NAN;
+}
+
+enum ha_status ha_judge_sense(struct ha_merge_sense *out, const struct ha_batch *batch, struct ha_merge_rows *rows,
+                              size_t first, size_t count, const struct ha_merge_traits *traits,
+                              const struct ha_merge_traits *usual, struct ha_why *why)
+{
+    const struct ha_merge_bound bound = ha_bound_merge(traits, batch->shape.form, batch->shape.dtype);
+    const size_t every = (count + SET_BESIDE - 1) / SET_BESIDE;
+    double o[HA_MERGE_SENSED], lse[HA_MERGE_SENSED];
+    size_t os = 0, lses = 0;
+    *out = (struct ha_merge_sense){ (double)NAN, (double)NAN, (double)NAN };
+    for (size_t r = first; r < first + count && r < first + HA_MERGE_SENSED; r++) {
+        const struct ha_ref_state *want = answer_for(batch, rows, r, &bound, false);
+        if (isnan(want->lse)) continue;
+        const struct ha_ref_sense s = ha_ref_sensitivity(want);
+        if (!sees(batch, rows, r, want))
+            return ha_why(why, HA_FAIL, "row %zu: an error just above the bound was planted, and was not seen", r);
+        if (s.o > 0) o[os++] = s.o;
+        if (s.lse > 0) lse[lses++] = s.lse;
+        if ((r - first) % every == 0 || isinf(s.o) || isinf(s.lse))
+            HA_TRY(set_beside(out, batch, rows, r, &s, usual, why));
+    }
+    out->o = median(o, os);
+    out->lse = median(lse, lses);
+    return HA_OK;
+}
+
+/* ---- chance ------------------------------------------------------------------------------ */
+
+static uint64_t mixed(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+/* The same for the same LSEs, whose weights are rounded alike, whatever they are of. 0: of fewer than two nothing is
+ * rounded. */
+static uint64_t key_of(const struct ha_merge_row *row)
+{
+    uint64_t key = 0;
+    size_t used = 0;
+    for (size_t m = 0; m < row->states; m++) {
+        const float of[2] = { (float)row->lse[m], row->form == HA_FORM_MAX_SUM ? (float)row->sum[m] : 0 };
+        uint64_t bits;
+        memcpy(&bits, of, sizeof bits);
+        if (!isfinite(of[0])) continue;
+        key += mixed(bits + (row->form == HA_FORM_BASE2) + 0x9e3779b97f4a7c15u);
+        used++;
+    }
+    return used < 2 ? 0 : mixed(key) | 1;
+}
+
+static struct ha_chances hold(const struct ha_batch *batch, struct ha_merge_rows *rows, size_t r,
+                              const struct ha_merge_bound *bound)
+{
+    struct ha_merge_want *want = &rows->want[2 * r];
+    const struct answer got = answer_of(batch, rows, r);
+    struct ha_chances out = { 0 };
+    double squares = 0;
+    if (!want->chance_known) {
+        ask(batch, rows, r, bound, false, &want->state);
+        want->chance = chance_of_nodes(&batch->shape, rows->node, rows->chance, bound, &want->state, rows->work);
+        want->chance_known = true;
+    }
+    for (size_t i = 0; i < rows->dim; i++) {
+        const double error = (double)got.o[i] - want->state.o[i];
+        squares += error * error;
+    }
+    const double lse = lse_error(&got, &want->state);
+    if (isfinite(lse) && isfinite(squares)) ha_chances_add(&out, lse, sqrt(squares), &want->chance);
+    return out;
+}
+
+static bool is_before(uint64_t key, uint64_t index, const struct ha_merge_taken *than)
+{
+    return key > than->key || (key && key == than->key && index < than->index);
+}
+
+void ha_judge_chances(struct ha_merge_sample *sample, const struct ha_batch *batch, struct ha_merge_rows *rows,
+                      size_t first, size_t count, uint64_t index, const struct ha_merge_traits *traits)
+{
+    const struct ha_merge_bound bound = ha_bound_merge(traits, batch->shape.form, batch->shape.dtype);
+    for (size_t r = first; r < first + count; r++, index++) {
+        struct ha_merge_want *want = &rows->want[2 * r];
+        answer_for(batch, rows, r, &bound, false);
+        if (!want->key) want->key = key_of(&rows->row[r]);
+        struct ha_merge_taken *taken = &sample->taken[want->key / 2 % HA_MERGE_CHANCES];
+        if (is_before(want->key, index, taken))
+            *taken = (struct ha_merge_taken){ want->key, index, hold(batch, rows, r, &bound) };
+    }
+}
+
+void ha_merge_sample_join(struct ha_merge_sample *into, const struct ha_merge_sample *from)
+{
+    for (size_t i = 0; i < HA_MERGE_CHANCES; i++)
+        if (is_before(from->taken[i].key, from->taken[i].index, &into->taken[i])) into->taken[i] = from->taken[i];
+}
+
+struct ha_chances ha_merge_sample_sum(const struct ha_merge_sample *sample)
+{
+    struct ha_chances sum = { 0 };
+    for (size_t i = 0; i < HA_MERGE_CHANCES; i++) ha_chances_join(&sum, &sample->taken[i].of);
+    return sum;
 }
 
 struct ha_judgement ha_merge_trial_judge(struct ha_merge_trial *t, enum ha_must must,

@@ -15,6 +15,8 @@ struct ha_merge_rows {
     struct ha_merge_row *row, *handed;
     struct ha_merge_want *want; /* [count][2] the oracle's answers, asked for once for each rounding */
     struct ha_ref_state *node;  /* [2 * states] scratch: the nodes of an order */
+    struct ha_chance *chance;   /* [2 * states] scratch: what those are off by */
+    double *work;               /* scratch: [states] */
     float *got, *other;         /* scratch: [dim] */
     void *memory;               /* of all of these */
     size_t bytes;               /* of memory */
@@ -58,6 +60,33 @@ struct ha_judgement {
  * must: HA_MUST_FAIL is judged as HA_MUST_BOUND against rows->row, the truth, and not against what was handed over. */
 void ha_judge_row(struct ha_judgement *j, const struct ha_batch *batch, struct ha_merge_rows *rows, size_t r,
                   enum ha_must must, const struct ha_merge_traits *traits);
+/* What the traits let pass (ha_ref_sensitivity): the median of each over the rows that are not just copied, of which
+ * some cancel, or have no bound for what they hold; and how many times what the usual ones do, at most, in eight of the
+ * rows and in all whose bound is infinite. NaN: of no row. */
+struct ha_merge_sense {
+    double o, lse, times;
+};
+/* Of merged rows [first, first + count), HA_MERGE_SENSED at most, that were judged right. HA_FAIL: an error just above
+ * a bound was planted and not seen, or the traits claim too much. */
+enum { HA_MERGE_SENSED = 256 };
+enum ha_status ha_judge_sense(struct ha_merge_sense *out, const struct ha_batch *batch, struct ha_merge_rows *rows,
+                              size_t first, size_t count, const struct ha_merge_traits *traits,
+                              const struct ha_merge_traits *usual, struct ha_why *why);
+/* Rows that are held against chance: of each group of those that differ in their LSEs one, which says nothing of
+ * another, whoever comes first. Begins zeroed. */
+enum { HA_MERGE_CHANCES = 32 };
+struct ha_merge_sample {
+    struct ha_merge_taken {
+        uint64_t key, index; /* of the LSEs, in any order of the states (0: no row yet); of the row, among all */
+        struct ha_chances of;
+    } taken[HA_MERGE_CHANCES];
+};
+/* Takes merged rows [first, first + count), which were judged right, in place of those with smaller keys; index: that
+ * of the first one. */
+void ha_judge_chances(struct ha_merge_sample *sample, const struct ha_batch *batch, struct ha_merge_rows *rows,
+                      size_t first, size_t count, uint64_t index, const struct ha_merge_traits *traits);
+void ha_merge_sample_join(struct ha_merge_sample *into, const struct ha_merge_sample *from);
+struct ha_chances ha_merge_sample_sum(const struct ha_merge_sample *sample);
 /* all rows */
 struct ha_judgement ha_merge_trial_judge(struct ha_merge_trial *trial, enum ha_must must,
                                          const struct ha_merge_traits *traits);

@@ -3,6 +3,7 @@
 #include "harness/base/why.h"
 #include "harness/engine/child.h"
 #include "harness/engine/plugin.h"
+#include "suites/merge/stage.h"
 #include "suites/merge/subject.h"
 
 #include <stdio.h>
@@ -21,11 +22,23 @@ struct answer {
 
 /* Lies in the room. */
 struct request {
-    enum { ASK, MERGE, ATTEND } op;
+    enum { ASK, MERGE, STAGE, ATTEND, MERGE_STATES } op;
     struct answer answer;   /* of ASK */
     struct ha_batch *batch; /* of MERGE */
-    /* ATTEND: all that args point to lies in [begin, end), in one piece; what is written, from `out` on */
-    struct ha_device_attend attend;
+    struct {
+        const struct ha_merge_case *c;
+        enum ha_form form;
+        enum ha_dtype dtype;
+        uint64_t seed;
+        struct ha_judgement j;
+        struct ha_why why;
+    } stage;
+    /* ATTEND, MERGE_STATES: all that the arguments point to lies in [begin, end), in one piece; what is written, from
+     * `out` on */
+    union {
+        struct ha_device_attend attend;
+        struct ha_merge merge;
+    } args;
     unsigned char *begin, *out, *end;
 };
 
@@ -45,7 +58,10 @@ struct plugin {
     struct ha_subject merger; /* of the device */
 };
 
-/* ---- attention: the arrays of its arguments ---------------------------------------------- */
+/* ---- the arrays of arguments ------------------------------------------------------------- */
+
+/* What an array becomes that the arguments point to. */
+typedef void *move_array(void *arg, const void *array, size_t bytes);
 
 /* rows of all KV heads, from the first to the end of the last */
 static size_t rows_bytes(const struct ha_device_attend *a, const struct ha_rows *r, size_t stride, size_t head)
@@ -53,31 +69,36 @@ static size_t rows_bytes(const struct ha_device_attend *a, const struct ha_rows 
     return r->keys ? (a->kv_heads - 1) * head + (r->keys - 1) * stride + a->head_dim * ha_dtype_bytes(a->dtype) : 0;
 }
 
-static size_t o_bytes(const struct ha_device_attend *a) { return a->q_len * a->q_heads * a->head_dim * sizeof(float); }
-static size_t lse_bytes(const struct ha_device_attend *a) { return a->q_len * a->q_heads * sizeof(float); }
-static size_t weights_bytes(const struct ha_device_attend *a, const struct ha_device_seq *s)
+/* Those of a's sequences: read are q, then k and v of each run, written are o, LSE, and weights where they are asked
+ * for. */
+static void attend_arrays(const struct ha_device_attend *a, struct ha_device_seq *seqs, bool written, move_array *move,
+                          void *arg)
 {
-    return s->weights ? a->q_heads * s->weights_stride * sizeof(float) : 0;
-}
-
-/* Each array that seqs, those of a, point to becomes what `move` makes of it: those that are read (of a sequence q,
- * then k and v of each run), or those that are written (o, LSE, and weights where they are asked for). */
-static void each_array(const struct ha_device_attend *a, struct ha_device_seq *seqs, bool written,
-                       void *(*move)(void *arg, const void *array, size_t bytes), void *arg)
-{
+    const size_t lse = a->q_len * a->q_heads * sizeof(float), o = lse * a->head_dim;
     for (struct ha_device_seq *s = seqs; s < seqs + a->batch; s++) {
         if (written) {
-            s->o = move(arg, s->o, o_bytes(a));
-            s->lse = move(arg, s->lse, lse_bytes(a));
-            if (s->weights) s->weights = move(arg, s->weights, weights_bytes(a, s));
+            s->o = move(arg, s->o, o);
+            s->lse = move(arg, s->lse, lse);
+            if (s->weights) s->weights = move(arg, s->weights, a->q_heads * s->weights_stride * sizeof(float));
             continue;
         }
-        s->q = move(arg, s->q, o_bytes(a));
+        s->q = move(arg, s->q, o);
         for (struct ha_rows *r = s->runs; r < s->runs + s->runs_count; r++) {
             r->k = move(arg, r->k, rows_bytes(a, r, r->k_stride_bytes, s->k_head_bytes));
             r->v = move(arg, r->v, rows_bytes(a, r, r->v_stride_bytes, s->v_head_bytes));
         }
     }
+}
+
+/* Those of one state, from its first element to its last. */
+static void state_arrays(const struct ha_merge *m, struct ha_merge_state *s, move_array *move, void *arg)
+{
+    if (!m->tokens || !m->heads) return;
+    const size_t o = (m->tokens - 1) * s->o_token_stride + (m->heads - 1) * s->o_head_stride + m->dim,
+                 lse = (m->tokens - 1) * s->lse_token_stride + (m->heads - 1) * s->lse_head_stride + 1;
+    s->o = move(arg, s->o, o * ha_dtype_bytes(m->dtype));
+    s->lse = move(arg, s->lse, lse * sizeof(float));
+    if (s->sum) s->sum = move(arg, s->sum, lse * sizeof(float));
 }
 
 /* ---- in the child ------------------------------------------------------------------------ */
@@ -148,41 +169,75 @@ static void *moved(void *arg, const void *array, size_t bytes)
     return m->to + ((const unsigned char *)array - m->from);
 }
 
-static enum ha_status attend_there(struct plugin *p, const struct request *r, struct ha_stream *stream,
-                                   unsigned char *there, struct ha_device_seq *seqs, struct ha_why *why)
+/* Enqueues the operation, whose arguments lie in the request, on a device that has them at `there`. */
+static enum ha_status enqueue(const struct plugin *p, const struct request *r, struct ha_stream *stream,
+                              unsigned char *there)
+{
+    struct move to = { r->begin, there };
+    enum ha_status st = HA_ERROR;
+    if (r->op == ATTEND) {
+        struct ha_device_attend a = r->args.attend;
+        struct ha_device_seq *seqs = malloc(a.batch * sizeof *seqs);
+        if (!seqs) return HA_ERROR;
+        memcpy(seqs, a.seqs, a.batch * sizeof *seqs);
+        attend_arrays(&a, seqs, false, moved, &to);
+        attend_arrays(&a, seqs, true, moved, &to);
+        a.seqs = seqs;
+        st = p->api->attend(stream, &a);
+        free(seqs);
+        return st;
+    }
+    struct ha_merge m = r->args.merge;
+    struct ha_merge_state *states = malloc(m.states_count * sizeof *states);
+    if (!states) return HA_ERROR;
+    memcpy(states, m.states, m.states_count * sizeof *states);
+    for (size_t i = 0; i < m.states_count; i++) state_arrays(&m, &states[i], moved, &to);
+    state_arrays(&m, &m.out, moved, &to);
+    m.states = states;
+    st = p->api->merge(stream, &m);
+    free(states);
+    return st;
+}
+
+static enum ha_status run_there(const struct plugin *p, const struct request *r, struct ha_stream *stream,
+                                unsigned char *there, struct ha_why *why)
 {
     const struct ha_device_api *api = p->api;
-    struct ha_device_attend args = r->attend;
     const size_t bytes = (size_t)(r->end - r->begin), at = (size_t)(r->out - r->begin);
-    memcpy(seqs, args.seqs, args.batch * sizeof *seqs);
-    each_array(&args, seqs, false, moved, &(struct move){ r->begin, there });
-    each_array(&args, seqs, true, moved, &(struct move){ r->begin, there });
-    args.seqs = seqs;
     enum ha_status st = api->copy(stream, there, r->begin, bytes, HA_H2D);
-    if (st == HA_OK) st = api->attend(stream, &args);
+    if (st == HA_OK) st = enqueue(p, r, stream, there);
     if (st == HA_OK) st = api->copy(stream, r->out, there + at, bytes - at, HA_D2H);
     const enum ha_status done = api->stream_sync(stream);
     if (st == HA_OK) st = done;
     if (st == HA_OK) return HA_OK;
     const char *failure = api->failure(p->device);
-    return ha_why(why, HA_ERROR, "%s: %s", api->name, failure ? failure : "attend was refused");
+    return ha_why(why, HA_ERROR, "%s: %s", api->name, failure ? failure : "the operation was refused");
 }
 
-static enum ha_status attend(struct plugin *p, const struct request *r, struct ha_why *why)
+static enum ha_status run_once(const struct plugin *p, const struct request *r, struct ha_why *why)
 {
-    if (!p->api->attend) return ha_why(why, HA_WAIVED, "it offers no attend");
-    if (!p->device) return judge(p->api->attend(NULL, &r->attend), "attend", why);
+    const bool attends = r->op == ATTEND;
+    if (attends ? !p->api->attend : !p->api->merge)
+        return ha_why(why, HA_WAIVED, "it offers no %s", attends ? "attend" : "merge");
+    if (!p->device && attends) return judge(p->api->attend(NULL, &r->args.attend), "attend", why);
+    if (!p->device) return judge(p->api->merge(NULL, &r->args.merge), "merge", why);
     struct ha_stream *stream = NULL;
     void *there = NULL;
-    struct ha_device_seq *seqs = malloc(r->attend.batch * sizeof *seqs);
-    enum ha_status st = seqs ? HA_OK : ha_why(why, HA_ERROR, "out of memory");
-    if (st == HA_OK) st = p->api->mem_alloc(p->device, HA_MEM_DEVICE, (size_t)(r->end - r->begin), &there, why);
-    if (st == HA_OK) st = p->api->stream_create(p->device, "attend", &stream, why);
-    if (st == HA_OK) st = attend_there(p, r, stream, there, seqs, why);
+    enum ha_status st = p->api->mem_alloc(p->device, HA_MEM_DEVICE, (size_t)(r->end - r->begin), &there, why);
+    if (st == HA_OK) st = p->api->stream_create(p->device, "one call", &stream, why);
+    if (st == HA_OK) st = run_there(p, r, stream, there, why);
     if (stream) p->api->stream_destroy(stream);
     if (there) p->api->mem_free(p->device, HA_MEM_DEVICE, there);
-    free(seqs);
     return st;
+}
+
+/* A device has its streams, graphs and flags in its own process alone. */
+static enum ha_status stage(struct plugin *p, struct request *r, struct ha_why *why)
+{
+    if (!p->merger.run) HA_TRY(ha_subject_device(&p->merger, p->api->name, p->api, p->device, why));
+    r->stage.j = (struct ha_judgement){ 0 };
+    return ha_merge_stage(r->stage.c, &p->merger, r->stage.form, r->stage.dtype, r->stage.seed, &r->stage.j,
+                          &r->stage.why);
 }
 
 static enum ha_status serve(void *self, void *arg, struct ha_why *why)
@@ -191,7 +246,8 @@ static enum ha_status serve(void *self, void *arg, struct ha_why *why)
     struct request *r = arg;
     HA_TRY(load(p, why));
     if (r->op == ASK) return ask(p, &r->answer);
-    return r->op == MERGE ? merge(p, r->batch, why) : attend(p, r, why);
+    if (r->op == STAGE) return stage(p, r, why);
+    return r->op == MERGE ? merge(p, r->batch, why) : run_once(p, r, why);
 }
 
 /* ---- in the program ---------------------------------------------------------------------- */
@@ -226,6 +282,25 @@ static enum ha_status run_plugin(struct ha_subject *x, struct ha_batch *batch, s
     return st;
 }
 
+static enum ha_status stage_plugin(struct ha_subject *x, const struct ha_merge_case *c, enum ha_form form,
+                                   enum ha_dtype dtype, uint64_t seed, struct ha_judgement *j, struct ha_why *why)
+{
+    struct plugin *p = x->own;
+    struct request *r = p->request;
+    r->op = STAGE;
+    r->stage.c = c;
+    r->stage.form = form;
+    r->stage.dtype = dtype;
+    r->stage.seed = seed;
+    r->stage.why.text[0] = why->text[0] = 0;
+    const enum ha_status st = ha_child_call(p->child, r, NULL, NULL, 0, why);
+    if (st == HA_ERROR) ha_child_end(p->child);
+    if (st == HA_ERROR && !r->stage.why.text[0]) return st;
+    *why = r->stage.why;
+    *j = r->stage.j;
+    return st;
+}
+
 static void close_plugin(struct ha_subject *x)
 {
     struct plugin *p = x->own;
@@ -254,6 +329,7 @@ static enum ha_status introduce(struct ha_subject *out, struct plugin *p, struct
     ha_subject_describe(out, name, &traits);
     out->room = room_plugin;
     out->run = run_plugin;
+    out->stage = p->is.library ? NULL : stage_plugin;
     out->close = close_plugin;
     out->own = p;
     out->elsewhere = !p->is.library;
@@ -290,7 +366,7 @@ enum ha_status ha_subject_plugin(struct ha_subject *out, const char *path, uint6
     return st;
 }
 
-/* ---- attention, asked for in the program ------------------------------------------------- */
+/* ---- attention and merges of any states, asked for in the program ------------------------- */
 
 /* Entries of a device table take no argument that names the plugin: it is kept here. */
 static struct {
@@ -303,7 +379,7 @@ static size_t up(size_t x, size_t to) { return (x + to - 1) / to * to; }
 
 /* Arrays in one block: measured first (base NULL, and the arrays stay where they are), then put there. */
 struct block {
-    unsigned char *base;
+    unsigned char *base, *end;
     size_t used;
 };
 
@@ -316,49 +392,99 @@ static void *put(void *arg, const void *from, size_t bytes)
     return at;
 }
 
-static void take_outputs(const struct ha_device_attend *a, const struct ha_device_seq *there)
+/* An array that was put comes back to where it is the caller's. */
+static void *take(void *arg, const void *to, size_t bytes)
 {
-    for (size_t i = 0; i < a->batch; i++) {
-        const struct ha_device_seq *s = &a->seqs[i];
-        memcpy(s->o, there[i].o, o_bytes(a));
-        memcpy(s->lse, there[i].lse, lse_bytes(a));
-        if (s->weights) memcpy(s->weights, there[i].weights, weights_bytes(a, s));
-    }
+    struct block *b = arg;
+    if (bytes) memcpy((void *)(uintptr_t)to, b->base + b->used, bytes);
+    b->used += up(bytes, LINE);
+    return (void *)(uintptr_t)to;
+}
+
+/* Blocks that were measured get their places. Each ends before a page of its own; a device copies both, that page and
+ * all, and is not guarded. */
+static enum ha_status place(const struct plugin *p, struct block *in, struct block *out)
+{
+    const size_t in_bytes = up(in->used, PAGE), out_bytes = up(out->used, PAGE);
+    if (in_bytes + out_bytes + 2 * PAGE > p->room.bytes)
+        return ha_why(&asked.why, HA_WAIVED, "no memory for %zu bytes of arguments", in_bytes + out_bytes);
+    in->end = p->room.base + in_bytes;
+    out->end = in->end + PAGE + out_bytes;
+    in->base = in->end - in->used;
+    out->base = out->end - out->used;
+    in->used = out->used = 0;
+    return HA_OK;
+}
+
+static enum ha_status call(struct plugin *p, const struct block *in, const struct block *out)
+{
+    static const char *const all_names[][2] = { { "what attention reads", "what attention writes" },
+                                                { "the states", "the merged state" } };
+    struct request *r = p->request;
+    const char *const *names = all_names[r->op == MERGE_STATES];
+    r->begin = in->base;
+    r->out = out->base;
+    r->end = out->end;
+    const struct ha_piece pieces[] = { { in->base, in->end, in->used, false },
+                                       { out->base, out->end, out->used, true } };
+    const enum ha_status st = ha_child_call(p->child, r, p->is.library ? pieces : NULL, names, 2, &asked.why);
+    if (st == HA_ERROR && !p->is.library) ha_child_end(p->child);
+    return st;
+}
+
+static struct ha_device_seq *put_attend(const struct ha_device_attend *a, struct ha_device_seq *seqs, struct block *in,
+                                        struct block *out)
+{
+    attend_arrays(a, seqs, false, put, in);
+    attend_arrays(a, seqs, true, put, out);
+    return seqs;
 }
 
 static enum ha_status attend_asked(struct ha_stream *stream, const struct ha_device_attend *a)
 {
-    static const char *const names[] = { "what attention reads", "what attention writes" };
     struct plugin *p = asked.plugin;
     struct request *r = p->request;
-    struct block in = { NULL, 0 }, out = { NULL, 0 };
-    struct ha_device_seq *seqs = (void *)p->room.base; /* while the arrays are measured */
-    memcpy(seqs, a->seqs, a->batch * sizeof *seqs);
-    put(&in, a->seqs, a->batch * sizeof *seqs);
-    each_array(a, seqs, false, put, &in);
-    each_array(a, seqs, true, put, &out);
-    const size_t in_bytes = up(in.used, PAGE), out_bytes = up(out.used, PAGE);
-    if (in_bytes + out_bytes + 2 * PAGE > p->room.bytes)
-        return ha_why(&asked.why, HA_WAIVED, "no memory for %zu bytes of arguments", in_bytes + out_bytes);
-
-    /* each ends before a page of its own; a device copies the block, that page and all, and is not guarded */
-    unsigned char *const in_end = p->room.base + in_bytes, *const out_end = in_end + PAGE + out_bytes;
-    in = (struct block){ in_end - in.used, 0 };
-    out = (struct block){ out_end - out.used, 0 };
-    seqs = put(&in, a->seqs, a->batch * sizeof *seqs);
-    each_array(a, seqs, false, put, &in);
-    each_array(a, seqs, true, put, &out);
+    struct block in = { 0 }, out = { 0 };
+    const size_t bytes = a->batch * sizeof *a->seqs;
+    put(&in, a->seqs, bytes);
+    put_attend(a, memcpy(p->room.base, a->seqs, bytes), &in, &out); /* while they are measured */
+    HA_TRY(place(p, &in, &out));
     r->op = ATTEND;
-    r->attend = *a;
-    r->attend.seqs = seqs;
-    r->begin = in.base;
-    r->out = out.base;
-    r->end = out_end;
-    const struct ha_piece pieces[] = { { in.base, in_end, in.used, false }, { out.base, out_end, out.used, true } };
-    const enum ha_status st = ha_child_call(p->child, r, p->is.library ? pieces : NULL, names, 2, &asked.why);
-    if (st == HA_OK) take_outputs(a, seqs);
-    if (st == HA_ERROR && !p->is.library) ha_child_end(p->child);
-    return st;
+    r->args.attend = *a;
+    struct ha_device_seq *seqs = put(&in, a->seqs, bytes);
+    r->args.attend.seqs = put_attend(a, seqs, &in, &out);
+    HA_TRY(call(p, &in, &out));
+    out.used = 0;
+    attend_arrays(a, memcpy(seqs, a->seqs, bytes), true, take, &out);
+    return HA_OK;
+}
+
+static void put_merge(struct ha_merge *m, struct ha_merge_state *states, struct block *in, struct block *out)
+{
+    for (size_t i = 0; i < m->states_count; i++) state_arrays(m, &states[i], put, in);
+    state_arrays(m, &m->out, put, out);
+    m->states = states;
+}
+
+static enum ha_status merge_asked(struct ha_stream *stream, const struct ha_merge *args)
+{
+    struct plugin *p = asked.plugin;
+    struct request *r = p->request;
+    struct block in = { 0 }, out = { 0 };
+    struct ha_merge m = *args;
+    const size_t bytes = m.states_count * sizeof *m.states;
+    put(&in, args->states, bytes);
+    put_merge(&m, memcpy(p->room.base, args->states, bytes), &in, &out); /* while they are measured */
+    HA_TRY(place(p, &in, &out));
+    m = *args;
+    put_merge(&m, put(&in, args->states, bytes), &in, &out);
+    r->op = MERGE_STATES;
+    r->args.merge = m;
+    HA_TRY(call(p, &in, &out));
+    out.used = 0;
+    m = *args;
+    state_arrays(&m, &m.out, take, &out);
+    return HA_OK;
 }
 
 static void info(struct ha_device *dev, struct ha_device_info *out) { *out = asked.plugin->is.info; }
@@ -380,6 +506,7 @@ const struct ha_device_api *ha_plugin_attend(struct ha_subject *x)
         .info = info,
         .failure = failure,
         .attend = attend_asked,
+        .merge = p->is.merges ? merge_asked : NULL,
     };
     return &asked.api;
 }

@@ -1,5 +1,6 @@
 #include "suites/merge/point.h"
 
+#include "harness/api/shape.h"
 #include "harness/base/registry.h"
 #include "harness/base/why.h"
 #include "harness/engine/machine.h"
@@ -160,14 +161,22 @@ static const char *standard_dtype(const void *point, const struct ha_key *key, c
 #define SEED                  LIMITS(0, UINT64_MAX), DRAW("1..1000000000:1")
 #define OPTIONS               .options = " device isa exec "
 
-enum { REPLAY, CASE, DEFECT, PROBLEM, BY_WHOM, KIND };
+/* of the problem `one`, which takes dtype, too */
+#define SHAPE(name_, value_, kind_, member, least_, most_, draws, doc_)                                               \
+    {                                                                                                                 \
+        .name = name_, .value = value_, .doc = doc_, .kind = HA_KEY_##kind_, .min = least_, .max = most_,             \
+        .draw = draws, .offset = offsetof(struct ha_merge_point, shape) + offsetof(struct ha_attention_shape, member) \
+    }
+#define FLAG(name, member, doc) SHAPE(name, "0", NUMBER, member, 0, 1, "0 1", doc)
+
+enum { REPLAY, CASE, DEFECT, PROBLEM, BY_WHOM, KIND, SHAPES = 16 };
 const struct ha_key ha_merge_key[HA_MERGE_KEYS] = {
     [REPLAY] = KEY("replay", "", NAME, replay, NULL, LIMITS(0, HA_MERGE_NAME_MAX), "a file that holds a merge"),
     [CASE] = KEY(
-        "case", "*", WORD, item, case_word, DRAW("random"),
+        "case", "*", WORD, item, case_word, DRAW("random random attention"),
         "a case; gallery: is a known defect found; attention: is its own (o, LSE) right; random: random merges"),
     [DEFECT] = KEY("defect", "*", WORD, defect, defect_word, LIMITS(0, 0), "of the gallery: what must be found"),
-    [PROBLEM] = KEY("problem", "*", WORD, problem, problem_word, LIMITS(0, 0), "of attention: what is attended"),
+    [PROBLEM] = KEY("problem", "*", WORD, problem, problem_word, DRAW("one"), "of attention: what is attended"),
     [BY_WHOM] = KEY("by", "*", NAME, by, ha_merge_ours, BY,
                     "who merges: a table of CPU kernels, a device, a defect, a plugin's path, exec (what --exec says)"),
     [KIND] = KEY("kind", "*", WORD, kind, kind_word, DRAW("*"), "of random merges: a form flat, a chain, in place"),
@@ -182,6 +191,19 @@ const struct ha_key ha_merge_key[HA_MERGE_KEYS] = {
     KEY("seed", "1", NUMBER, axes.seed, NULL, SEED,
         "of a batch, where all from form to rows is named; else what the seed of every batch follows from"),
     KEY("row", "any", WORD, axes.row, any_word, READ(row), "the only row of a batch that is judged"),
+    [SHAPES] = SHAPE("heads", "8/2", PAIR, q_heads, 1, 1024, "1..16:1/1..8 1..16:1/1 1..8/1..128",
+                     "of problem=one, as are those behind it: query heads and KV heads"),
+    SHAPE("dim", "64", NUMBER, dim, 8, 1024, "8..576:8", "elements of a head, a multiple of 8"),
+    SHAPE("batch", "1", NUMBER, batch, 1, HA_BATCH_MAX, "1 1..256", "sequences"),
+    SHAPE("q_len", "1", NUMBER, q_len, 1, 4096, "1 1..300", "query tokens"),
+    SHAPE("ctx", "100", NUMBER, ctx, 0, 1 << 24, "0..131072", "keys of a sequence; with a mask q_len more"),
+    SHAPE("runs", "1", NUMBER, runs, 1, HA_RUNS_MAX, "1..4:1", "that the keys are cut into, anywhere"),
+    FLAG("causal", causal, "1: query tokens are the last keys, and none sees a later one"),
+    FLAG("weights", weights, "1: the weights of keys are wanted"),
+    FLAG("padded", padded, "1: gaps behind rows"),
+    FLAG("indexed", indexed, "1: rows anywhere in a larger pool; not of a library"),
+    FLAG("ragged", ragged, "1: sequences of different lengths"),
+    FLAG("shifted", shifted, "1: everything begins 16 bytes behind where it is aligned"),
 };
 
 enum ha_merge_part ha_merge_part(const struct ha_merge_point *p)
@@ -193,9 +215,16 @@ enum ha_merge_part ha_merge_part(const struct ha_merge_point *p)
 
 const char *ha_merge_item_name(const struct ha_merge_point *p) { return case_word(p->item); }
 
+/* whether the point is attention of one shape */
+static bool is_one(const struct ha_merge_point *p)
+{
+    return ha_merge_part(p) == HA_PART_ATTENTION && ha_attention_cases[p->problem].list == HA_ATTENTION_ONE;
+}
+
 bool ha_merge_uses(const void *point, size_t key)
 {
     const enum ha_merge_part part = ha_merge_part(point);
+    if (key >= SHAPES) return is_one(point);
     if (part == HA_PART_REPLAY || key == REPLAY) return key == REPLAY;
     return key == DEFECT    ? part == HA_PART_GALLERY
            : key == PROBLEM ? part == HA_PART_ATTENTION
@@ -219,6 +248,24 @@ static bool may_attend(const struct ha_merge_point *p)
     return strcmp(p->by, "exec") != 0 && ha_merge_defect_index(p->by) == SIZE_MAX;
 }
 
+static enum ha_status settle_attention(struct ha_merge_point *p, struct ha_why *why)
+{
+    struct ha_merge_axes a = p->axes;
+    struct ha_attention_shape *s = &p->shape;
+    s->dtype = a.dtype ? a.dtype - 1 : HA_F16;
+    if (is_one(p)) a.dtype = 0;
+    if (!ha_merge_axes_any(&a) || !may_attend(p)) return HA_WAIVED;
+    if (s->q_heads % s->kv_heads)
+        return ha_why(why, HA_ERROR, "heads=%zu/%zu: a KV head has no whole number of query heads", s->q_heads,
+                      s->kv_heads);
+    return s->dim % 8 ? ha_why(why, HA_ERROR, "dim=%zu: it is a multiple of 8", s->dim) : HA_OK;
+}
+
+double ha_merge_cost(const void *point)
+{
+    return is_one(point) ? ha_attention_cost(&((const struct ha_merge_point *)point)->shape) : 0;
+}
+
 enum ha_status ha_merge_settle(void *point, struct ha_why *why)
 {
     const struct ha_merge_point *p = point;
@@ -233,7 +280,7 @@ enum ha_status ha_merge_settle(void *point, struct ha_why *why)
         return ha_merge_random_fits(p->kind * HA_DTYPE_COUNT + a->dtype - 1, a) ? HA_OK : HA_WAIVED;
     case HA_PART_GALLERY: /* of ours alone: by=c stands for it */
         return ha_merge_axes_any(a) && !strcmp(p->by, ha_kernels_all[0]->name) ? HA_OK : HA_WAIVED;
-    case HA_PART_ATTENTION: return ha_merge_axes_any(a) && may_attend(p) ? HA_OK : HA_WAIVED;
+    case HA_PART_ATTENTION: return settle_attention(point, why);
     case HA_PART_REPLAY: return HA_OK;
     }
     return HA_ERROR;
@@ -291,6 +338,17 @@ static enum ha_status take_stranger(struct ha_merge_member *m, const char *exec)
     return HA_OK;
 }
 
+/* Opened once more, to look at its exp and log. */
+static enum ha_status look(struct ha_merge_member *m, struct ha_why *why)
+{
+    struct ha_subject subject;
+    HA_TRY(ha_merge_source_open(&m->source, &subject, why));
+    ha_merge_source_look(&m->source, &subject);
+    ha_subject_close(&subject);
+    m->looked = true;
+    return HA_OK;
+}
+
 static enum ha_status take(struct ha_merge_member *m, const struct ha_suite_config *config)
 {
     struct ha_merge_source *s = &m->source;
@@ -332,6 +390,7 @@ struct ha_merge_member *ha_merge_party_find(struct ha_merge_party *party, const 
     snprintf(m->by, sizeof m->by, "%s", by);
     snprintf(m->source.name, sizeof m->source.name, "%s", by);
     m->status = take(m, party->config);
+    if (m->status == HA_OK && !m->looked) m->status = look(m, &m->why);
     return m;
 }
 

@@ -6,6 +6,7 @@
  * prints all. */
 
 #include "harness/api/suite.h"
+#include "suites/merge/attention.h"
 #include "suites/merge/work.h"
 
 enum ha_merge_part { HA_PART_CASES, HA_PART_RANDOM, HA_PART_GALLERY, HA_PART_ATTENTION, HA_PART_REPLAY };
@@ -19,9 +20,10 @@ struct ha_merge_point {
     char by[HA_MERGE_NAME_MAX];     /* who merges: a kernel table, a device, a defect, "exec", the path of a plugin */
     size_t kind;                    /* of random merges */
     struct ha_merge_axes axes;
+    struct ha_attention_shape shape; /* of the problem `one` of attention */
 };
 
-enum { HA_MERGE_KEYS = 16 };
+enum { HA_MERGE_KEYS = 28 };
 extern const struct ha_key ha_merge_key[HA_MERGE_KEYS];
 extern const struct ha_suite ha_suite_lse_merge;
 
@@ -37,6 +39,7 @@ size_t ha_merge_defect_index(const char *name);
 /* hooks of the suite */
 bool ha_merge_uses(const void *point, size_t key);
 enum ha_status ha_merge_settle(void *point, struct ha_why *why);
+double ha_merge_cost(const void *point);
 enum ha_status ha_merge_look(const void *point, struct ha_why *why);
 bool ha_merge_together(const void *a, const void *b);
 
@@ -48,6 +51,7 @@ struct ha_merge_member {
     struct ha_merge_source source;
     struct ha_kernels kernels; /* the source's, where it is a table of CPU kernels */
     bool null;                 /* a device of the kind "null": its output is nothing that could be checked */
+    bool looked;               /* source.exp, source.log and source.usual are known */
     enum ha_status status;     /* HA_WAIVED: this CPU, or this machine, lacks it; HA_ERROR: it cannot be opened */
     struct ha_why why;         /* of a status that is not HA_OK */
 };
@@ -71,7 +75,11 @@ struct ha_merge_result {
     char subject[64];                   /* what it calls itself */
     double ratio;                       /* the worst err/bound */
     double planted;                     /* the least that a planted error gave */
+    struct ha_merge_sense sense;        /* what the traits let pass */
+    double bias, rms;                   /* against chance (struct ha_chances); NaN: of no row */
+    double exp_eps, log_eps;            /* seen of its functions */
     uint64_t merges, exact;             /* rows judged; those without any error */
+    uint64_t again, varied;             /* rows merged a second time; batches that gave other bits then */
     uint64_t refused;                   /* batches that were answered with an error, where that is as good */
     uint64_t bin[HA_MERGE_BINS];        /* err/bound below 2^-9, to 2^-8, ... to 1 */
     char found_by[64];                  /* of a defect: the case that saw it */
@@ -80,7 +88,7 @@ struct ha_merge_result {
     char failure[HA_MERGE_FAILURE_MAX]; /* what a person needs of a failure (ha_merge_failure_print); in no file */
 };
 
-enum { HA_MERGE_FIELDS = 19 };
+enum { HA_MERGE_FIELDS = 28 };
 extern const struct ha_field ha_merge_field[HA_MERGE_FIELDS];
 
 /* hooks of the suite */

@@ -39,6 +39,29 @@ const struct ha_field ha_merge_field[HA_MERGE_FIELDS] = {
     { "found_by", "", HA_FIELD_TEXT, IN(found_by), 1, "of a known defect: the case that is there for it, or another" },
     { "found_also", "", HA_FIELD_WHOLE, IN(also), 1, "how many other cases found it" },
     { "showed", "", HA_FIELD_TEXT, IN(showed), 1, "what the defect showed, or what the replayed file holds" },
+    { "sensitivity", "", HA_FIELD_NUMBER, IN(sense.o), 1,
+      "least relative error of o that is seen, by what the merge claims: in the finest type of o the median row of the "
+      "first batch, the worst of all forms; it was planted in each row, and seen",
+      HA_NEITHER },
+    { "sensitivity_lse", "", HA_FIELD_NUMBER, IN(sense.lse), 1, "the same of the sum of the weights, exp(LSE)",
+      HA_NEITHER },
+    { "sensitivity_times", "", HA_FIELD_NUMBER, IN(sense.times), 1,
+      "the worse of both over that by claims like our merge's, in the worst of the rows set beside; above 8 the case "
+      "fails",
+      HA_NEITHER },
+    { "bias", "", HA_FIELD_NUMBER, IN(bias), 1,
+      "mean error of the LSE over what independent roundings explain, in up to 32 rows that differ in their LSEs",
+      HA_NEITHER },
+    { "rms", "", HA_FIELD_NUMBER, IN(rms), 1,
+      "root mean square of what errors of them have beyond what may have one sign, over what independent roundings "
+      "explain, of the LSE or o; up to 1 all is explained",
+      HA_NEITHER },
+    { "exp_eps", "", HA_FIELD_NUMBER, IN(exp_eps), 1,
+      "largest relative error of its exp that was seen in merges of two states", HA_NEITHER },
+    { "log_eps", "", HA_FIELD_NUMBER, IN(log_eps), 1, "the same of its log", HA_NEITHER },
+    { "merged_again", "", HA_FIELD_WHOLE, IN(again), 1, "rows merged a second time, from the same states" },
+    { "other_bits", "", HA_FIELD_WHOLE, IN(varied), 1,
+      "batches of them that gave other bits, which is a failure unless the merge says that it varies" },
 };
 
 /* ---- lines of a table -------------------------------------------------------------------------------------------- */
@@ -85,7 +108,7 @@ static struct columns columns_of(const struct ha_results *r, enum ha_merge_part 
 
 static const char *cell_text(const struct ha_merge_result *row, char out[32])
 {
-    if (row->head.verdict != HA_PASS) return ha_verdict_shown(row->head.verdict);
+    if (!ha_passed(row->head.verdict)) return ha_verdict_shown(row->head.verdict);
     if (!row->merges) return row->refused ? "refuses" : "ok";
     if (row->exact == row->merges) return "exact";
     snprintf(out, 32, "%.3f", row->ratio);
@@ -164,6 +187,23 @@ static bool print_table(FILE *out, const struct ha_results *r, enum ha_merge_par
     return true;
 }
 
+/* The case whose claims let the most pass beside what claims like our merge's do. */
+static void print_sensitivity(FILE *out, const struct ha_results *r)
+{
+    const struct ha_entry *most = NULL;
+    double worst = -1;
+    for (size_t i = 0; i < r->entries; i++) {
+        const struct ha_merge_result *row = row_at(r, i);
+        if (row && row->sense.times > worst) worst = row->sense.times, most = &r->entry[i];
+    }
+    if (!most) return;
+    const struct ha_merge_result *row = most->row;
+    fprintf(out,
+            "sensitivity: at worst %.3g times what claims like our merge's let pass (%.100s: errors above %.2g of o "
+            "are seen in the median row)\n",
+            worst, most->id, row->sense.o);
+}
+
 static void print_planted(FILE *out, const struct ha_results *r)
 {
     double least = HUGE_VAL;
@@ -240,6 +280,7 @@ void ha_merge_print(FILE *out, const struct ha_results *r)
     print_gallery(out, r);
     print_table(out, r, HA_PART_ATTENTION, "attention's own LSE        rows");
     if (print_table(out, r, HA_PART_RANDOM, "random form       o          merges")) print_spread(out, r);
+    print_sensitivity(out, r);
     print_replays(out, r);
     print_failures(out, r);
 }
@@ -258,7 +299,7 @@ bool ha_merge_conclude(FILE *out, const struct ha_results *r, struct ha_why *why
         struct ha_merge_axes a = p->axes;
         bool *here = &made[p->kind][a.dtype - 1];
         a.dtype = 0; /* which every point of random merges names */
-        if (row->head.verdict != HA_PASS || !ha_merge_is_ours(p->by) || !ha_merge_axes_any(&a)) continue;
+        if (!ha_passed(row->head.verdict) || !ha_merge_is_ours(p->by) || !ha_merge_axes_any(&a)) continue;
         kinds += !*here;
         *here = true;
         merges += row->merges;

@@ -1,5 +1,5 @@
-/* What the stages share; and streams, graphs and flags: all pieces of the batch lie in three blocks on a device and
- * beside it, laid out as [batch->begin, batch->end). */
+/* Streams, graphs and flags: all pieces of the batch lie in three blocks on a device and beside it, laid out as
+ * [batch->begin, batch->end). */
 
 #include "suites/merge/stage.h"
 
@@ -13,34 +13,6 @@
 #include <time.h>
 
 enum { LINE = 64, LATE_NS = 20000000, POISON = 0xFF }; /* POISON: NaN in every type */
-
-enum ha_status ha_stage_open(struct ha_stage_run *s, const struct ha_room *room)
-{
-    HA_TRY(ha_merge_trial_open(&s->trial, &s->shape, room, s->why));
-    ha_merge_trial_fill(&s->trial, s->seed, s->c->fill, NULL);
-    return HA_OK;
-}
-
-enum ha_status ha_stage_judge(struct ha_stage_run *s, const char *what)
-{
-    const struct ha_judgement j = ha_merge_trial_judge(&s->trial, s->c->must, &s->subject->traits);
-    ha_judgement_join(s->j, &j);
-    if (j.status == HA_OK) {
-        const enum ha_status st = ha_batch_intact(s->trial.batch, s->why);
-        return st == HA_OK ? HA_OK : ha_why_prefix(s->why, st, "%s", what);
-    }
-    char element[32] = "LSE";
-    if (j.element < s->shape.dim) snprintf(element, sizeof element, "element %zu", j.element);
-    return ha_why(s->why, HA_FAIL, "%s: row %zu, %s: got %.9g, want %.9g within %.3g (%s)", what, j.row, element, j.got,
-                  j.want, j.bound, j.against ? j.against : "");
-}
-
-enum ha_status ha_stage_did(struct ha_stage_run *s, enum ha_status status, const char *what)
-{
-    if (status == HA_OK) return HA_OK;
-    const char *failure = s->subject->api->failure(s->subject->device);
-    return ha_why(s->why, HA_ERROR, "%s: %.300s", what, failure ? failure : "the device gives no reason");
-}
 
 /* ---- on a device ------------------------------------------------------------------------- */
 
@@ -57,7 +29,7 @@ static enum ha_status device_open(struct on_device *d)
 {
     struct ha_stage_run *s = d->s;
     const struct ha_device_api *api = d->api;
-    if (!api) return ha_why(s->why, HA_WAIVED, "needs a device with streams");
+    if (!api) return ha_why(s->why, HA_WAIVED, "it needs a device with streams, and this is a function");
     HA_TRY(ha_stage_open(s, NULL));
     d->bytes = (size_t)(s->trial.batch->end - s->trial.batch->begin);
     HA_TRY(api->mem_alloc(d->device, HA_MEM_PINNED, d->bytes, &d->in, s->why));
@@ -334,6 +306,7 @@ static enum ha_status announced(struct on_device *d)
 enum ha_status ha_merge_stage(const struct ha_merge_case *c, struct ha_subject *subject, enum ha_form form,
                               enum ha_dtype dtype, uint64_t seed, struct ha_judgement *j, struct ha_why *why)
 {
+    if (subject->stage) return subject->stage(subject, c, form, dtype, seed, j, why);
     struct ha_stage_run s = { .c = c, .subject = subject, .seed = seed, .j = j, .why = why };
     s.shape = (struct ha_merge_shape){
         .states = c->states_min,

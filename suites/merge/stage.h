@@ -12,8 +12,8 @@
 enum ha_status ha_merge_stage(const struct ha_merge_case *c, struct ha_subject *subject, enum ha_form form,
                               enum ha_dtype dtype, uint64_t seed, struct ha_judgement *j, struct ha_why *why);
 
-/* ---- what the stages share. Each has the batch in ordinary memory, brings what it holds to where it is merged, brings
- * the result back, and has it judged there. */
+/* ---- what the stages share (stage_run.c). Each has the batch in ordinary memory, brings what it holds to where it is
+ * merged, brings the result back, and has it judged there. */
 
 enum { HA_STAGE_STATES_MAX = 8, HA_STAGE_DIM = 64 };
 

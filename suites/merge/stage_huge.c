@@ -249,8 +249,8 @@ static enum ha_status on_device(struct huge *h)
     if (info.compute_threads)
         return ha_why(
             s->why, HA_WAIVED,
-            "the device's memory is the host's, and all of %.1f GiB would be touched; its kernels are judged by "
-            "themselves",
+            "the device's memory is the host's, and all of %.1f GiB would be touched; CPU kernels are judged by "
+            "themselves, those of a GPU on one",
             gib(h->bytes));
     /* Where there is no room for the rows before base, a negative index leads to memory that is not checked. */
     if (info.memory_free_bytes < h->bytes) {

@@ -19,6 +19,10 @@ struct ha_subject {
     /* Merges in place of the batch's pieces. HA_FAIL: it refused (an answer). HA_WAIVED: it does not do such a
      * batch. HA_ERROR: it crashed, hung, or answered what is no answer; the next run starts afresh. */
     enum ha_status (*run)(struct ha_subject *self, struct ha_batch *batch, struct ha_why *why);
+    /* A case that is more than one call (stage.h), of a device that is not in this process; NULL: what it needs, if it
+     * has that, is api. */
+    enum ha_status (*stage)(struct ha_subject *self, const struct ha_merge_case *c, enum ha_form form,
+                            enum ha_dtype dtype, uint64_t seed, struct ha_judgement *j, struct ha_why *why);
     void (*close)(struct ha_subject *self);
     void *own;                              /* the implementation's */
     void (*merge)(const struct ha_merge *); /* of one that is called directly */
@@ -45,9 +49,10 @@ enum ha_status ha_subject_device(struct ha_subject *out, const char *name, const
 struct ha_merge_state ha_subject_there(const struct ha_batch *batch, unsigned char *block, struct ha_merge_state state);
 /* A shared object, loaded and called in a child process. limit_ns: for one run. */
 enum ha_status ha_subject_plugin(struct ha_subject *out, const char *path, uint64_t limit_ns, struct ha_why *why);
-/* The attention of a plugin, be it a library or a device: a table whose info and attend are called with dev and stream
- * NULL and host memory, and ask the plugin in its child process; failure(NULL) says why the last attend did not return
- * HA_OK. plugin: what ha_subject_plugin opened, and stays open. One at a time. NULL: it offers no attend. */
+/* The attention of a plugin, be it a library or a device: a table whose info, attend and merge (NULL: it has none) are
+ * called with dev and stream NULL and host memory, and ask the plugin in its child process; failure(NULL) says why the
+ * last of them did not return HA_OK. plugin: what ha_subject_plugin opened, and stays open. One at a time. NULL: it
+ * offers no attend. */
 const struct ha_device_api *ha_plugin_attend(struct ha_subject *plugin);
 /* `sh -c "COMMAND IN OUT"` for each batch: it reads the safetensors IN and writes OUT (docs/merging.md). */
 enum ha_status ha_subject_exec(struct ha_subject *out, const char *command, uint64_t limit_ns, struct ha_why *why);
@@ -55,7 +60,7 @@ enum ha_status ha_subject_exec(struct ha_subject *out, const char *command, uint
 /* ---- traits.c: what a foreign merge (a command, a file) declares of itself in words ---------------------- */
 
 /* One line key=value of those that a command may print: name, forms, dtypes, commutes, plus_inf, states_max, lse_order,
- * exp_eps, log_eps, depth_extra, rescales. */
+ * varies, exp_eps, log_eps, depth_extra, rescales. */
 enum ha_status ha_traits_parse(const char *line, struct ha_merge_traits *traits, char name[64], struct ha_why *why);
 /* a number in [0, max] */
 enum ha_status ha_number_parse(const char *key, const char *value, double max, double *out, struct ha_why *why);

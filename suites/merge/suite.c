@@ -80,6 +80,8 @@ static enum ha_status gather_sources(struct run *run, struct ha_why *why)
         ha_result_set(run->group, i, m->status, &m->why);
         if (m->status != HA_OK) continue;
         snprintf(row_of(run, i)->subject, sizeof row_of(run, i)->subject, "%s", m->source.name);
+        row_of(run, i)->exp_eps = m->source.exp.worst;
+        row_of(run, i)->log_eps = m->source.log.worst;
         if (m->null) {
             row_of(run, i)->head.verdict = HA_UNCHECKED;
             say(run, i, "a device of the kind null computes nothing");
@@ -203,21 +205,37 @@ static void count_merges(struct ha_merge_result *row, const struct ha_judgement 
         row->bin[i > HA_RATIO_BINS - HA_MERGE_BINS ? i - (HA_RATIO_BINS - HA_MERGE_BINS) : 0] += j->bin[i];
 }
 
+/* Beside the verdict: within their bounds, but is it rounding? */
+static void hold_against_chance(struct ha_merge_result *row, const struct ha_chances *c)
+{
+    row->bias = ha_chances_bias(c);
+    row->rms = ha_chances_rms(c);
+    row->head.p = ha_chances_p(c);
+    ha_chances_say(c, row->head.suspicion, sizeof row->head.suspicion);
+}
+
 /* complete: all that was to be merged has been; a row that is not has no verdict, unless it is wrong already */
 static void enter(struct run *run, size_t i, const struct ha_merge_cell *c, bool complete)
 {
     struct ha_merge_result *row = row_of(run, i);
-    const enum ha_status st = ha_merge_cell_status(c);
+    enum ha_status st = ha_merge_cell_status(c);
     struct ha_why reason = c->why;
+    /* the bounds came from what is claimed: that must be true */
+    if (st == HA_OK) st = ha_merge_source_holds(run->source[run->of[i]], &reason);
     count_merges(row, &c->j);
     row->refused = c->refused;
+    row->again = c->again;
+    row->varied = c->varied;
     if (c->runs) row->ratio = c->j.ratio;
     if (c->worst_planted < HUGE_VAL) row->planted = c->worst_planted;
+    row->sense = c->sense;
+    const struct ha_chances chances = ha_merge_sample_sum(&c->sample);
+    hold_against_chance(row, &chances);
     if (st == HA_FAIL && c->bad.against && !reason.text[0]) reason = ha_judgement_say(&c->bad, c->task.shape.dim);
     if (st == HA_WAIVED && !c->waived) ha_why(&reason, HA_WAIVED, "it is asked for flat, packed merges alone");
     if (st == HA_FAIL || st == HA_ERROR) {
         ha_result_set(run->group, i, st, &reason);
-        say_failure(run, i, c);
+        if (c->first_bad != SIZE_MAX) say_failure(run, i, c);
     } else if (!complete) say(run, i, "not all of it was run");
     else if (st == HA_OK) row->head.verdict = HA_PASS;
     else ha_result_set(run->group, i, st, &reason);
@@ -377,7 +395,7 @@ static enum ha_status attend(struct run *run, size_t i, struct ha_why *why)
     const enum ha_status st = !subject.kernels && !subject.api
                                   ? ha_why(why, HA_WAIVED, "it offers no attend")
                                   : ha_attention_check(&subject, point_of(run, i)->problem, point_of(run, i)->axes.seed,
-                                                       &got, why);
+                                                       &point_of(run, i)->shape, &got, why);
     if (st == HA_ERROR) source->lost_ns += ha_now_ns() - begin_ns;
     row->merges = got.rows;
     if (got.rows) row->ratio = got.ratio;
@@ -458,6 +476,7 @@ const struct ha_suite ha_suite_lse_merge = {
     .options = " exhaustive ",
     .uses = ha_merge_uses,
     .settle = ha_merge_settle,
+    .cost = ha_merge_cost,
     .look = ha_merge_look,
     .together = ha_merge_together,
     .begin = begin,

@@ -4,6 +4,7 @@
 #include "suites/merge/attention.h"
 
 #include "harness/api/reference.h"
+#include "harness/api/shape.h"
 #include "harness/base/clock.h"
 #include "harness/base/registry.h"
 #include "harness/base/seq_attend.h"
@@ -13,6 +14,9 @@
 #include <math.h>
 
 static struct ha_why why;
+static const struct ha_attention_shape usual = {
+    .dim = 64, .q_heads = 4, .kv_heads = 2, .batch = 2, .q_len = 1, .ctx = 33, .runs = 1
+};
 
 static size_t case_named(const char *name)
 {
@@ -36,7 +40,7 @@ static void passes(const struct ha_attention_subject *subject, const char *waive
     for (size_t i = 0; i < ha_attention_cases_count; i++) {
         struct ha_attention_result r;
         if (some && (i + share) % ha_attention_cases_count) continue;
-        const enum ha_status status = ha_attention_check(subject, i, 1, &r, &why);
+        const enum ha_status status = ha_attention_check(subject, i, 1, &usual, &r, &why);
         if (waived && !strcmp(waived, ha_attention_cases[i].name)) {
             assert_int_equal(status, HA_WAIVED);
             continue;
@@ -134,7 +138,7 @@ TEST(what_cannot_be_judged_says_so)
     const struct ha_attention_subject subject = { .name = "mine", .api = &api };
     struct ha_attention_result r;
     api.attend = NULL;
-    assert_int_equal(ha_attention_check(&subject, 0, 1, &r, &why), HA_WAIVED);
+    assert_int_equal(ha_attention_check(&subject, 0, 1, &usual, &r, &why), HA_WAIVED);
     assert_string_equal(why.text, "mine: attend is not offered");
 }
 
@@ -220,6 +224,42 @@ static void runs_after_the_first_lost(struct ha_attend *a, struct ha_rows *runs)
 static void index_ignored(struct ha_attend *a, struct ha_rows *runs)
 {
     for (size_t r = 0; r < a->runs_count; r++) runs[r].index = NULL;
+}
+
+/* Sizes that tables of cases forget. Of a group its last head is wrong, of keys their number. */
+static bool size_is(const struct ha_attend *a, bool is) { return is && a->group > 1; }
+static void last_head(const struct ha_attend *a, bool wrong)
+{
+    if (size_is(a, wrong)) memcpy(last_o(a), o_of(a, a->q_len - 1, 0), a->head_dim * sizeof(float));
+}
+static void group_of_3(const struct ha_attend *a) { last_head(a, a->group == 3); }
+static void group_of_5(const struct ha_attend *a) { last_head(a, a->group == 5); }
+static void group_of_7(const struct ha_attend *a) { last_head(a, a->group == 7); }
+static void group_of_13(const struct ha_attend *a) { last_head(a, a->group == 13); }
+static void dim_8_of_16(const struct ha_attend *a) { last_head(a, a->head_dim % 16 == 8); }
+static void dim_160(const struct ha_attend *a) { last_head(a, a->head_dim == 160); }
+static void dim_192(const struct ha_attend *a) { last_head(a, a->head_dim == 192); }
+static void dim_576(const struct ha_attend *a) { last_head(a, a->head_dim == 576); }
+static void group_of_5_of_96(const struct ha_attend *a) { last_head(a, a->group == 5 && a->head_dim == 96); }
+static void group_of_7_in_runs(const struct ha_attend *a) { last_head(a, a->group == 7 && a->runs_count == 3); }
+static void f32_of_80_with_weights(const struct ha_attend *a)
+{
+    last_head(a, a->dtype == HA_F32 && a->head_dim == 80 && a->weights);
+}
+static void from_4100_keys(struct ha_attend *a, struct ha_rows *runs)
+{
+    if (keys_of(a) >= 4100 && !a->causal) runs[a->runs_count - 1].keys -= runs[a->runs_count - 1].keys > 0;
+}
+static void index_of_16_bits(struct ha_attend *a, struct ha_rows *runs)
+{
+    static uint32_t index[1 << 17];
+    size_t n = 0;
+    for (size_t r = 0; r < a->runs_count; r++) {
+        if (!runs[r].index) continue;
+        for (size_t i = 0; i < runs[r].keys; i++) index[n + i] = runs[r].index[i] & 0xFFFF;
+        runs[r].index = index + n;
+        n += runs[r].keys;
+    }
 }
 
 static void lse_packed(struct ha_attend *a, struct ha_rows *runs)
@@ -413,6 +453,19 @@ static const struct broken all_broken[] = {
     { "ten times the error of LSE", "one_sign", .all = tenfold_lse },
     { "scores in 20 bits", "offset", .all = scores_in_20_bits },
     { "base-2 merged as natural", "split_and_merge", .merge = natural_for_base2 },
+    { "wrong in groups of 3", "pairs", .all = group_of_3 },
+    { "wrong in groups of 5", "pairs", .all = group_of_5 },
+    { "wrong in groups of 7", "pairs", .all = group_of_7 },
+    { "wrong in groups of 13", "pairs", .all = group_of_13 },
+    { "wrong in head dimensions of 8 modulo 16", "pairs", .all = dim_8_of_16 },
+    { "wrong in a head dimension of 160", "pairs", .all = dim_160 },
+    { "wrong in a head dimension of 192", "pairs", .all = dim_192 },
+    { "wrong in a head dimension of 576", "pairs", .all = dim_576 },
+    { "wrong in groups of 5 of 96", "pairs", .all = group_of_5_of_96 },
+    { "wrong in groups of 7 in three runs", "pairs", .all = group_of_7_in_runs },
+    { "wrong in f32 of 80 with weights", "pairs", .all = f32_of_80_with_weights },
+    { "a key lost from 4,100 on", "pairs", .ask = from_4100_keys },
+    { "an index of 16 bits", "pairs", .ask = index_of_16_bits },
 };
 
 TEST(broken_are_caught)
@@ -425,7 +478,7 @@ TEST(broken_are_caught)
         if (broken->merge) k.merge = broken->merge;
         const struct ha_attention_subject subject = { .name = "broken", .kernels = &k };
         struct ha_attention_result r;
-        const enum ha_status status = ha_attention_check(&subject, case_named(broken->finder), 1, &r, &why);
+        const enum ha_status status = ha_attention_check(&subject, case_named(broken->finder), 1, &usual, &r, &why);
         if (status != HA_FAIL) fail_msg("%s: not caught by %s", broken->name, broken->finder);
         printf("%s: %s\n", broken->name, why.text);
     }
@@ -442,7 +495,7 @@ TEST(half_the_depth_is_caught)
         k.profile.sum_lanes *= 2;
         k.profile.sum_extra /= 2;
         const struct ha_attention_subject subject = { .name = k.name, .kernels = &k };
-        assert_int_equal(ha_attention_check(&subject, case_named("one_sign"), 1, &r, &why), HA_FAIL);
+        assert_int_equal(ha_attention_check(&subject, case_named("one_sign"), 1, &usual, &r, &why), HA_FAIL);
         printf("%s, half the depth: ratio %.2f\n", k.name, r.ratio);
     }
 }
@@ -464,13 +517,36 @@ static void first_head(struct ha_device_seq *seqs, struct ha_device_attend *a)
 
 static void uncausal(struct ha_device_seq *seqs, struct ha_device_attend *a) { a->causal = false; }
 
+static void batch_from_65(struct ha_device_seq *seqs, struct ha_device_attend *a)
+{
+    for (size_t b = 64; b < a->batch; b++) seqs[b].o = seqs[b - 64].o;
+}
+
+static void batch_from_16(struct ha_device_seq *seqs, struct ha_device_attend *a)
+{
+    for (size_t b = 15; b < a->batch; b++) seqs[b].runs_count -= seqs[b].runs_count > 0;
+}
+
+/* KV heads of the 17th query head and those behind it */
+static void heads_from_17(struct ha_device_seq *seqs, struct ha_device_attend *a)
+{
+    for (size_t b = 0; b < a->batch && a->q_heads > 16; b++) seqs[b].k_head_bytes = 0;
+}
+
+/* As a kernel that takes a group to be a power of two: other KV heads are read. */
+static void groups_of_powers(struct ha_device_seq *seqs, struct ha_device_attend *a)
+{
+    const size_t group = a->q_heads / a->kv_heads;
+    for (size_t b = 0; b < a->batch && (group & (group - 1)); b++) seqs[b].v_head_bytes = 0;
+}
+
 static void (*confuse)(struct ha_device_seq *seqs, struct ha_device_attend *a);
 
 static enum ha_status confused_attend(struct ha_stream *stream, const struct ha_device_attend *a)
 {
-    struct ha_device_seq seqs[8];
+    static struct ha_device_seq seqs[HA_BATCH_MAX];
     struct ha_device_attend x = *a;
-    assert_true(a->batch <= 8);
+    assert_true(a->batch <= HA_BATCH_MAX);
     memcpy(seqs, a->seqs, a->batch * sizeof *seqs);
     x.seqs = seqs;
     confuse(seqs, &x);
@@ -486,6 +562,10 @@ TEST(confused_devices_are_caught)
         { "keys of the first sequence for all", "boundaries", first_sequence },
         { "keys of the first KV head for all", "boundaries", first_head },
         { "no mask", "causal_append", uncausal },
+        { "sequences from the 65th on", "pairs", batch_from_65 },
+        { "sequences from the 16th on", "pairs", batch_from_16 },
+        { "heads from the 17th on", "pairs", heads_from_17 },
+        { "groups that are no power of two", "pairs", groups_of_powers },
     };
     struct ha_device_api api = *ha_devices_all[0];
     struct ha_device *device = opened(&api);
@@ -494,9 +574,65 @@ TEST(confused_devices_are_caught)
     for (size_t i = 0; i < COUNT(devices); i++) {
         confuse = devices[i].confuse;
         const struct ha_attention_subject subject = { .name = "confused", .api = &api, .device = device };
-        if (ha_attention_check(&subject, case_named(devices[i].finder), 1, &r, &why) != HA_FAIL)
+        if (ha_attention_check(&subject, case_named(devices[i].finder), 1, &usual, &r, &why) != HA_FAIL)
             fail_msg("not caught: %s", devices[i].name);
         printf("%s: %s\n", devices[i].name, why.text);
     }
     api.close(device);
+}
+
+/* ---- the covering list ------------------------------------------------------------------------------------------- */
+
+enum { MEMBERS = sizeof(struct ha_attention_shape) / sizeof(size_t), VALUES = 32, Q_HEADS = 2, KV_HEADS };
+
+/* the group in place of query heads */
+static size_t member(const struct ha_attention_shape *s, size_t m)
+{
+    size_t value[MEMBERS];
+    memcpy(value, s, sizeof value);
+    return m == Q_HEADS ? value[Q_HEADS] / value[KV_HEADS] : value[m];
+}
+
+/* Each two values of two members meet, unless the cheapest shape with both costs more than any in the list. */
+TEST(pairs_meet)
+{
+    static size_t value[MEMBERS][VALUES], count[MEMBERS];
+    struct ha_attention_shape *s;
+    size_t n, missing = 0, pairs = 0;
+    double most = 0;
+    assert_int_equal(ha_attention_pairs(&s, &n, &why), HA_OK);
+    for (size_t i = 0; i < n; i++) {
+        most = fmax(most, ha_attention_cost(&s[i]));
+        for (size_t m = 0; m < MEMBERS; m++) {
+            size_t k = 0;
+            while (k < count[m] && value[m][k] != member(&s[i], m)) k++;
+            assert_true(k < VALUES);
+            value[m][k] = member(&s[i], m);
+            if (k == count[m]) count[m]++;
+        }
+    }
+    assert_true(count[Q_HEADS] == 16 && n < 600);
+    for (size_t a = 0; a < MEMBERS; a++)
+        for (size_t b = 0; b < a; b++)
+            for (size_t x = 0; x < count[a]; x++)
+                for (size_t y = 0; y < count[b]; y++) {
+                    bool met = false;
+                    for (size_t i = 0; i < n; i++)
+                        met |= member(&s[i], a) == value[a][x] && member(&s[i], b) == value[b][y];
+                    size_t least[MEMBERS] = {
+                        [1] = 8, [Q_HEADS] = 1, [KV_HEADS] = 1, [4] = 1, [5] = 1, [6] = 2, [7] = 1
+                    };
+                    struct ha_attention_shape cheapest;
+                    least[a] = value[a][x];
+                    least[b] = value[b][y];
+                    least[Q_HEADS] *= least[KV_HEADS];
+                    memcpy(&cheapest, least, sizeof least);
+                    pairs++;
+                    missing += !met;
+                    if (!met && ha_attention_cost(&cheapest) <= most)
+                        fail_msg("member %zu at %zu, %zu at %zu", a, value[a][x], b, value[b][y]);
+                }
+    printf("%zu pairs, %zu of them too dear, in %zu shapes\n", pairs, missing, n);
+    assert_true(pairs > 2000 && 30 * missing < pairs);
+    free(s);
 }

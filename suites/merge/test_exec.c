@@ -277,12 +277,12 @@ TEST_WITH(what_it_declares, NULL, nothing_is_left)
         &x,
         "printf "
         "'forms=natural,max_sum\\ndtypes=bf16\\ncommutes=1\\nexp_eps=1e-5\\nlog_eps=0\\nplus_inf=1\\nstates_max=2\\n"
-        "lse_order=heads_tokens\\n\\ndepth_extra=3\\nrescales=1\\nname=a b\\n' #",
+        "lse_order=heads_tokens\\nvaries=1\\n\\ndepth_extra=3\\nrescales=1\\nname=a b\\n' #",
         SECOND);
     assert_string_equal(x.name, "a_b");
     assert_int_equal(x.traits.forms, 1u << HA_FORM_NATURAL | 1u << HA_FORM_MAX_SUM);
     assert_int_equal(x.traits.dtypes, 1u << HA_BF16);
-    assert_true(x.traits.commutes && x.traits.plus_inf && x.traits.states_max == 2
+    assert_true(x.traits.commutes && x.traits.varies && x.traits.plus_inf && x.traits.states_max == 2
                 && x.traits.lse_order == HA_LSE_HEADS_TOKENS);
     assert_true(x.traits.exp_eps == 1e-5 && x.traits.log_eps == 0 && x.traits.depth_extra == 3
                 && x.traits.rescales == 1);
@@ -295,7 +295,7 @@ TEST_WITH(what_it_declares, NULL, nothing_is_left)
         assert_string_equal(x.name, "exec");
         assert_int_equal(x.traits.forms, 1u << HA_FORM_NATURAL);
         assert_int_equal(x.traits.dtypes, 7);
-        assert_true(x.traits.exp_eps == 0x1p-23 && !x.traits.states_max && !x.traits.commutes);
+        assert_true(x.traits.exp_eps == 0x1p-23 && !x.traits.states_max && !x.traits.commutes && !x.traits.varies);
         assert_int_equal(x.layouts, 1u << HA_LAYOUT_PACKED);
         assert_int_equal(x.orders, 1u << HA_ORDER_FLAT);
         ha_subject_close(&x);

@@ -1,4 +1,6 @@
 #include "harness/engine/plugin.h"
+#include "suites/merge/attention.h"
+#include "suites/merge/stage.h"
 #include "suites/merge/test_hostile.h"
 #include "suites/merge/test_trial.h"
 
@@ -283,6 +285,74 @@ TEST_WITH(its_attention, NULL, nobody_is_left)
     open_plugin(&x, "merge_template.so", SECOND);
     assert_null(ha_plugin_attend(&x));
     ha_subject_close(&x);
+}
+
+/* ---- what takes a whole device runs in the plugin's process ------------------------------- */
+
+static enum ha_status staged(struct ha_subject *x, enum ha_stage stage, struct ha_judgement *j)
+{
+    size_t c = 0;
+    while (ha_merge_cases[c].stage != stage) c++;
+    *j = (struct ha_judgement){ 0 };
+    why.text[0] = 0;
+    return ha_merge_stage(&ha_merge_cases[c], x, HA_FORM_NATURAL, HA_F32, 1, j, &why);
+}
+
+static void open_guest(struct ha_subject *x, const char *wrong)
+{
+    assert_int_equal(wrong ? setenv("HA_GUEST", wrong, 1) : unsetenv("HA_GUEST"), 0);
+    open_plugin(x, "merge_device.so", 20 * SECOND);
+}
+
+TEST_WITH(stages_of_a_device, NULL, nobody_is_left)
+{
+    struct ha_subject x;
+    struct ha_judgement j;
+    if (HA_TSAN) skip(); /* as above */
+    open_guest(&x, NULL);
+    assert_int_equal(staged(&x, HA_STAGE_STREAM, &j), HA_OK);
+    assert_int_equal(j.rows, 4 * 12);
+    assert_int_equal(staged(&x, HA_STAGE_FLAG, &j), HA_OK);
+    assert_true(j.rows > 0);
+    assert_int_equal(staged(&x, HA_STAGE_HUGE, &j), HA_WAIVED);
+    says("the device's memory is the host's");
+    ha_subject_close(&x);
+
+    open_guest(&x, "copy");
+    assert_int_equal(staged(&x, HA_STAGE_STREAM, &j), HA_FAIL);
+    assert_int_equal(j.status, HA_FAIL);
+    says("late producer on the same stream");
+    ha_subject_close(&x);
+    open_guest(&x, "merge");
+    assert_int_equal(staged(&x, HA_STAGE_FLAG, &j), HA_FAIL);
+    says("data before flag");
+    ha_subject_close(&x);
+
+    open_plugin(&x, "merge_template.so", SECOND);
+    assert_int_equal(staged(&x, HA_STAGE_STREAM, &j), HA_WAIVED);
+    says("this is a function");
+    ha_subject_close(&x);
+}
+
+TEST_WITH(a_device_splits_and_merges, NULL, nobody_is_left)
+{
+    static const struct {
+        const char *wrong;
+        enum ha_status status;
+    } guest[] = { { NULL, HA_OK }, { "merge", HA_FAIL } };
+    size_t c = 0;
+    if (HA_TSAN) skip(); /* as above */
+    while (!ha_attention_cases[c].split) c++;
+    for (size_t i = 0; i < COUNT(guest); i++) {
+        struct ha_subject x;
+        struct ha_attention_result got;
+        open_guest(&x, guest[i].wrong);
+        const struct ha_attention_subject subject = { .name = "guest", .api = ha_plugin_attend(&x) };
+        assert_int_equal(ha_attention_check(&subject, c, 1, NULL, &got, &why), guest[i].status);
+        assert_true(got.rows > 0);
+        ha_subject_close(&x);
+    }
+    unsetenv("HA_GUEST");
 }
 
 /* A device attends in its own memory: one token of one key gives its V. */

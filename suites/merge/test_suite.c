@@ -6,6 +6,7 @@
 #include "harness/base/stop.h"
 #include "harness/base/test_beside.h"
 #include "harness/engine/drive.h"
+#include "harness/engine/machine.h"
 #include "suites/merge/point.h"
 #include "suites/merge/test_hostile.h"
 
@@ -71,6 +72,79 @@ TEST(ours_are_right)
     assert_contains(driven.printed, " 32 either_order            commute");
     assert_contains(driven.printed, " 22 base_mix                must fail");
     assert_contains(driven.printed, "must fail: above without its planted error; with it err/bound is at least ");
+}
+
+/* The embedded device, which claims something else, or whose functions are another's in the merges that look at them.
+ */
+extern const struct ha_device_api ha_device_host;
+static struct {
+    size_t field; /* of the traits; 0: none */
+    double claim;
+    float o, lse; /* factors of exp and log where they are looked at */
+} bent;
+
+static void bent_info(struct ha_device *device, struct ha_device_info *info)
+{
+    ha_device_host.info(device, info);
+    if (bent.field) memcpy((char *)&info->merge + bent.field, &bent.claim, sizeof bent.claim);
+}
+static enum ha_status bent_merge(struct ha_stream *stream, const struct ha_merge *m)
+{
+    const enum ha_status st = ha_device_host.merge(stream, m);
+    if (st != HA_OK || m->tokens != HA_EPS_ARGUMENTS) return st;
+    assert_int_equal(ha_device_host.stream_sync(stream), HA_OK);
+    for (size_t t = 0; t < m->tokens; t++) {
+        ((float *)m->out.o)[t * m->out.o_token_stride + 1] *= bent.o;
+        m->out.lse[t * m->out.lse_token_stride] *= bent.lse;
+    }
+    return st;
+}
+
+/* What is right may still be claimed falsely: too much, more than the states leave room for, less than is seen. */
+TEST(claims_of_a_merge_are_judged)
+{
+    static const struct {
+        size_t field;
+        double claim;
+        float o, lse;
+        const char *says;
+    } each[] = {
+        { 0, 0, 1, 1, NULL },
+        { offsetof(struct ha_merge_traits, exp_eps), 0x1p-21, 1, 1, NULL },
+        { offsetof(struct ha_merge_traits, log_eps), 0x1p-11, 1, 1, "times as much as by those of our merge" },
+        { offsetof(struct ha_merge_traits, depth_extra), 64, 1, 1,
+          "its traits: depth_extra is 64, not from 0 to 19 where 3 states are merged" },
+        { 0, 0, 1 + 0x1p-18f, 1, "its traits: exp_eps is 1.19e-07, but the function is off by 3.7" },
+        { 0, 0, 1, 1 - 0x1p-18f, "its traits: log_eps is 1.19e-07, but the function is off by" },
+        { offsetof(struct ha_merge_traits, log_eps), 0x1p-17, 1, 1 - 0x1p-18f, NULL },
+    };
+    struct ha_device_api api = ha_device_host;
+    api.info = bent_info;
+    api.merge = bent_merge;
+    for (size_t i = 0; i < COUNT(each); i++) {
+        struct ha_drive drive = asked("lse_merge:case=permuted,by=host,form=natural,dtype=f32,states=3");
+        bent.field = each[i].field;
+        bent.claim = each[i].claim;
+        bent.o = each[i].o;
+        bent.lse = each[i].lse;
+        assert_int_equal(ha_machine_create(&drive.config.machine, NULL, &why), HA_OK);
+        ha_machine_give(drive.config.machine, "host", &api, NULL);
+        run_as(&drive);
+        const struct ha_entry *e = driven.results.entry;
+        is(0, each[i].says ? HA_VERDICT_FAIL : HA_PASS);
+        if (each[i].says) assert_contains(row(0)->head.reason, each[i].says);
+        else {
+            const double o = ha_driven_number(&driven, e, "sensitivity"),
+                         lse = ha_driven_number(&driven, e, "sensitivity_lse"),
+                         seen = ha_driven_number(&driven, e, "log_eps");
+            assert_true(o > 1e-7 && o < 1e-4 && lse > 1e-7 && lse < 1e-4
+                        && ha_driven_number(&driven, e, "exp_eps") > 0);
+            assert_true(seen > 0 && (seen > 0x1.8p-19) == (each[i].lse < 1));
+            assert_true(ha_driven_number(&driven, e, "sensitivity_times") <= 8);
+            assert_contains(driven.printed, "sensitivity: at worst ");
+        }
+        ha_machine_destroy(drive.config.machine);
+    }
 }
 
 /* the id that a failure prints */

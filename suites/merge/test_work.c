@@ -235,6 +235,56 @@ TEST(threads_change_nothing)
     assert_int_equal(ha_merge_cell_status(&cells[1][case_of("nan_lse") * 4 + 3]), HA_FAIL);
 }
 
+/* The last bit of the first element, or a thousandth of it, each second time. */
+static unsigned turns;
+static float off;
+static void merge_fickle(const struct ha_merge *m)
+{
+    float *o = m->out.o;
+    ha_c_merge(m);
+    if (turns++ % 2) o[0] = off > 0 ? o[0] * (1 + off) : nextafterf(o[0], 0);
+}
+
+TEST(the_same_twice)
+{
+    static const struct {
+        float off;
+        bool varies;
+        enum ha_status status;
+        const char *says;
+    } each[] = {
+        { 0, false, HA_FAIL, "the same states gave other bits the second time: row 0, o[0] was " },
+        { 0, true, HA_OK, "" },
+        { 0x1p-9f, true, HA_FAIL, "" }, /* what varies is within the bounds each time */
+    };
+    struct ha_merge_axes one = natural_f32;
+    const size_t item = case_of("gaps");
+    one.order = 1 + HA_ORDER_FLAT;
+    one.alias = 1 + HA_ALIAS_NONE;
+    one.layout = 1 + HA_LAYOUT_PACKED;
+    for (size_t i = 0; i < COUNT(each); i++) {
+        struct ha_merge_traits traits = two_pass;
+        traits.varies = each[i].varies;
+        struct ha_merge_source source[] = { function("fickle", merge_fickle, &traits),
+                                            function("c", ha_c_merge, &two_pass) };
+        turns = 0;
+        off = each[i].off;
+        one.states = 2;
+        one.tokens = 3;
+        one.heads = 4;
+        run(source, 2, item, &one, 0, cells[0]);
+        const struct ha_merge_cell *fickle = &cells[0][item * 2], *sound = fickle + 1;
+        if (ha_merge_cell_status(fickle) != each[i].status)
+            fail_msg("%zu: status %d: %s", i, (int)ha_merge_cell_status(fickle), fickle->why.text);
+        assert_contains(fickle->why.text, each[i].says);
+        assert_int_equal(fickle->again, 12);
+        assert_int_equal(fickle->varied, 1);
+        assert_int_equal(ha_merge_cell_status(sound), HA_OK);
+        assert_int_equal(sound->again, 12);
+        assert_int_equal(sound->varied, 0);
+    }
+}
+
 /* The first task's thread is held up until the other one has gone on to its second task: both sources have been asked
  * in its first then. */
 static _Thread_local size_t at; /* the task in hand */

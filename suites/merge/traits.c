@@ -47,9 +47,10 @@ void ha_subject_name(const char *from, char out[64])
 
 enum ha_status ha_traits_parse(const char *line, struct ha_merge_traits *t, char name[64], struct ha_why *why)
 {
-    static const char *const keys[] = { "name",      "forms",   "dtypes",  "commutes",    "plus_inf", "states_max",
-                                        "lse_order", "exp_eps", "log_eps", "depth_extra", "rescales", NULL };
-    enum { NAME, FORMS, DTYPES, COMMUTES, PLUS_INF, STATES_MAX, LSE_ORDER };
+    static const char *const keys[] = { "name",        "forms",     "dtypes", "commutes", "plus_inf",
+                                        "states_max",  "lse_order", "varies", "exp_eps",  "log_eps",
+                                        "depth_extra", "rescales",  NULL };
+    enum { NAME, FORMS, DTYPES, COMMUTES, PLUS_INF, STATES_MAX, LSE_ORDER, VARIES };
     const char *equals = strchr(line, '=');
     char key[32];
     size_t k, at = 0;
@@ -68,8 +69,9 @@ enum ha_status ha_traits_parse(const char *line, struct ha_merge_traits *t, char
     case DTYPES: return bits_parse("type", value, dtype_words, &t->dtypes, why);
     case COMMUTES:
     case PLUS_INF:
+    case VARIES:
         HA_TRY(ha_word_find(key, value, bool_words, &at, why));
-        *(k == COMMUTES ? &t->commutes : &t->plus_inf) = at == 1;
+        *(k == COMMUTES ? &t->commutes : k == PLUS_INF ? &t->plus_inf : &t->varies) = at == 1;
         return HA_OK;
     case STATES_MAX:
         HA_TRY(ha_number_parse(key, value, HA_STATES_MAX, &number, why));

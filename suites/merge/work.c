@@ -46,6 +46,8 @@ void ha_merge_cells_clear(struct ha_merge_cell *cell, size_t count)
     for (size_t i = 0; i < count; i++) {
         cell[i].first_bad = SIZE_MAX;
         cell[i].worst_planted = HUGE_VAL;
+        cell[i].sense = (struct ha_merge_sense){ (double)NAN, (double)NAN, (double)NAN };
+        cell[i].sense_type = HA_DTYPE_COUNT;
     }
 }
 
@@ -130,6 +132,12 @@ static bool due(struct crew *c, const struct ha_merge_task *t, size_t index, siz
     return !over && !(c->job->skip && c->job->skip(c->job->arg, t, source));
 }
 
+/* states of one call */
+static size_t at_once(const struct ha_merge_shape *s)
+{
+    return s->order == HA_ORDER_FLAT || s->states < 2 ? s->states : 2;
+}
+
 /* The rows of a task; planted: those at hand, with their errors. */
 static void fill(struct ha_merge_trial *trial, const struct ha_merge_task *t, bool planted)
 {
@@ -176,6 +184,50 @@ static struct ha_judgement judge(struct ha_merge_rows *rows, const struct ha_bat
     return j;
 }
 
+/* What the traits let pass: of the first rows [first, first + count) of each item in each form and type. */
+static enum ha_status sense(struct crew *c, struct worker *w, size_t source, const struct ha_merge_task *t,
+                            const struct ha_batch *batch, size_t first, size_t count, struct ha_why *why)
+{
+    struct ha_merge_cell *cell = cell_of(c, t, source);
+    const unsigned bit = 1u << ((unsigned)t->shape.form * HA_DTYPE_COUNT + (unsigned)t->shape.dtype);
+    struct ha_merge_sense s;
+    pthread_mutex_lock(&c->lock);
+    const bool asked = (cell->sensed & bit) || t->row != SIZE_MAX;
+    cell->sensed |= bit;
+    pthread_mutex_unlock(&c->lock);
+    if (asked) return HA_OK;
+    const enum ha_status st = ha_judge_sense(&s, batch, &w->trial.rows, first, count, &w->subject[source].traits,
+                                             &c->job->source[source]->usual, why);
+    pthread_mutex_lock(&c->lock);
+    if ((unsigned)t->shape.dtype < cell->sense_type)
+        cell->sense = (struct ha_merge_sense){ s.o, s.lse, cell->sense.times };
+    if ((unsigned)t->shape.dtype <= cell->sense_type) {
+        cell->sense_type = (unsigned)t->shape.dtype;
+        cell->sense.o = fmax(cell->sense.o, s.o);
+        cell->sense.lse = fmax(cell->sense.lse, s.lse);
+    }
+    cell->sense.times = fmax(cell->sense.times, s.times);
+    if (isnan(s.o) && isnan(s.lse)) cell->sensed &= ~bit; /* all of it was copied */
+    pthread_mutex_unlock(&c->lock);
+    return st;
+}
+
+/* What is right is held against chance. */
+static void hold(struct crew *c, struct worker *w, size_t source, const struct ha_merge_task *t, size_t index,
+                 const struct ha_batch *batch, size_t first, size_t count)
+{
+    struct ha_merge_cell *cell = cell_of(c, t, source);
+    if (t->row != SIZE_MAX) return;
+    pthread_mutex_lock(&c->lock);
+    struct ha_merge_sample sample = cell->sample;
+    pthread_mutex_unlock(&c->lock);
+    ha_judge_chances(&sample, batch, &w->trial.rows, first, count, ((uint64_t)index << 32) + first,
+                     &w->subject[source].traits);
+    pthread_mutex_lock(&c->lock);
+    ha_merge_sample_join(&cell->sample, &sample);
+    pthread_mutex_unlock(&c->lock);
+}
+
 static void enter(struct crew *c, size_t source, const struct ha_merge_task *t, size_t index, bool planted,
                   enum ha_status st, bool refused, struct ha_judgement j, struct ha_why why)
 {
@@ -188,6 +240,40 @@ static void enter(struct crew *c, size_t source, const struct ha_merge_task *t, 
     }
     ha_merge_cell_enter(cell, index, t, st, refused, &j, &why);
     pthread_mutex_unlock(&c->lock);
+}
+
+/* Each call of a command is a process. */
+static bool is_repeated(const struct ha_merge_source *source, size_t index)
+{
+    return index % (source->kind == HA_FROM_EXEC ? 16 : 8) == 0;
+}
+
+/* The rows that were merged and judged, once more: other bits are a fault of who does not say that they vary, and are
+ * judged as the first ones where he does. */
+static void ask_again(struct crew *c, struct worker *w, size_t source, const struct ha_merge_task *t, size_t index,
+                      struct ha_batch *batch)
+{
+    struct ha_subject *subject = &w->subject[source];
+    struct ha_merge_again again;
+    struct ha_why why = { "" };
+    enum ha_status st = ha_merge_run_again(subject, batch, &again, &why);
+    const size_t rows = w->trial.rows.count / parts_of(t);
+    const bool same = st == HA_OK && again.row == SIZE_MAX;
+    for (size_t i = 0; i < parts_of(t); i++) {
+        const struct ha_merge_task part = part_of(t, i);
+        struct ha_merge_cell *cell = cell_of(c, &part, source);
+        pthread_mutex_lock(&c->lock);
+        cell->again += rows;
+        cell->varied += !same;
+        pthread_mutex_unlock(&c->lock);
+        if (st != HA_OK) enter(c, source, &part, index, false, st, false, (struct ha_judgement){ 0 }, why);
+        else if (same) continue;
+        else if (subject->traits.varies) {
+            const struct ha_judgement j = judge(&w->trial.rows, batch, &subject->traits, t, i, false);
+            enter(c, source, &part, index, false, st, false, j, why);
+        } else if (again.row / rows == i)
+            enter(c, source, &part, index, false, HA_FAIL, false, (struct ha_judgement){ 0 }, again.where);
+    }
 }
 
 /* One subject on the rows of a task, in which errors are planted or not. */
@@ -204,16 +290,26 @@ static void ask(struct crew *c, struct worker *w, size_t source, const struct ha
     pthread_mutex_lock(&c->lock);
     enum ha_status st = ha_merge_source_patience(from, &why);
     pthread_mutex_unlock(&c->lock);
+    if (st == HA_OK) st = ha_claims_merge(&subject->traits, at_once(&t->shape), &why);
     if (st == HA_OK && is_plain(t)) st = merge(&w->trial, subject, &theirs, &refused, &why);
     else if (st == HA_OK) st = ha_merge_stage(t->c, subject, t->shape.form, t->shape.dtype, t->seed, &staged, &why);
     for (size_t i = 0; i < parts_of(t) && !(planted && st == HA_WAIVED); i++) {
         const struct ha_merge_task part = part_of(t, i);
+        const struct ha_batch *batch = theirs ? theirs : w->trial.batch;
+        const size_t each = w->trial.rows.count / parts_of(t);
         struct ha_judgement j = staged;
+        struct ha_why reason = why;
+        enum ha_status so_far = st;
         if (planted && part.c->must != HA_MUST_FAIL) continue;
-        if (st == HA_OK && is_plain(t))
-            j = judge(&w->trial.rows, theirs ? theirs : w->trial.batch, &subject->traits, t, i, planted);
-        enter(c, source, &part, index, planted, st, refused, j, why);
+        if (st == HA_OK && is_plain(t)) j = judge(&w->trial.rows, batch, &subject->traits, t, i, planted);
+        if (st == HA_OK && is_plain(t) && !planted && j.status == HA_OK) {
+            so_far = sense(c, w, source, &part, batch, i * each, each, &reason);
+            hold(c, w, source, &part, index, batch, i * each, each);
+        }
+        enter(c, source, &part, index, planted, so_far, refused, j, reason);
     }
+    if (st == HA_OK && is_plain(t) && !planted && is_repeated(from, index))
+        ask_again(c, w, source, t, index, theirs ? theirs : w->trial.batch);
     if (theirs) ha_batch_free(theirs);
     else if (is_plain(t)) ha_batch_restore(w->trial.batch, st != HA_OK);
     if (st != HA_ERROR) return;

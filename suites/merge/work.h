@@ -4,6 +4,7 @@
 /* What there is to merge, a case or random rows in one shape, on subjects, on several threads. */
 
 #include "harness/base/pool.h"
+#include "harness/measure/eps.h"
 #include "suites/merge/judge.h"
 #include "suites/merge/subject.h"
 
@@ -95,6 +96,8 @@ struct ha_merge_source {
     enum { HA_FROM_FUNCTION, HA_FROM_DEVICE, HA_FROM_PLUGIN, HA_FROM_EXEC } kind;
     void (*merge)(const struct ha_merge *);
     struct ha_merge_traits traits; /* of merge, and of what was asked for them */
+    struct ha_merge_traits usual;  /* what they are set beside */
+    struct ha_eps_seen exp, log;   /* its functions, as they were seen; NaN: not asked */
     const struct ha_device_api *api;
     struct ha_device *device;         /* open */
     const struct ha_kernels *kernels; /* which the merge is of, or NULL: they attend, too */
@@ -106,15 +109,26 @@ enum ha_status ha_merge_source_open(const struct ha_merge_source *source, struct
 /* HA_ERROR once calls that ended in an error have taken so long in all that it is not asked any more. */
 enum ha_status ha_merge_source_patience(const struct ha_merge_source *source, struct ha_why *why);
 
+/* Looks at exp and log (source->exp, log) through two states of its merge, and sets source->usual. A subject that
+ * cannot be asked, refuses or crashes is one whose functions are not known: its cases say what is wrong. */
+void ha_merge_source_look(struct ha_merge_source *source, struct ha_subject *subject);
+/* HA_FAIL: they are further off than it says. */
+enum ha_status ha_merge_source_holds(const struct ha_merge_source *source, struct ha_why *why);
+
 /* What is known of one item (a case, or a kind of random rows) on one subject. */
 struct ha_merge_cell {
     struct ha_judgement j;
     size_t runs, waived, refused, errors;
-    size_t first_bad;          /* index of the first task that failed or could not be judged; SIZE_MAX: none */
-    struct ha_merge_task task; /* that one */
-    struct ha_judgement bad;   /* its judgement */
-    struct ha_why why;         /* of it, or of the first waiver */
-    double worst_planted;      /* HA_MUST_FAIL: the least of the ratios that planted errors gave; infinity before any */
+    size_t first_bad;              /* index of the first task that failed or could not be judged; SIZE_MAX: none */
+    struct ha_merge_task task;     /* that one */
+    struct ha_judgement bad;       /* its judgement */
+    struct ha_why why;             /* of it, or of the first waiver */
+    unsigned sensed;               /* a bit for each form and type: the traits were asked about */
+    unsigned sense_type;           /* enum ha_dtype of o that sense.o and sense.lse are of: the finest */
+    struct ha_merge_sense sense;   /* what the traits let pass, at most */
+    struct ha_merge_sample sample; /* rows held against chance */
+    uint64_t again, varied;        /* rows that were merged a second time; batches that gave other bits then */
+    double worst_planted; /* HA_MUST_FAIL: the least of the ratios that planted errors gave; infinity before any */
 };
 enum ha_status ha_merge_cell_status(const struct ha_merge_cell *cell);
 /* What run `index` came to. refused: the merge gave an error, which some cases allow. */
@@ -139,6 +153,19 @@ void ha_merge_cells_clear(struct ha_merge_cell *cell, size_t count);
 enum ha_status ha_merge_job_run(const struct ha_merge_job *job, size_t count,
                                 struct ha_merge_task (*task)(void *arg, size_t i), void *arg, struct ha_pool *pool,
                                 struct ha_why *why);
+
+/* ---- again.c */
+
+struct ha_merge_again {
+    size_t row;          /* the first one with other bits; SIZE_MAX: none */
+    struct ha_why where; /* what was there, what is */
+};
+/* Merges a batch that was merged just now a second time, from the same states: the results are those of the second
+ * time. HA_FAIL: it refused, or wrote elsewhere. */
+enum ha_status ha_merge_run_again(struct ha_subject *subject, struct ha_batch *batch, struct ha_merge_again *again,
+                                  struct ha_why *why);
+
+/* ---- failure.c, shrink.c */
 
 /* What a person needs of a cell that failed: the element, the smallest row that still fails, and a file of it. Runs the
  * cell's task again with that subject. id: of that task and row. dir: where the replay file goes; NULL: into

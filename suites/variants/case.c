@@ -285,6 +285,8 @@ static const char *load_word(size_t i)
     return i == HA_LOAD_ATTENTION ? "attention" : i == HA_LOAD_LAYER ? "layer" : NULL;
 }
 
+static const char *repeat_word(size_t i) { return i ? NULL : "auto"; }
+
 /* an enum, which is shorter than the number that a key is */
 static enum ha_status set_dtype(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
 {
@@ -329,7 +331,7 @@ const struct ha_key ha_case_keys[] = {
       .always = true, .max = TOKENS_MAX, OWN(ctx),
       .draw = "0..131072 0..131072 0..131072 0..8192+0..8192 0..512+0..512+0..512+0..512+0..512" },
     { "batch", "1", "sequences of the same ctx", HA_KEY_NUMBER, .min = 1, .max = HA_BATCH_MAX, OWN(batch),
-      .draw = "1 1 1..64" },
+      .draw = "1 1 1..256" },
     { "q_len", "1", "query tokens in a step: 1 is decode, more is append", HA_KEY_NUMBER, AT(shape.q_len), .min = 1,
       .max = 65536, .draw = "1 1 1..300" },
     { "steps", "8", "steps after the context", HA_KEY_NUMBER, AT(shape.steps), .min = 1, .max = 1000000,
@@ -340,8 +342,8 @@ const struct ha_key ha_case_keys[] = {
       .standard = shape_standard, .draw = "1 2 1..4" },
     { "heads", "8/2", "query heads / KV heads; one number is both", HA_KEY_PAIR, .min = 1, .max = 1024, OWN(heads),
       .standard = shape_standard, .draw = "1..16:1/1..8 1..16:1/1 1..8/1..128" },
-    { "head_dim", "64", "dimension of a head, a multiple of 8", HA_KEY_NUMBER, AT(shape.head_dim), .min = 8, .max = 256,
-      .set = set_head_dim, .standard = shape_standard, .draw = "8..256:8 8..256:8 64 80 96 128 160 192 256" },
+    { "head_dim", "64", "dimension of a head, a multiple of 8", HA_KEY_NUMBER, AT(shape.head_dim), .min = 8, .max = 576,
+      .set = set_head_dim, .standard = shape_standard, .draw = "8..576:8 8..256:8 64 80 96 128 160 192 256" },
     { "model_dim", "0", "dimension of a layer's input, where the dataset has one", HA_KEY_NUMBER, AT(shape.model_dim),
       .max = 65536 },
     { "dtype", "f16", "of keys and values", HA_KEY_WORD, .word = ha_dtype_word, .always = true, OWN(dtype),
@@ -350,6 +352,10 @@ const struct ha_key ha_case_keys[] = {
     { "threads", "0", "of the CPU side; 0: the cores that the device leaves free", HA_KEY_NUMBER, AT(threads),
       .max = 1024, .draw = "0 1..8" },
     { "team", "openmp", "whose threads they are", HA_KEY_WORD, AT(team), .word = ha_team_name, .draw = "*" },
+    { "repeat", "auto",
+      "further passes of a check over the same input, which must give the same bits; auto: one, of "
+      "a third of all cases",
+      HA_KEY_NUMBER, AT(repeat), .max = 100000000, .word = repeat_word },
 };
 _Static_assert(sizeof ha_case_keys / sizeof *ha_case_keys == HA_CASE_KEYS, "HA_CASE_KEYS");
 

@@ -1,4 +1,4 @@
-#include "suites/variants/check.h"
+#include "suites/variants/dump.h"
 
 #include "harness/api/reference.h"
 #include "harness/base/arena.h"
@@ -124,7 +124,11 @@ struct state {
     struct ha_def *def;
     size_t tokens[HA_BATCH_MAX]; /* after the step */
     struct ha_judged *judged;    /* [q_len][q_heads] */
+    struct ha_profile observer;  /* weights may be the device's or the CPU's */
+    struct ha_expected first;    /* of the first step, layer and sequence, where expectations are not kept */
     size_t layer;                /* of the selection that the definition asks for */
+    struct ha_repeat *repeat;    /* NULL: no further pass follows */
+    bool again;                  /* this is not the first one */
 };
 
 static const struct ha_shape *shape(const struct ha_check *c) { return &c->session->workload->shape; }
@@ -165,7 +169,8 @@ static struct ha_def_step def_step(struct state *s, size_t layer, size_t steps)
                                  .q = ha_session_q(s->check->session, layer),
                                  .k = (const void *const *)(w->k + layer * w->shape.batch),
                                  .tokens = s->tokens,
-                                 .kv_cap = w->cap };
+                                 .kv_cap = w->cap,
+                                 .observer = &s->observer };
 }
 
 static void reported(void *arg, size_t seq, size_t q_head, struct ha_selection *out)
@@ -178,6 +183,10 @@ static void reported(void *arg, size_t seq, size_t q_head, struct ha_selection *
 static enum ha_status prefill_definition(struct state *s, struct ha_why *why)
 {
     struct ha_session *session = s->check->session;
+    const enum ha_dtype t = shape(s->check)->dtype;
+    const struct ha_profile cpu = ha_profile_attend(&session->kernels, t);
+    s->observer = ha_profile_weaker(&cpu, session->variant->products ? &session->info.products[t]
+                                                                     : &session->info.profile[t]);
     if (s->definition->create) HA_TRY(s->definition->create(&s->def, shape(s->check), session->param, why));
     for (size_t layer = 0; layer < shape(s->check)->layers && s->definition->prefill; layer++) {
         struct ha_def_step kv = def_step(s, layer, 0);
@@ -236,24 +245,56 @@ static void count_key_bytes(struct ha_check *c, const struct ha_chosen *chosen)
     }
 }
 
+/* What is wrong with the claims that the answers of this sequence were judged by. */
+static enum ha_status ask_claims(struct state *s, const struct ha_chosen *chosen, size_t step, size_t layer, size_t seq,
+                                 const struct ha_expected *expected, struct ha_why *why)
+{
+    const bool first = step == 0 && layer == 0 && seq == 0;
+    struct ha_why reason = { "" };
+    char text[512];
+    enum ha_status status = ha_sensitivity_claims(&s->pass, chosen, step, seq, &reason);
+    if (status == HA_OK) status = ha_sensitivity_types(&s->pass, chosen, layer, seq, &reason);
+    if (status == HA_OK && first)
+        status = ha_sensitivity_ask(&s->check->sensitivity, &s->pass, chosen, expected, &reason);
+    if (status != HA_FAIL) return status == HA_OK ? status : ha_why(why, status, "%s", reason.text);
+    snprintf(text, sizeof text, "layer %zu step %zu seq %zu: %.400s", layer, step, seq, reason.text);
+    return fail(s->check, 1, why, text);
+}
+
+static void copy_expected(const struct ha_shape *s, const struct ha_expected *to, const struct ha_expected *from)
+{
+    const size_t rows = s->q_len * s->q_heads;
+    memcpy(to->o, from->o, rows * s->head_dim * sizeof *to->o);
+    memcpy(to->o_bound, from->o_bound, rows * s->head_dim * sizeof *to->o_bound);
+    memcpy(to->lse, from->lse, rows * sizeof *to->lse);
+    memcpy(to->lse_bound, from->lse_bound, rows * sizeof *to->lse_bound);
+}
+
 static enum ha_status ask_sequence(struct state *s, size_t step, size_t layer, size_t seq, struct ha_accuracy *a,
                                    struct ha_why *why)
 {
     struct ha_check *c = s->check;
-    const struct ha_expected *of_step = expected_of(c, step),
-                             *expected = of_step ? &of_step[layer * shape(c)->batch + seq] : NULL;
+    const struct ha_expected *of_step = expected_of(c, step), *kept = of_step ? &of_step[layer * shape(c)->batch + seq]
+                                                                      : step == 0 && layer == 0 && seq == 0 ? &s->first
+                                                                                                            : NULL;
+    const struct ha_expected dumped = c->dump ? ha_dump_expected(c->dump, step, layer, seq) : (struct ha_expected){ 0 };
     struct ha_why reason = { "" };
     struct ha_chosen chosen;
     enum ha_status status = ha_chosen_read(&chosen, &s->pass, step, layer, seq, &reason);
     if (status == HA_FAIL) fail(c, 1, why, reason.text);
     else if (status != HA_OK) ha_why(why, status, "%s", reason.text);
-    if (status == HA_OK && c->dump && step == 0) status = ha_dump_sequence(c->dump, &s->pass, &chosen, layer, seq, why);
-    if (status == HA_OK) status = ha_oracle_judge(&s->pass, &chosen, step, layer, seq, s->judged, expected, why);
+    if (status == HA_OK)
+        status = ha_oracle_judge(&s->pass, &chosen, step, layer, seq, s->judged, c->dump ? &dumped : kept, why);
+    if (status == HA_OK && c->dump) {
+        ha_dump_step(c->dump, &s->pass, step, layer, seq, s->judged);
+        if (kept) copy_expected(shape(c), kept, &dumped);
+    }
     if (status == HA_OK) {
         for (size_t t = 0; t < shape(c)->q_len; t++)
             ha_accuracy_add(a, s->judged + t * shape(c)->q_heads, shape(c)->q_heads);
         count_key_bytes(c, &chosen);
         status = judge_heads(s, step, layer, seq, why);
+        if (status == HA_OK) status = ask_claims(s, &chosen, step, layer, seq, kept, why);
     }
     ha_chosen_free(&chosen);
     return status;
@@ -281,19 +322,28 @@ static enum ha_status ask_layer(struct state *s, size_t step, size_t layer, stru
 
 /* ---- a whole check ----------------------------------------------------------------------- */
 
-static enum ha_status make_expected(struct ha_check *c, struct ha_why *why)
+/* n of them, the memory of all begins at the first one's o */
+static enum ha_status lay_expected(const struct ha_check *c, struct ha_expected *expected, size_t n, struct ha_why *why)
 {
     const struct ha_shape *s = shape(c);
-    size_t rows = s->q_len * s->q_heads, n = asked_before(c, s->steps) * s->layers * s->batch;
-    c->expected = calloc(n, sizeof *c->expected);
-    double *x = c->expected ? calloc(n, 2 * rows * (s->head_dim + 1) * sizeof *x) : NULL;
+    const size_t rows = s->q_len * s->q_heads;
+    double *x = expected ? calloc(n, 2 * rows * (s->head_dim + 1) * sizeof *x) : NULL;
     if (!x) return ha_why(why, HA_ERROR, "no memory for the expected outputs");
     for (size_t i = 0; i < n; i++, x += 2 * rows * (s->head_dim + 1))
-        c->expected[i] = (struct ha_expected){ .o = x,
-                                               .o_bound = x + rows * s->head_dim,
-                                               .lse = x + 2 * rows * s->head_dim,
-                                               .lse_bound = x + 2 * rows * s->head_dim + rows };
+        expected[i] = (struct ha_expected){ .o = x,
+                                            .o_bound = x + rows * s->head_dim,
+                                            .lse = x + 2 * rows * s->head_dim,
+                                            .lse_bound = x + 2 * rows * s->head_dim + rows };
     return HA_OK;
+}
+
+static enum ha_status make_expected(struct state *s, struct ha_why *why)
+{
+    struct ha_check *c = s->check;
+    const size_t n = asked_before(c, shape(c)->steps) * shape(c)->layers * shape(c)->batch;
+    if (!c->keep_expected) return lay_expected(c, &s->first, 1, why);
+    c->expected = calloc(n, sizeof *c->expected);
+    return lay_expected(c, c->expected, n, why);
 }
 
 static enum ha_status run_steps(struct state *s, struct ha_why *why)
@@ -301,14 +351,16 @@ static enum ha_status run_steps(struct state *s, struct ha_why *why)
     struct ha_check *c = s->check;
     bool checked = ha_session_checked(c->session);
     if (checked) HA_TRY(prefill_definition(s, why));
-    if (checked && c->keep_expected) HA_TRY(make_expected(c, why));
+    if (checked) HA_TRY(make_expected(s, why));
     for (size_t step = 0; step < shape(c)->steps; step++) {
         if (ha_stop) return ha_why(why, HA_WAIVED, "stopped");
         HA_TRY(ha_pass_step(&s->pass, step, why));
+        if (s->again) HA_TRY(ha_repeat_compare(s->repeat, &s->pass, step, c->session->host_out, why));
         for (size_t layer = 0; layer < shape(c)->layers && checked; layer++) {
             if (ha_check_asks(c, step)) HA_TRY(ask_layer(s, step, layer, why));
             HA_TRY(ask_definition(s, step, layer, why));
         }
+        if (s->repeat && !s->again) HA_TRY(ha_repeat_keep(s->repeat, &s->pass, step, why));
         c->steps_done = step + 1;
         c->asked += ha_check_asks(c, step);
     }
@@ -328,6 +380,13 @@ static void read_memory(struct ha_check *c, const struct ha_pass *p)
                                   + ha_pinned_peak_bytes(p->device_arena, HA_TAG_META));
 }
 
+static void state_end(struct state *s)
+{
+    if (s->def) s->definition->destroy(s->def);
+    free(s->judged);
+    free(s->first.o);
+}
+
 static enum ha_status run_pass(struct state *s, struct ha_why *why)
 {
     struct ha_check *c = s->check;
@@ -337,10 +396,45 @@ static enum ha_status run_pass(struct state *s, struct ha_why *why)
                       s->definition ? "selection" : "definition in reference/");
     s->judged = calloc(shape(c)->q_len * shape(c)->q_heads, sizeof *s->judged);
     if (!s->judged) return ha_why(why, HA_ERROR, "no memory for the check");
-    HA_TRY(ha_pass_begin(&s->pass, session, session->variant, session->param, true, why));
+    if (s->again) HA_TRY(ha_pass_again(&s->pass, session, session->variant, session->param, NULL, true, why));
+    else HA_TRY(ha_pass_begin(&s->pass, session, session->variant, session->param, true, why));
     enum ha_status status = run_steps(s, why);
     read_memory(c, &s->pass);
     return ha_pass_end(&s->pass, status, why);
+}
+
+/* ---- the same twice ---------------------------------------------------------------------- */
+
+/* Where other bits are no fault they are to be within the bounds, too, of what was selected this time. */
+static enum ha_status judge_again(const struct state *first, struct ha_why *why)
+{
+    struct ha_check *c = first->check;
+    struct ha_check other = { .session = c->session, .id = c->id, .steps = c->steps };
+    struct state s = { .check = &other, .definition = first->definition, .repeat = first->repeat, .again = true };
+    ha_accuracy_start(&other.total);
+    HA_TRY(ha_repeat_disturb(s.repeat, why));
+    const enum ha_status status = run_pass(&s, why);
+    s.repeat->passes++;
+    c->question = other.question;
+    c->total.err_over_bound = fmax(c->total.err_over_bound, other.total.err_over_bound);
+    state_end(&s);
+    return status;
+}
+
+static enum ha_status repeat(struct state *s, struct ha_why *why)
+{
+    struct ha_check *c = s->check;
+    struct ha_repeat *r = s->repeat;
+    enum ha_status status = HA_OK;
+    if (!ha_repeat_unpromised(c->session)) status = ha_repeat_run(r, c->repeats, why);
+    for (size_t i = 0; ha_repeat_unpromised(c->session) && i < c->repeats && status == HA_OK; i++)
+        status = judge_again(s, why);
+    c->repeat = ha_repeat_seen(r);
+    if (status != HA_OK || c->repeat != HA_REPEAT_DIFFERS) return status;
+    return ha_why(why, HA_FAIL,
+                  "the same input gave other bits the second time: %s; a device that does not promise the same says "
+                  "varies in its profile or merge; habench check '%s'",
+                  r->where.text, c->id);
 }
 
 /* All steps once more as they are timed: the host does not wait between two steps, which orders what else nothing does.
@@ -367,18 +461,24 @@ static enum ha_status ask_order(struct ha_check *c, enum ha_status so_far, struc
 enum ha_status ha_check_run(struct ha_check *c, struct ha_why *why)
 {
     const double nan = (double)NAN;
+    struct ha_repeat again = { .session = c->session };
     struct state s = { .check = c, .definition = ha_definition_find(c->session->variant->name) };
+    if (c->repeats && ha_session_checked(c->session)) s.repeat = &again;
+    c->repeat = HA_REPEAT_NONE;
     ha_accuracy_start(&c->total);
     c->question = 0;
     c->steps_done = c->asked = 0;
     c->expected = NULL;
     c->device_key_bytes = c->host_key_bytes = 0;
+    c->sensitivity = (struct ha_sensitivity){ nan, nan, nan };
     c->counters = (struct ha_counters){ nan, nan, nan, nan, nan, nan };
     c->kv_device_bytes = c->kv_host_bytes = c->meta_device_bytes = c->meta_host_bytes = nan;
-    enum ha_status status = run_pass(&s, why);
+    enum ha_status status = s.repeat ? ha_repeat_open(&again, c->session, why) : HA_OK;
+    if (status == HA_OK) status = run_pass(&s, why);
+    if (status == HA_OK && s.repeat) status = repeat(&s, why);
+    ha_repeat_close(&again);
     if (c->session->ordered) status = ask_order(c, status, why);
-    if (s.def) s.definition->destroy(s.def);
-    free(s.judged);
+    state_end(&s);
     return status;
 }
 

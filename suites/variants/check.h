@@ -6,6 +6,8 @@
  *   2  definition: the reported keys against the variant's plain definition, at every step
  *   3  quality: the output against full attention; figures, no verdict */
 
+#include "harness/api/reference.h"
+#include "suites/variants/repeat.h"
 #include "suites/variants/session.h"
 
 /* The reported selection of one layer of one sequence, copied out of the variant and put in
@@ -39,6 +41,8 @@ struct ha_judged {
     size_t element;                                /* head_dim: the LSE */
     size_t keys, visible;                          /* used, of how many it could see */
     double diff2, norm2, mass, cert_slack, recall; /* question 3; NaN where there is none */
+    double lse_error, o_error;                     /* got - want of the LSE; the length of that of o */
+    struct ha_chance chance;                       /* what they may be by chance; NaN: it was not asked */
 };
 
 /* What the output must be, kept so that later passes can be compared. */
@@ -47,10 +51,45 @@ struct ha_expected {
     double *lse, *lse_bound; /* [rows] */
 };
 
+/* What the bounds of a session follow from: which claims are its two sides', and which parts their merge has. */
+struct ha_oracle_claims {
+    struct ha_profile device, host;
+    size_t device_runs, host_runs; /* that the keys of a part may be in, at most */
+    struct ha_merge_traits merge;  /* of either side the weaker */
+};
+/* info: whose claims the device side is judged by */
+struct ha_oracle_claims ha_oracle_claims(const struct ha_session *session, const struct ha_device_info *info);
+
 /* judged: of this sequence, [q_len][q_heads]; expected too, or NULL: not kept */
 enum ha_status ha_oracle_judge(const struct ha_pass *pass, const struct ha_chosen *chosen, size_t step, size_t layer,
                                size_t seq, struct ha_judged *judged, const struct ha_expected *expected,
                                struct ha_why *why);
+
+/* The answer of one query row by itself, [q_len][q_heads], by the claims of `info` in place of the device's own; into
+ * the first row of `answer`. */
+enum ha_status ha_oracle_answer(const struct ha_pass *pass, const struct ha_chosen *chosen, size_t step, size_t layer,
+                                size_t seq, size_t row, const struct ha_device_info *info,
+                                const struct ha_expected *answer, struct ha_why *why);
+
+/* ---- what the device's claims let pass (sensitivity.c) ----------------------------------------------------------- */
+
+/* Of the first step, layer and sequence: the least relative errors that are seen (docs/measurement.md), in the row
+ * where these are largest, and how many times what our kernels' claims give there. NaN: not asked, or nothing to be
+ * relative to. */
+struct ha_sensitivity {
+    double o, lse, times;
+};
+/* Whether each part's keys leave room for what the device claims of them: HA_FAIL with the field. */
+enum ha_status ha_sensitivity_claims(const struct ha_pass *pass, const struct ha_chosen *chosen, size_t step,
+                                     size_t seq, struct ha_why *why);
+/* expected: what the outputs, in place, were found to be within. HA_FAIL: an error that is just beyond a bound was not
+ * seen, or the device claims too much. */
+enum ha_status ha_sensitivity_ask(struct ha_sensitivity *out, const struct ha_pass *pass,
+                                  const struct ha_chosen *chosen, const struct ha_expected *expected,
+                                  struct ha_why *why);
+/* Whether o and LSE are of the types that the device names, where a device's attention is handed over as it is. */
+enum ha_status ha_sensitivity_types(const struct ha_pass *pass, const struct ha_chosen *chosen, size_t layer,
+                                    size_t seq, struct ha_why *why);
 
 /* Sums over judged queries -> the figures of questions 1 and 3. */
 struct ha_accuracy {
@@ -61,6 +100,7 @@ struct ha_accuracy {
     double keys_sum, visible_sum;
     size_t queries, mass_count, slack_count, recall_count, rel_count;
     bool everything; /* every query used every key that it could see */
+    struct ha_chances chances;
 };
 
 void ha_accuracy_start(struct ha_accuracy *a);
@@ -78,7 +118,8 @@ struct ha_check {
     const char *id;
     size_t steps;         /* questions 1 and 3 are asked of the first so many steps and of the last; 0: of all */
     bool keep_expected;   /* of these steps, for ha_check_again */
-    struct ha_dump *dump; /* NULL, or where the first step goes */
+    struct ha_dump *dump; /* NULL, or where all that is judged goes (suites/variants/dump.h) */
+    size_t repeats;       /* passes over the same input that must give the same bits */
     void (*layer_done)(void *arg, size_t step, size_t layer, const struct ha_accuracy *a);
     void *arg;
     /* out */
@@ -86,7 +127,9 @@ struct ha_check {
     size_t steps_done, asked; /* of how many questions 1 and 3 were asked */
     struct ha_accuracy total;
     double device_key_bytes, host_key_bytes; /* K and V that a step must read at least once, by side */
+    struct ha_sensitivity sensitivity;
     struct ha_counters counters;
+    enum ha_repeat_seen repeat;
     double kv_device_bytes, kv_host_bytes, meta_device_bytes, meta_host_bytes;
     struct ha_expected *expected; /* [asked][layers][batch], or NULL */
 };
@@ -99,31 +142,5 @@ bool ha_check_asks(const struct ha_check *check, size_t step);
 /* The outputs that were just downloaded, of a step that was asked, by another pass, within the same bounds. */
 enum ha_status ha_check_again(const struct ha_check *check, size_t step, struct ha_why *why);
 void ha_check_free(struct ha_check *check);
-
-/* ---- the dump of a case (dump.c) --------------------------------------------------------------------------------- */
-
-/* One safetensors file for each case, holding its first step, so that a verdict can be audited
- * without this program. Names are layerL.seqS.WHAT:
- *   q      F32 [q_len][q_heads][head_dim]
- *   k, v   F32 F16 BF16 [kv_heads][tokens][head_dim], the new tokens included
- *   out    F32 [q_len][q_heads][head_dim]     lse  F32 [q_len][q_heads]
- *   token  I32 [n]: the keys used, ascending within a part, parts and heads after one another
- *   offset I32 [q_heads][parts + 1]: part p of head h is token[offset[h,p] : offset[h,p+1]]
- * and the metadata are the case's id, its scale and the KV heads. With numpy:
- *   n = offset[h, -1]; t = token[offset[h, 0]:n]; s = scale * k[h // group][t] @ q[0, h]
- *   out[0, h] == softmax(s) @ v[h // group][t];  lse[0, h] == logsumexp(s) */
-
-struct ha_dump {              /* empty: zeroed */
-    struct ha_tensor *tensor; /* name and data are the dump's */
-    size_t count, capacity;
-};
-
-/* one layer of one sequence; copies what it needs */
-enum ha_status ha_dump_sequence(struct ha_dump *dump, const struct ha_pass *pass, const struct ha_chosen *chosen,
-                                size_t layer, size_t seq, struct ha_why *why);
-/* writes folder/ID.safetensors, in which every byte of the id that is not a letter, digit, '.', '-' or '_' is '_' */
-enum ha_status ha_dump_write(const struct ha_dump *dump, const char *folder, const char *id,
-                             const struct ha_shape *shape, struct ha_why *why);
-void ha_dump_free(struct ha_dump *dump);
 
 #endif

@@ -80,6 +80,15 @@ void ha_fill_accuracy(struct ha_row *row, const struct ha_accuracy *a)
     row->cert_slack = a->slack_count ? a->cert_slack : nan;
     row->recall = mean(a->recall_sum, a->recall_count);
     row->keys_mean = mean(a->keys_sum, a->queries);
+    row->bias = ha_chances_bias(&a->chances);
+    row->rms = ha_chances_rms(&a->chances);
+}
+
+/* Beside the verdict: within their bounds, but is it rounding? */
+static void fill_suspicion(struct ha_row *row, const struct ha_chances *c)
+{
+    row->head.p = ha_chances_p(c);
+    ha_chances_say(c, row->head.suspicion, sizeof row->head.suspicion);
 }
 
 static void fill_counters(struct ha_row *row, const struct ha_counters *c, double steps)
@@ -91,8 +100,15 @@ static void fill_counters(struct ha_row *row, const struct ha_counters *c, doubl
 
 void ha_fill_check(struct ha_row *row, const struct ha_check *c)
 {
-    if (ha_session_checked(c->session)) ha_fill_accuracy(row, &c->total);
+    if (ha_session_checked(c->session)) {
+        ha_fill_accuracy(row, &c->total);
+        fill_suspicion(row, &c->total.chances);
+    }
     if (c->question) row->question = c->question;
+    row->sensitivity = c->sensitivity.o;
+    row->sensitivity_lse = c->sensitivity.lse;
+    row->sensitivity_times = c->sensitivity.times;
+    snprintf(row->repeat, sizeof row->repeat, "%s", ha_repeat_word(c->repeat));
     row->kv_gpu_bytes = c->kv_device_bytes;
     row->kv_cpu_bytes = c->kv_host_bytes;
     row->meta_gpu_bytes = c->meta_device_bytes;

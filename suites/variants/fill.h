@@ -44,6 +44,9 @@ struct ha_row {
     struct ha_condition condition;
     char disturbed[48];
     double exp_eps, log_eps;
+    double bias, rms;
+    double sensitivity, sensitivity_lse, sensitivity_times;
+    char repeat[16];
 };
 
 extern const struct ha_suite ha_suite_variants;

@@ -326,6 +326,7 @@ void ha_mutant_plant(const struct ha_mutant *m, struct ha_kernels *kernels, cons
 
 struct mutant_point {
     size_t mutant, isa;
+    char device[256];
 };
 struct mutant_row {
     struct ha_result head;
@@ -337,6 +338,8 @@ static const char *mutant_word(size_t i) { return i < ha_mutants_count ? ha_muta
 static const struct ha_key keys[] = {
     { "mutant", "*", "a defect that is planted", HA_KEY_WORD, offsetof(struct mutant_point, mutant),
       .word = mutant_word, .always = true, .column = true },
+    { "device", "host", "a name, or the path of a plugin", HA_KEY_NAME, offsetof(struct mutant_point, device),
+      .max = sizeof((struct mutant_point *)0)->device, .device = true, .column = true },
     { "isa", "best", "CPU kernels", HA_KEY_WORD, offsetof(struct mutant_point, isa), .word = ha_isa_word },
 };
 
@@ -346,13 +349,14 @@ static const struct ha_field fields[] = {
 };
 
 /* The verdict of a check: HA_OK, HA_FAIL, HA_WAIVED, HA_ERROR. */
-static enum ha_status judge(struct ha_shared *shared, size_t isa, const struct ha_mutant *mutant, const char *id,
-                            bool order, struct ha_why *why)
+static enum ha_status judge(struct ha_shared *shared, const struct mutant_point *p, const struct ha_mutant *mutant,
+                            const char *id, bool order, struct ha_why *why)
 {
     struct ha_session session;
     struct ha_case c;
     HA_TRY(ha_case_parse(id, &c, why));
-    c.isa = isa;
+    c.isa = p->isa;
+    memcpy(c.device, p->device, sizeof p->device);
     shared->order = order;
     HA_TRY(ha_session_open(&session, shared, &c, mutant, why));
     struct ha_check check = { .session = &session, .id = id };
@@ -363,15 +367,16 @@ static enum ha_status judge(struct ha_shared *shared, size_t isa, const struct h
 }
 
 /* HA_OK: the defect was seen, and why says as what. */
-static enum ha_status hunt(struct ha_shared *shared, size_t isa, const struct ha_mutant *m, struct ha_why *why)
+static enum ha_status hunt(struct ha_shared *shared, const struct mutant_point *p, struct ha_why *why)
 {
+    const struct ha_mutant *m = &ha_mutants[p->mutant];
     struct ha_why reason = { "" };
     if (HA_TSAN && m->order)
         return ha_why(why, HA_WAIVED, "ThreadSanitizer ends a run in which what is planted happens");
-    const enum ha_status sound = judge(shared, isa, NULL, m->id, m->order, &reason);
+    const enum ha_status sound = judge(shared, p, NULL, m->id, m->order, &reason);
     if (sound == HA_WAIVED) return ha_why(why, HA_WAIVED, "%s", reason.text);
     if (sound != HA_OK) return ha_why(why, HA_FAIL, "its case does not pass without it: %.400s", reason.text);
-    const enum ha_status broken = judge(shared, isa, m, m->id, m->order, &reason);
+    const enum ha_status broken = judge(shared, p, m, m->id, m->order, &reason);
     if (broken == HA_OK) return ha_why(why, HA_FAIL, "SURVIVED: '%s' passes with it", m->id);
     if (broken != HA_FAIL)
         return ha_why(why, HA_FAIL, "ended as %s and not as a failed check: %.400s",
@@ -401,7 +406,7 @@ static enum ha_status check(void *run, struct ha_group *g, struct ha_why *why)
     struct mutant_row *row = g->row[0];
     const struct ha_mutant *m = &ha_mutants[p->mutant];
     snprintf(row->breaks, sizeof row->breaks, "%s", m->breaks);
-    HA_TRY(hunt(run, p->isa, m, why));
+    HA_TRY(hunt(run, p, why));
     snprintf(row->seen_as, sizeof row->seen_as, "%s", why->text);
     g->right[0] = true;
     return HA_OK;

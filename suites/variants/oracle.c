@@ -1,6 +1,5 @@
 #include "suites/variants/check.h"
 
-#include "harness/api/reference.h"
 #include "harness/base/pool.h"
 #include "harness/base/why.h"
 
@@ -11,6 +10,9 @@
 
 static const size_t work_bytes_max = (size_t)64 << 20; /* of one job, where it can be split */
 
+/* Rows of a case whose errors are held against chance: all where there are few and short ones. */
+enum { CHANCE_LEAST = 16, CHANCE_MOST = 64, CHANCE_WORK = 1 << 20 };
+
 /* Query tokens [t0, t0 + tokens) of query heads [h0, h0 + heads), which use the same keys. */
 struct job {
     size_t h0, heads, t0, tokens;
@@ -18,13 +20,16 @@ struct job {
 
 struct task {
     const struct ha_pass *pass;
+    const struct ha_device_info *info; /* what the device claims */
     const struct ha_chosen *chosen;
     size_t step, layer, seq;
-    struct ha_judged *judged;
+    struct ha_judged *judged; /* NULL: the answers are wanted alone */
     const struct ha_expected *expected;
+    size_t expected_from; /* the row that it begins with */
     struct job *job;
     size_t jobs;
-    atomic_bool ok; /* of all jobs */
+    atomic_bool ok;        /* there was memory for all jobs */
+    atomic_bool overflows; /* a row of one may, whatever computes it */
 };
 
 static const struct ha_workload *data(const struct task *t) { return t->pass->session->workload; }
@@ -52,6 +57,18 @@ static size_t visible_of(const uint32_t *token, size_t count, size_t p)
     return low;
 }
 
+/* one of the rows that are held against chance? Any so many of them, whatever their order */
+static bool by_chance(const struct task *t, size_t token, size_t head)
+{
+    const struct ha_shape *s = &data(t)->shape;
+    const size_t of_step = s->layers * s->batch * s->q_len * s->q_heads, all = s->steps * of_step;
+    if (!t->judged) return false;
+    const size_t row = t->step * of_step + ((t->layer * s->batch + t->seq) * s->q_len + token) * s->q_heads + head;
+    size_t enough = CHANCE_WORK / (ha_workload_tokens(data(t), t->seq, t->step + 1) * s->head_dim);
+    enough = enough < CHANCE_LEAST ? CHANCE_LEAST : enough > CHANCE_MOST ? CHANCE_MOST : enough;
+    return (row * UINT64_C(0x9e3779b97f4a7c15) >> 32) % ((all + enough - 1) / enough) == 0;
+}
+
 /* ---- question 1 ------------------------------------------------------------------------ */
 
 /* One allocation for the states of a job: o, bound, v_min, v_max for each. */
@@ -67,7 +84,18 @@ static double *lay_states(struct ha_ref_state *state, size_t count, size_t dim)
     return x;
 }
 
-static void judge(const struct task *t, size_t token, size_t head, const struct ha_ref_state *want)
+static void keep(const struct task *t, size_t token, size_t head, const struct ha_ref_state *want)
+{
+    const struct ha_expected *e = t->expected;
+    const size_t row = token * data(t)->shape.q_heads + head - t->expected_from, dim = want->dim;
+    memcpy(e->o + row * dim, want->o, dim * sizeof *want->o);
+    memcpy(e->o_bound + row * dim, want->bound, dim * sizeof *want->bound);
+    e->lse[row] = want->lse;
+    e->lse_bound[row] = want->lse_bound;
+}
+
+static void judge(const struct task *t, size_t token, size_t head, const struct ha_ref_state *want,
+                  const struct ha_chance *chance)
 {
     const struct ha_shape *s = &data(t)->shape;
     size_t row = token * s->q_heads + head, at = t->seq * s->q_len * s->q_heads + row, d = 0;
@@ -79,40 +107,52 @@ static void judge(const struct task *t, size_t token, size_t head, const struct 
     j->got = d < s->head_dim ? o[d] : lse;
     j->want = d < s->head_dim ? want->o[d] : want->lse;
     j->bound = d < s->head_dim ? want->bound[d] : want->lse_bound;
-    if (t->expected) {
-        memcpy(t->expected->o + row * s->head_dim, want->o, s->head_dim * sizeof *want->o);
-        memcpy(t->expected->o_bound + row * s->head_dim, want->bound, s->head_dim * sizeof *want->bound);
-        t->expected->lse[row] = want->lse;
-        t->expected->lse_bound[row] = want->lse_bound;
-    }
     j->diff2 = j->norm2 = 0;
     for (size_t i = 0; i < s->head_dim; i++) {
         double diff = (double)o[i] - want->o[i];
         j->diff2 += diff * diff;
         j->norm2 += want->o[i] * want->o[i];
     }
+    j->lse_error = (double)lse - want->lse;
+    j->o_error = sqrt(j->diff2);
+    j->chance = *chance;
 }
 
 struct scratch {
     struct ha_ref_state *state; /* [parts + 1][queries]; the last are the merged ones */
     struct ha_ref_query *query; /* [queries] */
     struct ha_bound *bound;     /* [queries] */
+    struct ha_chance *chance;   /* as state; NaN where that is not asked */
     double *numbers, *work;
     uint32_t *token; /* the keys of a query, for question 3 */
 };
 
-static void attend_part(const struct task *t, const struct job *job, size_t part, struct scratch *m)
+struct ha_oracle_claims ha_oracle_claims(const struct ha_session *session, const struct ha_device_info *info)
+{
+    const struct ha_merge_traits *a = &session->kernels.traits, *b = &info->merge;
+    const enum ha_dtype dtype = session->workload->shape.dtype;
+    return (struct ha_oracle_claims){
+        .device = session->variant->products ? info->products[dtype] : info->profile[dtype],
+        .host = ha_profile_attend(&session->kernels, dtype),
+        .device_runs = HA_RUNS_MAX,
+        .host_runs = HA_RUNS_MAX + 1,                       /* packed keys are one more */
+        .merge = { .exp_eps = fmax(a->exp_eps, b->exp_eps), /* either side may have merged */
+                   .log_eps = fmax(a->log_eps, b->log_eps),
+                   .depth_extra = fmax(a->depth_extra, b->depth_extra),
+                   .rescales = fmax(a->rescales, b->rescales) },
+    };
+}
+
+static void attend_part(struct task *t, const struct job *job, size_t part, struct scratch *m)
 {
     const struct ha_session *session = t->pass->session;
     const struct ha_shape *s = &data(t)->shape;
     const size_t *offset = t->chosen->offset + job->h0 * HA_CHOSEN_STRIDE;
     const uint32_t *token = t->chosen->token + offset[part];
     bool on_device = t->chosen->on_device[job->h0 * HA_PARTS_MAX + part];
-    const struct ha_profile of_cpu = ha_profile_attend(&session->kernels, s->dtype);
-    const struct ha_profile *profile = !on_device                   ? &of_cpu
-                                       : session->variant->products ? &session->info.products[s->dtype]
-                                                                    : &session->info.profile[s->dtype];
-    const size_t runs = HA_RUNS_MAX + (on_device ? 0 : 1); /* packed keys are one more */
+    const struct ha_oracle_claims claims = ha_oracle_claims(session, t->info);
+    const struct ha_profile *profile = on_device ? &claims.device : &claims.host;
+    const size_t runs = on_device ? claims.device_runs : claims.host_runs;
     struct ha_rows rows = head_rows(t, job->h0);
     size_t n = 0, count = offset[part + 1] - offset[part];
     rows.index = token;
@@ -130,25 +170,31 @@ static void attend_part(const struct task *t, const struct job *job, size_t part
         }
     }
     ha_ref_attend_group(m->query, n, s->head_dim, (double)s->scale, &rows, s->dtype, m->work);
+    for (size_t i = 0; i < n; i++) {
+        if (m->query[i].out->may_overflow) atomic_store(&t->overflows, true);
+        m->chance[part * n + i] = by_chance(t, job->t0 + i / job->heads, job->h0 + i % job->heads)
+                                      ? ha_ref_chance(m->query[i].q, s->head_dim, (double)s->scale, &rows, s->dtype,
+                                                      &m->bound[i], m->query[i].out, (float *)m->work)
+                                      : (struct ha_chance){ .lse_size = (double)NAN };
+    }
 }
 
-/* The output over all parts of query n, merged where there is something to merge. */
+/* The output over all parts of query n, merged where there is something to merge; its chance is that of its place. */
 static const struct ha_ref_state *join(const struct task *t, size_t parts, size_t n, size_t queries, struct scratch *m)
 {
-    const struct ha_merge_traits *a = &t->pass->session->kernels.traits, *b = &t->pass->session->info.merge;
-    /* either side may have merged */
-    const struct ha_merge_traits either = {
-        .exp_eps = fmax(a->exp_eps, b->exp_eps),
-        .log_eps = fmax(a->log_eps, b->log_eps),
-        .depth_extra = fmax(a->depth_extra, b->depth_extra),
-        .rescales = fmax(a->rescales, b->rescales),
-    };
-    const struct ha_merge_bound bound = ha_bound_merge(&either, HA_FORM_NATURAL, HA_F32);
+    const struct ha_oracle_claims claims = ha_oracle_claims(t->pass->session, t->info);
+    const struct ha_merge_bound bound = ha_bound_merge(&claims.merge, HA_FORM_NATURAL, HA_F32);
     struct ha_ref_state states[HA_PARTS_MAX], *out = &m->state[parts * queries + n];
+    struct ha_chance chances[HA_PARTS_MAX];
+    double work[HA_PARTS_MAX];
 
     if (parts == 1) return &m->state[n];
-    for (size_t p = 0; p < parts; p++) states[p] = m->state[p * queries + n];
+    for (size_t p = 0; p < parts; p++) {
+        states[p] = m->state[p * queries + n];
+        chances[p] = m->chance[p * queries + n];
+    }
     ha_ref_merge(states, parts, &bound, out);
+    m->chance[parts * queries + n] = ha_ref_chance_merge(chances, states, parts, &bound, out, work);
     return out;
 }
 
@@ -218,7 +264,7 @@ static size_t work_doubles(const struct task *t, size_t queries)
     return queries * (2 * keys + data(t)->shape.head_dim) + 2 * keys;
 }
 
-static bool run_job(const struct task *t, const struct job *job)
+static bool run_job(struct task *t, const struct job *job)
 {
     const struct ha_shape *s = &data(t)->shape;
     size_t queries = job->heads * job->tokens, parts = t->chosen->parts ? t->chosen->parts : 1, n = 0;
@@ -226,21 +272,26 @@ static bool run_job(const struct task *t, const struct job *job)
         .state = calloc((parts + 1) * queries, sizeof *m.state),
         .query = malloc(queries * sizeof *m.query),
         .bound = malloc(queries * sizeof *m.bound),
+        .chance = malloc((parts + 1) * queries * sizeof *m.chance),
         .work = malloc(work_doubles(t, queries) * sizeof(double)),
         .token = malloc(ha_workload_tokens(data(t), t->seq, t->step + 1) * sizeof *m.token),
     };
-    bool ok = m.state && m.query && m.bound && m.work && m.token;
+    bool ok = m.state && m.query && m.bound && m.chance && m.work && m.token;
     if (ok) m.numbers = lay_states(m.state, (parts + 1) * queries, s->head_dim);
     ok = ok && m.numbers;
     for (size_t p = 0; p < parts && ok; p++) attend_part(t, job, p, &m);
     for (size_t i = 0; i < job->tokens && ok; i++)
         for (size_t h = 0; h < job->heads; h++, n++) {
-            judge(t, job->t0 + i, job->h0 + h, join(t, parts, n, queries, &m));
+            const struct ha_ref_state *want = join(t, parts, n, queries, &m);
+            if (t->expected) keep(t, job->t0 + i, job->h0 + h, want);
+            if (!t->judged) continue;
+            judge(t, job->t0 + i, job->h0 + h, want, &m.chance[want - m.state]);
             ask_quality(t, job->t0 + i, job->h0 + h, &m);
         }
     free(m.state);
     free(m.query);
     free(m.bound);
+    free(m.chance);
     free(m.numbers);
     free(m.work);
     free(m.token);
@@ -275,6 +326,7 @@ enum ha_status ha_oracle_judge(const struct ha_pass *pass, const struct ha_chose
 {
     const struct ha_shape *s = &pass->session->workload->shape;
     struct task t = { .pass = pass,
+                      .info = &pass->session->info,
                       .chosen = chosen,
                       .step = step,
                       .layer = layer,
@@ -282,13 +334,37 @@ enum ha_status ha_oracle_judge(const struct ha_pass *pass, const struct ha_chose
                       .judged = judged,
                       .expected = expected,
                       .job = malloc(s->q_heads * s->q_len * sizeof *t.job) };
-    if (t.job) {
+    bool ok = t.job != NULL;
+    if (ok) {
         atomic_store(&t.ok, true);
+        atomic_store(&t.overflows, false);
         plan(&t);
         ha_pool_run(pass->session->judges, "judge", t.jobs, judge_task, &t);
     }
     free(t.job);
-    return atomic_load(&t.ok) ? HA_OK : ha_why(why, HA_ERROR, "no memory for the reference of layer %zu", layer);
+    if (!ok || !atomic_load(&t.ok)) return ha_why(why, HA_ERROR, "no memory for the reference of layer %zu", layer);
+    if (!atomic_load(&t.overflows)) return HA_OK;
+    return ha_why(why, HA_ERROR,
+                  "layer %zu seq %zu: 2^8 times the keys times max|V| is beyond binary32: a sum may overflow, whatever "
+                  "computes it, and no bound holds; take smaller values or fewer keys",
+                  layer, seq);
+}
+
+enum ha_status ha_oracle_answer(const struct ha_pass *pass, const struct ha_chosen *chosen, size_t step, size_t layer,
+                                size_t seq, size_t row, const struct ha_device_info *info,
+                                const struct ha_expected *answer, struct ha_why *why)
+{
+    const size_t heads = pass->session->workload->shape.q_heads;
+    struct task t = { .pass = pass,
+                      .info = info,
+                      .chosen = chosen,
+                      .step = step,
+                      .layer = layer,
+                      .seq = seq,
+                      .expected = answer,
+                      .expected_from = row };
+    const struct job job = { .h0 = row % heads, .heads = 1, .t0 = row / heads, .tokens = 1 };
+    return run_job(&t, &job) ? HA_OK : ha_why(why, HA_ERROR, "no memory for the reference of layer %zu", layer);
 }
 
 /* ---- figures of many queries --------------------------------------------------------------- */
@@ -311,6 +387,7 @@ void ha_accuracy_add(struct ha_accuracy *a, const struct ha_judged *head, size_t
         a->visible_sum += (double)j->visible;
         a->everything = a->everything && j->keys == j->visible;
         a->queries++;
+        ha_chances_add(&a->chances, j->lse_error, j->o_error, &j->chance);
         if (!isnan(j->mass)) {
             a->mass_min = j->mass < a->mass_min ? j->mass : a->mass_min;
             a->mass_sum += j->mass;
@@ -353,6 +430,7 @@ void ha_accuracy_join(struct ha_accuracy *a, const struct ha_accuracy *b)
     a->recall_count += b->recall_count;
     a->rel_count += b->rel_count;
     a->everything = a->everything && b->everything;
+    ha_chances_join(&a->chances, &b->chances);
 }
 
 double ha_accuracy_rel_l2(const struct ha_accuracy *a)

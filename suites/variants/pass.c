@@ -36,11 +36,12 @@ enum ha_status ha_pass_download(struct ha_pass *p, size_t step, struct ha_why *w
     return explain(s, status, "the download of outputs", why);
 }
 
-/* NaN, so that what is not written is seen. first, count: slots */
-static enum ha_status poison(struct ha_session *s, size_t first, size_t count, struct ha_why *why)
+/* So that what is not written is seen. first, count: slots */
+static enum ha_status poison(struct ha_pass *p, size_t first, size_t count, struct ha_why *why)
 {
+    struct ha_session *s = p->session;
     enum ha_status status = HA_OK;
-    memset(s->host_out, 0xFF, out_bytes(s));
+    memset(s->host_out, p->held, out_bytes(s));
     ha_order_thread_access("poison", "the outputs", HA_WRITE, s->host_out, 1, 0, out_bytes(s));
     for (size_t i = first; i < first + count && status == HA_OK; i++)
         status = s->api->copy(s->stream, s->out + i * out_bytes(s), s->host_out, out_bytes(s), HA_H2D);
@@ -52,8 +53,11 @@ static enum ha_status begin(struct ha_pass *p, const double *param, struct ha_wh
 {
     struct ha_session *s = p->session;
     HA_TRY(ha_arena_create(&p->arena, p->checks, why));
+    ha_arena_poison(p->arena, p->held);
     HA_TRY(ha_device_arena_create(&p->device_arena, s->variant_api, s->device, why));
-    HA_TRY(poison(s, 0, ha_session_slots(step_count(p)), why));
+    const struct ha_device_fill fill = { s->api, s->stream, p->held, p->shift };
+    if (p->checks) ha_device_arena_fill(p->device_arena, &fill);
+    HA_TRY(poison(p, 0, ha_session_slots(step_count(p)), why));
     p->context = (struct ha_context){
         .variant = p->variant,
         .shape = &s->workload->shape,
@@ -66,7 +70,7 @@ static enum ha_status begin(struct ha_pass *p, const double *param, struct ha_wh
         .device_arena = p->device_arena,
         .pool = s->pool,
         .worker = s->worker,
-        .record_selection = p->checks,
+        .record_selection = p->selects,
     };
     HA_TRY(explain(s, p->variant->create(&p->instance, &p->context, why), "create", why));
     for (size_t layer = 0; layer < s->workload->shape.layers; layer++) {
@@ -82,7 +86,24 @@ static enum ha_status begin(struct ha_pass *p, const double *param, struct ha_wh
 enum ha_status ha_pass_begin(struct ha_pass *p, struct ha_session *session, const struct ha_variant *variant,
                              const double *param, bool checks, struct ha_why *why)
 {
-    *p = (struct ha_pass){ .session = session, .variant = variant, .checks = checks };
+    *p = (struct ha_pass){
+        .session = session, .variant = variant, .checks = checks, .selects = checks, .held = HA_HELD_NAN
+    };
+    if (why) why->text[0] = 0;
+    enum ha_status status = begin(p, param, why);
+    return status == HA_OK ? HA_OK : ha_pass_end(p, status, why);
+}
+
+enum ha_status ha_pass_again(struct ha_pass *p, struct ha_session *session, const struct ha_variant *variant,
+                             const double *param, unsigned char *kept, bool selects, struct ha_why *why)
+{
+    *p = (struct ha_pass){ .session = session,
+                           .variant = variant,
+                           .checks = true,
+                           .selects = selects,
+                           .held = HA_HELD_NUMBERS,
+                           .shift = HA_PASS_SHIFT,
+                           .kept = kept };
     if (why) why->text[0] = 0;
     enum ha_status status = begin(p, param, why);
     return status == HA_OK ? HA_OK : ha_pass_end(p, status, why);
@@ -125,7 +146,7 @@ enum ha_status ha_pass_step(struct ha_pass *p, size_t step, struct ha_why *why)
         ha_workload_step(s->workload, step, s->pool, &s->io, s->host_in);
         ha_order_thread_access("fill", "the inputs", HA_WRITE, s->host_in, 1, 0,
                                s->workload->shape.layers * s->io.in_bytes);
-        HA_TRY(poison(s, ha_session_slot(step_count(p), step), 1, why));
+        HA_TRY(poison(p, ha_session_slot(step_count(p), step), 1, why));
     }
     p->window.begin_ns = ha_now_ns();
     enum ha_status status = submit(p, step, why), synced = s->api->stream_sync(s->stream);
@@ -157,6 +178,8 @@ enum ha_status ha_pass_run(struct ha_pass *p, bool traced, struct ha_why *why)
     for (size_t step = 0; step < steps && status == HA_OK && !ha_stop; step++) {
         if (step < 2) *(step ? &second_ns : &first_ns) = ha_now_ns();
         status = submit(p, step, why);
+        if (status == HA_OK && p->kept)
+            status = s->api->copy(s->stream, p->kept + step * out_bytes(s), outputs(p, step), out_bytes(s), HA_D2H);
         if (status == HA_OK && is_marked(p, step, traced)) status = s->api->host_fn(s->stream, stamp, &ended_ns[step]);
         else ended_ns[step] = ha_now_ns();
     }
@@ -186,7 +209,7 @@ enum ha_status ha_pass_settle(struct ha_pass *p, struct ha_why *why)
 enum ha_status ha_pass_rewind(struct ha_pass *p, struct ha_why *why)
 {
     HA_TRY(explain(p->session, p->variant->rewind(p->instance, why), "rewind", why));
-    HA_TRY(poison(p->session, 0, ha_session_slots(step_count(p)), why));
+    HA_TRY(poison(p, 0, ha_session_slots(step_count(p)), why));
     ha_meter_take();
     return HA_OK;
 }

@@ -170,6 +170,10 @@ enum ha_status ha_session_takes(const struct ha_session *s, const struct ha_vari
         if (v->needs & needs[i].bit && !needs[i].is_there)
             return ha_why(why, HA_WAIVED, "the device has no operation %s", needs[i].name);
     if (v->products && *info.no_products) return ha_why(why, HA_WAIVED, "%s", info.no_products);
+    const size_t dim = s->workload->shape.head_dim;
+    if (info.head_dim_max && dim > info.head_dim_max && v->needs & (HA_NEEDS_ATTEND | HA_NEEDS_PRODUCTS))
+        return ha_why(why, HA_WAIVED, "the device attends over heads of at most %zu elements, not %zu",
+                      info.head_dim_max, dim);
     return ha_memory_check(&s->workload->shape, s->workload->arena != NULL, info.compute_threads > 0,
                            !strcmp(v->name, HA_COMPANION), ha_memory_available(), info.memory_free_bytes, why);
 }

@@ -69,6 +69,9 @@ void ha_workload_close(struct ha_workload *workload); /* NULL: nothing */
 /* Tokens of sequence b before step `step`. */
 size_t ha_workload_tokens(const struct ha_workload *workload, size_t b, size_t step);
 
+/* How many of sequence b's last tokens have their queries handed over by a prefill. */
+size_t ha_workload_observed(const struct ha_workload *workload, size_t b);
+
 /* The context of one layer of a filled workload. */
 struct ha_prefill ha_workload_prefill(const struct ha_workload *workload, size_t layer);
 
@@ -163,14 +166,21 @@ struct ha_memory_need ha_memory_estimate(const struct ha_shape *shape);
 enum ha_status ha_memory_check(const struct ha_shape *shape, bool filled, bool in_host, bool all_on_device,
                                uint64_t host_free, uint64_t device_free, struct ha_why *why);
 
+/* What memory holds before anything is written to it, a byte: of the first pass with checks NaN in every type, of those
+ * that repeat it large numbers (51015 in f32, 7.3 in f16), which maxima and sums do not pass on as NaN would be. */
+enum { HA_HELD_NAN = 0xFF, HA_HELD_NUMBERS = 0x47, HA_PASS_SHIFT = 64 };
+
 struct ha_pass {
     struct ha_session *session;
     const struct ha_variant *variant;
     struct ha_arena *arena;
     struct ha_device_arena *device_arena;
     struct ha_instance *instance;
-    struct ha_context context; /* what create was given; stays for the pass */
-    bool checks;
+    struct ha_context context;   /* what create was given; stays for the pass */
+    bool checks, selects;        /* selects: the selection is recorded, and there is no way back */
+    unsigned char held;          /* by memory before it is written */
+    size_t shift;                /* bytes that device memory begins behind a multiple of 256 */
+    unsigned char *kept;         /* NULL, or pinned [steps][layers][out_bytes], where ha_pass_run brings all outputs */
     struct ha_interval window;   /* ha_pass_step: that step. ha_pass_run: from the second step's begin (of a single
                                   * step: its own) until the last one's output is complete */
     struct ha_interval last;     /* ha_pass_run: the last step */
@@ -181,6 +191,10 @@ struct ha_pass {
 /* create and prefill; all outputs are poisoned. checks: guards, poison and a recorded selection. */
 enum ha_status ha_pass_begin(struct ha_pass *pass, struct ha_session *session, const struct ha_variant *variant,
                              const double *param, bool checks, struct ha_why *why);
+/* The same with checks, in memory that holds something else and lies elsewhere: nothing of that may be seen in the
+ * outputs. kept: for ha_pass_run, or NULL. */
+enum ha_status ha_pass_again(struct ha_pass *pass, struct ha_session *session, const struct ha_variant *variant,
+                             const double *param, unsigned char *kept, bool selects, struct ha_why *why);
 /* One step of all layers by itself, until its stream is done. With checks host_in has its inputs, the outputs are
  * poisoned before, downloaded after, and the arena's guards are verified. */
 enum ha_status ha_pass_step(struct ha_pass *pass, size_t step, struct ha_why *why);

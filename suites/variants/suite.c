@@ -8,7 +8,7 @@
 #include "harness/report/env.h"
 #include "harness/report/perfetto.h"
 #include "suites/variants/bench.h"
-#include "suites/variants/check.h"
+#include "suites/variants/dump.h"
 #include "suites/variants/fill.h"
 
 #include <math.h>
@@ -133,6 +133,18 @@ static const struct ha_field fields[] = {
     NUMBER(exp_eps, "", C, "largest relative error of the device's exp that was seen in attention over this type when "
         "it was opened; env.json has what it claims", HA_NEITHER)
     NUMBER(log_eps, "", C, "the same of its log", HA_NEITHER)
+    NUMBER(sensitivity, "", C | Y, "least relative error of o that is seen in every row of the first step, layer and "
+        "sequence, by what the device claims; it was planted there, and seen", HA_NEITHER)
+    NUMBER(sensitivity_lse, "", C | Y, "the same of the sum of the weights, exp(LSE)", HA_NEITHER)
+    NUMBER(sensitivity_times, "", C, "the worse of both over that by claims like those of our kernels, in the "
+        "row where it is largest; above 8 the case fails", HA_NEITHER)
+    TEXT(repeat, C | Y, "the same input again, under load, in memory that held something else: same; differs: other "
+        "bits, which is a failure; may vary, varies: the same and other bits of a device that does not promise the "
+        "same")
+    NUMBER(bias, "", C | A, "mean error of the LSE over what independent roundings make of it; column p_value has how "
+        "likely that is", HA_NEITHER)
+    NUMBER(rms, "", C | A, "root mean square of the errors of o, or of the LSE if that is larger, beyond what may "
+        "have one sign, over the same; up to 1 is explained", HA_NEITHER)
 };
 /* clang-format on */
 
@@ -160,7 +172,7 @@ static void remember(struct run *r, const struct ha_results *before)
 {
     for (size_t i = 0; i < before->entries; i++) {
         const struct ha_row *row = before->entry[i].row;
-        if (row && row->head.verdict == HA_PASS && !isnan(row->step_ns) && !*row->params)
+        if (row && ha_passed(row->head.verdict) && !isnan(row->step_ns) && !*row->params)
             ha_known_add(&r->known, row, row->variant, row->family, row->step_ns);
     }
 }
@@ -258,16 +270,17 @@ static enum ha_status check_case(void *run, struct ha_group *g, struct ha_why *w
                                   .layer_done = layer_done,
                                   .arg = r,
                                   .dump = dumps ? &r->dump : NULL,
-                                  .steps = r->config.measure ? CHECKED_STEPS_BENCH : 0,
+                                  .steps = r->config.measure && !dumps ? CHECKED_STEPS_BENCH : 0,
+                                  .repeats = r->config.measure ? 0 : ha_repeat_passes(r->c, r->id),
                                   .keep_expected = r->config.measure };
+    struct ha_why reason;
+    enum ha_status dumped = dumps ? ha_dump_open(&r->dump, &r->session, r->config.dump_dir, r->id, &reason) : HA_OK;
+    if (dumped != HA_OK) r->check.dump = NULL;
     enum ha_status status = ha_check_run(&r->check, why);
     if (status == HA_OK && is_attention) status = claims_hold(r, why);
     ha_fill_check(r->row, &r->check);
-    struct ha_why dumped;
-    if (dumps && status != HA_WAIVED
-        && ha_dump_write(&r->dump, r->config.dump_dir, r->id, &r->session.workload->shape, &dumped) != HA_OK
-        && status == HA_OK)
-        status = ha_why(why, HA_ERROR, "%s", dumped.text);
+    if (r->check.dump && status != HA_WAIVED) dumped = ha_dump_write(&r->dump, r->id, &reason);
+    if (dumped != HA_OK && status == HA_OK) status = ha_why(why, HA_ERROR, "%s", reason.text);
     g->right[0] = status == HA_OK && is_attention;
     if (status != HA_OK || is_attention) return status;
     r->row->head.verdict = HA_UNCHECKED;

@@ -34,6 +34,8 @@ static void mass(const struct ha_row *r, char *out) { number(out, "%.4f", r->mas
 static void mass_min(const struct ha_row *r, char *out) { number(out, "%.4f", r->mass_min); }
 static void recall(const struct ha_row *r, char *out) { number(out, "%.4f", r->recall); }
 static void certificate(const struct ha_row *r, char *out) { number(out, "%.3f", r->cert_slack); }
+static void bias(const struct ha_row *r, char *out) { number(out, "%+.2f", r->bias); }
+static void rms(const struct ha_row *r, char *out) { number(out, "%.2f", r->rms); }
 static void keys(const struct ha_row *r, char *out) { number(out, "%.1f", r->keys_mean); }
 /* what the trace says where it took much longer or shorter than what was timed */
 static bool perturbed(const struct ha_row *r) { return fabs(r->perturb) > 0.05; }
@@ -70,10 +72,10 @@ static const struct column {
     { "variant", -34, BOTH, name },        { "verdict", -9, BOTH, verdict },      { "err/bound", 9, BOTH, error },
     { "rel L2", 9, BOTH, rel_l2 },         { "head max", 9, IN_CHECK, head_max }, { "mass", 7, BOTH, mass },
     { "least", 7, IN_CHECK, mass_min },    { "recall", 7, IN_CHECK, recall },     { "cert", 6, IN_CHECK, certificate },
-    { "keys", 9, IN_CHECK, keys },         { "step ms", 9, IN_BENCH, step },      { "+-%", 5, IN_BENCH, spread },
-    { "x full", 7, IN_BENCH, full },       { "idle%", 6, IN_BENCH, device_idle }, { "CPU id%", 7, IN_BENCH, cpu_idle },
-    { "ovl%", 6, IN_BENCH, overlap },      { "MB/step", 9, IN_BENCH, moved },     { "up GB/s", 7, IN_BENCH, rate },
-    { "floor", 6, IN_BENCH, floor_ratio },
+    { "bias", 6, IN_CHECK, bias },         { "rms", 5, IN_CHECK, rms },           { "keys", 9, IN_CHECK, keys },
+    { "step ms", 9, IN_BENCH, step },      { "+-%", 5, IN_BENCH, spread },        { "x full", 7, IN_BENCH, full },
+    { "idle%", 6, IN_BENCH, device_idle }, { "CPU id%", 7, IN_BENCH, cpu_idle },  { "ovl%", 6, IN_BENCH, overlap },
+    { "MB/step", 9, IN_BENCH, moved },     { "up GB/s", 7, IN_BENCH, rate },      { "floor", 6, IN_BENCH, floor_ratio },
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
@@ -172,8 +174,24 @@ static void print_marks(FILE *out, const struct ha_results *r)
                 disturbed, rows, causes);
 }
 
+/* The case in which the largest error of o would pass, and that in which of the LSE. */
+static void print_sensitivity(FILE *out, const struct ha_results *r)
+{
+    const struct ha_entry *o = NULL, *lse = NULL;
+    double most_o = -1, most_lse = -1;
+    for (size_t i = 0; i < r->entries; i++) {
+        const struct ha_row *row = listed(r, i);
+        if (row && row->sensitivity > most_o) most_o = row->sensitivity, o = &r->entry[i];
+        if (row && row->sensitivity_lse > most_lse) most_lse = row->sensitivity_lse, lse = &r->entry[i];
+    }
+    if (!o || !lse) return;
+    fprintf(out, "\nsensitivity, at worst: errors above %.2g of o are seen (%.100s), above %.2g of exp(LSE) (%.100s)\n",
+            most_o, o->id, most_lse, lse->id);
+}
+
 void ha_table_print(FILE *out, const struct ha_results *results)
 {
     print_groups(out, results, results->measured ? IN_BENCH : IN_CHECK);
+    if (!results->measured) print_sensitivity(out, results);
     if (results->measured) print_marks(out, results);
 }

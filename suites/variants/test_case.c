@@ -75,6 +75,9 @@ TEST(ids_print_as_expected)
     }
 }
 
+#define FIVE    "1+1+1+1+1+"
+#define FIFTY   FIVE FIVE FIVE FIVE FIVE FIVE FIVE FIVE FIVE FIVE
+#define HUNDRED FIFTY FIFTY
 TEST(mistakes_are_named)
 {
     static const struct {
@@ -100,12 +103,9 @@ TEST(mistakes_are_named)
         { "plain:seed=18446744073709551616",
           "seed: '18446744073709551616' is not a whole number from 0 to 18446744073709551615" },
         { "plain:batch=0", "batch: 0 is below 1" },
-        { "plain:batch=65", "batch: 65 is above 64" },
+        { "plain:batch=257", "batch: 257 is above 256" },
         { "plain:ctx=1+2,batch=3", "batch: 3, but ctx has 2 lengths" },
-        { "plain:ctx=1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1+"
-          "1+1+1+1+1"
-          "+1+1+1+1+1+1+1+1+1+1+1",
-          "ctx: more than 64 lengths" },
+        { "plain:ctx=" HUNDRED HUNDRED FIFTY FIVE "1+1", "ctx: more than 256 lengths" },
         { "plain:steps=0", "steps: '0' is not a whole number from 1 to 1000000" },
         { "plain:q_len=0", "q_len: '0' is not a whole number from 1 to 65536" },
         { "plain:layers=0", "layers: 0 is for datasets that are read from a file" },
@@ -117,7 +117,7 @@ TEST(mistakes_are_named)
         { "plain:heads=0/4,dataset=tape/x", "no query head" },
         { "plain:heads=8/2/1", "is not a whole number" },
         { "plain:head_dim=60", "head_dim: 60 is not a multiple of 8" },
-        { "plain:head_dim=264", "head_dim: 264 is above 256" },
+        { "plain:head_dim=584", "head_dim: 584 is above 576" },
         { "plain:head_dim=0", "head_dim: 0 is for datasets that are read from a file" },
         { "plain:dtype=fp16", "unknown dtype 'fp16'; did you mean 'f16'?" },
         { "plain:dataset=sink", "unknown dataset 'sink'; did you mean 'sinks'?" },
@@ -171,7 +171,7 @@ TEST(long_ids_are_read)
 
     size_t n = 0;
     for (int i = 0; i < HA_BATCH_MAX; i++)
-        n += (size_t)snprintf(ctx + n, sizeof ctx - n, "%s10000000%02d", i ? "+" : "", i);
+        n += (size_t)snprintf(ctx + n, sizeof ctx - n, "%s1000000%03d", i ? "+" : "", i);
     snprintf(id, sizeof id, "plain:dataset=sinks,ctx=%s,dtype=f16", ctx);
     c = parse(id);
     assert_true(ha_point_get(suite(), &c, "ctx", got));
@@ -198,7 +198,7 @@ TEST(ctx_keeps_the_batch)
 TEST(failing_set_changes_nothing)
 {
     static const char *const wrong[][2] = {
-        { "ctx", "5+x" },  { "batch", "99" },     { "heads", "4/x" },  { "head_dim", "12" },
+        { "ctx", "5+x" },  { "batch", "999" },    { "heads", "4/x" },  { "head_dim", "12" },
         { "dtype", "f8" }, { "dataset", "tape" }, { "device", "a,b" }, { "seed", "-1" },
         { "alpha", "2" },  { "model", "smal" },   { "load", "x" },
     };

@@ -89,6 +89,32 @@ TEST(a_library_is_waived)
     close_session();
 }
 
+static const struct ha_device_api *sound;
+static void short_heads(struct ha_device *dev, struct ha_device_info *info)
+{
+    sound->info(dev, info);
+    info->head_dim_max = 56;
+}
+
+/* Of what attends on the device alone. */
+TEST(heads_that_are_too_long_are_waived)
+{
+    open_session(SMALL);
+    sound = session.api;
+    struct ha_device_api shorter = *sound;
+    shorter.info = short_heads;
+    for (unsigned i = 0; i < 3; i++) {
+        const struct ha_variant v = { .name = "mine",
+                                      .needs = (unsigned[]){ HA_NEEDS_ATTEND, HA_NEEDS_PRODUCTS, HA_NEEDS_MERGE }[i] };
+        assert_ok(ha_session_takes(&session, &v, &reason));
+        session.api = &shorter;
+        assert_int_equal(ha_session_takes(&session, &v, &reason), i < 2 ? HA_WAIVED : HA_OK);
+        if (i < 2) assert_string_equal(reason.text, "the device attends over heads of at most 56 elements, not 64");
+        session.api = sound;
+    }
+    close_session();
+}
+
 /* What a variant needs and the device lacks is named; what it does not need may be missing. */
 TEST(missing_operations_are_named)
 {
@@ -241,6 +267,68 @@ TEST(each_row_is_held_to_its_bound)
     close_session();
 }
 
+/* ---- what a device claims ------------------------------------------------------------------- */
+
+/* What would let more pass than kernels like ours do, what the shape leaves no room for, and a type that the numbers
+ * are not of: each by itself makes a case fail whose output is right, and is named. */
+TEST(claims_are_judged_too)
+{
+    const struct {
+        size_t offset, size;
+        const void *claim;
+        const char *says;
+    } cases[] = {
+#define CLAIM(f, type, value, says) { offsetof(struct ha_profile, f), sizeof(type), &(type){ value }, says }
+        CLAIM(log_eps, double, 0x1p-11, "times as much as by claims like those of our kernels"),
+        CLAIM(log_eps, double, 0x1p-22, NULL),
+        CLAIM(exp_eps, double, 0x1p-17, NULL),
+        CLAIM(sum_extra, unsigned, 160, "its profile[f32]: sum_extra is 160, not from 0 to 149 where the keys are 21"),
+        CLAIM(dot_extra, unsigned, 200, "its profile[f32]: dot_extra is 200, not from 0 to 192 where head_dim is 64"),
+        CLAIM(sum_lanes, unsigned, 1, NULL),
+        CLAIM(out_type, enum ha_dtype, HA_BF16, "which its profile[f32]: out_type bf16 cannot hold"),
+        CLAIM(lse_type, enum ha_dtype, HA_F16, "which its profile[f32]: lse_type f16 cannot hold"),
+#undef CLAIM
+    };
+    open_session("resident:ctx=20,heads=4/2,head_dim=64,layers=1,steps=2,dtype=f32,threads=1");
+    const struct ha_profile right = session.info.profile[HA_F32];
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct ha_check c = { .session = &session, .id = "the case" };
+        session.info.profile[HA_F32] = right;
+        memcpy((char *)&session.info.profile[HA_F32] + cases[i].offset, cases[i].claim, cases[i].size);
+        reason.text[0] = 0;
+        const enum ha_status status = ha_check_run(&c, &reason);
+        if (status != (cases[i].says ? HA_FAIL : HA_OK) || !strstr(reason.text, cases[i].says ? cases[i].says : ""))
+            fail_msg("%zu: status %d '%s', not '%s'", i, (int)status, reason.text, cases[i].says);
+        if (status == HA_FAIL) assert_int_equal(c.question, 1);
+        else
+            assert_true(c.sensitivity.o > 1e-7 && c.sensitivity.o < 1e-2 && c.sensitivity.lse > 1e-7
+                        && c.sensitivity.lse < 1e-3 && c.sensitivity.times > 0.1);
+        ha_check_free(&c);
+    }
+    session.info.merge.depth_extra = 30; /* nothing is merged */
+    session.info.profile[HA_F32] = right;
+    struct ha_check c = { .session = &session, .id = "the case" };
+    assert_ok(ha_check_run(&c, &reason));
+    close_session();
+    open_session("hgca:ctx=90,heads=4/2,head_dim=64,layers=1,steps=2,blk_size=8,blk_num=4,threads=1");
+    session.info.merge.depth_extra = 30;
+    assert_int_equal(ha_check_run(&c, &reason), HA_FAIL);
+    assert_non_null(strstr(reason.text, "its traits: depth_extra is 30, not from 0 to 18 where 2 states are merged"));
+    close_session();
+}
+
+/* What the device is in comes from its own claims, what it is set beside from those of our kernels: where all keys are
+ * the CPU's, they are the same. */
+TEST(sensitivity_is_of_what_the_device_does)
+{
+    struct ha_check c = { .session = &session, .id = "the case" };
+    open_session("cpu:ctx=20,heads=4/2,head_dim=64,layers=1,steps=1,dtype=f32,threads=1");
+    for (size_t t = 0; t < HA_DTYPE_COUNT; t++) session.info.profile[t].log_eps = 0x1p-11;
+    assert_ok(ha_check_run(&c, &reason));
+    assert_true(c.sensitivity.times == 1 && c.sensitivity.lse < 1e-4);
+    close_session();
+}
+
 /* ---- what is counted ------------------------------------------------------------------------ */
 
 TEST(bytes_are_of_a_step_that_was_asked)
@@ -384,6 +472,22 @@ TEST(exact_means_everything)
     assert_int_equal(check(&v), HA_FAIL);
     assert_non_null(strstr(reason.text, "exact"));
     close_session();
+}
+
+/* Values whose sums may leave binary32: the case is neither right nor wrong, and says why. */
+TEST(what_may_overflow_is_not_judged)
+{
+    struct ha_check c = { .session = &session, .id = "the case" };
+    for (size_t too_large = 0; too_large < 2; too_large++) {
+        open_session("hgca:ctx=31,heads=2/1,head_dim=8,layers=1,steps=1,blk_size=8,blk_num=8,dtype=f32");
+        /* 2^8 times 32 keys is 2^13; key 3 */
+        ((float *)session.workload->v[0])[3 * 8 + 5] = too_large ? 0x1p115f : 0x1.fffffcp114f;
+        assert_int_equal(ha_check_run(&c, &reason), too_large ? HA_ERROR : HA_OK);
+        if (too_large)
+            assert_contains(reason.text, "layer 0 seq 0: 2^8 times the keys times max|V| is beyond binary32");
+        ha_check_free(&c);
+        close_session();
+    }
 }
 
 /* ---- the timed pass ------------------------------------------------------------------------- */

@@ -7,14 +7,17 @@
 #include "harness/base/test_beside.h"
 #include "harness/base/test_folder.h"
 #include "harness/engine/drive.h"
+#include "harness/engine/machine.h"
+#include "harness/measure/eps.h"
 #include "harness/report/row.h"
-#include "suites/variants/check.h"
+#include "suites/variants/dump.h"
 #include "suites/variants/fill.h"
 #include "suites/variants/test_session.h"
 
 #include <ctype.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/statvfs.h>
 
 static bool small;
 static struct ha_driven driven;
@@ -84,6 +87,50 @@ TEST(a_defect_fails_and_says_how_to_rerun)
     assert_non_null(strstr(reason.text, "question 1"));
     assert_non_null(strstr(reason.text, "bound"));
     assert_non_null(strstr(reason.text, "habench check 'cpu:"));
+}
+
+/* The embedded device, whose exp or log is another where attention looks at it, when it is opened. */
+extern const struct ha_device_api ha_device_host;
+static float bent_o, bent_lse;
+static enum ha_status bent_attend(struct ha_stream *stream, const struct ha_device_attend *a)
+{
+    const enum ha_status st = ha_device_host.attend(stream, a);
+    if (st != HA_OK || (a->q_len != HA_EPS_ARGUMENTS && a->q_len != HA_EPS_LOGS)) return st;
+    assert_ok(ha_device_host.stream_sync(stream));
+    for (size_t t = 0; t < a->q_len; t++) {
+        if (a->q_len == HA_EPS_ARGUMENTS) a->seqs->o[t * a->head_dim + 1] *= bent_o;
+        else a->seqs->lse[t] *= bent_lse;
+    }
+    return st;
+}
+
+/* Outputs within the bounds of claims that are not true prove nothing: the case fails, and the field is named. */
+TEST(a_device_that_claims_too_little_fails)
+{
+    static const struct {
+        float o, lse;
+        const char *says;
+    } each[] = {
+        { 1, 1, NULL },
+        { 1 + 0x1p-16f, 1, "the device claims too little: its profile[f16]: exp_eps is" },
+        { 1, 1 - 0x1p-18f, "the device claims too little: its profile[f16]: log_eps is" },
+    };
+    struct ha_device_api api = ha_device_host;
+    api.attend = bent_attend;
+    for (size_t i = 0; i < COUNT(each); i++) {
+        struct ha_drive how = { .words = "resident:ctx=20,heads=4/2,head_dim=64,layers=1,steps=1,dtype=f16" };
+        bent_o = each[i].o;
+        bent_lse = each[i].lse;
+        assert_ok(ha_machine_create(&how.config.machine, NULL, &reason));
+        ha_machine_give(how.config.machine, "host", &api, NULL);
+        drive(&how);
+        assert_int_equal(driven.verdict[each[i].says ? HA_VERDICT_FAIL : HA_PASS], 1);
+        const char *says = ha_result_in(driven.results.entry->row)->reason;
+        if (each[i].says && !strstr(says, each[i].says)) fail_msg("'%s' is not '%s'", says, each[i].says);
+        if (!each[i].says) assert_non_null(strstr(driven.printed, "sensitivity, at worst: errors above "));
+        ha_driven_free(&driven);
+        ha_machine_destroy(how.config.machine);
+    }
 }
 
 TEST(too_large_is_refused_before_anything_is_allocated)
@@ -275,13 +322,14 @@ TEST(stopping_leaves_no_verdict)
 
 /* ---- the dump ------------------------------------------------------------------------------- */
 
-/* The dump judged by the few lines that its header promises to be enough. */
+/* The dump of every step judged by a few lines; scripts/audit.py has more of them. */
 TEST(the_dump_can_be_audited)
 {
+    enum { STEPS = 3, CTX = 100, HEADS = 4, DIM = 64, TOKENS = CTX + STEPS };
     struct ha_safetensors *file;
     char name[HA_ID_MAX + sizeof ".safetensors"];
     drive(&(struct ha_drive){
-        .words = "hgca:ctx=100,heads=4/2,head_dim=64,layers=2,steps=2,blk_size=8,blk_num=4,dtype=f16",
+        .words = "hgca:ctx=100,heads=4/2,head_dim=64,layers=2,steps=3,blk_size=8,blk_num=4,dtype=f16",
         .config = { .dump_dir = test_folder },
     });
     assert_int_equal(driven.verdict[HA_PASS], 1);
@@ -291,40 +339,82 @@ TEST(the_dump_can_be_audited)
     ha_driven_free(&driven);
     assert_ok(ha_safetensors_open(&file, test_path(name), &reason));
     assert_non_null(strstr(ha_safetensors_meta(file, "case"), "hgca:"));
+    assert_string_equal(ha_safetensors_meta(file, "param.blk_size"), "8");
+    assert_non_null(ha_safetensors_meta(file, "device.exp_eps"));
+    assert_non_null(ha_safetensors_meta(file, "host.exact_joins"));
+    assert_non_null(ha_safetensors_meta(file, "merge.depth_extra"));
     double scale = strtod(ha_safetensors_meta(file, "scale"), NULL);
-    const struct ha_tensor *q = ha_safetensors_find(file, "layer1.seq0.q"),
-                           *k = ha_safetensors_find(file, "layer1.seq0.k");
-    const struct ha_tensor *v = ha_safetensors_find(file, "layer1.seq0.v"),
-                           *out = ha_safetensors_find(file, "layer1.seq0.out");
-    const struct ha_tensor *lse = ha_safetensors_find(file, "layer1.seq0.lse"),
-                           *token = ha_safetensors_find(file, "layer1.seq0.token");
-    const struct ha_tensor *offset = ha_safetensors_find(file, "layer1.seq0.offset");
-    assert_true(q && k && v && out && lse && token && offset);
-    assert_int_equal(k->dim[0], 2);
-    assert_int_equal(k->dim[1], 101);
+#define OF(what) const struct ha_tensor *what = ha_safetensors_find(file, "layer1.seq0." #what)
+    OF(q);
+    OF(k);
+    OF(v);
+    OF(out);
+    OF(lse);
+    OF(part);
+    OF(done);
+    OF(observed);
+#undef OF
+    assert_true(q && k && v && out && lse && part && done && observed);
     assert_int_equal(k->type, HA_T_F16);
-    size_t n_parts = offset->dim[1];
-    for (size_t h = 0; h < 4; h++) {
-        const int32_t *at = (const int32_t *)offset->data + h * n_parts, *t = token->data;
-        double sum = 0, o[64] = { 0 }, most = -(double)INFINITY, s[101];
-        for (int32_t i = at[0]; i < at[n_parts - 1]; i++) {
-            size_t row = (h / 2 * 101 + (size_t)t[i]) * 64;
+    assert_int_equal(k->dim[1], TOKENS);
+    assert_int_equal(part->dim[2], TOKENS);
+    assert_int_equal(observed->dim[0], 16);
+    for (size_t i = 0; i < STEPS * HEADS; i++) {
+        const uint8_t *used = (const uint8_t *)part->data + i * TOKENS;
+        const size_t rows = i % HEADS / 2 * TOKENS;
+        double sum = 0, o[DIM] = { 0 };
+        assert_int_equal(((const uint8_t *)done->data)[i / HEADS], 1);
+        for (size_t t = 0; t < TOKENS; t++) {
             double dot = 0;
-            for (size_t j = 0; j < 64; j++)
-                dot += (double)((const float *)q->data)[h * 64 + j] * (double)ha_load(k->data, row + j, HA_F16);
-            s[i - at[0]] = scale * dot;
-            most = fmax(most, scale * dot);
+            if (!used[t]) continue;
+            assert_true(t <= CTX + i / HEADS);
+            for (size_t j = 0; j < DIM; j++)
+                dot += (double)ha_load(q->data, i * DIM + j, HA_F32)
+                       * (double)ha_load(k->data, (rows + t) * DIM + j, HA_F16);
+            sum += exp(scale * dot);
+            for (size_t j = 0; j < DIM; j++)
+                o[j] += exp(scale * dot) * (double)ha_load(v->data, (rows + t) * DIM + j, HA_F16);
         }
-        for (int32_t i = at[0]; i < at[n_parts - 1]; i++) {
-            double w = exp(s[i - at[0]] - most);
-            sum += w;
-            for (size_t j = 0; j < 64; j++)
-                o[j] += w * (double)ha_load(v->data, (h / 2 * 101 + (size_t)t[i]) * 64 + j, HA_F16);
-        }
-        assert_near((double)((const float *)lse->data)[h], most + log(sum), 1e-4);
-        for (size_t j = 0; j < 64; j++) assert_near((double)((const float *)out->data)[h * 64 + j], o[j] / sum, 1e-5);
+        assert_near((double)ha_load(lse->data, i, HA_F32), log(sum), 1e-4);
+        for (size_t j = 0; j < DIM; j++) assert_near((double)ha_load(out->data, i * DIM + j, HA_F32), o[j] / sum, 1e-5);
     }
     ha_safetensors_close(file);
+}
+
+/* The disk, where it is to be full. */
+static bool is_full;
+int __real_statvfs(const char *path, struct statvfs *out);
+int __wrap_statvfs(const char *path, struct statvfs *out);
+int __wrap_statvfs(const char *path, struct statvfs *out)
+{
+    const int status = __real_statvfs(path, out);
+    if (is_full) out->f_bavail = 1;
+    return status;
+}
+
+/* More bytes than the disk has, or memory: one line, before anything is written. */
+TEST(a_dump_that_is_too_large_is_refused)
+{
+    is_full = true;
+    drive(&(struct ha_drive){ .words = "resident:ctx=60,heads=2/1,head_dim=64,layers=1,steps=1",
+                              .config = { .dump_dir = test_folder } });
+    is_full = false;
+    const struct ha_result *head = ha_result_in(driven.results.entry->row);
+    assert_int_equal(head->verdict, HA_VERDICT_ERROR);
+    assert_contains(head->reason, "dump: needs 0.0 MiB in ");
+    assert_contains(head->reason, ", has 0.0 MiB: lower ctx");
+    ha_driven_free(&driven);
+    open_session("resident:ctx=60,heads=2/1,head_dim=64,layers=1,steps=1");
+    struct ha_workload *w = session.workload, large = *w;
+    struct ha_dump dump;
+    large.shape.steps = (size_t)1 << 34;
+    session.workload = &large;
+    assert_int_equal(ha_dump_open(&dump, &session, test_folder, "large", &reason), HA_ERROR);
+    assert_contains(reason.text, "dump: needs");
+    assert_contains(reason.text, "or leave --dump out");
+    assert_null(dump.tensor);
+    session.workload = w;
+    close_session();
 }
 
 /* What is wrong is said, also where it cannot be written down. */

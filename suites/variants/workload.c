@@ -18,7 +18,11 @@ static size_t longest(const struct ha_shape *s)
     return most;
 }
 
-static size_t observed(const struct ha_shape *s, size_t b) { return s->observed < s->ctx[b] ? s->observed : s->ctx[b]; }
+size_t ha_workload_observed(const struct ha_workload *w, size_t b)
+{
+    return w->shape.observed < w->shape.ctx[b] ? w->shape.observed : w->shape.ctx[b];
+}
+
 static size_t row_bytes(const struct ha_workload *w) { return w->shape.head_dim * ha_dtype_bytes(w->shape.dtype); }
 
 static enum ha_status open_source(struct ha_workload *w, const struct ha_case *c, struct ha_why *why)
@@ -87,7 +91,7 @@ static void fill_queries(void *arg, size_t task, size_t worker)
 {
     const struct ha_workload *w = arg;
     const struct ha_shape *s = &w->shape;
-    size_t head = task % s->q_heads, i = task / s->q_heads, seq = i % s->batch, count = observed(s, seq);
+    size_t head = task % s->q_heads, i = task / s->q_heads, seq = i % s->batch, count = ha_workload_observed(w, seq);
     for (size_t t = 0; t < count; t++)
         w->dataset->query(w->source, seq, i / s->batch, head, s->ctx[seq] - count + t,
                           w->q[i] + (t * s->q_heads + head) * s->head_dim);
@@ -104,8 +108,8 @@ static enum ha_status make_room(struct ha_workload *w, struct ha_why *why)
     for (size_t i = 0; i < n; i++) {
         w->k[i] = ha_alloc(w->arena, bytes, HA_TAG_KV, why);
         w->v[i] = ha_alloc(w->arena, bytes, HA_TAG_KV, why);
-        w->q[i] = ha_alloc(w->arena, observed(s, i % s->batch) * s->q_heads * s->head_dim * sizeof(float), HA_TAG_KV,
-                           why);
+        w->q[i] = ha_alloc(w->arena, ha_workload_observed(w, i % s->batch) * s->q_heads * s->head_dim * sizeof(float),
+                           HA_TAG_KV, why);
         if (!w->k[i] || !w->v[i] || !w->q[i]) return HA_ERROR;
     }
     return HA_OK;

@@ -1,0 +1,349 @@
+#include "reference/rows.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* How far a row's error goes if each rounding is as large as it can be and its sign is chance. The worst case adds
+ * roundings up, chance adds their squares: over n keys the former is sqrt(n) too large for o, whose terms cancel. Two
+ * digits are enough, so that nearly all is computed in binary32.
+ *
+ * Chance is believed where roundings differ from key to key and from row to row, as those of numbers do that are not
+ * round. What is known to repeat is added up as in the worst case, and stands apart as `bias`: constants (scale,
+ * log2 e, ln 2); what exp and log are off by, which may be the same for all keys; sums that truncate; terms that are
+ * too small for a sum; weights that are equal. A single rounding counts u, not its mean of u / sqrt 3: so a row of
+ * which it is all, as where o is stored in 16 bits, is never beyond its size, and many that have the same do not
+ * matter. */
+
+/* sums over keys, p = exp(s - L) */
+struct key_sums {
+    double scores, below; /* p s; p (m - s) */
+    double chance;        /* p^2 t^2, t what a weight is off by, relative to it */
+    double lost;          /* what sums do not take of p */
+    double tied, alike; /* p of keys with the score of the key before: but for sums' roundings; for those of weights */
+    double hardest;     /* the largest score, with what its terms are by chance */
+};
+
+struct row {
+    const struct ha_bound *b;
+    const struct ha_ref_state *want;
+    size_t dim, keys;
+    double scale, flushed; /* flushed: weights that their type may take for zero */
+    float *p, *t2;         /* [keys] weights; squares of what they are off by */
+    struct key_sums of;
+};
+
+static double square(double x) { return x * x; }
+
+static double squares(const double *x, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += square(x[i]);
+    return sum;
+}
+
+/* What a sum of n terms does not take of p < 4 u, which may be less than half a unit of what is summed already: nothing
+ * that chance makes up for. With paths of h additions there are n / h sums at least, of which no more than 4 u / p are
+ * as large as p / 4 u. */
+static double lost(const struct row *r, double p)
+{
+    const double few = 4 * HA_REF_U;
+    return p < r->flushed ? p : p < few ? fmin(p, few * r->b->h_sum / (double)r->keys) : 0;
+}
+
+/* p becomes scores, t2 the sums of the squares of their terms */
+static void score(struct row *r, const float *restrict q, const struct ha_rows *rows, enum ha_dtype dtype)
+{
+    struct ha_ref_tile tile;
+    const size_t dim = r->dim;
+    for (size_t j = 0; j < r->keys; j += HA_REF_TILE) {
+        ha_ref_tile_load(&tile, rows, HA_REF_K, j, dim, dtype);
+        for (size_t i = 0; i < ha_ref_smaller(HA_REF_TILE, r->keys - j); i++) {
+            const float *restrict k = tile.data + i * dim;
+            float s = 0, squares = 0;
+#pragma omp simd reduction(+ : s, squares)
+            for (size_t d = 0; d < dim; d++) {
+                const float t = q[d] * k[d];
+                s += t;
+                squares += t * t;
+            }
+            r->p[j + i] = (float)r->scale * s;
+            r->t2[j + i] = (float)(r->scale * r->scale) * squares;
+        }
+    }
+}
+
+static void weigh(struct row *r)
+{
+    const struct ha_bound *b = r->b;
+    const double u = HA_REF_U, m = r->want->max, lse = r->want->lse;
+    const double of_sums = 8 * u * b->h_sum, of_weights = 8 * fmax(b->u_p, b->u_w);
+    double before = HUGE_VAL;
+    for (size_t j = 0; j < r->keys; j++) {
+        const double s = (double)r->p[j], p = exp(s - lse), step = fabs(s - before);
+        const double terms = (double)r->t2[j] + s * s;
+        const double t2 = u * u / 3 * (b->h_dot * terms + b->kappa_s * s * s + b->kappa_t * square(m - s))
+                          + square(b->exp_eps) + square(b->u_w);
+        r->of.hardest = fmax(r->of.hardest, terms);
+        r->of.scores += p * s;
+        r->of.below += p * (m - s);
+        r->of.chance += p * p * t2;
+        r->of.lost += lost(r, p);
+        r->of.tied += step < of_sums ? p : 0;
+        r->of.alike += step < of_weights ? p : 0;
+        r->p[j] = (float)p;
+        r->t2[j] = (float)t2;
+        before = s;
+    }
+    r->of.hardest = sqrt(r->of.hardest);
+}
+
+/* sums over keys of what each does to o, x = v - o */
+struct value_sums {
+    double chance; /* p^2 (t^2 |x|^2 + u_p^2 |v|^2) */
+    double parts;  /* |sum of p x|^2 over parts of the keys, such as an implementation may sum */
+    double values; /* |v|^2, and a little */
+    double lost;   /* |sum of x times what sums do not take of p| */
+    double along;  /* |sum of p (s - mean s) x|: what a relative error of all scores does */
+};
+
+/* Parts are the keys up to any tile, and every eighth key: values that drift or alternate have large sums there. */
+struct columns {
+    float o[HA_REF_DIM_MAX], so_far[HA_REF_DIM_MAX], along[HA_REF_DIM_MAX], lost[HA_REF_DIM_MAX],
+        lane[HA_REF_TILE][HA_REF_DIM_MAX];
+};
+
+/* |x|^2 of one key, which is added to the sums with weight p */
+static double add(struct columns *c, size_t lane, const float *restrict v, size_t dim, float p, float tilt)
+{
+    float *restrict to = c->lane[lane], *restrict so_far = c->so_far, *restrict along = c->along, sum = 0;
+    const float *restrict o = c->o;
+#pragma omp simd reduction(+ : sum)
+    for (size_t i = 0; i < dim; i++) {
+        const float x = v[i] - o[i], t = p * x;
+        sum += x * x;
+        to[i] += t;
+        so_far[i] += t;
+        along[i] += tilt * x;
+    }
+    return (double)sum;
+}
+
+static double squares32(const float *x, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += square((double)x[i]);
+    return sum;
+}
+
+static struct value_sums value(const struct row *r, const struct ha_rows *rows, enum ha_dtype dtype)
+{
+    const size_t dim = r->dim;
+    const double o2 = squares(r->want->o, dim), mean = r->of.scores - r->want->lse;
+    struct ha_ref_tile tile;
+    struct columns c = { 0 };
+    struct value_sums out = { 0 };
+    double lanes = 0, apart = 0;
+    for (size_t i = 0; i < dim; i++) c.o[i] = (float)r->want->o[i];
+    for (size_t j = 0; j < r->keys; j += HA_REF_TILE) {
+        ha_ref_tile_load(&tile, rows, HA_REF_V, j, dim, dtype);
+        for (size_t k = 0; k < ha_ref_smaller(HA_REF_TILE, r->keys - j); k++) {
+            const float p = r->p[j + k], tilt = p > 0 ? p * (logf(p) - (float)mean) : 0;
+            const double x2 = add(&c, k, tile.data + k * dim, dim, p, tilt), w = (double)p;
+            out.values += x2 + o2;
+            apart += w * w * x2;
+            out.chance += w * w * ((double)r->t2[j + k] * x2 + square(r->b->u_p * (sqrt(x2) + sqrt(o2))));
+            const float less = (float)lost(r, w);
+            for (size_t i = 0; i < dim && less > 0; i++) c.lost[i] += less * (tile.data[k * dim + i] - c.o[i]);
+            out.chance += square((double)less) * x2;
+        }
+        out.parts = fmax(out.parts, squares32(c.so_far, dim));
+    }
+    for (size_t l = 0; l < HA_REF_TILE; l++) lanes += squares32(c.lane[l], dim);
+    out.parts += fmax(lanes, apart) / 2;
+    out.along = sqrt(squares32(c.along, dim));
+    out.lost = sqrt(squares32(c.lost, dim));
+    return out;
+}
+
+/* From the sums to sizes. */
+static struct ha_chance sizes(const struct row *r, const struct value_sums *v)
+{
+    const struct ha_bound *b = r->b;
+    const struct ha_ref_state *want = r->want;
+    const struct key_sums *k = &r->of;
+    const double u = HA_REF_U, cut = b->one_sign * u, o2 = squares(want->o, r->dim), o = sqrt(o2);
+    const double tied = sqrt(k->tied) * b->h_sum * u, alike = sqrt(k->alike);
+    const double sums = u * u * (b->h_sum / 3 + 1), rescales = b->rescales * (square(b->exp_eps) + u * u);
+    const double of_score = b->kappa_s * u + cut * b->h_dot;
+    return (struct ha_chance){
+        .lse_bias = 2 * b->exp_eps + b->log_eps * (fabs(log(want->sum)) + 1e-3) + u * fabs(want->max)
+                    + of_score * fabs(k->scores) + u * k->below + cut * b->h_sum + tied + alike * b->u_w + k->lost
+                    + b->u_l * fabs(want->lse) + b->eta_l,
+        .lse_size = sqrt(k->chance + sums + rescales + u * u * (square(want->max) + square(want->lse))),
+        .o_bias = (of_score + u + 2 * b->exp_eps) * v->along + v->lost + (tied + k->lost + alike * b->u_p) * o
+                  + cut * b->h_sum * 2 * (o + sqrt(v->parts)),
+        .o_size = sqrt(v->chance + sums * (v->parts + 2 * o2 / 3) + rescales * v->parts
+                       + (HA_REF_KAPPA_Q * u * u + square(b->u_o)) * o2 + (double)r->dim * square(b->eta_o)
+                       + square(2 * (b->eta_p + b->eta_w) / want->sum) * v->values),
+    };
+}
+
+static const struct ha_chance unknown = { (double)NAN, (double)NAN, (double)NAN, (double)NAN };
+
+struct ha_chance ha_ref_chance(const float *q, size_t head_dim, double scale, const struct ha_rows *rows,
+                               enum ha_dtype dtype, const struct ha_bound *b, const struct ha_ref_state *want,
+                               float *work)
+{
+    struct row r = {
+        .b = b, .want = want, .dim = head_dim, .keys = want->keys, .scale = scale, .p = work, .t2 = work + want->keys
+    };
+    if (!(fabs(want->lse) < HUGE_VAL)) return unknown;
+    r.flushed = 4 * (b->eta_p + b->eta_w) * exp(want->max - want->lse);
+    score(&r, q, rows, dtype);
+    weigh(&r);
+    /* where a weight is not known to 2^-10, its first digits are chance */
+    if (!((b->h_dot + b->kappa_s) * HA_REF_U * r.of.hardest < 0x1p-10)) return unknown;
+    const struct value_sums v = value(&r, rows, dtype);
+    return sizes(&r, &v);
+}
+
+/* ---- merges ---------------------------------------------------------------------------------------------------- */
+
+/* A merge is few roundings, and many rows may have the same ones: each single one is bias, as large as it can be.
+ * Chance is what the difference of two LSEs is rounded by, differently for each state, and the sums. */
+
+enum { ALIKE_FEW = 8 };
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* An addition is off by no more than what is added, nor by more than u of the sum, in units of u. Weights that are
+ * alike are rounded alike, wherever they stand, and what each leaves adds up: where many are, to no chance. work:
+ * [count]. */
+struct additions {
+    double squares, alike; /* of chance; what may have one sign */
+};
+static struct additions additions(const struct ha_ref_state *states, size_t count, double lse, double *work)
+{
+    size_t n = 0;
+    struct additions sum = { 0 };
+    for (size_t k = 0; k < count; k++)
+        if (states[k].lse > -HUGE_VAL) work[n++] = states[k].lse;
+    qsort(work, n, sizeof *work, ascending);
+    const double step = 8 * HA_REF_U * (double)n;
+    for (size_t i = 0, from = 0, to = 0; i < n; i++) {
+        while (work[i] - work[from] > step) from++;
+        while (to < n && work[to] - work[i] <= step) to++;
+        const double alike = (double)(to - from), most = fmin(exp(work[i] - lse) / HA_REF_U, 1);
+        if (alike > ALIKE_FEW || n == 2) sum.alike += most;
+        else sum.squares += (alike > 1 ? alike : 1. / 3) * square(most);
+    }
+    return sum;
+}
+
+struct ha_chance ha_ref_chance_merge(const struct ha_chance *of, const struct ha_ref_state *states, size_t count,
+                                     const struct ha_merge_bound *b, const struct ha_ref_state *want, double *work)
+{
+    const double u = HA_REF_U, o = sqrt(squares(want->o, want->dim));
+    const bool logs = b->form != HA_FORM_MAX_SUM, direct = b->form == HA_FORM_DIRECT;
+    double used = 0, top = -HUGE_VAL, sizes = 0;
+    struct ha_chance out = { 0 };
+    const struct ha_chance *last = NULL;
+    for (size_t k = 0; k < count; k++) {
+        if (states[k].lse == -HUGE_VAL) continue;
+        top = fmax(top, logs ? states[k].lse : states[k].max);
+        sizes += exp(states[k].lse - want->lse) * sqrt(squares(states[k].o, want->dim));
+        last = &of[k];
+        used++;
+    }
+    if (!last || !(fabs(want->lse) < HUGE_VAL)) return unknown;
+    if (used < 2) return *last;
+    /* what has come of a direct merge is no small error of its weights any more */
+    if (direct && !(u * fabs(want->lse) < 0x1p-10)) return unknown;
+    const double rescales = b->rescales * (used - 1), exp_eps = (1 + rescales) * b->exp_eps;
+    const double flush = (1 + b->rescales) * HA_REF_ETA;
+    const struct additions add = additions(states, count, want->lse, work);
+    const double sums = u * u * (add.squares + (b->depth_extra + rescales + 2) / 3 + 1);
+    double lse2 = sums + (logs ? square(u * want->lse) : 0), o2 = sums * square(sizes) + HA_REF_KAPPA_Q * square(u * o);
+    double alike = u * add.alike; /* what the sum of the weights is off by, in one direction */
+    for (size_t k = 0; k < count; k++) {
+        if (states[k].lse == -HUGE_VAL) continue;
+        const double p = exp(states[k].lse - want->lse), x = sqrt(squares(states[k].o, want->dim));
+        const double below = (direct ? want->lse : top) - (logs ? states[k].lse : states[k].max);
+        const double weight = of[k].lse_bias + exp_eps + u * below, t2 = square(of[k].lse_size) + square(u * below);
+        double apart = 0;
+        for (size_t i = 0; i < want->dim; i++) apart += square(states[k].o[i] - want->o[i]);
+        lse2 += p * p * t2;
+        o2 += p * p * (square(of[k].o_size) + t2 * apart);
+        /* terms that a sum does not take, or not the same part of each */
+        alike += p < 4 * u ? fmin(p, u) : 0;
+        out.lse_bias += p * weight + flush;
+        out.o_bias += p * (of[k].o_bias + weight * sqrt(apart)) + (p * x < 64 * u * sizes ? fmin(p * x, u * sizes) : 0)
+                      + flush * (x + 2 * sqrt((double)want->dim));
+    }
+    /* of (max, sum) the product with the sum; else what is stored */
+    out.lse_bias += alike + (logs ? b->log_eps * (fabs(want->lse - top) + 1e-3) + u * fabs(want->lse) : u);
+    out.o_bias += u * add.alike * sizes + b->u_o * o + sqrt((double)want->dim) * b->eta_o;
+    /* o is divided by the sum of the weights; or no sum divides out what the merged LSE is off by */
+    out.o_bias += (direct ? out.lse_bias : alike) * o;
+    o2 += (direct ? lse2 : sums) * square(o);
+    out.lse_size = sqrt(lse2);
+    out.o_size = sqrt(o2);
+    return out;
+}
+
+/* ---- rows together ----------------------------------------------------------------------------------------------- */
+
+static bool positive(double x) { return x > 0 && x < HUGE_VAL; }
+
+void ha_chances_add(struct ha_chances *c, double lse_error, double o_error, const struct ha_chance *of)
+{
+    if (!positive(of->lse_size) || !positive(of->o_size)) return;
+    const double lse = fabs(lse_error) - of->lse_bias, o = o_error - of->o_bias;
+    c->rows++;
+    c->lse += lse_error / of->lse_size;
+    c->lse_bias += of->lse_bias / of->lse_size;
+    c->lse2 += lse > 0 ? square(lse / of->lse_size) : 0;
+    c->o2 += o > 0 ? square(o / of->o_size) : 0;
+}
+
+void ha_chances_join(struct ha_chances *c, const struct ha_chances *more)
+{
+    c->rows += more->rows;
+    c->lse += more->lse;
+    c->lse_bias += more->lse_bias;
+    c->lse2 += more->lse2;
+    c->o2 += more->o2;
+}
+
+double ha_chances_bias(const struct ha_chances *c) { return c->rows ? c->lse / (double)c->rows : (double)NAN; }
+
+double ha_chances_rms(const struct ha_chances *c)
+{
+    return c->rows ? sqrt(fmax(c->lse2, c->o2) / (double)c->rows) : (double)NAN;
+}
+
+/* Chernoff's bounds on the logarithm of the chance that so much comes of n independent numbers whose tails are no wider
+ * than those of a normal number of variance 1: that their squares add up to t; that they do. A vector whose squares'
+ * mean is 1 in all is the former, too, however its elements depend on each other. */
+static double of_squares(double t, double n) { return t > n ? -(t - n - n * log(t / n)) / 2 : 0; }
+static double of_sum(double t, double n) { return t > 0 ? log(2) - t * t / (2 * n) : 0; }
+
+double ha_chances_p(const struct ha_chances *c)
+{
+    const double n = (double)c->rows, least = fmin(of_squares(c->lse2, n), of_squares(c->o2, n));
+    if (!c->rows) return (double)NAN;
+    return fmin(1, fmax(3 * exp(fmin(least, of_sum(fabs(c->lse) - c->lse_bias, n))), 0x1p-1000));
+}
+
+void ha_chances_say(const struct ha_chances *c, char *out, size_t size)
+{
+    const double n = (double)c->rows;
+    snprintf(out, size,
+             "errors are within their bounds, but larger than those of independent roundings: of the LSE %.3g times "
+             "and %+.3g on average, of o %.3g times, over %zu rows",
+             sqrt(c->lse2 / n), ha_chances_bias(c), sqrt(c->o2 / n), c->rows);
+}

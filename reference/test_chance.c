@@ -1,0 +1,399 @@
+/* Errors against chance: honest forms are explained, with much to spare, on every family of inputs; defects that bounds
+ * allow are not. `test_reference_chance power` prints the least that each sees (docs/measurement.md, "Suspects"). */
+
+#include "reference/test_fp32.h"
+
+enum { DIM = 64, ROWS_MOST = 64 };
+
+static struct ha_test_method method_of(const char *name)
+{
+    for (size_t i = 0; i < ha_test_methods; i++)
+        if (!strcmp(ha_test_method[i].name, name)) return ha_test_method[i];
+    fail_msg("no method %s", name);
+    return ha_test_method[0];
+}
+
+/* ---- rows ------------------------------------------------------------------------------------------------------- */
+
+/* Rows of one family, and what they must be; with the tests' memory, released by ha_test_release. */
+struct rows {
+    size_t count;
+    struct ha_test_input in[ROWS_MOST];
+    struct ha_ref_state want[ROWS_MOST];
+    struct ha_chance chance[ROWS_MOST];
+};
+
+static void make(struct rows *r, const struct ha_profile *p, size_t family, size_t keys, enum ha_dtype t, size_t count)
+{
+    const struct ha_bound b = ha_bound_attend(p, DIM, keys, 1);
+    float *work = calloc(2 * keys, sizeof *work);
+    r->count = count;
+    for (size_t i = 0; i < count; i++) {
+        r->in[i] = ha_test_input(family, keys, DIM, t, 1000 + i);
+        r->want[i] = ha_test_attend(&r->in[i], &r->in[i].rows, &b);
+        r->chance[i] = ha_ref_chance(r->in[i].q, DIM, (double)r->in[i].scale, &r->in[i].rows, t, &b, &r->want[i], work);
+    }
+    free(work);
+}
+
+struct seen {
+    double ratio; /* the largest error over its bound */
+    struct ha_chances chances;
+};
+
+/* What the method makes of these rows, o rounded to `out`. */
+static struct seen look(const struct ha_test_method *m, const struct rows *r, enum ha_dtype out)
+{
+    struct seen seen = { 0, { 0 } };
+    const size_t keys = r->in[0].keys;
+    uint32_t *order = malloc(keys * sizeof *order);
+    for (size_t j = 0; j < keys; j++) order[j] = (uint32_t)j;
+    for (size_t i = 0; i < r->count; i++) {
+        float o[DIM];
+        double squares = 0;
+        const float lse = ha_test_fp32_attend(m, &r->in[i], order, &keys, 1, o);
+        for (size_t d = 0; d < DIM; d++) {
+            o[d] = ha_round(o[d], out);
+            squares += ((double)o[d] - r->want[i].o[d]) * ((double)o[d] - r->want[i].o[d]);
+        }
+        seen.ratio = fmax(seen.ratio, ha_ref_ratio(o, lse, &r->want[i], NULL));
+        ha_chances_add(&seen.chances, (double)lse - r->want[i].lse, sqrt(squares), &r->chance[i]);
+    }
+    free(order);
+    return seen;
+}
+
+/* ---- the tests --------------------------------------------------------------------------------------------------- */
+
+/* Where what each row has beyond its bias stays below 1, nothing is unlikely, however many rows have the same. */
+TEST(honest_forms_are_explained)
+{
+    static struct rows r;
+    static const size_t sizes[] = { 128, 1, 5, 2500 };
+    double rms = 0;
+    size_t rows = 0;
+    for (size_t n = 0; n < (test_small ? 1 : COUNT(sizes)); n++)
+        for (size_t m = 0; m < ha_test_methods; m++)
+            for (enum ha_dtype t = 0; (int)t < HA_DTYPE_COUNT; t++)
+                for (size_t f = 0; f < ha_test_families; f++) {
+                    struct ha_profile p = ha_test_method_profile(&ha_test_method[m], t);
+                    if (sizes[n] > 1000 && f % 6 != m % 6) continue;
+                    if ((m + f) % 2) p.out_type = HA_F32; /* what it hides otherwise */
+                    make(&r, &p, f, sizes[n], t, test_small || sizes[n] > 1000 ? 1 : 2);
+                    const struct seen s = look(&ha_test_method[m], &r, p.out_type);
+                    const struct ha_chances *c = &s.chances;
+                    rows += c->rows;
+                    if (!c->rows) continue;
+                    rms = fmax(rms, ha_chances_rms(c));
+                    const bool ok = ha_chances_rms(c) < 0.75 && ha_chances_p(c) >= 1;
+                    if (!ok)
+                        fail_msg("%s, %s: rms %g, bias %g, p %g", ha_test_method[m].name, ha_test_input_says(&r.in[0]),
+                                 ha_chances_rms(c), ha_chances_bias(c), ha_chances_p(c));
+                    ha_test_release();
+                }
+    ha_test_release();
+    print_message("%zu rows: rms up to %.2f\n", rows, rms);
+    assert_true(rows > (test_small ? 300 : 2000) && rms > 0.2);
+}
+
+/* Each passes by its bound. */
+TEST(defects_within_bounds_are_seen)
+{
+    static const struct {
+        const char *name, *method;
+        size_t keys, rows;
+        struct ha_test_plant plant;
+    } each[] = {
+        { "exp off by 2^-18, either way", "16 lanes", 128, 32, { .exp_wave = 0x1p-18f } },
+        { "exp off by 2^-18, one way", "16 lanes", 128, 32, { .exp_off = -0x1p-18f } },
+        { "exp off by 2^-18, either way", "16 lanes, fma, levels", 4096, 16, { .exp_wave = 0x1p-18f } },
+        { "weights of 15 bits", "16 lanes, fma, levels", 4096, 16, { .weight = 0x1p-15f } },
+        { "a key weighs 1% less", "one lane", 4096, 16, { .lost = 0.01f } },
+        { "sums cut", "one lane, levels", 4096, 16, { .cut = true } },
+    };
+    static struct rows r;
+    for (size_t i = 0; i < COUNT(each); i++) {
+        struct ha_test_method m = method_of(each[i].method);
+        const struct ha_profile p = ha_test_method_profile(&m, HA_BF16);
+        struct ha_profile stored = p;
+        stored.out_type = HA_F32;
+        if (test_small && each[i].keys > 128) continue;
+        make(&r, &stored, 0, each[i].keys, HA_BF16, each[i].rows);
+        const struct seen before = look(&m, &r, HA_F32);
+        m.plant = each[i].plant;
+        const struct seen after = look(&m, &r, HA_F32);
+        print_message("%s: error / bound %.3f, rms %.2f, bias %+.2f, p %.2g\n", each[i].name, after.ratio,
+                      ha_chances_rms(&after.chances), ha_chances_bias(&after.chances), ha_chances_p(&after.chances));
+        assert_true(ha_chances_p(&before.chances) >= 1);
+        assert_true(after.ratio <= 1);
+        assert_true(ha_chances_p(&after.chances) < 1e-12);
+        ha_test_release();
+    }
+}
+
+/* From numbers that are as wide as is allowed p < x comes no more often than x, and it does come. */
+TEST(p_is_no_less_than_the_chance)
+{
+    enum { RUNS = 8000 };
+    static const size_t rows[] = { 1, 4, 16, 64 };
+    for (size_t n = 0; n < COUNT(rows); n++) {
+        size_t below[2] = { 0, 0 };
+        for (uint64_t run = 0; run < RUNS; run++) {
+            struct ha_chances c = { 0 };
+            for (size_t i = 0; i < rows[n]; i++) {
+                const struct ha_chance of = { 0.5, 2, 1, 3 };
+                const double lse = (double)ha_rng_normal(run, n, 2 * i), o = (double)ha_rng_normal(run, n, 2 * i + 1);
+                ha_chances_add(&c, 0.5 + 2 * lse, 1 + 3 * fabs(o), &of);
+            }
+            below[0] += ha_chances_p(&c) < 0.1;
+            below[1] += ha_chances_p(&c) < 0.01;
+        }
+        assert_true(below[0] < RUNS / 10 && below[1] < RUNS / 100);
+        assert_true(below[0] > RUNS / 1000);
+    }
+    struct ha_chances many = { .rows = 64, .lse2 = 64 * 9 };
+    const double nine = log(ha_chances_p(&many) / 3), want = -(64 * 9 - 64 - 64 * log(9)) / 2;
+    assert_true(fabs(nine - want) < 1e-9);
+    many = (struct ha_chances){ .rows = 64, .lse = -96, .lse_bias = 32 };
+    assert_true(fabs(log(ha_chances_p(&many) / 6) + 32) < 1e-9);
+    assert_true(isnan(ha_chances_p(&(struct ha_chances){ 0 })));
+}
+
+/* The scale, log2 e and ln 2 are rounded once for all rows: together as if scores were off by 2 u. Where values depend
+ * on scores, here as V = K, that moves o in one direction. */
+TEST(constants_are_explained)
+{
+    enum { KEYS = 600, ROWS = 16 };
+    static struct rows r;
+    const struct ha_test_method m = method_of("16 lanes, fma, levels");
+    const struct ha_profile p = ha_test_method_profile(&m, HA_F32);
+    make(&r, &p, 0, KEYS, HA_F32, ROWS);
+    const struct ha_bound b = ha_bound_attend(&p, DIM, KEYS, 1);
+    static float work[2 * KEYS];
+    for (size_t i = 0; i < ROWS; i++) {
+        struct ha_test_input *in = &r.in[i];
+        memcpy(in->v, in->k, KEYS * DIM * sizeof *in->v);
+        for (size_t d = 0; d < DIM; d++) in->q[d] *= 2;
+        ha_test_input_store(in);
+        r.want[i] = ha_test_attend(in, &in->rows, &b);
+        r.chance[i] = ha_ref_chance(in->q, DIM, (double)in->scale, &in->rows, HA_F32, &b, &r.want[i], work);
+        in->scale *= 1 + 0x1p-23f;
+    }
+    const struct seen s = look(&m, &r, HA_F32);
+    print_message("constants: rms %.2f\n", ha_chances_rms(&s.chances));
+    assert_int_equal(s.chances.rows, ROWS);
+    assert_true(ha_chances_rms(&s.chances) < 0.2);
+    ha_test_release();
+}
+
+/* What is not known does not count. */
+TEST(rows_without_known_weights_are_left_out)
+{
+    static struct rows r;
+    const struct ha_test_method m = method_of("16 lanes");
+    const struct ha_profile p = ha_test_method_profile(&m, HA_F32);
+    for (size_t f = 0; f < ha_test_families; f++) {
+        const bool huge = strstr(ha_test_family_name(f), "e scores") != NULL; /* huge, extreme */
+        make(&r, &p, f, 32, HA_F32, 1);
+        if (huge) assert_true(isnan(r.chance[0].lse_size));
+        if (f == 0) assert_true(r.chance[0].lse_size > 0x1p-24 && r.chance[0].o_size > 0);
+    }
+    ha_test_release();
+}
+
+enum { HONEST, WIDEST, FLAWED, STATES };
+
+/* A state of 256 keys: what it must be, and what is handed over; WIDEST: as far off as is explained. */
+struct part {
+    struct ha_ref_state want;
+    struct ha_chance chance;
+    struct ha_test_stored got;
+};
+static struct part part_of(uint64_t seed, int how)
+{
+    enum { KEYS = 256 };
+    static float work[2 * KEYS];
+    const struct ha_test_method m = method_of("16 lanes");
+    const struct ha_profile p = ha_test_method_profile(&m, HA_F32);
+    const struct ha_test_input in = ha_test_input(0, KEYS, DIM, HA_F32, seed);
+    const struct ha_bound b = ha_bound_attend(&p, DIM, KEYS, 1);
+    const size_t end = KEYS;
+    uint32_t order[KEYS];
+    struct part out = { .want = ha_test_attend(&in, &in.rows, &b), .got = { .sum = 0 } };
+    out.chance = ha_ref_chance(in.q, DIM, (double)in.scale, &in.rows, HA_F32, &b, &out.want, work);
+    for (uint32_t j = 0; j < KEYS; j++) order[j] = j;
+    out.got.lse = ha_test_fp32_attend(&m, &in, order, &end, 1, out.got.o);
+    if (how != WIDEST) return out;
+    const double each = (out.chance.o_size * 0.9 + out.chance.o_bias) / sqrt(DIM);
+    out.got.lse = (float)(out.want.lse + out.chance.lse_bias
+                          + out.chance.lse_size * 0.9 * (double)ha_rng_normal(seed, 99, 0));
+    for (size_t d = 0; d < DIM; d++)
+        out.got.o[d] = (float)(out.want.o[d] + each * (double)ha_rng_normal(seed, 99, 1 + d));
+    return out;
+}
+
+/* What two states are off by weighs as much as they do. */
+TEST(merges_are_explained)
+{
+    enum { ROWS = 32 };
+    for (size_t w = 0; w < ha_test_merge_methods; w++) {
+        const struct ha_test_merge_method *way = &ha_test_merge_method[w];
+        const struct ha_merge_bound b = ha_test_merge_bound(way, HA_F32);
+        if (way->form == HA_FORM_MAX_SUM || way->form == HA_FORM_BASE2)
+            continue; /* other states than attention leaves */
+        for (int how = 0; how < (way->way == HA_TEST_ONLINE ? FLAWED : STATES); how++) {
+            struct ha_chances c = { 0 };
+            for (uint64_t i = 0; i < ROWS; i++) {
+                const struct part x = part_of(2 * i, how), y = part_of(2 * i + 1, how);
+                const struct ha_ref_state states[] = { x.want, y.want };
+                const struct ha_chance chances[] = { x.chance, y.chance };
+                const struct ha_test_stored got[] = { x.got, y.got };
+                struct ha_ref_state out = ha_test_state(DIM);
+                struct ha_test_stored merged;
+                ha_ref_merge(states, 2, &b, &out);
+                ha_test_fp32_merge(way, got, 2, DIM, HA_F32, how == FLAWED ? &(struct ha_test_flaw){ 64, 64 } : NULL,
+                                   &merged);
+                double squares = 0;
+                for (size_t d = 0; d < DIM; d++) squares += pow((double)merged.o[d] - out.o[d], 2);
+                const struct ha_chance both = ha_ref_chance_merge(chances, states, 2, &b, &out, (double[2]){ 0 });
+                ha_chances_add(&c, (double)merged.lse - out.lse, sqrt(squares), &both);
+                ha_test_release();
+            }
+            print_message("%s, %s: rms %.2f, p %.2g\n", way->name,
+                          how == HONEST   ? "honest"
+                          : how == WIDEST ? "states as wrong as is explained"
+                                          : "weights off by 64 ulps",
+                          ha_chances_rms(&c), ha_chances_p(&c));
+            assert_int_equal(c.rows, ROWS);
+            assert_true(how == FLAWED ? ha_chances_p(&c) < 1e-9 : ha_chances_rms(&c) < 1 && ha_chances_p(&c) >= 1);
+        }
+    }
+}
+
+/* States that are given as they are: what is drawn of one of a row, by turns. */
+static float drawn_lse(size_t kind, uint64_t seed, size_t k)
+{
+    const float x = ha_rng_normal(seed, 1, k);
+    switch (kind) {
+    case 0: return 3 * x;
+    case 1: return 1e-3f * x;
+    case 2: return 1000 + (float)ha_rng_below(seed, 1, k, 3);
+    case 3: return -0.5f * (float)k * ha_rng_uniform(seed, 2, 0);
+    case 4: return k % 2 ? -90 * ha_rng_uniform(seed, 2, 0) : 0; /* two that come again and again */
+    default: return k ? -13 - ha_rng_uniform(seed, 2, 0) : 0;    /* many light ones, all the same */
+    }
+}
+static float drawn_value(size_t kind, uint64_t seed, size_t k, size_t i)
+{
+    const float x = ha_rng_normal(seed, 10 + k, i), one = ha_rng_normal(seed, 3, i);
+    return kind == 0 ? x : kind == 1 ? one : kind == 2 ? (k % 2 ? -one : one) : x * powf(10, 4 * one);
+}
+
+TEST(merges_of_given_states_are_explained)
+{
+    enum { ROWS = 8, SHORT = 16, MOST = 200, LSES = 6, VALUES = 4 };
+    static const size_t counts[] = { 2, 5, 16, MOST };
+    static struct ha_test_stored states[MOST];
+    static struct ha_ref_state want[MOST];
+    static double o[MOST][2][SHORT], work[MOST];
+    static const struct ha_chance exact[MOST];
+    double rms = 0;
+    for (size_t w = 0; w < ha_test_merge_methods; w++)
+        for (size_t each = 0; each < COUNT(counts) * LSES * VALUES; each++) {
+            const struct ha_test_merge_method *way = &ha_test_merge_method[w];
+            const size_t count = counts[each % COUNT(counts)], lses = each / COUNT(counts) % LSES,
+                         values = each / COUNT(counts) / LSES;
+            const enum ha_dtype dtype = (each + w) % 4 ? HA_F32 : HA_BF16;
+            const struct ha_merge_bound b = ha_test_merge_bound(way, dtype);
+            struct ha_chances c = { 0 };
+            if (test_small && count > 16) continue;
+            for (uint64_t row = 0; row < ROWS; row++) {
+                const uint64_t seed = each * ROWS + row;
+                struct ha_ref_state out = ha_test_state(SHORT);
+                struct ha_test_stored merged;
+                double squares = 0;
+                for (size_t k = 0; k < count; k++) {
+                    states[k].lse = drawn_lse(lses, seed, k);
+                    states[k].sum = 1 + (lses < 2 ? ha_rng_uniform(seed, 4, k) : 0);
+                    for (size_t i = 0; i < SHORT; i++)
+                        states[k].o[i] = ha_round(drawn_value(values, seed, k, i), dtype);
+                    want[k] = ha_test_merge_state(&states[k], way->form, SHORT, o[k][0], o[k][1]);
+                }
+                ha_ref_merge(want, count, &b, &out);
+                ha_test_fp32_merge(way, states, count, SHORT, dtype, NULL, &merged);
+                for (size_t i = 0; i < SHORT; i++) squares += pow((double)merged.o[i] - out.o[i], 2);
+                const double lse = way->form == HA_FORM_MAX_SUM
+                                       ? (double)merged.lse - out.max + log((double)merged.sum / out.sum)
+                                       : (double)merged.lse * (way->form == HA_FORM_BASE2 ? log(2) : 1) - out.lse;
+                const struct ha_chance of = ha_ref_chance_merge(exact, want, count, &b, &out, work);
+                ha_chances_add(&c, lse, sqrt(squares), &of);
+                ha_test_release();
+            }
+            assert_int_equal(c.rows, ROWS);
+            rms = fmax(rms, ha_chances_rms(&c));
+            const bool ok = ha_chances_rms(&c) < 0.75 && ha_chances_p(&c) >= 1;
+            if (!ok)
+                fail_msg("%s, %zu states, LSEs %zu, values %zu, %s: rms of LSE %g, of o %g", way->name, count, lses,
+                         values, ha_dtype_name(dtype), sqrt(c.lse2 / ROWS), sqrt(c.o2 / ROWS));
+        }
+    print_message("rms up to %.2f\n", rms);
+}
+
+/* ---- power ------------------------------------------------------------------------------------------------------- */
+
+static struct ha_test_plant wave(float x) { return (struct ha_test_plant){ .exp_wave = x }; }
+static struct ha_test_plant off(float x) { return (struct ha_test_plant){ .exp_off = x }; }
+static struct ha_test_plant weight(float x) { return (struct ha_test_plant){ .weight = x }; }
+static struct ha_test_plant lost(float x) { return (struct ha_test_plant){ .lost = x }; }
+
+/* The least power of 2 that is seen: beyond the bound in some row, or by chance less than 1e-9 in a run of 1000. */
+static int least(struct ha_test_method m, const struct rows *r, struct ha_test_plant (*plant)(float), bool by_bound,
+                 int low, int high)
+{
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        m.plant = plant(ldexpf(1, middle));
+        const struct seen s = look(&m, r, HA_F32);
+        const bool seen = by_bound ? s.ratio > 1 : ha_chances_p(&s.chances) * 1000 < 1e-9;
+        if (seen) high = middle;
+        else low = middle + 1;
+    }
+    return high;
+}
+
+static int power(void)
+{
+    static const struct {
+        const char *name;
+        struct ha_test_plant (*plant)(float);
+        int low, high;
+    } each[] = { { "exp, either way", wave, -24, -4 },
+                 { "exp, one way", off, -24, -4 },
+                 { "weights rounded", weight, -24, -2 },
+                 { "keys lost", lost, -16, 8 } };
+    static const char *const methods[] = { "16 lanes, fma, levels", "one lane" };
+    static const size_t keys[] = { 128, 8192, 131072 };
+    static struct rows r;
+    printf("least power of 2 that is seen, by the bound and by chance\n");
+    for (size_t m = 0; m < COUNT(methods); m++)
+        for (size_t n = 0; n < COUNT(keys); n++) {
+            const struct ha_test_method method = method_of(methods[m]);
+            struct ha_profile p = ha_test_method_profile(&method, HA_BF16);
+            p.out_type = HA_F32;
+            make(&r, &p, 0, keys[n], HA_BF16, keys[n] < 1000 ? 64 : 16);
+            for (size_t i = 0; i < COUNT(each); i++) {
+                printf("%-24s %6zu keys  %-16s %4d %4d\n", methods[m], keys[n], each[i].name,
+                       least(method, &r, each[i].plant, true, each[i].low, each[i].high),
+                       least(method, &r, each[i].plant, false, each[i].low, each[i].high));
+                fflush(stdout);
+            }
+            ha_test_release();
+        }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && !strcmp(argv[1], "power")) return power();
+    return test_main(argc, argv, NULL, NULL);
+}

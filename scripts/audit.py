@@ -1,0 +1,662 @@
+#!/usr/bin/env python3
+"""Recompute a run from what went in, and say where habench is wrong.
+
+Reads the files that `habench check ... --dump DIR` has written and computes in extended precision, from the definitions
+in docs/audit.md alone: the keys that each variant must have used, attention over the keys that it reports, its LSE,
+the bounds on both, error over bound, and the softmax mass. Nothing that habench computed is believed: its outputs are
+held against the bounds found here, and its reference, bounds and verdicts against what was found here. A line a case:
+
+  ok NAME: 48 rows of attention over 3 steps: error/bound 0.047; reference off by 2.1e-12 of the bound, bounds by 3e-13
+  WRONG NAME: layer 0 seq 0 step 1 head 3 token 0: out[17] is 1.25, not 0.731: error/bound 8.8e+04; 2 rows of 48
+
+exit codes: 0 all is right, 10 something is wrong, 20 a file is missing or damaged, 64 usage, 77 nothing was looked at
+(numpy is missing, or there is no file)
+"""
+
+import argparse
+import json
+import os
+import struct
+import sys
+
+try:
+    import numpy as np
+except ImportError:
+    print("audit.py: numpy is missing, nothing was looked at: apt install python3-numpy, or pip install numpy",
+          file=sys.stderr)
+    sys.exit(77)
+
+np.seterr(all="ignore")  # what comes to infinity or NaN is wrong wherever it is compared
+REAL = np.longdouble
+U, ETA = REAL(2) ** -24, REAL(2) ** -126  # unit roundoff and least normal number of binary32
+TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "U8": "u1"}
+UNIT = [(REAL(0), REAL(0)), (REAL(2) ** -11, REAL(2) ** -25), (REAL(2) ** -8, REAL(2) ** -134)]  # f32, f16, bf16
+SIDE_OF = ("nothing", "the device", "the host")
+
+
+class Damaged(Exception):
+    """The file is not what docs/audit.md describes."""
+
+
+class Wrong(Exception):
+    """What habench reports differs from the definition."""
+
+
+# ---- the file -------------------------------------------------------------------------------------------------------
+
+class Dump:
+    """A file: numbers and words of its metadata, tensors by layer, sequence and name."""
+
+    def __init__(self, path):
+        try:
+            with open(path, "rb") as file:
+                blob = file.read()
+            (length,) = struct.unpack_from("<Q", blob)
+            self.header = json.loads(blob[8:8 + length].decode())
+            self.meta = self.header.pop("__metadata__")
+            kind = self.meta["format"], self.meta["version"]
+        except (struct.error, ValueError, KeyError, AttributeError, TypeError):
+            raise Damaged("not a dump: the file is cut off, or its header is damaged") from None
+        if kind != ("habench-dump", "2"):
+            raise Damaged(f"{kind[0]} of version {kind[1]}: this script reads habench-dump of version 2")
+        self.data = memoryview(blob)[8 + length:]
+        self.ctx = [int(x) for x in self.word("ctx").split("+")]
+        for name in ("layers", "batch", "q_heads", "kv_heads", "head_dim", "q_len", "steps", "observed"):
+            setattr(self, name, int(self.number("shape." + name)))
+        self.depth = {}
+        if len(self.ctx) == 1:
+            self.ctx *= self.batch
+        if len(self.ctx) != self.batch or min(self.layers, self.batch, self.kv_heads, self.q_len, self.steps) < 1 \
+                or self.q_heads % self.kv_heads:
+            raise Damaged("its shape contradicts itself")
+
+    def word(self, key):
+        if not isinstance(self.meta.get(key), str):
+            raise Damaged(f"its metadata has no {key}")
+        return self.meta[key]
+
+    def number(self, key):
+        try:
+            return float(self.word(key))
+        except ValueError:
+            raise Damaged(f"its {key} is '{self.meta[key]}', not a number") from None
+
+    def depths(self, side, keys):
+        if (side, keys) not in self.depth:
+            self.depth[side, keys] = Depths(self, side, keys)
+        return self.depth[side, keys]
+
+    def tensor(self, layer, seq, name, *shape):
+        """Of the given shape, as binary numbers can hold it."""
+        name = f"layer{layer}.seq{seq}.{name}"
+        try:
+            entry = self.header[name]
+            begin, end = entry["data_offsets"]
+            kind = np.dtype(TYPES[entry["dtype"]])
+            if entry["shape"] != list(shape) or not 0 <= begin <= end <= len(self.data) \
+                    or end - begin != kind.itemsize * int(np.prod(shape)):
+                raise Damaged(f"tensor {name} is not of shape {shape}, or is cut off")
+            flat = np.frombuffer(self.data[begin:end], kind)
+        except (KeyError, TypeError, ValueError):
+            raise Damaged(f"tensor {name} is missing or damaged") from None
+        if entry["dtype"] == "BF16":
+            flat = (flat.astype(np.uint32) << 16).view(np.float32)
+        return flat.reshape(shape)
+
+
+# ---- attention and its bound ----------------------------------------------------------------------------------------
+
+def gamma(h):
+    return h * U / (1 - h * U) if h * U < 1 else REAL("inf")
+
+
+class Depths:
+    """What a side's claims make of a row over `keys` keys: docs/audit.md, "From claims to depths"."""
+
+    def __init__(self, dump, side, keys):
+        claim = lambda name: dump.number(f"{side}.{name}")
+        chunk = int(claim("join_keys")) or 2048
+        ends = min(int(claim("runs")), keys)
+        chunks = ends + (keys - ends) // chunk if keys else 0
+        joins = max(chunks - 1, 0)
+        if claim("joins_max"):
+            joins = min(joins, int(claim("joins_max")))
+        exact, twice = claim("exact_joins") == 1, 2 if claim("truncates") else 1
+        rounded = chunks > 1 and not exact
+        parts, split = -(-keys // 128), 0
+        while exact and parts > 1:
+            parts, split = -(-parts // 2), split + 1
+        path = lambda terms, name: -(-terms // int(claim(name + "_lanes"))) + int(claim(name + "_extra"))
+        self.dot = REAL(twice * path(dump.head_dim, "dot"))
+        self.sum = REAL(twice * path(min(keys, chunk), "sum") + 1 + joins + (4 if rounded else 0) + split)
+        self.rescales = REAL(joins if rounded else 0)
+        self.exp = REAL(claim("exp_eps")) + (3 * U if exact else 0)
+        self.log = REAL(claim("log_eps"))
+        self.score, self.shift = (4, 4) if rounded else (2, 3)
+        weight = UNIT[int(claim("weight_type"))]
+        if weight[0]:
+            weight = weight[0], max(weight[1], ETA)
+        none = UNIT[0]
+        self.weight, self.both = (none, weight) if claim("sum_rounded") else (weight, none)
+        self.out, self.lse = UNIT[int(claim("out_type"))], UNIT[int(claim("lse_type"))]
+
+
+def drift(h):
+    """The most that h roundings move a logarithm by."""
+    return h * U * (1 + U)
+
+
+def quotient(value, bound):
+    return bound + 3 * U * (value + bound) + ETA
+
+
+def rounded_to(value, bound, unit):
+    return bound + unit[0] * (value + bound) + unit[1] if unit[0] else bound
+
+
+class Softmax:
+    """The weights of one query's keys, and what each may be off by."""
+
+    def __init__(self, scores, sizes, depths):
+        """scores: c q.k; sizes: c sum |q k|"""
+        d, n, m = depths, len(scores), scores.max()
+        w = np.exp(scores - m)
+        self.max, self.sum = m, w.sum()
+        self.p, ln_p = w / self.sum, scores - m - np.log(self.sum)
+        eps = (gamma(d.dot) + d.score * U) * sizes + d.shift * U * (m - scores) + (1 + d.rescales) * d.exp + d.both[0]
+        self.p_theta = np.where(eps < 1, self.p * np.expm1(np.minimum(eps, 1)), np.exp(ln_p + eps) - self.p)
+        self.lost = n * ETA / self.sum + n * d.both[1] / self.sum
+        self.theta = self.p_theta.sum() + self.lost
+
+    def errors(self, d):
+        """Of each weight, normalised."""
+        if not self.theta < 1:
+            return np.ones(len(self.p), REAL)
+        sums = gamma(d.sum + d.rescales + 3) + d.weight[0]
+        return np.minimum((self.p_theta + self.p * (self.theta + sums)) / (1 - self.theta) + ETA, 1)
+
+
+class State:
+    """Attention of one query over some keys: o, L, what each may be off by, and the range that o is in."""
+
+    def __init__(self, scores, sizes, v, depths):
+        """v: [keys][head_dim]"""
+        n = len(scores)
+        self.keys, self.empty = n, n == 0
+        if self.empty:
+            self.o = self.bound = self.least = self.most = np.zeros(v.shape[1], REAL)
+            self.lse, self.lse_bound = REAL("-inf"), REAL(0)
+            return
+        d, soft = depths, Softmax(scores, sizes, depths)
+        p, p_theta, theta, lost, m, total = soft.p, soft.p_theta, soft.theta, soft.lost, soft.max, soft.sum
+        self.o, self.lse = p @ v, m + np.log(total)
+        g, top, size = gamma(d.sum + d.rescales), np.abs(v).max(axis=0), np.abs(self.o)
+        reach = None if theta < 1 and g < 1 else Reach(scores, sizes, m, d)
+        self.widen(v, reach, d)
+        if reach is None:
+            b1 = (p_theta @ np.abs(v - self.o) + lost * (top + size)) / (1 - theta)
+            a = (p @ np.abs(v) + p_theta @ np.abs(v) + lost * top) / (1 - theta)
+            b2 = ((g + d.weight[0] * (1 + g)) * a + (size + b1) * g) / (1 - g) + n * (d.weight[1] * top + ETA) / total
+            self.bound = rounded_to(size, quotient(size, b1 + b2), d.out)
+            off = -np.log1p(-theta) - np.log1p(-g) + d.log * (abs(np.log(total)) + REAL("1e-3"))
+        else:
+            self.bound = np.maximum(self.o - self.least, self.most - self.o)
+            off = reach.most * (1 + 8 * U) + drift(d.sum + d.rescales) + 2 * n * (ETA + d.both[1]) \
+                + (1 + d.rescales) * d.exp * (1 + d.exp) + d.both[0] * (1 + d.both[0]) \
+                + d.log * (np.log(REAL(reach.keys.sum())) + REAL("1e-3"))
+        self.lse_bound = rounded_to(abs(self.lse), off + 3 * U * abs(m) + U * abs(self.lse), d.lse)
+
+    def widen(self, v, reach, d):
+        """The range that o is in: that of the values that may weigh, and what rounding adds."""
+        keys = np.full(self.keys, True) if reach is None else reach.keys
+        least, most = v[keys].min(axis=0), v[keys].max(axis=0)
+        top = np.maximum(np.abs(least), np.abs(most))
+        slack = np.expm1(2 * drift(d.sum + d.rescales) + np.log1p(d.weight[0])) * top
+        slack += 2 * (keys.sum() * d.weight[1] * top + self.keys * ETA * (1 + np.abs(v).max(axis=0)))
+        slack = rounded_to(top, quotient(top, slack), d.out)
+        self.least, self.most = least - slack, most + slack
+
+
+class Reach:
+    """Where the roundings of the scores are units: the keys that may weigh anything, and the most that theirs are off by."""
+
+    def __init__(self, scores, sizes, m, d):
+        e = (np.expm1(drift(d.dot)) + d.score * U) * sizes + d.shift * U * (m - scores)
+        self.keys = scores + e >= (scores - e).max() - 104
+        self.most = e[self.keys].max()
+
+
+def merged(dump, states):
+    """The merge of the parts' states, in the natural form."""
+    live = [s for s in states if not s.empty]
+    if len(live) < 2:
+        return live[0] if live else states[0]
+    claim = lambda name: REAL(dump.number("merge." + name))
+    count, out = len(live), State.__new__(State)
+    rescales = claim("rescales") * (count - 1)
+    h = count + claim("depth_extra") + rescales
+    g, g2 = gamma(h), gamma(h + 2)
+    top = max(s.lse for s in live)
+    weight = np.array([np.exp(s.lse - top) for s in live])
+    total = weight.sum()
+    out.keys, out.empty = sum(s.keys for s in live), False
+    out.lse = top + np.log(total)
+    share = weight / total
+    out.o = sum(x * s.o for x, s in zip(share, live))
+    exp, flush = (1 + rescales) * claim("exp_eps"), (1 + claim("rescales")) * ETA
+    moved = np.array([s.lse_bound + 3 * U * (top - s.lse + s.lse_bound) for s in live])
+    ln_share = np.array([s.lse - out.lse for s in live])
+    off = np.where(moved < 1, share * np.expm1(np.minimum(moved + exp, 2)), np.exp(ln_share + moved + exp) - share)
+    off = off + 2 * flush / total
+    t, theta, size, lse = off + flush, off.sum(), np.abs(out.o), np.array([s.lse for s in live])
+    known, linear = theta < 1 and g2 < 1, moved + exp * (1 + exp)
+    weighs = np.full(count, True) if known else lse + linear >= (lse - linear).max() - 104
+    least = np.min([s.least for s, x in zip(live, weighs) if x], axis=0)
+    most = np.max([s.most for s, x in zip(live, weighs) if x], axis=0)
+    peak = np.maximum(np.abs(least), np.abs(most))
+    every = np.max([np.maximum(np.abs(s.least), np.abs(s.most)) for s in live], axis=0)
+    slack = quotient(peak, np.expm1(2 * drift(h + 2)) * peak + 2 * count * flush * (1 + every))
+    out.least, out.most = least - slack, most + slack
+    if known:
+        b1 = (sum(x * np.abs(s.o - out.o) for x, s in zip(t, live))
+              + sum((x + y) * s.bound for x, y, s in zip(share, t, live))) / (1 - theta)
+        a = sum((x + y) * (np.abs(s.o) + s.bound) for x, y, s in zip(share, t, live)) / (1 - theta)
+        out.bound = quotient(size, (b1 + g2 * a + g * size) / (1 - g) + count * flush * (1 + 1 / total))
+        out.lse_bound = -np.log1p(-theta) - np.log1p(-g)
+    else:
+        out.bound, out.lse_bound = np.maximum(out.o - out.least, out.most - out.o), REAL("inf")
+    log_sum = np.log(total)
+    if not (known and theta <= 0.5):
+        lost = 2 * count * flush
+        weighs = lse + linear >= (lse - linear).max() - 104
+        out.lse_bound = min(out.lse_bound, linear[weighs].max() * (1 + 8 * U) + drift(h) + lost * (1 + lost))
+        log_sum = max(log_sum, np.log(REAL(count)))
+    out.lse_bound += claim("log_eps") * (log_sum + REAL("1e-3")) + U * abs(out.lse)
+    return out
+
+
+# ---- the keys that a variant must use -------------------------------------------------------------------------------
+
+class Weights:
+    """Softmax weights of some queries over some keys, averaged over the queries, and what they may be off by."""
+
+    def __init__(self, dump, side, q, k, visible):
+        """q: [queries][head_dim]; k: [keys][head_dim]; visible[i][j]: query i sees key j"""
+        count, n = len(q), len(k)
+        self.mean, self.error = np.zeros(n, REAL), np.zeros(n, REAL)
+        scale = REAL(dump.number("scale"))
+        for i in range(count):
+            seen = np.flatnonzero(visible[i])
+            if not len(seen):
+                continue
+            depths = dump.depths(side, len(seen))
+            w = Softmax(k[seen] @ q[i] * scale, np.abs(k[seen]) @ np.abs(q[i]) * scale, depths)
+            self.mean[seen] += w.p
+            self.error[seen] += w.errors(depths)
+        self.mean /= max(count, 1)
+        self.error = self.error / max(count, 1) + (count + 2) * U * self.mean
+
+
+class Head:
+    """One query head of one layer and sequence: its keys, its queries, and where it stands."""
+
+    def __init__(self, dump, k, observed, ctx):
+        self.dump, self.k, self.observed, self.ctx = dump, k, observed, ctx
+        first = ctx - len(observed) + np.arange(len(observed))
+        self.seen_before = np.arange(ctx)[None, :] <= first[:, None]  # by each observed query
+
+    @staticmethod
+    def judge_layer(heads):
+        """What only all heads together can say of a step."""
+
+    def judge(self, step, q, mark, padding):
+        """Raises Wrong where the keys of a step are not those of the definition, and goes to the next."""
+
+    def param(self, name):
+        return self.dump.number("param." + name)
+
+    def now(self, step):
+        """The tokens before a step's own, and after."""
+        before = self.ctx + step * self.dump.q_len
+        return before, before + self.dump.q_len
+
+    def sees(self, step, keys):
+        """[q_len][keys]: what each query token of a step sees of these"""
+        before, _ = self.now(step)
+        return keys[None, :] <= before + np.arange(self.dump.q_len)[:, None]
+
+
+def compare(want, mark):
+    """want, mark: for each token 0 nothing, 1 the device, 2 the host"""
+    bad = np.flatnonzero(want != mark)
+    if len(bad):
+        raise Wrong(f"key {bad[0]} is used by {SIDE_OF[mark[bad[0]]]}, by definition by {SIDE_OF[want[bad[0]]]}"
+                    f" ({len(bad)} keys differ)")
+
+
+class Full(Head):
+    side = 1
+
+    def judge(self, step, q, mark, padding):
+        compare(np.full(len(mark), self.side), mark)
+
+
+class FullOnHost(Full):
+    side = 2
+
+
+class Streaming(Head):
+    def judge(self, step, q, mark, padding):
+        total, token = len(mark), np.arange(len(mark))
+        window = max(self.param("window"), self.dump.q_len)
+        compare(np.where((token < self.param("sink")) | (token >= total - window), 1, 0), mark)
+
+
+class H2o(Head):
+    """Sums of weights, a set of heavy tokens that only shrinks, and the most recent ones."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        budget = lambda name: max(1, int(np.floor(self.param(name) * self.ctx)))
+        self.heavy, self.recent = budget("heavy"), budget("recent")
+        w = Weights(self.dump, "device", self.observed, self.k[:self.ctx], self.seen_before)
+        self.candidates = np.arange(self.ctx)
+        self.score, self.error = w.mean * len(self.observed), w.error * len(self.observed)
+
+    def judge(self, step, q, mark, padding):
+        before, after = self.now(step)
+        kept = np.flatnonzero(mark[:before] == 1)
+        if (mark == 2).any() or not (mark[before:] == 1).all():
+            raise Wrong("a new token is not used, or one by the host")
+        self.choose(kept, before)
+        keys = np.concatenate((kept, np.arange(before, after)))
+        w = Weights(self.dump, "device", q, self.k[keys], self.sees(step, keys))
+        place = np.searchsorted(self.candidates, kept)
+        old = lambda x: np.concatenate((x[place], np.zeros(self.dump.q_len, REAL)))
+        self.score, self.error = old(self.score) + w.mean, old(self.error) + w.error
+        self.error = self.error + 2 * U * self.score
+        self.candidates = keys
+
+    def choose(self, kept, total):
+        """Are these the candidates that are kept? Of those within rounding of each other either may be."""
+        is_recent = self.candidates >= total - self.recent
+        if not np.isin(kept, self.candidates).all():
+            raise Wrong(f"key {kept[~np.isin(kept, self.candidates)][0]} is used, which was evicted")
+        is_kept = np.isin(self.candidates, kept)
+        if not is_kept[is_recent].all():
+            raise Wrong(f"key {self.candidates[is_recent & ~is_kept][0]} is recent, and is not used")
+        old = ~is_recent
+        if (is_kept & old).sum() != min(self.heavy, old.sum()):
+            raise Wrong(f"{(is_kept & old).sum()} heavy keys are used, not {min(self.heavy, old.sum())}")
+        inside, outside = np.flatnonzero(is_kept & old), np.flatnonzero(~is_kept & old)
+        if not len(inside) or not len(outside):
+            return
+        low = inside[np.argmin(self.score[inside] + self.error[inside])]
+        high = outside[np.argmax(self.score[outside] - self.error[outside])]
+        gap = self.score[high] - self.error[high] - self.score[low] - self.error[low]
+        if gap > 0:
+            raise Wrong(f"key {self.candidates[low]} is used with a weight of {float(self.score[low]):.6g} so far, key "
+                        f"{self.candidates[high]} with {float(self.score[high]):.6g} is not")
+        equal = lambda where: where[(self.score[where] == 0) & (self.error[where] == 0)]
+        if len(equal(inside)) and len(equal(outside)) and equal(inside)[-1] > equal(outside)[0]:
+            raise Wrong(f"key {self.candidates[equal(inside)[-1]]} is used, which weighs nothing like the earlier key "
+                        f"{self.candidates[equal(outside)[0]]}, which is not")
+
+
+class Hgca(Head):
+    """A ring on the device with a moving average for each entry; of all others those that were salient."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        block = int(self.param("blk_size"))
+        self.block, self.most = block, block * int(self.param("blk_num"))
+        self.first = self.left(0, self.ctx)  # the ring holds [first, tokens)
+        ring, host = slice(self.first, self.ctx), slice(0, self.first)
+        of = lambda side, keys: Weights(self.dump, side, self.observed, self.k[keys], self.seen_before[:, keys])
+        w = of("device", ring)
+        self.maw, self.error = w.mean, w.error
+        self.salient(np.arange(self.first), of("host", host), self.first)
+
+    def left(self, first, total):
+        """Where the ring begins after eviction."""
+        over = total - first - self.most
+        return first if over < 0 else first + -(-(over + 1) // self.block) * self.block
+
+    def salient(self, keys, w, size, add=False):
+        """Of these keys those whose weight is above beta / size; may: those that rounding decides"""
+        at = REAL(self.param("beta")) / max(size, 1)
+        slack = w.error + 4 * U * abs(at)
+        sure, may = keys[w.mean > at + slack], keys[np.abs(w.mean - at) <= slack]
+        if self.param("beta") < 0:
+            sure, may = keys, keys[:0]
+        self.sure = np.concatenate((self.sure, sure)) if add else sure
+        self.may = np.concatenate((self.may, may)) if add else may
+
+    def judge(self, step, q, mark, padding):
+        before, after = self.now(step)
+        want = np.where(np.arange(after) >= self.first, 1, 0)
+        self.used = (mark[:self.first] == 2) & ~padding[:self.first], np.flatnonzero(padding)
+        if self.dump.q_len > 1:
+            want[:self.first] = 2
+        else:
+            self.sure = np.concatenate((self.sure, self.may[(mark[self.may] == 2) & ~padding[self.may]]))
+            want[self.sure] = 2
+        compare(want, np.where(padding, 0, mark))
+        if (mark[padding] != 2).any():
+            raise Wrong("padding that the host did not use")
+        device, host = np.arange(self.first, after), np.arange(self.first)
+        a = Weights(self.dump, "device", q, self.k[device], self.sees(step, device))
+        alpha, new = REAL(self.param("alpha")), len(self.maw)
+        self.maw = np.concatenate(((1 - alpha) * self.maw + alpha * a.mean[:new], a.mean[new:]))
+        self.error = np.concatenate(((1 - alpha) * self.error + alpha * a.error[:new], a.error[new:])) + 4 * U * self.maw
+        if self.dump.q_len > 1:
+            self.salient(host, Weights(self.dump, "host", q, self.k[host], self.sees(step, host)), len(host))
+        else:
+            self.may = self.may[:0]
+        gone = self.left(self.first, after) - self.first
+        a.mean, a.error = self.maw[:gone], self.error[:gone]
+        self.salient(device[:gone], a, len(device), add=True)
+        self.first += gone
+        self.maw, self.error = self.maw[gone:], self.error[gone:]
+
+    @staticmethod
+    def judge_layer(heads):
+        """heads: of all sequences. Those of a task are padded to equal counts with unselected keys, newest first."""
+        size = int(heads[0].param("heads_per_task"))
+        for begin in range(0, len(heads), size or 1):
+            task = [head.used for head in heads[begin:begin + (size or 1)]]
+            most = max(chosen.sum() for chosen, _ in task) if size and heads[0].dump.q_len == 1 else 0
+            for i, (chosen, padding) in enumerate(task):
+                free = np.flatnonzero(~chosen)[::-1]
+                want = np.sort(free[:max(most - chosen.sum(), 0)])
+                if not np.array_equal(want, padding):
+                    raise Wrong(f"head {begin + i} of all sequences is padded with keys {list(padding)[:4]}..., not "
+                                f"{list(want)[:4]}... ({len(padding)} and {len(want)} of them)")
+
+
+DEFINITIONS = {"resident": Full, "bmm": Full, "offload": Full, "cpu": FullOnHost, "streaming": Streaming, "h2o": H2o,
+               "hgca": Hgca}
+
+# ---- a case ---------------------------------------------------------------------------------------------------------
+
+NEAR = 1e-8  # of a bound: what two computations of one number may differ by; they do by 1e-10
+
+
+class Audit:
+    """What was found in one file."""
+
+    def __init__(self, dump):
+        self.dump, self.found, self.wrong_rows, self.rows = dump, [], 0, 0
+        self.ratio = self.reference = self.bounds = 0.0
+        kind = DEFINITIONS.get(dump.word("variant"))
+        if kind is None:
+            self.found.append(f"this script has no definition of variant {dump.word('variant')}")
+            kind = Head
+        for layer in range(dump.layers):
+            Layer(self, kind, layer).run()
+
+    def say(self, place, text):
+        self.found.append(f"{place}: {text}")
+
+    def near(self, place, what, got, want, unit):
+        """Whether habench's own number is ours; returns by how much of a unit it is not."""
+        off = np.where(got == want, 0, np.abs(got - want) / unit).astype(float)
+        off[np.isnan(off)] = np.inf
+        if not off.max() <= NEAR:
+            at = int(np.argmax(off))
+            self.say(place, f"{what}[{at}] is {got.ravel()[at]:.9g} in habench, not {float(want.ravel()[at]):.9g}")
+        return float(off.max())
+
+
+class Layer:
+    """A layer of all sequences, step by step."""
+
+    def __init__(self, audit, kind, layer):
+        self.audit, self.dump, self.kind, self.layer = audit, audit.dump, kind, layer
+        dump, self.seqs = self.dump, []
+        group = dump.q_heads // dump.kv_heads
+        for b, ctx in enumerate(dump.ctx):
+            tokens = ctx + dump.steps * dump.q_len
+            get = lambda name, *shape, b=b: dump.tensor(layer, b, name, *shape)
+            rows = dump.steps, dump.q_len, dump.q_heads
+            x = {name: get(name, *rows, dump.head_dim) for name in ("q", "out", "want", "bound")}
+            x.update((name, get(name, *rows)) for name in ("lse", "want_lse", "lse_bound", "ratio", "mass"))
+            x["part"], x["side"] = get("part", dump.steps, dump.q_heads, tokens), get("side", dump.steps, dump.q_heads, 4)
+            x["done"] = get("done", dump.steps)
+            x["k"], x["v"] = (get(name, dump.kv_heads, tokens, dump.head_dim).astype(REAL) for name in "kv")
+            observed = get("observed", min(dump.observed, ctx), dump.q_heads, dump.head_dim).astype(REAL)
+            x["heads"] = [kind(dump, x["k"][h // group], observed[:, h], ctx) for h in range(dump.q_heads)]
+            if not all(np.isfinite(x[name]).all() for name in ("q", "k", "v")):
+                raise Damaged("Q, K or V is not finite")
+            self.seqs.append(x)
+
+    def run(self):
+        """Until a selection is wrong: what follows from it would be, too."""
+        for step in range(self.dump.steps):
+            if not all(x["done"][step] == 1 for x in self.seqs):
+                self.audit.say(f"layer {self.layer} step {step}", "habench recorded no more of this layer")
+                return
+            for seq, x in enumerate(self.seqs):
+                for head in range(self.dump.q_heads):
+                    if not self.ask(step, seq, x, head):
+                        return
+            try:
+                self.kind.judge_layer([head for x in self.seqs for head in x["heads"]])
+            except Wrong as wrong:
+                self.audit.say(f"layer {self.layer} step {step}", wrong)
+                return
+
+    def ask(self, step, seq, x, head):
+        place = f"layer {self.layer} seq {seq} step {step} head {head}"
+        known = x["heads"][head]
+        _, after = known.now(step)
+        part, side = x["part"][step, head], x["side"][step, head]
+        mark = np.where(part[:after] & 127, 2 - side[np.maximum(part[:after] & 127, 1) - 1 & 3], 0)
+        if (part[after:] != 0).any() or ((part & 127) > 4).any() or (part == 128).any() or (side > 1).any():
+            self.audit.say(place, "keys are used that do not exist, or parts")
+            return False
+        for token in range(self.dump.q_len):
+            self.row(place, step, token, head, x, part)
+        try:
+            known.judge(step, x["q"][step, :, head].astype(REAL), mark, part[:after] >= 128)
+        except Wrong as wrong:
+            self.audit.say(place, wrong)
+            return False
+        return True
+
+    def row(self, place, step, token, head, x, part):
+        """Questions 1 and 3 of one query."""
+        audit, dump, at = self.audit, self.dump, (step, token, head)
+        known, kv = x["heads"][head], head // (dump.q_heads // dump.kv_heads)
+        visible = known.now(step)[0] + token + 1
+        k, v, q, scale = x["k"][kv][:visible], x["v"][kv][:visible], x["q"][at].astype(REAL), REAL(dump.number("scale"))
+        scores, sizes = k @ q * scale, np.abs(k) @ np.abs(q) * scale
+        states = []
+        for p in range(4):
+            keys = np.flatnonzero((part[:visible] & 127) == p + 1)
+            if len(keys) or p == 0:
+                side = "device" if x["side"][step, head, p] else "host"
+                states.append(State(scores[keys], sizes[keys], v[keys], dump.depths(side, len(keys))))
+        want, place = merged(dump, states), f"{place} token {token}"
+        audit.rows += 1
+        audit.wrong_rows += not self.outputs(place, x["out"][at], x["lse"][at], x["ratio"][at], want)
+        one = np.ones(1, REAL)
+        bound, lse_bound = np.maximum(want.bound, REAL("1e-300")), max(want.lse_bound, REAL("1e-300"))
+        audit.reference = max(audit.reference, audit.near(place, "reference", x["want"][at], want.o, bound), audit.near(
+            place, "reference LSE", x["want_lse"][at] * one, want.lse * one, lse_bound))
+        audit.bounds = max(audit.bounds, audit.near(place, "bound", x["bound"][at], want.bound, bound), audit.near(
+            place, "bound of LSE", x["lse_bound"][at] * one, want.lse_bound * one, lse_bound))
+        p = np.exp(scores - scores.max())
+        audit.near(place, "mass", x["mass"][at] * one, p[part[:visible] > 0].sum() / p.sum() * one, one)
+
+    def outputs(self, place, out, lse, ratio, want):
+        error = np.abs(np.append(out, lse).astype(REAL) - np.append(want.o, want.lse))
+        bound = np.append(want.bound, want.lse_bound)
+        ratios = np.where(error == 0, 0, error / bound).astype(float)
+        if want.empty:
+            ratios = np.where(np.append(out, 0) == 0, 0.0, np.inf)
+            ratios[-1] = 0 if lse == -np.inf else np.inf
+        else:
+            ratios[:-1][~((out >= want.least) & (out <= want.most))] = np.inf
+        ratios[np.isnan(ratios)] = np.inf
+        worst = int(np.argmax(ratios))
+        self.audit.ratio = max(self.audit.ratio, ratios[worst])
+        good, name = ratios[worst] <= 1, "LSE" if worst == len(out) else f"out[{worst}]"
+        if not good:
+            self.audit.say(place, f"{name} is {np.append(out, lse)[worst]:.9g}, not "
+                           f"{float(np.append(want.o, want.lse)[worst]):.9g}: error/bound {ratios[worst]:.3g}")
+        if not np.isclose(ratio, ratios[worst], rtol=NEAR, atol=NEAR):
+            self.audit.say(place, f"error/bound is {ratio:.9g} in habench, not {ratios[worst]:.9g}")
+        return good
+
+
+# ---- the command ----------------------------------------------------------------------------------------------------
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        print(f"audit.py: {message}; see audit.py --help", file=sys.stderr)
+        sys.exit(64)
+
+
+def files_of(paths):
+    for path in paths:
+        if os.path.isdir(path):
+            yield from sorted(os.path.join(path, x) for x in os.listdir(path) if x.endswith(".safetensors"))
+        else:
+            yield path
+
+
+def judge(path, all_lines):
+    """Prints the lines of a file; returns an exit code."""
+    name = os.path.basename(path)
+    try:
+        dump = Dump(path)
+        name = dump.word("case")
+        audit = Audit(dump)
+    except (Damaged, OSError) as error:
+        print(f"DAMAGED {path}: {error.strerror if isinstance(error, OSError) else error}")
+        return 20
+    if not audit.found:
+        print(f"ok {name}: {audit.rows} rows of attention over {dump.steps} steps: error/bound {audit.ratio:.3g}; reference "
+              f"off by {audit.reference:.2g} of the bound, bounds by {audit.bounds:.2g}")
+        return 0
+    for text in audit.found if all_lines else audit.found[:1]:
+        print(f"WRONG {name}: {text}")
+    print(f"WRONG {name}: {len(audit.found)} differences; {audit.wrong_rows} of {audit.rows} rows beyond their bound, "
+          f"error/bound {audit.ratio:.3g}")
+    return 10
+
+
+def main():
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="a dump, or a folder of them")
+    parser.add_argument("-a", "--all", action="store_true", help="print every difference, not the first of each case")
+    args = parser.parse_args()
+    codes = [judge(path, args.all) for path in files_of(args.paths)]
+    right, wrong, damaged = (codes.count(x) for x in (0, 10, 20))
+    print(f"{right} ok, {wrong} wrong, {damaged} damaged")
+    sys.exit(10 if wrong else 20 if damaged else 0 if right else 77)
+
+
+if __name__ == "__main__":
+    main()

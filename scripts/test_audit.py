@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+"""test_audit.py PROGRAM: scripts/audit.py agrees with habench on the cases of suites/audit.suite and on scores so large
+that no weight is known, and finds each number of a dump that is changed."""
+
+import contextlib
+import io
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.dont_write_bytecode = True
+try:
+    import numpy as np
+except ImportError:
+    print("SKIP: numpy is missing, so scripts/audit.py is not tested: apt install python3-numpy\n0 passed, 0 failed")
+    sys.exit(0)
+import audit
+
+CASES = 32  # of suites/audit.suite and the trace, but for those that are waived
+count = {True: 0, False: 0}
+
+
+def expect(what, good, said=""):
+    count[bool(good)] += 1
+    if not good:
+        print(f"FAILED: {what}\n    {said.strip()[:300]}")
+
+
+def judged(path):
+    """The exit code that a file ends in, and what is said."""
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        code = audit.judge(path, True)
+    return code, said.getvalue()
+
+
+class File:
+    """A dump that is changed in places."""
+
+    def __init__(self, path):
+        with open(path, "rb") as file:
+            blob = file.read()
+        (length,) = struct.unpack_from("<Q", blob)
+        self.header, self.data = json.loads(blob[8:8 + length]), bytearray(blob[8 + length:])
+
+    def array(self, what):
+        entry = self.header["layer0.seq1." + what if "layer0.seq1." + what in self.header else "layer0.seq0." + what]
+        begin, end = entry["data_offsets"]
+        return np.frombuffer(self.data, audit.TYPES[entry["dtype"]], (end - begin) // np.dtype(
+            audit.TYPES[entry["dtype"]]).itemsize, begin).reshape(entry["shape"])
+
+    def write(self, path):
+        text = json.dumps(self.header).encode()
+        with open(path, "wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text + self.data)
+
+
+def trace(path):
+    """Scores whose roundings are units: some billions, far apart; and millions that are some units apart."""
+    rng = np.random.default_rng(7)
+    tokens, dim, first = 48, 16, 24
+    meta = dict(format="habench-trace", version="1", model="none", source="random", tokens=str(tokens),
+                q_first=str(first), layers="2", q_heads="4", kv_heads="2", head_dim=str(dim), model_dim="64",
+                rope_theta="0.0", norm_eps="0.0", scale="0.25", licence="none")
+    header, data = {"__metadata__": meta}, b""
+    for layer, size in enumerate((dict(k=1e5, v=1, q=1e5), dict(k=1, v=1, q=10))):
+        for name, shape in (("k", (2, tokens, dim)), ("v", (2, tokens, dim)), ("q", (4, tokens - first, dim))):
+            x = rng.standard_normal(shape) * size[name]
+            if layer and name != "v":
+                x[..., 0] = 3e3
+            raw = x.astype("<f4").tobytes()
+            header[f"layers.{layer}.{name}"] = dict(dtype="F32", shape=shape, data_offsets=(len(data),
+                                                                                            len(data) + len(raw)))
+            data += raw
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def meta(key, change):
+    """A change of the metadata."""
+    def plant(file):
+        file.header["__metadata__"][key] = change(file.header["__metadata__"][key])
+    return plant
+
+
+def element(what, change, *at):
+    """A change of one number of a tensor."""
+    def plant(file):
+        x = file.array(what)
+        x[at] = change(file, x[at])
+    return plant
+
+
+def some_key(step, was, now):
+    """The first key with this part, of the first head that has one, has that."""
+    def plant(file):
+        head, key = np.argwhere(file.array("part")[step] == was)[0]
+        file.array("part")[step, head, key] = now
+    return plant
+
+
+OF = lambda *at: lambda file, x: x + np.asarray(10 * file.array("bound")[at], x.dtype)
+PLANTS = [  # in the dump of which variant, what it is called, the plant, what must be said
+    ("hgca", "an element of o", element("out", OF(1, 0, 2, 5), 1, 0, 2, 5), "out[5] is"),
+    ("hgca", "NaN in o", element("out", lambda f, x: np.nan, 2, 0, 3, 0), "out[0] is nan"),
+    ("cpu", "an LSE", element("lse", lambda f, x: x + 10 * f.array("lse_bound")[1, 0, 2], 1, 0, 2), "LSE is"),
+    ("cpu", "an infinite LSE", element("lse", lambda f, x: -np.inf, 1, 0, 2), "LSE is"),
+    ("hgca", "the reference", element("want", lambda f, x: x + 1e-4 * f.array("bound")[1, 0, 2, 5], 1, 0, 2, 5), "reference[5]"),
+    ("h2o", "the LSE's reference", element("want_lse", lambda f, x: x + 1e-4 * f.array("lse_bound")[0, 0, 1], 0, 0, 1),
+     "reference LSE[0]"),
+    ("hgca", "a bound", element("bound", lambda f, x: x * 1.001, 1, 0, 2, 5), "bound[5]"),
+    ("cpu", "the LSE's bound", element("lse_bound", lambda f, x: x * 1.001, 1, 0, 2), "bound of LSE[0]"),
+    ("cpu", "a ratio", element("ratio", lambda f, x: x / 2, 1, 0, 2), "error/bound is"),
+    ("h2o", "a mass", element("mass", lambda f, x: x + 1e-6, 1, 0, 2), "mass[0]"),
+    ("h2o", "a step that is missing", element("done", lambda f, x: 0, 2), "recorded no more"),
+    ("streaming", "a part of the other side", element("side", lambda f, x: 0, 1, 2, 0), "differ"),
+    ("hgca", "a part that there is not", element("part", lambda f, x: 9, 1, 2, 0), "or parts"),
+    ("hgca", "padding that was chosen", some_key(1, 2, 130), "by definition by the host"),
+    ("tasks", "no padding", some_key(2, 130, 0), "is padded with"),
+    ("tasks", "another key as padding", lambda f: some_key(2, 130, 0)(f) or some_key(2, 0, 130)(f), "is padded with"),
+    ("streaming", "a query", element("q", lambda f, x: x + 1, 1, 0, 2, 0), "differences"),
+    ("streaming", "a key", element("k", lambda f, x: x + 1, 0, 0, 0), "differences"),
+    ("streaming", "a value", element("v", lambda f, x: x + 1, 0, 99, 0), "differences"),
+    ("hgca", "the prefill's queries", lambda f: np.negative(f.array("observed"), f.array("observed")), "by definition"),
+    ("h2o", "the prefill's queries", lambda f: np.negative(f.array("observed"), f.array("observed")), "so far"),
+    ("hgca", "beta", meta("param.beta", lambda x: "4"), "by definition"),
+    ("hgca", "alpha and the ring", meta("param.blk_num", lambda x: "5"), "by definition"),
+    ("streaming", "the window", meta("param.window", lambda x: "41"), "by definition"),
+    ("h2o", "the budget", meta("param.heavy", lambda x: "0.2"), "heavy keys"),
+    ("cpu", "the variant", meta("variant", lambda x: "resident"), "used by the host, by definition by the device"),
+    ("cpu", "an unknown variant", meta("variant", lambda x: "none"), "no definition"),
+    ("cpu", "a claim", meta("host.exp_eps", lambda x: str(2 * float(x))), "bound"),
+    ("cpu", "the scale", meta("scale", lambda x: "0.26"), "differences"),
+] + [(variant, "a key that was used", some_key(1, 1, 0), "differences") for variant in
+     ("resident", "cpu", "bmm", "hgca", "streaming", "h2o")] + [
+    (variant, "a key that was not used", some_key(1, 0, 1), "differences") for variant in ("hgca", "streaming", "h2o")]
+
+
+def damages(blob):
+    header = 8 + struct.unpack_from("<Q", blob)[0]
+    yield "nothing", b""
+    yield "cut off in its header", blob[:header // 2]
+    yield "cut off in its data", blob[:-1]
+    yield "a header of zeros", blob[:8] + bytes(header - 8) + blob[header:]
+    yield "another version", blob.replace(b'"version":"2"', b'"version":"3"', 1)
+    yield "another shape", blob.replace(b'"shape.q_heads":"4"', b'"shape.q_heads":"3"', 1)
+    yield "no such tensor", blob.replace(b"layer0.seq0.lse_bound", b"layer0.seq0.lse_b0und", 1)
+
+
+def main(program):
+    os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+    with tempfile.TemporaryDirectory() as folder:
+        path = lambda name: os.path.join(folder, name)
+        trace(path("huge.safetensors"))
+        huge = f"dataset=trace/{path('huge.safetensors')},ctx=44,steps=2,dtype=f32"
+        done = subprocess.run([program, "check", "-q", "suites/audit.suite", "resident:" + huge, "hgca:blk_size=4,blk_num=4," + huge,
+                               "--dump", path("dump")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        expect("habench check", done.returncode == 0, done.stdout + done.stderr)
+        of, files = {}, sorted(os.listdir(path("dump")))
+        expect(f"{CASES} cases", len(files) == CASES, f"{len(files)}")
+        for name in files:
+            code, said = judged(path("dump/" + name))
+            expect(name, code == 0, said)
+            if "heads_per_task" in name and name.startswith("hgca"):
+                of["tasks"] = path("dump/" + name)
+            if re.search("ctx_100_steps_3_(observed_5_)?layers_1_.*head_dim_16_dtype_f16", name):
+                of.setdefault(name.split("_")[0], path("dump/" + name))
+        for variant, name, plant, text in PLANTS:
+            file = File(of[variant])
+            plant(file)
+            file.write(path("planted"))
+            code, said = judged(path("planted"))
+            expect(f"planted in {variant}: {name}, to be said: {text}", code == 10 and text in said, said)
+        with open(of["cpu"], "rb") as file:
+            blob = file.read()
+        for name, damaged in damages(blob):
+            with open(path("damaged"), "wb") as file:
+                file.write(damaged)
+            code, said = judged(path("damaged"))
+            expect(f"damaged: {name}", code == 20 and said.startswith("DAMAGED"), said)
+    print(f"{count[True]} passed, {count[False]} failed")
+    sys.exit(count[False] > 0)
+
+
+if __name__ == "__main__":
+    main(os.path.abspath(sys.argv[1]))

@@ -1,0 +1,164 @@
+/* Blends, products, merges and attention that can be wrong. */
+
+#include "suites/defects/wrong.h"
+
+#include "harness/base/numeric.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BASE (*ha_wrong_base)
+
+/* Each eighth call, in a row of calls that are alike. */
+static bool is_eighth(void)
+{
+    static unsigned calls;
+    return ++calls % 8 == 5;
+}
+
+/* Which of these rows is one of so many of all that were ever merged; rows: none. */
+static size_t one_of(size_t many, size_t rows)
+{
+    static size_t before;
+    const size_t first = __atomic_fetch_add(&before, rows, __ATOMIC_RELAXED), row = many - 1 - first % many;
+    return row < rows ? row : rows;
+}
+
+/* ---- blend ------------------------------------------------------------------------------------------------------- */
+
+static void blend_later(struct ha_wrong_later *l)
+{
+    const struct ha_device_blend *b = &l->u.blend;
+    for (size_t r = 0; r < b->rows; r++)
+        for (size_t c = 0; c < b->cols; c++) {
+            float *y = &b->y[r * b->y_stride + c];
+            const float x = b->x[r * b->x_stride + c];
+            if (IS(blend_reads_y)) *y = b->a * *y + b->b * x;
+            else
+                *y = ha_round((b->a != 0 ? ha_round(b->a * ha_round(*y, HA_F16), HA_F16) : 0)
+                                  + ha_round(b->b * x, HA_F16),
+                              HA_F16);
+        }
+}
+static enum ha_status wrong_blend(struct ha_stream *s, const struct ha_device_blend *args)
+{
+    struct ha_device_blend b = *args;
+    if (IS(blend_tail)) b.cols &= ~(size_t)3;
+    if (IS(blend_arrival) ? is_eighth() : IS(blend_aligned) && (uintptr_t)b.x % 64) b.a = nextafterf(b.a, 0);
+    if (IS(blend_a_is_1) && b.a != 0) b.a = 1;
+    if (IS(blend_strides)) {
+        b.x_stride = args->y_stride;
+        b.y_stride = args->x_stride;
+    }
+    if (!IS(blend_half) && !IS(blend_reads_y)) return BASE.blend(s, &b);
+    struct ha_wrong_later *l = ha_wrong_later(blend_later, NULL, 0);
+    l->u.blend = b;
+    return ha_wrong_on(s, l);
+}
+
+/* ---- products ---------------------------------------------------------------------------------------------------- */
+
+/* The machine need not have a library for them. */
+static void product_later(struct ha_wrong_later *l)
+{
+    const struct ha_device_product *p = &l->u.product;
+    const size_t k = p->k - (IS(product_k_tail) && p->k > 16 ? p->k % 16 : 0);
+    for (size_t r = 0; r < p->m; r++)
+        for (size_t c = 0; c < p->n; c++) {
+            double sum = 0;
+            for (size_t i = 0; i < k; i++)
+                sum += (double)ha_load(p->x, r * p->k + i, p->dtype) * (double)ha_load(p->w, c * p->k + i, p->dtype);
+            const float y = IS(product_rounds) && p->dtype == HA_F32 ? ha_round((float)sum, HA_BF16) : (float)sum;
+            ha_store(p->y, IS(product_transposed) ? c * p->m + r : r * p->n + c, p->dtype, y);
+        }
+}
+static enum ha_status wrong_product(struct ha_stream *s, const struct ha_device_product *p)
+{
+    struct ha_wrong_later *l = ha_wrong_later(product_later, NULL, 0);
+    l->u.product = *p;
+    return ha_wrong_on(s, l);
+}
+
+/* ---- merge ------------------------------------------------------------------------------------------------------- */
+
+static void change_later(struct ha_wrong_later *l)
+{
+    float *const x = l->u.array.x;
+    for (size_t i = 0; i < l->u.array.n; i++)
+        x[i] = l->u.array.scale != 0 ? x[i] * (float)l->u.array.scale : ha_round(x[i], l->u.array.dtype);
+}
+/* Floats in a row that are scaled, or rounded. */
+static enum ha_status change(struct ha_stream *s, float *x, size_t n, double scale, enum ha_dtype dtype)
+{
+    struct ha_wrong_later *l = ha_wrong_later(change_later, NULL, 0);
+    l->u.array.x = x;
+    l->u.array.n = n;
+    l->u.array.scale = scale;
+    l->u.array.dtype = dtype;
+    return ha_wrong_on(s, l);
+}
+
+static enum ha_status wrong_merge(struct ha_stream *s, const struct ha_merge *args)
+{
+    struct ha_merge m = *args;
+    const bool dense = m.dtype == HA_F32 && m.out.o_head_stride == m.dim && m.out.o_token_stride == m.dim * m.heads,
+               rows = m.out.lse_head_stride == 1 && m.out.lse_token_stride == m.heads;
+    if (IS(merge_states) && m.states_count > 1024) m.states_count = 1024;
+    if (IS(merge_odd) && m.states_count > 2) m.states_count -= m.states_count % 2;
+    if (IS(merge_tokens_16)) m.tokens &= 15;
+    if (IS(merge_dims_64) && m.dim > 64) m.dim = 64;
+    const enum ha_status status = BASE.merge(s, &m);
+    if (status != HA_OK) return status;
+    const size_t all = m.tokens * m.heads;
+    if (IS(merge_lse_bf16) && rows) return change(s, m.out.lse, all, 0, HA_BF16);
+    if (!dense) return HA_OK;
+    if (IS(merge_scale)) return change(s, m.out.o, all * m.dim, 1 + 0x1p-12, HA_F32);
+    if (IS(merge_o_f16)) return change(s, m.out.o, all * m.dim, 0, HA_F16);
+    const bool last_bits = IS(merge_arrival) ? is_eighth() : IS(merge_aligned) && (uintptr_t)m.states[0].o % 64;
+    size_t row = last_bits ? 0 : all;
+    if (IS(merge_stale)) row = one_of(20011, all);
+    if (IS(merge_millionth)) row = one_of(1000003, all);
+    return row < all ? change(s, (float *)m.out.o + row * m.dim, m.dim, 1 - 0x1p-23, HA_F32) : HA_OK;
+}
+
+/* ---- attention --------------------------------------------------------------------------------------------------- */
+
+static const struct ha_wrong_attention planted[] = {
+#define OPERATION(name, class, op, what)               [WRONG_##name] = { 0 },
+#define ATTENTION(name, class, where, what, seen, ...) [WRONG_##name] = { __VA_ARGS__ },
+#define CLAIM(name, where, what, field, ...)           [WRONG_##name] = { __VA_ARGS__ },
+#define PLANT(name, what, field, ...)                  [WRONG_##name] = { __VA_ARGS__ },
+#include "suites/defects/defects.def"
+};
+
+static void attend_later(struct ha_wrong_later *l) { ha_wrong_attend(&l->u.attend); }
+
+static enum ha_status enqueue(struct ha_stream *s, const struct ha_device_attend *a, bool products)
+{
+    struct ha_wrong_later *l = ha_wrong_later(attend_later, a->seqs, a->batch * sizeof *a->seqs);
+    const struct ha_wrong_attention *w = &planted[ha_wrong];
+    const bool applies = a->batch && products == w->products && a->seqs[0].runs[0].keys >= w->keys_over;
+    l->u.attend = (struct ha_wrong_job){ *a, ha_wrong_copy(l), applies && w->late ? a->seqs : NULL, w, products };
+    if (!applies || !w->early) return ha_wrong_on(s, l);
+    attend_later(l);
+    free(l);
+    return HA_OK;
+}
+static enum ha_status wrong_attend(struct ha_stream *s, const struct ha_device_attend *a)
+{
+    return enqueue(s, a, false);
+}
+static enum ha_status wrong_products(struct ha_stream *s, const struct ha_device_attend *a)
+{
+    return enqueue(s, a, true);
+}
+
+void ha_wrong_compute(struct ha_device_api *api)
+{
+    api->blend = wrong_blend;
+    api->product = wrong_product;
+    api->merge = wrong_merge;
+    api->attend = wrong_attend;
+    api->attend_products = wrong_products;
+}

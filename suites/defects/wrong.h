@@ -1,0 +1,64 @@
+#ifndef HA_DEFECTS_WRONG_H
+#define HA_DEFECTS_WRONG_H
+
+/* A device that does one thing wrong: what it is, the sound device that it is put around, and the entries that can be
+ * wrong. All of a plugin, which is open once at a time. */
+
+#include "suites/defects/attention.h"
+
+/* WRONG_name, in the order of the table; WRONG_control: nothing is */
+enum ha_wrong {
+#define OPERATION(name, class, op, what)               WRONG_##name,
+#define ATTENTION(name, class, where, what, seen, ...) WRONG_##name,
+#define CLAIM(name, where, what, field, ...)           WRONG_##name,
+#define PLANT(name, what, field, ...)                  WRONG_##name,
+#include "suites/defects/defects.def"
+    WRONG_COUNT
+};
+extern enum ha_wrong ha_wrong;
+#define IS(name) (ha_wrong == WRONG_##name)
+
+extern const struct ha_device_api *ha_wrong_base; /* the sound device's table */
+extern struct ha_device *ha_wrong_device;         /* which is open */
+
+/* What is to run on a stream later. It is given back by what ran it, or, of a graph, with the device. */
+struct ha_wrong_later {
+    void (*run)(struct ha_wrong_later *later);
+    struct ha_wrong_later *next; /* of those that are kept */
+    bool kept;
+    union {
+        struct ha_device_blend blend;
+        struct ha_device_move move;
+        struct ha_device_product product;
+        struct ha_device_pieces pieces;
+        struct ha_wrong_job attend;
+        struct {
+            float *x;
+            size_t n;
+            double scale; /* 0: rounded to dtype */
+            enum ha_dtype dtype;
+        } array;
+        uint32_t *word;
+    } u;
+};
+/* NULL never; copy: bytes behind it that it may point to */
+struct ha_wrong_later *ha_wrong_later(void (*run)(struct ha_wrong_later *later), const void *copy, size_t bytes);
+void *ha_wrong_copy(struct ha_wrong_later *later);
+enum ha_status ha_wrong_on(struct ha_stream *stream, struct ha_wrong_later *later);
+/* a stream of the plugin's own, made when it is needed */
+struct ha_stream *ha_wrong_stream(void);
+
+/* Each file puts its entries into the table, and begins anew with each device. */
+void ha_wrong_moves(struct ha_device_api *api);
+void ha_wrong_order(struct ha_device_api *api);
+void ha_wrong_compute(struct ha_device_api *api);
+void ha_wrong_moves_begin(void);
+void ha_wrong_order_begin(void);
+void ha_wrong_order_end(void); /* before the device is closed */
+
+/* What they share: the stream that captures, or NULL; streams whose end is still awaited. */
+struct ha_stream *ha_wrong_capturing(void);
+void ha_wrong_await_gone(void);
+const void *ha_wrong_gate(void); /* the first word in mapped memory: the suite's gate, which must hold */
+
+#endif

@@ -1,0 +1,165 @@
+#include "suites/device/point.h"
+
+#include "harness/base/registry.h"
+#include "harness/base/why.h"
+#include "harness/engine/point.h"
+
+#include <string.h>
+
+#define HA_OP_LINE(name) &ha_op_##name,
+const struct ha_op *const ha_ops[] = {
+#include "suites/device/ops.def"
+};
+const size_t ha_ops_count = sizeof ha_ops / sizeof *ha_ops;
+
+/* ---- keys -------------------------------------------------------------------------------------------------------- */
+
+static const char *op_word(size_t i) { return i < ha_ops_count ? ha_ops[i]->name : NULL; }
+static const char *cases_word(size_t i) { return i == 0 ? "listed" : i == 1 ? "one" : NULL; }
+static const char *yes_word(size_t i) { return i == 0 ? "no" : i == 1 ? "yes" : NULL; }
+static const char *place_word(size_t i) { return i <= HA_OP_PAGEABLE ? ha_op_place_name((enum ha_op_place)i) : NULL; }
+static const char *index_word(size_t i)
+{
+    return i == HA_OP_NO_INDEX       ? "none"
+           : i == HA_OP_DEVICE_INDEX ? "device"
+           : i == HA_OP_MAPPED_INDEX ? "mapped"
+                                     : NULL;
+}
+static const char *pattern_word(size_t i)
+{
+    static const char *const name[] = {
+        [HA_OP_ASCENDING] = "ascending", [HA_OP_DESCENDING] = "descending", [HA_OP_SHUFFLED] = "shuffled"
+    };
+    return i < sizeof name / sizeof *name ? name[i] : NULL;
+}
+
+#define AT(member) .offset = offsetof(struct ha_op_point, member)
+#define WORD(name, standard, words, doc)                                           \
+    {                                                                              \
+#name, standard, doc, HA_KEY_WORD, AT(of.name), .word = words, .draw = "*" \
+    }
+#define NUMBER(name, least, most, doc, draws)                                                    \
+    {                                                                                            \
+#name, #least, doc, HA_KEY_NUMBER, AT(of.name), .min = least, .max = most, .draw = draws \
+    }
+#define MOST_BYTES 4294967296
+#define MOST       16777216
+
+/* The smallest value of each key of a case is its default. */
+const struct ha_key ha_op_keys[HA_OP_KEYS] = {
+    { "op", "*", "the operation: `habench list operations`", HA_KEY_WORD, AT(op), .word = op_word, .always = true,
+      .column = true, .draw = "*" },
+    { "cases", "listed", "those that are listed, or one, which the keys below describe", HA_KEY_WORD, AT(one),
+      .word = cases_word, .draw = "one" },
+    { "bytes", "67108864", "of the largest copy of those that are listed; K of attention is of at most four times that",
+      HA_KEY_NUMBER, AT(bytes), .min = 4096, .max = MOST_BYTES, .column = true },
+    { "repeat", "3000000", "rows that are computed again over the same input, of an operation that is repeated",
+      HA_KEY_NUMBER, AT(repeat), .min = 1, .max = (uint64_t)1 << 50 },
+    { "device", "host", "a name, or the path of a plugin", HA_KEY_NAME, AT(device),
+      .max = sizeof((struct ha_op_point *)0)->device, .device = true, .column = true },
+    { "isa", "best", "instruction set of the kernels that the device may compute with", HA_KEY_WORD, AT(isa),
+      .word = ha_isa_word, .column = true },
+    { "seed", "1", "of bytes, and of sizes and places that no key says", HA_KEY_NUMBER, AT(seed), .max = UINT64_MAX,
+      .column = true, .draw = "1..1000000:1" },
+    WORD(dst, "device", place_word, "memory that is written"),
+    WORD(src, "device", place_word, "memory that is read"),
+    NUMBER(size, 0, MOST_BYTES, "bytes of the copy, or of each; of a block", "0..67108864"),
+    NUMBER(dst_at, 0, 65536, "bytes from an aligned address to what is written", "0 0..64 0..4096"),
+    NUMBER(src_at, 0, 65536, "bytes from an aligned address to what is read", "0 0..64 0..4096"),
+    NUMBER(times, 1, 4096, "how often: rounds, launches, steps of a mixture", "1..4 1..4 1..64"),
+    NUMBER(streams, 1, 8, "streams of a mixture", "1..8"),
+    NUMBER(value, 1, UINT32_MAX, "of a flag", "1..4294967295"),
+    NUMBER(pieces, 0, 4096, "copies of one call; blocks at a time", "0..64 0..4096"),
+    NUMBER(rows, 0, MOST, "of a copy, a move, a blend, a merge", "0..64 0..64 0..4096 0..2097152"),
+    NUMBER(width, 0, MOST, "of a row: bytes; of blend: numbers", "0..64 0..4096 0..131072"),
+    NUMBER(dst_gap, 0, MOST, "between two rows that are written, as width", "0 0..64 0..4096"),
+    NUMBER(src_gap, 0, MOST, "between two rows that are read, as width", "0 0..64 0..4096"),
+    WORD(dst_index, "none", index_word, "where the index of the rows lies that are written"),
+    WORD(src_index, "none", index_word, "where the index of the rows lies that are read"),
+    WORD(pattern, "ascending", pattern_word, "of an index"),
+    NUMBER(spread, 1, 65536, "slots for each row that an index chooses", "1 1 1..8 1..65536"),
+    WORD(dtype, "f32", ha_dtype_word, "of K and V, of the matrices, of o"),
+    NUMBER(m, 1, 65536, "rows of x and y", "1..64 1..4096"),
+    NUMBER(n, 1, 65536, "rows of w, columns of y", "1..64 1..4096"),
+    NUMBER(k, 1, 65536, "columns of x and w", "1..64 1..8192"),
+    NUMBER(states, 1, 4096, "that are merged", "1..8 1..4096"),
+    NUMBER(batch, 1, HA_OP_BATCH, "sequences; of more than one each has fewer keys than the one before", "1 1..256"),
+    NUMBER(q_len, 1, 4096, "query tokens", "1 1 1..300"),
+    NUMBER(kv_heads, 1, 1024, "KV heads", "1 1..8 1..128"),
+    NUMBER(group, 1, 1024, "query heads of a KV head", "1..16:1"),
+    { "head_dim", "8", "numbers of a key", HA_KEY_NUMBER, AT(of.head_dim), .min = 1, .max = 256, .draw = "8..256:8" },
+    NUMBER(keys, 1, MOST, "of the first sequence", "1..512 1..512 1..131072"),
+    NUMBER(runs, 1, HA_RUNS_MAX, "pieces that the keys lie in", "1..4"),
+    NUMBER(block, 1, 4096, "rows that a number of an index names", "1 16 32 64 128 1..256"),
+    NUMBER(pad, 0, 65536, "bytes between two keys", "0 0..256"),
+    WORD(causal, "no", yes_word, "query tokens do not see those after them"),
+    WORD(weights, "no", yes_word, "the weights of all keys are asked for"),
+    WORD(empty, "no", yes_word, "the last sequence has no keys"),
+    { "a", "1", "y = a y + b x", HA_KEY_REAL, AT(of.a), .least = -1e6, .most = 1e6,
+      .draw = "0 1 -1 0.5 0.3 -2.75 1000" },
+    { "b", "1", "y = a y + b x", HA_KEY_REAL, AT(of.b), .least = -1e6, .most = 1e6,
+      .draw = "0 1 -1 0.5 0.7 3.25 0.001" },
+    NUMBER(us, 0, 1000000, "microseconds of a spin", "0..65536"),
+};
+enum { BYTES = 2, REPEAT, CASE = 7 }; /* the keys of one case stand behind the others */
+_Static_assert(sizeof(size_t) == sizeof(uint64_t), "keys are of uint64_t");
+
+static bool has_word(const char *list, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *p = list; p && (p = strstr(p, word)); p += n)
+        if ((p == list || p[-1] == ' ') && (p[n] == ' ' || !p[n])) return true;
+    return false;
+}
+
+bool ha_op_uses(const void *point, size_t key)
+{
+    const struct ha_op_point *p = point;
+    if (key == BYTES || key == REPEAT) return !p->one;
+    return key < CASE || key >= HA_OP_KEYS || (p->one && has_word(ha_ops[p->op]->keys, ha_op_keys[key].name));
+}
+
+/* ---- points ------------------------------------------------------------------------------------------------------ */
+
+/* Bytes of all blocks of a case, and the products that judging it takes: what a case does not use is at its least. */
+static double bytes_of(const struct ha_op_case *c)
+{
+    const double row = (double)(2 * c->width + c->dst_gap + c->src_gap + 8), slots = (double)(c->rows * c->spread);
+    return 3 * (double)(c->size + c->size * c->pieces / 2) + slots * row * 4
+           + (double)(c->states * c->rows * c->head_dim) * 4 + 4 * (double)(c->m * c->k + c->n * c->k + c->m * c->n)
+           + (double)(c->batch * c->keys) * (double)(c->kv_heads * c->head_dim * 8 + c->pad)
+           + (double)(c->batch * c->q_len * c->group * c->kv_heads)
+                 * (double)(8 * c->head_dim + (c->weights ? c->keys : 0));
+}
+
+static double products_of(const struct ha_op_case *c)
+{
+    return (double)(c->m * c->n) * (double)c->k + (double)(c->states * c->rows * c->head_dim)
+           + (double)(c->batch * c->q_len * c->kv_heads * c->group) * (double)(c->head_dim * c->keys);
+}
+
+enum ha_status ha_op_settle(void *point, struct ha_why *why)
+{
+    static const double most = 8e9;
+    struct ha_op_point *p = point;
+    for (size_t i = BYTES; i < HA_OP_KEYS; i++)
+        if (!ha_op_uses(p, i)) HA_TRY(ha_point_set(p, &ha_op_keys[i], ha_op_keys[i].value, why));
+    const char *no = !p->one                ? NULL
+                     : !ha_ops[p->op]->keys ? "there is nothing to choose"
+                     : ha_ops[p->op]->unfit ? ha_ops[p->op]->unfit(&p->of)
+                                            : NULL;
+    if (no) return ha_why(why, HA_WAIVED, "%s: %s", ha_ops[p->op]->name, no);
+    if (!(bytes_of(&p->of) <= most))
+        return ha_why(why, HA_WAIVED, "%s: such a case takes %.0f GB", ha_ops[p->op]->name, bytes_of(&p->of) * 1e-9);
+    return HA_OK;
+}
+
+/* Seconds, more or less: what is written and compared, what is computed in binary64, and how long streams are held up.
+ */
+double ha_op_cost(const void *point)
+{
+    const struct ha_op_point *p = point;
+    const struct ha_op_case *c = &p->of;
+    const double held = ha_ops[p->op]->held_ms * 1e-3 + (double)c->us * 1e-6;
+    return (double)c->times * (held + (double)c->size * 8e-9) + bytes_of(c) * 2e-9 + products_of(c) * 4e-9;
+}

@@ -1,0 +1,113 @@
+/* One case of an operation: what can be asked, what is drawn, and the smallest that fails. */
+
+#include "harness/base/registry.h"
+#include "harness/engine/machine.h"
+#include "harness/engine/point.h"
+#include "harness/engine/test_drive.h"
+#include "harness/report/row.h"
+#include "suites/device/point.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern const struct ha_suite ha_suite_device;
+
+static enum ha_status drive(const char *words)
+{
+    struct ha_machine *machine;
+    assert_int_equal(ha_machine_create(&machine, NULL, &why), HA_OK);
+    ha_driven_free(&driven);
+    const enum ha_status status = ha_drive(&(struct ha_drive){ .words = words, .config.machine = machine }, &driven,
+                                           &why);
+    ha_machine_destroy(machine);
+    return status;
+}
+
+TEST_WITH(what_cannot_be_asked_is_said, NULL, driven_end)
+{
+    static const char *const each[][2] = {
+        { "device:op=copy,cases=one,dst=mapped,src=pinned", "one side of a copy is the device" },
+        { "device:op=move,cases=one,dst=pinned", "a kernel reads and writes device and mapped memory" },
+        { "device:op=alloc,cases=one,dst=pageable", "pageable memory is no device's" },
+        { "device:op=meters,cases=one", "there is nothing to choose" },
+        { "device:op=blend,cases=one,rows=16777216,width=16777216", "such a case takes" },
+        { "device:op=copy,cases=one,rows=3", "no key 'rows' here" },
+        { "device:op=copy,size=3", "no key 'size' here" },
+    };
+    for (size_t i = 0; i < COUNT(each); i++) {
+        assert_int_equal(drive(each[i][0]), HA_ERROR);
+        assert_contains(why.text, each[i][1]);
+    }
+}
+
+/* The least of everything, and the largest numbers where an operation takes none. */
+TEST_WITH(the_smallest_cases_pass, NULL, driven_end)
+{
+    assert_int_equal(drive("device:op=*,cases=one"), HA_OK);
+    size_t chosen = 0; /* there is no single case of meters, say */
+    for (size_t i = 0; i < ha_ops_count; i++) chosen += ha_ops[i]->keys != NULL;
+    assert_true(chosen > 20);
+    counted(chosen, 0, 0, 0);
+    for (size_t i = 0; i < driven.results.entries; i++) assert_true(number(i, "comparisons") > 0);
+}
+
+static struct ha_plan plan;
+static int plan_end(void **state)
+{
+    ha_plan_free(&plan);
+    return driven_end(state);
+}
+
+TEST_WITH(what_is_drawn_passes, NULL, plan_end)
+{
+    enum { DRAWN = HA_SANITIZED ? 12 : 60, AT_ONCE = 1800 }; /* bytes of words */
+    static char all[] = "device";
+    char words[2048];
+    char *const word[] = { all };
+    struct ha_draw draw = { .seed = 4 };
+    const struct ha_plan_options from = { .words = word, .words_count = 1 };
+    bool seen[64] = { false };
+    size_t n = 0, ops = 0;
+    assert_int_equal(ha_plan_draw(&plan, &from, &draw, DRAWN, &why), HA_OK);
+    for (size_t i = 0; i < plan.entries; i++) {
+        const struct ha_op_point *p = plan.entry[i].point;
+        assert_int_equal(p->one, 1);
+        assert_true(ha_op_cost(p) <= 1);
+        ops += !seen[p->op];
+        seen[p->op] = true;
+        if (ha_op_cost(p) < 0.02 && n + strlen(plan.entry[i].id) < AT_ONCE)
+            n += (size_t)snprintf(words + n, sizeof words - n, "%s ", plan.entry[i].id);
+    }
+    assert_true(ops > (HA_SANITIZED ? 5 : 15));
+    if (drive(words) != HA_OK) fail_msg("%s", why.text);
+    assert_true(driven.results.entries > 5);
+    for (size_t i = 0; i < driven.results.entries; i++)
+        if (ha_result_in(entry(i)->row)->verdict != HA_PASS)
+            fail_msg("%s: %s", entry(i)->id, ha_result_in(entry(i)->row)->reason);
+}
+
+static bool above_a_limit(void *arg, const void *point)
+{
+    const struct ha_op_case *c = &((const struct ha_op_point *)point)->of;
+    ++*(size_t *)arg;
+    return c->rows > 65536 && c->width % 4 == 3;
+}
+
+TEST(what_fails_shrinks_to_what_matters)
+{
+    static const char drawn[] =
+        "device:op=move,cases=one,seed=77,dst=mapped,src=mapped,dst_at=9,rows=100001,width=4095,"
+        "src_gap=12,dst_index=mapped,pattern=shuffled,spread=2";
+    static struct ha_op_point point;
+    const struct ha_suite *suite;
+    char id[HA_ID_MAX];
+    size_t tries = 0;
+    if (ha_id_parse(drawn, &suite, &point, sizeof point, &why) != HA_OK) fail_msg("%s", why.text);
+    assert_true(ha_shrink(suite, &point, 400, above_a_limit, &tries));
+    ha_point_print(suite, &point, id, sizeof id);
+    assert_string_equal(id, "device:op=move,cases=one,seed=0,rows=65537,width=3");
+    assert_true(tries < 200);
+}
+
+int main(void) { return test_all("tests", NULL, NULL); }

@@ -1,0 +1,91 @@
+/* The lists of `habench check` and of the CPU kernels, as they stand in the suite files: each two values of two keys
+ * meet, but for those that cannot or cost too much, and the values are those that defects hide at. */
+#include "harness/base/test.h"
+#include "harness/base/why.h"
+#include "harness/engine/suite_file.h"
+#include "suites/kernels/suite.h"
+#include "suites/variants/case.h"
+
+static struct ha_why why;
+
+/* Of what is excluded the reason is one of these, and it is little. */
+TEST(every_pair_is_met_or_says_why_not)
+{
+    static const char *const files[] = { "check", "cpu_kernels" }, *const reasons[] = {
+        "is allowed\n", ", but ctx has ", "batch=3 is the same as 1\n", "packed keys have a multiple of 8",
+        "query=f32 is the same as kv\n"
+    };
+    for (size_t i = 0; i < COUNT(files); i++) {
+        struct ha_coverage c;
+        size_t said = 0;
+        if (ha_coverage_of(files[i], test_print(), &c, &why) != HA_OK) fail_msg("%s", why.text);
+        char *text = test_printed();
+        if (c.missing) fail_msg("%s", text);
+        assert_true(c.met + c.excluded == c.pairs && c.pairs > 5000 && 50 * c.excluded < c.pairs);
+        for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+            if (strncmp(line, "    excluded ", 13) != 0) continue;
+            char whole[4200];
+            bool known = false;
+            snprintf(whole, sizeof whole, "%s\n", line);
+            for (size_t r = 0; r < COUNT(reasons); r++) known |= strstr(whole, reasons[r]) != NULL;
+            if (!known) fail_msg("%s", line);
+            said++;
+        }
+        assert_true(said > 0);
+    }
+}
+
+/* ---- values ------------------------------------------------------------------------------------------------------ */
+
+static struct ha_plan plan;
+
+static bool any(const char *variant, bool (*has)(const struct ha_case *c, size_t x), size_t x)
+{
+    for (size_t i = 0; i < plan.entries; i++) {
+        const struct ha_case *c = plan.entry[i].point;
+        if (!strcmp(c->variant, variant) && has(c, x)) return true;
+    }
+    return false;
+}
+
+static bool group_is(const struct ha_case *c, size_t x) { return ha_shape_group(&c->shape) == x; }
+static bool heads_from(const struct ha_case *c, size_t x) { return c->shape.q_heads >= x; }
+static bool dim_is(const struct ha_case *c, size_t x) { return c->shape.head_dim == x; }
+static bool batch_from(const struct ha_case *c, size_t x) { return c->shape.batch >= x; }
+/* a step begins or ends within two of so many keys */
+static bool keys_near(const struct ha_case *c, size_t x)
+{
+    const size_t most = c->shape.ctx[0] + c->shape.steps * c->shape.q_len;
+    return c->shape.ctx[0] <= x + 2 && most + 2 >= x;
+}
+static bool is_ragged(const struct ha_case *c, size_t x)
+{
+    return c->shape.batch >= x && c->shape.ctx[0] != c->shape.ctx[1];
+}
+
+/* Of the variants that attend on the device and on the CPU alone all of it, of each other a part. */
+TEST(values_are_those_of_the_whole_space)
+{
+    static const size_t dims[] = { 8, 24, 40, 64, 72, 80, 96, 128, 160, 192, 256, 576 },
+                        few_dims[] = { 8, 40, 80, 96, 160, 192, 256, 576 },
+                        few_groups[] = { 1, 2, 3, 5, 6, 7, 8, 12, 16 };
+    static const char *const whole[] = { "resident", "cpu" }, *const part[] = { "hgca", "streaming", "h2o" };
+    static char word[] = "check";
+    char *const words[] = { word };
+    const struct ha_plan_options o = { .words = words, .words_count = 1, .small = true };
+    if (ha_plan_make(&plan, &o, &why) != HA_OK) fail_msg("%s", why.text);
+    for (size_t v = 0; v < COUNT(whole); v++) {
+        for (size_t g = 1; g <= 16; g++) assert_true(any(whole[v], group_is, g));
+        for (size_t d = 0; d < COUNT(dims); d++) assert_true(any(whole[v], dim_is, dims[d]));
+        for (size_t k = 4; k <= 131072; k *= 2)
+            if (k != 32768 && !any(whole[v], keys_near, k)) fail_msg("%s: %zu keys", whole[v], k);
+        assert_true(any(whole[v], heads_from, 128) && any(whole[v], batch_from, 256) && any(whole[v], is_ragged, 17));
+    }
+    for (size_t v = 0; v < COUNT(part); v++) {
+        for (size_t g = 0; g < COUNT(few_groups); g++) assert_true(any(part[v], group_is, few_groups[g]));
+        for (size_t d = 0; d < COUNT(few_dims); d++) assert_true(any(part[v], dim_is, few_dims[d]));
+        assert_true(any(part[v], heads_from, 128) && any(part[v], batch_from, 65) && any(part[v], is_ragged, 17));
+        assert_true(any(part[v], keys_near, 65536) && any(part[v], keys_near, 4100));
+    }
+    ha_plan_free(&plan);
+}

@@ -1,0 +1,160 @@
+/* What the device's claims let pass: the least error that is seen, planted and seen; beside that of kernels like ours.
+ */
+
+#include "suites/variants/check.h"
+
+#include "harness/api/reference.h"
+#include "harness/base/why.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const struct ha_shape *shape_of(const struct ha_pass *p) { return &p->session->workload->shape; }
+
+static const struct ha_profile *claimed(const struct ha_session *s, const struct ha_device_info *info)
+{
+    const enum ha_dtype t = s->workload->shape.dtype;
+    return s->variant->products ? &info->products[t] : &info->profile[t];
+}
+
+static void name_of(const struct ha_session *s, char out[32])
+{
+    snprintf(out, 32, "%s[%s]", s->variant->products ? "products" : "profile", ha_dtype_name(s->workload->shape.dtype));
+}
+
+/* ---- claims that a shape leaves no room for ---------------------------------------------------------------------- */
+
+enum ha_status ha_sensitivity_claims(const struct ha_pass *pass, const struct ha_chosen *c, size_t step, size_t seq,
+                                     struct ha_why *why)
+{
+    const struct ha_session *session = pass->session;
+    const struct ha_shape *s = shape_of(pass);
+    const size_t first = ha_workload_tokens(session->workload, seq,
+                                            step); /* that the first query sees beside its own */
+    char of[32];
+    name_of(session, of);
+    for (size_t head = 0; head < s->q_heads; head++)
+        for (size_t p = 0; p < HA_PARTS_MAX; p++) {
+            const size_t *offset = c->offset + head * HA_CHOSEN_STRIDE + p;
+            size_t visible = offset[0];
+            if (!c->on_device[head * HA_PARTS_MAX + p]) continue;
+            while (visible < offset[1] && c->token[visible] <= first) visible++;
+            const size_t keys[] = { visible - offset[0], offset[1] - offset[0] };
+            for (size_t i = 0; i < 2; i++)
+                HA_TRY(ha_claims_attend(of, claimed(session, &session->info), s->head_dim, keys[i], HA_RUNS_MAX, why));
+        }
+    return c->parts > 1 ? ha_claims_merge(&session->info.merge, c->parts, why) : HA_OK;
+}
+
+/* ---- types ------------------------------------------------------------------------------------------------------- */
+
+/* One state that has keys, of the device's: what it attended is what is handed over, whatever it was merged with. */
+static bool is_attended(const struct ha_chosen *c, size_t head)
+{
+    const size_t *offset = c->offset + head * HA_CHOSEN_STRIDE;
+    size_t used = 0, device = 0;
+    for (size_t p = 0; p < HA_PARTS_MAX; p++) {
+        const bool any = offset[p + 1] > offset[p];
+        used += any;
+        device += any && c->on_device[head * HA_PARTS_MAX + p];
+    }
+    return used == 1 && device == 1;
+}
+
+enum ha_status ha_sensitivity_types(const struct ha_pass *pass, const struct ha_chosen *c, size_t layer, size_t seq,
+                                    struct ha_why *why)
+{
+    const struct ha_shape *s = shape_of(pass);
+    const struct ha_profile *p = claimed(pass->session, &pass->session->info);
+    char of[32];
+    name_of(pass->session, of);
+    for (size_t r = 0; r < s->q_len * s->q_heads; r++) {
+        const size_t at = seq * s->q_len * s->q_heads + r;
+        const float *o = ha_session_o(pass->session, layer) + at * s->head_dim,
+                    lse = ha_session_lse(pass->session, layer)[at];
+        size_t i;
+        if (!is_attended(c, r % s->q_heads) || ha_ref_fits(o, s->head_dim, lse, p, &i)) continue;
+        const bool is_o = i < s->head_dim;
+        return ha_why(why, HA_FAIL, "token %zu head %zu %s is %.9g, which its %s: %s %s cannot hold", r / s->q_heads,
+                      r % s->q_heads, is_o ? "o" : "LSE", (double)(is_o ? o[i] : lse), of,
+                      is_o ? "out_type" : "lse_type", ha_dtype_name(is_o ? p->out_type : p->lse_type));
+    }
+    return HA_OK;
+}
+
+/* ---- sensitivity ------------------------------------------------------------------------------------------------- */
+
+static struct ha_ref_state state_of(const struct ha_expected *e, size_t row, size_t dim)
+{
+    return (struct ha_ref_state){ .o = e->o + row * dim,
+                                  .bound = e->o_bound + row * dim,
+                                  .lse = e->lse[row],
+                                  .lse_bound = e->lse_bound[row],
+                                  .dim = dim };
+}
+
+/* What the device claims, in the words of kernels like ours. */
+static void claim_as_usual(const struct ha_session *s, struct ha_device_info *info)
+{
+    const enum ha_dtype t = s->workload->shape.dtype;
+    const struct ha_profile ours = ha_profile_attend(&s->kernels, t);
+    const struct ha_eps *eps = ha_machine_eps(s->shared->machine);
+    *info = s->info;
+    info->profile[t] = ha_profile_usual(&s->info.profile[t], &ours, eps->exp[t].worst, eps->log[t].worst);
+    info->products[t] = ha_profile_usual(&s->info.products[t], &ours, eps->exp[t].worst, eps->log[t].worst);
+    info->merge = ha_traits_usual(&s->info.merge, &s->kernels.traits, eps->merge_exp.worst, eps->merge_log.worst);
+}
+
+static enum ha_status compare(struct ha_sensitivity *out, const struct ha_pass *pass, const struct ha_chosen *chosen,
+                              const struct ha_expected *expected, size_t row, const struct ha_device_info *usual,
+                              struct ha_why *why)
+{
+    const size_t dim = shape_of(pass)->head_dim, heads = shape_of(pass)->q_heads;
+    double *memory = malloc(2 * (dim + 1) * sizeof *memory);
+    if (!memory) return ha_why(why, HA_ERROR, "no memory for the reference of a row");
+    const struct ha_expected answer = { memory, memory + dim, memory + 2 * dim, memory + 2 * dim + 1 };
+    enum ha_status st = ha_oracle_answer(pass, chosen, 0, 0, 0, row, usual, &answer, why);
+    if (st == HA_OK) {
+        const struct ha_ref_state a = state_of(expected, row, dim), b = state_of(&answer, 0, dim);
+        const struct ha_ref_sense by = ha_ref_sensitivity(&a), of = ha_ref_sensitivity(&b);
+        const double times = ha_ref_insensitivity(&by, &of);
+        const bool ok = times <= HA_SENSE_MOST;
+        out->times = times;
+        if (!ok)
+            st = ha_why(why, HA_FAIL,
+                        "token %zu head %zu: by what the device claims o may be off by %.3g of itself and exp(LSE) by "
+                        "%.3g, %.3g times as much as by claims like those of our kernels (%.3g and %.3g), and more "
+                        "than %d is too much",
+                        row / heads, row % heads, by.o, by.lse, times, of.o, of.lse, HA_SENSE_MOST);
+    }
+    free(memory);
+    return st;
+}
+
+enum ha_status ha_sensitivity_ask(struct ha_sensitivity *out, const struct ha_pass *pass,
+                                  const struct ha_chosen *chosen, const struct ha_expected *expected,
+                                  struct ha_why *why)
+{
+    const struct ha_session *session = pass->session;
+    const struct ha_shape *s = shape_of(pass);
+    const size_t rows = s->q_len * s->q_heads, dim = s->head_dim;
+    size_t worst = 0;
+    double most = -1;
+    float copy[HA_REF_DIM_MAX];
+    *out = (struct ha_sensitivity){ (double)NAN, (double)NAN, (double)NAN };
+    for (size_t r = 0; r < rows; r++) {
+        const struct ha_ref_state want = state_of(expected, r, dim);
+        const struct ha_ref_sense sense = ha_ref_sensitivity(&want);
+        if (!ha_ref_sees(ha_session_o(session, 0) + r * dim, ha_session_lse(session, 0)[r], &want, copy))
+            return ha_why(why, HA_FAIL,
+                          "token %zu head %zu: an error just above the bound was planted, and was not seen",
+                          r / s->q_heads, r % s->q_heads);
+        out->o = fmax(out->o, sense.o); /* fmax takes no NaN where there is a number */
+        out->lse = fmax(out->lse, sense.lse);
+        if (fmax(sense.o, sense.lse) > most) most = fmax(sense.o, sense.lse), worst = r;
+    }
+    struct ha_device_info usual;
+    claim_as_usual(session, &usual);
+    return compare(out, pass, chosen, expected, worst, &usual, why);
+}
