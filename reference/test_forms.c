@@ -2,7 +2,7 @@
  * their error. States are drawn, not computed by attention: their own bounds are 0 and do not widen that of the merge.
  */
 
-#include "reference/test_fp32.h"
+#include "reference/test_states.h"
 
 #include <float.h>
 #if defined(__SSE__)
@@ -10,104 +10,6 @@
 #endif
 
 enum { DIM = 16, MOST = HA_TEST_MERGE_STATES };
-
-/* ---- states ---------------------------------------------------------------------------------- */
-
-struct draw {
-    uint64_t seed;
-    size_t k;
-    enum ha_dtype dtype;
-};
-
-static float normal(const struct draw *d, size_t i) { return ha_rng_normal(d->seed, d->k, i); }
-static size_t below(const struct draw *d, size_t i, size_t n) { return ha_rng_below(d->seed, d->k, i, n); }
-
-enum { LSE = 1000, SIZE = 2000 }; /* of the numbers of a state, those not of o */
-
-static float equal(const struct draw *d) { return 3.5f + 0 * (float)d->k; }
-static float close(const struct draw *d) { return normal(d, LSE); }
-static float apart(const struct draw *d) { return 30 * normal(d, LSE); }
-static float positive(const struct draw *d) { return 1000 - (float)below(d, LSE, 3); }
-static float negative(const struct draw *d) { return -120 - 900 * (float)(d->seed % 2) - (float)below(d, LSE, 3); }
-static float masked(const struct draw *d) { return d->k % 2 ? -1e5f : -1.1e4f + normal(d, LSE); }
-static float shifted(const struct draw *d) { return 3e5f + normal(d, LSE); }
-static float gap(const struct draw *d)
-{
-    static const float gaps[] = { 0, 0, 60, 78, 82, 86, 87, 87.5f, 88, 94, 103, 104, 150 };
-    return 10 - gaps[d->k == 0 ? 0 : below(d, LSE, 13)] + 0.5f * normal(d, LSE + 1);
-}
-static float sink(const struct draw *d) { return d->k == 0 ? 20.1f : 13.8155f; }
-static float tiny(const struct draw *d) { return d->k % 3 == 0 ? -0.0f : d->k % 3 == 1 ? 1e-7f : -0.69314718f; }
-static float extreme(const struct draw *d)
-{
-    static const float ends[] = { FLT_MAX, -FLT_MAX, 1e30f, -1e30f, 0, FLT_MAX };
-    return ends[below(d, LSE, 6)];
-}
-static float some(const struct draw *d) { return below(d, LSE, 2) ? -INFINITY : normal(d, LSE + 1); }
-
-static const struct {
-    const char *name;
-    float (*lse)(const struct draw *d);
-} lse_family[] = {
-    { "equal", equal },       { "close", close },   { "apart", apart },     { "positive", positive },
-    { "negative", negative }, { "masked", masked }, { "shifted", shifted }, { "gap", gap },
-    { "sink", sink },         { "tiny", tiny },     { "extreme", extreme }, { "some empty", some },
-};
-enum { EQUAL, CLOSE, LSES = sizeof lse_family / sizeof lse_family[0] };
-
-static float largest(enum ha_dtype t) { return t == HA_F16 ? 65504 : t == HA_BF16 ? 0x1.fep127f : FLT_MAX; }
-
-static float any(const struct draw *d, size_t i) { return normal(d, i); }
-static float one_sign(const struct draw *d, size_t i) { return 1 + ha_rng_uniform(d->seed, d->k, i); }
-static float one_value(const struct draw *d, size_t i) { return 1 + ha_rng_uniform(d->seed, 0, i); }
-static float opposed(const struct draw *d, size_t i)
-{
-    return (d->k % 2 ? -1.0f : 1.0f) * (d->dtype == HA_F16 ? 1000 : 1e20f) * one_value(d, i) + normal(d, i);
-}
-static float wide(const struct draw *d, size_t i)
-{
-    const float decades = d->dtype == HA_F16 ? 4 : 25;
-    return normal(d, i) * powf(10, decades * (2 * ha_rng_uniform(d->seed, d->k, SIZE + i) - 1));
-}
-/* values with little weight are as large as the type holds, the others small */
-static float inverse(const struct draw *d, size_t i)
-{
-    return normal(d, i) * (d->k == 0 ? (d->dtype == HA_F16 ? 1e-6f : 1e-30f) : 0.1f * largest(d->dtype));
-}
-static float subnormal(const struct draw *d, size_t i)
-{
-    return normal(d, i) * (d->dtype == HA_F16 ? 0x1p-20f : 0x1p-135f);
-}
-static float full(const struct draw *d, size_t i)
-{
-    return largest(d->dtype) * (i % 2 ? -1.0f : 1.0f) * (0.25f + 0 * (float)d->k);
-}
-
-static const struct {
-    const char *name;
-    float (*o)(const struct draw *d, size_t i);
-} o_family[] = {
-    { "any", any },   { "one sign", one_sign }, { "one value", one_value }, { "opposed", opposed },
-    { "wide", wide }, { "inverse", inverse },   { "subnormal", subnormal }, { "full", full },
-};
-enum { ANY, ONE_SIGN, ONE_VALUE, OPPOSED, OS = sizeof o_family / sizeof o_family[0] };
-
-static void make(struct ha_test_stored *s, size_t count, enum ha_form form, enum ha_dtype dtype, size_t lse, size_t o,
-                 uint64_t seed)
-{
-    for (size_t k = 0; k < count; k++) {
-        const struct draw d = { seed, k, dtype };
-        const float natural = lse_family[lse].lse(&d);
-        for (size_t i = 0; i < DIM; i++) s[k].o[i] = ha_round(o_family[o].o(&d, i), dtype);
-        s[k].lse = natural;
-        s[k].sum = 0;
-        if (form == HA_FORM_BASE2) s[k].lse = natural * (fabsf(natural) < 1e38f ? 1.44269504f : 1);
-        if (form == HA_FORM_MAX_SUM && natural != -INFINITY) {
-            s[k].sum = expf(12 * ha_rng_uniform(seed, seed % 2 ? k : 0, LSE + 5)); /* 1 to 10^5 keys */
-            if (fabsf(natural) < 1e6f) s[k].lse -= logf(s[k].sum);
-        }
-    }
-}
 
 /* ---- flat, chain and tree --------------------------------------------------------------------- */
 
@@ -199,15 +101,6 @@ static struct ha_test_ratio run(const struct ha_test_merge_method *way, const st
 
 static struct ha_test_ratio worst[HA_FORM_COUNT][HA_DTYPE_COUNT];
 
-/* Ways whose intermediate sum of weighted o is as large as the sum of the states may overflow where the states do
- * not; the bound does not cover that. */
-static bool overflows(const struct ha_test_merge_method *way, size_t o, size_t count)
-{
-    const bool large = strcmp(o_family[o].name, "full") == 0 || strcmp(o_family[o].name, "inverse") == 0
-                       || strcmp(o_family[o].name, "opposed") == 0;
-    return large && (way->form == HA_FORM_MAX_SUM || count > 2) && way->way != HA_TEST_SHARES;
-}
-
 /* Where L says nothing of a weight in binary32, at any size: a direct merge is the sum of the states that have the
  * largest L, and is judged. */
 TEST(test_direct_at_huge_lse)
@@ -220,7 +113,8 @@ TEST(test_direct_at_huge_lse)
         for (int down = 0; down < 2; down++)
             for (uint64_t seed = 0; seed < 8; seed++) {
                 const size_t count = 2 + seed % 3;
-                make(s, count, way->form, HA_F32, CLOSE, ANY, seed);
+                ha_test_states(s, count, DIM, way->form, HA_F32, ha_test_lse_named("close"), ha_test_o_named("any"),
+                               seed);
                 for (size_t k = 0; k < count; k++)
                     s[k].lse = (down ? -1 : 1) * sizes[x] * (1 - (seed % 2 ? (float)k * 0x1p-23f : 0));
                 const struct ha_ref_state want = oracle(way, s, count, HA_F32);
@@ -246,19 +140,20 @@ static size_t hold(size_t count, uint64_t seeds, size_t shapes)
     size_t cases = 0;
     for (size_t w = 0; w < ha_test_merge_methods; w++)
         for (enum ha_dtype type = 0; (int)type < HA_DTYPE_COUNT; type++)
-            for (size_t l = 0; l < LSES; l++)
-                for (size_t o = 0; o < OS; o++)
+            for (size_t l = 0; l < ha_test_lse_families; l++)
+                for (size_t o = 0; o < ha_test_o_families; o++)
                     for (uint64_t seed = 0; seed < seeds; seed++) {
                         const struct ha_test_merge_method *way = &ha_test_merge_method[w];
-                        if (type != HA_F16 && overflows(way, o, count)) continue;
-                        make(s, count, way->form, type, l, o, seed * 31 + count);
+                        if (ha_test_overflows(way, o, count, type)) continue;
+                        ha_test_states(s, count, DIM, way->form, type, l, o, seed * 31 + count);
                         for (size_t shape = 0; shape < shapes; shape++) {
                             const struct ha_test_ratio r = run(way, s, count, type, (enum shape)shape);
                             const bool ok = r.o <= 1 && r.lse <= 1;
                             if (!ok)
                                 fail_msg("%s, %s, %s LSE, %s o, %zu states, %s, seed %llu: ratio %g, of the LSE %g",
-                                         way->name, shape_name[shape], lse_family[l].name, o_family[o].name, count,
-                                         ha_dtype_name(type), (unsigned long long)seed, r.o, r.lse);
+                                         way->name, shape_name[shape], ha_test_lse_family[l].name,
+                                         ha_test_o_family[o].name, count, ha_dtype_name(type), (unsigned long long)seed,
+                                         r.o, r.lse);
                             struct ha_test_ratio *most = &worst[way->form][type];
                             *most = (struct ha_test_ratio){ fmax(most->o, r.o), fmax(most->lse, r.lse) };
                             cases++;
@@ -298,7 +193,8 @@ TEST(test_precision_lost)
         for (size_t count = 2; count <= 4; count += 2)
             for (uint64_t seed = 0; seed < 20; seed++)
                 for (size_t f = 0; f < 4; f++) {
-                    make(s, count, way->form, HA_F32, CLOSE, f < 2 ? OPPOSED : ONE_VALUE, 2 * seed);
+                    ha_test_states(s, count, DIM, way->form, HA_F32, ha_test_lse_named("close"),
+                                   ha_test_o_named(f < 2 ? "opposed" : "one value"), 2 * seed);
                     for (size_t k = 0; k < count; k++) s[k].lse *= 0.25f;
                     const struct ha_ref_state want = oracle(way, s, count, HA_F32);
                     ha_test_fp32_merge(way, s, count, DIM, HA_F32, &flaw[f], &got);
