@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* How far a row's error goes if each rounding is as large as it can be and its sign is chance. The worst case adds
  * roundings up, chance adds their squares: over n keys the former is sqrt(n) too large for o, whose terms cancel. Two
@@ -20,7 +21,18 @@ struct key_sums {
     double chance;        /* p^2 t^2, t what a weight is off by, relative to it */
     double lost;          /* what sums do not take of p */
     double tied, alike; /* p of keys with the score of the key before: but for sums' roundings; for those of weights */
-    double hardest;     /* the largest score, with what its terms are by chance */
+    double repeated;    /* how many of the former a sum takes */
+    double same2;       /* t^2 of keys that are rounded alike */
+    double terms, spread; /* p (sum of squares of terms); p (s - m)^2 */
+    double hardest;       /* the largest score, with what its terms are by chance */
+};
+
+/* Keys with the same score are the same as a rule, and what rounds the one rounds the other: sums of p t of the scores
+ * seen last, whose squares are chance. */
+enum { SCORES = 1024 };
+struct same {
+    float score[SCORES];
+    double of[SCORES];
 };
 
 struct row {
@@ -72,12 +84,27 @@ static void score(struct row *r, const float *restrict q, const struct ha_rows *
     }
 }
 
+/* false: the first of its score */
+static bool same_as_before(struct row *r, struct same *same, float s, double pt)
+{
+    uint32_t bits;
+    memcpy(&bits, &s, sizeof bits);
+    const size_t at = (bits * 0x9e3779b1u) >> 22;
+    const bool again = same->score[at] <= s && same->score[at] >= s;
+    if (!again) r->of.chance += square(same->of[at]);
+    same->of[at] = pt + (again ? same->of[at] : 0);
+    same->score[at] = s;
+    return again;
+}
+
 static void weigh(struct row *r)
 {
+    struct same same;
+    for (size_t i = 0; i < SCORES; i++) same.score[i] = NAN, same.of[i] = 0;
     const struct ha_bound *b = r->b;
     const double u = HA_REF_U, m = r->want->max, lse = r->want->lse;
     const double of_sums = 8 * u * b->h_sum, of_weights = 8 * fmax(b->u_p, b->u_w);
-    double before = HUGE_VAL;
+    double before = HUGE_VAL, all = 0, most = 0;
     for (size_t j = 0; j < r->keys; j++) {
         const double s = (double)r->p[j], p = exp(s - lse), step = fabs(s - before);
         const double terms = (double)r->t2[j] + s * s;
@@ -86,15 +113,25 @@ static void weigh(struct row *r)
         r->of.hardest = fmax(r->of.hardest, terms);
         r->of.scores += p * s;
         r->of.below += p * (m - s);
-        r->of.chance += p * p * t2;
+        r->of.terms += p * terms;
+        r->of.spread += p * square(m - s);
+        all += p * sqrt(t2);
+        most = fmax(most, t2);
+        if (same_as_before(r, &same, r->p[j], p * sqrt(t2))) r->of.same2 = fmax(r->of.same2, t2);
         r->of.lost += lost(r, p);
         r->of.tied += step < of_sums ? p : 0;
+        r->of.repeated += step < of_sums ? fmin(p / u, 1) : 0;
         r->of.alike += step < of_weights ? p : 0;
         r->p[j] = (float)p;
         r->t2[j] = (float)t2;
         before = s;
     }
     r->of.hardest = sqrt(r->of.hardest);
+    for (size_t i = 0; i < SCORES; i++) r->of.chance += square(same.of[i]);
+    /* nor do keys differ much whose scores do not */
+    if (r->of.spread - square(r->of.below) > square(0x1p-5) * r->of.terms) return;
+    r->of.chance = fmax(r->of.chance, square(all));
+    r->of.same2 = most;
 }
 
 /* sums over keys of what each does to o, x = v - o */
@@ -106,20 +143,22 @@ struct value_sums {
     double along;  /* |sum of p (s - mean s) x|: what a relative error of all scores does */
 };
 
-/* Parts are the keys up to any tile, and every eighth key: values that drift or alternate have large sums there. */
+/* Parts are the keys up to any tile, and every eighth key: values that drift or alternate have large sums there. All of
+ * it is times `by`, a power of two with which squares are numbers of binary32, however small or large values are. */
 struct columns {
+    float by;
     float o[HA_REF_DIM_MAX], so_far[HA_REF_DIM_MAX], along[HA_REF_DIM_MAX], lost[HA_REF_DIM_MAX],
         lane[HA_REF_TILE][HA_REF_DIM_MAX];
 };
 
-/* |x|^2 of one key, which is added to the sums with weight p */
+/* |by x|^2 of one key, which is added to the sums with weight p */
 static double add(struct columns *c, size_t lane, const float *restrict v, size_t dim, float p, float tilt)
 {
     float *restrict to = c->lane[lane], *restrict so_far = c->so_far, *restrict along = c->along, sum = 0;
-    const float *restrict o = c->o;
+    const float *restrict o = c->o, by = c->by;
 #pragma omp simd reduction(+ : sum)
     for (size_t i = 0; i < dim; i++) {
-        const float x = v[i] - o[i], t = p * x;
+        const float x = by * v[i] - o[i], t = p * x;
         sum += x * x;
         to[i] += t;
         so_far[i] += t;
@@ -135,33 +174,42 @@ static double squares32(const float *x, size_t n)
     return sum;
 }
 
+/* takes the largest value that weighs anything to about 2^20: larger ones are up to 2^43 times that */
+static double power_of(const struct ha_ref_state *want)
+{
+    double most = 0x1p-100;
+    for (size_t i = 0; i < want->dim; i++) most = fmax(most, fmax(fabs(want->v_min[i]), fabs(want->v_max[i])));
+    return ldexp(1, 20 - ilogb(most));
+}
+
 static struct value_sums value(const struct row *r, const struct ha_rows *rows, enum ha_dtype dtype)
 {
     const size_t dim = r->dim;
-    const double o2 = squares(r->want->o, dim), mean = r->of.scores - r->want->lse;
+    const double o2 = squares(r->want->o, dim), mean = r->of.scores - r->want->lse, by = power_of(r->want);
+    const double back = 1 / (by * by);
     struct ha_ref_tile tile;
-    struct columns c = { 0 };
+    struct columns c = { .by = (float)by };
     struct value_sums out = { 0 };
     double lanes = 0, apart = 0;
-    for (size_t i = 0; i < dim; i++) c.o[i] = (float)r->want->o[i];
+    for (size_t i = 0; i < dim; i++) c.o[i] = (float)(by * r->want->o[i]);
     for (size_t j = 0; j < r->keys; j += HA_REF_TILE) {
         ha_ref_tile_load(&tile, rows, HA_REF_V, j, dim, dtype);
         for (size_t k = 0; k < ha_ref_smaller(HA_REF_TILE, r->keys - j); k++) {
             const float p = r->p[j + k], tilt = p > 0 ? p * (logf(p) - (float)mean) : 0;
-            const double x2 = add(&c, k, tile.data + k * dim, dim, p, tilt), w = (double)p;
+            const double x2 = add(&c, k, tile.data + k * dim, dim, p, tilt) * back, w = (double)p;
             out.values += x2 + o2;
             apart += w * w * x2;
             out.chance += w * w * ((double)r->t2[j + k] * x2 + square(r->b->u_p * (sqrt(x2) + sqrt(o2))));
             const float less = (float)lost(r, w);
-            for (size_t i = 0; i < dim && less > 0; i++) c.lost[i] += less * (tile.data[k * dim + i] - c.o[i]);
+            for (size_t i = 0; i < dim && less > 0; i++) c.lost[i] += less * (c.by * tile.data[k * dim + i] - c.o[i]);
             out.chance += square((double)less) * x2;
         }
         out.parts = fmax(out.parts, squares32(c.so_far, dim));
     }
     for (size_t l = 0; l < HA_REF_TILE; l++) lanes += squares32(c.lane[l], dim);
-    out.parts += fmax(lanes, apart) / 2;
-    out.along = sqrt(squares32(c.along, dim));
-    out.lost = sqrt(squares32(c.lost, dim));
+    out.parts = out.parts * back + fmax(lanes * back, apart) / 2;
+    out.along = sqrt(squares32(c.along, dim) * back);
+    out.lost = sqrt(squares32(c.lost, dim) * back);
     return out;
 }
 
@@ -172,17 +220,19 @@ static struct ha_chance sizes(const struct row *r, const struct value_sums *v)
     const struct ha_ref_state *want = r->want;
     const struct key_sums *k = &r->of;
     const double u = HA_REF_U, cut = b->one_sign * u, o2 = squares(want->o, r->dim), o = sqrt(o2);
-    const double tied = sqrt(k->tied) * b->h_sum * u, alike = sqrt(k->alike);
+    const double tied = fmax(sqrt(k->tied), k->repeated / (double)r->keys) * b->h_sum * u, alike = sqrt(k->alike);
     const double sums = u * u * (b->h_sum / 3 + 1), rescales = b->rescales * (square(b->exp_eps) + u * u);
-    const double of_score = b->kappa_s * u + cut * b->h_dot;
+    const double of_score = b->kappa_s * u + cut * b->h_dot, n = (double)r->keys;
     return (struct ha_chance){
         .lse_bias = 2 * b->exp_eps + b->log_eps * (fabs(log(want->sum)) + 1e-3) + u * fabs(want->max)
                     + of_score * fabs(k->scores) + u * k->below + cut * b->h_sum + tied + alike * b->u_w + k->lost
                     + b->u_l * fabs(want->lse) + b->eta_l,
         .lse_size = sqrt(k->chance + sums + rescales + u * u * (square(want->max) + square(want->lse))),
         .o_bias = (of_score + u + 2 * b->exp_eps) * v->along + v->lost + (tied + k->lost + alike * b->u_p) * o
-                  + cut * b->h_sum * 2 * (o + sqrt(v->parts)),
-        .o_size = sqrt(v->chance + sums * (v->parts + 2 * o2 / 3) + rescales * v->parts
+                  + cut * b->h_sum * 2 * (o + sqrt(v->parts))
+                  + HA_REF_ETA / want->sum * sqrt(n * v->values) /* weights that are flushed */
+                  + HA_REF_ETA * (n / want->sum + 1) * sqrt((double)r->dim) /* products, and the quotient */,
+        .o_size = sqrt(v->chance + 4 * k->same2 * v->parts + sums * (v->parts + 2 * o2 / 3) + rescales * v->parts
                        + (HA_REF_KAPPA_Q * u * u + square(b->u_o)) * o2 + (double)r->dim * square(b->eta_o)
                        + square(2 * (b->eta_p + b->eta_w) / want->sum) * v->values),
     };
