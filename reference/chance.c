@@ -228,7 +228,7 @@ static struct ha_chance sizes(const struct row *r, const struct value_sums *v)
                     + of_score * fabs(k->scores) + u * k->below + cut * b->h_sum + tied + alike * b->u_w + k->lost
                     + b->u_l * fabs(want->lse) + b->eta_l,
         .lse_size = sqrt(k->chance + sums + rescales + u * u * (square(want->max) + square(want->lse))),
-        .o_bias = (of_score + u + 2 * b->exp_eps) * v->along + v->lost + (tied + k->lost + alike * b->u_p) * o
+        .o_bias = (of_score + u + 2 * b->exp_eps) * v->along + v->lost + (2 * tied + k->lost + alike * b->u_p) * o
                   + cut * b->h_sum * 2 * (o + sqrt(v->parts))
                   + HA_REF_ETA / want->sum * sqrt(n * v->values) /* weights that are flushed */
                   + HA_REF_ETA * (n / want->sum + 1) * sqrt((double)r->dim) /* products, and the quotient */,

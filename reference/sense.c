@@ -3,6 +3,8 @@
 #include "harness/base/numeric.h"
 #include "harness/base/why.h"
 
+#include <float.h>
+
 /* ---- what may be claimed of one shape ---------------------------------------------------------------------------- */
 
 /* Beside the additions of its terms a sum has those that join its parts. Kernels for tensor cores, which add four
@@ -92,7 +94,7 @@ static const double known = 1 / 64.0;
 struct ha_ref_sense ha_ref_sensitivity(const struct ha_ref_state *want)
 {
     struct ha_ref_sense s = { (double)NAN, (double)NAN };
-    if (want->lse > -HUGE_VAL) s.lse = want->lse_bound < HUGE_VAL ? expm1(want->lse_bound) : HUGE_VAL;
+    if (want->lse > -HUGE_VAL) s.lse = want->lse_bound < HUGE_VAL ? fmin(expm1(want->lse_bound), DBL_MAX) : HUGE_VAL;
     for (size_t i = 0; i < want->dim; i++) {
         const double x = want->bound[i] / fabs(want->o[i]);
         if (!(want->bound[i] < HUGE_VAL)) return (struct ha_ref_sense){ HUGE_VAL, s.lse };

@@ -116,6 +116,8 @@ TEST(sensitivity_of_a_row)
     assert_true(ha_ref_sensitivity(&s).o == 1e-6 && ha_ref_sensitivity(&s).lse == expm1(0.5));
     o[1] = -8;
     assert_true(ha_ref_sensitivity(&s).o == 5e-7);
+    s.lse_bound = 800; /* beyond what exp can say, but no infinite bound */
+    assert_true(ha_ref_sensitivity(&s).lse > 1e300 && isfinite(ha_ref_sensitivity(&s).lse));
     bound[0] = HUGE_VAL;
     assert_true(isinf(ha_ref_sensitivity(&s).o));
     bound[0] = (double)NAN;
