@@ -35,15 +35,17 @@ static size_t count_cores(const struct ha_pool *pool)
     return n;
 }
 
-static hwloc_topology_t load_topology(void)
+/* All pools read the one of the process: it takes longer to load than a small case takes to run. */
+static hwloc_topology_t topology;
+
+static void load_topology(void)
 {
     hwloc_topology_t t;
-    if (hwloc_topology_init(&t) != 0) return NULL;
+    if (hwloc_topology_init(&t) != 0) return;
     hwloc_topology_set_all_types_filter(t, HWLOC_TYPE_FILTER_KEEP_NONE);
     hwloc_topology_set_type_filter(t, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
-    if (hwloc_topology_load(t) == 0) return t;
-    hwloc_topology_destroy(t);
-    return NULL;
+    if (hwloc_topology_load(t) == 0) topology = t;
+    else hwloc_topology_destroy(t);
 }
 
 /* Each worker's core; false when out of memory. */
@@ -104,7 +106,9 @@ void ha_team_work(struct ha_pool *pool, size_t worker)
 
 static enum ha_status set_up(struct ha_pool *pool, size_t threads, struct ha_why *why)
 {
-    pool->topology = load_topology();
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, load_topology);
+    pool->topology = topology;
     pool->allowed = hwloc_bitmap_alloc();
     if (!pool->topology || !pool->allowed)
         return ha_why(why, HA_ERROR, "thread pool: hwloc cannot read this machine's topology");
@@ -182,6 +186,5 @@ void ha_pool_destroy(struct ha_pool *pool)
     free(pool->place);
     free(pool->worker);
     hwloc_bitmap_free(pool->allowed);
-    if (pool->topology) hwloc_topology_destroy(pool->topology);
     free(pool);
 }

@@ -345,7 +345,7 @@ enum ha_status ha_plan_draw(struct ha_plan *plan, const struct ha_plan_options *
         if (known == before + count || known + 1 >= HA_POINTS_MAX) break;
         add_word(plan, &o, filter, o.words[turn % o.words_count], why);
         if (plan->entries == known) continue;
-        draw->given++;
+        ha_draw_given(draw, plan->entry[known].suite, plan->entry[known].point);
         misses = 0;
     }
     ha_filter_destroy(filter);

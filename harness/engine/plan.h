@@ -66,7 +66,7 @@ enum ha_status ha_plan_parse(struct ha_plan *plan, const struct ha_plan_options 
                              const char *text, struct ha_why *why);
 /* Adds about so many points that are drawn, those of the words in turns; `draw` goes on from where it is. HA_ERROR: no
  * draw gives a point, and why says of the last what is wrong. */
-enum { HA_DRAWN_AT_ONCE = 256 };
+enum { HA_DRAWN_AT_ONCE = 1024 };
 enum ha_status ha_plan_draw(struct ha_plan *plan, const struct ha_plan_options *options, struct ha_draw *draw,
                             size_t count, struct ha_why *why);
 /* *entry: where this point stands, which is added if need be */

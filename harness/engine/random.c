@@ -9,6 +9,8 @@
 
 /* Random numbers of a draw: those of key i begin at i * EACH. */
 enum { EACH = 1 << 12, OF_COST = 1 << 30 };
+/* A cheap point costs at most 2^-CHEAP of what is too much; about as much is what any point takes besides. */
+enum { CHEAP = 12 };
 
 struct dice {
     const struct ha_draw *draw;
@@ -17,12 +19,19 @@ struct dice {
 
 static uint64_t below(struct dice *d, uint64_t n) { return ha_rng_below(d->draw->seed, d->draw->point, d->at++, n); }
 
+/* Of what cases cost together about half is for dear ones, which may cost anything up to too much. The others are
+ * cheap, and their numbers small. */
+static bool is_dear(const struct ha_draw *draw) { return draw->balance > 0; }
+
 static uint64_t number(struct dice *d, uint64_t least, uint64_t most, uint64_t step)
 {
     if (step) return least + step * below(d, (most - least) / step + 1);
     uint64_t bits = 0;
     while (bits < 64 && most >> bits) bits++;
-    const uint64_t k = below(d, bits + 1), power = k ? (uint64_t)1 << (k - 1) : 0;
+    uint64_t k = below(d, bits + 1);
+    const uint64_t other = below(d, bits + 1);
+    if (!is_dear(d->draw) && other < k) k = other;
+    const uint64_t power = k ? (uint64_t)1 << (k - 1) : 0;
     const bool near = below(d, 2);
     uint64_t x = near ? power + below(d, 3) : power + 1 + below(d, power ? power : 1);
     x -= x > 0;
@@ -89,5 +98,14 @@ bool ha_draw_affords(const struct ha_draw *draw, const struct ha_suite *s, const
     enum { DOUBLINGS = 18 };
     if (!s->cost) return true;
     const double down = (double)ha_rng_uniform(draw->seed, draw->point, OF_COST);
-    return s->cost(point) <= exp2(-DOUBLINGS * down);
+    const int least = is_dear(draw) ? 0 : CHEAP;
+    return s->cost(point) <= exp2(-least - (DOUBLINGS - least) * down);
+}
+
+void ha_draw_given(struct ha_draw *draw, const struct ha_suite *s, const void *point)
+{
+    const double cost = s->cost ? s->cost(point) : 0;
+    draw->given++;
+    if (is_dear(draw)) draw->balance -= cost;
+    else draw->balance += fmax(cost, exp2(-CHEAP));
 }

@@ -125,10 +125,12 @@ TEST(a_seed_is_its_points)
 }
 
 /* Every step and word, powers of two and their neighbours, numbers of any magnitude; nothing outside, nothing that
- * there is not, nothing too dear, and cheap ones more often. */
+ * there is not, nothing too dear, and cheap ones so much more often that both cost as much in all. */
 TEST(draws_are_of_the_whole_range)
 {
-    enum { MANY = 4000 };
+    enum { MANY = 40000 };
+    const double cheap = 0x1p-12;
+    double spent = 0, on_dear = 0;
     struct ha_plan plan = draw(of("lumps"), 1, MANY);
     bool step[33] = { 0 }, color[3] = { 0 }, times[17] = { 0 }, parts[PARTS_MAX + 1] = { 0 };
     size_t near = 0, small = 0, magnitude[20] = { 0 };
@@ -143,12 +145,15 @@ TEST(draws_are_of_the_whole_range)
         magnitude[bits]++;
         for (uint64_t power = 1; power < 1 << 17; power *= 2) near += p->size + 1 >= power && p->size <= power + 1;
         small += p->size < 300;
+        spent += fmax(cost(p), cheap);
+        on_dear += cost(p) > cheap ? cost(p) : 0;
     }
     for (size_t i = 1; i <= 32; i++) assert_true(step[i]);
     for (size_t i = 1; i <= 16; i++) assert_true(times[i]);
-    for (size_t i = 2; i <= 16; i++) assert_true(magnitude[i] > 20);
+    for (size_t i = 2; i <= 16; i++) assert_true(magnitude[i] > (i < 10 ? 20 : 0));
     assert_true(color[0] && color[1] && color[2] && parts[1] && parts[3] && parts[5] && !parts[2]);
     assert_true(near > MANY / 3 && small > MANY / 2);
+    assert_true(on_dear > 0.35 * spent && on_dear < 0.65 * spent);
     ha_plan_free(&plan);
 }
 

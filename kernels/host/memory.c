@@ -8,7 +8,8 @@ enum ha_status ha_host_mem_alloc(struct ha_device *dev, enum ha_memory kind, siz
                                  struct ha_why *why)
 {
     struct ha_host_memory *m = &dev->memory;
-    const uint64_t available = ha_memory_available();
+    enum { NOTHING_MUCH = 1 << 20 }; /* is not worth reading five files for */
+    const uint64_t available = bytes < NOTHING_MUCH ? 0 : ha_memory_available();
     /* Linux would grant it and kill the process at first touch; without /proc nobody knows */
     if (available && bytes > available - available / 16)
         return ha_why(why, HA_ERROR,

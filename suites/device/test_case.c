@@ -61,7 +61,7 @@ static int plan_end(void **state)
 
 TEST_WITH(what_is_drawn_passes, NULL, plan_end)
 {
-    enum { DRAWN = HA_SANITIZED ? 12 : 60, AT_ONCE = 1800 }; /* bytes of words */
+    enum { DRAWN = HA_SANITIZED ? 40 : 400, AT_ONCE = 1800 }; /* bytes of words */
     static char all[] = "device";
     char words[2048];
     char *const word[] = { all };

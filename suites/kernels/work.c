@@ -41,24 +41,32 @@ static enum ha_status make_room(struct ha_cpu_store *s, size_t bytes, struct ha_
     return HA_OK;
 }
 
+/* numbers first .. first + n of the pattern */
+static void draw_row(char *to, enum ha_dtype dtype, uint64_t seed, uint64_t first, size_t n)
+{
+    enum { ROW = 1024 };
+    float row[ROW];
+    for (size_t i = 0; i < n; i += ROW) {
+        const size_t some = n - i < ROW ? n - i : ROW;
+        ha_rng_normals(seed, PATTERN_STREAM, first + i, some, row);
+        ha_store_row(to + i * ha_dtype_bytes(dtype), some, dtype, row);
+    }
+}
+
 static enum ha_status make_pattern(struct ha_cpu_store *s, enum ha_dtype dtype, uint64_t seed, struct ha_why *why)
 {
-    float row[1024];
     if (s->pattern[dtype] && s->seed[dtype] == seed) return HA_OK;
     if (!s->pattern[dtype])
         s->pattern[dtype] = ha_alloc(s->arena, PATTERN * ha_dtype_bytes(dtype), HA_TAG_SCRATCH, why);
     if (!s->pattern[dtype]) return HA_ERROR;
     s->seed[dtype] = seed;
-    for (size_t i = 0; i < PATTERN; i += 1024) {
-        ha_rng_normals(seed, PATTERN_STREAM, i, 1024, row);
-        ha_store_row((char *)s->pattern[dtype] + i * ha_dtype_bytes(dtype), 1024, dtype, row);
-    }
+    draw_row(s->pattern[dtype], dtype, seed, 0, PATTERN);
     return HA_OK;
 }
 
 struct fill {
     const struct ha_cpu_work *work;
-    const char *pattern;
+    const char *pattern; /* NULL: its numbers are drawn where they are needed */
     size_t bytes;
 };
 
@@ -66,10 +74,12 @@ struct fill {
 static void fill_chunk(void *arg, size_t task, size_t worker)
 {
     const struct fill *f = arg;
-    const size_t at = task * CHUNK * f->work->elem, chunk = CHUNK * f->work->elem, left = f->bytes - at;
-    memcpy(f->work->kv + at,
-           f->pattern + ha_rng_below(f->work->point.seed, FILL_STREAM, task, PATTERN - CHUNK) * f->work->elem,
-           left < chunk ? left : chunk);
+    const struct ha_cpu_work *w = f->work;
+    const size_t at = task * CHUNK * w->elem, chunk = CHUNK * w->elem, left = f->bytes - at,
+                 bytes = left < chunk ? left : chunk;
+    const uint64_t first = ha_rng_below(w->point.seed, FILL_STREAM, task, PATTERN - CHUNK);
+    if (f->pattern) memcpy(w->kv + at, f->pattern + first * w->elem, bytes);
+    else draw_row(w->kv + at, w->dtype, w->point.seed, first, bytes / w->elem);
 }
 
 static bool reads_packed(const struct ha_cpu_point *p)
@@ -97,9 +107,10 @@ static enum ha_status fill(struct ha_cpu_work *w, struct ha_cpu_store *s, struct
     const size_t turn = w->unit_bytes * w->units;
     w->turns = turn < s->rotate_bytes ? (s->rotate_bytes + turn - 1) / turn : 1;
     HA_TRY(make_room(s, w->turns * turn, why));
-    HA_TRY(make_pattern(s, w->dtype, w->point.seed, why));
+    const bool little = w->turns * turn < PATTERN / 2 * w->elem;
+    if (!little) HA_TRY(make_pattern(s, w->dtype, w->point.seed, why));
     w->kv = s->kv;
-    struct fill f = { w, s->pattern[w->dtype], w->turns * turn };
+    struct fill f = { w, little ? NULL : s->pattern[w->dtype], w->turns * turn };
     ha_pool_run(w->pool, "fill", (f.bytes + CHUNK * w->elem - 1) / (CHUNK * w->elem), fill_chunk, &f);
     if (reads_packed(&w->point)) clear_tails(w);
     return HA_OK;
