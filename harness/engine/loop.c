@@ -305,11 +305,24 @@ static size_t group_most(const struct loop *l)
     return l->plan->entries > HA_DRAWN_AT_ONCE ? l->plan->entries : HA_DRAWN_AT_ONCE;
 }
 
-/* The process that serves has the plan as it was. */
-static bool draw_more(struct loop *l)
+static bool is_known(void *arg, const struct ha_plan_entry *e)
+{
+    const struct loop *l = arg;
+    return ha_folder_find(l->folder, e->id, l->process) != NULL;
+}
+
+/* Points behind those that were run, of which only what is worth telling is kept where no folder is written: there may
+ * be millions. *next: the first of the new ones. The process that serves has the plan as it was. */
+static bool draw_more(struct loop *l, size_t *next)
 {
     struct ha_random *r = l->options->random;
     struct ha_why why;
+    if (r && !l->options->out_dir) {
+        ha_child_end(l->child);
+        ha_folder_forget(l->folder);
+        ha_plan_forget(r->plan, is_known, l);
+        *next = r->plan->entries;
+    }
     if (!r || !goes_on(l) || ha_plan_draw(r->plan, &r->from, &r->draw, HA_DRAWN_AT_ONCE, &why) != HA_OK) return false;
     l->groups += HA_DRAWN_AT_ONCE;
     ha_child_end(l->child);
@@ -366,7 +379,7 @@ static enum ha_status run_all(struct loop *l, struct ha_why *why)
     for (l->process = 0; l->process < l->processes; l->process++) l->groups += count_groups(l, entry);
     ha_progress_start(&l->progress, !l->options->quiet, l->groups);
     for (l->process = 0; l->process < l->processes && !over(l); l->process++)
-        for (size_t first = 0, count; (first < l->plan->entries || draw_more(l)) && goes_on(l);) {
+        for (size_t first = 0, count; (first < l->plan->entries || draw_more(l, &first)) && goes_on(l);) {
             first = next_group(l, first, entry, &count);
             if (count) run_group(l, entry, count);
             for (size_t i = 0; i < count && l->options->random; i++) shrink(l, entry[i]);

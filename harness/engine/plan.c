@@ -13,14 +13,56 @@ static enum ha_status out_of_memory(struct ha_why *why) { return ha_why(why, HA_
 
 /* ---- entries and sections ------------------------------------------------------------------------------------- */
 
-/* Where the entry of this id stands in plan->slot, or will. A slot holds an entry's index + 1; half of them are 0. */
-static size_t slot_of(const struct ha_plan *plan, const char *id)
+static uint64_t hash_of(const char *id)
 {
     uint64_t hash = 0xcbf29ce484222325; /* FNV-1a */
     for (const char *p = id; *p; p++) hash = (hash ^ (unsigned char)*p) * 0x100000001b3;
-    size_t i = hash & (plan->slots - 1);
+    return hash;
+}
+
+/* Where this hash stands in plan->gone, or will. */
+static size_t gone_slot(const struct ha_plan *plan, uint64_t hash)
+{
+    size_t i = (hash ^ hash >> 32) & (plan->gone_room - 1);
+    while (plan->gone[i] && plan->gone[i] != hash) i = (i + 1) & (plan->gone_room - 1);
+    return i;
+}
+
+static bool is_gone(const struct ha_plan *plan, const char *id)
+{
+    return plan->gone && plan->gone[gone_slot(plan, hash_of(id))] != 0;
+}
+
+/* false: no memory */
+static bool make_gone(struct ha_plan *plan, const char *id)
+{
+    if (plan->gones >= plan->gone_room / 2) {
+        struct ha_plan grown = { .gone_room = plan->gone_room ? 2 * plan->gone_room : 4096 };
+        grown.gone = calloc(grown.gone_room, sizeof *grown.gone);
+        if (!grown.gone) return false;
+        for (size_t i = 0; i < plan->gone_room; i++)
+            if (plan->gone[i]) grown.gone[gone_slot(&grown, plan->gone[i])] = plan->gone[i];
+        free(plan->gone);
+        plan->gone = grown.gone;
+        plan->gone_room = grown.gone_room;
+    }
+    const size_t i = gone_slot(plan, hash_of(id));
+    plan->gones += plan->gone[i] == 0;
+    plan->gone[i] = hash_of(id);
+    return true;
+}
+
+/* Where the entry of this id stands in plan->slot, or will. A slot holds an entry's index + 1; half of them are 0. */
+static size_t slot_of(const struct ha_plan *plan, const char *id)
+{
+    size_t i = hash_of(id) & (plan->slots - 1);
     while (plan->slot[i] && strcmp(plan->entry[plan->slot[i] - 1].id, id) != 0) i = (i + 1) & (plan->slots - 1);
     return i;
+}
+
+static void find_slots(struct ha_plan *plan)
+{
+    for (size_t i = 0; i < plan->entries; i++) plan->slot[slot_of(plan, plan->entry[i].id)] = i + 1;
 }
 
 static enum ha_status make_room(struct ha_plan *plan, struct ha_why *why)
@@ -34,7 +76,7 @@ static enum ha_status make_room(struct ha_plan *plan, struct ha_why *why)
     plan->slot = calloc(slots, sizeof *plan->slot);
     plan->slots = plan->slot ? slots : 0;
     if (!plan->slot) return out_of_memory(why);
-    for (size_t i = 0; i < plan->entries; i++) plan->slot[slot_of(plan, plan->entry[i].id)] = i + 1;
+    find_slots(plan);
     return HA_OK;
 }
 
@@ -82,17 +124,44 @@ static enum ha_status list_entry(struct ha_plan_section *of, size_t entry, bool 
     return HA_OK;
 }
 
+static void free_entry(const struct ha_plan_entry *e)
+{
+    free(e->point);
+    free(e->id);
+    free(e->from);
+    free(e->damaged);
+}
+
+void ha_plan_forget(struct ha_plan *plan, bool (*keep)(void *arg, const struct ha_plan_entry *entry), void *arg)
+{
+    size_t kept = 0, *section = calloc(plan->entries + 1, sizeof *section);
+    if (!section) return; /* nothing is forgotten */
+    for (size_t s = 0; s < plan->sections; s++) {
+        for (size_t i = 0; i < plan->section[s].of.count; i++) section[plan->section[s].of.entry[i]] = s;
+        plan->section[s].of.count = 0;
+    }
+    for (size_t i = 0; i < plan->entries; i++) {
+        struct ha_section *of = &plan->section[section[i]].of;
+        if (!keep(arg, &plan->entry[i]) && make_gone(plan, plan->entry[i].id)) {
+            free_entry(&plan->entry[i]);
+            continue;
+        }
+        of->entry[of->count++] = kept;
+        plan->entry[kept++] = plan->entry[i];
+    }
+    plan->entries = kept;
+    memset(plan->slot, 0, plan->slots * sizeof *plan->slot);
+    find_slots(plan);
+    free(section);
+}
+
 void ha_plan_free(struct ha_plan *plan)
 {
-    for (size_t i = 0; i < plan->entries; i++) {
-        free(plan->entry[i].point);
-        free(plan->entry[i].id);
-        free(plan->entry[i].from);
-        free(plan->entry[i].damaged);
-    }
+    for (size_t i = 0; i < plan->entries; i++) free_entry(&plan->entry[i]);
     for (size_t i = 0; i < plan->sections; i++) free(plan->section[i].of.entry);
     free(plan->entry);
     free(plan->slot);
+    free(plan->gone);
     free(plan->section);
     *plan = (struct ha_plan){ 0 };
 }
@@ -121,6 +190,7 @@ static enum ha_status take(void *arg, const struct ha_suite *s, void *point, str
         return ha_why(why, HA_ERROR, "the id is longer than %d characters: %.120s...", HA_ID_MAX - 1, id);
     if (sink->options->draw && !ha_draw_affords(sink->options->draw, s, point)) return HA_OK;
     if (sink->filter && !ha_filter_fits(sink->filter, s, point, id)) return HA_OK;
+    if (is_gone(sink->plan, id)) return HA_OK;
     struct ha_plan_section *section = &sink->plan->section[sink->section];
     const struct ha_plan_entry like = { s, point, id, section->file, sink->time_ns, NULL };
     size_t entry;

@@ -40,6 +40,8 @@ struct ha_plan {
     size_t *slot, slots; /* finds an entry by its id */
     struct ha_plan_section *section;
     size_t sections;
+    uint64_t *gone; /* hashes of the ids that were forgotten; half of [gone_room] are 0 */
+    size_t gones, gone_room;
 };
 
 /* An option of the command line that sets a key of every point that has it. */
@@ -72,6 +74,8 @@ enum ha_status ha_plan_draw(struct ha_plan *plan, const struct ha_plan_options *
 /* *entry: where this point stands, which is added if need be */
 enum ha_status ha_plan_add(struct ha_plan *plan, const struct ha_suite *suite, void *point, size_t *entry,
                            struct ha_why *why);
+/* Lets go of the entries of which `keep` says no; they are not drawn again. */
+void ha_plan_forget(struct ha_plan *plan, bool (*keep)(void *arg, const struct ha_plan_entry *entry), void *arg);
 void ha_plan_free(struct ha_plan *plan);
 
 /* One id that names one point. point: [suite->point_bytes] */

@@ -134,8 +134,8 @@ static void print_suspects(FILE *out, const struct ha_summary *s)
     if (suspects > SAID_MAX) fprintf(out, "\nand %zu more are suspect\n", suspects - SAID_MAX);
 }
 
-/* reasons that go for several cases are said once */
-static void print_skipped(FILE *out, const struct ha_results *r)
+/* Reasons that go for several cases are said once; of random cases most are forgotten by now. */
+static void print_skipped(FILE *out, const struct ha_results *r, bool counted)
 {
     for (size_t i = 0; i < r->entries; i++) {
         const struct ha_entry *e = &r->entry[i];
@@ -145,7 +145,8 @@ static void print_skipped(FILE *out, const struct ha_results *r)
         while (before < i && !same_reason(e, &r->entry[before])) before++;
         if (before < i) continue;
         for (size_t j = i; j < r->entries; j++) count += same_reason(e, &r->entry[j]);
-        fprintf(out, "\n%s: %zu x ", ha_verdict_name(v), count);
+        fprintf(out, "\n%s: ", ha_verdict_name(v));
+        if (counted) fprintf(out, "%zu x ", count);
         ha_text_print(out, ha_result_in(e->row)->reason);
         fputc('\n', out);
     }
@@ -180,7 +181,7 @@ bool ha_summary_print(FILE *out, struct ha_summary *s, struct ha_why *why)
         const struct ha_results r = ha_summary_results(s, suite);
         if (suite->print && !s->random) suite->print(out, &r);
         print_wrong(out, &r, suite, s);
-        print_skipped(out, &r);
+        print_skipped(out, &r, !s->random);
         if (suite->conclude && !s->random) right &= suite->conclude(out, &r, why);
     }
     print_damaged(out, s->plan);

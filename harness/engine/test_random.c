@@ -266,15 +266,18 @@ TEST(the_least_that_fails_is_found)
 /* ---- a run --------------------------------------------------------------------------------------------------------
  */
 
-/* Runs until nothing new is left to draw: of 32 steps and 3 colours. */
+/* Runs until nothing new is left to draw: of 32 steps and 3 colours. What it says is in the file "printed". name NULL:
+ * without a folder. */
 static enum ha_exit run(const char *name, const char *text, struct ha_why *why)
 {
-    char out[TEST_PATH_MAX];
+    char out[TEST_PATH_MAX], printed[TEST_PATH_MAX];
     struct ha_plan plan = { 0 };
     struct ha_random random = { .time_ns = UINT64_MAX, .plan = &plan, .from = of(text), .draw = { .seed = 3 } };
-    snprintf(out, sizeof out, "%s", test_path(name));
-    const struct ha_run_options options = { .out_dir = out, .quiet = true, .random = &random };
-    const int shown = dup(STDOUT_FILENO), errors = dup(STDERR_FILENO), none = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (name) snprintf(out, sizeof out, "%s", test_path(name));
+    snprintf(printed, sizeof printed, "%s", test_path("printed"));
+    const struct ha_run_options options = { .out_dir = name ? out : NULL, .quiet = true, .random = &random };
+    const int shown = dup(STDOUT_FILENO), errors = dup(STDERR_FILENO),
+              none = open(printed, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (ha_plan_draw(&plan, &random.from, &random.draw, 5, why) != HA_OK) fail_msg("%s", why->text);
     fflush(stdout);
     dup2(none, STDOUT_FILENO);
@@ -302,6 +305,23 @@ TEST(a_run_goes_on_until_nothing_is_left)
     struct ha_why why = { "" };
     if (run("right", FEW, &why) != HA_EXIT_OK) fail_msg("%s", why.text);
     assert_int_equal(rows("right/lumps.csv", "pass"), 32 * 3);
+}
+
+/* Without a folder nothing is kept of what passes, but that it was there: none is run twice, and what is wrong is said.
+ */
+TEST(millions_need_no_memory)
+{
+    enum { ALL = 16 * 8 * 32 * 3 };
+    struct ha_why why = { "" };
+    if (run(NULL, "lumps:size=6,parts=5,ratio=9", &why) != HA_EXIT_OK) fail_msg("%s", why.text);
+    const char *passed = strstr(test_text("printed"), " passed, 0 failed, 0 skipped");
+    assert_non_null(passed);
+    while (passed[-1] >= '0' && passed[-1] <= '9') passed--;
+    assert_in_range(atoi(passed), ALL - ALL / 100, ALL);
+    wrong = group_of_5;
+    assert_int_equal(run(NULL, "lumps:size=6,parts=5,ratio=9,color=red", &why), HA_EXIT_WRONG);
+    wrong = NULL;
+    assert_contains(test_text("printed"), "smallest: lumps:size=0,grid=5/1,step=8\n");
 }
 
 /* The point as drawn has its row, and so has the smallest, which no draw gives. */

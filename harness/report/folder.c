@@ -408,16 +408,51 @@ enum ha_status ha_folder_not_run(struct ha_folder *folder, const struct ha_folde
     return ha_why(why, HA_ERROR, "out of memory for the cases not run");
 }
 
+static void count(struct ha_folder_totals *t, const struct ha_folder_entry *e)
+{
+    size_t *const of[HA_VERDICTS] = {
+        [HA_NOT_RUN] = &t->not_run,       [HA_PASS] = &t->passed,          [HA_VERDICT_FAIL] = &t->failed,
+        [HA_VERDICT_WAIVED] = &t->waived, [HA_VERDICT_ERROR] = &t->errors, [HA_UNCHECKED] = &t->unchecked,
+        [HA_SUSPECT] = &t->passed,
+    };
+    ++*of[ha_result_in(e->row)->verdict];
+}
+
 struct ha_folder_totals ha_folder_totals(const struct ha_folder *folder)
 {
-    struct ha_folder_totals t = { .not_run = folder->missings };
-    size_t *const count[HA_VERDICTS] = {
-        [HA_NOT_RUN] = &t.not_run,       [HA_PASS] = &t.passed,          [HA_VERDICT_FAIL] = &t.failed,
-        [HA_VERDICT_WAIVED] = &t.waived, [HA_VERDICT_ERROR] = &t.errors, [HA_UNCHECKED] = &t.unchecked,
-        [HA_SUSPECT] = &t.passed,
-    };
-    for (size_t i = 0; i < folder->entries; i++) ++*count[ha_result_in(folder->entry[i]->row)->verdict];
+    struct ha_folder_totals t = folder->forgotten;
+    t.not_run += folder->missings;
+    for (size_t i = 0; i < folder->entries; i++) count(&t, folder->entry[i]);
     return t;
+}
+
+static bool is_news(const struct ha_folder *folder, size_t entries, const struct ha_folder_entry *e)
+{
+    const struct ha_result *r = ha_result_in(e->row);
+    if (r->verdict == HA_PASS) return false;
+    if (r->verdict != HA_VERDICT_WAIVED && r->verdict != HA_UNCHECKED) return true;
+    for (size_t i = 0; i < entries; i++) {
+        const struct ha_result *x = ha_result_in(folder->entry[i]->row);
+        if (folder->entry[i]->suite == e->suite && x->verdict == r->verdict && !strcmp(x->reason, r->reason))
+            return false;
+    }
+    return true;
+}
+
+void ha_folder_forget(struct ha_folder *folder)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < folder->entries && !folder->path; i++) {
+        struct ha_folder_entry *e = folder->entry[i];
+        if (is_news(folder, kept, e)) {
+            folder->entry[kept++] = e;
+            continue;
+        }
+        count(&folder->forgotten, e);
+        tdelete(e, &folder->tree, compare);
+        ha_folder_entry_free(e);
+    }
+    if (!folder->path) folder->entries = kept;
 }
 
 static void close_file(struct ha_folder *folder, struct ha_folder_file *file)

@@ -99,6 +99,9 @@ enum ha_status ha_folder_not_run(struct ha_folder *folder, const struct ha_folde
 
 /* Whether the case of this id asks the command of --exec: the key that --exec sets is "exec". */
 bool ha_folder_asks_command(const struct ha_suite *suite, const char *id);
+/* Of a run in memory alone: lets go of the rows that passed, and of all but one of those that were skipped for one
+ * reason. The totals know of them. A folder keeps everything. */
+void ha_folder_forget(struct ha_folder *folder);
 /* of the whole folder: cases of before, of this run, and not run */
 struct ha_folder_totals ha_folder_totals(const struct ha_folder *folder);
 /* Writes junit.xml of the whole folder, unless a write has failed; then lets go of everything. NULL is closed. */

@@ -87,6 +87,7 @@ struct ha_folder {
     struct ha_folder_missing *missing;
     size_t missings, missings_room;
     struct ha_folder_found found;
+    struct ha_folder_totals forgotten;
     struct ha_line line;
     enum ha_status status; /* the first failure ... */
     struct ha_why failure; /* ... and its reason */
