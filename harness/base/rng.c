@@ -3,6 +3,7 @@
 #include "harness/api/kernels.h"
 #include "harness/base/cpu.h"
 
+#include <string.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -138,14 +139,13 @@ __attribute__((target("avx512f"))) static inline __m256 wide_normal(const __m512
     return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm512_cvtepi64_epi32(sum)), _mm256_set1_ps(NORMAL_SCALE));
 }
 
-/* 2.7 times as fast as by AVX2. */
+/* 2.7 times as fast as by AVX2. The last block may be longer than what is asked for. */
 __attribute__((target("avx512f"))) static void normals_avx512(uint64_t seed, uint64_t stream, uint64_t first, size_t n,
                                                               float *out)
 {
     const __m512i lane = _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0);
     const __m512i low = _mm512_set1_epi64((long long)stream), high = _mm512_srli_epi64(low, 32);
-    size_t done = 0;
-    for (; n - done >= 2 * WIDE; done += 2 * WIDE) {
+    for (size_t done = 0; done < n; done += 2 * WIDE) {
         const __m512i i = _mm512_add_epi64(_mm512_set1_epi64((long long)(first + done)), lane);
         const __m512i j = _mm512_add_epi64(i, _mm512_set1_epi64(WIDE));
         __m512i x[4] = { i, _mm512_srli_epi64(i, 32), low, high }, y[4] = { j, _mm512_srli_epi64(j, 32), low, high };
@@ -155,10 +155,11 @@ __attribute__((target("avx512f"))) static void normals_avx512(uint64_t seed, uin
             wide_round(x, k0, k1);
             wide_round(y, k0, k1);
         }
-        _mm256_storeu_ps(out + done, wide_normal(x));
-        _mm256_storeu_ps(out + done + WIDE, wide_normal(y));
+        float block[2 * WIDE], *to = n - done < 2 * WIDE ? block : out + done;
+        _mm256_storeu_ps(to, wide_normal(x));
+        _mm256_storeu_ps(to + WIDE, wide_normal(y));
+        if (to == block) memcpy(out + done, block, (n - done) * sizeof *block);
     }
-    normals_avx2(seed, stream, first + done, n - done, out + done);
 }
 #endif
 
