@@ -100,10 +100,10 @@ static void block_unmap(struct block *b)
 /* The first byte of [from, to) that is not guard, or NULL. It reads what is fenced off. */
 __attribute__((no_sanitize("address"))) static const char *guard_damage(const char *from, const char *to)
 {
-    static const uint64_t guard = GUARD_BYTE * UINT64_C(0x0101010101010101);
-    for (uint64_t word; !HA_ASAN && (size_t)(to - from) >= sizeof word; from += sizeof word) { /* eight at a time */
+    for (uint64_t word, whole; to - from >= (ptrdiff_t)sizeof word; from += sizeof word) {
+        memset(&whole, GUARD_BYTE, sizeof whole);
         memcpy(&word, from, sizeof word);
-        if (word != guard) break;
+        if (word != whole) break;
     }
     for (; from < to; from++)
         if ((unsigned char)*from != GUARD_BYTE) return from;
