@@ -323,7 +323,11 @@ static bool draw_more(struct loop *l, size_t *next)
         ha_plan_forget(r->plan, is_known, l);
         *next = r->plan->entries;
     }
-    if (!r || !goes_on(l) || ha_plan_draw(r->plan, &r->from, &r->draw, HA_DRAWN_AT_ONCE, &why) != HA_OK) return false;
+    if (!r || !goes_on(l)) return false;
+    if (ha_plan_draw(r->plan, &r->from, &r->draw, HA_DRAWN_AT_ONCE, &why) != HA_OK) {
+        fprintf(stderr, "warning: --random ends before its time: %s\n", why.text);
+        return false;
+    }
     l->groups += HA_DRAWN_AT_ONCE;
     ha_child_end(l->child);
     return true;

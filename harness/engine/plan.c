@@ -420,6 +420,8 @@ enum ha_status ha_plan_draw(struct ha_plan *plan, const struct ha_plan_options *
     }
     ha_filter_destroy(filter);
     if (plan->entries > before) return HA_OK;
+    if (plan->entries + 1 >= HA_POINTS_MAX)
+        return ha_why(why, HA_ERROR, "a folder holds %d cases; go on with another seed and folder", HA_POINTS_MAX);
     return why && *why->text ? HA_ERROR : ha_why(why, HA_ERROR, "nothing is left to draw");
 }
 
