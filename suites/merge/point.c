@@ -263,7 +263,8 @@ static enum ha_status settle_attention(struct ha_merge_point *p, struct ha_why *
 
 double ha_merge_cost(const void *point)
 {
-    return is_one(point) ? ha_attention_cost(&((const struct ha_merge_point *)point)->shape) : 0;
+    static const double merges = 0x1p-5; /* 20,000 of a kind and type take a tenth of a second */
+    return is_one(point) ? ha_attention_cost(&((const struct ha_merge_point *)point)->shape) : merges;
 }
 
 enum ha_status ha_merge_settle(void *point, struct ha_why *why)
