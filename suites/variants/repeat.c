@@ -164,12 +164,13 @@ enum ha_status ha_repeat_compare(struct ha_repeat *r, const struct ha_pass *pass
 /* ---- passes ------------------------------------------------------------------------------------------------------ */
 
 /* One attention of other numbers and of more heads, so that what the device keeps for itself is that of another case.
- */
+ * A variant may attend elsewhere, over longer heads than the device takes. */
 static enum ha_status attend_other(struct ha_repeat *r, struct ha_device_arena *arena, struct ha_why *why)
 {
     enum { KEYS = 160 };
     const struct ha_session *s = r->session;
-    const size_t heads = shape(r)->q_heads + 1, dim = shape(r)->head_dim, rows = KEYS * heads * dim,
+    const size_t most = s->info.head_dim_max ? s->info.head_dim_max : SIZE_MAX, own = shape(r)->head_dim;
+    const size_t heads = shape(r)->q_heads + 1, dim = own < most ? own : most, rows = KEYS * heads * dim,
                  row = dim * ha_dtype_bytes(shape(r)->dtype);
     const struct ha_device_fill fill = { s->api, s->stream, HA_HELD_NUMBERS, 0 };
     ha_device_arena_fill(arena, &fill);

@@ -5,6 +5,7 @@
 #include "harness/base/pool.h"
 #include "harness/base/test_beside.h"
 #include "suites/variants/check.h"
+#include "suites/variants/repeat.h"
 #include "suites/variants/test_session.h"
 
 #include <stdio.h>
@@ -111,6 +112,35 @@ TEST(heads_that_are_too_long_are_waived)
         assert_int_equal(ha_session_takes(&session, &v, &reason), i < 2 ? HA_WAIVED : HA_OK);
         if (i < 2) assert_string_equal(reason.text, "the device attends over heads of at most 56 elements, not 64");
         session.api = sound;
+    }
+    close_session();
+}
+
+static size_t longest;
+static enum ha_status note_heads(struct ha_stream *stream, const struct ha_device_attend *a)
+{
+    longest = a->head_dim > longest ? a->head_dim : longest;
+    return sound->attend(stream, a);
+}
+
+/* A variant that attends on the CPU may have heads that are too long for the device; what comes between two passes has
+ * not. */
+TEST(what_disturbs_is_for_the_device)
+{
+    struct ha_repeat repeat;
+    open_session(SMALL);
+    sound = session.api;
+    struct ha_device_api noting = *sound;
+    noting.attend = note_heads;
+    for (size_t most = 0; most <= 56; most += 56) {
+        longest = 0;
+        session.info.head_dim_max = most;
+        assert_ok(ha_repeat_open(&repeat, &session, &reason));
+        session.api = &noting;
+        assert_ok(ha_repeat_disturb(&repeat, &reason));
+        session.api = sound;
+        ha_repeat_close(&repeat);
+        assert_int_equal(longest, most ? most : 64);
     }
     close_session();
 }
