@@ -21,7 +21,7 @@ struct key_sums {
     double chance;        /* p^2 t^2, t what a weight is off by, relative to it */
     double lost;          /* what sums do not take of p */
     double tied, alike; /* p of keys with the score of the key before: but for sums' roundings; for those of weights */
-    double repeated;    /* how many of the former a sum takes */
+    double repeated;    /* how many a sum takes that differ from those before by less than it is rounded by */
     double same2;       /* t^2 of keys that are rounded alike */
     double terms, spread; /* p (sum of squares of terms); p (s - m)^2 */
     double hardest;       /* the largest score, with what its terms are by chance */
@@ -105,6 +105,7 @@ static void weigh(struct row *r)
     const double u = HA_REF_U, m = r->want->max, lse = r->want->lse;
     const double of_sums = 8 * u * b->h_sum, of_weights = 8 * fmax(b->u_p, b->u_w);
     double before = HUGE_VAL, all = 0, most = 0;
+    size_t near = 0;
     for (size_t j = 0; j < r->keys; j++) {
         const double s = (double)r->p[j], p = exp(s - lse), step = fabs(s - before);
         const double terms = (double)r->t2[j] + s * s;
@@ -120,7 +121,8 @@ static void weigh(struct row *r)
         if (same_as_before(r, &same, r->p[j], p * sqrt(t2))) r->of.same2 = fmax(r->of.same2, t2);
         r->of.lost += lost(r, p);
         r->of.tied += step < of_sums ? p : 0;
-        r->of.repeated += step < of_sums ? fmin(p / u, 1) : 0;
+        near = p * step < u ? near + 1 : 0; /* two in a row are no accident */
+        r->of.repeated += step < of_sums || near > 1 ? fmin(p / u, 1) : 0;
         r->of.alike += step < of_weights ? p : 0;
         r->p[j] = (float)p;
         r->t2[j] = (float)t2;
