@@ -67,14 +67,6 @@ void ha_suspect_add(struct ha_suspect *s, const struct ha_chances *c, const char
     va_end(list);
 }
 
-void ha_suspect_join(struct ha_suspect *s, const struct ha_suspect *more)
-{
-    const size_t groups = s->groups;
-    if (!more->groups) return;
-    ha_suspect_add(s, &more->worst, "%s", more->what);
-    s->groups = groups + more->groups;
-}
-
 void ha_suspect_tell(const struct ha_suspect *s, struct ha_result *head, double *bias, double *rms)
 {
     const struct ha_chances *c = &s->worst;

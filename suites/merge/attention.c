@@ -443,12 +443,15 @@ enum ha_status ha_attention_check(const struct ha_attention_subject *subject, si
     *out = (struct ha_attention_result){ .sense = { (double)NAN, (double)NAN, (double)NAN } };
     HA_TRY(ha_attention_open(&bench, subject, seed, why));
     enum ha_status status = c->list == HA_ATTENTION_PAIRS ? ha_attention_pairs(&pairs, &count, why) : HA_OK;
-    bench.sensed_o = calloc(2 * HA_RUNS_MAX * count + 1, sizeof *bench.sensed_o);
+    const size_t looks = HA_RUNS_MAX * count; /* a split shape's runs are looked at one by one */
+    bench.sensed_o = calloc(2 * looks + 1, sizeof *bench.sensed_o);
     if (status == HA_OK && !bench.sensed_o) status = ha_why(why, HA_ERROR, "no memory");
-    bench.sensed_lse = bench.sensed_o + HA_RUNS_MAX * count;
-    if (status == HA_OK) status = solve_all(c, pairs ? pairs : c->list ? one : NULL, count, &bench, seed, out, why);
-    out->sense.o = ha_merge_median(bench.sensed_o, bench.sensed_os);
-    out->sense.lse = ha_merge_median(bench.sensed_lse, bench.sensed_lses);
+    if (status == HA_OK) {
+        bench.sensed_lse = bench.sensed_o + looks;
+        status = solve_all(c, pairs ? pairs : c->list ? one : NULL, count, &bench, seed, out, why);
+        out->sense.o = ha_merge_median(bench.sensed_o, bench.sensed_os);
+        out->sense.lse = ha_merge_median(bench.sensed_lse, bench.sensed_lses);
+    }
     free(bench.sensed_o);
     free(pairs);
     ha_attention_close(&bench);

@@ -18,16 +18,13 @@ enum { SENSED = 256, HELD_NUMBERS = 1 << 14 };
 void ha_attention_usual(struct ha_attention_bench *b)
 {
     const struct ha_attention_subject *s = b->subject;
+    const bool stranger = !s->eps && !s->kernels;
+    const double none = (double)NAN;
     for (size_t t = 0; t < HA_DTYPE_COUNT; t++) {
         const struct ha_profile *claimed = &b->profile[t];
-        const double none = (double)NAN,
-                     exp_seen = s->eps       ? s->eps->exp[t].worst
-                                : s->kernels ? none
-                                             : claimed->exp_eps,
-                     log_seen = s->eps       ? s->eps->log[t].worst
-                                : s->kernels ? none
-                                             : claimed->log_eps;
-        b->usual[t] = ha_profile_usual(claimed, &ha_kernels_all[0]->profile, exp_seen, log_seen);
+        const double exp_seen = s->eps ? s->eps->exp[t].worst : none, log_seen = s->eps ? s->eps->log[t].worst : none;
+        b->usual[t] = ha_profile_usual(claimed, &ha_kernels_all[0]->profile, stranger ? claimed->exp_eps : exp_seen,
+                                       stranger ? claimed->log_eps : log_seen);
     }
 }
 
