@@ -311,6 +311,15 @@ TEST(what_rounds_one_way_is_not_asked)
     assert_true(row.head.verdict == HA_PASS && isnan(row.rms) && isnan(row.head.p) && row.sense.o > 0);
 }
 
+/* Keys whose scores are -inf weigh nothing; what the others weigh is known. */
+TEST(masked_keys_do_not_keep_rows_from_being_asked)
+{
+    flaw = NULL;
+    const struct ha_merge_result row = judged("lse_merge:case=attention,problem=some_minus_inf,by=host",
+                                              &ha_device_host);
+    assert_true(row.head.verdict == HA_PASS && row.rms >= 0 && row.rms < 0.75 && row.head.p >= 1);
+}
+
 static void coarse_info(struct ha_device *device, struct ha_device_info *info)
 {
     ha_device_host.info(device, info);
