@@ -248,17 +248,21 @@ static enum ha_status merge_once(struct ha_op_stage *s, const struct ha_merge_tr
     HA_TRY(ha_op_get(s, out, 0, rows * dim * e, out->image));
     HA_TRY(ha_op_get(s, out, o_bytes, rows * sizeof(float), out->image + o_bytes));
     const struct ha_merge_bound bound = ha_bound_merge(traits, HA_FORM_NATURAL, dtype);
-    static double of[STATES][DIM], nothing[DIM], o[DIM], b[DIM];
+    static double nothing[DIM], o[DIM], b[DIM];
     static struct ha_ref_state ref[STATES];
     static double work[STATES];
     static const struct ha_chance given[STATES];
     struct ha_chances held = { 0 };
     float got[DIM], lse;
-    for (size_t r = 0; r < rows; r++) {
+    enum ha_status judged = HA_OK;
+    double *of = malloc(states * dim * sizeof *of);
+    if (!of) return ha_why(s->why, HA_ERROR, "no memory");
+    for (size_t r = 0; r < rows && judged == HA_OK; r++) {
         for (size_t i = 0; i < states; i++) {
             memcpy(&lse, in->image + i * bytes + o_bytes + r * sizeof lse, sizeof lse);
-            for (size_t d = 0; d < dim; d++) of[i][d] = (double)ha_load(in->image + i * bytes, r * dim + d, dtype);
-            ref[i] = (struct ha_ref_state){ .o = of[i], .bound = nothing, .lse = (double)lse, .dim = dim, .keys = 1 };
+            double *row = of + i * dim;
+            for (size_t d = 0; d < dim; d++) row[d] = (double)ha_load(in->image + i * bytes, r * dim + d, dtype);
+            ref[i] = (struct ha_ref_state){ .o = row, .bound = nothing, .lse = (double)lse, .dim = dim, .keys = 1 };
         }
         struct ha_ref_state want = { .o = o, .bound = b, .dim = dim };
         size_t at;
@@ -266,15 +270,17 @@ static enum ha_status merge_once(struct ha_op_stage *s, const struct ha_merge_tr
         ha_load_row(out->image + r * dim * e, dim, dtype, got);
         memcpy(&lse, out->image + o_bytes + r * sizeof lse, sizeof lse);
         if (!(ha_ref_ratio(got, lse, &want, &at) <= 1))
-            return ha_op_wrong(s, "merge of %zu states of %s: row %zu of %zu: %s[%zu] is %.9g, want %.9g", states,
-                               ha_dtype_name(dtype), r, rows, at < dim ? "o" : "LSE", at,
-                               (double)(at < dim ? got[at] : lse), at < dim ? want.o[at] : want.lse);
+            judged = ha_op_wrong(s, "merge of %zu states of %s: row %zu of %zu: %s[%zu] is %.9g, want %.9g", states,
+                                 ha_dtype_name(dtype), r, rows, at < dim ? "o" : "LSE", at,
+                                 (double)(at < dim ? got[at] : lse), at < dim ? want.o[at] : want.lse);
         if (r >= HELD) continue;
         const struct ha_chance chance = ha_ref_chance_merge(given, ref, states, &bound, &want, work);
         double squares = 0;
         for (size_t d = 0; d < dim; d++) squares += ((double)got[d] - want.o[d]) * ((double)got[d] - want.o[d]);
         ha_chances_add(&held, (double)lse - want.lse, sqrt(squares), &chance);
     }
+    free(of);
+    HA_TRY(judged);
     ha_suspect_add(&s->suspect, &held, "merge of %zu states of %s, dim %zu", states, ha_dtype_name(dtype), dim);
     HA_TRY(ha_op_judge(s, out, rows * dim * e, o_bytes - rows * dim * e, "merge of %zu states: behind o", states));
     return ha_op_judge(s, out, o_bytes + rows * sizeof lse, out->bytes - o_bytes - rows * sizeof lse,
