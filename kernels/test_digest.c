@@ -140,7 +140,7 @@ static struct ha_digest_score run(const struct ha_kernels *t, const struct score
 static void judge(const struct ha_kernels *t, const struct scores *s, float scale)
 {
     const struct ha_digest_score args = run(t, s, scale);
-    const double ratio = ha_ref_judge_digest_score(&args);
+    const double ratio = ha_ref_judge_digest_score(&args, NULL);
     if (!(ratio <= 1))
         fail_msg("%s: %zu rows, %zu blocks, dim %zu, %s: error over bound %g", t->name, s->rows, s->blocks, s->dim,
                  ha_dtype_name(s->dtype), ratio);

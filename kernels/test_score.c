@@ -17,7 +17,7 @@ static void check(enum ha_dtype dtype, size_t dim, size_t keys, enum ha_test_lay
     for (size_t t = 0; t < ha_test_tables_count; t++) {
         memset(s, 0xFF, keys * sizeof *s);
         ha_test_tables[t].score(&args);
-        const double ratio = ha_ref_judge_score(&args, &ha_test_tables[t].profile);
+        const double ratio = ha_ref_judge_score(&args, &ha_test_tables[t].profile, NULL);
         assert_true(ratio <= 1);
         ha_test_worst(&ha_test_tables[t], "a score", ratio);
     }

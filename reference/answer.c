@@ -191,3 +191,73 @@ struct ha_answer_error ha_answer_judge_weights(const struct ha_answer *w, const 
     }
     return worst;
 }
+
+/* ---- against chance ---------------------------------------------------------------------------------------------- */
+
+struct held {
+    const struct ha_answer *answer;
+    const struct ha_attend *a;
+    const struct ha_rows *rows;
+    size_t parts;
+    float *work;
+};
+
+static double apart2(const float *got, const double *want, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
+    return sum;
+}
+
+/* Row i of those that are answered; weights: as ha_ref_chance. */
+static void hold_row(const struct held *h, size_t i, struct ha_chances *chances, struct ha_chance *weights)
+{
+    const struct ha_attend *a = h->a;
+    const size_t r = ha_answer_row(h->answer, i), t = r / a->group, g = r % a->group;
+    const struct ha_ref_state *want = &h->answer->state[i];
+    const float *o = a->o + t * a->q_token_stride + g * a->q_head_stride,
+                lse = a->lse[t * a->lse_token_stride + g * a->lse_head_stride];
+    const struct ha_bound b = ha_bound_attend(&h->answer->profile, a->head_dim, want->keys, h->parts);
+    const struct ha_chance of = ha_ref_chance(query_at(a, t, g), a->head_dim, (double)a->scale, h->rows, a->dtype, &b,
+                                              want, h->work, weights);
+    ha_chances_add(chances, (double)lse - want->lse, sqrt(apart2(o, want->o, a->head_dim)), &of);
+}
+
+/* All rows of query head g. Its weights are the mean over tokens, whose roundings differ. */
+static void hold_head(const struct held *h, size_t g, struct ha_chances *chances, struct ha_chances *weights)
+{
+    const struct ha_attend *a = h->a;
+    const size_t keys = h->answer->keys;
+    const double tokens = (double)a->q_len;
+    struct ha_chance of, mean = { 0 };
+    for (size_t t = 0; t < a->q_len; t++) {
+        hold_row(h, t * a->group + g, chances, &of);
+        mean.o_bias += of.o_bias / tokens;
+        mean.o_size += of.o_size * of.o_size / (tokens * tokens);
+    }
+    const float *got = a->weights + g * a->weights_stride;
+    const double *want = h->answer->weight + g * keys;
+    double squares = 0; /* the mean is a sum over tokens, and a quotient */
+    for (size_t j = 0; j < keys; j++) squares += want[j] * want[j];
+    mean.o_size = sqrt(mean.o_size + HA_REF_U * HA_REF_U * (tokens / 3 + 1) * squares);
+    ha_chances_add(weights, 0, sqrt(apart2(got, want, keys)), &mean);
+}
+
+enum ha_status ha_answer_hold(const struct ha_answer *w, const struct ha_attend *a, const struct ha_rows *rows,
+                              size_t most, struct ha_chances *chances, struct ha_chances *weights, struct ha_why *why)
+{
+    const bool heads = weights && w->weight && w->count == w->rows && a->q_len <= most;
+    const size_t n = heads             ? most / a->q_len
+                     : most < w->count ? most
+                                       : w->count,
+                 of = heads ? a->group : w->count, asked = n < of ? n : of;
+    struct held h = { w, a, rows, a->runs_count + (a->packed.keys > 0), malloc((2 * w->keys + 1) * sizeof(float)) };
+    if (!h.work) return ha_why(why, HA_ERROR, "no memory for the reference over %zu keys", w->keys);
+    for (size_t i = 0; i < asked; i++) {
+        const size_t at = asked > 1 ? i * (of - 1) / (asked - 1) : 0;
+        if (heads) hold_head(&h, at, chances, weights);
+        else hold_row(&h, at, chances, NULL);
+    }
+    free(h.work);
+    return HA_OK;
+}

@@ -1,6 +1,5 @@
 #include "reference/rows.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,9 +16,11 @@
 
 /* sums over keys, p = exp(s - L) */
 struct key_sums {
-    double scores, below; /* p s; p (m - s) */
-    double chance;        /* p^2 t^2, t what a weight is off by, relative to it */
-    double lost;          /* what sums do not take of p */
+    double scores, below;           /* p s; p (m - s) */
+    double p2, p2_below, p2_below2; /* p^2, and it times m - s, and times the square of that */
+    double each;                    /* p^2 t^2, t what a weight is off by, relative to it */
+    double chance;                  /* the same of their sum: of keys that are rounded alike the square of the sum */
+    double lost;                    /* what sums do not take of p */
     double tied, alike; /* p of keys with the score of the key before: but for sums' roundings; for those of weights */
     double repeated;    /* how many a sum takes that differ from those before by less than it is rounded by */
     double same2;       /* t^2 of keys that are rounded alike */
@@ -108,7 +109,11 @@ static void weigh(struct row *r)
     size_t near = 0;
     for (size_t j = 0; j < r->keys; j++) {
         const double s = (double)r->p[j], p = exp(s - lse), step = fabs(s - before);
-        const double terms = (double)r->t2[j] + s * s;
+        if (s == -HUGE_VAL) { /* exactly no weight */
+            r->p[j] = r->t2[j] = 0;
+            continue;
+        }
+        const double terms = (double)r->t2[j] + s * s, p2 = p * p;
         const double t2 = u * u / 3 * (b->h_dot * terms + b->kappa_s * s * s + b->kappa_t * square(m - s))
                           + square(b->exp_eps) + square(b->u_w);
         r->of.hardest = fmax(r->of.hardest, terms);
@@ -119,6 +124,10 @@ static void weigh(struct row *r)
         all += p * sqrt(t2);
         most = fmax(most, t2);
         if (same_as_before(r, &same, r->p[j], p * sqrt(t2))) r->of.same2 = fmax(r->of.same2, t2);
+        r->of.p2 += p2;
+        r->of.p2_below += p2 > 0 ? p2 * (m - s) : 0;
+        r->of.p2_below2 += p2 > 0 ? p2 * square(m - s) : 0;
+        r->of.each += p2 * t2;
         r->of.lost += lost(r, p);
         r->of.tied += step < of_sums ? p : 0;
         near = p * step < u ? near + 1 : 0; /* two in a row are no accident */
@@ -240,15 +249,31 @@ static struct ha_chance sizes(const struct row *r, const struct value_sums *v)
     };
 }
 
+/* Of the weights as one vector: what each is off by, and what all are off by together, which is no more than the LSE
+ * is. exp may be off by as much for every key. */
+static struct ha_chance sizes_of_weights(const struct row *r, const struct ha_chance *of)
+{
+    const struct key_sums *k = &r->of;
+    const double u = HA_REF_U, mean = k->below;
+    const double along2 = k->p2_below2 - 2 * mean * k->p2_below + mean * mean * k->p2;
+    const double of_score = (r->b->kappa_s + 1) * u + r->b->one_sign * u * r->b->h_dot;
+    return (struct ha_chance){
+        .o_bias = of_score * sqrt(fmax(along2, 0)) + (2 * r->b->exp_eps + of->lse_bias) * sqrt(k->p2),
+        .o_size = sqrt(k->each + (square(of->lse_size) + HA_REF_KAPPA_Q * u * u) * k->p2
+                       + (double)r->keys * square(4 * HA_REF_ETA + r->b->eta_w)),
+    };
+}
+
 static const struct ha_chance unknown = { (double)NAN, (double)NAN, (double)NAN, (double)NAN };
 
 struct ha_chance ha_ref_chance(const float *q, size_t head_dim, double scale, const struct ha_rows *rows,
                                enum ha_dtype dtype, const struct ha_bound *b, const struct ha_ref_state *want,
-                               float *work)
+                               float *work, struct ha_chance *weights)
 {
     struct row r = {
         .b = b, .want = want, .dim = head_dim, .keys = want->keys, .scale = scale, .p = work, .t2 = work + want->keys
     };
+    if (weights) *weights = unknown;
     if (!(fabs(want->lse) < HUGE_VAL)) return unknown;
     r.flushed = 4 * (b->eta_p + b->eta_w) * exp(want->max - want->lse);
     score(&r, q, rows, dtype);
@@ -256,7 +281,38 @@ struct ha_chance ha_ref_chance(const float *q, size_t head_dim, double scale, co
     /* where a weight is not known to 2^-10, its first digits are chance */
     if (!((b->h_dot + b->kappa_s) * HA_REF_U * r.of.hardest < 0x1p-10)) return unknown;
     const struct value_sums v = value(&r, rows, dtype);
-    return sizes(&r, &v);
+    const struct ha_chance of = sizes(&r, &v);
+    if (weights) *weights = sizes_of_weights(&r, &of);
+    return of;
+}
+
+/* As the weights of keys whose scores are exact, but for the one rounding of x - max. */
+struct ha_chance ha_ref_chance_softmax(const float *x, size_t n, double h, double exp_eps, float *work)
+{
+    const struct ha_bound b = { .h_sum = h, .kappa_t = HA_REF_KAPPA_T, .exp_eps = exp_eps, .log_eps = exp_eps };
+    struct ha_ref_state want = { .max = -HUGE_VAL, .keys = n };
+    struct row r = { .b = &b, .want = &want, .keys = n, .p = work, .t2 = work + n };
+    for (size_t i = 0; i < n; i++) want.max = fmax(want.max, (double)x[i]);
+    for (size_t i = 0; i < n; i++) want.sum += exp((double)x[i] - want.max);
+    want.lse = want.max + log(want.sum);
+    memcpy(r.p, x, n * sizeof *x);
+    memset(r.t2, 0, n * sizeof *r.t2);
+    weigh(&r);
+    const struct ha_chance lse = sizes(&r, &(struct value_sums){ 0 }), weights = sizes_of_weights(&r, &lse);
+    return (struct ha_chance){ lse.lse_bias, lse.lse_size, weights.o_bias, weights.o_size };
+}
+
+void ha_ref_dots_add(struct ha_ref_dots *d, double error, double dot, double squares, double h, double unit, double cut)
+{
+    const double u = HA_REF_U;
+    d->error2 += square(error);
+    d->size2 += u * u / 3 * (h * (squares + square(dot)) + 2 * square(dot));
+    d->bias2 += square((u + unit) * fabs(dot) + cut * u * h * (fabs(dot) + sqrt(squares)));
+}
+
+struct ha_chance ha_ref_chance_dots(const struct ha_ref_dots *d)
+{
+    return (struct ha_chance){ .o_bias = sqrt(d->bias2), .o_size = sqrt(d->size2) };
 }
 
 /* ---- merges ---------------------------------------------------------------------------------------------------- */
@@ -345,57 +401,4 @@ struct ha_chance ha_ref_chance_merge(const struct ha_chance *of, const struct ha
     out.lse_size = sqrt(lse2);
     out.o_size = sqrt(o2);
     return out;
-}
-
-/* ---- rows together ----------------------------------------------------------------------------------------------- */
-
-static bool positive(double x) { return x > 0 && x < HUGE_VAL; }
-
-void ha_chances_add(struct ha_chances *c, double lse_error, double o_error, const struct ha_chance *of)
-{
-    if (!positive(of->lse_size) || !positive(of->o_size)) return;
-    const double lse = fabs(lse_error) - of->lse_bias, o = o_error - of->o_bias;
-    c->rows++;
-    c->lse += lse_error / of->lse_size;
-    c->lse_bias += of->lse_bias / of->lse_size;
-    c->lse2 += lse > 0 ? square(lse / of->lse_size) : 0;
-    c->o2 += o > 0 ? square(o / of->o_size) : 0;
-}
-
-void ha_chances_join(struct ha_chances *c, const struct ha_chances *more)
-{
-    c->rows += more->rows;
-    c->lse += more->lse;
-    c->lse_bias += more->lse_bias;
-    c->lse2 += more->lse2;
-    c->o2 += more->o2;
-}
-
-double ha_chances_bias(const struct ha_chances *c) { return c->rows ? c->lse / (double)c->rows : (double)NAN; }
-
-double ha_chances_rms(const struct ha_chances *c)
-{
-    return c->rows ? sqrt(fmax(c->lse2, c->o2) / (double)c->rows) : (double)NAN;
-}
-
-/* Chernoff's bounds on the logarithm of the chance that so much comes of n independent numbers whose tails are no wider
- * than those of a normal number of variance 1: that their squares add up to t; that they do. A vector whose squares'
- * mean is 1 in all is the former, too, however its elements depend on each other. */
-static double of_squares(double t, double n) { return t > n ? -(t - n - n * log(t / n)) / 2 : 0; }
-static double of_sum(double t, double n) { return t > 0 ? log(2) - t * t / (2 * n) : 0; }
-
-double ha_chances_p(const struct ha_chances *c)
-{
-    const double n = (double)c->rows, least = fmin(of_squares(c->lse2, n), of_squares(c->o2, n));
-    if (!c->rows) return (double)NAN;
-    return fmin(1, fmax(3 * exp(fmin(least, of_sum(fabs(c->lse) - c->lse_bias, n))), 0x1p-1000));
-}
-
-void ha_chances_say(const struct ha_chances *c, char *out, size_t size)
-{
-    const double n = (double)c->rows;
-    snprintf(out, size,
-             "errors are within their bounds, but larger than those of independent roundings: of the LSE %.3g times "
-             "and %+.3g on average, of o %.3g times, over %zu rows",
-             sqrt(c->lse2 / n), ha_chances_bias(c), sqrt(c->o2 / n), c->rows);
 }

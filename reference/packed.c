@@ -25,12 +25,19 @@ size_t ha_ref_packed_v(enum ha_dtype dtype, size_t dim, size_t key, size_t d)
     return block + panel * KEYS + (dtype == HA_BF16 ? (i / 2 * columns + column) * 2 + i % 2 : i * columns + column);
 }
 
+/* with sizes that the compiler knows */
+static void copy_number(char *to, const char *from, size_t at, size_t elem)
+{
+    if (elem == sizeof(float)) memcpy(to, from + at * sizeof(float), sizeof(float));
+    else memcpy(to, from + at * sizeof(uint16_t), sizeof(uint16_t));
+}
+
 void ha_ref_unpack_row(const void *blocks, enum ha_dtype dtype, size_t dim, size_t key, void *k, void *v)
 {
     const size_t elem = ha_dtype_bytes(dtype);
     for (size_t d = 0; d < dim; d++) {
-        if (k) memcpy((char *)k + d * elem, (const char *)blocks + ha_ref_packed_k(dtype, dim, key, d) * elem, elem);
-        if (v) memcpy((char *)v + d * elem, (const char *)blocks + ha_ref_packed_v(dtype, dim, key, d) * elem, elem);
+        if (k) copy_number((char *)k + d * elem, blocks, ha_ref_packed_k(dtype, dim, key, d), elem);
+        if (v) copy_number((char *)v + d * elem, blocks, ha_ref_packed_v(dtype, dim, key, d), elem);
     }
 }
 

@@ -13,25 +13,35 @@ static double worse(double worst, double error, double bound)
     return isnan(ratio) ? HUGE_VAL : fmax(worst, ratio);
 }
 
+static void hold_dots(const struct ha_ref_dots *dots, struct ha_chances *chances)
+{
+    const struct ha_chance of = ha_ref_chance_dots(dots);
+    if (chances) ha_chances_add(chances, 0, sqrt(dots->error2), &of);
+}
+
 static const char *key_at(const struct ha_rows *rows, size_t i)
 {
     return (const char *)rows->k + (rows->index ? rows->index[i] : i) * rows->k_stride_bytes;
 }
 
-double ha_ref_judge_score(const struct ha_score *s, const struct ha_profile *p)
+double ha_ref_judge_score(const struct ha_score *s, const struct ha_profile *p, struct ha_chances *chances)
 {
     const double h = ceil((double)s->head_dim / p->dot_lanes) + p->dot_extra + 2, scale = (double)s->scale;
     double worst = 0;
+    struct ha_ref_dots dots = { 0 };
     for (size_t i = 0; i < s->rows.keys; i++) {
-        double sum = 0, size = 0;
+        double sum = 0, size = 0, squares = 0;
         for (size_t d = 0; d < s->head_dim; d++) {
             const double x = (double)s->q[d] * (double)ha_load(key_at(&s->rows, i), d, s->dtype);
             sum += x;
             size += fabs(x);
+            squares += x * x;
         }
-        worst = worse(worst, fabs((double)s->s[i] - scale * sum),
-                      1.001 * h * HA_REF_U * fabs(scale) * size + HA_REF_ETA);
+        const double error = fabs((double)s->s[i] - scale * sum);
+        worst = worse(worst, error, 1.001 * h * HA_REF_U * fabs(scale) * size + HA_REF_ETA);
+        ha_ref_dots_add(&dots, error, scale * sum, scale * scale * squares, h, 0, 0);
     }
+    hold_dots(&dots, chances);
     return worst;
 }
 
@@ -69,23 +79,28 @@ double ha_ref_digest_depth(size_t head_dim)
     return (double)((head_dim < TERMS ? head_dim : TERMS) + (head_dim + TERMS - 1) / TERMS + 2);
 }
 
-double ha_ref_judge_digest_score(const struct ha_digest_score *s)
+double ha_ref_judge_digest_score(const struct ha_digest_score *s, struct ha_chances *chances)
 {
     const double scale = (double)s->scale, h = ha_ref_digest_depth(s->head_dim);
     double worst = 0;
-    for (size_t r = 0; r < s->q_rows; r++)
+    for (size_t r = 0; r < s->q_rows; r++) {
+        struct ha_ref_dots dots = { 0 };
         for (size_t b = 0; b < s->blocks; b++) {
-            double sum = 0, size = 0;
+            double sum = 0, size = 0, squares = 0;
             for (size_t d = 0; d < s->head_dim; d++) {
                 const double q = (double)s->q[r * s->q_stride + d];
                 const double x = q * (double)ha_load(s->digests, ha_ref_digest(s->head_dim, b, d, false), s->dtype);
                 const double y = q * (double)ha_load(s->digests, ha_ref_digest(s->head_dim, b, d, true), s->dtype);
                 sum += fmax(x, y);
                 size += fabs(fmax(x, y));
+                squares += fmax(x, y) * fmax(x, y);
             }
-            worst = worse(worst, fabs((double)s->s[r * s->s_stride + b] - scale * sum),
-                          1.001 * h * HA_REF_U * fabs(scale) * size + HA_REF_ETA);
+            const double error = fabs((double)s->s[r * s->s_stride + b] - scale * sum);
+            worst = worse(worst, error, 1.001 * h * HA_REF_U * fabs(scale) * size + HA_REF_ETA);
+            ha_ref_dots_add(&dots, error, scale * sum, scale * scale * squares, h, 0, 0);
         }
+        hold_dots(&dots, chances);
+    }
     return worst;
 }
 
@@ -113,9 +128,11 @@ double ha_ref_judge_topk(const struct ha_topk *t)
 
 /* A weight is off by the rounding of its exponent, exp, and a sum over all of them, of which each has such a rounding.
  */
+static double softmax_depth(size_t n) { return fmin((double)n, 320 + (double)n / 1024); }
+
 static double judge_softmax_row(const float *x, size_t n, double exp_eps, const float *got, const float *lse)
 {
-    const double h = fmin((double)n, 320 + (double)n / 1024);
+    const double h = softmax_depth(n);
     double most = -HUGE_VAL, sum = 0, drift = 0, worst = 0;
     for (size_t i = 0; i < n; i++) most = fmax(most, (double)x[i]);
     for (size_t i = 0; i < n; i++) {
@@ -140,4 +157,22 @@ double ha_ref_judge_softmax(const struct ha_softmax *s, const float *x, double e
         worst = fmax(worst, judge_softmax_row(x + r * s->stride, s->n, exp_eps, s->x + r * s->stride,
                                               s->lse ? s->lse + r : NULL));
     return worst;
+}
+
+void ha_ref_hold_softmax(const struct ha_softmax *s, const float *from, double exp_eps, size_t most, float *work,
+                         struct ha_chances *chances)
+{
+    for (size_t r = 0; r < s->rows && r < most; r++) {
+        const float *x = from + r * s->stride, *got = s->x + r * s->stride;
+        struct ha_chance of = ha_ref_chance_softmax(x, s->n, softmax_depth(s->n), exp_eps, work);
+        double max = -HUGE_VAL, sum = 0, squares = 0;
+        for (size_t i = 0; i < s->n; i++) max = fmax(max, (double)x[i]);
+        for (size_t i = 0; i < s->n; i++) sum += exp((double)x[i] - max);
+        for (size_t i = 0; i < s->n; i++) {
+            const double error = (double)got[i] - exp((double)x[i] - max) / sum;
+            squares += error * error;
+        }
+        if (!s->lse) of.lse_bias = of.lse_size = 0;
+        ha_chances_add(chances, s->lse ? (double)s->lse[r] - max - log(sum) : 0, sqrt(squares), &of);
+    }
 }

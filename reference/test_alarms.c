@@ -173,7 +173,7 @@ static struct ha_ref_state answer(const struct ha_test_input *in, const struct h
     static float work[2 * KEYS_MOST];
     const struct ha_bound b = ha_bound_attend(p, in->dim, in->keys, runs);
     const struct ha_ref_state want = ha_test_attend(in, &in->rows, &b);
-    if (chance) *chance = ha_ref_chance(in->q, in->dim, (double)in->scale, &in->rows, in->dtype, &b, &want, work);
+    if (chance) *chance = ha_ref_chance(in->q, in->dim, (double)in->scale, &in->rows, in->dtype, &b, &want, work, NULL);
     return want;
 }
 

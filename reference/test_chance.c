@@ -3,6 +3,8 @@
 
 #include "reference/test_fp32.h"
 
+#include "harness/api/suite.h"
+
 enum { DIM = 64, ROWS_MOST = 64 };
 
 static struct ha_test_method method_of(const char *name)
@@ -31,7 +33,8 @@ static void make(struct rows *r, const struct ha_profile *p, size_t family, size
     for (size_t i = 0; i < count; i++) {
         r->in[i] = ha_test_input(family, keys, DIM, t, 1000 + i);
         r->want[i] = ha_test_attend(&r->in[i], &r->in[i].rows, &b);
-        r->chance[i] = ha_ref_chance(r->in[i].q, DIM, (double)r->in[i].scale, &r->in[i].rows, t, &b, &r->want[i], work);
+        r->chance[i] = ha_ref_chance(r->in[i].q, DIM, (double)r->in[i].scale, &r->in[i].rows, t, &b, &r->want[i], work,
+                                     NULL);
     }
     free(work);
 }
@@ -177,7 +180,7 @@ TEST(constants_are_explained)
         for (size_t d = 0; d < DIM; d++) in->q[d] *= 2;
         ha_test_input_store(in);
         r.want[i] = ha_test_attend(in, &in->rows, &b);
-        r.chance[i] = ha_ref_chance(in->q, DIM, (double)in->scale, &in->rows, HA_F32, &b, &r.want[i], work);
+        r.chance[i] = ha_ref_chance(in->q, DIM, (double)in->scale, &in->rows, HA_F32, &b, &r.want[i], work, NULL);
         in->scale *= 1 + 0x1p-23f;
     }
     const struct seen s = look(&m, &r, HA_F32);
@@ -221,7 +224,7 @@ static struct part part_of(uint64_t seed, int how)
     const size_t end = KEYS;
     uint32_t order[KEYS];
     struct part out = { .want = ha_test_attend(&in, &in.rows, &b), .got = { .sum = 0 } };
-    out.chance = ha_ref_chance(in.q, DIM, (double)in.scale, &in.rows, HA_F32, &b, &out.want, work);
+    out.chance = ha_ref_chance(in.q, DIM, (double)in.scale, &in.rows, HA_F32, &b, &out.want, work, NULL);
     for (uint32_t j = 0; j < KEYS; j++) order[j] = j;
     out.got.lse = ha_test_fp32_attend(&m, &in, order, &end, 1, out.got.o);
     if (how != WIDEST) return out;
@@ -338,6 +341,191 @@ TEST(merges_of_given_states_are_explained)
                          values, ha_dtype_name(dtype), sqrt(c.lse2 / ROWS), sqrt(c.o2 / ROWS));
         }
     print_message("rms up to %.2f\n", rms);
+}
+
+/* ---- vectors without an LSE -------------------------------------------------------------------------------------- */
+
+/* What softmax makes of x in binary32, divided by the sum or with the LSE in the exponent; planted: each weight is off
+ * by up to so much, either way. Returns the LSE. */
+static float softmax32(const float *x, size_t n, bool by_lse, float planted, uint64_t seed, float *out)
+{
+    float max = -INFINITY, sum = 0;
+    for (size_t i = 0; i < n; i++) max = fmaxf(max, x[i]);
+    for (size_t i = 0; i < n; i++) sum += out[i] = expf(x[i] - max);
+    const float lse = max + logf(sum);
+    for (size_t i = 0; i < n; i++) {
+        out[i] = by_lse ? expf(x[i] - lse) : out[i] / sum;
+        out[i] *= 1 + planted * (2 * ha_rng_uniform(seed, 5, i) - 1);
+    }
+    return lse;
+}
+
+static void explained(const struct ha_chances *c, float planted, const char *what)
+{
+    const bool ok = planted > 0 ? ha_chances_p(c) < 1e-12 : ha_chances_rms(c) < 0.75 && ha_chances_p(c) >= 1;
+    if (!ok)
+        fail_msg("%s, planted %g: %zu rows, rms %g, p %g", what, (double)planted, c->rows, ha_chances_rms(c),
+                 ha_chances_p(c));
+}
+
+/* Products that are large, and cancel: scores are small, and what they are rounded by is not. */
+static void cancel(struct ha_test_input *in)
+{
+    const size_t half = in->dim / 2;
+    for (size_t d = 0; d < half; d++) {
+        in->q[d] *= 16;
+        in->q[half + d] = in->q[d];
+        for (size_t j = 0; j < in->keys; j++)
+            in->k[j * in->dim + half + d] = -in->k[j * in->dim + d] * (1 + 0.02f * ha_rng_normal(in->seed, j, d));
+    }
+    ha_test_input_store(in);
+}
+
+/* The weights of a row of attention, of every family of inputs. */
+TEST(weights_are_explained_and_planted_ones_are_not)
+{
+    enum { KEYS = 1500, FEW = 60, ROWS = 12 };
+    static float work[2 * KEYS], s[KEYS], w[KEYS];
+    struct ha_test_method m = method_of("one lane");
+    const struct ha_profile p = ha_test_method_profile(&m, HA_F32);
+    size_t known = 0;
+    for (size_t f = 0; f < ha_test_families; f++)
+        for (int how = 0; how < 4; how++) {
+            const float planted = how == 2 ? 0x1p-15f : 0;
+            const size_t keys = how == 3 ? FEW : KEYS; /* whose sum has few roundings beside those of scores */
+            const struct ha_bound b = ha_bound_attend(&p, DIM, keys, 1);
+            struct ha_chances c = { 0 };
+            if (f && (how > 1 || test_small)) continue;
+            for (uint64_t row = 0; row < ROWS; row++) {
+                struct ha_test_input in = ha_test_input(f, keys, DIM, HA_F32, 50 + row);
+                if (how == 3) cancel(&in);
+                const struct ha_ref_state want = ha_test_attend(&in, &in.rows, &b);
+                struct ha_chance of;
+                double exact[KEYS], squares = 0;
+                ha_ref_chance(in.q, DIM, (double)in.scale, &in.rows, HA_F32, &b, &want, work, &of);
+                ha_ref_weights(in.q, DIM, (double)in.scale, &in.rows, HA_F32, exact);
+                for (size_t j = 0; j < keys; j++) {
+                    s[j] = 0;
+                    for (size_t d = 0; d < DIM; d++) s[j] += in.q[d] * in.k[j * DIM + d];
+                    s[j] *= in.scale;
+                }
+                softmax32(s, keys, how == 1, planted, row, w);
+                for (size_t j = 0; j < keys; j++) squares += pow((double)w[j] - exact[j], 2);
+                ha_chances_add(&c, 0, sqrt(squares), &of);
+                ha_test_release();
+            }
+            if (!c.rows) continue;
+            known++;
+            explained(&c, planted, ha_test_family_name(f));
+        }
+    assert_true(known > (test_small ? 2 : 20));
+}
+
+/* Softmax alone: x drawn, all the same, far apart, far from 0, masked. */
+static float drawn_x(size_t kind, uint64_t seed, uint64_t i)
+{
+    const float x = ha_rng_normal(seed, 1, i);
+    switch (kind) {
+    case 0: return x;
+    case 1: return 0.3f;
+    case 2: return 40 * x;
+    case 3: return 1000 + x;
+    default: return i % 3 ? -INFINITY : x;
+    }
+}
+TEST(softmax_is_explained_and_planted_ones_are_not)
+{
+    enum { N = 5000, ROWS = 24, KINDS = 5 };
+    static float work[2 * N], x[N], w[N];
+    for (size_t kind = 0; kind < KINDS; kind++)
+        for (int how = 0; how < 4; how++) {
+            const float planted = how < 2 ? 0 : 0x1p-13f;
+            struct ha_chances c = { 0 };
+            if (planted > 0 && kind) continue;
+            for (uint64_t row = 0; row < ROWS; row++) {
+                double sum = 0, squares = 0;
+                for (size_t i = 0; i < N; i++) x[i] = drawn_x(kind, row, i);
+                float lse = softmax32(x, N, how == 1, how == 2 ? planted : 0, row, w);
+                if (how == 3) lse += planted;
+                struct ha_chance of = ha_ref_chance_softmax(x, N, N, 1.02 * 0x1p-24, work);
+                for (size_t i = 0; i < N; i++) sum += exp((double)x[i] - (kind == 3 ? 1000 : 0));
+                const double want = log(sum) + (kind == 3 ? 1000 : 0);
+                for (size_t i = 0; i < N; i++) squares += pow((double)w[i] - exp((double)x[i] - want), 2);
+                /* weights by a rounded LSE are off by that, which no bound of the kernel's allows */
+                if (how == 1) of.o_bias += 0x1p-24 * fabs(want);
+                ha_chances_add(&c, (double)lse - want, sqrt(squares), &of);
+            }
+            assert_int_equal(c.rows, ROWS);
+            explained(&c, planted, (const char *[]){ "normal", "the same", "far apart", "far from 0", "masked" }[kind]);
+        }
+}
+
+/* Sums of products by one lane and by 16, of numbers of either sign, of one, all the same; stored in 32 and 16 bits. */
+TEST(products_are_explained_and_planted_ones_are_not)
+{
+    enum { TERMS = 96, SUMS = 50, ROWS = 12, KINDS = 3 };
+    for (size_t kind = 0; kind < KINDS; kind++)
+        for (unsigned lanes = 1; lanes <= 16; lanes *= 16)
+            for (int how = 0; how < 3; how++) {
+                const enum ha_dtype stored = how == 1 ? HA_BF16 : HA_F32;
+                const float planted = how == 2 ? 0x1p-18f : 0;
+                struct ha_chances c = { 0 };
+                for (uint64_t row = 0; row < ROWS; row++) {
+                    struct ha_ref_dots dots = { 0 };
+                    for (uint64_t j = 0; j < SUMS; j++) {
+                        float sum[16] = { 0 }, all = 0;
+                        double want = 0, squares = 0;
+                        for (uint64_t i = 0; i < TERMS; i++) {
+                            const float q = ha_rng_normal(row, 1, i), k = ha_rng_normal(row, 2 + j, i),
+                                        x = kind == 0   ? q * k
+                                            : kind == 1 ? 1 + 0.1f * fabsf(k)
+                                                        : 0.1f;
+                            const float t = kind == 0 ? k : x;
+                            const float by = kind == 0 ? q : 1;
+                            sum[i % lanes] += by * t;
+                            want += (double)by * (double)t;
+                            squares += pow((double)by * (double)t, 2);
+                        }
+                        for (size_t l = 0; l < lanes; l++) all += sum[l];
+                        all = ha_round(all * (1 + planted * (2 * ha_rng_uniform(row, 9, j) - 1)), stored);
+                        ha_ref_dots_add(&dots, (double)all - want, want, squares, (double)(TERMS / lanes + lanes),
+                                        ha_dtype_unit(stored), 0);
+                    }
+                    const struct ha_chance of = ha_ref_chance_dots(&dots);
+                    ha_chances_add(&c, 0, sqrt(dots.error2), &of);
+                }
+                assert_int_equal(c.rows, ROWS);
+                if (planted > 0 && kind) continue; /* whose sums are rounded alike */
+                explained(&c, planted, "products");
+            }
+}
+
+/* ---- groups ------------------------------------------------------------------------------------------------------ */
+
+TEST(of_groups_the_least_likely_counts_times_their_number)
+{
+    static const struct ha_chances usual = { .rows = 32, .lse2 = 2, .o2 = 3, .lse_bias = 1 },
+                                   more = { .rows = 32, .lse2 = 2, .o2 = 5, .lse_bias = 1 },
+                                   odd = { .rows = 16, .o2 = 16 * 9 }, none = { .rows = 0 };
+    struct ha_suspect s = { .groups = 0 };
+    struct ha_result head = { .p = -1 };
+    double bias = 7, rms = 7;
+    ha_suspect_add(&s, &none, "none");
+    ha_suspect_tell(&s, &head, &bias, &rms);
+    assert_true(head.p < 0 && bias > 6 && rms > 6 && !*head.suspicion); /* as they were */
+    ha_suspect_add(&s, &usual, "usual %d", 1);
+    ha_suspect_add(&s, &more, "more %d", 2);
+    ha_suspect_add(&s, &usual, "usual %d", 3);
+    ha_suspect_tell(&s, &head, &bias, &rms);
+    assert_true(head.p >= 1 && fabs(rms - sqrt(5.0 / 32)) < 1e-12); /* where all are likely, the largest */
+    assert_contains(head.suspicion, "more 2: ");
+    ha_suspect_add(&s, &odd, "odd");
+    ha_suspect_add(&s, &usual, "usual %d", 4);
+    ha_suspect_tell(&s, &head, &bias, &rms);
+    assert_int_equal(s.groups, 5);
+    assert_true(fabs(rms - 3) < 1e-12 && fabs(head.p / (5 * ha_chances_p(&odd)) - 1) < 1e-12 && bias == 0);
+    assert_contains(head.suspicion, "odd: errors are within their bounds, but larger than those of independent "
+                                    "roundings: 3 times, over 16 rows");
 }
 
 /* ---- power ------------------------------------------------------------------------------------------------------- */

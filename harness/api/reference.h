@@ -124,26 +124,40 @@ bool ha_ref_fits(const float *o, size_t dim, float lse, const struct ha_profile 
 /* Beside the bound, which is a worst case: how far a row may be off where roundings are as large as they can be, but of
  * either sign by chance (docs/measurement.md, "Suspects"). */
 struct ha_chance {
-    double lse_bias, lse_size; /* what may have one sign in all rows; root mean square of the rest, at most */
+    double lse_bias, lse_size; /* what may have one sign in all rows; root mean square of the rest, at most. 0: there is
+                                * no LSE, but a vector alone */
     double o_bias, o_size;     /* the same of the Euclidean length of o's error */
 };
 /* Of a state that ha_ref_attend has made of the first want->keys rows; NaN where its weights are not known, and where
- * squares are beyond binary32. work: [2 * want->keys]. */
+ * squares are beyond binary32. weights: NULL, or that of the softmax weights as one vector. work: [2 * want->keys]. */
 struct ha_chance ha_ref_chance(const float *q, size_t head_dim, double scale, const struct ha_rows *rows,
                                enum ha_dtype dtype, const struct ha_bound *b, const struct ha_ref_state *want,
-                               float *work);
+                               float *work, struct ha_chance *weights);
 /* Of a merge that ha_ref_merge has made of states; of: [count], zeros for a state that is exact. NaN where it has no
  * keys, or is direct and its LSE is so large that its weights are not known. work: [count]. */
 struct ha_chance ha_ref_chance_merge(const struct ha_chance *of, const struct ha_ref_state *states, size_t count,
                                      const struct ha_merge_bound *b, const struct ha_ref_state *want, double *work);
+/* Of the softmax of x alone, whose sum has h additions on its longest path: of the LSE, and of the weights as the
+ * vector. work: [2 * n]. */
+struct ha_chance ha_ref_chance_softmax(const float *x, size_t n, double h, double exp_eps, float *work);
+/* Sums of products as one vector. Begins zeroed. */
+struct ha_ref_dots {
+    double error2, size2, bias2;
+};
+/* One more of them: its error, what it is, the squares of its terms added up, the additions on its longest path, the
+ * unit of the type that it is stored in, and the share of these additions that truncate. */
+void ha_ref_dots_add(struct ha_ref_dots *dots, double error, double dot, double squares, double h, double unit,
+                     double cut);
+struct ha_chance ha_ref_chance_dots(const struct ha_ref_dots *dots);
 
-/* Rows together, each of its own query. */
+/* Rows together, each of its own query. Begins zeroed. */
 struct ha_chances {
     size_t rows;
     double lse, lse_bias; /* sums of an error of the LSE over its size; of its bias over it */
     double lse2, o2;      /* sums of squares of what errors have beyond their bias, over their size */
 };
-/* Errors got - want, that of o as a length. Rows whose sizes are not known do not count. */
+/* Errors got - want, that of o as a length. Rows whose sizes are not known do not count. Rows with an LSE are not added
+ * to rows without. */
 void ha_chances_add(struct ha_chances *c, double lse_error, double o_error, const struct ha_chance *of);
 void ha_chances_join(struct ha_chances *c, const struct ha_chances *more);
 /* The mean of the LSE's error over its size; the larger root mean square, of the LSE or o: up to 1 is explained. */
@@ -151,8 +165,21 @@ double ha_chances_bias(const struct ha_chances *c);
 double ha_chances_rms(const struct ha_chances *c);
 /* The chance that independent roundings do this, at most; NaN without rows. */
 double ha_chances_p(const struct ha_chances *c);
-/* what is said of rows whose p is too small */
-void ha_chances_say(const struct ha_chances *c, char *out, size_t size);
+
+/* What a case is suspected by: of groups of rows, such as the shapes that an operation is asked for, the one that is
+ * the least likely, and how many there are, since each may be. Begins zeroed. */
+struct ha_suspect {
+    struct ha_chances worst;
+    double p;
+    size_t groups;
+    char what[96]; /* the worst one, or "" */
+};
+/* A group without rows is none. */
+void ha_suspect_add(struct ha_suspect *s, const struct ha_chances *c, const char *what, ...)
+    __attribute__((format(printf, 3, 4)));
+/* For the row of a case: its p and suspicion, and the columns bias and rms. Without a group all stay as they are. */
+struct ha_result;
+void ha_suspect_tell(const struct ha_suspect *s, struct ha_result *head, double *bias, double *rms);
 
 /* Softmax weights p[keys] of one query over rows, binary64; returns the LSE. */
 double ha_ref_weights(const float *q, size_t head_dim, double scale, const struct ha_rows *rows, enum ha_dtype dtype,
@@ -201,14 +228,22 @@ struct ha_answer_error {
 /* o and LSE that `a` holds; its weights. */
 struct ha_answer_error ha_answer_judge(const struct ha_answer *answer, const struct ha_attend *a);
 struct ha_answer_error ha_answer_judge_weights(const struct ha_answer *answer, const struct ha_attend *a);
+/* What was judged right is held against chance: so many of the rows at most; and, where `weights` is not NULL, the
+ * weights of so many heads as these rows are all of. rows: as it was made of. */
+enum ha_status ha_answer_hold(const struct ha_answer *answer, const struct ha_attend *a, const struct ha_rows *rows,
+                              size_t most, struct ha_chances *chances, struct ha_chances *weights, struct ha_why *why);
 
 /* What the kernels that choose keys have left in their arguments: the largest error over its bound; infinite for a NaN,
- * and where a digest or a choice is not exact. x: what softmax found there; exp_eps: of its exp. */
-double ha_ref_judge_score(const struct ha_score *s, const struct ha_profile *p);
+ * and where a digest or a choice is not exact. x: what softmax found there; exp_eps: of its exp. chances: NULL, or
+ * where scores are added, a row for each query. */
+double ha_ref_judge_score(const struct ha_score *s, const struct ha_profile *p, struct ha_chances *chances);
 double ha_ref_judge_digest(const struct ha_digest *g);
-double ha_ref_judge_digest_score(const struct ha_digest_score *s);
+double ha_ref_judge_digest_score(const struct ha_digest_score *s, struct ha_chances *chances);
 double ha_ref_judge_topk(const struct ha_topk *t);
 double ha_ref_judge_softmax(const struct ha_softmax *s, const float *x, double exp_eps);
+/* The first `most` rows against chance: their LSEs, if they have any, and their weights. work: [2 * s->n] */
+void ha_ref_hold_softmax(const struct ha_softmax *s, const float *x, double exp_eps, size_t most, float *work,
+                         struct ha_chances *chances);
 /* roundings of a score by a digest: of its sum, a product and the scale */
 double ha_ref_digest_depth(size_t head_dim);
 

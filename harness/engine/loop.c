@@ -98,11 +98,13 @@ static void announce(const struct loop *l, size_t entry, enum ha_verdict verdict
     fputc('\n', stderr);
 }
 
-/* How many may be suspected in this run: those of its plan; of points that are drawn more than there will be. */
-static double asked(const struct loop *l)
+/* What the p of a case is multiplied by, so that one in the whole run is below x no more often than x: how many cases
+ * the plan has; where they are drawn and nobody knows how many there will be, what follows from how many came before.
+ */
+static double asked(const struct loop *l, size_t entry)
 {
-    const double drawn = 1e7;
-    return l->options->random ? drawn : (double)l->plan->entries * (double)l->processes;
+    const double of = l->options->random ? ha_result_asked(entry) : (double)l->plan->entries;
+    return of * (double)l->processes;
 }
 
 static void take_row(struct loop *l, size_t entry, void *row)
@@ -110,7 +112,7 @@ static void take_row(struct loop *l, size_t entry, void *row)
     struct ha_why why = { "" };
     if (done(l, entry, l->process) || *l->broken.text) return;
     const struct ha_folder_case *of = describe(l, entry);
-    ha_result_suspect(ha_result_of(row), asked(l));
+    ha_result_suspect(ha_result_of(row), asked(l, entry));
     broken(l, ha_folder_row(l->folder, of, row, &why), &why);
     if (l->options->json) ha_folder_json(l->folder, stdout, of, row, &why);
     if (l->options->json) fflush(stdout);

@@ -6,6 +6,7 @@
 #include "harness/base/why.h"
 #include "harness/engine/loop.h"
 #include "harness/engine/point.h"
+#include "harness/report/row.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -65,12 +66,14 @@ static enum ha_status settle(void *point, struct ha_why *why)
 }
 
 static bool (*wrong)(const struct lump *p), (*dies)(const struct lump *p);
+static double unlikely; /* p of every case, where it is not 0 */
 
 static enum ha_status check(void *run, struct ha_group *g, struct ha_why *why)
 {
     const struct lump *p = g->point[0];
     if (dies && dies(p)) _exit(3);
     if (wrong && wrong(p)) return ha_why(why, HA_FAIL, "it is wrong");
+    if (unlikely > 0) ha_result_of(g->row[0])->p = unlikely;
     g->right[0] = true;
     return HA_OK;
 }
@@ -348,6 +351,22 @@ TEST(a_death_is_made_smaller)
     assert_int_equal(rows("dead/lumps.csv", "\"lumps:size=0,grid=10/2,step=8\"")
                          + rows("dead/lumps.csv", "\"lumps:size=0,grid=10/1,step=8\""),
                      1);
+}
+
+/* Of cases that are drawn until the time is over it takes the more to suspect one the later it comes. */
+TEST(what_is_drawn_is_suspected_by_its_rank)
+{
+    enum { CASES = 32 * 3 };
+    struct ha_why why = { "" };
+    size_t suspects = 0;
+    unlikely = 3e-13;
+    for (double k = 1; k <= CASES; k++) suspects += unlikely * 2 * k * pow(1 + log(k), 2) < HA_SUSPECT_P;
+    assert_true(suspects > 5 && suspects < CASES - 5);
+    const enum ha_exit code = run("rank", FEW, &why);
+    unlikely = 0;
+    assert_int_equal(code, HA_EXIT_OK);
+    assert_int_equal(rows("rank/lumps.csv", "\"suspect\""), suspects);
+    assert_int_equal(rows("rank/lumps.csv", "\"pass\""), CASES - suspects);
 }
 
 int main(void) { return test_all("tests", test_folder_make, test_folder_remove); }

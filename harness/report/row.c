@@ -44,6 +44,12 @@ void ha_result_suspect(struct ha_result *r, double asked)
     snprintf(r->reason, sizeof r->reason, "%s", r->suspicion);
 }
 
+double ha_result_asked(size_t before)
+{
+    const double k = (double)before + 1, log_k = log(k);
+    return 2 * k * (1 + log_k) * (1 + log_k);
+}
+
 void ha_result_set(const struct ha_group *group, size_t i, enum ha_status status, const struct ha_why *why)
 {
     static const enum ha_verdict verdict[] = { [HA_OK] = HA_NOT_RUN,

@@ -15,6 +15,9 @@ void ha_result_set(const struct ha_group *group, size_t i, enum ha_status status
 /* A row of a suite as it counts in a run that asks so many: p is corrected for that (Bonferroni), and a pass may become
  * SUSPECT, for its suspicion. Not twice. */
 void ha_result_suspect(struct ha_result *result, double asked);
+/* The same of one of which so many others came before, where nobody knows how many will: 2 k (1 + ln k)^2 for the k-th.
+ * The reciprocals of all add up to less than 1. */
+double ha_result_asked(size_t before);
 /* "pass", "fail", "waived", "error", "unchecked", "suspect", "not run" */
 const char *ha_verdict_name(enum ha_verdict verdict);
 /* The same as tables show them: FAIL, ERROR and SUSPECT stand out. */

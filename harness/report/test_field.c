@@ -164,6 +164,22 @@ TEST(the_first_verdict_stays)
     }
 }
 
+/* However many there will be: with a p that is as small no more often than it says, one of all is below x no more often
+ * than x. Of what is left behind the last term the integral is 1 / (2 (1 + ln n)). */
+TEST(of_cases_without_end_one_is_suspect_as_seldom)
+{
+    enum { TERMS = 100000 };
+    double sum = 0, before = 0;
+    for (size_t k = 1; k <= TERMS; k++) {
+        const double asked = ha_result_asked(k - 1);
+        assert_true(asked > before && asked >= 2 * (double)k);
+        sum += 1 / asked;
+        before = asked;
+    }
+    sum += 1 / (2 * (1 + log(TERMS)));
+    assert_true(sum > 0.8 && sum < 1);
+}
+
 /* Of a million that are asked one in a million is no wonder. Only a pass is suspect. */
 TEST(what_is_too_unlikely_is_suspect)
 {

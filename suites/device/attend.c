@@ -3,7 +3,6 @@
 
 #include "suites/device/stage.h"
 
-#include "harness/api/reference.h"
 #include "harness/base/numeric.h"
 #include "harness/base/seq_attend.h"
 #include "harness/base/why.h"
@@ -122,8 +121,15 @@ static enum ha_status lay(struct ha_op_stage *s, struct problem *p)
 
 typedef enum ha_status attend_fn(struct ha_stream *stream, const struct ha_device_attend *args);
 
+/* of o and LSE, and of weights */
+struct held {
+    struct ha_chances rows, weights;
+};
+/* numbers of K that those rows of a KV head are of which are held against chance, if more than two */
+enum { HELD_NUMBERS = 1 << 18 };
+
 static enum ha_status judge_head(struct ha_op_stage *s, struct problem *p, const char *name,
-                                 const struct ha_profile *profile, size_t b, size_t head)
+                                 const struct ha_profile *profile, size_t b, size_t head, struct held *held)
 {
     const struct shape *h = p->shape;
     struct ha_rows runs[HA_RUNS_MAX];
@@ -134,15 +140,22 @@ static enum ha_status judge_head(struct ha_op_stage *s, struct problem *p, const
     if (!memory) return ha_why(s->why, HA_ERROR, "out of memory");
     const struct ha_rows rows = ha_ref_plain_rows(&a, memory);
     a.runs_count = HA_RUNS_MAX; /* the device joins its parts as it likes */
-    const enum ha_status made = ha_answer_make(&want, &a, &rows, profile, 0, s->why);
-    free(memory);
-    HA_TRY(made);
+    enum ha_status status = ha_answer_make(&want, &a, &rows, profile, 0, s->why);
+    if (status != HA_OK) {
+        free(memory);
+        return status;
+    }
     const struct ha_answer_error e = ha_answer_judge(&want, &a);
     struct ha_answer_error w = { .ratio = 0 };
     if (h->weights) w = ha_answer_judge_weights(&want, &a);
+    const bool right = e.ratio <= 1 && w.ratio <= 1;
+    if (right)
+        status = ha_answer_hold(&want, &a, &rows, HELD_NUMBERS / (rows.keys * h->dim + 1) + 2, &held->rows,
+                                &held->weights, s->why);
+    free(memory);
     ha_answer_free(&want);
     s->cases++;
-    if (e.ratio <= 1 && w.ratio <= 1) return HA_OK;
+    if (right) return status;
     const struct ha_answer_error *bad = e.ratio <= 1 ? &w : &e;
     return ha_op_wrong(s,
                        "%s of %s, %zu sequences, %zu queries, %zu KV heads of %zu, head_dim %zu, %zu keys: sequence "
@@ -190,9 +203,14 @@ static enum ha_status attend_once(struct ha_op_stage *s, const char *name, atten
     enum ha_status status = before ? HA_OK : ha_why(s->why, HA_ERROR, "out of memory");
     if (status == HA_OK) memcpy(before, out->image, out->bytes);
     if (status == HA_OK) status = ha_op_get(s, out, 0, out->bytes, out->image);
+    struct held held = { .rows = { 0 } };
     for (size_t b = 0; status == HA_OK && b < h->batch; b++)
         for (size_t head = 0; status == HA_OK && head < h->kv_heads; head++)
-            status = judge_head(s, &p, name, profile, b, head);
+            status = judge_head(s, &p, name, profile, b, head, &held);
+    ha_suspect_add(&s->suspect, &held.rows, "%s of %s, head_dim %zu, %zu keys", name, ha_dtype_name(dtype), h->dim,
+                   h->keys);
+    ha_suspect_add(&s->suspect, &held.weights, "weights of %s of %s, head_dim %zu, %zu keys", name,
+                   ha_dtype_name(dtype), h->dim, h->keys);
     /* with the results put back to what was there before, all is as it was */
     const size_t heads = h->kv_heads * h->group, rows = h->q_len * heads;
     for (size_t b = 0; status == HA_OK && b < h->batch; b++) {

@@ -3,7 +3,6 @@
 
 #include "suites/device/stage.h"
 
-#include "harness/api/reference.h"
 #include "harness/base/numeric.h"
 #include "harness/base/why.h"
 
@@ -135,6 +134,10 @@ enum ha_status ha_op_no_products(struct ha_op_stage *s)
 
 static enum ha_status product_once(struct ha_op_stage *s, const size_t mnk[3], enum ha_dtype dtype)
 {
+    struct ha_device_info info;
+    memset(&info, 0, sizeof info);
+    s->api->info(s->device, &info);
+    const bool truncates = info.products[dtype].truncates; /* the library's attention is made of such products */
     enum { GUARD = 64 };
     const size_t m = mnk[0], n = mnk[1], k = mnk[2], e = ha_dtype_bytes(dtype);
     ha_op_clear(s);
@@ -151,20 +154,28 @@ static enum ha_status product_once(struct ha_op_stage *s, const size_t mnk[3], e
     HA_OP(s, stream_sync, s->stream[0]);
     HA_TRY(ha_op_get(s, y, 0, m * n * e, y->image));
     const double unit = ha_dtype_unit(dtype) + 2 * (double)(k + 1) * 0x1p-24;
-    for (size_t r = 0; r < m; r++)
+    struct ha_chances held = { 0 };
+    for (size_t r = 0; r < m; r++) {
+        struct ha_ref_dots dots = { 0 };
         for (size_t c = 0; c < n; c++) {
-            double want = 0, size = 0;
+            double want = 0, size = 0, squares = 0;
             for (size_t l = 0; l < k; l++) {
                 const double term = (double)ha_load(x->image, r * k + l, dtype)
                                     * (double)ha_load(w->image, c * k + l, dtype);
                 want += term;
                 size += fabs(term);
+                squares += term * term;
             }
             const double got = (double)ha_load(y->image, r * n + c, dtype), bound = unit * size + ha_dtype_eta(dtype);
             if (!(fabs(got - want) <= bound))
                 return ha_op_wrong(s, "product %zu x %zu x %zu of %s: (%zu, %zu) is %.9g, want %.9g, bound %.3g", m, n,
                                    k, ha_dtype_name(dtype), r, c, got, want, bound);
+            ha_ref_dots_add(&dots, got - want, want, squares, (double)k, ha_dtype_unit(dtype), truncates ? 1 : 0);
         }
+        const struct ha_chance of = ha_ref_chance_dots(&dots);
+        ha_chances_add(&held, 0, sqrt(dots.error2), &of);
+    }
+    ha_suspect_add(&s->suspect, &held, "product %zu x %zu x %zu of %s", m, n, k, ha_dtype_name(dtype));
     return ha_op_judge(s, y, m * n * e, GUARD, "product %zu x %zu x %zu of %s, behind it", m, n, k,
                        ha_dtype_name(dtype));
 }
@@ -199,7 +210,7 @@ const struct ha_op ha_op_product = {
 static enum ha_status merge_once(struct ha_op_stage *s, const struct ha_merge_traits *traits, size_t states,
                                  size_t rows, size_t dim, enum ha_dtype dtype)
 {
-    enum { GUARD = 64, STATES = 4096, DIM = 256 };
+    enum { GUARD = 64, STATES = 4096, DIM = 256, HELD = 32 }; /* HELD: rows against chance */
     const size_t e = ha_dtype_bytes(dtype), o_bytes = (rows * dim * e + 63) / 64 * 64,
                  bytes = o_bytes + (rows * sizeof(float) + 63) / 64 * 64;
     static struct ha_merge_state state[STATES];
@@ -239,6 +250,9 @@ static enum ha_status merge_once(struct ha_op_stage *s, const struct ha_merge_tr
     const struct ha_merge_bound bound = ha_bound_merge(traits, HA_FORM_NATURAL, dtype);
     static double nothing[DIM], o[DIM], b[DIM];
     static struct ha_ref_state ref[STATES];
+    static double work[STATES];
+    static const struct ha_chance given[STATES];
+    struct ha_chances held = { 0 };
     float got[DIM], lse;
     enum ha_status judged = HA_OK;
     double *of = malloc(states * dim * sizeof *of);
@@ -259,9 +273,15 @@ static enum ha_status merge_once(struct ha_op_stage *s, const struct ha_merge_tr
             judged = ha_op_wrong(s, "merge of %zu states of %s: row %zu of %zu: %s[%zu] is %.9g, want %.9g", states,
                                  ha_dtype_name(dtype), r, rows, at < dim ? "o" : "LSE", at,
                                  (double)(at < dim ? got[at] : lse), at < dim ? want.o[at] : want.lse);
+        if (r >= HELD) continue;
+        const struct ha_chance chance = ha_ref_chance_merge(given, ref, states, &bound, &want, work);
+        double squares = 0;
+        for (size_t d = 0; d < dim; d++) squares += ((double)got[d] - want.o[d]) * ((double)got[d] - want.o[d]);
+        ha_chances_add(&held, (double)lse - want.lse, sqrt(squares), &chance);
     }
     free(of);
     HA_TRY(judged);
+    ha_suspect_add(&s->suspect, &held, "merge of %zu states of %s, dim %zu", states, ha_dtype_name(dtype), dim);
     HA_TRY(ha_op_judge(s, out, rows * dim * e, o_bytes - rows * dim * e, "merge of %zu states: behind o", states));
     return ha_op_judge(s, out, o_bytes + rows * sizeof lse, out->bytes - o_bytes - rows * sizeof lse,
                        "merge of %zu states: behind the LSE", states);

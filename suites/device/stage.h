@@ -6,6 +6,7 @@
  * more than 64 KiB each, so that what is wrong with large ones shows in the row of `copy`. */
 
 #include "harness/api/device.h"
+#include "harness/api/reference.h"
 
 #include <pthread.h>
 
@@ -52,6 +53,7 @@ struct ha_op_stage {
     uint64_t again;            /* rows that are computed again, at least */
     uint64_t repeated;         /* rows that were */
     bool differed, unpromised; /* of what was computed again: any other bits; the device does not promise the same */
+    struct ha_suspect suspect; /* what was computed against chance, a group for each call that was right */
     size_t shift;              /* of the operands behind a multiple of 64 */
     char *bounce;              /* of judge: [HA_OP_PIECE] */
     struct ha_why *why;

@@ -18,7 +18,7 @@ extern const struct ha_suite ha_suite_device;
 struct row {
     struct ha_result head;
     char device_kind[16], device_name[96];
-    double cases, rows;
+    double cases, rows, bias, rms;
     char repeated[16];
 };
 
@@ -28,6 +28,14 @@ static const struct ha_field fields[] = {
       "host and emulated: its memory is this host's; null: it moves nothing" },
     { "device_name", "", HA_FIELD_TEXT, IN(device_name), 1, "what the device calls itself" },
     { "comparisons", "", HA_FIELD_NUMBER, IN(cases), 1, "that were made of what the operation left with what it must" },
+    { "bias", "", HA_FIELD_NUMBER, IN(bias), 1,
+      "of what is computed, in the call whose errors are the least likely: mean error of the LSE over what independent "
+      "roundings make of it; column p_value has how likely it is that errors are roundings",
+      HA_NEITHER },
+    { "rms", "", HA_FIELD_NUMBER, IN(rms), 1,
+      "there: root mean square of what errors have beyond what may have one sign, over the same, of the LSE or o (or "
+      "weights, or products); up to 1 all is explained",
+      HA_NEITHER },
     { "repeated_rows", "", HA_FIELD_NUMBER, IN(rows), 1, "that were computed again over the same input" },
     { "repeated", "", HA_FIELD_TEXT, IN(repeated), 1,
       "their bits: same; differs, which is a failure; may vary, varies: the same and other bits, which the device does "
@@ -100,6 +108,7 @@ static enum ha_status check(void *arg, struct ha_group *g, struct ha_why *why)
     if (status == HA_OK && failure) status = ha_why(why, HA_ERROR, "the device failed: %.400s", failure);
     ha_op_stage_end(&stage);
     row->cases = (double)stage.cases;
+    ha_suspect_tell(&stage.suspect, &row->head, &row->bias, &row->rms);
     if (stage.repeated) {
         row->rows = (double)stage.repeated;
         strcpy(row->repeated, stage.unpromised ? stage.differed ? "varies" : "may vary"

@@ -145,12 +145,14 @@ static void attention_results(const struct attention *a, const struct ha_cpu_wor
 
 /* ---- check -------------------------------------------------------------------------------------------------- */
 
-enum { ROWS_MOST = 4 };
+/* Rows of a unit; numbers of K that those are of which are held against chance, if more than two. */
+enum { ROWS_MOST = 4, HELD_NUMBERS = 1 << 16 };
 
 struct judged {
     const struct attention *attention;
     const struct ha_cpu_work *work;
     double ratio[HA_CPU_SAMPLES];
+    struct ha_chances chances[HA_CPU_SAMPLES];
     bool broken; /* no memory */
 };
 
@@ -171,14 +173,18 @@ static void judge_head(void *arg, size_t task, size_t worker)
     struct ha_answer want = { 0 };
     struct ha_why why;
     const struct ha_rows rows = kv ? ha_ref_plain_rows(a, kv) : (struct ha_rows){ .keys = 0 };
+    const size_t held = HELD_NUMBERS / (rows.keys * a->head_dim + 1) + 2;
     if (!kv || ha_answer_make(&want, a, &rows, &profile, ROWS_MOST, &why) != HA_OK) j->broken = true;
-    else j->ratio[task] = ha_answer_judge(&want, a).ratio;
+    else {
+        j->ratio[task] = ha_answer_judge(&want, a).ratio;
+        if (ha_answer_hold(&want, a, &rows, held, &j->chances[task], NULL, &why) != HA_OK) j->broken = true;
+    }
     ha_answer_free(&want);
     free(kv);
 }
 
 /* Some rows of some units against the reference, and every number finite. */
-static enum ha_status attention_check(const struct attention *a, const struct ha_cpu_work *w, double *err_over_bound,
+static enum ha_status attention_check(const struct attention *a, struct ha_cpu_work *w, double *err_over_bound,
                                       struct ha_why *why)
 {
     const size_t rows = w->units * w->point.q_len * w->group;
@@ -193,8 +199,11 @@ static enum ha_status attention_check(const struct attention *a, const struct ha
     ha_pool_run(w->pool, "check", ha_cpu_samples(w), judge_head, &j);
     if (j.broken) return ha_why(why, HA_ERROR, "out of memory for the reference");
     *err_over_bound = 0;
-    for (size_t i = 0; i < ha_cpu_samples(w); i++)
+    for (size_t i = 0; i < ha_cpu_samples(w); i++) {
         if (!(j.ratio[i] <= *err_over_bound)) *err_over_bound = j.ratio[i];
+        if (i) ha_chances_join(&j.chances[0], &j.chances[i]);
+    }
+    ha_suspect_add(&w->suspect, &j.chances[0], "%s", "attention");
     return HA_OK;
 }
 
@@ -397,12 +406,12 @@ static void run_dense(struct ha_cpu_work *w)
 }
 
 /* of turn 0 */
-static double judge_choice(const struct ha_cpu_work *w, size_t u)
+static double judge_choice(const struct ha_cpu_work *w, size_t u, struct ha_chances *chances)
 {
     const struct sparse *s = w->own;
     const struct ha_digest_score scores = score_args(w, u);
     const struct ha_topk choice = choice_args(w, u);
-    double worst = fmax(ha_ref_judge_digest_score(&scores), ha_ref_judge_topk(&choice));
+    double worst = fmax(ha_ref_judge_digest_score(&scores, chances), ha_ref_judge_topk(&choice));
     for (size_t first = 0; first < w->point.ctx; first += PIECE_KEYS) {
         const struct ha_digest digests = piece(w, u, first, s->rows);
         for (size_t i = 0; i < digests.rows.keys; i++)
@@ -416,7 +425,7 @@ static double judge_choice(const struct ha_cpu_work *w, size_t u)
 static enum ha_status sparse_check(struct ha_cpu_work *w, double *err_over_bound, struct ha_why *why)
 {
     const struct sparse *s = w->own;
-    const double worst = ha_cpu_worst(w, judge_choice);
+    const double worst = ha_cpu_worst(w, judge_choice, "scores of digests");
     *err_over_bound = worst;
     if (!(worst <= 1))
         return ha_why(why, HA_FAIL, "digests, their scores or the choice of blocks: error over bound %.3g", worst);

@@ -4,11 +4,12 @@
 #include "harness/api/reference.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* score, digest, digest_score, topk, softmax: a task for each KV head. */
 
-enum { Q_STREAM = 1, X_STREAM = 10, SETS = 16 };
+enum { Q_STREAM = 1, X_STREAM = 10, SETS = 16, HELD_NUMBERS = 1 << 14 }; /* of softmax, against chance */
 
 struct select {
     float *q;        /* [units][group][head_dim] */
@@ -50,11 +51,11 @@ static enum ha_status make_numbers(struct select *s, struct ha_cpu_work *w, size
         (void)worker;                                           \
         w->kernels->name(&args);                                \
     }
-#define JUDGE(name)                                                   \
-    static double name##_judge(const struct ha_cpu_work *w, size_t u) \
-    {                                                                 \
-        const struct ha_##name args = name##_args(w, u);              \
-        return ha_ref_judge_##name(&args);                            \
+#define JUDGE(name, ...)                                                                          \
+    static double name##_judge(const struct ha_cpu_work *w, size_t u, struct ha_chances *chances) \
+    {                                                                                             \
+        const struct ha_##name args = name##_args(w, u);                                          \
+        return ha_ref_judge_##name(__VA_ARGS__);                                                  \
     }
 
 static void scores(const struct ha_cpu_work *w, struct ha_cpu_result out[HA_CPU_RESULTS])
@@ -111,12 +112,12 @@ static void score_task(void *arg, size_t u, size_t worker)
     }
 }
 
-static double score_judge(const struct ha_cpu_work *w, size_t u)
+static double score_judge(const struct ha_cpu_work *w, size_t u, struct ha_chances *chances)
 {
     double worst = 0;
     for (size_t r = 0; r < w->group; r++) {
         const struct ha_score args = score_args(w, u, r);
-        worst = fmax(worst, ha_ref_judge_score(&args, &w->kernels->profile));
+        worst = fmax(worst, ha_ref_judge_score(&args, &w->kernels->profile, chances));
     }
     return worst;
 }
@@ -144,7 +145,7 @@ static struct ha_digest digest_args(const struct ha_cpu_work *w, size_t u)
 }
 
 TASK(digest)
-JUDGE(digest)
+JUDGE(digest, &args)
 
 /* ---- digest_score --------------------------------------------------------------------------------------------- */
 
@@ -175,7 +176,7 @@ static struct ha_digest_score digest_score_args(const struct ha_cpu_work *w, siz
 }
 
 TASK(digest_score)
-JUDGE(digest_score)
+JUDGE(digest_score, &args, chances)
 
 /* ---- topk -------------------------------------------------------------------------------------------------------- */
 
@@ -197,7 +198,7 @@ static struct ha_topk topk_args(const struct ha_cpu_work *w, size_t u)
 }
 
 TASK(topk)
-JUDGE(topk)
+JUDGE(topk, &args)
 
 /* ---- softmax ----------------------------------------------------------------------------------------------------- */
 
@@ -232,11 +233,17 @@ static struct ha_softmax softmax_args(const struct ha_cpu_work *w, size_t u)
 
 TASK(softmax)
 
-static double softmax_judge(const struct ha_cpu_work *w, size_t u)
+static double softmax_judge(const struct ha_cpu_work *w, size_t u, struct ha_chances *chances)
 {
     const struct select *s = w->own;
     const struct ha_softmax args = softmax_args(w, u);
-    return ha_ref_judge_softmax(&args, s->pure + u * s->x_unit, w->kernels->traits.exp_eps);
+    const float *x = s->pure + u * s->x_unit;
+    const double exp_eps = w->kernels->traits.exp_eps;
+    float *work = malloc(2 * args.n * sizeof *work);
+    if (!work) return HUGE_VAL;
+    ha_ref_hold_softmax(&args, x, exp_eps, HELD_NUMBERS / args.n + 1, work, chances);
+    free(work);
+    return ha_ref_judge_softmax(&args, x, exp_eps);
 }
 
 /* ---- subjects ---------------------------------------------------------------------------------------------------- */

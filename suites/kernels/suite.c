@@ -29,6 +29,10 @@ static const struct ha_field fields[] = {
     NUMBER("retried", "", retried, "samples that lost their cores or whose two ceilings differ"),
     NUMBER("readings", "", readings, "of memory, between two samples"),
     NUMBER("err_over_bound", "", err_over_bound, "largest error over its bound; above 1 is wrong", HA_NEITHER),
+    NUMBER("bias", "", bias, "mean error of the LSE over what independent roundings make of it; column p_value has how "
+        "likely it is that errors are roundings", HA_NEITHER),
+    NUMBER("rms", "", rms, "root mean square of what errors have beyond what may have one sign, over what independent "
+        "roundings make of it, of the LSE or o (or weights, or scores); up to 1 all is explained", HA_NEITHER),
     FIGURE("ns", "ns", part_ns[HA_CPU_WHOLE], "of one run", HA_LESS),
     NUMBER("bytes", "bytes", bytes, "that a run has to read (pack: read and written)"),
     NUMBER("flop", "", flop, "of a run"),
@@ -119,6 +123,7 @@ static enum ha_status check(void *arg, struct ha_group *g, struct ha_why *why)
     r->bytes = run->work.bytes;
     r->flop = run->work.flop;
     HA_TRY(ha_cpu_work_check(&run->work, &r->err_over_bound, why));
+    ha_suspect_tell(&run->work.suspect, &r->head, &r->bias, &r->rms);
     if (!run->config.measure) {
         HA_TRY(ha_cpu_work_again(&run->work, RUNS_AGAIN, why));
         r->same_runs = RUNS_AGAIN;

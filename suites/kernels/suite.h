@@ -80,6 +80,7 @@ struct ha_cpu_row {
     char state[8];         /* ha_cpu_ceiling_state */
     char disturbed[4];     /* "yes": fewer samples than wanted kept their cores, and the others count too; "no"; "" */
     double err_over_bound; /* NaN: not checked */
+    double bias, rms;      /* against chance (struct ha_suspect); NaN: nothing of it is rounded */
     double threads;
     double retried;     /* samples thrown away: a thread lost its core or half of it, or memory changed its pace */
     double bytes, flop; /* of one run; bytes: of K and V where it reads them, else all that it reads and writes */

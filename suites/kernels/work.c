@@ -177,7 +177,7 @@ enum ha_status ha_cpu_work_check(struct ha_cpu_work *w, double *err_over_bound, 
 {
     ha_cpu_work_turn(w, 0);
     ha_cpu_work_run(w, HA_CPU_WHOLE);
-    if (w->subject->judge) *err_over_bound = ha_cpu_worst(w, w->subject->judge);
+    if (w->subject->judge) *err_over_bound = ha_cpu_worst(w, w->subject->judge, "");
     else HA_TRY(w->subject->check(w, err_over_bound, why));
     if (!(*err_over_bound <= 1)) return ha_why(why, HA_FAIL, "error over bound %.3g", *err_over_bound);
     return ha_arena_check(w->arena, why);
@@ -237,13 +237,17 @@ void ha_cpu_normals(const struct ha_cpu_work *w, uint64_t stream, size_t n, bool
     for (size_t i = 0; round && !w->point.query && i < n; i++) out[i] = ha_round(out[i], w->dtype);
 }
 
-double ha_cpu_worst(const struct ha_cpu_work *w, double (*judge)(const struct ha_cpu_work *w, size_t unit))
+double ha_cpu_worst(struct ha_cpu_work *w,
+                    double (*judge)(const struct ha_cpu_work *w, size_t unit, struct ha_chances *chances),
+                    const char *what)
 {
     double worst = 0;
+    struct ha_chances chances = { 0 };
     for (size_t i = 0; i < ha_cpu_samples(w); i++) {
-        const double ratio = judge(w, ha_cpu_sampled(w, i));
+        const double ratio = judge(w, ha_cpu_sampled(w, i), &chances);
         if (!(ratio <= worst)) worst = ratio;
     }
+    ha_suspect_add(&w->suspect, &chances, "%s", what);
     return worst;
 }
 

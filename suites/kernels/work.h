@@ -5,6 +5,7 @@
  * over ("turns") where they are small, so that a run never finds in a cache what a step of a model would not have
  * there. */
 
+#include "harness/api/reference.h"
 #include "harness/base/arena.h"
 #include "harness/base/pool.h"
 #include "suites/kernels/suite.h"
@@ -33,6 +34,7 @@ struct ha_cpu_work {
     size_t blocks, chosen;          /* of the keys of a sequence, and how many of them are chosen */
     double bytes, flop;             /* of one run */
     void *own;                      /* of the subject: [own_bytes] */
+    struct ha_suspect suspect;      /* of the check */
 };
 
 /* Memory that a run leaves its results in. */
@@ -49,8 +51,9 @@ struct ha_cpu_subject {
     enum ha_status (*open)(struct ha_cpu_work *work, struct ha_why *why);
     void (*turn)(struct ha_cpu_work *work); /* work->turn is another one, outside of the time of a run; NULL: nothing */
     /* After a run of the whole on turn 0: the largest error over its bound, of a unit or (where judge is NULL) of all.
-     * HA_FAIL: above 1, or wrong where it has to be exact. */
-    double (*judge)(const struct ha_cpu_work *work, size_t unit);
+     * HA_FAIL: above 1, or wrong where it has to be exact. What is rounded is held against chance: rows are
+     * added to `chances`, or groups to the work's suspect. */
+    double (*judge)(const struct ha_cpu_work *work, size_t unit, struct ha_chances *chances);
     enum ha_status (*check)(struct ha_cpu_work *work, double *err_over_bound, struct ha_why *why);
     /* of a run of the whole, all of which it writes anew */
     void (*results)(const struct ha_cpu_work *work, struct ha_cpu_result out[HA_CPU_RESULTS]);
@@ -100,8 +103,10 @@ static inline size_t ha_cpu_samples(const struct ha_cpu_work *w)
     return w->units < HA_CPU_SAMPLES ? w->units : HA_CPU_SAMPLES;
 }
 static inline size_t ha_cpu_sampled(const struct ha_cpu_work *w, size_t i) { return i * (w->units - 1); }
-/* the largest of what judge says of these */
-double ha_cpu_worst(const struct ha_cpu_work *work, double (*judge)(const struct ha_cpu_work *work, size_t unit));
+/* the largest of what judge says of these, whose rows are a group called so of the work's suspect */
+double ha_cpu_worst(struct ha_cpu_work *work,
+                    double (*judge)(const struct ha_cpu_work *work, size_t unit, struct ha_chances *chances),
+                    const char *what);
 /* bytes of the K and V of a unit: in natural rows, in packed blocks */
 size_t ha_cpu_rows_bytes(const struct ha_cpu_work *work);
 size_t ha_cpu_packed_bytes(const struct ha_cpu_work *work);

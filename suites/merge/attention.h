@@ -5,6 +5,8 @@
 
 #include "harness/api/device.h"
 #include "harness/api/kernels.h"
+#include "harness/measure/eps.h"
+#include "suites/merge/judge.h"
 
 struct ha_problem;
 
@@ -44,11 +46,15 @@ struct ha_attention_subject {
     const struct ha_kernels *kernels;
     const struct ha_device_api *api;
     struct ha_device *device;
+    const struct ha_eps *eps; /* its exp and log, as they were seen; NULL: nobody has looked */
 };
 
 struct ha_attention_result {
-    uint64_t rows; /* query rows judged */
-    double ratio;  /* the worst err/bound */
+    uint64_t rows;               /* query rows judged */
+    double ratio;                /* the worst err/bound */
+    struct ha_merge_sense sense; /* what its profile lets pass: of the shapes' least sensitive rows the median; in the
+                                  * worst of them, how many times what that of our kernels does; NaN: of no row */
+    struct ha_suspect suspect;   /* a group for each shape */
 };
 /* Case i over types, head dimensions, group sizes; one: the shape of HA_ATTENTION_ONE, else not read. HA_FAIL: why
  * names the row, element, got, want, bound. */

@@ -212,6 +212,7 @@ static void shape_one_sign(struct ha_problem *p)
 {
     static const size_t keys[] = { SIGN_TILE, HA_CHUNK_KEYS, 2 * HA_CHUNK_KEYS };
     one_run(p, keys[p->id / 3 % 3]);
+    p->made_up = true;
     p->batch = p->kv_heads = 1;
     p->group = 8;
     p->scale = 0.125f;

@@ -18,6 +18,9 @@ struct ha_attention_bench {
     size_t bytes;
     char *scratch;
     size_t scratch_bytes;
+    struct ha_profile usual[HA_DTYPE_COUNT]; /* what the profile is set beside */
+    double *sensed_o, *sensed_lse;           /* of the shapes so far, the least sensitive row of each */
+    size_t sensed_os, sensed_lses;
     float *pool; /* [HA_POOL_FLOATS] normal numbers, which rows of K and V are cut from */
 };
 enum { HA_POOL_FLOATS = 1 << 15 };
@@ -55,6 +58,7 @@ struct ha_problem {
     bool padded;   /* KV heads interleaved, gaps behind rows; with kernels heads outermost in q, o and LSE */
     bool shifted;  /* everything begins 16 bytes behind where it is aligned */
     bool exact;    /* o and the weights have no rounding error */
+    bool made_up;  /* numbers by which additions round one way: no errors of chance */
     size_t copies; /* of o and LSE; with more than one, each has a sum */
     float scale;
     struct {
@@ -100,6 +104,26 @@ void ha_problem_shape(struct ha_problem *p, const struct ha_attention_shape *sha
 
 /* One call, or one for each sequence and KV head, in memory that was pushed; outputs to copy i. Not pulled. */
 enum ha_status ha_attention_attend(struct ha_attention_bench *bench, const struct ha_problem *p, size_t i,
+                                   struct ha_why *why);
+
+/* ---- attention_look.c */
+
+/* sets bench->usual */
+void ha_attention_usual(struct ha_attention_bench *bench);
+/* Of one problem, or of one run of it. Begins with sense and times NaN and most -1, else zeroed. */
+struct ha_attention_look {
+    struct ha_chances rows, weights;
+    struct ha_ref_sense sense;        /* of the row that is the least sensitive */
+    double most, times;               /* the larger of both; how many times the usual */
+    size_t seq, kv_head, token, head; /* that row; head: of the group */
+};
+/* One KV head in copy i of the outputs, whose rows were judged right, before they are poisoned. HA_FAIL: an error just
+ * above a bound was planted and not seen. */
+enum ha_status ha_attention_look(struct ha_attention_look *look, const struct ha_problem *p, size_t i, size_t seq,
+                                 size_t kv_head, const struct ha_answer *answer, struct ha_why *why);
+/* All of its heads were. HA_FAIL: the profile claims too much. */
+enum ha_status ha_attention_looked(struct ha_attention_look *look, const struct ha_problem *p,
+                                   struct ha_attention_bench *bench, struct ha_attention_result *out,
                                    struct ha_why *why);
 
 #endif

@@ -37,6 +37,7 @@ enum ha_status ha_attention_open(struct ha_attention_bench *bench, const struct 
         for (size_t t = 0; t < HA_DTYPE_COUNT; t++) bench->profile[t] = subject->kernels->profile;
         bench->traits = subject->kernels->traits;
     } else if (status == HA_OK) status = open_api(bench, why);
+    ha_attention_usual(bench);
     if (status == HA_OK) ha_rng_normals(seed, POOL_STREAM, 0, HA_POOL_FLOATS, bench->pool);
     else ha_attention_close(bench);
     return status;

@@ -488,8 +488,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* NaN of none */
-static double median(double *x, size_t n)
+double ha_merge_median(double *x, size_t n)
 {
     qsort(x, n, sizeof *x, ascending);
     return n ? x[n / 2] : (double)NAN;
@@ -515,8 +514,8 @@ enum ha_status ha_judge_sense(struct ha_merge_sense *out, const struct ha_batch 
         if ((r - first) % every == 0 || isinf(s.o) || isinf(s.lse))
             HA_TRY(set_beside(out, batch, rows, r, &s, usual, why));
     }
-    out->o = median(o, os);
-    out->lse = median(lse, lses);
+    out->o = ha_merge_median(o, os);
+    out->lse = ha_merge_median(lse, lses);
     return HA_OK;
 }
 

@@ -66,6 +66,8 @@ void ha_judge_row(struct ha_judgement *j, const struct ha_batch *batch, struct h
 struct ha_merge_sense {
     double o, lse, times;
 };
+/* sorts x; NaN of none */
+double ha_merge_median(double *x, size_t n);
 /* Of merged rows [first, first + count), HA_MERGE_SENSED at most, that were judged right. HA_FAIL: an error just above
  * a bound was planted and not seen, or the traits claim too much. */
 enum { HA_MERGE_SENSED = 256 };

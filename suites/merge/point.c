@@ -366,6 +366,7 @@ static enum ha_status take(struct ha_merge_member *m, const struct ha_suite_conf
         if (strcmp(ha_devices_all[i]->name, m->by) != 0) continue;
         s->kind = HA_FROM_DEVICE;
         HA_TRY(ha_machine_device(config->machine, m->by, NULL, &s->api, &s->device, &m->why));
+        s->eps = *ha_machine_eps(config->machine);
         m->null = !strcmp(s->api->kind, "null");
         return HA_OK;
     }

@@ -76,7 +76,7 @@ struct ha_merge_result {
     double ratio;                       /* the worst err/bound */
     double planted;                     /* the least that a planted error gave */
     struct ha_merge_sense sense;        /* what the traits let pass */
-    double bias, rms;                   /* against chance (struct ha_chances); NaN: of no row */
+    double bias, rms;                   /* against chance (struct ha_suspect); NaN: of no row */
     double exp_eps, log_eps;            /* seen of its functions */
     uint64_t merges, exact;             /* rows judged; those without any error */
     uint64_t again, varied;             /* rows merged a second time; batches that gave other bits then */

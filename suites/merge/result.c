@@ -41,16 +41,18 @@ const struct ha_field ha_merge_field[HA_MERGE_FIELDS] = {
     { "showed", "", HA_FIELD_TEXT, IN(showed), 1, "what the defect showed, or what the replayed file holds" },
     { "sensitivity", "", HA_FIELD_NUMBER, IN(sense.o), 1,
       "least relative error of o that is seen, by what the merge claims: in the finest type of o the median row of the "
-      "first batch, the worst of all forms; it was planted in each row, and seen",
+      "first batch, the worst of all forms; of attention the median over the shapes, of each its worst row; it was "
+      "planted in each row, and seen",
       HA_NEITHER },
     { "sensitivity_lse", "", HA_FIELD_NUMBER, IN(sense.lse), 1, "the same of the sum of the weights, exp(LSE)",
       HA_NEITHER },
     { "sensitivity_times", "", HA_FIELD_NUMBER, IN(sense.times), 1,
-      "the worse of both over that by claims like our merge's, in the worst of the rows set beside; above 8 the case "
-      "fails",
+      "the worse of both over that by claims like those of our merge, or attention, in the worst of the rows set "
+      "beside; above 8 the case fails",
       HA_NEITHER },
     { "bias", "", HA_FIELD_NUMBER, IN(bias), 1,
-      "mean error of the LSE over what independent roundings explain, in up to 32 rows that differ in their LSEs",
+      "mean error of the LSE over what independent roundings explain, in up to 32 rows that differ in their LSEs; of "
+      "attention in the shape whose errors are the least likely",
       HA_NEITHER },
     { "rms", "", HA_FIELD_NUMBER, IN(rms), 1,
       "root mean square of what errors of them have beyond what may have one sign, over what independent roundings "

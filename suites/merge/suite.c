@@ -205,15 +205,6 @@ static void count_merges(struct ha_merge_result *row, const struct ha_judgement 
         row->bin[i > HA_RATIO_BINS - HA_MERGE_BINS ? i - (HA_RATIO_BINS - HA_MERGE_BINS) : 0] += j->bin[i];
 }
 
-/* Beside the verdict: within their bounds, but is it rounding? */
-static void hold_against_chance(struct ha_merge_result *row, const struct ha_chances *c)
-{
-    row->bias = ha_chances_bias(c);
-    row->rms = ha_chances_rms(c);
-    row->head.p = ha_chances_p(c);
-    ha_chances_say(c, row->head.suspicion, sizeof row->head.suspicion);
-}
-
 /* complete: all that was to be merged has been; a row that is not has no verdict, unless it is wrong already */
 static void enter(struct run *run, size_t i, const struct ha_merge_cell *c, bool complete)
 {
@@ -230,7 +221,9 @@ static void enter(struct run *run, size_t i, const struct ha_merge_cell *c, bool
     if (c->worst_planted < HUGE_VAL) row->planted = c->worst_planted;
     row->sense = c->sense;
     const struct ha_chances chances = ha_merge_sample_sum(&c->sample);
-    hold_against_chance(row, &chances);
+    struct ha_suspect suspect = { .groups = 0 };
+    ha_suspect_add(&suspect, &chances, "%s", "");
+    ha_suspect_tell(&suspect, &row->head, &row->bias, &row->rms);
     if (st == HA_FAIL && c->bad.against && !reason.text[0]) reason = ha_judgement_say(&c->bad, c->task.shape.dim);
     if (st == HA_WAIVED && !c->waived) ha_why(&reason, HA_WAIVED, "it is asked for flat, packed merges alone");
     if (st == HA_FAIL || st == HA_ERROR) {
@@ -383,10 +376,11 @@ static enum ha_status attend(struct run *run, size_t i, struct ha_why *why)
 {
     struct ha_merge_source *source = run->source[run->of[i]];
     struct ha_merge_result *row = row_of(run, i);
-    struct ha_attention_subject subject = { source->name, source->kernels, source->api, source->device };
+    struct ha_attention_subject subject = { source->name, source->kernels, source->api, source->device, NULL };
     struct ha_attention_result got = { 0 };
     struct ha_subject plugin = { 0 };
     HA_TRY(ha_merge_source_patience(source, why));
+    if (source->kind == HA_FROM_DEVICE) subject.eps = &source->eps;
     if (source->kind == HA_FROM_PLUGIN) {
         HA_TRY(ha_merge_source_open(source, &plugin, why));
         subject.api = ha_plugin_attend(&plugin);
@@ -399,6 +393,8 @@ static enum ha_status attend(struct run *run, size_t i, struct ha_why *why)
     if (st == HA_ERROR) source->lost_ns += ha_now_ns() - begin_ns;
     row->merges = got.rows;
     if (got.rows) row->ratio = got.ratio;
+    row->sense = got.sense;
+    ha_suspect_tell(&got.suspect, &row->head, &row->bias, &row->rms);
     ha_subject_close(&plugin);
     return st;
 }

@@ -6,11 +6,13 @@
 #include "harness/base/numeric.h"
 #include "harness/base/registry.h"
 #include "harness/base/rng.h"
+#include "harness/base/seq_attend.h"
 #include "harness/engine/drive.h"
 #include "harness/engine/machine.h"
 #include "kernels/rows.h"
 #include "kernels/states.h"
 #include "suites/merge/point.h"
+#include "suites/test_flaws.h"
 
 #include <math.h>
 
@@ -251,6 +253,129 @@ TEST(the_suite_tells)
         ha_driven_free(&driven);
         ha_machine_destroy(drive.config.machine);
     }
+}
+
+/* ---- attention --------------------------------------------------------------------------------------------------- */
+
+static flaw_row *flaw;
+
+static enum ha_status attend_by_device(struct ha_stream *stream, const struct ha_device_attend *a)
+{
+    const enum ha_status st = ha_device_host.attend(stream, a);
+    if (st != HA_OK || !flaw || a->seqs[0].runs[0].keys < 1000) return st; /* by a few exp and log are measured */
+    assert_int_equal(ha_device_host.stream_sync(stream), HA_OK);
+    for (size_t b = 0; b < a->batch; b++)
+        for (size_t h = 0; h < a->kv_heads; h++) {
+            struct ha_rows runs[HA_RUNS_MAX];
+            const struct ha_attend one = ha_seq_attend(a, &a->seqs[b], h, runs);
+            flaw_attend(&one, flaw);
+        }
+    return st;
+}
+
+static struct ha_merge_result judged(const char *id, const struct ha_device_api *api)
+{
+    struct ha_drive drive = { .words = id, .config = { .seed = 1 } };
+    struct ha_driven driven = { 0 };
+    assert_int_equal(ha_machine_create(&drive.config.machine, NULL, &why), HA_OK);
+    ha_machine_give(drive.config.machine, "host", api, NULL);
+    assert_int_equal(ha_drive(&drive, &driven, &why), HA_OK);
+    const struct ha_merge_result row = *(const struct ha_merge_result *)driven.results.entry[0].row;
+    ha_driven_free(&driven);
+    ha_machine_destroy(drive.config.machine);
+    return row;
+}
+
+TEST(attention_within_its_bound_may_be_no_rounding)
+{
+    struct ha_device_api api = ha_device_host;
+    api.attend = attend_by_device;
+    for (size_t f = 0; f <= FLAWS; f++) {
+        flaw = f ? flaws[f - 1].row : NULL;
+        const struct ha_merge_result row = judged(
+            "lse_merge:case=attention,problem=one,by=host,heads=16/8,dim=16,ctx=131072", &api);
+        print_message("%s: err/bound %.3f, rms %.2f, bias %+.2f, p %.2g: %s\n", f ? flaws[f - 1].name : "right",
+                      row.ratio, row.rms, row.bias, row.head.p, row.head.suspicion);
+        if (!ha_passed(row.head.verdict)) fail_msg("%s", row.head.reason);
+        assert_true(row.ratio <= 1);
+        assert_true(f ? row.head.p < 1e-12 && row.rms > 1 : row.head.p >= 1 && row.rms < 0.75);
+        if (f) assert_contains(row.head.suspicion, "larger than those of independent roundings");
+        assert_true(row.sense.o > 0 && row.sense.o < 1e-2 && row.sense.lse > 0 && row.sense.times > 0
+                    && row.sense.times < HA_SENSE_MOST);
+    }
+}
+
+/* Numbers that are made up against sums are held against bounds alone. */
+TEST(what_rounds_one_way_is_not_asked)
+{
+    flaw = NULL;
+    const struct ha_merge_result row = judged("lse_merge:case=attention,problem=one_sign,by=host", &ha_device_host);
+    assert_true(row.head.verdict == HA_PASS && isnan(row.rms) && isnan(row.head.p) && row.sense.o > 0);
+}
+
+/* Keys whose scores are -inf weigh nothing; what the others weigh is known. */
+TEST(masked_keys_do_not_keep_rows_from_being_asked)
+{
+    flaw = NULL;
+    const struct ha_merge_result row = judged("lse_merge:case=attention,problem=some_minus_inf,by=host",
+                                              &ha_device_host);
+    assert_true(row.head.verdict == HA_PASS && row.rms >= 0 && row.rms < 0.75 && row.head.p >= 1);
+}
+
+static void coarse_info(struct ha_device *device, struct ha_device_info *info)
+{
+    ha_device_host.info(device, info);
+    for (size_t t = 0; t < HA_DTYPE_COUNT; t++) info->profile[t].log_eps = 0x1p-11;
+}
+
+/* A log that is said to be off by so much, and is not. */
+TEST(claims_of_attention_that_hide_too_much_fail)
+{
+    struct ha_device_api api = ha_device_host;
+    const char *few = "lse_merge:case=attention,problem=one,by=host,dtype=f32,dim=8,ctx=20";
+    const struct ha_merge_result right = judged(few, &api);
+    assert_true(right.head.verdict == HA_PASS && right.sense.times <= 1);
+    api.info = coarse_info;
+    const struct ha_merge_result wrong = judged(few, &api);
+    print_message("%g, then %g of o, %g times: %s\n", right.sense.o, wrong.sense.o, wrong.sense.times,
+                  wrong.head.reason);
+    assert_int_equal(wrong.head.verdict, HA_VERDICT_FAIL);
+    assert_contains(wrong.head.reason, "times as much as by that of our kernels");
+    assert_true(wrong.sense.times > HA_SENSE_MOST);
+}
+
+/* ---- two states -------------------------------------------------------------------------------------------------- */
+
+/* Of two states a bound leaves chance hardly anything to speak against: an LSE at its bound is explained, an o all of
+ * whose elements are is not two and a half times as large as what is. That is why nobody asks where no more are merged.
+ */
+TEST(the_bound_of_two_states_is_no_wider_than_chance)
+{
+    for (unsigned form = 0; form < HA_FORM_COUNT; form++)
+        for (unsigned dtype = 0; dtype < HA_DTYPE_COUNT; dtype++) {
+            const struct ha_merge_bound b = ha_bound_merge(&two_pass, (enum ha_form)form, (enum ha_dtype)dtype);
+            const struct ha_chance given[2] = { { 0 } };
+            struct ha_chances lse = { 0 }, o = { 0 };
+            for (uint64_t r = 0; r < ROWS; r++) {
+                double x[2][DIM], exact[DIM] = { 0 }, of[DIM], bound[DIM], squares = 0, work[2];
+                struct ha_ref_state states[2], want = { .o = of, .bound = bound, .dim = DIM };
+                for (uint64_t k = 0; k < 2; k++) {
+                    for (uint64_t i = 0; i < DIM; i++) x[k][i] = (double)ha_rng_normal(r, k, i);
+                    states[k] = (struct ha_ref_state){ .o = x[k], .bound = exact, .dim = DIM, .keys = 1 };
+                    states[k].lse = states[k].max = (double)ha_rng_normal(r, 2, k);
+                    states[k].sum = 1;
+                }
+                ha_ref_merge(states, 2, &b, &want);
+                const struct ha_chance chance = ha_ref_chance_merge(given, states, 2, &b, &want, work);
+                for (size_t i = 0; i < DIM; i++) squares += bound[i] * bound[i];
+                ha_chances_add(&lse, want.lse_bound, 0, &chance);
+                ha_chances_add(&o, 0, sqrt(squares), &chance);
+            }
+            print_message("%s %s: %.2f of the LSE, %.2f of o\n", ha_form_name(b.form),
+                          ha_dtype_name((enum ha_dtype)dtype), ha_chances_rms(&lse), ha_chances_rms(&o));
+            assert_int_equal(lse.rows + o.rows, 2 * ROWS);
+            assert_true(ha_chances_p(&lse) >= 1 && ha_chances_rms(&o) < 2.5);
+        }
 }
 
 int main(void) { return test_all("tests", NULL, NULL); }

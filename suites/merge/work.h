@@ -98,6 +98,7 @@ struct ha_merge_source {
     struct ha_merge_traits traits; /* of merge, and of what was asked for them */
     struct ha_merge_traits usual;  /* what they are set beside */
     struct ha_eps_seen exp, log;   /* its functions, as they were seen; NaN: not asked */
+    struct ha_eps eps;             /* those of an open device, of its attention, too */
     const struct ha_device_api *api;
     struct ha_device *device;         /* open */
     const struct ha_kernels *kernels; /* which the merge is of, or NULL: they attend, too */

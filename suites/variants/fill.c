@@ -84,13 +84,6 @@ void ha_fill_accuracy(struct ha_row *row, const struct ha_accuracy *a)
     row->rms = ha_chances_rms(&a->chances);
 }
 
-/* Beside the verdict: within their bounds, but is it rounding? */
-static void fill_suspicion(struct ha_row *row, const struct ha_chances *c)
-{
-    row->head.p = ha_chances_p(c);
-    ha_chances_say(c, row->head.suspicion, sizeof row->head.suspicion);
-}
-
 static void fill_counters(struct ha_row *row, const struct ha_counters *c, double steps)
 {
     row->counters = *c;
@@ -102,7 +95,9 @@ void ha_fill_check(struct ha_row *row, const struct ha_check *c)
 {
     if (ha_session_checked(c->session)) {
         ha_fill_accuracy(row, &c->total);
-        fill_suspicion(row, &c->total.chances);
+        struct ha_suspect suspect = { .groups = 0 };
+        ha_suspect_add(&suspect, &c->total.chances, "%s", "");
+        ha_suspect_tell(&suspect, &row->head, &row->bias, &row->rms);
     }
     if (c->question) row->question = c->question;
     row->sensitivity = c->sensitivity.o;

@@ -174,7 +174,7 @@ static void attend_part(struct task *t, const struct job *job, size_t part, stru
         if (m->query[i].out->may_overflow) atomic_store(&t->overflows, true);
         m->chance[part * n + i] = by_chance(t, job->t0 + i / job->heads, job->h0 + i % job->heads)
                                       ? ha_ref_chance(m->query[i].q, s->head_dim, (double)s->scale, &rows, s->dtype,
-                                                      &m->bound[i], m->query[i].out, (float *)m->work)
+                                                      &m->bound[i], m->query[i].out, (float *)m->work, NULL)
                                       : (struct ha_chance){ .lse_size = (double)NAN };
     }
 }
