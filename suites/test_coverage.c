@@ -74,9 +74,56 @@ TEST(every_pair_of_an_operation_is_met)
     }
 }
 
-/* ---- values ------------------------------------------------------------------------------------------------------ */
+/* ---- the gallery ------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name, *where;
+} planted[] = {
+#define OPERATION(name, class, op, what)         { #name, "op=" #op },
+#define ATTENTION(name, class, where, what, ...) { #name, where },
+#define CLAIM(name, where, what, field, ...)     { #name, where },
+#define PLANT(name, what, field, ...)
+#include "suites/defects/defects.def"
+};
 
 static struct ha_plan plan;
+static int plan_begin(void **state)
+{
+    static char word[] = "check";
+    char *const words[] = { word };
+    const struct ha_plan_options o = { .words = words, .words_count = 1, .small = true };
+    if (ha_plan_make(&plan, &o, &why) == HA_OK) return 0;
+    print_error("%s\n", why.text);
+    return -1;
+}
+static int plan_end(void **state)
+{
+    ha_plan_free(&plan);
+    return 0;
+}
+
+/* A defect is looked for first where it is said to show; one that no case fits would be looked for everywhere. */
+TEST_WITH(where_a_defect_shows_is_a_case_of_check, plan_begin, plan_end)
+{
+    size_t stale = 0;
+    for (size_t i = 0; i < COUNT(planted); i++) {
+        struct ha_filter *filter;
+        size_t fits = 0;
+        if (!*planted[i].where) continue;
+        if (ha_filter_create(&filter, planted[i].where, &why) != HA_OK) fail_msg("%s: %s", planted[i].name, why.text);
+        for (size_t k = 0; k < plan.entries; k++) {
+            const struct ha_plan_entry *e = &plan.entry[k];
+            fits += ha_filter_fits(filter, e->suite, e->point, e->id);
+        }
+        ha_filter_destroy(filter);
+        if (fits) continue;
+        print_error("%s: no case of check is %s\n", planted[i].name, planted[i].where);
+        stale++;
+    }
+    assert_int_equal(stale, 0);
+}
+
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
 static bool any(const char *variant, bool (*has)(const struct ha_case *c, size_t x), size_t x)
 {
@@ -103,16 +150,12 @@ static bool is_ragged(const struct ha_case *c, size_t x)
 }
 
 /* Of the variants that attend on the device and on the CPU alone all of it, of each other a part. */
-TEST(values_are_those_of_the_whole_space)
+TEST_WITH(values_are_those_of_the_whole_space, plan_begin, plan_end)
 {
     static const size_t dims[] = { 8, 24, 40, 64, 72, 80, 96, 128, 160, 192, 256, 576 },
                         few_dims[] = { 8, 40, 80, 96, 160, 192, 256, 576 },
                         few_groups[] = { 1, 2, 3, 5, 6, 7, 8, 12, 16 };
     static const char *const whole[] = { "resident", "cpu" }, *const part[] = { "hgca", "streaming", "h2o" };
-    static char word[] = "check";
-    char *const words[] = { word };
-    const struct ha_plan_options o = { .words = words, .words_count = 1, .small = true };
-    if (ha_plan_make(&plan, &o, &why) != HA_OK) fail_msg("%s", why.text);
     for (size_t v = 0; v < COUNT(whole); v++) {
         for (size_t g = 1; g <= 16; g++) assert_true(any(whole[v], group_is, g));
         for (size_t d = 0; d < COUNT(dims); d++) assert_true(any(whole[v], dim_is, dims[d]));
@@ -126,5 +169,4 @@ TEST(values_are_those_of_the_whole_space)
         assert_true(any(part[v], heads_from, 128) && any(part[v], batch_from, 65) && any(part[v], is_ragged, 17));
         assert_true(any(part[v], keys_near, 65536) && any(part[v], keys_near, 4100));
     }
-    ha_plan_free(&plan);
 }

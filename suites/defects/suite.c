@@ -19,11 +19,11 @@
 extern const struct ha_suite ha_suite_defects;
 
 static const struct defect {
-    const char *name, *of, *what, *where, *seen;
+    const char *name, *of, *what, *where;
 } defects[] = {
-#define OPERATION(name, class, op, what)               { #name, #class, what, "op=" #op, "" },
-#define ATTENTION(name, class, where, what, seen, ...) { #name, #class, what, where, seen },
-#define CLAIM(name, where, what, field, ...)           { #name, "claims", what, where, "" },
+#define OPERATION(name, class, op, what)         { #name, #class, what, "op=" #op },
+#define ATTENTION(name, class, where, what, ...) { #name, #class, what, where },
+#define CLAIM(name, where, what, field, ...)     { #name, "claims", what, where },
 #define PLANT(name, what, field, ...)
 #include "suites/defects/defects.def"
 };
@@ -371,7 +371,7 @@ static void print_defects(FILE *out)
 {
     for (size_t i = 1; i < DEFECTS; i++) {
         const struct defect *d = &defects[i];
-        fprintf(out, "%-22s %s: %s%s%s\n", d->name, d->of, d->what, *d->seen ? "; seen: " : "", d->seen);
+        fprintf(out, "%-22s %s: %s\n", d->name, d->of, d->what);
     }
 }
 static const struct ha_list lists[] = { { "defects", print_defects } };

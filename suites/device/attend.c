@@ -104,9 +104,11 @@ static void lay(struct ha_op_stage *s, struct problem *p)
     for (size_t b = 0; b < c->batch; b++) {
         struct ha_device_seq *t = &p->there[b], *m = &p->here[b];
         const bool none = c->empty && b + 1 == c->batch;
-        const size_t least = c->causal ? c->q_len : 1, keys = none                      ? 0
-                                                              : c->keys > 5 * b + least ? c->keys - 5 * b
-                                                                                        : least;
+        const size_t least = c->causal ? c->q_len : 1, /* the first sequence has neither the most keys nor the fewest */
+            less = (b + c->batch / 2) % 13 * 5,
+                     keys = none                     ? 0
+                            : c->keys > less + least ? c->keys - less
+                                                     : least;
         size_t first[HA_RUNS_MAX], n[HA_RUNS_MAX], rows = 0, key = 0;
         p->keys[b] = keys;
         for (size_t r = 0, left = keys; r < c->runs; r++) {

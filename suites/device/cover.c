@@ -15,7 +15,7 @@ bool ha_op_section(const struct ha_op *op, char *out, size_t size)
 {
     /* cost: of a case, at most */
     return op->pairs
-           && snprintf(out, size, "[%s]\nsuite = device\ncover = pairs\ncost = 0.004\nop = %s\ncases = one\n%s",
+           && snprintf(out, size, "[%s]\nsuite = device\ncover = pairs\ncost = 0.003\nop = %s\ncases = one\n%s",
                        op->name, op->name, op->pairs)
                   < (int)size;
 }
