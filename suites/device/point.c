@@ -15,39 +15,22 @@ const size_t ha_ops_count = sizeof ha_ops / sizeof *ha_ops;
 /* ---- keys -------------------------------------------------------------------------------------------------------- */
 
 static const char *op_word(size_t i) { return i < ha_ops_count ? ha_ops[i]->name : NULL; }
-static const char *cases_word(size_t i) { return i == 0 ? "listed" : i == 1 ? "one" : NULL; }
-static const char *yes_word(size_t i) { return i == 0 ? "no" : i == 1 ? "yes" : NULL; }
 static const char *place_word(size_t i) { return i <= HA_OP_PAGEABLE ? ha_op_place_name((enum ha_op_place)i) : NULL; }
-static const char *index_word(size_t i)
-{
-    return i == HA_OP_NO_INDEX       ? "none"
-           : i == HA_OP_DEVICE_INDEX ? "device"
-           : i == HA_OP_MAPPED_INDEX ? "mapped"
-                                     : NULL;
-}
-static const char *pattern_word(size_t i)
-{
-    static const char *const name[] = { [HA_OP_ASCENDING] = "ascending",
-                                        [HA_OP_DESCENDING] = "descending",
-                                        [HA_OP_SHUFFLED] = "shuffled",
-                                        [HA_OP_REPEATS] = "repeats" };
-    return i < sizeof name / sizeof *name ? name[i] : NULL;
-}
-static const char *layout_word(size_t i)
-{
-    static const char *const name[] = {
-        [HA_OP_TOKENS] = "tokens", [HA_OP_HEADS] = "heads", [HA_OP_K_HEADS] = "k_heads", [HA_OP_V_HEADS] = "v_heads"
-    };
-    return i < sizeof name / sizeof *name ? name[i] : NULL;
-}
-static const char *special_word(size_t i)
-{
-    static const char *const name[] = {
-        [HA_OP_NO_SPECIAL] = "none",     [HA_OP_NAN_QUERY] = "nan_query", [HA_OP_NAN_KEY] = "nan_key",
-        [HA_OP_NAN_VALUE] = "nan_value", [HA_OP_LOW_KEY] = "low_key",     [HA_OP_HIGH_KEY] = "high_key"
-    };
-    return i < sizeof name / sizeof *name ? name[i] : NULL;
-}
+#define WORDS(name, ...)                                           \
+    static const char *name(size_t i)                              \
+    {                                                              \
+        static const char *const words[] = { __VA_ARGS__ };        \
+        return i < sizeof words / sizeof *words ? words[i] : NULL; \
+    }
+WORDS(cases_word, "listed", "one")
+WORDS(yes_word, "no", "yes")
+WORDS(index_word, [HA_OP_NO_INDEX] = "none", [HA_OP_DEVICE_INDEX] = "device", [HA_OP_MAPPED_INDEX] = "mapped")
+WORDS(pattern_word, [HA_OP_ASCENDING] = "ascending", [HA_OP_DESCENDING] = "descending", [HA_OP_SHUFFLED] = "shuffled",
+      [HA_OP_REPEATS] = "repeats")
+WORDS(layout_word, [HA_OP_TOKENS] = "tokens", [HA_OP_HEADS] = "heads", [HA_OP_K_HEADS] = "k_heads",
+      [HA_OP_V_HEADS] = "v_heads")
+WORDS(special_word, [HA_OP_NO_SPECIAL] = "none", [HA_OP_NAN_QUERY] = "nan_query", [HA_OP_NAN_KEY] = "nan_key",
+      [HA_OP_NAN_VALUE] = "nan_value", [HA_OP_LOW_KEY] = "low_key", [HA_OP_HIGH_KEY] = "high_key")
 
 #define AT(member) .offset = offsetof(struct ha_op_point, member)
 #define WORD(name, standard, words, doc)                                           \
@@ -99,7 +82,8 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
     NUMBER(n, 1, 65536, "rows of w, columns of y", "1..64 1..4096"),
     NUMBER(k, 1, 65536, "columns of x and w", "1..64 1..8192"),
     NUMBER(states, 1, 4096, "that are merged", "1..8 1..4096"),
-    NUMBER(batch, 1, HA_OP_BATCH, "sequences, of different lengths, of which that in the middle has all keys", "1 1..256"),
+    NUMBER(batch, 1, HA_OP_BATCH, "sequences, of different lengths, of which that in the middle has all keys",
+           "1 1..256"),
     NUMBER(q_len, 1, 4096, "query tokens", "1 1 1..300"),
     NUMBER(kv_heads, 1, 1024, "KV heads", "1 1..8 1..128"),
     NUMBER(group, 1, 1024, "query heads of a KV head", "1..16:1"),
