@@ -347,15 +347,9 @@ static void print(FILE *out, const struct ha_results *results)
         const struct point *p = results->entry[i].point;
         const struct row *row = results->entry[i].row;
         if (!row) continue;
-        const enum ha_verdict v = row->head.verdict;
         const bool control = p->defect == CONTROL;
-        fprintf(out, "%-22s %-9s %s\n", defects[p->defect].name,
-                v == HA_PASS           ? control ? "passes" : row->caught_by
-                : v == HA_VERDICT_FAIL ? control ? "FAILS" : "ALIVE"
-                                       : ha_verdict_name(v),
-                row->what);
-        if (v == HA_PASS && *row->seen_in) fprintf(out, "%33s'%s'\n", "", row->seen_in);
-        if (!control || v != HA_PASS) fprintf(out, "%33s%.300s\n", "", v == HA_PASS ? row->seen_as : row->head.reason);
+        ha_planted_print(out, &row->head, defects[p->defect].name, row->what, control ? "passes" : row->caught_by,
+                         control ? "FAILS" : "ALIVE", row->seen_in, row->seen_as);
     }
     fprintf(out, "\n%-12s %7s %7s", "class", "planted", "caught");
     for (size_t k = 0; k < ROUTES; k++) fprintf(out, " %9s", routes[k]);
