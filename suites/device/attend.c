@@ -349,18 +349,20 @@ static enum ha_status attend_once(struct ha_op_stage *s, struct way *way, const 
 
 /* ---- the operations ---------------------------------------------------------------------------------------------- */
 
-/* What is too large for a covering list. */
+/* What is too large for a covering list: lengths, and many sequences and heads of some length. */
 #define SHAPE(b, t, h, g, d, n, r, ...)                                                                     \
     {                                                                                                       \
         .batch = b, .q_len = t, .kv_heads = h, .group = g, .head_dim = d, .keys = n, .runs = r, .scale = 1, \
         __VA_ARGS__                                                                                         \
     }
-static const struct ha_op_case lengths[] = {
+static const struct ha_op_case large[] = {
     SHAPE(1, 1, 1, 1, 8, 140000, 1, .weights = 1),
     SHAPE(1, 1, 1, 2, 64, 4200, 2, .weights = 1, .dst_gap = 3),
     SHAPE(1, 1, 1, 7, 128, 1025, 1, .pad = 16),
     SHAPE(1, 1, 2, 8, 256, 257, 4, .weights = 1, .causal = 1),
     SHAPE(1, 17, 1, 2, 96, 64, 1, .pad = 16, .causal = 1),
+    SHAPE(256, 1, 1, 2, 8, 70, 2, .v_pad = 8, .weights = 1),
+    SHAPE(3, 1, 128, 1, 8, 70, 2, .layout = HA_OP_V_HEADS, .weights = 1),
 };
 static const struct ha_op_case indexed[] = {
     SHAPE(1, 1, 1, 1, 8, 40000, 1, .block = 1),
@@ -422,7 +424,7 @@ static const char *unfit(const struct ha_op_case *c)
 static enum ha_status judge_attend(struct ha_op_stage *s)
 {
     struct way way = { "attend", s->api->attend, false, false };
-    return attend_all(s, &way, lengths, sizeof lengths / sizeof *lengths);
+    return attend_all(s, &way, large, sizeof large / sizeof *large);
 }
 static enum ha_status attend_case(struct ha_op_stage *s, const struct ha_op_case *c)
 {
