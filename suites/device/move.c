@@ -429,14 +429,13 @@ static enum ha_status read_case(struct ha_op_stage *s, const struct ha_op_case *
 
 static enum ha_status judge_read(struct ha_op_stage *s)
 {
-    for (size_t power = 512; power <= s->most; power *= 4)
-        for (size_t p = 0; p < 2; p++) {
-            struct ha_op_case c = { .src = p ? HA_OP_MAPPED : HA_OP_DEVICE, .size = power };
-            HA_TRY(read_case(s, &c));
-            c.size -= 4 + 4 * ha_op_draw(s, power / 16);
-            c.src_at = 4 * ha_op_draw(s, 17);
-            HA_TRY(read_case(s, &c));
-        }
+    for (size_t power = 4096, i = 0; power <= s->most; power *= 4, i++) {
+        struct ha_op_case c = { .src = i % 2 ? HA_OP_MAPPED : HA_OP_DEVICE, .size = power };
+        if (power <= 1 << 20) HA_TRY(read_case(s, &c));
+        c.size -= 4 + 4 * ha_op_draw(s, power / 16);
+        c.src_at = 4 * ha_op_draw(s, 17);
+        HA_TRY(read_case(s, &c));
+    }
     return HA_OK;
 }
 const struct ha_op ha_op_read = {
