@@ -197,13 +197,17 @@ static double value_max(const struct ha_ref_state *s, size_t i)
 static void widen(const struct ha_ref_state *s, size_t from, size_t n, bool counts, bool direct, double *restrict lo,
                   double *restrict hi, double *restrict all)
 {
-    for (size_t i = 0; i < n; i++) {
-        const double x_lo = value_min(s, from + i), x_hi = value_max(s, from + i);
-        all[i] = larger(larger(-x_lo, x_hi), all[i]);
-        if (!counts) continue;
-        lo[i] = direct ? lo[i] + smaller(x_lo, 0) : smaller(x_lo, lo[i]);
-        hi[i] = direct ? hi[i] + larger(x_hi, 0) : larger(x_hi, hi[i]);
-    }
+    double least[COLUMNS], most[COLUMNS];
+    for (size_t i = 0; i < n && !s->v_min; i++) least[i] = value_min(s, from + i);
+    for (size_t i = 0; i < n && !s->v_max; i++) most[i] = value_max(s, from + i);
+    const double *restrict x_lo = s->v_min ? s->v_min + from : least, *restrict x_hi = s->v_max ? s->v_max + from
+                                                                                                : most;
+    for (size_t i = 0; i < n; i++) all[i] = larger(larger(-x_lo[i], x_hi[i]), all[i]);
+    if (!counts) return;
+    for (size_t i = 0; i < n && direct; i++) lo[i] += smaller(x_lo[i], 0);
+    for (size_t i = 0; i < n && direct; i++) hi[i] += larger(x_hi[i], 0);
+    for (size_t i = 0; i < n && !direct; i++) lo[i] = smaller(x_lo[i], lo[i]);
+    for (size_t i = 0; i < n && !direct; i++) hi[i] = larger(x_hi[i], hi[i]);
 }
 
 /* By how much the largest L may be above the merged one, whatever the states' own errors: what that is off by for

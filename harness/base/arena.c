@@ -100,6 +100,11 @@ static void block_unmap(struct block *b)
 /* The first byte of [from, to) that is not guard, or NULL. It reads what is fenced off. */
 __attribute__((no_sanitize("address"))) static const char *guard_damage(const char *from, const char *to)
 {
+    for (uint64_t word, whole; to - from >= (ptrdiff_t)sizeof word; from += sizeof word) {
+        memset(&whole, GUARD_BYTE, sizeof whole);
+        memcpy(&word, from, sizeof word);
+        if (word != whole) break;
+    }
     for (; from < to; from++)
         if ((unsigned char)*from != GUARD_BYTE) return from;
     return NULL;

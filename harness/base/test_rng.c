@@ -138,7 +138,7 @@ TEST(normals_have_their_moments)
 TEST(a_row_is_its_elements)
 {
     static const uint64_t starts[] = { 0, 5, UINT64_C(0xfffffff9), UINT64_C(0x7fffffffc), UINT64_MAX - 40 };
-    static const unsigned masks[] = { 0, HA_CPU_AVX2 };
+    static const unsigned masks[] = { 0, HA_CPU_AVX512, HA_CPU_AVX2 };
     for (size_t m = 0; m < COUNT(masks); m++) {
         ha_cpu_mask(masks[m]);
         for (size_t s = 0; s < COUNT(starts); s++)

@@ -81,12 +81,14 @@ enum { COLUMNS = sizeof columns / sizeof *columns };
 
 /* ---- groups ------------------------------------------------------------------------------ */
 
-static void workload(const struct ha_row *r, char *out, size_t size)
+/* What a row's workload is called; the caller frees it. NULL: no memory. */
+static char *workload(const struct ha_row *r)
 {
     const bool named = !*r->device_kind || !strcmp(r->device, r->device_kind); /* by its kind */
     const bool usual = !*r->team || !strcmp(r->team, ha_team_name(HA_TEAM_DEFAULT));
-    snprintf(
-        out, size,
+    char *text = NULL;
+    const int length = asprintf(
+        &text,
         "ctx %s, batch %.0f, q_len %.0f, heads %.0f/%.0f x %.0f, %s, %.0f layer%s%s%s%s, %s seed %llu, device %s%s%s%s"
         ", %.0f thread%s%s%s",
         r->ctx_len, r->batch, r->q_len, r->q_heads, r->kv_heads, r->head_dim, r->kv_dtype, r->layers,
@@ -94,14 +96,7 @@ static void workload(const struct ha_row *r, char *out, size_t size)
         !strcmp(r->load, "layer") ? " with their products" : "", r->dataset, (unsigned long long)r->seed, r->device,
         named ? "" : " (", named ? "" : r->device_kind, named ? "" : ")", r->threads, r->threads > 1 ? "s" : "",
         usual ? "" : ", team ", usual ? "" : r->team);
-}
-
-static bool same_workload(const struct ha_row *a, const struct ha_row *b)
-{
-    char x[1024], y[1024];
-    workload(a, x, sizeof x);
-    workload(b, y, sizeof y);
-    return !strcmp(x, y);
+    return length < 0 ? NULL : text;
 }
 
 /* a waived case measured nothing, and one whose process died left nothing: why stands under the tables */
@@ -125,20 +120,25 @@ static void print_row(FILE *out, const struct ha_row *r, unsigned where)
     putc('\n', out);
 }
 
+/* The rows of one workload under its name, in the order in which the first of each came. */
 static void print_groups(FILE *out, const struct ha_results *r, unsigned where)
 {
-    for (size_t i = 0; i < r->entries; i++) {
-        const struct ha_row *row = listed(r, i);
-        size_t before = 0;
-        char text[1024];
-        while (before < i && row && !(listed(r, before) && same_workload(listed(r, before), row))) before++;
-        if (before < i || !row) continue;
-        workload(row, text, sizeof text);
-        fprintf(out, "\n%.150s\n", text);
+    char **text = calloc(r->entries + 1, sizeof *text); /* of those that are not yet printed */
+    for (size_t i = 0; text && i < r->entries; i++) text[i] = listed(r, i) ? workload(listed(r, i)) : NULL;
+    for (size_t i = 0; text && i < r->entries; i++) {
+        if (!text[i]) continue;
+        fprintf(out, "\n%.150s\n", text[i]);
         print_row(out, NULL, where);
-        for (size_t j = i; j < r->entries; j++)
-            if (listed(r, j) && same_workload(row, listed(r, j))) print_row(out, listed(r, j), where);
+        for (size_t j = i; j < r->entries; j++) {
+            if (!text[j] || strcmp(text[i], text[j])) continue;
+            print_row(out, listed(r, j), where);
+            if (j > i) free(text[j]);
+            if (j > i) text[j] = NULL;
+        }
+        free(text[i]);
+        text[i] = NULL;
     }
+    free(text);
 }
 
 /* Adds what is new of the words in `from`, which are joined by commas. */
