@@ -51,9 +51,8 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
     { "cases", "listed", "those that are listed, or one, which the keys below describe", HA_KEY_WORD, AT(one),
       .word = cases_word, .draw = "one" },
     { "bytes", "67108864",
-      "of the largest copy of those that are listed; K of attention is of at most four times that, and below 1048576 "
-      "there are "
-      "fewer cases",
+      "of the largest copy of those that are listed; K of attention is of at most four times that; below 1048576 there "
+      "are fewer cases",
       HA_KEY_NUMBER, AT(bytes), .min = 4096, .max = MOST_BYTES, .column = true },
     { "repeat", "3000000", "rows that are computed again over the same input, of an operation that is repeated",
       HA_KEY_NUMBER, AT(repeat), .min = 1, .max = (uint64_t)1 << 50 },
