@@ -131,7 +131,7 @@ expect 64 'of which suite file?' list coverage
 expect 64 'did you mean' list coverage chekc
 expect 64 '--seed means nothing to list coverage' list coverage check --seed 2
 expect 0 ' 0 missing; ' list coverage check
-expect 0 '  excluded ctx=' list coverage check
+holds 'and what is too dear is named' grep -qF '  excluded ctx=' "$dir/out"
 expect 64 'takes no further word' list keys smoke
 
 # every suite of the tree can be read
@@ -321,7 +321,7 @@ expect 64 '--threads means nothing to these cases' run link --threads 3
 expect 64 "unknown device 'hots'; did you mean 'host'?" check link --device hots
 expect 64 'quantum' check link --device quantum
 expect 64 "--seed: 'x' is not a whole number" check link --seed x
-expect 0 '18 passed, 0 failed, 0 skipped' check -q link -f piece=64K,method!=stores_2,method!=stores_4,method!=stores_all,method!=gather_2,method!=gather_4,method!=gather_all
+[ "$scope" != all ] || expect 0 '18 passed, 0 failed, 0 skipped' check -q link -f piece=64K,method!=stores_2,method!=stores_4,method!=stores_all,method!=gather_2,method!=gather_4,method!=gather_all
 expect 64 'the folder is not empty' run link:piece=64K -o "$dir/bench"
 [ "$scope" != all ] || expect 20 '--max-time is over' run -q link --max-time 1s -f method=pinned
 expect 77 'unchecked' check -q link:piece=64K,method=pinned --device null

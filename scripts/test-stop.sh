@@ -6,7 +6,7 @@ program=$1
 
 for signal in TERM INT HUP; do
     rm -rf "$dir/run"
-    "$program" run 'resident:ctx=4096,steps=20000' -o "$dir/run" > "$dir/out" 2> "$dir/err" < /dev/null &
+    "$program" run 'resident:ctx=4096,steps=5000' -o "$dir/run" > "$dir/out" 2> "$dir/err" < /dev/null &
     pid=$!
     # env.json is the first file of a run: from there on there is something to stop
     tries=0

@@ -1,5 +1,5 @@
-/* Of the program that tests call, and of no other: what it measures is measured on a sixteenth of the memory. Its
- * figures mean nothing, and no test asks what they are. */
+/* Of the program that tests call, of tests that measure in their own process, and of no other: what is measured is
+ * measured on a sixteenth of the memory. Its figures mean nothing, and no test asks what they are. */
 
 #include "harness/measure/paired.h"
 

@@ -24,7 +24,7 @@ static const struct ha_result *result(size_t i) { return ha_result_in(entry(i)->
 /* It is waived only where it was not offered, or with the device's own words. */
 TEST_WITH(a_sound_device_passes, NULL, driven_end)
 {
-    run(plugin, NULL, HA_ASAN ? "device:bytes=262144,repeat=5000" : "device:bytes=262144,repeat=50000");
+    run(plugin, NULL, HA_ASAN ? "device:bytes=65536,repeat=1000" : "device:bytes=262144,repeat=50000");
     assert_int_equal(driven.verdict[HA_VERDICT_FAIL] + driven.verdict[HA_VERDICT_ERROR], 0);
     for (size_t i = 0; i < driven.results.entries; i++) {
         if (result(i)->verdict != HA_PASS && result(i)->verdict != HA_VERDICT_WAIVED)
@@ -66,6 +66,7 @@ TEST_WITH(an_operation_sees_it_alone, NULL, driven_end)
     };
     size_t missed = 0;
     for (size_t i = 0; i < COUNT(planted); i++) {
+        if (HA_ASAN && i && !strcmp(planted[i].op, planted[i - 1].op)) continue; /* the first of each operation */
         char words[64];
         snprintf(words, sizeof words, "device:op=%s", planted[i].op);
         run(plugin, planted[i].wrong, words);

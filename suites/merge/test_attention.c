@@ -29,7 +29,7 @@ static size_t case_named(const char *name)
 /* ---- what is right passes. In release t/merge.log asks every case of all who merge, with the same seed: here these
  * take one case each, another than the one before, and so do all where the sanitizers make it slow. */
 
-static size_t share;
+static size_t share = HA_SANITIZED ? 3 : 0; /* behind the case of all pairs, which none then meets */
 
 static void passes(const struct ha_attention_subject *subject, const char *waived)
 {
@@ -59,6 +59,7 @@ static void passes(const struct ha_attention_subject *subject, const char *waive
 
 TEST(kernels_pass)
 {
+    if (HA_TSAN) skip(); /* one thread, as below wherever no device is */
     for (size_t i = 0; i < ha_kernels_count; i++) {
         struct ha_kernels k;
         if (!ha_kernels_all[i]->attend_chunk && !ha_kernels_all[i]->absent) continue; /* another table's */
@@ -129,6 +130,7 @@ static const struct ha_device_api library = {
 
 TEST(library_passes)
 {
+    if (HA_TSAN) skip();
     passes(&(struct ha_attention_subject){ .name = "library", .api = &library }, "split_and_merge");
 }
 
@@ -468,11 +470,14 @@ static const struct broken all_broken[] = {
     { "an index of 16 bits", "pairs", .ask = index_of_16_bits },
 };
 
+/* Where the sanitizers make it slow, of those that the covering list finds every fourth. */
 TEST(broken_are_caught)
 {
+    if (HA_TSAN) skip();
     right = best_kernels();
     for (size_t i = 0; i < COUNT(all_broken); i++) {
         broken = &all_broken[i];
+        if (HA_SANITIZED && i % 4 && !strcmp(broken->finder, "pairs")) continue;
         struct ha_kernels k = right;
         k.attend = attend_broken;
         if (broken->merge) k.merge = broken->merge;
@@ -487,6 +492,7 @@ TEST(broken_are_caught)
 /* A profile that claims half the depth of its sums is found out: the bound is tight enough to say so. */
 TEST(half_the_depth_is_caught)
 {
+    if (HA_TSAN) skip();
     for (size_t i = 0; i < ha_kernels_count; i++) {
         struct ha_kernels k;
         struct ha_attention_result r;
@@ -596,6 +602,7 @@ static size_t member(const struct ha_attention_shape *s, size_t m)
 /* Each two values of two members meet, unless the cheapest shape with both costs more than any in the list. */
 TEST(pairs_meet)
 {
+    if (HA_TSAN) skip();
     static size_t value[MEMBERS][VALUES], count[MEMBERS];
     struct ha_attention_shape *s;
     size_t n, missing = 0, pairs = 0;

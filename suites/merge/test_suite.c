@@ -165,7 +165,7 @@ TEST(a_failure_is_told)
           "smallest: 1 states of 1, ", "merge-both_empty_nan" },
         { "lse_merge:case=random,by=no_shift,kind=chain,dtype=bf16,seed=3", "", "smallest: ", "merge-no_shift" },
     };
-    for (size_t i = 0; i < COUNT(each); i++) {
+    for (size_t i = 0; i < (HA_TSAN ? 1 : COUNT(each)); i++) { /* how it is made smaller is one thread's */
         char folder[200], text[HA_ID_MAX];
         assert_non_null(mkdtemp(test_template(folder, sizeof folder, "")));
         run_in(each[i].words, folder);
