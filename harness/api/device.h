@@ -69,7 +69,11 @@ struct ha_device_info {
     size_t head_dim_max; /* of attend and attend_products: cases with longer heads are waived; 0: any */
 };
 
-/* Attention of one sequence of a batch; arrays in device (or mapped) memory, layouts as below. */
+/* Attention of one sequence of a batch; arrays in device (or mapped) memory, layouts as below. An array, a head and a
+ * row of K or V begin at any multiple of the size of their numbers; for attend_products heads and runs begin at
+ * multiples of 16 bytes. K and V need not have strides in common. A NaN or +inf among the scores of the keys that a
+ * query sees makes all of its o and its LSE NaN, a NaN in V of such a key its element of o; a score of -inf weighs 0;
+ * what a key holds that is not seen does not matter (attend_products: its K). */
 struct ha_device_seq {
     const float *q;                   /* [q_len][q_heads][head_dim] */
     struct ha_rows runs[HA_RUNS_MAX]; /* of KV head 0; head h starts h * k_head_bytes, h * v_head_bytes
@@ -108,7 +112,8 @@ struct ha_device_move {
     size_t rows, row_bytes, dst_stride_bytes, src_stride_bytes;
 };
 
-/* y = x w^T: x [m][k], w [n][k], y [m][n], dense, all of one type, in device memory; sums in binary32. */
+/* y = x w^T: x [m][k], w [n][k], y [m][n], dense, all of one type, in device memory at multiples of 16 bytes; sums in
+ * binary32. */
 struct ha_device_product {
     void *y;
     const void *x, *w;

@@ -8,7 +8,8 @@
 #include <ftw.h>
 #include <unistd.h>
 
-static char test_folder[64];
+/* one of all files that a test is of */
+__attribute__((weak)) char test_folder[64];
 enum { TEST_PATH_MAX = sizeof test_folder + 264 };
 
 /* the path of a file in it, until the next call */

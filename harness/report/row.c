@@ -80,6 +80,16 @@ static uint64_t whole_at(const void *row, size_t offset)
     return x;
 }
 
+void ha_planted_print(FILE *out, const struct ha_result *head, const char *name, const char *what, const char *seen,
+                      const char *alive, const char *where, const char *said)
+{
+    const bool passed = head->verdict == HA_PASS, failed = head->verdict == HA_VERDICT_FAIL;
+    const char *const why = passed ? said : head->reason;
+    fprintf(out, "%-22s %-9s %s\n", name, passed ? seen : failed ? alive : ha_verdict_name(head->verdict), what);
+    if (passed && *where) fprintf(out, "%33s'%s'\n", "", where);
+    if (*why) fprintf(out, "%33s%.300s\n", "", why);
+}
+
 void ha_fields_clear(const struct ha_suite *suite, void *row)
 {
     memset(row, 0, suite->row_bytes);

@@ -25,6 +25,11 @@ const char *ha_verdict_shown(enum ha_verdict verdict);
 /* the verdict of that name; HA_NOT_RUN where there is none */
 enum ha_verdict ha_verdict_of(const char *name);
 
+/* What became of a planted defect, of whose case the head says what it came to: seen or alive, in which case (where, or
+ * "") and how that failed (said). */
+void ha_planted_print(FILE *out, const struct ha_result *head, const char *name, const char *what, const char *seen,
+                      const char *alive, const char *where, const char *said);
+
 /* Zeros, and NaN for every number, the ends of intervals and the samples: not run, nothing measured. */
 void ha_fields_clear(const struct ha_suite *suite, void *row);
 /* Of a row whose bytes came from elsewhere: every text ends and can be printed. false: it has no verdict. */

@@ -18,8 +18,8 @@ struct key {
 struct row {
     const struct ha_wrong_job *job;
     const struct ha_wrong_attention *by; /* what is wrong with this row */
-    size_t seq, token, head, dim, keys;
-    struct key *key; /* [keys] that it sees */
+    size_t seq, token, head, dim, keys, unseen;
+    struct key *key; /* [keys] that it sees, then [unseen] that it does not and reads all the same */
     double *x;       /* [keys] scores, then weights */
     double den, max, lse;
 };
@@ -109,17 +109,25 @@ static size_t kv_head(const struct row *r)
     return own;
 }
 
+static const char *down(const char *at, size_t align) { return align ? at - (uintptr_t)at % align : at; }
+static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+
 static struct key key_at(const struct row *r, const struct ha_device_seq *seq, const struct ha_rows *run, size_t i,
                          size_t at)
 {
     const struct ha_device_attend *a = &r->job->args;
+    const struct ha_wrong_attention *w = r->by;
     const size_t row = row_of(r, run, &seq->runs[0], i), tight = a->kv_heads * r->dim * ha_dtype_bytes(a->dtype),
                  head = kv_head(r), own = r->head / (a->q_heads / a->kv_heads),
-                 k_stride = r->by->dense && tight < run->k_stride_bytes ? tight : run->k_stride_bytes;
-    struct key key = { .k = (const char *)run->k + row * k_stride + (r->by->v_alone ? own : head) * seq->k_head_bytes,
-                       .v = (const char *)run->v + row * run->v_stride_bytes + head * seq->v_head_bytes,
+                 k_stride = w->dense ? smaller(tight, run->k_stride_bytes) : run->k_stride_bytes,
+                 v_stride = w->v_stride_of_k ? smaller(k_stride, run->v_stride_bytes) : run->v_stride_bytes,
+                 k_head = w->k_head_of_v ? smaller(seq->k_head_bytes, seq->v_head_bytes) : seq->k_head_bytes,
+                 v_head = w->v_head_of_k ? smaller(seq->k_head_bytes, seq->v_head_bytes) : seq->v_head_bytes;
+    struct key key = { .k = down((const char *)run->k + row * k_stride + (w->v_alone ? own : head) * k_head,
+                                 w->k_align),
+                       .v = down((const char *)run->v + row * v_stride + head * v_head, w->v_align),
                        .at = at };
-    if (r->by->k_for_v) key.v = key.k;
+    if (w->k_for_v) key.v = key.k;
     return key;
 }
 
@@ -166,20 +174,28 @@ static void find_keys(struct row *r)
     const struct ha_device_seq *own = &r->job->seqs[r->seq], *seq = seq_of(r, (int)r->by->k_seq),
                                *count = seq_of(r, (int)r->by->keys_of);
     const size_t all = keys_of(own), seen = seen_of(r, all);
+    const size_t runs = r->by->runs_most ? smaller(r->by->runs_most, own->runs_count) : own->runs_count,
+                 block = r->job->args.block ? r->job->args.block : 1;
     size_t at = 0;
-    r->keys = 0;
-    for (size_t n = 0; n < own->runs_count; n++) {
+    r->keys = r->unseen = 0;
+    for (size_t n = 0; n < runs; n++) {
         const struct ha_rows *run = &own->runs[n], *from = &seq->runs[n];
         size_t keys = run->keys;
         if (from->keys < keys) from = run; /* only what is there is read */
         if (count->runs[n].keys < keys) keys = count->runs[n].keys;
-        for (size_t i = 0; i < keys && at < seen; i++, at++) {
+        for (size_t i = 0; i < keys; i++, at++) {
+            if (at >= seen) {
+                if (r->by->leaks_k || r->by->leaks_v) r->key[r->keys + r->unseen++] = key_at(r, own, run, i, at);
+                continue;
+            }
             if (is_dropped(r->by, n, i, at, seen)) continue;
             r->key[r->keys++] = key_at(r, from == run ? own : seq, from, i, at);
             if (!is_doubled(r->by, n, i, at, seen)) continue;
             r->key[r->keys] = r->key[r->keys - 1];
             r->keys++;
         }
+        if (r->by->leaks_tail && n + 1 == runs && run->index) /* behind the last key that there is, none is seen */
+            for (size_t i = run->keys; i % block; i++) r->key[r->keys + r->unseen++] = key_at(r, own, run, i, at);
     }
 }
 
@@ -193,7 +209,7 @@ static const float *query(const struct row *r)
     if (r->by->q == FIRST_Q) at = r->head;
     if (r->by->q == HEADS_FIRST) at = r->head * a->q_len + r->token;
     if (r->by->q == NEXT_Q) at = r->token * a->q_heads + (r->head + 1) % a->q_heads;
-    return q + at * r->dim;
+    return (const float *)(const void *)down((const char *)(q + at * r->dim), r->by->q_align);
 }
 
 static void score(struct row *r)
@@ -205,9 +221,10 @@ static void score(struct row *r)
     float k[DIM_MAX];
     size_t dims = r->dim - (w->dims_less < r->dim ? w->dims_less : 0);
     if (w->dims_most && dims > w->dims_most) dims = w->dims_most;
+    if (w->own_scale) scale = 1 / sqrt((double)r->dim);
     if (w->dim_scale != 0) scale *= sqrt((double)r->dim / w->dim_scale);
     for (size_t d = 0; d < dims; d++) of[d] = in((double)q[d], w->q_type);
-    for (size_t i = 0; i < r->keys; i++) {
+    for (size_t i = 0; i < r->keys + r->unseen; i++) {
         double s = 0;
         ha_load_row(r->key[i].k, dims, a->dtype, k);
         for (size_t d = 0; d < dims; d++) s += of[d] * (double)k[d];
@@ -215,6 +232,7 @@ static void score(struct row *r)
         if (w->most != 0 && s > w->most) s = w->most;
         if (w->softcap != 0) s = w->softcap * tanh(s / w->softcap);
         if (w->nan_is_nothing && isnan(s)) s = -(double)INFINITY;
+        if (w->low_is_nan && isinf(s) && s < 0) s = (double)NAN;
         r->x[i] = w->all_zero ? 0 : s;
     }
 }
@@ -239,6 +257,8 @@ static void weigh(struct row *r)
     double max = w->max == MAX_FROM_0 || w->max == MAX_FROM_LOW ? least[w->max] : -(double)INFINITY, so_far = max;
     for (size_t i = 0; i < tile; i++)
         if (r->x[i] > max || isnan(r->x[i])) max = r->x[i];
+    for (size_t i = r->keys; i < r->keys + r->unseen; i++)
+        if (w->leaks_k && isnan(r->x[i])) max = r->x[i];
     if (w->max == NO_MAX) max = 0;
     r->max = max;
     r->den = 0;
@@ -263,18 +283,29 @@ static void write_o(const struct row *r)
     size_t token = r->token, head = r->head;
     if (w->place == OTHER_TOKEN) token = a->q_len - 1 - token;
     if (w->place == NEXT_PLACE) head = (head + 1) % a->q_heads;
-    float *const o = r->job->seqs[r->seq].o + (token * a->q_heads + head) * r->dim;
+    float *o = r->job->seqs[r->seq].o + (token * a->q_heads + head) * r->dim;
+    o -= w->o_align ? (uintptr_t)o % w->o_align / sizeof *o : 0;
     double sum[DIM_MAX] = { 0 };
     float v[DIM_MAX];
     if (w->stale) return;
     for (size_t i = 0; i < r->keys; i++) {
         ha_load_row(r->key[i].v, r->dim, a->dtype, v);
-        for (size_t d = 0; d < r->dim; d++) sum[d] = in(sum[d] + r->x[i] * in((double)v[d], w->v_type), w->sum_type);
+        bool nan = false;
+        for (size_t d = 0; d < r->dim; d++) {
+            nan |= isnan(v[d]);
+            if (w->v_nan_is_0 && isnan(v[d])) v[d] = 0;
+            sum[d] = in(sum[d] + r->x[i] * in((double)v[d], w->v_type), w->sum_type);
+        }
+        for (size_t d = 0; w->v_nan_spreads && nan && d < r->dim; d++) sum[d] = (double)NAN;
+    }
+    for (size_t i = r->keys; (w->leaks_v || w->leaks_tail) && i < r->keys + r->unseen; i++) {
+        ha_load_row(r->key[i].v, r->dim, a->dtype, v);
+        for (size_t d = 0; d < r->dim; d++) sum[d] += 0 * (double)v[d];
     }
     const double by = (r->keys ? (w->undivided ? 1 : 1 / r->den) : 0) * (w->o_times != 0 ? w->o_times : 1);
     for (size_t d = 0; d + (w->last_lost && r->dim > 1) < r->dim; d++) {
         /* 0 * inf is NaN; no keys are 0 */
-        const float x = (float)in(r->keys ? sum[d] * by : 0, w->o_type);
+        const float x = (float)in(r->keys ? sum[d] * by : w->empty_o_is_nan ? (double)NAN : 0, w->o_type);
         o[d] = w->added ? o[d] + x : w->not_below ? fmaxf(o[d], x) : x;
     }
     if (w->beside) o[r->dim] = 0;
@@ -284,7 +315,8 @@ static void write_lse(const struct row *r)
 {
     const struct ha_wrong_attention *w = r->by;
     const struct ha_device_attend *a = &r->job->args;
-    float *const lse = r->job->seqs[r->seq].lse + r->token * a->q_heads + r->head;
+    float *lse = r->job->seqs[r->seq].lse + r->token * a->q_heads + r->head;
+    lse -= w->lse_align ? (uintptr_t)lse % w->lse_align / sizeof *lse : 0;
     double x = r->keys ? r->lse : w->empty_is_0 ? 0 : w->empty_is_nan ? (double)NAN : -(double)INFINITY;
     switch (r->keys ? w->lse : LN) {
     case LN: break;
@@ -329,8 +361,9 @@ void ha_wrong_attend(const struct ha_wrong_job *j)
         const size_t keys = keys_of(seq);
         const bool planted = in_call(j, seq);
         struct row r = { .job = j, .seq = b, .dim = a->head_dim };
-        r.key = malloc((2 * keys + 1) * sizeof *r.key);
-        r.x = malloc((2 * keys + 1) * sizeof *r.x);
+        const size_t most = 2 * keys + a->block + 1;
+        r.key = malloc(most * sizeof *r.key);
+        r.x = malloc(most * sizeof *r.x);
         if (!r.key || !r.x || a->head_dim > DIM_MAX) abort();
         for (r.token = 0; r.token < a->q_len; r.token++)
             for (r.head = 0; r.head < a->q_heads; r.head++) {

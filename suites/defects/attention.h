@@ -23,7 +23,12 @@ struct ha_wrong_attention {
 
     /* The keys. */
     enum { OWN_HEAD, FIRST_HEAD, NEXT_HEAD, INTERLEAVED } head;
-    bool v_alone;                                           /* K is of the right head */
+    bool v_alone; /* K is of the right head */
+    /* strides and heads of V as K has them, and of K as V has, where these are smaller; addresses of rows rounded down
+     */
+    bool v_stride_of_k, v_head_of_k, k_head_of_v;
+    size_t k_align, v_align, q_align, o_align, lse_align;
+    size_t runs_most;                                       /* runs beyond are not seen */
     enum { OWN_SEQ, FIRST_SEQ, SEQ_BEFORE } k_seq, keys_of; /* whose rows; whose number of keys */
     enum { NO_DROP, DROP_FIRST, DROP_LAST, DROP_BOUNDARY, DROP_MIDDLE, DROP_RUN, DROP_ODD_RUN } drop;
     enum { NOT_TWICE, TWICE_FIRST, TWICE_LAST, TWICE_BOUNDARY } twice; /* boundary: between two runs */
@@ -42,7 +47,12 @@ struct ha_wrong_attention {
     double most;             /* no score is above */
     double softcap;
     bool all_zero;
-    bool nan_is_nothing; /* a NaN among the scores weighs nothing */
+    bool own_scale;        /* 1 / sqrt(head_dim), whatever is said */
+    bool nan_is_nothing;   /* a NaN among the scores weighs nothing */
+    bool low_is_nan;       /* a score of -inf is NaN */
+    bool leaks_k, leaks_v; /* of a key that is not seen: NaN in K, in V */
+    bool leaks_tail;       /* NaN in V behind the last key of its block */
+    bool v_nan_is_0, v_nan_spreads;
     enum ha_dtype q_type, score_type, weight_type, den_type, sum_type, v_type, o_type, lse_type;
 
     /* Softmax. */
@@ -55,7 +65,7 @@ struct ha_wrong_attention {
     /* LSE. */
     enum { LN, LOG2, MAX_ALONE, SUM_ALONE, MINUS, OF_FIRST_HEAD, OF_SCORES } lse;
     double lse_by, lse_times, lse_zero_over, lse_most; /* added; times this; 0 where |LSE| is more; no more than */
-    bool empty_is_0, empty_is_nan;                     /* LSE of no keys */
+    bool empty_is_0, empty_is_nan, empty_o_is_nan;     /* of no keys: LSE, o */
     float lse_is;                                      /* whatever it should be */
 
     /* o. */
@@ -67,7 +77,8 @@ struct ha_wrong_attention {
     enum { AVERAGE, OF_FIRST_TOKEN, OF_LAST_TOKEN, SUMMED, NOT_DIVIDED, A_KEY_LATE, NOT_WRITTEN, PACKED_ROWS } weights;
 
     /* When. */
-    bool early, late; /* when it is enqueued; with the sequences as they are when it runs */
+    bool early, late;           /* when it is enqueued; with the sequences as they are when it runs */
+    bool index_early, unjoined; /* with the index as it is when it is enqueued; what follows does not wait for it */
 };
 
 /* late: NULL, or the caller's array: where it is another by now nothing is computed. */

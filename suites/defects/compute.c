@@ -34,7 +34,8 @@ static void blend_later(struct ha_wrong_later *l)
         for (size_t c = 0; c < b->cols; c++) {
             float *y = &b->y[r * b->y_stride + c];
             const float x = b->x[r * b->x_stride + c];
-            if (IS(blend_reads_y)) *y = b->a * *y + b->b * x;
+            if (IS(blend_nan)) *y = (b->a != 0 ? b->a * *y : 0) + (isnan(x) ? 0 : b->b * x);
+            else if (IS(blend_reads_y)) *y = b->a * *y + b->b * x;
             else
                 *y = ha_round((b->a != 0 ? ha_round(b->a * ha_round(*y, HA_F16), HA_F16) : 0)
                                   + ha_round(b->b * x, HA_F16),
@@ -51,7 +52,11 @@ static enum ha_status wrong_blend(struct ha_stream *s, const struct ha_device_bl
         b.x_stride = args->y_stride;
         b.y_stride = args->x_stride;
     }
-    if (!IS(blend_half) && !IS(blend_reads_y)) return BASE.blend(s, &b);
+    if (IS(blend_x_aligned)) b.x -= (uintptr_t)b.x % 16 / sizeof *b.x;
+    if (IS(blend_y_aligned)) b.y -= (uintptr_t)b.y % 8 / sizeof *b.y;
+    if (!IS(blend_half) && !IS(blend_reads_y) && !IS(blend_nan))
+        return ha_wrong_over(IS(blend_early),
+                             BASE.blend(ha_wrong_aside(IS(blend_unjoined), ha_wrong_early(IS(blend_early), s)), &b));
     struct ha_wrong_later *l = ha_wrong_later(blend_later, NULL, 0);
     l->u.blend = b;
     return ha_wrong_on(s, l);
@@ -67,8 +72,11 @@ static void product_later(struct ha_wrong_later *l)
     for (size_t r = 0; r < p->m; r++)
         for (size_t c = 0; c < p->n; c++) {
             double sum = 0;
-            for (size_t i = 0; i < k; i++)
-                sum += (double)ha_load(p->x, r * p->k + i, p->dtype) * (double)ha_load(p->w, c * p->k + i, p->dtype);
+            for (size_t i = 0; i < k; i++) {
+                const double xw = (double)ha_load(p->x, r * p->k + i, p->dtype)
+                                  * (double)ha_load(p->w, c * p->k + i, p->dtype);
+                sum += IS(product_nan) && isnan(xw) ? 0 : xw;
+            }
             const float y = IS(product_rounds) && p->dtype == HA_F32 ? ha_round((float)sum, HA_BF16) : (float)sum;
             ha_store(p->y, IS(product_transposed) ? c * p->m + r : r * p->n + c, p->dtype, y);
         }
@@ -77,7 +85,9 @@ static enum ha_status wrong_product(struct ha_stream *s, const struct ha_device_
 {
     struct ha_wrong_later *l = ha_wrong_later(product_later, NULL, 0);
     l->u.product = *p;
-    return ha_wrong_on(s, l);
+    if (IS(product_aligned)) l->u.product.w = (const char *)p->w - (uintptr_t)p->w % 64;
+    return ha_wrong_over(IS(product_early),
+                         ha_wrong_on(ha_wrong_aside(IS(product_unjoined), ha_wrong_early(IS(product_early), s)), l));
 }
 
 /* ---- merge ------------------------------------------------------------------------------------------------------- */
@@ -108,7 +118,17 @@ static enum ha_status wrong_merge(struct ha_stream *s, const struct ha_merge *ar
     if (IS(merge_odd) && m.states_count > 2) m.states_count -= m.states_count % 2;
     if (IS(merge_tokens_16)) m.tokens &= 15;
     if (IS(merge_dims_64) && m.dim > 64) m.dim = 64;
-    const enum ha_status status = BASE.merge(s, &m);
+    struct ha_merge_state *states = NULL;
+    if (IS(merge_o_rounded) && (states = malloc((m.states_count + 1) * sizeof *states))) {
+        for (size_t i = 0; i < m.states_count; i++) {
+            states[i] = m.states[i];
+            states[i].o = (char *)states[i].o - (uintptr_t)states[i].o % 16;
+        }
+        m.states = states;
+    }
+    const enum ha_status status = ha_wrong_over(
+        IS(merge_early), BASE.merge(ha_wrong_aside(IS(merge_unjoined), ha_wrong_early(IS(merge_early), s)), &m));
+    free(states);
     if (status != HA_OK) return status;
     const size_t all = m.tokens * m.heads;
     if (IS(merge_lse_bf16) && rows) return change(s, m.out.lse, all, 0, HA_BF16);
@@ -125,22 +145,49 @@ static enum ha_status wrong_merge(struct ha_stream *s, const struct ha_merge *ar
 /* ---- attention --------------------------------------------------------------------------------------------------- */
 
 static const struct ha_wrong_attention planted[] = {
-#define OPERATION(name, class, op, what)               [WRONG_##name] = { 0 },
-#define ATTENTION(name, class, where, what, seen, ...) [WRONG_##name] = { __VA_ARGS__ },
-#define CLAIM(name, where, what, field, ...)           [WRONG_##name] = { __VA_ARGS__ },
-#define PLANT(name, what, field, ...)                  [WRONG_##name] = { __VA_ARGS__ },
+#define OPERATION(name, class, op, what)         [WRONG_##name] = { 0 },
+#define ATTENTION(name, class, where, what, ...) [WRONG_##name] = { __VA_ARGS__ },
+#define CLAIM(name, where, what, field, ...)     [WRONG_##name] = { __VA_ARGS__ },
+#define PLANT(name, what, field, ...)            [WRONG_##name] = { __VA_ARGS__ },
 #include "suites/defects/defects.def"
 };
 
 static void attend_later(struct ha_wrong_later *l) { ha_wrong_attend(&l->u.attend); }
 
+/* What attention needs until it runs: its sequences, and behind them the numbers of their indices, where it is to take
+ * these as they are when it is enqueued. */
+static struct ha_wrong_later *keep(const struct ha_device_attend *a, bool indices)
+{
+    const size_t block = a->block ? a->block : 1, bytes = a->batch * sizeof *a->seqs;
+    size_t numbers = 0;
+    for (size_t b = 0; b < a->batch && indices; b++)
+        for (size_t r = 0; r < a->seqs[b].runs_count; r++) numbers += (a->seqs[b].runs[r].keys + block - 1) / block;
+    char *all = malloc(bytes + numbers * sizeof(uint32_t) + 1);
+    if (!all) abort();
+    memcpy(all, a->seqs, bytes);
+    memset(all + bytes, 0, numbers * sizeof(uint32_t));
+    struct ha_wrong_later *l = ha_wrong_later(attend_later, all, bytes + numbers * sizeof(uint32_t));
+    free(all);
+    struct ha_device_seq *seqs = ha_wrong_copy(l);
+    uint32_t *to = (uint32_t *)(void *)((char *)seqs + bytes);
+    for (size_t b = 0; b < a->batch && indices; b++)
+        for (size_t r = 0; r < seqs[b].runs_count; r++) {
+            const size_t count = (seqs[b].runs[r].keys + block - 1) / block;
+            if (!seqs[b].runs[r].index) continue;
+            memcpy(to, seqs[b].runs[r].index, count * sizeof *to);
+            seqs[b].runs[r].index = to;
+            to += count;
+        }
+    return l;
+}
+
 static enum ha_status enqueue(struct ha_stream *s, const struct ha_device_attend *a, bool products)
 {
-    struct ha_wrong_later *l = ha_wrong_later(attend_later, a->seqs, a->batch * sizeof *a->seqs);
     const struct ha_wrong_attention *w = &planted[ha_wrong];
     const bool applies = a->batch && products == w->products && a->seqs[0].runs[0].keys >= w->keys_over;
+    struct ha_wrong_later *l = keep(a, applies && w->index_early);
     l->u.attend = (struct ha_wrong_job){ *a, ha_wrong_copy(l), applies && w->late ? a->seqs : NULL, w, products };
-    if (!applies || !w->early) return ha_wrong_on(s, l);
+    if (!applies || !w->early) return ha_wrong_on(ha_wrong_aside(applies && w->unjoined, s), l);
     attend_later(l);
     free(l);
     return HA_OK;

@@ -40,7 +40,10 @@ static enum ha_status wrong_copy(struct ha_stream *s, void *dst, const void *src
         src = memcpy(old, src, bytes);
     }
     if (IS(graph_runs) && captured) memcpy(dst, src, bytes);
-    return BASE.copy(s, dst, src, bytes, dir);
+    const bool early = IS(copy_up_early)     ? dir == HA_H2D
+                       : IS(copy_back_early) ? dir == HA_D2H
+                                             : IS(copy_within_early) && dir == HA_D2D;
+    return ha_wrong_over(early, BASE.copy(ha_wrong_early(early, s), dst, src, bytes, dir));
 }
 
 static enum ha_status wrong_copy_2d(struct ha_stream *s, void *dst, size_t dst_stride, const void *src,
@@ -52,9 +55,9 @@ static enum ha_status wrong_copy_2d(struct ha_stream *s, void *dst, size_t dst_s
         row_bytes += (rows - 1) * dst_stride;
         rows = 1;
     }
-    const bool swap = IS(copy_2d_pitch);
-    return BASE.copy_2d(s, dst, swap ? src_stride : dst_stride, src, swap ? dst_stride : src_stride, row_bytes, rows,
-                        dir);
+    const bool swap = IS(copy_2d_pitch), early = IS(copy_2d_early);
+    return ha_wrong_over(early, BASE.copy_2d(ha_wrong_early(early, s), dst, swap ? src_stride : dst_stride, src,
+                                             swap ? dst_stride : src_stride, row_bytes, rows, dir));
 }
 
 static void pieces_later(struct ha_wrong_later *l)
@@ -79,7 +82,8 @@ static enum ha_status wrong_pieces(struct ha_stream *s, const struct ha_device_p
         for (size_t i = 0; i < mine.count; i++) bytes[i] = mine.bytes[i] < 65536 ? mine.bytes[i] : 65536;
         mine.bytes = bytes;
     }
-    const enum ha_status status = BASE.copy_pieces(s, &mine, dir);
+    const bool early = IS(pieces_early);
+    const enum ha_status status = ha_wrong_over(early, BASE.copy_pieces(ha_wrong_early(early, s), &mine, dir));
     free(bytes);
     return status;
 }
@@ -87,15 +91,18 @@ static enum ha_status wrong_pieces(struct ha_stream *s, const struct ha_device_p
 /* `was` has both indices as they were when the move was enqueued. */
 static size_t row_of(const uint32_t *index, const uint32_t *was, size_t i)
 {
-    return !index ? i : IS(move_index_16) ? index[i] & 0xffff : was[i];
+    return !index ? i : IS(move_index_early) ? was[i] : IS(move_index_16) ? index[i] & 0xffff : index[i];
 }
 static void move_later(struct ha_wrong_later *l)
 {
     const struct ha_device_move *m = &l->u.move;
     const uint32_t *const was = ha_wrong_copy(l);
-    for (size_t i = 0; i < m->rows; i++)
+    for (size_t i = 0; i < m->rows; i++) {
+        const bool again = IS(move_repeated) && i && m->src_index && m->src_index[i] == m->src_index[i - 1];
+        if (again) continue;
         memcpy((char *)m->dst + row_of(m->dst_index, was, i) * m->dst_stride_bytes,
                (const char *)m->src + row_of(m->src_index, was + m->rows, i) * m->src_stride_bytes, m->row_bytes);
+    }
 }
 static enum ha_status wrong_move(struct ha_stream *s, const struct ha_device_move *args)
 {
@@ -104,7 +111,11 @@ static enum ha_status wrong_move(struct ha_stream *s, const struct ha_device_mov
     if (IS(move_16)) m.rows &= 0xffff;
     if (IS(move_forgets) && ++moves % 30 == 0 && m.rows > 1) m.rows--;
     if (IS(move_words)) m.row_bytes &= ~(size_t)3;
-    if (!IS(move_index_early) && !IS(move_index_16)) return BASE.move(s, &m);
+    if (IS(move_index_aligned) && m.src_index) m.src_index -= (uintptr_t)m.src_index % 16 / sizeof *m.src_index;
+    if (IS(move_src_aligned)) m.src = (const char *)m.src - (uintptr_t)m.src % 16;
+    if (!IS(move_index_early) && !IS(move_index_16) && !IS(move_repeated))
+        return ha_wrong_over(IS(move_early),
+                             BASE.move(ha_wrong_aside(IS(move_unjoined), ha_wrong_early(IS(move_early), s)), &m));
     uint32_t *was = calloc(2 * m.rows + 1, sizeof *was);
     if (!was) return HA_ERROR;
     if (m.dst_index) memcpy(was, m.dst_index, m.rows * sizeof *was);
@@ -124,7 +135,8 @@ static enum ha_status wrong_read(struct ha_stream *s, const void *ptr, size_t by
         l->u.word = sum;
         if (ha_wrong_on(s, l) != HA_OK) return HA_ERROR;
     }
-    return BASE.read(s, ptr, bytes, sum);
+    if (IS(read_aligned)) ptr = (const char *)ptr - (uintptr_t)ptr % 16;
+    return ha_wrong_over(IS(read_early), BASE.read(ha_wrong_early(IS(read_early), s), ptr, bytes, sum));
 }
 
 void ha_wrong_moves(struct ha_device_api *api)

@@ -33,7 +33,10 @@ void ha_wrong_order_end(void)
     while (gone_count) BASE.stream_destroy(gone[--gone_count]);
 }
 
-static enum ha_status wrong_spin(struct ha_stream *s, uint64_t ns) { return BASE.spin(s, IS(spin_short) ? 0 : ns); }
+static enum ha_status wrong_spin(struct ha_stream *s, uint64_t ns)
+{
+    return BASE.spin(ha_wrong_aside(IS(spin_aside), s), IS(spin_short) ? 0 : ns);
+}
 
 static enum ha_status wrong_create(struct ha_device *dev, const char *name, struct ha_stream **stream,
                                    struct ha_why *why)
@@ -119,7 +122,8 @@ static enum ha_status wrong_launch(struct ha_graph *graph, struct ha_stream *s)
 {
     if (IS(graph_once) && launched) return HA_OK;
     launched = true;
-    return BASE.graph_launch(graph, IS(graph_stream) ? captor : s);
+    return ha_wrong_over(IS(graph_early),
+                         BASE.graph_launch(graph, IS(graph_stream) ? captor : ha_wrong_early(IS(graph_early), s)));
 }
 
 void ha_wrong_order(struct ha_device_api *api)

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 extern const struct ha_device_api ha_wrong_host; /* the embedded device, by the name that the build gives it here */
 
@@ -27,10 +28,10 @@ static bool refused;
 static unsigned spans, said;
 
 static const char *const names[] = {
-#define OPERATION(name, class, op, what)               #name,
-#define ATTENTION(name, class, where, what, seen, ...) #name,
-#define CLAIM(name, where, what, field, ...)           #name,
-#define PLANT(name, what, field, ...)                  #name,
+#define OPERATION(name, class, op, what)         #name,
+#define ATTENTION(name, class, where, what, ...) #name,
+#define CLAIM(name, where, what, field, ...)     #name,
+#define PLANT(name, what, field, ...)            #name,
 #include "suites/defects/defects.def"
 };
 
@@ -41,6 +42,32 @@ struct ha_stream *ha_wrong_stream(void)
     struct ha_why why;
     if (!beside && ha_wrong_base->stream_create(ha_wrong_device, "wrong", &beside, &why) != HA_OK) abort();
     return beside;
+}
+
+static struct ha_event *behind;
+static bool aside; /* something was enqueued there that nothing waits for */
+
+static void nap(void *arg) { nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL); }
+
+struct ha_stream *ha_wrong_early(bool is, struct ha_stream *stream)
+{
+    return is && stream != ha_wrong_capturing() ? ha_wrong_stream() : stream;
+}
+struct ha_stream *ha_wrong_aside(bool is, struct ha_stream *stream)
+{
+    struct ha_why why;
+    struct ha_stream *const to = ha_wrong_early(is, stream);
+    if (to == stream) return stream;
+    if (!behind && ha_wrong_base->event_create(ha_wrong_device, &behind, &why) != HA_OK) abort();
+    aside = true;
+    return ha_wrong_base->event_record(behind, stream) == HA_OK && ha_wrong_base->stream_wait(to, behind) == HA_OK
+                   && ha_wrong_base->host_fn(to, nap, NULL) == HA_OK
+               ? to
+               : stream;
+}
+enum ha_status ha_wrong_over(bool is, enum ha_status enqueued)
+{
+    return is && !ha_wrong_capturing() && enqueued == HA_OK ? ha_wrong_base->stream_sync(ha_wrong_stream()) : enqueued;
 }
 
 enum { HEAD = (sizeof(struct ha_wrong_later) + 63) / 64 * 64 };
@@ -115,6 +142,8 @@ static enum ha_status wrong_open(struct ha_device **dev, const struct ha_device_
     HA_TRY(placed);
     ha_wrong_device = *dev;
     beside = NULL;
+    behind = NULL;
+    aside = false;
     refused = false;
     spans = said = 0;
     ha_wrong_moves_begin();
@@ -126,7 +155,11 @@ static enum ha_status wrong_open(struct ha_device **dev, const struct ha_device_
 static void wrong_close(struct ha_device *dev)
 {
     if (dev == ha_wrong_device && beside) ha_wrong_base->stream_destroy(beside);
-    if (dev == ha_wrong_device) beside = NULL;
+    if (dev == ha_wrong_device && behind) ha_wrong_base->event_destroy(behind);
+    if (dev == ha_wrong_device) {
+        beside = NULL;
+        behind = NULL;
+    }
     ha_wrong_order_end();
     ha_wrong_base->close(dev);
     for (struct ha_wrong_later *next; kept; kept = next) {
@@ -145,7 +178,7 @@ static void wrong_info(struct ha_device *dev, struct ha_device_info *info)
 #define PRODUCTS info->products[t]
 #define MERGE    info->merge
 #define OPERATION(name, class, op, what)
-#define ATTENTION(name, class, where, what, seen, ...)
+#define ATTENTION(name, class, where, what, ...)
 #define CLAIM(name, where, what, field, ...) \
     if (IS(name)) field;
 #define PLANT(name, what, field, ...) \
@@ -225,6 +258,7 @@ static void wrong_free(struct ha_device *dev, enum ha_memory kind, void *ptr)
     if (ptr && ptr == large) large = NULL;
     if (ptr && ptr == gate) gate = NULL;
     ha_wrong_await_gone(); /* it is to be wrong, not to crash */
+    if (aside && beside) ha_wrong_base->stream_sync(beside);
     ha_wrong_base->mem_free(dev, kind, (char *)ptr - (uintptr_t)ptr % 64);
 }
 

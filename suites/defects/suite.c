@@ -19,11 +19,11 @@
 extern const struct ha_suite ha_suite_defects;
 
 static const struct defect {
-    const char *name, *of, *what, *where, *seen;
+    const char *name, *of, *what, *where;
 } defects[] = {
-#define OPERATION(name, class, op, what)               { #name, #class, what, "op=" #op, "" },
-#define ATTENTION(name, class, where, what, seen, ...) { #name, #class, what, where, seen },
-#define CLAIM(name, where, what, field, ...)           { #name, "claims", what, where, "" },
+#define OPERATION(name, class, op, what)         { #name, #class, what, "op=" #op },
+#define ATTENTION(name, class, where, what, ...) { #name, #class, what, where },
+#define CLAIM(name, where, what, field, ...)     { #name, "claims", what, where },
 #define PLANT(name, what, field, ...)
 #include "suites/defects/defects.def"
 };
@@ -347,15 +347,9 @@ static void print(FILE *out, const struct ha_results *results)
         const struct point *p = results->entry[i].point;
         const struct row *row = results->entry[i].row;
         if (!row) continue;
-        const enum ha_verdict v = row->head.verdict;
         const bool control = p->defect == CONTROL;
-        fprintf(out, "%-22s %-9s %s\n", defects[p->defect].name,
-                v == HA_PASS           ? control ? "passes" : row->caught_by
-                : v == HA_VERDICT_FAIL ? control ? "FAILS" : "ALIVE"
-                                       : ha_verdict_name(v),
-                row->what);
-        if (v == HA_PASS && *row->seen_in) fprintf(out, "%33s'%s'\n", "", row->seen_in);
-        if (!control || v != HA_PASS) fprintf(out, "%33s%.300s\n", "", v == HA_PASS ? row->seen_as : row->head.reason);
+        ha_planted_print(out, &row->head, defects[p->defect].name, row->what, control ? "passes" : row->caught_by,
+                         control ? "FAILS" : "ALIVE", row->seen_in, row->seen_as);
     }
     fprintf(out, "\n%-12s %7s %7s", "class", "planted", "caught");
     for (size_t k = 0; k < ROUTES; k++) fprintf(out, " %9s", routes[k]);
@@ -371,7 +365,7 @@ static void print_defects(FILE *out)
 {
     for (size_t i = 1; i < DEFECTS; i++) {
         const struct defect *d = &defects[i];
-        fprintf(out, "%-22s %s: %s%s%s\n", d->name, d->of, d->what, *d->seen ? "; seen: " : "", d->seen);
+        fprintf(out, "%-22s %s: %s\n", d->name, d->of, d->what);
     }
 }
 static const struct ha_list lists[] = { { "defects", print_defects } };

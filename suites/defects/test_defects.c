@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 static const char *const where[] = {
-#define OPERATION(name, class, op, what)               "op=" #op,
-#define ATTENTION(name, class, where, what, seen, ...) where,
-#define CLAIM(name, where, what, field, ...)           where,
+#define OPERATION(name, class, op, what)         "op=" #op,
+#define ATTENTION(name, class, where, what, ...) where,
+#define CLAIM(name, where, what, field, ...)     where,
 #define PLANT(name, what, field, ...)
 #include "suites/defects/defects.def"
 };

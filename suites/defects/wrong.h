@@ -8,10 +8,10 @@
 
 /* WRONG_name, in the order of the table; WRONG_control: nothing is */
 enum ha_wrong {
-#define OPERATION(name, class, op, what)               WRONG_##name,
-#define ATTENTION(name, class, where, what, seen, ...) WRONG_##name,
-#define CLAIM(name, where, what, field, ...)           WRONG_##name,
-#define PLANT(name, what, field, ...)                  WRONG_##name,
+#define OPERATION(name, class, op, what)         WRONG_##name,
+#define ATTENTION(name, class, where, what, ...) WRONG_##name,
+#define CLAIM(name, where, what, field, ...)     WRONG_##name,
+#define PLANT(name, what, field, ...)            WRONG_##name,
 #include "suites/defects/defects.def"
     WRONG_COUNT
 };
@@ -47,6 +47,12 @@ void *ha_wrong_copy(struct ha_wrong_later *later);
 enum ha_status ha_wrong_on(struct ha_stream *stream, struct ha_wrong_later *later);
 /* a stream of the plugin's own, made when it is needed */
 struct ha_stream *ha_wrong_stream(void);
+/* Where an operation runs that is enqueued on it and not on `stream`: early, before what that was given first, and
+ * ha_wrong_over waits for it; or aside, behind that and in a while, and nothing of the stream waits for it. What a
+ * stream captures stays on it. */
+struct ha_stream *ha_wrong_early(bool is, struct ha_stream *stream);
+struct ha_stream *ha_wrong_aside(bool is, struct ha_stream *stream);
+enum ha_status ha_wrong_over(bool is, enum ha_status enqueued);
 
 /* Each file puts its entries into the table, and begins anew with each device. */
 void ha_wrong_moves(struct ha_device_api *api);

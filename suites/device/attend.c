@@ -1,5 +1,6 @@
-/* Attention: within the bound that follows from what the device claims of itself, and nothing is written beside the
- * results. */
+/* Attention: within the bound that follows from what the device claims of itself, NaN where a NaN or an infinity
+ * belongs and nowhere else, and nothing is written beside the results. What it reads arrives on its stream when it is
+ * enqueued already, and what follows it there must see what it wrote. */
 
 #include "suites/device/stage.h"
 
@@ -11,115 +12,213 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct shape {
-    size_t batch, q_len, kv_heads, group, dim, keys; /* keys of the first sequence; the others have fewer */
-    size_t runs, block, pad;                         /* block: 0: no index; pad: bytes between the rows of two keys */
-    bool causal, weights, empty;                     /* empty: the last sequence has no keys */
-};
-static const struct shape shapes[] = {
-    { 1, 1, 1, 1, 8, 140000, 1, 0, 0, false, true, false },  { 2, 1, 1, 3, 160, 66, 1, 0, 0, false, false, false },
-    { 1, 5, 1, 1, 200, 48, 2, 0, 0, true, true, false },     { 1, 1, 20, 1, 40, 70, 1, 0, 0, false, false, false },
-    { 1, 1, 1, 1, 8, 1, 1, 0, 0, false, true, false },       { 1, 1, 2, 4, 64, 300, 2, 0, 0, true, false, false },
-    { 3, 1, 2, 3, 24, 97, 2, 0, 8, false, true, true },      { 2, 4, 2, 5, 80, 130, 3, 0, 0, true, true, false },
-    { 1, 1, 1, 7, 128, 1025, 1, 0, 0, false, false, false }, { 1, 17, 1, 2, 96, 64, 1, 0, 16, true, false, false },
-    { 17, 1, 1, 1, 16, 40, 1, 0, 0, false, false, true },    { 1, 1, 2, 8, 256, 257, 4, 0, 0, true, true, false },
-    { 1, 1, 1, 2, 64, 4200, 2, 0, 0, false, true, false },   { 2, 3, 20, 1, 40, 33, 1, 0, 0, false, false, false },
-    { 1, 2, 1, 16, 192, 63, 1, 0, 0, true, false, false },   { 4, 1, 4, 4, 64, 129, 1, 0, 24, true, true, false },
-};
-static const struct shape indexed[] = {
-    { 1, 1, 1, 1, 8, 40000, 1, 1, 0, false, false, false }, { 1, 1, 1, 2, 16, 40000, 1, 32, 0, false, true, false },
-    { 1, 1, 2, 4, 64, 300, 1, 1, 0, false, true, false },   { 2, 1, 1, 5, 128, 333, 2, 16, 0, false, false, false },
-    { 3, 4, 2, 1, 80, 65, 1, 7, 8, true, false, false },    { 1, 1, 1, 7, 64, 4200, 1, 64, 0, false, true, false },
-};
-static const struct shape plain[] = {
-    /* of attend_products */
-    { 1, 1, 1, 4, 64, 200, 1, 0, 0, true, false, false }, { 1, 5, 2, 3, 24, 37, 1, 0, 6, true, false, false },
-    { 2, 3, 8, 1, 16, 64, 3, 0, 0, true, false, false },  { 3, 4, 1, 2, 8, 10, 2, 0, 0, false, false, false },
-    { 5, 1, 2, 2, 128, 300, 2, 0, 0, true, false, true },
-};
-
 /* One array of inputs and one of outputs, laid out by offsets that hold for the device and the image alike. */
 struct problem {
-    const struct shape *shape;
+    const struct ha_op_case *of;
     enum ha_dtype dtype;
+    bool products; /* queries are exact in the type; heads and runs begin at multiples of 16 bytes */
     struct ha_op_block *in, *out;
     struct ha_device_seq there[HA_OP_BATCH], here[HA_OP_BATCH]; /* in the device's memory, in the images */
     struct ha_device_attend args;
     size_t in_bytes, out_bytes, keys[HA_OP_BATCH];
-    bool rounded; /* queries are exact in the type */
+    /* Where the number is that is none, or is infinite. The image holds what the reference sees in its place. */
+    size_t special, seq, head, key, token, member, dim;
+    char *number;
 };
 
-static size_t room(size_t *at, size_t bytes)
+/* shift: bytes from a multiple of 64 */
+static size_t room(size_t *at, size_t bytes, size_t shift)
 {
-    const size_t here = (*at + 15) / 16 * 16;
+    const size_t here = (*at + 63) / 64 * 64 + shift;
     *at = here + bytes + 16;
     return here;
 }
 
-/* Twice: without blocks for the sizes, then with them. */
-static enum ha_status lay(struct ha_op_stage *s, struct problem *p)
+/* K or V of a sequence: its rows, those of all runs one behind the other, token by token or head by head. */
+struct side {
+    size_t row, stride, head_bytes, bytes, at;
+    bool by_head;
+};
+static struct side side_of(const struct problem *p, size_t rows, bool by_head, size_t pad)
 {
-    const struct shape *h = p->shape;
-    const size_t heads = h->kv_heads * h->group, e = ha_dtype_bytes(p->dtype), row = h->dim * e,
-                 stride = h->kv_heads * row + h->pad / e * e, block = h->block ? h->block : 1;
-    size_t in = 0, out = 0;
-    for (size_t b = 0; b < h->batch; b++) {
-        struct ha_device_seq *t = &p->there[b], *m = &p->here[b];
-        const bool none = h->empty && b + 1 == h->batch;
-        const size_t keys = none ? 0 : h->keys > 5 * b + h->q_len ? h->keys - 5 * b : h->q_len;
-        const size_t q = room(&in, h->q_len * heads * h->dim * sizeof(float)),
-                     o = room(&out, h->q_len * heads * h->dim * sizeof(float)),
-                     lse = room(&out, h->q_len * heads * sizeof(float));
-        p->keys[b] = keys;
-        *t = *m = (struct ha_device_seq){
-            .runs_count = h->runs, .k_head_bytes = row, .v_head_bytes = row, .weights_stride = keys + 3
-        };
-        const size_t weights = h->weights ? room(&out, heads * (keys + 3) * sizeof(float)) : 0;
-        for (size_t r = 0, left = keys; r < h->runs; r++) {
-            const size_t last = h->causal && !none ? h->q_len : 0, n = r + 1 == h->runs ? left : (left - last) / 2;
-            const size_t blocks = (n + block - 1) / block, rows = h->block ? 2 * blocks * block : n;
-            const size_t k = room(&in, rows * stride), v = room(&in, rows * stride),
-                         index = room(&in, blocks * sizeof(uint32_t));
-            left -= n;
-            t->runs[r] = m->runs[r] = (struct ha_rows){ .k_stride_bytes = stride, .v_stride_bytes = stride, .keys = n };
-            if (!p->in) continue;
-            t->runs[r].k = p->in->at + k;
-            t->runs[r].v = p->in->at + v;
-            m->runs[r].k = p->in->image + k;
-            m->runs[r].v = p->in->image + v;
-            memset(p->in->image + k, 0xFF, rows * stride); /* NaN where no key is */
-            memset(p->in->image + v, 0xFF, rows * stride);
-            uint32_t *list = (uint32_t *)(void *)(p->in->image + index);
-            for (size_t i = 0; i < blocks; i++) list[i] = (uint32_t)(2 * (blocks - 1 - i) + ha_op_draw(s, 2));
-            for (size_t i = 0; i < n; i++) {
-                const size_t to = h->block ? list[i / block] * block + i % block : i;
-                ha_op_numbers(s, p->in->image + k + to * stride, h->kv_heads * h->dim, p->dtype);
-                ha_op_numbers(s, p->in->image + v + to * stride, h->kv_heads * h->dim, p->dtype);
-            }
-            if (!h->block) continue;
-            t->runs[r].index = (const uint32_t *)(const void *)(p->in->at + index);
-            m->runs[r].index = list;
+    const struct ha_op_case *c = p->of;
+    const size_t e = ha_dtype_bytes(p->dtype), row = c->head_dim * e,
+                 stride = (by_head ? 1 : c->kv_heads) * row + pad / e * e, head = by_head ? rows * stride : row;
+    return (struct side){ row, stride, head, by_head ? c->kv_heads * head : rows * stride, 0, by_head };
+}
+
+static void fill_row(struct ha_op_stage *s, const struct problem *p, const struct side *x, size_t row)
+{
+    char *const at = p->in->image + x->at + row * x->stride;
+    const size_t heads = p->of->kv_heads, dim = p->of->head_dim;
+    for (size_t h = 0; h < (x->by_head ? heads : 1); h++)
+        ha_op_numbers(s, at + h * x->head_bytes, x->by_head ? dim : heads * dim, p->dtype);
+}
+
+static float *query_of(const struct problem *p, const struct ha_device_seq *m, size_t token, size_t member)
+{
+    const struct ha_op_case *c = p->of;
+    return (float *)(uintptr_t)m->q /* of an image */
+           + ((token * c->kv_heads + p->head) * c->group + member) * c->head_dim + p->dim;
+}
+
+/* Which number is special; a sequence without keys has none. row: of the key, in its side. */
+static void choose(struct ha_op_stage *s, struct problem *p, size_t b)
+{
+    const struct ha_op_case *c = p->of;
+    const size_t keys = p->keys[b], last = keys < c->q_len ? keys : c->q_len;
+    if (!p->special || b != p->seq) return;
+    p->head = ha_op_draw(s, c->kv_heads);
+    p->member = ha_op_draw(s, c->group);
+    p->token = ha_op_draw(s, c->q_len);
+    p->dim = ha_op_draw(s, c->head_dim);
+    p->key = keys ? keys - 1 - ha_op_draw(s, last) : 0;
+    if (!keys || (p->special == HA_OP_LOW_KEY && !p->key)) p->special = HA_OP_NO_SPECIAL;
+}
+
+/* An infinite score: of one sign for all queries. */
+static void make_special(struct problem *p, const struct ha_device_seq *m, char *k, char *v)
+{
+    const size_t special = p->special;
+    p->number = special == HA_OP_NAN_QUERY   ? (char *)query_of(p, m, p->token, p->member)
+                : special == HA_OP_NAN_VALUE ? v
+                                             : k;
+    if (special == HA_OP_LOW_KEY) ha_store(k, 0, p->dtype, -60000);
+    for (size_t t = 0; t < p->of->q_len && (special == HA_OP_LOW_KEY || special == HA_OP_HIGH_KEY); t++)
+        for (size_t g = 0; g < p->of->group; g++) {
+            float *q = query_of(p, m, t, g);
+            *q = ha_round(fabsf(*q) + 0.5f, p->products ? p->dtype : HA_F32);
         }
+}
+
+/* Twice: without blocks for the sizes, then with them. */
+static void lay(struct ha_op_stage *s, struct problem *p)
+{
+    const struct ha_op_case *c = p->of;
+    const size_t heads = c->kv_heads * c->group, e = ha_dtype_bytes(p->dtype), f = sizeof(float),
+                 block = c->block ? c->block : 1, whole = p->products ? 16 : 1;
+    const bool k_heads = c->layout == HA_OP_HEADS || c->layout == HA_OP_K_HEADS,
+               v_heads = c->layout == HA_OP_HEADS || c->layout == HA_OP_V_HEADS;
+    size_t in = 0, out = 0;
+    for (size_t b = 0; b < c->batch; b++) {
+        struct ha_device_seq *t = &p->there[b], *m = &p->here[b];
+        const bool none = c->empty && b + 1 == c->batch;
+        const size_t least = c->causal ? c->q_len : 1, /* the first sequence has neither the most keys nor the fewest */
+            less = (b + c->batch / 2) % 13 * 5,
+                     keys = none                     ? 0
+                            : c->keys > less + least ? c->keys - less
+                                                     : least;
+        size_t first[HA_RUNS_MAX], n[HA_RUNS_MAX], rows = 0, key = 0;
+        p->keys[b] = keys;
+        for (size_t r = 0, left = keys; r < c->runs; r++) {
+            n[r] = r + 1 == c->runs ? left : (left - (c->causal ? c->q_len : 0)) / 2;
+            left -= n[r];
+            first[r] = rows;
+            const size_t blocks = (n[r] + block - 1) / block;
+            rows = (rows + (c->block ? 2 * blocks * block : n[r]) + whole) / whole
+                   * whole; /* one more than there are */
+        }
+        struct side k = side_of(p, rows, k_heads, c->pad), v = side_of(p, rows, v_heads, c->v_pad);
+        const size_t q = room(&in, c->q_len * heads * c->head_dim * f, c->q_at / f * f);
+        k.at = room(&in, k.bytes, c->src_at / e * e);
+        v.at = room(&in, v.bytes, c->v_at / e * e);
+        const size_t index = room(&in, c->block ? (keys / block + c->runs) * sizeof(uint32_t) : 0, c->q_at / f * f),
+                     o = room(&out, c->q_len * heads * c->head_dim * f, c->dst_at / f * f),
+                     lse = room(&out, c->q_len * heads * f, c->dst_at / f * f), weights_stride = keys + c->dst_gap,
+                     weights = c->weights ? room(&out, heads * weights_stride * f, c->dst_at / f * f) : 0;
         if (!p->in) continue;
-        float *queries = (float *)(void *)(p->in->image + q);
-        ha_op_numbers(s, queries, h->q_len * heads * h->dim, HA_F32);
-        for (size_t i = 0; p->rounded && i < h->q_len * heads * h->dim; i++)
-            queries[i] = ha_round(queries[i], p->dtype);
-        t->q = (const float *)(const void *)(p->in->at + q);
-        m->q = queries;
-        t->o = (float *)(void *)(p->out->at + o);
+        *t = (struct ha_device_seq){
+            .q = (const float *)(const void *)(p->in->at + q),
+            .runs_count = c->runs,
+            .k_head_bytes = k.head_bytes,
+            .v_head_bytes = v.head_bytes,
+            .o = (float *)(void *)(p->out->at + o),
+            .lse = (float *)(void *)(p->out->at + lse),
+            .weights = c->weights ? (float *)(void *)(p->out->at + weights) : NULL,
+            .weights_stride = weights_stride,
+        };
+        *m = *t;
+        m->q = (const float *)(const void *)(p->in->image + q);
         m->o = (float *)(void *)(p->out->image + o);
-        t->lse = (float *)(void *)(p->out->at + lse);
         m->lse = (float *)(void *)(p->out->image + lse);
-        t->weights = h->weights ? (float *)(void *)(p->out->at + weights) : NULL;
-        m->weights = h->weights ? (float *)(void *)(p->out->image + weights) : NULL;
+        if (c->weights) m->weights = (float *)(void *)(p->out->image + weights);
+        float *queries = (float *)(void *)(p->in->image + q);
+        ha_op_numbers(s, queries, c->q_len * heads * c->head_dim, HA_F32);
+        for (size_t i = 0; p->products && i < c->q_len * heads * c->head_dim; i++)
+            queries[i] = ha_round(queries[i], p->dtype);
+        memset(p->in->image + k.at, 0xFF, k.bytes); /* NaN where no key is */
+        memset(p->in->image + v.at, 0xFF, v.bytes);
+        choose(s, p, b);
+        uint32_t *list = (uint32_t *)(void *)(p->in->image + index);
+        for (size_t r = 0; r < c->runs; r++) {
+            const size_t blocks = c->block ? (n[r] + block - 1) / block : 0, k_at = k.at + first[r] * k.stride,
+                         v_at = v.at + first[r] * v.stride;
+            t->runs[r] = m->runs[r] = (struct ha_rows){ .k_stride_bytes = k.stride,
+                                                        .v_stride_bytes = v.stride,
+                                                        .keys = n[r] };
+            t->runs[r].k = p->in->at + k_at;
+            t->runs[r].v = p->in->at + v_at;
+            m->runs[r].k = p->in->image + k_at;
+            m->runs[r].v = p->in->image + v_at;
+            if (blocks) {
+                t->runs[r].index = (const uint32_t *)(const void *)(p->in->at + ((char *)list - p->in->image));
+                m->runs[r].index = list;
+            }
+            for (size_t i = 0; i < blocks; i++) list[i] = (uint32_t)(2 * (blocks - 1 - i) + ha_op_draw(s, 2));
+            for (size_t i = 0; i < n[r]; i++, key++) {
+                const size_t row = first[r] + (c->block ? list[i / block] * block + i % block : i);
+                fill_row(s, p, &k, row);
+                fill_row(s, p, &v, row);
+                if (p->special && b == p->seq && key == p->key)
+                    make_special(p, m, p->in->image + k.at + row * k.stride + p->head * k.head_bytes + p->dim * e,
+                                 p->in->image + v.at + row * v.stride + p->head * v.head_bytes + p->dim * e);
+            }
+            list += blocks;
+        }
     }
     p->in_bytes = in;
     p->out_bytes = out;
-    return HA_OK;
 }
 
-typedef enum ha_status attend_fn(struct ha_stream *stream, const struct ha_device_attend *args);
+/* ---- judged ------------------------------------------------------------------------------------------------------ */
+
+/* Rows that see a number that is none must say so; for the rest of the judgement they then hold what the reference
+ * does.
+ */
+static enum ha_status judge_special(struct ha_op_stage *s, const struct problem *p, const struct ha_answer *want,
+                                    const struct ha_profile *profile)
+{
+    static const char *const what[] = { [HA_OP_NAN_QUERY] = "a NaN in the query",
+                                        [HA_OP_NAN_KEY] = "a NaN in a key that it sees",
+                                        [HA_OP_NAN_VALUE] = "a NaN in a value that it sees",
+                                        [HA_OP_HIGH_KEY] = "an infinite score" };
+    const struct ha_op_case *c = p->of;
+    const struct ha_device_seq *m = &p->here[p->seq];
+    const size_t heads = c->kv_heads * c->group, dim = c->head_dim;
+    for (size_t t = 0; t < c->q_len; t++)
+        for (size_t g = 0; g < c->group; g++) {
+            const size_t seen = p->keys[p->seq] - (c->causal ? c->q_len - 1 - t : 0),
+                         row = t * heads + p->head * c->group + g;
+            const struct ha_ref_state *state = &want->state[t * c->group + g];
+            if (p->special == HA_OP_NAN_QUERY ? t != p->token || g != p->member : p->key >= seen) continue;
+            const bool one = p->special == HA_OP_NAN_VALUE;
+            float *o = m->o + row * dim, *lse = m->lse + row;
+            for (size_t d = one ? p->dim : 0; d < (one ? p->dim + 1 : dim); d++) {
+                if (!isnan(o[d]))
+                    return ha_op_wrong(s,
+                                       "row %zu of KV head %zu of sequence %zu has %s, and element %zu of its o is "
+                                       "%.9g, want NaN",
+                                       t * c->group + g, p->head, p->seq, what[p->special], d, (double)o[d]);
+                o[d] = ha_round((float)state->o[d], profile->out_type);
+            }
+            if (one) continue;
+            if (!isnan(*lse))
+                return ha_op_wrong(s, "row %zu of KV head %zu of sequence %zu has %s, and its LSE is %.9g, want NaN",
+                                   t * c->group + g, p->head, p->seq, what[p->special], (double)*lse);
+            *lse = ha_round((float)state->lse, profile->lse_type);
+        }
+    return HA_OK;
+}
 
 /* of o and LSE, and of weights */
 struct held {
@@ -131,12 +230,12 @@ enum { HELD_NUMBERS = 1 << 18 };
 static enum ha_status judge_head(struct ha_op_stage *s, struct problem *p, const char *name,
                                  const struct ha_profile *profile, size_t b, size_t head, struct held *held)
 {
-    const struct shape *h = p->shape;
+    const struct ha_op_case *c = p->of;
     struct ha_rows runs[HA_RUNS_MAX];
     struct ha_answer want;
     struct ha_attend a = ha_seq_attend(&p->args, &p->here[b], head, runs);
     a.block = p->args.block;
-    void *memory = malloc(2 * p->keys[b] * h->dim * ha_dtype_bytes(p->dtype) + 1);
+    void *memory = malloc(2 * p->keys[b] * c->head_dim * ha_dtype_bytes(p->dtype) + 1);
     if (!memory) return ha_why(s->why, HA_ERROR, "out of memory");
     const struct ha_rows rows = ha_ref_plain_rows(&a, memory);
     a.runs_count = HA_RUNS_MAX; /* the device joins its parts as it likes */
@@ -145,196 +244,276 @@ static enum ha_status judge_head(struct ha_op_stage *s, struct problem *p, const
         free(memory);
         return status;
     }
+    const bool special = p->special && p->special != HA_OP_LOW_KEY && b == p->seq && head == p->head;
+    if (special) status = judge_special(s, p, &want, profile);
     const struct ha_answer_error e = ha_answer_judge(&want, &a);
     struct ha_answer_error w = { .ratio = 0 };
-    if (h->weights) w = ha_answer_judge_weights(&want, &a);
+    if (c->weights && (!special || p->special == HA_OP_NAN_VALUE)) w = ha_answer_judge_weights(&want, &a);
     const bool right = e.ratio <= 1 && w.ratio <= 1;
-    if (right)
-        status = ha_answer_hold(&want, &a, &rows, HELD_NUMBERS / (rows.keys * h->dim + 1) + 2, &held->rows,
+    if (right && !special)
+        status = ha_answer_hold(&want, &a, &rows, HELD_NUMBERS / (rows.keys * c->head_dim + 1) + 2, &held->rows,
                                 &held->weights, s->why);
     free(memory);
     ha_answer_free(&want);
+    HA_TRY(status);
     s->cases++;
-    if (right) return status;
+    if (right) return HA_OK;
     const struct ha_answer_error *bad = e.ratio <= 1 ? &w : &e;
     return ha_op_wrong(s,
                        "%s of %s, %zu sequences, %zu queries, %zu KV heads of %zu, head_dim %zu, %zu keys: sequence "
                        "%zu, KV head %zu, row %zu, %s %zu is %.9g, want %.9g, bound %.3g%s%s",
-                       name, ha_dtype_name(p->dtype), h->batch, h->q_len, h->kv_heads, h->group, h->dim, h->keys, b,
-                       head, bad->row,
-                       bad == &w           ? "weight"
-                       : bad->at == h->dim ? "LSE, element"
-                                           : "element of o",
+                       name, ha_dtype_name(p->dtype), c->batch, c->q_len, c->kv_heads, c->group, c->head_dim, c->keys,
+                       b, head, bad->row,
+                       bad == &w                ? "weight"
+                       : bad->at == c->head_dim ? "LSE, element"
+                                                : "element of o",
                        bad->at, bad->got, bad->want, bad->bound, bad->type ? ", and no number of type " : "",
                        bad->type ? bad->type : "");
 }
 
-static enum ha_status attend_once(struct ha_op_stage *s, const char *name, attend_fn *attend, const struct shape *h,
-                                  enum ha_dtype dtype, const struct ha_profile *profile, bool rounded, bool *refused)
+/* Of many sequences with many heads: all heads of a few sequences, and a few heads of all. */
+enum { ALL_JUDGED = 300 };
+static bool is_judged(const struct ha_op_case *c, size_t i, size_t drawn, size_t count)
+{
+    return c->batch * c->kv_heads <= ALL_JUDGED || i == 0 || i == drawn || i + 1 == count;
+}
+
+typedef enum ha_status attend_fn(struct ha_stream *stream, const struct ha_device_attend *args);
+
+/* The operation's name, its entry, and whether it is attend_products. */
+struct way {
+    const char *name;
+    attend_fn *attend;
+    bool products;
+    bool refused; /* out: the call itself */
+};
+
+static enum ha_status attend_once(struct ha_op_stage *s, struct way *way, const struct ha_op_case *c)
 {
     static struct problem p;
-    p = (struct problem){ .shape = h, .dtype = dtype, .rounded = rounded };
+    const char *const name = way->name;
+    struct ha_device_info info;
+    memset(&info, 0, sizeof info);
+    s->api->info(s->device, &info);
+    if (info.head_dim_max && c->head_dim > info.head_dim_max)
+        return ha_why(s->why, HA_WAIVED, "head_dim is %zu at most", info.head_dim_max);
+    p = (struct problem){ .of = c, .dtype = (enum ha_dtype)c->dtype, .products = way->products, .special = c->special };
+    const struct ha_profile *profile = way->products ? &info.products[p.dtype] : &info.profile[p.dtype];
     ha_op_clear(s);
-    HA_TRY(lay(s, &p));
-    struct ha_op_block *in = ha_op_block(s, HA_OP_DEVICE, p.in_bytes),
-                       *out = in ? ha_op_block(s, HA_OP_DEVICE, p.out_bytes) : NULL;
-    if (!out) return HA_ERROR;
-    memset(in->image, 0, in->bytes);
-    p.in = in;
-    p.out = out;
-    HA_TRY(lay(s, &p));
-    HA_TRY(ha_op_put(s, in, 0, in->bytes));
-    HA_TRY(ha_op_fill(s, out, 0, out->bytes));
+    lay(s, &p);
+    p.in = ha_op_block(s, (enum ha_op_place)c->src, p.in_bytes);
+    p.out = p.in ? ha_op_block(s, (enum ha_op_place)c->dst, p.out_bytes) : NULL;
+    if (!p.out) return HA_ERROR;
+    memset(p.in->image, 0, p.in->bytes);
+    p.seq = p.special ? ha_op_draw(s, c->batch) : 0;
+    lay(s, &p);
+    HA_TRY(ha_op_fill(s, p.out, 0, p.out->bytes));
     struct ha_device_seq seqs[HA_OP_BATCH];
     memcpy(seqs, p.there, sizeof seqs);
-    p.args = (struct ha_device_attend){ h->batch, h->q_len, h->kv_heads * h->group,   h->kv_heads,
-                                        h->dim,   dtype,    1 / sqrtf((float)h->dim), h->causal && !h->empty,
-                                        seqs,     h->block };
+    p.args = (struct ha_device_attend){ .batch = c->batch,
+                                        .q_len = c->q_len,
+                                        .q_heads = c->kv_heads * c->group,
+                                        .kv_heads = c->kv_heads,
+                                        .head_dim = c->head_dim,
+                                        .dtype = p.dtype,
+                                        .scale = (float)c->scale / sqrtf((float)c->head_dim),
+                                        .causal = c->causal,
+                                        .seqs = seqs,
+                                        .block = c->block };
     struct ha_device_attend args = p.args;
-    HA_TRY(ha_op_shut(s, s->stream[0]));
-    const enum ha_status asked = attend(s->stream[0], &args);
+    char clean[sizeof(float)];
+    const enum ha_dtype type = p.special == HA_OP_NAN_QUERY ? HA_F32 : p.dtype;
+    if (p.special) {
+        memcpy(clean, p.number, ha_dtype_bytes(type));
+        ha_store(p.number, 0, type,
+                 p.special == HA_OP_LOW_KEY    ? -INFINITY
+                 : p.special == HA_OP_HIGH_KEY ? INFINITY
+                                               : NAN);
+    }
+    HA_TRY(ha_op_arrive(s, &p.in, 1, p.out));
+    if (p.special) memcpy(p.number, clean, ha_dtype_bytes(type));
+    const enum ha_status asked = way->attend(s->stream[0], &args);
     memset(seqs, 0, sizeof seqs);
     memset(&args, 0, sizeof args);
-    ha_op_open(s);
-    *refused = asked != HA_OK;
-    HA_TRY(ha_op_failed(s, name, asked));
-    HA_OP(s, stream_sync, s->stream[0]);
-    char *before = malloc(out->bytes);
-    enum ha_status status = before ? HA_OK : ha_why(s->why, HA_ERROR, "out of memory");
-    if (status == HA_OK) memcpy(before, out->image, out->bytes);
-    if (status == HA_OK) status = ha_op_get(s, out, 0, out->bytes, out->image);
+    way->refused = asked != HA_OK;
+    const char *before;
+    HA_TRY(ha_op_follow(s, name, asked, p.out, &before));
+    const size_t b0 = ha_op_draw(s, c->batch), h0 = ha_op_draw(s, c->kv_heads);
     struct held held = { .rows = { 0 } };
-    for (size_t b = 0; status == HA_OK && b < h->batch; b++)
-        for (size_t head = 0; status == HA_OK && head < h->kv_heads; head++)
-            status = judge_head(s, &p, name, profile, b, head, &held);
-    ha_suspect_add(&s->suspect, &held.rows, "%s of %s, head_dim %zu, %zu keys", name, ha_dtype_name(dtype), h->dim,
-                   h->keys);
+    for (size_t b = 0; b < c->batch; b++)
+        for (size_t head = 0; head < c->kv_heads; head++)
+            if (is_judged(c, b, b0, c->batch) || is_judged(c, head, h0, c->kv_heads))
+                HA_TRY(judge_head(s, &p, name, profile, b, head, &held));
+    ha_suspect_add(&s->suspect, &held.rows, "%s of %s, head_dim %zu, %zu keys", name, ha_dtype_name(p.dtype),
+                   c->head_dim, c->keys);
     ha_suspect_add(&s->suspect, &held.weights, "weights of %s of %s, head_dim %zu, %zu keys", name,
-                   ha_dtype_name(dtype), h->dim, h->keys);
+                   ha_dtype_name(p.dtype), c->head_dim, c->keys);
     /* with the results put back to what was there before, all is as it was */
-    const size_t heads = h->kv_heads * h->group, rows = h->q_len * heads;
-    for (size_t b = 0; status == HA_OK && b < h->batch; b++) {
+    const size_t heads = c->kv_heads * c->group, rows = c->q_len * heads;
+    for (size_t b = 0; b < c->batch; b++) {
         struct ha_device_seq *m = &p.here[b];
-        memcpy(m->o, before + ((char *)m->o - out->image), rows * h->dim * sizeof(float));
-        memcpy(m->lse, before + ((char *)m->lse - out->image), rows * sizeof(float));
+        memcpy(m->o, before + ((char *)m->o - p.out->image), rows * c->head_dim * sizeof(float));
+        memcpy(m->lse, before + ((char *)m->lse - p.out->image), rows * sizeof(float));
         for (size_t g = 0; m->weights && g < heads; g++) {
             char *at = (char *)(m->weights + g * m->weights_stride);
-            memcpy(at, before + (at - out->image), p.keys[b] * sizeof(float));
+            memcpy(at, before + (at - p.out->image), p.keys[b] * sizeof(float));
         }
     }
-    if (status == HA_OK && memcmp(before, out->image, out->bytes) != 0)
-        status = ha_op_wrong(s, "%s of %s, head_dim %zu, %zu keys: wrote where no result belongs", name,
-                             ha_dtype_name(dtype), h->dim, h->keys);
-    free(before);
-    return status;
+    if (memcmp(before, p.out->image, p.out->bytes) != 0)
+        return ha_op_wrong(s, "%s of %s, head_dim %zu, %zu keys: wrote where no result belongs", name,
+                           ha_dtype_name(p.dtype), c->head_dim, c->keys);
+    return HA_OK;
 }
+
+/* ---- the operations ---------------------------------------------------------------------------------------------- */
+
+/* What is too large for a covering list: lengths, and many sequences and heads of some length. */
+#define SHAPE(b, t, h, g, d, n, r, ...)                                                                     \
+    {                                                                                                       \
+        .batch = b, .q_len = t, .kv_heads = h, .group = g, .head_dim = d, .keys = n, .runs = r, .scale = 1, \
+        __VA_ARGS__                                                                                         \
+    }
+static const struct ha_op_case large[] = {
+    SHAPE(1, 1, 1, 1, 8, 140000, 1, .weights = 1),
+    SHAPE(1, 1, 1, 2, 64, 4200, 2, .weights = 1, .dst_gap = 3),
+    SHAPE(1, 1, 1, 7, 128, 1025, 1, .pad = 16),
+    SHAPE(1, 1, 2, 8, 256, 257, 4, .weights = 1, .causal = 1),
+    SHAPE(1, 17, 1, 2, 96, 64, 1, .pad = 16, .causal = 1),
+    SHAPE(256, 1, 1, 2, 8, 70, 2, .v_pad = 8, .weights = 1),
+    SHAPE(3, 1, 128, 1, 8, 70, 2, .layout = HA_OP_V_HEADS, .weights = 1),
+};
+static const struct ha_op_case indexed[] = {
+    SHAPE(1, 1, 1, 1, 8, 40000, 1, .block = 1),
+    SHAPE(1, 1, 1, 2, 16, 40000, 1, .block = 32, .weights = 1),
+    SHAPE(1, 1, 1, 7, 64, 4200, 1, .block = 64, .weights = 1, .dst_gap = 3),
+};
+static const struct ha_op_case plain[] = { SHAPE(5, 1, 2, 2, 128, 300, 2, .empty = 1) };
 
 /* K of one sequence is of at most this many times the bytes of the largest copy: who asks for small copies gets all
  * shapes, the longest of them with fewer keys. */
 enum { COPIES_OF_K = 4 };
 
-static struct shape within(const struct ha_op_stage *s, const struct shape *shape, enum ha_dtype dtype)
+static enum ha_status attend_all(struct ha_op_stage *s, struct way *way, const struct ha_op_case *of, size_t count)
 {
-    struct shape h = *shape;
-    const size_t most = COPIES_OF_K * s->most / (h.kv_heads * h.dim * ha_dtype_bytes(dtype));
-    if (h.keys > most && most > h.q_len) h.keys = most;
-    return h;
-}
-
-static enum ha_status attend_all(struct ha_op_stage *s, const char *name, attend_fn *attend, const struct shape *shape,
-                                 size_t count, bool products, bool *refused)
-{
-    struct ha_device_info info;
-    memset(&info, 0, sizeof info);
-    s->api->info(s->device, &info);
     for (size_t i = 0; i < count; i++)
         for (size_t t = 0; t < HA_DTYPE_COUNT; t++) {
-            const struct shape h = within(s, &shape[i], (enum ha_dtype)t);
-            HA_TRY(attend_once(s, name, attend, &h, (enum ha_dtype)t, products ? &info.products[t] : &info.profile[t],
-                               products, refused));
+            struct ha_op_case c = of[i];
+            c.dtype = t;
+            const size_t most = COPIES_OF_K * s->most / (c.kv_heads * c.head_dim * ha_dtype_bytes((enum ha_dtype)t));
+            if (c.keys > most && most > c.q_len) c.keys = most;
+            HA_TRY(attend_once(s, way, &c));
         }
     return HA_OK;
 }
 
-/* One case; block: of an index, 0: none. */
-static enum ha_status one(struct ha_op_stage *s, const char *name, attend_fn *attend, const struct ha_op_case *c,
-                          size_t block, bool products, bool *refused)
+/* A key that an operation has not stands at its default. */
+static enum ha_status without_index(struct ha_op_stage *s, struct way *way, const struct ha_op_case *of)
 {
-    const struct shape h = { c->batch, c->q_len, c->kv_heads, c->group,       c->head_dim,     c->keys,
-                             c->runs,  block,    c->pad,      c->causal != 0, c->weights != 0, c->empty != 0 };
-    struct ha_device_info info;
-    memset(&info, 0, sizeof info);
-    s->api->info(s->device, &info);
-    return attend_once(s, name, attend, &h, (enum ha_dtype)c->dtype,
-                       products ? &info.products[c->dtype] : &info.profile[c->dtype], products, refused);
+    struct ha_op_case c = *of;
+    c.block = 0;
+    return attend_once(s, way, &c);
 }
-#define SHAPE "dtype batch q_len kv_heads group head_dim keys runs pad causal empty"
+
+static const char *unfit(const struct ha_op_case *c)
+{
+    if (c->causal && c->empty) return "the query tokens are the last keys of every sequence, and one has none";
+    return ha_op_unfit_kernel(c);
+}
+
+#define KEYS                                                                                                \
+    "dst src dst_at src_at v_at q_at dtype batch q_len kv_heads group head_dim keys runs pad v_pad layout " \
+    "causal empty scale special"
+/* What all of them are varied in; values are classes and no tiles of ours. Of all that an attention is made of attend
+ * has the most values: the others share what does not find keys. */
+#define PAIRS                                    \
+    "dtype = f32 f16 bf16\n"                     \
+    "dst = device mapped\nsrc = device mapped\n" \
+    "dst_at = 0 4 24 60\nq_at = 0 4 40\n"        \
+    "runs = 1 2 3 4\n"                           \
+    "layout = tokens heads k_heads v_heads\n"    \
+    "causal = no yes\nempty = no yes\n"          \
+    "scale = 1 0.25 3\n"
+#define PAIRS_OF_ROWS                             \
+    PAIRS "src_at = 0 2 8 36\nv_at = 0 6 16 40\n" \
+          "pad = 0 6 16 100\nv_pad = 0 2 32 64\n" \
+          "weights = no yes\ndst_gap = 0 3 29\n"  \
+          "special = none nan_query nan_key nan_value low_key high_key\n"
 
 static enum ha_status judge_attend(struct ha_op_stage *s)
 {
-    bool refused;
-    return attend_all(s, "attend", s->api->attend, shapes, sizeof shapes / sizeof *shapes, false, &refused);
+    struct way way = { "attend", s->api->attend, false, false };
+    return attend_all(s, &way, large, sizeof large / sizeof *large);
 }
 static enum ha_status attend_case(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    bool refused;
-    return one(s, "attend", s->api->attend, c, 0, false, &refused);
+    struct way way = { "attend", s->api->attend, false, false };
+    return without_index(s, &way, c);
 }
 const struct ha_op ha_op_attend = {
     .name = "attend",
     .doc = "o, LSE and weights of batches, against binary64",
     .needs = { HA_OP_ENTRY(attend) },
     .judge = judge_attend,
-    .keys = SHAPE " weights",
+    .keys = KEYS " weights dst_gap",
+    .pairs = PAIRS_OF_ROWS "batch = 1 2 3 17 65 256\n"
+                           "q_len = 1 2 5 17 33\n"
+                           "kv_heads = 1 2 3 20 33 65 128\n"
+                           "group = 1 2 3 4 5 7 8 12 16\n"
+                           "head_dim = 8 24 40 64 80 128 160 200 256\n"
+                           "keys = 1 2 31 64 65 130 257 1025 2100\n",
     .once = attend_case,
+    .unfit = unfit,
 };
 
 /* A device that refuses an index in the call, and says so, is not wrong. */
-static enum ha_status unless_refused(struct ha_op_stage *s, enum ha_status status, bool refused)
+static enum ha_status unless_refused(struct ha_op_stage *s, enum ha_status status, const struct way *way)
 {
-    return refused ? ha_why(s->why, HA_WAIVED, "the device refuses an index: %.400s", s->api->failure(s->device))
-                   : status;
+    return way->refused ? ha_why(s->why, HA_WAIVED, "the device refuses an index: %.400s", s->api->failure(s->device))
+                        : status;
 }
 static enum ha_status judge_attend_index(struct ha_op_stage *s)
 {
-    bool refused = false;
-    const enum ha_status status = attend_all(s, "attend", s->api->attend, indexed, sizeof indexed / sizeof *indexed,
-                                             false, &refused);
-    return unless_refused(s, status, refused);
+    struct way way = { "attend", s->api->attend, false, false };
+    return unless_refused(s, attend_all(s, &way, indexed, sizeof indexed / sizeof *indexed), &way);
 }
 static enum ha_status attend_index_case(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    bool refused = false;
-    const enum ha_status status = one(s, "attend", s->api->attend, c, c->block, false, &refused);
-    return unless_refused(s, status, refused);
+    struct way way = { "attend", s->api->attend, false, false };
+    return unless_refused(s, attend_once(s, &way, c), &way);
 }
 const struct ha_op ha_op_attend_index = {
     .name = "attend_index",
     .doc = "the same of keys that an index names, by rows and blocks",
     .needs = { HA_OP_ENTRY(attend) },
     .judge = judge_attend_index,
-    .keys = SHAPE " weights block",
+    .keys = KEYS " weights dst_gap block",
+    .pairs = PAIRS_OF_ROWS "batch = 1 3 65\nq_len = 1 5\nkv_heads = 1 3 33\ngroup = 1 4 7\nhead_dim = 8 64 80\n"
+                           "keys = 1 3 31 65 130 300 1025\nblock = 1 2 7 16 32 64 100\n",
     .once = attend_index_case,
+    .unfit = unfit,
 };
 
 static enum ha_status judge_attend_products(struct ha_op_stage *s)
 {
-    bool refused;
+    struct way way = { "attend_products", s->api->attend_products, true, false };
     HA_TRY(ha_op_no_products(s));
-    return attend_all(s, "attend_products", s->api->attend_products, plain, sizeof plain / sizeof *plain, true,
-                      &refused);
+    return attend_all(s, &way, plain, sizeof plain / sizeof *plain);
 }
 static enum ha_status attend_products_case(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    bool refused;
+    struct way way = { "attend_products", s->api->attend_products, true, false };
     HA_TRY(ha_op_no_products(s));
-    return one(s, "attend_products", s->api->attend_products, c, 0, true, &refused);
+    return without_index(s, &way, c);
 }
 const struct ha_op ha_op_attend_products = {
     .name = "attend_products",
     .doc = "o and LSE by products of a library",
     .needs = { HA_OP_ENTRY(attend_products) },
     .judge = judge_attend_products,
-    .keys = SHAPE,
+    .keys = KEYS,
+    .pairs = PAIRS "src_at = 0 16 48\nv_at = 0 16 32\npad = 0 16 96\nv_pad = 0 32 64\n"
+                   "batch = 1 3 65\nq_len = 1 2 17\nkv_heads = 1 3 33\ngroup = 1 3 5 16\nhead_dim = 8 40 64 128\n"
+                   "keys = 1 3 64 130 257\nspecial = none nan_query nan_key low_key high_key\n",
     .once = attend_products_case,
+    .unfit = unfit,
 };

@@ -1,5 +1,5 @@
-/* What computes: within the bound that follows from what the device claims of itself, and nothing is written beside the
- * results. */
+/* What computes: within the bound that follows from what the device claims of itself, NaN where a NaN is read, and
+ * nothing is written beside the results. */
 
 #include "suites/device/stage.h"
 
@@ -12,113 +12,102 @@
 
 /* ---- blend ------------------------------------------------------------------------------------------------------- */
 
-struct blend {
-    size_t rows, cols, y_gap, x_gap;
-    float a, b, scale; /* scale: of the numbers */
-};
-static const struct blend blends[] = {
-    { 1, 1, 0, 0, 0.5f, 0.25f, 1 },
-    { 4, 7, 2, 1, 0, 2, 1 },
-    { 4, 7, 2, 1, 0.5f, -3, 1 },
-    { 4, 8, 0, 0, 1, 1, 1 },
-    { 33, 64, 0, 64, 0.999f, 0.001f, 1 },
-    { 129, 65, 7, 0, 1 / 3.0f, 2 / 3.0f, 1 },
-    { 3, 1000, 24, 3, -1.5f, 0, 1 },
-    { 1, 4099, 0, 0, 0.75f, 0.125f, 1e6f },
-    { 5, 128, 0, 4, 0.1f, 0.9f, 1e-6f },
-    { 1000, 3, 1, 2, 1e3f, 1e-3f, 1e9f },
-    { 70000, 2, 0, 1, 0.3f, 0.7f, 1 },
-    { 0, 9, 0, 0, 1, 1, 1 },
-    { 9, 0, 3, 3, 1, 1, 1 },
-    { 16, 80, 0, 0, 1, -1, 70000 },
-    { 2, 150001, 3, 0, 0.2f, -0.8f, 1 },
-    { 64, 96, 32, 32, 0, 1, 1e-30f },
+/* scale: of the numbers */
+#define BLEND(r, w, y, x, by_a, by_b, s)                                                    \
+    {                                                                                       \
+        .rows = r, .width = w, .dst_gap = y, .src_gap = x, .a = by_a, .b = by_b, .scale = s \
+    }
+static const struct ha_op_case blends[] = {
+    BLEND(1, 4099, 0, 0, 0.75, 0.125, 1e6), BLEND(5, 128, 0, 4, 0.1, 0.9, 1e-6),  BLEND(1000, 3, 1, 2, 1e3, 1e-3, 1e9),
+    BLEND(70000, 2, 0, 1, 0.3, 0.7, 1),     BLEND(2, 150001, 3, 0, 0.2, -0.8, 1), BLEND(64, 96, 32, 32, 0, 1, 1e-30),
+    BLEND(16, 80, 0, 0, 1, -1, 70000),
 };
 
-/* to, from: numbers from an aligned address */
-static enum ha_status blend_once(struct ha_op_stage *s, const struct blend *b, const enum ha_op_place place[2],
-                                 size_t to, size_t from)
+static enum ha_status blend_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    const size_t y_stride = b->cols + b->y_gap, x_stride = b->cols + b->x_gap, n = to + b->rows * y_stride;
+    const size_t y_stride = c->width + c->dst_gap, x_stride = c->width + c->src_gap, to = c->dst_at / 4,
+                 from = c->src_at / 4;
+    const float a = (float)c->a, b = (float)c->b;
     ha_op_clear(s);
-    struct ha_op_block *y = ha_op_block(s, place[0], (n + 16) * sizeof(float)),
-                       *x = y ? ha_op_block(s, place[1], (from + b->rows * x_stride + 1) * sizeof(float)) : NULL;
-    float *before = x ? malloc((n + 16) * sizeof *before) : NULL;
-    if (!before) return x ? ha_why(s->why, HA_ERROR, "out of memory") : HA_ERROR;
-    float *const all = (float *)(void *)y->image, *const yi = all + to, *const xi = (float *)(void *)x->image + from;
+    struct ha_op_block *in[2];
+    struct ha_op_block *y = in[0] = ha_op_block(s, (enum ha_op_place)c->dst, (to + c->rows * y_stride + 16) * 4),
+                       *x = in[1] = y ? ha_op_block(s, (enum ha_op_place)c->src, (from + c->rows * x_stride + 1) * 4)
+                                      : NULL;
+    if (!x) return HA_ERROR;
+    float *const yi = (float *)(void *)y->image + to, *const xi = (float *)(void *)x->image + from;
     memset(y->image, 0xFF, y->bytes); /* NaN, which a = 0 must not read */
     memset(x->image, 0xFF, x->bytes);
-    for (size_t r = 0; r < b->rows; r++) {
-        if (b->a != 0) ha_op_numbers(s, yi + r * y_stride, b->cols, HA_F32);
-        ha_op_numbers(s, xi + r * x_stride, b->cols, HA_F32);
-        for (size_t c = 0; c < b->cols; c++) {
-            if (b->a != 0) yi[r * y_stride + c] *= b->scale;
-            xi[r * x_stride + c] *= b->scale;
+    for (size_t r = 0; r < c->rows; r++) {
+        if (a != 0) ha_op_numbers(s, yi + r * y_stride, c->width, HA_F32);
+        ha_op_numbers(s, xi + r * x_stride, c->width, HA_F32);
+        for (size_t i = 0; i < c->width; i++) {
+            if (a != 0) yi[r * y_stride + i] *= (float)c->scale;
+            xi[r * x_stride + i] *= (float)c->scale;
         }
     }
-    memcpy(before, all, (n + 16) * sizeof *before);
+    const bool special = c->special && c->rows && c->width;
+    const size_t nan_row = special ? ha_op_draw(s, c->rows) : 0, nan_column = special ? ha_op_draw(s, c->width) : 0;
+    if (special) xi[nan_row * x_stride + nan_column] = NAN;
     struct ha_device_blend args = { (float *)(void *)y->at + to,
                                     (const float *)(const void *)x->at + from,
-                                    b->rows,
-                                    b->cols,
+                                    c->rows,
+                                    c->width,
                                     y_stride,
                                     x_stride,
-                                    b->a,
-                                    b->b };
-    enum ha_status status = ha_op_put(s, y, 0, y->bytes);
-    if (status == HA_OK) status = ha_op_put(s, x, 0, x->bytes);
-    if (status == HA_OK) status = ha_op_shut(s, s->stream[0]);
-    if (status == HA_OK) status = ha_op_failed(s, "blend", s->api->blend(s->stream[0], &args));
+                                    a,
+                                    b };
+    const char *before;
+    HA_TRY(ha_op_arrive(s, in, 2, y));
+    const enum ha_status asked = s->api->blend(s->stream[0], &args);
     memset(&args, 0, sizeof args);
-    ha_op_open(s);
-    if (status == HA_OK) status = ha_op_failed(s, "stream_sync", s->api->stream_sync(s->stream[0]));
-    if (status == HA_OK) status = ha_op_get(s, y, 0, y->bytes, y->image);
-    for (size_t r = 0; status == HA_OK && r < b->rows; r++)
-        for (size_t c = 0; status == HA_OK && c < b->cols; c++) {
-            float *const got = &yi[r * y_stride + c], old = before[to + r * y_stride + c];
-            const double ay = b->a != 0 ? (double)b->a * (double)old : 0,
-                         bx = (double)b->b * (double)xi[r * x_stride + c];
+    HA_TRY(ha_op_follow(s, "blend", asked, y, &before));
+    const float *const was = (const float *)(const void *)before + to;
+    for (size_t r = 0; r < c->rows; r++)
+        for (size_t i = 0; i < c->width; i++) {
+            float *const got = &yi[r * y_stride + i], old = was[r * y_stride + i];
+            const bool is_nan = special && r == nan_row && i == nan_column;
+            const double ay = a != 0 ? (double)a * (double)old : 0, bx = (double)b * (double)xi[r * x_stride + i];
             const double bound = 0x1p-24 * (1 + 0x1p-20) * (2 * fabs(ay) + 2 * fabs(bx)) + 3 * 0x1p-126;
-            if (!(fabs((double)*got - (ay + bx)) <= bound))
-                status = ha_op_wrong(s,
-                                     "blend of %zu rows of %zu, a = %g, b = %g: row %zu column %zu is %.9g, want %.9g, "
-                                     "bound %.3g",
-                                     b->rows, b->cols, (double)b->a, (double)b->b, r, c, (double)*got, ay + bx, bound);
+            if (is_nan ? !isnan(*got) : !(fabs((double)*got - (ay + bx)) <= bound))
+                return ha_op_wrong(s,
+                                   "blend of %zu rows of %zu, a = %g, b = %g: row %zu column %zu is %.9g, want %.9g, "
+                                   "bound %.3g",
+                                   c->rows, c->width, c->a, c->b, r, i, (double)*got, ay + bx, bound);
             *got = old;
         }
     s->cases++;
-    if (status == HA_OK && memcmp(before, all, y->bytes) != 0)
-        status = ha_op_wrong(s, "blend of %zu rows of %zu, %zu apart: what is beside the rows changed", b->rows,
-                             b->cols, y_stride);
-    free(before);
-    return status;
+    if (memcmp(before, y->image, y->bytes) != 0)
+        return ha_op_wrong(s, "blend of %zu rows of %zu, %zu apart: what is beside the rows changed", c->rows, c->width,
+                           y_stride);
+    return HA_OK;
 }
 
 static enum ha_status judge_blend(struct ha_op_stage *s)
 {
-    static const enum ha_op_place places[][2] = { { HA_OP_DEVICE, HA_OP_DEVICE },
-                                                  { HA_OP_DEVICE, HA_OP_MAPPED },
-                                                  { HA_OP_MAPPED, HA_OP_DEVICE } };
     for (size_t i = 0; i < sizeof blends / sizeof *blends; i++)
-        if (blends[i].rows * blends[i].cols * sizeof(float) <= s->most)
-            for (size_t p = 0; p < 3; p++) HA_TRY(blend_once(s, &blends[i], places[p], 0, 0));
+        if (blends[i].rows * blends[i].width * sizeof(float) <= s->most) HA_TRY(blend_once(s, &blends[i]));
     return HA_OK;
 }
 
-static enum ha_status blend_case(struct ha_op_stage *s, const struct ha_op_case *c)
+static const char *unfit_blend(const struct ha_op_case *c)
 {
-    const struct blend b = { c->rows, c->width, c->dst_gap, c->src_gap, (float)c->a, (float)c->b, 1 };
-    return blend_once(s, &b, (enum ha_op_place[]){ (enum ha_op_place)c->dst, (enum ha_op_place)c->src }, c->dst_at / 4,
-                      c->src_at / 4);
+    return c->special && (c->special != HA_OP_NAN_VALUE || c->b == 0) ? "of a blend x is NaN, and b is not 0"
+                                                                      : ha_op_unfit_kernel(c);
 }
 const struct ha_op ha_op_blend = {
     .name = "blend",
     .doc = "y = a y + b x in binary32, at strides",
     .needs = { HA_OP_ENTRY(blend) },
     .judge = judge_blend,
-    .keys = "dst src dst_at src_at rows width dst_gap src_gap a b",
-    .once = blend_case,
-    .unfit = ha_op_unfit_kernel,
+    .keys = "dst src dst_at src_at rows width dst_gap src_gap a b scale special",
+    .pairs = "dst = device mapped\nsrc = device mapped\n"
+             "dst_at = 0 4 8 36\nsrc_at = 0 4 8 60\n"
+             "rows = 4 0 1 33 129\nwidth = 8 0 1 7 64 65 1000\n"
+             "dst_gap = 0 1 24\nsrc_gap = 0 1 64\n"
+             "a = 1 0 0.5 0.3 -1.5\nb = 1 0 -3 0.001\n"
+             "special = none nan_value\n",
+    .once = blend_once,
+    .unfit = unfit_blend,
 };
 
 /* ---- product ----------------------------------------------------------------------------------------------------- */
@@ -132,100 +121,114 @@ enum ha_status ha_op_no_products(struct ha_op_stage *s)
     return *info.no_products ? ha_why(s->why, HA_WAIVED, "%s", info.no_products) : HA_OK;
 }
 
-static enum ha_status product_once(struct ha_op_stage *s, const size_t mnk[3], enum ha_dtype dtype)
+/* A row of x that has a NaN makes one of y, one of w a column. */
+static enum ha_status product_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
+    enum { GUARD = 64 };
+    const enum ha_dtype dtype = (enum ha_dtype)c->dtype;
     struct ha_device_info info;
     memset(&info, 0, sizeof info);
     s->api->info(s->device, &info);
     const bool truncates = info.products[dtype].truncates; /* the library's attention is made of such products */
-    enum { GUARD = 64 };
-    const size_t m = mnk[0], n = mnk[1], k = mnk[2], e = ha_dtype_bytes(dtype);
+    const size_t m = c->m, n = c->n, k = c->k, e = ha_dtype_bytes(dtype), to = c->dst_at / 16 * 16,
+                 from = c->src_at / 16 * 16;
+    HA_TRY(ha_op_no_products(s));
     ha_op_clear(s);
-    struct ha_op_block *y = ha_op_block(s, HA_OP_DEVICE, m * n * e + GUARD),
-                       *x = y ? ha_op_block(s, HA_OP_DEVICE, m * k * e) : NULL,
-                       *w = x ? ha_op_block(s, HA_OP_DEVICE, n * k * e) : NULL;
+    struct ha_op_block *in[2], *y = ha_op_block(s, HA_OP_DEVICE, to + m * n * e + GUARD);
+    struct ha_op_block *x = in[0] = y ? ha_op_block(s, HA_OP_DEVICE, from + m * k * e) : NULL,
+                       *w = in[1] = x ? ha_op_block(s, HA_OP_DEVICE, from + n * k * e) : NULL;
     if (!w) return HA_ERROR;
-    ha_op_numbers(s, x->image, m * k, dtype);
-    ha_op_numbers(s, w->image, n * k, dtype);
-    HA_TRY(ha_op_put(s, x, 0, x->bytes));
-    HA_TRY(ha_op_put(s, w, 0, w->bytes));
+    char *const yi = y->image + to, *const xi = x->image + from, *const wi = w->image + from;
+    memset(x->image, 0xFF, from);
+    memset(w->image, 0xFF, from);
+    ha_op_numbers(s, xi, m * k, dtype);
+    ha_op_numbers(s, wi, n * k, dtype);
+    const size_t row = ha_op_draw(s, m), column = ha_op_draw(s, n), term = ha_op_draw(s, k);
+    if (c->special == HA_OP_NAN_QUERY) ha_store(xi, row * k + term, dtype, NAN);
+    if (c->special == HA_OP_NAN_KEY) ha_store(wi, column * k + term, dtype, NAN);
     HA_TRY(ha_op_fill(s, y, 0, y->bytes));
-    HA_OP(s, product, s->stream[0], &(struct ha_device_product){ y->at, x->at, w->at, m, n, k, dtype });
-    HA_OP(s, stream_sync, s->stream[0]);
-    HA_TRY(ha_op_get(s, y, 0, m * n * e, y->image));
+    struct ha_device_product args = { y->at + to, x->at + from, w->at + from, m, n, k, dtype };
+    const char *before;
+    HA_TRY(ha_op_arrive(s, in, 2, y));
+    const enum ha_status asked = s->api->product(s->stream[0], &args);
+    memset(&args, 0, sizeof args);
+    HA_TRY(ha_op_follow(s, "product", asked, y, &before));
+    s->cases++;
     const double unit = ha_dtype_unit(dtype) + 2 * (double)(k + 1) * 0x1p-24;
     struct ha_chances held = { 0 };
     for (size_t r = 0; r < m; r++) {
         struct ha_ref_dots dots = { 0 };
-        for (size_t c = 0; c < n; c++) {
+        for (size_t i = 0; i < n; i++) {
             double want = 0, size = 0, squares = 0;
             for (size_t l = 0; l < k; l++) {
-                const double term = (double)ha_load(x->image, r * k + l, dtype)
-                                    * (double)ha_load(w->image, c * k + l, dtype);
-                want += term;
-                size += fabs(term);
-                squares += term * term;
+                const double x_w = (double)ha_load(xi, r * k + l, dtype) * (double)ha_load(wi, i * k + l, dtype);
+                want += x_w;
+                size += fabs(x_w);
+                squares += x_w * x_w;
             }
-            const double got = (double)ha_load(y->image, r * n + c, dtype), bound = unit * size + ha_dtype_eta(dtype);
-            if (!(fabs(got - want) <= bound))
+            const double got = (double)ha_load(yi, r * n + i, dtype), bound = unit * size + ha_dtype_eta(dtype);
+            if (isnan(want) ? !isnan(got) : !(fabs(got - want) <= bound))
                 return ha_op_wrong(s, "product %zu x %zu x %zu of %s: (%zu, %zu) is %.9g, want %.9g, bound %.3g", m, n,
-                                   k, ha_dtype_name(dtype), r, c, got, want, bound);
-            ha_ref_dots_add(&dots, got - want, want, squares, (double)k, ha_dtype_unit(dtype), truncates ? 1 : 0);
+                                   k, ha_dtype_name(dtype), r, i, got, want, bound);
+            if (!isnan(want))
+                ha_ref_dots_add(&dots, got - want, want, squares, (double)k, ha_dtype_unit(dtype), truncates ? 1 : 0);
         }
         const struct ha_chance of = ha_ref_chance_dots(&dots);
         ha_chances_add(&held, 0, sqrt(dots.error2), &of);
     }
     ha_suspect_add(&s->suspect, &held, "product %zu x %zu x %zu of %s", m, n, k, ha_dtype_name(dtype));
-    return ha_op_judge(s, y, m * n * e, GUARD, "product %zu x %zu x %zu of %s, behind it", m, n, k,
-                       ha_dtype_name(dtype));
+    memcpy(yi, before + to, m * n * e);
+    if (memcmp(before, y->image, y->bytes) != 0)
+        return ha_op_wrong(s, "product %zu x %zu x %zu of %s: what is beside y changed", m, n, k, ha_dtype_name(dtype));
+    return HA_OK;
 }
 
 static enum ha_status judge_product(struct ha_op_stage *s)
 {
-    static const size_t mnk[][3] = { { 1, 1, 1 },    { 1, 8, 64 },    { 3, 5, 7 },     { 16, 16, 16 },
-                                     { 17, 33, 65 }, { 64, 128, 96 }, { 1, 300, 512 }, { 70, 70, 1030 } };
-    HA_TRY(ha_op_no_products(s));
-    for (size_t i = 0; i < sizeof mnk / sizeof *mnk; i++)
-        for (size_t t = 0; t < HA_DTYPE_COUNT; t++) HA_TRY(product_once(s, mnk[i], (enum ha_dtype)t));
-    return HA_OK;
+    static const struct ha_op_case large = { .m = 70, .n = 70, .k = 1030 };
+    return product_once(s, &large);
 }
 
-static enum ha_status product_case(struct ha_op_stage *s, const struct ha_op_case *c)
+static const char *unfit_product(const struct ha_op_case *c)
 {
-    HA_TRY(ha_op_no_products(s));
-    return product_once(s, (size_t[]){ c->m, c->n, c->k }, (enum ha_dtype)c->dtype);
+    return c->special && c->special != HA_OP_NAN_QUERY && c->special != HA_OP_NAN_KEY ? "of a product x or w have a NaN"
+                                                                                      : NULL;
 }
 const struct ha_op ha_op_product = {
     .name = "product",
     .doc = "x w^T, with sums in binary32",
     .needs = { HA_OP_ENTRY(product) },
     .judge = judge_product,
-    .keys = "dtype m n k",
-    .once = product_case,
+    .keys = "dst_at src_at dtype m n k special",
+    .pairs = "dtype = f32 f16 bf16\ndst_at = 0 16 48\nsrc_at = 0 16 48\n"
+             "m = 1 3 16 17 64\nn = 1 5 8 33 128 300\nk = 1 7 16 64 65 512\n"
+             "special = none nan_query nan_key\n",
+    .once = product_once,
+    .unfit = unfit_product,
 };
 
 /* ---- merge ------------------------------------------------------------------------------------------------------- */
 
-/* States of dense rows; forms, strides and places are the lse_merge suite's. */
-static enum ha_status merge_once(struct ha_op_stage *s, const struct ha_merge_traits *traits, size_t states,
-                                 size_t rows, size_t dim, enum ha_dtype dtype)
+/* States of dense rows; forms and strides are the lse_merge suite's. */
+static enum ha_status merge_states(struct ha_op_stage *s, const struct ha_merge_traits *traits,
+                                   const struct ha_op_case *c, struct ha_merge_state *state, struct ha_ref_state *ref,
+                                   const struct ha_chance *given, double *numbers)
 {
-    enum { GUARD = 64, STATES = 4096, DIM = 256, HELD = 32 }; /* HELD: rows against chance */
-    const size_t e = ha_dtype_bytes(dtype), o_bytes = (rows * dim * e + 63) / 64 * 64,
-                 bytes = o_bytes + (rows * sizeof(float) + 63) / 64 * 64;
-    static struct ha_merge_state state[STATES];
-    ha_op_clear(s);
-    struct ha_op_block *in = ha_op_block(s, HA_OP_DEVICE, states * bytes),
-                       *out = in ? ha_op_block(s, HA_OP_DEVICE, bytes + GUARD) : NULL;
+    enum { GUARD = 64, HELD = 32 }; /* HELD: rows against chance */
+    const enum ha_dtype dtype = (enum ha_dtype)c->dtype;
+    const size_t states = c->states, rows = c->rows, dim = c->head_dim, e = ha_dtype_bytes(dtype),
+                 o_bytes = (rows * dim * e + 63) / 64 * 64, bytes = o_bytes + (rows * sizeof(float) + 63) / 64 * 64,
+                 from = c->src_at / 4 * 4, to = c->dst_at / 4 * 4;
+    struct ha_op_block *in = ha_op_block(s, (enum ha_op_place)c->src, from + states * bytes),
+                       *out = in ? ha_op_block(s, (enum ha_op_place)c->dst, to + bytes + GUARD) : NULL;
     if (!out) return HA_ERROR;
     for (size_t i = 0; i < states; i++) {
-        ha_op_numbers(s, in->image + i * bytes, rows * dim, dtype);
-        ha_op_numbers(s, in->image + i * bytes + o_bytes, rows, HA_F32);
-        float *lse = (float *)(void *)(in->image + i * bytes + o_bytes);
+        char *const at = in->image + from + i * bytes, *const there = in->at + from + i * bytes;
+        ha_op_numbers(s, at, rows * dim, dtype);
+        ha_op_numbers(s, at + o_bytes, rows, HA_F32);
+        float *lse = (float *)(void *)(at + o_bytes);
         for (size_t r = 0; r < rows; r++) lse[r] = r % 7 == 3 && i % 2 ? -INFINITY : 20 * lse[r];
-        state[i] = (struct ha_merge_state){
-            in->at + i * bytes, (float *)(void *)(in->at + i * bytes + o_bytes), NULL, dim, dim, 1, 1
-        };
+        state[i] = (struct ha_merge_state){ there, (float *)(void *)(there + o_bytes), NULL, dim, dim, 1, 1 };
     }
     struct ha_merge m = { .form = HA_FORM_NATURAL,
                           .dtype = dtype,
@@ -235,71 +238,53 @@ static enum ha_status merge_once(struct ha_op_stage *s, const struct ha_merge_tr
                           .heads = 1,
                           .dim = dim,
                           .out = state[0] };
-    m.out.o = out->at;
-    m.out.lse = (float *)(void *)(out->at + o_bytes);
-    HA_TRY(ha_op_put(s, in, 0, in->bytes));
+    m.out.o = out->at + to;
+    m.out.lse = (float *)(void *)(out->at + to + o_bytes);
     HA_TRY(ha_op_fill(s, out, 0, out->bytes));
-    HA_TRY(ha_op_shut(s, s->stream[0]));
-    HA_OP(s, merge, s->stream[0], &m);
+    const char *before;
+    HA_TRY(ha_op_arrive(s, &in, 1, out));
+    const enum ha_status asked = s->api->merge(s->stream[0], &m);
     memset(state, 0, states * sizeof *state);
     memset(&m, 0, sizeof m);
-    ha_op_open(s);
-    HA_OP(s, stream_sync, s->stream[0]);
-    HA_TRY(ha_op_get(s, out, 0, rows * dim * e, out->image));
-    HA_TRY(ha_op_get(s, out, o_bytes, rows * sizeof(float), out->image + o_bytes));
+    HA_TRY(ha_op_follow(s, "merge", asked, out, &before));
+    s->cases++;
     const struct ha_merge_bound bound = ha_bound_merge(traits, HA_FORM_NATURAL, dtype);
-    static double nothing[DIM], o[DIM], b[DIM];
-    static struct ha_ref_state ref[STATES];
-    static double work[STATES];
-    static const struct ha_chance given[STATES];
+    double *const nothing = numbers, *const o = nothing + dim, *const b = o + dim, *const of = b + dim;
+    char *const o_at = out->image + to, *const lse_at = o_at + o_bytes;
+    float *const got = (float *)(void *)(of + states * dim), lse;
+    double *const work = of + (states + 1) * dim;
     struct ha_chances held = { 0 };
-    float got[DIM], lse;
-    enum ha_status judged = HA_OK;
-    double *of = malloc(states * dim * sizeof *of);
-    if (!of) return ha_why(s->why, HA_ERROR, "no memory");
-    for (size_t r = 0; r < rows && judged == HA_OK; r++) {
+    memset(nothing, 0, dim * sizeof *nothing);
+    for (size_t r = 0; r < rows; r++) {
         for (size_t i = 0; i < states; i++) {
-            memcpy(&lse, in->image + i * bytes + o_bytes + r * sizeof lse, sizeof lse);
-            double *row = of + i * dim;
-            for (size_t d = 0; d < dim; d++) row[d] = (double)ha_load(in->image + i * bytes, r * dim + d, dtype);
-            ref[i] = (struct ha_ref_state){ .o = row, .bound = nothing, .lse = (double)lse, .dim = dim, .keys = 1 };
+            const char *at = in->image + from + i * bytes;
+            memcpy(&lse, at + o_bytes + r * sizeof lse, sizeof lse);
+            for (size_t d = 0; d < dim; d++) of[i * dim + d] = (double)ha_load(at, r * dim + d, dtype);
+            ref[i] = (struct ha_ref_state){
+                .o = of + i * dim, .bound = nothing, .lse = (double)lse, .dim = dim, .keys = 1
+            };
         }
         struct ha_ref_state want = { .o = o, .bound = b, .dim = dim };
         size_t at;
         ha_ref_merge(ref, states, &bound, &want);
-        ha_load_row(out->image + r * dim * e, dim, dtype, got);
-        memcpy(&lse, out->image + o_bytes + r * sizeof lse, sizeof lse);
+        ha_load_row(o_at + r * dim * e, dim, dtype, got);
+        memcpy(&lse, lse_at + r * sizeof lse, sizeof lse);
         if (!(ha_ref_ratio(got, lse, &want, &at) <= 1))
-            judged = ha_op_wrong(s, "merge of %zu states of %s: row %zu of %zu: %s[%zu] is %.9g, want %.9g", states,
-                                 ha_dtype_name(dtype), r, rows, at < dim ? "o" : "LSE", at,
-                                 (double)(at < dim ? got[at] : lse), at < dim ? want.o[at] : want.lse);
+            return ha_op_wrong(s, "merge of %zu states of %s: row %zu of %zu: %s[%zu] is %.9g, want %.9g", states,
+                               ha_dtype_name(dtype), r, rows, at < dim ? "o" : "LSE", at,
+                               (double)(at < dim ? got[at] : lse), at < dim ? want.o[at] : want.lse);
         if (r >= HELD) continue;
         const struct ha_chance chance = ha_ref_chance_merge(given, ref, states, &bound, &want, work);
         double squares = 0;
         for (size_t d = 0; d < dim; d++) squares += ((double)got[d] - want.o[d]) * ((double)got[d] - want.o[d]);
         ha_chances_add(&held, (double)lse - want.lse, sqrt(squares), &chance);
     }
-    free(of);
-    HA_TRY(judged);
     ha_suspect_add(&s->suspect, &held, "merge of %zu states of %s, dim %zu", states, ha_dtype_name(dtype), dim);
-    HA_TRY(ha_op_judge(s, out, rows * dim * e, o_bytes - rows * dim * e, "merge of %zu states: behind o", states));
-    return ha_op_judge(s, out, o_bytes + rows * sizeof lse, out->bytes - o_bytes - rows * sizeof lse,
-                       "merge of %zu states: behind the LSE", states);
-}
-
-static enum ha_status judge_merge(struct ha_op_stage *s)
-{
-    static const size_t states[] = { 1, 2, 3, 7, 33, 1500 }, dims[] = { 8, 64, 80, 128, 256 }, rows[] = { 1, 17, 40 };
-    struct ha_device_info info;
-    memset(&info, 0, sizeof info);
-    s->api->info(s->device, &info);
-    if (!(info.merge.forms >> HA_FORM_NATURAL & 1))
-        return ha_why(s->why, HA_WAIVED, "no natural LSE is merged; `habench check lse_merge` judges what is");
-    for (size_t t = 0; t < HA_DTYPE_COUNT; t++)
-        for (size_t i = 0; info.merge.dtypes >> t & 1 && i < 6; i++)
-            for (size_t d = 0; d < 5; d++)
-                if (states[i] * dims[d] <= 12000 && (!info.merge.states_max || states[i] <= info.merge.states_max))
-                    HA_TRY(merge_once(s, &info.merge, states[i], rows[(i + d) % 3], dims[d], (enum ha_dtype)t));
+    memcpy(o_at, before + (o_at - out->image), rows * dim * e);
+    memcpy(lse_at, before + (lse_at - out->image), rows * sizeof lse);
+    if (memcmp(before, out->image, out->bytes) != 0)
+        return ha_op_wrong(s, "merge of %zu states of %s: what is beside o and the LSE changed", states,
+                           ha_dtype_name(dtype));
     return HA_OK;
 }
 
@@ -312,13 +297,44 @@ static enum ha_status merge_case(struct ha_op_stage *s, const struct ha_op_case 
     if (!(t->forms >> HA_FORM_NATURAL & 1) || !(t->dtypes >> c->dtype & 1)
         || (t->states_max && c->states > t->states_max))
         return ha_why(s->why, HA_WAIVED, "the device does not say that it merges so many states of that type");
-    return merge_once(s, t, c->states, c->rows, c->head_dim, (enum ha_dtype)c->dtype);
+    ha_op_clear(s);
+    struct ha_merge_state *state = malloc(c->states * sizeof *state);
+    struct ha_ref_state *ref = malloc(c->states * sizeof *ref);
+    struct ha_chance *given = calloc(c->states, sizeof *given);
+    double *numbers = malloc(((c->states + 4) * c->head_dim + c->states) * sizeof *numbers);
+    const enum ha_status status = state && ref && given && numbers ? merge_states(s, t, c, state, ref, given, numbers)
+                                                                   : ha_why(s->why, HA_ERROR, "out of memory");
+    free(state);
+    free(ref);
+    free(given);
+    free(numbers);
+    return status;
 }
+
+static enum ha_status judge_merge(struct ha_op_stage *s)
+{
+    struct ha_device_info info;
+    memset(&info, 0, sizeof info);
+    s->api->info(s->device, &info);
+    if (!(info.merge.forms >> HA_FORM_NATURAL & 1))
+        return ha_why(s->why, HA_WAIVED, "no natural LSE is merged; `habench check lse_merge` judges what is");
+    for (size_t t = 0; t < HA_DTYPE_COUNT; t++) {
+        const struct ha_op_case many = { .states = 1500, .rows = 1, .head_dim = 8, .dtype = t };
+        const enum ha_status status = merge_case(s, &many);
+        if (status != HA_WAIVED) HA_TRY(status);
+    }
+    return HA_OK;
+}
+
 const struct ha_op ha_op_merge = {
     .name = "merge",
     .doc = "states by their LSE; lse_merge judges all forms",
     .needs = { HA_OP_ENTRY(merge) },
     .judge = judge_merge,
-    .keys = "rows dtype states head_dim",
+    .keys = "dst src dst_at src_at rows dtype states head_dim",
+    .pairs = "dtype = f32 f16 bf16\ndst = device mapped\nsrc = device mapped\n"
+             "dst_at = 0 4 8 60\nsrc_at = 0 4 8 36\n"
+             "rows = 1 17 40 300\nstates = 1 2 3 7 33 130\nhead_dim = 8 24 64 80 128 200 256\n",
     .once = merge_case,
+    .unfit = ha_op_unfit_kernel,
 };

@@ -72,7 +72,6 @@ static enum ha_status judge_kept(struct ha_op_stage *s, struct kept *k, struct h
     if (k->calls) return ha_op_wrong(s, "graph: a host function was called while it was captured");
     for (size_t i = 0; i < s->rounds; i++) HA_TRY(launch(s, k, graph, s->stream[i % 2]));
     HA_TRY(ha_op_path_make(s, &later, HA_OP_PATH_SMALL)); /* the stream runs again what it is given */
-    HA_TRY(ha_op_path_fill(s, &later));
     HA_TRY(ha_op_path_up(s, &later, s->stream[0]));
     HA_TRY(ha_op_path_down(s, &later, s->stream[0]));
     HA_OP(s, stream_sync, s->stream[0]);
@@ -85,7 +84,6 @@ static enum ha_status judge_arguments(struct ha_op_stage *s)
     struct ha_graph *graph = NULL;
     k = (struct kept){ .calls = 0 };
     HA_TRY(ha_op_path_make(s, &k.p, 256 << 10));
-    HA_TRY(ha_op_path_fill(s, &k.p));
     if (s->api->flag_write) HA_TRY(ha_op_flag_make(s, &k.flag));
     if (s->api->move && k.p.bytes >= ROW) {
         k.row = ha_op_block(s, HA_OP_DEVICE, ROW);

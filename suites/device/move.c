@@ -273,21 +273,23 @@ const struct ha_op ha_op_copy_pieces = {
 
 /* ---- move -------------------------------------------------------------------------------------------------------- */
 
-struct shape {
-    size_t rows, row_bytes, dst_gap, src_gap, spread; /* spread: slots for each row where an index chooses */
-};
-static const struct shape shapes[] = {
-    { 40, 4, 0, 0, 30000 }, { 1, 1, 0, 0, 1 },     { 1, 4096, 0, 0, 3 },  { 31, 4, 0, 0, 2 },
-    { 33, 7, 1, 2, 2 },     { 40, 24, 8, 8, 1 },   { 64, 128, 0, 0, 4 },  { 129, 256, 16, 0, 2 },
-    { 1000, 64, 0, 64, 1 }, { 1025, 20, 3, 1, 2 }, { 17, 1153, 5, 0, 2 }, { 300, 512, 0, 512, 3 },
-    { 3, 100000, 0, 4, 2 }, { 70000, 4, 0, 0, 2 }, { 0, 8, 0, 0, 1 },     { 9, 0, 8, 8, 1 },
+/* What is too large for a covering list. */
+#define MOVE(n, w, y, x, slots)                                            \
+    {                                                                      \
+        .rows = n, .width = w, .dst_gap = y, .src_gap = x, .spread = slots \
+    }
+static const struct ha_op_case moves[] = {
+    MOVE(40, 4, 0, 0, 30000), MOVE(70000, 4, 0, 0, 2), MOVE(3, 100000, 0, 4, 2), MOVE(300, 512, 0, 512, 3),
+    MOVE(1025, 20, 3, 1, 2),  MOVE(17, 1153, 5, 0, 2), MOVE(1000, 64, 0, 64, 1),
 };
 
-/* rows of so many slots, no two the same */
+/* rows of so many slots, no two the same unless they may be */
 static enum ha_status choose(struct ha_op_stage *s, size_t pattern, uint32_t *index, size_t rows, size_t slots)
 {
     const size_t step = rows ? slots / rows : 1;
-    for (size_t i = 0; i < rows; i++) index[i] = (uint32_t)((pattern == HA_OP_DESCENDING ? rows - 1 - i : i) * step);
+    for (size_t i = 0; i < rows; i++)
+        index[i] = (uint32_t)(pattern == HA_OP_REPEATS ? ha_op_draw(s, slots)
+                                                       : (pattern == HA_OP_DESCENDING ? rows - 1 - i : i) * step);
     if (pattern != HA_OP_SHUFFLED) return HA_OK;
     uint32_t *all = malloc((slots + 1) * sizeof *all);
     if (!all) return ha_why(s->why, HA_ERROR, "out of memory");
@@ -303,69 +305,62 @@ static enum ha_status choose(struct ha_op_stage *s, size_t pattern, uint32_t *in
     return HA_OK;
 }
 
-/* The block of an index, or NULL in *out. It holds a wrong one until the move is enqueued: what counts is what it holds
- * when the move runs. */
-static enum ha_status index_make(struct ha_op_stage *s, size_t kind, const struct ha_op_case *c, size_t slots,
-                                 struct ha_op_block **out)
+/* The block of an index, or NULL in *out; shift: bytes from its begin to the index. */
+static enum ha_status index_make(struct ha_op_stage *s, size_t kind, size_t pattern, size_t rows, size_t slots,
+                                 size_t shift, struct ha_op_block **out)
 {
-    const size_t rows = c->rows;
     *out = NULL;
     if (kind == HA_OP_NO_INDEX || !rows) return HA_OK;
-    *out = ha_op_block(s, kind == HA_OP_DEVICE_INDEX ? HA_OP_DEVICE : HA_OP_MAPPED, rows * sizeof(uint32_t));
+    *out = ha_op_block(s, kind == HA_OP_DEVICE_INDEX ? HA_OP_DEVICE : HA_OP_MAPPED, shift + rows * sizeof(uint32_t));
     if (!*out) return HA_ERROR;
-    HA_TRY(choose(s, c->pattern, (uint32_t *)(void *)(*out)->image, rows, slots));
-    const struct ha_op_block b = **out;
-    uint32_t *zero = calloc(rows, sizeof *zero);
-    if (!zero) return ha_why(s->why, HA_ERROR, "out of memory");
-    (*out)->image = (char *)zero;
-    const enum ha_status status = ha_op_put(s, *out, 0, b.bytes);
-    (*out)->image = b.image;
-    free(zero);
-    return status;
-}
-
-static uint32_t row_of(const struct ha_op_block *index, size_t i)
-{
-    uint32_t row = (uint32_t)i;
-    if (index) memcpy(&row, index->image + i * sizeof row, sizeof row);
-    return row;
+    memset((*out)->image, 0, shift);
+    return choose(s, pattern, (uint32_t *)(void *)((*out)->image + shift), rows, slots);
 }
 
 static enum ha_status move_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
     const size_t slots = c->rows * c->spread + 1, dst = c->width + c->dst_gap, src = c->width + c->src_gap;
-    const size_t to = GUARD + c->dst_at, from = c->src_at, all = to + slots * dst + GUARD;
-    const size_t kind[2] = { c->dst_index, c->src_index };
-    struct ha_op_block *index[2];
+    const size_t to = GUARD + c->dst_at, from = c->src_at, all = to + slots * dst + GUARD,
+                 shift = c->dst_at % 64 / sizeof(uint32_t) * sizeof(uint32_t);
+    const size_t kind[2] = { c->dst_index, c->src_index },
+                 pattern[2] = { c->pattern == HA_OP_REPEATS ? HA_OP_SHUFFLED : c->pattern, c->pattern };
+    struct ha_op_block *index[2], *in[3];
+    const uint32_t *here[2] = { NULL, NULL }, *there[2] = { NULL, NULL };
+    size_t count = 1;
     ha_op_clear(s);
     struct ha_op_block *y = ha_op_block(s, (enum ha_op_place)c->dst, all),
                        *x = y ? ha_op_block(s, (enum ha_op_place)c->src, from + slots * src + 1) : NULL;
     if (!x) return HA_ERROR;
     HA_TRY(ha_op_fill(s, y, 0, all));
     HA_TRY(ha_op_fill(s, x, 0, x->bytes));
-    for (size_t i = 0; i < 2; i++) HA_TRY(index_make(s, kind[i], c, slots, &index[i]));
+    in[0] = x;
+    for (size_t i = 0; i < 2; i++) {
+        HA_TRY(index_make(s, kind[i], pattern[i], c->rows, slots, shift, &index[i]));
+        if (!index[i]) continue;
+        in[count++] = index[i];
+        here[i] = (const uint32_t *)(const void *)(index[i]->image + shift);
+        there[i] = (const uint32_t *)(const void *)(index[i]->at + shift);
+    }
     for (size_t i = 0; i < c->rows; i++)
-        memcpy(y->image + to + row_of(index[0], i) * dst, x->image + from + row_of(index[1], i) * src, c->width);
-    struct ha_device_move m = { y->at + to,
-                                x->at + from,
-                                index[0] ? (const uint32_t *)(const void *)index[0]->at : NULL,
-                                index[1] ? (const uint32_t *)(const void *)index[1]->at : NULL,
-                                c->rows,
-                                c->width,
-                                dst,
-                                src };
-    HA_TRY(ha_op_shut(s, s->stream[0]));
-    HA_OP(s, move, s->stream[0], &m);
+        memcpy(y->image + to + (here[0] ? here[0][i] : i) * dst, x->image + from + (here[1] ? here[1][i] : i) * src,
+               c->width);
+    struct ha_device_move m = { y->at + to, x->at + from, there[0], there[1], c->rows, c->width, dst, src };
+    const char *want;
+    HA_TRY(ha_op_arrive(s, in, count, y));
+    const enum ha_status asked = s->api->move(s->stream[0], &m);
     memset(&m, 0, sizeof m);
-    for (size_t i = 0; i < 2; i++)
-        if (index[i]) HA_TRY(ha_op_put(s, index[i], 0, index[i]->bytes));
-    HA_TRY(finish(s));
+    HA_TRY(ha_op_follow(s, "move", asked, y, &want));
+    s->cases++;
+    if (!memcmp(want, y->image, all)) return HA_OK;
     static const char *const named[] = { "no", "a device", "a mapped" };
-    return ha_op_judge(s, y, 0, all,
+    size_t i = 0;
+    while (want[i] == y->image[i]) i++;
+    return ha_op_wrong(s,
                        "move of %zu rows of %zu bytes, strides %zu to %zu, %s index to %s memory, %s index from %s "
-                       "memory",
+                       "memory: byte %zu of the block is 0x%02x, want 0x%02x",
                        c->rows, c->width, src, dst, named[kind[0]], ha_op_place_name((enum ha_op_place)c->dst),
-                       named[kind[1]], ha_op_place_name((enum ha_op_place)c->src));
+                       named[kind[1]], ha_op_place_name((enum ha_op_place)c->src), i, (unsigned char)y->image[i],
+                       (unsigned char)want[i]);
 }
 
 static enum ha_status judge_move(struct ha_op_stage *s)
@@ -373,26 +368,16 @@ static enum ha_status judge_move(struct ha_op_stage *s)
     static const enum ha_op_place places[][2] = { { HA_OP_DEVICE, HA_OP_DEVICE },
                                                   { HA_OP_DEVICE, HA_OP_MAPPED },
                                                   { HA_OP_MAPPED, HA_OP_DEVICE } };
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        for (size_t p = 0; p < 3; p++)
-            for (size_t k = 0; k < HA_OP_INDICES * HA_OP_INDICES; k++) {
-                const struct shape *h = &shapes[i];
-                const size_t bytes = h->rows * h->row_bytes * h->spread;
-                if (bytes > s->most || (bytes > SMALL && (k + p + i) % 4)) continue; /* of large ones a few */
-                struct ha_op_case c = { .dst = places[p][0],
-                                        .src = places[p][1],
-                                        .rows = h->rows,
-                                        .width = h->row_bytes,
-                                        .dst_gap = h->dst_gap,
-                                        .src_gap = h->src_gap,
-                                        .dst_index = k % HA_OP_INDICES,
-                                        .src_index = k / HA_OP_INDICES,
-                                        .pattern = HA_OP_SHUFFLED,
-                                        .spread = h->spread };
-                c.dst_at = 8 * ha_op_draw(s, 3);
-                c.src_at = 8 * ha_op_draw(s, 3);
-                HA_TRY(move_once(s, &c));
-            }
+    for (size_t i = 0; i < sizeof moves / sizeof *moves; i++)
+        for (size_t p = 0; p < 3; p++) {
+            struct ha_op_case c = moves[i];
+            c.dst = places[p][0];
+            c.src = places[p][1];
+            c.dst_index = (i + p) % HA_OP_INDICES;
+            c.src_index = 1 + p % 2;
+            c.pattern = HA_OP_SHUFFLED;
+            if (c.rows * c.width * c.spread <= s->most) HA_TRY(move_once(s, &c));
+        }
     return HA_OK;
 }
 const struct ha_op ha_op_move = {
@@ -401,53 +386,55 @@ const struct ha_op ha_op_move = {
     .needs = { HA_OP_ENTRY(move) },
     .judge = judge_move,
     .keys = "dst src dst_at src_at rows width dst_gap src_gap dst_index src_index pattern spread",
+    .pairs = "dst = device mapped\nsrc = device mapped\n"
+             "dst_at = 0 1 8 28 64\nsrc_at = 0 2 8 20 65\n"
+             "rows = 31 0 1 33 129 1000\nwidth = 4 0 1 7 24 64 128 1153\n"
+             "dst_gap = 0 1 8 16\nsrc_gap = 0 1 8 64\n"
+             "dst_index = none device mapped\nsrc_index = none device mapped\n"
+             "pattern = ascending descending shuffled repeats\nspread = 1 2 4\n",
     .once = move_once,
     .unfit = ha_op_unfit_kernel,
 };
 
 /* ---- read -------------------------------------------------------------------------------------------------------- */
 
-static enum ha_status read_once(struct ha_op_stage *s, const struct ha_op_block *x, struct ha_op_block *sum,
-                                size_t first, size_t bytes)
+/* What is read arrives behind the gate, and what is left is seen by a copy behind it. */
+static enum ha_status read_case(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    enum { AT = 64 };
+    const size_t first = c->src_at / 4 * 4, bytes = c->size / 4 * 4, at = c->dst_at / 4 * 4;
+    ha_op_clear(s);
+    struct ha_op_block *x = ha_op_block(s, (enum ha_op_place)c->src, first + bytes + GUARD),
+                       *sum = x ? ha_op_block(s, HA_OP_DEVICE, at + 128) : NULL;
+    if (!sum) return HA_ERROR;
+    HA_TRY(ha_op_fill(s, x, 0, x->bytes));
     HA_TRY(ha_op_fill(s, sum, 0, sum->bytes));
     uint32_t want, word;
-    memcpy(&want, sum->image + AT, sizeof want);
+    memcpy(&want, sum->image + at, sizeof want);
     for (size_t i = 0; i < bytes; i += sizeof word) {
         memcpy(&word, x->image + first + i, sizeof word);
         want += word;
     }
-    memcpy(sum->image + AT, &want, sizeof want);
-    HA_OP(s, read, s->stream[0], x->at + first, bytes, (uint32_t *)(void *)(sum->at + AT));
-    HA_OP(s, stream_sync, s->stream[0]);
-    return ha_op_judge(s, sum, 0, sum->bytes, "read of %zu bytes of %s memory from byte %zu on, whose sum", bytes,
-                       ha_op_place_name(x->place), first);
-}
-
-static enum ha_status read_case(struct ha_op_stage *s, const struct ha_op_case *c)
-{
-    const size_t first = c->src_at / 4 * 4, bytes = c->size / 4 * 4;
-    struct ha_op_block *x = ha_op_block(s, (enum ha_op_place)c->src, first + bytes + GUARD),
-                       *sum = x ? ha_op_block(s, HA_OP_DEVICE, 128) : NULL;
-    if (!sum) return HA_ERROR;
-    HA_TRY(ha_op_fill(s, x, 0, x->bytes));
-    return read_once(s, x, sum, first, bytes);
+    memcpy(sum->image + at, &want, sizeof want);
+    const char *due;
+    HA_TRY(ha_op_arrive(s, &x, 1, sum));
+    const enum ha_status asked = s->api->read(s->stream[0], x->at + first, bytes, (uint32_t *)(void *)(sum->at + at));
+    HA_TRY(ha_op_follow(s, "read", asked, sum, &due));
+    s->cases++;
+    if (!memcmp(due, sum->image, sum->bytes)) return HA_OK;
+    memcpy(&word, sum->image + at, sizeof word);
+    return ha_op_wrong(s, "read of %zu bytes of %s memory from byte %zu on: the sum is 0x%08x, want 0x%08x%s", bytes,
+                       ha_op_place_name(x->place), first, word, want,
+                       word == want ? ", and what is beside it changed" : "");
 }
 
 static enum ha_status judge_read(struct ha_op_stage *s)
 {
-    static const enum ha_op_place places[] = { HA_OP_DEVICE, HA_OP_MAPPED };
-    for (size_t p = 0; p < 2; p++) {
-        struct ha_op_block *x = ha_op_block(s, places[p], s->most), *sum = x ? ha_op_block(s, HA_OP_DEVICE, 128) : NULL;
-        if (!sum) return HA_ERROR;
-        HA_TRY(ha_op_fill(s, x, 0, x->bytes));
-        for (size_t words = 0; words < 70; words++) HA_TRY(read_once(s, x, sum, 64 * ha_op_draw(s, 9), 4 * words));
-        for (size_t power = 512; power <= s->most; power *= 4) {
-            HA_TRY(read_once(s, x, sum, 0, power));
-            HA_TRY(read_once(s, x, sum, 0, power - 4 - 4 * ha_op_draw(s, power / 16)));
-        }
-        ha_op_clear(s);
+    for (size_t power = 4096, i = 0; power <= s->most; power *= 4, i++) {
+        struct ha_op_case c = { .src = i % 2 ? HA_OP_MAPPED : HA_OP_DEVICE, .size = power };
+        if (power <= 1 << 20) HA_TRY(read_case(s, &c));
+        c.size -= 4 + 4 * ha_op_draw(s, power / 16);
+        c.src_at = 4 * ha_op_draw(s, 17);
+        HA_TRY(read_case(s, &c));
     }
     return HA_OK;
 }
@@ -456,7 +443,9 @@ const struct ha_op ha_op_read = {
     .doc = "the sum of all words that are read",
     .needs = { HA_OP_ENTRY(read) },
     .judge = judge_read,
-    .keys = "src size src_at",
+    .keys = "src size src_at dst_at",
+    .pairs = "src = device mapped\nsrc_at = 0 4 8 36 64 68\ndst_at = 0 4 60\n"
+             "size = 64 0 4 8 12 16 20 60 68 124 128 132 252 256 260 1020 1028 4092 4100\n",
     .once = read_case,
     .unfit = ha_op_unfit_kernel,
 };

@@ -26,6 +26,12 @@ static enum ha_status with_event(struct ha_op_stage *s,
     return status;
 }
 
+#define EVENTS HA_OP_ENTRY(event_create), HA_OP_ENTRY(event_record), HA_OP_ENTRY(stream_wait), HA_OP_ENTRY(event_sync)
+#define ROW(op, ms, text, ...)                                                                                       \
+    const struct ha_op ha_op_##op = {                                                                                \
+        .name = #op, .doc = text, .needs = { __VA_ARGS__ }, .judge = judge_##op, .keys = "size times", .held_ms = ms \
+    }
+
 /* ---- streams ----------------------------------------------------------------------------------------------------- */
 
 /* Each step reads what the one before it wrote, or writes what that read; every engine takes part. */
@@ -35,8 +41,6 @@ static enum ha_status in_order(struct ha_op_stage *s, size_t bytes)
     struct ha_stream *const on = s->stream[0];
     HA_TRY(ha_op_path_make(s, &p, bytes));
     HA_TRY(ha_op_path_make(s, &q, bytes));
-    HA_TRY(ha_op_path_fill(s, &p));
-    HA_TRY(ha_op_path_fill(s, &q));
     HA_TRY(ha_op_shut(s, on));
     HA_TRY(ha_op_path_up(s, &p, on));
     memcpy(q.there->image, p.there->image, p.bytes);
@@ -67,22 +71,13 @@ static enum ha_status judge_stream(struct ha_op_stage *s)
     for (size_t round = 0; round < s->rounds; round++) { /* the other one is held up */
         HA_TRY(ha_op_path_fill(s, &p));
         HA_TRY(ha_op_shut(s, s->stream[round % 2]));
-        HA_TRY(ha_op_path_up(s, &p, s->stream[1 - round % 2]));
-        HA_TRY(ha_op_path_down(s, &p, s->stream[1 - round % 2]));
-        HA_OP(s, stream_sync, s->stream[1 - round % 2]);
-        HA_TRY(ha_op_path_judge(s, &p, "what a stream copied while another was held up"));
+        HA_TRY(ha_op_path_round(s, &p, s->stream[1 - round % 2], "what a stream copied while another was held up"));
         ha_op_open(s);
         HA_OP(s, stream_sync, s->stream[round % 2]);
     }
     return HA_OK;
 }
-const struct ha_op ha_op_stream = {
-    .name = "stream",
-    .doc = "operations of one run in order, two run side by side",
-    .judge = judge_stream,
-    .keys = "size times",
-    .held_ms = 4,
-};
+ROW(stream, 4, "operations of one run in order, two run side by side", { NULL, 0 });
 
 static void late(void *arg)
 {
@@ -100,7 +95,6 @@ static enum ha_status returns_late(struct ha_op_stage *s, struct ha_stream *on, 
     static uint32_t done; /* a device that forgets to wait may call later */
     __atomic_store_n(&done, !s->api->host_fn, __ATOMIC_RELEASE);
     HA_TRY(ha_op_path_large(s, &p));
-    HA_TRY(ha_op_path_fill(s, &p));
     HA_TRY(ha_op_shut(s, on));
     HA_TRY(ha_op_path_up(s, &p, on));
     if (s->api->host_fn) HA_OP(s, host_fn, on, late, &done);
@@ -132,13 +126,7 @@ static enum ha_status judge_stream_sync(struct ha_op_stage *s)
     }
     return HA_OK;
 }
-const struct ha_op ha_op_stream_sync = {
-    .name = "stream_sync",
-    .doc = "returns when all work before it is done",
-    .judge = judge_stream_sync,
-    .keys = "size times",
-    .held_ms = 8,
-};
+ROW(stream_sync, 8, "returns when all work before it is done", { NULL, 0 });
 
 static enum ha_status destroy_it(struct ha_op_stage *s, struct ha_stream *on, void *arg)
 {
@@ -155,13 +143,7 @@ static enum ha_status judge_stream_destroy(struct ha_op_stage *s)
     }
     return HA_OK;
 }
-const struct ha_op ha_op_stream_destroy = {
-    .name = "stream_destroy",
-    .doc = "waits for the stream's work",
-    .judge = judge_stream_destroy,
-    .keys = "size times",
-    .held_ms = 8,
-};
+ROW(stream_destroy, 8, "waits for the stream's work", { NULL, 0 });
 
 /* ---- events ------------------------------------------------------------------------------------------------------ */
 
@@ -184,16 +166,13 @@ static enum ha_status wait_for_nothing(struct ha_op_stage *s, struct ha_event *e
     struct ha_op_path p;
     struct ha_event *fresh;
     HA_TRY(ha_op_path_make(s, &p, HA_OP_PATH_SMALL));
-    HA_TRY(ha_op_path_fill(s, &p));
     HA_TRY(s->api->event_create(s->device, &fresh, s->why));
     enum ha_status status = ha_op_failed(s, "stream_wait", s->api->stream_wait(s->stream[1], fresh));
     if (status == HA_OK) status = ha_op_failed(s, "event_sync", s->api->event_sync(fresh));
     s->api->event_destroy(fresh);
     HA_TRY(status);
-    HA_TRY(ha_op_path_up(s, &p, s->stream[1]));
-    HA_TRY(ha_op_path_down(s, &p, s->stream[1]));
-    HA_OP(s, stream_sync, s->stream[1]);
-    return ha_op_path_judge(s, &p, "what a stream copied behind stream_wait for an event without a record");
+    return ha_op_path_round(s, &p, s->stream[1],
+                            "what a stream copied behind stream_wait for an event without a record");
 }
 
 static enum ha_status judge_stream_wait(struct ha_op_stage *s)
@@ -201,18 +180,7 @@ static enum ha_status judge_stream_wait(struct ha_op_stage *s)
     HA_TRY(with_event(s, wait_for_copy));
     return with_event(s, wait_for_nothing);
 }
-#define EVENTS                                                                                                  \
-    {                                                                                                           \
-        HA_OP_ENTRY(event_create), HA_OP_ENTRY(event_record), HA_OP_ENTRY(stream_wait), HA_OP_ENTRY(event_sync) \
-    }
-const struct ha_op ha_op_stream_wait = {
-    .name = "stream_wait",
-    .doc = "what follows it waits for the event",
-    .needs = EVENTS,
-    .judge = judge_stream_wait,
-    .keys = "size times",
-    .held_ms = 8,
-};
+ROW(stream_wait, 8, "what follows it waits for the event", EVENTS);
 
 static enum ha_status sync_event(struct ha_op_stage *s, struct ha_stream *on, void *event)
 {
@@ -237,14 +205,7 @@ static enum ha_status judge_event_sync(struct ha_op_stage *s)
     HA_TRY(with_event(s, event_late));
     return with_event(s, event_early);
 }
-const struct ha_op ha_op_event_sync = {
-    .name = "event_sync",
-    .doc = "returns when the work before the record is done",
-    .needs = EVENTS,
-    .judge = judge_event_sync,
-    .keys = "size times",
-    .held_ms = 8,
-};
+ROW(event_sync, 8, "returns when the work before the record is done", EVENTS);
 
 /* The last record before the wait is the one that counts. */
 static enum ha_status record_twice(struct ha_op_stage *s, struct ha_event *event)
@@ -259,15 +220,11 @@ static enum ha_status record_later(struct ha_op_stage *s, struct ha_event *event
 {
     struct ha_op_path p;
     HA_TRY(ha_op_path_make(s, &p, HA_OP_PATH_SMALL));
-    HA_TRY(ha_op_path_fill(s, &p));
     HA_OP(s, event_record, event, s->stream[0]);
     HA_OP(s, stream_wait, s->stream[1], event);
     HA_TRY(ha_op_shut(s, s->stream[0]));
     HA_OP(s, event_record, event, s->stream[0]);
-    HA_TRY(ha_op_path_up(s, &p, s->stream[1]));
-    HA_TRY(ha_op_path_down(s, &p, s->stream[1]));
-    HA_OP(s, stream_sync, s->stream[1]);
-    return ha_op_path_judge(s, &p,
+    return ha_op_path_round(s, &p, s->stream[1],
                             "what a stream copied behind stream_wait for an event that was recorded again later");
 }
 static enum ha_status judge_event_record(struct ha_op_stage *s)
@@ -276,14 +233,7 @@ static enum ha_status judge_event_record(struct ha_op_stage *s)
     HA_TRY(with_event(s, record_twice));
     return with_event(s, record_later);
 }
-const struct ha_op ha_op_event_record = {
-    .name = "event_record",
-    .doc = "the latest record before a wait counts",
-    .needs = EVENTS,
-    .judge = judge_event_record,
-    .keys = "size times",
-    .held_ms = 14,
-};
+ROW(event_record, 14, "the latest record before a wait counts", EVENTS);
 
 /* ---- spin -------------------------------------------------------------------------------------------------------- */
 

@@ -10,7 +10,7 @@ enum ha_status ha_op_path_make(struct ha_op_stage *s, struct ha_op_path *p, size
     p->x = ha_op_block(s, HA_OP_PINNED, p->bytes);
     p->there = p->x ? ha_op_block(s, HA_OP_DEVICE, p->bytes) : NULL;
     p->out = p->there ? ha_op_block(s, HA_OP_PINNED, p->bytes) : NULL;
-    return p->out ? HA_OK : HA_ERROR;
+    return p->out ? ha_op_path_fill(s, p) : HA_ERROR;
 }
 enum ha_status ha_op_path_large(struct ha_op_stage *s, struct ha_op_path *p) { return ha_op_path_make(s, p, 4 << 20); }
 enum ha_status ha_op_path_fill(struct ha_op_stage *s, struct ha_op_path *p)
@@ -34,12 +34,19 @@ enum ha_status ha_op_path_down(struct ha_op_stage *s, struct ha_op_path *p, stru
     return HA_OK;
 }
 
+enum ha_status ha_op_path_round(struct ha_op_stage *s, struct ha_op_path *p, struct ha_stream *on, const char *what)
+{
+    HA_TRY(ha_op_path_up(s, p, on));
+    HA_TRY(ha_op_path_down(s, p, on));
+    HA_OP(s, stream_sync, on);
+    return ha_op_path_judge(s, p, what);
+}
+
 enum ha_status ha_op_path_across(struct ha_op_stage *s, enum ha_status (*order)(struct ha_op_stage *s, void *arg),
                                  void *arg, const char *what)
 {
     struct ha_op_path p;
     HA_TRY(ha_op_path_large(s, &p));
-    HA_TRY(ha_op_path_fill(s, &p));
     HA_TRY(ha_op_shut(s, s->stream[0]));
     HA_TRY(ha_op_path_up(s, &p, s->stream[0]));
     HA_TRY(order(s, arg));

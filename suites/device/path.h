@@ -13,6 +13,7 @@ struct ha_op_path {
     size_t bytes;
 };
 
+/* Filled, too; ha_op_path_fill fills it with other bytes. */
 enum ha_status ha_op_path_make(struct ha_op_stage *stage, struct ha_op_path *path, size_t bytes);
 /* of copies that take a while */
 enum ha_status ha_op_path_large(struct ha_op_stage *stage, struct ha_op_path *path);
@@ -20,6 +21,9 @@ enum ha_status ha_op_path_fill(struct ha_op_stage *stage, struct ha_op_path *pat
 /* These enqueue a copy, and do it in the images. */
 enum ha_status ha_op_path_up(struct ha_op_stage *stage, struct ha_op_path *path, struct ha_stream *on);
 enum ha_status ha_op_path_down(struct ha_op_stage *stage, struct ha_op_path *path, struct ha_stream *on);
+/* Up and down on one stream, to its end, and out is its image. */
+enum ha_status ha_op_path_round(struct ha_op_stage *stage, struct ha_op_path *path, struct ha_stream *on,
+                                const char *what);
 /* Stream 0, which a gate holds up, copies up; `order` enqueues what stream 1 has to wait for that by, and 1 copies
  * down. What ran too early is the bytes of before. */
 enum ha_status ha_op_path_across(struct ha_op_stage *stage,

@@ -15,23 +15,22 @@ const size_t ha_ops_count = sizeof ha_ops / sizeof *ha_ops;
 /* ---- keys -------------------------------------------------------------------------------------------------------- */
 
 static const char *op_word(size_t i) { return i < ha_ops_count ? ha_ops[i]->name : NULL; }
-static const char *cases_word(size_t i) { return i == 0 ? "listed" : i == 1 ? "one" : NULL; }
-static const char *yes_word(size_t i) { return i == 0 ? "no" : i == 1 ? "yes" : NULL; }
 static const char *place_word(size_t i) { return i <= HA_OP_PAGEABLE ? ha_op_place_name((enum ha_op_place)i) : NULL; }
-static const char *index_word(size_t i)
-{
-    return i == HA_OP_NO_INDEX       ? "none"
-           : i == HA_OP_DEVICE_INDEX ? "device"
-           : i == HA_OP_MAPPED_INDEX ? "mapped"
-                                     : NULL;
-}
-static const char *pattern_word(size_t i)
-{
-    static const char *const name[] = {
-        [HA_OP_ASCENDING] = "ascending", [HA_OP_DESCENDING] = "descending", [HA_OP_SHUFFLED] = "shuffled"
-    };
-    return i < sizeof name / sizeof *name ? name[i] : NULL;
-}
+#define WORDS(name, ...)                                           \
+    static const char *name(size_t i)                              \
+    {                                                              \
+        static const char *const words[] = { __VA_ARGS__ };        \
+        return i < sizeof words / sizeof *words ? words[i] : NULL; \
+    }
+WORDS(cases_word, "listed", "one")
+WORDS(yes_word, "no", "yes")
+WORDS(index_word, [HA_OP_NO_INDEX] = "none", [HA_OP_DEVICE_INDEX] = "device", [HA_OP_MAPPED_INDEX] = "mapped")
+WORDS(pattern_word, [HA_OP_ASCENDING] = "ascending", [HA_OP_DESCENDING] = "descending", [HA_OP_SHUFFLED] = "shuffled",
+      [HA_OP_REPEATS] = "repeats")
+WORDS(layout_word, [HA_OP_TOKENS] = "tokens", [HA_OP_HEADS] = "heads", [HA_OP_K_HEADS] = "k_heads",
+      [HA_OP_V_HEADS] = "v_heads")
+WORDS(special_word, [HA_OP_NO_SPECIAL] = "none", [HA_OP_NAN_QUERY] = "nan_query", [HA_OP_NAN_KEY] = "nan_key",
+      [HA_OP_NAN_VALUE] = "nan_value", [HA_OP_LOW_KEY] = "low_key", [HA_OP_HIGH_KEY] = "high_key")
 
 #define AT(member) .offset = offsetof(struct ha_op_point, member)
 #define WORD(name, standard, words, doc)                                           \
@@ -51,7 +50,9 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
       .column = true, .draw = "*" },
     { "cases", "listed", "those that are listed, or one, which the keys below describe", HA_KEY_WORD, AT(one),
       .word = cases_word, .draw = "one" },
-    { "bytes", "67108864", "of the largest copy of those that are listed; K of attention is of at most four times that",
+    { "bytes", "67108864",
+      "of the largest copy of those that are listed; K of attention is of at most four times that; below 1048576 there "
+      "are fewer cases",
       HA_KEY_NUMBER, AT(bytes), .min = 4096, .max = MOST_BYTES, .column = true },
     { "repeat", "3000000", "rows that are computed again over the same input, of an operation that is repeated",
       HA_KEY_NUMBER, AT(repeat), .min = 1, .max = (uint64_t)1 << 50 },
@@ -83,18 +84,30 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
     NUMBER(n, 1, 65536, "rows of w, columns of y", "1..64 1..4096"),
     NUMBER(k, 1, 65536, "columns of x and w", "1..64 1..8192"),
     NUMBER(states, 1, 4096, "that are merged", "1..8 1..4096"),
-    NUMBER(batch, 1, HA_OP_BATCH, "sequences; of more than one each has fewer keys than the one before", "1 1..256"),
+    NUMBER(batch, 1, HA_OP_BATCH, "sequences, of different lengths, of which that in the middle has all keys",
+           "1 1..256"),
     NUMBER(q_len, 1, 4096, "query tokens", "1 1 1..300"),
     NUMBER(kv_heads, 1, 1024, "KV heads", "1 1..8 1..128"),
     NUMBER(group, 1, 1024, "query heads of a KV head", "1..16:1"),
-    { "head_dim", "8", "numbers of a key", HA_KEY_NUMBER, AT(of.head_dim), .min = 1, .max = 256, .draw = "8..256:8" },
-    NUMBER(keys, 1, MOST, "of the first sequence", "1..512 1..512 1..131072"),
+    { "head_dim", "8", "numbers of a key", HA_KEY_NUMBER, AT(of.head_dim), .min = 1, .max = 1024,
+      .draw = "8..256:8 8..256:8 8..576:8" },
+    NUMBER(keys, 1, MOST, "of the longest sequence", "1..512 1..512 1..131072"),
     NUMBER(runs, 1, HA_RUNS_MAX, "pieces that the keys lie in", "1..4"),
     NUMBER(block, 1, 4096, "rows that a number of an index names", "1 16 32 64 128 1..256"),
-    NUMBER(pad, 0, 65536, "bytes between two keys", "0 0..256"),
+    WORD(layout, "tokens", layout_word, "K and V lie token by token, both head by head, or one of them"),
+    NUMBER(pad, 0, 65536, "bytes between two rows of K, of whole numbers", "0 0..256"),
+    NUMBER(v_pad, 0, 65536, "bytes between two rows of V", "0 0..256"),
+    NUMBER(v_at, 0, 65536, "bytes from an aligned address to V; src_at: to K; dst_at: to o, LSE and weights",
+           "0 0..64"),
+    NUMBER(q_at, 0, 65536, "bytes from an aligned address to the queries and the index", "0 0..64"),
     WORD(causal, "no", yes_word, "query tokens do not see those after them"),
     WORD(weights, "no", yes_word, "the weights of all keys are asked for"),
     WORD(empty, "no", yes_word, "the last sequence has no keys"),
+    WORD(special, "none", special_word,
+         "a NaN in a query, key, value (x and w of a product, x of a blend); a key of infinite scores, below 0 or "
+         "above"),
+    { "scale", "1", "of the scores, times the root of head_dim", HA_KEY_REAL, AT(of.scale), .least = 0x1p-10,
+      .most = 0x1p10, .draw = "1 1 0.25 3 0.0625" },
     { "a", "1", "y = a y + b x", HA_KEY_REAL, AT(of.a), .least = -1e6, .most = 1e6,
       .draw = "0 1 -1 0.5 0.3 -2.75 1000" },
     { "b", "1", "y = a y + b x", HA_KEY_REAL, AT(of.b), .least = -1e6, .most = 1e6,
@@ -127,7 +140,7 @@ static double bytes_of(const struct ha_op_case *c)
     const double row = (double)(2 * c->width + c->dst_gap + c->src_gap + 8), slots = (double)(c->rows * c->spread);
     return 3 * (double)(c->size + c->size * c->pieces / 2) + slots * row * 4
            + (double)(c->states * c->rows * c->head_dim) * 4 + 4 * (double)(c->m * c->k + c->n * c->k + c->m * c->n)
-           + (double)(c->batch * c->keys) * (double)(c->kv_heads * c->head_dim * 8 + c->pad)
+           + (double)(c->batch * c->keys) * (double)(c->kv_heads * (c->head_dim * 8 + c->pad + c->v_pad))
            + (double)(c->batch * c->q_len * c->group * c->kv_heads)
                  * (double)(8 * c->head_dim + (c->weights ? c->keys : 0));
 }
@@ -135,7 +148,8 @@ static double bytes_of(const struct ha_op_case *c)
 static double products_of(const struct ha_op_case *c)
 {
     return (double)(c->m * c->n) * (double)c->k + (double)(c->states * c->rows * c->head_dim)
-           + (double)(c->batch * c->q_len * c->kv_heads * c->group) * (double)(c->head_dim * c->keys);
+           + (double)(c->batch * c->q_len * c->kv_heads * c->group) * (double)(c->head_dim * c->keys)
+           + (double)(c->batch * c->kv_heads < 300 ? c->batch * c->kv_heads : 3 * (c->batch + c->kv_heads)) * 1000;
 }
 
 enum ha_status ha_op_settle(void *point, struct ha_why *why)

@@ -17,7 +17,7 @@ struct ha_op_point {
     struct ha_op_case of;
 };
 
-enum { HA_OP_KEYS = 44 };
+enum { HA_OP_KEYS = 50 };
 extern const struct ha_key ha_op_keys[HA_OP_KEYS];
 extern const struct ha_op *const ha_ops[];
 extern const size_t ha_ops_count;
@@ -26,5 +26,12 @@ extern const size_t ha_ops_count;
 bool ha_op_uses(const void *point, size_t key);
 enum ha_status ha_op_settle(void *point, struct ha_why *why);
 double ha_op_cost(const void *point);
+
+/* A list of cases of an operation in which each two values meet (cover.c), as a section of a suite file. false: it has
+ * none. */
+enum { HA_OP_SECTION_MAX = 4096 };
+bool ha_op_section(const struct ha_op *op, char *out, size_t size);
+/* Judges all of them. asked: of which device and seed, and of which operation */
+enum ha_status ha_op_cover(struct ha_op_stage *stage, const struct ha_op_point *asked, struct ha_why *why);
 
 #endif

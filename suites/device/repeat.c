@@ -15,15 +15,38 @@
 
 enum { SHIFT_BYTES = 16, SHIFTS = 4, ROUNDS_MOST = 64, GUARD_BYTES = 64, SEQS = 16, STATES = 33 };
 
-/* A call, and the float results [rows][width] that it leaves, with one more for each row where it has an LSE. */
+enum kind { ATTEND, PRODUCTS, MERGE, BLEND, MOVE };
+/* It leaves [rows][width] floats, and what has an LSE one more for each row. The dearer a row is, the smaller is its
+ * share of the rows that are asked for. */
+struct call {
+    enum kind kind;
+    size_t batch, kv_heads, group; /* of attention: rows is their product */
+    size_t rows, width, parts;     /* parts: keys of a row, states */
+    enum ha_dtype dtype;           /* of K and V */
+    uint64_t share;
+};
+#define ATTENTION(b, h, g, dim, keys, type, part)                        \
+    { ATTEND, b, h, g, (b) * (h) * (g), dim, keys, type, part },         \
+    {                                                                    \
+        PRODUCTS, b, h, g, (b) * (h) * (g), dim, keys, type, 16 * (part) \
+    }
+static const struct call calls[] = {
+    ATTENTION(8, 8, 16, 8, 16, HA_F32, 1),
+    ATTENTION(2, 2, 5, 64, 130, HA_F16, 64),
+    ATTENTION(1, 2, 4, 128, 600, HA_BF16, 256),
+    ATTENTION(1, 1, 4, 64, 5000, HA_F16, 4096),
+    { MERGE, .rows = 2048, .width = 8, .parts = 2, .share = 1 },
+    { MERGE, .rows = 64, .width = 64, .parts = STATES, .share = 64 },
+    { BLEND, .rows = 2048, .width = 16, .share = 1 },
+    { MOVE, .rows = 2048, .width = 16, .share = 1 },
+};
+
 struct again {
     struct ha_op_stage *s;
+    const struct call *of;
     char what[160];
-    size_t in_bytes, rows, width, lse; /* lse: floats of a row, 0 or 1 */
-    enum ha_dtype dtype;               /* of the numbers that the input is filled with */
-    enum ha_status (*call)(struct again *a, struct ha_stream *stream, const char *in, char *out);
-    const void *shape;
-    bool products, varies;
+    size_t in_bytes, rows, width, lse; /* as of->; lse: floats of a row, 0 or 1 */
+    bool varies;
     struct ha_op_block *in[2], *out[HA_OP_STREAMS]; /* in: the input, another one */
     struct ha_op_block *stain[2];                   /* what is where results go: NaN, large numbers */
     char *first, *got;                              /* results */
@@ -44,13 +67,15 @@ static enum ha_status place(struct again *a, size_t shift)
     return HA_OK;
 }
 
+static enum ha_status enqueue(struct again *a, struct ha_stream *stream, const char *in, char *out);
+
 /* A row that a call forgets would else still hold what the call before has made of it. */
 static enum ha_status call(struct again *a, size_t stream, size_t input, size_t stain)
 {
     struct ha_op_stage *s = a->s;
     char *out = a->out[stream]->at + s->shift;
     HA_OP(s, copy, s->stream[stream], out, a->stain[stain]->at, out_bytes(a), HA_D2D);
-    return ha_op_failed(s, a->what, a->call(a, s->stream[stream], a->in[input]->at + s->shift, out));
+    return ha_op_failed(s, a->what, enqueue(a, s->stream[stream], a->in[input]->at + s->shift, out));
 }
 
 static enum ha_status differs(struct again *a, size_t stream)
@@ -119,8 +144,8 @@ static enum ha_status rounds(struct again *a, uint64_t rows)
     return status;
 }
 
-/* Blocks of the call, and a share of all rows. */
-static enum ha_status repeat(struct again *a, uint64_t share)
+/* Blocks of the call, and its share of all rows. */
+static enum ha_status repeat(struct again *a)
 {
     struct ha_op_stage *s = a->s;
     ha_op_clear(s);
@@ -128,7 +153,7 @@ static enum ha_status repeat(struct again *a, uint64_t share)
     for (size_t i = 0; i < 2; i++) {
         a->in[i] = ha_op_block(s, HA_OP_DEVICE, a->in_bytes + GUARD_BYTES);
         if (!a->in[i]) return HA_ERROR;
-        ha_op_numbers(s, a->in[i]->image, a->in_bytes / ha_dtype_bytes(a->dtype), a->dtype);
+        ha_op_numbers(s, a->in[i]->image, a->in_bytes / ha_dtype_bytes(a->of->dtype), a->of->dtype);
     }
     for (size_t i = 0; i < HA_OP_STREAMS; i++)
         if (!(a->out[i] = ha_op_block(s, HA_OP_DEVICE, out_bytes(a) + GUARD_BYTES))) return HA_ERROR;
@@ -141,216 +166,142 @@ static enum ha_status repeat(struct again *a, uint64_t share)
     if (!a->first) return ha_why(s->why, HA_ERROR, "out of memory");
     a->got = a->first + out_bytes(a);
     s->unpromised |= a->varies;
-    const enum ha_status status = rounds(a, s->again / share + 1);
+    const enum ha_status status = rounds(a, s->again / a->of->share + 1);
     free(a->first);
     return status;
 }
 
-static void declared(struct ha_op_stage *s, struct ha_device_info *info)
-{
-    memset(info, 0, sizeof *info);
-    s->api->info(s->device, info);
-}
-
-/* ---- attention --------------------------------------------------------------------------------------------------- */
-
-/* The dearer a row is, the smaller is its share. */
-struct attention {
-    size_t batch, kv_heads, group, dim, keys;
-    enum ha_dtype dtype;
-    uint64_t share;
-};
-static const struct attention attentions[] = {
-    { 8, 8, 16, 8, 16, HA_F32, 1 },
-    { 2, 2, 5, 64, 130, HA_F16, 64 },
-    { 1, 2, 4, 128, 600, HA_BF16, 256 },
-    { 1, 1, 4, 64, 5000, HA_F16, 4096 },
-};
+/* ---- the calls --------------------------------------------------------------------------------------------------- */
 
 static enum ha_status attend(struct again *a, struct ha_stream *stream, const char *in, char *out)
 {
-    const struct attention *t = a->shape;
-    const size_t heads = t->kv_heads * t->group, row = t->dim * ha_dtype_bytes(t->dtype),
-                 kv = t->keys * t->kv_heads * row, q = t->batch * heads * t->dim * sizeof(float);
+    const struct call *t = a->of;
+    const size_t heads = t->kv_heads * t->group, row = t->width * ha_dtype_bytes(t->dtype),
+                 kv = t->parts * t->kv_heads * row, q = t->rows * t->width * sizeof(float);
     struct ha_device_seq seq[SEQS];
     for (size_t b = 0; b < t->batch; b++) {
         const char *k = in + q + b * 2 * kv;
         seq[b] = (struct ha_device_seq){
-            .q = (const float *)(const void *)in + b * heads * t->dim,
-            .runs = { { k, k + kv, t->kv_heads * row, t->kv_heads * row, NULL, t->keys } },
+            .q = (const float *)(const void *)in + b * heads * t->width,
+            .runs = { { k, k + kv, t->kv_heads * row, t->kv_heads * row, NULL, t->parts } },
             .runs_count = 1,
             .k_head_bytes = row,
             .v_head_bytes = row,
-            .o = (float *)(void *)out + b * heads * t->dim,
-            .lse = (float *)(void *)out + a->rows * a->width + b * heads,
+            .o = (float *)(void *)out + b * heads * t->width,
+            .lse = (float *)(void *)out + t->rows * t->width + b * heads,
         };
     }
+    const bool products = t->kind == PRODUCTS;
     const struct ha_device_attend args = {
-        t->batch, 1, heads, t->kv_heads, t->dim, t->dtype, 1 / sqrtf((float)t->dim), a->products, seq, 0
+        t->batch, 1, heads, t->kv_heads, t->width, t->dtype, 1 / sqrtf((float)t->width), products, seq, 0
     };
-    return (a->products ? a->s->api->attend_products : a->s->api->attend)(stream, &args);
+    return (products ? a->s->api->attend_products : a->s->api->attend)(stream, &args);
 }
-
-static enum ha_status attend_again(struct ha_op_stage *s, bool products)
-{
-    struct ha_device_info info;
-    declared(s, &info);
-    for (size_t i = 0; i < sizeof attentions / sizeof *attentions; i++) {
-        const struct attention *t = &attentions[i];
-        const size_t heads = t->kv_heads * t->group;
-        struct again a = { .s = s,
-                           .rows = t->batch * heads,
-                           .width = t->dim,
-                           .lse = 1,
-                           .dtype = t->dtype,
-                           .call = attend,
-                           .shape = t,
-                           .products = products,
-                           .varies = (products ? info.products : info.profile)[t->dtype].varies };
-        a.in_bytes = a.rows * t->dim * sizeof(float)
-                     + 2 * t->batch * t->keys * t->kv_heads * t->dim * ha_dtype_bytes(t->dtype);
-        snprintf(a.what, sizeof a.what, "attention%s of %s, %zu rows of %zu over %zu keys",
-                 products ? " by products" : "", ha_dtype_name(t->dtype), a.rows, t->dim, t->keys);
-        HA_TRY(repeat(&a, products ? 16 * t->share : t->share));
-    }
-    return HA_OK;
-}
-
-static enum ha_status judge_attend(struct ha_op_stage *s) { return attend_again(s, false); }
-const struct ha_op ha_op_attend_repeat = {
-    .name = "attend_repeat",
-    .doc = "attend over the same input, very often: the same bits",
-    .needs = { HA_OP_ENTRY(attend) },
-    .judge = judge_attend,
-};
-
-static enum ha_status judge_products(struct ha_op_stage *s)
-{
-    HA_TRY(ha_op_no_products(s));
-    return attend_again(s, true);
-}
-const struct ha_op ha_op_products_repeat = {
-    .name = "products_repeat",
-    .doc = "the same of attend_products",
-    .needs = { HA_OP_ENTRY(attend_products) },
-    .judge = judge_products,
-};
-
-/* ---- merge ------------------------------------------------------------------------------------------------------- */
-
-struct states {
-    size_t count, rows, dim;
-    uint64_t share;
-};
-static const struct states merges[] = { { 2, 2048, 8, 1 }, { STATES, 64, 64, 64 } };
 
 static enum ha_status merge(struct again *a, struct ha_stream *stream, const char *in, char *out)
 {
-    const struct states *t = a->shape;
+    const struct call *t = a->of;
     struct ha_merge_state state[STATES];
-    const size_t each = t->rows * (t->dim + 1);
-    for (size_t i = 0; i < t->count; i++) {
+    const size_t each = t->rows * (t->width + 1);
+    for (size_t i = 0; i < t->parts; i++) {
         float *o = (float *)(uintptr_t)in + i * each; /* only read */
-        state[i] = (struct ha_merge_state){ o, o + t->rows * t->dim, NULL, t->dim, t->dim, 1, 1 };
+        state[i] = (struct ha_merge_state){ o, o + t->rows * t->width, NULL, t->width, t->width, 1, 1 };
     }
     struct ha_merge m = { .form = HA_FORM_NATURAL,
                           .dtype = HA_F32,
                           .states = state,
-                          .states_count = t->count,
+                          .states_count = t->parts,
                           .tokens = t->rows,
                           .heads = 1,
-                          .dim = t->dim,
+                          .dim = t->width,
                           .out = state[0] };
     m.out.o = out;
-    m.out.lse = (float *)(void *)out + t->rows * t->dim;
+    m.out.lse = (float *)(void *)out + t->rows * t->width;
     return a->s->api->merge(stream, &m);
 }
-
-static enum ha_status judge_merge(struct ha_op_stage *s)
-{
-    struct ha_device_info info;
-    declared(s, &info);
-    if (!(info.merge.forms >> HA_FORM_NATURAL & 1) || !(info.merge.dtypes >> HA_F32 & 1))
-        return ha_why(s->why, HA_WAIVED, "no natural LSE with o in f32 is merged");
-    for (size_t i = 0; i < sizeof merges / sizeof *merges; i++) {
-        const struct states *t = &merges[i];
-        struct again a = { .s = s,
-                           .in_bytes = t->count * t->rows * (t->dim + 1) * sizeof(float),
-                           .rows = t->rows,
-                           .width = t->dim,
-                           .lse = 1,
-                           .call = merge,
-                           .shape = t,
-                           .varies = info.merge.varies };
-        snprintf(a.what, sizeof a.what, "a merge of %zu states, %zu rows of %zu", t->count, t->rows, t->dim);
-        if (!info.merge.states_max || t->count <= info.merge.states_max) HA_TRY(repeat(&a, t->share));
-    }
-    return HA_OK;
-}
-const struct ha_op ha_op_merge_repeat = {
-    .name = "merge_repeat",
-    .doc = "merge of the same states, very often: the same bits",
-    .needs = { HA_OP_ENTRY(merge) },
-    .judge = judge_merge,
-};
-
-/* ---- what always promises ---------------------------------------------------------------------------------------- */
-
-enum { BLEND_ROWS = 2048, BLEND_COLS = 16, MOVE_ROWS = 2048, MOVE_WIDTH = 16 };
 
 /* y comes from the input each time */
 static enum ha_status blend(struct again *a, struct ha_stream *stream, const char *in, char *out)
 {
-    const size_t bytes = BLEND_ROWS * BLEND_COLS * sizeof(float);
+    const struct call *t = a->of;
+    const size_t bytes = t->rows * t->width * sizeof(float);
     const struct ha_device_blend args = { (float *)(void *)out,
                                           (const float *)(const void *)(in + bytes),
-                                          BLEND_ROWS,
-                                          BLEND_COLS,
-                                          BLEND_COLS,
-                                          BLEND_COLS,
+                                          t->rows,
+                                          t->width,
+                                          t->width,
+                                          t->width,
                                           0.75f,
                                           0.3f };
     HA_TRY(a->s->api->copy(stream, out, in, bytes, HA_D2D));
     return a->s->api->blend(stream, &args);
 }
 
-static enum ha_status judge_blend(struct ha_op_stage *s)
-{
-    struct again a = { .s = s,
-                       .what = "a blend",
-                       .in_bytes = 2 * BLEND_ROWS * BLEND_COLS * sizeof(float),
-                       .rows = BLEND_ROWS,
-                       .width = BLEND_COLS,
-                       .call = blend };
-    return repeat(&a, 1);
-}
-const struct ha_op ha_op_blend_repeat = {
-    .name = "blend_repeat",
-    .doc = "copy within the device and blend, very often: the same bits",
-    .needs = { HA_OP_ENTRY(blend) },
-    .judge = judge_blend,
-};
-
 static enum ha_status move(struct again *a, struct ha_stream *stream, const char *in, char *out)
 {
-    const size_t bytes = MOVE_WIDTH * sizeof(float);
-    const struct ha_device_move args = { out, in, NULL, NULL, MOVE_ROWS, bytes, bytes, 2 * bytes };
+    const size_t bytes = a->of->width * sizeof(float);
+    const struct ha_device_move args = { out, in, NULL, NULL, a->of->rows, bytes, bytes, 2 * bytes };
     return a->s->api->move(stream, &args);
 }
 
-static enum ha_status judge_move(struct ha_op_stage *s)
+static enum ha_status enqueue(struct again *a, struct ha_stream *stream, const char *in, char *out)
 {
-    struct again a = { .s = s,
-                       .what = "a move",
-                       .in_bytes = 2 * MOVE_ROWS * MOVE_WIDTH * sizeof(float),
-                       .rows = MOVE_ROWS,
-                       .width = MOVE_WIDTH,
-                       .call = move };
-    return repeat(&a, 1);
+    static enum ha_status (*const run[])(struct again * a, struct ha_stream * stream, const char *in, char *out) = {
+        [ATTEND] = attend, [PRODUCTS] = attend, [MERGE] = merge, [BLEND] = blend, [MOVE] = move
+    };
+    return run[a->of->kind](a, stream, in, out);
 }
-const struct ha_op ha_op_move_repeat = {
-    .name = "move_repeat",
-    .doc = "move of the same rows, very often: the same bits",
-    .needs = { HA_OP_ENTRY(move) },
-    .judge = judge_move,
-};
+
+static size_t in_bytes_of(const struct call *t)
+{
+    const size_t row = t->rows * t->width * sizeof(float);
+    return t->kind == MERGE      ? t->parts * (row + t->rows * sizeof(float))
+           : t->kind <= PRODUCTS ? row + 2 * t->batch * t->parts * t->kv_heads * t->width * ha_dtype_bytes(t->dtype)
+                                 : 2 * row;
+}
+
+static enum ha_status judge_all(struct ha_op_stage *s, enum kind kind)
+{
+    static const struct {
+        const char *what, *over, *parts;
+    } names[] = { { "attention", " over ", " keys" },
+                  { "attention by products", " over ", " keys" },
+                  { "a merge", " of ", " states" },
+                  { "a blend", "", "" },
+                  { "a move", "", "" } };
+    struct ha_device_info info;
+    memset(&info, 0, sizeof info);
+    s->api->info(s->device, &info);
+    const struct ha_merge_traits *merges = &info.merge;
+    if (kind == PRODUCTS) HA_TRY(ha_op_no_products(s));
+    if (kind == MERGE && (!(merges->forms >> HA_FORM_NATURAL & 1) || !(merges->dtypes >> HA_F32 & 1)))
+        return ha_why(s->why, HA_WAIVED, "no natural LSE with o in f32 is merged");
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        const struct call *t = &calls[i];
+        if (t->kind != kind || (kind == MERGE && merges->states_max && t->parts > merges->states_max)) continue;
+        struct again a = { .s = s,
+                           .of = t,
+                           .in_bytes = in_bytes_of(t),
+                           .rows = t->rows,
+                           .width = t->width,
+                           .lse = kind <= MERGE,
+                           .varies = kind == ATTEND     ? info.profile[t->dtype].varies
+                                     : kind == PRODUCTS ? info.products[t->dtype].varies
+                                                        : kind == MERGE && merges->varies };
+        snprintf(a.what, sizeof a.what, "%s of %s, %zu rows of %zu%s%.0zu%s", names[kind].what, ha_dtype_name(t->dtype),
+                 t->rows, t->width, names[kind].over, t->parts, names[kind].parts);
+        HA_TRY(repeat(&a));
+    }
+    return HA_OK;
+}
+
+#define REPEATED(op, entry, kind, text)                                                                  \
+    static enum ha_status judge_##op(struct ha_op_stage *s) { return judge_all(s, kind); }               \
+    const struct ha_op ha_op_##op = {                                                                    \
+        .name = #op, .doc = text ": the same bits", .needs = { HA_OP_ENTRY(entry) }, .judge = judge_##op \
+    };
+REPEATED(attend_repeat, attend, ATTEND, "attend over the same input, very often")
+REPEATED(products_repeat, attend_products, PRODUCTS, "attend_products over the same input, very often")
+REPEATED(merge_repeat, merge, MERGE, "merge of the same states, very often")
+REPEATED(blend_repeat, blend, BLEND, "copy within the device and blend, very often")
+REPEATED(move_repeat, move, MOVE, "move of the same rows, very often")

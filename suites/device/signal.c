@@ -34,7 +34,6 @@ static enum ha_status judge_flag_write(struct ha_op_stage *s)
         struct ha_op_path p;
         uint32_t *flag;
         HA_TRY(ha_op_path_large(s, &p));
-        HA_TRY(ha_op_path_fill(s, &p));
         HA_TRY(ha_op_flag_make(s, &flag));
         HA_TRY(ha_op_shut(s, s->stream[0]));
         HA_TRY(ha_op_path_up(s, &p, s->stream[0]));
@@ -66,7 +65,6 @@ static enum ha_status wait_for_cpu(struct ha_op_stage *s, uint32_t at_least, uin
     struct ha_op_path p;
     uint32_t *flag;
     HA_TRY(ha_op_path_make(s, &p, HA_OP_PATH_SMALL));
-    HA_TRY(ha_op_path_fill(s, &p));
     HA_TRY(ha_op_flag_make(s, &flag));
     HA_OP(s, flag_wait, s->stream[0], flag, at_least);
     HA_OP(s, copy, s->stream[0], p.there->at, p.x->at, p.bytes, HA_H2D);
@@ -165,7 +163,6 @@ static enum ha_status call_once(struct ha_op_stage *s, struct calls *all, struct
 {
     struct ha_op_path *p = &all->p;
     HA_TRY(ha_op_path_make(s, p, HA_OP_PATH_SMALL));
-    HA_TRY(ha_op_path_fill(s, p));
     memcpy(all->next, p->x->image, p->bytes);
     for (size_t i = 0; i < p->bytes; i++) all->next[i] ^= 0x5a;
     HA_TRY(ha_op_shut(s, s->stream[0]));

@@ -11,7 +11,15 @@
 #include <string.h>
 #include <time.h>
 
-enum { PIECE = 64 << 10, DRAWS = 1, NUMBERS = 2, HOLD_NS = 3000000, OPEN_LATER_NS = 5000000, GATE_NAP_NS = 20000 };
+enum {
+    PIECE = 64 << 10,
+    DRAWS = 1,
+    NUMBERS = 2,
+    HOLD_NS = 3000000,
+    OPEN_LATER_NS = 5000000,
+    GATE_NAP_NS = 20000,
+    HELD = 16
+};
 
 void ha_op_nap(long ns) { nanosleep(&(struct timespec){ .tv_nsec = ns }, NULL); }
 
@@ -131,10 +139,16 @@ void ha_op_clear(struct ha_op_stage *s)
 }
 
 /* Device memory and an array of the host, in pieces, one way. */
-static enum ha_status transfer(struct ha_op_stage *s, char *dst, const char *src, size_t bytes, enum ha_direction dir)
+static enum ha_status pieces(struct ha_op_stage *s, struct ha_stream *on, char *dst, const char *src, size_t bytes,
+                             enum ha_direction dir)
 {
     for (size_t at = 0; at < bytes; at += PIECE)
-        HA_OP(s, copy, s->own, dst + at, src + at, bytes - at < PIECE ? bytes - at : PIECE, dir);
+        HA_OP(s, copy, on, dst + at, src + at, bytes - at < PIECE ? bytes - at : PIECE, dir);
+    return HA_OK;
+}
+static enum ha_status transfer(struct ha_op_stage *s, char *dst, const char *src, size_t bytes, enum ha_direction dir)
+{
+    HA_TRY(pieces(s, s->own, dst, src, bytes, dir));
     HA_OP(s, stream_sync, s->own);
     return HA_OK;
 }
@@ -194,6 +208,52 @@ enum ha_status ha_op_judge(struct ha_op_stage *s, const struct ha_op_block *b, s
                            ha_op_place_name(b->place), (unsigned char)got[i], (unsigned char)b->image[at + i]);
     }
     return HA_OK;
+}
+
+/* ---- before and behind what is judged --------------------------------------------------------------------------- */
+
+/* A block on the other side of a copy. */
+static struct ha_op_block *beside(struct ha_op_stage *s, const struct ha_op_block *b)
+{
+    return ha_op_block(s, b->place == HA_OP_DEVICE ? HA_OP_PINNED : HA_OP_DEVICE, b->bytes);
+}
+
+/* Nothing is allocated behind the gate: a device may wait for all of its work to do that. */
+enum ha_status ha_op_arrive(struct ha_op_stage *s, struct ha_op_block *const *in, size_t count,
+                            const struct ha_op_block *out)
+{
+    struct ha_op_block *late[HA_OP_ARRIVE];
+    for (size_t i = 0; i < count; i++) {
+        struct ha_op_block *const b = in[i];
+        if (!(late[i] = beside(s, b))) return HA_ERROR;
+        memcpy(late[i]->image, b->image, b->bytes);
+        HA_TRY(ha_op_put(s, late[i], 0, b->bytes));
+        memset(late[i]->image, 0, b->bytes);
+        if (b->place == HA_OP_DEVICE) HA_TRY(transfer(s, b->at, late[i]->image, b->bytes, HA_H2D));
+        else memset(b->at, 0, b->bytes);
+    }
+    if (!(s->seen = beside(s, out))) return HA_ERROR;
+    HA_TRY(ha_op_shut(s, s->stream[0]));
+    for (size_t i = 0; i < count; i++)
+        HA_TRY(pieces(s, s->stream[0], in[i]->at, late[i]->at, in[i]->bytes,
+                      in[i]->place == HA_OP_DEVICE ? HA_H2D : HA_D2H));
+    return HA_OK;
+}
+
+enum ha_status ha_op_follow(struct ha_op_stage *s, const char *operation, enum ha_status asked,
+                            const struct ha_op_block *out, const char **before)
+{
+    struct ha_op_block *const seen = s->seen;
+    enum ha_status status = ha_op_failed(s, operation, asked);
+    if (status == HA_OK)
+        status = pieces(s, s->stream[0], seen->at, out->at, out->bytes, out->place == HA_OP_DEVICE ? HA_D2H : HA_H2D);
+    if (status == HA_OK && s->turn % HELD == 0) status = ha_op_hold(s);
+    ha_op_open(s);
+    HA_TRY(status);
+    HA_OP(s, stream_sync, s->stream[0]);
+    memcpy(seen->image, out->image, out->bytes);
+    *before = seen->image;
+    return ha_op_get(s, seen, 0, out->bytes, out->image);
 }
 
 void ha_op_numbers(struct ha_op_stage *s, void *out, size_t n, enum ha_dtype dtype)

@@ -24,15 +24,18 @@ enum { HA_OP_STREAMS = 2, HA_OP_ROUNDS = 6 };
 
 /* One case of an operation: what the keys of a point say (point.c). Words are indices. */
 enum { HA_OP_NO_INDEX, HA_OP_DEVICE_INDEX, HA_OP_MAPPED_INDEX, HA_OP_INDICES };
-enum { HA_OP_ASCENDING, HA_OP_DESCENDING, HA_OP_SHUFFLED };
+enum { HA_OP_ASCENDING, HA_OP_DESCENDING, HA_OP_SHUFFLED, HA_OP_REPEATS }; /* repeats: of what is read */
+enum { HA_OP_TOKENS, HA_OP_HEADS, HA_OP_K_HEADS, HA_OP_V_HEADS };
+enum { HA_OP_NO_SPECIAL, HA_OP_NAN_QUERY, HA_OP_NAN_KEY, HA_OP_NAN_VALUE, HA_OP_LOW_KEY, HA_OP_HIGH_KEY };
 enum { HA_OP_BATCH = 256 };
 struct ha_op_case {
     size_t dst, src; /* enum ha_op_place */
     size_t size, dst_at, src_at, times, streams, value, pieces;
     size_t rows, width, dst_gap, src_gap, dst_index, src_index, pattern, spread;
     size_t dtype, m, n, k, states;
-    size_t batch, q_len, kv_heads, group, head_dim, keys, runs, block, pad, causal, weights, empty;
-    double a, b;
+    size_t batch, q_len, kv_heads, group, head_dim, keys, runs, block, causal, weights, empty, special;
+    size_t layout, pad, v_pad, v_at, q_at;
+    double a, b, scale;
     size_t us;
 };
 
@@ -42,10 +45,10 @@ struct ha_op_stage {
     const char *name;                              /* of the device, as it was asked for */
     const char *isa;                               /* or NULL */
     struct ha_stream *stream[HA_OP_STREAMS], *own; /* own: of fill and judge */
-    struct ha_op_block *blocks;
-    const struct ha_op_case *of; /* NULL: the listed cases */
-    size_t most;                 /* bytes of the largest copy */
-    size_t rounds;               /* of what is tried again and again */
+    struct ha_op_block *blocks, *seen;             /* seen: of ha_op_arrive, until ha_op_follow */
+    const struct ha_op_case *of;                   /* NULL: the listed cases */
+    size_t most;                                   /* bytes of the largest copy */
+    size_t rounds;                                 /* of what is tried again and again */
     uint64_t seed, drawn;
     uint32_t *gate, turn; /* gate: in mapped memory, or lock */
     uint32_t lock;
@@ -76,6 +79,16 @@ enum ha_status ha_op_get(struct ha_op_stage *stage, const struct ha_op_block *bl
 /* HA_FAIL, where the block is not its image, with the first byte that is wrong. what: names the case. */
 enum ha_status ha_op_judge(struct ha_op_stage *stage, const struct ha_op_block *block, size_t first, size_t bytes,
                            const char *what, ...) __attribute__((format(printf, 5, 6)));
+
+/* What computes is judged between two copies of its own stream: what is enqueued on stream 0 between these two calls
+ * reads blocks to which their images are copied there, behind the gate, and which hold zeros until then; and what it
+ * makes of `out`, which has been filled, is what a copy behind it finds. The image of `out` is then that, *before what
+ * it was, until ha_op_clear. asked: what the operation returned. */
+enum { HA_OP_ARRIVE = 4 }; /* blocks at most */
+enum ha_status ha_op_arrive(struct ha_op_stage *stage, struct ha_op_block *const *in, size_t count,
+                            const struct ha_op_block *out);
+enum ha_status ha_op_follow(struct ha_op_stage *stage, const char *operation, enum ha_status asked,
+                            const struct ha_op_block *out, const char **before);
 
 /* What is enqueued on the stream after this call runs when the gate is opened. */
 enum ha_status ha_op_shut(struct ha_op_stage *stage, struct ha_stream *stream);
@@ -122,6 +135,8 @@ struct ha_op {
     struct ha_op_entry needs[HA_OP_NEEDS]; /* besides those without which there is no device; one NULL: WAIVED */
     enum ha_status (*judge)(struct ha_op_stage *stage);
     const char *keys; /* of one case, between blanks; NULL: there is none */
+    /* NULL, or a covering list besides the listed cases, as a section of a suite file has it: each two values meet */
+    const char *pairs;
     /* judges that; NULL: as the listed cases, with copies of `size` bytes, `times` rounds */
     enum ha_status (*once)(struct ha_op_stage *stage, const struct ha_op_case *of);
     const char *(*unfit)(const struct ha_op_case *of); /* why there is no such case, or NULL */

@@ -104,6 +104,7 @@ static enum ha_status check(void *arg, struct ha_group *g, struct ha_why *why)
     }
     HA_TRY(ha_op_stage_begin(&stage, why));
     enum ha_status status = stage.of && op->once ? op->once(&stage, stage.of) : op->judge(&stage);
+    if (status == HA_OK && !stage.of) status = ha_op_cover(&stage, p, why);
     const char *failure = stage.api->failure(stage.device);
     if (status == HA_OK && failure) status = ha_why(why, HA_ERROR, "the device failed: %.400s", failure);
     ha_op_stage_end(&stage);

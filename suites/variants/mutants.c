@@ -419,13 +419,8 @@ static void print(FILE *out, const struct ha_results *r)
         const struct mutant_point *p = r->entry[i].point;
         const struct mutant_row *row = r->entry[i].row;
         if (!row) continue;
-        const enum ha_verdict v = row->head.verdict;
-        fprintf(out, "%-22s %-6s  %s\n", ha_mutants[p->mutant].name,
-                v == HA_PASS           ? "killed"
-                : v == HA_VERDICT_FAIL ? "ALIVE"
-                                       : ha_verdict_name(v),
-                ha_mutants[p->mutant].breaks);
-        fprintf(out, "%31s%.300s\n", "", v == HA_PASS ? row->seen_as : row->head.reason);
+        const struct ha_mutant *m = &ha_mutants[p->mutant];
+        ha_planted_print(out, &row->head, m->name, m->breaks, "killed", "ALIVE", "", row->seen_as);
     }
 }
 
