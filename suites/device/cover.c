@@ -9,8 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-extern const struct ha_suite ha_suite_device;
-
 #define COST_MOST 0.003 /* of a case */
 enum { WHOLE_BYTES = 1 << 20 };
 
@@ -24,6 +22,7 @@ bool ha_op_section(const struct ha_op *op, char *out, size_t size)
 
 struct covering {
     struct ha_op_stage *stage;
+    const struct ha_suite *suite;
     const struct ha_op_point *asked;
 };
 
@@ -50,17 +49,19 @@ static enum ha_status judge_point(void *arg, const struct ha_suite *suite, void 
 
 static enum ha_status judge_section(void *arg, const struct ha_file_section *f, struct ha_why *why)
 {
+    const struct covering *c = arg;
     struct ha_pairs *pairs;
-    HA_TRY(ha_pairs_create(&pairs, &ha_suite_device, &f->keys, why));
+    HA_TRY(ha_pairs_create(&pairs, c->suite, &f->keys, why));
     const enum ha_status status = ha_pairs_expand(pairs, judge_point, arg, why);
     ha_pairs_destroy(pairs);
     return status;
 }
 
-enum ha_status ha_op_cover(struct ha_op_stage *stage, const struct ha_op_point *asked, struct ha_why *why)
+enum ha_status ha_op_cover(struct ha_op_stage *stage, const struct ha_suite *suite, const struct ha_op_point *asked,
+                           struct ha_why *why)
 {
     char text[HA_OP_SECTION_MAX];
-    struct covering c = { stage, asked };
+    struct covering c = { stage, suite, asked };
     return ha_op_section(ha_ops[asked->op], text, sizeof text)
                ? ha_suite_file_parse(ha_ops[asked->op]->name, text, judge_section, &c, why)
                : HA_OK;

@@ -73,6 +73,8 @@ static enum ha_status offered(const struct ha_op *op, const struct ha_device_api
     return HA_OK;
 }
 
+extern const struct ha_suite ha_suite_device;
+
 static enum ha_status check(void *arg, struct ha_group *g, struct ha_why *why)
 {
     const struct run *run = arg;
@@ -104,7 +106,7 @@ static enum ha_status check(void *arg, struct ha_group *g, struct ha_why *why)
     }
     HA_TRY(ha_op_stage_begin(&stage, why));
     enum ha_status status = stage.of && op->once ? op->once(&stage, stage.of) : op->judge(&stage);
-    if (status == HA_OK && !stage.of) status = ha_op_cover(&stage, p, why);
+    if (status == HA_OK && !stage.of) status = ha_op_cover(&stage, &ha_suite_device, p, why);
     const char *failure = stage.api->failure(stage.device);
     if (status == HA_OK && failure) status = ha_why(why, HA_ERROR, "the device failed: %.400s", failure);
     ha_op_stage_end(&stage);

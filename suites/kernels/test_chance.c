@@ -53,8 +53,10 @@ static void attend(const struct ha_kernels *self, const struct ha_attend *a)
     flaw_attend(a, flaw);
 }
 
+/* long rows, and not a path more than short ones: test_cpu has these */
 TEST_WITH(attention_within_its_bound_may_be_no_rounding, begin, driven_end)
 {
+    if (HA_SANITIZED) skip();
     static const char *const ids[] = {
         "cpu_kernels:ctx=131072,heads=4/2,head_dim=16,dtype=f32",
         "cpu_kernels:layout=natural,ctx=131072,heads=4/2,head_dim=16",
@@ -65,7 +67,6 @@ TEST_WITH(attention_within_its_bound_may_be_no_rounding, begin, driven_end)
     };
     for (size_t i = 0; i < COUNT(ids); i++)
         for (size_t f = 0; f < FLAWS; f++) {
-            if (test_small && i % FLAWS != f) continue;
             flaw = flaws[f].row;
             bad.attend_all = attend_all;
             bad.attend = attend;

@@ -12,22 +12,6 @@
  * which are held against chance, if more than one. */
 enum { SENSED = 256, HELD_NUMBERS = 1 << 14 };
 
-/* ---- what it is set beside --------------------------------------------------------------------------------------- */
-
-/* Of a stranger's attention exp and log are not measured: what it says of them is not set beside anything. */
-void ha_attention_usual(struct ha_attention_bench *b)
-{
-    const struct ha_attention_subject *s = b->subject;
-    const bool stranger = !s->eps && !s->kernels;
-    const double none = (double)NAN;
-    for (size_t t = 0; t < HA_DTYPE_COUNT; t++) {
-        const struct ha_profile *claimed = &b->profile[t];
-        const double exp_seen = s->eps ? s->eps->exp[t].worst : none, log_seen = s->eps ? s->eps->log[t].worst : none;
-        b->usual[t] = ha_profile_usual(claimed, &ha_kernels_all[0]->profile, stranger ? claimed->exp_eps : exp_seen,
-                                       stranger ? claimed->log_eps : log_seen);
-    }
-}
-
 /* ---- a head ------------------------------------------------------------------------------------------------------ */
 
 static enum ha_status sense_row(struct ha_attention_look *l, const struct ha_problem *p, const struct ha_attend *a,

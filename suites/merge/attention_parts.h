@@ -108,8 +108,6 @@ enum ha_status ha_attention_attend(struct ha_attention_bench *bench, const struc
 
 /* ---- attention_look.c */
 
-/* sets bench->usual */
-void ha_attention_usual(struct ha_attention_bench *bench);
 /* Of one problem, or of one run of it. Begins with sense and times NaN and most -1, else zeroed. */
 struct ha_attention_look {
     struct ha_chances rows, weights;

@@ -3,9 +3,11 @@
 #include "harness/api/shape.h"
 
 #include "harness/base/numeric.h"
+#include "harness/base/registry.h"
 #include "harness/base/rng.h"
 #include "harness/base/why.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +30,20 @@ static enum ha_status open_api(struct ha_attention_bench *b, struct ha_why *why)
     return !s->device ? HA_OK : s->api->stream_create(s->device, "attention", &b->stream, why);
 }
 
+/* Of a stranger's attention exp and log are not measured: what it says of them is not set beside anything. */
+static void set_usual(struct ha_attention_bench *b)
+{
+    const struct ha_attention_subject *s = b->subject;
+    const bool stranger = !s->eps && !s->kernels;
+    const double none = (double)NAN;
+    for (size_t t = 0; t < HA_DTYPE_COUNT; t++) {
+        const struct ha_profile *claimed = &b->profile[t];
+        const double exp_seen = s->eps ? s->eps->exp[t].worst : none, log_seen = s->eps ? s->eps->log[t].worst : none;
+        b->usual[t] = ha_profile_usual(claimed, &ha_kernels_all[0]->profile, stranger ? claimed->exp_eps : exp_seen,
+                                       stranger ? claimed->log_eps : log_seen);
+    }
+}
+
 enum ha_status ha_attention_open(struct ha_attention_bench *bench, const struct ha_attention_subject *subject,
                                  uint64_t seed, struct ha_why *why)
 {
@@ -37,7 +53,7 @@ enum ha_status ha_attention_open(struct ha_attention_bench *bench, const struct 
         for (size_t t = 0; t < HA_DTYPE_COUNT; t++) bench->profile[t] = subject->kernels->profile;
         bench->traits = subject->kernels->traits;
     } else if (status == HA_OK) status = open_api(bench, why);
-    ha_attention_usual(bench);
+    set_usual(bench);
     if (status == HA_OK) ha_rng_normals(seed, POOL_STREAM, 0, HA_POOL_FLOATS, bench->pool);
     else ha_attention_close(bench);
     return status;

@@ -286,8 +286,10 @@ static struct ha_merge_result judged(const char *id, const struct ha_device_api 
     return row;
 }
 
+/* long rows, and not a path more than short ones: those below, and test_merge_attention, have these */
 TEST(attention_within_its_bound_may_be_no_rounding)
 {
+    if (HA_SANITIZED) skip();
     struct ha_device_api api = ha_device_host;
     api.attend = attend_by_device;
     for (size_t f = 0; f <= FLAWS; f++) {
