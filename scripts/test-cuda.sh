@@ -36,4 +36,8 @@ expect 0 "$right passed, 0 failed, 1 skipped" HA_EMULATION_ORDER=backward
 expect 0 "$right passed, 0 failed, 1 skipped" HA_EMULATED_MEMOPS=0
 expect 0 "$right passed, 0 failed, 1 skipped" HABENCH_HUGE_PAGES=1
 
+# a suite that makes processes of its own, behind one that has used the device in this one
+"$program" check -q device:op=attend_index,cases=one lse_merge:case=equal_scores --device cuda_emulated > "$dir/err" 2>&1 < /dev/null
+holds 'a suite that forks has a process of its own' grep -q '^[0-9]* passed, 0 failed' "$dir/err"
+
 finish

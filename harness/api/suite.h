@@ -173,6 +173,9 @@ struct ha_suite {
     const struct ha_list *list; /* [lists] */
     size_t lists;
     const char *options; /* of a run that it heeds (struct ha_suite_config), between blanks: " dump "; or NULL */
+    /* It makes processes of its own, and a fork has neither CUDA's threads nor OpenMP's: none of its cases runs in a
+     * process in which another suite did. */
+    bool forks;
 
     /* keys beyond the table, of this point: option i; false: there is none. NULL: there are none */
     bool (*more)(const void *point, size_t i, struct ha_key *out);

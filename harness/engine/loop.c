@@ -38,6 +38,7 @@ struct loop {
     struct ha_env env;
     struct ha_env_device device; /* the first one, for the end of the report; asked "" if there is none */
     struct ha_child *child;
+    const struct ha_suite *ran; /* in the child, at last */
     struct ha_serve serve;
     struct ha_job *order;  /* in the room */
     const size_t *ordered; /* what it says, where the child cannot write: [ordered_count] of the plan */
@@ -272,6 +273,9 @@ static enum ha_status order(struct loop *l, const size_t *entry, size_t count, s
 static void run_group(struct loop *l, const size_t *entry, size_t count)
 {
     struct ha_why why = { "" };
+    const struct ha_suite *suite = l->plan->entry[entry[0]].suite;
+    if (suite->forks && l->ran && l->ran != suite) ha_child_end(l->child);
+    l->ran = suite;
     ha_progress_case(&l->progress, l->plan->entry[entry[0]].id);
     bool explained = order(l, entry, count, &why) == HA_OK;
     size_t left = 0;

@@ -81,8 +81,10 @@ static enum ha_status attend_products(struct ha_stream *stream, const struct ha_
     return spoiled(stream, args, ha_device_host.attend_products(stream, args));
 }
 
+/* long rows, and not a path more than short ones: test_device has these */
 TEST_WITH(attention_within_its_bound_may_be_no_rounding, NULL, driven_end)
 {
+    if (HA_SANITIZED) skip();
     enum { EXP = 1, OTHERS = 6, ALL = 7 }; /* a bit for each flaw */
     static const struct {
         const char *id;
@@ -101,7 +103,7 @@ TEST_WITH(attention_within_its_bound_may_be_no_rounding, NULL, driven_end)
     late.weights = 0;
     for (size_t i = 0; i < COUNT(each); i++)
         for (size_t f = 0; f < FLAWS; f++) {
-            if (!(each[i].flaws >> f & 1) || (test_small && i % FLAWS != f)) continue;
+            if (!(each[i].flaws >> f & 1)) continue;
             late.flaw = flaws[f].row;
             right_then_wrong(each[i].id, flaws[f].name, &bad);
         }

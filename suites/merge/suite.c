@@ -470,6 +470,7 @@ const struct ha_suite ha_suite_lse_merge = {
     .list = &defects,
     .lists = 1,
     .options = " exhaustive ",
+    .forks = true,
     .uses = ha_merge_uses,
     .settle = ha_merge_settle,
     .cost = ha_merge_cost,
