@@ -129,6 +129,7 @@ expect 64 'list what?' list
 expect 64 'of which SUITE or CASE?' list cases
 expect 64 'of which suite file?' list coverage
 expect 64 'did you mean' list coverage chekc
+expect 64 "there is no suite file of 'device'" list coverage device
 expect 64 '--seed means nothing to list coverage' list coverage check --seed 2
 expect 0 ' 0 missing; ' list coverage check
 holds 'and what is too dear is named' grep -qF '  excluded ctx=' "$dir/out"

@@ -315,6 +315,12 @@ static void unknown(const struct found *f, const char *name, struct ha_why *why)
     size_t n = 0;
     for (; n < f->count; n++) names[n] = f->of[n].name;
     ha_heads(names, n);
+    for (size_t i = n; names[i]; i++)
+        if (!strcmp(names[i], name)) {
+            ha_why(why, HA_ERROR, "there is no suite file of '%s' (`habench list suites` prints those that are there)",
+                   name);
+            return;
+        }
     ha_unknown(why, "variant or suite", name, names);
 }
 
