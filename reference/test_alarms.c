@@ -10,7 +10,7 @@
 #include <limits.h>
 
 enum { METHODS_MOST = 16, DESIGNS_MOST = 16, MERGES_MOST = 16, SIDES_MOST = 3, ROWS_MOST = 16, KEYS_MOST = 2600 };
-static const double asked = 1e7, suspect = 1e-9; /* as a run of --random has it (harness/api/suite.h) */
+static const double asked = 1e7, suspect = 1e-9; /* cases of a long run of this program; HA_SUSPECT_P */
 
 /* ---- who is judged, and what came of it -------------------------------------------------------------------------- */
 
