@@ -126,10 +126,11 @@ double ha_ref_judge_topk(const struct ha_topk *t)
     return right ? 0 : HUGE_VAL;
 }
 
-/* A weight is off by the rounding of its exponent, exp, and a sum over all of them, of which each has such a rounding.
- */
+/* additions on the longest path of a sum of n weights */
 static double softmax_depth(size_t n) { return fmin((double)n, 320 + (double)n / 1024); }
 
+/* A weight is off by the rounding of its exponent, exp, and a sum over all of them, of which each has such a rounding.
+ */
 static double judge_softmax_row(const float *x, size_t n, double exp_eps, const float *got, const float *lse)
 {
     const double h = softmax_depth(n);

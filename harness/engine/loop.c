@@ -104,7 +104,7 @@ static void announce(const struct loop *l, size_t entry, enum ha_verdict verdict
  */
 static double asked(const struct loop *l, size_t entry)
 {
-    const double of = l->options->random ? ha_result_asked(entry) : (double)l->plan->entries;
+    const double of = l->options->random ? ha_result_asked(l->plan->gones + entry) : (double)l->plan->entries;
     return of * (double)l->processes;
 }
 

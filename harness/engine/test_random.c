@@ -66,14 +66,15 @@ static enum ha_status settle(void *point, struct ha_why *why)
 }
 
 static bool (*wrong)(const struct lump *p), (*dies)(const struct lump *p);
-static double unlikely; /* p of every case, where it is not 0 */
+static double unlikely;    /* p of every case, where it is not 0 */
+static uint64_t only_step; /* of those of this step alone, where it is not 0 */
 
 static enum ha_status check(void *run, struct ha_group *g, struct ha_why *why)
 {
     const struct lump *p = g->point[0];
     if (dies && dies(p)) _exit(3);
     if (wrong && wrong(p)) return ha_why(why, HA_FAIL, "it is wrong");
-    if (unlikely > 0) ha_result_of(g->row[0])->p = unlikely;
+    if (unlikely > 0 && (!only_step || p->step == only_step)) ha_result_of(g->row[0])->p = unlikely;
     g->right[0] = true;
     return HA_OK;
 }
@@ -370,6 +371,24 @@ TEST(what_is_drawn_is_suspected_by_its_rank)
     assert_int_equal(code, HA_EXIT_OK);
     assert_int_equal(rows("rank/lumps.csv", "\"suspect\""), suspects);
     assert_int_equal(rows("rank/lumps.csv", "\"pass\""), CASES - suspects);
+}
+
+/* That those before it were forgotten makes none suspect. */
+TEST(the_rank_counts_what_was_forgotten)
+{
+    if (HA_SANITIZED) skip();
+    struct ha_why why = { "" };
+    unlikely = 1e-13;
+    only_step = 8;
+    const enum ha_exit kept = run("kept", "lumps:size=6,parts=5,ratio=9,color=red", &why);
+    const size_t suspects = rows("kept/lumps.csv", "\"suspect\""), said = rows("printed", "SUSPECT: ");
+    const enum ha_exit forgotten = run(NULL, "lumps:size=6,parts=5,ratio=9,color=red", &why);
+    unlikely = 0;
+    only_step = 0;
+    assert_true(kept == HA_EXIT_OK && forgotten == HA_EXIT_OK);
+    assert_true(suspects > 0);
+    assert_true(said > 0 && rows("printed", "SUSPECT: ") == said);
+    print_message("%zu suspects, said in %zu places\n", suspects, said);
 }
 
 int main(void) { return test_all("tests", test_folder_make, test_folder_remove); }
