@@ -68,6 +68,7 @@ const char *ha_nearest(const char *word, const char *const *words)
 
 enum ha_status ha_unknown(struct ha_why *why, const char *kind, const char *word, const char *const *words)
 {
+    if (!why) return HA_ERROR;
     const char *near = ha_nearest(word, words);
     if (near) return ha_why(why, HA_ERROR, "unknown %s '%.80s'; did you mean '%s'?", kind, word, near);
 

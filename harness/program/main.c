@@ -40,8 +40,9 @@ static void hold_closed_files(void)
 /* At every end of the program, also where argp ends it. */
 static void close_stdout(int status, void *unused)
 {
+    errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return;
-    fprintf(stderr, "habench: stdout: %s\n", strerror(errno));
+    fprintf(stderr, "habench: stdout: %s\n", errno ? strerror(errno) : "not all of it was written");
     if (status == HA_EXIT_OK) _exit(HA_EXIT_ENVIRONMENT);
 }
 

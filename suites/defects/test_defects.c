@@ -77,6 +77,7 @@ TEST_WITH(what_is_seen_says_by_what, NULL, driven_end)
 /* Cases of `check` that see nothing, or little; then those that are drawn do. */
 TEST_WITH(random_cases_follow, NULL, driven_end)
 {
+    if (HA_SANITIZED) skip(); /* random cases are drawn elsewhere, too */
     run("defects:defect=attend_dim_8,random=120");
     assert_int_equal(result()->verdict, HA_VERDICT_FAIL); /* what sees it does not pass without it, either */
     assert_contains(result()->reason, "does not pass without it");
