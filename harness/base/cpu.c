@@ -91,6 +91,7 @@ static unsigned detect(void) { return HA_CPU_C; }
 
 static _Atomic unsigned detected; /* 0: not asked yet; two threads that ask find the same */
 static unsigned masked;
+static _Atomic unsigned usable; /* the same less those, or 0: asked in inner loops */
 
 unsigned ha_cpu_detected(void)
 {
@@ -98,6 +99,14 @@ unsigned ha_cpu_detected(void)
     return detected;
 }
 
-unsigned ha_cpu_bits(void) { return nested(ha_cpu_detected() & ~masked); }
+unsigned ha_cpu_bits(void)
+{
+    if (!usable) usable = nested(ha_cpu_detected() & ~masked);
+    return usable;
+}
 
-void ha_cpu_mask(unsigned bits) { masked = bits & ~(unsigned)HA_CPU_C; }
+void ha_cpu_mask(unsigned bits)
+{
+    masked = bits & ~(unsigned)HA_CPU_C;
+    usable = 0;
+}

@@ -1,6 +1,12 @@
 #include "harness/base/numeric.h"
 
+#include "harness/api/kernels.h"
+#include "harness/base/cpu.h"
+
 #include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 /* memcpy, because a row of a mapped file may lie at any address */
 static inline uint16_t half_at(const void *data, size_t i)
@@ -24,28 +30,77 @@ void ha_store(void *data, size_t i, enum ha_dtype dtype, float x)
     ha_store_row((char *)data + i * ha_dtype_bytes(dtype), 1, dtype, &x);
 }
 
+/* The first of the elements of a row, eight at once: how many. The rest of it, or all, is done one by one. */
+#if defined(__x86_64__)
+enum { AT_ONCE = 8 };
+
+__attribute__((target("avx2,f16c"))) static size_t load_eights(const char *data, size_t n, enum ha_dtype dtype,
+                                                               float *restrict out)
+{
+    size_t i = 0;
+    for (; n - i >= AT_ONCE; i += AT_ONCE) {
+        const __m128i h = _mm_loadu_si128((const __m128i_u *)(const void *)(data + 2 * i));
+        const __m256i b = _mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16);
+        _mm256_storeu_ps(out + i, dtype == HA_F16 ? _mm256_cvtph_ps(h) : _mm256_castsi256_ps(b));
+    }
+    return i;
+}
+
+/* ha_bf16_from_f32 of each */
+__attribute__((target("avx2,f16c"))) static inline __m128i bf16_of_eight(__m256 x)
+{
+    const __m256i u = _mm256_castps_si256(x), top = _mm256_srli_epi32(u, 16);
+    const __m256i half = _mm256_add_epi32(_mm256_set1_epi32(0x7fff), _mm256_and_si256(top, _mm256_set1_epi32(1)));
+    const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(u, half), 16);
+    const __m256i quiet = _mm256_or_si256(top, _mm256_set1_epi32(0x0040));
+    const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    const __m256i h = _mm256_blendv_epi8(rounded, quiet, is_nan);
+    return _mm_packus_epi32(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1));
+}
+
+__attribute__((target("avx2,f16c"))) static size_t store_eights(char *restrict data, size_t n, enum ha_dtype dtype,
+                                                                const float *restrict in)
+{
+    size_t i = 0;
+    for (; n - i >= AT_ONCE; i += AT_ONCE) {
+        const __m256 x = _mm256_loadu_ps(in + i);
+        const __m128i h = dtype == HA_F16 ? _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT) : bf16_of_eight(x);
+        _mm_storeu_si128((__m128i_u *)(void *)(data + 2 * i), h);
+    }
+    return i;
+}
+
+static bool has_eights(void) { return ha_cpu_bits() & HA_CPU_AVX2; }
+#else
+static size_t load_eights(const char *data, size_t n, enum ha_dtype dtype, float *restrict out) { return 0; }
+static size_t store_eights(char *restrict data, size_t n, enum ha_dtype dtype, const float *restrict in) { return 0; }
+static bool has_eights(void) { return false; }
+#endif
+
 void ha_load_row(const void *data, size_t n, enum ha_dtype dtype, float *restrict out)
 {
+    size_t i = dtype != HA_F32 && has_eights() ? load_eights(data, n, dtype, out) : 0;
     switch (dtype) {
     case HA_F32: memcpy(out, data, n * sizeof *out); break;
     case HA_F16:
-        for (size_t i = 0; i < n; i++) out[i] = ha_f32_from_f16(half_at(data, i));
+        for (; i < n; i++) out[i] = ha_f32_from_f16(half_at(data, i));
         break;
     case HA_BF16:
-        for (size_t i = 0; i < n; i++) out[i] = ha_f32_from_bf16(half_at(data, i));
+        for (; i < n; i++) out[i] = ha_f32_from_bf16(half_at(data, i));
         break;
     }
 }
 
 void ha_store_row(void *restrict data, size_t n, enum ha_dtype dtype, const float *restrict in)
 {
+    size_t i = dtype != HA_F32 && has_eights() ? store_eights(data, n, dtype, in) : 0;
     switch (dtype) {
     case HA_F32: memcpy(data, in, n * sizeof *in); break;
     case HA_F16:
-        for (size_t i = 0; i < n; i++) half_put(data, i, ha_f16_from_f32(in[i]));
+        for (; i < n; i++) half_put(data, i, ha_f16_from_f32(in[i]));
         break;
     case HA_BF16:
-        for (size_t i = 0; i < n; i++) half_put(data, i, ha_bf16_from_f32(in[i]));
+        for (; i < n; i++) half_put(data, i, ha_bf16_from_f32(in[i]));
         break;
     }
 }

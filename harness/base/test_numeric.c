@@ -1,3 +1,5 @@
+#include "harness/api/kernels.h"
+#include "harness/base/cpu.h"
 #include "harness/base/numeric.h"
 #include "harness/base/test.h"
 
@@ -173,6 +175,36 @@ TEST(rows_are_their_elements)
     assert_int_equal(one[1], 0xbf80);
     assert_int_equal(one[0] + one[2], 4);
     assert_true(ha_round(0.1f, HA_F32) == 0.1f);
+}
+
+/* Of rows, too, every half and what rounds to each or between two of them, NaN with its bits: as on this CPU, and as on
+ * one that has nothing to convert eight at once. */
+static void same_as_elements(const struct format *f)
+{
+    enum { ROW = 256 };
+    for (uint32_t from = 0; from < HALVES; from += ROW) {
+        uint16_t h[ROW], back[ROW];
+        float x[ROW];
+        for (uint32_t i = 0; i < ROW; i++) h[i] = (uint16_t)(from + i);
+        ha_load_row(h, ROW, f->dtype, x);
+        for (uint32_t i = 0; i < ROW; i++) assert_int_equal(ha_f32_bits(x[i]), ha_f32_bits(f->to(h[i])));
+        static const uint32_t beside[] = { 0, 1, 0x0fff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001, 0xffff };
+        for (size_t k = 0; k < COUNT(beside); k++) {
+            float y[ROW];
+            for (uint32_t i = 0; i < ROW; i++) y[i] = ha_f32_of_bits(ha_f32_bits(x[i]) + beside[k]);
+            ha_store_row(back, ROW, f->dtype, y);
+            for (uint32_t i = 0; i < ROW; i++) assert_int_equal(back[i], f->from(y[i]));
+        }
+    }
+}
+TEST(rows_of_every_half)
+{
+    for (const struct format *f = formats; f < formats + COUNT(formats); f++) {
+        same_as_elements(f);
+        ha_cpu_mask(HA_CPU_AVX2);
+        same_as_elements(f);
+        ha_cpu_mask(0);
+    }
 }
 
 /* The error bounds rest on these two numbers. */
