@@ -205,7 +205,7 @@ TEST(garbage)
     static const char good[] =
         "lse_merge:case=one_hot,by=c,form=max_sum,dtype=bf16,head_dim=80,states=7,order=tree,alias=last,"
         "layout=window,rows=3x4,seed=4,row=2";
-    enum { TEXTS = HA_SANITIZED ? 2000 : 20000 };
+    enum { TEXTS = HA_SANITIZED ? 4000 : 20000 };
     size_t taken = 0;
     for (uint64_t i = 0; i < TEXTS; i++) {
         char text[512], out[HA_ID_MAX];
