@@ -168,15 +168,22 @@ enum ha_status ha_op_get(struct ha_op_stage *s, const struct ha_op_block *b, siz
 }
 
 /* splitmix64 of the position: memory's speed, which counts here */
+static inline uint64_t random_word(uint64_t seed, size_t at)
+{
+    uint64_t x = seed + (uint64_t)at * UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
 static void random_bytes(uint64_t seed, char *out, size_t bytes)
 {
-    for (size_t i = 0; i < bytes; i += 8) {
-        uint64_t x = seed + (uint64_t)i * UINT64_C(0x9e3779b97f4a7c15);
-        x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-        x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-        x ^= x >> 31;
-        memcpy(out + i, &x, bytes - i < 8 ? bytes - i : 8);
+    size_t i = 0;
+    for (; bytes - i >= 8; i += 8) {
+        const uint64_t x = random_word(seed, i);
+        memcpy(out + i, &x, 8);
     }
+    const uint64_t x = random_word(seed, i);
+    memcpy(out + i, &x, bytes - i);
 }
 
 enum ha_status ha_op_fill(struct ha_op_stage *s, struct ha_op_block *b, size_t first, size_t bytes)
