@@ -38,7 +38,7 @@ static void read_all(struct ha_source *src, const struct ha_shape *s, size_t fir
             if (s->model_dim && s->model_dim <= 4096) ha_dataset_trace.input(src, 0, layer, token, q);
         }
         if (s->model_dim)
-            touch(ha_dataset_trace.wq(src, layer), s->q_heads * s->head_dim * s->model_dim * sizeof(float));
+            touch(ha_dataset_trace.projection(src, layer).wq, s->q_heads * s->head_dim * s->model_dim * sizeof(float));
     }
     free(k);
 }

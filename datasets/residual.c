@@ -81,15 +81,15 @@ static void residual_input(struct ha_source *src, size_t seq, size_t layer, size
     }
 }
 
-static const float *residual_wq(struct ha_source *src, size_t layer)
+static struct ha_projection residual_projection(struct ha_source *src, size_t layer)
 {
-    return of(src)->wq + layer * of(src)->layer_floats;
+    return (struct ha_projection){ .wq = of(src)->wq + layer * of(src)->layer_floats };
 }
 
 static void residual_query(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t token, float *q)
 {
     size_t d = src->shape.head_dim, n = src->shape.model_dim;
-    const float *w = residual_wq(src, layer) + head * d * n;
+    const float *w = residual_projection(src, layer).wq + head * d * n;
     float x[MODEL_DIM_MAX];
     residual_input(src, seq, layer, token, x);
     for (size_t i = 0; i < d; i++, w += n) {
@@ -112,5 +112,5 @@ const struct ha_dataset ha_dataset_residual = {
     .kv = ha_noise_kv,
     .query = residual_query,
     .input = residual_input,
-    .wq = residual_wq,
+    .projection = residual_projection,
 };

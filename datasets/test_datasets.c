@@ -174,8 +174,9 @@ static uint64_t fingerprint(const struct data *of)
             of->set->input(of->src, spots[i].seq, spots[i].layer, t, x);
             h = hash(h, x, s->model_dim * sizeof *x);
         }
-        if (of->set->wq)
-            h = hash(h, of->set->wq(of->src, spots[i].layer), s->q_heads * s->head_dim * s->model_dim * sizeof(float));
+        if (of->set->projection)
+            h = hash(h, of->set->projection(of->src, spots[i].layer).wq,
+                     s->q_heads * s->head_dim * s->model_dim * sizeof(float));
     }
     return h;
 }
@@ -466,7 +467,7 @@ TEST(test_residual)
             double spread = 0, predicted_cosine = 0;
             for (size_t layer = 0; layer < s.layers; layer++) {
                 float q[D], ahead[D];
-                const float *w = ha_dataset_residual.wq(of.src, layer) + D * n;
+                const float *w = ha_dataset_residual.projection(of.src, layer).wq + D * n;
                 ha_dataset_residual.input(of.src, 0, layer, 150, x);
                 ha_dataset_residual.query(of.src, 0, layer, 1, 150, q);
                 for (size_t r = 0; r < D; r++, w += n) {

@@ -198,7 +198,7 @@ static void round_trip(enum ha_tensor_type type, enum ha_dtype dtype, bool input
                 ha_dataset_trace.query(src, 0, layer, head, Q_FIRST + row, got);
                 for (size_t i = 0; i < HEAD_DIM; i++) assert_true(got[i] == ha_round(want[i], dtype));
             }
-        const float *wq = ha_dataset_trace.wq(src, layer);
+        const float *wq = ha_dataset_trace.projection(src, layer).wq;
         assert_int_equal(wq != NULL, inputs);
         if (!inputs) continue;
         /* W_Q x from the API against wq (x / rms * norm) from the tensors */

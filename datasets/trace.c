@@ -24,6 +24,7 @@ struct ha_source {
     enum ha_dtype stored;
     size_t tokens, q_first; /* of the file */
     double norm_eps;
+    float *inv_freq;     /* [shape.head_dim / 2], or NULL */
     struct layer *layer; /* [shape.layers] */
 };
 
@@ -287,6 +288,7 @@ static void trace_close(struct ha_source *src)
     if (!src) return;
     for (size_t i = 0; src->layer && i < src->shape.layers; i++) free(src->layer[i].wq);
     free(src->layer);
+    free(src->inv_freq);
     ha_safetensors_close(src->file);
     free(src);
 }
@@ -323,6 +325,11 @@ static enum ha_status source_fill(const struct reader *r, struct ha_source *src)
     src->layer = calloc(src->shape.layers, sizeof *src->layer);
     if (!src->layer) return ha_why(r->why, HA_ERROR, "trace %s: out of memory", r->name);
     for (size_t i = 0; i < src->shape.layers; i++) HA_TRY(layer_fill(r, i, &src->layer[i]));
+    if (!f->has_inputs || !(f->rope_theta > 0)) return HA_OK;
+    const size_t half = f->head_dim / 2;
+    src->inv_freq = malloc((half + 1) * sizeof *src->inv_freq);
+    if (!src->inv_freq) return ha_why(r->why, HA_ERROR, "trace %s: out of memory", r->name);
+    for (size_t j = 0; j < half; j++) src->inv_freq[j] = (float)pow(f->rope_theta, -(double)j / (double)half);
     return HA_OK;
 }
 
@@ -459,7 +466,13 @@ static void trace_input(struct ha_source *src, size_t seq, size_t layer, size_t 
     for (size_t j = 0; j < n; j++) x[j] = (float)((double)x[j] * factor);
 }
 
-static const float *trace_wq(struct ha_source *src, size_t layer) { return src->layer[layer].wq; }
+static struct ha_projection trace_projection(struct ha_source *src, size_t layer)
+{
+    return (struct ha_projection){ .wq = src->layer[layer].wq,
+                                   .inv_freq = src->inv_freq,
+                                   .rotary = src->inv_freq ? src->shape.head_dim / 2 * 2 : 0,
+                                   .rope_scale = 1 };
+}
 
 const struct ha_dataset ha_dataset_trace = {
     .name = "trace",
@@ -472,5 +485,5 @@ const struct ha_dataset ha_dataset_trace = {
     .kv = trace_kv,
     .query = trace_query,
     .input = trace_input,
-    .wq = trace_wq,
+    .projection = trace_projection,
 };

@@ -13,6 +13,22 @@ extern "C" {
 
 struct ha_source;
 
+/* How the query of a layer comes from its input x: W_Q x, plus the bias; each head divided by its root mean square and
+ * multiplied by the norm; then turned by the rotary position. What is NULL is left out. A norm ahead of W_Q is in x and
+ * in W_Q already. */
+struct ha_projection {
+    const float *wq;       /* [q_heads*head_dim][model_dim]; NULL: the dataset has no inputs */
+    const float *bias;     /* [q_heads*head_dim] */
+    const float *norm;     /* [head_dim] */
+    float norm_eps;        /* added to the mean square of a head */
+    const float *inv_freq; /* [rotary/2]: token t turns pair j by t * inv_freq[j], in radians: (a, b) becomes
+                            * (a cos - b sin, b cos + a sin) */
+    size_t rotary;         /* the first so many dimensions of each head are turned */
+    bool adjacent;         /* pairs are (2j, 2j + 1), not (j, j + rotary/2) */
+    float rope_scale;      /* what is turned is multiplied by that */
+    const float *wo;       /* [model_dim][q_heads*head_dim]: of the output projection */
+};
+
 struct ha_dataset {
     const char *name;
     const char *doc;        /* one line */
@@ -33,9 +49,8 @@ struct ha_dataset {
     void (*query)(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t token, float *q);
     /* the layer's input for a token: [model_dim]; NULL where the dataset has none */
     void (*input)(struct ha_source *src, size_t seq, size_t layer, size_t token, float *x);
-    /* W_Q of a layer: [q_heads*head_dim][model_dim], such that query = W_Q x, before the rotary position where
-     * the dataset has one (a norm ahead of W_Q is in x and W_Q already); NULL where it has none */
-    const float *(*wq)(struct ha_source *src, size_t layer);
+    /* how that layer's query comes from input; the arrays are the source's. NULL where input is. */
+    struct ha_projection (*projection)(struct ha_source *src, size_t layer);
 };
 
 #ifdef __cplusplus
