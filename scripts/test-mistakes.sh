@@ -63,10 +63,12 @@ expect 64 "threads: '1.5' is not" check cpu_kernels --threads=1.5
 expect 64 "$dir/nosuch: No such file" check lse_merge --replay "$dir/nosuch"
 
 # whole numbers of variants
-for param in cpu:layout=0.5 hgca:layout=0.5 hgca:blk_size=32.5 hgca:blk_num=8.5 hgca:heads_per_task=1.5 streaming:sink=0.5 \
+for param in hgca:blk_size=32.5 hgca:blk_num=8.5 hgca:heads_per_task=1.5 streaming:sink=0.5 \
     streaming:window=9.5; do
     expect 64 'is not a whole number' check "$param"
 done
+expect 64 "unknown layout 'paked'; did you mean 'packed'?" check hgca:layout=paked
+expect 64 "unknown layout '1'; it is one of: natural packed" check cpu:layout=1
 
 # 20: files that are damaged, of every case, or of one beside others that are right
 head -c 100000 datasets/traces/english.safetensors > "$dir/cut.safetensors"

@@ -46,7 +46,7 @@ void *__wrap_ha_device_alloc(struct ha_device_arena *arena, enum ha_memory kind,
 static const char *const ids[] = {
     "cpu:" SHAPE "100",
     "cpu:" SHAPE "100,q_len=5",
-    "cpu:" SHAPE "100+31,layout=0",
+    "cpu:" SHAPE "100+31,layout=natural",
     "cpu_only:" SHAPE "100",
     "copy_only:" SHAPE "100",
     "device_only:" SHAPE "100",

@@ -22,7 +22,7 @@ enum ha_key_kind {
     HA_KEY_WORD,   /* size_t: the index of a word */
     HA_KEY_NUMBER, /* uint64_t from min to max; words, where there are some, stand for 0, 1, ... */
     HA_KEY_PAIR,   /* two uint64_t side by side: 32/8 */
-    HA_KEY_REAL,   /* double from least to most */
+    HA_KEY_REAL,   /* double from least to most; or words alone, that stand for 0, 1, ... */
     HA_KEY_NAME,   /* char[max]: no blank, no comma, nothing that does not print */
     HA_KEY_FACT,   /* follows from the others: printed and filtered, never set; word: what it can be, NULL: anything */
 };

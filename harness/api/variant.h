@@ -30,6 +30,7 @@ struct ha_param {
     const char *doc;
     bool whole;       /* without a fraction */
     const char *draw; /* as of a key (harness/api/suite.h) */
+    const char *(*word)(size_t i); /* NULL, or its values are words, that stand for 0, 1, ...; NULL behind the last */
 };
 
 struct ha_variant;

@@ -47,16 +47,23 @@ static bool shape_uses(const void *point, size_t key)
     return key != SIDE || ((const struct fake_point *)point)->kind == SQUARE;
 }
 
+static const char *edge_word(size_t i) { return i < 2 ? (const char *[]){ "sharp", "round" }[i] : NULL; }
+
 static bool shape_more(const void *point, size_t i, struct ha_key *out)
 {
     static const struct ha_key radius = { "radius", "1", "", HA_KEY_REAL, AT(param[0]), .least = 0, .most = 100 };
     static const struct ha_key corner = { "corner",     "0",        "",        HA_KEY_REAL,
                                           AT(param[1]), .least = 0, .most = 9, .whole = true };
-    *out = ((const struct fake_point *)point)->kind == CIRCLE ? radius : corner;
-    return i == 0;
+    static const struct ha_key edge = { "edge", "sharp", "", HA_KEY_REAL, AT(param[2]), .word = edge_word };
+    const bool circle = ((const struct fake_point *)point)->kind == CIRCLE;
+    *out = circle ? radius : i == 0 ? corner : edge;
+    return i == 0 || (!circle && i == 1);
 }
 
-static const char *shape_more_name(size_t i) { return i == 0 ? "radius" : i == 1 ? "corner" : NULL; }
+static const char *shape_more_name(size_t i)
+{
+    return i < 3 ? (const char *[]){ "radius", "corner", "edge" }[i] : NULL;
+}
 
 static enum ha_status shape_settle(void *point, struct ha_why *why)
 {

@@ -15,7 +15,7 @@ struct fake_point {
     char name[16];
     uint64_t threads; /* 0: all */
     uint64_t side;    /* of a square; as its size by default */
-    double param[2];  /* radius; corner, whole */
+    double param[3];  /* radius; corner, whole; edge, a word */
     char device[16];
 };
 

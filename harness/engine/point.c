@@ -196,12 +196,16 @@ enum ha_status ha_point_set(void *point, const struct ha_key *key, const char *v
         return ha_why(why, HA_ERROR, "%s follows from the other keys and cannot be set", key->name);
     if (key->set) return key->set(point, key, value, why);
     const uint64_t word = word_index(key, value, words);
+    const double real = (double)word;
     if (key->word && word != SIZE_MAX) {
-        memcpy(at(point, key), &word, sizeof word);
+        if (key->kind == HA_KEY_REAL) memcpy(at(point, key), &real, sizeof real);
+        else memcpy(at(point, key), &word, sizeof word);
         return HA_OK;
     }
     switch (key->kind) {
-    case HA_KEY_REAL: return set_real(point, key, value, why);
+    case HA_KEY_REAL:
+        if (!key->word) return set_real(point, key, value, why);
+        return ha_unknown(why, key->name, value, words);
     case HA_KEY_NAME: return set_name(point, key, value, why);
     case HA_KEY_NUMBER:
     case HA_KEY_PAIR: return set_number(point, key, value, words[0], why);
@@ -229,7 +233,8 @@ void ha_point_value(const void *point, const struct ha_key *key, char out[HA_VAL
     switch (key->kind) {
     case HA_KEY_REAL:
         memcpy(&real, in(point, key), sizeof real);
-        ha_number_print(real, out);
+        if (!key->word) ha_number_print(real, out);
+        else snprintf(out, HA_VALUE_MAX, "%s", key->word((size_t)real));
         return;
     case HA_KEY_NAME: snprintf(out, HA_VALUE_MAX, "%s", (const char *)in(point, key)); return;
     case HA_KEY_PAIR:

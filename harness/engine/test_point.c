@@ -157,6 +157,12 @@ TEST(points_have_their_own_keys)
     assert_string_equal(why.text, "corner: '1.5' is not a whole number");
     assert_int_equal(ha_point_set_named(&fake_shapes, &square, "corner", "2", &why), HA_OK);
     assert_true(square.param[1] > 1.9 && square.param[1] < 2.1);
+    assert_int_equal(ha_point_set_named(&fake_shapes, &square, "edge", "round", &why), HA_OK);
+    assert_true(square.param[2] > 0.9 && square.param[2] < 1.1);
+    assert_true(ha_point_get(&fake_shapes, &square, "edge", value));
+    assert_string_equal(value, "round");
+    assert_int_equal(ha_point_set_named(&fake_shapes, &square, "edge", "1", &why), HA_ERROR);
+    assert_string_equal(why.text, "unknown edge '1'; it is one of: sharp round");
 
     /* of the suite; of all suites */
     assert_true(ha_suite_has_key(&fake_shapes, "corner"));
@@ -176,6 +182,8 @@ TEST(ids_leave_defaults_out)
     } ids[] = {
         { "circle", "circle:size=10" },
         { "circle:size=10,count=1,color=red,threads=all,radius=1", "circle:size=10" },
+        { "square:size=10,edge=round", "square:size=10,edge=round" },
+        { "square:size=10,edge=sharp", "square:size=10" },
         { "circle:radius=1.0,ratio=0.50", "circle:size=10" },
         { "shapes", "circle:size=10" },
         { "shapes:kind=square", "square:size=10" },

@@ -7,14 +7,13 @@
 
 enum { LAYOUT };
 static const struct ha_param params[] = {
-    [LAYOUT] = { "layout", 1, 0, 1,
-                 "of K and V: 0 natural rows, 1 packed where head_dim is a multiple of 8, at most 256", true, "0 1" },
+    [LAYOUT] = HA_KV_LAYOUT("K and V"),
 };
 
 static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 {
     struct ha_kv_store *store = l->own;
-    bool is_packed = l->ctx->variant->params_count == 0 || l->ctx->param[LAYOUT] > 0;
+    bool is_packed = l->ctx->variant->params_count == 0 || l->ctx->param[LAYOUT] >= HA_KV_PACKED;
     return ha_kv_store_create(l->ctx, is_packed, b, &store[b], why);
 }
 

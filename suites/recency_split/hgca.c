@@ -32,8 +32,7 @@ static const struct ha_param params[] = {
     [HEADS_PER_TASK] = { "heads_per_task", 0, 0, 1 << 20,
                          "query heads in a CPU task, padded to equal counts; 0: no tasks, no padding", true,
                          "0 0..16" },
-    [LAYOUT] = { "layout", 1, 0, 1,
-                 "of KV_ctx: 0 natural rows, 1 packed where head_dim is a multiple of 8, at most 256", true, "0 1" },
+    [LAYOUT] = HA_KV_LAYOUT("KV_ctx"),
 };
 
 struct sequence {
@@ -79,7 +78,7 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
     seq->head = ha_alloc(ctx->arena, s->q_heads * sizeof *seq->head, HA_TAG_META, why);
     if (!seq->maw || !seq->weights || !seq->maw_evicted || !seq->head) return HA_ERROR;
     for (size_t h = 0; h < s->q_heads; h++)
-        seq->head[h] = (struct ha_context_head){ .packed = option(l, LAYOUT) && ha_packs(s->head_dim) };
+        seq->head[h] = (struct ha_context_head){ .packed = option(l, LAYOUT) == HA_KV_PACKED && ha_packs(s->head_dim) };
     if (!is_append(l)) return HA_OK;
     seq->weights_cpu = ha_alloc(ctx->arena, s->q_heads * most * sizeof(float), HA_TAG_META, why);
     return seq->weights_cpu ? HA_OK : HA_ERROR;

@@ -56,8 +56,15 @@ static const char *param_standard(const void *point, const struct ha_key *key, c
 {
     const struct ha_variant *v = ha_variant_find(((const struct ha_case *)point)->variant);
     const size_t i = (key->offset - offsetof(struct ha_case, param)) / sizeof(double);
-    ha_number_print(v && i < v->params_count ? v->params[i].value : 0, out);
+    if (v && i < v->params_count) ha_param_print(&v->params[i], v->params[i].value, out);
+    else ha_number_print(0, out);
     return out;
+}
+
+void ha_param_print(const struct ha_param *p, double value, char out[HA_VALUE_MAX])
+{
+    if (p->word) snprintf(out, HA_VALUE_MAX, "%s", p->word((size_t)value));
+    else ha_number_print(value, out);
 }
 
 bool ha_case_param(const void *point, size_t i, struct ha_key *out)
@@ -73,6 +80,7 @@ bool ha_case_param(const void *point, size_t i, struct ha_key *out)
                             .least = p->min,
                             .most = p->max,
                             .whole = p->whole,
+                            .word = p->word,
                             .standard = param_standard,
                             .draw = p->draw };
     return true;

@@ -6,8 +6,9 @@
 
 #include "harness/api/dataset.h"
 #include "harness/api/suite.h"
+#include "harness/api/variant.h"
 
-enum { HA_PARAMS_MAX = 16, HA_CASE_ID_MAX = 512 };
+enum { HA_PARAMS_MAX = 32, HA_CASE_ID_MAX = 512 };
 
 /* The sizes of a model's layer. Feed-forward: two products (up, down), or three where it is gated. */
 struct ha_model {
@@ -40,6 +41,7 @@ extern const struct ha_key ha_case_keys[];
 /* param i of the case's variant, as a key */
 bool ha_case_param(const void *point, size_t i, struct ha_key *out);
 const char *ha_case_param_name(size_t i);
+void ha_param_print(const struct ha_param *param, double value, char out[HA_VALUE_MAX]);
 /* Do the keys agree with each other? */
 enum ha_status ha_case_settle(void *point, struct ha_why *why);
 

@@ -39,10 +39,13 @@ void ha_fill_case(struct ha_row *row, const struct ha_case *c)
     fill_shape(row, &c->shape);
     snprintf(row->family, sizeof row->family, "%s", v->family);
     snprintf(row->contract, sizeof row->contract, "%s", ha_contract_word(v));
-    for (size_t i = 0; i < v->params_count && n < sizeof row->params; i++)
-        if (c->param[i] < v->params[i].value || c->param[i] > v->params[i].value)
-            n += (size_t)snprintf(row->params + n, sizeof row->params - n, "%s%s=%.12g", n ? "," : "",
-                                  v->params[i].name, c->param[i]);
+    for (size_t i = 0; i < v->params_count && n < sizeof row->params; i++) {
+        if (!(c->param[i] < v->params[i].value || c->param[i] > v->params[i].value)) continue;
+        char value[HA_VALUE_MAX];
+        ha_param_print(&v->params[i], c->param[i], value);
+        n += (size_t)snprintf(row->params + n, sizeof row->params - n, "%s%s=%s", n ? "," : "", v->params[i].name,
+                              value);
+    }
 }
 
 const char *ha_contract_word(const struct ha_variant *v)

@@ -350,10 +350,13 @@ static void print_variants(FILE *out)
         for (size_t k = 0; k < v->params_count; k++) {
             const struct ha_param *p = &v->params[k];
             char value[HA_VALUE_MAX], min[HA_VALUE_MAX], max[HA_VALUE_MAX];
-            ha_number_print(p->value, value);
+            ha_param_print(p, p->value, value);
             ha_number_print(p->min, min);
             ha_number_print(p->max, max);
-            fprintf(out, "    %-14s %-6s %s (%s to %s)\n", p->name, value, p->doc, min, max);
+            fprintf(out, "    %-14s %-6s %s (", p->name, value, p->doc);
+            for (size_t w = 0; p->word && p->word(w); w++) fprintf(out, "%s%s", w ? ", " : "", p->word(w));
+            if (p->word) fprintf(out, ")\n");
+            else fprintf(out, "%s to %s)\n", min, max);
         }
     }
 }

@@ -337,7 +337,7 @@ TEST(a_pass_leaves_no_trace)
         "cpu:" SHAPE "100,steps=70", /* packs twice */
         "cpu:" SHAPE "96+31,steps=3",
         "cpu:" SHAPE "100+31,q_len=5,steps=9",
-        "cpu:" SHAPE "100,layout=0,steps=7",
+        "cpu:" SHAPE "100,layout=natural,steps=7",
         "hgca:" SHAPE "100,steps=50" RING,
         "hgca:" SHAPE "5,steps=50" RING, /* nothing in host memory at first */
         "hgca:" SHAPE "103+30,q_len=5,steps=9" RING,
@@ -386,7 +386,7 @@ TEST(counters_are_of_a_step_and_a_head)
         double tokens; /* of a sequence, on average, new ones included */
     } of[] = {
         { "hgca:" SHAPE "100,steps=7,beta=-1" RING, 104 },
-        { "hgca:" SHAPE "100,steps=7,beta=-1,layout=0" RING, 104 },
+        { "hgca:" SHAPE "100,steps=7,beta=-1,layout=natural" RING, 104 },
         { "hgca:" SHAPE "100+30,steps=7,beta=-1" RING, (104 + 34) / 2.0 },
     };
 
