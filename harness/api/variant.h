@@ -28,8 +28,8 @@ struct ha_param {
     const char *name;
     double value, min, max; /* default and range */
     const char *doc;
-    bool whole;       /* without a fraction */
-    const char *draw; /* as of a key (harness/api/suite.h) */
+    bool whole;                    /* without a fraction */
+    const char *draw;              /* as of a key (harness/api/suite.h) */
     const char *(*word)(size_t i); /* NULL, or its values are words, that stand for 0, 1, ...; NULL behind the last */
 };
 
