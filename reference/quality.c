@@ -1,5 +1,7 @@
 #include "reference/rows.h"
 
+#include "harness/base/numeric.h"
+
 /* The weights exp(s - max) of one query; of scores of -inf alone 0. Returns max. */
 static double weigh(const float *q, size_t dim, double scale, const struct ha_rows *rows, enum ha_dtype dtype,
                     double *w)
@@ -76,4 +78,91 @@ void ha_ref_quality(const float *q, size_t head_dim, double scale, const struct 
     }
     for (size_t j = 0; j < rows->keys; j++) work[j] = inside[j] + outside[j];
     if (max > -HUGE_VAL) normalise(work, rows->keys);
+}
+
+/* Sums over the rows of one query, each [head_dim]. */
+struct certified {
+    double full[HA_REF_DIM_MAX], chosen[HA_REF_DIM_MAX], got[HA_REF_DIM_MAX]; /* o, o_S, the output */
+    double lo[HA_REF_DIM_MAX], hi[HA_REF_DIM_MAX];                            /* of the values that are not used */
+    double off[HA_REF_DIM_MAX], lost[HA_REF_DIM_MAX];                         /* the two sums of the certificate */
+};
+
+/* A key: of all weights its share, of those used too, and what it was weighed by. */
+struct weighed {
+    double p, share, got;
+    bool used, left_out;
+};
+
+static void add_output(struct certified *c, const float *v, size_t dim, const struct weighed *w)
+{
+    for (size_t d = 0; d < dim; d++) {
+        const double x = (double)v[d];
+        c->full[d] += w->p * x;
+        c->chosen[d] += w->share * x;
+        c->got[d] += w->left_out ? 0 : w->got * x;
+        c->lo[d] = w->used ? c->lo[d] : fmin(c->lo[d], x);
+        c->hi[d] = w->used ? c->hi[d] : fmax(c->hi[d], x);
+    }
+}
+
+static void add_deviation(struct certified *c, const float *v, size_t dim, const struct weighed *w)
+{
+    for (size_t d = 0; d < dim; d++) {
+        c->off[d] += w->share * fabs((double)v[d] - c->chosen[d]);
+        c->lost[d] += w->left_out ? w->share * fabs((double)v[d]) : 0;
+    }
+}
+
+/* The most that a score of the set is off by. The LSE of one key is its score. */
+static double most_off(const float *q, size_t dim, double scale, const struct ha_rows *rows, enum ha_dtype dtype,
+                       const struct ha_ref_weighed *set)
+{
+    double e = 0, one;
+    for (size_t i = 0; i < set->count; i++) {
+        struct ha_rows row = *rows;
+        row.index = rows->index ? rows->index + set->token[i] : &set->token[i];
+        row.keys = 1;
+        e = fmax(e, fabs(set->score[i] - ha_ref_weights(q, dim, scale, &row, dtype, &one)));
+    }
+    return e;
+}
+
+double ha_ref_certificate(const float *q, size_t dim, double scale, const struct ha_rows *rows, enum ha_dtype dtype,
+                          const struct ha_ref_weighed *set, double *work)
+{
+    double *p = work, *got = work + rows->keys, mass = 0, rest = 0, sum = 0, most = -HUGE_VAL, slack = 0;
+    struct certified c = { .full = { 0 } };
+    const double lse = ha_ref_weights(q, dim, scale, rows, dtype, p), e = most_off(q, dim, scale, rows, dtype, set);
+    for (size_t j = 0; j < rows->keys; j++) got[j] = (double)NAN; /* it is not used; negative: its value is left out */
+    for (size_t i = 0; i < set->count; i++) most = fmax(most, set->score[i]);
+    for (size_t i = 0; i < set->count; i++) {
+        mass += p[set->token[i]];
+        const double w = exp(set->score[i] - most);
+        got[set->token[i]] = set->left_out && set->left_out[i] ? -w : w;
+        sum += w;
+    }
+    for (size_t j = 0; j < rows->keys; j++) rest += isnan(got[j]) ? p[j] : 0; /* which 1 - mass would round off */
+    if (!(mass > 0) || !isfinite(sum) || !isfinite(lse) || !isfinite(e)) return (double)NAN;
+    for (size_t d = 0; d < dim; d++) {
+        c.lo[d] = HUGE_VAL;
+        c.hi[d] = -HUGE_VAL;
+    }
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t j = 0; j < rows->keys; j++) {
+            const bool used = !isnan(got[j]);
+            const struct weighed w = { p[j], used ? p[j] / mass : 0, used ? fabs(got[j]) / sum : 0, used,
+                                       used && signbit(got[j]) };
+            float v[HA_REF_DIM_MAX];
+            ha_load_row((const char *)rows->v + (rows->index ? rows->index[j] : j) * rows->v_stride_bytes, dim, dtype,
+                        v);
+            (pass == 0 ? add_output : add_deviation)(&c, v, dim, &w);
+        }
+    for (size_t d = 0; d < dim; d++) {
+        const double o = c.chosen[d], far = c.lo[d] <= c.hi[d] ? fmax(fabs(c.hi[d] - o), fabs(c.lo[d] - o)) : 0;
+        const double may = rest * far + expm1(2 * e) * c.off[d] + exp(2 * e) * c.lost[d];
+        /* what the sums themselves round off does not count as deviation */
+        const double is = fabs(c.got[d] - c.full[d]) - 0x1p-44 * (fabs(c.got[d]) + fabs(c.full[d]) + fabs(o));
+        if (is > 0) slack = fmax(slack, is / may);
+    }
+    return slack;
 }

@@ -257,3 +257,62 @@ TEST(test_quality)
         ha_test_release();
     }
 }
+/* By hand, where all scores are 0: two keys, one dropped, one left out, one weighed too much. */
+TEST(test_certificate_by_hand)
+{
+    static const float k[2] = { 0, 0 }, v[2] = { 3, -1 }, q[1] = { 1 };
+    const struct ha_rows rows = { .k = k, .v = v, .k_stride_bytes = 4, .v_stride_bytes = 4, .keys = 2 };
+    const double e = 0.25, tilted[2] = { e, -e }, even[2] = { 0, 0 };
+    const uint32_t token[2] = { 0, 1 };
+    const bool second[2] = { false, true };
+    double work[4];
+    const struct {
+        struct ha_ref_weighed set;
+        double is, may;
+    } cases[] = {
+        { { token, even, NULL, 2 }, 0, 1 },
+        { { token, even, NULL, 1 }, 3 - 1, 0.5 * 4 },     /* |v - o_S| is 4 */
+        { { token, even, second, 2 }, 1.5 - 1, 0.5 * 1 }, /* o is 1 */
+        { { token, tilted, NULL, 2 }, 1 + 2 * tanh(e) - 1, expm1(2 * e) * 2 },
+        { { token, tilted, second, 2 }, 3 / (1 + exp(-2 * e)) - 1, expm1(2 * e) * 2 + exp(2 * e) * 0.5 },
+        { { token, tilted, NULL, 1 }, 2, 0.5 * 4 }, /* alone: its weight is 1 whatever its score */
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        const double got = ha_ref_certificate(q, 1, 1, &rows, HA_F32, &cases[i].set, work);
+        if (!(fabs(got - cases[i].is / cases[i].may) < 1e-12))
+            fail_msg("%zu: %.17g, want %.17g", i, got, cases[i].is / cases[i].may);
+    }
+}
+
+/* Of drawn data and scores that are off by any amount it is never more than 1; where nothing is off it is the one that
+ * ha_ref_quality gives. */
+TEST(test_certificate)
+{
+    enum { KEYS = 60, CHOSEN = 17 };
+    for (size_t f = 0; f < ha_test_families; f++) {
+        const struct ha_test_input in = ha_test_input(f, KEYS, DIM, HA_F32, f);
+        uint32_t token[CHOSEN];
+        double score[CHOSEN], work[2 * KEYS], one;
+        bool left_out[CHOSEN] = { false };
+        float got[DIM] = { 0 };
+        struct ha_ref_quality quality;
+        for (size_t j = 0; j < CHOSEN; j++) token[j] = (uint32_t)(j * 7 % KEYS);
+        for (size_t wrong = 0; wrong < 4; wrong++) {
+            for (size_t j = 0; j < CHOSEN; j++) {
+                struct ha_rows row = in.rows;
+                row.index = &token[j];
+                row.keys = 1;
+                score[j] = ha_ref_weights(in.q, DIM, (double)in.scale, &row, in.dtype, &one)
+                           + (wrong % 2 ? 0.1 * (double)ha_rng_normal(3, f, j) : 0);
+                left_out[j] = wrong > 1 && j % 3 == 0;
+            }
+            const struct ha_ref_weighed set = { token, score, left_out, CHOSEN };
+            const double slack = ha_ref_certificate(in.q, DIM, (double)in.scale, &in.rows, in.dtype, &set, work);
+            if (!(slack <= 1) && !isnan(slack)) fail_msg("family %zu, wrong %zu: %.17g", f, wrong, slack);
+            if (f == 0) assert_true(slack > 0.01);
+            ha_ref_quality(in.q, DIM, (double)in.scale, &in.rows, in.dtype, got, token, CHOSEN, work, &quality);
+            if (wrong == 0 && quality.mass > 1e-6) assert_true(near(slack, quality.cert_slack, 1e-6));
+        }
+        ha_test_release();
+    }
+}

@@ -259,6 +259,21 @@ struct ha_ref_quality {
  * weights of all keys, as ha_ref_weights gives them. */
 void ha_ref_quality(const float *q, size_t head_dim, double scale, const struct ha_rows *rows, enum ha_dtype dtype,
                     const float *got, const uint32_t *token, size_t count, double *work, struct ha_ref_quality *out);
+/* The certificate of an output whose weights are not the softmax of the key set: made with another query, over what
+ * stood for the keys, or without the values of some, which is not renormalised. */
+struct ha_ref_weighed {
+    const uint32_t *token; /* [count] the key set, each once */
+    const double *score;   /* [count] by which they were weighed, times the scale */
+    const bool *left_out;  /* [count] its value is; NULL: none is */
+    size_t count;
+};
+/* The largest component of |that output - full attention| over what it can be, at most 1: another fact of the data.
+ * With P the mass of the key set, o_S the attention over it, and e the most that a score is off by, so that each
+ * weight is off by a factor within exp(-+2e), it is at most
+ *   (1 - P) max |v - o_S| over the other keys + (exp(2e) - 1) sum p_j / P |v_j - o_S| + exp(2e) sum p_j / P |v_j|,
+ * the last over those left out. work: [2 * rows.keys]. */
+double ha_ref_certificate(const float *q, size_t head_dim, double scale, const struct ha_rows *rows,
+                          enum ha_dtype dtype, const struct ha_ref_weighed *set, double *work);
 
 /* The plain definition of a variant's selection rule, from its paper, in binary64 (question 2). prefill, judge and
  * advance are called for one query head after the other, sequence by sequence; all but judge may be NULL. */

@@ -78,6 +78,14 @@ struct ha_part {
     size_t count;
     size_t padding; /* the last so many were added to align work, not by the selection rule */
     bool on_device;
+
+    /* Where the state is not that of the step's query over the cache's keys and values: */
+    const float *q; /* [q_len][head_dim] the query that it was made with; NULL: the step's */
+    const float *k; /* [count][head_dim] what stood for the keys, of token[i]; NULL: they themselves */
+    const struct ha_profile *profile; /* of what computed it; NULL: that of its side */
+    bool weight_only; /* its keys count in the denominator and their values are left out: the output is not renormalised
+                       */
+    bool either_side; /* whichever side was free computed it: it is held to the weaker of both profiles */
 };
 struct ha_selection {
     struct ha_part part[HA_PARTS_MAX];

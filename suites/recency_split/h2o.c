@@ -12,8 +12,8 @@
 
 enum { HEAVY, RECENT };
 static const struct ha_param params[] = {
-    [HEAVY] = { "heavy", 0.10, 0, 1, "share of the context that is kept for its weight", false, "0 0.1 0.5 1" },
-    [RECENT] = { "recent", 0.10, 0, 1, "share of the context that is kept as most recent", false, "0 0.1 0.5 1" },
+    [HEAVY] = { "heavy", 0.10, 0, 1, "share of the context that is kept for its weight", .draw = "0 0.1 0.5 1" },
+    [RECENT] = { "recent", 0.10, 0, 1, "share of the context that is kept as most recent", .draw = "0 0.1 0.5 1" },
 };
 
 struct entry {

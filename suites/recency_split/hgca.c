@@ -23,15 +23,15 @@
 
 enum { ALPHA, BETA, BLK_SIZE, BLK_NUM, HEADS_PER_TASK, LAYOUT };
 static const struct ha_param params[] = {
-    [ALPHA] = { "alpha", 0.25, 0, 1, "weight of the newest attention in the moving average (MAW)", false,
-                "0 0.25 0.5 1" },
-    [BETA] = { "beta", 1, -1, 1e6, "an entry is salient iff its weight > beta / entries; negative: all are", false,
-               "-1 0 0.25 1 4 1000000" },
-    [BLK_SIZE] = { "blk_size", 32, 1, 1 << 20, "tokens in a block of the ring", true, "1..128" },
-    [BLK_NUM] = { "blk_num", 32, 1, 1 << 20, "blocks in the ring", true, "1..64" },
+    [ALPHA] = { "alpha", 0.25, 0, 1, "weight of the newest attention in the moving average (MAW)",
+                .draw = "0 0.25 0.5 1" },
+    [BETA] = { "beta", 1, -1, 1e6, "an entry is salient iff its weight > beta / entries; negative: all are",
+               .draw = "-1 0 0.25 1 4 1000000" },
+    [BLK_SIZE] = { "blk_size", 32, 1, 1 << 20, "tokens in a block of the ring", .whole = true, .draw = "1..128" },
+    [BLK_NUM] = { "blk_num", 32, 1, 1 << 20, "blocks in the ring", .whole = true, .draw = "1..64" },
     [HEADS_PER_TASK] = { "heads_per_task", 0, 0, 1 << 20,
-                         "query heads in a CPU task, padded to equal counts; 0: no tasks, no padding", true,
-                         "0 0..16" },
+                         "query heads in a CPU task, padded to equal counts; 0: no tasks, no padding", .whole = true,
+                         .draw = "0 0..16" },
     [LAYOUT] = HA_KV_LAYOUT("KV_ctx"),
 };
 

@@ -7,8 +7,9 @@
 
 enum { SINK, WINDOW };
 static const struct ha_param params[] = {
-    [SINK] = { "sink", 4, 0, 1 << 20, "first tokens that stay", true, "0..512" },
-    [WINDOW] = { "window", 1020, 1, 1 << 30, "last tokens that stay, new ones included", true, "1..8192" },
+    [SINK] = { "sink", 4, 0, 1 << 20, "first tokens that stay", .whole = true, .draw = "0..512" },
+    [WINDOW] = { "window", 1020, 1, 1 << 30, "last tokens that stay, new ones included", .whole = true,
+                 .draw = "1..8192" },
 };
 
 struct sequence {

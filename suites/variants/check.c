@@ -16,11 +16,20 @@
 
 /* ---- selections ------------------------------------------------------------------------------------------------ */
 
-/* now, before: a bit for each token, all clear between uses. Moves the set bits of `now` to the chosen tokens,
- * ascending, and into `before`. */
-static enum ha_status add_part(struct ha_chosen *c, const struct ha_part *part, uint64_t *now, uint64_t *before,
-                               size_t tokens, struct ha_why *why)
+/* What the parts of a head are read with: a bit for each token, all clear between uses, and which of a part's keys it
+ * is. */
+struct reading {
+    uint64_t *now, *before; /* [tokens / 64] of this part, of those before it */
+    uint32_t *row;          /* [tokens] */
+    size_t tokens;
+};
+
+/* Moves the set bits of `now` to the chosen tokens, ascending, and into `before`. */
+static enum ha_status add_part(struct ha_chosen *c, const struct ha_part *part, const struct reading *r,
+                               struct ha_why *why)
 {
+    uint64_t *now = r->now, *before = r->before;
+    const size_t tokens = r->tokens;
     if (part->padding > part->count)
         return ha_why(why, HA_FAIL, "a part of %zu keys says that %zu are padding", part->count, part->padding);
     for (size_t i = 0; i < part->count; i++) {
@@ -28,57 +37,75 @@ static enum ha_status add_part(struct ha_chosen *c, const struct ha_part *part, 
         if (t >= tokens) return ha_why(why, HA_FAIL, "key %zu does not exist: the sequence has %zu tokens", t, tokens);
         if ((now[t / 64] | before[t / 64]) >> t % 64 & 1) return ha_why(why, HA_FAIL, "key %zu is listed twice", t);
         now[t / 64] |= UINT64_C(1) << t % 64;
+        if (part->k) r->row[t] = (uint32_t)i;
     }
     for (size_t i = 0; i < (tokens + 63) / 64; i++) {
-        for (uint64_t w = now[i]; w; w &= w - 1) c->token[c->count++] = (uint32_t)(64 * i + (size_t)__builtin_ctzll(w));
+        for (uint64_t w = now[i]; w; w &= w - 1) {
+            c->token[c->count] = (uint32_t)(64 * i + (size_t)__builtin_ctzll(w));
+            if (part->k) c->row[c->count] = r->row[c->token[c->count]];
+            c->count++;
+        }
         before[i] |= now[i];
         now[i] = 0;
     }
     return HA_OK;
 }
 
-static enum ha_status read_head(struct ha_chosen *c, size_t head, const struct ha_selection *s, uint64_t *bits,
-                                size_t tokens, struct ha_why *why)
+static bool is_plain(const struct ha_part *p) { return !p->q && !p->k && !p->profile && !p->weight_only; }
+
+static enum ha_status read_head(struct ha_chosen *c, size_t head, const struct ha_selection *s, const struct reading *r,
+                                struct ha_why *why)
 {
-    size_t *offset = c->offset + head * HA_CHOSEN_STRIDE, words = (tokens + 63) / 64;
+    size_t *offset = c->offset + head * HA_CHOSEN_STRIDE;
     if (s->parts > HA_PARTS_MAX)
         return ha_why(why, HA_FAIL, "%zu parts are reported, of at most %d", s->parts, HA_PARTS_MAX);
     for (size_t p = 0; p < HA_PARTS_MAX; p++) {
         offset[p] = c->count;
         if (p >= s->parts) continue;
-        c->on_device[head * HA_PARTS_MAX + p] = s->part[p].on_device;
-        HA_TRY(add_part(c, &s->part[p], bits, bits + words, tokens, why));
+        c->part[head * HA_PARTS_MAX + p] = s->part[p];
+        c->plain = c->plain && is_plain(&s->part[p]);
+        HA_TRY(add_part(c, &s->part[p], r, why));
     }
     offset[HA_PARTS_MAX] = c->count;
     if (s->parts > c->parts) c->parts = s->parts;
-    memset(bits + words, 0, words * sizeof *bits);
+    memset(r->before, 0, (r->tokens + 63) / 64 * sizeof *r->before);
     return HA_OK;
+}
+
+/* No head has more valid keys than there are tokens; more are found to be repeated before they are stored. */
+static bool room_for(struct ha_chosen *c, size_t *capacity, size_t *rows, size_t tokens)
+{
+    return ha_array_room(&c->token, capacity, c->count + tokens, sizeof *c->token)
+           && ha_array_room(&c->row, rows, c->count + tokens, sizeof *c->row);
 }
 
 enum ha_status ha_chosen_read(struct ha_chosen *c, const struct ha_pass *pass, size_t step, size_t layer, size_t seq,
                               struct ha_why *why)
 {
     const struct ha_workload *w = pass->session->workload;
-    size_t heads = w->shape.q_heads, tokens = ha_workload_tokens(w, seq, step + 1), capacity = 0;
-    uint64_t *bits = calloc(2 * ((tokens + 63) / 64), sizeof *bits);
+    const size_t heads = w->shape.q_heads, tokens = ha_workload_tokens(w, seq, step + 1), words = (tokens + 63) / 64;
+    uint64_t *bits = calloc(2 * words, sizeof *bits);
+    const struct reading r = { bits, bits + words, malloc(tokens * sizeof *r.row), tokens };
+    size_t capacity = 0, rows = 0;
     enum ha_status status = HA_OK;
     *c = (struct ha_chosen){ .offset = calloc(heads * HA_CHOSEN_STRIDE, sizeof *c->offset),
-                             .on_device = calloc(heads * HA_PARTS_MAX, sizeof(bool)) };
-    if (!bits || !c->offset || !c->on_device) status = ha_why(why, HA_ERROR, "no memory for a selection");
+                             .part = calloc(heads * HA_PARTS_MAX, sizeof *c->part),
+                             .plain = true };
+    if (!bits || !r.row || !c->offset || !c->part) status = ha_why(why, HA_ERROR, "no memory for a selection");
     for (size_t head = 0; head < heads && status == HA_OK; head++) {
         struct ha_selection s = { .parts = 0 };
         struct ha_why reason = { "" };
         pass->variant->selection(pass->instance, layer, seq, head, &s);
-        /* no head has more valid keys than there are tokens; more are found to be repeated before they are stored */
-        if (!ha_array_room(&c->token, &capacity, c->count + tokens, sizeof *c->token)) {
+        if (!room_for(c, &capacity, &rows, tokens)) {
             status = ha_why(why, HA_ERROR, "no memory for a selection");
             break;
         }
-        status = read_head(c, head, &s, bits, tokens, &reason);
+        status = read_head(c, head, &s, &r, &reason);
         if (status != HA_OK)
             ha_why(why, status, "selection, layer %zu step %zu seq %zu head %zu: %s", layer, step, seq, head,
                    reason.text);
     }
+    free(r.row);
     free(bits);
     return status;
 }
@@ -87,7 +114,8 @@ void ha_chosen_free(struct ha_chosen *c)
 {
     free(c->token);
     free(c->offset);
-    free(c->on_device);
+    free(c->part);
+    free(c->row);
     *c = (struct ha_chosen){ .token = NULL };
 }
 
@@ -100,17 +128,27 @@ size_t ha_chosen_device_keys(const struct ha_chosen *c, size_t head)
 {
     size_t keys = 0;
     for (size_t p = 0; p < HA_PARTS_MAX; p++)
-        if (c->on_device[head * HA_PARTS_MAX + p])
+        if (ha_chosen_part(c, head, p)->on_device)
             keys += c->offset[head * HA_CHOSEN_STRIDE + p + 1] - c->offset[head * HA_CHOSEN_STRIDE + p];
     return keys;
+}
+
+const struct ha_part *ha_chosen_part(const struct ha_chosen *c, size_t head, size_t part)
+{
+    return &c->part[head * HA_PARTS_MAX + part];
+}
+
+static bool same_part(const struct ha_part *x, const struct ha_part *y)
+{
+    return x->on_device == y->on_device && x->k == y->k && x->profile == y->profile && x->weight_only == y->weight_only
+           && x->either_side == y->either_side;
 }
 
 bool ha_chosen_same(const struct ha_chosen *c, size_t a, size_t b)
 {
     const size_t *x = c->offset + a * HA_CHOSEN_STRIDE, *y = c->offset + b * HA_CHOSEN_STRIDE;
     for (size_t p = 0; p < HA_PARTS_MAX; p++)
-        if (x[p + 1] - x[p] != y[p + 1] - y[p]
-            || c->on_device[a * HA_PARTS_MAX + p] != c->on_device[b * HA_PARTS_MAX + p])
+        if (x[p + 1] - x[p] != y[p + 1] - y[p] || !same_part(ha_chosen_part(c, a, p), ha_chosen_part(c, b, p)))
             return false;
     return !memcmp(c->token + x[0], c->token + y[0], ha_chosen_keys(c, a) * sizeof *c->token);
 }
@@ -228,20 +266,33 @@ static enum ha_status judge_heads(struct state *s, size_t step, size_t layer, si
     return fail(s->check, 1, why, text);
 }
 
+/* K and V that one head reads on a side: of keys that others stand for no K, of weights alone no V. */
+static size_t key_bytes(const struct ha_chosen *c, size_t head, bool on_device, size_t row)
+{
+    const size_t *offset = c->offset + head * HA_CHOSEN_STRIDE;
+    size_t bytes = 0;
+    for (size_t p = 0; p < HA_PARTS_MAX; p++) {
+        const struct ha_part *part = ha_chosen_part(c, head, p);
+        const size_t rows = (part->k ? 0u : 1u) + (part->weight_only ? 0u : 1u);
+        if (part->on_device == on_device) bytes += (offset[p + 1] - offset[p]) * rows * row;
+    }
+    return bytes;
+}
+
 /* What must be read at least once: of each group of heads the longest list. */
 static void count_key_bytes(struct ha_check *c, const struct ha_chosen *chosen)
 {
     const struct ha_shape *s = shape(c);
-    size_t group = ha_shape_group(s), row = 2 * s->head_dim * ha_dtype_bytes(s->dtype);
+    size_t group = ha_shape_group(s), row = s->head_dim * ha_dtype_bytes(s->dtype);
     for (size_t h0 = 0; h0 < s->q_heads; h0 += group) {
         size_t device = 0, host = 0;
         for (size_t h = h0; h < h0 + group; h++) {
-            size_t on_device = ha_chosen_device_keys(chosen, h), on_host = ha_chosen_keys(chosen, h) - on_device;
+            const size_t on_device = key_bytes(chosen, h, true, row), on_host = key_bytes(chosen, h, false, row);
             device = on_device > device ? on_device : device;
             host = on_host > host ? on_host : host;
         }
-        c->device_key_bytes += (double)(device * row);
-        c->host_key_bytes += (double)(host * row);
+        c->device_key_bytes += (double)device;
+        c->host_key_bytes += (double)host;
     }
 }
 
@@ -283,6 +334,11 @@ static enum ha_status ask_sequence(struct state *s, size_t step, size_t layer, s
     enum ha_status status = ha_chosen_read(&chosen, &s->pass, step, layer, seq, &reason);
     if (status == HA_FAIL) fail(c, 1, why, reason.text);
     else if (status != HA_OK) ha_why(why, status, "%s", reason.text);
+    if (status == HA_OK && c->dump && !chosen.plain)
+        status = ha_why(why, HA_ERROR,
+                        "dump: variant %s has states with a query, keys or weights of their own, which a dump does not "
+                        "hold: leave --dump out",
+                        c->session->variant->name);
     if (status == HA_OK)
         status = ha_oracle_judge(&s->pass, &chosen, step, layer, seq, s->judged, c->dump ? &dumped : kept, why);
     if (status == HA_OK && c->dump) {
@@ -312,9 +368,10 @@ static enum ha_status ask_layer(struct state *s, size_t step, size_t layer, stru
     if (c->layer_done) c->layer_done(c->arg, step, layer, &a);
     HA_TRY(status);
     if (c->session->variant->contract == HA_EXACT && !a.everything) {
-        char text[160];
-        snprintf(text, sizeof text, "layer %zu step %zu: the contract is exact, but %.0f of %.0f keys were used", layer,
-                 step, a.keys_sum, a.visible_sum);
+        char text[160], but[80] = "a state has a query, keys or weights of its own";
+        if (a.keys_sum < a.visible_sum)
+            snprintf(but, sizeof but, "%.0f of %.0f keys were used", a.keys_sum, a.visible_sum);
+        snprintf(text, sizeof text, "layer %zu step %zu: the contract is exact, but %s", layer, step, but);
         return fail(c, 2, why, text);
     }
     return HA_OK;

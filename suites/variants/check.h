@@ -14,10 +14,12 @@
  * order: what the check and the dump work on. */
 enum { HA_CHOSEN_STRIDE = HA_PARTS_MAX + 1 };
 struct ha_chosen {
-    uint32_t *token;     /* all heads' parts after one another; ascending within a part */
-    size_t *offset;      /* [q_heads][HA_CHOSEN_STRIDE]: part p of a head is [offset[p], offset[p+1]) */
-    bool *on_device;     /* [q_heads][HA_PARTS_MAX] */
-    size_t parts, count; /* the most parts of any head; of tokens in all */
+    uint32_t *token;      /* all heads' parts after one another; ascending within a part */
+    size_t *offset;       /* [q_heads][HA_CHOSEN_STRIDE]: part p of a head is [offset[p], offset[p+1]) */
+    struct ha_part *part; /* [q_heads][HA_PARTS_MAX] as reported; their arrays are the instance's */
+    uint32_t *row;        /* as token, of parts with keys of their own: row of part.k */
+    size_t parts, count;  /* the most parts of any head; of tokens in all */
+    bool plain;           /* every state is that of the step's query over the cache's keys and values */
 };
 
 /* HA_FAIL where a key is listed twice, or does not exist after `step`. The caller frees, also after a failure. */
@@ -28,7 +30,8 @@ void ha_chosen_free(struct ha_chosen *chosen);
 /* of one head: its keys in all parts, on the device, on the host */
 size_t ha_chosen_keys(const struct ha_chosen *chosen, size_t head);
 size_t ha_chosen_device_keys(const struct ha_chosen *chosen, size_t head);
-/* whether two heads use the same keys in the same parts */
+const struct ha_part *ha_chosen_part(const struct ha_chosen *chosen, size_t head, size_t part);
+/* whether two heads use the same keys in the same parts, each with a query of its own */
 bool ha_chosen_same(const struct ha_chosen *chosen, size_t a, size_t b);
 
 /* ---- questions 1 and 3 for one layer of one sequence (oracle.c) -------------------------------------------------- */
@@ -40,6 +43,7 @@ struct ha_judged {
     float got;
     size_t element;                                /* head_dim: the LSE */
     size_t keys, visible;                          /* used, of how many it could see */
+    bool full;                                     /* all of them, and as they are: that is full attention */
     double diff2, norm2, mass, cert_slack, recall; /* question 3; NaN where there is none */
     double lse_error, o_error;                     /* got - want of the LSE; the length of that of o */
     struct ha_chance chance;                       /* what they may be by chance; NaN: it was not asked */
@@ -99,7 +103,7 @@ struct ha_accuracy {
     double mass_min, mass_sum, cert_slack, recall_sum;
     double keys_sum, visible_sum;
     size_t queries, mass_count, slack_count, recall_count, rel_count;
-    bool everything; /* every query used every key that it could see */
+    bool everything; /* every query's answer is full attention */
     struct ha_chances chances;
 };
 

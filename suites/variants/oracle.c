@@ -1,5 +1,6 @@
 #include "suites/variants/check.h"
 
+#include "harness/base/numeric.h"
 #include "harness/base/pool.h"
 #include "harness/base/why.h"
 
@@ -125,6 +126,8 @@ struct scratch {
     struct ha_chance *chance;   /* as state; NaN where that is not asked */
     double *numbers, *work;
     uint32_t *token; /* the keys of a query, for question 3 */
+    double *score;   /* of these, by which each was weighed; NULL where all states are plain */
+    bool *left_out;
 };
 
 struct ha_oracle_claims ha_oracle_claims(const struct ha_session *session, const struct ha_device_info *info)
@@ -143,40 +146,85 @@ struct ha_oracle_claims ha_oracle_claims(const struct ha_session *session, const
     };
 }
 
-static void attend_part(struct task *t, const struct job *job, size_t part, struct scratch *m)
+/* What a part is judged by: the claims of its side, of either the weaker, or its own. */
+static struct ha_profile claims_of(const struct task *t, const struct ha_part *part, size_t *runs)
+{
+    const struct ha_oracle_claims c = ha_oracle_claims(t->pass->session, t->info);
+    const size_t most = c.device_runs > c.host_runs ? c.device_runs : c.host_runs;
+    *runs = part->either_side || part->profile ? most : part->on_device ? c.device_runs : c.host_runs;
+    return part->profile       ? *part->profile
+           : part->either_side ? ha_profile_weaker(&c.device, &c.host)
+           : part->on_device   ? c.device
+                               : c.host;
+}
+
+/* The keys of a part that others stood for, as plain rows of binary32, which holds every value of V: the same bits.
+ * NULL: no memory. */
+static float *stand_ins(const struct task *t, size_t head, size_t part, struct ha_rows *rows)
+{
+    const struct ha_shape *s = &data(t)->shape;
+    const struct ha_chosen *c = t->chosen;
+    const size_t *offset = c->offset + head * HA_CHOSEN_STRIDE, count = offset[part + 1] - offset[part],
+                 dim = s->head_dim;
+    float *k = malloc((2 * count + 1) * dim * sizeof *k), *v = k + count * dim;
+    for (size_t i = 0; k && i < count; i++) {
+        const size_t at = offset[part] + i;
+        memcpy(k + i * dim, ha_chosen_part(c, head, part)->k + c->row[at] * dim, dim * sizeof *k);
+        ha_load_row((const char *)rows->v + c->token[at] * rows->v_stride_bytes, dim, s->dtype, v + i * dim);
+    }
+    *rows = (struct ha_rows){
+        .k = k, .v = v, .k_stride_bytes = dim * sizeof *k, .v_stride_bytes = dim * sizeof *k, .keys = rows->keys
+    };
+    return k;
+}
+
+/* Values that are left out weigh nothing: what is left of the state is its LSE. */
+static void leave_values_out(struct ha_ref_state *state)
+{
+    for (size_t i = 0; i < state->dim; i++) state->o[i] = state->bound[i] = state->v_min[i] = state->v_max[i] = 0;
+    state->may_overflow = false;
+}
+
+static bool attend_part(struct task *t, const struct job *job, size_t part, struct scratch *m)
 {
     const struct ha_session *session = t->pass->session;
     const struct ha_shape *s = &data(t)->shape;
     const size_t *offset = t->chosen->offset + job->h0 * HA_CHOSEN_STRIDE;
     const uint32_t *token = t->chosen->token + offset[part];
-    bool on_device = t->chosen->on_device[job->h0 * HA_PARTS_MAX + part];
-    const struct ha_oracle_claims claims = ha_oracle_claims(session, t->info);
-    const struct ha_profile *profile = on_device ? &claims.device : &claims.host;
-    const size_t runs = on_device ? claims.device_runs : claims.host_runs;
+    const struct ha_part *given = ha_chosen_part(t->chosen, job->h0, part);
+    size_t runs, n = 0, count = offset[part + 1] - offset[part];
+    const struct ha_profile profile = claims_of(t, given, &runs);
+    const enum ha_dtype dtype = given->k ? HA_F32 : s->dtype;
     struct ha_rows rows = head_rows(t, job->h0);
-    size_t n = 0, count = offset[part + 1] - offset[part];
-    rows.index = token;
+    float *memory = NULL;
+    if (given->k && !(memory = stand_ins(t, job->h0, part, &rows))) return false;
+    if (!given->k) rows.index = token;
     for (size_t i = 0; i < job->tokens; i++) {
         size_t at = job->t0 + i;
         size_t visible = visible_of(token, count, ha_workload_tokens(data(t), t->seq, t->step) + at);
         rows.keys = visible > rows.keys ? visible : rows.keys;
         for (size_t h = 0; h < job->heads; h++, n++) {
-            size_t row = (t->seq * s->q_len + at) * s->q_heads + job->h0 + h;
-            m->bound[n] = ha_bound_attend(profile, s->head_dim, visible, runs);
-            m->query[n] = (struct ha_ref_query){ .q = ha_session_q(session, t->layer) + row * s->head_dim,
+            const size_t row = (t->seq * s->q_len + at) * s->q_heads + job->h0 + h;
+            const float *other = ha_chosen_part(t->chosen, job->h0 + h, part)->q;
+            m->bound[n] = ha_bound_attend(&profile, s->head_dim, visible, runs);
+            m->query[n] = (struct ha_ref_query){ .q = other ? other + at * s->head_dim
+                                                            : ha_session_q(session, t->layer) + row * s->head_dim,
                                                  .visible = visible,
                                                  .bound = &m->bound[n],
                                                  .out = &m->state[part * job->tokens * job->heads + n] };
         }
     }
-    ha_ref_attend_group(m->query, n, s->head_dim, (double)s->scale, &rows, s->dtype, m->work);
+    ha_ref_attend_group(m->query, n, s->head_dim, (double)s->scale, &rows, dtype, m->work);
     for (size_t i = 0; i < n; i++) {
+        const bool asked = !given->weight_only && by_chance(t, job->t0 + i / job->heads, job->h0 + i % job->heads);
+        if (given->weight_only) leave_values_out(m->query[i].out);
         if (m->query[i].out->may_overflow) atomic_store(&t->overflows, true);
-        m->chance[part * n + i] = by_chance(t, job->t0 + i / job->heads, job->h0 + i % job->heads)
-                                      ? ha_ref_chance(m->query[i].q, s->head_dim, (double)s->scale, &rows, s->dtype,
-                                                      &m->bound[i], m->query[i].out, (float *)m->work, NULL)
-                                      : (struct ha_chance){ .lse_size = (double)NAN };
+        m->chance[part * n + i] = asked ? ha_ref_chance(m->query[i].q, s->head_dim, (double)s->scale, &rows, dtype,
+                                                        &m->bound[i], m->query[i].out, (float *)m->work, NULL)
+                                        : (struct ha_chance){ .lse_size = (double)NAN };
     }
+    free(memory);
+    return true;
 }
 
 /* The output over all parts of query n, merged where there is something to merge; its chance is that of its place. */
@@ -224,26 +272,51 @@ static double recall_of(const double *weight, size_t keys, const uint32_t *token
     return (double)(above_used + (equal_used < wanted ? equal_used : wanted)) / (double)count;
 }
 
+/* The keys that query row `token` of a head can see of its parts, and of states that are not plain by what score each
+ * was weighed. */
+static size_t weighed_keys(const struct task *t, size_t token, size_t head, size_t position, const float *q,
+                           struct scratch *m)
+{
+    const struct ha_shape *s = &data(t)->shape;
+    const struct ha_chosen *c = t->chosen;
+    const size_t *offset = c->offset + head * HA_CHOSEN_STRIDE, dim = s->head_dim;
+    const struct ha_rows rows = head_rows(t, head);
+    float k[HA_REF_DIM_MAX];
+    size_t count = 0;
+    for (size_t p = 0; p < HA_PARTS_MAX; p++) {
+        const struct ha_part *part = ha_chosen_part(c, head, p);
+        const float *with = part->q ? part->q + token * dim : q;
+        const size_t visible = visible_of(c->token + offset[p], offset[p + 1] - offset[p], position);
+        for (size_t i = offset[p]; i < offset[p] + visible; i++, count++) {
+            m->token[count] = c->token[i];
+            if (c->plain) continue;
+            if (part->k) memcpy(k, part->k + c->row[i] * dim, dim * sizeof *k);
+            else ha_load_row((const char *)rows.k + c->token[i] * rows.k_stride_bytes, dim, s->dtype, k);
+            m->score[count] = 0;
+            for (size_t d = 0; d < dim; d++) m->score[count] += (double)with[d] * (double)k[d];
+            m->score[count] *= (double)s->scale;
+            m->left_out[count] = part->weight_only;
+        }
+    }
+    return count;
+}
+
 static void ask_quality(const struct task *t, size_t token, size_t head, struct scratch *m)
 {
     const struct ha_shape *s = &data(t)->shape;
-    const size_t *offset = t->chosen->offset + head * HA_CHOSEN_STRIDE;
-    size_t row = token * s->q_heads + head, at = t->seq * s->q_len * s->q_heads + row;
-    size_t position = ha_workload_tokens(data(t), t->seq, t->step) + token, count = 0;
+    const size_t row = token * s->q_heads + head, at = t->seq * s->q_len * s->q_heads + row;
+    const size_t position = ha_workload_tokens(data(t), t->seq, t->step) + token;
     const float *q = ha_session_q(t->pass->session, t->layer) + at * s->head_dim;
     const float *o = ha_session_o(t->pass->session, t->layer) + at * s->head_dim;
     struct ha_judged *j = &t->judged[row];
     struct ha_rows rows = head_rows(t, head);
     struct ha_ref_quality quality;
-    for (size_t p = 0; p < HA_PARTS_MAX; p++) {
-        const uint32_t *from = t->chosen->token + offset[p];
-        size_t visible = visible_of(from, offset[p + 1] - offset[p], position);
-        for (size_t i = 0; i < visible; i++) m->token[count++] = from[i];
-    }
+    const size_t count = weighed_keys(t, token, head, position, q, m);
     rows.keys = position + 1;
     j->keys = count;
     j->visible = rows.keys;
-    if (count == rows.keys) { /* full attention: question 1 has compared with it */
+    j->full = count == rows.keys && t->chosen->plain;
+    if (j->full) { /* question 1 has compared with full attention */
         j->mass = j->recall = 1;
         j->cert_slack = (double)NAN;
         return;
@@ -254,6 +327,9 @@ static void ask_quality(const struct task *t, size_t token, size_t head, struct 
     j->mass = quality.mass;
     j->cert_slack = quality.cert_slack;
     j->recall = recall_of(m->work, rows.keys, m->token, count, m->work + rows.keys);
+    if (t->chosen->plain) return;
+    const struct ha_ref_weighed set = { m->token, m->score, m->left_out, count };
+    j->cert_slack = ha_ref_certificate(q, s->head_dim, (double)s->scale, &rows, s->dtype, &set, m->work);
 }
 
 /* ---- jobs -------------------------------------------------------------------------------- */
@@ -276,10 +352,14 @@ static bool run_job(struct task *t, const struct job *job)
         .work = malloc(work_doubles(t, queries) * sizeof(double)),
         .token = malloc(ha_workload_tokens(data(t), t->seq, t->step + 1) * sizeof *m.token),
     };
-    bool ok = m.state && m.query && m.bound && m.chance && m.work && m.token;
+    const size_t tokens = ha_workload_tokens(data(t), t->seq, t->step + 1);
+    m.score = t->chosen->plain ? NULL : malloc(tokens * sizeof *m.score);
+    m.left_out = t->chosen->plain ? NULL : malloc(tokens * sizeof *m.left_out);
+    bool ok = m.state && m.query && m.bound && m.chance && m.work && m.token
+              && (t->chosen->plain || (m.score && m.left_out));
     if (ok) m.numbers = lay_states(m.state, (parts + 1) * queries, s->head_dim);
     ok = ok && m.numbers;
-    for (size_t p = 0; p < parts && ok; p++) attend_part(t, job, p, &m);
+    for (size_t p = 0; p < parts && ok; p++) ok = attend_part(t, job, p, &m);
     for (size_t i = 0; i < job->tokens && ok; i++)
         for (size_t h = 0; h < job->heads; h++, n++) {
             const struct ha_ref_state *want = join(t, parts, n, queries, &m);
@@ -295,6 +375,8 @@ static bool run_job(struct task *t, const struct job *job)
     free(m.numbers);
     free(m.work);
     free(m.token);
+    free(m.score);
+    free(m.left_out);
     return ok;
 }
 
@@ -385,7 +467,7 @@ void ha_accuracy_add(struct ha_accuracy *a, const struct ha_judged *head, size_t
                                                           : j->ratio;
         a->keys_sum += (double)j->keys;
         a->visible_sum += (double)j->visible;
-        a->everything = a->everything && j->keys == j->visible;
+        a->everything = a->everything && j->full;
         a->queries++;
         ha_chances_add(&a->chances, j->lse_error, j->o_error, &j->chance);
         if (!isnan(j->mass)) {

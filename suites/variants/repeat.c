@@ -76,7 +76,8 @@ static uint64_t hash_of(const struct ha_chosen *c, size_t head)
     const size_t *offset = c->offset + head * HA_CHOSEN_STRIDE;
     uint64_t hash = 1;
     for (size_t p = 0; p < HA_PARTS_MAX; p++) {
-        hash = mix(hash, c->on_device[head * HA_PARTS_MAX + p]);
+        const struct ha_part *part = ha_chosen_part(c, head, p);
+        hash = mix(hash, part->either_side ? 2 : part->on_device); /* a side that happened to be free is no choice */
         hash = mix(hash, offset[p + 1] - offset[p]);
         for (size_t i = offset[p]; i < offset[p + 1]; i++) hash = mix(hash, c->token[i]);
     }

@@ -38,11 +38,14 @@ enum ha_status ha_sensitivity_claims(const struct ha_pass *pass, const struct ha
         for (size_t p = 0; p < HA_PARTS_MAX; p++) {
             const size_t *offset = c->offset + head * HA_CHOSEN_STRIDE + p;
             size_t visible = offset[0];
-            if (!c->on_device[head * HA_PARTS_MAX + p]) continue;
+            const struct ha_part *part = ha_chosen_part(c, head, p);
+            const struct ha_profile *profile = part->profile ? part->profile : claimed(session, &session->info);
+            if (!part->on_device && !part->profile && !part->either_side) continue;
             while (visible < offset[1] && c->token[visible] <= first) visible++;
             const size_t keys[] = { visible - offset[0], offset[1] - offset[0] };
             for (size_t i = 0; i < 2; i++)
-                HA_TRY(ha_claims_attend(of, claimed(session, &session->info), s->head_dim, keys[i], HA_RUNS_MAX, why));
+                HA_TRY(ha_claims_attend(part->profile ? "profile of a part" : of, profile, s->head_dim, keys[i],
+                                        HA_RUNS_MAX, why));
         }
     return c->parts > 1 ? ha_claims_merge(&session->info.merge, c->parts, why) : HA_OK;
 }
@@ -55,9 +58,10 @@ static bool is_attended(const struct ha_chosen *c, size_t head)
     const size_t *offset = c->offset + head * HA_CHOSEN_STRIDE;
     size_t used = 0, device = 0;
     for (size_t p = 0; p < HA_PARTS_MAX; p++) {
+        const struct ha_part *part = ha_chosen_part(c, head, p);
         const bool any = offset[p + 1] > offset[p];
         used += any;
-        device += any && c->on_device[head * HA_PARTS_MAX + p];
+        device += any && part->on_device && !part->profile && !part->either_side && !part->weight_only;
     }
     return used == 1 && device == 1;
 }

@@ -455,16 +455,19 @@ TEST(selections_are_put_in_order)
 TEST(the_same_keys_are_of_the_same_side)
 {
     size_t offset[2 * HA_CHOSEN_STRIDE];
-    bool on_device[2 * HA_PARTS_MAX] = { false };
+    struct ha_part part[2 * HA_PARTS_MAX] = { { .count = 0 } };
     uint32_t token[] = { 1, 5, 1, 5 };
-    const struct ha_chosen c = { .token = token, .count = 4, .offset = offset, .on_device = on_device, .parts = 1 };
+    const struct ha_chosen c = { .token = token, .count = 4, .offset = offset, .part = part, .parts = 1 };
     for (size_t h = 0; h < 2; h++)
         for (size_t p = 0; p < HA_CHOSEN_STRIDE; p++) offset[h * HA_CHOSEN_STRIDE + p] = 2 * h + (p ? 2 : 0);
     assert_true(ha_chosen_same(&c, 0, 1));
-    on_device[HA_PARTS_MAX] = true;
+    part[HA_PARTS_MAX].on_device = true;
     assert_false(ha_chosen_same(&c, 0, 1));
-    on_device[0] = true;
+    part[0].on_device = true;
     assert_true(ha_chosen_same(&c, 0, 1));
+    part[0].weight_only = true;
+    assert_false(ha_chosen_same(&c, 0, 1));
+    part[0].weight_only = false;
     token[3] = 6;
     assert_false(ha_chosen_same(&c, 0, 1));
 }
@@ -690,13 +693,14 @@ TEST(accuracies_are_joined)
 {
     const struct ha_judged
         poor = { .ratio = 0.9, .keys = 3, .visible = 4, .mass = 0.5, .cert_slack = 0.8, .recall = 0.25 },
-        good = { .ratio = 0.1, .keys = 4, .visible = 4, .mass = 1, .cert_slack = 0.2, .recall = 0.75 };
+        good = { .ratio = 0.1, .keys = 4, .visible = 4, .full = true, .mass = 1, .cert_slack = 0.2, .recall = 0.75 };
     for (int order = 0; order < 2; order++) {
         struct ha_accuracy all, each[2];
         ha_accuracy_start(&all);
         for (int i = 0; i < 2; i++) {
             ha_accuracy_start(&each[i]);
             ha_accuracy_add(&each[i], i == order ? &poor : &good, 1);
+            assert_int_equal(each[i].everything, i != order);
             ha_accuracy_join(&all, &each[i]);
         }
         assert_false(all.everything);
