@@ -4,6 +4,7 @@
 
 #include "harness/base/why.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +28,8 @@ static enum ha_status mark_tokens(const struct ha_selection *s, const struct ha_
     memset(mark, HA_MARK_NONE, h->tokens);
     if (s->parts > HA_PARTS_MAX)
         return ha_def_wrong(h, why, "%zu parts, at most %d are possible", s->parts, (int)HA_PARTS_MAX);
+    if (s->notes > HA_NOTES_MAX)
+        return ha_def_wrong(h, why, "%zu notes, at most %d are possible", s->notes, (int)HA_NOTES_MAX);
     for (size_t i = 0; i < s->parts; i++) {
         const struct ha_part *part = &s->part[i];
         if (part->padding > part->count || (part->count > 0 && !part->token))
@@ -62,6 +65,7 @@ static struct ha_def_head head_of(const struct ha_definition *d, const struct ha
         .k = (const char *)in->k[seq] + elements * ha_dtype_bytes(s->dtype),
         .q = q + head * s->head_dim,
         .queries = queries,
+        .projection = in->projection,
         .observer = in->observer,
     };
 }
@@ -81,8 +85,17 @@ enum ha_status ha_definition_prefill(const struct ha_definition *d, struct ha_de
 static struct ha_def_head head_of_step(const struct ha_definition *d, const struct ha_shape *s,
                                        const struct ha_def_step *in, size_t unit)
 {
-    const float *q = in->q + unit / s->q_heads * in->q_len * s->q_heads * s->head_dim;
-    return head_of(d, s, in, unit, q, in->q_len);
+    const size_t row = unit / s->q_heads * in->q_len;
+    struct ha_def_head h = head_of(d, s, in, unit, in->q + row * s->q_heads * s->head_dim, in->q_len);
+    if (in->x) h.x = in->x + row * s->model_dim;
+    return h;
+}
+
+double ha_def_note(const struct ha_def_head *h, const char *name)
+{
+    for (size_t i = 0; h->chosen && i < h->chosen->notes; i++)
+        if (!strcmp(h->chosen->note[i].name, name)) return h->chosen->note[i].value;
+    return (double)NAN;
 }
 
 enum ha_status ha_definition_step(const struct ha_definition *d, struct ha_def *def, const struct ha_shape *s,
@@ -97,9 +110,10 @@ enum ha_status ha_definition_step(const struct ha_definition *d, struct ha_def *
     if (!mark) return ha_why(why, HA_ERROR, "%s: no memory for %zu tokens", d->variant, longest);
     enum ha_status status = HA_OK;
     for (size_t unit = 0; unit < units && status == HA_OK; unit++) {
-        const struct ha_def_head h = head_of_step(d, s, in, unit);
+        struct ha_def_head h = head_of_step(d, s, in, unit);
         struct ha_selection selection = { .parts = 0 };
         reported(arg, h.seq, h.head, &selection);
+        h.chosen = &selection;
         status = mark_tokens(&selection, &h, d->pads, mark, why);
         if (status == HA_OK) status = d->judge(def, &h, mark, why);
     }

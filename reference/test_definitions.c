@@ -2,6 +2,8 @@
 
 #include "reference/test_world.h"
 
+#include "harness/api/dataset.h"
+
 static struct ha_why why;
 
 TEST(test_full)
@@ -44,6 +46,46 @@ TEST(test_parts_limit)
     const struct ha_def_step in = { .q_len = 1, .q = w.seen, .k = &k, .tokens = &tokens, .kv_cap = HA_TEST_TOKENS };
     assert_int_equal(ha_definition_step(w.definition, NULL, &w.shape, &in, too_many_parts, NULL, &why), HA_FAIL);
     assert_non_null(strstr(why.text, "5 parts"));
+}
+
+/* What a definition is handed beside keys and queries: the inputs of its sequence, the projection, what is reported. */
+static const struct ha_projection projections[1] = { { .rotary = 7 } };
+static size_t judged;
+static enum ha_status judge_notes(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark,
+                                  struct ha_why *reason)
+{
+    assert_true(h->projection == projections && h->x[0] == (float)h->seq + 1 && h->x[1] == -1);
+    assert_true(ha_def_note(h, "block") == 16.0 + (double)h->head && isnan(ha_def_note(h, "hit")));
+    assert_true(h->chosen->parts == 1 && h->chosen->part[0].weight_only);
+    judged++;
+    return HA_OK;
+}
+static void note_block(void *arg, size_t seq, size_t q_head, struct ha_selection *out)
+{
+    *out = (struct ha_selection){ .parts = 1, .part = { { .weight_only = true } } };
+    out->note[0] = (struct ha_note){ "interval", 3 };
+    out->note[1] = (struct ha_note){ "block", 16.0 + (double)q_head };
+    out->notes = 2 + *(size_t *)arg;
+}
+
+TEST(test_notes_and_inputs)
+{
+    const struct ha_definition d = { .variant = "mine", .judge = judge_notes };
+    struct ha_test_world w = ha_test_world(&d, NULL, 4, EVEN, NULL);
+    const size_t tokens[] = { 5, 5 };
+    const void *k[] = { w.key[0], w.key[1] };
+    const float q[4] = { 0 }, x[4] = { 1, -1, 2, -1 };
+    const struct ha_def_step in = {
+        .q_len = 1, .q = q, .x = x, .projection = projections, .k = k, .tokens = tokens, .kv_cap = HA_TEST_TOKENS
+    };
+    size_t more = 0;
+    w.shape.batch = w.shape.q_heads = 2;
+    w.shape.model_dim = 2;
+    assert_int_equal(ha_definition_step(&d, NULL, &w.shape, &in, note_block, &more, &why), HA_OK);
+    assert_int_equal(judged, 4);
+    more = HA_NOTES_MAX;
+    assert_int_equal(ha_definition_step(&d, NULL, &w.shape, &in, note_block, &more, &why), HA_FAIL);
+    assert_non_null(strstr(why.text, "10 notes, at most 8 are possible"));
 }
 
 TEST(test_streaming)

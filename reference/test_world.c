@@ -34,7 +34,7 @@ static struct ha_part part_of(const struct ha_test_part *part, uint32_t *token, 
 {
     size_t n = 0;
     for (; part->token[n] >= 0; n++) token[n] = (uint32_t)part->token[n];
-    return (struct ha_part){ token, n, part->padding, on_device };
+    return (struct ha_part){ .token = token, .count = n, .padding = part->padding, .on_device = on_device };
 }
 
 static void reported(void *arg, size_t seq, size_t q_head, struct ha_selection *out)

@@ -286,8 +286,13 @@ struct ha_def_head {
     const void *k;  /* [tokens][head_dim] of its KV head */
     const float *q; /* of the last `queries` tokens, q_heads * head_dim floats apart: observed ones, or the step's */
     size_t queries;
+    const float *x;                         /* of the step's tokens: [q_len][model_dim]; NULL: the dataset has none */
+    const struct ha_projection *projection; /* [layers], or NULL, as in ha_context */
+    const struct ha_selection *chosen;      /* in judge: what is reported, with its notes and states; else NULL */
     const struct ha_profile *observer; /* of whoever weighs keys for the variant; not read by a rule without weights */
 };
+/* in judge: the value of a note that is reported, NaN where there is none of that name */
+double ha_def_note(const struct ha_def_head *h, const char *name);
 /* what mark[token] holds; PADDING comes with the side */
 enum { HA_MARK_NONE = 0, HA_MARK_DEVICE = 1, HA_MARK_HOST = 2, HA_MARK_PADDING = 4 };
 struct ha_definition {
@@ -307,7 +312,9 @@ struct ha_definition {
 /* A step of one layer, or what comes before the first. */
 struct ha_def_step {
     size_t layer, q_len;
-    const float *q;       /* [batch][q_len][q_heads][head_dim]; not read by prefill */
+    const float *q; /* [batch][q_len][q_heads][head_dim]; not read by prefill */
+    const float *x; /* [batch][q_len][model_dim] the layer's inputs, or NULL; not read by prefill */
+    const struct ha_projection *projection; /* [layers], or NULL */
     const void *const *k; /* [batch] -> [kv_heads][tokens_b][head_dim], all tokens so far, new ones included;
                            * head stride = kv_cap * head_dim elements */
     const size_t *tokens; /* [batch] */

@@ -22,6 +22,7 @@ struct ha_arena;        /* harness/base/arena.h */
 struct ha_device_arena; /* harness/base/device_arena.h */
 struct ha_pool;         /* harness/base/pool.h */
 struct ha_worker;       /* harness/base/worker.h */
+struct ha_projection;   /* harness/api/dataset.h */
 
 /* An option of a variant: `key=value` in a case. */
 struct ha_param {
@@ -48,6 +49,8 @@ struct ha_context {
     struct ha_pool *pool;     /* the CPU side's threads; used from the calling thread only */
     struct ha_worker *worker; /* one background thread, for work off the critical path */
     bool record_selection;    /* keep what selection() needs; false in timed passes */
+    /* [layers] how each layer's query comes from its input, in host memory; NULL where a step has no x */
+    const struct ha_projection *projection;
 };
 
 /* Before the first step: the whole context of one layer, in host memory, valid during the call. */
@@ -87,9 +90,17 @@ struct ha_part {
                        */
     bool either_side; /* whichever side was free computed it: it is held to the weaker of both profiles */
 };
+/* A decision besides the keys that the definition judges: hit, block, budget, interval. */
+struct ha_note {
+    const char *name; /* static */
+    double value;
+};
+enum { HA_NOTES_MAX = 8 };
 struct ha_selection {
     struct ha_part part[HA_PARTS_MAX];
     size_t parts;
+    struct ha_note note[HA_NOTES_MAX];
+    size_t notes;
 };
 
 /* NaN: not measured by this variant. Cumulative since create. */

@@ -205,6 +205,8 @@ static struct ha_def_step def_step(struct state *s, size_t layer, size_t steps)
     return (struct ha_def_step){ .layer = layer,
                                  .q_len = w->shape.q_len,
                                  .q = ha_session_q(s->check->session, layer),
+                                 .x = ha_session_x(s->check->session, layer),
+                                 .projection = w->projection,
                                  .k = (const void *const *)(w->k + layer * w->shape.batch),
                                  .tokens = s->tokens,
                                  .kv_cap = w->cap,

@@ -239,6 +239,11 @@ const float *ha_session_q(const struct ha_session *s, size_t layer)
 {
     return (const float *)(const void *)(s->host_in + layer * s->io.in_bytes + s->io.q);
 }
+const float *ha_session_x(const struct ha_session *s, size_t layer)
+{
+    if (!s->io.has_x) return NULL;
+    return (const float *)(const void *)(s->host_in + layer * s->io.in_bytes + s->io.x);
+}
 const float *ha_session_o(const struct ha_session *s, size_t layer)
 {
     return (const float *)(const void *)(s->host_out + layer * s->io.out_bytes + s->io.o);

@@ -54,9 +54,10 @@ struct ha_workload {
     char name[256]; /* dataset, with its file */
     const struct ha_dataset *dataset;
     struct ha_source *source;
-    struct ha_arena *arena; /* NULL until filled */
-    void **k, **v;          /* [layers][batch] -> [kv_heads][cap][head_dim] */
-    float **q;              /* [layers][batch]: the observed queries */
+    struct ha_projection *projection; /* [layers], or NULL where the dataset has no inputs */
+    struct ha_arena *arena;           /* NULL until filled */
+    void **k, **v;                    /* [layers][batch] -> [kv_heads][cap][head_dim] */
+    float **q;                        /* [layers][batch]: the observed queries */
 };
 
 /* Opens the dataset: the shape is complete then, and nothing large is allocated. */
@@ -215,6 +216,7 @@ enum ha_status ha_pass_end(struct ha_pass *pass, enum ha_status so_far, struct h
 
 /* host side of the last step that ran with checks; outputs: that was downloaded */
 const float *ha_session_q(const struct ha_session *session, size_t layer);
+const float *ha_session_x(const struct ha_session *session, size_t layer); /* NULL where there is none */
 const float *ha_session_o(const struct ha_session *session, size_t layer);
 const float *ha_session_lse(const struct ha_session *session, size_t layer);
 

@@ -2,6 +2,7 @@
  * stood for the keys, or of weights alone. A variant of this test makes them by plain loops in binary64 and reports
  * them, rightly and wrongly. */
 
+#include "harness/api/dataset.h"
 #include "harness/base/arena.h"
 #include "harness/base/numeric.h"
 #include "suites/variants/check.h"
@@ -234,6 +235,44 @@ TEST(all_keys_are_not_full_attention)
     assert_ok(ha_check_run(&c, &reason));
     assert_near(c.host_key_bytes, 2 * (2 * (TOKENS - HALF) + HALF) * DIM * 2, 1e-9);
     ha_check_free(&c);
+    close_session();
+}
+
+/* ---- what a variant and its definition are handed to predict with ------------------------------------------------ */
+
+/* Residual's W_Q x is exact, in whatever order it is summed. */
+static enum ha_status attend_by_projection(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
+{
+    enum { MODEL = 256 };
+    const struct ha_context *c = &self->ctx;
+    const float *w = c->projection[step->layer].wq;
+    float q[HEADS * DIM], x[MODEL];
+    assert_true(c->shape->model_dim == MODEL && !c->projection[step->layer].inv_freq);
+    HA_TRY(c->api->copy(c->stream, q, step->q, sizeof q, HA_D2H));
+    HA_TRY(c->api->copy(c->stream, x, step->x, sizeof x, HA_D2H));
+    HA_TRY(c->api->stream_sync(c->stream));
+    assert_memory_equal(x, ha_session_x(&session, step->layer), sizeof x);
+    for (size_t i = 0; i < HEADS * DIM; i++, w += MODEL) {
+        float sum = 0;
+        for (size_t j = MODEL; j-- > 0;) sum += w[j] * x[j];
+        assert_true(ha_round(sum, HA_F16) == q[i]);
+    }
+    return HA_OK;
+}
+
+TEST(a_variant_has_the_projection)
+{
+    struct ha_variant v = mine;
+    struct ha_pass p;
+    v.attend = attend_by_projection;
+    open_session("cpu:dataset=residual,ctx=20,heads=4/2,head_dim=64,layers=3,steps=2,threads=1");
+    session.variant = &v;
+    begin_pass(&p, true);
+    for (size_t step = 0; step < 2; step++) assert_ok(ha_pass_step(&p, step, &reason));
+    assert_ok(ha_pass_end(&p, HA_OK, &reason));
+    close_session();
+    open_session(CASE); /* sinks has no inputs */
+    assert_true(!session.workload->projection && !ha_session_x(&session, 0));
     close_session();
 }
 

@@ -39,6 +39,10 @@ static enum ha_status open_source(struct ha_workload *w, const struct ha_case *c
                       "dataset '%s' leaves the shape open (layers %zu, batch %zu, heads %zu/%zu, head_dim %zu)",
                       c->dataset, s->layers, s->batch, s->q_heads, s->kv_heads, s->head_dim);
     w->cap = longest(s) + s->steps * s->q_len;
+    if (!s->model_dim || !w->dataset->input) return HA_OK;
+    w->projection = calloc(s->layers, sizeof *w->projection);
+    if (!w->projection) return ha_why(why, HA_ERROR, "no memory");
+    for (size_t layer = 0; layer < s->layers; layer++) w->projection[layer] = w->dataset->projection(w->source, layer);
     return HA_OK;
 }
 
@@ -65,6 +69,7 @@ void ha_workload_close(struct ha_workload *w)
 {
     if (!w) return;
     ha_arena_destroy(w->arena);
+    free(w->projection);
     if (w->source) w->dataset->close(w->source);
     free(w);
 }
@@ -159,7 +164,7 @@ struct ha_io ha_workload_io(const struct ha_workload *w)
 {
     const struct ha_shape *s = &w->shape;
     size_t rows = s->batch * s->q_len;
-    struct ha_io io = { .has_x = s->model_dim && w->dataset->input };
+    struct ha_io io = { .has_x = w->projection != NULL };
     io.q = place(&io.in_bytes, rows * s->q_heads * s->head_dim * sizeof(float));
     io.k = place(&io.in_bytes, rows * s->kv_heads * row_bytes(w));
     io.v = place(&io.in_bytes, rows * s->kv_heads * row_bytes(w));
