@@ -46,7 +46,7 @@ struct ha_context {
     struct ha_stream *stream; /* the main stream: inputs are ready on it, outputs are expected on it */
     struct ha_arena *arena;
     struct ha_device_arena *device_arena;
-    struct ha_pool *pool;     /* the CPU side's threads; used from the calling thread only */
+    struct ha_pool *pool;     /* the CPU side's threads: one run at a time, called or started */
     struct ha_worker *worker; /* one background thread, for work off the critical path */
     bool record_selection;    /* keep what selection() needs; false in timed passes */
     /* [layers] how each layer's query comes from its input, in host memory; NULL where a step has no x */

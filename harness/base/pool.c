@@ -1,6 +1,7 @@
 #include "harness/base/clock.h"
 #include "harness/base/team.h"
 #include "harness/base/why.h"
+#include "harness/base/worker.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -167,6 +168,29 @@ void ha_pool_run(struct ha_pool *pool, const char *name, size_t tasks,
     run(pool, &(struct job){ .name = name, .fn = fn, .arg = arg, .tasks = tasks });
 }
 
+enum ha_status ha_pool_background(struct ha_pool *pool, struct ha_why *why)
+{
+    return pool->background ? HA_OK : ha_worker_create(&pool->background, why);
+}
+
+static void run_started(void *arg)
+{
+    struct ha_pool *pool = arg;
+    run(pool, &pool->started_job);
+}
+
+void ha_pool_start(struct ha_pool *pool, const char *name, size_t tasks,
+                   void (*fn)(void *arg, size_t task, size_t worker), void *arg)
+{
+    pool->started_job = (struct job){ .name = name, .fn = fn, .arg = arg, .tasks = tasks };
+    pool->ticket = ha_worker_submit(pool->background, name, run_started, pool);
+}
+
+void ha_pool_wait(struct ha_pool *pool)
+{
+    if (pool->background) ha_worker_wait(pool->background, pool->ticket);
+}
+
 void ha_pool_each(struct ha_pool *pool, const char *name, void (*fn)(void *arg, size_t task, size_t worker), void *arg)
 {
     run(pool, &(struct job){ .name = name, .fn = fn, .arg = arg, .tasks = pool->threads, .each = true });
@@ -181,6 +205,7 @@ void ha_pool_trace(struct ha_pool *pool, const struct ha_span_sink *sink) { pool
 void ha_pool_destroy(struct ha_pool *pool)
 {
     if (!pool) return;
+    ha_worker_destroy(pool->background); /* which ends what was started */
     pool->kind->end(pool);
     for (size_t w = 0; pool->place && w < pool->threads; w++) hwloc_bitmap_free(pool->place[w]);
     free(pool->place);

@@ -5,9 +5,9 @@
 
 /* The CPU side's threads, each pinned to a core of its own (hwloc) where the process is allowed to and has as many;
  * tasks are pulled from one counter, lowest index first. The caller is worker 0: it is moved to its core but keeps its
- * affinity. One caller at a time, whichever thread it is. Workers that have a core each stay awake for a moment after a
- * run, so that the next one starts and ends within a few cache misses; then they sleep, as do workers that share cores
- * at once. */
+ * affinity. One run at a time, whichever thread calls: a run that was started is to be waited for before the next.
+ * Workers that have a core each stay awake for a moment after a run, so that the next one starts and ends within a few
+ * cache misses; then they sleep, as do workers that share cores at once. */
 
 /* Whose threads they are: OpenMP's runtime, which lends the same ones to every pool that a thread calls, or the pool's
  * own. A process that is forked from one with an OpenMP pool makes none itself. How long threads stay awake can be told
@@ -33,6 +33,13 @@ void ha_pool_rest(struct ha_pool *pool);
 /* fn(arg, task, worker) for every task in [0, tasks); worker in [0, threads). Returns when all are done. */
 void ha_pool_run(struct ha_pool *pool, const char *name, size_t tasks,
                  void (*fn)(void *arg, size_t task, size_t worker), void *arg);
+/* Makes the thread that runs in the background are called from; before the first one, once or again. */
+enum ha_status ha_pool_background(struct ha_pool *pool, struct ha_why *why);
+/* The same run, begun and not awaited: the caller is no worker, a thread of the pool's is worker 0 in its place. What
+ * the tasks read and write stays until ha_pool_wait has returned, after which it is the caller's again. */
+void ha_pool_start(struct ha_pool *pool, const char *name, size_t tasks,
+                   void (*fn)(void *arg, size_t task, size_t worker), void *arg);
+void ha_pool_wait(struct ha_pool *pool); /* returns at once where nothing was started */
 /* fn(arg, worker, worker) once on every worker, however long one of them takes: for memory that each touches first */
 void ha_pool_each(struct ha_pool *pool, const char *name, void (*fn)(void *arg, size_t task, size_t worker), void *arg);
 /* Spans (HA_SPAN_CPU, lanes "cpu 0", "cpu 1", ...) go to sink, one for each worker that did work in a run, from its

@@ -54,6 +54,9 @@ struct ha_pool {
     struct gate start;     /* own: runs begun */
     struct job job;        /* on the line after, written before start.word moves */
     bool ending;
+    struct ha_worker *background;             /* that calls what is started, or NULL */
+    struct job started_job;                   /* what it calls next */
+    uint64_t ticket;                          /* of that */
     atomic_size_t awake;                      /* so many workers stay awake between runs, the first ones */
     struct gate done;                         /* own: workers besides the caller that have yet to finish the run */
     alignas(HA_TEAM_LINE) atomic_size_t next; /* task to be pulled */

@@ -361,6 +361,69 @@ TEST(many_pools_at_once)
     }
 }
 
+/* ---- in the background ----------------------------------------------------------------------- */
+
+struct started {
+    atomic_bool go, seen; /* the caller is back; a task has seen that */
+    uint64_t end_ns;      /* of all waiting */
+    pthread_t caller;
+    atomic_size_t of_caller; /* tasks that the caller ran itself */
+    struct work work;
+};
+
+/* Each waits until the caller is back, all of them for ten seconds. */
+static void await_caller(void *arg, size_t task, size_t worker)
+{
+    struct started *s = arg;
+    while (!atomic_load(&s->go) && ha_now_ns() < s->end_ns) usleep(100);
+    if (atomic_load(&s->go)) atomic_store(&s->seen, true);
+    if (pthread_equal(pthread_self(), s->caller)) atomic_fetch_add(&s->of_caller, 1);
+    count(&s->work, task, worker);
+}
+
+TEST(what_is_started_goes_on_without_the_caller)
+{
+    for (size_t i = 0; i < TEAMS; i++) {
+        struct ha_pool *pool = make(team_sizes[i]);
+        struct started s = { .caller = pthread_self(),
+                             .end_ns = ha_now_ns() + UINT64_C(10000000000),
+                             .work = { .threads = team_sizes[i] } };
+        struct ha_why why;
+        ha_pool_wait(pool); /* nothing was started */
+        assert_int_equal(ha_pool_background(pool, &why), HA_OK);
+        assert_int_equal(ha_pool_background(pool, &why), HA_OK);
+        ha_pool_start(pool, "started", 8, await_caller, &s);
+        atomic_store(&s.go, true);
+        ha_pool_wait(pool);
+        assert_true(atomic_load(&s.seen) && atomic_load(&s.of_caller) == 0);
+        for (size_t t = 0; t < 8; t++) assert_int_equal(s.work.times[t], 1);
+        ha_pool_wait(pool); /* again: nothing is left */
+        ha_pool_destroy(pool);
+        assert_mask_kept();
+    }
+}
+
+/* Plain memory goes from the caller to the tasks and back, whoever calls them. */
+TEST(started_and_called_runs_take_turns)
+{
+    struct ha_pool *pool = make(3);
+    struct work w = { .threads = 3 };
+    struct ha_why why;
+    assert_int_equal(ha_pool_background(pool, &why), HA_OK);
+    for (size_t i = 0; i < 300; i++) {
+        ha_pool_start(pool, "started", 5, count, &w);
+        if (i % 7 == 0) sched_yield();
+        ha_pool_wait(pool);
+        for (size_t t = 0; t < 5; t++) assert_int_equal(w.times[t], 2 * i + 1);
+        ha_pool_run(pool, "called", 5, count, &w);
+        for (size_t t = 0; t < 5; t++) assert_int_equal(w.times[t], 2 * i + 2);
+    }
+    ha_pool_start(pool, "left", 5, count, &w);
+    ha_pool_destroy(pool); /* which waits for it */
+    for (size_t t = 0; t < 5; t++) assert_int_equal(w.times[t], 601);
+    assert_mask_kept();
+}
+
 /* Each worker once, whoever is slow. */
 TEST(each_worker_once)
 {
