@@ -151,7 +151,7 @@ struct ha_results {
     bool measured;
 };
 
-enum { HA_SUITE_FILES = 4 };
+enum { HA_SUITE_FILES = 5 };
 
 /* What `habench list NAME` prints of a suite's own. */
 struct ha_list {

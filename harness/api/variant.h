@@ -109,6 +109,9 @@ struct ha_counters {
     double cpu_tokens; /* mean keys read by the CPU side, per query head and step */
 };
 
+/* A number by name and layer, of a variant's own: over the steps since its prefill, or as it is now. */
+typedef void ha_count(void *arg, const char *name, size_t layer, double value); /* name: static */
+
 enum ha_contract { HA_EXACT, HA_BOUNDED, HA_STATISTICAL };
 /* exact: all keys are used. bounded: the certificate bounds the deviation. statistical: keys are lost for good. */
 
@@ -139,6 +142,8 @@ struct ha_variant {
      * arrays belong to the instance. */
     void (*selection)(struct ha_instance *self, size_t layer, size_t seq, size_t q_head, struct ha_selection *out);
     void (*counters)(struct ha_instance *self, struct ha_counters *out); /* may be NULL */
+    /* Says each of its numbers, to counters.csv, in any order; may be NULL. */
+    void (*count)(struct ha_instance *self, ha_count *say, void *arg);
     /* returns when nothing of the instance runs in the background any more */
     enum ha_status (*drain)(struct ha_instance *self, struct ha_why *why); /* may be NULL */
     void (*destroy)(struct ha_instance *self);

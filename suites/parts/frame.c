@@ -411,3 +411,10 @@ void ha_frame_counters(struct ha_instance *self, struct ha_counters *out)
     out->cpu_tokens = self->keys_cpu / (self->steps * heads);
     out->cpu_ratio = self->keys_cpu / (self->keys_cpu + self->keys_device);
 }
+
+void ha_frame_count(struct ha_instance *self, ha_count *say, void *arg)
+{
+    settle_all(self);
+    for (size_t i = 0; i < self->ctx.shape->layers && self->rule->count; i++)
+        self->rule->count(&self->layer[i], say, arg);
+}

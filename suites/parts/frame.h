@@ -70,6 +70,8 @@ struct ha_rule {
     /* In the background where it is due: behind post, over before the layer's next step. */
     enum ha_status (*settle)(struct ha_layer *l, struct ha_why *why);
 
+    void (*count)(const struct ha_layer *l, ha_count *say, void *arg); /* its numbers, once the background is over */
+
     /* a sequence as after its prefill; the frame resets tokens and counters */
     enum ha_status (*rewind)(struct ha_layer *l, size_t b, struct ha_why *why);
 
@@ -92,6 +94,7 @@ enum ha_status ha_frame_prefill(struct ha_instance *self, size_t layer, const st
 enum ha_status ha_frame_attend(struct ha_instance *self, const struct ha_step *step, struct ha_why *why);
 void ha_frame_selection(struct ha_instance *self, size_t layer, size_t b, size_t q_head, struct ha_selection *out);
 void ha_frame_counters(struct ha_instance *self, struct ha_counters *out);
+void ha_frame_count(struct ha_instance *self, ha_count *say, void *arg);
 enum ha_status ha_frame_drain(struct ha_instance *self, struct ha_why *why);
 enum ha_status ha_frame_rewind(struct ha_instance *self, struct ha_why *why);
 void ha_frame_destroy(struct ha_instance *self);
@@ -99,6 +102,6 @@ void ha_frame_destroy(struct ha_instance *self);
 /* The hooks of a variant over a rule. Besides these it may have .counters and .rewind. */
 #define HA_FRAME(of)                                                                                  \
     .rule = &(of), .create = ha_frame_create, .prefill = ha_frame_prefill, .attend = ha_frame_attend, \
-    .selection = ha_frame_selection, .drain = ha_frame_drain, .destroy = ha_frame_destroy
+    .selection = ha_frame_selection, .count = ha_frame_count, .drain = ha_frame_drain, .destroy = ha_frame_destroy
 
 #endif

@@ -342,6 +342,20 @@ static enum ha_status age_all(struct ha_layer *l, struct ha_stream *post, struct
     return HA_OK;
 }
 
+/* What beta keeps of what was evicted. */
+static void count(const struct ha_layer *l, ha_count *say, void *arg)
+{
+    const struct ha_shape *s = l->ctx->shape;
+    const struct sequence *seq = l->own;
+    double stored = 0, salient = 0;
+    for (size_t b = 0; b < s->batch; b++) {
+        stored += (double)seq[b].stored;
+        for (size_t h = 0; h < s->q_heads; h++) salient += (double)seq[b].head[h].selected;
+    }
+    say(arg, "kv_cpu_tokens", l->layer, stored / (double)s->batch);
+    say(arg, "kv_ctx_tokens", l->layer, salient / (double)(s->batch * s->q_heads));
+}
+
 static const struct ha_rule rule = {
     .seq_bytes = sizeof(struct sequence),
     .open = open,
@@ -354,6 +368,7 @@ static const struct ha_rule rule = {
     .appends_last = true,
     .post = age_all,
     .settle = settle,
+    .count = count,
     .rewind = rewind_sequence,
     .cpu_name = "sparse attend",
     .settle_name = "select",

@@ -208,6 +208,7 @@ static enum ha_status pass(struct state *s, enum arm arm, struct ha_why *why)
     HA_TRY(ready(s, arm, &p, why));
     enum ha_status status = steps(s, arm, p, why);
     if (status == HA_OK && arm == UNTRACED && p->variant->counters) p->variant->counters(p->instance, &b->counters);
+    if (status == HA_OK && arm == UNTRACED) status = ha_counted_read(&b->counted, p, why);
     s->blocks++;
     return p->variant->rewind && status == HA_OK ? ha_pass_settle(p, why) : ha_pass_end(p, status, why);
 }
@@ -275,4 +276,5 @@ void ha_bench_free(struct ha_bench *b)
 {
     ha_timeline_destroy(b->timeline);
     b->timeline = NULL;
+    ha_counted_free(&b->counted);
 }

@@ -39,6 +39,7 @@ struct ha_bench {
     struct ha_meter_count moved; /* over moved_steps steps */
     size_t moved_steps;
     struct ha_counters counters;      /* of the last untraced pass, over its steps */
+    struct ha_counted counted;        /* the same */
     struct ha_timeline *timeline;     /* of the last traced pass, for trace.json */
     struct ha_interval traced;        /* its last step */
     size_t dropped;                   /* spans, by the timeline and by the device */

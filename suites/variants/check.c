@@ -424,6 +424,7 @@ static enum ha_status run_steps(struct state *s, struct ha_why *why)
         c->asked += ha_check_asks(c, step);
     }
     if (s->pass.variant->counters) s->pass.variant->counters(s->pass.instance, &c->counters);
+    HA_TRY(ha_counted_read(&c->counted, &s->pass, why));
     c->device_key_bytes /= (double)c->asked;
     c->host_key_bytes /= (double)c->asked;
     return HA_OK;
@@ -476,6 +477,7 @@ static enum ha_status judge_again(const struct state *first, struct ha_why *why)
     s.repeat->passes++;
     c->question = other.question;
     c->total.err_over_bound = fmax(c->total.err_over_bound, other.total.err_over_bound);
+    ha_counted_free(&other.counted);
     state_end(&s);
     return status;
 }
@@ -574,4 +576,30 @@ void ha_check_free(struct ha_check *c)
     if (c->expected) free(c->expected->o); /* all of them */
     free(c->expected);
     c->expected = NULL;
+    ha_counted_free(&c->counted);
+}
+
+/* ---- what a variant counts --------------------------------------------------------------- */
+
+static void add_count(void *arg, const char *name, size_t layer, double value)
+{
+    struct ha_counted *c = arg;
+    if (!ha_array_room(&c->of, &c->cap, c->count + 1, sizeof *c->of)) c->full = true;
+    if (c->full) return;
+    c->of[c->count].name = name;
+    c->of[c->count].layer = layer;
+    c->of[c->count++].value = value;
+}
+
+enum ha_status ha_counted_read(struct ha_counted *c, const struct ha_pass *p, struct ha_why *why)
+{
+    c->count = 0;
+    if (p->variant->count) p->variant->count(p->instance, add_count, c);
+    return c->full ? ha_why(why, HA_ERROR, "no memory for what %s counts", p->variant->name) : HA_OK;
+}
+
+void ha_counted_free(struct ha_counted *c)
+{
+    free(c->of);
+    *c = (struct ha_counted){ .of = NULL };
 }

@@ -115,6 +115,20 @@ double ha_accuracy_rel_l2(const struct ha_accuracy *a); /* NaN where it was not 
 
 /* ---- a whole check ----------------------------------------------------------------------------------------------- */
 
+/* What a variant counts by name and layer. */
+struct ha_counted {
+    struct {
+        const char *name;
+        size_t layer;
+        double value;
+    } * of;
+    size_t count, cap;
+    bool full; /* there was no memory for more */
+};
+/* As it is now, in place of what it was. */
+enum ha_status ha_counted_read(struct ha_counted *counted, const struct ha_pass *pass, struct ha_why *why);
+void ha_counted_free(struct ha_counted *counted);
+
 struct ha_dump;
 struct ha_check {
     /* in */
@@ -133,6 +147,7 @@ struct ha_check {
     double device_key_bytes, host_key_bytes; /* K and V that a step must read at least once, by side */
     struct ha_sensitivity sensitivity;
     struct ha_counters counters;
+    struct ha_counted counted;
     enum ha_repeat_seen repeat;
     double kv_device_bytes, kv_host_bytes, meta_device_bytes, meta_host_bytes;
     struct ha_expected *expected; /* [asked][layers][batch], or NULL */

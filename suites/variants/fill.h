@@ -12,6 +12,8 @@ struct ha_row {
     struct ha_result head;
     double block, iter, step, layer;
     char role[16];
+    char counter[48];
+    double value;
     /* independents */
     char family[32], variant[48], params[160], contract[16], device[256], device_kind[16], device_name[96], isa[32];
     double layers, batch, q_len;

@@ -16,7 +16,8 @@
 
 /* ---- columns ----------------------------------------------------------------------------------------------------- */
 
-enum { C = 1, S = 2, A = 4, Y = 8, ALL = C | S | A | Y }; /* cases.csv, samples.csv, accuracy.csv, summary.csv */
+/* cases.csv, samples.csv, accuracy.csv, summary.csv, counters.csv */
+enum { C = 1, S = 2, A = 4, Y = 8, N = 16, ALL = C | S | A | Y | N };
 
 /* Columns are only ever appended. */
 #define NUMBER(name, unit, ...)     { #name, unit, HA_FIELD_NUMBER, HA_IN(struct ha_row, name), __VA_ARGS__ },
@@ -28,7 +29,7 @@ static const struct ha_field fields[] = {
     NUMBER(block, "", S, "pass: one run over the context from the first step to the last")
     NUMBER(iter, "", S, "step within the pass, of role step; empty: the whole pass")
     NUMBER(step, "", A, "")
-    NUMBER(layer, "", A, "")
+    NUMBER(layer, "", A | N, "")
     TEXT(role, S, "of a pass: measure, warmup, traced, or full: the resident companion; step: a single step of a "
         "measured pass")
     TEXT(family, C | Y, "")
@@ -145,10 +146,13 @@ static const struct ha_field fields[] = {
         "likely that is", HA_NEITHER)
     NUMBER(rms, "", C | A, "root mean square of the errors of o, or of the LSE if that is larger, beyond what may "
         "have one sign, over the same; up to 1 is explained", HA_NEITHER)
+    TEXT(counter, N, "what the variant counts in that layer: its page in docs/variants says what it is")
+    NUMBER(value, "", N, "of the checked pass, or where steps are timed of the last one that is not traced: over its "
+        "steps, or after the last of them")
 };
 /* clang-format on */
 
-enum { CHECKED_STEPS_BENCH = 2, SAMPLES_FILE = 1, ACCURACY_FILE, SUMMARY_FILE };
+enum { CHECKED_STEPS_BENCH = 2, SAMPLES_FILE = 1, ACCURACY_FILE, SUMMARY_FILE, COUNTERS_FILE };
 static const uint64_t time_cap_ns = 4000000000;
 
 struct run {
@@ -223,6 +227,17 @@ static void sample(void *arg, const struct ha_sample *s)
     r->config.engine.line(r->config.engine.arg, SAMPLES_FILE, &row);
 }
 
+static void say_counted(const struct run *r, const struct ha_counted *c)
+{
+    for (size_t i = 0; i < c->count; i++) {
+        struct ha_row row = *r->row;
+        snprintf(row.counter, sizeof row.counter, "%s", c->of[i].name);
+        row.layer = (double)c->of[i].layer;
+        row.value = c->of[i].value;
+        r->config.engine.line(r->config.engine.arg, COUNTERS_FILE, &row);
+    }
+}
+
 static enum ha_status trace(const struct run *r, const struct ha_bench *b, struct ha_why *why)
 {
     char *events = NULL;
@@ -281,6 +296,7 @@ static enum ha_status check_case(void *run, struct ha_group *g, struct ha_why *w
     ha_fill_check(r->row, &r->check);
     if (r->check.dump && status != HA_WAIVED) dumped = ha_dump_write(&r->dump, r->id, &reason);
     if (dumped != HA_OK && status == HA_OK) status = ha_why(why, HA_ERROR, "%s", reason.text);
+    if (status == HA_OK && !r->config.measure) say_counted(r, &r->check.counted);
     g->right[0] = status == HA_OK && is_attention;
     if (status != HA_OK || is_attention) return status;
     r->row->head.verdict = HA_UNCHECKED;
@@ -311,6 +327,7 @@ static enum ha_status measure_case(void *run, struct ha_group *g, struct ha_why 
         ha_fill_bench(r->row, &b, ceilings, ha_known_slowest_arm(&r->known, r->row, &b.usage));
         ha_known_add(&r->known, r->row, s->variant->name, s->variant->family, b.step_ns);
         if (b.full) ha_known_add(&r->known, r->row, b.full->name, b.full->family, b.full_ns);
+        say_counted(r, &b.counted);
         status = trace(r, &b, why);
     }
     ha_bench_free(&b);
@@ -398,7 +415,7 @@ const struct ha_suite ha_suite_variants = {
     .class_key = "variant",
     .field = fields,
     .fields = sizeof fields / sizeof *fields,
-    .file = { "cases.csv", "samples.csv", "accuracy.csv", "summary.csv" },
+    .file = { "cases.csv", "samples.csv", "accuracy.csv", "summary.csv", "counters.csv" },
     .summary = 1u << SUMMARY_FILE,
     .point_bytes = sizeof(struct ha_case),
     .row_bytes = sizeof(struct ha_row),

@@ -207,6 +207,15 @@ static size_t lines[HA_SUITE_FILES], traces;
 static const char *const roles[] = { "step", "measure", "traced", "warmup", "full" };
 static size_t in_role[sizeof roles / sizeof *roles];
 
+/* Of 150 + 6 tokens the ring holds 24 to 31, the others are stored, and each head keeps some of these. */
+static double kv_cpu[2], kv_ctx[2];
+static void count_of(const struct ha_row *r)
+{
+    double *to = !strcmp(r->counter, "kv_cpu_tokens") ? kv_cpu : !strcmp(r->counter, "kv_ctx_tokens") ? kv_ctx : NULL;
+    assert_true(to && r->layer < 2);
+    to[(size_t)r->layer] = r->value;
+}
+
 static void line(void *arg, size_t file, const void *row)
 {
     const struct ha_row *r = row;
@@ -214,7 +223,8 @@ static void line(void *arg, size_t file, const void *row)
     lines[file]++;
     for (size_t i = 0; file == 1 && i < sizeof roles / sizeof *roles; i++) in_role[i] += !strcmp(r->role, roles[i]);
     assert_int_equal(file == 1, !isnan(r->block));
-    assert_int_equal(file == 2, !isnan(r->layer));
+    assert_int_equal(file == 2 || file == 4, !isnan(r->layer));
+    if (file == 4) count_of(r);
 }
 
 static void trace(void *arg, const char *events, size_t bytes)
@@ -233,7 +243,11 @@ TEST(a_bench_says_its_samples_accuracies_and_trace)
                               .config = { .measure = true, .engine = { NULL, line, trace, NULL } } });
     assert_int_equal(driven.verdict[HA_PASS], 1);
     assert_int_equal(lines[0] + lines[3], 0); /* rows are the engine's */
-    assert_int_equal(lines[2], 4 * 2);        /* the first two and the last two steps, of two layers */
+    assert_int_equal(lines[4], 4);
+    for (size_t l = 0; l < 2; l++) {
+        assert_true(kv_cpu[l] >= 156 - 31 && kv_cpu[l] <= 156 - 24 && kv_ctx[l] > 0 && kv_ctx[l] < kv_cpu[l]);
+    }
+    assert_int_equal(lines[2], 4 * 2); /* the first two and the last two steps, of two layers */
     assert_int_equal(traces, 1);
     const struct ha_row *row = driven.results.entry->row;
     assert_true(row->step_ns > 0 && row->vs_full > 0 && row->head.samples >= 1);
@@ -241,6 +255,20 @@ TEST(a_bench_says_its_samples_accuracies_and_trace)
     assert_int_equal(in_role[0], 5 * in_role[1]);
     assert_true(in_role[2] >= 1 && in_role[4] >= 1);
     assert_non_null(strstr(driven.printed, "\nhgca "));
+    ha_driven_free(&driven);
+}
+
+/* A check says them, too; a negative beta keeps all that is stored. */
+TEST(a_check_says_what_is_counted)
+{
+    memset(lines, 0, sizeof lines);
+    memset(kv_cpu, 0, sizeof kv_cpu);
+    memset(kv_ctx, 0, sizeof kv_ctx);
+    drive(
+        &(struct ha_drive){ .words = "hgca:ctx=150,heads=4/2,head_dim=64,layers=2,steps=6,blk_size=8,blk_num=4,beta=-1",
+                            .config = { .engine = { NULL, line, trace, NULL } } });
+    assert_int_equal(lines[4], 4);
+    for (size_t l = 0; l < 2; l++) assert_true(kv_ctx[l] > 0 && fabs(kv_ctx[l] - kv_cpu[l]) < 1e-9);
     ha_driven_free(&driven);
 }
 
