@@ -5,7 +5,9 @@
 #include "harness/api/dataset.h"
 #include "harness/base/arena.h"
 #include "harness/base/numeric.h"
+#include "harness/base/test_folder.h"
 #include "suites/variants/check.h"
+#include "suites/variants/dump.h"
 #include "suites/variants/test_session.h"
 
 #define CASE "cpu:isa=c,ctx=20,heads=4/2,head_dim=64,layers=1,steps=1,threads=1"
@@ -235,6 +237,29 @@ TEST(all_keys_are_not_full_attention)
     assert_ok(ha_check_run(&c, &reason));
     assert_near(c.host_key_bytes, 2 * (2 * (TOKENS - HALF) + HALF) * DIM * 2, 1e-9);
     ha_check_free(&c);
+    close_session();
+}
+
+/* Refused, rather than a file that says that the states are plain. */
+TEST_WITH(a_dump_does_not_hold_them, test_folder_make, test_folder_remove)
+{
+    struct ha_variant v = mine;
+    struct ha_dump dump;
+    struct ha_check c = { .session = &session, .id = "the case", .dump = &dump };
+    v.name = "cpu";
+    v.checked = true;
+    open_session(CASE);
+    session.variant = &v;
+    for (int own = 0; own < 2; own++) {
+        memset(&now, 0, sizeof now);
+        now.made.q = now.reported.q = own;
+        assert_ok(ha_dump_open(&dump, &session, test_folder, "the case", &reason));
+        assert_int_equal(ha_check_run(&c, &reason), own ? HA_ERROR : HA_OK);
+        if (own)
+            assert_contains(reason.text, "dump: variant cpu has states with a query, keys or weights of their own");
+        ha_check_free(&c);
+        ha_dump_free(&dump);
+    }
     close_session();
 }
 
