@@ -47,7 +47,7 @@ void trace_make(enum ha_tensor_type type, unsigned has)
         { "norm_eps", "1e-05", false },
         { "scale", "0.25", false },
         { "licence", "none", false },
-        { "q_norm_eps", "0.001", !(has & TEST_NORM) },
+        { "q_norm_eps", "0.125", !(has & TEST_NORM) },
         { "rope_pairing", "half", !(has & TEST_ROPE) },
         { "rope_scale", "1.25", !(has & TEST_ROPE) },
     };

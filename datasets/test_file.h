@@ -28,7 +28,7 @@ enum test_has {
     TEST_NONE = 0,
     TEST_X = 1, /* x, wq and norm */
     TEST_BIAS = 2,
-    TEST_NORM = 4, /* q_norm, and q_norm_eps=0.001 */
+    TEST_NORM = 4, /* q_norm, and q_norm_eps=0.125 */
     TEST_WO = 8,
     TEST_ROPE = 16, /* rope.inv_freq of 1.5 at most, for 12 dimensions, rope_pairing=half and rope_scale=1.25 */
     TEST_ALL = 31

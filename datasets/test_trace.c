@@ -166,7 +166,7 @@ TEST(test_projection)
             if (p.wo) assert_memory_equal(p.wo, trace_value(layer, "wo"), (size_t)4 * MODEL_DIM * Q_HEADS * HEAD_DIM);
             if (has & TEST_ROPE) assert_memory_equal(p.inv_freq, trace_value(-1, NULL), 6 * sizeof(float));
             else if (x) assert_float_equal(p.inv_freq[3], pow(10000, -3.0 / 15), 1e-7);
-            assert_true(p.norm_eps == (has & TEST_NORM ? 0.001f : 0));
+            assert_true(p.norm_eps == (has & TEST_NORM ? 0.125f : 0));
             assert_true(p.rope_scale == (has & TEST_ROPE ? 1.25f : 1));
             assert_false(p.adjacent);
         }
