@@ -3,6 +3,8 @@
 #include "harness/base/numeric.h"
 #include "harness/base/rng.h"
 
+extern const struct ha_dataset ha_dataset_trace;
+
 struct test_trace trace;
 
 const char *path(void) { return test_path("t.safetensors"); }
@@ -115,3 +117,19 @@ size_t trace_index(int layer, const char *part)
 }
 
 float *trace_value(int layer, const char *part) { return trace.value[trace_index(layer, part)]; }
+
+struct ha_shape shape_of(enum ha_dtype dtype)
+{
+    return (struct ha_shape){ .batch = 2, .dtype = dtype, .ctx = { 32, 30 }, .q_len = 2, .steps = 4, .observed = 6 };
+}
+
+void expect_refused(struct ha_shape shape, const char *file, const char *reason)
+{
+    const struct ha_shape before = shape;
+    struct ha_source *src;
+    struct ha_why why = { "" };
+    assert_int_equal(ha_dataset_trace.open(&ha_dataset_trace, &src, &shape, shape.ctx[0], 1, file, &why), HA_ERROR);
+    assert_null(src);
+    assert_memory_equal(&shape, &before, sizeof shape);
+    if (!strstr(why.text, reason)) fail_msg("reason is '%s', expected '%s'", why.text, reason);
+}

@@ -3,6 +3,7 @@
 
 /* A trace of noise to write, and to spoil: `trace` is made, changed and written to path(). */
 
+#include "harness/api/dataset.h"
 #include "harness/base/safetensors.h"
 #include "harness/base/test_folder.h"
 
@@ -51,5 +52,10 @@ void trace_meta(const char *key, const char *text);
 /* of a tensor that it has; -1: rope.inv_freq */
 size_t trace_index(int layer, const char *part);
 float *trace_value(int layer, const char *part);
+
+/* a case that such a trace serves */
+struct ha_shape shape_of(enum ha_dtype dtype);
+/* dataset=trace/FILE of this shape is HA_ERROR with these words in its reason, and leaves the shape as it was */
+void expect_refused(struct ha_shape shape, const char *file, const char *reason);
 
 #endif

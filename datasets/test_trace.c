@@ -32,28 +32,12 @@ static void misalign(size_t n)
     free(rest);
 }
 
-static struct ha_shape shape_of(enum ha_dtype dtype)
-{
-    return (struct ha_shape){ .batch = 2, .dtype = dtype, .ctx = { 32, 30 }, .q_len = 2, .steps = 4, .observed = 6 };
-}
-
 static struct ha_source *trace_open(struct ha_shape *shape)
 {
     struct ha_source *src;
     if (ha_dataset_trace.open(&ha_dataset_trace, &src, shape, TOKENS, 1, path(), &why) != HA_OK)
         fail_msg("%s", why.text);
     return src;
-}
-
-static void expect_refused(struct ha_shape shape, const char *file, const char *reason)
-{
-    const struct ha_shape before = shape;
-    struct ha_source *src;
-    *why.text = 0;
-    assert_int_equal(ha_dataset_trace.open(&ha_dataset_trace, &src, &shape, shape.ctx[0], 1, file, &why), HA_ERROR);
-    assert_null(src);
-    assert_memory_equal(&shape, &before, sizeof shape);
-    if (!strstr(why.text, reason)) fail_msg("reason is '%s', expected '%s'", why.text, reason);
 }
 
 /* The trace as it is now. */

@@ -18,8 +18,9 @@ struct layer {
 
 struct ha_source {
     struct ha_shape shape;
-    struct ha_trace trace;
-    struct layer *layer;              /* [shape.layers] */
+    size_t files;
+    struct ha_trace *trace;           /* [files]; sequence b reads file b mod files */
+    struct layer *layer;              /* [files][shape.layers] */
     struct ha_projection *projection; /* [shape.layers]; its arrays lie in the next two */
     float *inv_freq, *weights;
 };
@@ -54,26 +55,50 @@ static enum ha_status shape_fill(const struct ha_trace *t, struct ha_shape *s, s
     return HA_OK;
 }
 
-static enum ha_status tokens_check(const struct ha_trace *t, const struct ha_shape *s, struct ha_why *why)
+/* What sequences of one batch have in common, and what one projection of a layer is of. */
+static enum ha_status same_check(const struct ha_trace *a, const struct ha_trace *b, struct ha_why *why)
 {
-    char has[160];
-    snprintf(has, sizeof has, "trace %.60s: has %zu tokens, and queries of tokens %zu to %zu", t->name, t->tokens,
+    const struct {
+        const char *what;
+        double a, b;
+    } same[] = {
+        { "query heads", (double)a->q_heads, (double)b->q_heads },
+        { "KV heads", (double)a->kv_heads, (double)b->kv_heads },
+        { "head_dim", (double)a->head_dim, (double)b->head_dim },
+        { "model_dim (0: no x)", (double)a->model_dim, (double)b->model_dim },
+        { "scale", a->scale, b->scale },
+        { "rope_scale", a->rope_scale, b->rope_scale },
+        { "rope_pairing=adjacent", a->adjacent, b->adjacent },
+        { "the number of dimensions that are turned", (double)a->rotary, (double)b->rotary },
+        { "q_norm_eps", a->q_norm_eps, b->q_norm_eps },
+    };
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        if (!(same[i].a == same[i].b))
+            return ha_why(why, HA_ERROR, "trace %s: %s is %.10g, and %.10g in %s: what + joins must agree", a->name,
+                          same[i].what, same[i].a, same[i].b, b->name);
+    for (size_t p = 0; p < HA_TRACE_PARTS; p++)
+        if (a->has[p] != b->has[p])
+            return ha_why(why, HA_ERROR, "trace %s: has tensors layers.*.%s, and %s has none: what + joins must agree",
+                          a->has[p] ? a->name : b->name, ha_trace_part_name(p), a->has[p] ? b->name : a->name);
+    return HA_OK;
+}
+
+/* Has the file what sequence b reads? */
+static enum ha_status tokens_check(const struct ha_trace *t, const struct ha_shape *s, size_t b, struct ha_why *why)
+{
+    char has[200];
+    size_t added, needed, context = s->ctx[b], observed = s->observed < context ? s->observed : context;
+    snprintf(has, sizeof has, "trace %s: has %zu tokens, and queries of tokens %zu to %zu", t->name, t->tokens,
              t->q_first, t->tokens - 1);
-    if (s->batch < 1 || s->batch > HA_BATCH_MAX)
-        return ha_why(why, HA_ERROR, "trace %s: batch is %zu; from 1 to %d is possible", t->name, s->batch,
-                      HA_BATCH_MAX);
-    for (size_t b = 0; b < s->batch; b++) {
-        size_t added, needed, context = s->ctx[b], observed = s->observed < context ? s->observed : context;
-        if (__builtin_mul_overflow(s->steps, s->q_len, &added) || __builtin_add_overflow(context, added, &needed)
-            || needed > t->tokens)
-            return ha_why(why, HA_ERROR, "%s; ctx=%zu and %zu steps of q_len %zu need more: lower ctx or steps", has,
-                          context, s->steps, s->q_len);
-        if (observed + added > 0 && context - observed < t->q_first)
-            return ha_why(why, HA_ERROR,
-                          "%s; ctx=%zu with observed=%zu needs that of token %zu: raise ctx to at least "
-                          "%zu or lower observed",
-                          has, context, s->observed, context - observed, t->q_first + observed);
-    }
+    if (__builtin_mul_overflow(s->steps, s->q_len, &added) || __builtin_add_overflow(context, added, &needed)
+        || needed > t->tokens)
+        return ha_why(why, HA_ERROR, "%s; ctx=%zu and %zu steps of q_len %zu need more: lower ctx or steps", has,
+                      context, s->steps, s->q_len);
+    if (observed + added > 0 && context - observed < t->q_first)
+        return ha_why(why, HA_ERROR,
+                      "%s; ctx=%zu with observed=%zu needs that of token %zu: raise ctx to at least %zu or lower "
+                      "observed",
+                      has, context, s->observed, context - observed, t->q_first + observed);
     return HA_OK;
 }
 
@@ -81,12 +106,12 @@ static enum ha_status tokens_check(const struct ha_trace *t, const struct ha_sha
 
 static void trace_close(struct ha_source *src)
 {
-    if (!src) return;
     free(src->layer);
     free(src->projection);
     free(src->inv_freq);
     free(src->weights);
-    ha_safetensors_close(src->trace.file);
+    for (size_t i = 0; i < src->files; i++) ha_safetensors_close(src->trace[i].file);
+    free(src->trace);
     free(src);
 }
 
@@ -138,44 +163,92 @@ static enum ha_status projection_read(const struct ha_trace *t, size_t layer, fl
                            layer);
 }
 
-static enum ha_status source_fill(struct ha_source *src, struct ha_why *why)
+/* The projection that the first file says. */
+static enum ha_status projection_fill(struct ha_source *src, struct ha_why *why)
 {
-    const struct ha_trace *t = &src->trace;
+    const struct ha_trace *t = src->trace;
     const size_t layers = src->shape.layers, weights = weights_count(t);
-    src->layer = calloc(layers, sizeof *src->layer);
     src->projection = calloc(layers, sizeof *src->projection);
     src->inv_freq = calloc(t->rotary / 2 + 1, sizeof *src->inv_freq);
     src->weights = calloc(layers, (weights + 1) * sizeof *src->weights);
-    if (!src->layer || !src->projection || !src->inv_freq || !src->weights)
+    if (!src->projection || !src->inv_freq || !src->weights)
         return ha_why(why, HA_ERROR, "trace %s: out of memory", t->name);
     ha_trace_inv_freq(t, src->inv_freq);
-    for (size_t i = 0; i < layers; i++) {
-        src->layer[i] = (struct layer){ .k = ha_trace_data(t, i, HA_TRACE_K),
-                                        .v = ha_trace_data(t, i, HA_TRACE_V),
-                                        .q = ha_trace_data(t, i, HA_TRACE_Q),
-                                        .x = t->has[HA_TRACE_X] ? ha_trace_data(t, i, HA_TRACE_X) : NULL };
+    for (size_t i = 0; i < layers; i++)
         HA_TRY(projection_read(t, i, src->weights + i * weights, t->rotary ? src->inv_freq : NULL, &src->projection[i],
                                why));
+    return HA_OK;
+}
+
+/* The projection is the same in file t. room: [rotary/2 + weights_count] */
+static enum ha_status projection_check(const struct ha_source *src, const struct ha_trace *t, float *room,
+                                       struct ha_why *why)
+{
+    const size_t weights = weights_count(t), pairs = t->rotary / 2;
+    struct ha_projection p;
+    ha_trace_inv_freq(t, room);
+    if (memcmp(room, src->inv_freq, pairs * sizeof *room) != 0)
+        return ha_why(why, HA_ERROR, "trace %s: its rotary frequencies are not those of %s: + joins texts of one model",
+                      src->trace->name, t->name);
+    for (size_t i = 0; i < src->shape.layers; i++) {
+        HA_TRY(projection_read(t, i, room + pairs, room, &p, why));
+        if (memcmp(room + pairs, src->weights + i * weights, weights * sizeof *room) != 0)
+            return ha_why(why, HA_ERROR,
+                          "trace %s: the weights of layer %zu are not those of %s: + joins texts of one "
+                          "model",
+                          src->trace->name, i, t->name);
     }
     return HA_OK;
 }
 
-enum ha_status ha_trace_open(struct ha_source **src, struct ha_shape *shape, const char *name,
-                             struct ha_safetensors *file, struct ha_why *why)
+/* src->shape is what the case asks for, and becomes complete. */
+static enum ha_status source_fill(struct ha_source *src, struct ha_why *why)
 {
-    size_t length = strlen(name);
+    struct ha_shape *s = &src->shape;
+    const bool all_layers = s->layers == 0;
+    for (size_t f = 0; f < src->files; f++) {
+        HA_TRY(ha_trace_read(&src->trace[f], s->dtype, why));
+        if (f > 0) HA_TRY(same_check(src->trace, &src->trace[f], why));
+        if (all_layers && src->trace[f].layers < s->layers) s->layers = src->trace[f].layers;
+        HA_TRY(shape_fill(&src->trace[f], s, why));
+    }
+    if (s->batch < 1 || s->batch > HA_BATCH_MAX)
+        return ha_why(why, HA_ERROR, "trace %s: batch is %zu; from 1 to %d is possible", src->trace->name, s->batch,
+                      HA_BATCH_MAX);
+    for (size_t b = 0; b < s->batch; b++) HA_TRY(tokens_check(&src->trace[b % src->files], s, b, why));
+    HA_TRY(projection_fill(src, why));
+
+    struct layer *l = src->layer = calloc(src->files * s->layers, sizeof *src->layer);
+    float *room = calloc(src->trace->rotary / 2 + weights_count(src->trace) + 1, sizeof *room);
+    enum ha_status status = l && room ? HA_OK : ha_why(why, HA_ERROR, "trace %s: out of memory", src->trace->name);
+    for (size_t f = 0; f < src->files && status == HA_OK; f++) {
+        const struct ha_trace *t = &src->trace[f];
+        if (f > 0) status = projection_check(src, t, room, why);
+        for (size_t i = 0; i < s->layers; i++)
+            *l++ = (struct layer){ .k = ha_trace_data(t, i, HA_TRACE_K),
+                                   .v = ha_trace_data(t, i, HA_TRACE_V),
+                                   .q = ha_trace_data(t, i, HA_TRACE_Q),
+                                   .x = t->has[HA_TRACE_X] ? ha_trace_data(t, i, HA_TRACE_X) : NULL };
+    }
+    free(room);
+    return status;
+}
+
+enum ha_status ha_trace_open(struct ha_source **src, struct ha_shape *shape, const struct ha_trace *trace, size_t files,
+                             struct ha_why *why)
+{
     struct ha_source *s = calloc(1, sizeof *s);
     *src = NULL;
-    if (!s) {
-        ha_safetensors_close(file);
-        return ha_why(why, HA_ERROR, "trace: out of memory");
+    if (s) s->trace = calloc(files, sizeof *s->trace);
+    if (!s || !s->trace) {
+        for (size_t i = 0; i < files; i++) ha_safetensors_close(trace[i].file);
+        free(s);
+        return ha_why(why, HA_ERROR, "trace %s: out of memory", trace->name);
     }
     s->shape = *shape;
-    s->trace = (struct ha_trace){ .name = length > 120 ? name + length - 120 : name, .file = file };
-    enum ha_status status = ha_trace_read(&s->trace, shape->dtype, why);
-    if (status == HA_OK) status = shape_fill(&s->trace, &s->shape, why);
-    if (status == HA_OK) status = tokens_check(&s->trace, &s->shape, why);
-    if (status == HA_OK) status = source_fill(s, why);
+    s->files = files;
+    memcpy(s->trace, trace, files * sizeof *trace);
+    const enum ha_status status = source_fill(s, why);
     if (status != HA_OK) {
         trace_close(s);
         return status;
@@ -227,30 +300,68 @@ enum ha_status ha_trace_find(const char *name, char path[PATH_BYTES], struct ha_
                   end);
 }
 
+/* What + joins: one name where there is such a file, +s and all. */
+struct names {
+    char text[PATH_BYTES];
+    size_t count;
+    const char *name[HA_BATCH_MAX];
+};
+
+static enum ha_status names_read(struct names *n, const char *file, struct ha_why *why)
+{
+    char path[PATH_BYTES];
+    n->count = 0;
+    if (!file || !*file) return ha_why(why, HA_ERROR, "dataset trace needs a file: dataset=trace/NAME or trace/PATH");
+    const enum ha_status whole = ha_trace_find(file, path, why);
+    if (whole == HA_OK || !strchr(file, '+') || strlen(file) >= PATH_BYTES) {
+        n->name[n->count++] = file;
+        return whole;
+    }
+    strcpy(n->text, file);
+    for (char *at = n->text, *next; at; at = next) {
+        next = strchr(at, '+');
+        if (next) *next++ = '\0';
+        if (!*at)
+            return ha_why(why, HA_ERROR, "trace %.128s: there is no such file, and no name on one side of a +", file);
+        if (n->count == HA_BATCH_MAX)
+            return ha_why(why, HA_ERROR, "trace %.128s...: + joins more than %d files", file, HA_BATCH_MAX);
+        n->name[n->count++] = at;
+        HA_TRY(ha_trace_find(at, path, why));
+    }
+    return HA_OK;
+}
+
 static enum ha_status trace_open(const struct ha_dataset *self, struct ha_source **src, struct ha_shape *shape,
                                  size_t total_tokens, uint64_t seed, const char *file, struct ha_why *why)
 {
     char path[PATH_BYTES];
-    struct ha_safetensors *tensors;
+    struct names names;
+    struct ha_trace trace[HA_BATCH_MAX];
+    enum ha_status status = names_read(&names, file, why);
+    size_t files = 0;
     *src = NULL;
-    if (!file || !*file) return ha_why(why, HA_ERROR, "dataset trace needs a file: dataset=trace/NAME or trace/PATH");
-    HA_TRY(ha_trace_find(file, path, why));
-    HA_TRY(ha_safetensors_open(&tensors, path, why));
-    return ha_trace_open(src, shape, file, tensors, why);
+    for (; files < names.count && status == HA_OK; files++) {
+        trace[files] = (struct ha_trace){ .name = names.name[files] };
+        status = ha_trace_find(names.name[files], path, why);
+        if (status == HA_OK) status = ha_safetensors_open(&trace[files].file, path, why);
+    }
+    if (status == HA_OK) return ha_trace_open(src, shape, trace, files, why);
+    while (files-- > 0) ha_safetensors_close(trace[files].file);
+    return status;
 }
 
 static enum ha_status trace_find(const char *file, struct ha_why *why)
 {
-    char path[PATH_BYTES];
-    return ha_trace_find(file, path, why);
+    struct names names;
+    return names_read(&names, file, why);
 }
 
-/* n elements from element `first` of a tensor, stored as shape.dtype */
-static void convert(const struct ha_source *src, const char *data, size_t first, size_t n, void *out)
+/* n elements from element `first` of a tensor, stored as `dtype` */
+static void convert(const struct ha_trace *t, const char *data, size_t first, size_t n, enum ha_dtype dtype, void *out)
 {
-    size_t from = ha_dtype_bytes(src->trace.stored), to = ha_dtype_bytes(src->shape.dtype);
+    size_t from = ha_dtype_bytes(t->stored), to = ha_dtype_bytes(dtype);
     data += first * from;
-    if (src->trace.stored == src->shape.dtype) {
+    if (t->stored == dtype) {
         memcpy(out, data, n * to);
         return;
     }
@@ -258,35 +369,47 @@ static void convert(const struct ha_source *src, const char *data, size_t first,
     const size_t most = sizeof piece / sizeof *piece;
     for (size_t done = 0, some; done < n; done += some) {
         some = n - done < most ? n - done : most;
-        ha_load_row(data + done * from, some, src->trace.stored, piece);
-        ha_store_row((char *)out + done * to, some, src->shape.dtype, piece);
+        ha_load_row(data + done * from, some, t->stored, piece);
+        ha_store_row((char *)out + done * to, some, dtype, piece);
     }
+}
+
+static const struct ha_trace *trace_of(const struct ha_source *src, size_t seq)
+{
+    return &src->trace[seq % src->files];
+}
+
+static const struct layer *layer_of(const struct ha_source *src, size_t seq, size_t layer)
+{
+    return &src->layer[seq % src->files * src->shape.layers + layer];
 }
 
 static void trace_kv(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t first, size_t count, void *k,
                      void *v)
 {
-    size_t d = src->shape.head_dim, start = (head * src->trace.tokens + first) * d;
-    if (k) convert(src, src->layer[layer].k, start, count * d, k);
-    if (v) convert(src, src->layer[layer].v, start, count * d, v);
+    const struct ha_trace *t = trace_of(src, seq);
+    const struct layer *l = layer_of(src, seq, layer);
+    size_t d = src->shape.head_dim, start = (head * t->tokens + first) * d;
+    if (k) convert(t, l->k, start, count * d, src->shape.dtype, k);
+    if (v) convert(t, l->v, start, count * d, src->shape.dtype, v);
 }
 
 static void trace_query(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t token, float *q)
 {
-    size_t d = src->shape.head_dim, rows = src->trace.tokens - src->trace.q_first;
-    size_t start = (head * rows + token - src->trace.q_first) * d;
-    ha_load_row(src->layer[layer].q + start * ha_dtype_bytes(src->trace.stored), d, src->trace.stored, q);
+    const struct ha_trace *t = trace_of(src, seq);
+    size_t d = src->shape.head_dim, start = (head * (t->tokens - t->q_first) + token - t->q_first) * d;
+    ha_load_row(layer_of(src, seq, layer)->q + start * ha_dtype_bytes(t->stored), d, t->stored, q);
     for (size_t j = 0; j < d; j++) q[j] = ha_round(q[j], src->shape.dtype);
 }
 
 static void trace_input(struct ha_source *src, size_t seq, size_t layer, size_t token, float *x)
 {
+    const struct ha_trace *t = trace_of(src, seq);
     size_t n = src->shape.model_dim;
-    const char *row = src->layer[layer].x + (token - src->trace.q_first) * n * ha_dtype_bytes(src->trace.stored);
     double sum = 0;
-    ha_load_row(row, n, src->trace.stored, x);
+    ha_load_row(layer_of(src, seq, layer)->x + (token - t->q_first) * n * ha_dtype_bytes(t->stored), n, t->stored, x);
     for (size_t j = 0; j < n; j++) sum += (double)x[j] * (double)x[j];
-    double mean = sum / (double)n + src->trace.norm_eps;
+    double mean = sum / (double)n + t->norm_eps;
     double factor = mean > 0 ? 1 / sqrt(mean) : 0;
     for (size_t j = 0; j < n; j++) x[j] = (float)((double)x[j] * factor);
 }
@@ -297,7 +420,8 @@ const struct ha_dataset ha_dataset_trace = {
     .name = "trace",
     .doc =
         "queries, keys and values of a real model, from a safetensors file; the file fixes heads, head_dim and scale",
-    .needs_file = "a path, or a name of datasets/traces: english, code",
+    .needs_file =
+        "a path, or a name of datasets/traces: english, code; english+code: in turn for the sequences of a batch",
     .find = trace_find,
     .open = trace_open,
     .close = trace_close,

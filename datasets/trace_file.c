@@ -140,7 +140,7 @@ static const struct {
     [HA_TRACE_WO] = { "wo", 2, false },
 };
 
-const char *ha_trace_part_name(enum ha_trace_part part) { return PARTS[part].name; }
+const char *ha_trace_part_name(size_t part) { return PARTS[part].name; }
 
 struct name {
     char text[64];
@@ -311,7 +311,10 @@ static enum ha_status rotary_read(struct reader *r)
 enum ha_status ha_trace_read(struct ha_trace *t, enum ha_dtype dtype, struct ha_why *why)
 {
     struct reader r = { t, why };
-    *t = (struct ha_trace){ .name = t->name, .file = t->file, .rope_scale = 1 };
+    const size_t length = strlen(t->name), most = 120; /* the end of a long path */
+    *t = (struct ha_trace){ .name = length > most ? t->name + length - most : t->name,
+                            .file = t->file,
+                            .rope_scale = 1 };
     HA_TRY(meta_read(&r));
     HA_TRY(factor_check(&r, "scale", t->scale));
     HA_TRY(eps_check(&r, "norm_eps", t->norm_eps));

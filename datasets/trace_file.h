@@ -21,8 +21,8 @@ enum ha_trace_part {
 };
 
 struct ha_trace {
-    const char *name;            /* stands in the reasons */
-    struct ha_safetensors *file; /* whose both are is for the caller to say */
+    const char *name; /* stands in the reasons of who opens it */
+    struct ha_safetensors *file;
     /* what ha_trace_read fills in */
     size_t version, tokens, q_first, layers, q_heads, kv_heads, head_dim;
     size_t model_dim; /* 0 where x is not there */
@@ -39,7 +39,7 @@ enum ha_status ha_trace_read(struct ha_trace *t, enum ha_dtype dtype, struct ha_
 /* of a part that it has: its numbers in the file, at any alignment */
 const void *ha_trace_data(const struct ha_trace *t, size_t layer, enum ha_trace_part part);
 size_t ha_trace_elements(const struct ha_trace *t, enum ha_trace_part part);
-const char *ha_trace_part_name(enum ha_trace_part part);
+const char *ha_trace_part_name(size_t part);
 /* How far a token turns each pair, in radians: [rotary / 2] */
 void ha_trace_inv_freq(const struct ha_trace *t, float *out);
 
