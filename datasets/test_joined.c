@@ -23,17 +23,13 @@ static const char *joined(const char *a, const char *b)
     return text;
 }
 
-/* Leaves of the trace the queries of its last `rows` tokens. */
-static void queries_keep(size_t rows)
+/* Dimension d of a part of every layer becomes n, which is less. */
+static void narrow(const char *part, size_t d, size_t n)
 {
-    char text[8];
-    snprintf(text, sizeof text, "%zu", TOKENS - rows);
-    trace_meta("q_first", text);
     for (int layer = 0; layer < LAYERS; layer++) {
-        struct ha_tensor *q = &trace.tensor[trace_index(layer, "q")], *x = &trace.tensor[trace_index(layer, "x")];
-        q->bytes = q->bytes / q->dim[1] * rows;
-        x->bytes = x->bytes / x->dim[0] * rows;
-        q->dim[1] = x->dim[0] = rows;
+        struct ha_tensor *x = &trace.tensor[trace_index(layer, part)];
+        x->bytes = x->bytes / x->dim[d] * n;
+        x->dim[d] = n;
     }
 }
 
@@ -46,7 +42,9 @@ TEST(test_joined)
     write_as("a.safetensors");
     for (int layer = 0; layer < LAYERS; layer++)
         for (size_t p = 0; p < 3; p++) memcpy(first[layer][p], trace_value(layer, parts[p]), sizeof first[layer][p]);
-    queries_keep(10);
+    trace_meta("q_first", "30");
+    narrow("q", 1, 10);
+    narrow("x", 0, 10);
     for (int layer = 0; layer < LAYERS; layer++)
         for (size_t p = 0; p < 3; p++)
             for (size_t i = 0; i < VALUES_MAX; i++) trace_value(layer, parts[p])[i] += 1;
@@ -108,6 +106,15 @@ TEST(test_joined_unlike)
         { TEST_ALL & ~TEST_BIAS, "a.safetensors: has tensors layers.*.q_bias, and " },
         { TEST_ALL & ~TEST_WO, "a.safetensors: has tensors layers.*.wo, and " },
     };
+    static const struct {
+        const char *key, *text, *parts;
+        size_t dim, to;
+        const char *reason;
+    } shapes[] = {
+        { "q_heads", "2", "q", 0, 2, "a.safetensors: query heads is 4, and 2 in " },
+        { "kv_heads", "1", "kv", 0, 1, "a.safetensors: KV heads is 2, and 1 in " },
+        { "head_dim", "15", "kvq", 2, 15, "a.safetensors: head_dim is 30, and 15 in " },
+    };
     static const char *const weights[] = { "wq", "norm", "q_bias", "q_norm", "wo" };
     trace_make(HA_T_F16, TEST_ALL);
     write_as("a.safetensors");
@@ -135,23 +142,27 @@ TEST(test_joined_unlike)
     expect_refused(shape_of(HA_F16), joined("a.safetensors", "b.safetensors"),
                    "a.safetensors: its rotary frequencies are not those of ");
     trace_make(HA_T_F16, TEST_ALL);
-    trace_meta("kv_heads", "1");
-    for (int i = 0; i < 2 * LAYERS; i++) {
-        struct ha_tensor *x = &trace.tensor[trace_index(i / 2, i % 2 ? "k" : "v")];
-        x->bytes /= 2;
-        x->dim[0] = 1;
-    }
+    trace.tensor[trace_index(-1, NULL)].dim[0] = 5;
+    trace.tensor[trace_index(-1, NULL)].bytes = 5 * sizeof(float);
     write_as("b.safetensors");
     expect_refused(shape_of(HA_F16), joined("a.safetensors", "b.safetensors"),
-                   "a.safetensors: KV heads is 2, and 1 in ");
+                   "a.safetensors: rotary dimensions is 12, and 10 in ");
+
+    trace_make(HA_T_F16, TEST_NONE);
+    write_as("a.safetensors");
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        trace_make(HA_T_F16, TEST_NONE);
+        trace_meta(shapes[i].key, shapes[i].text);
+        for (const char *p = shapes[i].parts; *p; p++) narrow((char[]){ *p, 0 }, shapes[i].dim, shapes[i].to);
+        write_as("b.safetensors");
+        expect_refused(shape_of(HA_F16), joined("a.safetensors", "b.safetensors"), shapes[i].reason);
+    }
 
     /* of fewer layers: as many as both have, or what the case asks for */
     trace_make(HA_T_BF16, TEST_NONE);
     trace_meta("layers", "1");
     trace.tensors = 3;
     write_as("b.safetensors");
-    trace_make(HA_T_F16, TEST_NONE);
-    write_as("a.safetensors");
     struct ha_shape s = shape_of(HA_F32);
     struct ha_source *src;
     const char *both = joined("a.safetensors", "b.safetensors");

@@ -69,7 +69,7 @@ static enum ha_status same_check(const struct ha_trace *a, const struct ha_trace
         { "scale", a->scale, b->scale },
         { "rope_scale", a->rope_scale, b->rope_scale },
         { "rope_pairing=adjacent", a->adjacent, b->adjacent },
-        { "the number of dimensions that are turned", (double)a->rotary, (double)b->rotary },
+        { "rotary dimensions", (double)a->rotary, (double)b->rotary },
         { "q_norm_eps", a->q_norm_eps, b->q_norm_eps },
     };
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
