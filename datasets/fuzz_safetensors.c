@@ -37,8 +37,14 @@ static void read_all(struct ha_source *src, const struct ha_shape *s, size_t fir
                 ha_dataset_trace.query(src, 0, layer, head, token, q);
             if (s->model_dim && s->model_dim <= 4096) ha_dataset_trace.input(src, 0, layer, token, q);
         }
-        if (s->model_dim)
-            touch(ha_dataset_trace.projection(src, layer).wq, s->q_heads * s->head_dim * s->model_dim * sizeof(float));
+        const struct ha_projection p = ha_dataset_trace.projection(src, layer);
+        const size_t width = s->q_heads * s->head_dim;
+        if ((p.wq != NULL) != (s->model_dim != 0)) abort();
+        touch(p.wq, width * s->model_dim * sizeof *p.wq);
+        if (p.bias) touch(p.bias, width * sizeof *p.bias);
+        if (p.norm) touch(p.norm, s->head_dim * sizeof *p.norm);
+        if (p.wo) touch(p.wo, s->model_dim * width * sizeof *p.wo);
+        if (p.inv_freq) touch(p.inv_freq, p.rotary / 2 * sizeof *p.inv_freq);
     }
     free(k);
 }
@@ -58,7 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct ha_shape shape = { .batch = 1, .dtype = (enum ha_dtype)(bytes % HA_DTYPE_COUNT), .q_len = 1 };
     shape.ctx[0] = tokens;
     shape.observed = tokens - first_query;
-    if (ha_trace_open(&src, &shape, tokens, "input", file, &why) != HA_OK) return 0;
+    if (ha_trace_open(&src, &shape, "input", file, &why) != HA_OK) return 0;
     read_all(src, &shape, first_query, tokens);
     ha_dataset_trace.close(src);
     return 0;

@@ -1,3 +1,4 @@
+#include "datasets/test_file.h"
 #include "datasets/trace.h"
 #include "harness/base/numeric.h"
 #include "harness/base/rng.h"
@@ -9,101 +10,6 @@
 static struct ha_why why;
 
 extern const struct ha_dataset ha_dataset_trace;
-
-/* ---- a trace to write, and to spoil --------------------------------------------------- */
-
-enum {
-    LAYERS = 2,
-    Q_HEADS = 4,
-    KV_HEADS = 2,
-    HEAD_DIM = 30,
-    MODEL_DIM = 10,
-    TOKENS = 40,
-    Q_FIRST = 24,
-    ROWS = TOKENS - Q_FIRST,
-    PARTS = 6,
-    TENSORS = LAYERS * PARTS,
-    META = 15,
-    VALUES_MAX = KV_HEADS * TOKENS * HEAD_DIM
-};
-
-static struct trace {
-    char key[META][16], text[META][32];
-    size_t tensors;
-    char name[TENSORS][24];
-    struct ha_tensor tensor[TENSORS];
-    float value[TENSORS][VALUES_MAX]; /* rounded to the file's type */
-    char stored[TENSORS][VALUES_MAX * 4];
-} trace;
-
-static const char *path(void) { return test_path("t.safetensors"); }
-
-static enum ha_dtype dtype_of(enum ha_tensor_type type)
-{
-    return type == HA_T_F16 ? HA_F16 : type == HA_T_BF16 ? HA_BF16 : HA_F32;
-}
-
-static void trace_make(enum ha_tensor_type type, bool inputs)
-{
-    static const char *const meta[META][2] = {
-        { "format", "habench-trace" },
-        { "version", "1" },
-        { "model", "none" },
-        { "source", "noise" },
-        { "tokens", "40" },
-        { "q_first", "24" },
-        { "layers", "2" },
-        { "q_heads", "4" },
-        { "kv_heads", "2" },
-        { "head_dim", "30" },
-        { "model_dim", "10" },
-        { "rope_theta", "10000.0" },
-        { "norm_eps", "1e-05" },
-        { "scale", "0.25" },
-        { "licence", "none" },
-    };
-    static const struct {
-        const char *part;
-        size_t dims, dim[3];
-    } parts[PARTS] = {
-        { "k", 3, { KV_HEADS, TOKENS, HEAD_DIM } },     { "v", 3, { KV_HEADS, TOKENS, HEAD_DIM } },
-        { "q", 3, { Q_HEADS, ROWS, HEAD_DIM } },        { "x", 2, { ROWS, MODEL_DIM } },
-        { "wq", 2, { Q_HEADS * HEAD_DIM, MODEL_DIM } }, { "norm", 1, { MODEL_DIM } },
-    };
-    const enum ha_dtype dtype = dtype_of(type);
-    memset(&trace, 0, sizeof trace);
-    for (size_t i = 0; i < META; i++) {
-        strcpy(trace.key[i], meta[i][0]);
-        strcpy(trace.text[i], meta[i][1]);
-    }
-    for (size_t layer = 0; layer < LAYERS; layer++)
-        for (size_t p = 0; p < (inputs ? PARTS : 3); p++) {
-            size_t i = trace.tensors++, n = 1;
-            struct ha_tensor *x = &trace.tensor[i];
-            snprintf(trace.name[i], sizeof trace.name[i], "layers.%zu.%s", layer, parts[p].part);
-            *x = (struct ha_tensor){
-                .name = trace.name[i], .type = type, .dims = parts[p].dims, .data = trace.stored[i]
-            };
-            for (size_t j = 0; j < x->dims; j++) n *= x->dim[j] = parts[p].dim[j];
-            x->bytes = n * ha_dtype_bytes(dtype);
-            ha_rng_normals(1, i, 0, n, trace.value[i]);
-            for (size_t j = 0; j < n; j++) trace.value[i][j] = ha_round(trace.value[i][j], dtype);
-        }
-}
-
-static void trace_write(void)
-{
-    const char *meta[2 * META + 1] = { NULL };
-    for (size_t i = 0; i < META; i++) {
-        meta[2 * i] = trace.key[i];
-        meta[2 * i + 1] = trace.text[i];
-    }
-    for (size_t i = 0; i < trace.tensors; i++) {
-        const struct ha_tensor *x = &trace.tensor[i];
-        ha_store_row(trace.stored[i], x->bytes / ha_dtype_bytes(dtype_of(x->type)), dtype_of(x->type), trace.value[i]);
-    }
-    if (ha_safetensors_write(path(), trace.tensor, trace.tensors, meta, &why) != HA_OK) fail_msg("%s", why.text);
-}
 
 /* Moves everything behind the header by n bytes. */
 static void misalign(size_t n)
@@ -157,21 +63,11 @@ static void expect_spoilt(enum ha_dtype dtype, const char *reason)
     expect_refused(shape_of(dtype), path(), reason);
 }
 
-static float *value_of(size_t layer, const char *part)
-{
-    char name[24];
-    snprintf(name, sizeof name, "layers.%zu.%s", layer, part);
-    for (size_t i = 0; i < trace.tensors; i++)
-        if (strcmp(trace.name[i], name) == 0) return trace.value[i];
-    fail_msg("no tensor %s", name);
-    return NULL;
-}
-
 /* ---- what comes back ------------------------------------------------------------------ */
 
 static void round_trip(enum ha_tensor_type type, enum ha_dtype dtype, bool inputs, size_t shift)
 {
-    trace_make(type, inputs);
+    trace_make(type, inputs ? TEST_X : TEST_NONE);
     trace_write();
     if (shift) misalign(shift);
     struct ha_shape s = shape_of(dtype);
@@ -182,31 +78,31 @@ static void round_trip(enum ha_tensor_type type, enum ha_dtype dtype, bool input
     assert_int_equal(s.head_dim, HEAD_DIM);
     assert_int_equal(s.model_dim, inputs ? MODEL_DIM : 0);
     assert_true(s.scale == 0.25f);
-    for (size_t layer = 0; layer < LAYERS; layer++) {
+    for (int layer = 0; layer < LAYERS; layer++) {
         for (size_t part = 0; part < 2; part++)
             for (size_t head = 0; head < KV_HEADS; head++) {
-                const float *want = value_of(layer, part ? "v" : "k") + (head * TOKENS + 3) * HEAD_DIM;
+                const float *want = trace_value(layer, part ? "v" : "k") + (head * TOKENS + 3) * HEAD_DIM;
                 char got[35 * HEAD_DIM * 4];
-                ha_dataset_trace.kv(src, 1, layer, head, 3, 35, part ? NULL : got, part ? got : NULL);
+                ha_dataset_trace.kv(src, 1, (size_t)layer, head, 3, 35, part ? NULL : got, part ? got : NULL);
                 for (size_t i = 0; i < (size_t)35 * HEAD_DIM; i++)
                     assert_true(ha_load(got, i, dtype) == ha_round(want[i], dtype));
             }
         for (size_t head = 0; head < Q_HEADS; head++)
             for (size_t row = 0; row < ROWS; row++) {
-                const float *want = value_of(layer, "q") + (head * ROWS + row) * HEAD_DIM;
+                const float *want = trace_value(layer, "q") + (head * ROWS + row) * HEAD_DIM;
                 float got[HEAD_DIM];
-                ha_dataset_trace.query(src, 0, layer, head, Q_FIRST + row, got);
+                ha_dataset_trace.query(src, 0, (size_t)layer, head, Q_FIRST + row, got);
                 for (size_t i = 0; i < HEAD_DIM; i++) assert_true(got[i] == ha_round(want[i], dtype));
             }
-        const float *wq = ha_dataset_trace.projection(src, layer).wq;
+        const float *wq = ha_dataset_trace.projection(src, (size_t)layer).wq;
         assert_int_equal(wq != NULL, inputs);
         if (!inputs) continue;
         /* W_Q x from the API against wq (x / rms * norm) from the tensors */
-        const float *x = value_of(layer, "x") + 5 * MODEL_DIM, *w = value_of(layer, "wq"),
-                    *norm = value_of(layer, "norm");
+        const float *x = trace_value(layer, "x") + 5 * MODEL_DIM, *w = trace_value(layer, "wq"),
+                    *norm = trace_value(layer, "norm");
         float got_x[MODEL_DIM];
         double squares = 0;
-        ha_dataset_trace.input(src, 0, layer, Q_FIRST + 5, got_x);
+        ha_dataset_trace.input(src, 0, (size_t)layer, Q_FIRST + 5, got_x);
         for (size_t j = 0; j < MODEL_DIM; j++) squares += (double)x[j] * (double)x[j] / MODEL_DIM;
         for (size_t i = 0; i < (size_t)Q_HEADS * HEAD_DIM; i++) {
             double want = 0, got = 0;
@@ -230,7 +126,7 @@ TEST(test_round_trip)
 
 TEST(test_fewer_layers)
 {
-    trace_make(HA_T_F16, true);
+    trace_make(HA_T_F16, TEST_X);
     trace_write();
     struct ha_shape s = shape_of(HA_F16);
     s.layers = 1;
@@ -242,6 +138,40 @@ TEST(test_fewer_layers)
     struct ha_source *src = trace_open(&s);
     assert_int_equal(s.layers, 1);
     ha_dataset_trace.close(src);
+}
+
+/* What version 2 says of the projection comes back as it stands in the file; what a file lacks is NULL. */
+TEST(test_projection)
+{
+    static const unsigned kinds[] = { TEST_NONE,        TEST_ROPE,          TEST_WO,
+                                      TEST_X,           TEST_X | TEST_BIAS, TEST_X | TEST_NORM,
+                                      TEST_X | TEST_WO, TEST_X | TEST_ROPE, TEST_ALL };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const unsigned has = kinds[i], x = has & TEST_X;
+        trace_make(HA_T_F16, has);
+        trace_write();
+        struct ha_shape s = shape_of(HA_F16);
+        struct ha_source *src = trace_open(&s);
+        assert_int_equal(s.model_dim, x ? MODEL_DIM : 0);
+        for (int layer = 0; layer < LAYERS; layer++) {
+            const struct ha_projection p = ha_dataset_trace.projection(src, (size_t)layer);
+            assert_int_equal(p.wq != NULL, x != 0);
+            assert_int_equal(p.bias != NULL, (has & TEST_BIAS) != 0);
+            assert_int_equal(p.norm != NULL, (has & TEST_NORM) != 0);
+            assert_int_equal(p.wo != NULL, x && has & TEST_WO); /* how wide it is, x says */
+            assert_int_equal(p.rotary, has & TEST_ROPE ? 12 : x ? HEAD_DIM : 0);
+            assert_int_equal(p.inv_freq != NULL, p.rotary != 0);
+            if (p.bias) assert_memory_equal(p.bias, trace_value(layer, "q_bias"), (size_t)4 * Q_HEADS * HEAD_DIM);
+            if (p.norm) assert_memory_equal(p.norm, trace_value(layer, "q_norm"), (size_t)4 * HEAD_DIM);
+            if (p.wo) assert_memory_equal(p.wo, trace_value(layer, "wo"), (size_t)4 * MODEL_DIM * Q_HEADS * HEAD_DIM);
+            if (has & TEST_ROPE) assert_memory_equal(p.inv_freq, trace_value(-1, NULL), 6 * sizeof(float));
+            else if (x) assert_float_equal(p.inv_freq[3], pow(10000, -3.0 / 15), 1e-7);
+            assert_true(p.norm_eps == (has & TEST_NORM ? 0.125f : 0));
+            assert_true(p.rope_scale == (has & TEST_ROPE ? 1.25f : 1));
+            assert_false(p.adjacent);
+        }
+        ha_dataset_trace.close(src);
+    }
 }
 
 /* ---- what open refuses ---------------------------------------------------------------- */
@@ -269,7 +199,7 @@ TEST(test_what_the_case_asks)
         { AT(batch), 0, "batch is 0" },
         { AT(batch), HA_BATCH_MAX + 1, "batch is 257" },
     };
-    trace_make(HA_T_F16, true);
+    trace_make(HA_T_F16, TEST_X);
     trace_write();
     struct ha_shape s;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -288,7 +218,7 @@ TEST(test_metadata)
         const char *key, *text, *reason;
     } bad[] = {
         { "format", "something", "not a trace: metadata format is 'something'" },
-        { "version", "2", "version '2'" },
+        { "version", "3", "version '3'; this program reads versions 1 and 2" },
         { "tokens", "0", "tokens='0' is not an integer from 1" },
         { "tokens", "-40", "tokens='-40'" },
         { "tokens", "+40", "tokens='+40'" },
@@ -299,7 +229,7 @@ TEST(test_metadata)
         { "q_first", "", "q_first='' is not an integer from 0" },
         { "q_first", "40", "leaves no query among 40 tokens" },
         { "q_first", "25", "tensor layers.0.q has shape [4][16][30], the metadata says [4][15][30]" },
-        { "layers", "1", "has 12 tensors; 1 layers with 6 each make 6" },
+        { "layers", "1", "version 1 with 1 layers has no tensor layers.1.k: take it out" },
         { "layers", "3", "tensor layers.2.k is missing" },
         { "layers", "1000000000000", "tensor layers.2.k is missing" },
         { "q_heads", "3", "3 query heads are not a multiple of 2" },
@@ -325,14 +255,13 @@ TEST(test_metadata)
         { "head_dim", "18446744073709551616", "head_dim='1844" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        trace_make(HA_T_F16, true);
-        for (size_t j = 0; j < META; j++)
-            if (strcmp(trace.key[j], bad[i].key) == 0) strcpy(trace.text[j], bad[i].text);
+        trace_make(HA_T_F16, TEST_X);
+        trace_meta(bad[i].key, bad[i].text);
         expect_spoilt(HA_F16, bad[i].reason);
     }
     for (size_t gone = 0; gone < META; gone++) {
         char reason[64] = "not a trace";
-        trace_make(HA_T_F16, true);
+        trace_make(HA_T_F16, TEST_X);
         if (strcmp(trace.key[gone], "format") != 0)
             snprintf(reason, sizeof reason, "metadata key '%s' is missing", trace.key[gone]);
         strcpy(trace.key[gone], "other");
@@ -340,31 +269,68 @@ TEST(test_metadata)
     }
 }
 
+/* What version 2 adds to metadata. */
+TEST(test_metadata_2)
+{
+    static const struct {
+        const char *key, *text, *reason;
+    } bad[] = {
+        { "rope_pairing", "hal", "unknown rope_pairing 'hal'; did you mean 'half'?" },
+        { "rope_pairing", "", "unknown rope_pairing ''; it is one of: half adjacent" },
+        { "rope_scale", "0", "rope_scale=0 is not a binary32 number above 0" },
+        { "rope_scale", "-1", "rope_scale=-1 is not a binary32 number above 0" },
+        { "rope_scale", "1e60", "rope_scale=1e+60 is not a binary32 number above 0" },
+        { "rope_scale", "nan", "rope_scale='nan' is not a finite number" },
+        { "rope_scale", "one", "rope_scale='one' is not a finite number" },
+        { "q_norm_eps", "-1e-9", "q_norm_eps=-1e-09 is not a number from 0 to 1" },
+        { "q_norm_eps", "2", "q_norm_eps=2 is not a number from 0 to 1" },
+        { "q_norm_eps", "inf", "q_norm_eps='inf' is not a finite number" },
+        { "version", "1", "version 1 with 2 layers has no tensor layers.0.q_bias: take it out" },
+        { "version", "02", "version '02'; this program reads versions 1 and 2" },
+        { "layers", "1", "version 2 with 1 layers has no tensor layers.1.k: take it out" },
+        { "model_dim", "11", "tensor layers.0.x has shape [16][10], the metadata says [16][11]" },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        trace_make(HA_T_F16, TEST_ALL);
+        trace_meta(bad[i].key, bad[i].text);
+        expect_spoilt(HA_F16, bad[i].reason);
+    }
+    trace_make(HA_T_F16, TEST_ALL);
+    strcpy(trace.key[META], "other");
+    expect_spoilt(HA_F16, "metadata key 'q_norm_eps' is missing");
+    trace_make(HA_T_F16, TEST_ALL);
+    trace_meta("rope_pairing", "adjacent");
+    trace.tensors--;
+    expect_spoilt(HA_F16, "rope_pairing=adjacent is without effect, for tensor rope.inv_freq is missing");
+    trace_meta("rope_pairing", "half");
+    expect_spoilt(HA_F16, "rope_scale is without effect, for tensor rope.inv_freq is missing");
+}
+
 TEST(test_tensors)
 {
     char reason[64];
     for (size_t i = 0; i < TENSORS; i++) {
-        trace_make(HA_T_F16, true);
+        trace_make(HA_T_F16, TEST_X);
         snprintf(reason, sizeof reason, "tensor %s is missing", trace.name[i]);
         trace.tensor[i] = trace.tensor[--trace.tensors];
         expect_spoilt(HA_F16, reason);
 
-        trace_make(HA_T_F16, true);
+        trace_make(HA_T_F16, TEST_X);
         trace.tensor[i].dim[trace.tensor[i].dims++] = 1;
         snprintf(reason, sizeof reason, "tensor %s has shape", trace.name[i]);
         expect_spoilt(HA_F16, reason);
 
-        trace_make(HA_T_F16, true);
+        trace_make(HA_T_F16, TEST_X);
         trace.tensor[i].type = HA_T_BF16;
         snprintf(reason, sizeof reason, "tensor %s has another dtype", i ? trace.name[i] : "layers.0.v");
         expect_spoilt(HA_F16, reason);
     }
-    trace_make(HA_T_F32, true);
+    trace_make(HA_T_F32, TEST_X);
     for (size_t i = 0; i < TENSORS; i++) trace.tensor[i].type = HA_T_I32;
     expect_spoilt(HA_F16, "layers.0.k is not F16, BF16 or F32");
-    trace_make(HA_T_F32, true);
+    trace_make(HA_T_F32, TEST_X);
     strcpy(trace.name[TENSORS - 1], "layers.1.extra");
-    expect_spoilt(HA_F16, "tensor layers.1.norm is missing");
+    expect_spoilt(HA_F16, "version 1 with 2 layers has no tensor layers.1.extra: take it out");
 }
 
 TEST(test_values)
@@ -372,20 +338,91 @@ TEST(test_values)
     const float bad[] = { NAN, -INFINITY, INFINITY };
     for (size_t i = 0; i < TENSORS; i++)
         for (size_t j = 0; j < 3; j++) {
-            trace_make(HA_T_BF16, true);
+            trace_make(HA_T_BF16, TEST_X);
             trace.value[i][trace.tensor[i].bytes / 2 - 1] = bad[j];
             expect_spoilt(HA_F32, j ? "is infinite" : "is NaN");
             expect_refused(shape_of(HA_F32), path(), trace.name[i]);
         }
-    trace_make(HA_T_F32, false);
-    value_of(1, "k")[(1 * TOKENS + 17) * HEAD_DIM + 3] = -65520;
+    trace_make(HA_T_F32, TEST_NONE);
+    trace_value(1, "k")[(1 * TOKENS + 17) * HEAD_DIM + 3] = -65520;
     expect_spoilt(HA_F16, "tensor layers.1.k[1][17][3] is -65520, too large for f16");
     struct ha_shape s = shape_of(HA_BF16);
     ha_dataset_trace.close(trace_open(&s));
 
-    trace_make(HA_T_F32, true);
-    value_of(1, "wq")[MODEL_DIM + 2] = value_of(1, "norm")[2] = 1e30f;
+    trace_make(HA_T_F32, TEST_X);
+    trace_value(1, "wq")[MODEL_DIM + 2] = trace_value(1, "norm")[2] = 1e30f;
     expect_spoilt(HA_F16, "layers.1.wq times layers.1.norm overflows");
+}
+
+/* Every tensor of version 2: gone, of another shape or type, not finite. */
+TEST(test_tensors_2)
+{
+    char reason[96];
+    trace_make(HA_T_BF16, TEST_ALL);
+    for (size_t i = 0; i + 1 < trace.tensors; i++) {
+        snprintf(reason, sizeof reason, "tensor %s is missing", trace.name[i]);
+        trace.tensor[i] = trace.tensor[--trace.tensors];
+        expect_spoilt(HA_F32, reason);
+
+        trace_make(HA_T_BF16, TEST_ALL);
+        trace.tensor[i].dim[trace.tensor[i].dims++] = 1;
+        snprintf(reason, sizeof reason, "tensor %s has shape", trace.name[i]);
+        expect_spoilt(HA_F32, reason);
+
+        trace_make(HA_T_BF16, TEST_ALL);
+        trace.tensor[i].type = HA_T_F16;
+        snprintf(reason, sizeof reason, "tensor %s has another dtype", i ? trace.name[i] : "layers.0.v");
+        expect_spoilt(HA_F32, reason);
+
+        trace_make(HA_T_BF16, TEST_ALL);
+        trace.value[i][trace.tensor[i].bytes / 2 - 1] = NAN;
+        expect_spoilt(HA_F32, "is NaN");
+        expect_refused(shape_of(HA_F32), path(), trace.name[i]);
+        trace_make(HA_T_BF16, TEST_ALL);
+    }
+    strcpy(trace.name[trace_index(1, "wo")], "layers.1.w\n");
+    expect_spoilt(HA_F32, "version 2 with 2 layers has no tensor layers.1.w?: take it out");
+    trace_make(HA_T_BF16, TEST_ALL);
+    strcpy(trace.name[trace_index(1, "wo")], "layers.01.wo");
+    expect_spoilt(HA_F32, "has no tensor layers.01.wo: take it out");
+    trace_make(HA_T_BF16, TEST_BIAS);
+    expect_spoilt(HA_F32, "tensor layers.0.x is missing");
+    trace_make(HA_T_BF16, TEST_NORM);
+    expect_spoilt(HA_F32, "tensor layers.0.x is missing");
+}
+
+TEST(test_inv_freq)
+{
+    static const struct {
+        float value;
+        const char *reason;
+    } bad[] = {
+        { NAN, "tensor rope.inv_freq[2] is NaN" },
+        { INFINITY, "tensor rope.inv_freq[2] is infinite" },
+        { -0.5f, "tensor rope.inv_freq[2] is -0.5, below 0" },
+    };
+    struct ha_tensor *x;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        trace_make(HA_T_F16, TEST_ALL);
+        trace_value(-1, NULL)[2] = bad[i].value;
+        expect_spoilt(HA_F16, bad[i].reason);
+    }
+    trace_make(HA_T_F16, TEST_ALL);
+    x = &trace.tensor[trace_index(-1, NULL)];
+    x->type = HA_T_F16;
+    x->bytes /= 2;
+    expect_spoilt(HA_F16, "tensor rope.inv_freq is not F32");
+    static const size_t dims[][3] = { { 1, 16 }, { 1, 0 }, { 2, 6, 1 } };
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
+        trace_make(HA_T_F16, TEST_ALL);
+        x = &trace.tensor[trace_index(-1, NULL)];
+        x->dims = dims[i][0];
+        memcpy(x->dim, dims[i] + 1, x->dims * sizeof *x->dim);
+        x->bytes = (i == 2 ? 6 : dims[i][1]) * sizeof(float);
+        expect_spoilt(HA_F16, i == 0   ? "rope.inv_freq has shape [16]; head_dim 30 has from [1] to [15] pairs"
+                              : i == 1 ? "rope.inv_freq has shape [0]; head_dim 30"
+                                       : "rope.inv_freq has shape [6][1]; head_dim 30");
+    }
 }
 
 /* ---- where a name is looked for ------------------------------------------------------- */

@@ -6,7 +6,7 @@
 
 /* ha_dataset.open on a file that has been read; `name` stands in the reasons. Takes `file` over, and
  * closes it on failure too. For the fuzzer and the tests. */
-enum ha_status ha_trace_open(struct ha_source **src, struct ha_shape *shape, size_t total_tokens, const char *name,
+enum ha_status ha_trace_open(struct ha_source **src, struct ha_shape *shape, const char *name,
                              struct ha_safetensors *file, struct ha_why *why);
 
 /* The path of trace `name`: the file itself, or NAME.safetensors of datasets/traces in the current folder,

@@ -6,6 +6,7 @@
  * number-format conversions. Bounds: docs/measurement.md. */
 
 #include "harness/api/base.h"
+#include "harness/api/dataset.h"
 #include "harness/api/kernels.h"
 #include "harness/api/shape.h"
 #include "harness/api/variant.h"
@@ -259,6 +260,11 @@ struct ha_ref_quality {
  * weights of all keys, as ha_ref_weights gives them. */
 void ha_ref_quality(const float *q, size_t head_dim, double scale, const struct ha_rows *rows, enum ha_dtype dtype,
                     const float *got, const uint32_t *token, size_t count, double *work, struct ha_ref_quality *out);
+
+/* The query of token `token` that layer input x gives: what the dataset's query is before it is rounded, but for the
+ * rounding of what the projection was stored in. x: [model_dim], q: [q_heads][head_dim]; p->wq is not NULL. */
+void ha_projection_query(const struct ha_projection *p, size_t q_heads, size_t head_dim, size_t model_dim,
+                         const float *x, size_t token, double *q);
 
 /* The plain definition of a variant's selection rule, from its paper, in binary64 (question 2). prefill, judge and
  * advance are called for one query head after the other, sequence by sequence; all but judge may be NULL. */

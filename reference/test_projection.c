@@ -1,0 +1,238 @@
+#include "datasets/test_file.h"
+#include "datasets/trace.h"
+#include "harness/api/reference.h"
+#include "harness/base/numeric.h"
+
+#include <math.h>
+
+/* A query that is computed from a layer's input is the one that the dataset holds, and a projection that is wrong in
+ * one thing gives another. */
+
+extern const struct ha_dataset ha_dataset_trace, ha_dataset_residual;
+
+static struct ha_why why;
+
+enum { Q_MAX = 512, X_MAX = 256 };
+
+/* ---- what a projection can get wrong -------------------------------------------------- */
+
+enum mistake {
+    NO_MISTAKE,
+    NO_BIAS,
+    NO_NORM,
+    NO_EPS,
+    NO_ROTARY,
+    OTHER_PAIRING,
+    FEWER_TURNED,
+    NO_ROPE_SCALE,
+    NEXT_TOKEN,
+    NEXT_LAYER,
+    NEXT_INPUT,
+    MISTAKES
+};
+
+static const char *const NAMES[] = {
+    "none",         "no bias",       "no norm",    "no epsilon",       "no rotary position", "other pairing",
+    "fewer turned", "no rope_scale", "next token", "next layer's W_Q", "next layer's x"
+};
+
+/* false: the projection has nothing that could be wrong in that way */
+static bool make(enum mistake mistake, struct ha_projection *p)
+{
+    const struct ha_projection right = *p;
+    switch (mistake) {
+    case NO_BIAS: p->bias = NULL; return right.bias;
+    case NO_NORM: p->norm = NULL; return right.norm;
+    case NO_EPS: p->norm_eps = 0; return right.norm;
+    case NO_ROTARY: p->inv_freq = NULL; return right.inv_freq;
+    case OTHER_PAIRING: p->adjacent = !p->adjacent; return right.inv_freq;
+    case FEWER_TURNED: p->rotary -= 2; return right.inv_freq;
+    case NO_ROPE_SCALE: p->rope_scale = 1; return right.inv_freq && right.rope_scale != 1;
+    case NEXT_TOKEN: return right.inv_freq;
+    default: return true;
+    }
+}
+
+struct source {
+    const struct ha_dataset *dataset;
+    struct ha_source *of;
+    struct ha_shape shape;
+    size_t first, tokens, stride; /* the tokens that are looked at; with a mistake, every fourth of them */
+};
+
+/* The largest |computed - held| / |held| of a head's query; NAN: the mistake cannot be made. */
+static double deviation(const struct source *s, enum mistake mistake)
+{
+    const size_t d = s->shape.head_dim, heads = s->shape.q_heads, layers = s->shape.layers;
+    double worst = 0, q[Q_MAX];
+    float x[X_MAX], held[Q_MAX];
+    assert_true(heads * d <= Q_MAX && s->shape.model_dim <= X_MAX);
+    for (size_t layer = 0; layer < layers; layer++) {
+        struct ha_projection p = s->dataset->projection(s->of, mistake == NEXT_LAYER ? (layer + 1) % layers : layer);
+        if (!make(mistake, &p)) return (double)NAN;
+        for (size_t token = s->first; token < s->tokens; token += s->stride * (mistake ? 4 : 1)) {
+            s->dataset->input(s->of, 0, mistake == NEXT_INPUT ? (layer + 1) % layers : layer, token, x);
+            ha_projection_query(&p, heads, d, s->shape.model_dim, x, token + (mistake == NEXT_TOKEN), q);
+            for (size_t head = 0; head < heads; head++) {
+                double off = 0, norm = 0;
+                s->dataset->query(s->of, 0, layer, head, token, held);
+                for (size_t i = 0; i < d; i++) {
+                    const double want = (double)held[i], e = q[head * d + i] - want;
+                    off += e * e;
+                    norm += want * want;
+                }
+                const double ratio = sqrt(off / norm);
+                worst = ratio <= worst ? worst : ratio;
+            }
+        }
+    }
+    return worst;
+}
+
+/* Right within the bound, and wrong beyond it with each mistake that can be made of the file. */
+static void judge(const struct source *s, const char *what, double bound)
+{
+    for (enum mistake m = 0; m < MISTAKES; m++) {
+        const double got = deviation(s, m);
+        if (m != NO_MISTAKE && isnan(got)) continue;
+        if (!(m == NO_MISTAKE ? got <= bound : got > bound))
+            fail_msg("%s: mistake '%s': off by %g, the bound is %g", what, NAMES[m], got, bound);
+    }
+}
+
+/* ---- files of version 2 --------------------------------------------------------------- */
+
+struct kind {
+    enum ha_tensor_type type;
+    bool bias, norm, adjacent;
+    size_t rotary;     /* dimensions of rope.inv_freq; 0: there is none, rope_theta says */
+    const char *scale; /* rope_scale */
+};
+
+/* Puts the queries into the trace that x, wq, norm and what else there is give: the text of datasets/README.md once
+ * more, with pairs as lengths and angles. */
+static void queries_make(const struct kind *k)
+{
+    const double theta = 10000, scale = k->rotary ? strtod(k->scale, NULL) : 1;
+    const size_t rotary = k->rotary ? k->rotary : HEAD_DIM;
+    for (int layer = 0; layer < LAYERS; layer++)
+        for (size_t row = 0; row < ROWS; row++) {
+            const float *x = trace_value(layer, "x") + row * MODEL_DIM, *norm = trace_value(layer, "norm");
+            const float *wq = trace_value(layer, "wq"), *bias = k->bias ? trace_value(layer, "q_bias") : NULL;
+            const float *q_norm = k->norm ? trace_value(layer, "q_norm") : NULL;
+            const float *inv_freq = k->rotary ? trace_value(-1, NULL) : NULL;
+            double squares = 0, q[Q_HEADS][HEAD_DIM] = { 0 };
+            for (size_t j = 0; j < MODEL_DIM; j++) squares += (double)x[j] * (double)x[j];
+            const double rms = sqrt(squares / MODEL_DIM + 1e-5);
+            for (size_t h = 0; h < Q_HEADS; h++) {
+                double of_head = 0;
+                for (size_t i = 0; i < HEAD_DIM; i++) {
+                    for (size_t j = 0; j < MODEL_DIM; j++)
+                        q[h][i] += (double)wq[(h * HEAD_DIM + i) * MODEL_DIM + j]
+                                   * ((double)x[j] / rms * (double)norm[j]);
+                    if (bias) q[h][i] += (double)bias[h * HEAD_DIM + i];
+                    of_head += q[h][i] * q[h][i];
+                }
+                for (size_t i = 0; q_norm && i < HEAD_DIM; i++)
+                    q[h][i] = q[h][i] / sqrt(of_head / HEAD_DIM + 0.125) * (double)q_norm[i];
+                for (size_t j = 0; j < rotary / 2; j++) {
+                    const double freq = inv_freq ? (double)inv_freq[j] : pow(theta, -2.0 * (double)j / HEAD_DIM);
+                    const size_t a = k->adjacent ? 2 * j : j, b = k->adjacent ? 2 * j + 1 : j + rotary / 2;
+                    const double length = hypot(q[h][a], q[h][b]) * scale;
+                    const double angle = atan2(q[h][b], q[h][a]) + (double)(Q_FIRST + row) * freq;
+                    q[h][a] = length * cos(angle);
+                    q[h][b] = length * sin(angle);
+                }
+                float *to = trace_value(layer, "q") + (h * ROWS + row) * HEAD_DIM;
+                for (size_t i = 0; i < HEAD_DIM; i++) to[i] = (float)q[h][i];
+            }
+        }
+}
+
+static void try_kind(const struct kind *k)
+{
+    static const struct {
+        enum ha_dtype dtype;
+        double unit;
+    } as[] = { [HA_T_F32] = { HA_F32, 0x1p-24 }, [HA_T_F16] = { HA_F16, 0x1p-11 }, [HA_T_BF16] = { HA_BF16, 0x1p-8 } };
+    char what[96];
+    trace_make(k->type,
+               TEST_X | (k->bias ? TEST_BIAS : 0u) | (k->norm ? TEST_NORM : 0u) | (k->rotary ? TEST_ROPE : 0u));
+    if (k->rotary) {
+        struct ha_tensor *freq = &trace.tensor[trace_index(-1, NULL)];
+        *freq->dim = k->rotary / 2;
+        freq->bytes = *freq->dim * sizeof(float);
+        for (size_t j = 0; j < *freq->dim; j++) trace_value(-1, NULL)[j] = 1.5f / (float)(j + 1);
+        trace_meta("rope_pairing", k->adjacent ? "adjacent" : "half");
+        trace_meta("rope_scale", k->scale);
+    }
+    queries_make(k);
+    trace_write();
+    struct source s = { .dataset = &ha_dataset_trace, .first = Q_FIRST, .tokens = TOKENS, .stride = 5 };
+    s.shape = (struct ha_shape){
+        .batch = 1, .dtype = as[k->type].dtype, .ctx = { Q_FIRST }, .q_len = 1, .steps = ROWS
+    };
+    if (ha_dataset_trace.open(&ha_dataset_trace, &s.of, &s.shape, TOKENS, 1, path(), &why) != HA_OK)
+        fail_msg("%s", why.text);
+    snprintf(what, sizeof what, "dtype %s, bias %d, norm %d, adjacent %d, rotary %zu, scale %s",
+             ha_dtype_name(s.shape.dtype), k->bias, k->norm, k->adjacent, k->rotary, k->scale);
+    /* the queries are rounded to the type; x and W_Q, as the source gives them, to binary32 */
+    judge(&s, what, as[k->type].unit + 1e-6);
+    ha_dataset_trace.close(s.of);
+}
+
+TEST(test_version_2)
+{
+    static const enum ha_tensor_type types[] = { HA_T_F32, HA_T_F16, HA_T_BF16 };
+    static const size_t rotary[] = { 0, 12, HEAD_DIM };
+    for (size_t t = 0; t < 3; t++)
+        for (unsigned bits = 0; bits < 16; bits++)
+            for (size_t r = 0; r < 3; r++) {
+                const struct kind k = { types[t], bits & 1, bits & 2, bits & 4, rotary[r], bits & 8 ? "1.25" : "1" };
+                if (rotary[r] || bits < 4) try_kind(&k);
+            }
+}
+
+/* ---- the published traces ------------------------------------------------------------- */
+
+/* They are stored in binary16, whose roundings are of 2^-11: 3.5e-4 at most over all tokens. */
+TEST(test_published)
+{
+    static const char *const names[] = { "english", "code" };
+    for (size_t i = 0; i < 2; i++) {
+        struct source s = {
+            .dataset = &ha_dataset_trace, .first = 1792, .tokens = 2048, .stride = HA_SANITIZED ? 85 : 17
+        };
+        s.shape = (struct ha_shape){ .batch = 1, .dtype = HA_F16, .ctx = { 1792 }, .q_len = 1, .steps = 256 };
+        if (ha_dataset_trace.open(&ha_dataset_trace, &s.of, &s.shape, 2048, 1, names[i], &why) != HA_OK)
+            fail_msg("%s", why.text);
+        judge(&s, names[i], 5e-4);
+        ha_dataset_trace.close(s.of);
+    }
+}
+
+/* ---- residual ------------------------------------------------------------------------- */
+
+/* W_Q x is exact there: what the dataset holds is that, rounded to the type. */
+TEST(test_residual)
+{
+    for (enum ha_dtype dtype = 0; (int)dtype < HA_DTYPE_COUNT; dtype++) {
+        struct source s = { .dataset = &ha_dataset_residual, .first = 0, .tokens = 20, .stride = 3 };
+        s.shape = (struct ha_shape){ .layers = 3,
+                                     .batch = 1,
+                                     .q_heads = 4,
+                                     .kv_heads = 2,
+                                     .head_dim = 32,
+                                     .model_dim = 96,
+                                     .dtype = dtype,
+                                     .ctx = { 20 },
+                                     .q_len = 1,
+                                     .steps = 1 };
+        if (ha_dataset_residual.open(&ha_dataset_residual, &s.of, &s.shape, 21, 1, NULL, &why) != HA_OK)
+            fail_msg("%s", why.text);
+        judge(&s, "residual", ha_dtype_unit(dtype));
+        ha_dataset_residual.close(s.of);
+    }
+}
+
+int main(void) { return test_all("tests", test_folder_make, test_folder_remove); }
