@@ -13,9 +13,8 @@
  * orthogonal). Nearness works the same way: at each of three widths a direction moves along the
  * sequence from knot to knot, and two tokens share it while they are less than two knots apart. */
 
-enum { SINKS = 4, SEGMENT = 1024, LEVELS = 3 };
+enum { SEGMENT = 1024, LEVELS = 3 };
 #define SINK_SCORE  10.0f
-#define SINK_VALUE  (1.0f / 32)
 #define HEAVY_SCORE 9.0f /* one token of each SEGMENT */
 #define NEAR_SCORE  2.5f /* at each level */
 #define KEY_NOISE   0.5f
@@ -91,22 +90,9 @@ static void sinks_keys(struct ha_source *src, size_t seq, size_t layer, size_t h
         ha_noise_row(src, ha_stream(HA_FOR_KEY, seq, layer, head), token, row);
         for (size_t j = 0; j < d; j++) row[j] *= KEY_NOISE;
         near_add(src, seq, layer, head, token, NEAR_SCORE * unit, path, row);
-        if (token < SINKS) add(d, SINK_SCORE * unit, sink, row);
+        if (token < HA_SINKS) add(d, SINK_SCORE * unit, sink, row);
         else if (is_heavy(src, seq, layer, head, token)) add(d, HEAVY_SCORE * unit, heavy, row);
         ha_row_store(src, k, i, row);
-    }
-}
-
-static void sinks_values(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t first, size_t count,
-                         void *v)
-{
-    uint64_t stream = ha_stream(HA_FOR_VALUE, seq, layer, head);
-    float row[HA_HEAD_DIM_MAX];
-    ha_noise_store(src, stream, first, count, v);
-    for (size_t token = first; token < first + count && token < SINKS; token++) {
-        ha_noise_row(src, stream, token, row);
-        for (size_t j = 0; j < src->shape.head_dim; j++) row[j] *= SINK_VALUE;
-        ha_row_store(src, v, token - first, row);
     }
 }
 
@@ -114,7 +100,7 @@ static void sinks_kv(struct ha_source *src, size_t seq, size_t layer, size_t hea
                      void *v)
 {
     if (k) sinks_keys(src, seq, layer, head, first, count, k);
-    if (v) sinks_values(src, seq, layer, head, first, count, v);
+    if (v) ha_sinks_values(src, seq, layer, head, first, count, v);
 }
 
 static void sinks_query(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t token, float *q)

@@ -11,7 +11,10 @@
 #define LAYERS_MAX ((size_t)1 << 24)
 #define HEADS_MAX  ((size_t)1 << 24)
 /* token * head_dim stays far below 2^64 */
-#define TOKENS_MAX ((size_t)1 << 40)
+#define TOKENS_MAX   ((size_t)1 << 40)
+#define WQ_BYTES_MAX ((size_t)4 << 30)
+#define SINK_VALUE   (1.0f / 32)
+enum { MODEL_DIM_DEFAULT = 256, LANES = 16 };
 
 uint64_t ha_stream(enum ha_purpose purpose, size_t seq, size_t layer, size_t head)
 {
@@ -69,6 +72,62 @@ enum ha_status ha_source_open(const struct ha_dataset *self, struct ha_source **
 
 void ha_source_close(struct ha_source *src) { free(src); }
 
+enum ha_status ha_input_source_open(const struct ha_dataset *self, struct ha_source **src, size_t images,
+                                    struct ha_shape *shape, size_t total_tokens, uint64_t seed, const char *file,
+                                    struct ha_why *why)
+{
+    *src = NULL;
+    size_t model_dim = shape->model_dim ? shape->model_dim : MODEL_DIM_DEFAULT, rows, wq, more, bytes;
+    if (model_dim > HA_MODEL_DIM_MAX)
+        return ha_why(why, HA_ERROR, "dataset %s: model_dim is %zu; up to %d is possible", self->name, model_dim,
+                      HA_MODEL_DIM_MAX);
+    if (__builtin_mul_overflow(shape->q_heads, shape->head_dim, &rows) || __builtin_mul_overflow(rows, model_dim, &wq)
+        || __builtin_mul_overflow(shape->kv_heads, shape->head_dim, &rows)
+        || __builtin_mul_overflow(rows, images, &more) || __builtin_add_overflow(wq, more, &bytes)
+        || __builtin_mul_overflow(bytes, shape->layers, &bytes) || __builtin_mul_overflow(bytes, sizeof(float), &bytes)
+        || bytes > WQ_BYTES_MAX)
+        return ha_why(why, HA_ERROR,
+                      "dataset %s: W_Q of %zu layers x %zu query heads x head_dim %zu x model_dim %zu takes more "
+                      "than %zu bytes: lower model_dim, heads or layers",
+                      self->name, shape->layers, shape->q_heads, shape->head_dim, model_dim, WQ_BYTES_MAX);
+    HA_TRY(ha_source_make(self, src, sizeof(struct ha_input_source) + bytes, shape, total_tokens, seed, file, why));
+    struct ha_input_source *s = (void *)*src;
+    shape->model_dim = s->base.shape.model_dim = model_dim;
+    s->wq_floats = wq;
+    s->wq = (float *)(s + 1);
+    s->images = s->wq + shape->layers * wq;
+    return HA_OK;
+}
+
+struct ha_projection ha_input_source_projection(struct ha_source *src, size_t layer)
+{
+    const struct ha_input_source *s = (const void *)src;
+    return (struct ha_projection){ .wq = s->wq + layer * s->wq_floats };
+}
+
+void ha_input_source_query(struct ha_source *src, size_t layer, size_t head, const float *x, float *q)
+{
+    size_t d = src->shape.head_dim, n = src->shape.model_dim;
+    const float *w = ha_input_source_projection(src, layer).wq + head * d * n;
+    for (size_t i = 0; i < d; i++, w += n) {
+        float lane[LANES] = { 0 }, sum = 0;
+        size_t j = 0;
+        for (; j + LANES <= n; j += LANES)
+            for (size_t l = 0; l < LANES; l++) lane[l] += w[j + l] * x[j + l];
+        for (; j < n; j++) sum += w[j] * x[j];
+        for (size_t l = 0; l < LANES; l++) sum += lane[l];
+        q[i] = sum;
+    }
+    ha_row_round(src, q);
+}
+
+float ha_wq_unit(size_t model_dim)
+{
+    float unit = 1;
+    for (size_t n = 16; n < model_dim; n *= 4) unit *= 0.5f;
+    return unit;
+}
+
 void ha_noise_row(const struct ha_source *src, uint64_t stream, size_t row, float *out)
 {
     size_t d = src->shape.head_dim;
@@ -92,6 +151,19 @@ void ha_noise_kv(struct ha_source *src, size_t seq, size_t layer, size_t head, s
 {
     if (k) ha_noise_store(src, ha_stream(HA_FOR_KEY, seq, layer, head), first, count, k);
     if (v) ha_noise_store(src, ha_stream(HA_FOR_VALUE, seq, layer, head), first, count, v);
+}
+
+void ha_sinks_values(const struct ha_source *src, size_t seq, size_t layer, size_t head, size_t first, size_t count,
+                     void *v)
+{
+    uint64_t stream = ha_stream(HA_FOR_VALUE, seq, layer, head);
+    float row[HA_HEAD_DIM_MAX];
+    ha_noise_store(src, stream, first, count, v);
+    for (size_t token = first; token < first + count && token < HA_SINKS; token++) {
+        ha_noise_row(src, stream, token, row);
+        for (size_t j = 0; j < src->shape.head_dim; j++) row[j] *= SINK_VALUE;
+        ha_row_store(src, v, token - first, row);
+    }
 }
 
 void ha_row_store(const struct ha_source *src, void *out, size_t row, const float *in)
