@@ -38,6 +38,10 @@ enum ha_purpose {
     HA_FOR_INPUT,
     HA_FOR_WQ,
     HA_FOR_PATTERN,
+    HA_FOR_TOPIC,
+    HA_FOR_POSITION,
+    HA_FOR_CUT,
+    HA_FOR_OWN_WQ,
 };
 uint64_t ha_stream(enum ha_purpose purpose, size_t seq, size_t layer, size_t head);
 

@@ -7,15 +7,16 @@
 #include <math.h>
 
 extern const struct ha_dataset ha_dataset_iid, ha_dataset_sinks, ha_dataset_needle, ha_dataset_drift,
-    ha_dataset_residual, ha_dataset_adversarial;
+    ha_dataset_residual, ha_dataset_walk, ha_dataset_adversarial;
 
 static const struct ha_dataset *const all[] = {
-    &ha_dataset_iid,   &ha_dataset_sinks,    &ha_dataset_needle,
-    &ha_dataset_drift, &ha_dataset_residual, &ha_dataset_adversarial,
+    &ha_dataset_iid,      &ha_dataset_sinks, &ha_dataset_needle,      &ha_dataset_drift,
+    &ha_dataset_residual, &ha_dataset_walk,  &ha_dataset_adversarial,
 };
 enum { ALL = sizeof all / sizeof *all };
 
 /* "small" leaves out: of random access and of sinks half the layers, three quarters of the needles' tokens,
+ * of the widest inputs two types, of walk four layers and most tokens,
  * and of adversarial the second round over its patterns. Every function of every dataset runs in both. */
 
 /* ---- tools ---------------------------------------------------------------------------- */
@@ -82,9 +83,13 @@ static void view_ask(struct view *w, size_t q_head, size_t token)
     double max = -HUGE_VAL, sum = 0;
     w->of->set->query(w->of->src, 0, w->layer, q_head, token, w->q);
     for (size_t t = 0; t < w->n; t++) {
-        w->score[t] = 0;
-        for (size_t j = 0; j < w->d; j++) w->score[t] += (double)w->q[j] * (double)w->k[t * w->d + j];
-        w->score[t] *= (double)w->of->shape.scale;
+        const float *q = w->q, *k = w->k + t * w->d;
+        double even = 0, odd = 0; /* two chains of additions at once */
+        for (size_t j = 0; j < w->d; j += 2) {
+            even += (double)q[j] * (double)k[j];
+            odd += (double)q[j + 1] * (double)k[j + 1];
+        }
+        w->score[t] = (even + odd) * (double)w->of->shape.scale;
         max = fmax(max, w->score[t]);
     }
     for (size_t t = 0; t < w->n; t++) sum += w->weight[t] = exp(w->score[t] - max);
@@ -197,6 +202,7 @@ static const uint64_t golden[ALL][3] = {
     { 0xa009606329e31145, 0xf94711099ccf5019, 0xac5843a929ac346d },
     { 0x41a0ae76013562ff, 0xe5e3d4925a416458, 0x5ef784621cf469c6 },
     { 0x7ad58a6d7cca3db1, 0xc41d6058f816e8ed, 0x1d69745e7b2a23d8 },
+    { 0x11cc41735951dda0, 0xf9217d4a503d1a4a, 0xb75fa2f550e558a9 },
     { 0x9923e99217853ae6, 0x4a8461676ce35393, 0x32790662791208f5 },
 };
 
@@ -349,6 +355,16 @@ TEST(test_iid)
     data_close(&x);
 }
 
+static void expect_sinks(const struct view *w)
+{
+    double small = 0, plain = 0;
+    for (size_t e = 0; e < 4 * w->d; e++) {
+        small += fabs((double)w->v[e]);
+        plain += fabs((double)w->v[e + 4 * w->d]);
+    }
+    expect_between(0.01, small / plain, 0.06, "size of the sinks' values");
+}
+
 TEST(test_sinks)
 {
     enum { N = 4096 };
@@ -358,12 +374,7 @@ TEST(test_sinks)
     for (size_t layer = 0; layer < layers; layer++)
         for (size_t kv_head = 0; kv_head < 2; kv_head++) {
             struct view w = view_open(&x, layer, kv_head);
-            double small = 0, plain = 0;
-            for (size_t e = 0; e < 4 * w.d; e++) {
-                small += fabs((double)w.v[e]);
-                plain += fabs((double)w.v[e + 4 * w.d]);
-            }
-            expect_between(0.01, small / plain, 0.06, "size of the sinks' values");
+            expect_sinks(&w);
             for (size_t head = 2 * kv_head; head < 2 * kv_head + 2; head++) {
                 view_ask(&w, head, N - 1);
                 sink[head] += mass(&w, 0, 4) / (double)layers;
@@ -449,27 +460,27 @@ TEST(test_drift)
 }
 
 /* q = round(W_Q x) whatever the order of the sum, and the layer before predicts it. */
-TEST(test_residual)
+static void expect_inputs(const struct ha_dataset *set)
 {
     enum { D = 64, BIGGEST = 8192 };
     static const size_t widths[] = { 0, 100, 1024, BIGGEST };
     for (size_t i = 0; i < 4; i++)
-        for (size_t j = 0; j < 3; j++) {
+        for (size_t j = 0; j < (test_small && i == 3 ? 1 : 3); j++) {
             struct ha_shape s = shape_of(100, D, (enum ha_dtype)j);
             s.q_heads = 2;
             s.kv_heads = 1;
             s.layers = i == 3 ? 2 : 9;
             s.model_dim = widths[i];
-            struct data of = data_open(&ha_dataset_residual, s, 200, 51);
+            struct data of = data_open(set, s, 200, 51);
             const size_t n = of.shape.model_dim;
             assert_int_equal(n, widths[i] ? widths[i] : 256);
             static float x[BIGGEST], before[BIGGEST];
             double spread = 0, predicted_cosine = 0;
             for (size_t layer = 0; layer < s.layers; layer++) {
                 float q[D], ahead[D];
-                const float *w = ha_dataset_residual.projection(of.src, layer).wq + D * n;
-                ha_dataset_residual.input(of.src, 0, layer, 150, x);
-                ha_dataset_residual.query(of.src, 0, layer, 1, 150, q);
+                const float *w = set->projection(of.src, layer).wq + D * n;
+                set->input(of.src, 0, layer, 150, x);
+                set->query(of.src, 0, layer, 1, 150, q);
                 for (size_t r = 0; r < D; r++, w += n) {
                     float forward = 0, backward = 0, predicted = 0;
                     double exact = 0, magnitude = 0;
@@ -495,9 +506,128 @@ TEST(test_residual)
                 memcpy(before, x, sizeof x);
             }
             expect_between(1.2, sqrt(spread), 4, "deviation of the query");
-            expect_between(0.94, predicted_cosine, 0.98, "mean cosine of the predicted query");
+            expect_between(0.93, predicted_cosine, 0.98, "mean cosine of the predicted query");
             data_close(&of);
         }
+}
+
+TEST(test_inputs)
+{
+    expect_inputs(&ha_dataset_residual);
+    expect_inputs(&ha_dataset_walk);
+}
+
+/* the blocks of 32 tokens that hold the most mass, a tenth of all; returns what they hold */
+enum { BLOCK = 32, BLOCKS = 64 };
+static double top_blocks(const struct view *w, bool top[BLOCKS])
+{
+    double held[BLOCKS], sum = 0;
+    for (size_t b = 0; b < BLOCKS; b++) {
+        held[b] = mass(w, b * BLOCK, (b + 1) * BLOCK < w->n ? (b + 1) * BLOCK : w->n);
+        top[b] = false;
+    }
+    for (size_t i = 0; i < w->n / BLOCK / 10; i++) {
+        size_t best = 0;
+        for (size_t b = 1; b < BLOCKS; b++)
+            if (held[b] > held[best]) best = b;
+        sum += held[best];
+        held[best] = -1;
+        top[best] = true;
+    }
+    return sum;
+}
+
+/* W x, the same bits in both directions and in binary64 */
+static void product(const float *w, const float *x, size_t rows, size_t n, float *out)
+{
+    for (size_t r = 0; r < rows; r++, w += n) {
+        float forward = 0, backward = 0;
+        double exact = 0;
+        for (size_t c = 0; c < n; c++) {
+            forward += w[c] * x[c];
+            backward += w[n - 1 - c] * x[n - 1 - c];
+            exact += (double)w[c] * (double)x[c];
+        }
+        assert_true(forward == backward && (double)forward == exact);
+        out[r] = forward;
+    }
+}
+
+/* What is said of walk: means over layers, heads and tokens, of each kind of head and of all. */
+TEST(test_walk)
+{
+    enum { N = BLOCK * BLOCKS, D = 64, WIDTH = 256, KINDS = 4 };
+    enum { SINK, ENDS, KEYS, TOP, CHANGED, NEIGHBOURS, PREDICTED, FIGURES };
+    static const struct {
+        const char *name;
+        double range[KINDS + 1][2]; /* streaming, retrieval, flat, sink, all heads */
+    } promised[FIGURES] = {
+        [SINK] = { "mass of the sinks", { { 0.02, 0.5 }, { 0, 0.1 }, { 0, 0.02 }, { 0.9, 1 }, { 0, 1 } } },
+        [ENDS] = { "mass of the sinks and of the last 256 tokens",
+                   { { 0.9, 1 }, { 0, 0.3 }, { 0.05, 0.2 }, { 0.9, 1 }, { 0, 1 } } },
+        [KEYS] = { "log of effective keys", { { 2, 4.5 }, { 2, 5 }, { 7.1, 7.6 }, { 1, 2 }, { 0, 8 } } },
+        [TOP] = { "mass of the top blocks", { { 0.97, 1 }, { 0.9, 1 }, { 0.15, 0.35 }, { 0.99, 1 }, { 0, 1 } } },
+        [CHANGED] = { "top blocks that change",
+                      { { 0, 0.2 }, { 0.01, 0.15 }, { 0, 0.2 }, { 0, 0.2 }, { 0.01, 0.15 } } },
+        [NEIGHBOURS] = { "cosine of neighbouring queries",
+                         { { 0.88, 0.95 }, { 0.88, 0.95 }, { 0.88, 0.95 }, { 0.88, 0.95 }, { 0.88, 0.95 } } },
+        [PREDICTED] = { "cosine of predicted queries",
+                        { { 0.93, 0.97 }, { 0.93, 0.97 }, { 0.93, 0.97 }, { 0.93, 0.97 }, { 0.93, 0.97 } } },
+    };
+    double sum[FIGURES][KINDS] = { 0 }, count[FIGURES][KINDS] = { 0 };
+    const size_t tokens = test_small ? 6 : 33;
+    struct ha_shape shape = shape_of(N, D, HA_F16);
+    shape.layers = test_small ? 2 : 6;
+    shape.kv_heads = 2;
+    struct data x = data_open(&ha_dataset_walk, shape, N, 1);
+    struct view w;
+    for (size_t layer = 0; layer < shape.layers; layer++)
+        for (size_t head = 0; head < shape.q_heads; head++) {
+            if (head % 4 == 0) w = view_open(&x, layer, head / 4);
+            const float *wq = ha_dataset_walk.projection(x.src, layer).wq + head * D * WIDTH;
+            bool top[2][BLOCKS] = { 0 };
+            float q[D], before[D], input[WIDTH];
+            for (size_t i = 0; i < tokens; i++) {
+                double is[FIGURES], changed = 0;
+                w.n = N - tokens + i + 1;
+                view_ask(&w, head, w.n - 1);
+                is[SINK] = mass(&w, 0, 4);
+                is[ENDS] = is[SINK] + mass(&w, w.n - 256, w.n);
+                is[KEYS] = log(effective_keys(&w));
+                is[TOP] = top_blocks(&w, top[i % 2]);
+                for (size_t b = 0; b < BLOCKS; b++) changed += top[i % 2][b] && !top[(i + 1) % 2][b];
+                is[CHANGED] = i ? changed / (double)(w.n / BLOCK / 10) : (double)NAN;
+                is[NEIGHBOURS] = i ? cosine(w.q, before, D) : (double)NAN;
+                memcpy(before, w.q, sizeof before);
+                ha_dataset_walk.input(x.src, 0, layer, w.n - 1, input);
+                product(wq, input, D, WIDTH, q);
+                for (size_t j = 0; j < D; j++) assert_true(w.q[j] == ha_round(q[j], HA_F16));
+                if (layer) {
+                    ha_dataset_walk.input(x.src, 0, layer - 1, w.n - 1, input);
+                    product(wq, input, D, WIDTH, q);
+                }
+                is[PREDICTED] = layer ? cosine(w.q, q, D) : (double)NAN;
+                for (size_t f = 0; f < FIGURES; f++)
+                    if (!isnan(is[f])) {
+                        sum[f][head % KINDS] += is[f];
+                        count[f][head % KINDS]++;
+                    }
+            }
+            expect_sinks(&w);
+            if (head % 4 == 3) view_close(&w);
+        }
+    for (size_t f = 0; f < FIGURES; f++) {
+        double of[KINDS + 1] = { 0 };
+        for (size_t k = 0; k < KINDS; k++) {
+            of[k] = sum[f][k] / count[f][k];
+            of[KINDS] += of[k] / KINDS; /* there are as many heads of each kind */
+        }
+        print_message("walk: %s: streaming %.3f, retrieval %.3f, flat %.3f, sink %.3f, all %.3f\n", promised[f].name,
+                      of[0], of[1], of[2], of[3], of[4]);
+        for (size_t k = 0; k <= KINDS; k++)
+            expect_between(promised[f].range[k][0], of[k], promised[f].range[k][1], promised[f].name);
+    }
+    data_close(&x);
 }
 
 TEST(test_adversarial)

@@ -330,7 +330,7 @@ const struct ha_key ha_case_keys[] = {
       .draw = "best best best *" },
     { "dataset", "sinks", "where queries, keys and values come from; trace/FILE reads a trace", HA_KEY_NAME,
       AT(dataset), .always = true, .set = set_dataset, .print = print_text,
-      .draw = "sinks iid needle drift residual adversarial" },
+      .draw = "sinks iid needle drift residual walk adversarial" },
     { "model", "none", "whose layer it is (habench list models): its heads, head_dim and layers", HA_KEY_WORD,
       AT(model), .word = model_word },
     { "load", "attention", "layer: the products of the model's layer run around its attention", HA_KEY_WORD, AT(load),
