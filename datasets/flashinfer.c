@@ -205,7 +205,7 @@ static enum ha_status places_fill(const struct opening *o, struct source *s)
 {
     const struct ha_fi_value *in = s->file.input;
     const bool is_paged = s->file.is_paged;
-    const size_t pages = least(in[HA_FI_K].count, in[HA_FI_V].count);
+    const size_t pages = least(least(in[HA_FI_K].count, in[HA_FI_V].count), HA_FI_COUNT_MAX);
     size_t total = 0;
     for (size_t b = 0; b < o->batch; b++) total += o->kv_at[o->chosen[b] + 1] - o->kv_at[o->chosen[b]];
     if (is_paged && !(s->page = malloc(total * sizeof *s->page))) return ha_why(o->why, HA_ERROR, "out of memory");

@@ -21,7 +21,7 @@ static bool is_file(const char *path)
 
 enum ha_status ha_fi_name_parse(struct ha_fi_name *name, const char *text, struct ha_why *why)
 {
-    const char *slash = strrchr(text, '/'), *at = strrchr(slash ? slash : text, '@');
+    const char *slash = strrchr(text, '/'), *at = is_file(text) ? NULL : strrchr(slash ? slash : text, '@');
     const size_t path = at ? (size_t)(at - text) : strlen(text), word = at ? strcspn(at + 1, ":") : 0;
     *name = (struct ha_fi_name){ .workload = "1" };
     if (path >= HA_FI_PATH_MAX || (at && strlen(at) >= HA_FI_WORD_MAX))
@@ -105,9 +105,8 @@ static enum ha_status definition_read(struct reader *r)
     }
     if (!is_file(path))
         return ha_why(r->why, HA_ERROR,
-                      "definition %.120s: there is no ../../definitions/%.40s/%.120s.json beside the workload, nor a "
-                      "%.20s... in its folder",
-                      name, strrchr(r->folder, '/') + 1, name, name);
+                      "definition %.100s is neither in ../../definitions/%.40s, seen from the workload, nor beside it",
+                      name, strrchr(r->folder, '/') + 1);
     json_error_t error;
     r->definition = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
     if (!r->definition)

@@ -155,6 +155,17 @@ static void make(enum kind kind, size_t page_size, enum ha_tensor_type type)
     assert_true(n < TEXT);
 }
 
+/* The first `from` of a text becomes `to`. */
+static void replace(char text[TEXT], const char *from, const char *to)
+{
+    char rest[TEXT], *at = strstr(text, from);
+    if (!at) fail_msg("no %s in %s", from, text);
+    strcpy(rest, at + strlen(from));
+    assert_true((size_t)(at - text) + strlen(to) + strlen(rest) < TEXT);
+    strcpy(at, to);
+    strcat(at, rest);
+}
+
 static void folder(const char *name)
 {
     if (mkdir(test_path(name), 0700) != 0 && access(test_path(name), F_OK) != 0) fail_msg("%s", test_path(name));
@@ -341,14 +352,34 @@ TEST(definition_and_tensors_may_lie_beside_the_workload)
     make(RAGGED, 1, HA_T_F16);
     folder("flat");
     folder("flat/blob");
-    test_write("flat/w.jsonl", made.workload, strlen(made.workload));
+    test_write("flat/w@2.jsonl", made.workload, strlen(made.workload));
     test_write("flat/some.json", made.definition, strlen(made.definition));
     if (ha_safetensors_write(test_path("flat/blob/x.safetensors"), made.tensor, TENSORS, NULL, &why) != HA_OK)
         fail_msg("%s", why.text);
     struct ha_source *src;
-    if (set->open(set, &src, &s, 0, 1, test_path("flat/w.jsonl"), &why) != HA_OK) fail_msg("%s", why.text);
+    if (set->open(set, &src, &s, 0, 1, test_path("flat/w@2.jsonl"), &why) != HA_OK) fail_msg("%s", why.text);
     expect_kv(src, &s, 1, 1);
     set->close(src);
+}
+
+TEST(indices_may_have_64_bits_and_the_scale_be_left_out)
+{
+    static int64_t wide[PAGES_MAX];
+    struct ha_shape s = { .dtype = HA_F16 };
+    make(DECODE, 16, HA_T_F16);
+    for (size_t i = 0; i < PAGES_MAX; i++) wide[i] = made.index[KV_INDICES][i];
+    made.tensor[KV_INDICES].type = HA_T_I64;
+    made.tensor[KV_INDICES].bytes *= 2;
+    made.tensor[KV_INDICES].data = wide;
+    replace(made.definition, ", \"sm_scale\": {\"shape\": null}", "");
+    write_all();
+    struct ha_source *src = open_as("", &s, 1);
+    expect_kv(src, &s, 1, 1);
+    assert_true(s.scale == 1 / sqrtf(DIM));
+    set->close(src);
+    wide[5] = INT64_C(1) << 32;
+    write_all();
+    refused("kv_indices[5] is 4294967296, and there are 11 pages");
 }
 
 /* ---- what is refused --------------------------------------------------------------------------------------------- */
@@ -421,17 +452,6 @@ TEST(names_that_choose_nothing_are_refused)
     assert_int_equal(set->find(file(".nosuch"), &why), HA_ERROR);
 }
 
-/* The first `from` of a text becomes `to`. */
-static void replace(char text[TEXT], const char *from, const char *to)
-{
-    char rest[TEXT], *at = strstr(text, from);
-    if (!at) fail_msg("no %s in %s", from, text);
-    strcpy(rest, at + strlen(from));
-    assert_true((size_t)(at - text) + strlen(to) + strlen(rest) < TEXT);
-    strcpy(at, to);
-    strcat(at, rest);
-}
-
 TEST(spoilt_texts_are_refused)
 {
     static const struct {
@@ -442,8 +462,9 @@ TEST(spoilt_texts_are_refused)
         { false, "{\"definition\"", "[\"definition\"", "line 1 is not JSON" },
         { false, "\"definition\"", "\"def\"", "line 1 is no workload" },
         { false, "\"workload\"", "\"work\"", "line 1 is no workload" },
-        { false, "\"some\"", "\"none\"", "definition none: there is no ../../definitions/gqa/none.json" },
-        { false, "\"some\"", "\"../gqa/some\"", "definition '../gqa/some' is not the name of a file" },
+        { false, "\"some\"", "\"none\"",
+          "definition none is neither in ../../definitions/gqa, seen from the workload, nor beside it" },
+        { false, "\"some\"", "\"gqa/some\"", "definition 'gqa/some' is not the name of a file" },
         { false, "\"some\"", "\"\"", "definition '' is not the name of a file" },
         { true, "{", "[", "definition some is not JSON: line 1" },
         { true, "gqa_paged", "mla_paged", "op_type 'mla_paged' is neither gqa_paged nor gqa_ragged" },
@@ -459,6 +480,7 @@ TEST(spoilt_texts_are_refused)
         { true, "\"page_size\", \"num_kv_heads\"", "\"num_kv_heads\", \"page_size\"",
           "shape of k_cache is not [* page_size num_kv_heads head_dim]" },
         { true, "\"page_size\", \"num_kv_heads\"", "\"page_size\"", "shape of k_cache is not" },
+        { true, "\"page_size\", \"num_kv_heads\"", "\"page_size\", \"num_qo_heads\"", "shape of k_cache is not" },
         { true, "\"num_qo_heads\", \"head_dim\"]", "\"num_qo_heads\", \"head_dim\", \"head_dim\"]",
           "shape of q has 4 axes, not 3" },
         { true, "\"kv_last_page_len\"", "\"other\"", "which is not read" },
