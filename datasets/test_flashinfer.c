@@ -1,223 +1,12 @@
-/* Workloads written to the schema of FlashInfer Trace (datasets/README.md), and spoilt ones. */
-#include "harness/api/dataset.h"
+/* Workloads written to the schema of FlashInfer Trace, and spoilt ones. */
+#include "datasets/test_workload.h"
 #include "harness/base/numeric.h"
-#include "harness/base/rng.h"
-#include "harness/base/safetensors.h"
-#include "harness/base/test_folder.h"
 
 #include <math.h>
-#include <sys/stat.h>
 
 extern const struct ha_dataset ha_dataset_flashinfer;
 static const struct ha_dataset *const set = &ha_dataset_flashinfer;
 static struct ha_why why;
-
-enum { Q_HEADS = 4, KV_HEADS = 2, DIM = 8, SEQS = 3, PAGES_MAX = 160, ROWS_MAX = 640, TEXT = 4096 };
-enum { Q, K, V, QO_INDPTR, KV_INDPTR, KV_INDICES, LAST_PAGE_LEN, TENSORS };
-
-enum kind { DECODE, PREFILL, RAGGED };
-
-/* keys of each sequence, the new ones included */
-static const size_t keys_of[SEQS] = { 37, 1 + 64, 16 };
-
-static struct made {
-    enum kind kind;
-    size_t page_size, fresh, rows, pages;
-    enum ha_tensor_type type;
-    char definition[TEXT], workload[TEXT], line[TEXT]; /* line: what stands before the workload in its file */
-    struct ha_tensor tensor[TENSORS];
-    int32_t index[TENSORS][PAGES_MAX];
-    char stored[3][ROWS_MAX * Q_HEADS * DIM * 4];
-} made;
-
-static enum ha_dtype dtype(void) { return made.type == HA_T_F16 ? HA_F16 : made.type == HA_T_BF16 ? HA_BF16 : HA_F32; }
-
-/* what is in q (of new token t), k or v of a sequence, at its token t */
-static float value(size_t part, size_t b, size_t t, size_t head, size_t j)
-{
-    return ha_round(ha_rng_normal(part, b * Q_HEADS + head, t * DIM + j), dtype());
-}
-
-static void put(size_t part, size_t row, size_t b, size_t t)
-{
-    const size_t heads = part == Q ? Q_HEADS : KV_HEADS;
-    for (size_t head = 0; head < heads; head++)
-        for (size_t j = 0; j < DIM; j++)
-            ha_store(made.stored[part], (row * heads + head) * DIM + j, dtype(), value(part, b, t, head, j));
-}
-
-static void tensor(size_t i, const char *name, enum ha_tensor_type type, size_t dims, const size_t *dim)
-{
-    struct ha_tensor *t = &made.tensor[i];
-    *t = (struct ha_tensor){ .name = name, .type = type, .dims = dims };
-    t->bytes = type == HA_T_I32 || type == HA_T_F32 ? 4 : 2;
-    for (size_t d = 0; d < dims; d++) t->bytes *= t->dim[d] = dim[d];
-    t->data = i < QO_INDPTR ? (const void *)made.stored[i] : made.index[i];
-}
-
-/* Tokens of a sequence lie in pages that are taken all over the cache; every slot that is no token is NaN. */
-static void make_tensors(void)
-{
-    const size_t size = made.page_size;
-    size_t entries = 0;
-    for (size_t part = 0; part < 3; part++)
-        for (size_t i = 0; i < (size_t)ROWS_MAX * Q_HEADS * DIM; i++) ha_store(made.stored[part], i, dtype(), NAN);
-    for (size_t b = 0; b < SEQS; b++) entries += (keys_of[b] + size - 1) / size;
-    made.pages = made.kind == RAGGED ? entries : entries + 2;
-    while (made.pages % 7 == 0) made.pages++;
-    made.rows = made.pages * size;
-    assert_true(made.rows <= ROWS_MAX && entries < PAGES_MAX);
-    entries = 0;
-    for (size_t b = 0; b < SEQS; b++) {
-        for (size_t t = 0; t < made.fresh; t++) put(Q, b * made.fresh + t, b, t);
-        for (size_t t = 0; t < keys_of[b]; t++) {
-            const size_t page = made.kind == RAGGED ? entries : (entries * 7 + 3) % made.pages,
-                         row = page * size + t % size;
-            put(K, row, b, t);
-            put(V, row, b, t);
-            made.index[KV_INDICES][entries] = (int32_t)page;
-            entries += t % size == size - 1 || t == keys_of[b] - 1;
-        }
-        made.index[KV_INDPTR][b + 1] = (int32_t)entries;
-        made.index[QO_INDPTR][b + 1] = (int32_t)((b + 1) * made.fresh);
-        made.index[LAST_PAGE_LEN][b] = (int32_t)((keys_of[b] - 1) % size + 1);
-    }
-    const bool paged = made.kind != RAGGED;
-    const size_t rest = paged ? 1 : 0;
-    tensor(Q, "q", made.type, 3, (const size_t[]){ SEQS * made.fresh, Q_HEADS, DIM });
-    const size_t kv[] = { made.pages, size, KV_HEADS, DIM }, flat[] = { made.pages, KV_HEADS, DIM };
-    tensor(K, "key of k", made.type, 3 + rest, paged ? kv : flat);
-    tensor(V, "key of v", made.type, 3 + rest, paged ? kv : flat);
-    tensor(QO_INDPTR, "qo", HA_T_I32, 1, (const size_t[]){ SEQS + 1 });
-    tensor(KV_INDPTR, "kv", HA_T_I32, 1, (const size_t[]){ SEQS + 1 });
-    tensor(KV_INDICES, "indices", HA_T_I32, 1, (const size_t[]){ entries });
-    tensor(LAST_PAGE_LEN, "last", HA_T_I32, 1, (const size_t[]){ SEQS });
-}
-
-/* type F32 and so on: values are in the file; OTHER: they are random */
-static void make(enum kind kind, size_t page_size, enum ha_tensor_type type)
-{
-    static const char constant[] = "\"%s\": {\"type\": \"const\", \"value\": %zu}, ";
-    const bool paged = kind != RAGGED, random = type == HA_T_OTHER;
-    memset(&made, 0, sizeof made);
-    made.kind = kind;
-    made.page_size = page_size;
-    made.type = random ? HA_T_F32 : type;
-    made.fresh = kind == DECODE ? 1 : 5;
-    make_tensors();
-    char *d = made.definition, *w = made.workload;
-    const char *rows = kind == DECODE ? "batch_size" : "total_q", *cache = paged ? "num_pages" : "total_kv";
-    size_t n = (size_t)snprintf(d, TEXT, "{\"name\": \"some\", \"op_type\": \"%s\", \"axes\": {",
-                                paged ? "gqa_paged" : "gqa_ragged");
-    const struct {
-        const char *name;
-        size_t value;
-    } constants[] = {
-        { "num_qo_heads", Q_HEADS }, { "num_kv_heads", KV_HEADS }, { "head_dim", DIM }, { "page_size", page_size }
-    };
-    for (size_t i = 0; i < (paged ? 4 : 3); i++)
-        n += (size_t)snprintf(d + n, TEXT - n, constant, constants[i].name, constants[i].value);
-    n += (size_t)snprintf(d + n, TEXT - n,
-                          "\"%s\": {\"type\": \"var\"}, \"%s\": {\"type\": \"var\"}}, \"inputs\": {"
-                          "\"q\": {\"shape\": [\"%s\", \"num_qo_heads\", \"head_dim\"], \"dtype\": \"bfloat16\"}, ",
-                          rows, cache, rows);
-    for (size_t i = 0; i < 2; i++)
-        n += (size_t)snprintf(d + n, TEXT - n, "\"%c%s\": {\"shape\": [\"%s\", %s\"num_kv_heads\", \"head_dim\"]}, ",
-                              "kv"[i], paged ? "_cache" : "", cache, paged ? "\"page_size\", " : "");
-    n += (size_t)snprintf(d + n, TEXT - n,
-                          "%s\"kv_indptr\": {\"shape\": [\"len_indptr\"]}, %s%s\"sm_scale\": {\"shape\": null}}}",
-                          kind == DECODE ? "" : "\"qo_indptr\": {\"shape\": [\"len_indptr\"]}, ",
-                          paged ? "\"kv_indices\": {\"shape\": [\"num_kv_indices\"]}, " : "",
-                          paged && page_size > 1 ? "\"kv_last_page_len\": {\"shape\": [\"batch\"]}, " : "");
-    assert_true(n < TEXT);
-    n = (size_t)snprintf(w, TEXT,
-                         "{\"definition\": \"some\", \"solution\": null, \"workload\": {\"uuid\": \"ab-1\", "
-                         "\"axes\": {\"%s\": %zu, \"%s\": %zu, \"len_indptr\": %d}, \"inputs\": {",
-                         rows, SEQS * made.fresh, cache, made.pages, SEQS + 1);
-    const char *const names[TENSORS] = { "q",
-                                         paged ? "k_cache" : "k",
-                                         paged ? "v_cache" : "v",
-                                         kind == DECODE ? NULL : "qo_indptr",
-                                         "kv_indptr",
-                                         paged ? "kv_indices" : NULL,
-                                         paged && page_size > 1 ? "kv_last_page_len" : NULL };
-    for (size_t i = 0; i < TENSORS; i++) {
-        if (names[i] && i < QO_INDPTR && random)
-            n += (size_t)snprintf(w + n, TEXT - n, "\"%s\": {\"type\": \"random\"}, ", names[i]);
-        else if (names[i])
-            n += (size_t)snprintf(
-                w + n, TEXT - n,
-                "\"%s\": {\"type\": \"safetensors\", \"path\": \"./blob/x.safetensors\", \"tensor_key\": \"%s\"}, ",
-                names[i], made.tensor[i].name);
-    }
-    n += (size_t)snprintf(w + n, TEXT - n,
-                          "\"sm_scale\": {\"type\": \"scalar\", \"value\": 0.25}}}, \"evaluation\": null}\n");
-    assert_true(n < TEXT);
-}
-
-/* The first `from` of a text becomes `to`. */
-static void replace(char text[TEXT], const char *from, const char *to)
-{
-    char rest[TEXT], *at = strstr(text, from);
-    if (!at) fail_msg("no %s in %s", from, text);
-    strcpy(rest, at + strlen(from));
-    assert_true((size_t)(at - text) + strlen(to) + strlen(rest) < TEXT);
-    strcpy(at, to);
-    strcat(at, rest);
-}
-
-static void folder(const char *name)
-{
-    if (mkdir(test_path(name), 0700) != 0 && access(test_path(name), F_OK) != 0) fail_msg("%s", test_path(name));
-}
-
-static void write_tensors(void)
-{
-    if (ha_safetensors_write(test_path("blob/x.safetensors"), made.tensor, TENSORS, NULL, &why) != HA_OK)
-        fail_msg("%s", why.text);
-}
-
-static void write_texts(void)
-{
-    char lines[2 * TEXT];
-    snprintf(lines, sizeof lines, "%s%s", made.line, made.workload);
-    test_write("workloads/gqa/w.jsonl", lines, strlen(lines));
-    test_write("definitions/gqa/some.json", made.definition, strlen(made.definition));
-}
-
-static void write_all(void)
-{
-    write_tensors();
-    write_texts();
-}
-
-static const char *file(const char *selector)
-{
-    static char name[TEST_PATH_MAX + 64];
-    snprintf(name, sizeof name, "%s%s", test_path("workloads/gqa/w.jsonl"), selector);
-    return name;
-}
-
-static struct ha_source *open_as(const char *selector, struct ha_shape *shape, uint64_t seed)
-{
-    struct ha_source *src = NULL;
-    if (set->find(file(selector), &why) != HA_OK || set->open(set, &src, shape, 0, seed, file(selector), &why) != HA_OK)
-        fail_msg("%s", why.text);
-    return src;
-}
-
-static void refused_as(const char *selector, struct ha_shape shape, const char *reason)
-{
-    const struct ha_shape before = shape;
-    struct ha_source *src;
-    *why.text = 0;
-    assert_int_equal(set->open(set, &src, &shape, 0, 1, file(selector), &why), HA_ERROR);
-    assert_null(src);
-    assert_memory_equal(&shape, &before, sizeof shape);
-    if (!strstr(why.text, reason) || strchr(why.text, '\n'))
-        fail_msg("reason is '%s', expected '%s'", why.text, reason);
-}
-static void refused(const char *reason) { refused_as("", (struct ha_shape){ .dtype = HA_F16 }, reason); }
 
 /* ---- what comes back --------------------------------------------------------------------------------------------- */
 
@@ -230,15 +19,15 @@ static void expect_kv(struct ha_source *src, const struct ha_shape *s, size_t b,
         set->kv(src, b, 0, head, first, count, NULL, v);
         for (size_t i = 0; i < count * DIM; i++) {
             const size_t t = first + i / DIM, j = i % DIM;
-            assert_true(ha_load(k, i, s->dtype) == ha_round(value(K, of, t, head, j), s->dtype));
-            assert_true(ha_load(v, i, s->dtype) == ha_round(value(V, of, t, head, j), s->dtype));
+            assert_true(ha_load(k, i, s->dtype) == ha_round(workload_value(K, of, t, head, j), s->dtype));
+            assert_true(ha_load(v, i, s->dtype) == ha_round(workload_value(V, of, t, head, j), s->dtype));
         }
     }
     for (size_t head = 0; head < Q_HEADS; head++)
         for (size_t t = 0; t < made.fresh; t++) {
             float q[DIM];
             set->query(src, b, 0, head, s->ctx[b] + t, q);
-            for (size_t j = 0; j < DIM; j++) assert_true(q[j] == ha_round(value(Q, of, t, head, j), s->dtype));
+            for (size_t j = 0; j < DIM; j++) assert_true(q[j] == ha_round(workload_value(Q, of, t, head, j), s->dtype));
         }
 }
 
@@ -250,7 +39,7 @@ static void expect_shape(const struct ha_shape *s)
 }
 
 static const struct {
-    enum kind kind;
+    enum workload_kind kind;
     size_t page_size;
 } forms[] = { { DECODE, 1 },   { DECODE, 16 },  { DECODE, 64 }, { PREFILL, 1 },
               { PREFILL, 16 }, { PREFILL, 64 }, { RAGGED, 1 } };
@@ -260,9 +49,9 @@ TEST(lengths_and_values_come_back)
     static const enum ha_tensor_type types[] = { HA_T_F32, HA_T_F16, HA_T_BF16 };
     for (size_t i = 0; i < COUNT(forms) * COUNT(types); i++) {
         struct ha_shape s = { .dtype = i % 2 ? HA_F32 : HA_F16 };
-        make(forms[i % COUNT(forms)].kind, forms[i % COUNT(forms)].page_size, types[i / COUNT(forms)]);
-        write_all();
-        struct ha_source *src = open_as("", &s, 1);
+        workload_make(forms[i % COUNT(forms)].kind, forms[i % COUNT(forms)].page_size, types[i / COUNT(forms)]);
+        workload_write();
+        struct ha_source *src = workload_open("", &s, 1);
         expect_shape(&s);
         assert_int_equal(s.batch, SEQS);
         for (size_t b = 0; b < SEQS; b++) {
@@ -275,9 +64,9 @@ TEST(lengths_and_values_come_back)
 
 TEST(a_workload_and_sequences_are_chosen)
 {
-    make(PREFILL, 16, HA_T_BF16);
+    workload_make(PREFILL, 16, HA_T_BF16);
     strcpy(made.line, "{\"definition\": \"other\", \"workload\": {\"uuid\": \"ab-0\"}}\n\n");
-    write_all();
+    workload_write();
     static const struct {
         const char *selector;
         size_t batch, of[SEQS];
@@ -285,7 +74,7 @@ TEST(a_workload_and_sequences_are_chosen)
                     { "@3:0+2", 2, { 0, 2 } }, { "@3:1-2", 2, { 1, 2 } },   { "@3:0-1+2", 3, { 0, 1, 2 } } };
     for (size_t i = 0; i < COUNT(choices); i++) {
         struct ha_shape s = { .dtype = HA_F32 };
-        struct ha_source *src = open_as(choices[i].selector, &s, 1);
+        struct ha_source *src = workload_open(choices[i].selector, &s, 1);
         assert_int_equal(s.batch, choices[i].batch);
         for (size_t b = 0; b < s.batch; b++) {
             assert_int_equal(s.ctx[b], keys_of[choices[i].of[b]] - made.fresh);
@@ -299,29 +88,29 @@ TEST(a_workload_and_sequences_are_chosen)
 TEST(other_sequences_are_not_read)
 {
     struct ha_shape s = { .dtype = HA_F16 };
-    make(DECODE, 16, HA_T_F32);
+    workload_make(DECODE, 16, HA_T_F32);
     for (size_t t = 0; t < 16; t++)
         ha_store(made.stored[K], ((size_t)made.index[KV_INDICES][0] * 16 + t) * KV_HEADS * DIM, HA_F32, NAN);
     made.index[KV_INDICES][1] = 1 << 20;
     made.index[LAST_PAGE_LEN][0] = 99;
-    write_all();
-    struct ha_source *src = open_as("@1:1-2", &s, 1);
+    workload_write();
+    struct ha_source *src = workload_open("@1:1-2", &s, 1);
     expect_kv(src, &s, 0, 1);
     expect_kv(src, &s, 1, 2);
     set->close(src);
-    refused("kv_last_page_len[0] is 99; from 1 to 16");
+    expect_refused("kv_last_page_len[0] is 99; from 1 to 16");
 }
 
 TEST(random_values_lie_in_the_cache)
 {
     enum { SIZE = 16 };
     float k[2][SIZE * DIM], v[SIZE * DIM], tail[2 * DIM], q[2][DIM];
-    make(DECODE, SIZE, HA_T_OTHER);
+    workload_make(DECODE, SIZE, HA_T_OTHER);
     made.index[KV_INDICES][3] = made.index[KV_INDICES][0]; /* the first page of sequences 0 and 1 is the same */
-    write_all();
+    workload_write();
     for (size_t seed = 1; seed < 3; seed++) {
         struct ha_shape s = { .dtype = HA_F32 };
-        struct ha_source *src = open_as("", &s, seed);
+        struct ha_source *src = workload_open("", &s, seed);
         expect_shape(&s);
         for (size_t b = 0; b < 2; b++) {
             set->kv(src, b, 0, 1, 0, SIZE, k[b], NULL);
@@ -339,7 +128,7 @@ TEST(random_values_lie_in_the_cache)
         set->kv(src, 1, 0, 1, SIZE, SIZE, k[1], NULL);
         assert_memory_not_equal(k[0], k[1], sizeof k[0]);
         set->close(src);
-        src = open_as("", &s, seed == 1 ? 2 : 1);
+        src = workload_open("", &s, seed == 1 ? 2 : 1);
         set->kv(src, 0, 0, 1, 0, SIZE, k[1], NULL);
         assert_memory_not_equal(k[0], k[1], sizeof k[0]);
         set->close(src);
@@ -349,9 +138,9 @@ TEST(random_values_lie_in_the_cache)
 TEST(definition_and_tensors_may_lie_beside_the_workload)
 {
     struct ha_shape s = { .dtype = HA_F16 };
-    make(RAGGED, 1, HA_T_F16);
-    folder("flat");
-    folder("flat/blob");
+    workload_make(RAGGED, 1, HA_T_F16);
+    workload_folder("flat");
+    workload_folder("flat/blob");
     test_write("flat/w@2.jsonl", made.workload, strlen(made.workload));
     test_write("flat/some.json", made.definition, strlen(made.definition));
     if (ha_safetensors_write(test_path("flat/blob/x.safetensors"), made.tensor, TENSORS, NULL, &why) != HA_OK)
@@ -366,28 +155,28 @@ TEST(indices_may_have_64_bits_and_the_scale_be_left_out)
 {
     static int64_t wide[PAGES_MAX];
     struct ha_shape s = { .dtype = HA_F16 };
-    make(DECODE, 16, HA_T_F16);
+    workload_make(DECODE, 16, HA_T_F16);
     for (size_t i = 0; i < PAGES_MAX; i++) wide[i] = made.index[KV_INDICES][i];
     made.tensor[KV_INDICES].type = HA_T_I64;
     made.tensor[KV_INDICES].bytes *= 2;
     made.tensor[KV_INDICES].data = wide;
-    replace(made.definition, ", \"sm_scale\": {\"shape\": null}", "");
-    write_all();
-    struct ha_source *src = open_as("", &s, 1);
+    workload_replace(made.definition, ", \"sm_scale\": {\"shape\": null}", "");
+    workload_write();
+    struct ha_source *src = workload_open("", &s, 1);
     expect_kv(src, &s, 1, 1);
     assert_true(s.scale == 1 / sqrtf(DIM));
     set->close(src);
     wide[5] = INT64_C(1) << 32;
-    write_all();
-    refused("kv_indices[5] is 4294967296, and there are 11 pages");
+    workload_write();
+    expect_refused("kv_indices[5] is 4294967296, and there are 11 pages");
 }
 
 /* ---- what is refused --------------------------------------------------------------------------------------------- */
 
 TEST(what_the_case_asks_must_agree)
 {
-    make(PREFILL, 16, HA_T_OTHER);
-    write_all();
+    workload_make(PREFILL, 16, HA_T_OTHER);
+    workload_write();
     const struct ha_shape same = { .layers = 1,
                                    .batch = 3,
                                    .q_heads = 4,
@@ -397,7 +186,7 @@ TEST(what_the_case_asks_must_agree)
                                    .q_len = 5,
                                    .steps = 1 };
     struct ha_shape s = same;
-    set->close(open_as("", &s, 1));
+    set->close(workload_open("", &s, 1));
     const struct {
         size_t at, value;
         const char *reason;
@@ -415,7 +204,7 @@ TEST(what_the_case_asks_must_agree)
     for (size_t i = 0; i < COUNT(asks); i++) {
         struct ha_shape asked = same;
         *(size_t *)(void *)((char *)&asked + asks[i].at) = asks[i].value;
-        refused_as("", asked, asks[i].reason);
+        expect_refused_as("", asked, asks[i].reason);
     }
 }
 
@@ -443,13 +232,13 @@ TEST(names_that_choose_nothing_are_refused)
         { "@1:-1", "are not as" },
         { "@1:x", "are not as" },
     };
-    make(DECODE, 1, HA_T_OTHER);
-    write_all();
+    workload_make(DECODE, 1, HA_T_OTHER);
+    workload_write();
     for (size_t i = 0; i < COUNT(names); i++)
-        refused_as(names[i].selector, (struct ha_shape){ .dtype = HA_F16 }, names[i].reason);
+        expect_refused_as(names[i].selector, (struct ha_shape){ .dtype = HA_F16 }, names[i].reason);
     struct ha_source *src;
     assert_int_equal(set->open(set, &src, &(struct ha_shape){ .dtype = HA_F16 }, 0, 1, NULL, &why), HA_ERROR);
-    assert_int_equal(set->find(file(".nosuch"), &why), HA_ERROR);
+    assert_int_equal(set->find(workload_file(".nosuch"), &why), HA_ERROR);
 }
 
 TEST(spoilt_texts_are_refused)
@@ -513,11 +302,11 @@ TEST(spoilt_texts_are_refused)
         { false, "\"batch_size\": 3", "\"batch_size\": 2", "q has 2 rows for 3 sequences" },
     };
     for (size_t i = 0; i < COUNT(texts); i++) {
-        make(DECODE, 16, HA_T_OTHER);
-        if (i == 0) write_tensors();
-        replace(texts[i].definition ? made.definition : made.workload, texts[i].from, texts[i].to);
-        write_texts();
-        refused(texts[i].reason);
+        workload_make(DECODE, 16, HA_T_OTHER);
+        if (i == 0) workload_write_tensors();
+        workload_replace(texts[i].definition ? made.definition : made.workload, texts[i].from, texts[i].to);
+        workload_write_texts();
+        expect_refused(texts[i].reason);
     }
 }
 
@@ -548,43 +337,43 @@ TEST(spoilt_indices_are_refused)
         { LAST_PAGE_LEN, 2, 4, "sequence 2 has 4 keys and 5 queries" },
     };
     for (size_t i = 0; i < COUNT(indices); i++) {
-        make(PREFILL, 16, HA_T_F16);
+        workload_make(PREFILL, 16, HA_T_F16);
         made.index[indices[i].tensor][indices[i].at] = indices[i].value;
-        write_all();
-        refused(indices[i].reason);
+        workload_write();
+        expect_refused(indices[i].reason);
     }
 }
 
 TEST(spoilt_tensors_are_refused)
 {
-    make(PREFILL, 16, HA_T_F32);
+    workload_make(PREFILL, 16, HA_T_F32);
     made.tensor[V].dim[1] /= 2;
     made.tensor[V].bytes /= 2;
-    write_all();
-    refused("tensor v_cache has 8 in dimension 1, axis page_size says 16");
-    make(PREFILL, 16, HA_T_F32);
+    workload_write();
+    expect_refused("tensor v_cache has 8 in dimension 1, axis page_size says 16");
+    workload_make(PREFILL, 16, HA_T_F32);
     made.tensor[KV_INDPTR].type = HA_T_F32;
-    write_all();
-    refused("tensor kv_indptr is not of I32 or I64");
-    make(PREFILL, 16, HA_T_F32);
+    workload_write();
+    expect_refused("tensor kv_indptr is not of I32 or I64");
+    workload_make(PREFILL, 16, HA_T_F32);
     made.tensor[KV_INDPTR].dims = 2;
     made.tensor[KV_INDPTR].dim[1] = 1;
-    write_all();
-    refused("tensor kv_indptr has 2 dimensions, the definition 1");
-    make(PREFILL, 16, HA_T_F32);
+    workload_write();
+    expect_refused("tensor kv_indptr has 2 dimensions, the definition 1");
+    workload_make(PREFILL, 16, HA_T_F32);
     made.tensor[Q].type = HA_T_I32;
-    write_all();
-    refused("tensor q is not of F16, BF16, F32");
-    make(PREFILL, 16, HA_T_F32);
+    workload_write();
+    expect_refused("tensor q is not of F16, BF16, F32");
+    workload_make(PREFILL, 16, HA_T_F32);
     made.tensor[QO_INDPTR].dim[0] = 3;
     made.tensor[QO_INDPTR].bytes = 12;
-    replace(made.workload, ", \"len_indptr\": 4", "");
-    write_all();
-    refused("qo_indptr has 3 entries, kv_indptr 4");
+    workload_replace(made.workload, ", \"len_indptr\": 4", "");
+    workload_write();
+    expect_refused("qo_indptr has 3 entries, kv_indptr 4");
     made.tensor[KV_INDPTR].dim[0] = 1;
     made.tensor[KV_INDPTR].bytes = 4;
-    write_all();
-    refused("kv_indptr has 1 entries: there is no sequence");
+    workload_write();
+    expect_refused("kv_indptr has 1 entries: there is no sequence");
     static const struct {
         size_t part;
         float value;
@@ -593,12 +382,12 @@ TEST(spoilt_tensors_are_refused)
                    { K, INFINITY, "tensor k is inf in row 37, head 0, dimension 0" },
                    { V, 1e30f, "tensor v is 1e+30 in row 37, head 0, dimension 0, too large: use another dtype" } };
     for (size_t i = 0; i < COUNT(values); i++) {
-        make(RAGGED, 1, HA_T_F32);
+        workload_make(RAGGED, 1, HA_T_F32);
         const size_t row = values[i].part == Q ? made.fresh : keys_of[0];
         ha_store(made.stored[values[i].part], row * (values[i].part == Q ? Q_HEADS : KV_HEADS) * DIM, HA_F32,
                  values[i].value);
-        write_all();
-        refused(values[i].reason);
+        workload_write();
+        expect_refused(values[i].reason);
     }
 }
 
@@ -606,18 +395,18 @@ TEST(a_batch_has_at_most_256_sequences)
 {
     static int32_t at[302];
     struct ha_shape s = { .dtype = HA_F16 };
-    make(DECODE, 1, HA_T_OTHER);
+    workload_make(DECODE, 1, HA_T_OTHER);
     for (size_t i = 0; i < COUNT(at); i++) at[i] = (int32_t)(i < 118 ? i : 118);
     made.tensor[KV_INDPTR].data = at;
     made.tensor[KV_INDPTR].bytes = sizeof at;
     made.tensor[KV_INDPTR].dim[0] = COUNT(at);
-    replace(made.workload, "\"len_indptr\": 4", "\"len_indptr\": 302");
-    replace(made.workload, "\"batch_size\": 3", "\"batch_size\": 301");
-    write_all();
-    refused("has 301 sequences, a batch at most 256: choose, as in FILE@1:0-255");
-    refused_as("@1:0-256", (struct ha_shape){ .dtype = HA_F16 }, "are more than the 256 of a batch");
-    refused_as("@1:0-255", (struct ha_shape){ .dtype = HA_F16 }, "sequence 118 has 0 keys and 1 queries");
-    set->close(open_as("@1:0-117", &s, 1));
+    workload_replace(made.workload, "\"len_indptr\": 4", "\"len_indptr\": 302");
+    workload_replace(made.workload, "\"batch_size\": 3", "\"batch_size\": 301");
+    workload_write();
+    expect_refused("has 301 sequences, a batch at most 256: choose, as in FILE@1:0-255");
+    expect_refused_as("@1:0-256", (struct ha_shape){ .dtype = HA_F16 }, "are more than the 256 of a batch");
+    expect_refused_as("@1:0-255", (struct ha_shape){ .dtype = HA_F16 }, "sequence 118 has 0 keys and 1 queries");
+    set->close(workload_open("@1:0-117", &s, 1));
     assert_int_equal(s.batch, 118);
     assert_int_equal(s.ctx[117], 0);
 }
@@ -627,8 +416,8 @@ TEST(any_byte_may_be_wrong)
 {
     const size_t step = HA_SANITIZED ? 13 : 2;
     static const char bytes[] = { '"', '}', '9', 0 };
-    make(PREFILL, 16, HA_T_OTHER);
-    write_all();
+    workload_make(PREFILL, 16, HA_T_OTHER);
+    workload_write();
     for (size_t i = 0; i < 2; i++) {
         char *text = i ? made.workload : made.definition;
         for (size_t at = 0; at < strlen(text); at += step)
@@ -638,24 +427,13 @@ TEST(any_byte_may_be_wrong)
                 struct ha_source *src;
                 if (bytes[k]) text[at] = bytes[k];
                 else text[at] = (char)0x80;
-                write_texts();
+                workload_write_texts();
                 *why.text = 0;
-                if (set->open(set, &src, &s, 0, 1, file(""), &why) == HA_OK) set->close(src);
+                if (set->open(set, &src, &s, 0, 1, workload_file(""), &why) == HA_OK) set->close(src);
                 else assert_true(*why.text && !src);
                 text[at] = was;
             }
     }
 }
 
-static int setup(void **state)
-{
-    if (test_folder_make(state)) return 1;
-    folder("workloads");
-    folder("workloads/gqa");
-    folder("definitions");
-    folder("definitions/gqa");
-    folder("blob");
-    return 0;
-}
-
-int main(void) { return test_all("flashinfer", setup, test_folder_remove); }
+int main(void) { return test_all("flashinfer", workload_setup, test_folder_remove); }
