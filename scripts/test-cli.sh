@@ -178,6 +178,34 @@ expect 0 'warning: --resume: nothing is in the folder yet; the run begins' check
 expect 64 'it is no folder' check "$small" -o "$dir/file"
 expect 64 'nonesuch' check resident:dataset=trace/nonesuch,ctx=64
 
+# a batch whose lengths a file says: 3 and 2 keys in pages of one token
+batch=$dir/batch
+mkdir "$batch"
+tensor() { printf '{"type": "safetensors", "path": "x.safetensors", "tensor_key": "%s"}' "$1"; }
+constant() { printf '"%s": {"type": "const", "value": %d}' "$1" "$2"; }
+cache='{"shape": ["num_pages", "page_size", "num_kv_heads", "head_dim"]}'
+random='{"type": "random"}'
+values="\"k_cache\": $random, \"v_cache\": $random, \"sm_scale\": {\"type\": \"scalar\", \"value\": 0.5}"
+values="$values, \"kv_indptr\": $(tensor p), \"kv_indices\": $(tensor i)"
+cat > "$batch/some.json" << END
+{"op_type": "gqa_paged", "axes": {$(constant num_qo_heads 4), $(constant num_kv_heads 2), $(constant head_dim 8), $(constant page_size 1)},
+ "inputs": {"q": {"shape": ["batch_size", "num_qo_heads", "head_dim"]}, "k_cache": $cache, "v_cache": $cache,
+            "kv_indptr": {"shape": ["len_indptr"]}, "kv_indices": {"shape": ["num_kv_indices"]}, "sm_scale": {"shape": null}}}
+END
+cat > "$batch/w.jsonl" << END
+{"definition": "some", "workload": {"uuid": "a-b", "axes": {"batch_size": 2, "num_pages": 9}, "inputs": {"q": $random, $values}}}
+END
+header='{"p":{"dtype":"I32","shape":[3],"data_offsets":[0,12]},"i":{"dtype":"I32","shape":[5],"data_offsets":[12,32]}}'
+printf "\\$(printf %o ${#header})\\0\\0\\0\\0\\0\\0\\0%s" "$header" > "$batch/x.safetensors"
+for number in 0 3 5 6 2 7 0 1; do printf "\\$number\\0\\0\\0"; done >> "$batch/x.safetensors"
+file=dataset=flashinfer/$batch/w.jsonl
+expect 0 'ctx 2+1, batch 2, q_len 1, heads 4/2 x 8, f16, 1 layer' check "resident:$file" "hgca:$file" "streaming:$file@a-b:0-1"
+holds 'all of them' grep -q '^3 passed, 0 failed' "$dir/out"
+expect 0 "hgca:$file,ctx=0,dtype=f16" run --dry-run "hgca:$file"
+expect 0 '1 passed, 0 failed' check "$(cat "$dir/out")"
+expect 40 'batch is 2 here, the case asks for 3: leave that key out' check "resident:$file,batch=3"
+expect 20 'there is no line 2' check "resident:$file@2"
+
 # several suites are one run, and one record
 merge='cpu_kernels:kernel=merge,heads=4/2,head_dim=8' gaps='lse_merge:case=gaps,by=c,states=3,form=natural'
 expect 0 '5 passed, 0 failed, 0 skipped' check "$small" link:piece=64K,method=pinned "$merge" "$gaps" -o "$dir/all"

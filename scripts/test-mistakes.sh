@@ -57,6 +57,7 @@ for variant in resident cpu hgca; do
     expect 64 "unknown dataset 'nosuch'" check "$variant:dataset=nosuch"
     expect 64 'trace nosuch: no such file' check "$variant:dataset=trace/nosuch"
     expect 64 "trace $dir/nosuch: there is no such file" check "$variant:dataset=trace/$dir/nosuch"
+    expect 64 "flashinfer $dir/nosuch@1: there is no such file" check "$variant:dataset=flashinfer/$dir/nosuch@1"
     expect 64 'trace nosuch: no such file' check smoke "$variant:dataset=trace/nosuch"
 done
 expect 64 "threads: '1.5' is not" check cpu_kernels --threads=1.5

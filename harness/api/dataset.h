@@ -33,6 +33,9 @@ struct ha_dataset {
     const char *name;
     const char *doc;        /* one line */
     const char *needs_file; /* NULL, or what the text after "name/" in `dataset=name/FILE` names */
+    /* The file also fixes batch, ctx, q_len and steps, and has no queries to observe: in the shape that open is given
+     * they are 0 unless the case asks for them, and then they must agree. */
+    bool fixes_lengths;
     /* Is there such a file? HA_ERROR: no. What is in it is for open to say. NULL where needs_file is. */
     enum ha_status (*find)(const char *file, struct ha_why *why);
     /* shape is complete except where the dataset fixes it (a trace): then it must agree or be 0

@@ -165,6 +165,9 @@ static enum ha_status parse(struct ha_safetensors *f, const void *data, size_t b
     if (bytes == 0) return ha_why(why, HA_ERROR, "empty file");
     if (bytes < PREFIX_BYTES)
         return ha_why(why, HA_ERROR, "truncated: %zu bytes, a safetensors file starts with 8 bytes of length", bytes);
+    static const char pointer[] = "version https://git-lfs";
+    if (bytes >= sizeof pointer && !memcmp(data, pointer, sizeof pointer - 1))
+        return ha_why(why, HA_ERROR, "a pointer of Git LFS in place of the file: git lfs pull fetches it");
     memcpy(&length, data, sizeof length);
     if (length > HEADER_BYTES_MAX)
         return ha_why(why, HA_ERROR, "not a safetensors file: header length %llu is over the limit of %llu",

@@ -208,6 +208,8 @@ TEST(test_not_a_file)
     expect_cannot_open(test_path(name), "empty file");
     test_write(name, "not of that format", 18);
     expect_cannot_open(test_path(name), "not a safetensors file");
+    test_write(name, "version https://git-lfs.github.com/spec/v1\n", 43);
+    expect_cannot_open(test_path(name), "a pointer of Git LFS in place of the file: git lfs pull fetches it");
     char line[4096];
     FILE *maps = fopen("/proc/self/maps", "r"); /* a file that was refused is not left mapped */
     assert_non_null(maps);

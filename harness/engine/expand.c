@@ -52,6 +52,7 @@ struct walk {
     void *arg;
     struct ha_why *why;
     size_t points, products; /* so far; products: points, and what is none */
+    const void *clear;       /* a point as ha_point_clear left it */
     void *next[KEYS_MAX];    /* the point with key i set: made once for all its values */
 };
 static const size_t OF_OPTION = SIZE_MAX; /* in place of a line: the command line says it */
@@ -134,7 +135,7 @@ const struct ha_override *ha_override_of(const struct ha_assignments *a, const s
 static enum ha_status at_key(struct walk *w, void *point, size_t i)
 {
     struct ha_key room;
-    char standard[HA_VALUE_MAX];
+    char standard[HA_VALUE_MAX], usual[HA_VALUE_MAX];
     const struct ha_key *key = ha_point_key(w->suite, point, i, &room);
     if (!key) {
         const enum ha_status settled = w->suite->settle ? w->suite->settle(point, w->why) : HA_OK;
@@ -163,8 +164,9 @@ static enum ha_status at_key(struct walk *w, void *point, size_t i)
     }
     const char *value = ha_key_standard(point, key, standard);
     if (value && !strcmp(value, "*")) return every_word(w, point, i, key, 0);
-    /* keys whose default is always the same have it since ha_point_clear */
-    return go_on(w, point, i, key, key->standard ? value : NULL, 0);
+    /* what has its default since ha_point_clear keeps what a key before it made of it: ctx=1+2 makes batch 2 */
+    const bool is_set = !key->standard || !strcmp(value, ha_key_standard(w->clear, key, usual));
+    return go_on(w, point, i, key, is_set ? NULL : value, 0);
 }
 
 enum ha_status ha_expand(const struct ha_suite *s, struct ha_assignments *a, ha_take *each, void *arg,
@@ -180,12 +182,13 @@ enum ha_status ha_expand(const struct ha_suite *s, struct ha_assignments *a, ha_
             if (s->key[k].kind == HA_KEY_FACT && !strcmp(s->key[k].name, a->of[i].name))
                 return where(&w, ha_point_set(NULL, &s->key[k], "", why), a->of[i].line);
     }
-    void *point = malloc(s->point_bytes);
-    if (!point) return ha_why(why, HA_ERROR, "out of memory");
-    ha_point_clear(s, point);
-    const enum ha_status status = at_key(&w, point, 0);
+    void *clear = malloc(s->point_bytes);
+    if (!clear) return ha_why(why, HA_ERROR, "out of memory");
+    ha_point_clear(s, clear);
+    w.clear = clear;
+    const enum ha_status status = at_key(&w, clear, 0);
     for (size_t i = 0; i < KEYS_MAX; i++) free(w.next[i]);
-    free(point);
+    free(clear);
     HA_TRY(status);
     for (size_t i = 0; i < a->count; i++) {
         if (a->of[i].used || (a->of[i].line && !a->of[i].own)) continue;

@@ -70,5 +70,6 @@ const size_t ha_definitions_count = 1;
 static const struct ha_dataset sinks = { .name = "sinks" };
 static const struct ha_dataset noise = { .name = "noise" };
 static const struct ha_dataset tape = { .name = "tape", .needs_file = "a tape" };
-const struct ha_dataset *const ha_datasets_all[] = { &sinks, &noise, &tape };
-const size_t ha_datasets_count = 3;
+static const struct ha_dataset batch = { .name = "batch", .needs_file = "a batch", .fixes_lengths = true };
+const struct ha_dataset *const ha_datasets_all[] = { &sinks, &noise, &tape, &batch };
+const size_t ha_datasets_count = 4;

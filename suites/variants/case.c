@@ -110,6 +110,12 @@ static bool reads_file(const struct ha_case *c)
     return d && d->needs_file;
 }
 
+static bool lengths_from_file(const struct ha_case *c)
+{
+    const struct ha_dataset *d = ha_case_dataset(c, NULL);
+    return d && d->fixes_lengths;
+}
+
 /* "0" with a dataset that is read from a file: the file says; else what the model has, if one is named. */
 static const char *shape_standard(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
@@ -125,6 +131,12 @@ static const char *shape_standard(const void *point, const struct ha_key *key, c
     return out;
 }
 
+/* "0" where the file says, or is asked for no queries ahead of its own */
+static const char *lengths_standard(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
+{
+    return lengths_from_file(point) ? "0" : key->value;
+}
+
 /* A whole number from min to max; 0 also where the file may say. end: NULL, or what follows it. */
 static enum ha_status read_whole(const struct ha_case *c, const struct ha_key *key, const char *text, char stop,
                                  uint64_t *out, const char **end, struct ha_why *why)
@@ -133,8 +145,9 @@ static enum ha_status read_whole(const struct ha_case *c, const struct ha_key *k
     if (!end) end = &behind;
     if (!ha_whole_parse(text, out, end) || (**end && **end != stop))
         return ha_why(why, HA_ERROR, "%s: '%.80s' is not a whole number up to %" PRIu64, key->name, text, key->max);
-    const bool file_says = key->standard && reads_file(c) && *out == 0;
-    if (key->standard && !file_says && *out == 0)
+    const bool of_shape = key->standard == shape_standard,
+               file_says = *out == 0 && (of_shape ? reads_file(c) : lengths_from_file(c));
+    if (of_shape && !file_says && *out == 0)
         return ha_why(why, HA_ERROR, "%s: 0 is for datasets that are read from a file", key->name);
     if (!file_says && *out < key->min)
         return ha_why(why, HA_ERROR, "%s: %" PRIu64 " is below %" PRIu64, key->name, *out, key->min);
@@ -235,7 +248,7 @@ static bool same_ctx(const struct ha_shape *s)
     return true;
 }
 
-/* One length goes for every sequence; several set the batch. */
+/* One length goes for every sequence; several set the batch. batch is 0 where the file says it. */
 static enum ha_status set_ctx(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
 {
     struct ha_shape *s = &((struct ha_case *)point)->shape;
@@ -247,7 +260,8 @@ static enum ha_status set_ctx(void *point, const struct ha_key *key, const char 
         ctx[n++] = x;
         if (!*p) break;
     }
-    if (n > 1 || !s->batch) s->batch = n;
+    if (n == 1 && ctx[0] == 0 && lengths_from_file(point)) s->batch = 0;
+    else if (n > 1 || !s->batch) s->batch = n;
     for (size_t b = 0; b < HA_BATCH_MAX; b++) s->ctx[b] = b >= s->batch ? 0 : ctx[n == 1 ? 0 : b];
     return HA_OK;
 }
@@ -265,12 +279,13 @@ static void print_ctx(const void *point, const struct ha_key *key, char out[HA_V
     ha_ctx_print(&((const struct ha_case *)point)->shape, out, HA_VALUE_MAX);
 }
 
-/* batch=1 says nothing, so that it stands beside any ctx */
+/* What says nothing stands beside any ctx: batch=1, or 0 where the file says. */
 static enum ha_status set_batch(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
 {
     struct ha_shape *s = &((struct ha_case *)point)->shape;
     uint64_t x = 0;
     HA_TRY(read_whole(point, key, value, 0, &x, NULL, why));
+    if (x == 0) return HA_OK;
     if (same_ctx(s)) {
         for (size_t b = 0; b < HA_BATCH_MAX; b++) s->ctx[b] = b < x ? s->ctx[0] : 0;
         s->batch = x;
@@ -283,7 +298,16 @@ static enum ha_status set_batch(void *point, const struct ha_key *key, const cha
 static void print_batch(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
     const struct ha_shape *s = &((const struct ha_case *)point)->shape;
-    snprintf(out, HA_VALUE_MAX, "%zu", same_ctx(s) ? s->batch : 1);
+    snprintf(out, HA_VALUE_MAX, "%zu", same_ctx(s) ? s->batch : lengths_from_file(point) ? 0 : 1);
+}
+
+/* q_len and steps */
+static enum ha_status set_length(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
+{
+    struct ha_key plain = *key;
+    plain.set = NULL;
+    if (lengths_from_file(point)) plain.min = 0;
+    return ha_point_set(point, &plain, value, why);
 }
 
 /* ---- words ------------------------------------------------------------------------------------------------------ */
@@ -328,24 +352,24 @@ const struct ha_key ha_case_keys[] = {
       .max = sizeof((struct ha_case *)0)->device, .device = true },
     { "isa", "best", "CPU kernels: habench list kernels", HA_KEY_WORD, AT(isa), .word = ha_isa_word,
       .draw = "best best best *" },
-    { "dataset", "sinks", "where queries, keys and values come from; trace/FILE reads a trace", HA_KEY_NAME,
-      AT(dataset), .always = true, .set = set_dataset, .print = print_text,
+    { "dataset", "sinks", "where queries, keys and values come from; trace/FILE and flashinfer/FILE are read",
+      HA_KEY_NAME, AT(dataset), .always = true, .set = set_dataset, .print = print_text,
       .draw = "sinks iid needle drift residual walk adversarial" },
     { "model", "none", "whose layer it is (habench list models): its heads, head_dim and layers", HA_KEY_WORD,
       AT(model), .word = model_word },
     { "load", "attention", "layer: the products of the model's layer run around its attention", HA_KEY_WORD, AT(load),
       .word = load_word },
     { "ctx", "4096", "tokens before the first step; lengths joined by + make a batch of them: 1000+3000", HA_KEY_NUMBER,
-      .always = true, .max = TOKENS_MAX, OWN(ctx),
+      .always = true, .max = TOKENS_MAX, OWN(ctx), .standard = lengths_standard,
       .draw = "0..131072 0..131072 0..131072 0..8192+0..8192 0..512+0..512+0..512+0..512+0..512" },
     { "batch", "1", "sequences of the same ctx", HA_KEY_NUMBER, .min = 1, .max = HA_BATCH_MAX, OWN(batch),
-      .draw = "1 1 1..256" },
+      .standard = lengths_standard, .draw = "1 1 1..256" },
     { "q_len", "1", "query tokens in a step: 1 is decode, more is append", HA_KEY_NUMBER, AT(shape.q_len), .min = 1,
-      .max = 65536, .draw = "1 1 1..300" },
+      .max = 65536, .set = set_length, .standard = lengths_standard, .draw = "1 1 1..300" },
     { "steps", "8", "steps after the context", HA_KEY_NUMBER, AT(shape.steps), .min = 1, .max = 1000000,
-      .draw = "1..4 1..4 1..64" },
+      .set = set_length, .standard = lengths_standard, .draw = "1..4 1..4 1..64" },
     { "observed", "16", "last tokens of the context whose queries a variant sees beforehand", HA_KEY_NUMBER,
-      AT(shape.observed), .max = TOKENS_MAX, .draw = "0..64" },
+      AT(shape.observed), .max = TOKENS_MAX, .standard = lengths_standard, .draw = "0..64" },
     { "layers", "2", "layers of the model", HA_KEY_NUMBER, AT(shape.layers), .min = 1, .max = 1024, .set = set_layers,
       .standard = shape_standard, .draw = "1 2 1..4" },
     { "heads", "8/2", "query heads / KV heads; one number is both", HA_KEY_PAIR, .min = 1, .max = 1024, OWN(heads),

@@ -350,7 +350,8 @@ static enum ha_status look(const void *point, struct ha_why *why)
     const struct ha_dataset *dataset = ha_case_dataset(c, &file);
     if (!dataset->needs_file) return HA_OK;
     HA_TRY(dataset->find(file, why));
-    struct ha_shape shape = { .batch = 1, .dtype = c->shape.dtype, .q_len = 1 };
+    const size_t one = dataset->fixes_lengths ? 0 : 1;
+    struct ha_shape shape = { .batch = one, .dtype = c->shape.dtype, .q_len = one };
     struct ha_source *source;
     if (dataset->open(dataset, &source, &shape, 1, c->seed, file, why) != HA_OK) return HA_FAIL;
     dataset->close(source);

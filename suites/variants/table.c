@@ -185,8 +185,8 @@ static void print_sensitivity(FILE *out, const struct ha_results *r)
         if (row && row->sensitivity_lse > most_lse) most_lse = row->sensitivity_lse, lse = &r->entry[i];
     }
     if (!o || !lse) return;
-    fprintf(out, "\nsensitivity, at worst: errors above %.2g of o are seen (%.100s), above %.2g of exp(LSE) (%.100s)\n",
-            most_o, o->id, most_lse, lse->id);
+    fprintf(out, "\nsensitivity, at worst: errors above %.2g of o are seen (%s), above %.2g of exp(LSE) (%s)\n", most_o,
+            o->id, most_lse, lse->id);
 }
 
 void ha_table_print(FILE *out, const struct ha_results *results)

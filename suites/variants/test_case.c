@@ -58,6 +58,14 @@ TEST(ids_print_as_expected)
         { "plain:dataset=tape/a.b", "plain:dataset=tape/a.b,ctx=4096,dtype=f16" },
         { "plain:heads=8/2,dataset=tape/d/f", "plain:dataset=tape/d/f,ctx=4096,heads=8/2,dtype=f16" },
         { "plain:dataset=tape/f,heads=0,layers=0", "plain:dataset=tape/f,ctx=4096,dtype=f16" },
+        { "plain:dataset=batch/f", "plain:dataset=batch/f,ctx=0,dtype=f16" },
+        { "plain:dataset=batch/f,ctx=0,batch=0,q_len=0,steps=0,observed=0", "plain:dataset=batch/f,ctx=0,dtype=f16" },
+        { "plain:dataset=batch/f,ctx=7", "plain:dataset=batch/f,ctx=7,batch=1,dtype=f16" },
+        { "plain:dataset=batch/f,batch=3", "plain:dataset=batch/f,ctx=0,batch=3,dtype=f16" },
+        { "plain:dataset=batch/f,ctx=7+9", "plain:dataset=batch/f,ctx=7+9,dtype=f16" },
+        { "plain:dataset=batch/f,ctx=7+7", "plain:dataset=batch/f,ctx=7,batch=2,dtype=f16" },
+        { "plain:steps=8,q_len=1,observed=16,dataset=batch/f",
+          "plain:dataset=batch/f,ctx=0,q_len=1,steps=8,observed=16,dtype=f16" },
         { "plain:model=none,load=attention", "plain:dataset=sinks,ctx=4096,dtype=f16" },
         { "plain:model=llama-3.1-8b", "plain:dataset=sinks,model=llama-3.1-8b,ctx=4096,dtype=f16" },
         { "plain:layers=32,heads=32/8,load=layer,head_dim=128,model=llama-3.1-8b",
@@ -107,6 +115,9 @@ TEST(mistakes_are_named)
         { "plain:ctx=1+2,batch=3", "batch: 3, but ctx has 2 lengths" },
         { "plain:ctx=" HUNDRED HUNDRED FIFTY FIVE "1+1", "ctx: more than 256 lengths" },
         { "plain:steps=0", "steps: '0' is not a whole number from 1 to 1000000" },
+        { "plain:dataset=tape/f,steps=0", "steps: '0' is not a whole number from 1 to 1000000" },
+        { "plain:dataset=tape/f,batch=0", "batch: 0 is below 1" },
+        { "plain:dataset=batch/f,ctx=1+2,batch=3", "batch: 3, but ctx has 2 lengths" },
         { "plain:q_len=0", "q_len: '0' is not a whole number from 1 to 65536" },
         { "plain:layers=0", "layers: 0 is for datasets that are read from a file" },
         { "plain:heads=0", "heads: 0 is for datasets that are read from a file" },
@@ -229,6 +240,20 @@ TEST(a_file_fixes_the_shape)
     assert_memory_equal(&plain, &again, sizeof plain);
 }
 
+TEST(a_file_fixes_the_lengths)
+{
+    const struct ha_case tape = parse("plain:dataset=tape/x"), batch = parse("plain:dataset=batch/x"),
+                         one = parse("plain:dataset=batch/x,ctx=5"), two = parse("plain:dataset=batch/x,ctx=5+6"),
+                         any = parse("plain:dataset=batch/x,ctx=0,batch=2");
+    assert_int_equal(tape.shape.batch, 1);
+    assert_int_equal(tape.shape.steps, 8);
+    assert_int_equal(sizes(&batch) + batch.shape.batch + batch.shape.ctx[0] + batch.shape.q_len + batch.shape.steps, 0);
+    assert_int_equal(batch.shape.observed, 0);
+    assert_true(one.shape.batch == 1 && one.shape.ctx[0] == 5 && one.shape.ctx[1] == 0);
+    assert_true(two.shape.batch == 2 && two.shape.ctx[0] == 5 && two.shape.ctx[1] == 6);
+    assert_true(any.shape.batch == 2 && any.shape.ctx[0] == 0 && any.shape.ctx[1] == 0);
+}
+
 TEST(a_model_fixes_the_shape)
 {
     const struct ha_case plain = parse("plain"), none = parse("plain:model=none");
@@ -280,13 +305,13 @@ static double draw_param(const struct ha_param *p)
 static void draw_value(const struct ha_key *key, char out[HA_VALUE_MAX])
 {
     static const char *const devices[] = { "host", "cuda", "./ha_x.so", "/a:b=c/d.so" };
-    static const char *const datasets[] = { "sinks", "noise", "tape/english", "tape/a=b:c/d" };
+    static const char *const datasets[] = { "sinks", "noise", "tape/english", "tape/a=b:c/d", "batch/a" };
     size_t n = 0;
     if (key->word) {
         while (key->word(n)) n++;
         snprintf(out, HA_VALUE_MAX, "%s", key->word(draw(n)));
     } else if (!strcmp(key->name, "device")) snprintf(out, HA_VALUE_MAX, "%s", devices[draw(4)]);
-    else if (!strcmp(key->name, "dataset")) snprintf(out, HA_VALUE_MAX, "%s", datasets[draw(4)]);
+    else if (!strcmp(key->name, "dataset")) snprintf(out, HA_VALUE_MAX, "%s", datasets[draw(5)]);
     else if (!strcmp(key->name, "head_dim")) snprintf(out, HA_VALUE_MAX, "%zu", (size_t)(8 * (1 + draw(32))));
     else if (!strcmp(key->name, "heads")) {
         const size_t kv = 1 + draw(32), group = 1 + draw(32);
