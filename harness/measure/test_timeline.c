@@ -73,12 +73,13 @@ static int close_timeline(void **state)
     return 0;
 }
 
+static const char *name = "b"; /* of what is put */
 static void put(enum ha_origin origin, enum ha_span_kind kind, uint64_t begin, uint64_t end, uint64_t bytes)
 {
     const struct ha_span_sink *sink = ha_timeline_sink(timeline, origin);
     sink->span(
         sink->self,
-        &(struct ha_span){ .begin_ns = begin, .end_ns = end, .bytes = bytes, .kind = kind, .lane = "a", .name = "b" });
+        &(struct ha_span){ .begin_ns = begin, .end_ns = end, .bytes = bytes, .kind = kind, .lane = "a", .name = name });
 }
 
 /* W = [1000, 2000): kernels 1100-1300 and 1200-1500 on two streams, a copy up 1400-1600, one down 1900-2100 (half of it
@@ -115,6 +116,20 @@ TEST_WITH(a_step_by_hand, open_timeline, close_timeline)
     assert_near(r.overlap, 200.0 / 200, 1e-12);
     assert_near(r.h2d_link_GBps, 4000.0 / 200, 1e-12);
     assert_near(r.d2h_link_GBps, 500.0 / 100, 1e-12);
+}
+
+/* two kernels that merge, one across the window's edge; what else is called that is none */
+TEST_WITH(merges_have_a_share_of_the_step, open_timeline, close_timeline)
+{
+    struct ha_usage u = { 0 };
+    put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 0, 500, 0);
+    name = "merge";
+    put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 600, 650, 0);
+    put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 950, 1200, 0);
+    put(HA_FROM_POOL, HA_SPAN_CPU, 0, 300, 0);
+    name = "b";
+    ha_timeline_measure(timeline, (struct ha_interval){ 0, 1000 }, &u, NULL);
+    assert_near(ha_usage_ratios(&u, 1).merge_share, 0.1, 1e-12);
 }
 
 /* the link is the device's side as well */

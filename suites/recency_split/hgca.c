@@ -21,6 +21,8 @@
 #include "suites/parts/observe.h"
 #include "suites/parts/ring.h"
 
+#include <math.h>
+
 enum { ALPHA, BETA, BLK_SIZE, BLK_NUM, HEADS_PER_TASK, LAYOUT };
 static const struct ha_param params[] = {
     [ALPHA] = { "alpha", 0.25, 0, 1, "weight of the newest attention in the moving average (MAW)",
@@ -347,13 +349,21 @@ static void count(const struct ha_layer *l, ha_count *say, void *arg)
 {
     const struct ha_shape *s = l->ctx->shape;
     const struct sequence *seq = l->own;
-    double stored = 0, salient = 0;
+    double stored = 0, salient = 0, least = 1, most = 0;
     for (size_t b = 0; b < s->batch; b++) {
         stored += (double)seq[b].stored;
-        for (size_t h = 0; h < s->q_heads; h++) salient += (double)seq[b].head[h].selected;
+        for (size_t h = 0; h < s->q_heads; h++) {
+            const double entries = (double)seq[b].head[h].selected, share = entries / (double)seq[b].stored;
+            salient += entries;
+            least = fmin(least, share); /* NaN where nothing is stored: neither */
+            most = fmax(most, share);
+        }
     }
     say(arg, "kv_cpu_tokens", l->layer, stored / (double)s->batch);
     say(arg, "kv_ctx_tokens", l->layer, salient / (double)(s->batch * s->q_heads));
+    if (stored <= 0) return;
+    say(arg, "kept_least", l->layer, least);
+    say(arg, "kept_most", l->layer, most);
 }
 
 static const struct ha_rule rule = {

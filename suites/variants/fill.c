@@ -94,6 +94,16 @@ static void fill_counters(struct ha_row *row, const struct ha_counters *c, doubl
     row->counters.manage_ns /= steps;
 }
 
+void ha_fill_counted(struct ha_row *row, const struct ha_counted *c)
+{
+    row->kept_least = row->kept_most = (double)NAN;
+    for (size_t i = 0; i < c->count; i++) {
+        const double value = c->of[i].value;
+        if (!strcmp(c->of[i].name, "kept_least")) row->kept_least = fmin(row->kept_least, value);
+        if (!strcmp(c->of[i].name, "kept_most")) row->kept_most = fmax(row->kept_most, value);
+    }
+}
+
 void ha_fill_check(struct ha_row *row, const struct ha_check *c)
 {
     if (ha_session_checked(c->session)) {

@@ -46,7 +46,7 @@ struct ha_row {
     struct ha_condition condition;
     char disturbed[48];
     double exp_eps, log_eps;
-    double bias, rms;
+    double bias, rms, kept_least, kept_most;
     double sensitivity, sensitivity_lse, sensitivity_times;
     char repeat[16];
 };
@@ -64,6 +64,8 @@ void ha_fill_case(struct ha_row *row, const struct ha_case *c);
 void ha_fill_session(struct ha_row *row, const struct ha_session *session);
 void ha_fill_accuracy(struct ha_row *row, const struct ha_accuracy *a);
 void ha_fill_check(struct ha_row *row, const struct ha_check *check);
+/* The columns that are a counter, over layers. */
+void ha_fill_counted(struct ha_row *row, const struct ha_counted *counted);
 /* slowest_arm_ns: NaN if it was not run */
 void ha_fill_bench(struct ha_row *row, const struct ha_bench *bench, const struct ha_ceilings *ceilings,
                    double slowest_arm_ns);

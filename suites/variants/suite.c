@@ -146,6 +146,10 @@ static const struct ha_field fields[] = {
         "likely that is", HA_NEITHER)
     NUMBER(rms, "", C | A, "root mean square of the errors of o, or of the LSE if that is larger, beyond what may "
         "have one sign, over the same; up to 1 is explained", HA_NEITHER)
+    PART(ratios, merge_share, "", C, "time in which a device kernel of the name merge runs, of W; spans", HA_LESS)
+    NUMBER(kept_least, "", C, "share of the tokens in host memory that the CPU side keeps for a query head: the least "
+        "over layers of the counter of that name (counters.csv)", HA_NEITHER)
+    NUMBER(kept_most, "", C, "the most, the same way", HA_NEITHER)
     TEXT(counter, N, "what the variant counts in that layer: its page in docs/variants says what it is")
     NUMBER(value, "", N, "of the checked pass, or where steps are timed of the last one that is not traced: over its "
         "steps, or after the last of them")
@@ -296,6 +300,7 @@ static enum ha_status check_case(void *run, struct ha_group *g, struct ha_why *w
     ha_fill_check(r->row, &r->check);
     if (r->check.dump && status != HA_WAIVED) dumped = ha_dump_write(&r->dump, r->id, &reason);
     if (dumped != HA_OK && status == HA_OK) status = ha_why(why, HA_ERROR, "%s", reason.text);
+    ha_fill_counted(r->row, &r->check.counted);
     if (status == HA_OK && !r->config.measure) say_counted(r, &r->check.counted);
     g->right[0] = status == HA_OK && is_attention;
     if (status != HA_OK || is_attention) return status;
@@ -327,6 +332,7 @@ static enum ha_status measure_case(void *run, struct ha_group *g, struct ha_why 
         ha_fill_bench(r->row, &b, ceilings, ha_known_slowest_arm(&r->known, r->row, &b.usage));
         ha_known_add(&r->known, r->row, s->variant->name, s->variant->family, b.step_ns);
         if (b.full) ha_known_add(&r->known, r->row, b.full->name, b.full->family, b.full_ns);
+        ha_fill_counted(r->row, &b.counted);
         say_counted(r, &b.counted);
         status = trace(r, &b, why);
     }

@@ -208,12 +208,15 @@ static const char *const roles[] = { "step", "measure", "traced", "warmup", "ful
 static size_t in_role[sizeof roles / sizeof *roles];
 
 /* Of 150 + 6 tokens the ring holds 24 to 31, the others are stored, and each head keeps some of these. */
-static double kv_cpu[2], kv_ctx[2];
+static const char *const counters[] = { "kv_cpu_tokens", "kv_ctx_tokens", "kept_least", "kept_most" };
+static double counted[sizeof counters / sizeof *counters][2],
+    *const kv_cpu = counted[0], *const kv_ctx = counted[1], *const least = counted[2], *const most = counted[3];
 static void count_of(const struct ha_row *r)
 {
-    double *to = !strcmp(r->counter, "kv_cpu_tokens") ? kv_cpu : !strcmp(r->counter, "kv_ctx_tokens") ? kv_ctx : NULL;
-    assert_true(to && r->layer < 2);
-    to[(size_t)r->layer] = r->value;
+    size_t i = 0;
+    while (i < COUNT(counters) && strcmp(r->counter, counters[i]) != 0) i++;
+    assert_true(i < COUNT(counters) && r->layer < 2);
+    counted[i][(size_t)r->layer] = r->value;
 }
 
 static void line(void *arg, size_t file, const void *row)
@@ -243,13 +246,18 @@ TEST(a_bench_says_its_samples_accuracies_and_trace)
                               .config = { .measure = true, .engine = { NULL, line, trace, NULL } } });
     assert_int_equal(driven.verdict[HA_PASS], 1);
     assert_int_equal(lines[0] + lines[3], 0); /* rows are the engine's */
-    assert_int_equal(lines[4], 4);
+    assert_int_equal(lines[4], 8);
     for (size_t l = 0; l < 2; l++) {
+        const double mean = kv_ctx[l] / kv_cpu[l];
         assert_true(kv_cpu[l] >= 156 - 31 && kv_cpu[l] <= 156 - 24 && kv_ctx[l] > 0 && kv_ctx[l] < kv_cpu[l]);
+        assert_true(least[l] >= 0 && least[l] < mean && most[l] > mean && most[l] <= 1); /* heads differ */
     }
     assert_int_equal(lines[2], 4 * 2); /* the first two and the last two steps, of two layers */
     assert_int_equal(traces, 1);
     const struct ha_row *row = driven.results.entry->row;
+    assert_near(row->kept_least, fmin(least[0], least[1]), 0);
+    assert_near(row->kept_most, fmax(most[0], most[1]), 0);
+    assert_true(row->ratios.merge_share > 0 && row->ratios.merge_share < 1);
     assert_true(row->step_ns > 0 && row->vs_full > 0 && row->head.samples >= 1);
     assert_near((double)in_role[1], row->head.samples, 0); /* of each pass that counts, its steps too */
     assert_int_equal(in_role[0], 5 * in_role[1]);
@@ -262,13 +270,16 @@ TEST(a_bench_says_its_samples_accuracies_and_trace)
 TEST(a_check_says_what_is_counted)
 {
     memset(lines, 0, sizeof lines);
-    memset(kv_cpu, 0, sizeof kv_cpu);
-    memset(kv_ctx, 0, sizeof kv_ctx);
+    memset(counted, 0, sizeof counted);
     drive(
         &(struct ha_drive){ .words = "hgca:ctx=150,heads=4/2,head_dim=64,layers=2,steps=6,blk_size=8,blk_num=4,beta=-1",
                             .config = { .engine = { NULL, line, trace, NULL } } });
-    assert_int_equal(lines[4], 4);
-    for (size_t l = 0; l < 2; l++) assert_true(kv_ctx[l] > 0 && fabs(kv_ctx[l] - kv_cpu[l]) < 1e-9);
+    assert_int_equal(lines[4], 8);
+    for (size_t l = 0; l < 2; l++) {
+        assert_true(kv_ctx[l] > 0 && fabs(kv_ctx[l] - kv_cpu[l]) < 1e-9);
+        assert_near(least[l], 1, 0);
+        assert_near(most[l], 1, 0);
+    }
     ha_driven_free(&driven);
 }
 
