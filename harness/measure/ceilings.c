@@ -104,6 +104,11 @@ static enum ha_status open_bench(struct ha_ceiling_bench *b, struct ha_why *why)
     return HA_OK;
 }
 
+bool ha_has_link(const char *kind)
+{
+    return strcmp(kind, "host") != 0 && strcmp(kind, "emulated") != 0 && strcmp(kind, "null") != 0;
+}
+
 enum ha_status ha_ceilings_measure(struct ha_ceilings *out, const struct ha_device_api *api, struct ha_device *device,
                                    const struct ha_kernels *kernels, bool brief, struct ha_why *why)
 {

@@ -42,6 +42,9 @@ struct ha_ceilings {
     struct ha_device_meters meters; /* read while the device read its memory; NaN and "" where it has none */
 };
 
+/* Is there a link, by the kind of the device? One whose memory is this host's has none, and neither has one that moves
+ * nothing. */
+bool ha_has_link(const char *device_kind);
 /* The host's by these kernels' read and flops: the best that this CPU has. brief: about a second in all; else about
  * five. An emulated device is always measured briefly. */
 enum ha_status ha_ceilings_measure(struct ha_ceilings *out, const struct ha_device_api *api, struct ha_device *device,

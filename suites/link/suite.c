@@ -7,6 +7,7 @@
 #include "harness/base/stop.h"
 #include "harness/base/why.h"
 #include "harness/engine/machine.h"
+#include "harness/measure/ceilings.h"
 #include "harness/measure/paired.h"
 #include "harness/measure/sampling.h"
 #include "harness/report/row.h"
@@ -111,11 +112,6 @@ static bool together(const void *x, const void *y)
     const struct ha_link_point *a = x, *b = y;
     return direction(a) == direction(b) && a->scattered == b->scattered && a->piece == b->piece && a->isa == b->isa
            && a->seed == b->seed && !strcmp(a->device, b->device);
-}
-
-bool ha_link_is_link(const char *kind)
-{
-    return strcmp(kind, "host") != 0 && strcmp(kind, "emulated") != 0 && strcmp(kind, "null") != 0;
 }
 
 /* A source larger than the caches: what a move reads is in none of them when its turn comes. */
@@ -302,7 +298,7 @@ static void conclude(struct ha_link_row *r, const struct ha_series *s)
     r->hi = e.hi;
     r->least = ha_quantile(s->x, s->count, 0);
     r->most = ha_quantile(s->x, s->count, 1);
-    if (ha_link_is_link(r->device_kind)) r->share = r->GBps / r->ceiling_GBps;
+    if (ha_has_link(r->device_kind)) r->share = r->GBps / r->ceiling_GBps;
 }
 
 /* cap_ns ends it only after the least number of rounds, unless four times as long is over, or the deadline. */

@@ -33,8 +33,6 @@ struct ha_link_row {
 
 /* "256", "4K", "16M" */
 const char *ha_link_piece_name(size_t piece);
-/* A device whose memory is this host's has none, and neither has one that moves nothing. */
-bool ha_link_is_link(const char *device_kind);
 
 /* The end of a run for a reader, once for each device, instruction set and seed (tables.c). A block for each layout:
  * methods by piece size, GB/s and the share of the ceiling, or the verdict where nothing was measured. Then what the

@@ -1,3 +1,4 @@
+#include "harness/measure/ceilings.h"
 #include "harness/report/row.h"
 #include "suites/link/suite.h"
 
@@ -128,7 +129,7 @@ static void print_legend(FILE *out, const struct part *part)
         const struct ha_entry *e = &part->all->entry[i];
         if (!in_part(part, e) || !timed(e)) continue;
         ceiling[method(e)->dir] = row(e)->ceiling_GBps;
-        link = ha_link_is_link(row(e)->device_kind);
+        link = ha_has_link(row(e)->device_kind);
     }
     const char *what = link ? "%: of the link's ceiling, large pinned copies" : "Large pinned copies";
     if (!isnan(ceiling[HA_H2D]) && !isnan(ceiling[HA_D2H]))
@@ -148,7 +149,7 @@ static void print_part(FILE *out, const struct part *part)
         fprintf(out, ", source %.0f MB in each kind of memory, %.0f core%s", r->source_bytes / (1 << 20), r->cores,
                 r->cores > 1 ? "s" : "");
     putc('\n', out);
-    if (*r->device_kind && !ha_link_is_link(r->device_kind))
+    if (*r->device_kind && !ha_has_link(r->device_kind))
         fputs(strcmp(r->device_kind, "null") ? "There is no link here: what is called the device's memory is this "
                                                "host's, and GB/s say how this host copies, not how a bus does.\n"
                                              : "There is no link here: the device moves nothing.\n",
@@ -174,7 +175,7 @@ static void print_claims(FILE *out, const struct part *part, struct ha_link_figu
         if (!in_part(part, e) || !timed(e) || !ha_passed(row(e)->head.verdict)) continue;
         const struct ha_link_row *r = row(e);
         f.cores = (size_t)r->cores;
-        f.link = ha_link_is_link(r->device_kind);
+        f.link = ha_has_link(r->device_kind);
         figure[f.count++] = (struct ha_link_figure){ method(e), ha_link_pieces[point(e)->piece], point(e)->scattered,
                                                      r->GBps, r->share };
     }
