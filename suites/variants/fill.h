@@ -52,6 +52,8 @@ struct ha_row {
 };
 
 extern const struct ha_suite ha_suite_variants;
+/* What a row's workload is called: all keys but the variant and its options; the caller frees it. NULL: no memory. */
+char *ha_row_workload(const struct ha_row *row);
 /* table.c: results grouped by workload, at most 150 columns wide */
 void ha_table_print(FILE *out, const struct ha_results *results);
 

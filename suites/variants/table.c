@@ -1,5 +1,6 @@
 #include "harness/base/pool.h"
 #include "harness/report/row.h"
+#include "suites/variants/claims.h"
 #include "suites/variants/fill.h"
 
 #include <math.h>
@@ -81,8 +82,7 @@ enum { COLUMNS = sizeof columns / sizeof *columns };
 
 /* ---- groups ------------------------------------------------------------------------------ */
 
-/* What a row's workload is called; the caller frees it. NULL: no memory. */
-static char *workload(const struct ha_row *r)
+char *ha_row_workload(const struct ha_row *r)
 {
     const bool named = !*r->device_kind || !strcmp(r->device, r->device_kind); /* by its kind */
     const bool usual = !*r->team || !strcmp(r->team, ha_team_name(HA_TEAM_DEFAULT));
@@ -124,7 +124,7 @@ static void print_row(FILE *out, const struct ha_row *r, unsigned where)
 static void print_groups(FILE *out, const struct ha_results *r, unsigned where)
 {
     char **text = calloc(r->entries + 1, sizeof *text); /* of those that are not yet printed */
-    for (size_t i = 0; text && i < r->entries; i++) text[i] = listed(r, i) ? workload(listed(r, i)) : NULL;
+    for (size_t i = 0; text && i < r->entries; i++) text[i] = listed(r, i) ? ha_row_workload(listed(r, i)) : NULL;
     for (size_t i = 0; text && i < r->entries; i++) {
         if (!text[i]) continue;
         fprintf(out, "\n%.150s\n", text[i]);
@@ -194,4 +194,5 @@ void ha_table_print(FILE *out, const struct ha_results *results)
     print_groups(out, results, results->measured ? IN_BENCH : IN_CHECK);
     if (!results->measured) print_sensitivity(out, results);
     if (results->measured) print_marks(out, results);
+    ha_claims_print(out, results);
 }
