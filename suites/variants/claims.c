@@ -17,7 +17,7 @@ const struct ha_claim ha_claims[] = {
       .source = "HGCA, section 5.1, figures 10 and 11",
       .condition = "one layer, 1024 keys on the device; `offload`, which loads all keys, for the paper's reload, which "
                    "loads all but these; step of offload over step of hgca",
-      .paper = "a speedup at every size, growing with both (a heat map without numbers)",
+      .paper = "an overall speedup, growing with both (the text has no number)",
       .section = "hgca_reload",
       .cases = 6,
       .variant = "hgca",
@@ -34,7 +34,7 @@ const struct ha_claim ha_claims[] = {
       .text = "the time to merge is negligible",
       .source = "HGCA, section 5.1, figure 11",
       .condition = "the merge kernel, which reads the CPU's part over the link, as a share of the traced step",
-      .paper = "negligible (bars without numbers)",
+      .paper = "negligible (the text has no number)",
       .section = "hgca_reload",
       .cases = 6,
       .variant = "hgca",
@@ -64,9 +64,10 @@ const struct ha_claim ha_claims[] = {
       .in_shape = { 2, 512 } },
     { .system = "hgca",
       .text = "beta = 1 keeps up to 30% of the tokens for some heads and less than 1% for others",
-      .source = "HGCA, section 3.2, \"Per-head KV sparsification\"",
-      .condition = "traces of a real model, of its heads that which keeps least and that which keeps most of what is "
-                   "in host memory",
+      .source = "HGCA, section 3.2.2",
+      .condition =
+          "traces of a small trained model, of its heads that which keeps least and that which keeps most of what is "
+          "in host memory",
       .paper = "< 1% to 30%",
       .section = "hgca_kept",
       .cases = 2,
@@ -80,7 +81,7 @@ const struct ha_claim ha_claims[] = {
       .in_shape = { 10 } },
     { .system = "hgca",
       .text = "beta = 1 keeps up to 30% of the tokens for some heads and less than 1% for others",
-      .source = "HGCA, section 3.2, \"Per-head KV sparsification\"",
+      .source = "HGCA, section 3.2.2",
       .condition = "generated heads (dataset sinks: flat, sink, local and peaked in turn)",
       .paper = "< 1% to 30%",
       .section = "hgca_kept_made",
@@ -96,7 +97,8 @@ const struct ha_claim ha_claims[] = {
     { .system = "hgca",
       .text = "quality is flat over beta 0.25 to 1 and over 0.25 to 0.75 of the keys on the device",
       .source = "HGCA, section 5.3, table 1",
-      .condition = "traces of a real model; the error of the output against full attention stands for perplexity",
+      .condition =
+          "traces of a small trained model; the error of the output against full attention stands for perplexity",
       .paper = "perplexity 19.02 to 19.42 at 19.12 (OPT-6.7B); 225 to 341 at 227 (LLaMA-2-13B)",
       .section = "hgca_quality",
       .cases = 24,
