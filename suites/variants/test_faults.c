@@ -1,5 +1,8 @@
+#include "harness/base/clock.h"
 #include "harness/base/device_arena.h"
+#include "harness/base/pool.h"
 #include "harness/base/sanitizer.h"
+#include "harness/base/worker.h"
 #include "suites/variants/check.h"
 #include "suites/variants/faults.h"
 #include "suites/variants/movement.h"
@@ -57,17 +60,23 @@ TEST(delays_change_no_result)
     }
 }
 
+/* A session of one CPU thread with delays, or without. */
+static void open_delayed(const uint64_t *faults)
+{
+    opened = (struct test_session){ 0 };
+    assert_ok(ha_case_parse("offload:ctx=9,heads=1/1,head_dim=64,layers=1,steps=1,threads=1", &opened.c, &reason));
+    assert_ok(ha_machine_create(&opened.machine, NULL, &reason));
+    assert_ok(ha_shared_open(&opened.shared, opened.machine, false, &reason));
+    opened.shared.faults = faults;
+    assert_ok(ha_session_open(&session, &opened.shared, &opened.c, NULL, &reason));
+}
+
 TEST(memory_holds_nan_before_it_is_written)
 {
     static const enum ha_memory kind[] = { HA_MEM_DEVICE, HA_MEM_PINNED, HA_MEM_MAPPED };
     const uint64_t seed = 1;
     struct ha_pass pass;
-    opened = (struct test_session){ 0 };
-    assert_ok(ha_case_parse("offload:ctx=9,heads=1/1,head_dim=64,layers=1,steps=1", &opened.c, &reason));
-    assert_ok(ha_machine_create(&opened.machine, NULL, &reason));
-    assert_ok(ha_shared_open(&opened.shared, opened.machine, false, &reason));
-    opened.shared.faults = &seed;
-    assert_ok(ha_session_open(&session, &opened.shared, &opened.c, NULL, &reason));
+    open_delayed(&seed);
     begin_pass(&pass, true);
     for (size_t i = 0; i < COUNT(kind); i++) {
         const unsigned char *held = ha_device_alloc(pass.device_arena, kind[i], 1000, HA_TAG_SCRATCH, &reason);
@@ -75,6 +84,29 @@ TEST(memory_holds_nan_before_it_is_written)
         for (size_t b = 0; b < 1000; b++) assert_int_equal(held[b], HA_HELD_NAN);
     }
     assert_ok(ha_pass_end(&pass, HA_OK, &reason));
+    close_session();
+}
+
+static void nothing(void *arg, size_t task, size_t worker) { (void)arg, (void)task, (void)worker; }
+static void no_job(void *arg) { (void)arg; }
+
+/* Of 2000 tasks some 125 sleep for 180 us on average, of 200 jobs some 50. */
+TEST(operations_tasks_and_jobs_of_a_session_are_delayed)
+{
+    enum { TASKS = 2000, JOBS = 200, LEAST_NS = 2000000 };
+    const uint64_t seed = 0;
+    uint64_t ticket = 0;
+    open_delayed(NULL);
+    assert_ptr_equal(session.variant_api->attend, session.api->attend);
+    close_session();
+    open_delayed(&seed);
+    assert_ptr_not_equal(session.variant_api->attend, session.api->attend);
+    const uint64_t begin_ns = ha_now_ns();
+    ha_pool_run(session.pool, "nothing", TASKS, nothing, NULL);
+    const uint64_t tasks_ns = ha_now_ns();
+    for (size_t i = 0; i < JOBS; i++) ticket = ha_worker_submit(session.worker, "nothing", no_job, NULL);
+    ha_worker_wait(session.worker, ticket);
+    assert_true(tasks_ns - begin_ns >= LEAST_NS && ha_now_ns() - tasks_ns >= LEAST_NS);
     close_session();
 }
 
