@@ -8,21 +8,23 @@
 TEST(delays_are_what_they_say)
 {
     enum { DRAWN = 40000, ONE_IN = 4 };
-    struct ha_delays d = { .seed = 3, .stream = 1, .one_in = ONE_IN }, again = d, other = d;
+    struct ha_delays d = { .seed = 3, .stream = 1, .one_in = ONE_IN }, again = d, other = d, seed = d;
     other.stream = 2;
-    size_t none = 0, longer = 0, differ = 0;
+    seed.seed = 4;
+    size_t none = 0, longer = 0, differ = 0, differ_too = 0;
     for (size_t i = 0; i < DRAWN; i++) {
         const uint64_t ns = ha_delays_next(&d);
         assert_true(ns == 0 || (ns >= 1000 && ns <= 200000) || (ns >= 1000000 && ns <= 4000000));
         assert_true(ns == ha_delays_next(&again));
         differ += ns != ha_delays_next(&other);
+        differ_too += ns != ha_delays_next(&seed);
         none += ns == 0;
         longer += ns > 200000;
     }
     assert_int_equal(d.drawn, DRAWN);
     assert_in_range(none, DRAWN * 3 / 4 - 600, DRAWN * 3 / 4 + 600);
     assert_in_range(longer, DRAWN / ONE_IN / 32 - 100, DRAWN / ONE_IN / 32 + 100);
-    assert_true(differ > DRAWN / ONE_IN);
+    assert_true(differ > DRAWN / ONE_IN && differ_too > DRAWN / ONE_IN);
 }
 
 static void nothing(void *arg, size_t task, size_t worker) { (void)arg, (void)task, (void)worker; }
