@@ -295,6 +295,11 @@ holds 'a seed is its cases' cmp "$dir/out" "$dir/drawn"
 expect 0 ' 0 failed' check -q resident:ctx=9 cpu_kernels:ctx=9 --random 300ms
 expect 64 '--order means nothing to these cases' check --order lse_merge
 expect 64 '--dump means nothing to these cases' check link --dump "$dir/dump"
+expect 64 '--faults means nothing to these cases' check link --faults 1
+expect 64 "'18446744073709551616' is not a whole number" check --faults 18446744073709551616 smoke
+expect 0 '"variant":"offload"' check -q --format json offload:ctx=9,steps=2
+holds 'not repeated of itself' test "$(grep -c '"repeat":' "$dir/out")" = 0
+expect 0 '"repeat":"same"' check -q --format json --faults 18446744073709551615 offload:ctx=9,steps=2
 
 expect 0 'lse_merge:case=equal_scores' list cases lse_merge
 expect 0 'both_empty_nan' list defects

@@ -111,13 +111,14 @@ struct ha_engine {
 struct ha_suite_config {
     struct ha_machine *machine;
     struct ha_engine engine;
-    bool measure;         /* run; else check */
-    uint64_t seed;        /* that --seed gave, or 1: for what no point names */
-    const char *dump_dir; /* NULL, or where the inputs and outputs of each case go */
-    const char *exec;     /* NULL, or the command that is asked instead of ours */
-    const char *out_dir;  /* NULL, or the folder of the run, for files of the suite's own */
-    bool exhaustive;      /* as much as time allows */
-    bool order;           /* is what moves ordered, too? */
+    bool measure;           /* run; else check */
+    uint64_t seed;          /* that --seed gave, or 1: for what no point names */
+    const char *dump_dir;   /* NULL, or where the inputs and outputs of each case go */
+    const char *exec;       /* NULL, or the command that is asked instead of ours */
+    const char *out_dir;    /* NULL, or the folder of the run, for files of the suite's own */
+    bool exhaustive;        /* as much as time allows */
+    bool order;             /* is what moves ordered, too? */
+    const uint64_t *faults; /* NULL, or the seed of delays that results must not depend on */
 };
 
 /* Points that belong together, and what they came to. */

@@ -1,4 +1,5 @@
 #include "harness/base/clock.h"
+#include "harness/base/delays.h"
 #include "harness/base/team.h"
 #include "harness/base/why.h"
 #include "harness/base/worker.h"
@@ -95,6 +96,7 @@ void ha_team_work(struct ha_pool *pool, size_t worker)
     struct ha_span span = { .kind = HA_SPAN_CPU, .lane = lanes[worker], .name = job.name };
     for (size_t task;
          (task = job.each ? worker : atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed)) < job.tasks;) {
+        if (pool->delays) ha_sleep_ns(ha_delays_next(pool->delays));
         if (pool->sink && !span.begin_ns) span.begin_ns = ha_now_ns();
         job.fn(job.arg, task, worker);
         if (job.each) break;
@@ -201,6 +203,8 @@ void ha_pool_share(struct ha_pool *pool) { atomic_store_explicit(&pool->awake, 1
 void ha_pool_rest(struct ha_pool *pool) { atomic_store_explicit(&pool->awake, 0, memory_order_relaxed); }
 
 void ha_pool_trace(struct ha_pool *pool, const struct ha_span_sink *sink) { pool->sink = sink; }
+
+void ha_pool_delay(struct ha_pool *pool, struct ha_delays *delays) { pool->delays = delays; }
 
 void ha_pool_destroy(struct ha_pool *pool)
 {

@@ -21,6 +21,7 @@ enum {
 };
 
 struct ha_pool;
+struct ha_delays; /* harness/base/delays.h */
 
 /* threads = 0: one for each core that the process may use */
 enum ha_status ha_pool_create(struct ha_pool **pool, enum ha_team team, size_t threads, struct ha_why *why);
@@ -45,6 +46,8 @@ void ha_pool_each(struct ha_pool *pool, const char *name, void (*fn)(void *arg, 
 /* Spans (HA_SPAN_CPU, lanes "cpu 0", "cpu 1", ...) go to sink, one for each worker that did work in a run, from its
  * first task to the end of its last; NULL ends it. Lanes live as long as the process. Not while a run is under way. */
 void ha_pool_trace(struct ha_pool *pool, const struct ha_span_sink *sink);
+/* Before each task its worker sleeps as long as is drawn; NULL ends it. Not while a run is under way. */
+void ha_pool_delay(struct ha_pool *pool, struct ha_delays *delays);
 void ha_pool_destroy(struct ha_pool *pool);
 
 #endif

@@ -50,9 +50,10 @@ struct ha_pool {
     hwloc_cpuset_t allowed; /* of the thread that made the pool */
     hwloc_cpuset_t *place;  /* [threads], or NULL: more workers than cores, none is pinned */
     const struct ha_span_sink *sink;
-    struct worker *worker; /* [threads] */
-    struct gate start;     /* own: runs begun */
-    struct job job;        /* on the line after, written before start.word moves */
+    struct ha_delays *delays; /* before a task; or NULL */
+    struct worker *worker;    /* [threads] */
+    struct gate start;        /* own: runs begun */
+    struct job job;           /* on the line after, written before start.word moves */
     bool ending;
     struct ha_worker *background;             /* that calls what is started, or NULL */
     struct job started_job;                   /* what it calls next */

@@ -1,5 +1,6 @@
 #include "harness/base/worker.h"
 #include "harness/base/clock.h"
+#include "harness/base/delays.h"
 #include "harness/base/order.h"
 #include "harness/base/thread.h"
 #include "harness/base/why.h"
@@ -25,6 +26,7 @@ struct ha_worker {
     uint64_t submitted, taken, done; /* tickets */
     bool ending;
     const struct ha_span_sink *sink;
+    struct ha_delays *delays;
 };
 
 static void *worker_main(void *self)
@@ -37,9 +39,11 @@ static void *worker_main(void *self)
         const struct job *next = &w->queue[++w->taken % QUEUE], job = *next;
         ha_order_thread_await(next, 0);
         const struct ha_span_sink *sink = w->sink;
+        struct ha_delays *const delays = w->delays;
         pthread_cond_broadcast(&w->progress);
         pthread_mutex_unlock(&w->lock);
 
+        if (delays) ha_sleep_ns(ha_delays_next(delays));
         struct ha_span span = { .begin_ns = ha_now_ns(), .kind = HA_SPAN_CPU, .lane = "background", .name = job.name };
         job.fn(job.arg);
         span.end_ns = ha_now_ns();
@@ -94,6 +98,13 @@ void ha_worker_trace(struct ha_worker *w, const struct ha_span_sink *sink)
 {
     pthread_mutex_lock(&w->lock);
     w->sink = sink;
+    pthread_mutex_unlock(&w->lock);
+}
+
+void ha_worker_delay(struct ha_worker *w, struct ha_delays *delays)
+{
+    pthread_mutex_lock(&w->lock);
+    w->delays = delays;
     pthread_mutex_unlock(&w->lock);
 }
 

@@ -29,6 +29,7 @@ struct ha_run_options {
     uint64_t seed;
     const char *dump_dir, *exec;
     bool exhaustive, order;
+    const uint64_t *faults;   /* NULL, or the seed of delays */
     struct ha_random *random; /* or NULL */
     const char *options;      /* what a resumed run must have in common, for people to read */
 };

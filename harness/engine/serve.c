@@ -82,6 +82,7 @@ static enum ha_status use_suite(struct server *s, const struct ha_suite *suite, 
         .out_dir = o->out_dir,
         .exhaustive = o->exhaustive,
         .order = o->order,
+        .faults = o->faults,
     };
     const struct ha_results before = s->serve->before(s->serve->arg, suite);
     const enum ha_status status = suite->begin ? suite->begin(&s->run, &config, &before, why) : HA_OK;

@@ -127,6 +127,10 @@ const struct ha_option ha_option_table[] = {
       "Attention and link: watch what each operation reads and writes; two that nothing orders are a failure, even if "
       "the bytes are right (docs/order.md)",
       take_flag, TO(order) },
+    { CHECK, 0, "faults", "SEED",
+      "Attention: random delays of copies, kernels, host functions, tasks and calls, drawn from SEED; results must not "
+      "change (docs/measurement.md)",
+      take_seed, TO(faults) },
     { CHECK, 0, "replay", "FILE", "lse_merge: judge the merge in this safetensors file (docs/merging.md)", take_text,
       TO(replay) },
     { CHECK, 0, "exec", "CMD", "lse_merge: judge the merge that `CMD IN OUT` does, files as for --replay", take_text,

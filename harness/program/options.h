@@ -13,6 +13,7 @@ struct ha_options {
     size_t words_count;
     const char *filter, *device, *seed, *threads, *isa, *team, *without, *out_dir, *dump_dir;
     const char *replay, *exec; /* of the merge suite */
+    const char *faults;        /* seed */
     uint64_t case_time_ns;     /* 0: ten minutes */
     size_t processes;          /* 0: all cases in one */
     uint64_t max_time_ns;      /* 0: none */

@@ -87,6 +87,7 @@ static enum ha_status check_heeded(const struct ha_plan *plan, const struct ha_o
 {
     const struct ha_override heeded[] = { { "exhaustive", o->exhaustive ? "" : NULL },
                                           { "order", o->order ? "" : NULL },
+                                          { "faults", o->faults },
                                           { "dump", o->dump_dir } };
     for (size_t i = 0; i < GIVEN + sizeof heeded / sizeof *heeded; i++) {
         const struct ha_override *g = i < GIVEN ? &given[i] : &heeded[i - GIVEN];
@@ -143,6 +144,7 @@ static char *options_of(const struct ha_options *o)
     } each[] = {
         { "device", o->device }, { "isa", o->isa },   { "without", o->without },
         { "team", o->team },     { "exec", o->exec }, { "order", o->order ? "yes" : NULL },
+        { "faults", o->faults },
     };
     char *text = NULL;
     size_t size;
@@ -161,6 +163,7 @@ static enum ha_exit run_plan(const struct ha_plan *plan, const struct ha_options
                              struct ha_why *why)
 {
     char *options = options_of(o);
+    const uint64_t faults = o->faults ? strtoull(o->faults, NULL, 10) : 0;
     const struct ha_run_options how = {
         .measure = o->command == HA_CMD_RUN,
         .out_dir = o->out_dir,
@@ -176,6 +179,7 @@ static enum ha_exit run_plan(const struct ha_plan *plan, const struct ha_options
         .exhaustive = o->exhaustive,
         .random = o->random_ns ? random : NULL,
         .order = o->order,
+        .faults = o->faults ? &faults : NULL,
         .options = options,
     };
     enum ha_exit code = exit_of(look_at_all(plan, why));

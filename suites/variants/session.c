@@ -7,6 +7,7 @@
 #include "harness/base/pool.h"
 #include "harness/base/why.h"
 #include "harness/base/worker.h"
+#include "suites/variants/faults.h"
 #include "suites/variants/mutants.h"
 #include "harness/base/registry.h"
 
@@ -197,13 +198,14 @@ static enum ha_status open_session(struct ha_session *s, const struct ha_case *c
     const char *reason = c->load == HA_LOAD_LAYER ? ha_load_unsupported(s->api, &s->info) : NULL;
     if (reason) return ha_why(why, HA_WAIVED, "%s", reason);
     HA_TRY(ha_session_takes(s, s->variant, why));
-    s->variant_api = ha_meter_wrap(s->api);
+    s->variant_api = ha_meter_wrap(s->shared->faults ? ha_faults_wrap(s->api, *s->shared->faults) : s->api);
     ha_mutant_plant(mutant, &s->cpu, &s->variant_api);
     HA_TRY(ha_pool_create(&s->pool, (enum ha_team)c->team, c->threads ? c->threads : free_cores(&s->info), why));
     if (!s->shared->measure) ha_pool_rest(s->pool);
     else if (s->info.compute_threads > 0) ha_pool_share(s->pool);
     HA_TRY(ha_worker_create(&s->worker, why));
     HA_TRY(ha_workload_fill(s->workload, s->pool, why));
+    if (s->shared->faults) ha_faults_delay(s->pool, s->worker);
     HA_TRY(s->api->stream_create(s->device, "main", &s->stream, why));
     HA_TRY(make_buffers(s, why));
     HA_TRY(upload_inputs(s, why));

@@ -94,8 +94,9 @@ void ha_workload_step(const struct ha_workload *workload, size_t step, struct ha
 enum { HA_WORKLOADS_KEPT = 64 };
 struct ha_shared {
     struct ha_machine *machine;
-    bool measure; /* clocks watch */
-    bool order;   /* is what moves ordered? see harness/base/order.h */
+    bool measure;           /* clocks watch */
+    bool order;             /* is what moves ordered? see harness/base/order.h */
+    const uint64_t *faults; /* NULL, or the seed of random delays: faults.h */
     /* of the last cases, the last one first, then NULL: as many as take little memory, so that the same data for other
      * variants is made once */
     struct ha_workload *workload[HA_WORKLOADS_KEPT];
@@ -115,7 +116,7 @@ struct ha_session {
     struct ha_kernels kernels;               /* resolved; what the device computes with if it uses the host */
     struct ha_kernels cpu;                   /* what the variant computes with: the same unless a defect is planted */
     const struct ha_device_api *api;         /* the device's own table, or with shared->order that which tells it */
-    const struct ha_device_api *variant_api; /* metered */
+    const struct ha_device_api *variant_api; /* metered, and with shared->faults delayed */
     struct ha_device *device;
     struct ha_device_info info;
     struct ha_workload *workload;

@@ -195,6 +195,7 @@ static enum ha_status begin(void **run, const struct ha_suite_config *config, co
     remember(r, before);
     HA_TRY(ha_shared_open(&r->shared, config->machine, config->measure, why));
     r->shared.order = config->order;
+    r->shared.faults = config->faults;
     return HA_OK;
 }
 
@@ -284,13 +285,16 @@ static enum ha_status check_case(void *run, struct ha_group *g, struct ha_why *w
 {
     struct run *r = run;
     const bool is_attention = ha_session_checked(&r->session), dumps = r->config.dump_dir && is_attention;
+    const size_t passes = ha_repeat_passes(r->c, r->id); /* with faults one at least: between two their delays differ */
     r->check = (struct ha_check){ .session = &r->session,
                                   .id = r->id,
                                   .layer_done = layer_done,
                                   .arg = r,
                                   .dump = dumps ? &r->dump : NULL,
                                   .steps = r->config.measure && !dumps ? CHECKED_STEPS_BENCH : 0,
-                                  .repeats = r->config.measure ? 0 : ha_repeat_passes(r->c, r->id),
+                                  .repeats = r->config.measure ? 0
+                                             : passes          ? passes
+                                                               : r->config.faults != NULL,
                                   .keep_expected = r->config.measure };
     struct ha_why reason;
     enum ha_status dumped = dumps ? ha_dump_open(&r->dump, &r->session, r->config.dump_dir, r->id, &reason) : HA_OK;
@@ -428,7 +432,7 @@ const struct ha_suite ha_suite_variants = {
     .row_bytes = sizeof(struct ha_row),
     .list = lists,
     .lists = sizeof lists / sizeof *lists,
-    .options = " dump order ",
+    .options = " dump order faults ",
     .more = ha_case_param,
     .more_name = ha_case_param_name,
     .settle = ha_case_settle,
