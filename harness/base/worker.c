@@ -1,6 +1,7 @@
 #include "harness/base/worker.h"
 #include "harness/base/clock.h"
 #include "harness/base/order.h"
+#include "harness/base/stores.h"
 #include "harness/base/thread.h"
 #include "harness/base/why.h"
 
@@ -24,30 +25,40 @@ struct ha_worker {
     struct job queue[QUEUE];         /* ticket t lies in queue[t % QUEUE] */
     uint64_t submitted, taken, done; /* tickets */
     bool ending;
-    const struct ha_span_sink *sink;
+    const struct ha_span_sink *sink, *job_sink; /* job: as it was when the job under way began */
 };
+
+/* Under the lock, so that none comes after ha_worker_trace(w, NULL) has returned. */
+static void deliver(void *self, const struct ha_span *span)
+{
+    struct ha_worker *w = self;
+    pthread_mutex_lock(&w->lock);
+    if (w->job_sink && w->job_sink == w->sink) w->sink->span(w->sink->self, span);
+    pthread_mutex_unlock(&w->lock);
+}
 
 static void *worker_main(void *self)
 {
     struct ha_worker *w = self;
+    const struct ha_span_sink sink = { w, deliver };
     pthread_mutex_lock(&w->lock);
     for (;;) {
         while (w->taken == w->submitted && !w->ending) pthread_cond_wait(&w->to_do, &w->lock);
         if (w->taken == w->submitted) break;
         const struct job *next = &w->queue[++w->taken % QUEUE], job = *next;
         ha_order_thread_await(next, 0);
-        const struct ha_span_sink *sink = w->sink;
+        const bool traced = (w->job_sink = w->sink) != NULL;
         pthread_cond_broadcast(&w->progress);
         pthread_mutex_unlock(&w->lock);
 
         struct ha_span span = { .begin_ns = ha_now_ns(), .kind = HA_SPAN_CPU, .lane = "background", .name = job.name };
+        ha_stores_within((struct ha_stores_lane){ traced ? &sink : NULL, &span });
         job.fn(job.arg);
         span.end_ns = ha_now_ns();
+        sink.span(sink.self, &span);
         ha_order_thread_signal(w, w->done + 1);
 
         pthread_mutex_lock(&w->lock);
-        /* under the lock, so that none comes after ha_worker_trace(w, NULL) has returned */
-        if (sink && sink == w->sink) sink->span(sink->self, &span);
         w->done = w->taken;
         pthread_cond_broadcast(&w->progress);
     }

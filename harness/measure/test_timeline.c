@@ -129,6 +129,30 @@ TEST_WITH(work_beside_a_copy_overlaps, open_timeline, close_timeline)
     assert_near(ha_usage_ratios(&u, 1).overlap, 0.5, 1e-12);
 }
 
+/* Two threads, 0-400 each: one works, stores 200 bytes in 100-300, works; the other works in 0-200 and stores 100 bytes
+ * in 200-400. So P = 0-200 and 300-400, C = 100-400, and they meet in 100-200 and 300-400. */
+TEST_WITH(what_threads_store_is_time_of_the_link, open_timeline, close_timeline)
+{
+    struct ha_usage u = { 0 };
+    put(HA_FROM_POOL, HA_SPAN_CPU, 0, 100, 0);
+    put(HA_FROM_POOL, HA_SPAN_H2D, 100, 300, 200);
+    put(HA_FROM_POOL, HA_SPAN_CPU, 300, 400, 0);
+    put(HA_FROM_POOL, HA_SPAN_CPU, 0, 200, 0);
+    put(HA_FROM_POOL, HA_SPAN_H2D, 200, 400, 100);
+    ha_timeline_measure(timeline, (struct ha_interval){ 0, 1000 }, &u, NULL);
+    assert_int_equal(u.cpu_ns, 300);
+    assert_int_equal(u.copy_ns, 300);
+    assert_int_equal(u.h2d_ns, 300);
+    assert_int_equal(u.overlap_ns, 200);
+    assert_int_equal(u.pool_ns, 800);
+    assert_near(u.h2d_bytes, 300, 1e-9);
+    struct ha_ratios r = ha_usage_ratios(&u, 2);
+    assert_near(r.h2d_link_GBps, 1, 1e-12);
+    assert_near(r.overlap, 2.0 / 3, 1e-12);
+    assert_near(r.gpu_idle, 0.7, 1e-12);
+    assert_near(r.cpu_idle, 0.6, 1e-12);
+}
+
 TEST_WITH(windows_add_up, open_timeline, close_timeline)
 {
     struct ha_usage u = { 0 };

@@ -20,10 +20,11 @@ static void next(struct events *t)
 
 static const char *lane_of(const struct ha_timeline_span *s)
 {
-    return s->span.kind == HA_SPAN_H2D   ? "link host to device"
-           : s->span.kind == HA_SPAN_D2H ? "link device to host"
-           : s->span.lane                ? s->span.lane
-                                         : "device";
+    const bool is_copy = s->origin == HA_FROM_DEVICE; /* what a thread stores is in its own lane */
+    return is_copy && s->span.kind == HA_SPAN_H2D   ? "link host to device"
+           : is_copy && s->span.kind == HA_SPAN_D2H ? "link device to host"
+           : s->span.lane                           ? s->span.lane
+                                                    : "device";
 }
 
 static const char *kind_name(enum ha_span_kind kind)

@@ -99,7 +99,7 @@ static struct ha_ratios recompute(size_t threads)
             const struct event *e = &events[j];
             if (e->begin > from || e->end < to) continue;
             on |= set_of(e);
-            if (set_of(e) & P) pool += length;
+            if (!strncmp(lanes[e->lane], "cpu ", 4)) pool += length;
             if (set_of(e) & UP) bytes += e->bytes * length / (e->end - e->begin);
         }
         kernel += on & K ? length : 0;
