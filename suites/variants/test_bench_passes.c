@@ -8,6 +8,7 @@
 
 #include <stdatomic.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 static atomic_uint_fast64_t told; /* the time, while it is on */
 static const struct ha_device_api *real;
@@ -255,6 +256,32 @@ TEST(what_threads_store_goes_over_the_link)
     assert_int_equal(b.moved.copies, 0);
     assert_near(b.usage.h2d_bytes, (double)(b.traced_steps * 2 * HALF), 1e-6);
     assert_true(b.ratios.h2d_link_GBps > 0 && b.ratios.gpu_idle < 1);
+    ha_bench_free(&b);
+    close_session();
+}
+
+/* A variant that lets the device wait, a nap long, before each of its two copies. */
+enum { NAP_US = 2000 };
+static enum ha_status napping_attend(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
+{
+    for (int i = 0; i < 2; i++) {
+        HA_TRY(storing.api->stream_sync(storing.stream));
+        usleep(NAP_US);
+        HA_TRY(storing.api->copy(storing.stream, step->o, step->q, 2 * HALF, HA_D2D));
+    }
+    return HA_OK;
+}
+
+TEST(a_host_that_is_late_leaves_gaps)
+{
+    static const struct ha_variant variant = { .name = "napping",
+                                               .create = storing_create,
+                                               .prefill = no_prefill,
+                                               .attend = napping_attend,
+                                               .destroy = no_destroy };
+    open_session("cpu:ctx=20,heads=4/2,head_dim=64,layers=1,steps=4,threads=1");
+    struct ha_bench b = measured(&variant);
+    assert_true(b.ratios.launch_gap_ns >= 2 * 1e3 * NAP_US * 0.95);
     ha_bench_free(&b);
     close_session();
 }
