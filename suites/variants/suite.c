@@ -150,8 +150,8 @@ static const struct ha_field fields[] = {
     TEXT(counter, N, "what the variant counts in that layer: its page in docs/variants says what it is")
     NUMBER(value, "", N, "of the checked pass, or where steps are timed of the last one that is not traced: over its "
         "steps, or after the last of them")
-    PART(ratios, launch_gap_ns, "ns", C | Y, "of a step: idle device while the host had not yet enqueued what ran next; "
-        "spans of the device; empty where it does not say when that was", HA_LESS)
+    PART(ratios, launch_gap_ns, "ns", C | Y, "of a step: idle device while the host had not yet enqueued what ran "
+        "next; spans of the device; empty where it does not say when that was", HA_LESS)
 };
 /* clang-format on */
 
