@@ -28,12 +28,12 @@ struct ha_worker {
     const struct ha_span_sink *sink, *job_sink; /* job: as it was when the job under way began */
 };
 
-/* Under the lock, so that none comes after ha_worker_trace(w, NULL) has returned. */
+/* A span of a job that began traced: under the lock, so that none comes after ha_worker_trace(w, NULL) has returned. */
 static void deliver(void *self, const struct ha_span *span)
 {
     struct ha_worker *w = self;
     pthread_mutex_lock(&w->lock);
-    if (w->job_sink && w->job_sink == w->sink) w->sink->span(w->sink->self, span);
+    if (w->job_sink == w->sink) w->sink->span(w->sink->self, span);
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -55,7 +55,7 @@ static void *worker_main(void *self)
         ha_stores_within((struct ha_stores_lane){ traced ? &sink : NULL, &span });
         job.fn(job.arg);
         span.end_ns = ha_now_ns();
-        sink.span(sink.self, &span);
+        if (traced) deliver(w, &span);
         ha_order_thread_signal(w, w->done + 1);
 
         pthread_mutex_lock(&w->lock);

@@ -145,8 +145,7 @@ static int by_enqueue_within_begin(const void *a, const void *b)
 }
 
 /* Of each stretch of the window in which the device does nothing until an operation begins, the part before the host
- * had enqueued that operation. NaN where the device does not say when that was, or ran nothing. x: room for all spans.
- */
+ * had enqueued that operation. NaN: the device does not say when that was, or ran nothing. x: room for all spans. */
 static double launch_gap(const struct ha_timeline *t, struct ha_interval w, struct ha_span *x)
 {
     size_t n = 0;
@@ -173,7 +172,8 @@ enum ha_status ha_timeline_measure(const struct ha_timeline *t, struct ha_interv
     size_t n[SETS] = { 0 };
     struct ha_span *spans = malloc((t->count + 1) * sizeof *spans);
     if (!x || !spans) {
-        free(x), free(spans);
+        free(x);
+        free(spans);
         return ha_why(why, HA_ERROR, "no memory to evaluate %zu spans", t->count);
     }
     for (int i = 0; i < SETS; i++) set[i] = x + (size_t)i * (t->count + 1);
@@ -205,7 +205,8 @@ enum ha_status ha_timeline_measure(const struct ha_timeline *t, struct ha_interv
     sum->d2h_ns += ha_interval_length(set[D2H], n[D2H]);
     sum->launch_gap_ns += launch_gap(t, w, spans);
     sum->windows++;
-    free(x), free(spans);
+    free(x);
+    free(spans);
     return HA_OK;
 }
 
