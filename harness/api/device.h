@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define HA_DEVICE_ABI    5u
+#define HA_DEVICE_ABI    6u
 #define HA_DEVICE_SYMBOL "ha_device_api"
 
 struct ha_device;
@@ -40,8 +40,10 @@ struct ha_span {
     uint64_t bytes;           /* moved by a copy; 0 for what is not one */
     uint64_t zero_copy_bytes; /* read by a kernel through mapped memory, over the link, or moved there: not in bytes */
     enum ha_span_kind kind;
-    const char *lane; /* stream, copy engine or worker; lives as long as the device */
-    const char *name; /* operation; static */
+    const char *lane;    /* stream, copy engine or worker; lives as long as the device */
+    const char *name;    /* operation; static */
+    uint64_t enqueue_ns; /* when the host had enqueued what a stream ran; it may be when the call returned, even if it
+                          * ran by then; 0: the device cannot say */
 };
 /* Called from any thread, possibly concurrently. */
 struct ha_span_sink {
@@ -221,7 +223,7 @@ struct ha_device_api {
 
     /* Makes device memory from mem_alloc writable by CPU stores at *host, until unmapped: GDRCopy and its like.
      * HA_WAIVED with a reason where the machine has none. Stores are seen by work enqueued after the thread that stored
-     * has fenced them (write-combining memory). */
+     * has fenced them (write-combining memory). Whoever stores says how much, to be counted (harness/base/stores.h). */
     enum ha_status (*map_device)(struct ha_device *dev, void *ptr, size_t bytes, void **host, struct ha_why *why);
     void (*unmap_device)(struct ha_device *dev, void *host);
 };

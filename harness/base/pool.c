@@ -1,5 +1,6 @@
 #include "harness/base/clock.h"
 #include "harness/base/delays.h"
+#include "harness/base/stores.h"
 #include "harness/base/team.h"
 #include "harness/base/why.h"
 #include "harness/base/worker.h"
@@ -94,6 +95,7 @@ void ha_team_work(struct ha_pool *pool, size_t worker)
     const struct job job = pool->job;
     const struct ha_order_identity own = ha_order_stand_for(job.caller);
     struct ha_span span = { .kind = HA_SPAN_CPU, .lane = lanes[worker], .name = job.name };
+    const struct ha_stores_lane outer = ha_stores_within((struct ha_stores_lane){ pool->sink, &span });
     for (size_t task;
          (task = job.each ? worker : atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed)) < job.tasks;) {
         if (pool->delays) ha_sleep_ns(ha_delays_next(pool->delays));
@@ -101,6 +103,7 @@ void ha_team_work(struct ha_pool *pool, size_t worker)
         job.fn(job.arg, task, worker);
         if (job.each) break;
     }
+    ha_stores_within(outer);
     ha_order_stand_for(own);
     if (!span.begin_ns) return;
     span.end_ns = ha_now_ns();

@@ -44,7 +44,8 @@ void ha_pool_wait(struct ha_pool *pool); /* returns at once where nothing was st
 /* fn(arg, worker, worker) once on every worker, however long one of them takes: for memory that each touches first */
 void ha_pool_each(struct ha_pool *pool, const char *name, void (*fn)(void *arg, size_t task, size_t worker), void *arg);
 /* Spans (HA_SPAN_CPU, lanes "cpu 0", "cpu 1", ...) go to sink, one for each worker that did work in a run, from its
- * first task to the end of its last; NULL ends it. Lanes live as long as the process. Not while a run is under way. */
+ * first task to the end of its last, and cut where it stores (harness/base/stores.h); NULL ends it. Lanes live as long
+ * as the process. Not while a run is under way. */
 void ha_pool_trace(struct ha_pool *pool, const struct ha_span_sink *sink);
 /* Before each task its worker sleeps as long as is drawn; NULL ends it. Not while a run is under way. */
 void ha_pool_delay(struct ha_pool *pool, struct ha_delays *delays);

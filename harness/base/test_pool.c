@@ -1,5 +1,6 @@
 #include "harness/base/pool.h"
 #include "harness/base/clock.h"
+#include "harness/base/stores.h"
 #include "harness/base/test_spans.h"
 
 #include <sched.h>
@@ -258,6 +259,59 @@ TEST(spans_tell_who_ran_what)
     }
     assert_true(seen[0] == 1 && seen[1] == 1 && seen[2] == 1);
     assert_true(spans.span[3].end_ns - spans.span[3].begin_ns >= 3900000); /* the nap */
+}
+
+/* 300 and 20 bytes; what is stored outside of a task, or untraced, has no span and counts all the same. */
+static void store_twice(void *arg, size_t task, size_t worker)
+{
+    usleep(1000);
+    for (size_t i = 0; i < 2; i++) {
+        const uint64_t begun = ha_stores_begin();
+        usleep(2000);
+        ha_stores_end(begun, i ? 20 : 300);
+    }
+    usleep(1000);
+}
+
+TEST(stores_cut_the_span_of_their_thread)
+{
+    static const struct {
+        enum ha_span_kind kind;
+        uint64_t bytes, least_ns;
+        const char *name;
+    } want[] = { { HA_SPAN_CPU, 0, 900000, "put" },
+                 { HA_SPAN_H2D, 300, 1900000, "store" },
+                 { HA_SPAN_H2D, 20, 1900000, "store" },
+                 { HA_SPAN_CPU, 0, 900000, "put" } };
+    struct ha_pool *pool = make(2);
+    ha_stores_take();
+    spans.count = 0;
+    ha_pool_run(pool, "put", 2, store_twice, NULL);
+    assert_int_equal(ha_stores_take(), 640);
+    ha_pool_trace(pool, &sink);
+    ha_pool_run(pool, "put", 1, store_twice, NULL);
+    ha_stores_end(ha_stores_begin(), 7);
+    ha_pool_trace(pool, NULL);
+    ha_pool_run(pool, "put", 1, store_twice, NULL);
+    assert_int_equal(ha_stores_take(), 320 + 7 + 320);
+    assert_int_equal(ha_stores_take(), 0);
+    ha_pool_destroy(pool);
+
+    size_t seen = 0;
+    for (size_t i = 0; i < spans.count; i++) {
+        const struct ha_span *s = &spans.span[i];
+        assert_string_equal(s->lane, "cpu 0");
+        if (i) assert_true(s->begin_ns >= spans.span[i - 1].end_ns);
+        /* between the two stores there may be a moment of work */
+        if (s->kind == HA_SPAN_CPU && seen == 2) continue;
+        assert_true(seen < COUNT(want));
+        assert_int_equal(s->kind, want[seen].kind);
+        assert_int_equal(s->bytes, want[seen].bytes);
+        assert_string_equal(s->name, want[seen].name);
+        assert_true(s->end_ns - s->begin_ns >= want[seen].least_ns);
+        seen++;
+    }
+    assert_int_equal(seen, COUNT(want));
 }
 
 /* ---- start and join --------------------------------------------------------------------------- */

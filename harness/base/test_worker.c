@@ -1,5 +1,6 @@
 #include "harness/base/worker.h"
 #include "harness/base/clock.h"
+#include "harness/base/stores.h"
 #include "harness/base/test_spans.h"
 
 #include <stdatomic.h>
@@ -122,16 +123,44 @@ TEST_WITH(spans_tell_what_ran, start, finish)
     assert_true(spans.span[1].begin_ns >= spans.span[0].end_ns);
 }
 
+static void store_behind_the_gate(void *arg)
+{
+    const uint64_t begun = ha_stores_begin();
+    pass_the_gate(arg);
+    ha_stores_end(begun, 5);
+}
+
+TEST_WITH(stores_cut_the_span_of_a_job, start, finish)
+{
+    spans.count = 0;
+    ha_stores_take();
+    ha_worker_trace(worker, &sink);
+    ha_worker_wait(worker, ha_worker_submit(worker, "put", store_behind_the_gate, NULL));
+    ha_worker_trace(worker, NULL);
+    assert_int_equal(ha_stores_take(), 5);
+    /* the job's own, if it took a moment until it stored, the store, and the job's rest */
+    assert_true(spans.count == 2 || spans.count == 3);
+    const struct ha_span *stored = &spans.span[spans.count - 2], *rest = stored + 1;
+    assert_int_equal(stored->kind, HA_SPAN_H2D);
+    assert_int_equal(stored->bytes, 5);
+    assert_string_equal(stored->lane, "background");
+    assert_int_equal(rest->kind, HA_SPAN_CPU);
+    assert_string_equal(rest->name, "put");
+    assert_int_equal(rest->begin_ns, stored->end_ns);
+}
+
 /* Not even the span of the job that is running comes after tracing has ended. */
 TEST_WITH(ended_tracing_is_silent, start, finish)
 {
     spans.count = 0;
+    ha_stores_take();
     pthread_mutex_lock(&gate);
     ha_worker_trace(worker, &sink);
-    uint64_t ticket = ha_worker_submit(worker, "gate", pass_the_gate, NULL);
+    uint64_t ticket = ha_worker_submit(worker, "gate", store_behind_the_gate, NULL);
     usleep(20000);
     ha_worker_trace(worker, NULL);
     pthread_mutex_unlock(&gate);
     ha_worker_wait(worker, ticket);
     assert_int_equal(spans.count, 0);
+    assert_int_equal(ha_stores_take(), 5);
 }

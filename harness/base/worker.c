@@ -2,6 +2,7 @@
 #include "harness/base/clock.h"
 #include "harness/base/delays.h"
 #include "harness/base/order.h"
+#include "harness/base/stores.h"
 #include "harness/base/thread.h"
 #include "harness/base/why.h"
 
@@ -25,33 +26,43 @@ struct ha_worker {
     struct job queue[QUEUE];         /* ticket t lies in queue[t % QUEUE] */
     uint64_t submitted, taken, done; /* tickets */
     bool ending;
-    const struct ha_span_sink *sink;
+    const struct ha_span_sink *sink, *job_sink; /* job: as it was when the job under way began */
     struct ha_delays *delays;
 };
+
+/* A span of a job that began traced: under the lock, so that none comes after ha_worker_trace(w, NULL) has returned. */
+static void deliver(void *self, const struct ha_span *span)
+{
+    struct ha_worker *w = self;
+    pthread_mutex_lock(&w->lock);
+    if (w->job_sink == w->sink) w->sink->span(w->sink->self, span);
+    pthread_mutex_unlock(&w->lock);
+}
 
 static void *worker_main(void *self)
 {
     struct ha_worker *w = self;
+    const struct ha_span_sink sink = { w, deliver };
     pthread_mutex_lock(&w->lock);
     for (;;) {
         while (w->taken == w->submitted && !w->ending) pthread_cond_wait(&w->to_do, &w->lock);
         if (w->taken == w->submitted) break;
         const struct job *next = &w->queue[++w->taken % QUEUE], job = *next;
         ha_order_thread_await(next, 0);
-        const struct ha_span_sink *sink = w->sink;
+        const bool traced = (w->job_sink = w->sink) != NULL;
         struct ha_delays *const delays = w->delays;
         pthread_cond_broadcast(&w->progress);
         pthread_mutex_unlock(&w->lock);
 
         if (delays) ha_sleep_ns(ha_delays_next(delays));
         struct ha_span span = { .begin_ns = ha_now_ns(), .kind = HA_SPAN_CPU, .lane = "background", .name = job.name };
+        ha_stores_within((struct ha_stores_lane){ traced ? &sink : NULL, &span });
         job.fn(job.arg);
         span.end_ns = ha_now_ns();
+        if (traced) deliver(w, &span);
         ha_order_thread_signal(w, w->done + 1);
 
         pthread_mutex_lock(&w->lock);
-        /* under the lock, so that none comes after ha_worker_trace(w, NULL) has returned */
-        if (sink && sink == w->sink) sink->span(sink->self, &span);
         w->done = w->taken;
         pthread_cond_broadcast(&w->progress);
     }

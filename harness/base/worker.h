@@ -13,7 +13,7 @@ enum ha_status ha_worker_create(struct ha_worker **worker, struct ha_why *why);
 uint64_t ha_worker_submit(struct ha_worker *worker, const char *name, void (*fn)(void *arg), void *arg);
 /* Returns when the job with this ticket, and so every earlier one, is done; 0 returns at once. */
 void ha_worker_wait(struct ha_worker *worker, uint64_t ticket);
-/* Spans (HA_SPAN_CPU, lane "background") go to sink; NULL ends it. */
+/* Spans (HA_SPAN_CPU, lane "background", cut where a job stores: harness/base/stores.h) go to sink; NULL ends it. */
 void ha_worker_trace(struct ha_worker *worker, const struct ha_span_sink *sink);
 /* Before each job the thread sleeps as long as is drawn; NULL ends it. */
 void ha_worker_delay(struct ha_worker *worker, struct ha_delays *delays);

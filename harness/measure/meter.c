@@ -1,6 +1,7 @@
 #include "harness/measure/meter.h"
 
 #include "harness/base/array.h"
+#include "harness/base/stores.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -108,6 +109,7 @@ const struct ha_device_api *ha_meter_wrap(const struct ha_device_api *api)
 
 struct ha_meter_count ha_meter_take(void)
 {
-    return (struct ha_meter_count){ atomic_exchange(&counted[HA_H2D], 0), atomic_exchange(&counted[HA_D2H], 0),
-                                    atomic_exchange(&copies, 0), atomic_exchange(&zero_copy, 0) };
+    return (struct ha_meter_count){ atomic_exchange(&counted[HA_H2D], 0) + ha_stores_take(),
+                                    atomic_exchange(&counted[HA_D2H], 0), atomic_exchange(&copies, 0),
+                                    atomic_exchange(&zero_copy, 0) };
 }

@@ -8,8 +8,9 @@
  * device table has no pointer to itself, so there is one meter: one case runs at a time. */
 
 struct ha_meter_count {
-    uint64_t h2d_bytes, d2h_bytes, copies; /* a piece of copy_pieces is a copy */
-    uint64_t zero_copy_bytes;              /* of moves: rows read from mapped memory and rows written there */
+    uint64_t h2d_bytes, d2h_bytes; /* h2d: with what CPU threads stored (harness/base/stores.h) */
+    uint64_t copies;               /* a piece of copy_pieces is one, a store is none */
+    uint64_t zero_copy_bytes;      /* of moves: rows read from mapped memory and rows written there */
 };
 
 /* The table to hand to a variant: that of `api`, with counted copies. Valid until the next call, and so is what it

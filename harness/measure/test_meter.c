@@ -1,5 +1,6 @@
 /* What the meter counts, over the embedded device. */
 
+#include "harness/base/stores.h"
 #include "harness/measure/meter.h"
 #include "harness/measure/test_host.h"
 
@@ -60,6 +61,15 @@ TEST_WITH(copies_and_pieces, begin, end)
     counted(0, 64, 1, 0);
     assert_int_equal(api->copy_pieces(stream, &pieces, HA_H2D), HA_OK);
     counted(17, 0, 3, 0);
+    counted(0, 0, 0, 0);
+}
+
+TEST_WITH(stores_count_beside_copies, begin, end)
+{
+    assert_int_equal(api->copy(stream, memory[0], memory[1], 100, HA_H2D), HA_OK);
+    ha_stores_end(ha_stores_begin(), 4000);
+    ha_stores_end(ha_stores_begin(), 96);
+    counted(4196, 0, 1, 0);
     counted(0, 0, 0, 0);
 }
 

@@ -144,6 +144,78 @@ TEST_WITH(work_beside_a_copy_overlaps, open_timeline, close_timeline)
     assert_near(ha_usage_ratios(&u, 1).overlap, 0.5, 1e-12);
 }
 
+/* Two threads, 0-400 each: one works, stores 200 bytes in 100-300, works; the other works in 0-200 and stores 100 bytes
+ * in 200-400. So P = 0-200 and 300-400, C = 100-400, and they meet in 100-200 and 300-400. */
+TEST_WITH(what_threads_store_is_time_of_the_link, open_timeline, close_timeline)
+{
+    struct ha_usage u = { 0 };
+    put(HA_FROM_POOL, HA_SPAN_CPU, 0, 100, 0);
+    put(HA_FROM_POOL, HA_SPAN_H2D, 100, 300, 200);
+    put(HA_FROM_POOL, HA_SPAN_CPU, 300, 400, 0);
+    put(HA_FROM_POOL, HA_SPAN_CPU, 0, 200, 0);
+    put(HA_FROM_POOL, HA_SPAN_H2D, 200, 400, 100);
+    ha_timeline_measure(timeline, (struct ha_interval){ 0, 1000 }, &u, NULL);
+    assert_int_equal(u.cpu_ns, 300);
+    assert_int_equal(u.copy_ns, 300);
+    assert_int_equal(u.h2d_ns, 300);
+    assert_int_equal(u.overlap_ns, 200);
+    assert_int_equal(u.pool_ns, 800);
+    assert_near(u.h2d_bytes, 300, 1e-9);
+    struct ha_ratios r = ha_usage_ratios(&u, 2);
+    assert_near(r.h2d_link_GBps, 1, 1e-12);
+    assert_near(r.overlap, 2.0 / 3, 1e-12);
+    assert_near(r.gpu_idle, 0.7, 1e-12);
+    assert_near(r.cpu_idle, 0.6, 1e-12);
+}
+
+static void enqueued(uint64_t enqueue, uint64_t begin, uint64_t end, enum ha_span_kind kind)
+{
+    const struct ha_span_sink *sink = ha_timeline_sink(timeline, HA_FROM_DEVICE);
+    sink->span(sink->self,
+               &(struct ha_span){
+                   .begin_ns = begin, .end_ns = end, .kind = kind, .lane = "a", .name = "b", .enqueue_ns = enqueue });
+}
+
+static double gap_of(uint64_t begin, uint64_t end)
+{
+    struct ha_usage u = { .steps = 4 };
+    assert_int_equal(ha_timeline_measure(timeline, (struct ha_interval){ begin, end }, &u, NULL), HA_OK);
+    const double gap = ha_usage_ratios(&u, 1).launch_gap_ns;
+    assert_true(isnan(gap) == isnan(u.launch_gap_ns) && (isnan(gap) || fabs(4 * gap - u.launch_gap_ns) < 1e-9));
+    return u.launch_gap_ns;
+}
+
+/* W = [1000, 2000). The device is idle in
+ *   1000-1100  until a kernel that was enqueued at 1040: 40
+ *   1300-1400  until a copy of 1250, long there; beside it a kernel of the same begin, of 1390: 0
+ *   1500-1700  until a kernel whose call returned at 1720, when it ran: all 200; a wait of 1550 is no work
+ *   1800-2000  with nothing behind it: 0 */
+TEST_WITH(a_launch_gap_is_what_the_host_was_late, open_timeline, close_timeline)
+{
+    enqueued(1390, 1400, 1450, HA_SPAN_KERNEL);
+    enqueued(1720, 1700, 1800, HA_SPAN_KERNEL);
+    enqueued(1040, 1100, 1300, HA_SPAN_KERNEL);
+    enqueued(1280, 1150, 1200, HA_SPAN_D2H); /* within the kernel's */
+    enqueued(1250, 1400, 1500, HA_SPAN_H2D);
+    enqueued(1550, 1550, 1690, HA_SPAN_WAIT);
+    enqueued(2100, 2150, 2200, HA_SPAN_KERNEL);    /* of the step after */
+    put(HA_FROM_POOL, HA_SPAN_H2D, 1500, 1600, 8); /* what a thread stores is no operation of the device */
+    assert_near(gap_of(1000, 2000), 240, 1e-9);
+    assert_near(gap_of(1050, 1300), 0, 1e-9); /* it was enqueued before */
+    assert_near(gap_of(1200, 1300), 0, 1e-9); /* and runs as the window begins */
+    assert_near(gap_of(1800, 2160), 300, 1e-9);
+    assert_true(isnan(gap_of(1810, 2000))); /* nothing ran */
+}
+
+TEST_WITH(a_launch_gap_of_an_unknown_moment_is_unknown, open_timeline, close_timeline)
+{
+    enqueued(1000, 1100, 1200, HA_SPAN_KERNEL);
+    enqueued(0, 1150, 1300, HA_SPAN_KERNEL); /* which ends no gap */
+    assert_near(gap_of(1000, 1500), 0, 1e-9);
+    enqueued(0, 1400, 1450, HA_SPAN_KERNEL);
+    assert_true(isnan(gap_of(1000, 1500)));
+}
+
 TEST_WITH(windows_add_up, open_timeline, close_timeline)
 {
     struct ha_usage u = { 0 };

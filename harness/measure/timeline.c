@@ -131,12 +131,52 @@ static void classify(const struct ha_timeline_span *s, bool in[SETS])
     in[CPU] = kind == HA_SPAN_CPU && s->origin == HA_FROM_POOL;
 }
 
+static bool runs_on_device(const struct ha_timeline_span *s)
+{
+    bool in[SETS];
+    classify(s, in);
+    return in[DEVICE] && s->origin == HA_FROM_DEVICE;
+}
+
+static int by_enqueue_within_begin(const void *a, const void *b)
+{
+    const struct ha_span *x = a, *y = b;
+    if (x->begin_ns != y->begin_ns) return x->begin_ns < y->begin_ns ? -1 : 1;
+    return (x->enqueue_ns > y->enqueue_ns) - (x->enqueue_ns < y->enqueue_ns);
+}
+
+/* Of each stretch of the window in which the device does nothing until an operation begins, the part before the host
+ * had enqueued that operation. NaN: the device does not say when that was, or ran nothing. x: room for all spans. */
+static double launch_gap(const struct ha_timeline *t, struct ha_interval w, struct ha_span *x)
+{
+    size_t n = 0;
+    uint64_t gap = 0, idle_since = w.begin_ns;
+    for (size_t i = 0; i < t->count; i++) {
+        const struct ha_span *s = &t->spans[i].span;
+        if (runs_on_device(&t->spans[i]) && s->end_ns > w.begin_ns && s->begin_ns < w.end_ns) x[n++] = *s;
+    }
+    if (n == 0) return (double)NAN;
+    qsort(x, n, sizeof *x, by_enqueue_within_begin);
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t until = x[i].enqueue_ns < x[i].begin_ns ? x[i].enqueue_ns : x[i].begin_ns;
+        if (x[i].begin_ns > idle_since && !x[i].enqueue_ns) return (double)NAN;
+        if (until > idle_since) gap += until - idle_since;
+        if (x[i].end_ns > idle_since) idle_since = x[i].end_ns;
+    }
+    return (double)gap;
+}
+
 enum ha_status ha_timeline_measure(const struct ha_timeline *t, struct ha_interval w, struct ha_usage *sum,
                                    struct ha_why *why)
 {
     struct ha_interval *x = malloc(SETS * (t->count + 1) * sizeof *x), *set[SETS];
     size_t n[SETS] = { 0 };
-    if (!x) return ha_why(why, HA_ERROR, "no memory to evaluate %zu spans", t->count);
+    struct ha_span *spans = malloc((t->count + 1) * sizeof *spans);
+    if (!x || !spans) {
+        free(x);
+        free(spans);
+        return ha_why(why, HA_ERROR, "no memory to evaluate %zu spans", t->count);
+    }
     for (int i = 0; i < SETS; i++) set[i] = x + (size_t)i * (t->count + 1);
     for (size_t i = 0; i < t->count; i++) {
         const struct ha_span *s = &t->spans[i].span;
@@ -165,8 +205,10 @@ enum ha_status ha_timeline_measure(const struct ha_timeline *t, struct ha_interv
     sum->h2d_ns += ha_interval_length(set[H2D], n[H2D]);
     sum->d2h_ns += ha_interval_length(set[D2H], n[D2H]);
     sum->merge_ns += ha_interval_length(set[MERGE], n[MERGE]);
+    sum->launch_gap_ns += launch_gap(t, w, spans);
     sum->windows++;
     free(x);
+    free(spans);
     return HA_OK;
 }
 
@@ -184,6 +226,7 @@ struct ha_ratios ha_usage_ratios(const struct ha_usage *u, size_t threads)
         .h2d_link_GBps = over(u->h2d_bytes, (double)u->h2d_ns),
         .d2h_link_GBps = over(u->d2h_bytes, (double)u->d2h_ns),
         .merge_share = over((double)u->merge_ns, wall),
+        .launch_gap_ns = over(u->launch_gap_ns, (double)u->steps),
     };
 }
 

@@ -49,7 +49,9 @@ struct ha_usage {
     uint64_t h2d_ns, d2h_ns, merge_ns /* device kernels named "merge" */;
     uint64_t pool_ns; /* over all threads of the pool */
     double h2d_bytes, d2h_bytes, zero_copy_bytes;
+    double launch_gap_ns; /* idle device while the host had not yet enqueued what ran next; NaN: nobody knows */
     size_t windows;
+    size_t steps; /* in them: the caller's count, not this file's */
 };
 
 enum ha_status ha_timeline_measure(const struct ha_timeline *timeline, struct ha_interval window, struct ha_usage *sum,
@@ -58,6 +60,7 @@ enum ha_status ha_timeline_measure(const struct ha_timeline *timeline, struct ha
 /* The columns. NaN where there is nothing to divide by. */
 struct ha_ratios {
     double gpu_kernel_idle, gpu_idle, cpu_idle, overlap, h2d_link_GBps, d2h_link_GBps, merge_share;
+    double launch_gap_ns; /* of a step */
 };
 struct ha_ratios ha_usage_ratios(const struct ha_usage *sum, size_t threads);
 /* The median of each over steps, as the step's time is one: a single step that was interrupted for long

@@ -20,10 +20,11 @@ static void next(struct events *t)
 
 static const char *lane_of(const struct ha_timeline_span *s)
 {
-    return s->span.kind == HA_SPAN_H2D   ? "link host to device"
-           : s->span.kind == HA_SPAN_D2H ? "link device to host"
-           : s->span.lane                ? s->span.lane
-                                         : "device";
+    const bool is_copy = s->origin == HA_FROM_DEVICE; /* what a thread stores is in its own lane */
+    return is_copy && s->span.kind == HA_SPAN_H2D   ? "link host to device"
+           : is_copy && s->span.kind == HA_SPAN_D2H ? "link device to host"
+           : s->span.lane                           ? s->span.lane
+                                                    : "device";
 }
 
 static const char *kind_name(enum ha_span_kind kind)
@@ -50,8 +51,10 @@ static void put_span(struct events *t, int tid, const char *kind, const struct h
     fprintf(t->file, "{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\",\"name\":", tid,
             ((double)s->begin_ns - (double)from_ns) / 1e3, (double)(s->end_ns - s->begin_ns) / 1e3, kind);
     ha_text_json(t->file, s->name ? s->name : "");
-    fprintf(t->file, ",\"args\":{\"bytes\":%llu,\"zero_copy_bytes\":%llu}}", (unsigned long long)s->bytes,
+    fprintf(t->file, ",\"args\":{\"bytes\":%llu,\"zero_copy_bytes\":%llu", (unsigned long long)s->bytes,
             (unsigned long long)s->zero_copy_bytes);
+    if (s->enqueue_ns) fprintf(t->file, ",\"enqueued_us\":%.3f", ((double)s->enqueue_ns - (double)from_ns) / 1e3);
+    fputs("}}", t->file);
 }
 
 enum ha_status ha_perfetto_events(char **out, size_t *bytes, const struct ha_timeline *timeline,

@@ -87,6 +87,30 @@ TEST_WITH(spans_of_the_window_are_events, make, unmake)
     json_decref(all);
 }
 
+/* A copy is the link's, whoever asked for it; what a thread stores is in the lane of the thread. */
+TEST_WITH(stores_stay_in_their_lane, make, unmake)
+{
+    const struct ha_span_sink *pool = ha_timeline_sink(timeline, HA_FROM_POOL);
+    const struct ha_span stored = {
+        .kind = HA_SPAN_H2D, .lane = "cpu 0", .name = "store", .bytes = 7, .begin_ns = 2000, .end_ns = 3000
+    };
+    pool->span(pool->self, &stored);
+    const struct ha_span copied = {
+        .kind = HA_SPAN_H2D, .lane = "main", .name = "copy", .begin_ns = 2000, .end_ns = 3000, .enqueue_ns = 500
+    };
+    const struct ha_span_sink *of_device = ha_timeline_sink(timeline, HA_FROM_DEVICE);
+    of_device->span(of_device->self, &copied);
+    json_t *all = events();
+    assert_int_equal(json_array_size(all), 2 + 2 + 2);
+    assert_null(json_object_get(json_object_get(json_array_get(all, 3), "args"), "enqueued_us"));
+    assert_true(number_of(json_object_get(json_array_get(all, 5), "args"), "enqueued_us") == -0.5);
+    assert_string_equal(text_of(json_object_get(json_array_get(all, 2), "args"), "name"), "cpu 0");
+    assert_string_equal(text_of(json_array_get(all, 3), "cat"), "h2d");
+    assert_true(number_of(json_object_get(json_array_get(all, 3), "args"), "bytes") == 7);
+    assert_string_equal(text_of(json_object_get(json_array_get(all, 4), "args"), "name"), "link host to device");
+    json_decref(all);
+}
+
 /* More lanes than are told apart: the last ones are left out. */
 TEST_WITH(lanes_may_be_too_many, make, unmake)
 {

@@ -221,11 +221,12 @@ TEST_WITH(operations_are_stamped, with_events, close_trace)
         const char *lane;
         size_t nth;
         const struct ha_cuda_span *what;
+        size_t launch;
     } want[] = {
-        { copied, "link H2D", 0, &up },
-        { attended, "stream a", 0, &attend },
-        { merged, "stream a", 1, &merge },
-        { beside_it, "stream b", 0, &wait },
+        { copied, "link H2D", 0, &up, 0 },
+        { attended, "stream a", 0, &attend, 1 },
+        { merged, "stream a", 1, &merge, 3 },
+        { beside_it, "stream b", 0, &wait, 2 },
     };
     for (size_t i = 0; i < COUNT(want); i++) {
         const struct ha_span *s = nth_of(want[i].lane, want[i].nth);
@@ -235,6 +236,7 @@ TEST_WITH(operations_are_stamped, with_events, close_trace)
         /* from the event before it, which an idle stream comes to at once */
         assert_true(apart(s->begin_ns, want[i].ran.begin_ns) < 4000);
         assert_true(apart(s->end_ns, want[i].ran.end_ns) < 3000);
+        assert_int_equal(s->enqueue_ns, nth_of("launch", want[i].launch)->end_ns);
     }
     static const char *const name[] = { "copy H2D", "attend", "flag_wait", "merge" };
     for (size_t i = 0; i < 4; i++) {
@@ -400,24 +402,28 @@ TEST_WITH(records_become_spans, with_cupti, close_trace)
     ha_cuda_trace_set(&device, NULL);
     assert_true(synchronised);
     assert_int_equal(launches, 5);
-    static const struct ha_span want[] = {
-        { 900, 1200, 4096, 0, HA_SPAN_H2D, "link H2D", "copy H2D" },
-        { 1000, 1500, 0, 640, HA_SPAN_KERNEL, "stream a", "attend" },
-        { 1600, 1700, 0, 0, HA_SPAN_KERNEL, "stream a", "attend" },
-        { 1950, 1990, 0, 0, HA_SPAN_D2D, "stream a", "product" },
-        { 2000, 2100, 0, 0, HA_SPAN_KERNEL, "stream a", "product" },
-        { 2200, 2300, 0, 0, HA_SPAN_WAIT, "stream b", "flag_wait" },
-        { 2400, 2500, 0, 0, HA_SPAN_WAIT, "stream b", "flag_wait" },
-        { 2500, 2600, 0, 0, HA_SPAN_KERNEL, "stream b", "merge" },
-        { 2700, 2800, 0, 0, HA_SPAN_KERNEL, "stream a", "merge" },
+    static const struct {
+        struct ha_span span;
+        int launch; /* the call that it came with, or -1 */
+    } want[] = {
+        { { 900, 1200, 4096, 0, HA_SPAN_H2D, "link H2D", "copy H2D", 0 }, 1 },
+        { { 1000, 1500, 0, 640, HA_SPAN_KERNEL, "stream a", "attend", 0 }, 0 },
+        { { 1600, 1700, 0, 0, HA_SPAN_KERNEL, "stream a", "attend", 0 }, 0 },
+        { { 1950, 1990, 0, 0, HA_SPAN_D2D, "stream a", "product", 0 }, 2 },
+        { { 2000, 2100, 0, 0, HA_SPAN_KERNEL, "stream a", "product", 0 }, 2 },
+        { { 2200, 2300, 0, 0, HA_SPAN_WAIT, "stream b", "flag_wait", 0 }, 3 },
+        { { 2400, 2500, 0, 0, HA_SPAN_WAIT, "stream b", "flag_wait", 0 }, 4 },
+        { { 2500, 2600, 0, 0, HA_SPAN_KERNEL, "stream b", "merge", 0 }, 4 },
+        { { 2700, 2800, 0, 0, HA_SPAN_KERNEL, "stream a", "merge", 0 }, -1 },
     };
     assert_int_equal(spans.count, launches + COUNT(want));
     for (size_t i = 0; i < COUNT(want); i++) {
-        const struct ha_span *s = &spans.span[launches + i], *w = &want[i];
+        const struct ha_span *s = &spans.span[launches + i], *w = &want[i].span;
         assert_true(s->begin_ns == w->begin_ns && s->end_ns == w->end_ns && s->bytes == w->bytes);
         assert_true(s->zero_copy_bytes == w->zero_copy_bytes && s->kind == w->kind);
         assert_string_equal(s->lane, w->lane);
         assert_string_equal(s->name, w->name);
+        assert_int_equal(s->enqueue_ns, want[i].launch < 0 ? 0 : spans.span[want[i].launch].end_ns);
     }
     assert_int_equal(ha_cuda_trace_lost(&device), 0);
     assert_int_equal(events_made, 0);

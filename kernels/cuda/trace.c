@@ -14,9 +14,9 @@ struct ticket {
     const struct ha_span_sink *sink;
     struct ha_cuda_span span;
     const char *lane;
-    uint64_t id, launch_ns;
-    cudaEvent_t begin, end; /* of the events' source */
-    uint32_t stream;        /* of CUPTI's */
+    uint64_t id, launch_ns, enqueue_ns; /* the call's begin and end */
+    cudaEvent_t begin, end;             /* of the events' source */
+    uint32_t stream;                    /* of CUPTI's */
     bool recorded, delivered;
 };
 enum { BLOCK = 256 };
@@ -149,7 +149,8 @@ static void finish_events(struct ha_cuda_trace *t)
                                 .zero_copy_bytes = k->span.zero_copy_bytes,
                                 .kind = k->span.kind,
                                 .lane = lane_of(k->span.kind, k->lane),
-                                .name = k->span.name };
+                                .name = k->span.name,
+                                .enqueue_ns = k->enqueue_ns };
         if (tied && stamp(t, k, &axis, last_ns, &span)) k->sink->span(k->sink->self, &span);
         else lose(t, 1);
     }
@@ -190,6 +191,7 @@ static void deliver(const struct ha_cuda_trace *t, const struct ha_cupti_record 
                 : k       ? k->span.name
                 : on_link ? "copy"
                           : "kernel",
+        .enqueue_ns = k ? k->enqueue_ns : 0,
     };
     /* what kernels read over the link CUPTI does not see: the operation's own count, with its first kernel */
     if (k && r->kind == HA_SPAN_KERNEL) {
@@ -316,9 +318,12 @@ void ha_cuda_span_end(struct ha_stream *stream, void *ticket)
     struct ha_cuda_trace *t = stream->device->trace;
     struct ticket *k = ticket;
     if (!k) return;
-    struct ha_span span = {
-        .begin_ns = k->launch_ns, .end_ns = ha_now_ns(), .kind = HA_SPAN_LAUNCH, .lane = "launch", .name = k->span.name
-    };
+    k->enqueue_ns = ha_now_ns();
+    struct ha_span span = { .begin_ns = k->launch_ns,
+                            .end_ns = k->enqueue_ns,
+                            .kind = HA_SPAN_LAUNCH,
+                            .lane = "launch",
+                            .name = k->span.name };
     if (t->cupti) ha_cupti_pop(t->cupti);
     else k->recorded = k->recorded && cudaEventRecord(k->end, stream->cuda) == cudaSuccess;
     k->sink->span(k->sink->self, &span);

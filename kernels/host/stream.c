@@ -14,6 +14,7 @@ struct ha_host_node {
     struct ha_host_node *next;
     struct ha_host_op op;
     const struct ha_span_sink *sink;
+    uint64_t enqueue_ns; /* where there is a sink */
     void *array;
     size_t array_bytes;
 };
@@ -66,7 +67,8 @@ static void run(struct ha_stream *s, const struct ha_host_node *node)
                                 .zero_copy_bytes = node->op.zero_copy_bytes,
                                 .kind = verb->kind,
                                 .lane = link ? link->lane : s->lane,
-                                .name = verb->name };
+                                .name = verb->name,
+                                .enqueue_ns = node->enqueue_ns };
         node->sink->span(node->sink->self, &span);
     }
     if (link) ha_host_link_give(link);
@@ -173,6 +175,7 @@ enum ha_status ha_host_enqueue(struct ha_stream *s, const struct ha_host_op *op)
     node->op.scratch = scratch;
     node->next = NULL;
     node->sink = span_due(s->device);
+    node->enqueue_ns = node->sink ? ha_now_ns() : 0;
     if (op->array_bytes) memcpy(node->array, op->array, op->array_bytes);
     *s->tail = node;
     s->tail = &node->next;

@@ -122,6 +122,7 @@ DEVICE_TEST(every_operation_gives_its_span)
         assert_int_equal(s->kind, want[i].kind);
         assert_int_equal(s->bytes, want[i].bytes);
         assert_int_equal(s->zero_copy_bytes, want[i].zero_copy_bytes);
+        assert_true(s->enqueue_ns >= from && s->enqueue_ns <= s->begin_ns);
     }
     const struct ha_span *waited = &spans.span[3], *slept = &spans.span[6], *flagged = &spans.span[7];
     assert_true(slept->end_ns - slept->begin_ns >= (uint64_t)two_ms);

@@ -133,8 +133,9 @@ static enum ha_status fail(struct ha_device *dev, const char *text)
  * it returns. Times are CLOCK_MONOTONIC_RAW nanoseconds, so a device's own clock is converted. A lane is what
  * does one thing at a time: "stream NAME" for kernels, waits (HA_SPAN_WAIT: time in which a stream only
  * polls) and host functions, "link H2D" and "link D2H" for the copy engines. Spans of one lane do not overlap.
- * bytes and zero_copy_bytes count what really moved. sink == NULL: wait until the last span has been
- * delivered, then forget the old sink. Here nothing takes time, so there is no span to deliver. */
+ * bytes and zero_copy_bytes count what really moved; enqueue_ns is when the host had enqueued it, or 0 where the
+ * device cannot tell. sink == NULL: wait until the last span has been delivered, then forget the old sink. Here
+ * nothing takes time, so there is no span to deliver. */
 static void null_trace(struct ha_device *dev, const struct ha_span_sink *sink) {}
 
 /* ---- memory ---------------------------------------------------------------------------------------------

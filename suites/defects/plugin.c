@@ -210,6 +210,7 @@ static void lose_spans(void *self, const struct ha_span *span)
     struct ha_span mine = *span;
     if (IS(trace_lost) && __atomic_add_fetch(&spans, 1, __ATOMIC_ACQ_REL) % 5 == 0) return;
     if (IS(trace_bytes)) mine.bytes = 0;
+    if (IS(trace_enqueue)) mine.enqueue_ns /= 2;
     sink->span(sink->self, &mine);
 }
 static void wrong_trace(struct ha_device *dev, const struct ha_span_sink *to)

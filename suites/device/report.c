@@ -2,6 +2,7 @@
 
 #include "suites/device/stage.h"
 
+#include "harness/base/clock.h"
 #include "harness/base/registry.h"
 #include "harness/base/why.h"
 
@@ -12,7 +13,8 @@
 
 struct spans {
     pthread_mutex_t lock;
-    size_t count[HA_SPAN_LAUNCH + 1], wrong;
+    size_t count[HA_SPAN_LAUNCH + 1], wrong, unlikely;
+    uint64_t from_ns; /* nothing was enqueued before */
     uint64_t bytes[HA_SPAN_LAUNCH + 1], least_ns, most_ns;
 };
 
@@ -25,6 +27,7 @@ static void take(void *self, const struct ha_span *span)
         t->bytes[span->kind] += span->bytes;
     } else t->wrong++;
     if (span->begin_ns > span->end_ns || !span->lane || !span->name) t->wrong++;
+    if (span->enqueue_ns && (span->enqueue_ns < t->from_ns || span->enqueue_ns > ha_now_ns())) t->unlikely++;
     if (span->begin_ns < t->least_ns) t->least_ns = span->begin_ns;
     if (span->end_ns > t->most_ns) t->most_ns = span->end_ns;
     pthread_mutex_unlock(&t->lock);
@@ -44,7 +47,8 @@ static enum ha_status judge_trace(struct ha_op_stage *s)
     pthread_mutex_lock(&t.lock);
     memset(t.count, 0, sizeof t.count);
     memset(t.bytes, 0, sizeof t.bytes);
-    t.wrong = 0;
+    t.wrong = t.unlikely = 0;
+    t.from_ns = ha_now_ns();
     t.least_ns = UINT64_MAX;
     t.most_ns = 0;
     pthread_mutex_unlock(&t.lock);
@@ -72,6 +76,11 @@ static enum ha_status judge_trace(struct ha_op_stage *s)
                       (unsigned long long)(after.spans_lost - before.spans_lost));
     if (t.wrong)
         return ha_op_wrong(s, "trace: %zu spans end before they begin, or have no lane, name or kind", t.wrong);
+    if (t.unlikely)
+        return ha_op_wrong(s,
+                           "trace: %zu spans were enqueued before the trace began or in the future, by "
+                           "CLOCK_MONOTONIC_RAW; enqueue_ns is 0 where the device cannot say",
+                           t.unlikely);
     if (t.bytes[HA_SPAN_H2D] != bytes[0] || t.bytes[HA_SPAN_D2H] != bytes[1])
         return ha_op_wrong(s, "trace: spans of %llu bytes up and %llu back, where %llu and %llu were copied",
                            (unsigned long long)t.bytes[HA_SPAN_H2D], (unsigned long long)t.bytes[HA_SPAN_D2H],

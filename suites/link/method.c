@@ -1,6 +1,7 @@
 #include "suites/link/bench.h"
 
 #include "harness/base/order.h"
+#include "harness/base/stores.h"
 #include "harness/base/why.h"
 
 #include <stdio.h>
@@ -102,6 +103,7 @@ static void gather_chunk(void *arg, size_t task, size_t worker)
     const struct ha_link_plan *p = g->plan;
     const size_t all = p->pieces * p->piece_bytes, begin = task * CHUNK,
                  end = begin + CHUNK < all ? begin + CHUNK : all;
+    const uint64_t begun = g->put == store ? ha_stores_begin() : 0;
     ha_order_thread_access("gather", "its pieces together", HA_WRITE, g->dst + begin, 1, 0, end - begin);
     for (size_t at = begin; at < end;) {
         const size_t piece = at / p->piece_bytes, within = at % p->piece_bytes;
@@ -111,7 +113,9 @@ static void gather_chunk(void *arg, size_t task, size_t worker)
         g->put(g->dst + at, host_piece(p, piece) + within, bytes);
         at += bytes;
     }
-    if (g->put == store) store_fence();
+    if (g->put != store) return;
+    store_fence();
+    ha_stores_end(begun, end - begin);
 }
 
 static enum ha_status by_threads(struct ha_link_bench *b, const struct ha_link_method *m, struct gather *g)

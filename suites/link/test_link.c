@@ -2,6 +2,7 @@
 
 #include "harness/base/order_api.h"
 #include "harness/base/registry.h"
+#include "harness/base/stores.h"
 #include "harness/base/why.h"
 #include "harness/engine/machine.h"
 #include "harness/engine/test_drive.h"
@@ -187,6 +188,17 @@ TEST_WITH(every_method_moves_the_right_bytes, begin, driven_end)
         assert_true(isnan(number(i, "GBps")) && isnan(number(i, "samples")) && isnan(number(i, "ceiling_GBps")));
         assert_true(number(i, "verified_bytes") == 32768 && number(i, "pieces") == 128);
     }
+}
+
+/* Whoever stores says how much; a gather stores nothing over the link. */
+TEST_WITH(stores_are_counted, begin, driven_end)
+{
+    ha_stores_take();
+    run("link", "piece=256,layout=scattered,method=gather_1", false);
+    assert_int_equal(ha_stores_take(), 0);
+    run("link", "piece=256,layout=scattered,method=stores_1", false);
+    const uint64_t stored = ha_stores_take();
+    assert_true(stored > 0 && stored % (128 * 256) == 0); /* whole moves */
 }
 
 TEST_WITH(wrong_bytes_fail, begin, driven_end)

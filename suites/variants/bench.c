@@ -134,13 +134,14 @@ static enum ha_status compare(struct state *s, struct ha_pass *p, struct ha_why 
     return HA_OK;
 }
 
-static enum ha_status evaluate(struct state *s, struct ha_interval window, struct ha_why *why)
+static enum ha_status evaluate(struct state *s, const struct ha_pass *p, struct ha_why *why)
 {
     if (!ha_array_room(&s->usage, &s->usages_capacity, s->usages + 1, sizeof *s->usage))
         return ha_why(why, HA_ERROR, "no memory for traced passes");
-    s->usage[s->usages] = (struct ha_usage){ 0 };
-    HA_TRY(ha_timeline_measure(s->bench->timeline, window, &s->usage[s->usages++], why));
-    return ha_timeline_measure(s->bench->timeline, window, &s->bench->usage, why);
+    s->usage[s->usages] = (struct ha_usage){ .steps = p->steps };
+    HA_TRY(ha_timeline_measure(s->bench->timeline, p->window, &s->usage[s->usages++], why));
+    s->bench->usage.steps += p->steps;
+    return ha_timeline_measure(s->bench->timeline, p->window, &s->bench->usage, why);
 }
 
 /* Looks how fast the cores are; before the measurement only to learn what they reach at best. */
@@ -180,7 +181,7 @@ static enum ha_status steps(struct state *s, enum arm arm, struct ha_pass *p, st
     if (metered) keep_steps(s, p);
     if (arm == TRACED) {
         b->traced_steps += p->steps;
-        return evaluate(s, p->window, why);
+        return evaluate(s, p, why);
     }
     return arm == UNTRACED ? compare(s, p, why) : HA_OK;
 }

@@ -92,7 +92,8 @@ static const struct ha_field fields[] = {
         "than were timed, and marked ~ in the table", HA_NEITHER)
     NUMBER(spans_dropped, "", C, "lost by what stamps them, or for want of memory; above 0 the span ratios are empty")
     TEXT(source, C, "what the device's spans are stamped by: CUPTI, CUDA events (within so many us), the device itself")
-    NUMBER(h2d_bytes, "bytes", C | Y, "of a step over the link, counted at every copy", HA_LESS)
+    NUMBER(h2d_bytes, "bytes", C | Y, "of a step over the link, counted at every copy, and what CPU threads stored",
+        HA_LESS)
     NUMBER(d2h_bytes, "bytes", C | Y, "", HA_LESS)
     NUMBER(zero_copy_bytes, "bytes", C, "of a step, read by kernels from mapped memory; the device's own count",
         HA_LESS)
@@ -153,6 +154,8 @@ static const struct ha_field fields[] = {
     TEXT(counter, N, "what the variant counts in that layer: its page in docs/variants says what it is")
     NUMBER(value, "", N, "of the checked pass, or where steps are timed of the last one that is not traced: over its "
         "steps, or after the last of them")
+    PART(ratios, launch_gap_ns, "ns", C | Y, "of a step: idle device while the host had not yet enqueued what ran "
+        "next; spans of the device; empty where it does not say when that was", HA_LESS)
 };
 /* clang-format on */
 

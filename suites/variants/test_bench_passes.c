@@ -1,11 +1,14 @@
 /* What of its passes a benchmark adds up, and what it leaves out. Linked with ha_now_ns wrapped, so that the test tells
  * the time, and with what else is asked of this machine. */
 
+#include "harness/base/pool.h"
+#include "harness/base/stores.h"
 #include "suites/variants/bench.h"
 #include "suites/variants/test_session.h"
 
 #include <stdatomic.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 static atomic_uint_fast64_t told; /* the time, while it is on */
 static const struct ha_device_api *real;
@@ -194,6 +197,91 @@ TEST(a_row_adds_up_its_passes)
     assert_near(wrapped.end_ns, warm_ns + ROUNDS * (STEPS * (100 + 110 + 50) + 3 * AFTER), 0);
     assert_string_equal(wrapped.throttle, "power cap");
     assert_string_equal(b.disturbed, "a cause");
+    ha_bench_free(&b);
+    close_session();
+}
+
+/* ---- by the clock ------------------------------------------------------------------------------------------------ */
+
+/* A variant whose CPU side stores the output, a half each of two threads. */
+enum { HALF = 4 * 64 * sizeof(float) / 2 };
+static struct ha_context storing;
+static char *window;
+
+static enum ha_status storing_create(struct ha_instance **self, const struct ha_context *ctx, struct ha_why *why)
+{
+    storing = *ctx;
+    *self = (struct ha_instance *)(void *)&storing;
+    return HA_OK;
+}
+static void store_half(void *arg, size_t task, size_t worker)
+{
+    const uint64_t begun = ha_stores_begin();
+    memset(window + task * HALF, 0, HALF);
+    ha_stores_end(begun, HALF);
+}
+static enum ha_status storing_attend(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
+{
+    void *mapped;
+    HA_TRY(storing.api->stream_sync(storing.stream)); /* the step before is over, and its end is stamped */
+    HA_TRY(storing.api->map_device(storing.device, step->o, 2 * HALF, &mapped, why));
+    window = mapped;
+    ha_pool_run(storing.pool, "put", 2, store_half, NULL);
+    storing.api->unmap_device(storing.device, mapped);
+    return HA_OK;
+}
+
+static void sample(void *arg, const struct ha_sample *s) { (void)arg, (void)s; }
+
+static struct ha_bench measured(const struct ha_variant *variant)
+{
+    const struct ha_check check = { .session = &session, .id = "the case" };
+    struct ha_bench b = { .session = &session, .check = &check, .time_cap_ns = 20000000, .sample = sample };
+    session.variant = variant;
+    assert_ok(ha_bench_run(&b, &reason));
+    return b;
+}
+
+TEST(what_threads_store_goes_over_the_link)
+{
+    static const struct ha_variant variant = { .name = "storing",
+                                               .create = storing_create,
+                                               .prefill = no_prefill,
+                                               .attend = storing_attend,
+                                               .destroy = no_destroy };
+    open_session("cpu:ctx=20,heads=4/2,head_dim=64,layers=1,steps=4,threads=2");
+    struct ha_bench b = measured(&variant);
+    assert_true(b.moved_steps > 0 && b.traced_steps > 0);
+    assert_int_equal(b.moved.h2d_bytes, b.moved_steps * 2 * HALF);
+    assert_int_equal(b.moved.copies, 0);
+    assert_near(b.usage.h2d_bytes, (double)(b.traced_steps * 2 * HALF), 1e-6);
+    assert_true(b.ratios.h2d_link_GBps > 0 && b.ratios.gpu_idle < 1);
+    ha_bench_free(&b);
+    close_session();
+}
+
+/* A variant that lets the device wait, a nap long, before each of its two copies. */
+enum { NAP_US = 2000 };
+static enum ha_status napping_attend(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
+{
+    for (int i = 0; i < 2; i++) {
+        HA_TRY(storing.api->stream_sync(storing.stream));
+        usleep(NAP_US);
+        HA_TRY(storing.api->copy(storing.stream, step->o, step->q, 2 * HALF, HA_D2D));
+    }
+    return HA_OK;
+}
+
+TEST(a_host_that_is_late_leaves_gaps)
+{
+    static const struct ha_variant variant = { .name = "napping",
+                                               .create = storing_create,
+                                               .prefill = no_prefill,
+                                               .attend = napping_attend,
+                                               .destroy = no_destroy };
+    open_session("cpu:ctx=20,heads=4/2,head_dim=64,layers=1,steps=4,threads=1");
+    struct ha_bench b = measured(&variant);
+    assert_true(b.ratios.launch_gap_ns >= 2 * 1e3 * NAP_US * 0.95);
     ha_bench_free(&b);
     close_session();
 }

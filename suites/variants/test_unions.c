@@ -21,7 +21,7 @@ struct event {
     double begin, end; /* us from the step's begin */
     char kind[16];
     int lane;
-    double bytes;
+    double bytes, enqueued; /* NaN: not said */
 };
 static struct event events[EVENTS_MAX];
 static size_t count;
@@ -50,7 +50,9 @@ static void load_file(void)
         assert_true(count < EVENTS_MAX);
         double begin = json_number_value(json_object_get(e, "ts")), took = json_number_value(json_object_get(e, "dur"));
         struct event *x = &events[count++];
-        *x = (struct event){ begin, begin + took, "", (int)lane, json_number_value(json_object_get(args, "bytes")) };
+        *x = (struct event){ begin,      begin + took, "", (int)lane, json_number_value(json_object_get(args, "bytes")),
+                             (double)NAN };
+        if (json_object_get(args, "enqueued_us")) x->enqueued = json_number_value(json_object_get(args, "enqueued_us"));
         snprintf(x->kind, sizeof x->kind, "%s", json_string_value(json_object_get(e, "cat")));
         if (strcmp(x->kind, "step")) continue;
         assert_true(begin >= 0 && begin <= 0);
@@ -79,11 +81,25 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* What the device turns to at this moment or later: the first to begin, and of those the first that was enqueued. NULL:
+ * nothing in this step. */
+static const struct event *next_at(double moment)
+{
+    const struct event *next = NULL;
+    for (size_t i = 0; i < count; i++) {
+        const struct event *e = &events[i];
+        if (!(set_of(e) & (K | C)) || !strncmp(lanes[e->lane], "cpu ", 4) || e->begin < moment || e->begin >= wall)
+            continue;
+        if (!next || e->begin < next->begin || (e->begin <= next->begin && e->enqueued < next->enqueued)) next = e;
+    }
+    return next;
+}
+
 static struct ha_ratios recompute(size_t threads)
 {
     static double edge[2 * EVENTS_MAX + 2];
     size_t edges = 0;
-    double kernel = 0, any = 0, cpu = 0, both = 0, up = 0, pool = 0, bytes = 0;
+    double kernel = 0, any = 0, cpu = 0, both = 0, up = 0, pool = 0, bytes = 0, gap = 0;
     edge[edges++] = 0;
     edge[edges++] = wall;
     for (size_t i = 0; i < count; i++) {
@@ -99,7 +115,7 @@ static struct ha_ratios recompute(size_t threads)
             const struct event *e = &events[j];
             if (e->begin > from || e->end < to) continue;
             on |= set_of(e);
-            if (set_of(e) & P) pool += length;
+            if (!strncmp(lanes[e->lane], "cpu ", 4)) pool += length;
             if (set_of(e) & UP) bytes += e->bytes * length / (e->end - e->begin);
         }
         kernel += on & K ? length : 0;
@@ -107,13 +123,16 @@ static struct ha_ratios recompute(size_t threads)
         cpu += on & P ? length : 0;
         both += (on & P) && (on & (K | C)) ? length : 0;
         up += on & UP ? length : 0;
+        const struct event *next = on & (K | C) ? NULL : next_at(to);
+        if (next) gap += isnan(next->enqueued) ? next->enqueued : fmax(0, fmin(to, next->enqueued) - from);
     }
     double less = fmin(cpu, any), nan = (double)NAN;
     return (struct ha_ratios){ .gpu_kernel_idle = 1 - kernel / wall,
                                .gpu_idle = 1 - any / wall,
                                .cpu_idle = 1 - pool / (wall * (double)threads),
                                .overlap = less > 0 ? both / less : nan,
-                               .h2d_link_GBps = up > 0 ? bytes / (up * 1e3) : nan };
+                               .h2d_link_GBps = up > 0 ? bytes / (up * 1e3) : nan,
+                               .launch_gap_ns = gap * 1e3 };
 }
 
 /* ---- the test ---------------------------------------------------------------------------------------- */
@@ -231,6 +250,8 @@ static void reproduced(const char *id, bool cpu_side, bool copies)
     assert_true(same(of_file.cpu_idle, of->cpu_idle, tolerance));
     assert_true(same(of_file.overlap, of->overlap, tolerance));
     assert_true(same(of_file.h2d_link_GBps, of->h2d_link_GBps, 1e-4 * fabs(of->h2d_link_GBps)));
+    assert_true(same(of_file.launch_gap_ns, of->launch_gap_ns, 0.5)
+                && of->launch_gap_ns <= of->gpu_idle * wall * 1e3 + 1);
     assert_true(of->gpu_kernel_idle > 0 && of->gpu_kernel_idle < 1);
     assert_true(lane_begins("step") && lane_begins("stream"));
     if (cpu_side) assert_true(lane_begins("cpu ") && of->cpu_idle < 1);
