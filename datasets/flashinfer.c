@@ -227,13 +227,9 @@ static enum ha_status places_fill(const struct opening *o, struct source *s)
 
 static struct rows rows_of(const struct ha_fi_value *v, size_t heads, enum ha_purpose noise)
 {
-    const enum ha_tensor_type t = v->tensor ? v->tensor->type : HA_T_F32;
-    return (struct rows){ .data = v->tensor ? v->tensor->data : NULL,
-                          .stored = t == HA_T_F16    ? HA_F16
-                                    : t == HA_T_BF16 ? HA_BF16
-                                                     : HA_F32,
-                          .noise = noise,
-                          .heads = heads };
+    struct rows r = { .noise = noise, .heads = heads };
+    if (v->tensor && ha_tensor_dtype(v->tensor, &r.stored)) r.data = v->tensor->data;
+    return r;
 }
 
 /* ---- its values -------------------------------------------------------------------------------------------------- */

@@ -234,7 +234,8 @@ static enum ha_status tensor_open(const struct reader *r, enum ha_fi_input i, co
     v->kind = HA_FI_TENSOR;
     const enum ha_tensor_type t = v->tensor->type;
     const bool is_index = i >= HA_FI_QO_INDPTR;
-    if (is_index ? t != HA_T_I32 && t != HA_T_I64 : t != HA_T_F16 && t != HA_T_BF16 && t != HA_T_F32)
+    enum ha_dtype dtype;
+    if (is_index ? t != HA_T_I32 && t != HA_T_I64 : !ha_tensor_dtype(v->tensor, &dtype))
         return ha_why(r->why, HA_ERROR, "tensor %s is not of %s", v->name, is_index ? "I32 or I64" : "F16, BF16, F32");
     return HA_OK;
 }

@@ -153,12 +153,6 @@ static struct name name_of(size_t layer, size_t part)
     return name;
 }
 
-static bool dtype_of(const struct ha_tensor *x, enum ha_dtype *dtype)
-{
-    *dtype = x->type == HA_T_F16 ? HA_F16 : x->type == HA_T_BF16 ? HA_BF16 : HA_F32;
-    return x->type == HA_T_F16 || x->type == HA_T_BF16 || x->type == HA_T_F32;
-}
-
 /* "[1][17][3]" */
 struct place {
     char text[80];
@@ -244,7 +238,7 @@ static enum ha_status tensor_check(const struct reader *r, const char *name, siz
     const struct ha_tensor *x = ha_safetensors_find(r->t->file, name);
     enum ha_dtype stored;
     if (!x) return ha_why(r->why, HA_ERROR, "trace %s: tensor %s is missing", r->t->name, name);
-    if (!dtype_of(x, &stored) || stored != r->t->stored)
+    if (!ha_tensor_dtype(x, &stored) || stored != r->t->stored)
         return ha_why(r->why, HA_ERROR, "trace %s: tensor %s has another dtype than layers.0.k", r->t->name, name);
     if (x->dims != dims || memcmp(x->dim, dim, dims * sizeof *dim) != 0)
         return ha_why(r->why, HA_ERROR, "trace %s: tensor %s has shape %s, the metadata says %s", r->t->name, name,
@@ -272,7 +266,7 @@ static enum ha_status tensors_check(struct reader *r, enum ha_dtype dtype)
         [HA_TRACE_WO] = { 2, { t->model_dim, width }, HA_F32 },
     };
     if (!first) return ha_why(r->why, HA_ERROR, "trace %s: tensor layers.0.k is missing", t->name);
-    if (!dtype_of(first, &t->stored))
+    if (!ha_tensor_dtype(first, &t->stored))
         return ha_why(r->why, HA_ERROR, "trace %s: tensor layers.0.k is not F16, BF16 or F32", t->name);
     for (size_t layer = 0; layer < t->layers; layer++)
         for (size_t p = 0; p < HA_TRACE_PARTS; p++)

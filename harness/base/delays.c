@@ -2,9 +2,6 @@
 
 #include "harness/base/rng.h"
 
-#include <errno.h>
-#include <time.h>
-
 uint64_t ha_delays_next(struct ha_delays *d)
 {
     enum { US = 1000, SHORT_US = 200, LONG_US = 3000, ONE_LONG_IN = 32 };
@@ -12,11 +9,4 @@ uint64_t ha_delays_next(struct ha_delays *d)
                    kind = bits >> 32, length = bits & UINT32_MAX;
     if (kind % d->one_in) return 0;
     return US * (kind / d->one_in % ONE_LONG_IN ? 1 + length % SHORT_US : 1000 + length % LONG_US);
-}
-
-void ha_sleep_ns(uint64_t ns)
-{
-    struct timespec left = { .tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000) };
-    while (ns && nanosleep(&left, &left) != 0 && errno == EINTR) {
-    }
 }

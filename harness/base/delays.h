@@ -12,7 +12,5 @@ struct ha_delays {
 
 /* ns, or 0: none */
 uint64_t ha_delays_next(struct ha_delays *delays);
-/* The calling thread sleeps for that long, or longer. */
-void ha_sleep_ns(uint64_t ns);
 
 #endif

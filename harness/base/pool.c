@@ -1,4 +1,5 @@
 #include "harness/base/clock.h"
+#include "harness/base/thread.h"
 #include "harness/base/delays.h"
 #include "harness/base/stores.h"
 #include "harness/base/team.h"

@@ -342,3 +342,9 @@ enum ha_status ha_safetensors_write(const char *path, const struct ha_tensor *te
     free(header);
     return status == HA_OK ? HA_OK : ha_why_prefix(why, status, "%s", quote(path).text);
 }
+
+bool ha_tensor_dtype(const struct ha_tensor *t, enum ha_dtype *dtype)
+{
+    *dtype = t->type == HA_T_F16 ? HA_F16 : t->type == HA_T_BF16 ? HA_BF16 : HA_F32;
+    return t->type == HA_T_F16 || t->type == HA_T_BF16 || t->type == HA_T_F32;
+}

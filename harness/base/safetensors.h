@@ -19,6 +19,9 @@ struct ha_tensor {
     size_t bytes;
 };
 
+/* Whether its numbers are of a type that keys and values have, and which. */
+bool ha_tensor_dtype(const struct ha_tensor *tensor, enum ha_dtype *dtype);
+
 struct ha_safetensors;
 
 enum ha_status ha_safetensors_open(struct ha_safetensors **file, const char *path, struct ha_why *why);

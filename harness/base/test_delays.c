@@ -1,3 +1,4 @@
+#include "harness/base/thread.h"
 #include "harness/base/delays.h"
 #include "harness/base/pool.h"
 #include "harness/base/test.h"

@@ -14,4 +14,7 @@ int ha_thread_start(pthread_t *thread, void *(*run)(void *arg), void *arg);
 /* For main, before anything else: HA_ERROR, with what to do, where the stack may not grow to HA_STACK_LEAST_BYTES. */
 enum ha_status ha_stack_check(struct ha_why *why);
 
+/* The calling thread sleeps for that long, or longer; 0 returns at once. */
+void ha_sleep_ns(uint64_t ns);
+
 #endif

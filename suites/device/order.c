@@ -4,6 +4,7 @@
 #include "suites/device/path.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/thread.h"
 #include "harness/base/why.h"
 
 #include <string.h>
@@ -81,7 +82,7 @@ ROW(stream, 4, "operations of one run in order, two run side by side", { NULL, 0
 
 static void late(void *arg)
 {
-    ha_op_nap(2000000);
+    ha_sleep_ns(2000000);
     __atomic_store_n((uint32_t *)arg, 1, __ATOMIC_RELEASE);
 }
 
@@ -109,7 +110,7 @@ static enum ha_status returns_late(struct ha_op_stage *s, struct ha_stream *on, 
                              opened ? "run a host function" : "begun");
     else status = ha_op_path_judge(s, &p, "what was copied back before it returned");
     ha_op_open(s);
-    for (int i = 0; !__atomic_load_n(&done, __ATOMIC_ACQUIRE) && i < 1000; i++) ha_op_nap(1000000);
+    for (int i = 0; !__atomic_load_n(&done, __ATOMIC_ACQUIRE) && i < 1000; i++) ha_sleep_ns(1000000);
     return status;
 }
 

@@ -3,6 +3,7 @@
 #include "suites/device/path.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/thread.h"
 #include "harness/base/why.h"
 
 #include <string.h>
@@ -18,7 +19,7 @@ static void flag_store(uint32_t *flag, uint32_t value) { __atomic_store_n(flag, 
 static enum ha_status flag_await(struct ha_op_stage *s, const uint32_t *flag, uint32_t value)
 {
     const uint64_t begin = ha_now_ns();
-    for (uint32_t seen; (seen = __atomic_load_n(flag, __ATOMIC_ACQUIRE)) != value; ha_op_nap(POLL_NS)) {
+    for (uint32_t seen; (seen = __atomic_load_n(flag, __ATOMIC_ACQUIRE)) != value; ha_sleep_ns(POLL_NS)) {
         if (s->api->failure(s->device)) return ha_op_failed(s, "flag_write", HA_ERROR);
         if (seen || ha_now_ns() - begin > patience_ns)
             return ha_op_wrong(s, "flag_write of %u: the flag is %u%s", value, seen, seen ? "" : " after 20 s");

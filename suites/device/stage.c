@@ -1,5 +1,6 @@
 #include "suites/device/stage.h"
 
+#include "harness/base/clock.h"
 #include "harness/base/numeric.h"
 #include "harness/base/rng.h"
 #include "harness/base/thread.h"
@@ -9,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     PIECE = 64 << 10,
@@ -20,8 +20,6 @@ enum {
     GATE_NAP_NS = 20000,
     HELD = 16
 };
-
-void ha_op_nap(long ns) { nanosleep(&(struct timespec){ .tv_nsec = ns }, NULL); }
 
 const char *ha_op_place_name(enum ha_op_place place)
 {
@@ -279,7 +277,7 @@ static void wait_at_gate(void *arg)
 {
     struct ha_op_stage *s = arg;
     while (__atomic_load_n(s->gate, __ATOMIC_ACQUIRE) < __atomic_load_n(&s->turn, __ATOMIC_ACQUIRE))
-        ha_op_nap(GATE_NAP_NS);
+        ha_sleep_ns(GATE_NAP_NS);
 }
 
 enum ha_status ha_op_shut(struct ha_op_stage *s, struct ha_stream *stream)
@@ -302,7 +300,7 @@ void ha_op_open(struct ha_op_stage *s)
 
 enum ha_status ha_op_hold(struct ha_op_stage *s)
 {
-    ha_op_nap(HOLD_NS);
+    ha_sleep_ns(HOLD_NS);
     HA_OP(s, stream_sync, s->own);
     return HA_OK;
 }
@@ -310,7 +308,7 @@ enum ha_status ha_op_hold(struct ha_op_stage *s)
 static void *open_later(void *arg)
 {
     struct ha_op_opener *o = arg;
-    ha_op_nap(OPEN_LATER_NS);
+    ha_sleep_ns(OPEN_LATER_NS);
     __atomic_store_n(&o->opened, 1, __ATOMIC_RELEASE);
     ha_op_open(o->stage);
     return NULL;

@@ -112,7 +112,6 @@ void ha_op_numbers(struct ha_op_stage *stage, void *out, size_t n, enum ha_dtype
 /* HA_WAIVED: the machine has no library for product and attend_products */
 enum ha_status ha_op_no_products(struct ha_op_stage *stage);
 
-void ha_op_nap(long ns);
 /* in [0, n) */
 size_t ha_op_draw(struct ha_op_stage *stage, size_t n);
 enum ha_status ha_op_failed(struct ha_op_stage *stage, const char *operation, enum ha_status status);

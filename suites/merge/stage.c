@@ -3,6 +3,7 @@
 
 #include "suites/merge/stage.h"
 
+#include "harness/base/thread.h"
 #include "harness/base/why.h"
 
 #include <math.h>
@@ -10,7 +11,6 @@
 #include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum { LINE = 64, LATE_NS = 20000000, POISON = 0xFF }; /* POISON: NaN in every type */
 
@@ -105,8 +105,7 @@ struct producer {
 static void produce_late(void *arg)
 {
     const struct producer *p = arg;
-    struct timespec left = { 0, LATE_NS };
-    while (nanosleep(&left, &left) != 0) continue;
+    ha_sleep_ns(LATE_NS);
     memcpy(p->to, p->from, p->bytes);
 }
 

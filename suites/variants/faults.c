@@ -1,5 +1,6 @@
 #include "suites/variants/faults.h"
 
+#include "harness/base/thread.h"
 #include "harness/base/delays.h"
 #include "harness/base/pool.h"
 #include "harness/base/rng.h"
