@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Train the small Llama model whose attention is captured in datasets/traces.
+"""Train the small Llama models whose attention is captured in datasets/traces.
 
 The corpus is English text and source code from Debian packages, fetched with
 "apt-get download" and unpacked with "dpkg-deb -x" (no root needed). Whole
@@ -366,8 +366,8 @@ def train(args):
         return
 
     config = LlamaConfig(
-        vocab_size=args.vocab, hidden_size=256, intermediate_size=704, num_hidden_layers=4,
-        num_attention_heads=8, num_key_value_heads=2, head_dim=64, max_position_embeddings=4096,
+        vocab_size=args.vocab, hidden_size=args.width, intermediate_size=args.mlp, num_hidden_layers=args.layers,
+        num_attention_heads=args.heads, num_key_value_heads=2, head_dim=64, max_position_embeddings=4096,
         tie_word_embeddings=True, bos_token_id=EOS_ID, eos_token_id=EOS_ID, pad_token_id=None,
         rms_norm_eps=1e-5, attn_implementation="sdpa")
     model = LlamaForCausalLM(config)
@@ -457,6 +457,10 @@ def main():
     p.add_argument("--minutes", type=float, default=75, help="time budget; the learning rate follows it [%(default)s]")
     p.add_argument("--threads", type=int, default=2, help="CPU threads [%(default)s]")
     p.add_argument("--seed", type=int, default=1, help="seed of initial weights and of the data order [%(default)s]")
+    p.add_argument("--layers", type=int, default=4, help="layers [%(default)s]")
+    p.add_argument("--width", type=int, default=256, help="width of the residual stream [%(default)s]")
+    p.add_argument("--mlp", type=int, default=704, help="width of the MLP [%(default)s]")
+    p.add_argument("--heads", type=int, default=8, help="query heads of 64, for 2 KV heads [%(default)s]")
     p.add_argument("--vocab", type=int, default=4096, help="tokens in the vocabulary [%(default)s]")
     p.add_argument("--short", type=int, default=512, help="context of the first part [%(default)s]")
     p.add_argument("--long", type=int, default=2048, help="context of the last part [%(default)s]")
