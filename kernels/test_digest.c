@@ -13,13 +13,14 @@ static bool same(float a, float b) { return a == b || (isnan(a) && isnan(b)); }
 
 /* the digests of [first, first + blocks) are those of the keys; what was before them is left alone, what was behind is
  * zeros */
-static void check_digest(const struct ha_test_kv *kv, size_t first, size_t blocks, size_t unit)
+static void check_kind(const struct ha_test_kv *kv, enum ha_digest_kind kind, size_t first, size_t blocks, size_t unit)
 {
     const size_t bytes = ha_digest_bytes(first + blocks, kv->dim, kv->dtype), size = ha_dtype_bytes(kv->dtype);
     char *got = ha_guard_alloc(bytes);
     HA_TEST_EACH(t, digest)
     {
-        const struct ha_digest args = { .digests = got,
+        const struct ha_digest args = { .kind = kind,
+                                        .digests = got,
                                         .first = first,
                                         .blocks = blocks,
                                         .unit = unit,
@@ -36,6 +37,12 @@ static void check_digest(const struct ha_test_kv *kv, size_t first, size_t block
             }
     }
     ha_guard_free(got);
+}
+
+static void check_digest(const struct ha_test_kv *kv, size_t first, size_t blocks, size_t unit)
+{
+    check_kind(kv, HA_DIGEST_RANGE, first, blocks, unit);
+    check_kind(kv, HA_DIGEST_MEAN, first, blocks, unit);
 }
 
 TEST(digests_are_exact)

@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define HA_DEVICE_ABI    6u
+#define HA_DEVICE_ABI    7u
 #define HA_DEVICE_SYMBOL "ha_device_api"
 
 struct ha_device;
@@ -83,8 +83,13 @@ struct ha_device_seq {
     size_t runs_count, k_head_bytes, v_head_bytes;
     float *o;       /* [q_len][q_heads][head_dim] */
     float *lse;     /* [q_len][q_heads] */
-    float *weights; /* NULL or [q_heads][weights_stride], as ha_attend.weights */
+    float *weights; /* NULL or [q_heads][weights_stride], as ha_attend.weights; NULL with list_keys */
     size_t weights_stride;
+
+    /* Where ha_device_attend.lists is not 0: list h of runs[0] begins at index + h * list_stride. */
+    size_t list_stride;
+    const uint32_t *list_keys; /* NULL, or [lists] in device or mapped memory: so many keys, at most runs[0].keys, does
+                                * list h have; read when the kernel runs */
 };
 struct ha_device_attend {
     size_t batch, q_len, q_heads, kv_heads, head_dim;
@@ -94,6 +99,11 @@ struct ha_device_attend {
     const struct ha_device_seq *seqs; /* [batch]; copied */
     size_t block; /* an index names blocks of so many rows: key i is row index[i / block] * block + i % block;
                    * 0 as 1: rows */
+    /* 0: all heads read the same rows. Else kv_heads or q_heads: each has a list of its own in runs[0], which has an
+     * index and, with causal, is not the last run. A query head reads its own KV head's rows all the same.
+     * attend_products takes none. */
+    size_t lists;
+    size_t q_token_stride, q_head_stride; /* of q and o, in floats; 0: dense, as in ha_device_seq */
 };
 
 /* y = a * y + b * x over [rows][cols] floats; a = 0 does not read y */
@@ -121,6 +131,64 @@ struct ha_device_product {
     const void *x, *w;
     size_t m, n, k;
     enum ha_dtype dtype;
+};
+
+/* Digests of one sequence's blocks, as struct ha_digest makes them: of KV head 0; head h starts h * head_bytes,
+ * h * k_head_bytes further on. All of it in device memory, the rows in device or mapped memory. */
+struct ha_device_digest_seq {
+    void *digests;
+    size_t head_bytes;
+    size_t first, blocks; /* of each head; rows: of block `first` on */
+    struct ha_rows rows;  /* v is not read */
+    size_t k_head_bytes;
+};
+struct ha_device_digest {
+    size_t batch, kv_heads, head_dim, unit;
+    enum ha_digest_kind kind;
+    enum ha_dtype dtype;
+    const struct ha_device_digest_seq *seqs; /* [batch]; copied */
+};
+
+/* Scores of a sequence's blocks by their digests, as struct ha_digest_score makes them. */
+struct ha_device_score_seq {
+    const float *q;      /* [q_len][q_heads][head_dim] */
+    const void *digests; /* of KV head 0 */
+    size_t head_bytes, blocks;
+    float *s; /* [q_heads][q_len][s_stride] */
+    size_t s_stride;
+};
+struct ha_device_digest_score {
+    size_t batch, q_len, q_heads, kv_heads, head_dim;
+    enum ha_dtype dtype; /* of the digests */
+    float scale;
+    const struct ha_device_score_seq *seqs; /* [batch]; copied */
+};
+
+/* Of each list the k largest of n, as struct ha_topk chooses them, plus `first` each; of several rows that share a list
+ * an element is their largest: not the NaN among them, unless all are. */
+struct ha_device_topk_seq {
+    const float *x; /* [lists][rows][stride] */
+    size_t n, k, stride;
+    uint32_t first;
+    uint32_t *index; /* [lists][index_stride]: min(n, k) each, rising */
+    size_t index_stride;
+};
+struct ha_device_topk {
+    size_t batch, lists, rows;
+    const struct ha_device_topk_seq *seqs; /* [batch]; copied */
+};
+
+/* Queries from what W_Q x is, in place: plus the bias; each head divided by its root mean square and multiplied by the
+ * norm; then turned by its token's rotary position, as struct ha_projection (harness/api/dataset.h) says. What is NULL
+ * is left out. All in device or mapped memory. */
+struct ha_device_rotate {
+    float *q; /* [tokens][heads][head_dim] */
+    size_t tokens, heads, head_dim;
+    const float *bias, *norm; /* [heads][head_dim], [head_dim] */
+    float norm_eps;
+    const float *turn; /* [tokens][rotary/2][2]: cosine and sine of each pair's angle, times the scale */
+    size_t rotary;     /* the first so many dimensions of each head are turned; even, at most head_dim */
+    bool adjacent;     /* pairs are (2j, 2j + 1), not (j, j + rotary/2) */
 };
 
 /* Copies that are handed over in one call: piece i has bytes[i] bytes. The arrays are copied. */
@@ -226,6 +294,13 @@ struct ha_device_api {
      * has fenced them (write-combining memory). Whoever stores says how much, to be counted (harness/base/stores.h). */
     enum ha_status (*map_device)(struct ha_device *dev, void *ptr, size_t bytes, void **host, struct ha_why *why);
     void (*unmap_device)(struct ha_device *dev, void *host);
+
+    /* what selects keys: digests of blocks, their scores, the largest of these; and a query that is predicted:
+     * `product` gives W_Q x, rotate the rest */
+    enum ha_status (*digest)(struct ha_stream *stream, const struct ha_device_digest *args);
+    enum ha_status (*digest_score)(struct ha_stream *stream, const struct ha_device_digest_score *args);
+    enum ha_status (*topk)(struct ha_stream *stream, const struct ha_device_topk *args);
+    enum ha_status (*rotate)(struct ha_stream *stream, const struct ha_device_rotate *args);
 };
 
 #ifdef __cplusplus

@@ -218,11 +218,14 @@ struct ha_topk {
     uint32_t *index; /* [min(n, k)] */
 };
 
-/* Summaries of logical blocks of keys, per dimension the smallest and the largest value of a block, as Quest has them.
- * They are kept as [blocks / HA_PACK_KEYS][head_dim][2][HA_PACK_KEYS] numbers of the type of K: of each dimension the
- * minima of so many blocks, then their maxima; zeros behind the last block, which first + blocks says anew each time. A
- * NaN in a block makes both NaN; a block without rows is zeros. */
+/* Summaries of logical blocks of keys: per dimension the smallest and the largest value of a block, as Quest has them,
+ * or the mean in the place of both, as MoBA has it, so that one score serves either. They are kept as
+ * [blocks / HA_PACK_KEYS][head_dim][2][HA_PACK_KEYS] numbers of the type of K: of each dimension the minima of so many
+ * blocks, then their maxima; zeros behind the last block, which first + blocks says anew each time. A NaN in a block
+ * makes both NaN; a block without rows is zeros. A mean is a sum in binary32, divided, and rounded to the type. */
+enum ha_digest_kind { HA_DIGEST_RANGE, HA_DIGEST_MEAN };
 struct ha_digest {
+    enum ha_digest_kind kind;
     void *digests;        /* 64-byte aligned */
     size_t first, blocks; /* block first + i is made of rows [i * unit, (i + 1) * unit) as far as there are any */
     size_t unit;

@@ -117,7 +117,16 @@ enum ha_contract { HA_EXACT, HA_BOUNDED, HA_STATISTICAL };
 
 /* Optional operations of the device that a variant cannot do without; where one is missing the case is WAIVED with its
  * name. */
-enum { HA_NEEDS_ATTEND = 1, HA_NEEDS_MERGE = 2, HA_NEEDS_BLEND = 4, HA_NEEDS_COPY_2D = 8, HA_NEEDS_PRODUCTS = 16 };
+enum {
+    HA_NEEDS_ATTEND = 1 << 0,
+    HA_NEEDS_MERGE = 1 << 1,
+    HA_NEEDS_BLEND = 1 << 2,
+    HA_NEEDS_COPY_2D = 1 << 3,
+    HA_NEEDS_PRODUCTS = 1 << 4,
+    HA_NEEDS_MOVE = 1 << 5,
+    HA_NEEDS_DIGEST = 1 << 6, /* digest and digest_score */
+    HA_NEEDS_TOPK = 1 << 7,
+};
 
 struct ha_instance;
 struct ha_rule; /* suites/parts/frame.h */

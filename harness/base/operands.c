@@ -1,5 +1,7 @@
 #include "harness/base/operands.h"
 
+#include "harness/base/seq_attend.h"
+
 struct visit {
     ha_operand_fn *fn;
     void *arg;
@@ -70,15 +72,20 @@ void ha_operands_attend(const struct ha_device_attend *a, ha_operand_fn *fn, voi
     for (size_t b = 0; b < a->batch; b++) {
         const struct ha_device_seq *s = &a->seqs[b];
         size_t count = 0;
-        rows(v, "q", HA_READ, s->q, 1, 0, lse * a->head_dim);
+        grid(v, "q", HA_READ, s->q, a->q_len, ha_seq_token_stride(a) * f, a->q_heads, ha_seq_head_stride(a) * f,
+             a->head_dim * f);
+        rows(v, "list_keys", HA_READ, s->list_keys, 1, 0, a->lists * sizeof(uint32_t));
         for (size_t i = 0; i < s->runs_count && i < HA_RUNS_MAX; i++) {
             const struct ha_rows *r = &s->runs[i];
             keys(v, "K", r, r->k, r->k_stride_bytes, a->kv_heads, s->k_head_bytes, key);
             keys(v, "V", r, r->v, r->v_stride_bytes, a->kv_heads, s->v_head_bytes, key);
-            if (r->index) rows(v, "index", HA_READ, r->index, 1, 0, (r->keys + block - 1) / block * sizeof(uint32_t));
+            if (r->index)
+                rows(v, "index", HA_READ, r->index, i == 0 && a->lists ? a->lists : 1,
+                     s->list_stride * sizeof(uint32_t), (r->keys + block - 1) / block * sizeof(uint32_t));
             count += r->keys;
         }
-        rows(v, "o", HA_WRITE, s->o, 1, 0, lse * a->head_dim);
+        grid(v, "o", HA_WRITE, s->o, a->q_len, ha_seq_token_stride(a) * f, a->q_heads, ha_seq_head_stride(a) * f,
+             a->head_dim * f);
         rows(v, "lse", HA_WRITE, s->lse, 1, 0, lse);
         rows(v, "weights", HA_WRITE, s->weights, a->q_heads, s->weights_stride * f, count * f);
     }
@@ -129,6 +136,55 @@ void ha_operands_product(const struct ha_device_product *p, ha_operand_fn *fn, v
     rows(v, "x", HA_READ, p->x, 1, 0, p->m * p->k * e);
     rows(v, "w", HA_READ, p->w, 1, 0, p->n * p->k * e);
     rows(v, "y", HA_WRITE, p->y, 1, 0, p->m * p->n * e);
+}
+
+void ha_operands_device_digest(const struct ha_device_digest *d, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    const size_t key = d->head_dim * ha_dtype_bytes(d->dtype);
+    for (size_t b = 0; b < d->batch; b++) {
+        const struct ha_device_digest_seq *s = &d->seqs[b];
+        /* of the group of `first` some dimensions' other blocks lie between: what is claimed is from that group on */
+        const size_t before = ha_digest_bytes(s->first / HA_PACK_KEYS * HA_PACK_KEYS, d->head_dim, d->dtype);
+        keys(v, "K", &s->rows, s->rows.k, s->rows.k_stride_bytes, d->kv_heads, s->k_head_bytes, key);
+        rows(v, "index", HA_READ, s->rows.index, 1, 0, s->rows.keys * sizeof(uint32_t));
+        rows(v, "digests", HA_WRITE, (char *)s->digests + before, d->kv_heads, s->head_bytes,
+             ha_digest_bytes(s->first + s->blocks, d->head_dim, d->dtype) - before);
+    }
+}
+
+void ha_operands_device_digest_score(const struct ha_device_digest_score *d, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    const size_t f = sizeof(float), n = d->q_len * d->q_heads;
+    for (size_t b = 0; b < d->batch; b++) {
+        const struct ha_device_score_seq *s = &d->seqs[b];
+        rows(v, "q", HA_READ, s->q, 1, 0, n * d->head_dim * f);
+        rows(v, "digests", HA_READ, s->digests, d->kv_heads, s->head_bytes,
+             ha_digest_bytes(s->blocks, d->head_dim, d->dtype));
+        rows(v, "scores", HA_WRITE, s->s, n, s->s_stride * f, s->blocks * f);
+    }
+}
+
+void ha_operands_device_topk(const struct ha_device_topk *t, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    for (size_t b = 0; b < t->batch; b++) {
+        const struct ha_device_topk_seq *s = &t->seqs[b];
+        rows(v, "x", HA_READ, s->x, t->lists * t->rows, s->stride * sizeof *s->x, s->n * sizeof *s->x);
+        rows(v, "index", HA_WRITE, s->index, t->lists, s->index_stride * sizeof *s->index,
+             (s->k < s->n ? s->k : s->n) * sizeof *s->index);
+    }
+}
+
+void ha_operands_device_rotate(const struct ha_device_rotate *r, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    const size_t row = r->heads * r->head_dim * sizeof(float);
+    rows(v, "bias", HA_READ, r->bias, 1, 0, row);
+    rows(v, "norm", HA_READ, r->norm, 1, 0, r->head_dim * sizeof(float));
+    rows(v, "turn", HA_READ, r->turn, r->tokens, r->rotary * sizeof(float), r->rotary * sizeof(float));
+    rows(v, "q", HA_WRITE, r->q, r->tokens, row, row);
 }
 
 /* ---- the CPU's kernels ------------------------------------------------------------------------------------------- */

@@ -18,6 +18,10 @@ void ha_operands_merge(const struct ha_merge *m, ha_operand_fn *fn, void *arg);
 void ha_operands_blend(const struct ha_device_blend *b, ha_operand_fn *fn, void *arg);
 void ha_operands_move(const struct ha_device_move *m, ha_operand_fn *fn, void *arg);
 void ha_operands_product(const struct ha_device_product *p, ha_operand_fn *fn, void *arg);
+void ha_operands_device_digest(const struct ha_device_digest *d, ha_operand_fn *fn, void *arg);
+void ha_operands_device_digest_score(const struct ha_device_digest_score *d, ha_operand_fn *fn, void *arg);
+void ha_operands_device_topk(const struct ha_device_topk *t, ha_operand_fn *fn, void *arg);
+void ha_operands_device_rotate(const struct ha_device_rotate *r, ha_operand_fn *fn, void *arg);
 
 /* of the CPU's kernels */
 void ha_operands_cpu_attend(const struct ha_attend *a, ha_operand_fn *fn, void *arg);

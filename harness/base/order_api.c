@@ -302,6 +302,10 @@ OPERATION(merge, ha_merge, merge)
 OPERATION(blend, ha_device_blend, blend)
 OPERATION(product, ha_device_product, product)
 OPERATION(move, ha_device_move, move)
+OPERATION(digest, ha_device_digest, device_digest)
+OPERATION(digest_score, ha_device_digest_score, device_digest_score)
+OPERATION(topk, ha_device_topk, device_topk)
+OPERATION(rotate, ha_device_rotate, device_rotate)
 
 const struct ha_device_api *ha_order_wrap(const struct ha_device_api *api)
 {
@@ -332,6 +336,10 @@ const struct ha_device_api *ha_order_wrap(const struct ha_device_api *api)
     WRAP(blend, blend);
     WRAP(product, product);
     WRAP(move, move);
+    WRAP(digest, digest);
+    WRAP(digest_score, digest_score);
+    WRAP(topk, topk);
+    WRAP(rotate, rotate);
     WRAP(read, read_all);
     WRAP(graph_begin, graph_begin);
     WRAP(graph_end, graph_end);

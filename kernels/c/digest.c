@@ -11,14 +11,18 @@ enum { DIM = 256, ROWS = 8 };
 static void summarise(const struct ha_digest *g, size_t i, size_t d, size_t dim)
 {
     const size_t first = ha_least(i * g->unit, g->rows.keys), end = first + ha_least(g->unit, g->rows.keys - first);
+    const bool mean = g->kind == HA_DIGEST_MEAN;
     float x[DIM], least[DIM] = { 0 }, most[DIM] = { 0 };
     for (size_t j = first; j < end; j++) {
         ha_load_row(ha_row_k(&g->rows, j) + d * ha_dtype_bytes(g->dtype), dim, g->dtype, x);
-        for (size_t n = 0; n < dim; n++) {
+        for (size_t n = 0; mean && n < dim; n++) least[n] += x[n];
+        for (size_t n = 0; !mean && n < dim; n++) {
             least[n] = j == first || isnan(x[n]) || x[n] < least[n] ? x[n] : least[n];
             most[n] = j == first || isnan(x[n]) || x[n] > most[n] ? x[n] : most[n];
         }
     }
+    for (size_t n = 0; mean && n < dim; n++)
+        least[n] = most[n] = end > first ? least[n] * (1 / (float)(end - first)) : 0;
     for (size_t n = 0; n < dim; n++) {
         const size_t b = g->first + i, at = ha_digest_at(b, d + n, g->head_dim) + b % HA_PACK_KEYS;
         ha_store(g->digests, at, g->dtype, isnan(least[n]) ? NAN : least[n]);

@@ -133,4 +133,8 @@ const struct ha_device_api ha_device_host = {
     .spin = ha_host_spin,
     .map_device = ha_host_map_device,
     .unmap_device = ha_host_unmap_device,
+    .digest = ha_host_digest,
+    .digest_score = ha_host_digest_score,
+    .topk = ha_host_topk,
+    .rotate = ha_host_rotate,
 };

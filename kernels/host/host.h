@@ -84,6 +84,10 @@ struct ha_host_op {
         } host;
         struct ha_device_attend attend;
         struct ha_device_product product;
+        struct ha_device_digest digest;
+        struct ha_device_digest_score digest_score;
+        struct ha_device_topk topk;
+        struct ha_device_rotate rotate;
         struct ha_merge merge;
         struct ha_device_blend blend;
         struct {
@@ -204,6 +208,11 @@ static inline bool ha_host_overlap(const void *a, const void *b, size_t bytes)
 {
     return (uintptr_t)a < (uintptr_t)b + bytes && (uintptr_t)b < (uintptr_t)a + bytes;
 }
+/* bytes from the first element of the first row to the last of the last */
+static inline size_t ha_host_extent(size_t rows, size_t stride, size_t row_bytes)
+{
+    return rows ? (rows - 1) * stride + row_bytes : 0;
+}
 /* Where a kernel's operand lies, in device or mapped memory, or 0 and the device has failed. The op counts what it
  * reads over the link: read_bytes, where that is mapped memory. */
 enum ha_place ha_host_kernel_operand(struct ha_stream *stream, struct ha_host_op *op, const char *role, const void *ptr,
@@ -230,6 +239,13 @@ enum ha_status ha_host_spin(struct ha_stream *stream, uint64_t ns);
 /* A stand-in for GDRCopy: device memory is the host's already. */
 enum ha_status ha_host_map_device(struct ha_device *dev, void *ptr, size_t bytes, void **host, struct ha_why *why);
 void ha_host_unmap_device(struct ha_device *dev, void *host);
+
+/* ---- select.c */
+
+enum ha_status ha_host_digest(struct ha_stream *stream, const struct ha_device_digest *args);
+enum ha_status ha_host_digest_score(struct ha_stream *stream, const struct ha_device_digest_score *args);
+enum ha_status ha_host_topk(struct ha_stream *stream, const struct ha_device_topk *args);
+enum ha_status ha_host_rotate(struct ha_stream *stream, const struct ha_device_rotate *args);
 
 /* ---- products.c: a BLAS of the system, loaded with the first product. HABENCH_BLAS names another library. */
 

@@ -6,12 +6,6 @@
 
 #include <string.h>
 
-/* bytes from the first element of the first row to the last of the last */
-static size_t extent(size_t rows, size_t stride, size_t row_bytes)
-{
-    return rows ? (rows - 1) * stride + row_bytes : 0;
-}
-
 /* ---- copies */
 
 static void run_copy(struct ha_stream *s, const struct ha_host_op *op)
@@ -24,8 +18,8 @@ enum ha_status ha_host_copy_fits(struct ha_stream *s, const char *operation, con
                                  enum ha_direction dir)
 {
     const unsigned host = HA_AT_PINNED | HA_AT_MAPPED | HA_AT_PAGEABLE;
-    const size_t dst_bytes = extent(c->rows, c->dst_stride, c->row_bytes),
-                 src_bytes = extent(c->rows, c->src_stride, c->row_bytes);
+    const size_t dst_bytes = ha_host_extent(c->rows, c->dst_stride, c->row_bytes),
+                 src_bytes = ha_host_extent(c->rows, c->src_stride, c->row_bytes);
     if (!ha_host_operand(s, operation, "destination", c->dst, dst_bytes, dir == HA_D2H ? host : HA_AT_DEVICE)
         || !ha_host_operand(s, operation, "source", c->src, src_bytes, dir == HA_H2D ? host : HA_AT_DEVICE))
         return HA_ERROR;
@@ -90,9 +84,9 @@ static void run_attend(struct ha_stream *s, const struct ha_host_op *op)
     const struct ha_device_attend *a = &op->u.attend;
     const struct ha_device_seq *seqs = op->array;
     for (size_t b = 0; b < a->batch; b++)
-        for (size_t head = 0; head < a->kv_heads; head++) {
+        for (size_t unit = 0; unit < ha_seq_units(a); unit++) {
             struct ha_rows runs[HA_RUNS_MAX];
-            struct ha_attend part = ha_seq_attend(a, &seqs[b], head, runs);
+            struct ha_attend part = ha_seq_attend(a, &seqs[b], unit, runs);
             part.scratch = op->scratch;
             kernels->attend(kernels, &part);
         }
@@ -102,14 +96,20 @@ static void run_attend(struct ha_stream *s, const struct ha_host_op *op)
 static enum ha_status run_fits(struct ha_stream *s, struct ha_host_op *op, const struct ha_device_attend *a,
                                const struct ha_device_seq *seq, const struct ha_rows *run)
 {
-    const size_t key_bytes = a->head_dim * ha_dtype_bytes(a->dtype), heads = a->kv_heads,
-                 read = heads * run->keys * key_bytes, rows = run->index ? 1 : run->keys,
-                 block = a->block ? a->block : 1, index = (run->keys + block - 1) / block * sizeof *run->index;
-    const size_t k_bytes = extent(heads, seq->k_head_bytes, extent(rows, run->k_stride_bytes, key_bytes)),
-                 v_bytes = extent(heads, seq->v_head_bytes, extent(rows, run->v_stride_bytes, key_bytes));
+    const bool lists = a->lists && run == seq->runs;
+    const size_t key_bytes = a->head_dim * ha_dtype_bytes(a->dtype), heads = a->kv_heads, units = ha_seq_units(a),
+                 read = units * run->keys * key_bytes, rows = run->index ? 1 : run->keys,
+                 block = a->block ? a->block : 1, entries = (run->keys + block - 1) / block,
+                 index = ha_host_extent(lists ? units : 1, seq->list_stride, entries) * sizeof *run->index;
+    const size_t k_bytes = ha_host_extent(heads, seq->k_head_bytes,
+                                          ha_host_extent(rows, run->k_stride_bytes, key_bytes)),
+                 v_bytes = ha_host_extent(heads, seq->v_head_bytes,
+                                          ha_host_extent(rows, run->v_stride_bytes, key_bytes));
     return ha_host_kernel_operand(s, op, "K", run->k, k_bytes, read)
                    && ha_host_kernel_operand(s, op, "V", run->v, v_bytes, read)
-                   && (!run->index || ha_host_kernel_operand(s, op, "index", run->index, index, heads * index))
+                   && (!run->index
+                       || ha_host_kernel_operand(s, op, "index", run->index, index,
+                                                 units * entries * sizeof *run->index))
                ? HA_OK
                : HA_ERROR;
 }
@@ -117,11 +117,21 @@ static enum ha_status run_fits(struct ha_stream *s, struct ha_host_op *op, const
 static enum ha_status seq_fits(struct ha_stream *s, struct ha_host_op *op, const struct ha_device_attend *a,
                                const struct ha_device_seq *seq)
 {
-    const size_t rows = a->q_len * a->q_heads, q_bytes = rows * a->head_dim * sizeof(float);
+    const size_t rows = a->q_len * a->q_heads, read = rows * a->head_dim * sizeof(float),
+                 q_bytes = ha_host_extent(a->q_len, ha_seq_token_stride(a),
+                                          ha_host_extent(a->q_heads, ha_seq_head_stride(a), a->head_dim))
+                           * sizeof(float),
+                 listed = seq->list_keys ? a->lists * sizeof *seq->list_keys : 0;
     size_t keys = 0;
     if (seq->runs_count > HA_RUNS_MAX)
         return ha_host_fail(s->device, "%s on %s: %zu runs, at most %d", op->verb->name, s->lane, seq->runs_count,
                             HA_RUNS_MAX);
+    if (a->lists && (seq->runs_count < 1 + (size_t)a->causal || !seq->runs[0].index))
+        return ha_host_fail(s->device, "%s on %s: lists, and the first run %s", op->verb->name, s->lane,
+                            seq->runs_count && !seq->runs[0].index ? "has no index" : "is the last, or none");
+    if (a->lists && seq->list_keys && seq->weights)
+        return ha_host_fail(s->device, "%s on %s: no weights where list_keys says how many keys there are",
+                            op->verb->name, s->lane);
     for (size_t r = 0; r < seq->runs_count; r++) {
         keys += seq->runs[r].keys;
         if (seq->runs[r].keys) HA_TRY(run_fits(s, op, a, seq, &seq->runs[r]));
@@ -129,11 +139,13 @@ static enum ha_status seq_fits(struct ha_stream *s, struct ha_host_op *op, const
     if (a->causal && (seq->runs_count == 0 || seq->runs[seq->runs_count - 1].keys < a->q_len))
         return ha_host_fail(s->device, "%s on %s: causal, and the last run is shorter than the %zu query tokens",
                             op->verb->name, s->lane, a->q_len);
-    const size_t weights_bytes = seq->weights ? sizeof(float) * extent(a->q_heads, seq->weights_stride, keys) : 0;
-    return ha_host_kernel_operand(s, op, "q", seq->q, q_bytes, q_bytes)
-                   && ha_host_kernel_operand(s, op, "o", seq->o, q_bytes, 0)
+    const size_t weights_bytes = seq->weights ? sizeof(float) * ha_host_extent(a->q_heads, seq->weights_stride, keys)
+                                              : 0;
+    return ha_host_kernel_operand(s, op, "q", seq->q, rows ? q_bytes : 0, read)
+                   && ha_host_kernel_operand(s, op, "o", seq->o, rows ? q_bytes : 0, 0)
                    && ha_host_kernel_operand(s, op, "lse", seq->lse, rows * sizeof(float), 0)
                    && ha_host_kernel_operand(s, op, "weights", seq->weights, weights_bytes, 0)
+                   && ha_host_kernel_operand(s, op, "list_keys", seq->list_keys, a->lists ? listed : 0, listed)
                ? HA_OK
                : HA_ERROR;
 }
@@ -143,6 +155,9 @@ enum ha_status ha_host_attend_fits(struct ha_stream *s, struct ha_host_op *op, c
     if (args->kv_heads == 0 || args->q_heads % args->kv_heads != 0)
         return ha_host_fail(s->device, "%s on %s: %zu query heads are no multiple of %zu KV heads", op->verb->name,
                             s->lane, args->q_heads, args->kv_heads);
+    if (args->lists && args->lists != args->kv_heads && args->lists != args->q_heads)
+        return ha_host_fail(s->device, "%s on %s: %zu lists, for %zu KV heads and %zu query heads", op->verb->name,
+                            s->lane, args->lists, args->kv_heads, args->q_heads);
     for (size_t b = 0; b < args->batch; b++) HA_TRY(seq_fits(s, op, args, &args->seqs[b]));
     return HA_OK;
 }
@@ -158,7 +173,9 @@ enum ha_status ha_host_attend(struct ha_stream *s, const struct ha_device_attend
     HA_TRY(ha_host_attend_fits(s, &op, args));
     for (size_t b = 0; b < args->batch; b++) {
         struct ha_rows runs[HA_RUNS_MAX];
-        struct ha_attend part = ha_seq_attend(args, &args->seqs[b], 0, runs);
+        struct ha_device_seq longest = args->seqs[b];
+        longest.list_keys = NULL; /* it is read when the kernel runs */
+        struct ha_attend part = ha_seq_attend(args, &longest, 0, runs);
         size_t bytes = s->device->kernels.attend_scratch_bytes(&part);
         if (bytes > op.scratch_bytes) op.scratch_bytes = bytes;
     }
@@ -179,8 +196,12 @@ static bool state_fits(struct ha_stream *s, struct ha_host_op *op, const struct 
     static const char *const role[2][3] = { { "o", "lse", "sum" },
                                             { "o of a state", "lse of a state", "sum of a state" } };
     const size_t rows = m->tokens * m->heads, element = ha_dtype_bytes(m->dtype), f = sizeof(float);
-    const size_t o = extent(m->tokens, state->o_token_stride, extent(m->heads, state->o_head_stride, m->dim)) * element;
-    const size_t lse = extent(m->tokens, state->lse_token_stride, extent(m->heads, state->lse_head_stride, 1)) * f;
+    const size_t o = ha_host_extent(m->tokens, state->o_token_stride,
+                                    ha_host_extent(m->heads, state->o_head_stride, m->dim))
+                     * element;
+    const size_t lse = ha_host_extent(m->tokens, state->lse_token_stride,
+                                      ha_host_extent(m->heads, state->lse_head_stride, 1))
+                       * f;
     const size_t o_read = read ? rows * m->dim * element : 0, lse_read = read ? rows * f : 0;
     return ha_host_kernel_operand(s, op, role[read][0], state->o, rows && m->dim ? o : 0, o_read)
            && ha_host_kernel_operand(s, op, role[read][1], state->lse, rows ? lse : 0, lse_read)
@@ -226,8 +247,8 @@ enum ha_status ha_host_blend(struct ha_stream *s, const struct ha_device_blend *
     static const struct ha_host_verb verb = { .name = "blend", .kind = HA_SPAN_KERNEL, .run = run_blend };
     struct ha_host_op op = { .verb = &verb, .u.blend = *args };
     const size_t f = sizeof(float), bytes = args->rows * args->cols * f,
-                 y_bytes = extent(args->rows, args->y_stride, args->cols) * f,
-                 x_bytes = extent(args->rows, args->x_stride, args->cols) * f;
+                 y_bytes = ha_host_extent(args->rows, args->y_stride, args->cols) * f,
+                 x_bytes = ha_host_extent(args->rows, args->x_stride, args->cols) * f;
     if (!ha_host_kernel_operand(s, &op, "y", args->y, y_bytes, args->a != 0.0f ? bytes : 0)
         || !ha_host_kernel_operand(s, &op, "x", args->x, x_bytes, bytes))
         return HA_ERROR;

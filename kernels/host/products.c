@@ -4,6 +4,7 @@
 #include "kernels/host/host.h"
 
 #include "harness/base/numeric.h"
+#include "harness/base/seq_attend.h"
 #include "harness/base/why.h"
 
 #include <dlfcn.h>
@@ -249,7 +250,7 @@ static void attend_rows(const struct ha_device_attend *a, const struct ha_device
     const size_t dim = a->head_dim;
     for (size_t i = 0; i < rows; i++) {
         const size_t t = (first + i) / p->group, h = head * p->group + (first + i) % p->group;
-        memcpy(p->q + i * dim, seq->q + (t * a->q_heads + h) * dim, dim * sizeof(float));
+        memcpy(p->q + i * dim, seq->q + t * ha_seq_token_stride(a) + h * ha_seq_head_stride(a), dim * sizeof(float));
     }
     multiply_keys(a, seq, head, rows, p, false);
     for (size_t i = 0; i < rows; i++) {
@@ -259,10 +260,11 @@ static void attend_rows(const struct ha_device_attend *a, const struct ha_device
     memset(p->acc, 0, rows * dim * sizeof(float));
     multiply_keys(a, seq, head, rows, p, true);
     for (size_t i = 0; i < rows; i++) {
-        const size_t at = (first + i) / p->group * a->q_heads + head * p->group + (first + i) % p->group;
+        const size_t t = (first + i) / p->group, h = head * p->group + (first + i) % p->group;
         const bool empty = p->keys == 0;
-        for (size_t d = 0; d < dim; d++) seq->o[at * dim + d] = empty ? 0 : p->acc[i * dim + d] / p->sum[i];
-        seq->lse[at] = empty ? -INFINITY : p->max[i] + logf(p->sum[i]);
+        float *o = seq->o + t * ha_seq_token_stride(a) + h * ha_seq_head_stride(a);
+        for (size_t d = 0; d < dim; d++) o[d] = empty ? 0 : p->acc[i * dim + d] / p->sum[i];
+        seq->lse[t * a->q_heads + h] = empty ? -INFINITY : p->max[i] + logf(p->sum[i]);
     }
 }
 
@@ -286,6 +288,7 @@ enum ha_status ha_host_attend_products(struct ha_stream *s, const struct ha_devi
         .verb = &verb, .array = args->seqs, .array_bytes = args->batch * sizeof *args->seqs, .u.attend = *args
     };
     if (missing()) return ha_host_fail(s->device, "attend_products on %s: %s", s->lane, missing());
+    if (args->lists) return ha_host_fail(s->device, "attend_products on %s: takes no lists", s->lane);
     HA_TRY(ha_host_attend_fits(s, &op, args));
     for (size_t b = 0; b < args->batch; b++) {
         const struct ha_device_seq *seq = &args->seqs[b];

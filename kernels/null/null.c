@@ -352,6 +352,20 @@ static enum ha_status null_map_device(struct ha_device *dev, void *ptr, size_t b
 
 static void null_unmap_device(struct ha_device *dev, void *host) {}
 
+/* ---- what selects keys: all optional -------------------------------------------------------------------------
+ * Digests and their scores as harness/api/kernels.h says, layout and the zeros behind the last block included, rounding
+ * aside. topk: exactly those that struct ha_topk names, rising, however many are equal. rotate works in place. */
+static enum ha_status null_digest(struct ha_stream *stream, const struct ha_device_digest *args) { return HA_OK; }
+
+static enum ha_status null_digest_score(struct ha_stream *stream, const struct ha_device_digest_score *args)
+{
+    return HA_OK;
+}
+
+static enum ha_status null_topk(struct ha_stream *stream, const struct ha_device_topk *args) { return HA_OK; }
+
+static enum ha_status null_rotate(struct ha_stream *stream, const struct ha_device_rotate *args) { return HA_OK; }
+
 /* ---- graphs: all optional, and all four or none ----------------------------------------------------------
  * Between begin and end the stream runs nothing: what is enqueued on it is kept, with copies of the argument
  * structs and the arrays behind them, but not of the memory that they work on. An operation that a graph of this
@@ -437,4 +451,8 @@ const struct ha_device_api ha_device_api = {
     .meters = null_meters,
     .map_device = null_map_device,
     .unmap_device = null_unmap_device,
+    .digest = null_digest,
+    .digest_score = null_digest_score,
+    .topk = null_topk,
+    .rotate = null_rotate,
 };

@@ -20,22 +20,23 @@ struct block {
 
 /* `wide` vectors of minima and maxima from element d on, the last of `last` lanes; returns whether a NaN may be among
  * the keys */
-ALWAYS bool summarise(const struct block *b, size_t d, int wide, size_t last, enum ha_dtype t)
+ALWAYS bool summarise(const struct block *b, size_t d, int wide, size_t last, bool mean, enum ha_dtype t)
 {
     const size_t size = ha_dtype_bytes(t), step = LANES * size, dims = (size_t)(wide - 1) * LANES + last;
     vec lo[WIDE], hi[WIDE], sum = v_set(0);
-    for (int c = 0; c < wide; c++) lo[c] = v_set(INFINITY), hi[c] = v_set(-INFINITY);
+    for (int c = 0; c < wide; c++) lo[c] = v_set(mean ? 0 : INFINITY), hi[c] = v_set(-INFINITY);
     for (size_t j = b->first; j < b->first + b->keys; j++) {
         const char *k = ha_row_k(&b->g->rows, j) + d * size;
         const char *next = ha_row_k(&b->g->rows, ha_least(j + b->g->unit, b->g->rows.keys - 1)) + d * size;
         for (size_t i = 0; i < dims * size; i += LINE) PREFETCH(next + i);
         for (int c = 0; c < wide; c++) {
             const vec x = last == LANES ? v_widen(k + (size_t)c * step, t) : v_widen_part(k, last, t);
-            lo[c] = v_min(x, lo[c]);
+            lo[c] = mean ? v_add(lo[c], x) : v_min(x, lo[c]);
             hi[c] = v_max(x, hi[c]);
             sum = v_add(sum, x);
         }
     }
+    for (int c = 0; mean && c < wide; c++) lo[c] = hi[c] = v_mul(lo[c], v_set(1 / (float)b->keys));
     char low[WIDE * sizeof(vec)], high[WIDE * sizeof(vec)];
     for (int c = 0; c < wide; c++) {
         v_narrow(low + (size_t)c * step, lo[c], t);
@@ -51,7 +52,7 @@ ALWAYS bool summarise(const struct block *b, size_t d, int wide, size_t last, en
 }
 
 /* NaN, and infinities of both signs, are left to kernels/c: the sum of the keys is NaN then */
-ALWAYS void digest_of(const struct ha_digest *g, enum ha_dtype t)
+ALWAYS void digests(const struct ha_digest *g, bool mean, enum ha_dtype t)
 {
     struct ha_digest rest = *g;
     for (size_t i = 0; i < g->blocks; i++) {
@@ -59,9 +60,10 @@ ALWAYS void digest_of(const struct ha_digest *g, enum ha_dtype t)
         b.keys = ha_least(g->unit, g->rows.keys - b.first);
         bool odd = b.keys == 0;
         size_t d = 0;
-        for (; !odd && d + WIDE * LANES <= g->head_dim; d += WIDE * LANES) odd |= summarise(&b, d, WIDE, LANES, t);
-        for (; !odd && d + LANES <= g->head_dim; d += LANES) odd |= summarise(&b, d, 1, LANES, t);
-        if (!odd && d < g->head_dim) odd |= summarise(&b, d, 1, g->head_dim - d, t);
+        for (; !odd && d + WIDE * LANES <= g->head_dim; d += WIDE * LANES)
+            odd |= summarise(&b, d, WIDE, LANES, mean, t);
+        for (; !odd && d + LANES <= g->head_dim; d += LANES) odd |= summarise(&b, d, 1, LANES, mean, t);
+        if (!odd && d < g->head_dim) odd |= summarise(&b, d, 1, g->head_dim - d, mean, t);
         if (!odd) continue;
         rest.first = g->first + i;
         rest.blocks = 1;
@@ -74,6 +76,12 @@ ALWAYS void digest_of(const struct ha_digest *g, enum ha_dtype t)
     rest.first = g->first + g->blocks;
     rest.blocks = 0;
     ha_c_digest(&rest);
+}
+
+ALWAYS void digest_of(const struct ha_digest *g, enum ha_dtype t)
+{
+    if (g->kind == HA_DIGEST_MEAN) digests(g, true, t);
+    else digests(g, false, t);
 }
 
 void HA_KERNEL(digest)(const struct ha_digest *g) { BY_DTYPE(digest_of, g) }

@@ -192,9 +192,15 @@ static enum ha_status attend(struct again *a, struct ha_stream *stream, const ch
         };
     }
     const bool products = t->kind == PRODUCTS;
-    const struct ha_device_attend args = {
-        t->batch, 1, heads, t->kv_heads, t->width, t->dtype, 1 / sqrtf((float)t->width), products, seq, 0
-    };
+    const struct ha_device_attend args = { .batch = t->batch,
+                                           .q_len = 1,
+                                           .q_heads = heads,
+                                           .kv_heads = t->kv_heads,
+                                           .head_dim = t->width,
+                                           .dtype = t->dtype,
+                                           .scale = 1 / sqrtf((float)t->width),
+                                           .causal = products,
+                                           .seqs = seq };
     return (products ? a->s->api->attend_products : a->s->api->attend)(stream, &args);
 }
 

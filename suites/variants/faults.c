@@ -77,6 +77,10 @@ PAUSED(product, (struct ha_stream * s, const struct ha_device_product *args), s,
 PAUSED(merge, (struct ha_stream * s, const struct ha_merge *args), s, args)
 PAUSED(blend, (struct ha_stream * s, const struct ha_device_blend *args), s, args)
 PAUSED(move, (struct ha_stream * s, const struct ha_device_move *args), s, args)
+PAUSED(digest, (struct ha_stream * s, const struct ha_device_digest *args), s, args)
+PAUSED(digest_score, (struct ha_stream * s, const struct ha_device_digest_score *args), s, args)
+PAUSED(topk, (struct ha_stream * s, const struct ha_device_topk *args), s, args)
+PAUSED(rotate, (struct ha_stream * s, const struct ha_device_rotate *args), s, args)
 PAUSED(read, (struct ha_stream * s, const void *ptr, size_t bytes, uint32_t *sum), s, ptr, bytes, sum)
 PAUSED(graph_launch, (struct ha_graph * graph, struct ha_stream *s), graph, s)
 #undef PAUSED
@@ -130,6 +134,10 @@ const struct ha_device_api *ha_faults_wrap(const struct ha_device_api *api, uint
     WRAP(merge);
     WRAP(blend);
     WRAP(move);
+    WRAP(digest);
+    WRAP(digest_score);
+    WRAP(topk);
+    WRAP(rotate);
     WRAP(read);
     WRAP(graph_launch);
     WRAP(stream_sync);

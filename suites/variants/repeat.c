@@ -188,9 +188,15 @@ static enum ha_status attend_other(struct ha_repeat *r, struct ha_device_arena *
                                        .v_head_bytes = row,
                                        .o = o,
                                        .lse = lse };
-    const struct ha_device_attend a = {
-        1, 1, heads, heads, dim, shape(r)->dtype, 1 / (float)dim, s->variant->products, &seq, 0
-    };
+    const struct ha_device_attend a = { .batch = 1,
+                                        .q_len = 1,
+                                        .q_heads = heads,
+                                        .kv_heads = heads,
+                                        .head_dim = dim,
+                                        .dtype = shape(r)->dtype,
+                                        .scale = 1 / (float)dim,
+                                        .causal = s->variant->products,
+                                        .seqs = &seq };
     enum ha_status status = (s->variant->products ? s->api->attend_products : s->api->attend)(s->stream, &a);
     const enum ha_status synced = s->api->stream_sync(s->stream);
     const char *failure = s->api->failure(s->device);

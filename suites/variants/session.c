@@ -164,6 +164,10 @@ enum ha_status ha_session_takes(const struct ha_session *s, const struct ha_vari
         { HA_NEEDS_BLEND, s->api->blend, "blend" },
         { HA_NEEDS_COPY_2D, s->api->copy_2d, "copy_2d" },
         { HA_NEEDS_PRODUCTS, s->api->attend_products, "attend_products" },
+        { HA_NEEDS_MOVE, s->api->move, "move" },
+        { HA_NEEDS_DIGEST, s->api->digest, "digest" },
+        { HA_NEEDS_DIGEST, s->api->digest_score, "digest_score" },
+        { HA_NEEDS_TOPK, s->api->topk, "topk" },
     };
     struct ha_device_info info;
     s->api->info(s->device, &info);

@@ -159,6 +159,9 @@ TEST(missing_operations_are_named)
         { HA_NEEDS_BLEND, "no operation blend" },
         { HA_NEEDS_COPY_2D, "no operation copy_2d" },
         { HA_NEEDS_PRODUCTS, "no operation attend_products" },
+        { HA_NEEDS_MOVE, "no operation move" },
+        { HA_NEEDS_DIGEST, "no operation digest" },
+        { HA_NEEDS_TOPK, "no operation topk" },
     };
 
     open_session(SMALL);

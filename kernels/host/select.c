@@ -1,0 +1,202 @@
+/* What selects keys: digests of blocks, their scores, the largest of these, and what a predicted query takes besides
+ * its product. By the CPU's kernels, one sequence and head after the other. */
+
+#include "harness/base/why.h"
+#include "kernels/host/host.h"
+
+#include <math.h>
+
+static enum ha_status wants(struct ha_stream *s, const char *operation, bool kernel)
+{
+    return kernel
+               ? HA_OK
+               : ha_host_fail(s->device, "%s on %s: the kernels of this device have no such one", operation, s->lane);
+}
+
+/* ---- digests */
+
+static void run_digest(struct ha_stream *s, const struct ha_host_op *op)
+{
+    const struct ha_device_digest *d = &op->u.digest;
+    const struct ha_device_digest_seq *seqs = op->array;
+    for (size_t b = 0; b < d->batch; b++)
+        for (size_t h = 0; h < d->kv_heads; h++) {
+            struct ha_digest one = { .kind = d->kind,
+                                     .digests = (char *)seqs[b].digests + h * seqs[b].head_bytes,
+                                     .first = seqs[b].first,
+                                     .blocks = seqs[b].blocks,
+                                     .unit = d->unit,
+                                     .rows = seqs[b].rows,
+                                     .head_dim = d->head_dim,
+                                     .dtype = d->dtype };
+            one.rows.k = (const char *)one.rows.k + h * seqs[b].k_head_bytes;
+            s->device->kernels.digest(&one);
+        }
+}
+
+enum ha_status ha_host_digest(struct ha_stream *s, const struct ha_device_digest *args)
+{
+    static const struct ha_host_verb verb = { .name = "digest", .kind = HA_SPAN_KERNEL, .run = run_digest };
+    struct ha_host_op op = {
+        .verb = &verb, .array = args->seqs, .array_bytes = args->batch * sizeof *args->seqs, .u.digest = *args
+    };
+    HA_TRY(wants(s, verb.name, s->device->kernels.digest));
+    if (args->unit == 0) return ha_host_fail(s->device, "digest on %s: blocks of 0 rows", s->lane);
+    const size_t key = args->head_dim * ha_dtype_bytes(args->dtype), heads = args->kv_heads;
+    for (size_t b = 0; b < args->batch; b++) {
+        const struct ha_device_digest_seq *seq = &args->seqs[b];
+        const size_t bytes = ha_digest_bytes(seq->first + seq->blocks, args->head_dim, args->dtype),
+                     rows = seq->rows.index ? 1 : seq->rows.keys, index = seq->rows.keys * sizeof(uint32_t),
+                     k = ha_host_extent(heads, seq->k_head_bytes, ha_host_extent(rows, seq->rows.k_stride_bytes, key));
+        if (!ha_host_kernel_operand(s, &op, "digests", seq->digests, ha_host_extent(heads, seq->head_bytes, bytes), 0)
+            || !ha_host_kernel_operand(s, &op, "K", seq->rows.k, seq->rows.keys ? k : 0, heads * seq->rows.keys * key)
+            || !ha_host_kernel_operand(s, &op, "index", seq->rows.index, seq->rows.index ? index : 0, index))
+            return HA_ERROR;
+    }
+    return ha_host_enqueue(s, &op);
+}
+
+/* ---- their scores */
+
+static void run_digest_score(struct ha_stream *s, const struct ha_host_op *op)
+{
+    const struct ha_device_digest_score *d = &op->u.digest_score;
+    const struct ha_device_score_seq *seqs = op->array;
+    const size_t group = d->q_heads / d->kv_heads;
+    for (size_t b = 0; b < d->batch; b++)
+        for (size_t h = 0; h < d->q_heads; h++)
+            s->device->kernels.digest_score(
+                &(struct ha_digest_score){ .q = seqs[b].q + h * d->head_dim,
+                                           .q_rows = d->q_len,
+                                           .q_stride = d->q_heads * d->head_dim,
+                                           .head_dim = d->head_dim,
+                                           .digests = (const char *)seqs[b].digests + h / group * seqs[b].head_bytes,
+                                           .blocks = seqs[b].blocks,
+                                           .dtype = d->dtype,
+                                           .scale = d->scale,
+                                           .s = seqs[b].s + h * d->q_len * seqs[b].s_stride,
+                                           .s_stride = seqs[b].s_stride });
+}
+
+enum ha_status ha_host_digest_score(struct ha_stream *s, const struct ha_device_digest_score *args)
+{
+    static const struct ha_host_verb verb = { .name = "digest_score", .kind = HA_SPAN_KERNEL, .run = run_digest_score };
+    struct ha_host_op op = {
+        .verb = &verb, .array = args->seqs, .array_bytes = args->batch * sizeof *args->seqs, .u.digest_score = *args
+    };
+    HA_TRY(wants(s, verb.name, s->device->kernels.digest_score));
+    if (args->kv_heads == 0 || args->q_heads % args->kv_heads != 0)
+        return ha_host_fail(s->device, "digest_score on %s: %zu query heads are no multiple of %zu KV heads", s->lane,
+                            args->q_heads, args->kv_heads);
+    const size_t rows = args->q_len * args->q_heads, q = rows * args->head_dim * sizeof(float);
+    for (size_t b = 0; b < args->batch; b++) {
+        const struct ha_device_score_seq *seq = &args->seqs[b];
+        const size_t digests = ha_digest_bytes(seq->blocks, args->head_dim, args->dtype);
+        if (!ha_host_kernel_operand(s, &op, "q", seq->q, q, q)
+            || !ha_host_kernel_operand(s, &op, "digests", seq->digests,
+                                       digests ? ha_host_extent(args->kv_heads, seq->head_bytes, digests) : 0,
+                                       args->kv_heads * digests)
+            || !ha_host_kernel_operand(
+                s, &op, "scores", seq->s,
+                seq->blocks ? ha_host_extent(rows, seq->s_stride, seq->blocks) * sizeof(float) : 0, 0))
+            return HA_ERROR;
+    }
+    return ha_host_enqueue(s, &op);
+}
+
+/* ---- the largest */
+
+static size_t chosen(const struct ha_device_topk_seq *seq) { return seq->k < seq->n ? seq->k : seq->n; }
+
+static void run_topk(struct ha_stream *s, const struct ha_host_op *op)
+{
+    const struct ha_device_topk *t = &op->u.topk;
+    const struct ha_device_topk_seq *seqs = op->array;
+    float *most = op->scratch;
+    for (size_t b = 0; b < t->batch; b++)
+        for (size_t l = 0; l < t->lists; l++) {
+            const struct ha_device_topk_seq *seq = &seqs[b];
+            const float *x = seq->x + l * t->rows * seq->stride;
+            for (size_t i = 0; t->rows > 1 && i < seq->n; i++) {
+                most[i] = x[i];
+                for (size_t r = 1; r < t->rows; r++) most[i] = fmaxf(most[i], x[r * seq->stride + i]);
+            }
+            uint32_t *index = seq->index + l * seq->index_stride;
+            s->device->kernels.topk(
+                &(struct ha_topk){ .x = t->rows > 1 ? most : x, .n = seq->n, .k = seq->k, .index = index });
+            for (size_t i = 0; seq->first && i < chosen(seq); i++) index[i] += seq->first;
+        }
+}
+
+enum ha_status ha_host_topk(struct ha_stream *s, const struct ha_device_topk *args)
+{
+    static const struct ha_host_verb verb = { .name = "topk", .kind = HA_SPAN_KERNEL, .run = run_topk };
+    struct ha_host_op op = {
+        .verb = &verb, .array = args->seqs, .array_bytes = args->batch * sizeof *args->seqs, .u.topk = *args
+    };
+    HA_TRY(wants(s, verb.name, s->device->kernels.topk));
+    if (args->rows == 0) return ha_host_fail(s->device, "topk on %s: lists of no rows", s->lane);
+    for (size_t b = 0; b < args->batch; b++) {
+        const struct ha_device_topk_seq *seq = &args->seqs[b];
+        const size_t rows = args->lists * args->rows, all = chosen(seq),
+                     x = ha_host_extent(rows, seq->stride, seq->n) * sizeof *seq->x,
+                     index = ha_host_extent(args->lists, seq->index_stride, all) * sizeof *seq->index;
+        if (!ha_host_kernel_operand(s, &op, "x", seq->x, seq->n ? x : 0, rows * seq->n * sizeof *seq->x)
+            || !ha_host_kernel_operand(s, &op, "index", seq->index, all ? index : 0, 0))
+            return HA_ERROR;
+        if (args->rows > 1 && seq->n * sizeof(float) > op.scratch_bytes) op.scratch_bytes = seq->n * sizeof(float);
+    }
+    return ha_host_enqueue(s, &op);
+}
+
+/* ---- a query from its product */
+
+/* one head */
+static void normalise(float *q, size_t dim, const float *norm, float eps)
+{
+    float squares = 0;
+    for (size_t d = 0; d < dim; d++) squares += q[d] * q[d];
+    const float by = 1 / sqrtf(squares / (float)dim + eps);
+    for (size_t d = 0; d < dim; d++) q[d] = q[d] * by * norm[d];
+}
+
+static void turn(float *q, const float *by, size_t rotary, bool adjacent)
+{
+    const size_t apart = adjacent ? 1 : rotary / 2, step = adjacent ? 2 : 1;
+    for (size_t j = 0; j < rotary / 2; j++, by += 2) {
+        float *a = q + j * step, *b = a + apart;
+        const float x = *a, y = *b;
+        *a = x * by[0] - y * by[1];
+        *b = y * by[0] + x * by[1];
+    }
+}
+
+static void run_rotate(struct ha_stream *s, const struct ha_host_op *op)
+{
+    (void)s;
+    const struct ha_device_rotate *r = &op->u.rotate;
+    for (size_t i = 0; i < r->tokens * r->heads; i++) {
+        float *q = r->q + i * r->head_dim;
+        for (size_t d = 0; r->bias && d < r->head_dim; d++) q[d] += r->bias[i % r->heads * r->head_dim + d];
+        if (r->norm) normalise(q, r->head_dim, r->norm, r->norm_eps);
+        if (r->turn) turn(q, r->turn + i / r->heads * r->rotary, r->rotary, r->adjacent);
+    }
+}
+
+enum ha_status ha_host_rotate(struct ha_stream *s, const struct ha_device_rotate *args)
+{
+    static const struct ha_host_verb verb = { .name = "rotate", .kind = HA_SPAN_KERNEL, .run = run_rotate };
+    struct ha_host_op op = { .verb = &verb, .u.rotate = *args };
+    const size_t f = sizeof(float), rows = args->heads * args->head_dim, q = args->tokens * rows * f,
+                 bias = args->bias ? rows * f : 0, norm = args->norm ? args->head_dim * f : 0,
+                 by = args->turn ? args->tokens * args->rotary * f : 0;
+    if (args->turn && (args->rotary > args->head_dim || args->rotary % 2))
+        return ha_host_fail(s->device, "rotate on %s: %zu of %zu dimensions are turned in pairs", s->lane, args->rotary,
+                            args->head_dim);
+    if (!ha_host_kernel_operand(s, &op, "q", args->q, q, q)
+        || !ha_host_kernel_operand(s, &op, "bias", args->bias, bias, bias)
+        || !ha_host_kernel_operand(s, &op, "norm", args->norm, norm, norm)
+        || !ha_host_kernel_operand(s, &op, "turn", args->turn, by, by))
+        return HA_ERROR;
+    return ha_host_enqueue(s, &op);
+}
