@@ -8,7 +8,7 @@
 /* A query that is computed from a layer's input is the one that the dataset holds, and a projection that is wrong in
  * one thing gives another. */
 
-extern const struct ha_dataset ha_dataset_trace, ha_dataset_residual;
+extern const struct ha_dataset ha_dataset_trace, ha_dataset_residual, ha_dataset_walk;
 
 static struct ha_why why;
 
@@ -28,12 +28,16 @@ enum mistake {
     NEXT_TOKEN,
     NEXT_LAYER,
     NEXT_INPUT,
+    STORED, /* from here on of what is computed in binary32 alone */
+    BF16_WQ = STORED,
+    BF16_X,
     MISTAKES
 };
 
 static const char *const NAMES[] = {
-    "none",         "no bias",       "no norm",    "no epsilon",       "no rotary position", "other pairing",
-    "fewer turned", "no rope_scale", "next token", "next layer's W_Q", "next layer's x"
+    "none",           "no bias",      "no norm",       "no epsilon", "no rotary position",
+    "other pairing",  "fewer turned", "no rope_scale", "next token", "next layer's W_Q",
+    "next layer's x", "W_Q in bf16",  "x in bf16"
 };
 
 /* false: the projection has nothing that could be wrong in that way */
@@ -72,7 +76,7 @@ static double deviation(const struct source *s, enum mistake mistake)
         if (!make(mistake, &p)) return (double)NAN;
         for (size_t token = s->first; token < s->tokens; token += s->stride * (mistake ? 4 : 1)) {
             s->dataset->input(s->of, 0, mistake == NEXT_INPUT ? (layer + 1) % layers : layer, token, x);
-            ha_projection_query(&p, heads, d, s->shape.model_dim, x, token + (mistake == NEXT_TOKEN), q);
+            ha_projection_query(&p, heads, d, s->shape.model_dim, x, token + (mistake == NEXT_TOKEN), q, NULL);
             for (size_t head = 0; head < heads; head++) {
                 double off = 0, norm = 0;
                 s->dataset->query(s->of, 0, layer, head, token, held);
@@ -89,10 +93,80 @@ static double deviation(const struct source *s, enum mistake mistake)
     return worst;
 }
 
-/* Right within the bound, and wrong beyond it with each mistake that can be made of the file. */
+/* The text of datasets/README.md in plain binary32. */
+static void in_binary32(const struct ha_projection *p, const struct ha_shape *s, const float *x, size_t token, float *q)
+{
+    const size_t d = s->head_dim;
+    for (size_t i = 0; i < s->q_heads * d; i++) {
+        q[i] = 0;
+        for (size_t j = 0; j < s->model_dim; j++) q[i] += p->wq[i * s->model_dim + j] * x[j];
+        if (p->bias) q[i] += p->bias[i];
+    }
+    for (size_t h = 0; h < s->q_heads; h++) {
+        float *one = q + h * d, squares = 0;
+        for (size_t i = 0; i < d; i++) squares += one[i] * one[i];
+        for (size_t i = 0; p->norm && i < d; i++)
+            one[i] = one[i] * (1 / sqrtf(squares / (float)d + p->norm_eps)) * p->norm[i];
+        for (size_t j = 0; p->inv_freq && j < p->rotary / 2; j++) {
+            const double angle = (double)token * (double)p->inv_freq[j];
+            const float c = (float)cos(angle) * p->rope_scale, by = (float)sin(angle) * p->rope_scale;
+            float *a = one + (p->adjacent ? 2 * j : j), *b = a + (p->adjacent ? 1 : p->rotary / 2), before = *a;
+            *a = before * c - *b * by;
+            *b = *b * c + before * by;
+        }
+    }
+}
+
+static bool round_all(float *x, size_t n)
+{
+    bool changed = false;
+    for (size_t i = 0; i < n; i++) {
+        const float before = x[i];
+        x[i] = ha_round(x[i], HA_BF16);
+        changed |= x[i] != before;
+    }
+    return changed;
+}
+
+/* The largest error over its bound of a query in binary32; NAN: the mistake changes nothing that is looked at. */
+static double over_bound(const struct source *s, enum mistake mistake)
+{
+    const size_t d = s->shape.head_dim, heads = s->shape.q_heads, layers = s->shape.layers, dim = s->shape.model_dim;
+    double worst = 0, want[Q_MAX], bound[Q_MAX];
+    float x[X_MAX], got[Q_MAX];
+    bool made = false;
+    for (size_t layer = 0; layer < layers; layer++) {
+        const struct ha_projection right = s->dataset->projection(s->of, layer);
+        struct ha_projection p = s->dataset->projection(s->of, mistake == NEXT_LAYER ? (layer + 1) % layers : layer);
+        float *wq = test_malloc(heads * d * dim * sizeof *wq);
+        memcpy(wq, p.wq, heads * d * dim * sizeof *wq);
+        p.wq = wq;
+        made |= mistake < STORED ? make(mistake, &p) : mistake == BF16_WQ && round_all(wq, heads * d * dim);
+        for (size_t token = s->first; token < s->tokens; token += s->stride * (mistake ? 4 : 1)) {
+            s->dataset->input(s->of, 0, layer, token, x);
+            ha_projection_query(&right, heads, d, dim, x, token, want, bound);
+            if (mistake == NEXT_INPUT) s->dataset->input(s->of, 0, (layer + 1) % layers, token, x);
+            if (mistake == BF16_X) made |= round_all(x, dim);
+            in_binary32(&p, &s->shape, x, token + (mistake == NEXT_TOKEN), got);
+            for (size_t i = 0; i < heads * d; i++) {
+                const double ratio = fabs((double)got[i] - want[i]) / bound[i];
+                worst = ratio <= worst ? worst : ratio;
+            }
+        }
+        test_free(wq);
+    }
+    return made ? worst : (double)NAN;
+}
+
+/* Right within the bound, and wrong beyond it with each mistake that can be made of the file; the same of what binary32
+ * gives within what it may be off by. */
 static void judge(const struct source *s, const char *what, double bound)
 {
     for (enum mistake m = 0; m < MISTAKES; m++) {
+        const double ratio = over_bound(s, m);
+        if (!(isnan(ratio) ? m != NO_MISTAKE : m == NO_MISTAKE ? ratio <= 1 : ratio > 1))
+            fail_msg("%s: mistake '%s' in binary32: error over bound %g", what, NAMES[m], ratio);
+        if (m >= STORED) continue;
         const double got = deviation(s, m);
         if (m != NO_MISTAKE && isnan(got)) continue;
         if (!(m == NO_MISTAKE ? got <= bound : got > bound))
@@ -211,13 +285,13 @@ TEST(test_published)
     }
 }
 
-/* ---- residual ------------------------------------------------------------------------- */
+/* ---- residual, walk ------------------------------------------------------------------------- */
 
 /* W_Q x is exact there: what the dataset holds is that, rounded to the type. */
-TEST(test_residual)
+static void try_generated(const struct ha_dataset *dataset)
 {
     for (enum ha_dtype dtype = 0; (int)dtype < HA_DTYPE_COUNT; dtype++) {
-        struct source s = { .dataset = &ha_dataset_residual, .first = 0, .tokens = 20, .stride = 3 };
+        struct source s = { .dataset = dataset, .first = 0, .tokens = 20, .stride = 3 };
         s.shape = (struct ha_shape){ .layers = 3,
                                      .batch = 1,
                                      .q_heads = 4,
@@ -228,11 +302,16 @@ TEST(test_residual)
                                      .ctx = { 20 },
                                      .q_len = 1,
                                      .steps = 1 };
-        if (ha_dataset_residual.open(&ha_dataset_residual, &s.of, &s.shape, 21, 1, NULL, &why) != HA_OK)
-            fail_msg("%s", why.text);
-        judge(&s, "residual", ha_dtype_unit(dtype));
-        ha_dataset_residual.close(s.of);
+        if (dataset->open(dataset, &s.of, &s.shape, 21, 1, NULL, &why) != HA_OK) fail_msg("%s", why.text);
+        judge(&s, dataset->name, ha_dtype_unit(dtype));
+        dataset->close(s.of);
     }
+}
+
+TEST(test_generated)
+{
+    try_generated(&ha_dataset_residual);
+    try_generated(&ha_dataset_walk);
 }
 
 int main(void) { return test_all("tests", test_folder_make, test_folder_remove); }

@@ -277,9 +277,12 @@ double ha_ref_certificate(const float *q, size_t head_dim, double scale, const s
                           enum ha_dtype dtype, const struct ha_ref_weighed *set, double *work);
 
 /* The query of token `token` that layer input x gives: what the dataset's query is before it is rounded, but for the
- * rounding of what the projection was stored in. x: [model_dim], q: [q_heads][head_dim]; p->wq is not NULL. */
+ * rounding of what the projection was stored in. x: [model_dim], q: [q_heads][head_dim]; p->wq is not NULL.
+ * bound: [q_heads][head_dim], how far off binary32 may be, or NULL: W_Q x and the bias summed in any order, the head
+ * divided by its root mean square, turned by a cosine and a sine that are rounded to binary32, of an angle in binary64.
+ * Infinite where a root mean square may be 0 for all that is known. */
 void ha_projection_query(const struct ha_projection *p, size_t q_heads, size_t head_dim, size_t model_dim,
-                         const float *x, size_t token, double *q);
+                         const float *x, size_t token, double *q, double *bound);
 
 /* The plain definition of a variant's selection rule, from its paper, in binary64 (question 2). prefill, judge and
  * advance are called for one query head after the other, sequence by sequence; all but judge may be NULL. */
