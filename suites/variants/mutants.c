@@ -199,6 +199,62 @@ static enum ha_status double_state(struct ha_stream *stream, const struct ha_mer
     return device->merge(stream, &m);
 }
 
+/* ---- what the device chooses and predicts by ------------------------------------------------- */
+
+static enum ha_status first_list(struct ha_stream *stream, const struct ha_device_attend *args)
+{
+    struct ha_device_seq seqs[HA_BATCH_MAX];
+    struct ha_device_attend a = *args;
+    memcpy(seqs, args->seqs, args->batch * sizeof *seqs);
+    for (size_t b = 0; b < args->batch; b++) seqs[b].list_stride = 0;
+    a.seqs = seqs;
+    return device->attend(stream, &a);
+}
+
+/* the digests that the prefill left; later blocks have what was there */
+static enum ha_status digest_once(struct ha_stream *stream, const struct ha_device_digest *args)
+{
+    return args->seqs[0].first > 0 ? HA_OK : device->digest(stream, args);
+}
+
+static enum ha_status choose_once(struct ha_stream *stream, const struct ha_device_topk *args)
+{
+    return atomic_load(&step_now) > 0 ? HA_OK : device->topk(stream, args);
+}
+
+static enum ha_status first_row_chooses(struct ha_stream *stream, const struct ha_device_topk *args)
+{
+    struct ha_device_topk t = *args;
+    struct ha_device_topk_seq seqs[HA_BATCH_MAX];
+    memcpy(seqs, args->seqs, args->batch * sizeof *seqs);
+    for (size_t b = 0; b < args->batch; b++) seqs[b].stride *= args->rows;
+    t.rows = 1;
+    t.seqs = seqs;
+    return device->topk(stream, &t);
+}
+
+static enum ha_status unrotated(struct ha_stream *stream, const struct ha_device_rotate *args)
+{
+    struct ha_device_rotate r = *args;
+    r.turn = NULL;
+    return device->rotate(stream, &r);
+}
+
+/* by W_Q of the layer that was predicted before */
+static enum ha_status other_projection(struct ha_stream *stream, const struct ha_device_product *args)
+{
+    static const void *before;
+    struct ha_device_product p = *args;
+    if (before) p.w = before;
+    before = args->w;
+    return device->product(stream, &p);
+}
+
+static enum ha_status fetch_once(struct ha_stream *stream, const struct ha_device_pieces *pieces, enum ha_direction dir)
+{
+    return atomic_load(&step_now) > 0 ? HA_OK : device->copy_pieces(stream, pieces, dir);
+}
+
 /* ---- the variant ------------------------------------------------------------------------- */
 
 static const struct ha_variant *variant;
@@ -236,6 +292,10 @@ const struct ha_variant *ha_mutant_variant(const struct ha_mutant *mutant, const
 /* nothing is evicted of the context, with three blocks or four; then some steps evict */
 #define EVICT "hgca:ctx=40,heads=4/2,head_dim=64,layers=1,steps=40,seed=5,blk_size=16,blk_num=4"
 
+#define QUEST "quest:ctx=300,heads=4/2,head_dim=64,layers=1,steps=12,seed=5,block=8,budget=32,dense_layers=0"
+#define TOPK  "topk:ctx=300,heads=4/2,head_dim=64,layers=1,steps=3,seed=5,k=16"
+#define AHEAD "topk:dataset=trace/english,ctx=1900,layers=3,steps=2,k=16,query=ahead"
+
 #define OFFLOAD   "offload:ctx=300,heads=4/2,head_dim=64,layers=1,steps=3,seed=5"
 #define OFFLOAD_2 "offload:" SHAPE
 /* of a single layer, in the order in which they are made: of offload (two buffers), of hgca */
@@ -271,6 +331,21 @@ const struct ha_mutant ha_mutants[] = {
     { "dropped_state", "the merge leaves out the last state", SPLIT, .merge = drop_state },
     { "doubled_state", "the merge counts the first state twice", SPLIT, .merge = double_state },
     { "eviction_count", "a block too many is evicted", EVICT, .one_less = "blk_num", .shown = "question 2" },
+
+    { "first_list", "every head reads the list of the first one", QUEST, .shown = "question 1",
+      .device_attend = first_list },
+    { "digest_not_renewed", "blocks that fill in steps have no digest of theirs", QUEST, .shown = "question 2",
+      .device_digest = digest_once },
+    { "lists_of_step_before", "the device reads the blocks that an earlier step chose", QUEST, .shown = "question 2",
+      .device_topk = choose_once },
+    { "first_row_chooses", "the first head of a group chooses for all of them", QUEST ",group=max", .shown = "question 2",
+      .device_topk = first_row_chooses },
+    { "keys_of_step_before", "the keys of an earlier step are attended over", TOPK, .shown = "question 1",
+      .copy_pieces = fetch_once },
+    { "unrotated_query", "a predicted query has no rotary position", AHEAD, .shown = "question 2",
+      .device_rotate = unrotated },
+    { "query_of_other_layer", "a query is predicted by another layer's projection", AHEAD, .shown = "question 2",
+      .device_product = other_projection },
 
     MOVES("load_over_attention", "a layer is loaded into a buffer that attention still reads", OFFLOAD_2,
           "vllm-project/vllm#47282", .unwaited = USED_2),
@@ -319,6 +394,11 @@ void ha_mutant_plant(const struct ha_mutant *m, struct ha_kernels *kernels, cons
     shim = **api;
     if (m->device_attend) shim.attend = m->device_attend;
     if (m->merge) shim.merge = m->merge;
+    if (m->device_digest) shim.digest = m->device_digest;
+    if (m->device_topk) shim.topk = m->device_topk;
+    if (m->device_rotate) shim.rotate = m->device_rotate;
+    if (m->device_product) shim.product = m->device_product;
+    if (m->copy_pieces) shim.copy_pieces = m->copy_pieces;
     *api = m->movement ? ha_movement_wrap(m->movement, &shim) : &shim;
 }
 

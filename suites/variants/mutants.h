@@ -20,6 +20,11 @@ struct ha_mutant {
     void (*pack)(const struct ha_pack *p);
     enum ha_status (*device_attend)(struct ha_stream *stream, const struct ha_device_attend *args);
     enum ha_status (*merge)(struct ha_stream *stream, const struct ha_merge *args);
+    enum ha_status (*device_digest)(struct ha_stream *, const struct ha_device_digest *);
+    enum ha_status (*device_topk)(struct ha_stream *, const struct ha_device_topk *);
+    enum ha_status (*device_rotate)(struct ha_stream *, const struct ha_device_rotate *);
+    enum ha_status (*device_product)(struct ha_stream *, const struct ha_device_product *);
+    enum ha_status (*copy_pieces)(struct ha_stream *, const struct ha_device_pieces *, enum ha_direction);
     /* the variant is made with one less of this option than the case says, and the definition with what the case says
      */
     const char *one_less;
