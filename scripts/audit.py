@@ -2,11 +2,14 @@
 """Recompute a run from what went in, and say where habench is wrong.
 
 Reads the files that `habench check ... --dump DIR` has written and computes in extended precision, from the definitions
-in docs/audit.md alone: the keys that each variant must have used, attention over the keys that it reports, its LSE,
-the bounds on both, error over bound, and the softmax mass. Nothing that habench computed is believed: its outputs are
-held against the bounds found here, and its reference, bounds and verdicts against what was found here. A line a case:
+in docs/audit.md alone: the keys that each variant must have used, attention over the keys that it reports with the
+queries and keys that it reports, its LSE, the bounds on both, error over bound, and the softmax mass. Nothing that
+habench computed is believed: its outputs are held against the bounds found here, and its reference, bounds and verdicts
+against what was found here. A line a case, and below it what its states have of their own, and its notes:
 
   ok NAME: 48 rows of attention over 3 steps: error/bound 0.047; reference off by 2.1e-12 of the bound, bounds by 3e-13
+    states of their own: 24 with a query, 12 with keys
+    note hit: of 12 heads, from 0 to 1, mean 0.417
   WRONG NAME: layer 0 seq 0 step 1 head 3 token 0: out[17] is 1.25, not 0.731: error/bound 8.8e+04; 2 rows of 48
 
 exit codes: 0 all is right, 10 something is wrong, 20 a file is missing or damaged, 64 usage, 77 nothing was looked at
@@ -29,9 +32,11 @@ except ImportError:
 np.seterr(all="ignore")  # what comes to infinity or NaN is wrong wherever it is compared
 REAL = np.longdouble
 U, ETA = REAL(2) ** -24, REAL(2) ** -126  # unit roundoff and least normal number of binary32
-TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "U8": "u1"}
+TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "U32": "<u4", "U8": "u1"}
 UNIT = [(REAL(0), REAL(0)), (REAL(2) ** -11, REAL(2) ** -25), (REAL(2) ** -8, REAL(2) ** -134)]  # f32, f16, bf16
 SIDE_OF = ("nothing", "the device", "the host")
+CLAIMS = ("dot_lanes", "dot_extra", "sum_lanes", "sum_extra", "exp_eps", "log_eps", "join_keys", "joins_max",
+          "weight_type", "out_type", "lse_type", "sum_rounded", "truncates", "exact_joins", "runs")
 
 
 class Damaged(Exception):
@@ -57,13 +62,13 @@ class Dump:
             kind = self.meta["format"], self.meta["version"]
         except (struct.error, ValueError, KeyError, AttributeError, TypeError):
             raise Damaged("not a dump: the file is cut off, or its header is damaged") from None
-        if kind != ("habench-dump", "2"):
-            raise Damaged(f"{kind[0]} of version {kind[1]}: this script reads habench-dump of version 2")
+        if kind not in (("habench-dump", "2"), ("habench-dump", "3")):
+            raise Damaged(f"{kind[0]} of version {kind[1]}: this script reads habench-dump of versions 2 and 3")
         self.data = memoryview(blob)[8 + length:]
         self.ctx = [int(x) for x in self.word("ctx").split("+")]
         for name in ("layers", "batch", "q_heads", "kv_heads", "head_dim", "q_len", "steps", "observed"):
             setattr(self, name, int(self.number("shape." + name)))
-        self.depth = {}
+        self.depth, self.known = {}, {}
         if len(self.ctx) == 1:
             self.ctx *= self.batch
         if len(self.ctx) != self.batch or min(self.layers, self.batch, self.kv_heads, self.q_len, self.steps) < 1 \
@@ -81,23 +86,49 @@ class Dump:
         except ValueError:
             raise Damaged(f"its {key} is '{self.meta[key]}', not a number") from None
 
-    def depths(self, side, keys):
-        if (side, keys) not in self.depth:
-            self.depth[side, keys] = Depths(self, side, keys)
-        return self.depth[side, keys]
+    def claims(self, of):
+        """By name. of: device, host, either (the weaker of both in each respect) or profileN."""
+        if of not in self.known:
+            self.known[of] = weaker(self.claims("device"), self.claims("host")) if of == "either" else \
+                {name: self.number(f"{of}.{name}") for name in CLAIMS}
+            for name, value in self.known[of].items():
+                least, end = int(name.endswith("_lanes")), 3 if name.endswith("_type") else 2 ** 32
+                if not name.endswith("_eps") and not least <= value < end:
+                    raise Damaged(f"its {of}.{name} is {value:g}, not from {least} to {end - 1}")
+        return self.known[of]
+
+    def depths(self, side, keys, runs=None):
+        """runs: None, or in place of those that are claimed"""
+        if (side, keys, runs) not in self.depth:
+            self.depth[side, keys, runs] = Depths(self, side, keys, runs)
+        return self.depth[side, keys, runs]
+
+    def own(self, layer, seq, name, *shape):
+        """A tensor that is left out where it would be all 0."""
+        if f"layer{layer}.seq{seq}.{name}" in self.header:
+            return self.tensor(layer, seq, name, *shape)
+        return np.zeros([0 if n is None else n for n in shape], np.uint32)
+
+    def notes(self, layer, seq):
+        """By name: [steps][q_heads]"""
+        begin = f"layer{layer}.seq{seq}.note."
+        return {key[len(begin):]: self.tensor(layer, seq, key[len(begin) - len("note."):], self.steps, self.q_heads)
+                for key in self.header if key.startswith(begin)}
 
     def tensor(self, layer, seq, name, *shape):
-        """Of the given shape, as binary numbers can hold it."""
+        """Of the given shape, as binary numbers can hold it. A first length of None: as many as there are."""
         name = f"layer{layer}.seq{seq}.{name}"
         try:
             entry = self.header[name]
             begin, end = entry["data_offsets"]
             kind = np.dtype(TYPES[entry["dtype"]])
+            if shape[0] is None:
+                shape = (*entry["shape"][:1], *shape[1:])
             if entry["shape"] != list(shape) or not 0 <= begin <= end <= len(self.data) \
                     or end - begin != kind.itemsize * int(np.prod(shape)):
                 raise Damaged(f"tensor {name} is not of shape {shape}, or is cut off")
             flat = np.frombuffer(self.data[begin:end], kind)
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise Damaged(f"tensor {name} is missing or damaged") from None
         if entry["dtype"] == "BF16":
             flat = (flat.astype(np.uint32) << 16).view(np.float32)
@@ -106,6 +137,21 @@ class Dump:
 
 # ---- attention and its bound ----------------------------------------------------------------------------------------
 
+def weaker(a, b):
+    """What holds whichever of both computed: docs/audit.md, below "From claims to depths"."""
+    out = {name: max(a[name], b[name]) for name in CLAIMS}
+    for name in ("dot_lanes", "sum_lanes", "exact_joins"):
+        out[name] = min(a[name], b[name])
+    path = lambda claims, keys: np.ceil(keys / claims["sum_lanes"]) + claims["sum_extra"]
+    chunks = [x["join_keys"] or 2048 for x in (a, b)]
+    out["join_keys"] = min(chunks)
+    if chunks[0] != chunks[1]:
+        out["sum_extra"] += max(0, max(map(path, (a, b), chunks)) - path(out, min(chunks)))
+    if not (a["joins_max"] and b["joins_max"]):
+        out["joins_max"] = 0
+    return out
+
+
 def gamma(h):
     return h * U / (1 - h * U) if h * U < 1 else REAL("inf")
 
@@ -113,10 +159,11 @@ def gamma(h):
 class Depths:
     """What a side's claims make of a row over `keys` keys: docs/audit.md, "From claims to depths"."""
 
-    def __init__(self, dump, side, keys):
-        claim = lambda name: dump.number(f"{side}.{name}")
+    def __init__(self, dump, side, keys, runs):
+        claims = dump.claims(side)
+        claim = claims.__getitem__
         chunk = int(claim("join_keys")) or 2048
-        ends = min(int(claim("runs")), keys)
+        ends = min(int(claim("runs") if runs is None else runs), keys)
         chunks = ends + (keys - ends) // chunk if keys else 0
         joins = max(chunks - 1, 0)
         if claim("joins_max"):
@@ -139,6 +186,17 @@ class Depths:
         none = UNIT[0]
         self.weight, self.both = (none, weight) if claim("sum_rounded") else (weight, none)
         self.out, self.lse = UNIT[int(claim("out_type"))], UNIT[int(claim("lse_type"))]
+        self.dot_extra, self.sum_extra, self.exp_eps = claim("dot_extra"), claim("sum_extra"), REAL(claim("exp_eps"))
+
+    def leave_room(self, of, head_dim, keys):
+        """Raises Wrong where so many keys leave no room for what is claimed: docs/measurement.md, "What may be claimed"."""
+        for name, extra, terms in (("dot_extra", self.dot_extra, head_dim), ("sum_extra", self.sum_extra, keys)):
+            if not extra <= terms + 128:
+                raise Wrong(f"{of}: {name} is {extra:.0f}, more than 128 beside its {terms} terms")
+        for what, off in (("a weight", np.expm1((1 + self.rescales) * self.exp_eps)), ("a sum", gamma(
+                self.sum + self.rescales))):
+            if not off <= 0.125:
+                raise Wrong(f"{of}: {what} over {keys} keys may be off by {float(off):.2g} of itself, more than 1/8")
 
 
 def drift(h):
@@ -205,6 +263,10 @@ class State:
                 + (1 + d.rescales) * d.exp * (1 + d.exp) + d.both[0] * (1 + d.both[0]) \
                 + d.log * (np.log(REAL(reach.keys.sum())) + REAL("1e-3"))
         self.lse_bound = rounded_to(abs(self.lse), off + 3 * U * abs(m) + U * abs(self.lse), d.lse)
+
+    def leave_values_out(self):
+        """Its keys count in the denominator alone."""
+        self.o = self.bound = self.least = self.most = np.zeros(len(self.o), REAL)
 
     def widen(self, v, reach, d):
         """The range that o is in: that of the values that may weigh, and what rounding adds."""
@@ -301,7 +363,7 @@ class Head:
     """One query head of one layer and sequence: its keys, its queries, and where it stands."""
 
     def __init__(self, dump, k, observed, ctx):
-        self.dump, self.k, self.observed, self.ctx = dump, k, observed, ctx
+        self.dump, self.k, self.observed, self.ctx, self.notes = dump, k, observed, ctx, {}
         first = ctx - len(observed) + np.arange(len(observed))
         self.seen_before = np.arange(ctx)[None, :] <= first[:, None]  # by each observed query
 
@@ -314,6 +376,10 @@ class Head:
 
     def param(self, name):
         return self.dump.number("param." + name)
+
+    def note(self, name):
+        """What the step reports by this name, NaN where it reports nothing."""
+        return self.notes.get(name, np.nan)
 
     def now(self, step):
         """The tokens before a step's own, and after."""
@@ -488,6 +554,7 @@ class Audit:
     def __init__(self, dump):
         self.dump, self.found, self.wrong_rows, self.rows = dump, [], 0, 0
         self.ratio = self.reference = self.bounds = 0.0
+        self.own, self.notes = {}, {}  # states by what they have of their own; values of a note
         kind = DEFINITIONS.get(dump.word("variant"))
         if kind is None:
             self.found.append(f"this script has no definition of variant {dump.word('variant')}")
@@ -508,6 +575,46 @@ class Audit:
         return float(off.max())
 
 
+class Part:
+    """A part of a head's keys in a step: one attention state, and what it has of its own."""
+
+    def __init__(self, dump, x, step, head, p, part):
+        at, on_device, either = (step, head, p), x["side"][step, head, p] == 1, x["either_side"][step, head, p] == 1
+        self.keys = np.flatnonzero((part & 127) == p + 1)
+        self.dump, self.number, self.own_q, self.own_k = dump, p, x["own_q"], x["own_k"]
+        self.query, self.weight_only = int(x["query"][at]), x["weight_only"][at] == 1
+        self.q = self.own_q[self.query - 1] if self.query else x["q"][step, :, head]
+        self.rows = x["key"][step, head, self.keys]  # of own_k, from 1
+        profile = int(x["profile"][at])
+        self.claims = f"profile{profile}" if profile else "either" if either else "device" if on_device else "host"
+        self.asked = "device" if either and not profile else self.claims  # whose claims have to leave room
+        self.what = [what for what, has in (("a query", self.query), ("keys", self.rows.any()), (
+            "weights alone", self.weight_only), ("a profile", profile)) if has]
+        self.named = self.what + (["either side"] if either else [])
+
+    def check(self, audit, before):
+        """Raises Wrong where no state can be made of it. before: the tokens before a step's own"""
+        for what in self.named:
+            audit.own[what] = audit.own.get(what, 0) + 1
+        own = self.own_k[self.rows[self.rows > 0] - 1]
+        if len(self.keys) and not (np.isfinite(self.q).all() and np.isfinite(own).all()):
+            raise Wrong(f"part {self.number} has a query or a key of its own that is not finite")
+        if self.asked == "host":
+            return
+        runs = int(self.dump.number("device.runs"))
+        for keys in (int((self.keys <= before).sum()), len(self.keys)):  # of the first query token, of the last
+            self.dump.depths(self.asked, keys, runs).leave_room(
+                f"what {self.asked} claims of part {self.number}", self.dump.head_dim, keys)
+
+    def scores(self, token, keys, cache):
+        """Of a query token with these of its keys, the first ones, and their sizes. cache: [keys][head_dim]"""
+        rows, scale = self.rows[:len(keys)], REAL(self.dump.number("scale"))
+        k, own = cache[keys], rows > 0
+        k[own] = self.own_k[rows[own] - 1].astype(REAL)
+        q = self.q[token].astype(REAL)
+        return k @ q * scale, np.abs(k) @ np.abs(q) * scale
+
+
 class Layer:
     """A layer of all sequences, step by step."""
 
@@ -523,6 +630,7 @@ class Layer:
             x.update((name, get(name, *rows)) for name in ("lse", "want_lse", "lse_bound", "ratio", "mass"))
             x["part"], x["side"] = get("part", dump.steps, dump.q_heads, tokens), get("side", dump.steps, dump.q_heads, 4)
             x["done"] = get("done", dump.steps)
+            self.read_own(x, b, tokens)
             x["k"], x["v"] = (get(name, dump.kv_heads, tokens, dump.head_dim).astype(REAL) for name in "kv")
             observed = get("observed", min(dump.observed, ctx), dump.q_heads, dump.head_dim).astype(REAL)
             x["heads"] = [kind(dump, x["k"][h // group], observed[:, h], ctx) for h in range(dump.q_heads)]
@@ -530,16 +638,31 @@ class Layer:
                 raise Damaged("Q, K or V is not finite")
             self.seqs.append(x)
 
+    def read_own(self, x, seq, tokens):
+        """What states have of their own, and notes."""
+        dump = self.dump
+        get = lambda name, *shape: dump.own(self.layer, seq, name, *shape)
+        for name in ("query", "profile", "weight_only", "either_side"):
+            x[name] = get(name, dump.steps, dump.q_heads, 4)
+        x["key"] = get("key", dump.steps, dump.q_heads, tokens)
+        x["own_q"], x["own_k"] = get("own_q", None, dump.q_len, dump.head_dim), get("own_k", None, dump.head_dim)
+        x["notes"] = dump.notes(self.layer, seq)
+        for name, rows in (("query", "own_q"), ("key", "own_k")):
+            if x[name].max() > len(x[rows]):
+                raise Damaged(f"layer {self.layer} seq {seq}: {name} names row {x[name].max()} of {rows}, which has "
+                              f"{len(x[rows])}")
+
     def run(self):
         """Until a selection is wrong: what follows from it would be, too."""
         for step in range(self.dump.steps):
-            if not all(x["done"][step] == 1 for x in self.seqs):
-                self.audit.say(f"layer {self.layer} step {step}", "habench recorded no more of this layer")
-                return
+            done = [x["done"][step] == 1 for x in self.seqs]
             for seq, x in enumerate(self.seqs):
-                for head in range(self.dump.q_heads):
+                for head in range(self.dump.q_heads if done[seq] else 0):
                     if not self.ask(step, seq, x, head):
                         return
+            if not all(done):
+                self.audit.say(f"layer {self.layer} step {step}", "habench recorded no more of this layer")
+                return
             try:
                 self.kind.judge_layer([head for x in self.seqs for head in x["heads"]])
             except Wrong as wrong:
@@ -549,22 +672,29 @@ class Layer:
     def ask(self, step, seq, x, head):
         place = f"layer {self.layer} seq {seq} step {step} head {head}"
         known = x["heads"][head]
-        _, after = known.now(step)
+        before, after = known.now(step)
         part, side = x["part"][step, head], x["side"][step, head]
         mark = np.where(part[:after] & 127, 2 - side[np.maximum(part[:after] & 127, 1) - 1 & 3], 0)
-        if (part[after:] != 0).any() or ((part & 127) > 4).any() or (part == 128).any() or (side > 1).any():
+        flags = np.concatenate((side, x["weight_only"][step, head], x["either_side"][step, head]))
+        if (part[after:] != 0).any() or ((part & 127) > 4).any() or (part == 128).any() or (flags > 1).any():
             self.audit.say(place, "keys are used that do not exist, or parts")
             return False
-        for token in range(self.dump.q_len):
-            self.row(place, step, token, head, x, part)
         try:
+            states = [Part(self.dump, x, step, head, p, part) for p in range(4)]
+            for state in states:
+                state.check(self.audit, before)
+            for token in range(self.dump.q_len):
+                self.row(place, step, token, head, x, part, states)
+            known.notes = {name: float(of[step, head]) for name, of in x["notes"].items()}
+            for name, value in known.notes.items():
+                self.audit.notes.setdefault(name, []).extend([] if np.isnan(value) else [value])
             known.judge(step, x["q"][step, :, head].astype(REAL), mark, part[:after] >= 128)
         except Wrong as wrong:
             self.audit.say(place, wrong)
             return False
         return True
 
-    def row(self, place, step, token, head, x, part):
+    def row(self, place, step, token, head, x, part, parts):
         """Questions 1 and 3 of one query."""
         audit, dump, at = self.audit, self.dump, (step, token, head)
         known, kv = x["heads"][head], head // (dump.q_heads // dump.kv_heads)
@@ -572,11 +702,15 @@ class Layer:
         k, v, q, scale = x["k"][kv][:visible], x["v"][kv][:visible], x["q"][at].astype(REAL), REAL(dump.number("scale"))
         scores, sizes = k @ q * scale, np.abs(k) @ np.abs(q) * scale
         states = []
-        for p in range(4):
-            keys = np.flatnonzero((part[:visible] & 127) == p + 1)
+        for p, of in enumerate(parts):
+            keys = of.keys[of.keys < visible]
             if len(keys) or p == 0:
-                side = "device" if x["side"][step, head, p] else "host"
-                states.append(State(scores[keys], sizes[keys], v[keys], dump.depths(side, len(keys))))
+                own = of.scores(token, keys, k) if of.query or of.rows.any() else (scores[keys], sizes[keys])
+                states.append(State(*own, v[keys], dump.depths(of.claims, len(keys))))
+                if of.weight_only:
+                    states[-1].leave_values_out()
+        if dump.word("contract") == "exact" and ((part[:visible] == 0).any() or any(of.what for of in parts)):
+            raise Wrong("the contract is exact, but a key is not used, or a state has a query, keys or weights of its own")
         want, place = merged(dump, states), f"{place} token {token}"
         audit.rows += 1
         audit.wrong_rows += not self.outputs(place, x["out"][at], x["lse"][at], x["ratio"][at], want)
@@ -626,6 +760,16 @@ def files_of(paths):
             yield path
 
 
+def tell(audit):
+    """What states have of their own, and what was decided besides keys."""
+    if audit.own:
+        print("  states of their own: " + ", ".join(f"{count} with {what}" for what, count in audit.own.items()))
+    for name, values in audit.notes.items():
+        if values:
+            print(f"  note {name}: of {len(values)} heads, from {min(values):.6g} to {max(values):.6g}, mean "
+                  f"{sum(values) / len(values):.6g}")
+
+
 def judge(path, all_lines):
     """Prints the lines of a file; returns an exit code."""
     name = os.path.basename(path)
@@ -639,11 +783,13 @@ def judge(path, all_lines):
     if not audit.found:
         print(f"ok {name}: {audit.rows} rows of attention over {dump.steps} steps: error/bound {audit.ratio:.3g}; reference "
               f"off by {audit.reference:.2g} of the bound, bounds by {audit.bounds:.2g}")
+        tell(audit)
         return 0
     for text in audit.found if all_lines else audit.found[:1]:
         print(f"WRONG {name}: {text}")
     print(f"WRONG {name}: {len(audit.found)} differences; {audit.wrong_rows} of {audit.rows} rows beyond their bound, "
           f"error/bound {audit.ratio:.3g}")
+    tell(audit)
     return 10
 
 

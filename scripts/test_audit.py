@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""test_audit.py PROGRAM: scripts/audit.py agrees with habench on the cases of suites/audit.suite and on scores so large
-that no weight is known, and finds each number of a dump that is changed."""
+"""test_audit.py PROGRAM STATES: scripts/audit.py agrees with habench on the cases of suites/audit.suite and on scores so
+large that no weight is known, and finds each number of a dump that is changed. STATES DIR (suites/variants/test_states.c)
+writes dumps of states that have a query, keys, weights or claims of their own; the first word of a name is the oracle's
+verdict."""
 
 import contextlib
 import io
@@ -11,6 +13,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import types
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
@@ -22,6 +25,7 @@ except ImportError:
 import audit
 
 CASES = 32  # of suites/audit.suite and the trace, but for those that are waived
+STATES, RIGHT, WRONG = ("all", "profile", "side"), 7, 28  # of the dumps of STATES those that are changed, how many there are
 count = {True: 0, False: 0}
 
 
@@ -138,7 +142,88 @@ PLANTS = [  # in the dump of which variant, what it is called, the plant, what m
     ("cpu", "the scale", meta("scale", lambda x: "0.26"), "differences"),
 ] + [(variant, "a key that was used", some_key(1, 1, 0), "differences") for variant in
      ("resident", "cpu", "bmm", "hgca", "streaming", "h2o")] + [
-    (variant, "a key that was not used", some_key(1, 0, 1), "differences") for variant in ("hgca", "streaming", "h2o")]
+    (variant, "a key that was not used", some_key(1, 0, 1), "differences") for variant in ("hgca", "streaming", "h2o")] + [
+    ("all", "another query", element("own_q", lambda f, x: x + 1, 0, 0, 0), "differences"),
+    ("all", "the query of another head", element("query", lambda f, x: x + 1, 0, 0, 1), "differences"),
+    ("all", "the step's query", element("query", lambda f, x: 0, 1, 2, 1), "differences"),
+    ("all", "a query that is NaN", element("own_q", lambda f, x: np.nan, 3, 1, 5), "not finite"),
+    ("all", "another key", element("own_k", lambda f, x: x + 1, 0, 0), "differences"),
+    ("all", "a key that is infinite", element("own_k", lambda f, x: np.inf, 0, 0), "not finite"),
+    ("all", "the key of another token", element("key", lambda f, x: x - 1, 1, 2, 3), "differences"),
+    ("all", "a key of the cache", element("key", lambda f, x: 0, 1, 2, 1), "differences"),
+    ("all", "values that are not left out", element("weight_only", lambda f, x: 0, 1, 2, 1), "differences"),
+    ("all", "values that are", element("weight_only", lambda f, x: 1, 1, 2, 0), "differences"),
+    ("all", "neither true nor false", element("weight_only", lambda f, x: 2, 1, 2, 0), "or parts"),
+    ("all", "an exact contract", meta("contract", lambda x: "exact"), "the contract is exact"),
+    ("all", "a note", element("note.block", lambda f, x: 20, 1, 2), "its block is 20"),
+    ("hgca", "an exact contract", meta("contract", lambda x: "exact"), "the contract is exact"),
+    ("profile", "the claims of a side", element("profile", lambda f, x: 0, 1, 2, 1), "error/bound"),
+    ("profile", "the claims of another head", element("profile", lambda f, x: 3 - x, 1, 2, 1), "bound"),
+    ("profile", "a claim", meta("profile1.exp_eps", lambda x: str(float(x) * 1.001)), "bound"),
+    ("profile", "a claim that is too small", meta("profile1.exp_eps", lambda x: "1e-6"), "rows beyond their bound"),
+    ("profile", "a claim that is too large", meta("profile1.exp_eps", lambda x: "0.2"), "more than 1/8"),
+    ("profile", "an exp that is not known", meta("profile1.exp_eps", lambda x: "nan"), "more than 1/8"),
+    ("profile", "a sum that is too deep", meta("profile1.sum_extra", lambda x: "140"), "sum_extra is 140"),
+    ("profile", "a score that is too deep", meta("profile1.dot_extra", lambda x: "193"), "dot_extra is 193"),
+    ("side", "one side", element("either_side", lambda f, x: 0, 1, 2, 1), "bound"),
+    ("side", "a claim of the other one", meta("host.exp_eps", lambda x: str(float(x) * 1.001)), "bound"),
+]
+
+
+class AllKeys(audit.Head):
+    """The definition of the variant of STATES: every key, wherever, and blocks 16 to 19."""
+
+    def judge(self, step, q, mark, padding):
+        if not mark.all():
+            raise audit.Wrong("a key is missing")
+        if not (np.isnan(self.note("block")) or 16 <= self.note("block") < 20):
+            raise audit.Wrong(f"its block is {self.note('block'):g}")
+
+
+def states(program, folder, of):
+    """What STATES writes is judged as it was there."""
+    done = subprocess.run([program, folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    expect("STATES", done.returncode == 0, done.stdout + done.stderr)
+    seen = {0: 0, 10: 0}
+    for name in sorted(os.listdir(folder)):
+        verdict, what = name.split(".")[0].split("_", 1)
+        code, said = judged(os.path.join(folder, name))
+        seen[code] = seen.get(code, 0) + 1
+        lone = what.endswith("NaN") or what.endswith("wide")  # nothing is computed of them
+        expect(name, code == 0 if verdict == "right" else code == 10 and (lone or "error/bound" in said.splitlines()[0]), said)
+        if verdict == "right":
+            of[what.split("_")[0]] = os.path.join(folder, name)
+    expect("right and wrong states", seen == {0: RIGHT, 10: WRONG}, str(seen))
+    _, said = judged(of["all"])
+    for text in ("own: 32 with a query, 32 with keys, 32 with weights alone\n", "note hit: of 16 heads, from 0 to 1, mean 0.5\n",
+                 "note block: of 32 heads, from 16 to 19, mean 17.5\n"):
+        expect(f"to be said: {text}", text in said, said)
+
+
+def rooms():
+    """Sums that are too long for one lane, and weights that are rescaled too often, need more keys than a dump here has."""
+    claims = dict.fromkeys(audit.CLAIMS, 0.0) | dict(dot_lanes=1, sum_lanes=1, join_keys=1 << 22, runs=1)
+    for name, change, keys, text in (("one chunk", {}, 1 << 20, ""), ("a long one", {}, 3 << 20, "a sum over"),
+                                     ("lanes", dict(sum_lanes=8), 3 << 20, ""),
+                                     ("joins", dict(join_keys=64, exp_eps=2.0 ** -16), 1 << 18, ""),
+                                     ("many", dict(join_keys=64, exp_eps=2.0 ** -16), 1 << 20, "a weight over")):
+        dump = types.SimpleNamespace(head_dim=64, claims=lambda side, change=change: claims | change)
+        said = ""
+        try:
+            audit.Depths(dump, "device", keys, None).leave_room("what", 64, keys)
+        except audit.Wrong as wrong:
+            said = str(wrong)
+        expect(f"room for {name}", text in said and bool(text) == bool(said), said)
+
+
+DAMAGES = [  # in which dump of STATES, what it is called, the plant, what must be said
+    ("all", "a row of own_q that is not there", element("query", lambda f, x: 999, 0, 0, 1), "names row 999 of own_q"),
+    ("all", "a row of own_k that is not there", element("key", lambda f, x: 999, 0, 0, 1), "names row 999 of own_k"),
+    ("profile", "claims that are not there", element("profile", lambda f, x: 3, 0, 0, 1), "has no profile3."),
+    ("profile", "no lanes", meta("profile1.sum_lanes", lambda x: "0"), "profile1.sum_lanes is 0, not from 1"),
+    ("profile", "no type", meta("profile1.out_type", lambda x: "3"), "profile1.out_type is 3, not from 0 to 2"),
+    ("profile", "no number", meta("profile1.join_keys", lambda x: "nan"), "profile1.join_keys is nan"),
+]
 
 
 def damages(blob):
@@ -147,12 +232,12 @@ def damages(blob):
     yield "cut off in its header", blob[:header // 2]
     yield "cut off in its data", blob[:-1]
     yield "a header of zeros", blob[:8] + bytes(header - 8) + blob[header:]
-    yield "another version", blob.replace(b'"version":"2"', b'"version":"3"', 1)
+    yield "another version", blob.replace(b'"version":"2"', b'"version":"4"', 1)
     yield "another shape", blob.replace(b'"shape.q_heads":"4"', b'"shape.q_heads":"3"', 1)
     yield "no such tensor", blob.replace(b"layer0.seq0.lse_bound", b"layer0.seq0.lse_b0und", 1)
 
 
-def main(program):
+def main(program, program_of_states):
     os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
     with tempfile.TemporaryDirectory() as folder:
         path = lambda name: os.path.join(folder, name)
@@ -170,12 +255,20 @@ def main(program):
                 of["tasks"] = path("dump/" + name)
             if re.search("ctx_100_steps_3_(observed_5_)?layers_1_.*head_dim_16_dtype_f16", name):
                 of.setdefault(name.split("_")[0], path("dump/" + name))
-        for variant, name, plant, text in PLANTS:
+        rooms()
+        os.mkdir(path("states"))
+        definitions, audit.DEFINITIONS = audit.DEFINITIONS, dict(audit.DEFINITIONS, cpu=AllKeys)
+        states(program_of_states, path("states"), of)
+        plants = [(plant, 10) for plant in PLANTS] + [(plant, 20) for plant in DAMAGES]
+        for (variant, name, plant, text), wanted in plants:
             file = File(of[variant])
+            audit.DEFINITIONS = dict(definitions, cpu=AllKeys) if variant in STATES else definitions
+            meta("shape.layers", lambda x: "1")(file)  # the others are as they were
             plant(file)
             file.write(path("planted"))
             code, said = judged(path("planted"))
-            expect(f"planted in {variant}: {name}, to be said: {text}", code == 10 and text in said, said)
+            expect(f"planted in {variant}: {name}, to be said: {text}", code == wanted and text in said, said)
+        audit.DEFINITIONS = definitions
         with open(of["cpu"], "rb") as file:
             blob = file.read()
         for name, damaged in damages(blob):
@@ -188,4 +281,4 @@ def main(program):
 
 
 if __name__ == "__main__":
-    main(os.path.abspath(sys.argv[1]))
+    main(*map(os.path.abspath, sys.argv[1:]))

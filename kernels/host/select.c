@@ -1,6 +1,7 @@
 /* What selects keys: digests of blocks, their scores, the largest of these, and what a predicted query takes besides
  * its product. By the CPU's kernels, one sequence and head after the other. */
 
+#include "harness/base/rotate.h"
 #include "harness/base/why.h"
 #include "kernels/host/host.h"
 
@@ -151,36 +152,10 @@ enum ha_status ha_host_topk(struct ha_stream *s, const struct ha_device_topk *ar
 
 /* ---- a query from its product */
 
-/* one head */
-static void normalise(float *q, size_t dim, const float *norm, float eps)
-{
-    float squares = 0;
-    for (size_t d = 0; d < dim; d++) squares += q[d] * q[d];
-    const float by = 1 / sqrtf(squares / (float)dim + eps);
-    for (size_t d = 0; d < dim; d++) q[d] = q[d] * by * norm[d];
-}
-
-static void turn(float *q, const float *by, size_t rotary, bool adjacent)
-{
-    const size_t apart = adjacent ? 1 : rotary / 2, step = adjacent ? 2 : 1;
-    for (size_t j = 0; j < rotary / 2; j++, by += 2) {
-        float *a = q + j * step, *b = a + apart;
-        const float x = *a, y = *b;
-        *a = x * by[0] - y * by[1];
-        *b = y * by[0] + x * by[1];
-    }
-}
-
 static void run_rotate(struct ha_stream *s, const struct ha_host_op *op)
 {
     (void)s;
-    const struct ha_device_rotate *r = &op->u.rotate;
-    for (size_t i = 0; i < r->tokens * r->heads; i++) {
-        float *q = r->q + i * r->head_dim;
-        for (size_t d = 0; r->bias && d < r->head_dim; d++) q[d] += r->bias[i % r->heads * r->head_dim + d];
-        if (r->norm) normalise(q, r->head_dim, r->norm, r->norm_eps);
-        if (r->turn) turn(q, r->turn + i / r->heads * r->rotary, r->rotary, r->adjacent);
-    }
+    ha_rotate(&op->u.rotate, 0, op->u.rotate.tokens);
 }
 
 enum ha_status ha_host_rotate(struct ha_stream *s, const struct ha_device_rotate *args)

@@ -272,7 +272,9 @@ static enum ha_status attend_device(struct ha_instance *self, struct ha_layer *l
                                      .dtype = s->dtype,
                                      .scale = s->scale,
                                      .causal = true,
-                                     .seqs = self->device };
+                                     .seqs = self->device,
+                                     .block = l->block,
+                                     .lists = l->lists };
     return (ctx->variant->products ? ctx->api->attend_products : ctx->api->attend)(ctx->stream, &args);
 }
 

@@ -35,6 +35,7 @@ struct ha_layer {
     void *own;             /* [batch] of rule.seq_bytes; the rule's, zeroed before open */
     void *shared;          /* rule.shared_bytes for all layers; the rule's, zeroed before share */
     size_t heads_per_task; /* where CPU units are query heads: tasks of so many; 0: the kernels schedule */
+    size_t lists, block;   /* of the device side: as in struct ha_device_attend */
     bool due;              /* in a step, set by after or post: settle has something to do */
 
     /* the frame's */

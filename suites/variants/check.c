@@ -336,11 +336,6 @@ static enum ha_status ask_sequence(struct state *s, size_t step, size_t layer, s
     enum ha_status status = ha_chosen_read(&chosen, &s->pass, step, layer, seq, &reason);
     if (status == HA_FAIL) fail(c, 1, why, reason.text);
     else if (status != HA_OK) ha_why(why, status, "%s", reason.text);
-    if (status == HA_OK && c->dump && !chosen.plain)
-        status = ha_why(why, HA_ERROR,
-                        "dump: variant %s has states with a query, keys or weights of their own, which a dump does not "
-                        "hold: leave --dump out",
-                        c->session->variant->name);
     if (status == HA_OK)
         status = ha_oracle_judge(&s->pass, &chosen, step, layer, seq, s->judged, c->dump ? &dumped : kept, why);
     if (status == HA_OK && c->dump) {

@@ -1,6 +1,7 @@
 #include "suites/variants/dump.h"
 
 #include "harness/base/arena.h"
+#include "harness/base/array.h"
 #include "harness/base/claims.h"
 #include "harness/base/safetensors.h"
 #include "harness/base/why.h"
@@ -8,6 +9,7 @@
 #include "suites/variants/fill.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,10 +19,12 @@
 
 /* ---- the tensors of one layer of one sequence ------------------------------------------------------------------- */
 
-enum { Q, OUT, WANT, BOUND, LSE, WANT_LSE, LSE_BOUND, RATIO, MASS, PART, SIDE, DONE, K, V, OBSERVED, TENSORS };
+enum { Q, OUT, WANT, BOUND, LSE, WANT_LSE, LSE_BOUND, RATIO, MASS, PART, SIDE, DONE, K, V, OBSERVED, ALWAYS };
+/* Left out where they would say nothing: the first use makes them. The last two grow by rows. */
+enum { QUERY = ALWAYS, KEY, PROFILE, WEIGHT_ONLY, EITHER_SIDE, OWN_Q, OWN_K, TENSORS };
 
 /* The lengths of which a dimension is one; NONE ends a list. */
-enum length { NONE, STEPS, Q_LEN, Q_HEADS, KV_HEADS, DIM, TOKENS, PARTS, SEEN, LENGTHS };
+enum length { NONE, STEPS, Q_LEN, Q_HEADS, KV_HEADS, DIM, TOKENS, PARTS, SEEN, ROWS, LENGTHS };
 
 static const struct {
     const char *name;
@@ -43,6 +47,13 @@ static const struct {
     [K] = { "k", HA_T_OTHER, 0, { KV_HEADS, TOKENS, DIM } },
     [V] = { "v", HA_T_OTHER, 0, { KV_HEADS, TOKENS, DIM } },
     [OBSERVED] = { "observed", HA_T_F32, 4, { SEEN, Q_HEADS, DIM } },
+    [QUERY] = { "query", HA_T_U32, 4, { STEPS, Q_HEADS, PARTS } },
+    [KEY] = { "key", HA_T_U32, 4, { STEPS, Q_HEADS, TOKENS } },
+    [PROFILE] = { "profile", HA_T_U32, 4, { STEPS, Q_HEADS, PARTS } },
+    [WEIGHT_ONLY] = { "weight_only", HA_T_U8, 1, { STEPS, Q_HEADS, PARTS } },
+    [EITHER_SIDE] = { "either_side", HA_T_U8, 1, { STEPS, Q_HEADS, PARTS } },
+    [OWN_Q] = { "own_q", HA_T_F32, 4, { ROWS, Q_LEN, DIM } },
+    [OWN_K] = { "own_k", HA_T_F32, 4, { ROWS, DIM } },
 };
 enum { PART_PADDING = 128 };
 
@@ -56,10 +67,12 @@ static enum ha_status describe(struct ha_dump *d, size_t i, struct ha_why *why)
     };
     const struct ha_shape *s = &data(d)->shape;
     const size_t kind = i % TENSORS, seq = i / TENSORS % s->batch, layer = i / TENSORS / s->batch;
-    const size_t length[LENGTHS] = { [STEPS] = s->steps,     [Q_LEN] = s->q_len,
-                                     [Q_HEADS] = s->q_heads, [KV_HEADS] = s->kv_heads,
-                                     [DIM] = s->head_dim,    [TOKENS] = ha_workload_tokens(data(d), seq, s->steps),
-                                     [PARTS] = HA_PARTS_MAX, [SEEN] = ha_workload_observed(data(d), seq) };
+    const size_t length[LENGTHS] = {
+        [STEPS] = s->steps,     [Q_LEN] = s->q_len,
+        [Q_HEADS] = s->q_heads, [KV_HEADS] = s->kv_heads,
+        [DIM] = s->head_dim,    [TOKENS] = ha_workload_tokens(data(d), seq, s->steps),
+        [PARTS] = HA_PARTS_MAX, [SEEN] = ha_workload_observed(data(d), seq)
+    }; /* no ROWS */
     const bool is_kv = kinds[kind].type == HA_T_OTHER;
     struct ha_tensor *t = &d->tensor[i];
     char name[64];
@@ -69,7 +82,7 @@ static enum ha_status describe(struct ha_dump *d, size_t i, struct ha_why *why)
     t->type = is_kv ? type_of[s->dtype] : kinds[kind].type;
     t->bytes = is_kv ? ha_dtype_bytes(s->dtype) : kinds[kind].bytes;
     for (; kinds[kind].dim[t->dims] != NONE; t->dims++) t->bytes *= t->dim[t->dims] = length[kinds[kind].dim[t->dims]];
-    d->bytes += t->bytes;
+    if (kind < ALWAYS) d->bytes += t->bytes;
     return HA_OK;
 }
 
@@ -89,9 +102,15 @@ static enum ha_status find_place(struct ha_dump *d, const char *folder, const ch
 }
 
 /* The file is made in memory first. */
+static const char lower[] = "ctx or batch or layers or steps, or leave --dump out";
+
+static void say_size(const struct ha_dump *d, const char *more)
+{
+    fprintf(stderr, "dump: %.1f MiB in %s%s\n", (double)d->bytes / (1 << 20), d->path, more);
+}
+
 static enum ha_status ask_room(const struct ha_dump *d, const char *folder, struct ha_why *why)
 {
-    static const char lower[] = "ctx or batch or layers or steps, or leave --dump out";
     struct statvfs disk;
     const double mib = 1 << 20, need = 1.05 * (double)d->bytes;
     if (ha_memory_fits("host", need, ha_memory_available(), lower, why) != HA_OK)
@@ -99,7 +118,7 @@ static enum ha_status ask_room(const struct ha_dump *d, const char *folder, stru
     if (statvfs(folder, &disk) == 0 && need > (double)disk.f_bavail * (double)disk.f_frsize)
         return ha_why(why, HA_ERROR, "dump: needs %.1f MiB in %.200s, has %.1f MiB: lower %s", need / mib, folder,
                       (double)disk.f_bavail * (double)disk.f_frsize / mib, lower);
-    fprintf(stderr, "dump: %.1f MiB in %s\n", (double)d->bytes / mib, d->path);
+    say_size(d, "");
     return HA_OK;
 }
 
@@ -112,15 +131,21 @@ static enum ha_status make_room(struct ha_dump *d, const char *folder, struct ha
     for (size_t i = 0; i < d->count; i++) HA_TRY(describe(d, i, why));
     HA_TRY(ask_room(d, folder, why));
     for (size_t i = 0; i < d->count; i++) {
+        if (i % TENSORS >= ALWAYS) continue;
         d->tensor[i].data = calloc(d->tensor[i].bytes ? d->tensor[i].bytes : 1, 1);
         if (!d->tensor[i].data) return ha_why(why, HA_ERROR, "no memory for the dump");
     }
     return HA_OK;
 }
 
+static struct ha_tensor *tensor_of(const struct ha_dump *d, size_t layer, size_t seq, size_t kind)
+{
+    return &d->tensor[(layer * data(d)->shape.batch + seq) * TENSORS + kind];
+}
+
 static unsigned char *bytes_of(const struct ha_dump *d, size_t layer, size_t seq, size_t kind)
 {
-    return (unsigned char *)(uintptr_t)d->tensor[(layer * data(d)->shape.batch + seq) * TENSORS + kind].data;
+    return (unsigned char *)(uintptr_t)tensor_of(d, layer, seq, kind)->data;
 }
 
 /* What is there before the first step: [kv_heads][tokens][head_dim] out of heads that lie further apart, and queries.
@@ -157,8 +182,7 @@ enum ha_status ha_dump_open(struct ha_dump *d, const struct ha_session *session,
 
 static size_t step_bytes(const struct ha_dump *d, size_t layer, size_t seq, size_t kind)
 {
-    const struct ha_shape *s = &data(d)->shape;
-    return d->tensor[(layer * s->batch + seq) * TENSORS + kind].bytes / s->steps;
+    return tensor_of(d, layer, seq, kind)->bytes / data(d)->shape.steps;
 }
 
 static void put(struct ha_dump *d, size_t step, size_t layer, size_t seq, size_t kind, const void *from)
@@ -180,6 +204,120 @@ struct ha_expected ha_dump_expected(const struct ha_dump *d, size_t step, size_t
                                  .lse_bound = doubles_of(d, step, layer, seq, LSE_BOUND) };
 }
 
+/* ---- states that are not plain, and notes --------------------------------------------------------------------------
+ */
+
+/* `more` bytes of zeros behind what it has. A dump that has no memory for them is none any more. */
+static bool lengthen(struct ha_dump *d, struct ha_tensor *t, size_t had, size_t more)
+{
+    if (d->status != HA_OK) return false;
+    d->status = ha_memory_fits("host", (double)more, ha_memory_available(), lower, &d->why);
+    char *bytes = d->status == HA_OK ? realloc((void *)(uintptr_t)t->data, had + more) : NULL;
+    if (d->status == HA_OK && !bytes) d->status = ha_why(&d->why, HA_ERROR, "no memory for the dump");
+    if (d->status != HA_OK) return false;
+    memset(bytes + had, 0, more);
+    t->data = bytes;
+    t->bytes = had + more;
+    d->bytes += more;
+    return true;
+}
+
+/* Where a step's numbers are, zeros at first; NULL: no memory. */
+static void *own_step(struct ha_dump *d, size_t step, size_t layer, size_t seq, size_t kind)
+{
+    struct ha_tensor *t = tensor_of(d, layer, seq, kind);
+    if (!t->data && !lengthen(d, t, 0, t->bytes)) return NULL;
+    return bytes_of(d, layer, seq, kind) + step * step_bytes(d, layer, seq, kind);
+}
+
+/* The first of `count` rows that hold what is at `from`, from 1; 0: no memory. What another head has just put there, as
+ * all heads of a group do whose keys are the same, is not put there again. */
+static uint32_t add_rows(struct ha_dump *d, struct ha_tensor *t, size_t row_bytes, const float *from, size_t count)
+{
+    const size_t had = t->dim[0], bytes = count * row_bytes;
+    if (count && count <= had && !memcmp((const char *)t->data + t->bytes - bytes, from, bytes))
+        return (uint32_t)(had - count + 1);
+    if (!lengthen(d, t, had * row_bytes, bytes)) return 0;
+    memcpy((char *)(uintptr_t)t->data + had * row_bytes, from, bytes);
+    t->dim[0] += count;
+    return (uint32_t)(had + 1);
+}
+
+/* Which of the dump's profiles it is, from 1; 0: no memory. */
+static uint32_t profile_of(struct ha_dump *d, const struct ha_profile *p)
+{
+    for (size_t i = 0; i < d->profiles; i++)
+        if (!memcmp(&d->profile[i], p, sizeof *p)) return (uint32_t)(i + 1);
+    if (!ha_array_room(&d->profile, &d->profiles_room, d->profiles + 1, sizeof *d->profile)) {
+        d->status = ha_why(&d->why, HA_ERROR, "no memory for the dump");
+        return 0;
+    }
+    memcpy(&d->profile[d->profiles++], p, sizeof *p);
+    return (uint32_t)d->profiles;
+}
+
+static void set(struct ha_dump *d, size_t step, size_t layer, size_t seq, size_t kind, size_t at, uint32_t value)
+{
+    void *x = own_step(d, step, layer, seq, kind);
+    if (x && kinds[kind].bytes == 4) ((uint32_t *)x)[at] = value;
+    else if (x) ((uint8_t *)x)[at] = (uint8_t)value;
+}
+
+/* What part p of a head, at = head * HA_PARTS_MAX + p, has of its own. */
+static void put_own(struct ha_dump *d, size_t step, size_t layer, size_t seq, size_t at, const struct ha_part *x)
+{
+    const struct ha_shape *s = &data(d)->shape;
+    const size_t dim_bytes = s->head_dim * sizeof(float), tokens = ha_workload_tokens(data(d), seq, s->steps);
+    if (x->q) {
+        struct ha_tensor *rows = tensor_of(d, layer, seq, OWN_Q);
+        set(d, step, layer, seq, QUERY, at, add_rows(d, rows, s->q_len * dim_bytes, x->q, 1));
+    }
+    if (x->k && x->count) {
+        struct ha_tensor *rows = tensor_of(d, layer, seq, OWN_K);
+        const uint32_t first = add_rows(d, rows, dim_bytes, x->k, x->count);
+        for (uint32_t i = 0; i < x->count && first; i++)
+            set(d, step, layer, seq, KEY, at / HA_PARTS_MAX * tokens + x->token[i], first + i);
+    }
+    if (x->profile) set(d, step, layer, seq, PROFILE, at, profile_of(d, x->profile));
+    if (x->weight_only) set(d, step, layer, seq, WEIGHT_ONLY, at, 1);
+    if (x->either_side) set(d, step, layer, seq, EITHER_SIDE, at, 1);
+}
+
+/* The values of a note, [steps][q_heads], NaN at first; NULL: no memory. */
+static double *note_of(struct ha_dump *d, size_t layer, size_t seq, const char *name)
+{
+    const size_t heads = data(d)->shape.q_heads, values = data(d)->shape.steps * heads;
+    struct ha_tensor t = { .type = HA_T_F64, .dims = 2, .dim = { data(d)->shape.steps, heads } };
+    char *full;
+    if (asprintf(&full, "layer%zu.seq%zu.note.%s", layer, seq, name) < 0) full = NULL;
+    for (size_t i = 0; i < d->notes && full; i++)
+        if (!strcmp(d->note[i].name, full)) {
+            free(full);
+            return (double *)(uintptr_t)d->note[i].data;
+        }
+    if (!full || !ha_array_room(&d->note, &d->notes_room, d->notes + 1, sizeof *d->note))
+        d->status = ha_why(&d->why, HA_ERROR, "no memory for the dump");
+    if (!lengthen(d, &t, 0, values * sizeof(double))) {
+        free(full);
+        return NULL;
+    }
+    t.name = full;
+    d->note[d->notes++] = t;
+    double *x = (double *)(uintptr_t)t.data;
+    for (size_t i = 0; i < values; i++) x[i] = (double)NAN;
+    return x;
+}
+
+/* Of two notes of one name the first counts, as in ha_def_note. More than there may be fail in question 2. */
+static void put_notes(struct ha_dump *d, size_t step, size_t layer, size_t seq, size_t head,
+                      const struct ha_selection *chosen)
+{
+    for (size_t i = chosen->notes < HA_NOTES_MAX ? chosen->notes : HA_NOTES_MAX; i-- > 0;) {
+        double *value = note_of(d, layer, seq, chosen->note[i].name);
+        if (value) value[step * data(d)->shape.q_heads + head] = chosen->note[i].value;
+    }
+}
+
 static void put_selection(struct ha_dump *d, const struct ha_pass *pass, size_t step, size_t layer, size_t seq)
 {
     const struct ha_shape *s = &data(d)->shape;
@@ -194,7 +332,9 @@ static void put_selection(struct ha_dump *d, const struct ha_pass *pass, size_t 
             side[p] = x->on_device;
             for (size_t i = 0; i < x->count; i++)
                 part[x->token[i]] = (unsigned char)(p + 1 + (i >= x->count - x->padding ? PART_PADDING : 0));
+            put_own(d, step, layer, seq, head * HA_PARTS_MAX + p, x);
         }
+        put_notes(d, step, layer, seq, head, &chosen);
     }
 }
 
@@ -204,6 +344,7 @@ void ha_dump_step(struct ha_dump *d, const struct ha_pass *pass, size_t step, si
     const struct ha_session *session = d->session;
     const struct ha_shape *s = &data(d)->shape;
     const size_t rows = s->q_len * s->q_heads, at = seq * rows;
+    if (d->status != HA_OK) return;
     put(d, step, layer, seq, Q, ha_session_q(session, layer) + at * s->head_dim);
     put(d, step, layer, seq, OUT, ha_session_o(session, layer) + at * s->head_dim);
     put(d, step, layer, seq, LSE, ha_session_lse(session, layer) + at);
@@ -219,19 +360,20 @@ void ha_dump_step(struct ha_dump *d, const struct ha_pass *pass, size_t step, si
 /* ---- the file
  * --------------------------------------------------------------------------------------------------------- */
 
-enum { META_MAX = 96 };
 struct meta {
-    char key[META_MAX][64], value[META_MAX][HA_ID_MAX];
-    size_t count;
+    char (*text)[2][HA_ID_MAX]; /* key, value */
+    size_t count, room;
+    bool full; /* there was no memory for more */
 };
 
 __attribute__((format(printf, 3, 4))) static void note(struct meta *m, const char *key, const char *format, ...)
 {
     va_list args;
-    if (m->count == META_MAX) return;
+    if (!ha_array_room(&m->text, &m->room, m->count + 1, sizeof *m->text)) m->full = true;
+    if (m->full) return;
     va_start(args, format);
-    snprintf(m->key[m->count], sizeof *m->key, "%s", key);
-    vsnprintf(m->value[m->count++], sizeof *m->value, format, args);
+    snprintf(m->text[m->count][0], HA_ID_MAX, "%s", key);
+    vsnprintf(m->text[m->count++][1], HA_ID_MAX, format, args);
     va_end(args);
 }
 
@@ -248,8 +390,21 @@ static void note_number(void *arg, const char *name, double value)
     note(n->meta, key, "%.17g", value);
 }
 
-static void note_claims(struct meta *m, const struct ha_session *session)
+/* Whatever computed a part by a profile of its own has as many runs as either side. */
+static void note_profiles(struct meta *m, const struct ha_dump *d, double runs)
 {
+    for (size_t i = 0; i < d->profiles; i++) {
+        char name[32];
+        struct noting profile = { m, name };
+        snprintf(name, sizeof name, "profile%zu", i + 1);
+        ha_profile_numbers(&d->profile[i], note_number, &profile);
+        note_number(&profile, "runs", runs);
+    }
+}
+
+static void note_claims(struct meta *m, const struct ha_dump *d)
+{
+    const struct ha_session *session = d->session;
     const struct ha_oracle_claims c = ha_oracle_claims(session, &session->info);
     struct noting device = { m, "device" }, host = { m, "host" }, merge = { m, "merge" };
     ha_profile_numbers(&c.device, note_number, &device);
@@ -261,10 +416,20 @@ static void note_claims(struct meta *m, const struct ha_session *session)
         memcpy(&x, (const char *)&c.merge + ha_traits_numbers[i].offset, sizeof x);
         note_number(&merge, ha_traits_numbers[i].name, x);
     }
+    note_profiles(m, d, (double)(c.device_runs > c.host_runs ? c.device_runs : c.host_runs));
 }
 
-static void note_case(struct meta *m, const struct ha_session *session, const char *id)
+/* Whether it says more than a file of version 2 can. */
+static bool has_own(const struct ha_dump *d)
 {
+    for (size_t i = 0; i < d->count; i++)
+        if (i % TENSORS >= ALWAYS && d->tensor[i].data) return true;
+    return d->notes > 0;
+}
+
+static void note_case(struct meta *m, const struct ha_dump *d, const char *id)
+{
+    const struct ha_session *session = d->session;
     const struct ha_shape *s = &session->workload->shape;
     struct noting shape = { m, "shape" }, param = { m, "param" };
     const struct {
@@ -276,7 +441,7 @@ static void note_case(struct meta *m, const struct ha_session *session, const ch
     char ctx[HA_ID_MAX];
     ha_ctx_print(s, ctx, sizeof ctx);
     note(m, "format", "habench-dump");
-    note(m, "version", "2");
+    note(m, "version", has_own(d) ? "3" : "2");
     note(m, "case", "%s", id);
     note(m, "variant", "%s", session->variant->name);
     note(m, "contract", "%s", ha_contract_word(session->variant));
@@ -289,49 +454,62 @@ static void note_case(struct meta *m, const struct ha_session *session, const ch
         note_number(&param, session->variant->params[i].name, session->param[i]);
 }
 
-/* Large elements first, so that each lies aligned in the file. */
-static void put_in_order(const struct ha_dump *d, struct ha_tensor *to)
+/* Large elements first, so that each lies aligned in the file. Returns how many. */
+static size_t put_in_order(const struct ha_dump *d, struct ha_tensor *to)
 {
-    for (size_t bytes = 8; bytes; bytes /= 2)
+    size_t n = 0;
+    for (size_t bytes = 8; bytes; bytes /= 2) {
         for (size_t i = 0; i < d->count; i++) {
             const size_t own = kinds[i % TENSORS].bytes, element = own ? own : ha_dtype_bytes(data(d)->shape.dtype);
-            if (element == bytes) *to++ = d->tensor[i];
+            if (element == bytes && d->tensor[i].data) to[n++] = d->tensor[i];
         }
+        for (size_t i = 0; i < d->notes && bytes == 8; i++) to[n++] = d->note[i];
+    }
+    return n;
+}
+
+static enum ha_status write_part(const struct ha_dump *d, const char *part, const struct meta *m, struct ha_why *why)
+{
+    const char **pairs = calloc(2 * m->count + 1, sizeof *pairs);
+    struct ha_tensor *tensor = malloc((d->count + d->notes) * sizeof *tensor);
+    enum ha_status status = HA_OK;
+    if (!pairs || !tensor || m->full) status = ha_why(why, HA_ERROR, "no memory for the dump");
+    for (size_t i = 0; i < 2 * m->count && pairs; i++) pairs[i] = m->text[i / 2][i % 2];
+    if (status == HA_OK) status = ha_safetensors_write(part, tensor, put_in_order(d, tensor), pairs, why);
+    free(pairs);
+    free(tensor);
+    return status;
 }
 
 enum ha_status ha_dump_write(const struct ha_dump *d, const char *id, struct ha_why *why)
 {
-    const char *pairs[2 * META_MAX + 1] = { NULL };
     char part[sizeof d->path + sizeof HA_PART];
-    struct meta *m = calloc(1, sizeof *m);
-    struct ha_tensor *tensor = malloc(d->count * sizeof *tensor);
-    if (!m || !tensor) {
-        free(m);
-        free(tensor);
-        return ha_why(why, HA_ERROR, "no memory for the dump");
-    }
-    put_in_order(d, tensor);
-    note_case(m, d->session, id);
-    note_claims(m, d->session);
-    for (size_t i = 0; i < m->count; i++) {
-        pairs[2 * i] = m->key[i];
-        pairs[2 * i + 1] = m->value[i];
-    }
+    struct meta m = { .count = 0 };
+    if (d->status != HA_OK) return ha_why(why, d->status, "dump: %s", d->why.text);
+    if (has_own(d)) say_size(d, ", with what states have of their own");
+    note_case(&m, d, id);
+    note_claims(&m, d);
     snprintf(part, sizeof part, "%s" HA_PART, d->path);
-    enum ha_status status = ha_safetensors_write(part, tensor, d->count, pairs, why);
+    enum ha_status status = write_part(d, part, &m, why);
     if (status == HA_OK) status = ha_file_take_name(part, d->path, why);
     else unlink(part);
-    free(m);
-    free(tensor);
+    free(m.text);
     return status == HA_OK ? HA_OK : ha_why_prefix(why, status, "dump");
+}
+
+static void free_tensors(struct ha_tensor *tensor, size_t count)
+{
+    for (size_t i = 0; tensor && i < count; i++) {
+        free((char *)(uintptr_t)tensor[i].name);
+        free((void *)(uintptr_t)tensor[i].data);
+    }
+    free(tensor);
 }
 
 void ha_dump_free(struct ha_dump *d)
 {
-    for (size_t i = 0; d->tensor && i < d->count; i++) {
-        free((char *)(uintptr_t)d->tensor[i].name);
-        free((void *)(uintptr_t)d->tensor[i].data);
-    }
-    free(d->tensor);
+    free_tensors(d->tensor, d->count);
+    free_tensors(d->note, d->notes);
+    free(d->profile);
     *d = (struct ha_dump){ .tensor = NULL };
 }

@@ -11,7 +11,12 @@ struct ha_dump {
     char path[4096];
     struct ha_tensor *tensor; /* [layers][batch][of a sequence]; all but K and V are filled step by step */
     size_t count;
-    uint64_t bytes; /* of the file, nearly */
+    uint64_t bytes;             /* of the file, nearly */
+    struct ha_tensor *note;     /* [layers][batch][name] that was reported: [steps][q_heads] */
+    struct ha_profile *profile; /* that a part claims for itself, each once */
+    size_t notes, notes_room, profiles, profiles_room;
+    enum ha_status status; /* HA_ERROR: there was no memory for what states have of their own */
+    struct ha_why why;
 };
 
 /* Names folder/ID.safetensors, in which every byte of the id that is not a letter, digit, '.', '-' or '_' is '_', and
@@ -22,7 +27,7 @@ enum ha_status ha_dump_open(struct ha_dump *dump, const struct ha_session *sessi
 /* Where the dump has what the outputs of a step must be: the oracle's to write. */
 struct ha_expected ha_dump_expected(const struct ha_dump *dump, size_t step, size_t layer, size_t seq);
 /* The rest of a layer of a sequence of the step that the pass has just run, whose selection is valid, when it has been
- * judged. */
+ * judged. Where there is no memory for it, ha_dump_write says so. */
 void ha_dump_step(struct ha_dump *dump, const struct ha_pass *pass, size_t step, size_t layer, size_t seq,
                   const struct ha_judged *judged);
 /* The file, whole or not at all. */

@@ -5,6 +5,7 @@
 #include "harness/api/dataset.h"
 #include "harness/base/arena.h"
 #include "harness/base/numeric.h"
+#include "harness/base/safetensors.h"
 #include "harness/base/test_folder.h"
 #include "suites/variants/check.h"
 #include "suites/variants/dump.h"
@@ -12,23 +13,31 @@
 
 #define CASE "cpu:isa=c,ctx=20,heads=4/2,head_dim=64,layers=1,steps=1,threads=1"
 enum { DIM = 64, HEADS = 4, TOKENS = 21, HALF = TOKENS / 2 };
+enum { LAYERS = 2, BATCH = 2, Q_LEN = 2, MOST = 32 }; /* of any case here, MOST tokens */
 
 /* What is done with the odd tokens; the even ones are a plain state. */
 struct own {
     bool q, k, weight_only;
 };
-static struct {
+static struct now {
     struct own made, reported;
+    bool other_q, other_k, forgotten; /* another query is reported, or keys; values left out are not weighed either */
     double error;                     /* of each weight of an odd token, relative */
     bool in_nan, backwards;           /* the query is reported as NaN; the keys in descending order */
-    const struct ha_profile *profile; /* of the odd ones */
-    bool either_side;
+    const struct ha_profile *profile; /* [2] of the odd ones, of even heads and odd ones */
+    bool on_device, either_side, notes;
 } now;
 
+/* Of a head of a sequence: what the odd tokens were made with, and what is reported. */
+struct head {
+    float q[Q_LEN][DIM], k[MOST / 2][DIM], reported_q[Q_LEN][DIM], reported_k[MOST / 2][DIM];
+    uint32_t even[MOST], odd[MOST];
+};
 struct ha_instance {
     struct ha_context ctx;
-    float q[HEADS][DIM], k[HEADS][HALF][DIM], o[HEADS][DIM], lse[HEADS];
-    uint32_t even[TOKENS - HALF], odd[HALF];
+    struct head head[LAYERS][BATCH][HEADS];
+    uint32_t tokens[LAYERS][BATCH];
+    float o[BATCH * Q_LEN][HEADS][DIM], lse[BATCH * Q_LEN][HEADS];
 };
 
 static enum ha_status create(struct ha_instance **self, const struct ha_context *ctx, struct ha_why *why)
@@ -38,10 +47,9 @@ static enum ha_status create(struct ha_instance **self, const struct ha_context 
     return *self ? HA_OK : HA_ERROR;
 }
 
-static void row_of(void *const *rows, size_t head, size_t token, float *out)
+static void row_of(const void *rows, size_t head, size_t token, float *out)
 {
-    const size_t at = (head / 2 * session.workload->cap + token) * DIM * 2;
-    ha_load_row((const char *)rows[0] + at, DIM, HA_F16, out);
+    ha_load_row((const char *)rows + (head / 2 * session.workload->cap + token) * DIM * 2, DIM, HA_F16, out);
 }
 
 /* What is in place of the step's query, and of a key: neither far from it nor near. */
@@ -61,56 +69,75 @@ static double score_of(const float *q, const float *k)
     return s / 8;
 }
 
-static void attend_head(struct ha_instance *self, size_t head, const float *q)
+/* at: the sequence in the workload; row: of the outputs, of query token t, which sees so many tokens */
+static void attend_head(struct ha_instance *self, struct head *own, size_t at, size_t head, size_t row, size_t t,
+                        size_t tokens, const float *q)
 {
     double sum = 0, o[DIM] = { 0 };
     float k[DIM], v[DIM];
-    other_query(q, self->q[head]);
-    for (size_t t = 0; t < TOKENS; t++) {
-        const bool odd = t % 2;
-        row_of(session.workload->k, head, t, k);
-        row_of(session.workload->v, head, t, v);
-        if (odd) other_key(k, self->k[head][t / 2]);
-        const float *from = odd && now.made.q ? self->q[head] : q, *to = odd && now.made.k ? self->k[head][t / 2] : k;
+    other_query(q, own->q[t]);
+    for (size_t j = 0; j < tokens; j++) {
+        const bool odd = j % 2, left_out = odd && now.made.weight_only;
+        row_of(session.workload->k[at], head, j, k);
+        row_of(session.workload->v[at], head, j, v);
+        if (odd) other_key(k, own->k[j / 2]);
+        const float *from = odd && now.made.q ? own->q[t] : q, *to = odd && now.made.k ? own->k[j / 2] : k;
         const double w = exp(score_of(from, to)) * (odd ? 1 + now.error : 1);
-        sum += w;
-        for (size_t d = 0; d < DIM && !(odd && now.made.weight_only); d++) o[d] += w * (double)v[d];
+        sum += left_out && now.forgotten ? 0 : w;
+        for (size_t d = 0; d < DIM && !left_out; d++) o[d] += w * (double)v[d];
     }
-    for (size_t d = 0; d < DIM; d++) self->o[head][d] = (float)(o[d] / sum);
-    self->lse[head] = (float)log(sum);
+    for (size_t d = 0; d < DIM; d++) self->o[row][head][d] = (float)(o[d] / sum);
+    self->lse[row][head] = (float)log(sum);
 }
 
 static enum ha_status attend(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
 {
     const struct ha_context *c = &self->ctx;
-    float q[HEADS][DIM];
-    HA_TRY(c->api->copy(c->stream, q, step->q, sizeof q, HA_D2H));
+    const size_t batch = c->shape->batch, rows = batch * step->q_len;
+    float q[BATCH * Q_LEN][HEADS][DIM];
+    assert_true(batch <= BATCH && step->q_len <= Q_LEN && c->shape->layers <= LAYERS);
+    HA_TRY(c->api->copy(c->stream, q, step->q, rows * sizeof *q, HA_D2H));
     HA_TRY(c->api->stream_sync(c->stream));
-    for (size_t h = 0; h < HEADS; h++) attend_head(self, h, q[h]);
-    HA_TRY(c->api->copy(c->stream, step->o, self->o, sizeof self->o, HA_H2D));
-    return c->api->copy(c->stream, step->lse, self->lse, sizeof self->lse, HA_H2D);
+    for (size_t row = 0; row < rows; row++) {
+        const size_t seq = row / step->q_len, t = row % step->q_len;
+        const size_t tokens = ha_workload_tokens(session.workload, seq, step->step) + t + 1;
+        assert_true(tokens <= MOST);
+        self->tokens[step->layer][seq] = (uint32_t)tokens;
+        for (size_t h = 0; h < HEADS; h++)
+            attend_head(self, &self->head[step->layer][seq][h], step->layer * batch + seq, h, row, t, tokens,
+                        q[row][h]);
+    }
+    HA_TRY(c->api->copy(c->stream, step->o, self->o, rows * sizeof *self->o, HA_H2D));
+    return c->api->copy(c->stream, step->lse, self->lse, rows * sizeof *self->lse, HA_H2D);
 }
 
 static void selection(struct ha_instance *self, size_t layer, size_t seq, size_t head, struct ha_selection *out)
 {
-    static float k[HALF][DIM];
-    for (uint32_t i = 0; i < HALF; i++) {
-        const uint32_t at = now.backwards ? HALF - 1 - i : i;
-        self->odd[i] = 2 * at + 1;
-        memcpy(k[i], self->k[head][at], sizeof k[i]);
+    struct head *own = &self->head[layer][seq][head];
+    const uint32_t tokens = self->tokens[layer][seq], half = tokens / 2;
+    for (uint32_t i = 0; i < half; i++) {
+        const uint32_t at = now.backwards ? half - 1 - i : i;
+        own->odd[i] = 2 * at + 1;
+        memcpy(own->reported_k[i], own->k[now.other_k && at < 2 ? 1 - at : at], sizeof *own->k);
     }
-    for (uint32_t i = 0; i < TOKENS - HALF; i++) self->even[i] = 2 * i;
-    if (now.backwards) memcpy(self->k[head], k, sizeof k);
-    if (now.in_nan) self->q[head][5] = NAN;
+    for (uint32_t i = 0; i < tokens - half; i++) own->even[i] = 2 * i;
+    memcpy(own->reported_q, own->q, sizeof own->q);
+    if (now.other_q) own->reported_q[0][5] += 1;
+    if (now.in_nan) own->reported_q[0][5] = NAN;
     *out = (struct ha_selection){ .parts = 2,
-                                  .part = { { .token = self->even, .count = TOKENS - HALF },
-                                            { .token = self->odd,
-                                              .count = HALF,
-                                              .q = now.reported.q ? self->q[head] : NULL,
-                                              .k = now.reported.k ? self->k[head][0] : NULL,
+                                  .part = { { .token = own->even, .count = tokens - half },
+                                            { .token = own->odd,
+                                              .count = half,
+                                              .on_device = now.on_device,
+                                              .q = now.reported.q ? own->reported_q[0] : NULL,
+                                              .k = now.reported.k ? own->reported_k[0] : NULL,
                                               .weight_only = now.reported.weight_only,
-                                              .profile = now.profile,
+                                              .profile = now.profile ? &now.profile[head % 2] : NULL,
                                               .either_side = now.either_side } } };
+    if (!now.notes) return;
+    if (head % 2) out->note[out->notes++] = (struct ha_note){ "hit", (double)seq };
+    out->note[out->notes++] = (struct ha_note){ "block", 16.0 + (double)head };
+    out->note[out->notes++] = (struct ha_note){ "block", -1 }; /* the first one counts */
 }
 
 static const struct ha_variant mine = {
@@ -195,16 +222,16 @@ TEST(a_part_is_held_to_its_own_claims)
     struct ha_judged judged[HEADS];
     bool plain;
     open_session(CASE);
-    struct ha_profile coarse = session.info.profile[HA_F16];
-    coarse.exp_eps = 0x1p-7;
+    struct ha_profile coarse[2] = { session.info.profile[HA_F16], session.info.profile[HA_F16] };
+    coarse[0].exp_eps = coarse[1].exp_eps = 0x1p-7;
     memset(&now, 0, sizeof now);
     now.error = 0x1p-9;
     assert_true(worst(judged, &plain) > 1);
-    now.profile = &coarse;
+    now.profile = coarse;
     assert_true(worst(judged, &plain) <= 1);
     assert_false(plain);
     now.profile = NULL;
-    session.info.profile[HA_F16] = coarse;
+    session.info.profile[HA_F16] = *coarse;
     assert_true(worst(judged, &plain) > 1); /* it is the CPU's */
     now.either_side = true;
     assert_true(worst(judged, &plain) <= 1);
@@ -240,23 +267,172 @@ TEST(all_keys_are_not_full_attention)
     close_session();
 }
 
-/* Refused, rather than a file that says that the states are plain. */
-TEST_WITH(a_dump_does_not_hold_them, test_folder_make, test_folder_remove)
+/* ---- the dump ---------------------------------------------------------------------------------------------------- */
+
+#define DUMPED "cpu:isa=c,ctx=20+13,heads=4/2,head_dim=64,layers=2,steps=2,q_len=2,threads=1"
+
+static const char *folder; /* where every_state_is_dumped leaves its files; NULL: nowhere */
+
+/* The check is to come to this verdict. */
+static void dump_case(const char *in, const char *name, bool right)
+{
+    struct ha_variant v = mine;
+    struct ha_dump dump;
+    struct ha_check c = { .session = &session, .id = name, .dump = &dump };
+    v.name = "cpu"; /* whose definition takes all keys */
+    v.checked = true;
+    session.variant = &v;
+    assert_ok(ha_dump_open(&dump, &session, in, name, &reason));
+    const enum ha_status status = ha_check_run(&c, &reason);
+    if (status != (right ? HA_OK : HA_FAIL)) fail_msg("%s: status %d: %s", name, (int)status, reason.text);
+    assert_ok(ha_dump_write(&dump, name, &reason));
+    ha_check_free(&c);
+    ha_dump_free(&dump);
+}
+
+/* test_states DIR leaves them there for scripts/test_audit.py, which has to come to the same verdicts. */
+TEST_WITH(every_state_is_dumped, test_folder_make, test_folder_remove)
+{
+    static const struct own none, q = { .q = true }, k = { .k = true }, weights = { .weight_only = true },
+                                  all = { true, true, true };
+    static const struct own *const each[] = { &none, &q, &k, &weights, &all };
+    static const char *const word[] = { "plain", "q", "k", "weights", "all" };
+    const char *const in = folder ? folder : test_folder;
+    struct ha_profile claims[2];
+    char name[64];
+    open_session(DUMPED);
+    for (size_t made = 0; made < COUNT(each); made++)
+        for (size_t reported = 0; reported < COUNT(each); reported++) {
+            const bool right = made == reported;
+            now = (struct now){ .made = *each[made], .reported = *each[reported], .backwards = right, .notes = true };
+            snprintf(name, sizeof name, "%s %s as %s", right ? "right" : "wrong", word[made], word[reported]);
+            dump_case(in, name, right);
+        }
+    now = (struct now){ .made = q, .reported = q, .other_q = true };
+    dump_case(in, "wrong query", false);
+    now = (struct now){ .made = q, .reported = q, .in_nan = true };
+    dump_case(in, "wrong query NaN", false);
+    now = (struct now){ .made = k, .reported = k, .other_k = true };
+    dump_case(in, "wrong keys", false);
+    now = (struct now){ .made = weights, .reported = weights, .forgotten = true };
+    dump_case(in, "wrong denominator", false);
+
+    claims[0] = claims[1] = session.info.profile[HA_F16];
+    now = (struct now){ .error = 0x1p-9, .profile = claims };
+    dump_case(in, "wrong profile", false);
+    claims[0].exp_eps = 0x1p-7;
+    dump_case(in, "wrong profile of odd heads", false);
+    claims[1].exp_eps = 0x1p-6;
+    dump_case(in, "right profile", true);
+    claims[1].exp_eps = 0.25; /* which is more than may be claimed */
+    dump_case(in, "wrong profile too wide", false);
+    now = (struct now){ .error = 0x1p-9, .on_device = true };
+    session.kernels.profile.exp_eps = 0x1p-7;   /* of the CPU alone */
+    session.info.profile[HA_F16].join_keys = 2; /* and of the device another way to join */
+    session.info.profile[HA_F16].joins_max = 2;
+    dump_case(in, "wrong side", false);
+    now.either_side = true;
+    dump_case(in, "right side", true);
+    close_session();
+}
+
+static const struct ha_tensor *find(struct ha_safetensors *file, const char *name)
+{
+    char full[64];
+    snprintf(full, sizeof full, "layer1.seq0.%s", name);
+    return ha_safetensors_find(file, full);
+}
+
+/* What is in the file is what was reported, of the last step too; a plain one has nothing more than before. */
+TEST_WITH(a_dump_holds_what_is_reported, test_folder_make, test_folder_remove)
+{
+    enum { STEP = 1, CTX = 20, HEAD = 2, ALL = CTX + 2 * Q_LEN };
+    static const char *const more[] = { "query",       "own_q",   "key",      "own_k",     "weight_only",
+                                        "either_side", "profile", "note.hit", "note.block" };
+    struct ha_safetensors *file;
+    float want[DIM], k[DIM];
+    open_session(DUMPED);
+    memset(&now, 0, sizeof now);
+    dump_case(test_folder, "plain", true);
+    assert_ok(ha_safetensors_open(&file, test_path("plain.safetensors"), &reason));
+    assert_string_equal(ha_safetensors_meta(file, "version"), "2");
+    for (size_t i = 0; i < COUNT(more); i++) assert_null(find(file, more[i]));
+    ha_safetensors_close(file);
+
+    struct ha_profile claims[2] = { session.info.profile[HA_F16], session.info.profile[HA_F16] };
+    claims[1].exp_eps = 0x1p-16;
+    now = (struct now){ .made = { true, true, true },
+                        .reported = { true, true, true },
+                        .backwards = true,
+                        .notes = true,
+                        .either_side = true,
+                        .profile = claims };
+    dump_case(test_folder, "own", true);
+    assert_ok(ha_safetensors_open(&file, test_path("own.safetensors"), &reason));
+    assert_string_equal(ha_safetensors_meta(file, "version"), "3");
+    assert_near(strtod(ha_safetensors_meta(file, "profile1.exp_eps"), NULL), claims[0].exp_eps, 0);
+    assert_near(strtod(ha_safetensors_meta(file, "profile2.exp_eps"), NULL), 0x1p-16, 0);
+    assert_null(ha_safetensors_meta(file, "profile3.exp_eps"));
+    const struct ha_tensor *t[COUNT(more)];
+    for (size_t i = 0; i < COUNT(more); i++) assert_non_null(t[i] = find(file, more[i]));
+    const uint32_t *query = t[0]->data, *key = t[2]->data, *profile = t[6]->data;
+    const uint8_t *weight_only = t[4]->data, *either_side = t[5]->data;
+    const size_t at = (STEP * HEADS + HEAD) * HA_PARTS_MAX;
+    assert_true(!query[at] && !weight_only[at] && !either_side[at] && !profile[at]); /* its part 0 is plain */
+    assert_true(weight_only[at + 1] == 1 && either_side[at + 1] == 1);
+    assert_true(profile[at + 1] == 1 && profile[at + HA_PARTS_MAX + 1] == 2);
+    assert_int_equal(query[at + 1], STEP * HEADS + HEAD + 1);
+    assert_int_equal(t[1]->dim[0], 2 * HEADS);
+    for (size_t i = 0; i < Q_LEN; i++) {
+        const float *q = (const float *)find(file, "q")->data + ((STEP * Q_LEN + i) * HEADS + HEAD) * DIM;
+        other_query(q, want);
+        assert_memory_equal((const float *)t[1]->data + ((query[at + 1] - 1) * Q_LEN + i) * DIM, want, sizeof want);
+    }
+    assert_int_equal(t[3]->dim[0], 2 * ((ALL - Q_LEN) / 2 + ALL / 2)); /* of two KV heads: heads of a group share */
+    for (size_t j = 0; j < ALL; j++) {
+        const uint32_t row = key[(STEP * HEADS + HEAD) * ALL + j];
+        assert_int_equal(row > 0, j % 2);
+        if (!row) continue;
+        row_of(session.workload->k[2], HEAD, j, k);
+        other_key(k, want);
+        assert_memory_equal((const float *)t[3]->data + (row - 1) * DIM, want, sizeof want);
+    }
+    const double *hit = t[7]->data, *block = t[8]->data;
+    assert_true(isnan(hit[STEP * HEADS + HEAD]) && hit[STEP * HEADS + HEAD + 1] == 0);
+    assert_near(block[STEP * HEADS + HEAD], 16 + HEAD, 0);
+    ha_safetensors_close(file);
+    close_session();
+}
+
+/* The memory of the machine, where there is to be none. */
+static bool is_full;
+uint64_t __real_ha_memory_available(void);
+uint64_t __wrap_ha_memory_available(void);
+uint64_t __wrap_ha_memory_available(void) { return is_full ? 1 : __real_ha_memory_available(); }
+
+/* The case is judged all the same, and one line says what is missing. */
+TEST_WITH(a_dump_without_memory_is_refused, test_folder_make, test_folder_remove)
 {
     struct ha_variant v = mine;
     struct ha_dump dump;
     struct ha_check c = { .session = &session, .id = "the case", .dump = &dump };
     v.name = "cpu";
     v.checked = true;
-    open_session(CASE);
+    open_session(DUMPED);
     session.variant = &v;
-    for (int own = 0; own < 2; own++) {
-        memset(&now, 0, sizeof now);
-        now.made.q = now.reported.q = own;
+    for (int own = 0; own < 3; own++) {
+        now = (struct now){ .made.q = own == 1, .reported.q = own == 1, .notes = own == 2 };
         assert_ok(ha_dump_open(&dump, &session, test_folder, "the case", &reason));
-        assert_int_equal(ha_check_run(&c, &reason), own ? HA_ERROR : HA_OK);
-        if (own)
-            assert_contains(reason.text, "dump: variant cpu has states with a query, keys or weights of their own");
+        is_full = true;
+        assert_ok(ha_check_run(&c, &reason));
+        is_full = false;
+        assert_int_equal(c.steps_done, 2);
+        assert_int_equal(ha_dump_write(&dump, "the case", &reason), own ? HA_ERROR : HA_OK);
+        if (own) {
+            assert_contains(reason.text, "dump: needs 0.00 GiB of host memory, has 0.00 GiB: lower ctx");
+            assert_int_equal(access(test_path("the_case.safetensors"), F_OK), -1);
+        }
+        unlink(test_path("the_case.safetensors"));
         ha_check_free(&c);
         ha_dump_free(&dump);
     }
@@ -301,4 +477,8 @@ TEST(a_variant_has_the_projection)
     close_session();
 }
 
-int main(void) { return test_all("states", NULL, NULL); }
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "small")) folder = argv[1];
+    return test_all("states", NULL, NULL);
+}

@@ -1,0 +1,41 @@
+#ifndef HA_PARTS_AHEAD_H
+#define HA_PARTS_AHEAD_H
+
+/* The query that the next layer will have, from this layer's input: its projection of an input that it has not seen yet
+ * (InfiniGen, section 4.2; ScoutAttention; CLO). On the device, as a product and what follows it; or on the CPU, when
+ * the input has come down. */
+
+#include "suites/parts/frame.h"
+
+/* An option `predict` of variants. */
+enum ha_ahead_side { HA_AHEAD_DEVICE, HA_AHEAD_CPU };
+const char *ha_ahead_word(size_t i);
+#define HA_AHEAD_SIDE                                                                                      \
+    {                                                                                                      \
+        "predict", HA_AHEAD_DEVICE, HA_AHEAD_DEVICE, HA_AHEAD_CPU,                                         \
+            "where the next layer's query is computed: by the device, or by the CPU's threads", true, "*", \
+            ha_ahead_word                                                                                  \
+    }
+
+struct ha_ahead {
+    const struct ha_context *ctx;
+    enum ha_ahead_side side;
+    float *q;        /* pinned: [batch][q_len][q_heads][head_dim], what was predicted */
+    float *q_device; /* of the device's side: the same there */
+    float *x;        /* pinned: [batch][q_len][model_dim], of the CPU's side */
+    float *turn;     /* mapped: [batch * q_len][rotary/2][2] */
+    float **w;       /* device: [layers] of W_Q, bias and norm, each behind the other */
+    struct ha_event *came;
+    size_t layer; /* the one that was predicted for, or none: 0 */
+};
+
+/* HA_WAIVED with words where the data has no inputs, or the device no product. l: any layer of the instance. */
+enum ha_status ha_ahead_create(struct ha_ahead *a, const struct ha_layer *l, enum ha_ahead_side side,
+                               struct ha_why *why);
+/* Enqueues on the main stream, in the step of a layer, what the next one's query is computed from or with. tokens:
+ * [batch] of the sequences before the step. Not twice without an end between. */
+enum ha_status ha_ahead_begin(struct ha_ahead *a, const struct ha_step *step, const size_t *tokens);
+/* Waits for it; a->q is complete. */
+enum ha_status ha_ahead_end(struct ha_ahead *a);
+
+#endif

@@ -1,0 +1,107 @@
+#include "suites/parts/choose.h"
+
+#include "harness/base/arena.h"
+#include "harness/base/pool.h"
+
+#include <math.h>
+#include <string.h>
+
+/* keys that are scored for one query row after the other: they stay in a core's cache */
+enum { CHUNK_BYTES = 1 << 18 };
+
+const char *ha_group_word(size_t i)
+{
+    static const char *const word[] = { [HA_GROUP_HEAD] = "head", [HA_GROUP_MAX] = "max", [HA_GROUP_UNION] = "union" };
+    return i < sizeof word / sizeof *word ? word[i] : NULL;
+}
+
+/* query rows of a KV head: of its query heads one after the other, each with its tokens */
+static size_t rows_of(const struct ha_choose *c) { return ha_shape_group(c->ctx->shape) * c->ctx->shape->q_len; }
+
+enum ha_status ha_choose_create(struct ha_choose *c, const struct ha_context *ctx, enum ha_group group, size_t k,
+                                size_t candidates, struct ha_why *why)
+{
+    const size_t threads = ha_pool_threads(ctx->pool), heads = ha_shape_group(ctx->shape);
+    *c = (struct ha_choose){ .ctx = ctx, .group = group, .k = ha_least(k, candidates), .candidates = candidates };
+    c->lists = group == HA_GROUP_HEAD ? heads : 1;
+    c->list_max = group == HA_GROUP_UNION ? ha_least(heads * c->k, candidates) : c->k;
+    c->score = ha_alloc(ctx->arena, threads * rows_of(c) * candidates * sizeof *c->score, HA_TAG_SCRATCH, why);
+    c->chosen = c->score ? ha_alloc(ctx->arena, threads * c->k * sizeof *c->chosen, HA_TAG_SCRATCH, why) : NULL;
+    c->mark = c->chosen ? ha_alloc(ctx->arena, threads * candidates, HA_TAG_SCRATCH, why) : NULL;
+    return c->mark ? HA_OK : HA_ERROR;
+}
+
+static float *scores(const struct ha_choose *c, size_t worker)
+{
+    return c->score + worker * rows_of(c) * c->candidates;
+}
+
+/* The first of several rows becomes the largest of each candidate; a NaN only where all are. */
+static void largest(float *score, size_t rows, size_t stride, size_t n)
+{
+    for (size_t r = 1; r < rows; r++)
+        for (size_t i = 0; i < n; i++) score[i] = fmaxf(score[i], score[r * stride + i]);
+}
+
+static void choose(const struct ha_choose *c, size_t worker, size_t n, uint32_t *index, uint32_t *count)
+{
+    const size_t heads = ha_shape_group(c->ctx->shape), q_len = c->ctx->shape->q_len, k = ha_least(c->k, n),
+                 deciders = c->group == HA_GROUP_MAX ? 1 : heads, rows = heads / deciders * q_len;
+    uint32_t *own = c->chosen + worker * c->k;
+    unsigned char *mark = c->mark + worker * c->candidates;
+    if (c->group == HA_GROUP_UNION) memset(mark, 0, n);
+    for (size_t l = 0; l < deciders; l++) {
+        float *score = scores(c, worker) + l * rows * c->candidates;
+        uint32_t *to = c->group == HA_GROUP_UNION ? own : index + l * c->list_max;
+        largest(score, rows, c->candidates, n);
+        c->ctx->kernels->topk(&(struct ha_topk){ .x = score, .n = n, .k = k, .index = to });
+        if (c->group != HA_GROUP_UNION) count[l] = (uint32_t)k;
+        else
+            for (size_t i = 0; i < k; i++) mark[own[i]] = 1;
+    }
+    if (c->group != HA_GROUP_UNION) return;
+    *count = 0;
+    for (size_t i = 0; i < n; i++)
+        if (mark[i]) index[(*count)++] = (uint32_t)i;
+}
+
+void ha_choose_keys(const struct ha_choose *c, size_t worker, const float *q, size_t head, const struct ha_rows *keys,
+                    uint32_t *index, uint32_t *count)
+{
+    const struct ha_shape *s = c->ctx->shape;
+    const size_t heads = ha_shape_group(s), at_once = ha_most(CHUNK_BYTES / ha_kv_head_bytes(s), 1);
+    float *score = scores(c, worker);
+    for (size_t first = 0; first < keys->keys; first += at_once) {
+        struct ha_rows some = *keys;
+        some.k = (const unsigned char *)keys->k + first * keys->k_stride_bytes;
+        some.keys = ha_least(at_once, keys->keys - first);
+        for (size_t g = 0; g < heads; g++)
+            for (size_t t = 0; t < s->q_len; t++)
+                c->ctx->kernels->score(&(struct ha_score){ .q = q + (t * s->q_heads + head * heads + g) * s->head_dim,
+                                                           .head_dim = s->head_dim,
+                                                           .rows = some,
+                                                           .dtype = s->dtype,
+                                                           .scale = s->scale,
+                                                           .s = score + (g * s->q_len + t) * c->candidates + first });
+    }
+    choose(c, worker, keys->keys, index, count);
+}
+
+void ha_choose_blocks(const struct ha_choose *c, size_t worker, const float *q, size_t head, const void *digests,
+                      size_t blocks, uint32_t *index, uint32_t *count)
+{
+    const struct ha_shape *s = c->ctx->shape;
+    const size_t heads = ha_shape_group(s);
+    for (size_t g = 0; g < heads; g++)
+        c->ctx->kernels->digest_score(&(struct ha_digest_score){ .q = q + (head * heads + g) * s->head_dim,
+                                                                 .q_rows = s->q_len,
+                                                                 .q_stride = s->q_heads * s->head_dim,
+                                                                 .head_dim = s->head_dim,
+                                                                 .digests = digests,
+                                                                 .blocks = blocks,
+                                                                 .dtype = s->dtype,
+                                                                 .scale = s->scale,
+                                                                 .s = scores(c, worker) + g * s->q_len * c->candidates,
+                                                                 .s_stride = c->candidates });
+    choose(c, worker, blocks, index, count);
+}

@@ -1,0 +1,41 @@
+#ifndef HA_PARTS_CHOOSE_H
+#define HA_PARTS_CHOOSE_H
+
+/* The candidates (keys, or blocks by their digests) of largest score, by the CPU, for the query heads of a KV head. The
+ * score of a candidate for a query head is the largest over the step's query tokens; ties go to the smaller index. */
+
+#include "suites/parts/kv.h"
+
+/* Who chooses: each query head for itself; the KV head's group by the largest score that a candidate has for one of
+ * them; or each for itself, and all of the group use what one of them chose. An option `group` of variants. */
+enum ha_group { HA_GROUP_HEAD, HA_GROUP_MAX, HA_GROUP_UNION };
+const char *ha_group_word(size_t i);
+#define HA_GROUP_RULE(last)                                                                                          \
+    {                                                                                                                \
+        "group", HA_GROUP_HEAD, HA_GROUP_HEAD, last, "who chooses: each query head, or those of a KV head together", \
+            true, "*", ha_group_word                                                                                 \
+    }
+
+struct ha_choose {
+    const struct ha_context *ctx;
+    enum ha_group group;
+    size_t k, candidates, lists; /* lists of a KV head: its query heads, or 1 */
+    size_t list_max;             /* entries of a list, at most */
+    float *score;                /* [threads][rows][candidates] */
+    uint32_t *chosen;            /* [threads][k] */
+    unsigned char *mark;         /* [threads][candidates] */
+};
+
+/* candidates: at most so many */
+enum ha_status ha_choose_create(struct ha_choose *c, const struct ha_context *ctx, enum ha_group group, size_t k,
+                                size_t candidates, struct ha_why *why);
+
+/* Of KV head `head`: list l gets count[l] candidates, rising, at index + l * list_max. q: the sequence's queries,
+ * [q_len][q_heads][head_dim]. For the tasks of a pool: what one worker does. */
+void ha_choose_keys(const struct ha_choose *c, size_t worker, const float *q, size_t head, const struct ha_rows *keys,
+                    uint32_t *index, uint32_t *count);
+/* digests: of the KV head */
+void ha_choose_blocks(const struct ha_choose *c, size_t worker, const float *q, size_t head, const void *digests,
+                      size_t blocks, uint32_t *index, uint32_t *count);
+
+#endif

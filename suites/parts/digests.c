@@ -1,0 +1,53 @@
+#include "suites/parts/digests.h"
+
+#include "harness/base/device_arena.h"
+
+const char *ha_digest_word(size_t i)
+{
+    static const char *const word[] = { [HA_DIGEST_RANGE] = "range", [HA_DIGEST_MEAN] = "mean" };
+    return i < sizeof word / sizeof *word ? word[i] : NULL;
+}
+
+enum ha_status ha_digests_create(const struct ha_context *ctx, enum ha_memory memory, size_t unit, size_t b,
+                                 struct ha_digests *d, struct ha_why *why)
+{
+    const struct ha_shape *s = ctx->shape;
+    *d = (struct ha_digests){ .unit = unit };
+    /* a multiple of 64 bytes, as every head must begin at one */
+    d->head_bytes = (ha_digest_bytes(ha_kv_max_tokens(s, b) / unit, s->head_dim, s->dtype) + 63) / 64 * 64;
+    d->bytes = ha_device_alloc(ctx->device_arena, memory, s->kv_heads * d->head_bytes, HA_TAG_META, why);
+    return d->bytes ? HA_OK : HA_ERROR;
+}
+
+struct ha_device_digest_seq ha_digests_due(const struct ha_shape *shape, struct ha_digests *d, const struct ha_kv *kv,
+                                           size_t tokens)
+{
+    const size_t first = d->blocks;
+    d->blocks = ha_most(first, tokens / d->unit);
+    return (struct ha_device_digest_seq){
+        .digests = d->bytes,
+        .head_bytes = d->head_bytes,
+        .first = first,
+        .blocks = d->blocks - first,
+        .rows = ha_kv_rows(shape, kv, 0, first * d->unit, (d->blocks - first) * d->unit),
+        .k_head_bytes = ha_kv_head_bytes(shape),
+    };
+}
+
+void ha_digests_make(const struct ha_context *ctx, enum ha_digest_kind kind, const struct ha_digests *d,
+                     const struct ha_device_digest_seq *due)
+{
+    const struct ha_shape *s = ctx->shape;
+    for (size_t h = 0; h < s->kv_heads; h++) {
+        struct ha_digest one = { .kind = kind,
+                                 .digests = d->bytes + h * d->head_bytes,
+                                 .first = due->first,
+                                 .blocks = due->blocks,
+                                 .unit = d->unit,
+                                 .rows = due->rows,
+                                 .head_dim = s->head_dim,
+                                 .dtype = s->dtype };
+        one.rows.k = (const unsigned char *)one.rows.k + h * due->k_head_bytes;
+        ctx->kernels->digest(&one);
+    }
+}

@@ -1,0 +1,59 @@
+#ifndef HA_PARTS_FETCH_H
+#define HA_PARTS_FETCH_H
+
+/* Chosen tokens, or blocks of them, of stores in host memory over the link to the device, in one of three ways. */
+
+#include "suites/parts/frame.h"
+
+/* pieces: copies handed over in one call, a piece for each stretch; move: a kernel reads them in the host's memory;
+ * gather: the CPU's threads gather them, then one copy. An option `fetch` of variants. */
+enum ha_fetch_way { HA_FETCH_PIECES, HA_FETCH_MOVE, HA_FETCH_GATHER };
+const char *ha_fetch_word(size_t i);
+#define HA_FETCH_WAY                                                                                             \
+    {                                                                                                            \
+        "fetch", HA_FETCH_PIECES, HA_FETCH_PIECES, HA_FETCH_GATHER,                                              \
+            "how keys come over the link: copies in one call, a kernel that reads host memory, or gathered and " \
+            "copied",                                                                                            \
+            true, "*", ha_fetch_word                                                                             \
+    }
+/* what a store has to lie in */
+enum ha_memory ha_fetch_memory(enum ha_fetch_way way);
+
+enum { HA_FETCH_ALL_HEADS = 1 << 30 };
+struct ha_fetch_list {
+    const struct ha_kv *from, *to; /* a store of that memory; device memory */
+    size_t head;                   /* of this KV head, or HA_FETCH_ALL_HEADS */
+    const uint32_t *index; /* [count], host memory: entry i is tokens [index[i] * unit, (index[i] + 1) * unit) */
+    size_t count, unit;
+    size_t at; /* they become rows at, at + 1, ... of `to` */
+};
+
+/* Two fetches may be under way. */
+enum { HA_FETCH_SLOTS = 2 };
+struct ha_fetch {
+    const struct ha_context *ctx;
+    enum ha_fetch_way way;
+    size_t rows_max; /* of all lists of a fetch together: rows of a head */
+    size_t next;
+    struct ha_fetch_slot {
+        struct ha_event *done;
+        uint32_t *row;        /* of move, mapped: [2][rows_max], from and to */
+        unsigned char *k, *v; /* of gather, pinned: as `to`, one after the other */
+    } slot[HA_FETCH_SLOTS];
+    void **dst;
+    const void **src;
+    size_t *bytes;                    /* of pieces: [2 * rows_max] each */
+    const struct ha_fetch_list *list; /* of gather: what is under way */
+    struct ha_fetch_slot *to;
+};
+
+/* l: any layer of the instance. rows_max: of all lists of a fetch, rows of a head of `unit` tokens each; bytes_max: of
+ * the rows of all `to` that a fetch reaches into, K alone. HA_WAIVED with the operation that the device lacks. */
+enum ha_status ha_fetch_create(struct ha_fetch *f, const struct ha_layer *l, enum ha_fetch_way way, size_t rows_max,
+                               size_t bytes_max, struct ha_why *why);
+/* Enqueues K and V of all lists; lists and indices are the caller's again when it returns. Lists of the same `from` and
+ * `to` follow each other. By gather, rows up to the last one of any list are written, whatever was there. */
+enum ha_status ha_fetch_run(struct ha_fetch *f, struct ha_stream *stream, const struct ha_fetch_list *list,
+                            size_t count);
+
+#endif

@@ -1,0 +1,161 @@
+/* What chooses on the CPU: digests of whole blocks as tokens come, and the candidates of largest score, which are found
+ * here by counting how many are before each. Keys and queries are small whole numbers: scores are exact, and many
+ * equal. */
+
+#include "harness/api/reference.h"
+#include "harness/base/arena.h"
+#include "harness/base/device_arena.h"
+#include "harness/base/numeric.h"
+#include "harness/base/pool.h"
+#include "harness/base/rng.h"
+#include "harness/base/test.h"
+#include "suites/parts/choose.h"
+#include "suites/parts/digests.h"
+
+#include <math.h>
+
+enum { DIM = 8, KV_HEADS = 2, GROUP = 3, TOKENS = 150, Q_LEN = 3 };
+
+static struct ha_why why;
+extern const struct ha_kernels ha_kernels_c;
+extern const struct ha_device_api ha_device_host;
+
+static struct world {
+    struct ha_shape shape;
+    struct ha_context ctx;
+    struct ha_kv kv;
+    float q[Q_LEN * KV_HEADS * GROUP * DIM];
+} w;
+
+#define assert_ok(call)                                           \
+    do {                                                          \
+        if ((call) != HA_OK) fail_msg("%s: %s", #call, why.text); \
+    } while (0)
+
+static float drawn(uint64_t seed, size_t i) { return (float)ha_rng_below(seed, 1, i, 5) - 2; }
+
+static void begin(size_t q_len, enum ha_dtype dtype, uint64_t seed)
+{
+    w = (struct world){ .shape = { .batch = 1,
+                                   .q_len = q_len,
+                                   .layers = 1,
+                                   .q_heads = KV_HEADS * GROUP,
+                                   .kv_heads = KV_HEADS,
+                                   .head_dim = DIM,
+                                   .dtype = dtype,
+                                   .scale = 0.5f,
+                                   .ctx = { TOKENS } } };
+    w.ctx = (struct ha_context){ .shape = &w.shape, .kernels = &ha_kernels_c, .api = &ha_device_host };
+    assert_ok(ha_arena_create(&w.ctx.arena, true, &why));
+    assert_ok(ha_pool_create(&w.ctx.pool, HA_TEAM_OWN, 2, &why));
+    assert_ok(ha_device_host.open(&w.ctx.device, &(struct ha_device_config){ .kernels = &ha_kernels_c }, &why));
+    assert_ok(ha_device_arena_create(&w.ctx.device_arena, w.ctx.api, w.ctx.device, &why));
+    assert_ok(ha_kv_create(&w.ctx, HA_MEM_PINNED, TOKENS, &w.kv, &why));
+    for (size_t i = 0; i < TOKENS * KV_HEADS * DIM; i++) ha_store(w.kv.k, i, dtype, drawn(seed, i));
+    for (size_t i = 0; i < q_len * KV_HEADS * GROUP * DIM; i++) w.q[i] = drawn(seed + 1, i);
+}
+
+static void end(void)
+{
+    ha_device_arena_destroy(w.ctx.device_arena);
+    ha_device_host.close(w.ctx.device);
+    ha_pool_destroy(w.ctx.pool);
+    ha_arena_destroy(w.ctx.arena);
+}
+
+static double key(size_t head, size_t token, size_t d)
+{
+    return (double)ha_load(w.kv.k, (token * KV_HEADS + head) * DIM + d, w.shape.dtype);
+}
+
+/* of a block of so many tokens, 1: of a key; by its digest */
+static double score(size_t q_head, size_t t, size_t unit, size_t block, enum ha_digest_kind kind)
+{
+    const float *q = w.q + (t * KV_HEADS * GROUP + q_head) * DIM;
+    double sum = 0;
+    for (size_t d = 0; d < DIM; d++) {
+        double low = INFINITY, high = -INFINITY, mean = 0;
+        for (size_t i = block * unit; i < (block + 1) * unit; i++) {
+            const double x = key(q_head / GROUP, i, d);
+            low = fmin(low, x);
+            high = fmax(high, x);
+            mean += x / (double)unit;
+        }
+        if (kind == HA_DIGEST_MEAN) low = high = mean;
+        sum += fmax((double)q[d] * low, (double)q[d] * high);
+    }
+    return sum;
+}
+
+/* whether query head h chooses candidate i, of n: fewer than k are before it. whole: h stands for its group. */
+static bool chooses(size_t h, bool whole, size_t unit, size_t n, size_t k, size_t i, enum ha_digest_kind kind)
+{
+    double most[TOKENS];
+    size_t before = 0;
+    for (size_t c = 0; c < n; c++) {
+        most[c] = -INFINITY;
+        for (size_t g = whole ? h / GROUP * GROUP : h; g <= (whole ? h / GROUP * GROUP + GROUP - 1 : h); g++)
+            for (size_t t = 0; t < w.shape.q_len; t++) most[c] = fmax(most[c], score(g, t, unit, c, kind));
+    }
+    for (size_t c = 0; c < n; c++) before += most[c] > most[i] || (most[c] == most[i] && c < i);
+    return before < k;
+}
+
+static void check(enum ha_group group, size_t unit, size_t n, size_t k, enum ha_digest_kind kind)
+{
+    struct ha_choose c;
+    struct ha_digests digests;
+    uint32_t count[GROUP];
+    assert_ok(ha_choose_create(&c, &w.ctx, group, k, TOKENS, &why));
+    uint32_t *index = calloc(c.lists * c.list_max + 1, sizeof *index);
+    if (unit > 1) {
+        assert_ok(ha_digests_create(&w.ctx, HA_MEM_PINNED, unit, 0, &digests, &why));
+        for (size_t tokens = 1; tokens <= n * unit + unit - 1; tokens += 7) {
+            const struct ha_device_digest_seq due = ha_digests_due(&w.shape, &digests, &w.kv, tokens);
+            ha_digests_make(&w.ctx, kind, &digests, &due);
+        }
+        const struct ha_device_digest_seq due = ha_digests_due(&w.shape, &digests, &w.kv, n * unit + unit - 1);
+        ha_digests_make(&w.ctx, kind, &digests, &due);
+        assert_int_equal(digests.blocks, n);
+    }
+    for (size_t head = 0; head < KV_HEADS; head++) {
+        const struct ha_rows rows = ha_kv_rows(&w.shape, &w.kv, head, 0, n);
+        if (unit > 1) ha_choose_blocks(&c, 1, w.q, head, digests.bytes + head * digests.head_bytes, n, index, count);
+        else ha_choose_keys(&c, 1, w.q, head, &rows, index, count);
+        for (size_t l = 0; l < c.lists; l++) {
+            size_t next = 0;
+            assert_true(count[l] <= c.list_max);
+            for (size_t i = 0; i < n; i++) {
+                bool want = false;
+                if (group == HA_GROUP_UNION)
+                    for (size_t g = 0; g < GROUP; g++) want |= chooses(head * GROUP + g, false, unit, n, k, i, kind);
+                else want = chooses(head * GROUP + l, group == HA_GROUP_MAX, unit, n, k, i, kind);
+                const bool got = next < count[l] && index[l * c.list_max + next] == i;
+                next += got;
+                if (got != want)
+                    fail_msg("group %d, blocks of %zu, %zu of %zu: candidate %zu of list %zu is %s", (int)group, unit,
+                             k, n, i, l, got ? "chosen" : "not chosen");
+            }
+            assert_int_equal(next, count[l]);
+        }
+    }
+    free(index);
+}
+
+TEST(choices_are_exact)
+{
+    static const struct {
+        size_t unit, n, k;
+    } cases[] = { { 1, 0, 3 },  { 1, 1, 3 },  { 1, 40, 1 }, { 1, 40, 7 }, { 1, 40, 40 }, { 1, 39, 100 },
+                  { 16, 9, 2 }, { 16, 0, 2 }, { 32, 4, 3 }, { 8, 18, 5 }, { 16, 8, 8 } };
+    for (size_t q_len = 1; q_len <= Q_LEN; q_len += Q_LEN - 1)
+        for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++) {
+            begin(q_len, (enum ha_dtype)dtype, 7 + q_len);
+            for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+                for (int g = HA_GROUP_HEAD; g <= HA_GROUP_UNION; g++)
+                    for (int kind = HA_DIGEST_RANGE; kind <= (cases[i].unit > 1 ? HA_DIGEST_MEAN : HA_DIGEST_RANGE);
+                         kind++)
+                        check((enum ha_group)g, cases[i].unit, cases[i].n, cases[i].k, (enum ha_digest_kind)kind);
+            end();
+        }
+}
