@@ -25,4 +25,40 @@ struct ha_ref_weight {
 enum ha_status ha_ref_observe(const struct ha_shape *shape, const struct ha_def_head *h, const uint32_t *token,
                               size_t first, size_t keys, struct ha_ref_weight *weight, struct ha_why *why);
 
+/* ---- choices by scores: of keys, or of blocks of keys */
+
+/* HA_FAIL unless all keys are in one part on the device, weighed by the step's query and themselves. */
+enum ha_status ha_def_on_device(const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why);
+
+/* What binary32 makes of a score is in [low, high]. */
+struct ha_ref_score {
+    double value, low, high;
+};
+/* scale * a.b, the sum in any order. a_off, b_off: [dim] how far off the terms themselves may be, or NULL, of which one
+ * is at least. Nothing is known of a sum that may overflow. */
+struct ha_ref_score ha_ref_score_dot(const double *a, const double *a_off, const double *b, const double *b_off,
+                                     size_t dim, double scale);
+
+/* Who chooses: each query head, all query heads of a KV head by the largest of their scores, or each of them for
+ * all, that is the union. */
+enum ha_def_group { HA_DEF_HEAD, HA_DEF_MAX, HA_DEF_UNION };
+struct ha_def_choice {
+    const char *what; /* is chosen: "key" */
+    enum ha_def_group group;
+    size_t heads, count;        /* query heads of the KV head, candidates */
+    struct ha_ref_score *score; /* [heads][count]; HA_DEF_MAX: [count] */
+    bool *taken, *first;        /* [count] by the head that is judged, by the first one of its KV head */
+    double *work;               /* [2 * count] */
+};
+/* To the candidates of the next KV head, whose scores are then the least there are. HA_ERROR: no memory. */
+enum ha_status ha_def_choice_begin(struct ha_def_choice *c, size_t heads, size_t count, struct ha_why *why);
+void ha_def_choice_end(struct ha_def_choice *c);
+/* The candidate's score for query head `head` of the KV head is this one if it has been no larger so far. */
+void ha_def_choice_score(struct ha_def_choice *c, size_t head, size_t candidate, struct ha_ref_score score);
+/* HA_FAIL unless c->taken may be the `want` of largest score, all where there are no more: the order of two is only
+ * judged where rounding cannot change it, so that of a tie either may be taken. Scores are not read where all are
+ * taken. Query heads are judged in their order. */
+enum ha_status ha_def_choice_judge(const struct ha_def_choice *c, const struct ha_def_head *h, size_t want,
+                                   struct ha_why *why);
+
 #endif
