@@ -258,3 +258,19 @@ void ha_operands_digest(const struct ha_digest *d, ha_operand_fn *fn, void *arg)
     rows(v, "digests", HA_WRITE, (char *)d->digests + before, 1, 0,
          ha_digest_bytes(d->first + d->blocks, d->head_dim, d->dtype) - before);
 }
+
+void ha_operands_score(const struct ha_score *s, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    rows(v, "q", HA_READ, s->q, 1, 0, s->head_dim * sizeof *s->q);
+    listed(v, "K", &s->rows, s->rows.k, s->rows.k_stride_bytes, s->head_dim * ha_dtype_bytes(s->dtype), 1);
+    rows(v, "scores", HA_WRITE, s->s, 1, 0, s->rows.keys * sizeof *s->s);
+}
+
+void ha_operands_digest_score(const struct ha_digest_score *s, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    rows(v, "q", HA_READ, s->q, s->q_rows, s->q_stride * sizeof *s->q, s->head_dim * sizeof *s->q);
+    rows(v, "digests", HA_READ, s->digests, 1, 0, ha_digest_bytes(s->blocks, s->head_dim, s->dtype));
+    rows(v, "scores", HA_WRITE, s->s, s->q_rows, s->s_stride * sizeof *s->s, s->blocks * sizeof *s->s);
+}

@@ -28,5 +28,7 @@ void ha_operands_cpu_attend(const struct ha_attend *a, ha_operand_fn *fn, void *
 void ha_operands_pack(const struct ha_pack *p, ha_operand_fn *fn, void *arg);
 void ha_operands_unpack(const struct ha_unpack *u, ha_operand_fn *fn, void *arg);
 void ha_operands_digest(const struct ha_digest *d, ha_operand_fn *fn, void *arg);
+void ha_operands_score(const struct ha_score *s, ha_operand_fn *fn, void *arg);
+void ha_operands_digest_score(const struct ha_digest_score *s, ha_operand_fn *fn, void *arg);
 
 #endif

@@ -357,7 +357,8 @@ static void cpu_operand(void *arg, const char *role, enum ha_access access, stru
     ha_order_access(o, ha_order_self(o), arg, role, access, range);
 }
 
-static char attend_name[] = "attend", pack_name[] = "pack", unpack_name[] = "unpack", digest_name[] = "digest";
+static char attend_name[] = "attend", pack_name[] = "pack", unpack_name[] = "unpack", digest_name[] = "digest",
+            score_name[] = "score", digest_score_name[] = "digest_score";
 
 static void cpu_attend(const struct ha_kernels *self, const struct ha_attend *a)
 {
@@ -389,6 +390,18 @@ static void cpu_digest(const struct ha_digest *d)
     real_cpu.digest(d);
 }
 
+static void cpu_score(const struct ha_score *s)
+{
+    ha_operands_score(s, cpu_operand, score_name);
+    real_cpu.score(s);
+}
+
+static void cpu_digest_score(const struct ha_digest_score *s)
+{
+    ha_operands_digest_score(s, cpu_operand, digest_score_name);
+    real_cpu.digest_score(s);
+}
+
 void ha_order_wrap_cpu(struct ha_kernels *kernels)
 {
     real_cpu = *kernels;
@@ -397,4 +410,6 @@ void ha_order_wrap_cpu(struct ha_kernels *kernels)
     kernels->pack = cpu_pack;
     kernels->unpack = cpu_unpack;
     kernels->digest = cpu_digest;
+    kernels->score = cpu_score;
+    kernels->digest_score = cpu_digest_score;
 }

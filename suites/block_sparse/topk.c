@@ -36,7 +36,7 @@ enum { BUFFERS = 2 };
 struct buffer {
     struct ha_kv *kv;        /* [batch], device: of each KV head its lists one after the other, then the new tokens */
     uint32_t *index, *count; /* [batch][kv_heads][lists][list_max] what was chosen; mapped: [batch][kv_heads][lists] */
-    struct ha_event *loaded, *used;
+    struct ha_event *loaded;
 };
 
 struct chooser {
@@ -83,8 +83,7 @@ static enum ha_status make_buffer(const struct ha_layer *l, struct buffer *to, s
     if (!to->kv || !to->index || !to->count) return HA_ERROR;
     for (size_t b = 0; b < s->batch; b++)
         HA_TRY(ha_kv_create(ctx, HA_MEM_DEVICE, c->choose.lists * c->choose.list_max + s->q_len, &to->kv[b], why));
-    HA_TRY(ha_frame_event(l, &to->loaded, why));
-    return ha_frame_event(l, &to->used, why);
+    return ha_frame_event(l, &to->loaded, why);
 }
 
 /* Entry i of list j of a KV head is row j * list_max + i. */
@@ -153,7 +152,8 @@ static void choose_task(void *arg, size_t task, size_t worker)
                    w->to->index + first * c->choose.list_max, w->to->count + first);
 }
 
-/* The keys of a layer, chosen by q, to its buffer. What used that before is over by then. */
+/* The keys of a layer, chosen by q, to its buffer. What came to the host in this step was behind the attention that
+ * read that last. */
 static enum ha_status request(const struct ha_layer *l, const float *q)
 {
     const struct ha_context *ctx = l->ctx;
@@ -161,7 +161,6 @@ static enum ha_status request(const struct ha_layer *l, const float *q)
     const struct ha_kv *store = l->own;
     struct chooser *c = l->shared;
     struct buffer *to = buffer_of(l);
-    HA_TRY(ctx->api->event_sync(to->used)); /* it reads how long the lists are */
     ha_pool_run(ctx->pool, "choose", s->batch * s->kv_heads, choose_task, &(struct work){ l, q, to });
     for (size_t i = 0; i < s->batch * lists(l); i++) {
         const size_t b = i / lists(l), head = i % lists(l) / c->choose.lists, list = i % c->choose.lists;
@@ -233,7 +232,6 @@ static enum ha_status after(struct ha_layer *l, const struct ha_step *step)
     const struct ha_shape *s = ctx->shape;
     const struct ha_kv *store = l->own;
     struct chooser *c = l->shared;
-    HA_TRY(ctx->api->event_record(buffer_of(l)->used, ctx->stream));
     for (size_t b = 0; b < s->batch; b++) {
         const struct ha_kv fresh = ha_kv_of_step(s, step, b);
         HA_TRY(ha_kv_copy(ctx, ctx->stream, &store[b], l->tokens[b] - s->q_len, &fresh, 0, s->q_len));

@@ -2,6 +2,7 @@
 
 #include "harness/base/arena.h"
 #include "harness/base/device_arena.h"
+#include "harness/base/order.h"
 #include "harness/base/pool.h"
 #include "harness/base/why.h"
 
@@ -161,6 +162,10 @@ static void gather(void *arg, size_t task, size_t worker)
     const size_t each = row_bytes(s, list), at = begins(s, f->list, task);
     for (size_t i = 0; i < rows(list); i++) {
         const size_t from = place(s, list, token(list, i)), to = at + place(s, list, list->at + i);
+        ha_order_thread_access("gather", "K", HA_READ, list->from->k + from, 1, 0, each);
+        ha_order_thread_access("gather", "V", HA_READ, list->from->v + from, 1, 0, each);
+        ha_order_thread_access("gather", "staging", HA_WRITE, f->to->k + to, 1, 0, each);
+        ha_order_thread_access("gather", "staging", HA_WRITE, f->to->v + to, 1, 0, each);
         memcpy(f->to->k + to, list->from->k + from, each);
         memcpy(f->to->v + to, list->from->v + from, each);
     }

@@ -303,6 +303,8 @@ enum { STORED = 1 << 0, LOADED = 1 << 1 | 1 << 3 };
 /* of two: there the wait for the store comes too early to stand for it */
 enum { USED_2 = 1 << 3 | 1 << 5 };
 enum { ATTENDED = 1 << 0, SETTLED = 1 << 1, ARRIVED = 1 << 2 };
+/* of topk, behind the two of its fetches */
+enum { CAME = 1 << 2, FETCHED = 1 << 3 | 1 << 4 };
 #define MOVES(name, breaks, id, seen_in, ...)                                                                         \
     {                                                                                                                 \
         name, breaks, id, .shown = "order: ", .order = true, .seen = seen_in, .movement = &(const struct ha_movement) \
@@ -338,8 +340,8 @@ const struct ha_mutant ha_mutants[] = {
       .device_digest = digest_once },
     { "lists_of_step_before", "the device reads the blocks that an earlier step chose", QUEST, .shown = "question 2",
       .device_topk = choose_once },
-    { "first_row_chooses", "the first head of a group chooses for all of them", QUEST ",group=max", .shown = "question 2",
-      .device_topk = first_row_chooses },
+    { "first_row_chooses", "the first head of a group chooses for all of them", QUEST ",group=max",
+      .shown = "question 2", .device_topk = first_row_chooses },
     { "keys_of_step_before", "the keys of an earlier step are attended over", TOPK, .shown = "question 1",
       .copy_pieces = fetch_once },
     { "unrotated_query", "a predicted query has no rotary position", AHEAD, .shown = "question 2",
@@ -363,6 +365,8 @@ const struct ha_mutant ha_mutants[] = {
           "ikawrakow/ik_llama.cpp#2083", .unsynced = ARRIVED, .from_step = 1),
     MOVES("select_before_store", "the background selects among tokens that have not arrived", EVICT, "",
           .unsynced = SETTLED),
+    MOVES("choice_before_query", "keys are chosen by queries that have not come down", TOPK, "", .unsynced = CAME),
+    MOVES("attention_before_fetch", "attention reads keys before they have arrived", TOPK, "", .unwaited = FETCHED),
     MOVES("half_a_layer", "the event of a load is recorded before the copy of V", OFFLOAD, "", .records_early = LOADED),
     MOVES("record_on_main", "the end of a store is recorded on the stream that computes", EVICT, "",
           .records_on_main = SETTLED),
