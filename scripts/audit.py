@@ -540,8 +540,83 @@ class Hgca(Head):
                                 f"{list(want)[:4]}... ({len(padding)} and {len(want)} of them)")
 
 
+class Chosen(Head):
+    """The candidates of largest score, and tokens that are used always. `group` holds the queries of its KV head's query
+    heads: [q_len][heads][head_dim]; `place` is its own place among them."""
+
+    HEAD, MAX, UNION = range(3)
+
+    def deciders(self, score, slack):
+        """score, slack: [heads][q_len][n]; [deciders][n]: of those who choose for this head"""
+        rule = int(self.param("group"))
+        if rule == self.HEAD:
+            score, slack = score[self.place:self.place + 1], slack[self.place:self.place + 1]
+        if rule == self.MAX:
+            score, slack = score.reshape(1, -1, score.shape[-1]), slack.reshape(1, -1, score.shape[-1])
+        return score.max(axis=1), slack.max(axis=1)
+
+    def choose(self, score, slack, taken, k, what):
+        """Are the k of largest score taken? Of those within rounding of each other either may be."""
+        score, slack = self.deciders(score, slack)
+        n, union = len(taken), int(self.param("group")) == self.UNION
+        k = min(k, n)
+        if n == 0:
+            return
+        if not union and taken.sum() != k:
+            raise Wrong(f"{taken.sum()} {what}s are chosen, not {k}")
+        low, high = score - slack, score + slack
+        may = (high >= np.sort(low, axis=1)[:, n - k, None]).any(axis=0)
+        sure = (low > np.sort(high, axis=1)[:, n - k - 1, None]).any(axis=0) if k < n else np.ones(n, bool)
+        if (taken & ~may).any():
+            raise Wrong(f"{what} {np.flatnonzero(taken & ~may)[0]} is chosen, and {k} others have larger scores")
+        if (sure & ~taken).any():
+            raise Wrong(f"{what} {np.flatnonzero(sure & ~taken)[0]} is not chosen, and has one of the {k} largest scores")
+
+    def products(self, step, keys):
+        """scale q.k of the group's queries, and what these may be off by: [heads][q_len][keys]"""
+        scale, q = REAL(self.dump.number("scale")), np.moveaxis(self.group.astype(REAL), 1, 0)
+        return scale * q @ keys.T, gamma(self.dump.head_dim + 2) * scale * np.abs(q) @ np.abs(keys).T
+
+
+class Topk(Chosen):
+    def judge(self, step, q, mark, padding):
+        before, _ = self.now(step)
+        if (mark == 2).any() or not (mark[before:] == 1).all():
+            raise Wrong("a new token is not used, or a key by the host")
+        if self.param("query"):
+            return  # by a query that the file does not hold
+        score, slack = self.products(step, self.k[:before])
+        self.choose(score, slack, mark[:before] == 1, int(self.param("k")), "key")
+
+
+class Quest(Chosen):
+    def judge(self, step, q, mark, padding):
+        before, _ = self.now(step)
+        block, budget = int(self.param("block")), int(self.param("budget"))
+        n = before // block
+        if (mark == 2).any() or not (mark[n * block:] == 1).all():
+            raise Wrong("a token behind the last whole block is not used, or a key by the host")
+        keys, taken = self.k[:n * block].reshape(n, block, -1), mark[:n * block].reshape(n, block) == 1
+        if (taken.any(axis=1) != taken.all(axis=1)).any():
+            raise Wrong(f"block {np.flatnonzero(taken.any(axis=1) != taken.all(axis=1))[0]} is used in part")
+        if self.layer < self.param("dense_layers"):
+            budget = block * max(n, 1)
+        if self.param("digest"):
+            unit = 2.0 ** {"f16": -11, "bf16": -8}.get(self.dump.word("dtype"), -24)
+            mean = keys.mean(axis=1)
+            score, slack = self.products(step, mean)
+            off = (unit + gamma(block + 2)) * np.abs(keys).mean(axis=1) + REAL(2.0 ** -24)
+            scale, q = REAL(self.dump.number("scale")), np.abs(np.moveaxis(self.group.astype(REAL), 1, 0))
+            slack = slack + scale * q @ off.T
+        else:
+            scale, q = REAL(self.dump.number("scale")), np.moveaxis(self.group.astype(REAL), 1, 0)[:, :, None, :]
+            terms = np.maximum(q * keys.min(axis=1), q * keys.max(axis=1)) if n else np.zeros((*q.shape[:2], 0, 1), REAL)
+            score, slack = scale * terms.sum(axis=-1), gamma(self.dump.head_dim + 2) * scale * np.abs(terms).sum(axis=-1)
+        self.choose(score, slack, taken.all(axis=1), max(budget // block, 1), "block")
+
+
 DEFINITIONS = {"resident": Full, "bmm": Full, "offload": Full, "cpu": FullOnHost, "streaming": Streaming, "h2o": H2o,
-               "hgca": Hgca}
+               "hgca": Hgca, "topk": Topk, "quest": Quest}
 
 # ---- a case ---------------------------------------------------------------------------------------------------------
 
@@ -634,6 +709,8 @@ class Layer:
             x["k"], x["v"] = (get(name, dump.kv_heads, tokens, dump.head_dim).astype(REAL) for name in "kv")
             observed = get("observed", min(dump.observed, ctx), dump.q_heads, dump.head_dim).astype(REAL)
             x["heads"] = [kind(dump, x["k"][h // group], observed[:, h], ctx) for h in range(dump.q_heads)]
+            for head in x["heads"]:
+                head.layer, head.heads = layer, group
             if not all(np.isfinite(x[name]).all() for name in ("q", "k", "v")):
                 raise Damaged("Q, K or V is not finite")
             self.seqs.append(x)
@@ -688,6 +765,7 @@ class Layer:
             known.notes = {name: float(of[step, head]) for name, of in x["notes"].items()}
             for name, value in known.notes.items():
                 self.audit.notes.setdefault(name, []).extend([] if np.isnan(value) else [value])
+            known.group, known.place = x["q"][step, :, head - head % known.heads:][:, :known.heads], head % known.heads
             known.judge(step, x["q"][step, :, head].astype(REAL), mark, part[:after] >= 128)
         except Wrong as wrong:
             self.audit.say(place, wrong)
