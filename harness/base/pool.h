@@ -7,7 +7,7 @@
 
 /* The CPU side's threads, each pinned to a core of its own (hwloc) where the process is allowed to and has as many;
  * tasks are pulled from one counter, lowest index first. The caller is worker 0: it is moved to its core but keeps its
- * affinity. One run at a time, called by whichever thread: one that was started is waited for by the next call.
+ * affinity. One run at a time, called or started, by whichever thread: the next waits for what was started.
  * Workers that have a core each stay awake for a moment after a run, so that the next one starts and ends within a few
  * cache misses; then they sleep, as do workers that share cores at once. */
 
