@@ -46,7 +46,9 @@ struct ha_context {
     struct ha_stream *stream; /* the main stream: inputs are ready on it, outputs are expected on it */
     struct ha_arena *arena;
     struct ha_device_arena *device_arena;
-    struct ha_pool *pool;     /* the CPU side's threads: one run at a time, called or started */
+    /* The CPU side's threads. One run at a time, called or started: the next, which between steps may be the harness's
+     * own, waits for what was started. What is still under way after the last step is drain's to wait for. */
+    struct ha_pool *pool;
     struct ha_worker *worker; /* one background thread, for work off the critical path */
     bool record_selection;    /* keep what selection() needs; false in timed passes */
     /* [layers] how each layer's query comes from its input, in host memory; NULL where a step has no x */

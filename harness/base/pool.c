@@ -91,19 +91,28 @@ bool ha_team_awake(const struct ha_pool *pool, size_t worker)
 
 /* ---- runs -------------------------------------------------------------------------------------- */
 
+/* What a worker does of a group. */
+static void work_off(struct ha_pool *pool, const struct job *job, struct ha_pool_group *group, size_t worker,
+                     struct ha_span *span)
+{
+    const struct ha_pool_group of = { .tasks = group->tasks, .fn = group->fn, .arg = group->arg };
+    for (size_t task;
+         (task = job->each ? worker : __atomic_fetch_add(&group->pulled, 1, __ATOMIC_RELAXED)) < of.tasks;) {
+        if (pool->delays) ha_sleep_ns(ha_delays_next(pool->delays));
+        if (pool->sink && !span->begin_ns) span->begin_ns = ha_now_ns();
+        of.fn(of.arg, task, worker);
+        if (job->each) break;
+    }
+}
+
 void ha_team_work(struct ha_pool *pool, size_t worker)
 {
     const struct job job = pool->job;
+    const size_t first = worker * job.groups / pool->threads, next = (worker + 1) * job.groups / pool->threads;
     const struct ha_order_identity own = ha_order_stand_for(job.caller);
     struct ha_span span = { .kind = HA_SPAN_CPU, .lane = lanes[worker], .name = job.name };
     const struct ha_stores_lane outer = ha_stores_within((struct ha_stores_lane){ pool->sink, &span });
-    for (size_t task;
-         (task = job.each ? worker : atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed)) < job.tasks;) {
-        if (pool->delays) ha_sleep_ns(ha_delays_next(pool->delays));
-        if (pool->sink && !span.begin_ns) span.begin_ns = ha_now_ns();
-        job.fn(job.arg, task, worker);
-        if (job.each) break;
-    }
+    for (size_t g = first; g == first || g < next; g++) work_off(pool, &job, &job.group[g], worker, &span);
     ha_stores_within(outer);
     ha_order_stand_for(own);
     if (!span.begin_ns) return;
@@ -160,18 +169,42 @@ enum ha_team ha_pool_team(const struct ha_pool *pool)
 
 static void run(struct ha_pool *pool, const struct job *job)
 {
-    atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
+    if (job->groups == 0) return;
+    for (size_t g = 0; g < job->groups; g++) job->group[g].pulled = 0;
     place_caller(pool);
     pool->job = *job;
     pool->job.caller = ha_order_identity();
-    if (pool->threads > 1 && job->tasks > 1) pool->kind->run(pool);
+    if (pool->threads > 1 && (job->groups > 1 || job->group->tasks > 1)) pool->kind->run(pool);
     else ha_team_work(pool, 0); /* for one task nobody needs to be woken */
+}
+
+/* A run without groups, whose one group is the pool's. */
+static struct job all(struct ha_pool *pool, const char *name, size_t tasks,
+                      void (*fn)(void *arg, size_t task, size_t worker), void *arg)
+{
+    ha_pool_wait(pool);
+    pool->all = (struct ha_pool_group){ .tasks = tasks, .fn = fn, .arg = arg };
+    return (struct job){ .name = name, .group = &pool->all, .groups = 1 };
 }
 
 void ha_pool_run(struct ha_pool *pool, const char *name, size_t tasks,
                  void (*fn)(void *arg, size_t task, size_t worker), void *arg)
 {
-    run(pool, &(struct job){ .name = name, .fn = fn, .arg = arg, .tasks = tasks });
+    const struct job job = all(pool, name, tasks, fn, arg);
+    run(pool, &job);
+}
+
+void ha_pool_each(struct ha_pool *pool, const char *name, void (*fn)(void *arg, size_t task, size_t worker), void *arg)
+{
+    struct job job = all(pool, name, pool->threads, fn, arg);
+    job.each = true;
+    run(pool, &job);
+}
+
+void ha_pool_run_groups(struct ha_pool *pool, const char *name, struct ha_pool_group *group, size_t groups)
+{
+    ha_pool_wait(pool);
+    run(pool, &(struct job){ .name = name, .group = group, .groups = groups });
 }
 
 enum ha_status ha_pool_background(struct ha_pool *pool, struct ha_why *why)
@@ -185,11 +218,22 @@ static void run_started(void *arg)
     run(pool, &pool->started_job);
 }
 
+static void start(struct ha_pool *pool, struct job job)
+{
+    pool->started_job = job;
+    pool->ticket = ha_worker_submit(pool->background, job.name, run_started, pool);
+}
+
 void ha_pool_start(struct ha_pool *pool, const char *name, size_t tasks,
                    void (*fn)(void *arg, size_t task, size_t worker), void *arg)
 {
-    pool->started_job = (struct job){ .name = name, .fn = fn, .arg = arg, .tasks = tasks };
-    pool->ticket = ha_worker_submit(pool->background, name, run_started, pool);
+    start(pool, all(pool, name, tasks, fn, arg));
+}
+
+void ha_pool_start_groups(struct ha_pool *pool, const char *name, struct ha_pool_group *group, size_t groups)
+{
+    ha_pool_wait(pool);
+    start(pool, (struct job){ .name = name, .group = group, .groups = groups });
 }
 
 void ha_pool_wait(struct ha_pool *pool)
@@ -197,18 +241,21 @@ void ha_pool_wait(struct ha_pool *pool)
     if (pool->background) ha_worker_wait(pool->background, pool->ticket);
 }
 
-void ha_pool_each(struct ha_pool *pool, const char *name, void (*fn)(void *arg, size_t task, size_t worker), void *arg)
-{
-    run(pool, &(struct job){ .name = name, .fn = fn, .arg = arg, .tasks = pool->threads, .each = true });
-}
-
 void ha_pool_share(struct ha_pool *pool) { atomic_store_explicit(&pool->awake, 1, memory_order_relaxed); }
 
 void ha_pool_rest(struct ha_pool *pool) { atomic_store_explicit(&pool->awake, 0, memory_order_relaxed); }
 
-void ha_pool_trace(struct ha_pool *pool, const struct ha_span_sink *sink) { pool->sink = sink; }
+void ha_pool_trace(struct ha_pool *pool, const struct ha_span_sink *sink)
+{
+    ha_pool_wait(pool);
+    pool->sink = sink;
+}
 
-void ha_pool_delay(struct ha_pool *pool, struct ha_delays *delays) { pool->delays = delays; }
+void ha_pool_delay(struct ha_pool *pool, struct ha_delays *delays)
+{
+    ha_pool_wait(pool);
+    pool->delays = delays;
+}
 
 void ha_pool_destroy(struct ha_pool *pool)
 {

@@ -21,10 +21,9 @@ struct gate {
 
 struct job {
     const char *name;
-    void (*fn)(void *arg, size_t task, size_t worker);
-    void *arg;
-    size_t tasks;
-    bool each; /* task w is worker w's */
+    struct ha_pool_group *group; /* [groups] */
+    size_t groups;               /* at least one */
+    bool each;                   /* task w is worker w's */
     struct ha_order_identity caller;
 };
 
@@ -55,12 +54,12 @@ struct ha_pool {
     struct gate start;        /* own: runs begun */
     struct job job;           /* on the line after, written before start.word moves */
     bool ending;
-    struct ha_worker *background;             /* that calls what is started, or NULL */
-    struct job started_job;                   /* what it calls next */
-    uint64_t ticket;                          /* of that */
-    atomic_size_t awake;                      /* so many workers stay awake between runs, the first ones */
-    struct gate done;                         /* own: workers besides the caller that have yet to finish the run */
-    alignas(HA_TEAM_LINE) atomic_size_t next; /* task to be pulled */
+    struct ha_worker *background; /* that calls what is started, or NULL */
+    struct job started_job;       /* what it calls next */
+    uint64_t ticket;              /* of that */
+    atomic_size_t awake;          /* so many workers stay awake between runs, the first ones */
+    struct gate done;             /* own: workers besides the caller that have yet to finish the run */
+    struct ha_pool_group all;     /* of a run that has one group */
 };
 
 /* One worker's part of a run. */

@@ -1,5 +1,6 @@
 #include "harness/base/pool.h"
 #include "harness/base/clock.h"
+#include "harness/base/delays.h"
 #include "harness/base/stores.h"
 #include "harness/base/test_spans.h"
 
@@ -415,6 +416,169 @@ TEST(many_pools_at_once)
     }
 }
 
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+enum { GROUPS_MAX = 6, GROUP_TASKS = 200 };
+
+/* Which groups each worker has, in its order, by hand: "01 2" is 0 and 1 of the first worker, 2 of the second. */
+static const struct deal {
+    size_t threads, groups;
+    const char *of;
+} deals[] = {
+    { 1, 1, "0" },         { 1, 3, "012" },       { 2, 2, "0 1" },        { 2, 5, "01 234" },
+    { 5, 1, "0 0 0 0 0" }, { 5, 2, "0 0 0 1 1" }, { 5, 6, "0 1 2 3 45" }, { 8, 3, "0 0 0 1 1 1 2 2" },
+};
+
+/* Of all groups of a run. */
+struct dealt {
+    const struct deal *deal;
+    struct share {
+        struct dealt *run;
+        size_t group, workers, times[GROUP_TASKS];
+    } share[GROUPS_MAX];
+    size_t last[8]; /* the latest group of each worker */
+    pthread_barrier_t all;
+    struct ha_pool_group group[GROUPS_MAX];
+};
+
+static const char *groups_of(const struct deal *deal, size_t worker)
+{
+    const char *of = deal->of;
+    while (worker-- > 0) of = strchr(of, ' ') + 1;
+    return of;
+}
+
+static bool has_group(const struct deal *deal, size_t worker, size_t group)
+{
+    const char *of = groups_of(deal, worker), *found = strchr(of, '0' + (int)group);
+    return found && found < of + strcspn(of, " ");
+}
+
+/* Plain memory on purpose, here too. */
+static void share_task(void *arg, size_t task, size_t worker)
+{
+    struct share *s = arg;
+    struct dealt *run = s->run;
+    if (worker >= run->deal->threads || !has_group(run->deal, worker, s->group)) abort();
+    if (s->group < run->last[worker]) abort();
+    run->last[worker] = s->group;
+    s->times[task]++;
+}
+
+/* A worker that took another task, too, would leave one waiting for ever. */
+static void share_meets(void *arg, size_t task, size_t worker)
+{
+    share_task(arg, task, worker);
+    meet(&((struct share *)arg)->run->all, task, worker);
+}
+
+static struct ha_pool_group *deal_out(struct dealt *d, const struct deal *deal,
+                                      void (*fn)(void *arg, size_t task, size_t worker))
+{
+    *d = (struct dealt){ .deal = deal };
+    for (size_t g = 0; g < deal->groups; g++) {
+        struct share *s = &d->share[g];
+        *s = (struct share){ .run = d, .group = g };
+        for (size_t w = 0; w < deal->threads; w++) s->workers += has_group(deal, w, g);
+        assert_true(s->workers > 0);
+        d->group[g] = (struct ha_pool_group){ .fn = fn, .arg = s };
+    }
+    return d->group;
+}
+
+/* once more each task of each group, and nothing behind them */
+static void assert_times(struct dealt *d, size_t times)
+{
+    for (size_t g = 0; g < GROUPS_MAX; g++)
+        for (size_t t = 0; t < GROUP_TASKS; t++)
+            assert_int_equal(d->share[g].times[t], t < d->group[g].tasks ? times : 0);
+    memset(d->last, 0, sizeof d->last);
+}
+
+/* Every run of groups in its ways: called or started, of many tasks in each group, in some, in none. */
+TEST(groups_keep_to_their_own_workers)
+{
+    static const size_t tasks[][GROUPS_MAX] = {
+        { 3, 3, 3, 3, 3, 3 }, { 0, 1, 0, GROUP_TASKS, 0, 2 }, { GROUP_TASKS, 0, 7, 0, 1, 0 }, { 0, 0, 0, 0, 0, 0 }
+    };
+    struct ha_why why;
+    struct dealt d;
+    for (size_t i = 0; i < COUNT(deals); i++) {
+        struct ha_pool *pool = make(deals[i].threads);
+        assert_int_equal(ha_pool_background(pool, &why), HA_OK);
+        ha_pool_run_groups(pool, "no group", NULL, 0);
+        for (size_t k = 0; k < COUNT(tasks); k++) {
+            struct ha_pool_group *group = deal_out(&d, &deals[i], share_task);
+            for (size_t g = 0; g < deals[i].groups; g++) group[g].tasks = tasks[k][g];
+            for (size_t run = 0; run < 20; run++) {
+                ha_pool_run_groups(pool, "called", group, deals[i].groups);
+                assert_times(&d, 2 * run + 1);
+                ha_pool_start_groups(pool, "started", group, deals[i].groups);
+                ha_pool_wait(pool);
+                assert_times(&d, 2 * run + 2);
+            }
+        }
+        ha_pool_destroy(pool);
+        assert_mask_kept();
+    }
+}
+
+/* As many tasks in each group as it has workers, all of which meet: the run ends only if every worker takes one. */
+TEST(groups_run_side_by_side)
+{
+    struct dealt d;
+    for (size_t i = 0; i < COUNT(deals); i++) {
+        if (deals[i].groups > deals[i].threads) continue;
+        struct ha_pool *pool = make(deals[i].threads);
+        struct ha_pool_group *group = deal_out(&d, &deals[i], share_meets);
+        for (size_t g = 0; g < deals[i].groups; g++) group[g].tasks = d.share[g].workers;
+        pthread_barrier_init(&d.all, NULL, (unsigned)deals[i].threads);
+        for (size_t run = 1; run <= 10; run++) {
+            ha_pool_run_groups(pool, "meet", group, deals[i].groups);
+            assert_times(&d, run);
+        }
+        pthread_barrier_destroy(&d.all);
+        ha_pool_destroy(pool);
+    }
+}
+
+static void nap_in_group(void *arg, size_t task, size_t worker)
+{
+    share_task(arg, task, worker);
+    nap(NULL, task, worker);
+}
+
+/* A span for each worker that did work, whatever its group; a delay for each task. */
+TEST(groups_are_traced_and_delayed)
+{
+    static const struct deal deal = { 3, 3, "0 1 2" };
+    struct ha_delays delays = { .seed = 1, .one_in = 4 };
+    struct ha_pool *pool = make(3);
+    struct dealt d;
+    struct ha_pool_group *group = deal_out(&d, &deal, nap_in_group);
+    group[0].tasks = 2;
+    group[2].tasks = 3;
+    spans.count = 0;
+    ha_pool_trace(pool, &sink);
+    ha_pool_delay(pool, &delays);
+    ha_pool_run_groups(pool, "grouped", group, 3);
+    ha_pool_delay(pool, NULL);
+    ha_pool_trace(pool, NULL);
+    ha_pool_run_groups(pool, "unseen", group, 3);
+    ha_pool_destroy(pool);
+    assert_times(&d, 2);
+    assert_int_equal(delays.drawn, 5);
+    assert_int_equal(spans.count, 2);
+    for (size_t i = 0; i < 2; i++) {
+        const struct ha_span *s = &spans.span[i];
+        const bool is_first = strcmp(s->lane, "cpu 0") == 0;
+        assert_string_equal(s->name, "grouped");
+        assert_string_equal(s->lane, is_first ? "cpu 0" : "cpu 2");
+        assert_true(s->end_ns - s->begin_ns >= (is_first ? 2 : 3) * UINT64_C(3900000));
+        assert_true(i == 0 || strcmp(s->lane, spans.span[0].lane));
+    }
+}
+
 /* ---- in the background ----------------------------------------------------------------------- */
 
 struct started {
@@ -476,6 +640,42 @@ TEST(started_and_called_runs_take_turns)
     ha_pool_destroy(pool); /* which waits for it */
     for (size_t t = 0; t < 5; t++) assert_int_equal(w.times[t], 601);
     assert_mask_kept();
+}
+
+static void count_late(void *arg, size_t task, size_t worker)
+{
+    usleep(500);
+    count(arg, task, worker);
+}
+
+/* Nobody waits but the pool: the next run, called or started, finds all tasks of the one before done, and so does what
+ * sets traces and delays. */
+TEST(the_next_call_waits_for_what_was_started)
+{
+    struct ha_pool *pool = make(2);
+    struct work w = { .threads = 2 };
+    struct ha_pool_group each[3];
+    struct ha_why why;
+    for (size_t g = 0; g < 3; g++) each[g] = (struct ha_pool_group){ .tasks = 2 + g, .fn = count_late, .arg = &w };
+    assert_int_equal(ha_pool_background(pool, &why), HA_OK);
+    for (size_t i = 0; i < 5; i++) {
+        for (size_t g = 0; g < 3; g++) ha_pool_start_groups(pool, "started", &each[g], 1);
+        ha_pool_start(pool, "behind them", 2, count_late, &w);
+        ha_pool_start(pool, "the last", 2, count_late, &w);
+        ha_pool_run(pool, "called", 2, count, &w);
+        assert_true(w.times[0] == 10 * i + 6 && w.times[1] == 10 * i + 6);
+        assert_true(w.times[2] == 2 * (i + 1) && w.times[3] == i + 1);
+        ha_pool_start(pool, "started", 2, count_late, &w);
+        ha_pool_trace(pool, NULL);
+        assert_true(w.times[0] == 10 * i + 7 && w.times[1] == 10 * i + 7);
+        ha_pool_start(pool, "started", 2, count_late, &w);
+        ha_pool_delay(pool, NULL);
+        assert_true(w.times[0] == 10 * i + 8 && w.times[1] == 10 * i + 8);
+        ha_pool_start(pool, "started", 2, count_late, &w);
+        ha_pool_run_groups(pool, "called", each, 1);
+        assert_true(w.times[0] == 10 * i + 10 && w.times[1] == 10 * i + 10);
+    }
+    ha_pool_destroy(pool);
 }
 
 /* Each worker once, whoever is slow. */

@@ -16,33 +16,65 @@ enum ha_status ha_cpu_attend_create(struct ha_cpu_attend *c, const struct ha_con
     return c->work ? HA_OK : HA_ERROR;
 }
 
+enum ha_status ha_cpu_attend_in_groups(struct ha_cpu_attend *c, size_t units_per_group, struct ha_why *why)
+{
+    struct ha_arena *arena = c->ctx->arena;
+    const size_t groups = (c->units_max + units_per_group - 1) / units_per_group;
+    c->units_per_group = units_per_group;
+    c->group = ha_alloc(arena, groups * sizeof *c->group, HA_TAG_SCRATCH, why);
+    c->share = c->group ? ha_alloc(arena, groups * sizeof *c->share, HA_TAG_SCRATCH, why) : NULL;
+    return c->share ? HA_OK : HA_ERROR;
+}
+
 void ha_cpu_attend_release(struct ha_cpu_attend *c)
 {
     ha_free(c->ctx->arena, c->unit);
     ha_free(c->ctx->arena, c->work);
+    ha_free(c->ctx->arena, c->group);
+    ha_free(c->ctx->arena, c->share);
 }
+
+static size_t per_task(const struct ha_cpu_attend *c) { return ha_most(c->units_per_task, 1); }
 
 static void run_task(void *arg, size_t task, size_t worker)
 {
-    struct ha_cpu_attend *c = arg;
+    const struct ha_cpu_share *s = arg;
+    const struct ha_cpu_attend *c = s->cpu;
     const struct ha_kernels *kernels = c->ctx->kernels;
-    size_t first = task * c->units_per_task, last = first + c->units_per_task;
-    for (size_t i = first; i < last && i < c->units; i++) {
+    const size_t first = s->first + task * per_task(c), end = ha_least(first + per_task(c), s->end);
+    for (size_t i = first; i < end; i++) {
         struct ha_attend a = c->unit[i];
         a.scratch = c->work + worker * c->scratch_bytes;
         kernels->attend(kernels, &a);
     }
 }
 
+/* The units from first on, count of them at most, as tasks of a group. */
+static struct ha_pool_group tasks_of(struct ha_cpu_attend *c, struct ha_cpu_share *share, size_t first, size_t count)
+{
+    *share = (struct ha_cpu_share){ .cpu = c, .first = first, .end = ha_least(first + count, c->units) };
+    return (struct ha_pool_group){ .tasks = (share->end - first + per_task(c) - 1) / per_task(c),
+                                   .fn = run_task,
+                                   .arg = share };
+}
+
 void ha_cpu_attend_run(struct ha_cpu_attend *c, const char *name)
 {
     const struct ha_kernels *kernels = c->ctx->kernels;
-    if (c->units_per_task)
-        ha_pool_run(c->ctx->pool, name, (c->units + c->units_per_task - 1) / c->units_per_task, run_task, c);
-    else
+    if (c->units_per_group) {
+        size_t groups = 0;
+        for (size_t first = 0; first < c->units; first += c->units_per_group, groups++)
+            c->group[groups] = tasks_of(c, &c->share[groups], first, c->units_per_group);
+        ha_pool_run_groups(c->ctx->pool, name, c->group, groups);
+    } else if (c->units_per_task) {
+        struct ha_cpu_share all;
+        struct ha_pool_group group = tasks_of(c, &all, 0, c->units);
+        ha_pool_run_groups(c->ctx->pool, name, &group, 1);
+    } else {
         kernels->attend_all(
             kernels, &(struct ha_attend_all){
                          .units = c->unit, .count = c->units, .pool = c->ctx->pool, .name = name, .work = c->work });
+    }
 }
 
 struct ha_attend ha_cpu_attend_unit(const struct ha_shape *s, size_t q_head, size_t heads, size_t q_len, bool causal,

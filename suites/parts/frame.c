@@ -127,6 +127,7 @@ static enum ha_status create_cpu(struct ha_instance *self, size_t longest, struc
     largest.packed.keys = longest;
     if (self->rule->weighs && s->q_len > 1) largest.weights = self->lse_cpu;
     HA_TRY(ha_cpu_attend_create(&self->cpu, ctx, units, &largest, why));
+    if (self->rule->by_sequence && s->batch > 1) HA_TRY(ha_cpu_attend_in_groups(&self->cpu, units / s->batch, why));
     return ha_frame_event(&self->layer[0], &self->arrived, why);
 }
 

@@ -78,10 +78,11 @@ struct ha_rule {
 
     const char *cpu_name, *settle_name; /* of their spans */
     bool appends_last;
-    bool weighs;    /* of several query tokens the CPU side keeps the weights of their keys */
-    bool by_head;   /* the CPU side's units are query heads where there is one query token, else KV heads */
-    bool own_heads; /* on the device each query head reads tokens of its own */
-    bool unlinked;  /* the CPU side's queries and outputs stay where they are: for an arm */
+    bool weighs;      /* of several query tokens the CPU side keeps the weights of their keys */
+    bool by_head;     /* the CPU side's units are query heads where there is one query token, else KV heads */
+    bool by_sequence; /* CPU workers are in groups, one for each sequence (harness/base/pool.h) */
+    bool own_heads;   /* on the device each query head reads tokens of its own */
+    bool unlinked;    /* the CPU side's queries and outputs stay where they are: for an arm */
 };
 
 /* A stream, an event: the frame's to destroy. */

@@ -4,11 +4,14 @@
 #include "harness/base/numeric.h"
 #include "harness/base/pool.h"
 #include "harness/base/test_beside.h"
+#include "suites/parts/frame.h"
 #include "suites/variants/check.h"
 #include "suites/variants/repeat.h"
 #include "suites/variants/test_session.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
+#include <unistd.h>
 
 static enum ha_status check(const struct ha_variant *variant)
 {
@@ -715,6 +718,41 @@ TEST(accuracies_are_joined)
         assert_near(all.keys_sum, 7, 0);
         assert_true(all.queries == 2 && all.mass_count == 2 && all.slack_count == 2 && all.recall_count == 2);
     }
+}
+
+/* ---- sequences on CPU workers of their own ------------------------------------------------------ */
+
+static struct {
+    void (*real)(const struct ha_kernels *self, const struct ha_attend *a);
+    atomic_int thread[2]; /* of each sequence */
+    atomic_size_t units[2], strangers;
+} seen;
+
+/* The longer sequence is the first one. */
+static void attend_of_sequence(const struct ha_kernels *self, const struct ha_attend *a)
+{
+    const size_t b = a->packed.keys + a->runs->keys < 150;
+    int nobody = 0;
+    atomic_fetch_add(&seen.units[b], 1);
+    if (!atomic_compare_exchange_strong(&seen.thread[b], &nobody, gettid()) && nobody != gettid())
+        atomic_fetch_add(&seen.strangers, 1);
+    seen.real(self, a);
+}
+
+TEST(each_sequence_has_workers_of_its_own)
+{
+    struct ha_variant v = *ha_variant_find("cpu");
+    struct ha_rule rule = *v.rule;
+    rule.by_sequence = true;
+    v.rule = &rule;
+    open_session("cpu:ctx=200+90,heads=4/2,head_dim=64,layers=1,steps=2,threads=2,team=own");
+    memset(&seen, 0, sizeof seen);
+    seen.real = session.cpu.attend;
+    session.cpu.attend = attend_of_sequence;
+    assert_ok(check(&v));
+    assert_true(seen.units[0] == 4 && seen.units[1] == 4 && seen.strangers == 0); /* KV heads of two steps */
+    assert_int_not_equal(seen.thread[0], seen.thread[1]);
+    close_session();
 }
 
 int main(void) { return test_all("tests", NULL, NULL); }

@@ -1,11 +1,16 @@
-/* The products of a layer around its attention: what is enqueued, where, on what; that results stay what they are. */
+/* The products of a layer around its attention: what is enqueued, where, on what, and when; that results stay what they
+ * are. */
 
+#include "harness/base/clock.h"
 #include "harness/base/device_arena.h"
 #include "harness/base/numeric.h"
+#include "harness/base/pool.h"
+#include "harness/base/thread.h"
 #include "harness/report/row.h"
 #include "suites/variants/fill.h"
 #include "suites/variants/test_session.h"
 
+#include <stdatomic.h>
 #include <sys/mman.h>
 
 /* ---- on a device that writes down what it is asked for ------------------------------------------ */
@@ -141,18 +146,22 @@ static void on_span(void *self, const struct ha_span *span)
         __atomic_add_fetch(&products_seen, 1, __ATOMIC_RELAXED);
 }
 
+/* false: there is no BLAS */
+static bool open_loaded(const char *id)
+{
+    if (try_session(id, NULL) == HA_OK) return true;
+    close_session();
+    if (!strstr(reason.text, "BLAS")) fail_msg("%s", reason.text);
+    return false;
+}
+
 /* The outputs of a step, and how many products were traced in it. */
 static void *step(const char *id, size_t *bytes)
 {
     const struct ha_span_sink sink = { .span = on_span };
     struct ha_pass pass;
     products_seen = 0;
-    if (try_session(id, NULL) != HA_OK) {
-        const bool waived = strstr(reason.text, "BLAS");
-        close_session();
-        if (!waived) fail_msg("%s", reason.text);
-        return NULL;
-    }
+    if (!open_loaded(id)) return NULL;
     begin_pass(&pass, true);
     session.api->trace(session.device, &sink);
     assert_ok(ha_pass_step(&pass, 0, &reason));
@@ -175,7 +184,7 @@ TEST(results_stay_what_they_are)
     for (size_t i = 0; i < 2; i++) {
         size_t bytes, again;
         void *loaded = step(with[i], &again);
-        if (!loaded) skip(); /* no BLAS */
+        if (!loaded) skip();
         assert_int_equal(products_seen, 3 * 4);
         void *plain = step(without[i], &bytes);
         assert_int_equal(products_seen, 0);
@@ -192,6 +201,113 @@ TEST(a_trace_of_another_model_is_refused)
     close_session();
     open_session("resident:model=small,dataset=trace/english,ctx=1900,steps=2");
     close_session();
+}
+
+/* ---- while the CPU works a layer ahead ---------------------------------------------------------------- */
+
+/* A variant whose CPU side is a layer ahead. In a layer's attend it begins tasks of the next layer, each of which ends
+ * when all products between the two attentions have been enqueued; in the next attend it waits for them. */
+enum { AHEAD_TASKS = 3, AHEAD_LAYERS = 3, AHEAD_STEPS = 2 };
+static struct {
+    const struct ha_device_api *real;
+    struct ha_pool *pool;
+    void (*begin)(struct ha_pool *pool, const char *name, size_t tasks,
+                  void (*fn)(void *arg, size_t task, size_t worker), void *arg);
+    uint64_t patience_ns, end_ns;
+    size_t wanted;                 /* products, for the tasks that were begun last */
+    atomic_size_t enqueued, ended; /* products; tasks that had what they wanted */
+    atomic_size_t late;            /* products that a task had which waited in vain; or 0 */
+} ahead;
+
+static enum ha_status counted_product(struct ha_stream *stream, const struct ha_device_product *args)
+{
+    const enum ha_status status = ahead.real->product(stream, args);
+    atomic_fetch_add(&ahead.enqueued, 1);
+    return status;
+}
+
+static void await_products(void *arg, size_t task, size_t worker)
+{
+    while (atomic_load(&ahead.enqueued) < ahead.wanted && ha_now_ns() < ahead.end_ns) ha_sleep_ns(100000);
+    const size_t enqueued = atomic_load(&ahead.enqueued);
+    if (enqueued < ahead.wanted) atomic_store(&ahead.late, enqueued);
+    else atomic_fetch_add(&ahead.ended, 1);
+}
+
+static enum ha_status ahead_create(struct ha_instance **self, const struct ha_context *ctx, struct ha_why *why)
+{
+    *self = (struct ha_instance *)(void *)&ahead;
+    ahead.pool = ctx->pool;
+    return ha_pool_background(ctx->pool, why);
+}
+
+static enum ha_status ahead_attend(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
+{
+    ha_pool_wait(ahead.pool);
+    if (!atomic_load(&ahead.late) && step->layer + 1 < AHEAD_LAYERS) {
+        const size_t layers = step->step * AHEAD_LAYERS + step->layer + 1;
+        ahead.wanted = layers * HA_LOAD_PRODUCTS + HA_LOAD_BEFORE;
+        ahead.end_ns = ha_now_ns() + ahead.patience_ns;
+        ahead.begin(ahead.pool, "ahead", AHEAD_TASKS, await_products, NULL);
+    }
+    if (!atomic_load(&ahead.late)) return HA_OK;
+    return ha_why(why, HA_ERROR, "the CPU waited for %g s, in which %zu of %zu products were enqueued",
+                  (double)ahead.patience_ns * 1e-9, atomic_load(&ahead.late), ahead.wanted);
+}
+
+static enum ha_status ahead_drain(struct ha_instance *self, struct ha_why *why)
+{
+    ha_pool_wait(ahead.pool);
+    return HA_OK;
+}
+
+static const struct ha_variant ahead_variant = { .name = "ahead",
+                                                 .create = ahead_create,
+                                                 .prefill = no_prefill,
+                                                 .attend = ahead_attend,
+                                                 .drain = ahead_drain,
+                                                 .destroy = no_destroy };
+
+/* All steps of a pass, as they are checked, or as they are timed. */
+static enum ha_status pass_ahead(bool checks)
+{
+    struct ha_device_api mine = *session.api;
+    struct ha_pass pass;
+    enum ha_status status = HA_OK;
+    ahead.real = session.api;
+    mine.product = counted_product;
+    session.api = &mine;
+    atomic_store(&ahead.enqueued, 0);
+    atomic_store(&ahead.ended, 0);
+    atomic_store(&ahead.late, 0);
+    assert_ok(ha_pass_begin(&pass, &session, &ahead_variant, NULL, checks, &reason));
+    if (!checks) status = ha_pass_run(&pass, false, &reason);
+    for (size_t i = 0; checks && i < AHEAD_STEPS && status == HA_OK; i++) status = ha_pass_step(&pass, i, &reason);
+    status = ha_pass_end(&pass, status, &reason);
+    session.api = ahead.real;
+    return status;
+}
+
+/* The products behind a layer's attention are not held up by what the variant has started, and so are neither those
+ * ahead of the next one. Where it is called instead, they are: that is seen, however little patience there is. */
+TEST(products_are_enqueued_while_the_cpu_works_ahead)
+{
+    static const char *const ids[] = { "resident:model=small,load=layer,layers=3,ctx=9,steps=2,threads=2,team=openmp",
+                                       "resident:model=small,load=layer,layers=3,ctx=9,steps=2,threads=2,team=own" };
+    for (size_t i = 0; i < 2 * COUNT(ids); i++) {
+        const bool checks = i % 2;
+        if (!open_loaded(ids[i / 2])) skip();
+        ahead.begin = ha_pool_start;
+        ahead.patience_ns = UINT64_C(60000000000);
+        assert_ok(pass_ahead(checks));
+        assert_int_equal(atomic_load(&ahead.enqueued), AHEAD_STEPS * AHEAD_LAYERS * HA_LOAD_PRODUCTS);
+        assert_int_equal(atomic_load(&ahead.ended), AHEAD_STEPS * (AHEAD_LAYERS - 1) * AHEAD_TASKS);
+        ahead.begin = ha_pool_run;
+        ahead.patience_ns = 1000000;
+        assert_int_equal(pass_ahead(checks), HA_ERROR);
+        assert_contains(reason.text, "1 of 5 products were enqueued");
+        close_session();
+    }
 }
 
 /* ---- rows -------------------------------------------------------------------------------------------- */
