@@ -381,6 +381,28 @@ static void trace_input(struct ha_source *src, size_t seq, size_t layer, size_t 
 
 static struct ha_projection trace_projection(struct ha_source *src, size_t layer) { return src->projection[layer]; }
 
+/* FNV-1a over the keys of the first tokens in the first layer: there they hang on nothing but these tokens. */
+static uint64_t first_keys(const struct ha_trace *t)
+{
+    enum { FIRST = 64 };
+    const size_t row = t->head_dim * ha_dtype_bytes(t->stored), bytes = (t->tokens < FIRST ? t->tokens : FIRST) * row;
+    const unsigned char *k = ha_trace_data(t, 0, HA_TRACE_K);
+    uint64_t hash = 0xcbf29ce484222325;
+    for (size_t head = 0; head < t->kv_heads; head++)
+        for (size_t i = 0; i < bytes; i++) hash = (hash ^ k[head * t->tokens * row + i]) * 0x100000001b3;
+    return hash;
+}
+
+static bool trace_provenance(struct ha_source *src, size_t i, struct ha_provenance *out)
+{
+    if (i >= src->files) return false;
+    const struct ha_trace *t = &src->trace[i];
+    *out = (struct ha_provenance){ .model = ha_safetensors_meta(t->file, "model"),
+                                   .text = ha_safetensors_meta(t->file, "source"),
+                                   .hash = first_keys(t) };
+    return true;
+}
+
 const struct ha_dataset ha_dataset_trace = {
     .name = "trace",
     .doc =
@@ -394,4 +416,5 @@ const struct ha_dataset ha_dataset_trace = {
     .query = trace_query,
     .input = trace_input,
     .projection = trace_projection,
+    .provenance = trace_provenance,
 };
