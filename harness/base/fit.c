@@ -41,8 +41,7 @@ static enum ha_status tensor_check(const struct ha_tensor *t, struct ha_why *why
     return ha_tensor_dtype(t, &dtype) ? ha_tensor_finite(t, dtype, why) : HA_OK;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------
- */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 struct ha_fit {
     struct ha_safetensors *file;
@@ -209,8 +208,7 @@ enum ha_status ha_fit_get(const struct ha_fit *f, struct ha_tensor *tensor, stru
     return HA_OK;
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------------
- */
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 enum ha_status ha_fit_put(struct ha_fit_writer *to, const struct ha_tensor *tensor, struct ha_why *why)
 {

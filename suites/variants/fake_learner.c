@@ -24,8 +24,7 @@ static const struct ha_param params[PARAMS] = {
     [SHARE] = { "share", 0.9, 0, 1, "of the mass, that the window holds", .fitted = true },
 };
 
-/* ---- learning -----------------------------------------------------------------------------------------------------
- */
+/* ---- learning ---------------------------------------------------------------------------------------------------- */
 
 /* The least window of the last keys that has so much of the mass of all queries. weight: [keys] */
 static size_t window_for(double share, const double *weight, size_t keys)
@@ -89,8 +88,7 @@ static enum ha_status fit(const struct ha_fit_input *in, struct ha_fit_writer *o
     return put_inputs(in, out, why);
 }
 
-/* ---- the variant --------------------------------------------------------------------------------------------------
- */
+/* ---- the variant ------------------------------------------------------------------------------------------------- */
 
 extern const struct ha_variant ha_variant_streaming;
 extern const struct ha_definition ha_definition_streaming;
@@ -156,8 +154,7 @@ static const struct ha_definition definition = {
     .variant = "learner", .create = define, .judge = judge, .destroy = destroy
 };
 
-/* ---- the registry -------------------------------------------------------------------------------------------------
- */
+/* ---- the registry ------------------------------------------------------------------------------------------------ */
 
 #define HA_VARIANT(name) &ha_variant_##name,
 const struct ha_variant *const ha_variants_all[] = {

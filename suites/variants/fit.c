@@ -13,8 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- what a fit is of ---------------------------------------------------------------------------------------------
- */
+/* ---- what a fit is of -------------------------------------------------------------------------------------------- */
 
 static void fill_params(struct ha_fit_of *out, const struct ha_case *c)
 {
@@ -86,8 +85,7 @@ enum ha_status ha_fit_of_name(struct ha_fit **fit, const struct ha_case *c, cons
     return status;
 }
 
-/* ---- learning -----------------------------------------------------------------------------------------------------
- */
+/* ---- learning ---------------------------------------------------------------------------------------------------- */
 
 struct inputs {
     const struct ha_workload *w;
@@ -153,6 +151,7 @@ static enum ha_status ask_place(const char *path, char part[4096], struct ha_why
     FILE *f = fopen(part, "we");
     if (!f) return ha_why(why, HA_ERROR, "-o %.400s: cannot write: %s", path, strerror(errno));
     fclose(f);
+    unlink(part); /* a hook that crashes leaves nothing */
     return HA_OK;
 }
 

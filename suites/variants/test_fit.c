@@ -20,8 +20,7 @@ static void expect_reason(const char *part)
     assert_null(strchr(reason.text, '\n'));
 }
 
-/* ---- the format ---------------------------------------------------------------------------------------------------
- */
+/* ---- the format -------------------------------------------------------------------------------------------------- */
 
 static const float f32[6] = { 1, -2, 3.5f, 0, 1e-40f, -0.0f };
 static const uint16_t f16[3] = { 0x3c00, 0x7bff, 0x8000 }, bf16[3] = { 0x3f80, 0x7f7f, 0x8000 };
@@ -163,8 +162,7 @@ TEST(what_is_no_number_is_not_learnt)
     ha_fit_writer_free(&w);
 }
 
-/* ---- files that are damaged, or of something else -----------------------------------------------------------------
- */
+/* ---- files that are damaged, or of something else ---------------------------------------------------------------- */
 
 enum { META = 14 };
 static const char *const meta[2 * META + 1] = {
@@ -263,8 +261,7 @@ TEST(files_that_are_not_there)
     expect_reason("empty file");
 }
 
-/* ---- the whole way ------------------------------------------------------------------------------------------------
- */
+/* ---- the whole way ----------------------------------------------------------------------------------------------- */
 
 static enum ha_status learn(const char *id, const char *name)
 {
@@ -445,8 +442,7 @@ TEST(cases_that_read_none)
     expect_reason("leave fit=a out");
 }
 
-/* ---- hooks that fail, and places that cannot be written ------------------------------------------------------------
- */
+/* ---- hooks that fail, and places that cannot be written ---------------------------------------------------------- */
 
 static enum ha_status wrong(const struct ha_fit_input *in, struct ha_fit_writer *out, struct ha_why *why)
 {
