@@ -1,10 +1,11 @@
 #include "datasets/trace.h"
+#include "harness/base/fit.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A libFuzzer target: any bytes as a safetensors file, and what passes as a trace. The case takes its
+/* A libFuzzer target: any bytes as a safetensors file, and what passes as a trace or as a fit. The case takes its
  * length from the metadata, so that a whole trace is read back through the dataset; as two sequences that join
  * it with itself, too. */
 
@@ -50,6 +51,27 @@ static void read_all(struct ha_source *src, const struct ha_shape *s, size_t seq
     free(k);
 }
 
+/* Every tensor is there as the file describes it, aligned, and not as something else. */
+static void read_fit(const uint8_t *data, size_t bytes, const struct ha_safetensors *file)
+{
+    static const struct ha_provenance origin = { .text = "a text", .hash = 1 };
+    const struct ha_fit_about of = { .value = { "a variant", "" }, .origin = &origin, .origins = 1 };
+    struct ha_fit *fit;
+    struct ha_why why;
+    if (ha_fit_parse(&fit, "input", data, bytes, &why) != HA_OK) return;
+    for (size_t i = 0; i < ha_safetensors_count(file); i++) {
+        struct ha_tensor t = *ha_safetensors_at(file, i);
+        t.data = NULL;
+        if (ha_fit_get(fit, &t, &why) != HA_OK || (uintptr_t)t.data % 64) abort();
+        touch(t.data, t.bytes);
+        t.dim[0]++;
+        t.dims += !t.dims;
+        if (ha_fit_get(fit, &t, &why) != HA_ERROR) abort();
+    }
+    if (ha_fit_check(fit, &of, &why) == HA_OK && ha_fit_shares(fit, &of)) seen = 1;
+    ha_fit_close(fit);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct ha_safetensors *file;
@@ -61,6 +83,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         if (ha_safetensors_find(file, t->name) != t) abort();
         touch(t->data, t->bytes);
     }
+    read_fit(data, bytes, file);
     size_t tokens = meta_size(file, "tokens"), first_query = meta_size(file, "q_first"), files = 1 + bytes / 3 % 2;
     struct ha_shape shape = { .batch = files, .dtype = (enum ha_dtype)(bytes % HA_DTYPE_COUNT), .q_len = 1 };
     struct ha_trace trace[2] = { { .name = "input", .file = file }, { .name = "again" } };

@@ -9,8 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 struct layer {
     const char *k, *v, *q, *x; /* in the mapped file, at any alignment; x may be NULL */
@@ -260,44 +258,11 @@ enum ha_status ha_trace_open(struct ha_source **src, struct ha_shape *shape, con
 
 /* ---- the file --------------------------------------------------------------------------- */
 
-enum { PATH_BYTES = 4096 };
-
-static bool is_file(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && !S_ISDIR(st.st_mode);
-}
-
-static bool ends_with(const char *s, const char *end)
-{
-    size_t a = strlen(s), b = strlen(end);
-    return a >= b && strcmp(s + a - b, end) == 0;
-}
+enum { PATH_BYTES = HA_PATH_BYTES };
 
 enum ha_status ha_trace_find(const char *name, char path[PATH_BYTES], struct ha_why *why)
 {
-    char folder[PATH_BYTES];
-    const char *end = ends_with(name, ".safetensors") ? "" : ".safetensors";
-    if (strlen(name) >= PATH_BYTES)
-        return ha_why(why, HA_ERROR, "trace: the path is longer than %d bytes", PATH_BYTES - 1);
-    snprintf(path, PATH_BYTES, "%s", name);
-    if (is_file(path)) return HA_OK;
-    if (strchr(name, '/')) /* what else is wrong with a path, open says */
-        return access(path, F_OK) == 0 ? HA_OK : ha_why(why, HA_ERROR, "trace %.400s: there is no such file", name);
-    snprintf(path, PATH_BYTES, "datasets/traces/%.1024s%s", name, end);
-    if (is_file(path)) return HA_OK;
-    char *cut = ha_program_folder(folder, sizeof folder) ? folder + strlen(folder) : NULL;
-    for (; cut; cut = strrchr(folder, '/')) {
-        *cut = '\0';
-        static const char *const below[] = { "", "/share/habench" }; /* the source tree; PREFIX of what is installed */
-        for (size_t i = 0; i < sizeof below / sizeof *below; i++) {
-            int n = snprintf(path, PATH_BYTES, "%s%s/datasets/traces/%.1024s%s", folder, below[i], name, end);
-            if (n > 0 && n < PATH_BYTES && is_file(path)) return HA_OK;
-        }
-    }
-    return ha_why(why, HA_ERROR,
-                  "trace %.128s: no such file, and no datasets/traces/%.128s%s here or beside the program", name, name,
-                  end);
+    return ha_program_find(path, "trace", "datasets/traces", name, why);
 }
 
 /* What + joins: one name where there is such a file, +s and all. */
@@ -416,6 +381,28 @@ static void trace_input(struct ha_source *src, size_t seq, size_t layer, size_t 
 
 static struct ha_projection trace_projection(struct ha_source *src, size_t layer) { return src->projection[layer]; }
 
+/* FNV-1a over the keys of the first tokens in the first layer: there they hang on nothing but these tokens. */
+static uint64_t first_keys(const struct ha_trace *t)
+{
+    enum { FIRST = 64 };
+    const size_t row = t->head_dim * ha_dtype_bytes(t->stored), bytes = (t->tokens < FIRST ? t->tokens : FIRST) * row;
+    const unsigned char *k = ha_trace_data(t, 0, HA_TRACE_K);
+    uint64_t hash = 0xcbf29ce484222325;
+    for (size_t head = 0; head < t->kv_heads; head++)
+        for (size_t i = 0; i < bytes; i++) hash = (hash ^ k[head * t->tokens * row + i]) * 0x100000001b3;
+    return hash;
+}
+
+static bool trace_provenance(struct ha_source *src, size_t i, struct ha_provenance *out)
+{
+    if (i >= src->files) return false;
+    const struct ha_trace *t = &src->trace[i];
+    *out = (struct ha_provenance){ .model = ha_safetensors_meta(t->file, "model"),
+                                   .text = ha_safetensors_meta(t->file, "source"),
+                                   .hash = first_keys(t) };
+    return true;
+}
+
 const struct ha_dataset ha_dataset_trace = {
     .name = "trace",
     .doc =
@@ -429,4 +416,5 @@ const struct ha_dataset ha_dataset_trace = {
     .query = trace_query,
     .input = trace_input,
     .projection = trace_projection,
+    .provenance = trace_provenance,
 };

@@ -153,48 +153,6 @@ static struct name name_of(size_t layer, size_t part)
     return name;
 }
 
-/* "[1][17][3]" */
-struct place {
-    char text[80];
-};
-
-static struct place place(const size_t *dim, size_t dims)
-{
-    struct place p = { "" };
-    for (size_t i = 0, at = 0; i < dims && at < sizeof p.text; i++)
-        at += (size_t)snprintf(p.text + at, sizeof p.text - at, "[%zu]", dim[i]);
-    return p;
-}
-
-static struct place place_of(const struct ha_tensor *x, size_t element)
-{
-    size_t index[HA_TENSOR_DIMS_MAX];
-    for (size_t i = x->dims; i-- > 0; element /= x->dim[i]) index[i] = element % x->dim[i];
-    return place(index, x->dims);
-}
-
-/* Every number of the tensor, rounded to `dtype`, is finite. */
-static enum ha_status finite_check(const struct reader *r, const struct ha_tensor *x, enum ha_dtype stored,
-                                   enum ha_dtype dtype)
-{
-    float piece[1024];
-    size_t bytes = ha_dtype_bytes(stored), count = x->bytes / bytes, n;
-    const size_t most = sizeof piece / sizeof *piece;
-    for (size_t done = 0; done < count; done += n) {
-        n = count - done < most ? count - done : most;
-        ha_load_row((const char *)x->data + done * bytes, n, stored, piece);
-        for (size_t i = 0; i < n; i++) {
-            if (!isfinite(piece[i]))
-                return ha_why(r->why, HA_ERROR, "trace %s: tensor %s%s is %s", r->t->name, x->name,
-                              place_of(x, done + i).text, isnan(piece[i]) ? "NaN" : "infinite");
-            if (!isfinite(ha_round(piece[i], dtype)))
-                return ha_why(r->why, HA_ERROR, "trace %s: tensor %s%s is %g, too large for %s: use another dtype",
-                              r->t->name, x->name, place_of(x, done + i).text, (double)piece[i], ha_dtype_name(dtype));
-        }
-    }
-    return HA_OK;
-}
-
 /* Which part of which layer it is; HA_TRACE_PARTS: none that the version and the number of layers allow. */
 static size_t part_of(const struct ha_trace *t, const char *name)
 {
@@ -242,8 +200,9 @@ static enum ha_status tensor_check(const struct reader *r, const char *name, siz
         return ha_why(r->why, HA_ERROR, "trace %s: tensor %s has another dtype than layers.0.k", r->t->name, name);
     if (x->dims != dims || memcmp(x->dim, dim, dims * sizeof *dim) != 0)
         return ha_why(r->why, HA_ERROR, "trace %s: tensor %s has shape %s, the metadata says %s", r->t->name, name,
-                      place(x->dim, x->dims).text, place(dim, dims).text);
-    return finite_check(r, x, stored, dtype);
+                      ha_tensor_place(x->dim, x->dims).text, ha_tensor_place(dim, dims).text);
+    return ha_tensor_finite(x, dtype, r->why) == HA_OK ? HA_OK
+                                                       : ha_why_prefix(r->why, HA_ERROR, "trace %s", r->t->name);
 }
 
 static enum ha_status tensors_check(struct reader *r, enum ha_dtype dtype)
@@ -290,8 +249,8 @@ static enum ha_status rotary_read(struct reader *r)
     if (x->dims != 1 || x->dim[0] < 1 || x->dim[0] > t->head_dim / 2)
         return ha_why(r->why, HA_ERROR,
                       "trace %s: tensor " INV_FREQ " has shape %s; head_dim %zu has from [1] to [%zu] pairs", t->name,
-                      place(x->dim, x->dims).text, t->head_dim, t->head_dim / 2);
-    HA_TRY(finite_check(r, x, HA_F32, HA_F32));
+                      ha_tensor_place(x->dim, x->dims).text, t->head_dim, t->head_dim / 2);
+    if (ha_tensor_finite(x, HA_F32, r->why) != HA_OK) return ha_why_prefix(r->why, HA_ERROR, "trace %s", t->name);
     for (size_t i = 0; i < x->dim[0]; i++)
         if (ha_load(x->data, i, HA_F32) < 0)
             return ha_why(r->why, HA_ERROR, "trace %s: tensor " INV_FREQ "[%zu] is %g, below 0", t->name, i,

@@ -34,7 +34,8 @@ struct ha_def {
     struct head head[]; /* [layers][batch][q_heads] */
 };
 
-static enum ha_status create(struct ha_def **def, const struct ha_shape *shape, const double *param, struct ha_why *why)
+static enum ha_status create(struct ha_def **def, const struct ha_shape *shape, const double *param,
+                             const struct ha_fit *fit, struct ha_why *why)
 {
     *def = calloc(1, sizeof **def + ha_def_heads(shape) * sizeof(*def)->head[0]);
     if (!*def) return ha_why(why, HA_ERROR, "h2o: no memory");

@@ -53,7 +53,8 @@ struct ha_def {
 
 static enum ha_status no_memory(struct ha_why *why) { return ha_why(why, HA_ERROR, "hgca: no memory"); }
 
-static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, const double *param, struct ha_why *why)
+static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, const double *param,
+                             const struct ha_fit *fit, struct ha_why *why)
 {
     struct ha_def *def = *out = calloc(1, sizeof *def + ha_def_heads(shape) * sizeof def->head[0]);
     if (!def) return no_memory(why);

@@ -37,7 +37,8 @@ struct ha_def {
     struct ha_def_choice choice;
 };
 
-static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, const double *param, struct ha_why *why)
+static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, const double *param,
+                             const struct ha_fit *fit, struct ha_why *why)
 {
     struct ha_def *def = *out = calloc(1, sizeof *def);
     if (!def) return ha_why(why, HA_ERROR, "quest: no memory");

@@ -17,7 +17,8 @@ struct ha_def {
     size_t sink, window;
 };
 
-static enum ha_status create(struct ha_def **def, const struct ha_shape *shape, const double *param, struct ha_why *why)
+static enum ha_status create(struct ha_def **def, const struct ha_shape *shape, const double *param,
+                             const struct ha_fit *fit, struct ha_why *why)
 {
     *def = calloc(1, sizeof **def);
     if (!*def) return ha_why(why, HA_ERROR, "streaming: no memory");

@@ -321,7 +321,7 @@ static enum ha_status run(enum mistake mistake, bool *wrong)
     struct ha_def *def = NULL;
     struct reporter r = { .ask.mistake = mistake };
     why = (struct ha_why){ "" };
-    enum ha_status status = d->create(&def, &w.shape, w.param, &why);
+    enum ha_status status = d->create(&def, &w.shape, w.param, NULL, &why);
     for (size_t step = 0; step < STEPS; step++)
         for (size_t layer = 0; layer < LAYERS && status == HA_OK; layer++) {
             const void *const k[BATCH] = { w.stored[layer][0], w.stored[layer][1] };
@@ -502,7 +502,7 @@ TEST(test_no_input)
     world_make(false, ahead, 1, HA_F32);
     w.shape.model_dim = 0;
     struct ha_def *def = NULL;
-    assert_int_equal(ha_definition_topk.create(&def, &w.shape, w.param, &why), HA_ERROR);
+    assert_int_equal(ha_definition_topk.create(&def, &w.shape, w.param, NULL, &why), HA_ERROR);
     assert_non_null(strstr(why.text, "query=ahead needs layer inputs"));
     assert_null(def);
     world_make(false, ahead, 1, HA_F32);

@@ -60,7 +60,7 @@ enum ha_status ha_test_other(const struct ha_test_world *w, const struct ha_test
     struct ha_def_step in = { .k = k, .tokens = tokens, .kv_cap = HA_TEST_TOKENS, .observer = &observer };
     struct ha_def *def = NULL;
     *why = (struct ha_why){ "" };
-    enum ha_status status = d->create ? d->create(&def, s, w->param, why) : HA_OK;
+    enum ha_status status = d->create ? d->create(&def, s, w->param, NULL, why) : HA_OK;
     if (status == HA_OK && d->prefill) status = ha_definition_prefill(d, def, s, &in, seen, why);
     for (size_t i = 0; i < steps; i++) {
         if (status != HA_OK) fail_msg("before step %zu: %s", i, why->text);

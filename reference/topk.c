@@ -48,7 +48,8 @@ static enum ha_status no_input(struct ha_why *why)
                   "has (residual, walk, trace), or query=own");
 }
 
-static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, const double *param, struct ha_why *why)
+static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, const double *param,
+                             const struct ha_fit *fit, struct ha_why *why)
 {
     const bool ahead = param[QUERY] > 0;
     if (ahead && shape->model_dim == 0) return no_input(why);

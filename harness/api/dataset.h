@@ -29,6 +29,14 @@ struct ha_projection {
     const float *wo;       /* [model_dim][q_heads*head_dim]: of the output projection */
 };
 
+/* Whose queries, keys and values a dataset has: what is learnt from it is good for that model, and no evidence on that
+ * text. */
+struct ha_provenance {
+    const char *model;
+    const char *text;
+    uint64_t hash; /* of the keys of its first tokens: the same text under another name; 0: not known */
+};
+
 struct ha_dataset {
     const char *name;
     const char *doc;        /* one line */
@@ -54,6 +62,9 @@ struct ha_dataset {
     void (*input)(struct ha_source *src, size_t seq, size_t layer, size_t token, float *x);
     /* how that layer's query comes from input; the arrays are the source's. NULL where input is. */
     struct ha_projection (*projection)(struct ha_source *src, size_t layer);
+    /* of its text i; false behind the last. The words are the source's. NULL: the dataset is the model, and has one
+     * text for each seed. */
+    bool (*provenance)(struct ha_source *src, size_t i, struct ha_provenance *out);
 };
 
 #ifdef __cplusplus

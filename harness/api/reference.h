@@ -307,8 +307,9 @@ enum { HA_MARK_NONE = 0, HA_MARK_DEVICE = 1, HA_MARK_HOST = 2, HA_MARK_PADDING =
 struct ha_definition {
     const char *variant;
     bool pads; /* padding may be reported */
+    /* fit: what the variant has as ctx->fit; outlives the definition */
     enum ha_status (*create)(struct ha_def **def, const struct ha_shape *shape, const double *param,
-                             struct ha_why *why);
+                             const struct ha_fit *fit, struct ha_why *why);
     enum ha_status (*prefill)(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why);
     /* mark: [tokens], what the head is reported to have used in a step. HA_FAIL with the first key that is wrong; where
      * the rule is within rounding of a tie either answer is allowed and the reported one is adopted. */

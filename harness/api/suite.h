@@ -196,6 +196,9 @@ struct ha_suite {
     /* Before anything runs: is what the point names there (files)? HA_ERROR: no. HA_FAIL: it is, and is damaged:
      * the point is not run. HA_WAIVED: it is ours, and was not built. NULL: nothing to ask. */
     enum ha_status (*look)(const void *point, struct ha_why *why);
+    /* `habench fit`: what is learnt offline from what the point has, to the file `path`, and a line to out. HA_FAIL:
+     * it is no point to learn from, or path no place. NULL: nothing learns. */
+    enum ha_status (*fit)(const void *point, const char *id, const char *path, FILE *out, struct ha_why *why);
     /* Points next to each other that are run at once, in turns; NULL: none are. */
     bool (*together)(const void *a, const void *b);
 

@@ -23,6 +23,8 @@ struct ha_device_arena; /* harness/base/device_arena.h */
 struct ha_pool;         /* harness/base/pool.h */
 struct ha_worker;       /* harness/base/worker.h */
 struct ha_projection;   /* harness/api/dataset.h */
+struct ha_fit;          /* harness/base/fit.h */
+struct ha_fit_writer;   /* the same */
 
 /* An option of a variant: `key=value` in a case. */
 struct ha_param {
@@ -32,6 +34,7 @@ struct ha_param {
     bool whole;                    /* without a fraction */
     const char *draw;              /* as of a key (harness/api/suite.h) */
     const char *(*word)(size_t i); /* NULL, or its values are words, that stand for 0, 1, ...; NULL behind the last */
+    bool fitted;                   /* what is learnt depends on it: a fit of another value is refused */
 };
 
 struct ha_variant;
@@ -53,6 +56,9 @@ struct ha_context {
     bool record_selection;    /* keep what selection() needs; false in timed passes */
     /* [layers] how each layer's query comes from its input, in host memory; NULL where a step has no x */
     const struct ha_projection *projection;
+    /* NULL, or what the case names by fit=: ha_fit_get has its tensors (harness/base/fit.h), which live as long as the
+     * instance. Only where the variant has the hook fit. */
+    const struct ha_fit *fit;
 };
 
 /* Before the first step: the whole context of one layer, in host memory, valid during the call. */
@@ -62,6 +68,22 @@ struct ha_prefill {
     const float *const *q; /* [batch] -> [observed_b][q_heads][head_dim]: queries of the last
                             * observed_b = min(observed, ctx[b]) tokens, each of which sees the
                             * tokens up to and with itself */
+};
+
+/* What a variant learns from, offline, for all cases over the same model: the context of every layer, in host memory,
+ * valid during the call. */
+struct ha_fit_input {
+    const struct ha_shape *shape;
+    const double *param;
+    uint64_t seed;                  /* of whatever it draws */
+    const struct ha_prefill *layer; /* [layers] */
+    /* [layers][batch] -> [observed_b][model_dim]: the inputs that the queries of layer[i].q come from; NULL where the
+     * dataset has none */
+    const float *const *x;
+    const struct ha_projection *projection; /* [layers], or NULL, as in ha_context */
+    const struct ha_kernels *kernels;
+    struct ha_arena *arena; /* for what lives as long as the call */
+    struct ha_pool *pool;
 };
 
 /* One layer of one step. Everything lies in device memory and stays valid until the step ends.
@@ -161,6 +183,9 @@ struct ha_variant {
     /* After a drain that returned HA_OK: everything as it was after the last prefill, counters too, and nothing under
      * way. NULL, where the steps leave too little of the context: then a new instance is made. */
     enum ha_status (*rewind)(struct ha_instance *self, struct ha_why *why);
+    /* `habench fit`: learns, and hands over tensors by ha_fit_put. The same input gives the same numbers. NULL: it
+     * learns nothing, and a case with fit= is refused. */
+    enum ha_status (*fit)(const struct ha_fit_input *in, struct ha_fit_writer *out, struct ha_why *why);
 };
 
 #ifdef __cplusplus

@@ -7,4 +7,11 @@
  * no room. */
 bool ha_program_folder(char *out, size_t bytes);
 
+/* The path of the file that a case calls `name`: that file itself, or NAME.safetensors of `below` ("datasets/traces")
+ * in the current folder, in the program's folder or in any folder above that. what: what it is, in the reason.
+ * HA_ERROR: there is none. */
+enum { HA_PATH_BYTES = 4096 };
+enum ha_status ha_program_find(char path[HA_PATH_BYTES], const char *what, const char *below, const char *name,
+                               struct ha_why *why);
+
 #endif

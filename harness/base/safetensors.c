@@ -1,10 +1,12 @@
 #include "harness/base/safetensors.h"
 
+#include "harness/base/numeric.h"
 #include "harness/base/why.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -347,4 +349,42 @@ bool ha_tensor_dtype(const struct ha_tensor *t, enum ha_dtype *dtype)
 {
     *dtype = t->type == HA_T_F16 ? HA_F16 : t->type == HA_T_BF16 ? HA_BF16 : HA_F32;
     return t->type == HA_T_F16 || t->type == HA_T_BF16 || t->type == HA_T_F32;
+}
+
+struct ha_tensor_place ha_tensor_place(const size_t *dim, size_t dims)
+{
+    struct ha_tensor_place p = { "" };
+    for (size_t i = 0, at = 0; i < dims && at < sizeof p.text; i++)
+        at += (size_t)snprintf(p.text + at, sizeof p.text - at, "[%zu]", dim[i]);
+    return p;
+}
+
+static struct ha_tensor_place place_of(const struct ha_tensor *x, size_t element)
+{
+    size_t index[HA_TENSOR_DIMS_MAX];
+    for (size_t i = x->dims; i-- > 0; element /= x->dim[i]) index[i] = element % x->dim[i];
+    return ha_tensor_place(index, x->dims);
+}
+
+enum ha_status ha_tensor_finite(const struct ha_tensor *x, enum ha_dtype dtype, struct ha_why *why)
+{
+    float piece[1024];
+    enum ha_dtype stored;
+    if (!ha_tensor_dtype(x, &stored))
+        return ha_why(why, HA_ERROR, "tensor %s is not F16, BF16 or F32", quote(x->name).text);
+    size_t bytes = ha_dtype_bytes(stored), count = x->bytes / bytes, n;
+    const size_t most = sizeof piece / sizeof *piece;
+    for (size_t done = 0; done < count; done += n) {
+        n = count - done < most ? count - done : most;
+        ha_load_row((const char *)x->data + done * bytes, n, stored, piece);
+        for (size_t i = 0; i < n; i++) {
+            if (!isfinite(piece[i]))
+                return ha_why(why, HA_ERROR, "tensor %s%s is %s", quote(x->name).text, place_of(x, done + i).text,
+                              isnan(piece[i]) ? "NaN" : "infinite");
+            if (!isfinite(ha_round(piece[i], dtype)))
+                return ha_why(why, HA_ERROR, "tensor %s%s is %g, too large for %s: use another dtype",
+                              quote(x->name).text, place_of(x, done + i).text, (double)piece[i], ha_dtype_name(dtype));
+        }
+    }
+    return HA_OK;
 }

@@ -21,6 +21,13 @@ struct ha_tensor {
 
 /* Whether its numbers are of a type that keys and values have, and which. */
 bool ha_tensor_dtype(const struct ha_tensor *tensor, enum ha_dtype *dtype);
+/* A shape, or where an element lies: "[1][17][3]". */
+struct ha_tensor_place {
+    char text[80];
+};
+struct ha_tensor_place ha_tensor_place(const size_t *dim, size_t dims);
+/* Of such a type: every number, rounded to `dtype`, is finite. HA_ERROR with the first that is not. */
+enum ha_status ha_tensor_finite(const struct ha_tensor *tensor, enum ha_dtype dtype, struct ha_why *why);
 
 struct ha_safetensors;
 

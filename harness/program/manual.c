@@ -135,6 +135,14 @@ static void print_man(FILE *out)
 
 /* ---- completions ---------------------------------------------------------------------------- */
 
+/* One of this name stands before it: bash offers what the first one takes, whatever the command. */
+static bool is_again(const struct ha_option *o)
+{
+    for (const struct ha_option *first = ha_option_table; first < o; first++)
+        if (!strcmp(first->name, o->name)) return true;
+    return false;
+}
+
 /* What the program says of itself: the first word of each line of `habench list WHAT`. */
 #define LISTED(what) "habench list " what " 2>/dev/null | while read -r word rest; do echo \"$word\"; done"
 
@@ -156,7 +164,7 @@ static void print_bash(FILE *out)
           out);
     for (const struct ha_option *o = ha_option_table; o->name; o++) {
         const enum value v = value_of(o);
-        if (v == NONE) continue;
+        if (v == NONE || is_again(o)) continue;
         fprintf(out, "        --%s", o->name);
         if (o->letter) fprintf(out, "|-%c", o->letter);
         if (v != WORD) fprintf(out, ") COMPREPLY=(%s); return ;;\n", offers[v].bash);

@@ -12,7 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RUN = 1 << HA_CMD_RUN, CHECK = 1 << HA_CMD_CHECK, LIST = 1 << HA_CMD_LIST, PROBE = 1 << HA_CMD_PROBE };
+enum {
+    RUN = 1 << HA_CMD_RUN,
+    CHECK = 1 << HA_CMD_CHECK,
+    LIST = 1 << HA_CMD_LIST,
+    PROBE = 1 << HA_CMD_PROBE,
+    FIT = 1 << HA_CMD_FIT
+};
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
 
@@ -95,6 +101,8 @@ const struct ha_option ha_option_table[] = {
       TO(isa) },
     { RUN | CHECK | LIST | PROBE, 0, "without", "ISA[,ISA...]",
       "As on a CPU that lacks these instruction sets, and so those that build on them", take_without, TO(without) },
+    { FIT, 'o', "output", "FILE", "Write what was learnt there; datasets/fits/NAME.safetensors is what fit=NAME reads",
+      take_text, TO(out_dir) },
     { RUN | CHECK | PROBE, 'o', "output", "DIR", "Write the result files there; without it there are none", take_text,
       TO(out_dir) },
     { RUN | CHECK, 0, "resume", NULL,
@@ -155,6 +163,11 @@ const struct ha_command_text ha_command_table[HA_COMMANDS + 1] = {
                        "Exit code: as for `habench run`." },
     [HA_CMD_LIST] = { "list", NULL, "Prints what there is." },
     [HA_CMD_PROBE] = { "probe", "", "Measures the ceilings of this machine: memory, link, launch latency." },
+    [HA_CMD_FIT] = { "fit", "CASE",
+                     "Has the variant of a case learn offline from the case's context, and writes FILE, which cases of "
+                     "the same variant and model read by fit=FILE (docs/adding.md).\v"
+                     "Exit code: 0 it is written, 20 the file of the dataset is damaged, 40 it cannot be learnt or "
+                     "written here, 64 usage." },
 };
 
 const char *ha_command_args(const struct ha_command_text *c)
@@ -287,6 +300,8 @@ static void check_options(const char *program, const struct ha_options *o)
     if (o->command == HA_CMD_LIST && !o->words_count)
         refuse(program, "list what? `habench list --help` says what there is");
     if (o->command == HA_CMD_PROBE && o->words_count) refuse(program, "probe takes options only");
+    if (o->command == HA_CMD_FIT && o->words_count != 1) refuse(program, "which CASE? one is learnt from");
+    if (o->command == HA_CMD_FIT && !o->out_dir) refuse(program, "where to? -o FILE");
 }
 
 static void parse_command(int argc, char **argv, struct ha_options *out)
@@ -357,7 +372,7 @@ void ha_options_parse(int argc, char **argv, struct ha_options *out)
     static char program[] = "habench";
     static const struct argp argp = {
         .parser = parse_top,
-        .args_doc = "run SUITE|CASE...\ncheck [SUITE|CASE...]\nlist WHAT\nprobe",
+        .args_doc = "run SUITE|CASE...\ncheck [SUITE|CASE...]\nlist WHAT\nprobe\nfit CASE",
         .doc = "Benchmark and correctness suite for attention over KV caches that are split between a device and host "
                "memory.\v`habench COMMAND --help` says more of one command.",
     };

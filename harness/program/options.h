@@ -4,14 +4,15 @@
 #include "harness/api/base.h"
 #include "harness/api/exit.h"
 
-enum ha_command { HA_CMD_RUN, HA_CMD_CHECK, HA_CMD_LIST, HA_CMD_PROBE, HA_COMMANDS };
+enum ha_command { HA_CMD_RUN, HA_CMD_CHECK, HA_CMD_LIST, HA_CMD_PROBE, HA_CMD_FIT, HA_COMMANDS };
 
 /* The command line. Texts point into argv; NULL: not given. */
 struct ha_options {
     enum ha_command command;
     char **words; /* SUITE or CASE ..., or what to list */
     size_t words_count;
-    const char *filter, *device, *seed, *threads, *isa, *team, *without, *out_dir, *dump_dir;
+    const char *filter, *device, *seed, *threads, *isa, *team, *without, *dump_dir;
+    const char *out_dir;       /* of `fit`: the file */
     const char *replay, *exec; /* of the merge suite */
     const char *faults;        /* seed */
     uint64_t case_time_ns;     /* 0: ten minutes */

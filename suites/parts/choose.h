@@ -13,7 +13,7 @@ const char *ha_group_word(size_t i);
 #define HA_GROUP_RULE(last)                                                                                          \
     {                                                                                                                \
         "group", HA_GROUP_HEAD, HA_GROUP_HEAD, last, "who chooses: each query head, or those of a KV head together", \
-            true, "*", ha_group_word                                                                                 \
+            .whole = true, .draw = "*", .word = ha_group_word                                                        \
     }
 
 struct ha_choose {

@@ -14,7 +14,7 @@ const char *ha_fetch_word(size_t i);
         "fetch", HA_FETCH_PIECES, HA_FETCH_PIECES, HA_FETCH_GATHER,                                              \
             "how keys come over the link: copies in one call, a kernel that reads host memory, or gathered and " \
             "copied",                                                                                            \
-            true, "*", ha_fetch_word                                                                             \
+            .whole = true, .draw = "*", .word = ha_fetch_word                                                    \
     }
 /* what a store has to lie in */
 enum ha_memory ha_fetch_memory(enum ha_fetch_way way);

@@ -355,6 +355,8 @@ const struct ha_key ha_case_keys[] = {
     { "dataset", "sinks", "where queries, keys and values come from; trace/FILE and flashinfer/FILE are read",
       HA_KEY_NAME, AT(dataset), .always = true, .set = set_dataset, .print = print_text,
       .draw = "sinks iid needle drift residual walk adversarial" },
+    { "fit", "none", "what the variant has learnt offline (habench fit): a path, or a name of datasets/fits",
+      HA_KEY_NAME, AT(fit), .max = sizeof((struct ha_case *)0)->fit },
     { "model", "none", "whose layer it is (habench list models): its heads, head_dim and layers", HA_KEY_WORD,
       AT(model), .word = model_word },
     { "load", "attention", "layer: the products of the model's layer run around its attention", HA_KEY_WORD, AT(load),
@@ -395,12 +397,28 @@ _Static_assert(sizeof ha_case_keys / sizeof *ha_case_keys == HA_CASE_KEYS, "HA_C
 
 const char *ha_case_isa(const struct ha_case *c) { return c->isa ? ha_isa_word(c->isa) : NULL; }
 
+bool ha_case_has_fit(const struct ha_case *c) { return *c->fit && strcmp(c->fit, "none") != 0; }
+
+enum ha_status ha_case_reads_fit(const struct ha_case *c, struct ha_why *why)
+{
+    char those[256] = "";
+    size_t n = 0;
+    const struct ha_variant *v = ha_variant_find(c->variant);
+    if (v && v->fit) return HA_OK;
+    for (size_t i = 0; i < ha_variants_count && n < sizeof those; i++)
+        if (ha_variants_all[i]->fit)
+            n += (size_t)snprintf(those + n, sizeof those - n, " %s", ha_variants_all[i]->name);
+    return ha_why(why, HA_ERROR, "fit: %s learns nothing; %s%s", c->variant, n ? "those that do:" : "no variant does",
+                  those);
+}
+
 enum ha_status ha_case_settle(void *point, struct ha_why *why)
 {
     const struct ha_case *c = point;
     const struct ha_shape *s = &c->shape;
     const struct ha_model *m = ha_case_model(c);
     if (!*c->variant) return ha_why(why, HA_ERROR, "which variant? `habench list variants` prints them");
+    if (ha_case_has_fit(c)) HA_TRY(ha_case_reads_fit(c, why));
     if (c->load == HA_LOAD_LAYER && !m)
         return ha_why(why, HA_ERROR, "load: whose layers? load=layer goes with model=NAME");
     if (m

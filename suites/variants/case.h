@@ -23,8 +23,9 @@ enum ha_load_kind { HA_LOAD_ATTENTION, HA_LOAD_LAYER };
 
 struct ha_case {
     char variant[48], device[256], dataset[256];
-    size_t model; /* 0: none is named; i: model i - 1 of the table (ha_case_model) */
-    size_t load;  /* enum ha_load_kind */
+    char fit[256]; /* "none", or a file that `habench fit` has written */
+    size_t model;  /* 0: none is named; i: model i - 1 of the table (ha_case_model) */
+    size_t load;   /* enum ha_load_kind */
     struct ha_shape shape;
     uint64_t seed;
     size_t isa;                  /* 0: the best of this CPU; i: table i - 1 of the registry */
@@ -35,7 +36,7 @@ struct ha_case {
 };
 
 /* variant first: its params stand behind the table; dataset and model before what they fix, ctx before batch */
-enum { HA_CASE_KEYS = 21 };
+enum { HA_CASE_KEYS = 22 };
 extern const struct ha_key ha_case_keys[];
 
 /* param i of the case's variant, as a key */
@@ -44,6 +45,10 @@ const char *ha_case_param_name(size_t i);
 void ha_param_print(const struct ha_param *param, double value, char out[HA_VALUE_MAX]);
 /* Do the keys agree with each other? */
 enum ha_status ha_case_settle(void *point, struct ha_why *why);
+
+bool ha_case_has_fit(const struct ha_case *c);
+/* HA_ERROR: its variant has no hook that learns a fit; the reason names those that have */
+enum ha_status ha_case_reads_fit(const struct ha_case *c, struct ha_why *why);
 
 /* an id that names one case */
 enum ha_status ha_case_parse(const char *id, struct ha_case *out, struct ha_why *why);

@@ -227,7 +227,8 @@ static enum ha_status prefill_definition(struct state *s, struct ha_why *why)
     const struct ha_profile cpu = ha_profile_attend(&session->kernels, t);
     s->observer = ha_profile_weaker(&cpu, session->variant->products ? &session->info.products[t]
                                                                      : &session->info.profile[t]);
-    if (s->definition->create) HA_TRY(s->definition->create(&s->def, shape(s->check), session->param, why));
+    if (s->definition->create)
+        HA_TRY(s->definition->create(&s->def, shape(s->check), session->param, session->fit, why));
     for (size_t layer = 0; layer < shape(s->check)->layers && s->definition->prefill; layer++) {
         struct ha_def_step kv = def_step(s, layer, 0);
         HA_TRY(ha_definition_prefill(s->definition, s->def, shape(s->check), &kv,

@@ -30,6 +30,7 @@ void ha_fill_case(struct ha_row *row, const struct ha_case *c)
     snprintf(row->variant, sizeof row->variant, "%s", c->variant);
     snprintf(row->device, sizeof row->device, "%s", c->device);
     snprintf(row->dataset, sizeof row->dataset, "%s", c->dataset);
+    if (ha_case_has_fit(c)) snprintf(row->fit, sizeof row->fit, "%s", c->fit);
     snprintf(row->acc_dtype, sizeof row->acc_dtype, "f32");
     row->seed = c->seed;
     snprintf(row->load, sizeof row->load, "%s", c->load == HA_LOAD_LAYER ? "layer" : "attention");
@@ -64,6 +65,7 @@ void ha_fill_session(struct ha_row *row, const struct ha_session *s)
     snprintf(row->device_name, sizeof row->device_name, "%s", s->info.name);
     snprintf(row->isa, sizeof row->isa, "%s", s->kernels.name);
     row->threads = (double)ha_pool_threads(s->pool);
+    if (s->fit) snprintf(row->fit_text, sizeof row->fit_text, "%s", s->fit_own ? "own" : "other");
     const struct ha_eps *eps = ha_machine_eps(s->shared->machine);
     row->exp_eps = eps->exp[s->workload->shape.dtype].worst;
     row->log_eps = eps->log[s->workload->shape.dtype].worst;

@@ -49,6 +49,7 @@ struct ha_row {
     double bias, rms, kept_least, kept_most;
     double sensitivity, sensitivity_lse, sensitivity_times;
     char repeat[16];
+    char fit[256], fit_text[8];
 };
 
 extern const struct ha_suite ha_suite_variants;

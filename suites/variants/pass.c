@@ -72,6 +72,7 @@ static enum ha_status begin(struct ha_pass *p, const double *param, struct ha_wh
         .worker = s->worker,
         .record_selection = p->selects,
         .projection = s->workload->projection,
+        .fit = s->fit,
     };
     HA_TRY(explain(s, p->variant->create(&p->instance, &p->context, why), "create", why));
     for (size_t layer = 0; layer < s->workload->shape.layers; layer++) {

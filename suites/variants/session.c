@@ -8,6 +8,7 @@
 #include "harness/base/why.h"
 #include "harness/base/worker.h"
 #include "suites/variants/faults.h"
+#include "suites/variants/fit.h"
 #include "suites/variants/mutants.h"
 #include "harness/base/registry.h"
 
@@ -183,6 +184,16 @@ enum ha_status ha_session_takes(const struct ha_session *s, const struct ha_vari
                            !strcmp(v->name, HA_COMPANION), ha_memory_available(), info.memory_free_bytes, why);
 }
 
+static enum ha_status open_fit(struct ha_session *s, const struct ha_case *c, struct ha_why *why)
+{
+    struct ha_fit_of of;
+    if (ha_fit_of_name(&s->fit, c, s->workload, why) != HA_OK) return HA_ERROR;
+    if (!s->fit) return HA_OK;
+    ha_fit_of_case(&of, c, s->workload);
+    s->fit_own = ha_fit_shares(s->fit, &of.about);
+    return HA_OK;
+}
+
 static enum ha_status open_session(struct ha_session *s, const struct ha_case *c, const struct ha_mutant *mutant,
                                    struct ha_why *why)
 {
@@ -199,6 +210,7 @@ static enum ha_status open_session(struct ha_session *s, const struct ha_case *c
     HA_TRY(use_workload(s->shared, c, why));
     s->workload = s->shared->workload[0];
     HA_TRY(same_model(ha_case_model(c), &s->workload->shape, why));
+    HA_TRY(open_fit(s, c, why));
     const char *reason = c->load == HA_LOAD_LAYER ? ha_load_unsupported(s->api, &s->info) : NULL;
     if (reason) return ha_why(why, HA_WAIVED, "%s", reason);
     HA_TRY(ha_session_takes(s, s->variant, why));
@@ -238,6 +250,7 @@ void ha_session_close(struct ha_session *s)
     ha_worker_destroy(s->worker);
     ha_pool_destroy(s->pool);
     if (s->ordered) ha_order_end();
+    ha_fit_close(s->fit);
     *s = (struct ha_session){ .shared = shared };
 }
 

@@ -113,6 +113,8 @@ struct ha_session {
     struct ha_shared *shared;
     const struct ha_variant *variant;
     const double *param;
+    struct ha_fit *fit;                      /* that the case names, or NULL */
+    bool fit_own;                            /* it was learnt from a text of the case */
     struct ha_kernels kernels;               /* resolved; what the device computes with if it uses the host */
     struct ha_kernels cpu;                   /* what the variant computes with: the same unless a defect is planted */
     const struct ha_device_api *api;         /* the device's own table, or with shared->order that which tells it */

@@ -10,6 +10,7 @@
 #include "suites/variants/bench.h"
 #include "suites/variants/dump.h"
 #include "suites/variants/fill.h"
+#include "suites/variants/fit.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -156,6 +157,8 @@ static const struct ha_field fields[] = {
         "steps, or after the last of them")
     PART(ratios, launch_gap_ns, "ns", C | Y, "of a step: idle device while the host had not yet enqueued what ran "
         "next; spans of the device; empty where it does not say when that was", HA_LESS)
+    TEXT(fit, C | Y, "what the variant has learnt offline (habench fit); empty: nothing")
+    TEXT(fit_text, C | Y, "what that was learnt from: own: a text of this case, of which it is no evidence; other")
 };
 /* clang-format on */
 
@@ -360,6 +363,9 @@ static enum ha_status look(const void *point, struct ha_why *why)
 {
     const struct ha_case *c = point;
     const char *file;
+    struct ha_fit *fit;
+    HA_TRY(ha_fit_of_name(&fit, c, NULL, why));
+    ha_fit_close(fit);
     const struct ha_dataset *dataset = ha_case_dataset(c, &file);
     if (!dataset->needs_file) return HA_OK;
     HA_TRY(dataset->find(file, why));
@@ -369,6 +375,11 @@ static enum ha_status look(const void *point, struct ha_why *why)
     if (dataset->open(dataset, &source, &shape, 1, c->seed, file, why) != HA_OK) return HA_FAIL;
     dataset->close(source);
     return HA_OK;
+}
+
+static enum ha_status fit(const void *point, const char *id, const char *path, FILE *out, struct ha_why *why)
+{
+    return ha_fit_learn(point, id, path, out, why);
 }
 
 /* ---- habench list ------------------------------------------------------------------------------------------------ */
@@ -441,6 +452,7 @@ const struct ha_suite ha_suite_variants = {
     .settle = ha_case_settle,
     .cost = cost,
     .look = look,
+    .fit = fit,
     .begin = begin,
     .open = open_case,
     .check = check_case,

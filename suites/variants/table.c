@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CELL = 256 };
+enum { CELL = 384 };
 
 /* ---- cells ------------------------------------------------------------------------------ */
 
@@ -22,7 +22,12 @@ static void number(char *out, const char *format, double x)
 
 static void name(const struct ha_row *r, char *out)
 {
-    snprintf(out, CELL, "%s%s%s", r->variant, *r->params ? " " : "", r->params);
+    const char *slash = strrchr(r->fit, '/');
+    int n = snprintf(out, CELL, "%s", r->variant);
+    if (*r->fit)
+        n += snprintf(out + n, CELL - (size_t)n, " fit%s=%.100s", strcmp(r->fit_text, "own") ? "" : "(own text)",
+                      slash ? slash + 1 : r->fit);
+    snprintf(out + n, CELL - (size_t)n, "%s%s", *r->params ? " " : "", r->params);
 }
 static void verdict(const struct ha_row *r, char *out) { snprintf(out, CELL, "%s", ha_verdict_name(r->head.verdict)); }
 static void error(const struct ha_row *r, char *out)

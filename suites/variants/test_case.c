@@ -154,6 +154,8 @@ TEST(mistakes_are_named)
         { "window:window=1.5", "window: '1.5' is not a whole number" },
         { "plain:family=full", "family follows from the other keys and cannot be set" },
         { "plain:isa=bst", "unknown isa 'bst'; did you mean 'best'?" },
+        { "plain:fit=a", "fit: plain learns nothing; those that do: ring" },
+        { "ring:fit=", "a value is missing" },
         { "plain:team=ow", "unknown team 'ow'; did you mean 'own'?" },
         { "plain:threads=1.5", "threads: '1.5' is not a whole number from 0 to 1024" },
         { "plain:model_dim=1e3", "model_dim: '1e3' is not a whole number" },
@@ -306,12 +308,14 @@ static void draw_value(const struct ha_key *key, char out[HA_VALUE_MAX])
 {
     static const char *const devices[] = { "host", "cuda", "./ha_x.so", "/a:b=c/d.so" };
     static const char *const datasets[] = { "sinks", "noise", "tape/english", "tape/a=b:c/d", "batch/a" };
+    static const char *const fits[] = { "none", "english", "/a:b=c/d.safetensors" };
     size_t n = 0;
     if (key->word) {
         while (key->word(n)) n++;
         snprintf(out, HA_VALUE_MAX, "%s", key->word(draw(n)));
     } else if (!strcmp(key->name, "device")) snprintf(out, HA_VALUE_MAX, "%s", devices[draw(4)]);
     else if (!strcmp(key->name, "dataset")) snprintf(out, HA_VALUE_MAX, "%s", datasets[draw(5)]);
+    else if (!strcmp(key->name, "fit")) snprintf(out, HA_VALUE_MAX, "%s", fits[draw(3)]);
     else if (!strcmp(key->name, "head_dim")) snprintf(out, HA_VALUE_MAX, "%zu", (size_t)(8 * (1 + draw(32))));
     else if (!strcmp(key->name, "heads")) {
         const size_t kv = 1 + draw(32), group = 1 + draw(32);
@@ -334,6 +338,7 @@ static void draw_id(const struct ha_variant *v, char id[HA_ID_MAX])
         const bool shape = !strcmp(key->name, "heads") || !strcmp(key->name, "head_dim"),
                    load = !strcmp(key->name, "load");
         if (key->kind == HA_KEY_FACT || draw(2) || (model ? shape : load)) continue;
+        if (!v->fit && !strcmp(key->name, "fit")) continue;
         draw_value(key, value);
         model |= !strcmp(key->name, "model") && strcmp(value, "none") != 0;
         n += (size_t)snprintf(id + n, HA_ID_MAX - n, "%s=%s,", key->name, value);

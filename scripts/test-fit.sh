@@ -1,0 +1,83 @@
+#!/bin/sh
+# test-fit.sh PROGRAM: `habench fit` from outside, and cases that read what it wrote. PROGRAM is habench with one variant
+# more, `learner` (suites/variants/fake_learner.c): no other one learns.
+# shellcheck source=scripts/test.sh
+. "$(dirname "$0")/test.sh"
+program=$1
+
+# expect CODE TEXT ARG...: the exit code, and TEXT in what it prints; $limit: in blocks of 512 bytes, of files
+limit=unlimited
+expect()
+{
+    code=$1 text=$2
+    shift 2
+    (ulimit -f "$limit" && exec timeout 120 "$program" "$@") > "$dir/out" 2> "$dir/err" < /dev/null
+    got=$?
+    if [ "$got" -ne "$code" ]; then fail "habench $*: exit code $got, not $code"
+    elif ! cat "$dir/out" "$dir/err" | grep -qF -e "$text"; then fail "habench $*: does not say: $text"
+    else pass; fi
+}
+one_line() { holds "habench $1: one line on stderr" test "$(wc -l < "$dir/err")" -eq 1; }
+
+small='layers=1,steps=1,ctx=1900,dataset=trace'
+expect 0 'Usage: habench fit' fit --help
+expect 64 'which CASE?' fit -o "$dir/a"
+expect 64 'which CASE?' fit learner resident -o "$dir/a"
+expect 64 'where to? -o FILE' fit learner
+expect 64 "unknown option '--seed'" fit learner --seed 3 -o "$dir/a"
+expect 64 'smoke: ' fit smoke -o "$dir/a"
+one_line 'of many cases'
+expect 64 'link: ' fit link -o "$dir/a"
+expect 64 'cpu_kernels learns nothing' fit cpu_kernels:kernel=score -o "$dir/a"
+expect 64 'fit: hgca learns nothing; those that do: learner' fit hgca -o "$dir/a"
+one_line 'of a variant that learns nothing'
+expect 64 'trace nosuch: no such file' fit learner:dataset=trace/nosuch -o "$dir/a"
+head -c 100000 datasets/traces/english.safetensors > "$dir/cut.safetensors"
+expect 20 'cut.safetensors' fit "learner:dataset=trace/$dir/cut.safetensors" -o "$dir/a"
+expect 40 'raise ctx to at least' fit learner:ctx=64,steps=1,dataset=trace/english -o "$dir/a"
+
+# places that cannot be written, and a full disk: nothing is left there
+expect 40 'no/such: cannot write: No such file or directory' fit "learner:$small/english" -o "$dir/no/such"
+one_line 'into no folder'
+: > "$dir/taken"
+expect 64 'taken: it is there already' fit "learner:$small/english" -o "$dir/taken"
+expect 64 'it is there already' fit "learner:$small/english" -o "$dir"
+limit=4
+expect 40 'cannot write: File too large' fit "learner:$small/english" -o "$dir/a"
+one_line 'to a full disk'
+limit=unlimited
+holds 'no half file' test ! -e "$dir/a" -a ! -e "$dir/a.part"
+
+# fit, file, case: by its path, and by its name in datasets/fits
+mkdir -p "$dir/datasets/fits"
+expect 0 'english.safetensors: 2 tensors, ' fit "learner:$small/english" -o "$dir/datasets/fits/english.safetensors"
+holds 'nothing on stderr' test ! -s "$dir/err"
+fit=$dir/datasets/fits/english.safetensors
+holds 'it says what the text is' grep -q '"text.0":"The Debian Administrator' "$fit"
+expect 0 '2 passed, 0 failed' check "learner:$small/english,fit=$fit" "learner:$small/code,fit=$fit" -o "$dir/run"
+holds 'the table says whose text it was' grep -q '^learner fit(own text)=english' "$dir/out"
+holds 'and whose it was not' grep -q '^learner fit=english' "$dir/out"
+holds 'cases.csv says it' grep -q '/english.safetensors","own"' "$dir/run/cases.csv"
+here=$(pwd)
+case $program in
+    /*) ;;
+    *) program=$here/$program ;;
+esac
+cd "$dir" || exit 1
+expect 0 '1 passed, 0 failed' check "learner:$small/code,fit=english"
+expect 64 'fit englisch: no such file, and no datasets/fits/englisch.safetensors' check "learner:$small/code,fit=englisch"
+cd "$here" || exit 1
+
+# 64: a fit of something else; 20: a damaged one, of its cases alone; 40: of another model, which the dataset says
+expect 64 "was made for params 'share=0.9', the case has 'share=0.5'" check "learner:$small/code,share=0.5,fit=$fit"
+expect 64 'fit: resident learns nothing; those that do: learner' check "resident:fit=$fit"
+expect 40 "was made for model 'habench-llama-4x256', the case has 'sinks'" check "learner:ctx=64,fit=$fit"
+expect 77 'needs a fit, for tensor window' check learner:ctx=64
+head -c 700 "$fit" > "$dir/cut"
+sed 's/habench-fit/habench-fat/' "$fit" > "$dir/fat"
+for file in cut fat taken; do
+    expect 20 "1 of 2 cases were not run" check resident:ctx=64,layers=1 "learner:$small/code,fit=$dir/$file"
+    holds 'the file is named' grep -q "^not run: 1 x .*/$file: " "$dir/out"
+done
+
+finish
