@@ -1,5 +1,6 @@
 #include "suites/parts/digests.h"
 
+#include "harness/base/arena.h"
 #include "harness/base/device_arena.h"
 
 const char *ha_digest_word(size_t i)
@@ -16,7 +17,9 @@ enum ha_status ha_digests_create(const struct ha_context *ctx, enum ha_memory me
     /* a multiple of 64 bytes, as every head must begin at one */
     d->head_bytes = (ha_digest_bytes(ha_kv_max_tokens(s, b) / unit, s->head_dim, s->dtype) + 63) / 64 * 64;
     d->bytes = ha_device_alloc(ctx->device_arena, memory, s->kv_heads * d->head_bytes, HA_TAG_META, why);
-    return d->bytes ? HA_OK : HA_ERROR;
+    if (!d->bytes || memory == HA_MEM_DEVICE) return d->bytes ? HA_OK : HA_ERROR;
+    d->row = ha_alloc(ctx->arena, 2 * unit * ha_kv_head_bytes(s), HA_TAG_SCRATCH, why);
+    return d->row ? HA_OK : HA_ERROR;
 }
 
 struct ha_device_digest_seq ha_digests_due(const struct ha_shape *shape, struct ha_digests *d, const struct ha_kv *kv,
@@ -50,4 +53,24 @@ void ha_digests_make(const struct ha_context *ctx, enum ha_digest_kind kind, con
         one.rows.k = (const unsigned char *)one.rows.k + h * due->k_head_bytes;
         ctx->kernels->digest(&one);
     }
+}
+
+void ha_digests_of_store(const struct ha_context *ctx, enum ha_digest_kind kind, struct ha_digests *d,
+                         const struct ha_kv_store *store)
+{
+    const struct ha_shape *s = ctx->shape;
+    const size_t row = ha_kv_head_bytes(s);
+    for (; (d->blocks + 1) * d->unit <= store->tokens; d->blocks++)
+        for (size_t h = 0; h < s->kv_heads; h++) {
+            ha_kv_store_read(ctx, store, h, d->blocks * d->unit, d->unit, d->row, d->row + d->unit * row, row);
+            ctx->kernels->digest(&(struct ha_digest){
+                .kind = kind,
+                .digests = d->bytes + h * d->head_bytes,
+                .first = d->blocks,
+                .blocks = 1,
+                .unit = d->unit,
+                .rows = { .k = d->row, .v = NULL, .k_stride_bytes = row, .v_stride_bytes = row, .keys = d->unit },
+                .head_dim = s->head_dim,
+                .dtype = s->dtype });
+        }
 }

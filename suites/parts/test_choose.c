@@ -74,7 +74,7 @@ static double score(size_t q_head, size_t t, size_t unit, size_t block, enum ha_
     const float *q = w.q + (t * KV_HEADS * GROUP + q_head) * DIM;
     double sum = 0;
     for (size_t d = 0; d < DIM; d++) {
-        double low = INFINITY, high = -INFINITY, mean = 0;
+        double low = HUGE_VAL, high = -HUGE_VAL, mean = 0;
         for (size_t i = block * unit; i < (block + 1) * unit; i++) {
             const double x = key(q_head / GROUP, i, d);
             low = fmin(low, x);
@@ -93,7 +93,7 @@ static bool chooses(size_t h, bool whole, size_t unit, size_t n, size_t k, size_
     double most[TOKENS];
     size_t before = 0;
     for (size_t c = 0; c < n; c++) {
-        most[c] = -INFINITY;
+        most[c] = -HUGE_VAL;
         for (size_t g = whole ? h / GROUP * GROUP : h; g <= (whole ? h / GROUP * GROUP + GROUP - 1 : h); g++)
             for (size_t t = 0; t < w.shape.q_len; t++) most[c] = fmax(most[c], score(g, t, unit, c, kind));
     }
@@ -156,6 +156,47 @@ TEST(choices_are_exact)
                     for (int kind = HA_DIGEST_RANGE; kind <= (cases[i].unit > 1 ? HA_DIGEST_MEAN : HA_DIGEST_RANGE);
                          kind++)
                         check((enum ha_group)g, cases[i].unit, cases[i].n, cases[i].k, (enum ha_digest_kind)kind);
+            end();
+        }
+}
+
+/* Digests of a store are those of the rows that it was made of, wherever packed blocks end; as it grows, too. */
+TEST(digests_of_a_store)
+{
+    static const size_t units[] = { 8, 16, 32, 64, 128 };
+    for (int packed = 0; packed < 2; packed++)
+        for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
+            struct ha_digests of_rows, of_store;
+            struct ha_kv_store store;
+            begin(1, HA_F16, 11);
+            w.shape.steps = 0;
+            /* [kv_heads][cap][head_dim], as a prefill has it */
+            uint16_t *k = malloc(KV_HEADS * TOKENS * DIM * sizeof *k);
+            for (size_t h = 0; h < KV_HEADS; h++)
+                for (size_t t = 0; t < TOKENS; t++)
+                    memcpy(k + (h * TOKENS + t) * DIM, w.kv.k + (t * KV_HEADS + h) * DIM * sizeof *k, DIM * sizeof *k);
+            const void *const all[] = { k };
+            const struct ha_prefill in = { .k = all, .v = all, .cap = TOKENS };
+            assert_ok(ha_kv_store_create(&w.ctx, packed, 0, &store, &why));
+            assert_ok(ha_kv_store_load(&w.ctx, &store, &in, 0));
+            assert_true(packed == (store.packed > 0));
+            assert_ok(ha_digests_create(&w.ctx, HA_MEM_PINNED, units[u], 0, &of_rows, &why));
+            assert_ok(ha_digests_create(&w.ctx, HA_MEM_PINNED, units[u], 0, &of_store, &why));
+            for (int kind = HA_DIGEST_RANGE; kind <= HA_DIGEST_MEAN; kind++) {
+                of_rows.blocks = of_store.blocks = 0;
+                const struct ha_device_digest_seq due = ha_digests_due(&w.shape, &of_rows, &w.kv, TOKENS);
+                ha_digests_make(&w.ctx, (enum ha_digest_kind)kind, &of_rows, &due);
+                for (size_t tokens = 1; tokens <= TOKENS; tokens += 37) {
+                    struct ha_kv_store part = store;
+                    part.tokens = tokens;
+                    ha_digests_of_store(&w.ctx, (enum ha_digest_kind)kind, &of_store, &part);
+                    assert_int_equal(of_store.blocks, tokens / units[u]);
+                }
+                ha_digests_of_store(&w.ctx, (enum ha_digest_kind)kind, &of_store, &store);
+                assert_int_equal(of_store.blocks, TOKENS / units[u]);
+                assert_memory_equal(of_store.bytes, of_rows.bytes, KV_HEADS * of_rows.head_bytes);
+            }
+            free(k);
             end();
         }
 }
