@@ -251,8 +251,8 @@ static void used_by(struct ask a, bool *used)
     if (a.mistake == ONE_HEAD_ALONE && a.head % GROUP) param[w.quest ? QUEST_GROUP : TOPK_GROUP] = HEAD;
     if (a.mistake == OTHER_GROUP)
         param[w.quest ? QUEST_GROUP : TOPK_GROUP] = w.param[w.quest ? QUEST_GROUP : TOPK_GROUP] == MAX ? HEAD : MAX;
-    if (a.mistake == OTHER_QUERY && !w.quest) param[QUERY] = !param[QUERY];
-    if (a.mistake == OTHER_DIGEST && w.quest) param[DIGEST] = !param[DIGEST];
+    if (a.mistake == OTHER_QUERY && !w.quest) param[QUERY] = 1 - param[QUERY];
+    if (a.mistake == OTHER_DIGEST && w.quest) param[DIGEST] = 1 - param[DIGEST];
     const size_t layer = a.layer;
     if (a.mistake == OTHER_LAYER) a.layer--;
     if (a.mistake == OTHER_HEAD) a.head ^= 1;
