@@ -88,6 +88,9 @@ static void world_make(bool quest, const double *param, size_t q_len, enum ha_dt
     ha_rng_normals(SEED, 3, 0, sizeof w.x / sizeof(float), (float *)w.x);
     ha_rng_normals(SEED, 4, 0, sizeof w.wq / sizeof(float), (float *)w.wq);
     ha_rng_normals(SEED, 5, 0, sizeof w.bias / sizeof(float), (float *)w.bias);
+    /* the last head's predictions, and what they may be off by, are of another size */
+    for (size_t i = 0, last = (Q_HEADS - 1) * DIM * MODEL; i < LAYERS * (size_t)DIM * MODEL; i++)
+        w.wq[i / (DIM * MODEL)][last + i % (DIM * MODEL)] *= 16;
     float *k = (float *)w.k;
     for (size_t i = 0; i < sizeof w.k / sizeof *k; i++) k[i] = ha_round(k[i], dtype);
     keys_store();
@@ -442,7 +445,7 @@ TEST(test_rounding)
                  average = tie_up_to(true, mean);
     if (!(key > 1e-6 && key < 3e-5 && predicted > 2 * key && predicted < 1e-3))
         fail_msg("ties up to %g by the query, %g by its prediction", key, predicted);
-    if (!(block > 1e-6 && block < 3e-5 && average > 1.5 * block && average < 1e-3))
+    if (!(block > 1e-6 && block < 3e-5 && average > 1.3 * block && average < 1e-3))
         fail_msg("ties up to %g by the range, %g by the mean", block, average);
 }
 
