@@ -15,6 +15,8 @@ const char *ha_group_word(size_t i)
     return i < sizeof word / sizeof *word ? word[i] : NULL;
 }
 
+const char *ha_group_of_device_word(size_t i) { return i < HA_GROUP_UNION ? ha_group_word(i) : NULL; }
+
 /* query rows of a KV head: of its query heads one after the other, each with its tokens */
 static size_t rows_of(const struct ha_choose *c) { return ha_shape_group(c->ctx->shape) * c->ctx->shape->q_len; }
 

@@ -10,10 +10,11 @@
  * them; or each for itself, and all of the group use what one of them chose. An option `group` of variants. */
 enum ha_group { HA_GROUP_HEAD, HA_GROUP_MAX, HA_GROUP_UNION };
 const char *ha_group_word(size_t i);
-#define HA_GROUP_RULE(last)                                                                                          \
+const char *ha_group_of_device_word(size_t i); /* a device's topk makes no union */
+#define HA_GROUP_RULE(last, words)                                                                                   \
     {                                                                                                                \
         "group", HA_GROUP_HEAD, HA_GROUP_HEAD, last, "who chooses: each query head, or those of a KV head together", \
-            .whole = true, .draw = "*", .word = ha_group_word                                                        \
+            .whole = true, .draw = "*", .word = words                                                                \
     }
 
 struct ha_choose {
