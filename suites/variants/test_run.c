@@ -477,3 +477,20 @@ int main(int argc, char **argv)
     small = argc > 1 && !strcmp(argv[1], "small");
     return test_all("tests", test_folder_make, test_folder_remove);
 }
+
+/* An option of words has a value for each, and none besides: what may be written is what the variant knows. */
+TEST(words_are_all_values)
+{
+    size_t seen = 0;
+    for (size_t v = 0; v < ha_variants_count; v++)
+        for (size_t i = 0; i < ha_variants_all[v]->params_count; i++) {
+            const struct ha_param *p = &ha_variants_all[v]->params[i];
+            size_t words = 0;
+            while (p->word && p->word(words)) words++;
+            if (!p->word) continue;
+            if (p->min != 0 || !p->whole || p->max != (double)words - 1 || p->value < 0 || p->value > p->max)
+                fail_msg("%s: %s has %zu words for %g to %g", ha_variants_all[v]->name, p->name, words, p->min, p->max);
+            seen++;
+        }
+    assert_true(seen >= 6);
+}
