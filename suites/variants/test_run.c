@@ -472,12 +472,6 @@ TEST(a_dump_that_fails_hides_nothing)
     }
 }
 
-int main(int argc, char **argv)
-{
-    small = argc > 1 && !strcmp(argv[1], "small");
-    return test_all("tests", test_folder_make, test_folder_remove);
-}
-
 /* An option of words has a value for each, and none besides: what may be written is what the variant knows. */
 TEST(words_are_all_values)
 {
@@ -493,4 +487,10 @@ TEST(words_are_all_values)
             seen++;
         }
     assert_true(seen >= 6);
+}
+
+int main(int argc, char **argv)
+{
+    small = argc > 1 && !strcmp(argv[1], "small");
+    return test_all("tests", test_folder_make, test_folder_remove);
 }
