@@ -3,6 +3,7 @@
 
 #include "reference/rows.h"
 
+#include "harness/api/device.h"
 #include "harness/api/reference.h"
 #include "harness/base/numeric.h"
 
@@ -148,6 +149,53 @@ double ha_ref_judge_topk(const struct ha_topk *t)
         if (i < chosen && t->index[i] == j) i++;
         else right = before(t->x, last, j);
     return right ? 0 : HUGE_VAL;
+}
+
+/* One head of dim numbers, x, in place; gives how many roundings are in each. The bias is one. The squares then have
+ * two of it, and of their sum `dim`; the mean, epsilon, the root and its inverse have one each, and the first three,
+ * under the root, count half; the product with that and with the norm have one each. */
+static double rotate_roundings(const struct ha_device_rotate *r, const float *bias, double *x)
+{
+    const size_t dim = r->head_dim;
+    const double biased = bias ? 1 : 0;
+    double squares = 0;
+    for (size_t d = 0; d < dim; d++) {
+        x[d] += bias ? (double)bias[d] : 0;
+        squares += x[d] * x[d];
+    }
+    if (!r->norm) return biased;
+    const double root = sqrt(squares / (double)dim + (double)r->norm_eps);
+    for (size_t d = 0; d < dim; d++) x[d] *= (double)r->norm[d] / root;
+    return biased + (2 * biased + (double)dim + 2) / 2 + 4;
+}
+
+/* error over bound; a NaN is asked for where the reference has one */
+static double judge_number(double worst, float got, double want, double bound)
+{
+    if (isnan(want)) return isnan(got) ? worst : HUGE_VAL;
+    return (double)got == want ? worst : worse(worst, fabs((double)got - want), 1.001 * bound + 2 * HA_REF_ETA);
+}
+
+double ha_ref_judge_rotate(const struct ha_device_rotate *r, const float *from)
+{
+    const size_t dim = r->head_dim, turned = r->turn ? r->rotary : 0, pairs = turned / 2;
+    double x[HA_REF_DIM_MAX], worst = 0;
+    for (size_t row = 0; row < r->tokens * r->heads; row++) {
+        const float *got = r->q + row * dim, *turn = r->turn ? r->turn + row / r->heads * turned : NULL;
+        for (size_t d = 0; d < dim; d++) x[d] = (double)from[row * dim + d];
+        const double h = rotate_roundings(r, r->bias ? r->bias + row % r->heads * dim : NULL, x);
+        for (size_t j = 0; j < pairs; j++) {
+            const size_t a = r->adjacent ? 2 * j : j, b = r->adjacent ? a + 1 : a + pairs;
+            const double c = (double)turn[2 * j], s = (double)turn[2 * j + 1];
+            /* a product and a sum more */
+            worst = judge_number(worst, got[a], x[a] * c - x[b] * s,
+                                 (h + 2) * HA_REF_U * (fabs(x[a] * c) + fabs(x[b] * s)));
+            worst = judge_number(worst, got[b], x[b] * c + x[a] * s,
+                                 (h + 2) * HA_REF_U * (fabs(x[b] * c) + fabs(x[a] * s)));
+        }
+        for (size_t d = turned; d < dim; d++) worst = judge_number(worst, got[d], x[d], h * HA_REF_U * fabs(x[d]));
+    }
+    return worst;
 }
 
 /* additions on the longest path of a sum of n weights */

@@ -241,6 +241,9 @@ double ha_ref_judge_score(const struct ha_score *s, const struct ha_profile *p, 
 double ha_ref_judge_digest(const struct ha_digest *g);
 double ha_ref_judge_digest_score(const struct ha_digest_score *s, struct ha_chances *chances);
 double ha_ref_judge_topk(const struct ha_topk *t);
+/* Of ha_device_rotate, whose q held `from`; its numbers' squares are normal numbers of binary32. A head's squares are
+ * summed in any order. */
+double ha_ref_judge_rotate(const struct ha_device_rotate *r, const float *from);
 double ha_ref_judge_softmax(const struct ha_softmax *s, const float *x, double exp_eps);
 /* The first `most` rows against chance: their LSEs, if they have any, and their weights. work: [2 * s->n] */
 void ha_ref_hold_softmax(const struct ha_softmax *s, const float *x, double exp_eps, size_t most, float *work,

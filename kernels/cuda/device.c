@@ -276,4 +276,8 @@ const struct ha_device_api ha_device_api = {
     .meters = cuda_meters,
     .map_device = ha_cuda_map_device,
     .unmap_device = ha_cuda_unmap_device,
+    .digest = ha_cuda_digest_enqueue,
+    .digest_score = ha_cuda_digest_score_enqueue,
+    .topk = ha_cuda_topk_enqueue,
+    .rotate = ha_cuda_rotate_enqueue,
 };

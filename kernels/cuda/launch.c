@@ -288,6 +288,88 @@ enum ha_status ha_cuda_move_enqueue(struct ha_stream *s, const struct ha_device_
     HA_CUDA_ENQUEUE(s, &span, ha_cuda_move(s->device->multiprocessors, s->cuda, m));
 }
 
+/* ---- what selects keys */
+
+/* As in check_run, of the rows of an index the first possible one is looked at. */
+enum ha_status ha_cuda_digest_enqueue(struct ha_stream *s, const struct ha_device_digest *d)
+{
+    struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL, .name = "digest" };
+    const size_t key = d->head_dim * ha_dtype_bytes(d->dtype), heads = d->kv_heads;
+    if (ha_cuda_failed(s->device)) return HA_ERROR;
+    if ((unsigned)d->dtype >= HA_DTYPE_COUNT) return ha_cuda_fail_on(s, span.name, "K of an unknown type");
+    if (d->unit == 0) return ha_cuda_fail_on(s, span.name, "blocks of 0 rows");
+    for (size_t b = 0; b < d->batch; b++) {
+        const struct ha_device_digest_seq *seq = &d->seqs[b];
+        const size_t bytes = ha_digest_bytes(seq->first + seq->blocks, d->head_dim, d->dtype), keys = seq->rows.keys,
+                     k = extent(heads, seq->k_head_bytes,
+                                extent(seq->rows.index ? 1 : keys, seq->rows.k_stride_bytes, key));
+        HA_TRY(operand(s, &span, "digests", seq->digests, bytes ? extent(heads, seq->head_bytes, bytes) : 0, 0));
+        HA_TRY(operand(s, &span, "K", seq->rows.k, keys ? k : 0, heads * keys * key));
+        if (seq->rows.index)
+            HA_TRY(
+                operand(s, &span, "index", seq->rows.index, keys * sizeof(uint32_t), heads * keys * sizeof(uint32_t)));
+    }
+    if (d->batch * heads == 0) return HA_OK;
+    HA_CUDA_ENQUEUE(s, &span, ha_cuda_digest(s->cuda, d));
+}
+
+enum ha_status ha_cuda_digest_score_enqueue(struct ha_stream *s, const struct ha_device_digest_score *d)
+{
+    struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL, .name = "digest_score" };
+    const size_t rows = d->q_len * d->q_heads, q = rows * d->head_dim * sizeof(float), heads = d->kv_heads;
+    if (ha_cuda_failed(s->device)) return HA_ERROR;
+    if ((unsigned)d->dtype >= HA_DTYPE_COUNT) return ha_cuda_fail_on(s, span.name, "digests of an unknown type");
+    if (heads == 0 || d->q_heads % heads != 0)
+        return ha_cuda_fail_on(s, span.name, "%zu query heads are no multiple of %zu KV heads", d->q_heads, heads);
+    for (size_t b = 0; b < d->batch; b++) {
+        const struct ha_device_score_seq *seq = &d->seqs[b];
+        const size_t digests = ha_digest_bytes(seq->blocks, d->head_dim, d->dtype),
+                     scores = times(extent(rows, seq->s_stride, seq->blocks), sizeof(float));
+        HA_TRY(operand(s, &span, "q", seq->q, q, q));
+        HA_TRY(operand(s, &span, "digests", seq->digests, digests ? extent(heads, seq->head_bytes, digests) : 0,
+                       heads * digests));
+        HA_TRY(operand(s, &span, "scores", seq->s, seq->blocks ? scores : 0, 0));
+    }
+    if (d->batch * rows == 0) return HA_OK;
+    HA_CUDA_ENQUEUE(s, &span, ha_cuda_digest_score(s->cuda, d));
+}
+
+enum ha_status ha_cuda_topk_enqueue(struct ha_stream *s, const struct ha_device_topk *t)
+{
+    struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL, .name = "topk" };
+    const size_t f = sizeof(float), rows = t->lists * t->rows;
+    if (ha_cuda_failed(s->device)) return HA_ERROR;
+    if (t->rows == 0) return ha_cuda_fail_on(s, span.name, "lists of no rows");
+    for (size_t b = 0; b < t->batch; b++) {
+        const struct ha_device_topk_seq *seq = &t->seqs[b];
+        const size_t chosen = seq->k < seq->n ? seq->k : seq->n;
+        if (seq->n > INT32_MAX)
+            return ha_cuda_fail_on(s, span.name, "lists of %zu; the kernels take less than 2^31", seq->n);
+        HA_TRY(operand(s, &span, "x", seq->x, seq->n ? times(extent(rows, seq->stride, seq->n), f) : 0,
+                       rows * seq->n * f));
+        HA_TRY(operand(s, &span, "index", seq->index,
+                       chosen ? times(extent(t->lists, seq->index_stride, chosen), sizeof *seq->index) : 0, 0));
+    }
+    if (t->batch * t->lists == 0) return HA_OK;
+    HA_CUDA_ENQUEUE(s, &span, ha_cuda_topk(s->cuda, t));
+}
+
+enum ha_status ha_cuda_rotate_enqueue(struct ha_stream *s, const struct ha_device_rotate *r)
+{
+    struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL, .name = "rotate" };
+    const size_t f = sizeof(float), row = r->heads * r->head_dim * f, q = times(r->tokens, row),
+                 turn = r->tokens * r->rotary * f;
+    if (ha_cuda_failed(s->device)) return HA_ERROR;
+    if (r->turn && (r->rotary > r->head_dim || r->rotary % 2))
+        return ha_cuda_fail_on(s, span.name, "%zu of %zu dimensions are turned in pairs", r->rotary, r->head_dim);
+    HA_TRY(operand(s, &span, "q", r->q, q, q));
+    if (r->bias) HA_TRY(operand(s, &span, "bias", r->bias, row, row));
+    if (r->norm) HA_TRY(operand(s, &span, "norm", r->norm, r->head_dim * f, r->head_dim * f));
+    if (r->turn) HA_TRY(operand(s, &span, "turn", r->turn, turn, turn));
+    if (q == 0) return HA_OK;
+    HA_CUDA_ENQUEUE(s, &span, ha_cuda_rotate(s->cuda, r));
+}
+
 /* ---- measuring */
 
 enum ha_status ha_cuda_read_enqueue(struct ha_stream *s, const void *ptr, size_t bytes, uint32_t *sum)

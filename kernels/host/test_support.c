@@ -34,4 +34,7 @@ const struct ha_kernels test_kernels = {
     .attend = attend,
     .attend_scratch_bytes = ha_c_attend_scratch_bytes,
     .merge = ha_c_merge,
+    .topk = ha_c_topk,
+    .digest = ha_c_digest,
+    .digest_score = ha_c_digest_score,
 };

@@ -128,6 +128,8 @@ static inline float __uint_as_float(unsigned x) { return __builtin_bit_cast(floa
 static inline int __float_as_int(float x) { return __builtin_bit_cast(int, x); }
 static inline float __int_as_float(int x) { return __builtin_bit_cast(float, x); }
 
+static inline int __popc(unsigned x) { return __builtin_popcount(x); }
+
 template <class T> static inline T min(T a, T b) { return b < a ? b : a; }
 template <class T> static inline T max(T a, T b) { return a < b ? b : a; }
 

@@ -1,0 +1,151 @@
+/* The largest of a list, a thread block for each list: the k-th largest key by its digits, the highest first, and then
+ * what is not below it, in order. Keys are integers in the order of the floats; nothing depends on which thread is
+ * first. */
+
+#include "kernels/cuda/simt.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/number.cuh"
+
+/* SEQS: sequences of a launch, in its arguments. Short lists get small blocks. */
+enum { SEQS = 32, SHORT = 2048, SHORT_THREADS = 128, LONG_THREADS = 1024, DIGIT_BITS = 8, DIGITS = 1 << DIGIT_BITS };
+
+struct topk_args {
+    size_t rows;
+    struct ha_device_topk_seq seq[SEQS];
+};
+template <int THREADS> struct topk_shared {
+    unsigned count[DIGITS], digit, left;
+    unsigned above[THREADS / HA_WARP], equal[THREADS / HA_WARP]; /* in a warp's stretch of the list */
+};
+
+/* the rows of a list */
+struct list {
+    const float *x;
+    size_t rows, stride;
+    unsigned n;
+};
+
+/* NaN is 0, -0 is +0; of several rows the largest */
+static __device__ __forceinline__ uint32_t key_at(const struct list &l, unsigned i)
+{
+    uint32_t most = 0;
+    for (size_t r = 0; r < l.rows; r++) {
+        const float x = l.x[r * l.stride + i] + 0.0f;
+        const uint32_t bits = __float_as_uint(x), key = bits >> 31 ? ~bits : bits | 0x80000000u;
+        most = x == x ? max(most, key) : most;
+    }
+    return most;
+}
+
+/* Counts the digits of those keys that begin as `found` does. Where many are alike, the first lane's is counted at
+ * once. */
+template <int THREADS>
+static __device__ __forceinline__ void count_digits(struct topk_shared<THREADS> &s, const struct list &l,
+                                                    uint32_t found, uint32_t mask, int shift)
+{
+    const unsigned lane = threadIdx.x % HA_WARP;
+    for (unsigned i = threadIdx.x; i < DIGITS; i += THREADS) s.count[i] = 0;
+    __syncthreads();
+    for (unsigned base = threadIdx.x - lane; base < l.n; base += THREADS) {
+        const uint32_t key = base + lane < l.n ? key_at(l, base + lane) : 0;
+        const bool counts = base + lane < l.n && (key & mask) == found;
+        const unsigned digit = key >> shift & (DIGITS - 1), common = __shfl_sync(HA_ALL_LANES, digit, 0),
+                       alike = __ballot_sync(HA_ALL_LANES, counts && digit == common);
+        if (lane == 0 && alike) atomicAdd(&s.count[common], unsigned(__popc(alike)));
+        if (counts && digit != common) atomicAdd(&s.count[digit], 1u);
+    }
+    __syncthreads();
+}
+
+/* Which digit the left-th largest has, and how many of those that have it are still to be chosen. A whole warp: each
+ * lane has a stretch of the digits, the highest first. */
+template <int THREADS> static __device__ __forceinline__ void find_digit(struct topk_shared<THREADS> &s, unsigned left)
+{
+    enum { STRETCH = DIGITS / HA_WARP };
+    const unsigned lane = threadIdx.x;
+    unsigned digit = DIGITS - 1 - lane * STRETCH, own = 0;
+    for (unsigned i = 0; i < STRETCH; i++) own += s.count[digit - i];
+    unsigned up_to = own; /* this stretch */
+    for (unsigned step = 1; step < HA_WARP; step *= 2) {
+        const unsigned before = __shfl_sync(HA_ALL_LANES, up_to, int(lane >= step ? lane - step : lane));
+        up_to += lane >= step ? before : 0;
+    }
+    unsigned rest = left - (up_to - own);
+    if (up_to - own >= left || up_to < left) return;
+    while (s.count[digit] < rest) rest -= s.count[digit--];
+    s.digit = digit;
+    s.left = rest;
+}
+
+template <int THREADS> static __global__ void __launch_bounds__(THREADS) topk_list(HA_ARGS(struct topk_args) a)
+{
+    HA_SHARED(struct topk_shared<THREADS>, s);
+    const unsigned lane = threadIdx.x % HA_WARP, warp = threadIdx.x / HA_WARP, warps = THREADS / HA_WARP;
+    const struct ha_device_topk_seq &seq = a.seq[blockIdx.y];
+    const struct list l = { seq.x + blockIdx.x * a.rows * seq.stride, a.rows, seq.stride, unsigned(seq.n) };
+    uint32_t *index = seq.index + blockIdx.x * seq.index_stride;
+    if (seq.k >= seq.n) {
+        for (unsigned i = threadIdx.x; i < l.n; i += THREADS) index[i] = seq.first + i;
+        return;
+    }
+    if (seq.k == 0) return;
+
+    uint32_t found = 0, mask = 0;
+    unsigned left = unsigned(seq.k); /* of those that begin as `found` does, so many are chosen */
+    for (int shift = 32 - DIGIT_BITS; shift >= 0; shift -= DIGIT_BITS) {
+        count_digits(s, l, found, mask, shift);
+        if (warp == 0) find_digit(s, left);
+        __syncthreads();
+        found |= s.digit << shift;
+        mask |= uint32_t(DIGITS - 1) << shift;
+        left = s.left;
+    }
+
+    /* a stretch of the list for each warp: first how many there are in it, then each at its place */
+    const unsigned stretch = (l.n + THREADS - 1) / THREADS * HA_WARP, begin = min(warp * stretch, l.n),
+                   end = min(begin + stretch, l.n);
+    unsigned above = 0, equal = 0;
+    for (unsigned base = begin; base < end; base += HA_WARP) {
+        const uint32_t key = base + lane < end ? key_at(l, base + lane) : 0;
+        above += unsigned(__popc(__ballot_sync(HA_ALL_LANES, base + lane < end && key > found)));
+        equal += unsigned(__popc(__ballot_sync(HA_ALL_LANES, base + lane < end && key == found)));
+    }
+    if (lane == 0) s.above[warp] = above, s.equal[warp] = equal;
+    __syncthreads();
+    above = equal = 0;
+    for (unsigned w = 0; w < warps && w < warp; w++) above += s.above[w], equal += s.equal[w];
+    const unsigned before = (1u << lane) - 1;
+    for (unsigned base = begin; base < end; base += HA_WARP) {
+        const uint32_t key = base + lane < end ? key_at(l, base + lane) : 0;
+        const unsigned more = __ballot_sync(HA_ALL_LANES, base + lane < end && key > found),
+                       same = __ballot_sync(HA_ALL_LANES, base + lane < end && key == found),
+                       at = above + unsigned(__popc(more & before)), tie = equal + unsigned(__popc(same & before));
+        if (more >> lane & 1 || (same >> lane & 1 && tie < left)) index[at + min(tie, left)] = seq.first + base + lane;
+        above += unsigned(__popc(more));
+        equal += unsigned(__popc(same));
+    }
+}
+
+cudaError_t ha_cuda_topk(cudaStream_t stream, const struct ha_device_topk *args)
+{
+    struct topk_args a = {};
+    a.rows = args->rows;
+    if (args->lists == 0) return cudaSuccess;
+    if (args->lists > INT32_MAX) return cudaErrorInvalidConfiguration;
+    for (size_t at = 0; at < args->batch; at += SEQS) {
+        const size_t count = min(args->batch - at, size_t(SEQS));
+        size_t longest = 0;
+        for (size_t b = 0; b < count; b++) {
+            a.seq[b] = args->seqs[at + b];
+            longest = max(longest, a.seq[b].n);
+        }
+        if (longest > INT32_MAX) return cudaErrorInvalidValue;
+        if (longest == 0) continue;
+        const dim3 grid(unsigned(args->lists), unsigned(count));
+        const cudaError_t error = longest <= SHORT
+                                      ? ha_launch(topk_list<SHORT_THREADS>, grid, dim3(SHORT_THREADS), stream, a)
+                                      : ha_launch(topk_list<LONG_THREADS>, grid, dim3(LONG_THREADS), stream, a);
+        if (error != cudaSuccess) return error;
+    }
+    return cudaSuccess;
+}
