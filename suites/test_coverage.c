@@ -58,6 +58,10 @@ TEST(every_pair_of_an_operation_is_met)
         { "merge", { "src: device mapped" }, 300 },
         { "move", { "repeats" }, 800 },
         { "read", { "src_at: 0 4" }, 150 },
+        { "digest", { "first: 0 1 31 64", "src_index: none device mapped" }, 1000 },
+        { "digest_score", { "group: 1 2 4 5 16", "high_key" }, 900 },
+        { "topk", { "repeats", "nan_value" }, 900 },
+        { "rotate", { "rotary: 0 2 32 34 64", "eps: " }, 400 },
     };
     for (size_t i = 0; i < COUNT(wide); i++) {
         char section[HA_OP_SECTION_MAX];
@@ -70,7 +74,7 @@ TEST(every_pair_of_an_operation_is_met)
         for (size_t v = 0; v < 8 && wide[i].values[v]; v++) assert_contains(text, wide[i].values[v]);
         print_message("%s: %zu cases, %zu pairs, %zu met, %zu excluded\n", op->name, c.points, c.pairs, c.met,
                       c.excluded);
-        assert_covered(&c, text, "is allowed|and one has none|and b is not 0", wide[i].pairs);
+        assert_covered(&c, text, "is allowed|and one has none|and b is not 0|dimensions are turned", wide[i].pairs);
     }
 }
 

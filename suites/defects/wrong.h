@@ -31,6 +31,10 @@ struct ha_wrong_later {
         struct ha_device_move move;
         struct ha_device_product product;
         struct ha_device_pieces pieces;
+        struct ha_device_digest digest;
+        struct ha_device_digest_score digest_score;
+        struct ha_device_topk topk;
+        struct ha_device_rotate rotate;
         struct ha_wrong_job attend;
         struct {
             float *x;
@@ -58,6 +62,7 @@ enum ha_status ha_wrong_over(bool is, enum ha_status enqueued);
 void ha_wrong_moves(struct ha_device_api *api);
 void ha_wrong_order(struct ha_device_api *api);
 void ha_wrong_compute(struct ha_device_api *api);
+void ha_wrong_select(struct ha_device_api *api);
 void ha_wrong_moves_begin(void);
 void ha_wrong_order_begin(void);
 void ha_wrong_order_end(void); /* before the device is closed */

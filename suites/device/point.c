@@ -32,6 +32,8 @@ WORDS(layout_word, [HA_OP_TOKENS] = "tokens", [HA_OP_HEADS] = "heads", [HA_OP_K_
 WORDS(special_word, [HA_OP_NO_SPECIAL] = "none", [HA_OP_NAN_QUERY] = "nan_query", [HA_OP_NAN_KEY] = "nan_key",
       [HA_OP_NAN_VALUE] = "nan_value", [HA_OP_LOW_KEY] = "low_key", [HA_OP_HIGH_KEY] = "high_key")
 
+WORDS(digest_word, [HA_DIGEST_RANGE] = "range", [HA_DIGEST_MEAN] = "mean")
+
 #define AT(member) .offset = offsetof(struct ha_op_point, member)
 #define WORD(name, standard, words, doc)                                           \
     {                                                                              \
@@ -77,7 +79,7 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
     NUMBER(src_gap, 0, MOST, "between two rows that are read, as width", "0 0..64 0..4096"),
     WORD(dst_index, "none", index_word, "where the index of the rows lies that are written"),
     WORD(src_index, "none", index_word, "where the index of the rows lies that are read"),
-    WORD(pattern, "ascending", pattern_word, "of an index"),
+    WORD(pattern, "ascending", pattern_word, "of an index, or of the numbers of a list, which repeats has few of"),
     NUMBER(spread, 1, 65536, "slots for each row that an index chooses", "1 1 1..8 1..65536"),
     WORD(dtype, "f32", ha_dtype_word, "of K and V, of the matrices, of o"),
     NUMBER(m, 1, 65536, "rows of x and y", "1..64 1..4096"),
@@ -87,19 +89,21 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
     NUMBER(batch, 1, HA_OP_BATCH, "sequences, of different lengths, of which that in the middle has all keys",
            "1 1..256"),
     NUMBER(q_len, 1, 4096, "query tokens", "1 1 1..300"),
-    NUMBER(kv_heads, 1, 1024, "KV heads", "1 1..8 1..128"),
-    NUMBER(group, 1, 1024, "query heads of a KV head", "1..16:1"),
+    NUMBER(kv_heads, 1, 1024, "KV heads; lists", "1 1..8 1..128"),
+    NUMBER(group, 1, 1024, "query heads of a KV head; rows that share a list", "1..16:1"),
     { "head_dim", "8", "numbers of a key", HA_KEY_NUMBER, AT(of.head_dim), .min = 1, .max = 1024,
       .draw = "8..256:8 8..256:8 8..576:8" },
-    NUMBER(keys, 1, MOST, "of the longest sequence", "1..512 1..512 1..131072"),
+    NUMBER(keys, 1, MOST, "of the longest sequence: keys, digests that are scored, numbers of a list",
+           "1..512 1..512 1..131072"),
     NUMBER(runs, 1, HA_RUNS_MAX, "pieces that the keys lie in", "1..4"),
-    NUMBER(block, 1, 4096, "rows that a number of an index names", "1 16 32 64 128 1..256"),
+    NUMBER(block, 1, 4096, "rows that a number of an index names, or that a digest is of", "1 16 32 64 128 1..256"),
     WORD(layout, "tokens", layout_word, "K and V lie token by token, both head by head, or one of them"),
     NUMBER(pad, 0, 65536, "bytes between two rows of K, of whole numbers", "0 0..256"),
     NUMBER(v_pad, 0, 65536, "bytes between two rows of V", "0 0..256"),
     NUMBER(v_at, 0, 65536, "bytes from an aligned address to V; src_at: to K; dst_at: to o, LSE and weights",
            "0 0..64"),
-    NUMBER(q_at, 0, 65536, "bytes from an aligned address to the queries and the index", "0 0..64"),
+    NUMBER(q_at, 0, 65536, "bytes from an aligned address to the queries and the index; to what rotates a query",
+           "0 0..64"),
     WORD(causal, "no", yes_word, "query tokens do not see those after them"),
     WORD(weights, "no", yes_word, "the weights of all keys are asked for"),
     WORD(empty, "no", yes_word, "the last sequence has no keys"),
@@ -113,6 +117,16 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
     { "b", "1", "y = a y + b x", HA_KEY_REAL, AT(of.b), .least = -1e6, .most = 1e6,
       .draw = "0 1 -1 0.5 0.7 3.25 0.001" },
     NUMBER(us, 0, 1000000, "microseconds of a spin", "0..65536"),
+    NUMBER(first, 0, 65536, "digests before those that are made; what is added to the indices of the largest",
+           "0 0..70 0..1000"),
+    WORD(digest, "range", digest_word, "of a block of keys: minima and maxima, or means"),
+    NUMBER(chosen, 0, MOST, "how many of a list are the largest", "0..64 0..4096 0..131072"),
+    WORD(bias, "no", yes_word, "of queries that are rotated"),
+    WORD(norm, "no", yes_word, "of each head of them"),
+    NUMBER(rotary, 0, 1024, "dimensions of a head that are turned", "0 0..256:2"),
+    WORD(adjacent, "no", yes_word, "pairs that are turned are neighbours"),
+    { "eps", "0", "added to the mean square of a head", HA_KEY_REAL, AT(of.eps), .least = 0, .most = 16,
+      .draw = "0 1e-06 0.5" },
 };
 enum { BYTES = 2, REPEAT, CASE = 7 }; /* the keys of one case stand behind the others */
 _Static_assert(sizeof(size_t) == sizeof(uint64_t), "keys are of uint64_t");

@@ -37,6 +37,8 @@ struct ha_op_case {
     size_t layout, pad, v_pad, v_at, q_at;
     double a, b, scale;
     size_t us;
+    size_t first, digest, chosen, bias, norm, rotary, adjacent; /* of what selects keys */
+    double eps;
 };
 
 struct ha_op_stage {
