@@ -57,6 +57,8 @@ static void digest_later(struct ha_wrong_later *l)
                 ha_store(to, at, a->dtype, x[0]);
                 ha_store(to, at + HA_PACK_KEYS, a->dtype, x[1]);
             }
+            for (size_t i = m->first / HA_PACK_KEYS * HA_PACK_KEYS; i < m->first && IS(digest_before); i++)
+                memset(to + digest_at(i, d, a->head_dim) * e, 0, e);
             for (size_t i = end; i % HA_PACK_KEYS && !IS(digest_tail); i++) {
                 memset(to + digest_at(i, d, a->head_dim) * e, 0, e);
                 memset(to + (digest_at(i, d, a->head_dim) + HA_PACK_KEYS) * e, 0, e);
@@ -155,6 +157,7 @@ static void topk_later(struct ha_wrong_later *l)
         if (!IS(topk_order)) qsort(of, all, sizeof *of, by_place);
         for (size_t i = 0; i < all - (IS(topk_less) && all); i++)
             m->index[list * m->index_stride + i] = of[i].i + (IS(topk_first) ? 0 : m->first);
+        if (IS(topk_more)) m->index[list * m->index_stride + all] = 0;
         free(of);
     }
 }
