@@ -34,6 +34,9 @@ struct ha_test_device_ask {
     const size_t (*run)[HA_RUNS_MAX]; /* [batch][runs] keys of each, instead of keys; or NULL */
     size_t block;                     /* of index lists; 0: rows */
     unsigned indexed;                 /* bit r: run r has an index */
+    size_t lists;                     /* as in ha_device_attend; run 0 has an index then, whatever indexed says */
+    bool list_keys;                   /* lists of a part of run 0's keys: none, half of them, all but one, all */
+    size_t q_gap;                     /* 0: q and o are dense; else floats between heads, odd: [q_heads][q_len] */
     bool causal, weights;
     bool rounded; /* queries are exact in dtype */
     size_t pad;   /* elements more between two rows of HA_TEST_TOKENS */
@@ -43,13 +46,13 @@ struct ha_test_device_ask {
     unsigned splits, multiprocessors; /* how a GPU divides the work; the tests of its kernels set and read them */
 };
 
-/* o [q_len][q_heads][dim] and so on for each sequence. */
+/* o [q_len][q_heads][dim] and so on for each sequence, as args has it. */
 struct ha_test_device_problem {
     struct ha_test_device_ask ask; /* keys are set, run is NULL */
     struct ha_test_memory memory;
     struct ha_device_attend args;
     struct ha_device_seq *seq;
-    struct ha_test_kv *kv; /* [batch][kv_heads]: the same keys, one after another */
+    struct ha_test_kv *kv; /* [batch][units]: each unit's keys (seq_attend.h), one after another */
     void **buffer;
     size_t buffers;
 };
@@ -61,16 +64,16 @@ void ha_test_device_query(const struct ha_test_device_problem *p, size_t seq, ui
 /* all outputs NaN */
 void ha_test_device_poison(const struct ha_test_device_problem *p);
 
-/* What the query heads of one KV head hold against the reference; runs: in how many parts the bound takes the keys. */
+/* What the query heads of one unit hold against the reference; runs: in how many parts the bound takes the keys. */
 struct ha_test_device_error {
     struct ha_answer_error output, weight;
     size_t outputs, weights; /* judged */
 };
 struct ha_test_device_error ha_test_device_judge(const struct ha_test_device_problem *p,
                                                  const struct ha_profile *profile, size_t runs, size_t seq,
-                                                 size_t kv_head);
+                                                 size_t unit);
 /* All of that, of a device that may join runs as it likes: ends the test where something is wrong, or where something
- * was written between the weights of two heads. */
+ * was written between the weights or the outputs of two heads. */
 void ha_test_device_check(const struct ha_test_device_problem *p, const struct ha_profile *profile);
 
 #endif

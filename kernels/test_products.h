@@ -50,7 +50,7 @@ struct test_recipe {
     size_t batch, q_len, q_heads, kv_heads, dim, runs;
     size_t keys[TEST_BATCH][HA_RUNS_MAX];
     bool causal;
-    size_t pad; /* elements between the rows of two tokens */
+    size_t pad; /* elements between the rows of two tokens; of q and o, between two heads */
 };
 
 static const struct test_recipe test_recipes[] = {
@@ -81,6 +81,7 @@ static inline struct ha_test_device_problem *test_problem_make(const struct test
                                             .causal = r->causal,
                                             .rounded = true,
                                             .pad = r->pad,
+                                            .q_gap = r->pad,
                                             .layout = HA_TEST_TOKENS,
                                             .seed = TEST_SEED };
     struct ha_test_device_problem *p = malloc(sizeof *p);

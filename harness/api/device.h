@@ -101,7 +101,8 @@ struct ha_device_attend {
                    * 0 as 1: rows */
     /* 0: all heads read the same rows. Else kv_heads or q_heads: each has a list of its own in runs[0], which has an
      * index and, with causal, is not the last run. A query head reads its own KV head's rows all the same.
-     * attend_products takes none. */
+     * attend_products takes none; a device that cannot says so when it is called, and is waived. One that was compiled
+     * before there were lists, of ABI 6, is not opened. */
     size_t lists;
     size_t q_token_stride, q_head_stride; /* of q and o, in floats; 0: dense, as in ha_device_seq */
 };

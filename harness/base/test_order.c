@@ -382,6 +382,46 @@ TEST(attention_reads_all_heads_of_all_rows)
     assert_seen(&s, 3, "V", HA_READ, memory + 2048, 2, 512, 48);
 }
 
+/* Queries head by head; a list of blocks of two keys for each query head, further apart than it is long. */
+TEST(attention_reads_each_head_s_list)
+{
+    float q[76], o[76], lse[8];
+    uint32_t index[15], all[2], list_keys[4];
+    const struct ha_device_seq seq = {
+        .q = q,
+        .o = o,
+        .lse = lse,
+        .runs = { { memory, memory + 1024, 32, 32, index, 5 }, { memory, memory + 1024, 32, 32, all, 3 } },
+        .runs_count = 2,
+        .k_head_bytes = 16,
+        .v_head_bytes = 16,
+        .list_stride = 4,
+        .list_keys = list_keys,
+    };
+    const struct ha_device_attend a = { .batch = 1,
+                                        .q_len = 2,
+                                        .q_heads = 4,
+                                        .kv_heads = 2,
+                                        .head_dim = 8,
+                                        .dtype = HA_F16,
+                                        .seqs = &seq,
+                                        .block = 2,
+                                        .lists = 4,
+                                        .q_token_stride = 8,
+                                        .q_head_stride = 20 };
+    struct seen s = { 0 };
+    ha_operands_attend(&a, see, &s);
+    assert_int_equal(s.count, 10);
+    assert_seen(&s, 0, "q", HA_READ, q, 4, 80, 64);
+    assert_seen(&s, 1, "list_keys", HA_READ, list_keys, 1, 0, 16);
+    assert_seen(&s, 2, "K", HA_READ, memory, 1, 0, SIZE_MAX);
+    assert_seen(&s, 3, "V", HA_READ, memory + 1024, 1, 0, SIZE_MAX);
+    assert_seen(&s, 4, "index", HA_READ, index, 4, 16, 12);
+    assert_seen(&s, 7, "index", HA_READ, all, 1, 0, 8);
+    assert_seen(&s, 8, "o", HA_WRITE, o, 4, 80, 64);
+    assert_seen(&s, 9, "lse", HA_WRITE, lse, 1, 0, 32);
+}
+
 TEST(a_merge_reads_its_states_and_writes_its_result)
 {
     float o[2][64], lse[2][8], out[64], out_lse[8];

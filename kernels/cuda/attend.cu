@@ -2,6 +2,8 @@
 
 #include "kernels/cuda/attend.cuh"
 
+#include "harness/base/seq_attend.h"
+
 namespace
 {
 
@@ -34,7 +36,7 @@ bool multiples(const struct ha_device_attend *a, size_t first, size_t count, siz
 
 struct ha_cuda_path path_for(const struct ha_device_attend *a, size_t first, size_t count)
 {
-    const size_t rows = a->q_len * (a->q_heads / a->kv_heads);
+    const size_t rows = a->q_len * (a->q_heads / ha_seq_units(a));
     if (a->dtype == HA_F32 || rows == 1 || !multiples(a, first, count, 16))
         return ha_cuda_path_fma(a->dtype, a->head_dim, rows);
     return a->dtype == HA_F16 ? ha_cuda_path_mma_f16(a->head_dim, rows > 16)
@@ -83,7 +85,7 @@ struct blocks {
 struct blocks blocks_at(const struct ha_cuda_call *call, const struct ha_cuda_seq *seq, uint64_t split_steps)
 {
     struct blocks n = {};
-    const uint64_t each = uint64_t(call->stacks) * call->kv_heads;
+    const uint64_t each = uint64_t(call->stacks) * call->units;
     for (unsigned b = 0; b < call->batch; b++) {
         const uint64_t splits = seq[b].steps > split_steps ? up(seq[b].steps, split_steps) : 1;
         n.all += splits * each;
@@ -118,7 +120,7 @@ uint64_t split_steps_for(const struct ha_cuda_call *call, const struct ha_cuda_s
 uint64_t split(struct ha_cuda_call *call, struct ha_cuda_seq *seq, const struct ha_cuda_path *path, uint64_t slots,
                uint64_t forced)
 {
-    const uint64_t each = uint64_t(call->stacks) * call->kv_heads;
+    const uint64_t each = uint64_t(call->stacks) * call->units;
     const uint64_t most = min(uint64_t(HA_CUDA_SPLITS_MAX),
                               max(uint64_t(1), ROUNDS_MAX * slots / (each * call->batch)));
     const uint64_t steps = forced ? 0 : split_steps_for(call, seq, path, slots);
@@ -130,7 +132,7 @@ uint64_t split(struct ha_cuda_call *call, struct ha_cuda_seq *seq, const struct 
         seq[b].partial = unsigned(partials);
         call->first_block[b] = unsigned(blocks);
         blocks += splits * each;
-        if (splits > 1) partials += splits * call->tiles * call->kv_heads;
+        if (splits > 1) partials += splits * call->tiles * call->units;
     }
     return blocks;
 }
@@ -140,7 +142,7 @@ uint64_t split(struct ha_cuda_call *call, struct ha_cuda_seq *seq, const struct 
 /* the keys of a sequence must leave room for the steps behind the last one */
 constexpr size_t KEYS_MAX = size_t(1) << 31;
 
-bool sequence(struct ha_cuda_seq *to, const struct ha_device_seq *from, unsigned step_keys)
+bool sequence(struct ha_cuda_seq *to, const struct ha_device_seq *from, bool lists, unsigned step_keys)
 {
     *to = ha_cuda_seq{};
     to->q = from->q;
@@ -150,6 +152,9 @@ bool sequence(struct ha_cuda_seq *to, const struct ha_device_seq *from, unsigned
     to->weights_stride = from->weights_stride;
     to->k_head_bytes = from->k_head_bytes;
     to->v_head_bytes = from->v_head_bytes;
+    to->listed = lists && from->runs_count && from->runs[0].keys;
+    to->list_stride = from->list_stride;
+    to->list_keys = from->list_keys;
     size_t keys = 0;
     for (size_t r = 0; r < from->runs_count; r++) {
         const struct ha_rows &run = from->runs[r];
@@ -184,8 +189,11 @@ cudaError_t attend_some(unsigned multiprocessors, cudaStream_t stream, const str
     struct ha_cuda_call call = {};
     call.batch = unsigned(count);
     call.q_len = unsigned(a->q_len);
-    call.group = unsigned(a->q_heads / a->kv_heads);
-    call.kv_heads = unsigned(a->kv_heads);
+    call.units = unsigned(ha_seq_units(a));
+    call.group = unsigned(a->q_heads) / call.units;
+    call.head_lists = unsigned(a->lists / a->kv_heads);
+    call.token_stride = ha_seq_token_stride(a);
+    call.head_stride = ha_seq_head_stride(a);
     call.dim = unsigned(a->head_dim);
     call.block = unsigned(a->block ? a->block : 1);
     call.rows = call.q_len * call.group;
@@ -201,7 +209,7 @@ cudaError_t attend_some(unsigned multiprocessors, cudaStream_t stream, const str
     unsigned longest = 0;
     bool weights = false, several = false;
     for (size_t b = 0; b < count; b++) {
-        if (!sequence(&table.seq[b], &a->seqs[first + b], path.keys)) return cudaErrorInvalidValue;
+        if (!sequence(&table.seq[b], &a->seqs[first + b], a->lists, path.keys)) return cudaErrorInvalidValue;
         longest = max(longest, table.seq[b].keys);
         weights = weights || table.seq[b].weights;
     }
@@ -226,8 +234,9 @@ cudaError_t attend_some(unsigned multiprocessors, cudaStream_t stream, const str
 bool fits(const struct ha_device_attend *a)
 {
     const size_t limit = KEYS_MAX;
-    return a->kv_heads && a->q_heads % a->kv_heads == 0 && a->head_dim && a->head_dim % 8 == 0
-           && a->head_dim <= HA_CUDA_DIM_MAX && a->kv_heads < 65536 && a->q_len < limit && a->q_heads < limit
+    return a->kv_heads && a->q_heads % a->kv_heads == 0
+           && (!a->lists || a->lists == a->kv_heads || a->lists == a->q_heads) && a->head_dim && a->head_dim % 8 == 0
+           && a->head_dim <= HA_CUDA_DIM_MAX && ha_seq_units(a) < 65536 && a->q_len < limit && a->q_heads < limit
            && a->q_len * a->q_heads < limit && a->block < limit;
 }
 

@@ -1,9 +1,9 @@
 #ifndef HA_KERNELS_CUDA_ATTEND_CUH
 #define HA_KERNELS_CUDA_ATTEND_CUH
 
-/* What the kernels of attention share. Flash-decoding without shared-memory staging: a block takes one KV head, one
- * tile of query rows and one split of the keys; its warps read keys straight into registers, keep (reference, sum, sum
- * of weighted V) and merge them at the end. A second kernel joins the splits.
+/* What the kernels of attention share. Flash-decoding without shared-memory staging: a block takes one unit (a KV
+ * head, or one of its lists), one tile of query rows and one split of the keys; its warps read keys straight into
+ * registers, keep (reference, sum, sum of weighted V) and merge them at the end. A second kernel joins the splits.
  *
  * Scores are in units of ln 2: s = (scale log2 e) q.k, weights are 2^(s - M). The reference M of a row is the smallest
  * integer not below any score so far, so that every change of reference is a product with a power of two: exact. */
@@ -32,13 +32,20 @@ struct ha_cuda_seq {
     unsigned steps; /* each run is cut into steps of so many keys as the path says, the last shorter */
     unsigned splits, split_steps;
     unsigned partial; /* number of its first partial; of no meaning where there is one split */
+    bool listed;      /* run 0 is lists; list_keys may be NULL all the same */
+    size_t list_stride;
+    const uint32_t *list_keys;
 };
 
 struct ha_cuda_call {
-    unsigned batch, q_len, group, kv_heads, dim, block;
-    unsigned rows;   /* q_len * group: row r is query head r % group of token r / group */
-    unsigned tiles;  /* of rows, and so many partials for each split and KV head */
-    unsigned stacks; /* blocks that the tiles of one split and KV head take */
+    unsigned batch, q_len, dim, block;
+    unsigned units;                   /* that have keys of their own: KV heads, or lists; a grid has each */
+    unsigned group;                   /* query heads of a unit */
+    unsigned head_lists;              /* units of a KV head; 0: no lists, and a unit is one */
+    unsigned rows;                    /* q_len * group: row r is query head r % group of token r / group */
+    unsigned tiles;                   /* of rows, and so many partials for each split and unit */
+    unsigned stacks;                  /* blocks that the tiles of one split and unit take */
+    size_t token_stride, head_stride; /* of q and o */
     bool causal;
     bool vectors;                    /* rows of K and V begin at multiples of four elements */
     float scale;                     /* to units of ln 2 */
@@ -85,6 +92,30 @@ static __device__ __forceinline__ unsigned ha_cuda_find(const struct ha_cuda_cal
     const unsigned b = unsigned(__syncthreads_count(begun)) - 1;
     *within = blockIdx.x - a.first_block[b];
     return b;
+}
+
+/* Where there are lists, a block's copy of a sequence becomes one unit's: of its KV head and its list, with as many
+ * keys and steps as that has. Of each split there is still a block, of one behind the last step without keys. */
+static __device__ __forceinline__ void ha_cuda_own(const struct ha_cuda_call &a, struct ha_cuda_seq &seq, unsigned unit,
+                                                   unsigned step_keys, unsigned warps)
+{
+    const unsigned head = unit / a.head_lists;
+    for (unsigned r = 0; r < seq.runs; r++) {
+        seq.run[r].k += head * seq.k_head_bytes;
+        seq.run[r].v += head * seq.v_head_bytes;
+    }
+    seq.k_head_bytes = seq.v_head_bytes = 0;
+    if (!seq.listed) return;
+    struct ha_cuda_run &list = seq.run[0];
+    list.index += unit * seq.list_stride;
+    if (!seq.list_keys) return;
+    const unsigned keys = seq.list_keys[unit], fewer = list.keys - keys;
+    seq.steps -= (list.keys + step_keys - 1) / step_keys - (keys + step_keys - 1) / step_keys;
+    const unsigned each = (seq.steps + seq.splits - 1) / seq.splits;
+    seq.split_steps = (each + warps - 1) / warps * warps;
+    list.keys = keys;
+    seq.keys -= fewer;
+    for (unsigned r = 1; r < seq.runs; r++) seq.run[r].first -= fewer;
 }
 
 /* where a step's keys are */
@@ -146,10 +177,16 @@ static __device__ __forceinline__ float ha_cuda_shift(float from, float to)
     return d >= -126.f ? __uint_as_float(unsigned(127 + int(d)) << 23) : 0.f;
 }
 
-/* row r of KV head `head`, in [q_len][q_heads] */
-static __device__ __forceinline__ size_t ha_cuda_q_row(const struct ha_cuda_call &a, unsigned head, unsigned row)
+/* row r of a unit, in [q_len][q_heads] */
+static __device__ __forceinline__ size_t ha_cuda_q_row(const struct ha_cuda_call &a, unsigned unit, unsigned row)
 {
-    return (size_t(row / a.group) * a.kv_heads + head) * a.group + row % a.group;
+    return (size_t(row / a.group) * a.units + unit) * a.group + row % a.group;
+}
+
+/* where it is in q and in o */
+static __device__ __forceinline__ size_t ha_cuda_q_at(const struct ha_cuda_call &a, unsigned unit, unsigned row)
+{
+    return size_t(row / a.group) * a.token_stride + size_t(unit * a.group + row % a.group) * a.head_stride;
 }
 
 /* ln(2^m sum) = (m + e) ln 2 + ln(2^-e sum), the second at most 0.41: one rounding of the result and little else.
@@ -169,7 +206,7 @@ static __device__ __forceinline__ float ha_cuda_lse(float m, float sum)
 
 /* What a row's attention is once its keys are through, where it goes. */
 struct ha_cuda_target {
-    unsigned seq, head, split, tile, tile_rows;
+    unsigned seq, unit, split, tile, tile_rows;
 };
 
 /* sum, and components dim .. dim + 3 of the sum of weighted V, of row `within` of the tile */
@@ -178,14 +215,14 @@ static __device__ __forceinline__ void ha_cuda_put(const struct ha_cuda_call &a,
                                                    float m, float sum, const float4 &x)
 {
     if (seq.splits > 1) {
-        const size_t partial = seq.partial + (size_t(to.split) * a.tiles + to.tile) * a.kv_heads + to.head;
+        const size_t partial = seq.partial + (size_t(to.split) * a.tiles + to.tile) * a.units + to.unit;
         const size_t at = partial * to.tile_rows + within;
         *reinterpret_cast<float4 *>(a.partial + at * a.dim + dim) = x;
         if (dim == 0) a.state[at] = make_float2(m, sum);
         return;
     }
-    const size_t row = ha_cuda_q_row(a, to.head, to.tile * to.tile_rows + within);
-    float *o = seq.o + row * a.dim + dim;
+    const size_t row = ha_cuda_q_row(a, to.unit, to.tile * to.tile_rows + within);
+    float *o = seq.o + ha_cuda_q_at(a, to.unit, to.tile * to.tile_rows + within) + dim;
     const bool none = sum == 0;
     o[0] = none ? 0 : x.x / sum;
     o[1] = none ? 0 : x.y / sum;
@@ -193,7 +230,7 @@ static __device__ __forceinline__ void ha_cuda_put(const struct ha_cuda_call &a,
     o[3] = none ? 0 : x.w / sum;
     if (dim) return;
     seq.lse[row] = ha_cuda_lse(m, sum);
-    if (a.whole) a.whole[size_t(to.seq) * a.rows * a.kv_heads + row] = make_float2(m, sum);
+    if (a.whole) a.whole[size_t(to.seq) * a.rows * a.units + row] = make_float2(m, sum);
 }
 
 #endif

@@ -155,20 +155,23 @@ __global__ void __launch_bounds__(shape<C, R>::WARPS * 32, shape<C, R>::BLOCKS)
     HA_SHARED(block_shared, sh);
     unsigned within;
     const unsigned b = ha_cuda_find(a, &within);
-    if (threadIdx.x == 0) sh.seq = a.table ? a.table[b] : a.seq[b];
+    const unsigned unit = within % a.units;
+    if (threadIdx.x == 0) {
+        sh.seq = a.table ? a.table[b] : a.seq[b];
+        if (a.head_lists) ha_cuda_own(a, sh.seq, unit, S::KEYS, S::WARPS);
+    }
     __syncthreads();
 
     const struct ha_cuda_seq &seq = sh.seq;
     const unsigned lane = threadIdx.x % 32, number = threadIdx.x / 32;
-    const unsigned head = within % a.kv_heads, tile = within / a.kv_heads % a.stacks,
-                   split = within / a.kv_heads / a.stacks;
+    const unsigned tile = within / a.units % a.stacks, split = within / a.units / a.stacks;
     const unsigned last = a.rows - 1, row = tile * R;
     struct warp<T, C, R> w;
     w.m = -INFINITY;
     w.sum = 0;
     HA_UNROLL
     for (unsigned r = 0; r < R; r++) {
-        load_query<C>(w.q[r], seq.q + ha_cuda_q_row(a, head, min(row + r, last)) * a.dim, row + r <= last, a.dim);
+        load_query<C>(w.q[r], seq.q + ha_cuda_q_at(a, unit, min(row + r, last)), row + r <= last, a.dim);
         HA_UNROLL
         for (unsigned c = 0; c < C; c++) w.acc[r][c] = make_float4(0, 0, 0, 0);
     }
@@ -177,7 +180,7 @@ __global__ void __launch_bounds__(shape<C, R>::WARPS * 32, shape<C, R>::BLOCKS)
     const unsigned seen = ha_cuda_visible(a, seq.keys, min(row + R - 1, last));
     const unsigned mine = lane / S::COPIES / S::GROUP, key = lane / S::COPIES % S::GROUP;
     const unsigned own = ha_cuda_visible(a, seq.keys, min(row + mine, last));
-    const size_t k_head = head * seq.k_head_bytes, v_head = head * seq.v_head_bytes;
+    const size_t k_head = unit * seq.k_head_bytes, v_head = unit * seq.v_head_bytes;
     const unsigned end = min(seq.steps, (split + 1) * seq.split_steps);
 
     unsigned step = split * seq.split_steps + number;
@@ -222,7 +225,7 @@ __global__ void __launch_bounds__(shape<C, R>::WARPS * 32, shape<C, R>::BLOCKS)
     for (unsigned r = 0; r < R; r++) HA_UNROLL
     for (unsigned c = 0; c < C; c++) sh.total[number][r][c][lane] = w.acc[r][c];
     __syncthreads();
-    finish<C, R>(a, sh, ha_cuda_target{ b, head, split, tile, R });
+    finish<C, R>(a, sh, ha_cuda_target{ b, unit, split, tile, R });
 }
 
 template <enum ha_dtype T, unsigned C, unsigned R>

@@ -256,14 +256,14 @@ __device__ __forceinline__ void fold(struct warp<NV, E> &w, float4 (&total)[NV][
 
 template <unsigned NV>
 __device__ __forceinline__ void load_q(float2 (&to)[2 * NV][4][32], const struct ha_cuda_call &a,
-                                       const struct ha_cuda_seq &seq, unsigned head, unsigned tile, unsigned thread,
+                                       const struct ha_cuda_seq &seq, unsigned unit, unsigned tile, unsigned thread,
                                        unsigned threads)
 {
     for (unsigned i = thread; i < 2 * NV * 4 * 32; i += threads) {
         const unsigned lane = i % 32, m = i / 32 % 4, j = i / 128, row = tile * ROWS + lane / 4,
                        dim = 32 * j + 8 * (lane % 4) + 2 * m;
         const bool real = row < a.rows && dim < a.dim;
-        const float *q = seq.q + (real ? ha_cuda_q_row(a, head, row) * a.dim + dim : 0);
+        const float *q = seq.q + (real ? ha_cuda_q_at(a, unit, row) + dim : 0);
         to[j][m][lane] = real ? make_float2(q[0], q[1]) : make_float2(0, 0);
     }
 }
@@ -299,19 +299,22 @@ __global__ void __launch_bounds__(shape<NV, MANY>::WARPS * 32, shape<NV, MANY>::
     HA_SHARED(block_shared, sh);
     unsigned within;
     const unsigned b = ha_cuda_find(a, &within);
-    if (threadIdx.x == 0) sh.seq = a.table ? a.table[b] : a.seq[b];
+    const unsigned unit = within % a.units;
+    if (threadIdx.x == 0) {
+        sh.seq = a.table ? a.table[b] : a.seq[b];
+        if (a.head_lists) ha_cuda_own(a, sh.seq, unit, S::KEYS, MANY ? 1 : S::WARPS);
+    }
     __syncthreads();
 
     const struct ha_cuda_seq &seq = sh.seq;
     const unsigned lane = threadIdx.x % 32, number = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-    const unsigned head = within % a.kv_heads, stack = within / a.kv_heads % a.stacks,
-                   split = within / a.kv_heads / a.stacks;
+    const unsigned stack = within / a.units % a.stacks, split = within / a.units / a.stacks;
     const unsigned tile = MANY ? stack * S::WARPS + number : stack;
     if (MANY) {
-        load_q<NV>(sh.q[number % S::TILES], a, seq, head, tile, lane, 32);
+        load_q<NV>(sh.q[number % S::TILES], a, seq, unit, tile, lane, 32);
         __syncwarp();
     } else {
-        load_q<NV>(sh.q[0], a, seq, head, tile, threadIdx.x, S::WARPS * 32);
+        load_q<NV>(sh.q[0], a, seq, unit, tile, threadIdx.x, S::WARPS * 32);
         __syncthreads();
     }
     const float2(&q)[2 * NV][4][32] = sh.q[number % S::TILES];
@@ -331,7 +334,7 @@ __global__ void __launch_bounds__(shape<NV, MANY>::WARPS * 32, shape<NV, MANY>::
     const unsigned last = a.rows - 1, row = tile * ROWS;
     const unsigned seen = row <= last ? ha_cuda_visible(a, seq.keys, min(row + ROWS - 1, last)) : 0;
     const unsigned own = ha_cuda_visible(a, seq.keys, min(row + g, last));
-    const size_t k_head = head * seq.k_head_bytes, v_head = head * seq.v_head_bytes;
+    const size_t k_head = unit * seq.k_head_bytes, v_head = unit * seq.v_head_bytes;
     const unsigned end = min(seq.steps, (split + 1) * seq.split_steps), by = MANY ? 1 : S::WARPS;
 
     unsigned step = split * seq.split_steps + (MANY ? 0 : number);
@@ -374,7 +377,7 @@ __global__ void __launch_bounds__(shape<NV, MANY>::WARPS * 32, shape<NV, MANY>::
     w.total_sum += __shfl_xor_sync(HA_ALL_LANES, w.total_sum, 2);
     if (t == 0) sh.state[number][g] = make_float2(w.total_m, w.total_sum);
 
-    const struct ha_cuda_target to = { b, head, split, tile, ROWS };
+    const struct ha_cuda_target to = { b, unit, split, tile, ROWS };
     if (MANY) {
         __syncwarp();
         finish<NV>(a, seq, to, &sh.total[number], &sh.state[number], 1, lane, 32);

@@ -18,8 +18,11 @@ __global__ void __launch_bounds__(WARPS * 32) ha_attend_weights(HA_ARGS(struct h
 {
     constexpr unsigned KEYS = 8 / C, COPIES = 32 / KEYS;
     HA_SHARED(struct block_shared, sh);
-    const unsigned head = blockIdx.y, b = blockIdx.z, lane = threadIdx.x % 32;
-    if (threadIdx.x == 0) sh.seq = a.table ? a.table[b] : a.seq[b % HA_CUDA_SEQS_INLINE];
+    const unsigned unit = blockIdx.y, b = blockIdx.z, lane = threadIdx.x % 32;
+    if (threadIdx.x == 0) {
+        sh.seq = a.table ? a.table[b] : a.seq[b % HA_CUDA_SEQS_INLINE];
+        if (a.head_lists) ha_cuda_own(a, sh.seq, unit, KEYS, WARPS);
+    }
     __syncthreads();
     const struct ha_cuda_seq &seq = sh.seq;
     const unsigned step = blockIdx.x * WARPS + threadIdx.x / 32;
@@ -33,7 +36,7 @@ __global__ void __launch_bounds__(WARPS * 32) ha_attend_weights(HA_ARGS(struct h
     for (unsigned key = 0; key < KEYS; key++) {
         const bool real = at.first + key < at.run->keys;
         const unsigned long long row = real ? ha_cuda_row(*at.run, at.first + key, a.block) : 0;
-        load_row<T, C>(k[key], at.run->k + head * seq.k_head_bytes + row * at.run->k_stride, real, a.dim, a.vectors);
+        load_row<T, C>(k[key], at.run->k + unit * seq.k_head_bytes + row * at.run->k_stride, real, a.dim, a.vectors);
     }
 
     const unsigned own = at.first + lane / COPIES, position = at.run->first + own;
@@ -41,9 +44,9 @@ __global__ void __launch_bounds__(WARPS * 32) ha_attend_weights(HA_ARGS(struct h
         float mean = 0;
         for (unsigned t = 0; t < a.q_len; t++) {
             const unsigned row = t * a.group + g;
-            const size_t to = ha_cuda_q_row(a, head, row);
+            const size_t to = ha_cuda_q_row(a, unit, row);
             float4 q[C];
-            load_query<C>(q, seq.q + to * a.dim, true, a.dim);
+            load_query<C>(q, seq.q + ha_cuda_q_at(a, unit, row), true, a.dim);
             float x[KEYS];
             HA_UNROLL
             for (unsigned key = 0; key < KEYS; key++) {
@@ -51,7 +54,7 @@ __global__ void __launch_bounds__(WARPS * 32) ha_attend_weights(HA_ARGS(struct h
                 HA_UNROLL
                 for (unsigned c = 0; c < C; c++) x[key] = dot4(q[c], widen<T>(k[key][c]), x[key]);
             }
-            const float2 whole = a.whole[size_t(b) * a.rows * a.kv_heads + to];
+            const float2 whole = a.whole[size_t(b) * a.rows * a.units + to];
             /* rounded otherwise than the first time, a score may come out above its reference */
             const float above = lane_sums<KEYS>(x) * a.scale - whole.x, weight = ha_exp2(above > 0 ? 0 : above);
             /* no sum: every score is -inf, and nothing weighs anything */
@@ -59,14 +62,14 @@ __global__ void __launch_bounds__(WARPS * 32) ha_attend_weights(HA_ARGS(struct h
                 mean += weight / (whole.y * float(a.q_len));
         }
         if (lane % COPIES == 0 && own < at.run->keys)
-            seq.weights[(size_t(head) * a.group + g) * seq.weights_stride + position] = mean;
+            seq.weights[(size_t(unit) * a.group + g) * seq.weights_stride + position] = mean;
     }
 }
 
 template <enum ha_dtype T> cudaError_t launch(const struct ha_cuda_call *call, unsigned longest, cudaStream_t stream)
 {
     const unsigned keys = call->dim > 128 ? 4 : 8, steps = (longest + keys - 1) / keys + HA_RUNS_MAX;
-    const dim3 grid((steps + WARPS - 1) / WARPS, call->kv_heads, call->batch);
+    const dim3 grid((steps + WARPS - 1) / WARPS, call->units, call->batch);
     return call->dim > 128 ? ha_launch(ha_attend_weights<T, 2>, grid, dim3(WARPS * 32), stream, *call)
                            : ha_launch(ha_attend_weights<T, 1>, grid, dim3(WARPS * 32), stream, *call);
 }

@@ -4,6 +4,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/library.h"
 
+#include "harness/base/seq_attend.h"
 #include "harness/base/why.h"
 
 #include <limits.h>
@@ -236,6 +237,7 @@ static bool alike(const struct ha_device_attend *a, const struct ha_device_seq *
 static const char *refused(const struct ha_device_attend *a, const struct ha_device_seq *seq)
 {
     const size_t bytes = ha_dtype_bytes(a->dtype), rows = a->q_len * (a->q_heads / a->kv_heads);
+    if (a->lists) return "there are lists, and a product reads rows in order";
     if (seq->weights) return "the weights are not given";
     if (!(a->scale > 0)) return "the scale is not positive";
     if (columns_of(seq, NULL) > INT_MAX || rows > INT_MAX) return "more than 32 bits of keys or queries";
@@ -277,6 +279,8 @@ static struct batch batch_of(const struct ha_device_attend *a, const struct ha_d
                                     .q_heads = a->q_heads,
                                     .kv_heads = a->kv_heads,
                                     .head_dim = a->head_dim,
+                                    .q_token_stride = ha_seq_token_stride(a),
+                                    .q_head_stride = ha_seq_head_stride(a),
                                     .dtype = a->dtype };
     p->stride = columns_of(seqs, p->run_at);
     const size_t token_bytes = b.group * (p->stride * (bytes + sizeof(float)) + 1);

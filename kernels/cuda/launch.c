@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/cuda.h"
 
+#include "harness/base/seq_attend.h"
 #include "harness/base/why.h"
 
 #include <limits.h>
@@ -131,25 +132,34 @@ enum { DIM_STEP = 8, DIM_MAX = HA_CUDA_DIM_MAX };
 static enum ha_status check_run(struct ha_stream *s, struct ha_cuda_span *span, const struct ha_device_attend *a,
                                 const struct ha_device_seq *seq, const struct ha_rows *run)
 {
-    const size_t key_bytes = a->head_dim * ha_dtype_bytes(a->dtype), heads = a->kv_heads,
-                 read = heads * run->keys * key_bytes;
+    const size_t key_bytes = a->head_dim * ha_dtype_bytes(a->dtype), heads = a->kv_heads, units = ha_seq_units(a),
+                 read = units * run->keys * key_bytes;
     const size_t block = a->block ? a->block : 1, indices = (run->keys + block - 1) / block,
-                 rows = run->index ? 1 : run->keys;
+                 lists = a->lists && run == seq->runs ? units : 1, rows = run->index ? 1 : run->keys;
     HA_TRY(operand(s, span, "K", run->k, extent(heads, seq->k_head_bytes, extent(rows, run->k_stride_bytes, key_bytes)),
                    read));
     HA_TRY(operand(s, span, "V", run->v, extent(heads, seq->v_head_bytes, extent(rows, run->v_stride_bytes, key_bytes)),
                    read));
     if (!run->index) return HA_OK;
-    return operand(s, span, "index", run->index, indices * sizeof *run->index, heads * indices * sizeof *run->index);
+    return operand(s, span, "index", run->index, times(extent(lists, seq->list_stride, indices), sizeof *run->index),
+                   units * indices * sizeof *run->index);
 }
 
 static enum ha_status check_seq(struct ha_stream *s, struct ha_cuda_span *span, const struct ha_device_attend *a,
                                 const struct ha_device_seq *seq)
 {
-    const size_t rows = a->q_len * a->q_heads, q_bytes = rows * a->head_dim * sizeof(float);
+    const size_t rows = a->q_len * a->q_heads, q_read = rows * a->head_dim * sizeof(float),
+                 q_head = extent(a->q_heads, ha_seq_head_stride(a), a->head_dim),
+                 q_bytes = rows ? times(extent(a->q_len, ha_seq_token_stride(a), q_head), sizeof(float)) : 0,
+                 listed = a->lists && seq->list_keys ? a->lists * sizeof *seq->list_keys : 0;
     size_t keys = 0;
     if (seq->runs_count > HA_RUNS_MAX)
         return ha_cuda_fail_on(s, span->name, "%zu runs, at most %d", seq->runs_count, HA_RUNS_MAX);
+    if (a->lists && (seq->runs_count < 1 + (size_t)a->causal || !seq->runs[0].index))
+        return ha_cuda_fail_on(s, span->name, "lists, and the first run %s",
+                               seq->runs_count && !seq->runs[0].index ? "has no index" : "is the last, or none");
+    if (listed && seq->weights)
+        return ha_cuda_fail_on(s, span->name, "no weights where list_keys says how many keys there are");
     for (size_t r = 0; r < seq->runs_count; r++) {
         keys += seq->runs[r].keys;
         if (seq->runs[r].keys) HA_TRY(check_run(s, span, a, seq, &seq->runs[r]));
@@ -159,9 +169,10 @@ static enum ha_status check_seq(struct ha_stream *s, struct ha_cuda_span *span, 
                                a->q_len);
     if (seq->weights && seq->weights_stride < keys)
         return ha_cuda_fail_on(s, span->name, "the weights of a head are further apart than weights_stride");
-    HA_TRY(operand(s, span, "q", seq->q, q_bytes, q_bytes));
+    HA_TRY(operand(s, span, "q", seq->q, q_bytes, q_read));
     HA_TRY(operand(s, span, "o", seq->o, q_bytes, 0));
     HA_TRY(operand(s, span, "lse", seq->lse, rows * sizeof(float), 0));
+    HA_TRY(operand(s, span, "list_keys", seq->list_keys, listed, listed));
     if (!seq->weights) return HA_OK;
     return operand(s, span, "weights", seq->weights,
                    times(extent(a->q_heads, seq->weights_stride, keys), sizeof(float)), 0);
@@ -173,6 +184,9 @@ static enum ha_status check_attend(struct ha_stream *s, struct ha_cuda_span *spa
     if (a->kv_heads == 0 || a->q_heads % a->kv_heads != 0)
         return ha_cuda_fail_on(s, span->name, "%zu query heads are no multiple of %zu KV heads", a->q_heads,
                                a->kv_heads);
+    if (a->lists && a->lists != a->kv_heads && a->lists != a->q_heads)
+        return ha_cuda_fail_on(s, span->name, "%zu lists, for %zu KV heads and %zu query heads", a->lists, a->kv_heads,
+                               a->q_heads);
     if ((unsigned)a->dtype >= HA_DTYPE_COUNT) return ha_cuda_fail_on(s, span->name, "K and V of an unknown type");
     if (a->head_dim == 0 || a->head_dim > DIM_MAX || a->head_dim % DIM_STEP)
         return ha_cuda_fail_on(s, span->name, "heads of %zu elements; the kernels take multiples of %d, up to %d",

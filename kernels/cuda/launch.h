@@ -53,6 +53,7 @@ cudaError_t ha_cuda_softmax(cudaStream_t stream, const struct ha_cuda_scores *ar
 struct ha_cuda_products {
     const struct ha_device_seq *seqs; /* [seqs_count], at most HA_CUDA_SEQS_MAX; copied */
     size_t seqs_count, q_heads, kv_heads, head_dim;
+    size_t q_token_stride, q_head_stride; /* of q and o, in floats */
     enum ha_dtype dtype;
     size_t first, count, token, tokens;
     size_t stride;              /* of a row of s and p, in elements */

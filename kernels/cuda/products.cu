@@ -16,16 +16,16 @@ struct job {
 
 struct place {
     const struct ha_device_seq *seq;
-    size_t at; /* row of q, o and lse in it */
+    size_t row, at; /* of lse; of q and o, in floats */
 };
 
 /* of row r of the rows at hand */
 __device__ place place_of(const job &j, size_t r)
 {
     const ha_cuda_products &p = j.p;
-    const size_t group = p.q_heads / p.kv_heads, g = r % group, t = r / group % p.tokens,
-                 i = p.first + r / group / p.tokens;
-    return { &j.seq[i / p.kv_heads], (p.token + t) * p.q_heads + i % p.kv_heads * group + g };
+    const size_t group = p.q_heads / p.kv_heads, g = r % group, t = p.token + r / group % p.tokens,
+                 i = p.first + r / group / p.tokens, head = i % p.kv_heads * group + g;
+    return { &j.seq[i / p.kv_heads], t * p.q_heads + head, t * p.q_token_stride + head * p.q_head_stride };
 }
 
 __global__ void gather(HA_ARGS(struct job) j)
@@ -33,7 +33,7 @@ __global__ void gather(HA_ARGS(struct job) j)
     const ha_cuda_products &p = j.p;
     const size_t r = blockIdx.x;
     const place from = place_of(j, r);
-    const float *q = from.seq->q + from.at * p.head_dim;
+    const float *q = from.seq->q + from.at;
     for (size_t d = threadIdx.x; d < p.head_dim; d += blockDim.x) {
         const size_t at = r * p.head_dim + d;
         if (p.dtype == HA_F32) static_cast<float *>(p.q)[at] = q[d];
@@ -79,9 +79,9 @@ __global__ void normalise(HA_ARGS(struct job) j)
     const place to = place_of(j, r);
     const float max = p.max[r], sum = p.sum[r];
     const bool empty = max == -INFINITY;
-    float *o = to.seq->o + to.at * p.head_dim;
+    float *o = to.seq->o + to.at;
     for (size_t d = threadIdx.x; d < p.head_dim; d += blockDim.x) o[d] = empty ? 0.0f : p.o[r * p.head_dim + d] / sum;
-    if (threadIdx.x == 0) to.seq->lse[to.at] = empty ? -INFINITY : max + ha_log(sum);
+    if (threadIdx.x == 0) to.seq->lse[to.row] = empty ? -INFINITY : max + ha_log(sum);
 }
 
 size_t rows_of(const ha_cuda_products *p) { return p->count * p->tokens * (p->q_heads / p->kv_heads); }

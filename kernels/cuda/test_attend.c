@@ -1,5 +1,6 @@
 /* The attention kernels, on the emulation, against the binary64 reference and its bound. */
 
+#include "harness/base/seq_attend.h"
 #include "kernels/cuda/emulation/simt.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/test_device.h"
@@ -58,7 +59,8 @@ static unsigned problem_blocks(unsigned multiprocessors, const struct ha_device_
 static int path_of(const struct ha_test_device_ask *p)
 {
     const bool aligned = p->layout == HA_TEST_HEADS || p->layout == HA_TEST_TOKENS;
-    return p->dtype != HA_F32 && aligned && p->q_len * p->group > 1 ? PATH_MMA : PATH_FMA;
+    const size_t units = p->lists ? p->lists : p->kv_heads;
+    return p->dtype != HA_F32 && aligned && p->q_len * p->group * p->kv_heads > units ? PATH_MMA : PATH_FMA;
 }
 
 static void judge_error(const struct ha_test_device_ask *p, const char *what, size_t b, size_t head,
@@ -66,12 +68,13 @@ static void judge_error(const struct ha_test_device_ask *p, const char *what, si
 {
     *most = fmax(*most, e->ratio);
     if (e->ratio <= 1) return;
-    printf("%s %s d=%zu kv_heads=%zu group=%zu q_len=%zu batch=%zu keys=%zu runs=%zu block=%zu indexed=%u causal=%d "
-           "layout=%d family=%d "
-           "splits=%u seed=%lu: %s of sequence %zu, KV head %zu, row %zu, %zu: ratio %g\n",
-           path_of(p) == PATH_MMA ? "mma" : "fma", ha_dtype_name(p->dtype), p->dim, p->kv_heads, p->group, p->q_len,
-           p->batch, p->keys[b], p->runs, p->block, p->indexed, p->causal, (int)p->layout, (int)p->family, p->splits,
-           (unsigned long)p->seed, what, b, head, e->row, e->at, e->ratio);
+    printf(
+        "%s %s d=%zu kv_heads=%zu group=%zu q_len=%zu batch=%zu keys=%zu runs=%zu block=%zu indexed=%u causal=%d "
+        "layout=%d family=%d "
+        "splits=%u lists=%zu list_keys=%d q_gap=%zu seed=%lu: %s of sequence %zu, unit %zu, row %zu, %zu: ratio %g\n",
+        path_of(p) == PATH_MMA ? "mma" : "fma", ha_dtype_name(p->dtype), p->dim, p->kv_heads, p->group, p->q_len,
+        p->batch, p->keys[b], p->runs, p->block, p->indexed, p->causal, (int)p->layout, (int)p->family, p->splits,
+        p->lists, p->list_keys, p->q_gap, (unsigned long)p->seed, what, b, head, e->row, e->at, e->ratio);
     fail();
 }
 
@@ -82,7 +85,7 @@ static void problem_judge(const struct ha_test_device_problem *run)
     struct ha_profile profile = ha_cuda_attend_profile(p->dtype);
     profile.exp_eps = profile.log_eps = EPS;
     for (size_t b = 0; b < p->batch; b++)
-        for (size_t h = 0; h < p->kv_heads; h++) {
+        for (size_t h = 0; h < ha_seq_units(&run->args); h++) {
             const struct ha_test_device_error e = ha_test_device_judge(run, &profile, p->runs, b, h);
             judge_error(p, "output", b, h, &e.output, &worst[path_of(p)][p->dtype]);
             judge_error(p, "weight", b, h, &e.weight, &worst_weight);
@@ -333,6 +336,44 @@ TEST(splits_agree)
     }
 }
 
+/* Each head's own keys: of KV heads and of query heads, as many as are there or fewer, a run of all heads behind them.
+ */
+TEST(lists)
+{
+    static const size_t dims[] = { 64, 128, 80 }, blocks[] = { 1, 16, 32 }, gaps[] = { 0, 4, 3 };
+    static const unsigned splits[] = { 0, 3 };
+    static const char *const order[] = { "forward", "backward", "7" };
+    for (size_t id = 0; id < (HA_SANITIZED ? 18 : test_small ? 12 : 72); id++) {
+        const size_t q_len = id / 6 % 2 ? 3 : 1;
+        struct ha_test_device_ask p = {
+            .dtype = (enum ha_dtype)(id % HA_DTYPE_COUNT),
+            .dim = dims[id / 3 % 3],
+            .kv_heads = 2,
+            .group = 2 + id % 2,
+            .q_len = q_len,
+            .batch = id == 5 ? 18 : 3,
+            .keys = { 150 + q_len, 1 + q_len, 40 + q_len },
+            .runs = 1u + (id / 2 % 4 > 0) + (id % 5 == 0),
+            .block = blocks[id / 5 % 3],
+            .empty_run = id % 11 == 10,
+            .list_keys = id / 4 % 2,
+            .q_gap = gaps[id / 7 % 3],
+            .layout = (enum ha_test_device_layout)(id / 2 % HA_TEST_DEVICE_LAYOUTS),
+            .family = (enum ha_test_family)(id % 2 ? HA_TEST_NORMAL : HA_TEST_PEAKED),
+            .seed = 700 + id,
+            .splits = splits[id / 2 % 2],
+            .multiprocessors = id % 2 ? 132 : 2,
+        };
+        p.lists = id / 3 % 2 ? p.kv_heads : p.kv_heads * p.group;
+        p.causal = p.runs > 1;
+        p.weights = !p.list_keys;
+        for (size_t b = 3; b < p.batch; b++) p.keys[b] = q_len + b;
+        assert_true(ha_emulated_order(order[id % 3]));
+        problem_check(&p);
+    }
+    assert_true(ha_emulated_order("forward"));
+}
+
 /* NaN in a key or a value comes out; it is not taken for a key that is not there. */
 TEST(nan_stays)
 {
@@ -400,6 +441,7 @@ TEST(wrong_sizes_are_refused)
         { .q_len = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 264, .batch = 1 },
         { .q_len = 1, .q_heads = 3, .kv_heads = 2, .head_dim = 64, .batch = 1 },
         { .q_len = 1, .q_heads = 1, .kv_heads = 0, .head_dim = 64, .batch = 1 },
+        { .q_len = 1, .q_heads = 8, .kv_heads = 2, .head_dim = 64, .batch = 1, .lists = 4 },
     };
     for (size_t i = 0; i < COUNT(args); i++) {
         assert_int_equal(ha_cuda_attend_workspace(1, &args[i]), 0);

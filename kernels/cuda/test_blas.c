@@ -172,9 +172,9 @@ TEST(streams_share_the_handle)
 TEST(refuses)
 {
     static const char *const words[] = {
-        "multiples of 16 bytes",    "multiples of 16 bytes", "scale is not positive", "an index",
-        "weights are not given",    "whole elements",        "rows overlap",          "more than 32 bits apart",
-        "more than 32 bits of keys"
+        "multiples of 16 bytes",     "multiples of 16 bytes", "scale is not positive", "an index",
+        "weights are not given",     "whole elements",        "rows overlap",          "more than 32 bits apart",
+        "more than 32 bits of keys", "there are lists"
     };
     for (size_t i = 0; i < COUNT(words); i++) {
         begin();
@@ -191,6 +191,7 @@ TEST(refuses)
         if (i == 6) seq->runs[0].k_stride_bytes = 46;
         if (i == 7) seq->runs[0].k_stride_bytes = (size_t)1 << 33;
         if (i == 8) seq->runs[0].keys = INT32_MAX;
+        if (i == 9) p->args.lists = p->args.kv_heads;
         fails_with(ha_cuda_attend_products(stream, &p->args), words[i]);
         test_problem_free(p);
     }

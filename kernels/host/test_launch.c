@@ -69,6 +69,74 @@ DEVICE_TEST(attends_to_a_batch)
     ok(api->attend(stream, &(struct ha_device_attend){ .q_len = 1, .q_heads = 1, .kv_heads = 1, .head_dim = DIM }));
 }
 
+/* Of lists the keys are counted when the kernel runs. */
+DEVICE_TEST(attends_by_lists)
+{
+    static const size_t keys[BATCH][HA_RUNS_MAX] = { { 40, 3 }, { 0, 9 }, { 17, 5 } };
+    struct ha_device_info info;
+    api->info(dev, &info);
+    uint32_t *flag = device_alloc(dev, HA_MEM_MAPPED, sizeof *flag), go = 0;
+    *flag = 0;
+    for (size_t i = 0; i < 24; i++) {
+        struct ha_test_device_ask ask = { .dtype = (enum ha_dtype)(i % HA_DTYPE_COUNT),
+                                          .dim = i / 3 % 2 ? DIM : 64,
+                                          .kv_heads = 2,
+                                          .group = 3,
+                                          .q_len = i & 1 ? 3 : 1,
+                                          .batch = BATCH,
+                                          .runs = 2,
+                                          .run = keys,
+                                          .block = (const size_t[]){ 1, 16, 32, 0 }[i % 4],
+                                          .causal = i % 3 > 0,
+                                          .list_keys = i / 2 % 2,
+                                          .q_gap = (const size_t[]){ 0, 3, 4 }[i / 8],
+                                          .layout = (enum ha_test_device_layout)(i / 2 % HA_TEST_DEVICE_LAYOUTS),
+                                          .seed = SEED + i };
+        ask.lists = i / 4 % 2 ? 6 : 2;
+        ask.weights = !ask.list_keys;
+        uint32_t counted[BATCH][6];
+        struct ha_test_device_problem p;
+        ha_test_device_make(&p, &ask, &memory);
+        ok(api->flag_wait(stream, flag, ++go));
+        for (size_t b = 0; b < BATCH && ask.list_keys; b++) {
+            memcpy(counted[b], p.seq[b].list_keys, ask.lists * sizeof **counted);
+            memset(ha_test_own(p.seq[b].list_keys), 0, ask.lists * sizeof **counted);
+        }
+        attend(&p);
+        for (size_t b = 0; b < BATCH && ask.list_keys; b++)
+            memcpy(ha_test_own(p.seq[b].list_keys), counted[b], ask.lists * sizeof **counted);
+        __atomic_store_n(flag, go, __ATOMIC_RELEASE);
+        ok(api->stream_sync(stream));
+        ha_test_device_check(&p, &info.profile[ask.dtype]);
+        ha_test_device_free(&p);
+    }
+}
+
+static enum ha_status attend_lists(size_t lists, size_t runs, bool causal, bool index, bool weights)
+{
+    float *all = device_alloc(dev, HA_MEM_DEVICE, 4096);
+    const uint32_t *list = device_alloc(dev, HA_MEM_DEVICE, 4096);
+    const struct ha_rows run = { .k = all, .v = all, .k_stride_bytes = 64, .v_stride_bytes = 64, .keys = 2 };
+    struct ha_device_seq seq = { .q = all, .o = all, .lse = all, .runs = { run, run }, .runs_count = runs };
+    if (index) seq.runs[0].index = list;
+    if (weights) seq.weights = all, seq.weights_stride = 8, seq.list_keys = list;
+    return api->attend(stream, &(struct ha_device_attend){ .batch = 1,
+                                                           .q_len = 1,
+                                                           .q_heads = 4,
+                                                           .kv_heads = 2,
+                                                           .head_dim = 16,
+                                                           .causal = causal,
+                                                           .seqs = &seq,
+                                                           .lists = lists });
+}
+
+#define WRONG(name, words) WRONG_USE(name, words, device_begin, device_end, refused)
+WRONG_CALL(number_of_lists, "3 lists, for 2 KV heads and 4 query heads", attend_lists(3, 2, true, true, false))
+WRONG_CALL(lists_of_no_index, "lists, and the first run has no index", attend_lists(2, 2, true, false, false))
+WRONG_CALL(lists_that_are_last, "lists, and the first run is the last, or none", attend_lists(2, 1, true, true, false))
+WRONG_CALL(lists_of_no_run, "lists, and the first run is the last, or none", attend_lists(4, 0, false, true, false))
+WRONG_CALL(weights_of_counted_lists, "no weights where list_keys", attend_lists(2, 2, true, true, true))
+
 /* Scratch grows with the query tokens while earlier work, which has the smaller one, is still queued. */
 DEVICE_TEST(attends_with_growing_scratch)
 {

@@ -148,8 +148,8 @@ DEVICE_TEST(graphs_hold_them)
 TEST(refuses)
 {
     needs_a_blas();
-    static const char *const words[] = { "an index", "gives no weights", "attend_products", "beyond a BLAS",
-                                         "product on stream main" };
+    static const char *const words[] = { "an index",      "gives no weights",       "attend_products",
+                                         "beyond a BLAS", "product on stream main", "takes no lists" };
     for (size_t i = 0; i < COUNT(words); i++) {
         device_begin(state);
         struct ha_test_device_problem *p = test_problem_make(&test_recipes[2], HA_F32, &memory);
@@ -162,7 +162,9 @@ TEST(refuses)
         if (i == 2) p->seq[0].o = &here;
         if (i == 3) product.k = (size_t)1 << 31;
         if (i == 4) product.y = &here;
-        assert_int_equal(i < 3 ? api->attend_products(stream, &p->args) : api->product(stream, &product), HA_ERROR);
+        if (i == 5) p->args.lists = p->args.kv_heads;
+        assert_int_equal(i < 3 || i == 5 ? api->attend_products(stream, &p->args) : api->product(stream, &product),
+                         HA_ERROR);
         test_problem_free(p);
         failure = words[i];
         device_end(state);

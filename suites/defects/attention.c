@@ -1,6 +1,7 @@
 #include "suites/defects/attention.h"
 
 #include "harness/base/numeric.h"
+#include "harness/base/seq_attend.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -86,12 +87,36 @@ static bool is_next(const struct ha_wrong_attention *w)
 
 /* ---- keys -------------------------------------------------------------------------------------------------------- */
 
-static size_t row_of(const struct row *r, const struct ha_rows *run, const struct ha_rows *first, size_t i)
+/* The row's list, or the one it is mistaken for; 0 where there are none. */
+static size_t list_of(const struct row *r)
 {
+    const struct ha_device_attend *a = &r->job->args;
+    const size_t own = a->lists ? r->head / (a->q_heads / a->lists) : 0;
+    return r->by->list == FIRST_LIST || !a->lists ? 0 : (own + (r->by->list == NEXT_LIST)) % a->lists;
+}
+
+/* keys of a run that a row's head has */
+static size_t count_of(const struct row *r, const struct ha_device_seq *seq, size_t run)
+{
+    const struct ha_device_attend *a = &r->job->args;
+    const bool counted = a->lists && run == 0 && seq->list_keys && !r->by->list_keys_ignored;
+    return counted ? seq->list_keys[list_of(r)] : seq->runs[run].keys;
+}
+static size_t keys_of_row(const struct row *r, const struct ha_device_seq *seq)
+{
+    size_t keys = 0;
+    for (size_t run = 0; run < seq->runs_count; run++) keys += count_of(r, seq, run);
+    return keys;
+}
+
+static size_t row_of(const struct row *r, const struct ha_device_seq *seq, const struct ha_rows *run, size_t i)
+{
+    const struct ha_rows *const first = seq->runs;
     const struct ha_wrong_attention *w = r->by;
     const size_t block = r->job->args.block ? r->job->args.block : 1, taken = w->block_16 && block > 16 ? 16 : block;
     if (!run->index) return i;
-    const uint32_t *const index = w->index_of_first && first->index && i < first->keys ? first->index : run->index;
+    const uint32_t *index = w->index_of_first && first->index && i < first->keys ? first->index : run->index;
+    if (index == first->index) index += list_of(r) * seq->list_stride;
     const size_t named = w->index_bits ? index[i / block] & ((1u << w->index_bits) - 1) : index[i / block];
     return named * taken + (w->in_block_lost ? 0 : i % block);
 }
@@ -117,7 +142,7 @@ static struct key key_at(const struct row *r, const struct ha_device_seq *seq, c
 {
     const struct ha_device_attend *a = &r->job->args;
     const struct ha_wrong_attention *w = r->by;
-    const size_t row = row_of(r, run, &seq->runs[0], i), tight = a->kv_heads * r->dim * ha_dtype_bytes(a->dtype),
+    const size_t row = row_of(r, seq, run, i), tight = a->kv_heads * r->dim * ha_dtype_bytes(a->dtype),
                  head = kv_head(r), own = r->head / (a->q_heads / a->kv_heads),
                  k_stride = w->dense ? smaller(tight, run->k_stride_bytes) : run->k_stride_bytes,
                  v_stride = w->v_stride_of_k ? smaller(k_stride, run->v_stride_bytes) : run->v_stride_bytes,
@@ -173,16 +198,16 @@ static void find_keys(struct row *r)
 {
     const struct ha_device_seq *own = &r->job->seqs[r->seq], *seq = seq_of(r, (int)r->by->k_seq),
                                *count = seq_of(r, (int)r->by->keys_of);
-    const size_t all = keys_of(own), seen = seen_of(r, all);
+    const size_t all = keys_of_row(r, own), seen = seen_of(r, all);
     const size_t runs = r->by->runs_most ? smaller(r->by->runs_most, own->runs_count) : own->runs_count,
                  block = r->job->args.block ? r->job->args.block : 1;
     size_t at = 0;
     r->keys = r->unseen = 0;
     for (size_t n = 0; n < runs; n++) {
         const struct ha_rows *run = &own->runs[n], *from = &seq->runs[n];
-        size_t keys = run->keys;
+        size_t keys = count_of(r, own, n);
         if (from->keys < keys) from = run; /* only what is there is read */
-        if (count->runs[n].keys < keys) keys = count->runs[n].keys;
+        if (count_of(r, count, n) < keys) keys = count_of(r, count, n);
         for (size_t i = 0; i < keys; i++, at++) {
             if (at >= seen) {
                 if (r->by->leaks_k || r->by->leaks_v) r->key[r->keys + r->unseen++] = key_at(r, own, run, i, at);
@@ -201,15 +226,23 @@ static void find_keys(struct row *r)
 
 /* ---- scores ------------------------------------------------------------------------------------------------------ */
 
+/* where a head of a token is in q and in o */
+static size_t place_of(const struct row *r, size_t token, size_t head)
+{
+    const struct ha_device_attend *a = &r->job->args;
+    return r->by->q_dense ? (token * a->q_heads + head) * r->dim
+                          : token * ha_seq_token_stride(a) + head * ha_seq_head_stride(a);
+}
+
 static const float *query(const struct row *r)
 {
     const struct ha_device_attend *a = &r->job->args;
     const float *q = r->job->seqs[r->seq].q;
-    size_t at = r->token * a->q_heads + r->head;
-    if (r->by->q == FIRST_Q) at = r->head;
-    if (r->by->q == HEADS_FIRST) at = r->head * a->q_len + r->token;
-    if (r->by->q == NEXT_Q) at = r->token * a->q_heads + (r->head + 1) % a->q_heads;
-    return (const float *)(const void *)down((const char *)(q + at * r->dim), r->by->q_align);
+    size_t at = place_of(r, r->token, r->head);
+    if (r->by->q == FIRST_Q) at = place_of(r, 0, r->head);
+    if (r->by->q == HEADS_FIRST) at = (r->head * a->q_len + r->token) * r->dim;
+    if (r->by->q == NEXT_Q) at = place_of(r, r->token, (r->head + 1) % a->q_heads);
+    return (const float *)(const void *)down((const char *)(q + at), r->by->q_align);
 }
 
 static void score(struct row *r)
@@ -283,7 +316,7 @@ static void write_o(const struct row *r)
     size_t token = r->token, head = r->head;
     if (w->place == OTHER_TOKEN) token = a->q_len - 1 - token;
     if (w->place == NEXT_PLACE) head = (head + 1) % a->q_heads;
-    float *o = r->job->seqs[r->seq].o + (token * a->q_heads + head) * r->dim;
+    float *o = r->job->seqs[r->seq].o + place_of(r, token, head);
     o -= w->o_align ? (uintptr_t)o % w->o_align / sizeof *o : 0;
     double sum[DIM_MAX] = { 0 };
     float v[DIM_MAX];

@@ -35,6 +35,8 @@ struct ha_wrong_attention {
     size_t keys_most, tile, skip_from, skip_to; /* keys at most; whole tiles alone; positions left out */
     unsigned index_bits;
     bool in_block_lost, block_16, index_of_first, dense;
+    enum { OWN_LIST, FIRST_LIST, NEXT_LIST } list;
+    bool list_keys_ignored, q_dense; /* lists are as long as they can be; q and o have no strides */
     /* causal: sees one more, one less; as if the first query token were the first key; not at all */
     enum { CAUSAL, CAUSAL_LATE, CAUSAL_EARLY, CAUSAL_FROM_TOP, CAUSAL_NOT } mask;
 
@@ -79,6 +81,7 @@ struct ha_wrong_attention {
     /* When. */
     bool early, late;           /* when it is enqueued; with the sequences as they are when it runs */
     bool index_early, unjoined; /* with the index as it is when it is enqueued; what follows does not wait for it */
+    bool list_keys_early;       /* with list_keys as they are when it is enqueued */
 };
 
 /* late: NULL, or the caller's array: where it is another by now nothing is computed. */

@@ -154,14 +154,23 @@ static const struct ha_wrong_attention planted[] = {
 
 static void attend_later(struct ha_wrong_later *l) { ha_wrong_attend(&l->u.attend); }
 
-/* What attention needs until it runs: its sequences, and behind them the numbers of their indices, where it is to take
- * these as they are when it is enqueued. */
-static struct ha_wrong_later *keep(const struct ha_device_attend *a, bool indices)
+/* of the index of a run, with all its lists */
+static size_t numbers_of(const struct ha_device_attend *a, const struct ha_device_seq *seq, size_t run)
 {
-    const size_t block = a->block ? a->block : 1, bytes = a->batch * sizeof *a->seqs;
+    const size_t block = a->block ? a->block : 1, list = (seq->runs[run].keys + block - 1) / block;
+    return a->lists && run == 0 ? (a->lists - 1) * seq->list_stride + list : list;
+}
+
+/* What attention needs until it runs: its sequences, and behind them the numbers of their indices, or how many keys
+ * their lists have, where it is to take these as they are when it is enqueued. */
+static struct ha_wrong_later *keep(const struct ha_device_attend *a, bool indices, bool list_keys)
+{
+    const size_t bytes = a->batch * sizeof *a->seqs;
     size_t numbers = 0;
     for (size_t b = 0; b < a->batch && indices; b++)
-        for (size_t r = 0; r < a->seqs[b].runs_count; r++) numbers += (a->seqs[b].runs[r].keys + block - 1) / block;
+        for (size_t r = 0; r < a->seqs[b].runs_count; r++) numbers += numbers_of(a, &a->seqs[b], r);
+    for (size_t b = 0; b < a->batch && list_keys; b++)
+        if (a->seqs[b].list_keys) numbers += a->lists;
     char *all = malloc(bytes + numbers * sizeof(uint32_t) + 1);
     if (!all) abort();
     memcpy(all, a->seqs, bytes);
@@ -172,12 +181,18 @@ static struct ha_wrong_later *keep(const struct ha_device_attend *a, bool indice
     uint32_t *to = (uint32_t *)(void *)((char *)seqs + bytes);
     for (size_t b = 0; b < a->batch && indices; b++)
         for (size_t r = 0; r < seqs[b].runs_count; r++) {
-            const size_t count = (seqs[b].runs[r].keys + block - 1) / block;
+            const size_t count = numbers_of(a, &seqs[b], r);
             if (!seqs[b].runs[r].index) continue;
             memcpy(to, seqs[b].runs[r].index, count * sizeof *to);
             seqs[b].runs[r].index = to;
             to += count;
         }
+    for (size_t b = 0; b < a->batch && list_keys; b++) {
+        if (!seqs[b].list_keys) continue;
+        memcpy(to, seqs[b].list_keys, a->lists * sizeof *to);
+        seqs[b].list_keys = to;
+        to += a->lists;
+    }
     return l;
 }
 
@@ -185,7 +200,7 @@ static enum ha_status enqueue(struct ha_stream *s, const struct ha_device_attend
 {
     const struct ha_wrong_attention *w = &planted[ha_wrong];
     const bool applies = a->batch && products == w->products && a->seqs[0].runs[0].keys >= w->keys_over;
-    struct ha_wrong_later *l = keep(a, applies && w->index_early);
+    struct ha_wrong_later *l = keep(a, applies && w->index_early, applies && w->list_keys_early);
     l->u.attend = (struct ha_wrong_job){ *a, ha_wrong_copy(l), applies && w->late ? a->seqs : NULL, w, products };
     if (!applies || !w->early) return ha_wrong_on(ha_wrong_aside(applies && w->unjoined, s), l);
     attend_later(l);

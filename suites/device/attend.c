@@ -62,6 +62,22 @@ static float *query_of(const struct problem *p, const struct ha_device_seq *m, s
            + ((token * c->kv_heads + p->head) * c->group + member) * c->head_dim + p->dim;
 }
 
+/* units that have lists of their own, or 0 */
+static size_t lists_of(const struct ha_op_case *c)
+{
+    const size_t lists[] = {
+        [HA_OP_NO_LISTS] = 0, [HA_OP_KV_LISTS] = c->kv_heads, [HA_OP_Q_LISTS] = c->kv_heads * c->group
+    };
+    return lists[c->lists];
+}
+
+/* of so many keys those of one list */
+static size_t listed(const struct ha_op_case *c, size_t b, size_t list, size_t keys)
+{
+    const size_t of[] = { keys, 0, keys / 2, keys > 0 };
+    return c->list_keys ? of[(b + list) % 4] : keys;
+}
+
 /* Which number is special; a sequence without keys has none. row: of the key, in its side. */
 static void choose(struct ha_op_stage *s, struct problem *p, size_t b)
 {
@@ -99,6 +115,7 @@ static void lay(struct ha_op_stage *s, struct problem *p)
                  block = c->block ? c->block : 1, whole = p->products ? 16 : 1;
     const bool k_heads = c->layout == HA_OP_HEADS || c->layout == HA_OP_K_HEADS,
                v_heads = c->layout == HA_OP_HEADS || c->layout == HA_OP_V_HEADS;
+    const size_t lists = lists_of(c), head = c->head_dim + c->q_gap, q_count = c->q_len * heads * head - c->q_gap;
     size_t in = 0, out = 0;
     for (size_t b = 0; b < c->batch; b++) {
         struct ha_device_seq *t = &p->there[b], *m = &p->here[b];
@@ -115,15 +132,18 @@ static void lay(struct ha_op_stage *s, struct problem *p)
             left -= n[r];
             first[r] = rows;
             const size_t blocks = (n[r] + block - 1) / block;
-            rows = (rows + (c->block ? 2 * blocks * block : n[r]) + whole) / whole
+            rows = (rows + (c->block ? 2 * blocks * block * (lists && r == 0 ? lists : 1) : n[r]) + whole) / whole
                    * whole; /* one more than there are */
         }
+        const size_t list_stride = lists ? (n[0] + block - 1) / block + 1 : 0;
         struct side k = side_of(p, rows, k_heads, c->pad), v = side_of(p, rows, v_heads, c->v_pad);
-        const size_t q = room(&in, c->q_len * heads * c->head_dim * f, c->q_at / f * f);
+        const size_t q = room(&in, q_count * f, c->q_at / f * f);
         k.at = room(&in, k.bytes, c->src_at / e * e);
         v.at = room(&in, v.bytes, c->v_at / e * e);
-        const size_t index = room(&in, c->block ? (keys / block + c->runs) * sizeof(uint32_t) : 0, c->q_at / f * f),
-                     o = room(&out, c->q_len * heads * c->head_dim * f, c->dst_at / f * f),
+        const size_t index = room(&in, c->block ? (lists * list_stride + keys / block + c->runs) * sizeof(uint32_t) : 0,
+                                  c->q_at / f * f),
+                     counts = c->list_keys ? room(&in, lists * sizeof(uint32_t), c->q_at / f * f) : 0,
+                     o = room(&out, q_count * f, c->dst_at / f * f),
                      lse = room(&out, c->q_len * heads * f, c->dst_at / f * f), weights_stride = keys + c->dst_gap,
                      weights = c->weights ? room(&out, heads * weights_stride * f, c->dst_at / f * f) : 0;
         if (!p->in) continue;
@@ -136,6 +156,8 @@ static void lay(struct ha_op_stage *s, struct problem *p)
             .lse = (float *)(void *)(p->out->at + lse),
             .weights = c->weights ? (float *)(void *)(p->out->at + weights) : NULL,
             .weights_stride = weights_stride,
+            .list_stride = list_stride,
+            .list_keys = c->list_keys ? (const uint32_t *)(const void *)(p->in->at + counts) : NULL,
         };
         *m = *t;
         m->q = (const float *)(const void *)(p->in->image + q);
@@ -143,13 +165,17 @@ static void lay(struct ha_op_stage *s, struct problem *p)
         m->lse = (float *)(void *)(p->out->image + lse);
         if (c->weights) m->weights = (float *)(void *)(p->out->image + weights);
         float *queries = (float *)(void *)(p->in->image + q);
-        ha_op_numbers(s, queries, c->q_len * heads * c->head_dim, HA_F32);
-        for (size_t i = 0; p->products && i < c->q_len * heads * c->head_dim; i++)
-            queries[i] = ha_round(queries[i], p->dtype);
+        ha_op_numbers(s, queries, q_count, HA_F32);
+        for (size_t i = 0; p->products && i < q_count; i++) queries[i] = ha_round(queries[i], p->dtype);
         memset(p->in->image + k.at, 0xFF, k.bytes); /* NaN where no key is */
         memset(p->in->image + v.at, 0xFF, v.bytes);
         choose(s, p, b);
         uint32_t *list = (uint32_t *)(void *)(p->in->image + index);
+        if (c->list_keys) {
+            uint32_t *count = (uint32_t *)(void *)(p->in->image + counts);
+            for (size_t l = 0; l < lists; l++) count[l] = (uint32_t)listed(c, b, l, n[0]);
+            m->list_keys = count;
+        }
         for (size_t r = 0; r < c->runs; r++) {
             const size_t blocks = c->block ? (n[r] + block - 1) / block : 0, k_at = k.at + first[r] * k.stride,
                          v_at = v.at + first[r] * v.stride;
@@ -160,20 +186,23 @@ static void lay(struct ha_op_stage *s, struct problem *p)
             t->runs[r].v = p->in->at + v_at;
             m->runs[r].k = p->in->image + k_at;
             m->runs[r].v = p->in->image + v_at;
-            if (blocks) {
+            const size_t of_run = lists && r == 0 ? lists : 1;
+            if (blocks || (lists && r == 0)) {
                 t->runs[r].index = (const uint32_t *)(const void *)(p->in->at + ((char *)list - p->in->image));
                 m->runs[r].index = list;
             }
-            for (size_t i = 0; i < blocks; i++) list[i] = (uint32_t)(2 * (blocks - 1 - i) + ha_op_draw(s, 2));
-            for (size_t i = 0; i < n[r]; i++, key++) {
-                const size_t row = first[r] + (c->block ? list[i / block] * block + i % block : i);
-                fill_row(s, p, &k, row);
-                fill_row(s, p, &v, row);
-                if (p->special && b == p->seq && key == p->key)
-                    make_special(p, m, p->in->image + k.at + row * k.stride + p->head * k.head_bytes + p->dim * e,
-                                 p->in->image + v.at + row * v.stride + p->head * v.head_bytes + p->dim * e);
+            for (size_t l = 0; l < of_run; l++, list += lists && r == 0 ? list_stride : blocks) {
+                for (size_t i = 0; i < blocks; i++)
+                    list[i] = (uint32_t)(2 * (l * blocks + blocks - 1 - i) + ha_op_draw(s, 2));
+                for (size_t i = 0; i < (lists && r == 0 ? listed(c, b, l, n[r]) : n[r]); i++, key++) {
+                    const size_t row = first[r] + (c->block ? list[i / block] * block + i % block : i);
+                    fill_row(s, p, &k, row);
+                    fill_row(s, p, &v, row);
+                    if (p->special && b == p->seq && key == p->key)
+                        make_special(p, m, p->in->image + k.at + row * k.stride + p->head * k.head_bytes + p->dim * e,
+                                     p->in->image + v.at + row * v.stride + p->head * v.head_bytes + p->dim * e);
+                }
             }
-            list += blocks;
         }
     }
     p->in_bytes = in;
@@ -227,13 +256,13 @@ struct held {
 /* numbers of K that those rows of a KV head are of which are held against chance, if more than two */
 enum { HELD_NUMBERS = 1 << 18 };
 
-static enum ha_status judge_head(struct ha_op_stage *s, struct problem *p, const char *name,
-                                 const struct ha_profile *profile, size_t b, size_t head, struct held *held)
+static enum ha_status judge_unit(struct ha_op_stage *s, struct problem *p, const char *name,
+                                 const struct ha_profile *profile, size_t b, size_t unit, struct held *held)
 {
     const struct ha_op_case *c = p->of;
     struct ha_rows runs[HA_RUNS_MAX];
     struct ha_answer want;
-    struct ha_attend a = ha_seq_attend(&p->args, &p->here[b], head, runs);
+    struct ha_attend a = ha_seq_attend(&p->args, &p->here[b], unit, runs);
     a.block = p->args.block;
     void *memory = malloc(2 * p->keys[b] * c->head_dim * ha_dtype_bytes(p->dtype) + 1);
     if (!memory) return ha_why(s->why, HA_ERROR, "out of memory");
@@ -244,7 +273,7 @@ static enum ha_status judge_head(struct ha_op_stage *s, struct problem *p, const
         free(memory);
         return status;
     }
-    const bool special = p->special && p->special != HA_OP_LOW_KEY && b == p->seq && head == p->head;
+    const bool special = p->special && p->special != HA_OP_LOW_KEY && b == p->seq && unit == p->head;
     if (special) status = judge_special(s, p, &want, profile);
     const struct ha_answer_error e = ha_answer_judge(&want, &a);
     struct ha_answer_error w = { .ratio = 0 };
@@ -261,9 +290,9 @@ static enum ha_status judge_head(struct ha_op_stage *s, struct problem *p, const
     const struct ha_answer_error *bad = e.ratio <= 1 ? &w : &e;
     return ha_op_wrong(s,
                        "%s of %s, %zu sequences, %zu queries, %zu KV heads of %zu, head_dim %zu, %zu keys: sequence "
-                       "%zu, KV head %zu, row %zu, %s %zu is %.9g, want %.9g, bound %.3g%s%s",
+                       "%zu, %s %zu, row %zu, %s %zu is %.9g, want %.9g, bound %.3g%s%s",
                        name, ha_dtype_name(p->dtype), c->batch, c->q_len, c->kv_heads, c->group, c->head_dim, c->keys,
-                       b, head, bad->row,
+                       b, c->lists ? "list" : "KV head", unit, bad->row,
                        bad == &w                ? "weight"
                        : bad->at == c->head_dim ? "LSE, element"
                                                 : "element of o",
@@ -275,7 +304,8 @@ static enum ha_status judge_head(struct ha_op_stage *s, struct problem *p, const
 enum { ALL_JUDGED = 300 };
 static bool is_judged(const struct ha_op_case *c, size_t i, size_t drawn, size_t count)
 {
-    return c->batch * c->kv_heads <= ALL_JUDGED || i == 0 || i == drawn || i + 1 == count;
+    return c->batch * c->kv_heads * (c->lists == HA_OP_Q_LISTS ? c->group : 1) <= ALL_JUDGED || i == 0 || i == drawn
+           || i + 1 == count;
 }
 
 typedef enum ha_status attend_fn(struct ha_stream *stream, const struct ha_device_attend *args);
@@ -319,7 +349,13 @@ static enum ha_status attend_once(struct ha_op_stage *s, struct way *way, const 
                                         .scale = (float)c->scale / sqrtf((float)c->head_dim),
                                         .causal = c->causal,
                                         .seqs = seqs,
-                                        .block = c->block };
+                                        .block = c->block,
+                                        .lists = lists_of(c) };
+    const size_t stride = c->head_dim + c->q_gap, units = ha_seq_units(&p.args);
+    if (c->q_layout || c->q_gap) {
+        p.args.q_token_stride = (c->q_layout ? 1 : c->kv_heads * c->group) * stride;
+        p.args.q_head_stride = (c->q_layout ? c->q_len : 1) * stride;
+    }
     struct ha_device_attend args = p.args;
     char clean[sizeof(float)];
     const enum ha_dtype type = p.special == HA_OP_NAN_QUERY ? HA_F32 : p.dtype;
@@ -338,12 +374,12 @@ static enum ha_status attend_once(struct ha_op_stage *s, struct way *way, const 
     way->refused = asked != HA_OK;
     const char *before;
     HA_TRY(ha_op_follow(s, name, asked, p.out, &before));
-    const size_t b0 = ha_op_draw(s, c->batch), h0 = ha_op_draw(s, c->kv_heads);
+    const size_t b0 = ha_op_draw(s, c->batch), h0 = ha_op_draw(s, units);
     struct held held = { .rows = { 0 } };
     for (size_t b = 0; b < c->batch; b++)
-        for (size_t head = 0; head < c->kv_heads; head++)
-            if (is_judged(c, b, b0, c->batch) || is_judged(c, head, h0, c->kv_heads))
-                HA_TRY(judge_head(s, &p, name, profile, b, head, &held));
+        for (size_t unit = 0; unit < units; unit++)
+            if (is_judged(c, b, b0, c->batch) || is_judged(c, unit, h0, units))
+                HA_TRY(judge_unit(s, &p, name, profile, b, unit, &held));
     ha_suspect_add(&s->suspect, &held.rows, "%s of %s, head_dim %zu, %zu keys", name, ha_dtype_name(p.dtype),
                    c->head_dim, c->keys);
     ha_suspect_add(&s->suspect, &held.weights, "weights of %s of %s, head_dim %zu, %zu keys", name,
@@ -352,7 +388,10 @@ static enum ha_status attend_once(struct ha_op_stage *s, struct way *way, const 
     const size_t heads = c->kv_heads * c->group, rows = c->q_len * heads;
     for (size_t b = 0; b < c->batch; b++) {
         struct ha_device_seq *m = &p.here[b];
-        memcpy(m->o, before + ((char *)m->o - p.out->image), rows * c->head_dim * sizeof(float));
+        for (size_t r = 0; r < rows; r++) { /* tokens and heads, in either order */
+            char *at = (char *)(m->o + r * stride);
+            memcpy(at, before + (at - p.out->image), c->head_dim * sizeof(float));
+        }
         memcpy(m->lse, before + ((char *)m->lse - p.out->image), rows * sizeof(float));
         for (size_t g = 0; m->weights && g < heads; g++) {
             char *at = (char *)(m->weights + g * m->weights_stride);
@@ -387,6 +426,11 @@ static const struct ha_op_case indexed[] = {
     SHAPE(1, 1, 1, 2, 16, 40000, 1, .block = 32, .weights = 1),
     SHAPE(1, 1, 1, 7, 64, 4200, 1, .block = 64, .weights = 1, .dst_gap = 3),
 };
+static const struct ha_op_case listed_cases[] = {
+    SHAPE(1, 1, 1, 2, 64, 40000, 1, .block = 32, .lists = HA_OP_Q_LISTS),
+    SHAPE(2, 1, 2, 4, 128, 4200, 2, .block = 16, .causal = 1, .lists = HA_OP_KV_LISTS, .list_keys = 1),
+    SHAPE(1, 3, 2, 4, 64, 2100, 2, .block = 1, .causal = 1, .lists = HA_OP_Q_LISTS, .list_keys = 1, .q_gap = 8),
+};
 static const struct ha_op_case plain[] = { SHAPE(5, 1, 2, 2, 128, 300, 2, .empty = 1) };
 
 /* K of one sequence is of at most this many times the bytes of the largest copy: who asks for small copies gets all
@@ -417,12 +461,14 @@ static enum ha_status without_index(struct ha_op_stage *s, struct way *way, cons
 static const char *unfit(const struct ha_op_case *c)
 {
     if (c->causal && c->empty) return "the query tokens are the last keys of every sequence, and one has none";
+    if (c->lists && c->causal && c->runs == 1) return "with causal, the last run is no list";
+    if (c->list_keys && (!c->lists || c->weights)) return "list_keys is of lists, without weights";
     return ha_op_unfit_kernel(c);
 }
 
 #define KEYS                                                                                                \
     "dst src dst_at src_at v_at q_at dtype batch q_len kv_heads group head_dim keys runs pad v_pad layout " \
-    "causal empty scale special"
+    "causal empty scale"
 /* What all of them are varied in; values are classes and no tiles of ours. Of all that an attention is made of attend
  * has the most values: the others share what does not find keys. */
 #define PAIRS                                    \
@@ -433,11 +479,11 @@ static const char *unfit(const struct ha_op_case *c)
     "layout = tokens heads k_heads v_heads\n"    \
     "causal = no yes\nempty = no yes\n"          \
     "scale = 1 0.25 3\n"
-#define PAIRS_OF_ROWS                             \
+#define PAIRS_OF_PLACES                           \
     PAIRS "src_at = 0 2 8 36\nv_at = 0 6 16 40\n" \
           "pad = 0 6 16 100\nv_pad = 0 2 32 64\n" \
-          "weights = no yes\ndst_gap = 0 3 29\n"  \
-          "special = none nan_query nan_key nan_value low_key high_key\n"
+          "weights = no yes\ndst_gap = 0 3 29\n"
+#define PAIRS_OF_ROWS PAIRS_OF_PLACES "special = none nan_query nan_key nan_value low_key high_key\n"
 
 static enum ha_status judge_attend(struct ha_op_stage *s)
 {
@@ -454,7 +500,7 @@ const struct ha_op ha_op_attend = {
     .doc = "o, LSE and weights of batches, against binary64",
     .needs = { HA_OP_ENTRY(attend) },
     .judge = judge_attend,
-    .keys = KEYS " weights dst_gap",
+    .keys = KEYS " special weights dst_gap",
     .pairs = PAIRS_OF_ROWS "batch = 1 2 3 17 65 256\n"
                            "q_len = 1 2 5 17 33\n"
                            "kv_heads = 1 2 3 20 33 65 128\n"
@@ -465,31 +511,56 @@ const struct ha_op ha_op_attend = {
     .unfit = unfit,
 };
 
-/* A device that refuses an index in the call, and says so, is not wrong. */
-static enum ha_status unless_refused(struct ha_op_stage *s, enum ha_status status, const struct way *way)
+/* A device that refuses an index, or lists, in the call, and says so, is not wrong. */
+static enum ha_status unless_refused(struct ha_op_stage *s, enum ha_status status, const struct way *way,
+                                     const char *what)
 {
-    return way->refused ? ha_why(s->why, HA_WAIVED, "the device refuses an index: %.400s", s->api->failure(s->device))
+    return way->refused ? ha_why(s->why, HA_WAIVED, "the device refuses %s: %.400s", what, s->api->failure(s->device))
                         : status;
 }
 static enum ha_status judge_attend_index(struct ha_op_stage *s)
 {
     struct way way = { "attend", s->api->attend, false, false };
-    return unless_refused(s, attend_all(s, &way, indexed, sizeof indexed / sizeof *indexed), &way);
+    return unless_refused(s, attend_all(s, &way, indexed, sizeof indexed / sizeof *indexed), &way, "an index");
 }
 static enum ha_status attend_index_case(struct ha_op_stage *s, const struct ha_op_case *c)
 {
     struct way way = { "attend", s->api->attend, false, false };
-    return unless_refused(s, attend_once(s, &way, c), &way);
+    return unless_refused(s, attend_once(s, &way, c), &way, "an index");
 }
 const struct ha_op ha_op_attend_index = {
     .name = "attend_index",
     .doc = "the same of keys that an index names, by rows and blocks",
     .needs = { HA_OP_ENTRY(attend) },
     .judge = judge_attend_index,
-    .keys = KEYS " weights dst_gap block",
+    .keys = KEYS " special weights dst_gap block",
     .pairs = PAIRS_OF_ROWS "batch = 1 3 65\nq_len = 1 5\nkv_heads = 1 3 33\ngroup = 1 4 7\nhead_dim = 8 64 80\n"
                            "keys = 1 3 31 65 130 300 1025\nblock = 1 2 7 16 32 64 100\n",
     .once = attend_index_case,
+    .unfit = unfit,
+};
+
+static enum ha_status judge_attend_lists(struct ha_op_stage *s)
+{
+    struct way way = { "attend", s->api->attend, false, false };
+    return unless_refused(s, attend_all(s, &way, listed_cases, sizeof listed_cases / sizeof *listed_cases), &way,
+                          "lists");
+}
+static enum ha_status attend_lists_case(struct ha_op_stage *s, const struct ha_op_case *c)
+{
+    struct way way = { "attend", s->api->attend, false, false };
+    return unless_refused(s, attend_once(s, &way, c), &way, "lists");
+}
+const struct ha_op ha_op_attend_lists = {
+    .name = "attend_lists",
+    .doc = "the same of lists of each head's own, counted when the kernel runs, and of queries at strides",
+    .needs = { HA_OP_ENTRY(attend) },
+    .judge = judge_attend_lists,
+    .keys = KEYS " weights dst_gap block lists list_keys q_layout q_gap",
+    .pairs = PAIRS_OF_PLACES "batch = 1 3 17\nq_len = 1 2 5\nkv_heads = 1 3 9\ngroup = 1 4 7\nhead_dim = 8 64 80 128\n"
+                             "keys = 1 3 31 65 130 300\nblock = 1 7 16 32\nlists = none kv_heads q_heads\n"
+                             "list_keys = no yes\nq_layout = tokens heads\nq_gap = 0 3 8\n",
+    .once = attend_lists_case,
     .unfit = unfit,
 };
 
@@ -510,7 +581,7 @@ const struct ha_op ha_op_attend_products = {
     .doc = "o and LSE by products of a library",
     .needs = { HA_OP_ENTRY(attend_products) },
     .judge = judge_attend_products,
-    .keys = KEYS,
+    .keys = KEYS " special",
     .pairs = PAIRS "src_at = 0 16 48\nv_at = 0 16 32\npad = 0 16 96\nv_pad = 0 32 64\n"
                    "batch = 1 3 65\nq_len = 1 2 17\nkv_heads = 1 3 33\ngroup = 1 3 5 16\nhead_dim = 8 40 64 128\n"
                    "keys = 1 3 64 130 257\nspecial = none nan_query nan_key low_key high_key\n",

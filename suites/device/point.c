@@ -33,6 +33,8 @@ WORDS(special_word, [HA_OP_NO_SPECIAL] = "none", [HA_OP_NAN_QUERY] = "nan_query"
       [HA_OP_NAN_VALUE] = "nan_value", [HA_OP_LOW_KEY] = "low_key", [HA_OP_HIGH_KEY] = "high_key")
 
 WORDS(digest_word, [HA_DIGEST_RANGE] = "range", [HA_DIGEST_MEAN] = "mean")
+WORDS(lists_word, [HA_OP_NO_LISTS] = "none", [HA_OP_KV_LISTS] = "kv_heads", [HA_OP_Q_LISTS] = "q_heads")
+WORDS(q_layout_word, [HA_OP_TOKENS] = "tokens", [HA_OP_HEADS] = "heads")
 
 #define AT(member) .offset = offsetof(struct ha_op_point, member)
 #define WORD(name, standard, words, doc)                                           \
@@ -104,6 +106,10 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
            "0 0..64"),
     NUMBER(q_at, 0, 65536, "bytes from an aligned address to the queries and the index; to what rotates a query",
            "0 0..64"),
+    WORD(lists, "none", lists_word, "each KV head, or each query head, has a list of the keys of its own"),
+    WORD(list_keys, "no", yes_word, "memory says how many keys each list has: all, none, half, one"),
+    WORD(q_layout, "tokens", q_layout_word, "queries and o lie token by token, or head by head"),
+    NUMBER(q_gap, 0, 65536, "numbers between two heads of queries and of o", "0 0..64"),
     WORD(causal, "no", yes_word, "query tokens do not see those after them"),
     WORD(weights, "no", yes_word, "the weights of all keys are asked for"),
     WORD(empty, "no", yes_word, "the last sequence has no keys"),
@@ -152,11 +158,12 @@ bool ha_op_uses(const void *point, size_t key)
 static double bytes_of(const struct ha_op_case *c)
 {
     const double row = (double)(2 * c->width + c->dst_gap + c->src_gap + 8), slots = (double)(c->rows * c->spread);
+    const size_t lists = (c->lists ? c->kv_heads : 1) * (c->lists == HA_OP_Q_LISTS ? c->group : 1);
     return 3 * (double)(c->size + c->size * c->pieces / 2) + slots * row * 4
            + (double)(c->states * c->rows * c->head_dim) * 4 + 4 * (double)(c->m * c->k + c->n * c->k + c->m * c->n)
-           + (double)(c->batch * c->keys) * (double)(c->kv_heads * (c->head_dim * 8 + c->pad + c->v_pad))
+           + (double)(c->batch * c->keys * lists) * (double)(c->kv_heads * (c->head_dim * 8 + c->pad + c->v_pad))
            + (double)(c->batch * c->q_len * c->group * c->kv_heads)
-                 * (double)(8 * c->head_dim + (c->weights ? c->keys : 0));
+                 * (double)(8 * (c->head_dim + c->q_gap) + (c->weights ? c->keys : 0));
 }
 
 static double products_of(const struct ha_op_case *c)

@@ -27,6 +27,7 @@ enum { HA_OP_NO_INDEX, HA_OP_DEVICE_INDEX, HA_OP_MAPPED_INDEX, HA_OP_INDICES };
 enum { HA_OP_ASCENDING, HA_OP_DESCENDING, HA_OP_SHUFFLED, HA_OP_REPEATS }; /* repeats: of what is read */
 enum { HA_OP_TOKENS, HA_OP_HEADS, HA_OP_K_HEADS, HA_OP_V_HEADS };
 enum { HA_OP_NO_SPECIAL, HA_OP_NAN_QUERY, HA_OP_NAN_KEY, HA_OP_NAN_VALUE, HA_OP_LOW_KEY, HA_OP_HIGH_KEY };
+enum { HA_OP_NO_LISTS, HA_OP_KV_LISTS, HA_OP_Q_LISTS };
 enum { HA_OP_BATCH = 256 };
 struct ha_op_case {
     size_t dst, src; /* enum ha_op_place */
@@ -35,6 +36,7 @@ struct ha_op_case {
     size_t dtype, m, n, k, states;
     size_t batch, q_len, kv_heads, group, head_dim, keys, runs, block, causal, weights, empty, special;
     size_t layout, pad, v_pad, v_at, q_at;
+    size_t lists, list_keys, q_layout, q_gap;
     double a, b, scale;
     size_t us;
     size_t first, digest, chosen, bias, norm, rotary, adjacent; /* of what selects keys */
