@@ -20,21 +20,36 @@ enum ha_status ha_def_wrong(const struct ha_def_head *h, struct ha_why *why, con
     return ha_why(why, HA_FAIL, "%s layer %zu seq %zu head %zu: %s", h->variant, h->layer, h->seq, h->head, text);
 }
 
-/* HA_FAIL: a part that makes no sense, a token that does not exist, or one that is used twice, or padding in a
- * definition that has none. */
+enum ha_status ha_selection_check(const struct ha_selection *s, size_t tokens, struct ha_why *why)
+{
+    if (s->parts > HA_PARTS_MAX)
+        return ha_why(why, HA_FAIL, "%zu parts, at most %d are possible", s->parts, (int)HA_PARTS_MAX);
+    if (s->notes > HA_NOTES_MAX)
+        return ha_why(why, HA_FAIL, "%zu notes, at most %d are possible", s->notes, (int)HA_NOTES_MAX);
+    for (size_t i = 0; i < s->notes; i++)
+        if (!s->note[i].name) return ha_why(why, HA_FAIL, "note %zu has no name", i);
+    for (size_t i = 0; i < s->parts; i++) {
+        const struct ha_part *part = &s->part[i];
+        if (part->count > tokens)
+            return ha_why(why, HA_FAIL, "part %zu has %zu keys, of %zu tokens", i, part->count, tokens);
+        if (part->padding > part->count)
+            return ha_why(why, HA_FAIL, "part %zu has %zu keys, %zu of them padding", i, part->count, part->padding);
+        if (part->count && !part->token)
+            return ha_why(why, HA_FAIL, "part %zu has %zu keys, and its token is NULL", i, part->count);
+    }
+    return HA_OK;
+}
+
+/* HA_FAIL: what cannot be read, a token that does not exist, or one that is used twice, or padding in a definition that
+ * has none. */
 static enum ha_status mark_tokens(const struct ha_selection *s, const struct ha_def_head *h, bool pads, uint8_t *mark,
                                   struct ha_why *why)
 {
     memset(mark, HA_MARK_NONE, h->tokens);
-    if (s->parts > HA_PARTS_MAX)
-        return ha_def_wrong(h, why, "%zu parts, at most %d are possible", s->parts, (int)HA_PARTS_MAX);
-    if (s->notes > HA_NOTES_MAX)
-        return ha_def_wrong(h, why, "%zu notes, at most %d are possible", s->notes, (int)HA_NOTES_MAX);
+    struct ha_why reason = { "" };
+    if (ha_selection_check(s, h->tokens, &reason) != HA_OK) return ha_def_wrong(h, why, "%s", reason.text);
     for (size_t i = 0; i < s->parts; i++) {
         const struct ha_part *part = &s->part[i];
-        if (part->padding > part->count || (part->count > 0 && !part->token))
-            return ha_def_wrong(h, why, "part %zu has %zu keys, %zu of them padding", i, part->token ? part->count : 0,
-                                part->padding);
         for (size_t j = 0; j < part->count; j++) {
             const size_t token = part->token[j];
             const bool padding = j + part->padding >= part->count;

@@ -18,7 +18,7 @@ TEST(test_full)
     } wrong[] = {
         { { DEVICE(0, 1, 2, 3, 4), DEVICE(0, 1, 3, 4) }, "head 1: key 2 is missing" },
         { { SPLIT(KEYS(0, 1, 2, 3, 4), KEYS(2)), DEVICE(0, 1, 2, 3, 4) }, "head 0: key 2 is used twice" },
-        { { DEVICE(0, 1, 2, 3, 4, 5), DEVICE(0, 1, 2, 3, 4) }, "key 5 does not exist" },
+        { { DEVICE(0, 1, 2, 3, 5), DEVICE(0, 1, 2, 3, 4) }, "key 5 does not exist" },
         { { DEVICE(0, 1, 2, 3), DEVICE(0, 1, 2, 3, 4) }, "key 4 is missing" },
         { { SPLIT(KEYS(0, 1, 2), PADDED(1, 3, 4)), DEVICE(0, 1, 2, 3, 4) }, "key 4 is called padding" },
         { { SPLIT(KEYS(0, 1, 2), PADDED(3, 3, 4)), DEVICE(0, 1, 2, 3, 4) }, "part 1 has 2 keys, 3 of them padding" },
@@ -86,6 +86,41 @@ TEST(test_notes_and_inputs)
     more = HA_NOTES_MAX;
     assert_int_equal(ha_definition_step(&d, NULL, &w.shape, &in, note_block, &more, &why), HA_FAIL);
     assert_non_null(strstr(why.text, "10 notes, at most 8 are possible"));
+}
+
+/* What is not to be looked at any further. */
+static void no_list(void *arg, size_t seq, size_t q_head, struct ha_selection *out)
+{
+    *out = (struct ha_selection){ .parts = 2, .part = { { .count = 0 }, { .count = 5 } } };
+}
+static void more_than_all(void *arg, size_t seq, size_t q_head, struct ha_selection *out)
+{
+    static const uint32_t token[] = { 0 };
+    *out = (struct ha_selection){ .parts = 1, .part = { { .token = token, .count = 6 } } };
+}
+static void no_name(void *arg, size_t seq, size_t q_head, struct ha_selection *out)
+{
+    *out = (struct ha_selection){ .notes = 1 };
+}
+
+TEST(test_what_cannot_be_read)
+{
+    static const struct {
+        void (*reported)(void *arg, size_t seq, size_t q_head, struct ha_selection *out);
+        const char *says;
+    } all[] = {
+        { no_list, "resident layer 0 seq 0 head 0: part 1 has 5 keys, and its token is NULL" },
+        { more_than_all, "resident layer 0 seq 0 head 0: part 0 has 6 keys, of 5 tokens" },
+        { no_name, "resident layer 0 seq 0 head 0: note 0 has no name" },
+    };
+    struct ha_test_world w = ha_test_world(&ha_definition_resident, NULL, 4, EVEN, NULL);
+    const size_t tokens = 5;
+    const void *k = w.key[0];
+    const struct ha_def_step in = { .q_len = 1, .q = w.seen, .k = &k, .tokens = &tokens, .kv_cap = HA_TEST_TOKENS };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        assert_int_equal(ha_definition_step(w.definition, NULL, &w.shape, &in, all[i].reported, NULL, &why), HA_FAIL);
+        assert_string_equal(why.text, all[i].says);
+    }
 }
 
 TEST(test_streaming)

@@ -37,6 +37,8 @@ UNIT = [(REAL(0), REAL(0)), (REAL(2) ** -11, REAL(2) ** -25), (REAL(2) ** -8, RE
 SIDE_OF = ("nothing", "the device", "the host")
 CLAIMS = ("dot_lanes", "dot_extra", "sum_lanes", "sum_extra", "exp_eps", "log_eps", "join_keys", "joins_max",
           "weight_type", "out_type", "lse_type", "sum_rounded", "truncates", "exact_joins", "runs")
+MOST = dict(dot_extra=256, sum_extra=256, exp_eps=2.0 ** -16, log_eps=2.0 ** -11, sum_rounded=1, truncates=1,
+            exact_joins=1)  # that may be claimed
 
 
 class Damaged(Exception):
@@ -96,6 +98,12 @@ class Dump:
                 if not name.endswith("_eps") and not least <= value < end:
                     raise Damaged(f"its {of}.{name} is {value:g}, not from {least} to {end - 1}")
         return self.known[of]
+
+    def may_claim(self, of):
+        """Raises Wrong where no kernel lies that claims so much: docs/measurement.md, "What may be claimed"."""
+        for name, most in MOST.items():
+            if not 0 <= self.claims(of)[name] <= most:
+                raise Wrong(f"its {of}.{name} is {self.claims(of)[name]:g}, not from 0 to {most:g}")
 
     def depths(self, side, keys, runs=None):
         """runs: None, or in place of those that are claimed"""
@@ -676,6 +684,7 @@ class Part:
             raise Wrong(f"part {self.number} has a query or a key of its own that is not finite")
         if self.asked == "host":
             return
+        self.dump.may_claim(self.asked)
         runs = int(self.dump.number("device.runs"))
         for keys in (int((self.keys <= before).sum()), len(self.keys)):  # of the first query token, of the last
             self.dump.depths(self.asked, keys, runs).leave_room(

@@ -337,6 +337,9 @@ struct ha_def_step {
 /* q as in ha_prefill */
 enum ha_status ha_definition_prefill(const struct ha_definition *d, struct ha_def *def, const struct ha_shape *shape,
                                      const struct ha_def_step *kv, const float *const *q, struct ha_why *why);
+/* What cannot be read, of one head of a sequence of so many tokens. HA_FAIL: more parts or notes than there may be, a
+ * note without a name, a part with more keys than tokens, more padding than keys, or no list of them. */
+enum ha_status ha_selection_check(const struct ha_selection *selection, size_t tokens, struct ha_why *why);
 /* Judges what the variant reports for this step, for every sequence and head, and advances. */
 enum ha_status ha_definition_step(const struct ha_definition *d, struct ha_def *def, const struct ha_shape *shape,
                                   const struct ha_def_step *in,

@@ -109,7 +109,7 @@ struct ha_part {
     /* Where the state is not that of the step's query over the cache's keys and values: */
     const float *q; /* [q_len][head_dim] the query that it was made with; NULL: the step's */
     const float *k; /* [count][head_dim] what stood for the keys, of token[i]; NULL: they themselves */
-    const struct ha_profile *profile; /* of what computed it; NULL: that of its side */
+    const struct ha_profile *profile; /* of what computed it, within what a device may claim; NULL: that of its side */
     bool weight_only; /* its keys count in the denominator and their values are left out: the output is not renormalised
                        */
     bool either_side; /* whichever side was free computed it: it is held to the weaker of both profiles */

@@ -60,7 +60,7 @@ enum ha_status ha_profile_check(const char *of, const struct ha_profile *p, stru
         unsigned x;
         memcpy(&x, bytes + counts[i].offset, sizeof x);
         if (x < counts[i].least)
-            return ha_why(why, HA_ERROR, "its %s: %s is %u; did info() fill in %s?", of, counts[i].name, x, of);
+            return ha_why(why, HA_ERROR, "its %s: %s is %u; was %s filled in?", of, counts[i].name, x, of);
         if (x > counts[i].most)
             return ha_why(why, HA_ERROR, "its %s: %s is %u, not from %u to %u", of, counts[i].name, x, counts[i].least,
                           counts[i].most);

@@ -37,7 +37,7 @@ static void try(const struct change *c, enum ha_status status)
 TEST(each_field_of_a_profile)
 {
     const struct change changes[] = {
-        PROFILE(dot_lanes, unsigned, 0, "its profile: dot_lanes is 0; did info() fill in profile?"),
+        PROFILE(dot_lanes, unsigned, 0, "its profile: dot_lanes is 0; was profile filled in?"),
         PROFILE(sum_lanes, unsigned, 0, "sum_lanes is 0;"),
         PROFILE(dot_lanes, unsigned, UINT_MAX, NULL),
         PROFILE(dot_extra, unsigned, 256, NULL),
@@ -109,7 +109,7 @@ TEST(of_what_a_device_offers)
     assert_int_equal(ha_device_claims(&api, NULL, &info, &why), HA_OK);
     api.attend_products = attend;
     assert_int_equal(ha_device_claims(&api, NULL, &info, &why), HA_ERROR);
-    assert_non_null(strstr(why.text, "its products[f32]: dot_lanes is 0; did info() fill in products[f32]?"));
+    assert_non_null(strstr(why.text, "its products[f32]: dot_lanes is 0; was products[f32] filled in?"));
     strcpy(claimed.no_products, "none here");
     assert_int_equal(ha_device_claims(&api, NULL, &info, &why), HA_OK);
     claimed.merge.rescales = -1;

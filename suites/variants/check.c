@@ -3,6 +3,7 @@
 #include "harness/api/reference.h"
 #include "harness/base/arena.h"
 #include "harness/base/array.h"
+#include "harness/base/claims.h"
 #include "harness/base/device_arena.h"
 #include "harness/base/order.h"
 #include "harness/base/why.h"
@@ -24,14 +25,32 @@ struct reading {
     size_t tokens;
 };
 
+static bool all_finite(const float *x, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!isfinite(x[i])) return false;
+    return true;
+}
+
+/* What a part has of its own, to be judged by: its claims, and numbers. */
+static enum ha_status check_own(const struct ha_shape *s, const struct ha_part *part, size_t number, struct ha_why *why)
+{
+    char of[32];
+    snprintf(of, sizeof of, "profile of part %zu", number);
+    if (part->profile && ha_profile_check(of, part->profile, why) != HA_OK) return HA_FAIL;
+    if (part->count && part->q && !all_finite(part->q, s->q_len * s->head_dim))
+        return ha_why(why, HA_FAIL, "the q of part %zu is not finite", number);
+    if (part->k && !all_finite(part->k, part->count * s->head_dim))
+        return ha_why(why, HA_FAIL, "the k of part %zu is not finite", number);
+    return HA_OK;
+}
+
 /* Moves the set bits of `now` to the chosen tokens, ascending, and into `before`. */
 static enum ha_status add_part(struct ha_chosen *c, const struct ha_part *part, const struct reading *r,
                                struct ha_why *why)
 {
     uint64_t *now = r->now, *before = r->before;
     const size_t tokens = r->tokens;
-    if (part->padding > part->count)
-        return ha_why(why, HA_FAIL, "a part of %zu keys says that %zu are padding", part->count, part->padding);
     for (size_t i = 0; i < part->count; i++) {
         size_t t = part->token[i];
         if (t >= tokens) return ha_why(why, HA_FAIL, "key %zu does not exist: the sequence has %zu tokens", t, tokens);
@@ -53,17 +72,17 @@ static enum ha_status add_part(struct ha_chosen *c, const struct ha_part *part, 
 
 static bool is_plain(const struct ha_part *p) { return !p->q && !p->k && !p->profile && !p->weight_only; }
 
-static enum ha_status read_head(struct ha_chosen *c, size_t head, const struct ha_selection *s, const struct reading *r,
-                                struct ha_why *why)
+static enum ha_status read_head(struct ha_chosen *c, const struct ha_shape *shape, size_t head,
+                                const struct ha_selection *s, const struct reading *r, struct ha_why *why)
 {
     size_t *offset = c->offset + head * HA_CHOSEN_STRIDE;
-    if (s->parts > HA_PARTS_MAX)
-        return ha_why(why, HA_FAIL, "%zu parts are reported, of at most %d", s->parts, HA_PARTS_MAX);
+    HA_TRY(ha_selection_check(s, r->tokens, why));
     for (size_t p = 0; p < HA_PARTS_MAX; p++) {
         offset[p] = c->count;
         if (p >= s->parts) continue;
         c->part[head * HA_PARTS_MAX + p] = s->part[p];
         c->plain = c->plain && is_plain(&s->part[p]);
+        HA_TRY(check_own(shape, &s->part[p], p, why));
         HA_TRY(add_part(c, &s->part[p], r, why));
     }
     offset[HA_PARTS_MAX] = c->count;
@@ -100,10 +119,10 @@ enum ha_status ha_chosen_read(struct ha_chosen *c, const struct ha_pass *pass, s
             status = ha_why(why, HA_ERROR, "no memory for a selection");
             break;
         }
-        status = read_head(c, head, &s, &r, &reason);
+        status = read_head(c, &w->shape, head, &s, &r, &reason);
         if (status != HA_OK)
-            ha_why(why, status, "selection, layer %zu step %zu seq %zu head %zu: %s", layer, step, seq, head,
-                   reason.text);
+            ha_why(why, status, "selection of %s, layer %zu step %zu seq %zu head %zu: %s", pass->variant->name, layer,
+                   step, seq, head, reason.text);
     }
     free(r.row);
     free(bits);
@@ -163,7 +182,7 @@ struct state {
     size_t tokens[HA_BATCH_MAX]; /* after the step */
     struct ha_judged *judged;    /* [q_len][q_heads] */
     struct ha_profile observer;  /* weights may be the device's or the CPU's */
-    struct ha_expected first;    /* of the first step, layer and sequence, where expectations are not kept */
+    struct ha_expected last;     /* of the sequence that was judged last, where expectations are not kept */
     size_t layer;                /* of the selection that the definition asks for */
     struct ha_repeat *repeat;    /* NULL: no further pass follows */
     bool again;                  /* this is not the first one */
@@ -303,11 +322,13 @@ static void count_key_bytes(struct ha_check *c, const struct ha_chosen *chosen)
 static enum ha_status ask_claims(struct state *s, const struct ha_chosen *chosen, size_t step, size_t layer, size_t seq,
                                  const struct ha_expected *expected, struct ha_why *why)
 {
+    const struct ha_place at = { step, layer, seq };
     const bool first = step == 0 && layer == 0 && seq == 0;
     struct ha_why reason = { "" };
     char text[512];
     enum ha_status status = ha_sensitivity_claims(&s->pass, chosen, step, seq, &reason);
     if (status == HA_OK) status = ha_sensitivity_types(&s->pass, chosen, layer, seq, &reason);
+    if (status == HA_OK) status = ha_sensitivity_parts(&s->pass, chosen, &at, expected, &reason);
     if (status == HA_OK && first)
         status = ha_sensitivity_ask(&s->check->sensitivity, &s->pass, chosen, expected, &reason);
     if (status != HA_FAIL) return status == HA_OK ? status : ha_why(why, status, "%s", reason.text);
@@ -328,9 +349,8 @@ static enum ha_status ask_sequence(struct state *s, size_t step, size_t layer, s
                                    struct ha_why *why)
 {
     struct ha_check *c = s->check;
-    const struct ha_expected *of_step = expected_of(c, step), *kept = of_step ? &of_step[layer * shape(c)->batch + seq]
-                                                                      : step == 0 && layer == 0 && seq == 0 ? &s->first
-                                                                                                            : NULL;
+    const struct ha_expected *of_step = expected_of(c, step),
+                             *kept = of_step ? &of_step[layer * shape(c)->batch + seq] : &s->last;
     const struct ha_expected dumped = c->dump ? ha_dump_expected(c->dump, step, layer, seq) : (struct ha_expected){ 0 };
     struct ha_why reason = { "" };
     struct ha_chosen chosen;
@@ -341,7 +361,7 @@ static enum ha_status ask_sequence(struct state *s, size_t step, size_t layer, s
         status = ha_oracle_judge(&s->pass, &chosen, step, layer, seq, s->judged, c->dump ? &dumped : kept, why);
     if (status == HA_OK && c->dump) {
         ha_dump_step(c->dump, &s->pass, step, layer, seq, s->judged);
-        if (kept) copy_expected(shape(c), kept, &dumped);
+        copy_expected(shape(c), kept, &dumped);
     }
     if (status == HA_OK) {
         for (size_t t = 0; t < shape(c)->q_len; t++)
@@ -396,7 +416,7 @@ static enum ha_status make_expected(struct state *s, struct ha_why *why)
 {
     struct ha_check *c = s->check;
     const size_t n = asked_before(c, shape(c)->steps) * shape(c)->layers * shape(c)->batch;
-    if (!c->keep_expected) return lay_expected(c, &s->first, 1, why);
+    if (!c->keep_expected) return lay_expected(c, &s->last, 1, why);
     c->expected = calloc(n, sizeof *c->expected);
     return lay_expected(c, c->expected, n, why);
 }
@@ -440,7 +460,7 @@ static void state_end(struct state *s)
 {
     if (s->def) s->definition->destroy(s->def);
     free(s->judged);
-    free(s->first.o);
+    free(s->last.o);
 }
 
 static enum ha_status run_pass(struct state *s, struct ha_why *why)

@@ -22,7 +22,9 @@ struct ha_chosen {
     bool plain;           /* every state is that of the step's query over the cache's keys and values */
 };
 
-/* HA_FAIL where a key is listed twice, or does not exist after `step`. The caller frees, also after a failure. */
+/* HA_FAIL where it cannot be read (ha_selection_check), where a key is listed twice or does not exist after `step`,
+ * where a query or a key of a part's own is not finite, or where its profile claims what cannot be (ha_profile_check).
+ * The caller frees, also after a failure. */
 enum ha_status ha_chosen_read(struct ha_chosen *chosen, const struct ha_pass *pass, size_t step, size_t layer,
                               size_t seq, struct ha_why *why);
 void ha_chosen_free(struct ha_chosen *chosen);
@@ -86,6 +88,13 @@ struct ha_sensitivity {
 /* Whether each part's keys leave room for what the device claims of them: HA_FAIL with the field. */
 enum ha_status ha_sensitivity_claims(const struct ha_pass *pass, const struct ha_chosen *chosen, size_t step,
                                      size_t seq, struct ha_why *why);
+/* Whether what a part claims for itself lets too much pass: of each such profile, the worst row of the heads that name
+ * it is set beside the usual claims. expected: of this sequence. HA_FAIL: it does. */
+struct ha_place {
+    size_t step, layer, seq;
+};
+enum ha_status ha_sensitivity_parts(const struct ha_pass *pass, const struct ha_chosen *chosen,
+                                    const struct ha_place *at, const struct ha_expected *expected, struct ha_why *why);
 /* expected: what the outputs, in place, were found to be within. HA_FAIL: an error that is just beyond a bound was not
  * seen, or the device claims too much. */
 enum ha_status ha_sensitivity_ask(struct ha_sensitivity *out, const struct ha_pass *pass,

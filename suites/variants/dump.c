@@ -308,11 +308,11 @@ static double *note_of(struct ha_dump *d, size_t layer, size_t seq, const char *
     return x;
 }
 
-/* Of two notes of one name the first counts, as in ha_def_note. More than there may be fail in question 2. */
+/* Of two notes of one name the first counts, as in ha_def_note. */
 static void put_notes(struct ha_dump *d, size_t step, size_t layer, size_t seq, size_t head,
                       const struct ha_selection *chosen)
 {
-    for (size_t i = chosen->notes < HA_NOTES_MAX ? chosen->notes : HA_NOTES_MAX; i-- > 0;) {
+    for (size_t i = chosen->notes; i-- > 0;) {
         double *value = note_of(d, layer, seq, chosen->note[i].name);
         if (value) value[step * data(d)->shape.q_heads + head] = chosen->note[i].value;
     }

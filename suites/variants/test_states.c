@@ -11,7 +11,8 @@
 #include "suites/variants/dump.h"
 #include "suites/variants/test_session.h"
 
-#define CASE "cpu:isa=c,ctx=20,heads=4/2,head_dim=64,layers=1,steps=1,threads=1"
+#define DUMPED "cpu:isa=c,ctx=20+13,heads=4/2,head_dim=64,layers=2,steps=2,q_len=2,threads=1"
+#define CASE   "cpu:isa=c,ctx=20,heads=4/2,head_dim=64,layers=1,steps=1,threads=1"
 enum { DIM = 64, HEADS = 4, TOKENS = 21, HALF = TOKENS / 2 };
 enum { LAYERS = 2, BATCH = 2, Q_LEN = 2, MOST = 32 }; /* of any case here, MOST tokens */
 
@@ -23,9 +24,11 @@ static struct now {
     struct own made, reported;
     bool other_q, other_k, forgotten; /* another query is reported, or keys; values left out are not weighed either */
     double error;                     /* of each weight of an odd token, relative */
-    bool in_nan, backwards;           /* the query is reported as NaN; the keys in descending order */
+    bool backwards;                   /* the keys are reported in descending order */
     const struct ha_profile *profile; /* [2] of the odd ones, of even heads and odd ones */
-    bool on_device, either_side, notes;
+    size_t profile_from;              /* the first layer that has it */
+    bool on_device, either_side, notes, alone; /* alone: one part has all tokens, with that profile */
+    void (*spoil)(struct ha_selection *of_head_1);
 } now;
 
 /* Of a head of a sequence: what the odd tokens were made with, and what is reported. */
@@ -115,6 +118,7 @@ static void selection(struct ha_instance *self, size_t layer, size_t seq, size_t
 {
     struct head *own = &self->head[layer][seq][head];
     const uint32_t tokens = self->tokens[layer][seq], half = tokens / 2;
+    const struct ha_profile *profile = now.profile && layer >= now.profile_from ? &now.profile[head % 2] : NULL;
     for (uint32_t i = 0; i < half; i++) {
         const uint32_t at = now.backwards ? half - 1 - i : i;
         own->odd[i] = 2 * at + 1;
@@ -123,7 +127,6 @@ static void selection(struct ha_instance *self, size_t layer, size_t seq, size_t
     for (uint32_t i = 0; i < tokens - half; i++) own->even[i] = 2 * i;
     memcpy(own->reported_q, own->q, sizeof own->q);
     if (now.other_q) own->reported_q[0][5] += 1;
-    if (now.in_nan) own->reported_q[0][5] = NAN;
     *out = (struct ha_selection){ .parts = 2,
                                   .part = { { .token = own->even, .count = tokens - half },
                                             { .token = own->odd,
@@ -132,8 +135,15 @@ static void selection(struct ha_instance *self, size_t layer, size_t seq, size_t
                                               .q = now.reported.q ? own->reported_q[0] : NULL,
                                               .k = now.reported.k ? own->reported_k[0] : NULL,
                                               .weight_only = now.reported.weight_only,
-                                              .profile = now.profile ? &now.profile[head % 2] : NULL,
+                                              .profile = profile,
                                               .either_side = now.either_side } } };
+    if (now.alone) {
+        for (uint32_t i = 0; i < tokens; i++) own->even[i] = i;
+        out->parts = 1;
+        out->part[0].count = tokens;
+        out->part[0].profile = profile;
+    }
+    if (now.spoil && head == 1) now.spoil(out);
     if (!now.notes) return;
     if (head % 2) out->note[out->notes++] = (struct ha_note){ "hit", (double)seq };
     out->note[out->notes++] = (struct ha_note){ "block", 16.0 + (double)head };
@@ -190,9 +200,6 @@ TEST(what_is_reported_is_what_is_judged)
                 assert_int_equal(plain, reported == 0);
                 for (size_t h = 0; h < HEADS; h++) assert_int_equal(judged[h].full, reported == 0);
             }
-    memset(&now, 0, sizeof now);
-    now.made.q = now.reported.q = now.in_nan = true;
-    assert_true(isinf(worst(judged, &plain)));
     close_session();
 }
 
@@ -215,6 +222,164 @@ TEST(quality_is_beside_full_attention)
     close_session();
 }
 
+/* ---- what cannot be read ----------------------------------------------------------------------------------------- */
+
+static float spoiled[Q_LEN * MOST * DIM];
+static void five_parts(struct ha_selection *s) { s->parts = HA_PARTS_MAX + 1; }
+static void nine_notes(struct ha_selection *s) { s->notes = HA_NOTES_MAX + 1; }
+static void no_name(struct ha_selection *s) { s->notes = 1; }
+static void no_list(struct ha_selection *s) { s->part[1].token = NULL; }
+static void too_many_keys(struct ha_selection *s) { s->part[1].count = TOKENS + 1; }
+static void too_much_padding(struct ha_selection *s) { s->part[1].padding = HALF + 1; }
+static void query_nan(struct ha_selection *s)
+{
+    spoiled[DIM - 1] = NAN;
+    s->part[1].q = spoiled;
+}
+static void key_infinite(struct ha_selection *s)
+{
+    spoiled[HALF * DIM - 1] = -INFINITY;
+    s->part[1].k = spoiled;
+}
+static void unused_nan(struct ha_selection *s) /* behind what is read */
+{
+    spoiled[DIM] = NAN;
+    s->part[1].q = spoiled;
+    s->part[2].q = spoiled + DIM;
+    s->parts = 3;
+}
+
+/* Of the first step, layer and sequence. */
+static enum ha_status read_first(void)
+{
+    struct ha_chosen c;
+    struct ha_pass p;
+    session.variant = &mine;
+    begin_pass(&p, true);
+    assert_ok(ha_pass_step(&p, 0, &reason));
+    reason.text[0] = 0;
+    const enum ha_status status = ha_chosen_read(&c, &p, 0, 0, 0, &reason);
+    ha_chosen_free(&c);
+    ha_pass_end(&p, HA_OK, NULL);
+    return status;
+}
+
+TEST(what_cannot_be_read_fails)
+{
+    static const struct {
+        void (*spoil)(struct ha_selection *s);
+        const char *says;
+    } all[] = {
+        { five_parts, "5 parts, at most 4 are possible" },
+        { nine_notes, "9 notes, at most 8 are possible" },
+        { no_name, "note 0 has no name" },
+        { no_list, "part 1 has 10 keys, and its token is NULL" },
+        { too_many_keys, "part 1 has 22 keys, of 21 tokens" },
+        { too_much_padding, "part 1 has 10 keys, 11 of them padding" },
+        { query_nan, "the q of part 1 is not finite" },
+        { key_infinite, "the k of part 1 is not finite" },
+        { unused_nan, NULL },
+    };
+    char says[160];
+    open_session(CASE);
+    for (size_t i = 0; i < COUNT(all); i++) {
+        memset(spoiled, 0, sizeof spoiled);
+        now = (struct now){ .spoil = all[i].spoil };
+        assert_int_equal(read_first(), all[i].says ? HA_FAIL : HA_OK);
+        if (!all[i].says) continue;
+        snprintf(says, sizeof says, "selection of mine, layer 0 step 0 seq 0 head 1: %s", all[i].says);
+        assert_string_equal(reason.text, says);
+    }
+    close_session();
+}
+
+/* ---- what a part claims ------------------------------------------------------------------------------------------ */
+
+/* Of each field what no kernel lies beyond, and one that is at its limit. */
+TEST(claims_of_a_part_have_a_range)
+{
+    const struct {
+        size_t offset, size;
+        const void *claim;
+        const char *says;
+    } all[] = {
+#define CLAIM(f, type, value, says) { offsetof(struct ha_profile, f), sizeof(type), &(type){ value }, says }
+        CLAIM(dot_lanes, unsigned, 0, "dot_lanes is 0; was profile of part 1 filled in?"),
+        CLAIM(sum_lanes, unsigned, 0, "sum_lanes is 0; was profile of part 1 filled in?"),
+        CLAIM(sum_extra, unsigned, 257, "sum_extra is 257, not from 0 to 256"),
+        CLAIM(exp_eps, double, 0x1.1p-16, "exp_eps is 1.62125e-05, not from 0 to 1.52588e-05"),
+        CLAIM(exp_eps, double, (double)NAN, "exp_eps is nan, not from 0 to 1.52588e-05"),
+        CLAIM(exp_eps, double, 0x1p-16, NULL),
+        CLAIM(log_eps, double, -1, "log_eps is -1, not from 0 to 0.000488281"),
+        CLAIM(out_type, int, 3, "out_type is 3, not one of f32 0, f16 1, bf16 2"),
+        CLAIM(truncates, unsigned char, 2, "truncates is 2, neither true nor false"),
+#undef CLAIM
+    };
+    struct ha_profile claims[2];
+    char says[160];
+    open_session(CASE);
+    for (size_t i = 0; i < COUNT(all); i++) {
+        claims[0] = claims[1] = session.info.profile[HA_F16];
+        memcpy((char *)&claims[1] + all[i].offset, all[i].claim, all[i].size);
+        now = (struct now){ .profile = claims };
+        assert_int_equal(read_first(), all[i].says ? HA_FAIL : HA_OK);
+        if (!all[i].says) continue;
+        snprintf(says, sizeof says, "selection of mine, layer 0 step 0 seq 0 head 1: its profile of part 1: %s",
+                 all[i].says);
+        assert_string_equal(reason.text, says);
+    }
+    close_session();
+}
+
+/* Within its range a claim may still be too wide for the shape, let too much pass, or be no type of the numbers: in
+ * whatever layer and head it is. The output is right. */
+TEST(claims_of_a_part_are_judged_too)
+{
+    const struct {
+        size_t offset, size;
+        const void *claim;
+        size_t layer;
+        bool alone;
+        const char *says;
+    } all[] = {
+#define CLAIM(f, type, value, ...) { offsetof(struct ha_profile, f), sizeof(type), &(type){ value }, __VA_ARGS__ }
+        CLAIM(log_eps, double, 0x1p-22, 0, false, NULL),
+        CLAIM(log_eps, double, 0x1p-11, 0, false,
+              "layer 0 step 0 seq 0: token 1 head 1: by what the profile of part 1 claims o may be off by"),
+        CLAIM(log_eps, double, 0x1p-11, 1, false,
+              "layer 1 step 0 seq 0: token 1 head 3: by what the profile of part 1 claims o may be off by"),
+        CLAIM(log_eps, double, 0x1p-11, 1, true,
+              "layer 1 step 0 seq 0: token 0 head 3: by what the profile of part 0 claims o may be off by"),
+        CLAIM(exp_eps, double, 0x1p-17, 0, false, NULL),
+        CLAIM(sum_extra, unsigned, 150, 0, false,
+              "its profile of head 1 part 1: sum_extra is 150, not from 0 to 138 where the keys are 10"),
+        CLAIM(dot_extra, unsigned, 200, 1, false,
+              "layer 1 step 0 seq 0: its profile of head 1 part 1: dot_extra is 200, not from 0 to 192 where head_dim"),
+        CLAIM(out_type, int, HA_BF16, 0, true, "which its profile of head 1 part 0: out_type bf16 cannot hold"),
+        CLAIM(lse_type, int, HA_F16, 1, true, "which its profile of head 1 part 0: lse_type f16 cannot hold"),
+#undef CLAIM
+    };
+    struct ha_profile claims[2];
+    struct ha_variant v = mine;
+    struct ha_check c = { .session = &session, .id = "the case" };
+    v.name = "cpu"; /* whose definition takes all keys */
+    v.checked = true;
+    open_session("cpu:dataset=iid,isa=c,ctx=20+13,heads=4/2,head_dim=64,layers=2,steps=2,q_len=2,threads=1");
+    session.variant = &v;
+    for (size_t i = 0; i < COUNT(all); i++) {
+        claims[0] = claims[1] = session.info.profile[HA_F16];
+        memcpy((char *)&claims[1] + all[i].offset, all[i].claim, all[i].size);
+        now = (struct now){ .profile = claims, .profile_from = all[i].layer, .alone = all[i].alone };
+        reason.text[0] = 0;
+        const enum ha_status status = ha_check_run(&c, &reason);
+        if (status != (all[i].says ? HA_FAIL : HA_OK) || !strstr(reason.text, all[i].says ? all[i].says : ""))
+            fail_msg("%zu: status %d '%s', not '%s'", i, (int)status, reason.text, all[i].says);
+        assert_int_equal(c.question, all[i].says ? 1 : 0);
+        ha_check_free(&c);
+    }
+    close_session();
+}
+
 /* An error that the CPU's kernels would not make: right by the part's own profile, and by the weaker of both sides
  * where either may have computed it. */
 TEST(a_part_is_held_to_its_own_claims)
@@ -223,9 +388,9 @@ TEST(a_part_is_held_to_its_own_claims)
     bool plain;
     open_session(CASE);
     struct ha_profile coarse[2] = { session.info.profile[HA_F16], session.info.profile[HA_F16] };
-    coarse[0].exp_eps = coarse[1].exp_eps = 0x1p-7;
+    coarse[0].dot_extra = coarse[1].dot_extra = 192;
     memset(&now, 0, sizeof now);
-    now.error = 0x1p-9;
+    now.error = 0x1p-14;
     assert_true(worst(judged, &plain) > 1);
     now.profile = coarse;
     assert_true(worst(judged, &plain) <= 1);
@@ -269,8 +434,6 @@ TEST(all_keys_are_not_full_attention)
 
 /* ---- the dump ---------------------------------------------------------------------------------------------------- */
 
-#define DUMPED "cpu:isa=c,ctx=20+13,heads=4/2,head_dim=64,layers=2,steps=2,q_len=2,threads=1"
-
 static const char *folder; /* where every_state_is_dumped leaves its files; NULL: nowhere */
 
 /* The check is to come to this verdict. */
@@ -310,22 +473,18 @@ TEST_WITH(every_state_is_dumped, test_folder_make, test_folder_remove)
         }
     now = (struct now){ .made = q, .reported = q, .other_q = true };
     dump_case(in, "wrong query", false);
-    now = (struct now){ .made = q, .reported = q, .in_nan = true };
-    dump_case(in, "wrong query NaN", false);
     now = (struct now){ .made = k, .reported = k, .other_k = true };
     dump_case(in, "wrong keys", false);
     now = (struct now){ .made = weights, .reported = weights, .forgotten = true };
     dump_case(in, "wrong denominator", false);
 
     claims[0] = claims[1] = session.info.profile[HA_F16];
-    now = (struct now){ .error = 0x1p-9, .profile = claims };
+    now = (struct now){ .error = 0x1.8p-15, .profile = claims };
     dump_case(in, "wrong profile", false);
-    claims[0].exp_eps = 0x1p-7;
+    claims[0].dot_extra = 192;
     dump_case(in, "wrong profile of odd heads", false);
-    claims[1].exp_eps = 0x1p-6;
+    claims[1].dot_extra = 191;
     dump_case(in, "right profile", true);
-    claims[1].exp_eps = 0.25; /* which is more than may be claimed */
-    dump_case(in, "wrong profile too wide", false);
     now = (struct now){ .error = 0x1p-9, .on_device = true };
     session.kernels.profile.exp_eps = 0x1p-7;   /* of the CPU alone */
     session.info.profile[HA_F16].join_keys = 2; /* and of the device another way to join */
