@@ -5,9 +5,9 @@
  * arguments, keeps no globals, and never names another variant, an instruction set or a device. One step calls attend
  * once for each layer, in order; the next step follows at once, while work of the last one may still be under way.
  *
- * Memory: allocate from ctx->arena (host) and ctx->device_arena (device, pinned, mapped); both are released by the
- * harness after destroy. destroy ends what create started (streams, events); it and drain are called after a create
- * that failed, too, and must cope with a half-made object. */
+ * Memory: allocate from ctx->arena (host) and ctx->device_arena (device, pinned, mapped; events, too); both are
+ * released by the harness after destroy. destroy ends what create started (streams); it and drain are called after a
+ * create that failed, too, and must cope with a half-made object. */
 
 #include "harness/api/base.h"
 #include "harness/api/device.h"

@@ -15,11 +15,17 @@ struct block {
     enum ha_tag tag;
 };
 
+struct kept_event {
+    struct kept_event *next;
+    struct ha_event *event;
+};
+
 struct ha_device_arena {
     const struct ha_device_api *api;
     struct ha_device *device;
     pthread_mutex_t lock;
-    struct block *blocks;       /* newest first */
+    struct block *blocks; /* newest first */
+    struct kept_event *events;
     struct ha_device_fill fill; /* stream NULL: as the device gives it */
     struct ha_tally on_device, on_host;
 };
@@ -139,9 +145,30 @@ size_t ha_pinned_peak_bytes(struct ha_device_arena *arena, enum ha_tag tag)
     return peak_bytes(arena, &arena->on_host, tag);
 }
 
+enum ha_status ha_device_event(struct ha_device_arena *arena, struct ha_event **event, struct ha_why *why)
+{
+    struct kept_event *e = malloc(sizeof *e);
+    if (!e) return ha_why(why, HA_ERROR, "no host memory for an event");
+    const enum ha_status status = arena->api->event_create(arena->device, event, why);
+    if (status != HA_OK) {
+        free(e);
+        return status;
+    }
+    pthread_mutex_lock(&arena->lock);
+    *e = (struct kept_event){ arena->events, *event };
+    arena->events = e;
+    pthread_mutex_unlock(&arena->lock);
+    return HA_OK;
+}
+
 void ha_device_arena_destroy(struct ha_device_arena *arena)
 {
     if (!arena) return;
+    for (struct kept_event *e = arena->events, *next; e; e = next) {
+        next = e->next;
+        arena->api->event_destroy(e->event);
+        free(e);
+    }
     for (struct block *b = arena->blocks, *next; b; b = next) {
         next = b->next;
         block_release(arena, b);

@@ -4,7 +4,7 @@
 #include "harness/api/device.h"
 #include "harness/base/arena.h"
 
-/* The device's counterpart of the arena: owns what it hands out and counts it by tag; pinned
+/* The device's counterpart of the arena: owns what it hands out, memory and events, and counts memory by tag; pinned
  * and mapped memory counts as host memory. Thread-safe. */
 
 struct ha_device_arena;
@@ -24,6 +24,8 @@ void ha_device_arena_fill(struct ha_device_arena *arena, const struct ha_device_
 void *ha_device_alloc(struct ha_device_arena *arena, enum ha_memory kind, size_t bytes, enum ha_tag tag,
                       struct ha_why *why);
 void ha_device_free(struct ha_device_arena *arena, void *ptr);
+/* an event that nobody destroys but the arena, when it is destroyed */
+enum ha_status ha_device_event(struct ha_device_arena *arena, struct ha_event **event, struct ha_why *why);
 size_t ha_device_arena_peak_bytes(struct ha_device_arena *arena, enum ha_tag tag); /* HA_MEM_DEVICE only */
 size_t ha_pinned_peak_bytes(struct ha_device_arena *arena, enum ha_tag tag);       /* pinned and mapped */
 void ha_device_arena_destroy(struct ha_device_arena *arena);

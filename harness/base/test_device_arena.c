@@ -2,9 +2,12 @@
 #include "harness/base/why.h"
 #include "harness/base/test.h"
 
-/* A device that has memory and nothing else; it counts what is out. */
+/* A device that has memory and events and nothing else; it counts what is out. */
 struct ha_device {
-    size_t limit, given, blocks[3];
+    size_t limit, given, blocks[3], events;
+};
+struct ha_event {
+    struct ha_device *dev;
 };
 
 static enum ha_status mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr,
@@ -25,7 +28,26 @@ static void mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr)
     free(ptr);
 }
 
-static const struct ha_device_api api = { .name = "test", .mem_alloc = mem_alloc, .mem_free = mem_free };
+static enum ha_status event_create(struct ha_device *dev, struct ha_event **event, struct ha_why *why)
+{
+    if (dev->events == dev->limit) return ha_why(why, HA_ERROR, "only %zu events", dev->limit);
+    *event = malloc(sizeof **event);
+    **event = (struct ha_event){ dev };
+    dev->events++;
+    return HA_OK;
+}
+
+static void event_destroy(struct ha_event *event)
+{
+    event->dev->events--;
+    free(event);
+}
+
+static const struct ha_device_api api = { .name = "test",
+                                          .mem_alloc = mem_alloc,
+                                          .mem_free = mem_free,
+                                          .event_create = event_create,
+                                          .event_destroy = event_destroy };
 
 TEST(owns_and_counts)
 {
@@ -95,6 +117,24 @@ TEST(blocks_hold_and_begin_as_asked)
     assert_non_null(strstr(why.text, "it could not be filled"));
     assert_int_equal(dev.blocks[HA_MEM_DEVICE], 0);
     ha_device_arena_destroy(arena);
+}
+
+TEST(owns_events)
+{
+    struct ha_device dev = { .limit = 3 };
+    struct ha_device_arena *arena;
+    struct ha_event *event[4] = { NULL };
+    struct ha_why why;
+    assert_int_equal(ha_device_arena_create(&arena, &api, &dev, &why), HA_OK);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(ha_device_event(arena, &event[i], &why), HA_OK);
+        for (size_t j = 0; j < i; j++) assert_ptr_not_equal(event[i], event[j]);
+    }
+    assert_int_equal(ha_device_event(arena, &event[3], &why), HA_ERROR);
+    assert_string_equal(why.text, "only 3 events");
+    assert_int_equal(dev.events, 3);
+    ha_device_arena_destroy(arena);
+    assert_int_equal(dev.events, 0);
 }
 
 TEST(a_refusal_says_what_was_asked_and_why)

@@ -108,10 +108,10 @@ static enum ha_status summarise(struct ha_layer *l)
 }
 
 static enum ha_status ready(struct ha_layer *l, struct ha_why *why) { return summarise(l); }
-static enum ha_status after(struct ha_layer *l, const struct ha_step *step) { return summarise(l); }
+static enum ha_status after(struct ha_layer *l, const struct ha_step *step, struct ha_why *why) { return summarise(l); }
 
 /* The blocks of largest score, by the digests of all that were whole before the step. */
-static enum ha_status before(struct ha_layer *l, const struct ha_step *step)
+static enum ha_status before(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
     const struct ha_shape *s = ctx->shape;

@@ -83,7 +83,7 @@ static enum ha_status make_buffer(const struct ha_layer *l, struct buffer *to, s
     if (!to->kv || !to->index || !to->count) return HA_ERROR;
     for (size_t b = 0; b < s->batch; b++)
         HA_TRY(ha_kv_create(ctx, HA_MEM_DEVICE, c->choose.lists * c->choose.list_max + s->q_len, &to->kv[b], why));
-    return ha_frame_event(l, &to->loaded, why);
+    return ha_device_event(ctx->device_arena, &to->loaded, why);
 }
 
 /* Entry i of list j of a KV head is row j * list_max + i. */
@@ -120,7 +120,7 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
     c->q = c->list ? ha_device_alloc(ctx->device_arena, HA_MEM_PINNED, q, HA_TAG_SCRATCH, why) : NULL;
     if (!c->q) return HA_ERROR;
     HA_TRY(ha_frame_stream(first, "fetch", &c->link, why));
-    HA_TRY(ha_frame_event(first, &c->came, why));
+    HA_TRY(ha_device_event(ctx->device_arena, &c->came, why));
     for (size_t i = 0; i < BUFFERS; i++) HA_TRY(make_buffer(first, &c->buffer[i], why));
     return name_rows(first, why);
 }
@@ -176,7 +176,7 @@ static enum ha_status request(const struct ha_layer *l, const float *q)
     return ctx->api->event_record(to->loaded, c->link);
 }
 
-static enum ha_status before(struct ha_layer *l, const struct ha_step *step)
+static enum ha_status before(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
     const struct ha_shape *s = ctx->shape;
@@ -226,7 +226,7 @@ static enum ha_status use(const struct ha_layer *l, size_t b, size_t q_head, str
 }
 
 /* The new tokens to the store; and beside the layer's attention, what the next one will read. */
-static enum ha_status after(struct ha_layer *l, const struct ha_step *step)
+static enum ha_status after(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
     const struct ha_shape *s = ctx->shape;

@@ -36,7 +36,7 @@ static void cpu(struct ha_layer *l, size_t b, size_t kv_head, struct ha_attend *
     *run = ha_kv_store_open(l->ctx->shape, &store[b], kv_head);
 }
 
-static enum ha_status after(struct ha_layer *l, const struct ha_step *step)
+static enum ha_status after(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
 {
     const struct ha_kv_store *store = l->own;
     for (size_t b = 0; b < l->ctx->shape->batch; b++) l->due |= ha_kv_store_due(&store[b]);

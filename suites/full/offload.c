@@ -3,6 +3,7 @@
  * loads the context of each layer and does nothing else. */
 
 #include "harness/base/arena.h"
+#include "harness/base/device_arena.h"
 #include "harness/base/why.h"
 #include "suites/parts/frame.h"
 
@@ -30,15 +31,15 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
     HA_TRY(ha_frame_stream(first, "load", &loader->link, why));
     loader->stored = ha_alloc(ctx->arena, s->layers * sizeof *loader->stored, HA_TAG_META, why);
     if (!loader->stored) return HA_ERROR;
-    for (size_t l = 0; l < s->layers; l++) HA_TRY(ha_frame_event(first, &loader->stored[l], why));
+    for (size_t l = 0; l < s->layers; l++) HA_TRY(ha_device_event(ctx->device_arena, &loader->stored[l], why));
     for (size_t i = 0; i < BUFFERS; i++) {
         struct buffer *buffer = &loader->buffer[i];
         buffer->kv = ha_alloc(ctx->arena, s->batch * sizeof *buffer->kv, HA_TAG_META, why);
         if (!buffer->kv) return HA_ERROR;
         for (size_t b = 0; b < s->batch; b++)
             HA_TRY(ha_kv_create(ctx, HA_MEM_DEVICE, ha_kv_max_tokens(s, b), &buffer->kv[b], why));
-        HA_TRY(ha_frame_event(first, &buffer->loaded, why));
-        HA_TRY(ha_frame_event(first, &buffer->used, why));
+        HA_TRY(ha_device_event(ctx->device_arena, &buffer->loaded, why));
+        HA_TRY(ha_device_event(ctx->device_arena, &buffer->used, why));
     }
     return HA_OK;
 }
@@ -89,7 +90,7 @@ static enum ha_status append(const struct ha_layer *l, const struct ha_step *ste
     return HA_OK;
 }
 
-static enum ha_status before(struct ha_layer *l, const struct ha_step *step)
+static enum ha_status before(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
     struct loader *loader = l->shared;
@@ -108,7 +109,7 @@ static void device(struct ha_layer *l, const struct ha_step *step, size_t b, str
                                           l->tokens[b] + step->q_len);
 }
 
-static enum ha_status after(struct ha_layer *l, const struct ha_step *step)
+static enum ha_status after(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
 {
     struct loader *loader = l->shared;
     HA_TRY(l->ctx->api->event_record(loader->buffer[loader->next].used, l->ctx->stream));
@@ -124,7 +125,7 @@ static enum ha_status rewind_requests(struct ha_layer *l, size_t b, struct ha_wh
 }
 
 /* the arm's step */
-static enum ha_status copy_alone(struct ha_layer *l, const struct ha_step *step)
+static enum ha_status copy_alone(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
 {
     struct loader *loader = l->shared;
     const struct buffer *buffer = &loader->buffer[loader->next];

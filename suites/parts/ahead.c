@@ -58,7 +58,7 @@ enum ha_status ha_ahead_create(struct ha_ahead *a, const struct ha_layer *l, enu
     a->q = floats(a, HA_MEM_PINNED, rows(s) * width(s), why);
     a->turn = a->q ? floats(a, HA_MEM_MAPPED, rows(s) * rotary, why) : NULL;
     if (!a->turn) return HA_ERROR;
-    HA_TRY(ha_frame_event(l, &a->came, why));
+    HA_TRY(ha_device_event(ctx->device_arena, &a->came, why));
     if (side == HA_AHEAD_CPU) {
         a->x = floats(a, HA_MEM_PINNED, rows(s) * s->model_dim, why);
         return a->x ? HA_OK : HA_ERROR;

@@ -29,7 +29,7 @@ enum ha_status ha_fetch_create(struct ha_fetch *f, const struct ha_layer *l, enu
         return ha_why(why, HA_WAIVED, "the device has no operation move; fetch=gather needs none");
     for (size_t i = 0; i < HA_FETCH_SLOTS; i++) {
         struct ha_fetch_slot *slot = &f->slot[i];
-        HA_TRY(ha_frame_event(l, &slot->done, why));
+        HA_TRY(ha_device_event(ctx->device_arena, &slot->done, why));
         if (way == HA_FETCH_MOVE) {
             const size_t bytes = 2 * rows_max * sizeof *slot->row;
             slot->row = ha_device_alloc(ctx->device_arena, HA_MEM_MAPPED, bytes, HA_TAG_SCRATCH, why);

@@ -22,8 +22,8 @@ struct ha_instance {
     float *o_device, *lse_device; /* device; where they are merged */
     uint32_t *all; /* 0, 1, ... to the longest sequence's end: what is reported where everything is used */
     struct ha_stream *stream[STREAMS_MAX], *post;
-    struct ha_event **event, *arrived; /* every event; q is down */
-    size_t streams, events;
+    struct ha_event *arrived; /* q is down */
+    size_t streams;
     double settle_ns, steps, keys_cpu, keys_device; /* sums; keys over query heads too */
 };
 
@@ -67,18 +67,6 @@ enum ha_status ha_frame_stream(const struct ha_layer *l, const char *name, struc
     if (self->streams == STREAMS_MAX) return ha_why(why, HA_ERROR, "more than %d streams", STREAMS_MAX);
     HA_TRY(l->ctx->api->stream_create(l->ctx->device, name, stream, why));
     self->stream[self->streams++] = *stream;
-    return HA_OK;
-}
-
-enum ha_status ha_frame_event(const struct ha_layer *l, struct ha_event **event, struct ha_why *why)
-{
-    struct ha_instance *self = l->frame;
-    struct ha_event **all = ha_grow(l->ctx->arena, self->event, self->events * sizeof *all,
-                                    (self->events + 1) * sizeof *all, HA_TAG_SCRATCH, why);
-    if (!all) return HA_ERROR;
-    self->event = all;
-    HA_TRY(l->ctx->api->event_create(l->ctx->device, event, why));
-    all[self->events++] = *event;
     return HA_OK;
 }
 
@@ -128,7 +116,7 @@ static enum ha_status create_cpu(struct ha_instance *self, size_t longest, struc
     if (self->rule->weighs && s->q_len > 1) largest.weights = self->lse_cpu;
     HA_TRY(ha_cpu_attend_create(&self->cpu, ctx, units, &largest, why));
     if (self->rule->by_sequence && s->batch > 1) HA_TRY(ha_cpu_attend_in_groups(&self->cpu, units / s->batch, why));
-    return ha_frame_event(&self->layer[0], &self->arrived, why);
+    return ha_device_event(ctx->device_arena, &self->arrived, why);
 }
 
 static enum ha_status create_layer(struct ha_instance *self, struct ha_layer *l, struct ha_why *why)
@@ -144,8 +132,8 @@ static enum ha_status create_layer(struct ha_instance *self, struct ha_layer *l,
         if (!l->used) return HA_ERROR;
     }
     if (self->rule->post) {
-        HA_TRY(ha_frame_event(l, &l->attended, why));
-        HA_TRY(ha_frame_event(l, &l->settled, why));
+        HA_TRY(ha_device_event(ctx->device_arena, &l->attended, why));
+        HA_TRY(ha_device_event(ctx->device_arena, &l->settled, why));
     }
     for (size_t b = 0; b < s->batch && self->rule->open; b++) HA_TRY(self->rule->open(l, b, why));
     return HA_OK;
@@ -209,7 +197,6 @@ void ha_frame_destroy(struct ha_instance *self)
     if (!self) return;
     settle_all(self);
     for (size_t i = 0; i < self->streams; i++) self->ctx.api->stream_destroy(self->stream[i]);
-    for (size_t i = 0; i < self->events; i++) self->ctx.api->event_destroy(self->event[i]);
 }
 
 /* ---- prefill, and back to it ------------------------------------------------------------------ */
@@ -358,7 +345,7 @@ enum ha_status ha_frame_attend(struct ha_instance *self, const struct ha_step *s
     if (linked)
         HA_TRY(api->copy(ctx->stream, self->q, step->q, s->batch * s->q_len * s->q_heads * s->head_dim * sizeof(float),
                          HA_D2H));
-    if (rule->before) HA_TRY(rule->before(l, step));
+    if (rule->before) HA_TRY(rule->before(l, step, why));
     if (!rule->appends_last) HA_TRY(append(self, l, step));
     if (linked) HA_TRY(api->event_record(self->arrived, ctx->stream));
     HA_TRY(record(self, l, why));
@@ -371,7 +358,7 @@ enum ha_status ha_frame_attend(struct ha_instance *self, const struct ha_step *s
 
     for (size_t b = 0; b < s->batch; b++) l->tokens[b] += s->q_len;
     if (rule->appends_last) HA_TRY(append(self, l, step));
-    if (rule->after) HA_TRY(rule->after(l, step));
+    if (rule->after) HA_TRY(rule->after(l, step, why));
     if (rule->post) {
         HA_TRY(api->event_record(l->attended, ctx->stream));
         HA_TRY(api->stream_wait(self->post, l->attended));

@@ -56,7 +56,7 @@ struct ha_rule {
 
     /* A step of a layer, in this order. before, append and after enqueue on the main stream; what was enqueued before
      * the CPU side runs is done then, and q is in host memory. */
-    enum ha_status (*before)(struct ha_layer *l, const struct ha_step *step);
+    enum ha_status (*before)(struct ha_layer *l, const struct ha_step *step, struct ha_why *why);
     /* The new tokens of a sequence, all rows of fresh, to what is kept; appends_last: not here but ahead of after. */
     enum ha_status (*append)(struct ha_layer *l, size_t b, const struct ha_kv *fresh);
     /* what selection() reports; NULL: both sides have all tokens */
@@ -65,7 +65,7 @@ struct ha_rule {
     void (*device)(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d);
     /* What the CPU side reads: run, packed keys and weights of unit u of a sequence, a KV head or a query head. */
     void (*cpu)(struct ha_layer *l, size_t b, size_t u, struct ha_attend *a, struct ha_rows *run);
-    enum ha_status (*after)(struct ha_layer *l, const struct ha_step *step);
+    enum ha_status (*after)(struct ha_layer *l, const struct ha_step *step, struct ha_why *why);
     /* Enqueues on a stream of its own what is off the critical path, behind after and before the layer's next step. */
     enum ha_status (*post)(struct ha_layer *l, struct ha_stream *post, struct ha_why *why);
     /* In the background where it is due: behind post, over before the layer's next step. */
@@ -85,10 +85,9 @@ struct ha_rule {
     bool unlinked;    /* the CPU side's queries and outputs stay where they are: for an arm */
 };
 
-/* A stream, an event: the frame's to destroy. */
+/* A stream, which the frame destroys. Events are the device arena's (ha_device_event). */
 enum ha_status ha_frame_stream(const struct ha_layer *l, const char *name, struct ha_stream **stream,
                                struct ha_why *why);
-enum ha_status ha_frame_event(const struct ha_layer *l, struct ha_event **event, struct ha_why *why);
 
 enum ha_status ha_frame_create(struct ha_instance **out, const struct ha_context *ctx, struct ha_why *why);
 enum ha_status ha_frame_prefill(struct ha_instance *self, size_t layer, const struct ha_prefill *in,

@@ -23,7 +23,7 @@ static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_pref
     return HA_OK;
 }
 
-static enum ha_status before(struct ha_layer *l, const struct ha_step *step)
+static enum ha_status before(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
 {
     return l->layer + 1 < l->ctx->shape->layers ? ha_ahead_begin(l->shared, step, l->tokens) : HA_OK;
 }
@@ -35,7 +35,7 @@ static void device(struct ha_layer *l, const struct ha_step *step, size_t b, str
     d->runs[d->runs_count++] = ha_kv_rows(l->ctx->shape, &fresh, 0, 0, step->q_len);
 }
 
-static enum ha_status after(struct ha_layer *l, const struct ha_step *step)
+static enum ha_status after(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
 {
     const struct ha_shape *s = l->ctx->shape;
     struct ha_ahead *a = l->shared;

@@ -177,7 +177,7 @@ static enum ha_status evict(const struct ha_context *ctx, const struct sequence 
     return HA_OK;
 }
 
-static enum ha_status evict_all(struct ha_layer *l, const struct ha_step *step)
+static enum ha_status evict_all(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
     const struct ha_shape *s = ctx->shape;

@@ -43,7 +43,7 @@ static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_pref
 }
 
 /* What leaves the window is lost. */
-static enum ha_status forget(struct ha_layer *l, const struct ha_step *step)
+static enum ha_status forget(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
 {
     struct sequence *seq = l->own;
     for (size_t b = 0; b < l->ctx->shape->batch; b++) {
