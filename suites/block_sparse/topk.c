@@ -112,7 +112,7 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
     for (size_t b = 0; b < s->batch; b++) longest = ha_most(longest, ha_kv_max_tokens(s, b));
     HA_TRY(ha_choose_create(&c->choose, ctx, (enum ha_group)option(first, GROUP), option(first, K), longest, why));
     const size_t all = s->batch * lists(first), q = s->batch * s->q_len * s->q_heads * s->head_dim * sizeof(float);
-    HA_TRY(ha_fetch_create(&c->fetch, first, (enum ha_fetch_way)option(first, FETCH), all * c->choose.list_max,
+    HA_TRY(ha_fetch_create(&c->fetch, ctx, (enum ha_fetch_way)option(first, FETCH), all * c->choose.list_max,
                            s->batch * c->choose.lists * c->choose.list_max * ha_kv_token_bytes(s), why));
     if (option(first, QUERY) == AHEAD)
         HA_TRY(ha_ahead_create(&c->ahead, first, (enum ha_ahead_side)option(first, PREDICT), why));
@@ -154,7 +154,7 @@ static void choose_task(void *arg, size_t task, size_t worker)
 
 /* The keys of a layer, chosen by q, to its buffer. What came to the host in this step was behind the attention that
  * read that last. */
-static enum ha_status request(const struct ha_layer *l, const float *q)
+static enum ha_status request(const struct ha_layer *l, const float *q, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
     const struct ha_shape *s = ctx->shape;
@@ -172,7 +172,7 @@ static enum ha_status request(const struct ha_layer *l, const float *q)
                                              .unit = 1,
                                              .at = list * c->choose.list_max };
     }
-    HA_TRY(ha_fetch_run(&c->fetch, c->link, c->list, s->batch * lists(l)));
+    HA_TRY(ha_fetch_run(&c->fetch, c->link, c->list, s->batch * lists(l), why));
     return ctx->api->event_record(to->loaded, c->link);
 }
 
@@ -187,7 +187,7 @@ static enum ha_status before(struct ha_layer *l, const struct ha_step *step, str
                               s->batch * s->q_len * s->q_heads * s->head_dim * sizeof(float), HA_D2H));
         HA_TRY(ctx->api->event_record(c->came, ctx->stream));
         HA_TRY(ctx->api->event_sync(c->came));
-        HA_TRY(request(l, c->q));
+        HA_TRY(request(l, c->q, why));
     }
     return ctx->api->stream_wait(ctx->stream, buffer_of(l)->loaded);
 }
@@ -238,7 +238,7 @@ static enum ha_status after(struct ha_layer *l, const struct ha_step *step, stru
     }
     if (option(l, QUERY) != AHEAD || l->layer + 1 == s->layers) return HA_OK;
     HA_TRY(ha_ahead_end(&c->ahead));
-    return request(l + 1, c->ahead.q);
+    return request(l + 1, c->ahead.q, why);
 }
 
 static const struct ha_rule rule = {

@@ -18,11 +18,10 @@ const char *ha_fetch_word(size_t i)
 
 enum ha_memory ha_fetch_memory(enum ha_fetch_way way) { return way == HA_FETCH_MOVE ? HA_MEM_MAPPED : HA_MEM_PINNED; }
 
-enum ha_status ha_fetch_create(struct ha_fetch *f, const struct ha_layer *l, enum ha_fetch_way way, size_t rows_max,
+enum ha_status ha_fetch_create(struct ha_fetch *f, const struct ha_context *ctx, enum ha_fetch_way way, size_t rows_max,
                                size_t bytes_max, struct ha_why *why)
 {
-    const struct ha_context *ctx = l->ctx;
-    *f = (struct ha_fetch){ .ctx = ctx, .way = way, .rows_max = rows_max };
+    *f = (struct ha_fetch){ .ctx = ctx, .way = way, .rows_max = rows_max, .bytes_max = bytes_max };
     if (way == HA_FETCH_PIECES && !ctx->api->copy_pieces)
         return ha_why(why, HA_WAIVED, "the device has no operation copy_pieces; fetch=gather needs none");
     if (way == HA_FETCH_MOVE && !ctx->api->move)
@@ -59,10 +58,14 @@ static size_t place(const struct ha_shape *s, const struct ha_fetch_list *list, 
     return token * ha_kv_token_bytes(s) + (all_heads(list) ? 0 : list->head * ha_kv_head_bytes(s));
 }
 static size_t rows(const struct ha_fetch_list *list) { return list->count * list->unit; }
-/* the token that row i of a list is */
+/* the token that row i of a list is, and the row of `to` that it becomes */
 static size_t token(const struct ha_fetch_list *list, size_t i)
 {
     return list->index[i / list->unit] * list->unit + i % list->unit;
+}
+static size_t target(const struct ha_fetch_list *list, size_t i)
+{
+    return list->at + (list->slot ? list->slot[i / list->unit] * list->unit + i % list->unit : i);
 }
 static bool same(const struct ha_fetch_list *a, const struct ha_fetch_list *b)
 {
@@ -83,13 +86,13 @@ static enum ha_status run_pieces(struct ha_fetch *f, struct ha_stream *stream, c
             const unsigned char *from = v ? list->from->v : list->from->k;
             unsigned char *to = v ? list->to->v : list->to->k;
             for (size_t i = 0; i < rows(list); i++) {
-                const bool follows = dense && i > 0 && token(list, i) == token(list, i - 1) + 1;
-                if (follows) {
+                if (dense && i > 0 && token(list, i) == token(list, i - 1) + 1
+                    && target(list, i) == target(list, i - 1) + 1) {
                     f->bytes[n - 1] += each;
                     continue;
                 }
                 f->src[n] = from + place(s, list, token(list, i));
-                f->dst[n] = to + place(s, list, list->at + i);
+                f->dst[n] = to + place(s, list, target(list, i));
                 f->bytes[n++] = each;
             }
         }
@@ -111,8 +114,10 @@ static enum ha_status run_move(struct ha_fetch *f, struct ha_stream *stream, con
         for (; l < count && same(&list[l], first) && row_bytes(s, &list[l]) == each; l++)
             for (size_t i = 0; i < rows(&list[l]); i++, n++) {
                 from[n] = (uint32_t)(place(s, &list[l], token(&list[l], i)) / each);
-                to[n] = (uint32_t)(place(s, &list[l], list[l].at + i) / each);
+                to[n] = (uint32_t)(place(s, &list[l], target(&list[l], i)) / each);
             }
+        if (!n) continue;
+        ha_order_thread_access("fetch", "index", HA_WRITE, from, 2, f->rows_max * sizeof *from, n * sizeof *from);
         struct ha_device_move move = { .dst_index = to,
                                        .src_index = from,
                                        .rows = n,
@@ -130,28 +135,29 @@ static enum ha_status run_move(struct ha_fetch *f, struct ha_stream *stream, con
     return HA_OK;
 }
 
-/* ---- gather: the rows as they will lie on the device, then one copy for K and one for V of each store */
+/* ---- gather: images of what is copied, one after the other in the slot: of the rows of a store from the first to the
+ * last of its lists; of a list with slots, of its rows one after the other */
 
-/* of all lists of this one's store */
-static size_t rows_reached(const struct ha_fetch_list *list, size_t count)
-{
-    size_t end = 0;
-    for (size_t l = 0; l < count && same(&list[l], list); l++) end = ha_most(end, list[l].at + rows(&list[l]));
-    return end;
-}
+struct image {
+    size_t begin, end;      /* lists */
+    size_t first, rows, at; /* row 0 is row `first` of `to`, and lies there in the slot */
+};
 
-/* where a list's store begins in the slot */
-static size_t begins(const struct ha_shape *s, const struct ha_fetch_list *list, size_t l)
+/* the one behind m; false: there is none, and all take m->at bytes */
+static bool next_image(const struct ha_shape *s, const struct ha_fetch_list *list, size_t count, struct image *m)
 {
-    size_t at = 0;
-    for (size_t i = 0; i < l;) {
-        size_t n = i;
-        while (n < l && same(&list[n], &list[i])) n++;
-        if (n == l && same(&list[l], &list[i])) return at;
-        at += rows_reached(&list[i], n - i) * ha_kv_token_bytes(s);
-        i = n;
+    size_t first = SIZE_MAX, last = 0, l = m->end;
+    *m = (struct image){ .begin = l, .at = m->at + m->rows * ha_kv_token_bytes(s) };
+    for (; l < count && (l == m->begin || (same(&list[l], &list[m->begin]) && !list[l - 1].slot && !list[l].slot));
+         l++) {
+        const size_t at = list[l].slot ? 0 : list[l].at, n = rows(&list[l]);
+        first = n ? ha_least(first, at) : first;
+        last = n ? ha_most(last, at + n) : last;
     }
-    return at;
+    m->end = l;
+    if (last) m->first = first;
+    if (last) m->rows = last - first;
+    return m->begin < count;
 }
 
 static void gather(void *arg, size_t task, size_t worker)
@@ -159,9 +165,11 @@ static void gather(void *arg, size_t task, size_t worker)
     const struct ha_fetch *f = arg;
     const struct ha_shape *s = f->ctx->shape;
     const struct ha_fetch_list *list = &f->list[task];
-    const size_t each = row_bytes(s, list), at = begins(s, f->list, task);
+    struct image m = { 0 };
+    while (next_image(s, f->list, f->count, &m) && m.end <= task) continue;
+    const size_t each = row_bytes(s, list), begin = list->slot ? 0 : list->at - m.first;
     for (size_t i = 0; i < rows(list); i++) {
-        const size_t from = place(s, list, token(list, i)), to = at + place(s, list, list->at + i);
+        const size_t from = place(s, list, token(list, i)), to = m.at + place(s, list, begin + i);
         ha_order_thread_access("gather", "K", HA_READ, list->from->k + from, 1, 0, each);
         ha_order_thread_access("gather", "V", HA_READ, list->from->v + from, 1, 0, each);
         ha_order_thread_access("gather", "staging", HA_WRITE, f->to->k + to, 1, 0, each);
@@ -171,28 +179,74 @@ static void gather(void *arg, size_t task, size_t worker)
     }
 }
 
+/* n rows of an image, of all heads or of one, which lie a token apart */
+static enum ha_status upload(struct ha_fetch *f, struct ha_stream *stream, const struct ha_kv *kv, size_t to,
+                             size_t from, size_t width, size_t n)
+{
+    const size_t token_bytes = ha_kv_token_bytes(f->ctx->shape);
+    for (int v = 0; v < 2; v++) {
+        unsigned char *dst = (v ? kv->v : kv->k) + to;
+        const unsigned char *src = (v ? f->to->v : f->to->k) + from;
+        if (width == token_bytes || n == 1) HA_TRY(f->ctx->api->copy(stream, dst, src, n * width, HA_H2D));
+        else HA_TRY(f->ctx->api->copy_2d(stream, dst, token_bytes, src, token_bytes, width, n, HA_H2D));
+    }
+    return HA_OK;
+}
+
 static enum ha_status run_gather(struct ha_fetch *f, struct ha_stream *stream, const struct ha_fetch_list *list,
                                  size_t count)
 {
     const struct ha_shape *s = f->ctx->shape;
     f->list = list;
+    f->count = count;
     ha_pool_run(f->ctx->pool, "gather", count, gather, f);
-    for (size_t l = 0, at = 0; l < count;) {
-        const size_t bytes = rows_reached(&list[l], count - l) * ha_kv_token_bytes(s);
-        HA_TRY(f->ctx->api->copy(stream, list[l].to->k, f->to->k + at, bytes, HA_H2D));
-        HA_TRY(f->ctx->api->copy(stream, list[l].to->v, f->to->v + at, bytes, HA_H2D));
-        at += bytes;
-        for (const struct ha_fetch_list *first = &list[l]; l < count && same(&list[l], first);) l++;
+    for (struct image m = { 0 }; next_image(s, list, count, &m);) {
+        const struct ha_fetch_list *l = &list[m.begin];
+        const size_t all = ha_kv_token_bytes(s), each = row_bytes(s, l);
+        if (!l->slot && m.rows) HA_TRY(upload(f, stream, l->to, m.first * all, m.at, all, m.rows));
+        for (size_t i = 0, n; l->slot && i < m.rows; i += n) {
+            n = 1;
+            if (each == all || f->ctx->api->copy_2d)
+                while (i + n < m.rows && target(l, i + n) == target(l, i) + n) n++;
+            HA_TRY(upload(f, stream, l->to, place(s, l, target(l, i)), m.at + place(s, l, i), each, n));
+        }
     }
     return HA_OK;
 }
 
+/* ---- what is asked for is there, and there is room for it */
+
+static enum ha_status check(const struct ha_fetch *f, const struct ha_fetch_list *list, size_t count, size_t *all,
+                            struct ha_why *why)
+{
+    struct image m = { 0 };
+    *all = 0;
+    for (size_t l = 0; l < count; *all += rows(&list[l++]))
+        for (size_t i = 0; i < list[l].count; i++) {
+            const size_t unit = list[l].unit;
+            if (!unit) return ha_why(why, HA_ERROR, "fetch: list %zu has blocks of 0 tokens", l);
+            const size_t from = token(&list[l], i * unit), to = target(&list[l], i * unit);
+            if (from + unit > list[l].from->cap || to + unit > list[l].to->cap)
+                return ha_why(why, HA_ERROR,
+                              "fetch: entry %zu of list %zu, from rows [%zu, %zu) of %zu to rows [%zu, %zu) of %zu", i,
+                              l, from, from + unit, list[l].from->cap, to, to + unit, list[l].to->cap);
+        }
+    if (*all > f->rows_max) return ha_why(why, HA_ERROR, "fetch: %zu rows, with room for %zu", *all, f->rows_max);
+    if (f->way != HA_FETCH_GATHER) return HA_OK;
+    while (next_image(f->ctx->shape, list, count, &m)) continue;
+    if (m.at <= f->bytes_max) return HA_OK;
+    return ha_why(why, HA_ERROR, "fetch=gather: %zu bytes, with room for %zu", m.at, f->bytes_max);
+}
+
 enum ha_status ha_fetch_run(struct ha_fetch *f, struct ha_stream *stream, const struct ha_fetch_list *list,
-                            size_t count)
+                            size_t count, struct ha_why *why)
 {
     static enum ha_status (*const run[])(
         struct ha_fetch *, struct ha_stream *, const struct ha_fetch_list *,
         size_t) = { [HA_FETCH_PIECES] = run_pieces, [HA_FETCH_MOVE] = run_move, [HA_FETCH_GATHER] = run_gather };
+    size_t all;
+    HA_TRY(check(f, list, count, &all, why));
+    if (!all) return HA_OK;
     f->to = &f->slot[f->next++ % HA_FETCH_SLOTS];
     HA_TRY(f->ctx->api->event_sync(f->to->done));
     HA_TRY(run[f->way](f, stream, list, count));

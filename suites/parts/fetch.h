@@ -3,7 +3,7 @@
 
 /* Chosen tokens, or blocks of them, of stores in host memory over the link to the device, in one of three ways. */
 
-#include "suites/parts/frame.h"
+#include "suites/parts/kv.h"
 
 /* pieces: copies handed over in one call, a piece for each stretch; move: a kernel reads them in the host's memory;
  * gather: the CPU's threads gather them, then one copy. An option `fetch` of variants. */
@@ -25,7 +25,8 @@ struct ha_fetch_list {
     size_t head;                   /* of this KV head, or HA_FETCH_ALL_HEADS */
     const uint32_t *index; /* [count], host memory: entry i is tokens [index[i] * unit, (index[i] + 1) * unit) */
     size_t count, unit;
-    size_t at; /* they become rows at, at + 1, ... of `to` */
+    size_t at;            /* they become rows at, at + 1, ... of `to` */
+    const uint32_t *slot; /* NULL, or [count]: entry i becomes rows at + slot[i] * unit, ... instead; none twice */
 };
 
 /* Two fetches may be under way. */
@@ -33,7 +34,8 @@ enum { HA_FETCH_SLOTS = 2 };
 struct ha_fetch {
     const struct ha_context *ctx;
     enum ha_fetch_way way;
-    size_t rows_max; /* of all lists of a fetch together: rows of a head */
+    size_t rows_max;  /* of all lists of a fetch together: rows of a head, or of all */
+    size_t bytes_max; /* of gather: of the rows of all `to` that it writes, K alone */
     size_t next;
     struct ha_fetch_slot {
         struct ha_event *done;
@@ -44,16 +46,22 @@ struct ha_fetch {
     const void **src;
     size_t *bytes;                    /* of pieces: [2 * rows_max] each */
     const struct ha_fetch_list *list; /* of gather: what is under way */
+    size_t count;
     struct ha_fetch_slot *to;
 };
 
-/* l: any layer of the instance. rows_max: of all lists of a fetch, rows of a head of `unit` tokens each; bytes_max: of
- * the rows of all `to` that a fetch reaches into, K alone. HA_WAIVED with the operation that the device lacks. */
-enum ha_status ha_fetch_create(struct ha_fetch *f, const struct ha_layer *l, enum ha_fetch_way way, size_t rows_max,
+/* rows_max: of all lists of a fetch, tokens. bytes_max: by gather, K alone, all heads of the rows of each `to` from the
+ * first to the last that a fetch writes; of a list with slots, of as many rows as it has. HA_WAIVED with the operation
+ * that the device lacks. Memory and events are the arenas'. */
+enum ha_status ha_fetch_create(struct ha_fetch *f, const struct ha_context *ctx, enum ha_fetch_way way, size_t rows_max,
                                size_t bytes_max, struct ha_why *why);
 /* Enqueues K and V of all lists; lists and indices are the caller's again when it returns. Lists of the same `from` and
- * `to` follow each other. By gather, rows up to the last one of any list are written, whatever was there. */
+ * `to` follow each other.
+ * gather reads the stores before it returns. Without slots it writes all heads of the rows of a store's lists, from the
+ * first row to the last, by one copy, whatever was there; with slots nothing but the rows of the list, by a copy for
+ * each stretch of them.
+ * HA_ERROR, and nothing is enqueued: a row that is not in `from` or `to`, more rows or bytes than there is room for. */
 enum ha_status ha_fetch_run(struct ha_fetch *f, struct ha_stream *stream, const struct ha_fetch_list *list,
-                            size_t count);
+                            size_t count, struct ha_why *why);
 
 #endif
