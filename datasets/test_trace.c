@@ -443,12 +443,12 @@ TEST(test_find)
 /* The published traces, where this tree has them, found from the program up. */
 TEST(test_published)
 {
-    static const char *const names[] = { "english", "code" };
+    static const char *const names[] = { "english", "code", "deep" };
     char here[4096];
     size_t opened = 0;
     assert_non_null(getcwd(here, sizeof here));
     assert_int_equal(chdir("/"), 0);
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char found[4096];
         struct ha_source *src;
         struct ha_shape s = { .batch = 1, .dtype = HA_F16, .ctx = { 1920 }, .q_len = 1, .steps = 128, .observed = 64 };

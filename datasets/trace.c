@@ -408,7 +408,7 @@ const struct ha_dataset ha_dataset_trace = {
     .doc =
         "queries, keys and values of a real model, from a safetensors file; the file fixes heads, head_dim and scale",
     .needs_file =
-        "a path, or a name of datasets/traces: english, code; english+code: in turn for the sequences of a batch",
+        "a path, or a name of datasets/traces: english, code, deep; english+code: in turn for the sequences of a batch",
     .find = trace_find,
     .open = trace_open,
     .close = trace_close,

@@ -272,8 +272,8 @@ TEST(test_version_2)
 /* They are stored in binary16, whose roundings are of 2^-11: 3.5e-4 at most over all tokens. */
 TEST(test_published)
 {
-    static const char *const names[] = { "english", "code" };
-    for (size_t i = 0; i < 2; i++) {
+    static const char *const names[] = { "english", "code", "deep" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct source s = {
             .dataset = &ha_dataset_trace, .first = 1792, .tokens = 2048, .stride = HA_SANITIZED ? 85 : 17
         };

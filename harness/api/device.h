@@ -88,7 +88,7 @@ struct ha_device_seq {
 
     /* Where ha_device_attend.lists is not 0: list h of runs[0] begins at index + h * list_stride. */
     size_t list_stride;
-    const uint32_t *list_keys; /* NULL, or [lists] in device or mapped memory: so many keys, at most runs[0].keys, does
+    const uint32_t *list_keys; /* NULL, or [lists] in device or mapped memory: so many keys, runs[0].keys at most, does
                                 * list h have; read when the kernel runs */
 };
 struct ha_device_attend {

@@ -12,7 +12,7 @@ struct ha_attend ha_seq_attend(const struct ha_device_attend *a, const struct ha
     }
     if (a->lists && seq->runs_count) {
         runs[0].index += unit * seq->list_stride;
-        if (seq->list_keys) runs[0].keys = seq->list_keys[unit];
+        if (seq->list_keys && seq->list_keys[unit] < runs[0].keys) runs[0].keys = seq->list_keys[unit];
     }
     return (struct ha_attend){
         .q = seq->q + first * head_stride,

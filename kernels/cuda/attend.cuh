@@ -109,7 +109,7 @@ static __device__ __forceinline__ void ha_cuda_own(const struct ha_cuda_call &a,
     struct ha_cuda_run &list = seq.run[0];
     list.index += unit * seq.list_stride;
     if (!seq.list_keys) return;
-    const unsigned keys = seq.list_keys[unit], fewer = list.keys - keys;
+    const unsigned keys = min(seq.list_keys[unit], list.keys), fewer = list.keys - keys;
     seq.steps -= (list.keys + step_keys - 1) / step_keys - (keys + step_keys - 1) / step_keys;
     const unsigned each = (seq.steps + seq.splits - 1) / seq.splits;
     seq.split_steps = (each + warps - 1) / warps * warps;

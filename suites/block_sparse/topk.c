@@ -7,6 +7,7 @@
 
 #include "harness/base/arena.h"
 #include "harness/base/device_arena.h"
+#include "harness/base/order.h"
 #include "harness/base/pool.h"
 #include "harness/base/why.h"
 #include "suites/parts/ahead.h"
@@ -112,7 +113,7 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
     for (size_t b = 0; b < s->batch; b++) longest = ha_most(longest, ha_kv_max_tokens(s, b));
     HA_TRY(ha_choose_create(&c->choose, ctx, (enum ha_group)option(first, GROUP), option(first, K), longest, why));
     const size_t all = s->batch * lists(first), q = s->batch * s->q_len * s->q_heads * s->head_dim * sizeof(float);
-    HA_TRY(ha_fetch_create(&c->fetch, ctx, (enum ha_fetch_way)option(first, FETCH), all * c->choose.list_max,
+    HA_TRY(ha_fetch_create(&c->fetch, ctx, (enum ha_fetch_way)option(first, FETCH), all, all * c->choose.list_max,
                            s->batch * c->choose.lists * c->choose.list_max * ha_kv_token_bytes(s), why));
     if (option(first, QUERY) == AHEAD)
         HA_TRY(ha_ahead_create(&c->ahead, first, (enum ha_ahead_side)option(first, PREDICT), why));
@@ -148,6 +149,8 @@ static void choose_task(void *arg, size_t task, size_t worker)
     const struct ha_kv *store = w->l->own;
     const size_t b = task / s->kv_heads, head = task % s->kv_heads, first = task * c->choose.lists;
     const struct ha_rows keys = ha_kv_rows(s, &store[b], head, 0, w->l->tokens[b]);
+    ha_order_thread_access("choose", "list_keys", HA_WRITE, w->to->count + first, 1, 0,
+                           c->choose.lists * sizeof *w->to->count);
     ha_choose_keys(&c->choose, worker, w->q + b * s->q_len * s->q_heads * s->head_dim, head, &keys,
                    w->to->index + first * c->choose.list_max, w->to->count + first);
 }
@@ -181,11 +184,13 @@ static enum ha_status before(struct ha_layer *l, const struct ha_step *step, str
     const struct ha_context *ctx = l->ctx;
     const struct ha_shape *s = ctx->shape;
     struct chooser *c = l->shared;
-    if (option(l, QUERY) == AHEAD && l->layer + 1 < s->layers) HA_TRY(ha_ahead_begin(&c->ahead, step, l->tokens));
     if (!is_ahead(l)) {
         HA_TRY(ctx->api->copy(ctx->stream, c->q, step->q,
                               s->batch * s->q_len * s->q_heads * s->head_dim * sizeof(float), HA_D2H));
         HA_TRY(ctx->api->event_record(c->came, ctx->stream));
+    }
+    if (option(l, QUERY) == AHEAD && l->layer + 1 < s->layers) HA_TRY(ha_ahead_begin(&c->ahead, step, l->tokens));
+    if (!is_ahead(l)) {
         HA_TRY(ctx->api->event_sync(c->came));
         HA_TRY(request(l, c->q, why));
     }

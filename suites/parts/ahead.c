@@ -3,6 +3,7 @@
 #include "harness/api/dataset.h"
 #include "harness/base/arena.h"
 #include "harness/base/device_arena.h"
+#include "harness/base/order.h"
 #include "harness/base/pool.h"
 #include "harness/base/rotate.h"
 #include "harness/base/why.h"
@@ -99,6 +100,8 @@ enum ha_status ha_ahead_begin(struct ha_ahead *a, const struct ha_step *step, co
     const struct ha_shape *s = ctx->shape;
     const size_t layer = a->layer = step->layer + 1, n = rows(s);
     const struct ha_projection *p = &ctx->projection[layer];
+    if (p->inv_freq)
+        ha_order_thread_access("predict", "turn", HA_WRITE, a->turn, 1, 0, n * p->rotary * sizeof *a->turn);
     for (size_t i = 0; p->inv_freq && i < n; i++)
         ha_rotate_turn(p, tokens[i / s->q_len] + i % s->q_len, a->turn + i * p->rotary);
     if (a->side == HA_AHEAD_CPU) {

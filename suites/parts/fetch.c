@@ -18,10 +18,12 @@ const char *ha_fetch_word(size_t i)
 
 enum ha_memory ha_fetch_memory(enum ha_fetch_way way) { return way == HA_FETCH_MOVE ? HA_MEM_MAPPED : HA_MEM_PINNED; }
 
-enum ha_status ha_fetch_create(struct ha_fetch *f, const struct ha_context *ctx, enum ha_fetch_way way, size_t rows_max,
-                               size_t bytes_max, struct ha_why *why)
+enum ha_status ha_fetch_create(struct ha_fetch *f, const struct ha_context *ctx, enum ha_fetch_way way,
+                               size_t lists_max, size_t rows_max, size_t bytes_max, struct ha_why *why)
 {
-    *f = (struct ha_fetch){ .ctx = ctx, .way = way, .rows_max = rows_max, .bytes_max = bytes_max };
+    *f = (struct ha_fetch){
+        .ctx = ctx, .way = way, .lists_max = lists_max, .rows_max = rows_max, .bytes_max = bytes_max
+    };
     if (way == HA_FETCH_PIECES && !ctx->api->copy_pieces)
         return ha_why(why, HA_WAIVED, "the device has no operation copy_pieces; fetch=gather needs none");
     if (way == HA_FETCH_MOVE && !ctx->api->move)
@@ -40,7 +42,11 @@ enum ha_status ha_fetch_create(struct ha_fetch *f, const struct ha_context *ctx,
             slot->v = slot->k + bytes_max;
         }
     }
-    if (way != HA_FETCH_PIECES) return HA_OK;
+    if (way == HA_FETCH_GATHER) {
+        f->image = ha_alloc(ctx->arena, lists_max * sizeof *f->image, HA_TAG_SCRATCH, why);
+        return f->image ? HA_OK : HA_ERROR;
+    }
+    if (way == HA_FETCH_MOVE) return HA_OK;
     f->dst = ha_alloc(ctx->arena, 2 * rows_max * sizeof *f->dst, HA_TAG_SCRATCH, why);
     f->src = f->dst ? ha_alloc(ctx->arena, 2 * rows_max * sizeof *f->src, HA_TAG_SCRATCH, why) : NULL;
     f->bytes = f->src ? ha_alloc(ctx->arena, 2 * rows_max * sizeof *f->bytes, HA_TAG_SCRATCH, why) : NULL;
@@ -165,11 +171,9 @@ static void gather(void *arg, size_t task, size_t worker)
     const struct ha_fetch *f = arg;
     const struct ha_shape *s = f->ctx->shape;
     const struct ha_fetch_list *list = &f->list[task];
-    struct image m = { 0 };
-    while (next_image(s, f->list, f->count, &m) && m.end <= task) continue;
-    const size_t each = row_bytes(s, list), begin = list->slot ? 0 : list->at - m.first;
+    const size_t each = row_bytes(s, list), begin = f->image[task];
     for (size_t i = 0; i < rows(list); i++) {
-        const size_t from = place(s, list, token(list, i)), to = m.at + place(s, list, begin + i);
+        const size_t from = place(s, list, token(list, i)), to = begin + place(s, list, i);
         ha_order_thread_access("gather", "K", HA_READ, list->from->k + from, 1, 0, each);
         ha_order_thread_access("gather", "V", HA_READ, list->from->v + from, 1, 0, each);
         ha_order_thread_access("gather", "staging", HA_WRITE, f->to->k + to, 1, 0, each);
@@ -198,7 +202,9 @@ static enum ha_status run_gather(struct ha_fetch *f, struct ha_stream *stream, c
 {
     const struct ha_shape *s = f->ctx->shape;
     f->list = list;
-    f->count = count;
+    for (struct image m = { 0 }; next_image(s, list, count, &m);)
+        for (size_t l = m.begin; l < m.end; l++)
+            f->image[l] = m.at + (list[l].slot ? 0 : list[l].at - m.first) * ha_kv_token_bytes(s);
     ha_pool_run(f->ctx->pool, "gather", count, gather, f);
     for (struct image m = { 0 }; next_image(s, list, count, &m);) {
         const struct ha_fetch_list *l = &list[m.begin];
@@ -216,21 +222,30 @@ static enum ha_status run_gather(struct ha_fetch *f, struct ha_stream *stream, c
 
 /* ---- what is asked for is there, and there is room for it */
 
+static size_t largest(const uint32_t *x, size_t n)
+{
+    uint32_t most = 0;
+    for (size_t i = 0; i < n; i++) most = x[i] > most ? x[i] : most;
+    return most;
+}
+
+/* On the caller's way to its keys: of each list the furthest row alone is looked at. */
 static enum ha_status check(const struct ha_fetch *f, const struct ha_fetch_list *list, size_t count, size_t *all,
                             struct ha_why *why)
 {
     struct image m = { 0 };
     *all = 0;
-    for (size_t l = 0; l < count; *all += rows(&list[l++]))
-        for (size_t i = 0; i < list[l].count; i++) {
-            const size_t unit = list[l].unit;
-            if (!unit) return ha_why(why, HA_ERROR, "fetch: list %zu has blocks of 0 tokens", l);
-            const size_t from = token(&list[l], i * unit), to = target(&list[l], i * unit);
-            if (from + unit > list[l].from->cap || to + unit > list[l].to->cap)
-                return ha_why(why, HA_ERROR,
-                              "fetch: entry %zu of list %zu, from rows [%zu, %zu) of %zu to rows [%zu, %zu) of %zu", i,
-                              l, from, from + unit, list[l].from->cap, to, to + unit, list[l].to->cap);
-        }
+    if (count > f->lists_max) return ha_why(why, HA_ERROR, "fetch: %zu lists, with room for %zu", count, f->lists_max);
+    for (size_t l = 0; l < count; *all += rows(&list[l++])) {
+        const size_t n = list[l].count, unit = list[l].unit;
+        if (!n) continue;
+        if (!unit) return ha_why(why, HA_ERROR, "fetch: list %zu has blocks of 0 tokens", l);
+        const size_t from = (largest(list[l].index, n) + 1) * unit,
+                     to = list[l].at + (list[l].slot ? largest(list[l].slot, n) + 1 : n) * unit;
+        if (from > list[l].from->cap || to > list[l].to->cap)
+            return ha_why(why, HA_ERROR, "fetch: list %zu is of rows up to %zu of %zu, to rows up to %zu of %zu", l,
+                          from, list[l].from->cap, to, list[l].to->cap);
+    }
     if (*all > f->rows_max) return ha_why(why, HA_ERROR, "fetch: %zu rows, with room for %zu", *all, f->rows_max);
     if (f->way != HA_FETCH_GATHER) return HA_OK;
     while (next_image(f->ctx->shape, list, count, &m)) continue;

@@ -3,6 +3,8 @@
 #include "harness/base/arena.h"
 #include "harness/base/why.h"
 
+#include <math.h>
+
 enum ha_status ha_tasks_create(struct ha_tasks *t, const struct ha_context *ctx, size_t tasks_max, struct ha_why *why)
 {
     *t = (struct ha_tasks){ .tasks_max = tasks_max };
@@ -14,7 +16,9 @@ enum ha_status ha_tasks_create(struct ha_tasks *t, const struct ha_context *ctx,
 
 static bool before(const struct ha_tasks *t, uint32_t a, uint32_t b)
 {
-    return t->value[a] > t->value[b] || (t->value[a] == t->value[b] && a < b);
+    const float x = t->value[a], y = t->value[b];
+    if (isnan(x) || isnan(y)) return isnan(x) == isnan(y) ? a < b : isnan(y);
+    return x > y || (x == y && a < b);
 }
 
 /* Shell's sort: qsort may allocate. */
@@ -42,7 +46,7 @@ enum ha_status ha_tasks_fill(struct ha_tasks *t, enum ha_tasks_order order, cons
     }
     for (int side = 0; side < 2; side++) atomic_store_explicit(&t->head[side], 0, memory_order_relaxed);
     if (order == HA_TASKS_GIVEN) return HA_OK;
-    for (size_t i = 0; i < count; i++) t->value[i] = value[i] == value[i] ? value[i] : -__builtin_inff();
+    for (size_t i = 0; i < count; i++) t->value[i] = value[i];
     sort(t);
     return HA_OK;
 }

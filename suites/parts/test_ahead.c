@@ -107,6 +107,7 @@ static const char *const ids[] = {
     "cpu:dataset=residual,ctx=20+3,heads=4/2,head_dim=64,layers=3,steps=2,threads=2",
     "cpu:dataset=walk,ctx=20,heads=4/2,head_dim=64,layers=3,steps=2,q_len=3,threads=1",
     "cpu:dataset=trace/english,ctx=1900,steps=2,threads=2",
+    "cpu:dataset=trace/deep,ctx=1900,steps=1,threads=2",
     "cpu:dataset=trace/code,ctx=2000+1990,steps=3,q_len=2,threads=2",
 };
 

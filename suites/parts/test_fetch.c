@@ -149,7 +149,7 @@ static void create(enum ha_fetch_way way)
         for (int t = 0; t < TURNS; t++) ok(ha_kv_create(&w.ctx, HA_MEM_DEVICE, CAP, &w.to[t][b], &why));
     }
     fill_stores();
-    ok(ha_fetch_create(&w.f, &w.ctx, way, ROWS_MAX, BYTES_MAX, &why));
+    ok(ha_fetch_create(&w.f, &w.ctx, way, SEQS * LISTS_MAX, ROWS_MAX, BYTES_MAX, &why));
     taken = 0;
 }
 
@@ -435,7 +435,7 @@ TEST(test_refused)
     for (int way = 0; way < WAYS; way++) {
         open_device(false);
         create((enum ha_fetch_way)way);
-        ok(ha_fetch_create(&w.f, &w.ctx, (enum ha_fetch_way)way, 8, 16 * ROW, &why));
+        ok(ha_fetch_create(&w.f, &w.ctx, (enum ha_fetch_way)way, 4, 8, 16 * ROW, &why));
         struct ha_fetch_list list[2];
         for (int i = 0; i < 2; i++)
             list[i] = (struct ha_fetch_list){
@@ -444,32 +444,31 @@ TEST(test_refused)
         ok(ha_fetch_run(&w.f, w.ctx.stream, list, 2, &why)); /* which is right */
 
         list[1].count = 4;
-        assert_refused(list, 2, "fetch: entry 3 of list 1, from rows [56, 57) of 56 to rows [3, 4) of 128");
+        assert_refused(list, 2, "fetch: list 1 is of rows up to 57 of 56, to rows up to 4 of 128");
         list[1].count = 1;
         list[1].unit = 8;
         list[1].at = CAP - 7;
-        assert_refused(list, 2, "fetch: entry 0 of list 1, from rows [48, 56) of 56 to rows [121, 129) of 128");
+        assert_refused(list, 2, "fetch: list 1 is of rows up to 56 of 56, to rows up to 129 of 128");
         list[1].at = 0;
         list[1].unit = 40;
         list[1].index = one;
-        assert_refused(list, 2, "fetch: entry 0 of list 1, from rows [40, 80) of 56 to rows [0, 40) of 128");
+        assert_refused(list, 2, "fetch: list 1 is of rows up to 80 of 56, to rows up to 40 of 128");
         list[1].unit = 8;
         list[1].index = last;
-        assert_refused(list, 2,
-                       "fetch: entry 0 of list 1, from rows [34359738360, 34359738368) of 56 to rows [0, 8) of 128");
+        assert_refused(list, 2, "fetch: list 1 is of rows up to 34359738368 of 56, to rows up to 8 of 128");
         list[1].index = index;
         list[1].count = 3;
         list[1].unit = 1;
 
         list[0].at = CAP - 2;
-        assert_refused(list, 2, "fetch: entry 2 of list 0, from rows [55, 56) of 56 to rows [128, 129) of 128");
+        assert_refused(list, 2, "fetch: list 0 is of rows up to 56 of 56, to rows up to 129 of 128");
         list[0].at--;
         ok(ha_fetch_run(&w.f, w.ctx.stream, list, 2, &why));
         list[0].at = 0;
         list[0].unit = 8;
         list[0].count = 2;
         list[0].slot = slot;
-        assert_refused(list, 1, "fetch: entry 1 of list 0, from rows [40, 48) of 56 to rows [128, 136) of 128");
+        assert_refused(list, 1, "fetch: list 0 is of rows up to 56 of 56, to rows up to 136 of 128");
 
         list[0].slot = NULL;
         assert_refused(list, 1, "fetch: 16 rows, with room for 8");
@@ -477,6 +476,7 @@ TEST(test_refused)
         ok(ha_fetch_run(&w.f, w.ctx.stream, list, 1, &why));
         list[1].count = 1;
         assert_refused(list, 2, "fetch: 9 rows, with room for 8");
+        assert_refused(list, 5, "fetch: 5 lists, with room for 4");
         list[0].unit = 0;
         assert_refused(list, 1, "fetch: list 0 has blocks of 0 tokens");
 
@@ -503,7 +503,7 @@ TEST(test_waived)
     w.api.move = NULL;
     for (int way = 0; way < WAYS; way++) {
         const enum ha_status want = lacks[way] ? HA_WAIVED : HA_OK;
-        assert_int_equal(ha_fetch_create(&w.f, &w.ctx, (enum ha_fetch_way)way, 1, ROW, &why), want);
+        assert_int_equal(ha_fetch_create(&w.f, &w.ctx, (enum ha_fetch_way)way, 1, 1, ROW, &why), want);
         if (lacks[way]) assert_string_equal(why.text, lacks[way]);
     }
     close_device();

@@ -49,7 +49,7 @@ static void assert_empty(void)
 TASKS_TEST(test_order)
 {
     static const float value[] = { 2, -1, 5, NAN, 5, 0, -INFINITY, -0.0f, INFINITY, 2 };
-    static const size_t largest[] = { 8, 2, 4, 0, 9, 5, 7, 1, 3, 6 };
+    static const size_t largest[] = { 8, 2, 4, 0, 9, 5, 7, 1, 6, 3 };
     for (int order = 0; order < 2; order++) {
         size_t task;
         ok(ha_tasks_fill(&t, (enum ha_tasks_order)order, order ? value : NULL, COUNT(value), &why));

@@ -8,6 +8,7 @@
 #include "harness/report/whole_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -144,13 +145,13 @@ static enum ha_status learn(const struct ha_case *c, struct ha_workload *w, stru
 /* Before minutes are spent on learning: nothing is at `path`, and a file can be made there. */
 static enum ha_status ask_place(const char *path, char part[4096], struct ha_why *why)
 {
-    if (snprintf(part, 4096, "%s" HA_PART, path) >= 4096)
+    if (snprintf(part, 4096, "%s.%ld" HA_PART, path, (long)getpid()) >= 4096)
         return ha_why(why, HA_FAIL, "-o %.200s: the path is too long", path);
     if (access(path, F_OK) == 0)
         return ha_why(why, HA_FAIL, "-o %.400s: it is there already; remove it, or give another name", path);
-    FILE *f = fopen(part, "we");
-    if (!f) return ha_why(why, HA_ERROR, "-o %.400s: cannot write: %s", path, strerror(errno));
-    fclose(f);
+    const int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0) return ha_why(why, HA_ERROR, "-o %.400s: cannot write: %s", path, strerror(errno));
+    close(fd);
     unlink(part); /* a hook that crashes leaves nothing */
     return HA_OK;
 }
@@ -184,6 +185,8 @@ enum ha_status ha_fit_learn(const struct ha_case *c, const char *id, const char 
     HA_TRY(ask_place(path, part, why));
     enum ha_status status = ha_workload_open(&w, c, why);
     if (status == HA_OK) status = learn_and_write(c, w, id, part, &writer, why);
+    if (status == HA_OK && access(path, F_OK) == 0)
+        status = ha_why(why, HA_FAIL, "-o %.400s: somebody else has made it meanwhile", path);
     if (status == HA_OK) status = ha_file_take_name(part, path, why);
     else unlink(part);
     size_t bytes = 0;
