@@ -4,7 +4,8 @@
  *
  * Of the paper: it scores with a query head of its own per KV head; with grouped queries (`group`) each query head
  * chooses for itself, or the group by its largest score. The block that new tokens go to has no digest yet and is
- * always read; budgets count whole blocks and leave it out. The first two layers read everything. */
+ * always read; budgets count whole blocks and leave it out. The paper's first two layers read everything:
+ * dense_layers=2. */
 
 #include "harness/base/arena.h"
 #include "harness/base/device_arena.h"
@@ -18,7 +19,7 @@ static const struct ha_param params[] = {
     [BLOCK] = { "block", 16, 8, 128, "tokens of a block", .whole = true, .draw = "8 16 32 64 128" },
     [BUDGET] = { "budget", 1024, 1, 1 << 24, "tokens of the blocks that a head reads", .whole = true,
                  .draw = "1..2048" },
-    [DENSE_LAYERS] = { "dense_layers", 2, 0, 1 << 16, "so many first layers read everything", .whole = true,
+    [DENSE_LAYERS] = { "dense_layers", 0, 0, 1 << 16, "so many first layers read everything", .whole = true,
                        .draw = "0..2" },
     [DIGEST] = HA_DIGEST_KIND,
     [GROUP] = HA_GROUP_RULE(HA_GROUP_MAX, ha_group_of_device_word),

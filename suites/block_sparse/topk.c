@@ -6,6 +6,7 @@
  * layer begins. The attention itself is by the layer's own query; the first layer is not predicted. */
 
 #include "harness/base/arena.h"
+#include "harness/base/clock.h"
 #include "harness/base/device_arena.h"
 #include "harness/base/order.h"
 #include "harness/base/pool.h"
@@ -164,7 +165,9 @@ static enum ha_status request(const struct ha_layer *l, const float *q, struct h
     const struct ha_kv *store = l->own;
     struct chooser *c = l->shared;
     struct buffer *to = buffer_of(l);
+    const uint64_t begin = ha_now_ns();
     ha_pool_run(ctx->pool, "choose", s->batch * s->kv_heads, choose_task, &(struct work){ l, q, to });
+    ha_frame_selected(l, begin);
     for (size_t i = 0; i < s->batch * lists(l); i++) {
         const size_t b = i / lists(l), head = i % lists(l) / c->choose.lists, list = i % c->choose.lists;
         c->list[i] = (struct ha_fetch_list){ .from = &store[b],
@@ -270,6 +273,7 @@ const struct ha_variant ha_variant_topk = {
     .params = params,
     .params_count = sizeof params / sizeof *params,
     .needs = HA_NEEDS_ATTEND | HA_NEEDS_COPY_2D,
+    .counters = ha_frame_counters,
     .rewind = ha_frame_rewind,
     HA_FRAME(rule),
 };

@@ -52,7 +52,7 @@ enum ha_status ha_ahead_create(struct ha_ahead *a, const struct ha_layer *l, enu
     *a = (struct ha_ahead){ .ctx = ctx, .side = side };
     if (!ctx->projection)
         return ha_why(why, HA_WAIVED,
-                      "the dataset has no layer inputs to predict from: residual, walk and traces have");
+                      "the dataset has no layer inputs to predict from: residual, walk and traces with x have");
     size_t rotary = 0;
     for (size_t i = 0; i < s->layers; i++)
         rotary = ha_most(rotary, ctx->projection[i].inv_freq ? ctx->projection[i].rotary : 0);

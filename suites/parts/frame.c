@@ -322,6 +322,11 @@ static void settle_job(void *arg)
     self->settle_ns += (double)(ha_now_ns() - begin);
 }
 
+void ha_frame_selected(const struct ha_layer *l, uint64_t begin_ns)
+{
+    l->frame->settle_ns += (double)(ha_now_ns() - begin_ns);
+}
+
 static enum ha_status append(struct ha_instance *self, struct ha_layer *l, const struct ha_step *step)
 {
     const struct ha_shape *s = self->ctx.shape;
@@ -397,7 +402,7 @@ void ha_frame_counters(struct ha_instance *self, struct ha_counters *out)
     *out = (struct ha_counters){ unmeasured, unmeasured, unmeasured, unmeasured, unmeasured, unmeasured };
     /* with two sides it selects for the next step; a CPU side alone keeps its store in order */
     *(self->rule->device ? &out->select_ns : &out->manage_ns) = self->settle_ns;
-    if (!self->rule->device || !(self->steps > 0)) return;
+    if (!self->rule->device || !self->rule->cpu || !(self->steps > 0)) return;
     out->cpu_tokens = self->keys_cpu / (self->steps * heads);
     out->cpu_ratio = self->keys_cpu / (self->keys_cpu + self->keys_device);
 }

@@ -89,6 +89,9 @@ struct ha_rule {
 enum ha_status ha_frame_stream(const struct ha_layer *l, const char *name, struct ha_stream **stream,
                                struct ha_why *why);
 
+/* What a rule took to select on the step's own way, since begin_ns (ha_now_ns): for the counters. */
+void ha_frame_selected(const struct ha_layer *l, uint64_t begin_ns);
+
 enum ha_status ha_frame_create(struct ha_instance **out, const struct ha_context *ctx, struct ha_why *why);
 enum ha_status ha_frame_prefill(struct ha_instance *self, size_t layer, const struct ha_prefill *in,
                                 struct ha_why *why);
