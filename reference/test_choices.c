@@ -618,7 +618,7 @@ static bool is_union(size_t heads, size_t count, size_t want, struct ha_ref_scor
  * else. */
 TEST(test_every_union)
 {
-    enum { TIMES = HA_SANITIZED ? 40 : 200, CANDIDATES = 5 };
+    enum { TIMES = HA_SANITIZED ? 15 : 150, CANDIDATES = 5 };
     size_t more = 0, unions = 0;
     for (uint64_t n = 0; n < TIMES; n++)
         for (size_t heads = 1; heads <= 2; heads++) {

@@ -265,6 +265,7 @@ class Rule(audit.Chosen):
 ONE, UNION = audit.Chosen.HEAD, audit.Chosen.UNION
 WIDE = [[(5, 5), (6, 6.5), (1, 7), (1, 7)]]  # the first is less than the second, the others may be anything
 SHARED = [[9, 5, 5, 5, 1, 1], [5, 1, 1, 1, 5, 5], [5, 1, 1, 1, 5, 5]]
+CROWDED = [[2, 2, 1, 1, 1, 1], [2, 2, 2, 2, 1, 1], [1, 1, 2, 2, 1, 1], [1, 1, 1, 1, 2, 2], [1, 1, 1, 1, 2, 2]]
 CHOICES = [  # rule, scores or intervals of each head, how many a head has, what is taken, what must be said
     (ONE, WIDE, 2, (0, 1), ""), (ONE, WIDE, 2, (2, 3), ""), (ONE, WIDE, 2, (1, 2), ""),
     (ONE, WIDE, 2, (0, 2), "key 0 is chosen, and others have larger scores"),
@@ -276,6 +277,8 @@ CHOICES = [  # rule, scores or intervals of each head, how many a head has, what
     (UNION, SHARED[:2], 2, (0, 1, 2), "1 keys that are chosen may be the 2 of one head"),
     (UNION, SHARED[:2], 2, (1, 4, 5), "key 0 is not chosen, and has one of the 2 largest scores"),
     (UNION, [[2, 2, 1, 1, 1], [1, 1, 2, 2, 1]], 1, (0, 2), ""),
+    (UNION, CROWDED, 1, (0, 1, 2, 4), ""),
+    (UNION, CROWDED, 1, (0, 1, 2, 3, 4), "4 keys, 0 one of them, are chosen in 3 places"),
     (UNION, [[2, 2, 1, 1, 1], [1, 1, 2, 2, 1]], 1, (0, 4), "key 4 is chosen, and others have larger scores"),
 ]
 
