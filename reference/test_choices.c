@@ -625,7 +625,7 @@ static bool is_union(size_t heads, size_t count, size_t want, struct ha_ref_scor
  * or scores are known, as they are in every other case. */
 TEST(test_every_union)
 {
-    enum { TIMES = HA_SANITIZED ? 10 : 60, CANDIDATES = 5 };
+    enum { TIMES = HA_SANITIZED ? 4 : 60, CANDIDATES = 5 };
     size_t more = 0, unions = 0;
     for (uint64_t n = 0; n < TIMES; n++)
         for (size_t heads = 1; heads <= 3; heads++) {
