@@ -110,45 +110,136 @@ static int descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* A candidate is for certain among the `want` best of a head if no more than `want`, itself one of them, may reach its
- * least score, and may be among them if fewer than `want` are beyond its largest for certain. */
+/* The candidates that were taken, each to be explained by a head whose choice it may be. */
+struct slots {
+    size_t *left;     /* [heads] of `want` slots those that neither a certain nor an uncertain candidate has */
+    uint8_t *may;     /* [heads][count] it may be the head's choice */
+    uint8_t *certain; /* [count] it is for certain that of some head */
+    size_t *at;       /* [count] the head in whose slot an uncertain one is, `heads`: in none */
+    size_t *queue;    /* [heads] */
+    size_t *from;     /* [heads] the candidate that moves there, `count`: none */
+};
+
+static enum ha_status slots_make(struct slots *s, const struct ha_def_choice *c, struct ha_why *why)
+{
+    s->left = calloc(3 * c->heads + c->count, sizeof *s->left);
+    s->may = calloc((c->heads + 1) * c->count, sizeof *s->may);
+    if (!s->left || !s->may)
+        return ha_why(why, HA_ERROR, "reference: no memory for %zu heads' %ss of %zu", c->heads, c->what, c->count);
+    s->queue = s->left + c->heads;
+    s->from = s->queue + c->heads;
+    s->at = s->from + c->heads;
+    s->certain = s->may + c->heads * c->count;
+    for (size_t i = 0; i < c->count; i++) s->at[i] = c->heads;
+    return HA_OK;
+}
+
+/* What a head must have, by all of its scores. possible: [count] */
+static enum ha_status head_must(const struct ha_def_choice *c, const struct ha_def_head *h, size_t head, size_t want,
+                                uint8_t *possible, struct ha_why *why)
+{
+    const struct ha_ref_score *score = c->score + head * c->count;
+    double *low = c->work, *high = c->work + c->count;
+    for (size_t i = 0; i < c->count; i++) low[i] = score[i].low, high[i] = score[i].high;
+    qsort(low, c->count, sizeof *low, descending);
+    qsort(high, c->count, sizeof *high, descending);
+    for (size_t i = 0; i < c->count; i++) {
+        possible[i] |= score[i].high >= low[want - 1];
+        if (score[i].low > high[want] && !c->taken[i])
+            return ha_def_wrong(h, why, "%s %zu is missing: it is among the %zu best of head %zu", c->what, i, want,
+                                h->head + head);
+    }
+    return HA_OK;
+}
+
+/* What a head may have of those that were taken, and what it must have of them. */
+static enum ha_status head_may(const struct ha_def_choice *c, const struct ha_def_head *h, size_t head, size_t want,
+                               struct slots *s, struct ha_why *why)
+{
+    const struct ha_ref_score *score = c->score + head * c->count;
+    uint8_t *may = s->may + head * c->count;
+    double *low = c->work, *high = c->work + c->count, beyond = -HUGE_VAL;
+    size_t own = 0;
+    for (size_t i = 0; i < c->count; i++) {
+        low[i] = score[i].low;
+        if (!c->taken[i]) beyond = fmax(beyond, low[i]);
+    }
+    qsort(low, c->count, sizeof *low, descending);
+    for (size_t i = 0; i < c->count; i++) {
+        may[i] = c->taken[i] && score[i].high >= beyond && score[i].high >= low[want - 1];
+        if (may[i]) high[own++] = score[i].high;
+    }
+    if (own < want)
+        return ha_def_wrong(h, why, "%zu %ss may be the %zu best of head %zu", own, c->what, want, h->head + head);
+    qsort(high, own, sizeof *high, descending);
+    s->left[head] = want;
+    for (size_t i = 0; i < c->count; i++)
+        if (may[i] && (own == want || score[i].low > high[want])) s->certain[i] = 1, s->left[head]--;
+    return HA_OK;
+}
+
+/* To the heads that may have a candidate and were not reached: true if one has a slot left, and all on the way have
+ * moved. */
+static bool reach(struct slots *s, size_t heads, size_t count, size_t candidate, size_t *end)
+{
+    for (size_t a = 0; a < heads; a++) {
+        if (!s->may[a * count + candidate] || s->from[a] < count) continue;
+        s->from[a] = candidate;
+        s->queue[(*end)++] = a;
+        if (s->left[a] == 0) continue;
+        s->left[a]--;
+        for (size_t to = a; to < heads;) {
+            const size_t moves = s->from[to], was = s->at[moves];
+            s->at[moves] = to;
+            to = was;
+        }
+        return true;
+    }
+    return false;
+}
+
+/* Gives an uncertain candidate a slot, for which others may move to other heads: an augmenting path, found breadth
+ * first. false: there is none, so that some candidate has no slot however they are given. */
+static bool give_slot(struct slots *s, size_t heads, size_t count, size_t candidate)
+{
+    size_t end = 0;
+    for (size_t a = 0; a < heads; a++) s->from[a] = count;
+    if (reach(s, heads, count, candidate, &end)) return true;
+    for (size_t begin = 0; begin < end; begin++)
+        for (size_t i = 0; i < count; i++)
+            if (s->at[i] == s->queue[begin] && reach(s, heads, count, i, &end)) return true;
+    return false;
+}
+
+/* Each head chooses `want`: with one it has all that are larger for certain. What was taken is the union of such
+ * choices only if
+ *   - it holds what a head must have by all of its scores;
+ *   - each head finds `want` in it, not counting those that are for certain smaller than one that was not taken, or
+ * than `want` others;
+ *   - each candidate has a slot of a head that may have it. A head has `want` slots; one is kept for each candidate
+ * that it must have, now that it chooses among those that were taken. With one head this is what judge_one asks. With
+ * more it is not asked that a head that uses an uncertain candidate has slots for all uncertain ones that are larger,
+ * too: these may have been given slots of other heads. */
 static enum ha_status judge_union(const struct ha_def_choice *c, const struct ha_def_head *h, size_t want,
                                   struct ha_why *why)
 {
-    enum { POSSIBLE = 1, CERTAIN = 2 };
-    double *low = c->work, *high = c->work + c->count;
-    uint8_t *is = calloc(c->count, sizeof *is);
-    enum ha_status status = is ? HA_OK : ha_why(why, HA_ERROR, "reference: no memory for %zu %ss", c->count, c->what);
-    size_t spare = 0, uncertain = 0;
-    for (size_t head = 0; head < c->heads && status == HA_OK; head++) {
-        const struct ha_ref_score *score = c->score + head * c->count;
-        size_t certain = 0, own = 0;
-        for (size_t i = 0; i < c->count; i++) low[i] = score[i].low, high[i] = score[i].high;
-        qsort(low, c->count, sizeof *low, descending);
-        qsort(high, c->count, sizeof *high, descending);
-        for (size_t i = 0; i < c->count && status == HA_OK; i++) {
-            const bool must = score[i].low > high[want], may = score[i].high >= low[want - 1];
-            is[i] |= (may ? POSSIBLE : 0) | (must ? CERTAIN : 0);
-            certain += must;
-            own += may && c->taken[i];
-            if (must && !c->taken[i])
-                status = ha_def_wrong(h, why, "%s %zu is missing: it is among the %zu best of head %zu", c->what, i,
-                                      want, h->head + head);
-        }
-        if (status == HA_OK && own < want)
-            status = ha_def_wrong(h, why, "%zu %ss may be the %zu best of head %zu", own, c->what, want,
-                                  h->head + head);
-        spare += want - certain;
-    }
+    struct slots s = { 0 };
+    enum ha_status status = slots_make(&s, c, why);
+    for (size_t head = 0; head < c->heads && status == HA_OK; head++)
+        status = head_must(c, h, head, want, s.certain, why);
     for (size_t i = 0; i < c->count && status == HA_OK; i++) {
-        if (c->taken[i] && !(is[i] & POSSIBLE))
+        if (c->taken[i] && !s.certain[i])
             status = ha_def_wrong(h, why, "%s %zu is not among the %zu best of any head of its group", c->what, i,
                                   want);
-        uncertain += c->taken[i] && !(is[i] & CERTAIN);
+        s.certain[i] = 0;
     }
-    free(is);
-    if (status == HA_OK && uncertain > spare)
-        status = ha_def_wrong(h, why, "%zu %ss more than %zu of each head", uncertain - spare, c->what, want);
+    for (size_t head = 0; head < c->heads && status == HA_OK; head++) status = head_may(c, h, head, want, &s, why);
+    for (size_t i = 0; i < c->count && status == HA_OK; i++)
+        if (c->taken[i] && !s.certain[i] && !give_slot(&s, c->heads, c->count, i))
+            status = ha_def_wrong(h, why, "%s %zu has no place among the %zu of each head that may have it", c->what, i,
+                                  want);
+    free(s.left);
+    free(s.may);
     return status;
 }
 

@@ -8,6 +8,7 @@
  * The score of a block for a query head is the largest over the step's query tokens of
  *   digest = range: scale sum_d max(q_d min_d, q_d max_d), of the least and largest of the block's keys in dimension d;
  *            mean:  scale q . mean, the mean of its keys, rounded to K's type.
+ *            Nothing is known of the score of a block whose sum may overflow in binary32.
  * group = head: each query head chooses for itself.
  *         max:  the query heads of a KV head choose together, a block's score being the largest of theirs.
  * Ties go to the lower position; but a score is only known up to what binary32 makes of it, the mean included, and two
@@ -21,6 +22,7 @@
 #include "harness/base/numeric.h"
 #include "harness/base/why.h"
 
+#include <float.h>
 #include <stdlib.h>
 
 enum { BLOCK, BUDGET, DENSE_LAYERS, DIGEST, GROUP };
@@ -79,6 +81,8 @@ static void digest_of(const struct ha_def *def, const struct ha_def_head *h, siz
         const double off = ha_ref_stored(ha_ref_gamma(n + 2) * size / n, sum / n, 0, 0);
         out->least[d] = def->mean ? rounded(sum / n - off, t) : least;
         out->most[d] = def->mean ? rounded(sum / n + off, t) : most;
+        /* nothing is known of a sum that may overflow */
+        if (def->mean && size > (double)FLT_MAX) out->least[d] = -HUGE_VAL, out->most[d] = HUGE_VAL;
     }
 }
 

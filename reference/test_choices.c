@@ -1,6 +1,7 @@
 /* The definitions of top-k and Quest: by hand where scores are close, and against a plain implementation in binary32
  * whose mistakes must be seen. */
 
+#include "reference/definitions.h"
 #include "reference/test_world.h"
 
 #include "harness/base/numeric.h"
@@ -524,8 +525,132 @@ TEST(test_union)
     two.shape.q_heads = 2;
     ha_test_accept(&two, &alike, 1);
     assert_int_equal(ha_test_other(&two, &alike, 1, REPORTS(DEVICE(2, 6), DEVICE(2, 6)), &why), HA_OK);
-    ha_test_reject(&two, &alike, 1, REPORTS(DEVICE(0, 1, 2, 6), DEVICE(0, 1, 2, 6)), "1 keys more than 1 of each head");
+    ha_test_reject(&two, &alike, 1, REPORTS(DEVICE(0, 1, 2, 6), DEVICE(0, 1, 2, 6)),
+                   "key 2 has no place among the 1 of each head");
     ha_test_reject(&two, &alike, 1, REPORTS(DEVICE(6), DEVICE(6)), "0 keys may be the 1 best of head 0");
+}
+
+/* ---- a choice by intervals ------------------------------------------------------------------ */
+
+enum { FEW = 8 };
+#define AT(x) BETWEEN(x, x)
+#define BETWEEN(a, b)                                      \
+    {                                                      \
+        .value = ((a) + (b)) / 2., .low = (a), .high = (b) \
+    }
+
+/* taken: as bits */
+static enum ha_status judge_taken(enum ha_def_group group, size_t heads, size_t count, size_t want,
+                                  struct ha_ref_score score[][FEW], unsigned taken)
+{
+    const struct ha_def_head h = { .variant = "test" };
+    struct ha_def_choice c = { .what = "key", .group = group };
+    why = (struct ha_why){ "" };
+    assert_int_equal(ha_def_choice_begin(&c, heads, count, &why), HA_OK);
+    for (size_t head = 0; head < heads; head++)
+        for (size_t i = 0; i < count; i++) ha_def_choice_score(&c, head, i, score[head][i]);
+    for (size_t i = 0; i < count; i++) c.taken[i] = taken >> i & 1;
+    const enum ha_status status = ha_def_choice_judge(&c, &h, want, &why);
+    ha_def_choice_end(&c);
+    return status;
+}
+
+static void refuse_union(size_t heads, size_t count, size_t want, struct ha_ref_score score[][FEW], unsigned taken,
+                         const char *text)
+{
+    assert_int_equal(judge_taken(HA_DEF_UNION, heads, count, want, score, taken), HA_FAIL);
+    if (!strstr(why.text, text)) fail_msg("\"%s\" does not say \"%s\"", why.text, text);
+}
+
+/* Two that only the first head may have, which has one slot; the second has two that it does not need. */
+TEST(test_slots)
+{
+    struct ha_ref_score score[4][FEW] = {
+        { AT(9), AT(5), AT(5), AT(5), AT(1), AT(1) },
+        { AT(5), AT(1), AT(1), AT(1), AT(5), AT(5) },
+        { AT(5), AT(1), AT(1), AT(1), AT(5), AT(5) },
+    };
+    refuse_union(2, 6, 2, score, 0x17, "key 2 has no place among the 2 of each head");
+    refuse_union(3, 6, 2, score, 0x37, "key 2 has no place among the 2 of each head");
+    assert_int_equal(judge_taken(HA_DEF_UNION, 2, 6, 2, score, 0x33), HA_OK);
+    assert_int_equal(judge_taken(HA_DEF_UNION, 3, 6, 2, score, 0x33), HA_OK);
+    /* key 2 has only head 0, from which key 0 moves to head 1, and from there key 1 to head 2 */
+    struct ha_ref_score chain[4][FEW] = {
+        { AT(5), AT(1), AT(5), AT(1), AT(1) },
+        { AT(5), AT(5), AT(1), AT(1), AT(1) },
+        { AT(1), AT(5), AT(1), AT(5), AT(1) },
+        { AT(1), AT(1), AT(1), AT(5), AT(5) },
+    };
+    assert_int_equal(judge_taken(HA_DEF_UNION, 4, 5, 1, chain, 0x0f), HA_OK);
+    refuse_union(3, 5, 1, chain, 0x0f, "has no place among the 1 of each head");
+    refuse_union(4, 5, 1, chain, 0x1f, "has no place among the 1 of each head");
+    /* key 3 moves keys 0 and 1 to heads 1 and 2; key 5 then moves key 0 from head 1 to 3, and key 2 to head 4 */
+    struct ha_ref_score twice[6][FEW] = {
+        { AT(5), AT(1), AT(1), AT(5), AT(1), AT(1) }, { AT(5), AT(5), AT(1), AT(1), AT(1), AT(5) },
+        { AT(1), AT(5), AT(1), AT(1), AT(5), AT(1) }, { AT(5), AT(1), AT(5), AT(1), AT(1), AT(1) },
+        { AT(1), AT(1), AT(5), AT(1), AT(5), AT(1) }, { AT(1), AT(1), AT(1), AT(1), AT(9), AT(1) },
+    };
+    assert_int_equal(judge_taken(HA_DEF_UNION, 6, 6, 1, twice, 0x3f), HA_OK);
+}
+
+/* The first is smaller than the second for certain, and is not taken without it. */
+TEST(test_pairs)
+{
+    struct ha_ref_score score[1][FEW] = { { AT(5), BETWEEN(6, 6.5), BETWEEN(1, 7), BETWEEN(1, 7) } };
+    refuse_union(1, 4, 2, score, 0x5, "1 keys may be the 2 best of head 0");
+    assert_int_equal(judge_taken(HA_DEF_HEAD, 1, 4, 2, score, 0x5), HA_FAIL);
+    assert_int_equal(judge_taken(HA_DEF_UNION, 1, 4, 2, score, 0x3), HA_OK);
+    assert_int_equal(judge_taken(HA_DEF_UNION, 1, 4, 2, score, 0xc), HA_OK);
+    struct ha_ref_score two[2][FEW] = { { AT(5), BETWEEN(6, 6.5), BETWEEN(1, 7), BETWEEN(1, 7) },
+                                        { AT(1), AT(1), AT(5), AT(5) } };
+    refuse_union(2, 4, 2, two, 0xd, "key 0 has no place among the 2 of each head");
+}
+
+/* Whether `heads` choices of `want`, each with all that are larger for certain, are the taken ones together. */
+static bool is_union(size_t heads, size_t count, size_t want, struct ha_ref_score score[][FEW], unsigned taken,
+                     unsigned have)
+{
+    if (heads == 0) return have == taken;
+    const struct ha_ref_score *of = score[heads - 1];
+    for (unsigned own = 0; own < 1U << count; own++) {
+        bool may = !(own & ~taken) && (size_t)__builtin_popcount(own) == want;
+        for (size_t i = 0; i < count && may; i++)
+            for (size_t j = 0; j < count && may; j++) may = !(own >> i & 1) || own >> j & 1 || of[i].high >= of[j].low;
+        if (may && is_union(heads - 1, count, want, score, taken, have | own)) return true;
+    }
+    return false;
+}
+
+/* Of all that may be taken: what some choices of the heads explain is accepted, and nothing else where one head chooses
+ * or scores are known, as they are in every other case. */
+TEST(test_every_union)
+{
+    enum { TIMES = HA_SANITIZED ? 4 : 60, CANDIDATES = 5 };
+    size_t more = 0, unions = 0;
+    for (uint64_t n = 0; n < TIMES; n++)
+        for (size_t heads = 1; heads <= 3; heads++) {
+            struct ha_ref_score score[3][FEW];
+            float x[2 * 3 * FEW];
+            ha_rng_normals(SEED, 6, n * COUNT(x), COUNT(x), x);
+            for (size_t i = 0; i < (size_t)3 * FEW; i++) {
+                const double low = floor((n % 2 ? 2 : 1) * (double)x[2 * i]),
+                             wide = n % 2 ? floor(fabs(2 * (double)x[2 * i + 1])) : 0;
+                score[i / FEW][i % FEW] = (struct ha_ref_score){ low, low, low + wide };
+            }
+            const size_t want = 1 + n % 3;
+            for (unsigned taken = 0; taken < 1U << CANDIDATES; taken++) {
+                const bool is = is_union(heads, CANDIDATES, want, score, taken, 0),
+                           said = judge_taken(HA_DEF_UNION, heads, CANDIDATES, want, score, taken) == HA_OK;
+                if (is ? !said : said && (heads == 1 || n % 2 == 0))
+                    fail_msg("case %zu, %zu heads, taken %#x: %s %s", (size_t)n, heads, taken,
+                             is ? "refused:" : "accepted", why.text);
+                unions += is;
+                more += said && !is;
+                const bool list = judge_taken(HA_DEF_HEAD, 1, CANDIDATES, want, score, taken) == HA_OK;
+                if (heads == 1 && list != is) fail_msg("case %zu, a list, taken %#x", (size_t)n, taken);
+            }
+        }
+    if (more * 50 > unions) fail_msg("%zu accepted that are none, beside %zu that are", more, unions);
 }
 
 /* ---- what cannot be judged ------------------------------------------------------------------ */
@@ -556,6 +681,20 @@ TEST(test_huge)
     ha_test_accept(&one, &step, 1);
     assert_int_equal(ha_test_other(&one, &step, 1, REPORTS(DEVICE(2, 4)), &why), HA_OK);
     ha_test_reject(&one, &step, 1, REPORTS(DEVICE(1, 2, 4)), "2 keys chosen");
+}
+
+/* Nor does a mean whose sum may overflow: of 6e37, not of 1e37 or 2e37. */
+TEST(test_huge_mean)
+{
+    static const double param[] = { 8, 8, 0, 1, HEAD };
+    static const float of[] = { 6e37f, 1e37f, 2e37f };
+    static const struct ha_test_step step = { 1, { 1 }, { DEVICE(0, 1, 2, 3, 4, 5, 6, 7, 24) } };
+    struct ha_test_world one = ha_test_world(&ha_definition_quest, param, 24, EVEN, NULL);
+    for (size_t j = 0; j < 24; j++) one.key[0][0][j] = of[j / 8];
+    ha_test_accept(&one, &step, 1);
+    assert_int_equal(ha_test_other(&one, &step, 1, REPORTS(DEVICE(16, 17, 18, 19, 20, 21, 22, 23, 24)), &why), HA_OK);
+    ha_test_reject(&one, &step, 1, REPORTS(DEVICE(8, 9, 10, 11, 12, 13, 14, 15, 24)),
+                   "block 1 (score 9.99999993e+36) was chosen");
 }
 
 int main(void) { return test_all("choices", NULL, NULL); }

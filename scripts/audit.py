@@ -12,8 +12,8 @@ against what was found here. A line a case, and below it what its states have of
     note hit: of 12 heads, from 0 to 1, mean 0.417
   WRONG NAME: layer 0 seq 0 step 1 head 3 token 0: out[17] is 1.25, not 0.731: error/bound 8.8e+04; 2 rows of 48
 
-exit codes: 0 all is right, 10 something is wrong, 20 a file is missing or damaged, 64 usage, 77 nothing was looked at
-(numpy is missing, or there is no file)
+exit codes: 0 all is right, 10 something is wrong, 20 a file is missing or damaged, or could not be judged, 64 usage, 77
+nothing was looked at (numpy is missing, or there is no file)
 """
 
 import argparse
@@ -32,6 +32,7 @@ except ImportError:
 np.seterr(all="ignore")  # what comes to infinity or NaN is wrong wherever it is compared
 REAL = np.longdouble
 U, ETA = REAL(2) ** -24, REAL(2) ** -126  # unit roundoff and least normal number of binary32
+FLT_MAX = (2 - REAL(2) ** -23) * REAL(2) ** 127
 TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "U32": "<u4", "U8": "u1"}
 UNIT = [(REAL(0), REAL(0)), (REAL(2) ** -11, REAL(2) ** -25), (REAL(2) ** -8, REAL(2) ** -134)]  # f32, f16, bf16
 SIDE_OF = ("nothing", "the device", "the host")
@@ -563,27 +564,67 @@ class Chosen(Head):
             score, slack = score.reshape(1, -1, score.shape[-1]), slack.reshape(1, -1, score.shape[-1])
         return score.max(axis=1), slack.max(axis=1)
 
+    def count(self, taken, k, what):
+        """As many as are chosen: k, of a union up to k of each head."""
+        self.taken, self.what, n = taken, what, len(taken)
+        most = k * self.heads if int(self.param("group")) == self.UNION else k
+        if not min(k, n) <= taken.sum() <= min(most, n):
+            raise Wrong(f"{taken.sum()} {what}s are chosen, not {min(k, n)}" + (f" to {min(most, n)}" if most > k else ""))
+
     def choose(self, score, slack, taken, k, what):
         """Are the k of largest score taken? Of those within rounding of each other either may be."""
-        score, slack = self.deciders(score, slack)
-        n, union = len(taken), int(self.param("group")) == self.UNION
-        k = min(k, n)
-        if n == 0:
+        self.count(taken, k, what)
+        if k >= len(taken):
             return
-        if not union and taken.sum() != k:
-            raise Wrong(f"{taken.sum()} {what}s are chosen, not {k}")
+        score, slack = self.deciders(score, slack)
         low, high = score - slack, score + slack
-        may = (high >= np.sort(low, axis=1)[:, n - k, None]).any(axis=0)
-        sure = (low > np.sort(high, axis=1)[:, n - k - 1, None]).any(axis=0) if k < n else np.ones(n, bool)
-        if (taken & ~may).any():
-            raise Wrong(f"{what} {np.flatnonzero(taken & ~may)[0]} is chosen, and {k} others have larger scores")
+        sure = (low > np.sort(high, axis=1)[:, -k - 1, None]).any(axis=0)
         if (sure & ~taken).any():
             raise Wrong(f"{what} {np.flatnonzero(sure & ~taken)[0]} is not chosen, and has one of the {k} largest scores")
+        beyond = np.where(taken, -np.inf, low).max(axis=1)  # no decider has one that is smaller for certain
+        may = taken & (high >= np.maximum(beyond, np.sort(low, axis=1)[:, -k])[:, None])
+        if not may.any(axis=0)[taken].all():
+            raise Wrong(f"{what} {np.flatnonzero(taken & ~may.any(axis=0))[0]} is chosen, and others have larger scores")
+        if (may.sum(axis=1) < k).any():
+            raise Wrong(f"{may.sum(axis=1).min()} {what}s that are chosen may be the {k} of one head")
+        self.explain(low, high, may, k, what)
 
-    def products(self, step, keys):
-        """scale q.k of the group's queries, and what these may be off by: [heads][q_len][keys]"""
+    def explain(self, low, high, may, k, what):
+        """Raises Wrong where heads have too few places for those that only they may have (Hall's theorem). A head has k,
+        one for each that it must have of those that are taken."""
+        must = may & (low > np.sort(np.where(may, high, -np.inf), axis=1)[:, -k - 1, None])
+        free, open_ = k - must.sum(axis=1), np.flatnonzero(may.any(axis=0) & ~must.any(axis=0))
+        heads_of = [frozenset(np.flatnonzero(may[:, i])) for i in open_]
+        together = {frozenset()}
+        for heads in set(heads_of):
+            together |= {heads | others for others in together}
+        for heads in together:
+            only = [i for i, of in zip(open_, heads_of) if of <= heads]
+            if len(only) > free[list(heads)].sum():
+                raise Wrong(f"{len(only)} {what}s, {only[0]} one of them, are chosen in {free[list(heads)].sum()} places")
+
+    @staticmethod
+    def judge_layer(heads):
+        """Query heads of a KV head that choose together report one choice."""
+        if int(heads[0].param("group")) == Chosen.HEAD:
+            return
+        for i, head in enumerate(heads):
+            bad = np.flatnonzero(head.taken != heads[i - head.place].taken)
+            if len(bad):
+                raise Wrong(f"{head.what} {bad[0]} is not used alike by heads {i - head.place} and {i} of all sequences, "
+                            f"which have one choice")
+
+    def products(self, step, keys, off=0):
+        """scale q.k of the group's queries, and what these may be off by: [heads][q_len][keys]. off: of the keys"""
         scale, q = REAL(self.dump.number("scale")), np.moveaxis(self.group.astype(REAL), 1, 0)
-        return scale * q @ keys.T, gamma(self.dump.head_dim + 2) * scale * np.abs(q) @ np.abs(keys).T
+        size, moved = np.abs(q) @ np.abs(keys).T, np.abs(q) @ np.broadcast_to(off, keys.shape).T
+        slack = scale * (gamma(self.dump.head_dim + 2) * (size + moved) + moved)
+        return scale * q @ keys.T, known(slack, max(scale, 1) * (size + moved))
+
+
+def known(slack, size):
+    """Nothing is known of a sum that may overflow in binary32."""
+    return np.where(size < FLT_MAX / 2, slack, np.inf)
 
 
 class Topk(Chosen):
@@ -591,10 +632,11 @@ class Topk(Chosen):
         before, _ = self.now(step)
         if (mark == 2).any() or not (mark[before:] == 1).all():
             raise Wrong("a new token is not used, or a key by the host")
-        if self.param("query"):
-            return  # by a query that the file does not hold
-        score, slack = self.products(step, self.k[:before])
-        self.choose(score, slack, mark[:before] == 1, int(self.param("k")), "key")
+        taken, k = mark[:before] == 1, int(self.param("k"))
+        if self.param("query") and self.layer:  # by a query that the file does not hold
+            self.count(taken, k, "key")
+        else:
+            self.choose(*self.products(step, self.k[:before]), taken, k, "key")
 
 
 class Quest(Chosen):
@@ -604,22 +646,21 @@ class Quest(Chosen):
         n = before // block
         if (mark == 2).any() or not (mark[n * block:] == 1).all():
             raise Wrong("a token behind the last whole block is not used, or a key by the host")
-        keys, taken = self.k[:n * block].reshape(n, block, -1), mark[:n * block].reshape(n, block) == 1
+        keys, taken = self.k[:n * block].reshape(n, block, self.dump.head_dim), mark[:n * block].reshape(n, block) == 1
         if (taken.any(axis=1) != taken.all(axis=1)).any():
             raise Wrong(f"block {np.flatnonzero(taken.any(axis=1) != taken.all(axis=1))[0]} is used in part")
         if self.layer < self.param("dense_layers"):
             budget = block * max(n, 1)
         if self.param("digest"):
-            unit = 2.0 ** {"f16": -11, "bf16": -8}.get(self.dump.word("dtype"), -24)
-            mean = keys.mean(axis=1)
-            score, slack = self.products(step, mean)
-            off = (unit + gamma(block + 2)) * np.abs(keys).mean(axis=1) + REAL(2.0 ** -24)
-            scale, q = REAL(self.dump.number("scale")), np.abs(np.moveaxis(self.group.astype(REAL), 1, 0))
-            slack = slack + scale * q @ off.T
+            unit, size = 2.0 ** {"f16": -11, "bf16": -8}.get(self.dump.word("dtype"), -24), np.abs(keys).sum(axis=1)
+            off = (unit + gamma(block + 2)) * size / block + REAL(2.0 ** -24)
+            score, slack = self.products(step, keys.mean(axis=1), off)
+            slack = np.where((size > FLT_MAX).any(axis=1), np.inf, slack)
         else:
             scale, q = REAL(self.dump.number("scale")), np.moveaxis(self.group.astype(REAL), 1, 0)[:, :, None, :]
             terms = np.maximum(q * keys.min(axis=1), q * keys.max(axis=1)) if n else np.zeros((*q.shape[:2], 0, 1), REAL)
-            score, slack = scale * terms.sum(axis=-1), gamma(self.dump.head_dim + 2) * scale * np.abs(terms).sum(axis=-1)
+            score, size = scale * terms.sum(axis=-1), np.abs(terms).sum(axis=-1)
+            slack = known(gamma(self.dump.head_dim + 2) * scale * size, max(scale, 1) * size)
         self.choose(score, slack, taken.all(axis=1), max(budget // block, 1), "block")
 
 
@@ -866,6 +907,9 @@ def judge(path, all_lines):
         audit = Audit(dump)
     except (Damaged, OSError) as error:
         print(f"DAMAGED {path}: {error.strerror if isinstance(error, OSError) else error}")
+        return 20
+    except Exception as error:  # one file's fault is not the others'
+        print(f"DAMAGED {path}: it could not be judged: {type(error).__name__}: {error}")
         return 20
     if not audit.found:
         print(f"ok {name}: {audit.rows} rows of attention over {dump.steps} steps: error/bound {audit.ratio:.3g}; reference "

@@ -24,7 +24,7 @@ except ImportError:
     sys.exit(0)
 import audit
 
-CASES = 36  # of suites/audit.suite and the trace, but for those that are waived
+CASES = 46  # of suites/audit.suite and the trace, but for those that are waived
 STATES, RIGHT, WRONG = ("all", "profile", "side"), 7, 26  # of the dumps of STATES those that are changed, how many there are
 count = {True: 0, False: 0}
 
@@ -49,10 +49,10 @@ class File:
         with open(path, "rb") as file:
             blob = file.read()
         (length,) = struct.unpack_from("<Q", blob)
-        self.header, self.data = json.loads(blob[8:8 + length]), bytearray(blob[8 + length:])
+        self.header, self.data, self.layer = json.loads(blob[8:8 + length]), bytearray(blob[8 + length:]), 0
 
     def array(self, what):
-        entry = self.header["layer0.seq1." + what if "layer0.seq1." + what in self.header else "layer0.seq0." + what]
+        entry = self.header.get(f"layer{self.layer}.seq1.{what}") or self.header[f"layer{self.layer}.seq0.{what}"]
         begin, end = entry["data_offsets"]
         return np.frombuffer(self.data, audit.TYPES[entry["dtype"]], (end - begin) // np.dtype(
             audit.TYPES[entry["dtype"]]).itemsize, begin).reshape(entry["shape"])
@@ -108,6 +108,31 @@ def some_key(step, was, now):
     return plant
 
 
+def other_key(step, head):
+    """The first key that the head has is left out for another."""
+    def plant(file):
+        part = file.array("part")[step, head]
+        used, unused = np.flatnonzero(part == 1)[0], np.flatnonzero(part == 0)
+        part[[used, unused[unused != used][0]]] = 0, 1
+    return plant
+
+
+def every_key(step):
+    """All that there are before the step's own are used by all heads."""
+    def plant(file):
+        part = file.array("part")[step]
+        part[:, :np.flatnonzero(part[0])[-1]] = 1
+    return plant
+
+
+def in_layer_1(plant):
+    def of(file):
+        meta("shape.layers", lambda x: "2")(file)
+        file.layer = 1
+        plant(file)
+    return of
+
+
 OF = lambda *at: lambda file, x: x + np.asarray(10 * file.array("bound")[at], x.dtype)
 PLANTS = [  # in the dump of which variant, what it is called, the plant, what must be said
     ("hgca", "an element of o", element("out", OF(1, 0, 2, 5), 1, 0, 2, 5), "out[5] is"),
@@ -143,6 +168,16 @@ PLANTS = [  # in the dump of which variant, what it is called, the plant, what m
 ] + [(variant, "a key that was used", some_key(1, 1, 0), "differences") for variant in
      ("resident", "cpu", "bmm", "hgca", "streaming", "h2o")] + [
     (variant, "a key that was not used", some_key(1, 0, 1), "differences") for variant in ("hgca", "streaming", "h2o")] + [
+    ("topk", "a key less", some_key(1, 1, 0), "11 keys are chosen, not 12"),
+    ("topk", "another key", other_key(1, 2), "has one of the 12 largest scores"),
+    ("quest", "half a block", some_key(1, 1, 0), "is used in part"),
+    ("union", "another key", other_key(1, 2), "has one of the 12 largest scores"),
+    ("union", "every key", every_key(1), "61 keys are chosen, not 12 to 24"),
+    ("ahead", "another key", other_key(1, 2), "has one of the 12 largest scores"),
+    ("ahead", "a key less in layer 1", in_layer_1(some_key(1, 1, 0)), "layer 1 seq 0 step 1 head 0: 11 keys are chosen, not 12"),
+    ("ahead_max", "another key of one head in layer 1", in_layer_1(other_key(1, 3)), "is not used alike by heads 2 and 3"),
+    ("ahead_union", "another key of one head in layer 1", in_layer_1(other_key(1, 3)), "is not used alike by heads 2 and 3"),
+    ("ahead_union", "every key in layer 1", in_layer_1(every_key(1)), "101 keys are chosen, not 12 to 24"),
     ("all", "another query", element("own_q", lambda f, x: x + 1, 0, 0, 0), "differences"),
     ("all", "the query of another head", element("query", lambda f, x: x + 1, 0, 0, 1), "differences"),
     ("all", "the step's query", element("query", lambda f, x: 0, 1, 2, 1), "differences"),
@@ -217,6 +252,79 @@ def rooms():
         expect(f"room for {name}", text in said and bool(text) == bool(said), said)
 
 
+class Rule(audit.Chosen):
+    """A choice by intervals of scores."""
+
+    def __init__(self, rule, heads):
+        self.rule, self.heads, self.place = rule, heads, 0
+
+    def param(self, name):
+        return self.rule
+
+
+ONE, UNION = audit.Chosen.HEAD, audit.Chosen.UNION
+WIDE = [[(5, 5), (6, 6.5), (1, 7), (1, 7)]]  # the first is less than the second, the others may be anything
+SHARED = [[9, 5, 5, 5, 1, 1], [5, 1, 1, 1, 5, 5], [5, 1, 1, 1, 5, 5]]
+CROWDED = [[2, 2, 1, 1, 1, 1], [2, 2, 2, 2, 1, 1], [1, 1, 2, 2, 1, 1], [1, 1, 1, 1, 2, 2], [1, 1, 1, 1, 2, 2]]
+CHOICES = [  # rule, scores or intervals of each head, how many a head has, what is taken, what must be said
+    (ONE, WIDE, 2, (0, 1), ""), (ONE, WIDE, 2, (2, 3), ""), (ONE, WIDE, 2, (1, 2), ""),
+    (ONE, WIDE, 2, (0, 2), "key 0 is chosen, and others have larger scores"),
+    (ONE, WIDE, 2, (0, 1, 2), "3 keys are chosen, not 2"),
+    (ONE, WIDE, 2, (), "0 keys are chosen, not 2"),
+    (UNION, SHARED[:2], 2, (0, 1, 4, 5), ""), (UNION, SHARED, 2, (0, 1, 4, 5), ""),
+    (UNION, SHARED[:2], 2, (0, 1, 2, 4), "2 keys, 1 one of them, are chosen in 1 places"),
+    (UNION, SHARED, 2, (0, 1, 2, 4, 5), "2 keys, 1 one of them, are chosen in 1 places"),
+    (UNION, SHARED[:2], 2, (0, 1, 2), "1 keys that are chosen may be the 2 of one head"),
+    (UNION, SHARED[:2], 2, (1, 4, 5), "key 0 is not chosen, and has one of the 2 largest scores"),
+    (UNION, [[2, 2, 1, 1, 1], [1, 1, 2, 2, 1]], 1, (0, 2), ""),
+    (UNION, CROWDED, 1, (0, 1, 2, 4), ""),
+    (UNION, CROWDED, 1, (0, 1, 2, 3, 4), "4 keys, 0 one of them, are chosen in 3 places"),
+    (UNION, [[2, 2, 1, 1, 1], [1, 1, 2, 2, 1]], 1, (0, 4), "key 4 is chosen, and others have larger scores"),
+]
+
+
+def said_by(call, *args):
+    try:
+        call(*args)
+    except audit.Wrong as wrong:
+        return str(wrong)
+    return ""
+
+
+def choices():
+    for rule, scores, k, taken, text in CHOICES:
+        of = np.array([[x if isinstance(x, tuple) else (x, x) for x in head] for head in scores], audit.REAL)[:, None]
+        said = said_by(Rule(rule, len(scores)).choose, of.mean(axis=3), (of[..., 1] - of[..., 0]) / 2,
+                       np.isin(np.arange(of.shape[2]), taken), k, "key")
+        expect(f"{taken} of {scores}", text in said and bool(text) == bool(said), said)
+
+
+def huge_sums():
+    """Nothing is known of a score, or of a mean, whose sum may overflow: of 8 keys of 6e37, not of 1e37 or 2e37."""
+    for kind, keys, query, taken, text in (
+            (audit.Quest, np.repeat([6e37, 1e37, 2e37], 8), 1, range(8), ""),
+            (audit.Quest, np.repeat([6e37, 1e37, 2e37], 8), 1, range(16, 24), ""),
+            (audit.Quest, np.repeat([6e37, 1e37, 2e37], 8), 1, range(8, 16), "others have larger scores"),
+            (audit.Topk, np.array([2e38, 3e38, 2e38]), 2, [2], ""),
+            (audit.Topk, np.array([2e37, 3e37, 2e37]), 2, [2], "has one of the 1 largest scores")):
+        numbers = {"scale": 1, "param.block": 8, "param.budget": 8, "param.dense_layers": 0, "param.digest": 1,
+                   "param.group": 0, "param.query": 0, "param.k": 1}
+        dump = types.SimpleNamespace(head_dim=1, q_len=1, number=numbers.get, word=lambda name: "f32")
+        k = np.append(keys, 1).astype(audit.REAL)[:, None]
+        head = kind(dump, k, np.zeros((0, 1)), len(keys))
+        head.layer, head.heads, head.place, head.group = 0, 1, 0, np.full((1, 1, 1), query, np.float32)
+        mark = np.isin(np.arange(len(k)), [*taken, len(keys)]).astype(int)
+        said = said_by(head.judge, 0, None, mark, mark > 1)
+        expect(f"{kind.__name__} of {taken}", text in said and bool(text) == bool(said), said)
+
+
+class Mistaken(audit.Head):
+    """A definition that has a mistake of its own."""
+
+    def judge(self, step, q, mark, padding):
+        return 1 // 0
+
+
 DAMAGES = [  # in which dump of STATES, what it is called, the plant, what must be said
     ("all", "a row of own_q that is not there", element("query", lambda f, x: 999, 0, 0, 1), "names row 999 of own_q"),
     ("all", "a row of own_k that is not there", element("key", lambda f, x: 999, 0, 0, 1), "names row 999 of own_k"),
@@ -256,7 +364,13 @@ def main(program, program_of_states):
                 of["tasks"] = path("dump/" + name)
             if re.search("ctx_100_steps_3_(observed_5_)?layers_1_.*head_dim_16_dtype_f16", name):
                 of.setdefault(name.split("_")[0], path("dump/" + name))
+            for what, end in (("union", "_12_group_union"), ("ahead", "query_ahead"), ("ahead_max", "query_ahead_group_max"),
+                              ("ahead_union", "query_ahead_group_union")):
+                if name.endswith(end + ".safetensors"):
+                    of[what] = path("dump/" + name)
         rooms()
+        choices()
+        huge_sums()
         os.mkdir(path("states"))
         definitions, audit.DEFINITIONS = audit.DEFINITIONS, dict(audit.DEFINITIONS, cpu=AllKeys)
         states(program_of_states, path("states"), of)
@@ -269,6 +383,10 @@ def main(program, program_of_states):
             file.write(path("planted"))
             code, said = judged(path("planted"))
             expect(f"planted in {variant}: {name}, to be said: {text}", code == wanted and text in said, said)
+        audit.DEFINITIONS = dict(definitions, cpu=Mistaken)
+        code, said = judged(of["cpu"])
+        expect("a mistake in judging", code == 20 and said.startswith("DAMAGED") and said.count("\n") == 1
+               and "could not be judged: ZeroDivisionError" in said, said)
         audit.DEFINITIONS = definitions
         with open(of["cpu"], "rb") as file:
             blob = file.read()
