@@ -14,12 +14,15 @@
  * order: what the check and the dump work on. */
 enum { HA_CHOSEN_STRIDE = HA_PARTS_MAX + 1 };
 struct ha_chosen {
-    uint32_t *token;      /* all heads' parts after one another; ascending within a part */
-    size_t *offset;       /* [q_heads][HA_CHOSEN_STRIDE]: part p of a head is [offset[p], offset[p+1]) */
-    struct ha_part *part; /* [q_heads][HA_PARTS_MAX] as reported; their arrays are the instance's */
-    uint32_t *row;        /* as token, of parts with keys of their own: row of part.k */
-    size_t parts, count;  /* the most parts of any head; of tokens in all */
-    bool plain;           /* every state is that of the step's query over the cache's keys and values */
+    uint32_t *token;               /* all heads' parts after one another; ascending within a part */
+    size_t *offset;                /* [q_heads][HA_CHOSEN_STRIDE]: part p of a head is [offset[p], offset[p+1]) */
+    struct ha_part *part;          /* [q_heads][HA_PARTS_MAX] as reported; their q, k and profile are the instance's */
+    uint32_t *row;                 /* as token, of parts with keys of their own: row of part.k */
+    struct ha_selection *reported; /* [q_heads] as reported, its lists copied: whoever else asks is told the same */
+    uint32_t **list;               /* [q_heads] the lists of its parts */
+    size_t heads;
+    size_t parts, count; /* the most parts of any head; of tokens in all */
+    bool plain;          /* every state is that of the step's query over the cache's keys and values */
 };
 
 /* HA_FAIL where it cannot be read (ha_selection_check), where a key is listed twice or does not exist after `step`,
