@@ -88,7 +88,8 @@ enum ha_status ha_oracle_answer(const struct ha_pass *pass, const struct ha_chos
 struct ha_sensitivity {
     double o, lse, times;
 };
-/* Whether each part's keys leave room for what the device claims of them: HA_FAIL with the field. */
+/* Whether each part's keys leave room for what the device claims of them, and no part claims coarser types for itself
+ * than its side has: HA_FAIL with the field. */
 enum ha_status ha_sensitivity_claims(const struct ha_pass *pass, const struct ha_chosen *chosen, size_t step,
                                      size_t seq, struct ha_why *why);
 /* Whether what a part claims for itself lets too much pass: of each such profile, the worst row of the heads that name

@@ -364,8 +364,9 @@ TEST(claims_of_a_part_are_judged_too)
               "its profile of head 1 part 1: sum_extra is 150, not from 0 to 138 where the keys are 10"),
         CLAIM(dot_extra, unsigned, 200, 1, false,
               "layer 1 step 0 seq 0: its profile of head 1 part 1: dot_extra is 200, not from 0 to 192 where head_dim"),
-        CLAIM(out_type, int, HA_BF16, 0, true, "which its profile of head 1 part 0: out_type bf16 cannot hold"),
-        CLAIM(lse_type, int, HA_F16, 1, true, "which its profile of head 1 part 0: lse_type f16 cannot hold"),
+        CLAIM(out_type, int, HA_BF16, 0, true, "its profile of head 1 part 0: out_type is bf16, coarser than f32 of"),
+        CLAIM(lse_type, int, HA_F16, 1, false, "its profile of head 1 part 1: lse_type is f16, coarser than f32 of"),
+        CLAIM(weight_type, int, HA_BF16, 0, false, "its profile of head 1 part 1: weight_type is bf16, coarser than"),
 #undef CLAIM
     };
     struct ha_profile claims[2];
