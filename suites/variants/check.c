@@ -76,7 +76,6 @@ static enum ha_status read_head(struct ha_chosen *c, const struct ha_shape *shap
                                 const struct ha_selection *s, const struct reading *r, struct ha_why *why)
 {
     size_t *offset = c->offset + head * HA_CHOSEN_STRIDE;
-    HA_TRY(ha_selection_check(s, r->tokens, why));
     for (size_t p = 0; p < HA_PARTS_MAX; p++) {
         offset[p] = c->count;
         if (p >= s->parts) continue;
@@ -98,6 +97,24 @@ static bool room_for(struct ha_chosen *c, size_t *capacity, size_t *rows, size_t
            && ha_array_room(&c->row, rows, c->count + tokens, sizeof *c->row);
 }
 
+/* What a head reports, kept: no more than was asked once counts. One that cannot be read has no lists. */
+static enum ha_status keep_reported(struct ha_chosen *c, size_t head, size_t tokens, struct ha_why *why)
+{
+    struct ha_selection *s = &c->reported[head];
+    size_t count = 0;
+    HA_TRY(ha_selection_check(s, tokens, why));
+    for (size_t p = 0; p < s->parts; p++) count += s->part[p].count;
+    uint32_t *list = c->list[head] = malloc((count + 1) * sizeof *list);
+    if (!list) return ha_why(why, HA_ERROR, "no memory for a selection");
+    for (size_t p = 0; p < s->parts; p++) {
+        struct ha_part *part = &s->part[p];
+        if (part->count) memcpy(list, part->token, part->count * sizeof *list);
+        part->token = list;
+        list += part->count;
+    }
+    return HA_OK;
+}
+
 enum ha_status ha_chosen_read(struct ha_chosen *c, const struct ha_pass *pass, size_t step, size_t layer, size_t seq,
                               struct ha_why *why)
 {
@@ -109,17 +126,22 @@ enum ha_status ha_chosen_read(struct ha_chosen *c, const struct ha_pass *pass, s
     enum ha_status status = HA_OK;
     *c = (struct ha_chosen){ .offset = calloc(heads * HA_CHOSEN_STRIDE, sizeof *c->offset),
                              .part = calloc(heads * HA_PARTS_MAX, sizeof *c->part),
+                             .reported = calloc(heads, sizeof *c->reported),
+                             .list = calloc(heads, sizeof *c->list),
+                             .heads = heads,
                              .plain = true };
-    if (!bits || !r.row || !c->offset || !c->part) status = ha_why(why, HA_ERROR, "no memory for a selection");
+    if (!bits || !r.row || !c->offset || !c->part || !c->reported || !c->list)
+        status = ha_why(why, HA_ERROR, "no memory for a selection");
     for (size_t head = 0; head < heads && status == HA_OK; head++) {
-        struct ha_selection s = { .parts = 0 };
+        struct ha_selection *s = &c->reported[head];
         struct ha_why reason = { "" };
-        pass->variant->selection(pass->instance, layer, seq, head, &s);
+        pass->variant->selection(pass->instance, layer, seq, head, s);
         if (!room_for(c, &capacity, &rows, tokens)) {
             status = ha_why(why, HA_ERROR, "no memory for a selection");
             break;
         }
-        status = read_head(c, &w->shape, head, &s, &r, &reason);
+        status = keep_reported(c, head, tokens, &reason);
+        if (status == HA_OK) status = read_head(c, &w->shape, head, s, &r, &reason);
         if (status != HA_OK)
             ha_why(why, status, "selection of %s, layer %zu step %zu seq %zu head %zu: %s", pass->variant->name, layer,
                    step, seq, head, reason.text);
@@ -135,6 +157,9 @@ void ha_chosen_free(struct ha_chosen *c)
     free(c->offset);
     free(c->part);
     free(c->row);
+    free(c->reported);
+    for (size_t head = 0; c->list && head < c->heads; head++) free(c->list[head]);
+    free(c->list);
     *c = (struct ha_chosen){ .token = NULL };
 }
 
@@ -163,11 +188,18 @@ static bool same_part(const struct ha_part *x, const struct ha_part *y)
            && x->either_side == y->either_side;
 }
 
+/* Whether of a part with keys of its own the same rows stand for the same tokens. */
+static bool same_rows(const struct ha_chosen *c, const struct ha_part *part, size_t x, size_t y, size_t count)
+{
+    return !part->k || !memcmp(c->row + x, c->row + y, count * sizeof *c->row);
+}
+
 bool ha_chosen_same(const struct ha_chosen *c, size_t a, size_t b)
 {
     const size_t *x = c->offset + a * HA_CHOSEN_STRIDE, *y = c->offset + b * HA_CHOSEN_STRIDE;
     for (size_t p = 0; p < HA_PARTS_MAX; p++)
-        if (x[p + 1] - x[p] != y[p + 1] - y[p] || !same_part(ha_chosen_part(c, a, p), ha_chosen_part(c, b, p)))
+        if (x[p + 1] - x[p] != y[p + 1] - y[p] || !same_part(ha_chosen_part(c, a, p), ha_chosen_part(c, b, p))
+            || !same_rows(c, ha_chosen_part(c, a, p), x[p], y[p], x[p + 1] - x[p]))
             return false;
     return !memcmp(c->token + x[0], c->token + y[0], ha_chosen_keys(c, a) * sizeof *c->token);
 }
@@ -179,13 +211,14 @@ struct state {
     struct ha_pass pass;
     const struct ha_definition *definition;
     struct ha_def *def;
-    size_t tokens[HA_BATCH_MAX]; /* after the step */
-    struct ha_judged *judged;    /* [q_len][q_heads] */
-    struct ha_profile observer;  /* weights may be the device's or the CPU's */
-    struct ha_expected last;     /* of the sequence that was judged last, where expectations are not kept */
-    size_t layer;                /* of the selection that the definition asks for */
-    struct ha_repeat *repeat;    /* NULL: no further pass follows */
-    bool again;                  /* this is not the first one */
+    size_t tokens[HA_BATCH_MAX];           /* after the step */
+    struct ha_judged *judged;              /* [q_len][q_heads] */
+    struct ha_profile observer;            /* weights may be the device's or the CPU's */
+    struct ha_expected last;               /* of the sequence that was judged last, where expectations are not kept */
+    size_t layer;                          /* of the selection that the definition asks for */
+    struct ha_chosen chosen[HA_BATCH_MAX]; /* of that layer, as question 1 was asked of it; or nothing */
+    struct ha_repeat *repeat;              /* NULL: no further pass follows */
+    bool again;                            /* this is not the first one */
 };
 
 static const struct ha_shape *shape(const struct ha_check *c) { return &c->session->workload->shape; }
@@ -236,7 +269,8 @@ static void reported(void *arg, size_t seq, size_t q_head, struct ha_selection *
 {
     struct state *s = arg;
     *out = (struct ha_selection){ .parts = 0 };
-    s->pass.variant->selection(s->pass.instance, s->layer, seq, q_head, out);
+    if (s->chosen[seq].reported) *out = s->chosen[seq].reported[q_head];
+    else s->pass.variant->selection(s->pass.instance, s->layer, seq, q_head, out);
 }
 
 static enum ha_status prefill_definition(struct state *s, struct ha_why *why)
@@ -353,24 +387,23 @@ static enum ha_status ask_sequence(struct state *s, size_t step, size_t layer, s
                              *kept = of_step ? &of_step[layer * shape(c)->batch + seq] : &s->last;
     const struct ha_expected dumped = c->dump ? ha_dump_expected(c->dump, step, layer, seq) : (struct ha_expected){ 0 };
     struct ha_why reason = { "" };
-    struct ha_chosen chosen;
-    enum ha_status status = ha_chosen_read(&chosen, &s->pass, step, layer, seq, &reason);
+    struct ha_chosen *chosen = &s->chosen[seq];
+    enum ha_status status = ha_chosen_read(chosen, &s->pass, step, layer, seq, &reason);
     if (status == HA_FAIL) fail(c, 1, why, reason.text);
     else if (status != HA_OK) ha_why(why, status, "%s", reason.text);
     if (status == HA_OK)
-        status = ha_oracle_judge(&s->pass, &chosen, step, layer, seq, s->judged, c->dump ? &dumped : kept, why);
+        status = ha_oracle_judge(&s->pass, chosen, step, layer, seq, s->judged, c->dump ? &dumped : kept, why);
     if (status == HA_OK && c->dump) {
-        ha_dump_step(c->dump, &s->pass, step, layer, seq, s->judged);
+        ha_dump_step(c->dump, chosen, step, layer, seq, s->judged);
         copy_expected(shape(c), kept, &dumped);
     }
     if (status == HA_OK) {
         for (size_t t = 0; t < shape(c)->q_len; t++)
             ha_accuracy_add(a, s->judged + t * shape(c)->q_heads, shape(c)->q_heads);
-        count_key_bytes(c, &chosen);
+        count_key_bytes(c, chosen);
         status = judge_heads(s, step, layer, seq, why);
-        if (status == HA_OK) status = ask_claims(s, &chosen, step, layer, seq, kept, why);
+        if (status == HA_OK) status = ask_claims(s, chosen, step, layer, seq, kept, why);
     }
-    ha_chosen_free(&chosen);
     return status;
 }
 
@@ -421,6 +454,11 @@ static enum ha_status make_expected(struct state *s, struct ha_why *why)
     return lay_expected(c, c->expected, n, why);
 }
 
+static void forget_chosen(struct state *s)
+{
+    for (size_t seq = 0; seq < shape(s->check)->batch; seq++) ha_chosen_free(&s->chosen[seq]);
+}
+
 static enum ha_status run_steps(struct state *s, struct ha_why *why)
 {
     struct ha_check *c = s->check;
@@ -434,6 +472,7 @@ static enum ha_status run_steps(struct state *s, struct ha_why *why)
         for (size_t layer = 0; layer < shape(c)->layers && checked; layer++) {
             if (ha_check_asks(c, step)) HA_TRY(ask_layer(s, step, layer, why));
             HA_TRY(ask_definition(s, step, layer, why));
+            forget_chosen(s);
         }
         if (s->repeat && !s->again) HA_TRY(ha_repeat_keep(s->repeat, &s->pass, step, why));
         c->steps_done = step + 1;
@@ -458,6 +497,7 @@ static void read_memory(struct ha_check *c, const struct ha_pass *p)
 
 static void state_end(struct state *s)
 {
+    forget_chosen(s);
     if (s->def) s->definition->destroy(s->def);
     free(s->judged);
     free(s->last.o);

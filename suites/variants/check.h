@@ -14,12 +14,15 @@
  * order: what the check and the dump work on. */
 enum { HA_CHOSEN_STRIDE = HA_PARTS_MAX + 1 };
 struct ha_chosen {
-    uint32_t *token;      /* all heads' parts after one another; ascending within a part */
-    size_t *offset;       /* [q_heads][HA_CHOSEN_STRIDE]: part p of a head is [offset[p], offset[p+1]) */
-    struct ha_part *part; /* [q_heads][HA_PARTS_MAX] as reported; their arrays are the instance's */
-    uint32_t *row;        /* as token, of parts with keys of their own: row of part.k */
-    size_t parts, count;  /* the most parts of any head; of tokens in all */
-    bool plain;           /* every state is that of the step's query over the cache's keys and values */
+    uint32_t *token;               /* all heads' parts after one another; ascending within a part */
+    size_t *offset;                /* [q_heads][HA_CHOSEN_STRIDE]: part p of a head is [offset[p], offset[p+1]) */
+    struct ha_part *part;          /* [q_heads][HA_PARTS_MAX] as reported; their q, k and profile are the instance's */
+    uint32_t *row;                 /* as token, of parts with keys of their own: row of part.k */
+    struct ha_selection *reported; /* [q_heads] as reported, its lists copied: whoever else asks is told the same */
+    uint32_t **list;               /* [q_heads] the lists of its parts */
+    size_t heads;
+    size_t parts, count; /* the most parts of any head; of tokens in all */
+    bool plain;          /* every state is that of the step's query over the cache's keys and values */
 };
 
 /* HA_FAIL where it cannot be read (ha_selection_check), where a key is listed twice or does not exist after `step`,
@@ -85,7 +88,8 @@ enum ha_status ha_oracle_answer(const struct ha_pass *pass, const struct ha_chos
 struct ha_sensitivity {
     double o, lse, times;
 };
-/* Whether each part's keys leave room for what the device claims of them: HA_FAIL with the field. */
+/* Whether each part's keys leave room for what the device claims of them, and no part claims coarser types for itself
+ * than its side has: HA_FAIL with the field. */
 enum ha_status ha_sensitivity_claims(const struct ha_pass *pass, const struct ha_chosen *chosen, size_t step,
                                      size_t seq, struct ha_why *why);
 /* Whether what a part claims for itself lets too much pass: of each such profile, the worst row of the heads that name

@@ -318,27 +318,26 @@ static void put_notes(struct ha_dump *d, size_t step, size_t layer, size_t seq, 
     }
 }
 
-static void put_selection(struct ha_dump *d, const struct ha_pass *pass, size_t step, size_t layer, size_t seq)
+static void put_selection(struct ha_dump *d, const struct ha_chosen *chosen, size_t step, size_t layer, size_t seq)
 {
     const struct ha_shape *s = &data(d)->shape;
     const size_t tokens = ha_workload_tokens(data(d), seq, s->steps);
     for (size_t head = 0; head < s->q_heads; head++) {
         unsigned char *part = bytes_of(d, layer, seq, PART) + (step * s->q_heads + head) * tokens,
                       *side = bytes_of(d, layer, seq, SIDE) + (step * s->q_heads + head) * HA_PARTS_MAX;
-        struct ha_selection chosen = { .parts = 0 };
-        pass->variant->selection(pass->instance, layer, seq, head, &chosen);
-        for (size_t p = 0; p < chosen.parts; p++) {
-            const struct ha_part *x = &chosen.part[p];
+        const struct ha_selection *reported = &chosen->reported[head];
+        for (size_t p = 0; p < reported->parts; p++) {
+            const struct ha_part *x = &reported->part[p];
             side[p] = x->on_device;
             for (size_t i = 0; i < x->count; i++)
                 part[x->token[i]] = (unsigned char)(p + 1 + (i >= x->count - x->padding ? PART_PADDING : 0));
             put_own(d, step, layer, seq, head * HA_PARTS_MAX + p, x);
         }
-        put_notes(d, step, layer, seq, head, &chosen);
+        put_notes(d, step, layer, seq, head, reported);
     }
 }
 
-void ha_dump_step(struct ha_dump *d, const struct ha_pass *pass, size_t step, size_t layer, size_t seq,
+void ha_dump_step(struct ha_dump *d, const struct ha_chosen *chosen, size_t step, size_t layer, size_t seq,
                   const struct ha_judged *judged)
 {
     const struct ha_session *session = d->session;
@@ -348,7 +347,7 @@ void ha_dump_step(struct ha_dump *d, const struct ha_pass *pass, size_t step, si
     put(d, step, layer, seq, Q, ha_session_q(session, layer) + at * s->head_dim);
     put(d, step, layer, seq, OUT, ha_session_o(session, layer) + at * s->head_dim);
     put(d, step, layer, seq, LSE, ha_session_lse(session, layer) + at);
-    put_selection(d, pass, step, layer, seq);
+    put_selection(d, chosen, step, layer, seq);
     double *ratio = doubles_of(d, step, layer, seq, RATIO), *mass = doubles_of(d, step, layer, seq, MASS);
     for (size_t i = 0; i < rows; i++) {
         ratio[i] = judged[i].ratio;

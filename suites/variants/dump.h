@@ -26,9 +26,9 @@ enum ha_status ha_dump_open(struct ha_dump *dump, const struct ha_session *sessi
                             struct ha_why *why);
 /* Where the dump has what the outputs of a step must be: the oracle's to write. */
 struct ha_expected ha_dump_expected(const struct ha_dump *dump, size_t step, size_t layer, size_t seq);
-/* The rest of a layer of a sequence of the step that the pass has just run, whose selection is valid, when it has been
- * judged. Where there is no memory for it, ha_dump_write says so. */
-void ha_dump_step(struct ha_dump *dump, const struct ha_pass *pass, size_t step, size_t layer, size_t seq,
+/* The rest of a layer of a sequence of the step that the pass has just run, by the selection that it was judged by,
+ * when it has been judged. Where there is no memory for it, ha_dump_write says so. */
+void ha_dump_step(struct ha_dump *dump, const struct ha_chosen *chosen, size_t step, size_t layer, size_t seq,
                   const struct ha_judged *judged);
 /* The file, whole or not at all. */
 enum ha_status ha_dump_write(const struct ha_dump *dump, const char *id, struct ha_why *why);

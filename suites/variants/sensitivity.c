@@ -31,6 +31,32 @@ static void name_of(const struct ha_session *s, const struct ha_part *part, size
 
 /* ---- claims that a shape leaves no room for ---------------------------------------------------------------------- */
 
+/* A part's own profile has the types of its side, or finer ones: coarser ones are no others' to be set beside. */
+static enum ha_status no_coarser(const char *of, const struct ha_session *session, const struct ha_part *part,
+                                 struct ha_why *why)
+{
+    const struct ha_oracle_claims c = ha_oracle_claims(session, &session->info);
+    const struct ha_profile side = part->either_side ? ha_profile_weaker(&c.device, &c.host)
+                                   : part->on_device ? c.device
+                                                     : c.host;
+    const struct ha_profile *own = part->profile;
+    const struct {
+        const char *field;
+        enum ha_dtype own, side;
+    } all[] = {
+        { "weight_type", own->weight_type, side.weight_type },
+        { "out_type", own->out_type, side.out_type },
+        { "lse_type", own->lse_type, side.lse_type },
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].own > all[i].side) /* as in ha_profile_weaker */
+            return ha_why(why, HA_FAIL, "its %s: %s is %s, coarser than %s of its side", of, all[i].field,
+                          ha_dtype_name(all[i].own), ha_dtype_name(all[i].side));
+    if (own->sum_rounded && own->weight_type != HA_F32 && !side.sum_rounded)
+        return ha_why(why, HA_FAIL, "its %s: sum_rounded is true, and is not of its side", of);
+    return HA_OK;
+}
+
 enum ha_status ha_sensitivity_claims(const struct ha_pass *pass, const struct ha_chosen *c, size_t step, size_t seq,
                                      struct ha_why *why)
 {
@@ -47,6 +73,7 @@ enum ha_status ha_sensitivity_claims(const struct ha_pass *pass, const struct ha
             const struct ha_profile *profile = part->profile ? part->profile : claimed(session, &session->info);
             if (!part->on_device && !part->profile && !part->either_side) continue;
             name_of(session, part, head, p, of);
+            if (part->profile) HA_TRY(no_coarser(of, session, part, why));
             while (visible < offset[1] && c->token[visible] <= first) visible++;
             const size_t keys[] = { visible - offset[0], offset[1] - offset[0] };
             for (size_t i = 0; i < 2; i++)

@@ -28,6 +28,8 @@ static struct now {
     const struct ha_profile *profile; /* [2] of the odd ones, of even heads and odd ones */
     size_t profile_from;              /* the first layer that has it */
     bool on_device, either_side, notes, alone; /* alone: one part has all tokens, with that profile */
+    bool hidden; /* the odd tokens are not used; the first time that each head is asked it says so, later it does not */
+    bool shared_k; /* heads of a group report one array of keys */
     void (*spoil)(struct ha_selection *of_head_1);
 } now;
 
@@ -40,13 +42,14 @@ struct ha_instance {
     struct ha_context ctx;
     struct head head[LAYERS][BATCH][HEADS];
     uint32_t tokens[LAYERS][BATCH];
+    unsigned asked[HEADS];
     float o[BATCH * Q_LEN][HEADS][DIM], lse[BATCH * Q_LEN][HEADS];
 };
 
 static enum ha_status create(struct ha_instance **self, const struct ha_context *ctx, struct ha_why *why)
 {
     *self = ha_alloc(ctx->arena, sizeof **self, HA_TAG_META, why);
-    if (*self) (*self)->ctx = *ctx;
+    if (*self) (*self)->ctx = *ctx, memset((*self)->asked, 0, sizeof(*self)->asked);
     return *self ? HA_OK : HA_ERROR;
 }
 
@@ -84,6 +87,7 @@ static void attend_head(struct ha_instance *self, struct head *own, size_t at, s
         row_of(session.workload->k[at], head, j, k);
         row_of(session.workload->v[at], head, j, v);
         if (odd) other_key(k, own->k[j / 2]);
+        if (odd && now.hidden) continue;
         const float *from = odd && now.made.q ? own->q[t] : q, *to = odd && now.made.k ? own->k[j / 2] : k;
         const double w = exp(score_of(from, to)) * (odd ? 1 + now.error : 1);
         sum += left_out && now.forgotten ? 0 : w;
@@ -142,6 +146,11 @@ static void selection(struct ha_instance *self, size_t layer, size_t seq, size_t
         out->parts = 1;
         out->part[0].count = tokens;
         out->part[0].profile = profile;
+    }
+    if (now.hidden && !self->asked[head]++) out->parts = 1;
+    if (now.shared_k && head % 2) {
+        out->part[1].k = self->head[layer][seq][head - 1].reported_k[0];
+        for (uint32_t i = 0; i < half; i++) own->odd[i] = 2 * (half - 1 - i) + 1; /* other rows than those it used */
     }
     if (now.spoil && head == 1) now.spoil(out);
     if (!now.notes) return;
@@ -355,8 +364,9 @@ TEST(claims_of_a_part_are_judged_too)
               "its profile of head 1 part 1: sum_extra is 150, not from 0 to 138 where the keys are 10"),
         CLAIM(dot_extra, unsigned, 200, 1, false,
               "layer 1 step 0 seq 0: its profile of head 1 part 1: dot_extra is 200, not from 0 to 192 where head_dim"),
-        CLAIM(out_type, int, HA_BF16, 0, true, "which its profile of head 1 part 0: out_type bf16 cannot hold"),
-        CLAIM(lse_type, int, HA_F16, 1, true, "which its profile of head 1 part 0: lse_type f16 cannot hold"),
+        CLAIM(out_type, int, HA_BF16, 0, true, "its profile of head 1 part 0: out_type is bf16, coarser than f32 of"),
+        CLAIM(lse_type, int, HA_F16, 1, false, "its profile of head 1 part 1: lse_type is f16, coarser than f32 of"),
+        CLAIM(weight_type, int, HA_BF16, 0, false, "its profile of head 1 part 1: weight_type is bf16, coarser than"),
 #undef CLAIM
     };
     struct ha_profile claims[2];
@@ -401,6 +411,34 @@ TEST(a_part_is_held_to_its_own_claims)
     now.either_side = true;
     assert_true(worst(judged, &plain) <= 1);
     assert_true(plain);
+    close_session();
+}
+
+/* What question 1 was told question 2 is told too. */
+TEST(a_head_is_asked_once)
+{
+    struct ha_variant v = mine;
+    struct ha_check c = { .session = &session, .id = "the case" };
+    v.name = "cpu"; /* whose definition takes all keys */
+    v.checked = true;
+    open_session(CASE);
+    session.variant = &v;
+    now = (struct now){ .hidden = true };
+    assert_int_equal(ha_check_run(&c, &reason), HA_FAIL);
+    assert_int_equal(c.question, 2);
+    ha_check_free(&c);
+    close_session();
+}
+
+/* Heads that share keys of their own are judged apart where other rows stand for the tokens. */
+TEST(shared_keys_are_each_heads_own)
+{
+    struct ha_judged judged[HEADS];
+    bool plain;
+    open_session(CASE);
+    now = (struct now){ .made.k = true, .reported.k = true, .shared_k = true };
+    worst(judged, &plain);
+    for (size_t h = 0; h < HEADS; h++) assert_int_equal(judged[h].ratio > 30, h % 2);
     close_session();
 }
 
