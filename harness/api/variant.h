@@ -160,8 +160,10 @@ struct ha_variant {
     const char *doc;    /* one line */
     const char *source; /* paper and section */
     enum ha_contract contract;
-    bool products; /* its attention on the device is attend_products, and judged by that profile */
-    bool checked;  /* false: a bracketing arm whose output is not attention; said in every row */
+    bool products;   /* its attention on the device is attend_products, and judged by that profile */
+    bool own_states; /* its parts may have queries, keys, weights or claims of their own, and its definition judges them
+                      */
+    bool checked;    /* false: a bracketing arm whose output is not attention; said in every row */
     const struct ha_param *params;
     size_t params_count;
 

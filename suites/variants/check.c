@@ -72,6 +72,13 @@ static enum ha_status add_part(struct ha_chosen *c, const struct ha_part *part, 
 
 static bool is_plain(const struct ha_part *p) { return !p->q && !p->k && !p->profile && !p->weight_only; }
 
+static bool is_own(const struct ha_selection *s)
+{
+    bool own = false;
+    for (size_t p = 0; p < s->parts && p < HA_PARTS_MAX; p++) own |= !is_plain(&s->part[p]) || s->part[p].either_side;
+    return own;
+}
+
 static enum ha_status read_head(struct ha_chosen *c, const struct ha_shape *shape, size_t head,
                                 const struct ha_selection *s, const struct reading *r, struct ha_why *why)
 {
@@ -142,6 +149,10 @@ enum ha_status ha_chosen_read(struct ha_chosen *c, const struct ha_pass *pass, s
         }
         status = keep_reported(c, head, tokens, &reason);
         if (status == HA_OK) status = read_head(c, &w->shape, head, s, &r, &reason);
+        if (status == HA_OK && is_own(s) && !pass->variant->own_states)
+            status = ha_why(
+                &reason, HA_FAIL,
+                "a state has a query, keys, weights or claims of its own, and the variant does not say own_states");
         if (status != HA_OK)
             ha_why(why, status, "selection of %s, layer %zu step %zu seq %zu head %zu: %s", pass->variant->name, layer,
                    step, seq, head, reason.text);

@@ -162,6 +162,7 @@ static void selection(struct ha_instance *self, size_t layer, size_t seq, size_t
 static const struct ha_variant mine = {
     .name = "mine",
     .contract = HA_BOUNDED,
+    .own_states = true,
     .create = create,
     .prefill = no_prefill,
     .attend = attend,
@@ -463,6 +464,12 @@ TEST(all_keys_are_not_full_attention)
         ha_check_free(&c);
         v.contract = HA_EXACT;
     }
+    v.own_states = false;
+    v.contract = HA_BOUNDED;
+    assert_int_equal(ha_check_run(&c, &reason), HA_FAIL);
+    assert_contains(reason.text, "claims of its own, and the variant does not say own_states");
+    ha_check_free(&c);
+    v.own_states = true;
     v.contract = HA_BOUNDED;
     assert_ok(ha_check_run(&c, &reason));
     assert_near(c.host_key_bytes, 2 * (2 * (TOKENS - HALF) + HALF) * DIM * 2, 1e-9);
