@@ -26,14 +26,6 @@ struct problem {
     char *number;
 };
 
-/* shift: bytes from a multiple of 64 */
-static size_t room(size_t *at, size_t bytes, size_t shift)
-{
-    const size_t here = (*at + 63) / 64 * 64 + shift;
-    *at = here + bytes + 16;
-    return here;
-}
-
 /* K or V of a sequence: its rows, those of all runs one behind the other, token by token or head by head. */
 struct side {
     size_t row, stride, head_bytes, bytes, at;
@@ -137,15 +129,17 @@ static void lay(struct ha_op_stage *s, struct problem *p)
         }
         const size_t list_stride = lists ? (n[0] + block - 1) / block + 1 : 0;
         struct side k = side_of(p, rows, k_heads, c->pad), v = side_of(p, rows, v_heads, c->v_pad);
-        const size_t q = room(&in, q_count * f, c->q_at / f * f);
-        k.at = room(&in, k.bytes, c->src_at / e * e);
-        v.at = room(&in, v.bytes, c->v_at / e * e);
-        const size_t index = room(&in, c->block ? (lists * list_stride + keys / block + c->runs) * sizeof(uint32_t) : 0,
-                                  c->q_at / f * f),
-                     counts = c->list_keys ? room(&in, lists * sizeof(uint32_t), c->q_at / f * f) : 0,
-                     o = room(&out, q_count * f, c->dst_at / f * f),
-                     lse = room(&out, c->q_len * heads * f, c->dst_at / f * f), weights_stride = keys + c->dst_gap,
-                     weights = c->weights ? room(&out, heads * weights_stride * f, c->dst_at / f * f) : 0;
+        const size_t q = ha_op_room(&in, q_count * f, c->q_at / f * f);
+        k.at = ha_op_room(&in, k.bytes, c->src_at / e * e);
+        v.at = ha_op_room(&in, v.bytes, c->v_at / e * e);
+        const size_t index = ha_op_room(
+                         &in, c->block ? (lists * list_stride + keys / block + c->runs) * sizeof(uint32_t) : 0,
+                         c->q_at / f * f),
+                     counts = c->list_keys ? ha_op_room(&in, lists * sizeof(uint32_t), c->q_at / f * f) : 0,
+                     o = ha_op_room(&out, q_count * f, c->dst_at / f * f),
+                     lse = ha_op_room(&out, c->q_len * heads * f, c->dst_at / f * f),
+                     weights_stride = keys + c->dst_gap,
+                     weights = c->weights ? ha_op_room(&out, heads * weights_stride * f, c->dst_at / f * f) : 0;
         if (!p->in) continue;
         *t = (struct ha_device_seq){
             .q = (const float *)(const void *)(p->in->at + q),

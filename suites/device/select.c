@@ -10,14 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where so many bytes go in a block that is laid out one thing behind the other. shift: bytes from a multiple of 64 */
-static size_t room(size_t *at, size_t bytes, size_t shift)
-{
-    const size_t here = (*at + 63) / 64 * 64 + shift;
-    *at = here + bytes + 16;
-    return here;
-}
-
 /* of a sequence: keys, digests, numbers of a list; the first sequence has neither the most nor the fewest */
 static size_t length_of(const struct ha_op_case *c, size_t b)
 {
@@ -98,9 +90,9 @@ static enum ha_status digest_once(struct ha_op_stage *s, const struct ha_op_case
             .k_head_bytes = by_head ? pool * stride : row,
         };
         t->head_bytes = ha_digest_bytes(t->first + t->blocks, c->head_dim, dtype) + b % 2 * 64;
-        k_at[b] = room(&in, (by_head ? heads : 1) * pool * stride, c->src_at / e * e);
-        index_at[b] = room(&names, indexed ? keys * sizeof(uint32_t) : 0, c->q_at / 4 * 4);
-        out_at[b] = room(&out, heads * t->head_bytes, 0);
+        k_at[b] = ha_op_room(&in, (by_head ? heads : 1) * pool * stride, c->src_at / e * e);
+        index_at[b] = ha_op_room(&names, indexed ? keys * sizeof(uint32_t) : 0, c->q_at / 4 * 4);
+        out_at[b] = ha_op_room(&out, heads * t->head_bytes, 0);
     }
     ha_op_clear(s);
     struct ha_op_block *made = ha_op_block(s, HA_OP_DEVICE, out), *blocks[2];
@@ -247,9 +239,9 @@ static enum ha_status digest_score_once(struct ha_op_stage *s, const struct ha_o
         struct ha_device_score_seq *t = &p.there[b];
         *t = (struct ha_device_score_seq){ .blocks = length_of(c, b), .s_stride = length_of(c, b) + c->dst_gap };
         t->head_bytes = ha_digest_bytes(t->blocks, c->head_dim, dtype) + b % 2 * 64;
-        q_at[b] = room(&queries, rows * c->head_dim * f, c->q_at / f * f);
-        digests_at[b] = room(&in, c->kv_heads * t->head_bytes, 0);
-        out_at[b] = room(&out, rows * t->s_stride * f, c->dst_at / f * f);
+        q_at[b] = ha_op_room(&queries, rows * c->head_dim * f, c->q_at / f * f);
+        digests_at[b] = ha_op_room(&in, c->kv_heads * t->head_bytes, 0);
+        out_at[b] = ha_op_room(&out, rows * t->s_stride * f, c->dst_at / f * f);
     }
     ha_op_clear(s);
     struct ha_op_block *made = ha_op_block(s, (enum ha_op_place)c->dst, out), *blocks[2];
@@ -409,8 +401,8 @@ static enum ha_status topk_once(struct ha_op_stage *s, const struct ha_op_case *
                                                 .stride = n + c->src_gap,
                                                 .first = (uint32_t)(c->first + b % 2 * 1000),
                                                 .index_stride = chosen + c->dst_gap };
-        x_at[b] = room(&in, rows * there[b].stride * f, c->src_at / f * f);
-        out_at[b] = room(&out, c->kv_heads * there[b].index_stride * f, c->dst_at / f * f);
+        x_at[b] = ha_op_room(&in, rows * there[b].stride * f, c->src_at / f * f);
+        out_at[b] = ha_op_room(&out, c->kv_heads * there[b].index_stride * f, c->dst_at / f * f);
     }
     ha_op_clear(s);
     struct ha_op_block *made = ha_op_block(s, (enum ha_op_place)c->dst, out),
@@ -491,8 +483,9 @@ static enum ha_status rotate_once(struct ha_op_stage *s, const struct ha_op_case
     const size_t f = sizeof(float), dim = c->head_dim, heads = c->kv_heads * c->group, n = c->q_len * heads * dim,
                  q = c->dst_at / f * f;
     size_t in = 0;
-    const size_t bias = room(&in, heads * dim * f, c->q_at / f * f), norm = room(&in, dim * f, c->q_at / f * f),
-                 turn = room(&in, c->q_len * c->rotary * f, c->q_at / f * f);
+    const size_t bias = ha_op_room(&in, heads * dim * f, c->q_at / f * f),
+                 norm = ha_op_room(&in, dim * f, c->q_at / f * f),
+                 turn = ha_op_room(&in, c->q_len * c->rotary * f, c->q_at / f * f);
     ha_op_clear(s);
     struct ha_op_block *blocks[2], *made = blocks[0] = ha_op_block(s, (enum ha_op_place)c->dst, q + n * f + 64);
     blocks[1] = made ? ha_op_block(s, (enum ha_op_place)c->src, in) : NULL;

@@ -153,4 +153,12 @@ struct ha_op {
 #define HA_OP_LINE(name) extern const struct ha_op ha_op_##name;
 #include "suites/device/ops.def"
 
+/* Where so many bytes go in a block that is laid out one thing behind the other. shift: bytes from a multiple of 64 */
+static inline size_t ha_op_room(size_t *at, size_t bytes, size_t shift)
+{
+    const size_t here = (*at + 63) / 64 * 64 + shift;
+    *at = here + bytes + 16;
+    return here;
+}
+
 #endif
