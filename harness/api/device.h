@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define HA_DEVICE_ABI    7u
+#define HA_DEVICE_ABI    8u
 #define HA_DEVICE_SYMBOL "ha_device_api"
 
 struct ha_device;
@@ -173,10 +173,62 @@ struct ha_device_topk_seq {
     uint32_t first;
     uint32_t *index; /* [lists][index_stride]: min(n, k) each, rising */
     size_t index_stride;
+    /* NULL, or [lists]: so many of them are written. Then those alone are taken that are not below the largest element
+     * less `within`, a binary32 difference; all NaN: none. What is behind them in index is anything. */
+    uint32_t *keys;
+    float within; /* not negative */
 };
 struct ha_device_topk {
     size_t batch, lists, rows;
     const struct ha_device_topk_seq *seqs; /* [batch]; copied */
+};
+
+/* Of lists of blocks those that a cache has, as its slots, and the others, each in the order of the list (struct
+ * ha_residency, suites/parts/blocks.h, is such a cache). All in device or mapped memory. */
+#define HA_SLOT_NONE UINT32_MAX
+struct ha_device_split_seq {
+    const uint32_t *index; /* [lists][index_stride]: `count` blocks each, all below `blocks` */
+    size_t count, index_stride;
+    const uint32_t *slot; /* [tables][slot_stride]: the slot of each block, or HA_SLOT_NONE */
+    size_t blocks, slot_stride;
+    /* [lists][out_stride], and how many: [lists]. What is behind them is anything. missing and its count may be NULL.
+     */
+    uint32_t *here, *here_count, *missing, *missing_count;
+    size_t out_stride; /* at least count */
+};
+struct ha_device_split {
+    size_t batch, lists, tables;            /* list l has table l * tables / lists */
+    const struct ha_device_split_seq *seqs; /* [batch]; copied */
+};
+
+/* y = A x for each row x, by the matrix of its KV head, which has fewer rows than x has elements: keys and queries
+ * turned into columns of which few say much, and cut there (InfiniGen, section 4.3). Sums in binary32, in any order; y
+ * is rounded to its type. All in device or mapped memory. */
+struct ha_device_columns_seq {
+    const void *x; /* [tokens][heads][head_dim] of x_type */
+    void *y;       /* token t of head h is [columns] of y_type at t * y_token_stride + h * y_head_stride */
+    size_t tokens, y_token_stride, y_head_stride; /* in elements */
+};
+struct ha_device_columns {
+    size_t batch, heads, kv_heads, head_dim, columns; /* heads: a multiple of kv_heads */
+    enum ha_dtype x_type, y_type;
+    const float *a;                           /* [kv_heads][columns][head_dim] */
+    const struct ha_device_columns_seq *seqs; /* [batch]; copied */
+};
+
+/* Scores of rows: s = scale q.k, sums in binary32. q and s in device memory, rows there or in mapped memory. */
+struct ha_device_rows_seq {
+    const float *q;      /* [q_len][q_heads][head_dim] */
+    struct ha_rows rows; /* of KV head 0; head h starts h * k_head_bytes further on; v is not read */
+    size_t k_head_bytes;
+    float *s; /* [q_heads][q_len][s_stride] */
+    size_t s_stride;
+};
+struct ha_device_score {
+    size_t batch, q_len, q_heads, kv_heads, head_dim;
+    enum ha_dtype dtype; /* of the rows */
+    float scale;
+    const struct ha_device_rows_seq *seqs; /* [batch]; copied */
 };
 
 /* Queries from what W_Q x is, in place: plus the bias; each head divided by its root mean square and multiplied by the
@@ -302,6 +354,11 @@ struct ha_device_api {
     enum ha_status (*digest_score)(struct ha_stream *stream, const struct ha_device_digest_score *args);
     enum ha_status (*topk)(struct ha_stream *stream, const struct ha_device_topk *args);
     enum ha_status (*rotate)(struct ha_stream *stream, const struct ha_device_rotate *args);
+
+    /* what a cache of blocks has; partial keys and queries, and the scores of rows */
+    enum ha_status (*split)(struct ha_stream *stream, const struct ha_device_split *args);
+    enum ha_status (*columns)(struct ha_stream *stream, const struct ha_device_columns *args);
+    enum ha_status (*score)(struct ha_stream *stream, const struct ha_device_score *args);
 };
 
 #ifdef __cplusplus

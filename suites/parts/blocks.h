@@ -26,7 +26,6 @@ struct ha_rows ha_block_rows(const struct ha_shape *shape, const struct ha_kv *k
  * any read what is now, and turn is called when neither is at work. */
 
 #define HA_BLOCK_NONE UINT32_MAX
-#define HA_SLOT_NONE  UINT32_MAX
 
 struct ha_resident {
     uint32_t block, slot; /* HA_BLOCK_NONE: the slot is free */
