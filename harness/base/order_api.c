@@ -306,6 +306,8 @@ OPERATION(digest, ha_device_digest, device_digest)
 OPERATION(digest_score, ha_device_digest_score, device_digest_score)
 OPERATION(topk, ha_device_topk, device_topk)
 OPERATION(rotate, ha_device_rotate, device_rotate)
+OPERATION(columns, ha_device_columns, device_columns)
+OPERATION(score, ha_device_score, device_score)
 
 const struct ha_device_api *ha_order_wrap(const struct ha_device_api *api)
 {
@@ -340,6 +342,8 @@ const struct ha_device_api *ha_order_wrap(const struct ha_device_api *api)
     WRAP(digest_score, digest_score);
     WRAP(topk, topk);
     WRAP(rotate, rotate);
+    WRAP(columns, columns);
+    WRAP(score, score);
     WRAP(read, read_all);
     WRAP(graph_begin, graph_begin);
     WRAP(graph_end, graph_end);

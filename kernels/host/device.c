@@ -137,4 +137,6 @@ const struct ha_device_api ha_device_host = {
     .digest_score = ha_host_digest_score,
     .topk = ha_host_topk,
     .rotate = ha_host_rotate,
+    .columns = ha_host_columns,
+    .score = ha_host_score,
 };

@@ -88,6 +88,8 @@ struct ha_host_op {
         struct ha_device_digest_score digest_score;
         struct ha_device_topk topk;
         struct ha_device_rotate rotate;
+        struct ha_device_columns columns;
+        struct ha_device_score score;
         struct ha_merge merge;
         struct ha_device_blend blend;
         struct {
@@ -246,6 +248,8 @@ enum ha_status ha_host_digest(struct ha_stream *stream, const struct ha_device_d
 enum ha_status ha_host_digest_score(struct ha_stream *stream, const struct ha_device_digest_score *args);
 enum ha_status ha_host_topk(struct ha_stream *stream, const struct ha_device_topk *args);
 enum ha_status ha_host_rotate(struct ha_stream *stream, const struct ha_device_rotate *args);
+enum ha_status ha_host_columns(struct ha_stream *stream, const struct ha_device_columns *args);
+enum ha_status ha_host_score(struct ha_stream *stream, const struct ha_device_score *args);
 
 /* ---- products.c: a BLAS of the system, loaded with the first product. HABENCH_BLAS names another library. */
 

@@ -81,6 +81,8 @@ PAUSED(digest, (struct ha_stream * s, const struct ha_device_digest *args), s, a
 PAUSED(digest_score, (struct ha_stream * s, const struct ha_device_digest_score *args), s, args)
 PAUSED(topk, (struct ha_stream * s, const struct ha_device_topk *args), s, args)
 PAUSED(rotate, (struct ha_stream * s, const struct ha_device_rotate *args), s, args)
+PAUSED(columns, (struct ha_stream * s, const struct ha_device_columns *args), s, args)
+PAUSED(score, (struct ha_stream * s, const struct ha_device_score *args), s, args)
 PAUSED(read, (struct ha_stream * s, const void *ptr, size_t bytes, uint32_t *sum), s, ptr, bytes, sum)
 PAUSED(graph_launch, (struct ha_graph * graph, struct ha_stream *s), graph, s)
 #undef PAUSED
@@ -138,6 +140,8 @@ const struct ha_device_api *ha_faults_wrap(const struct ha_device_api *api, uint
     WRAP(digest_score);
     WRAP(topk);
     WRAP(rotate);
+    WRAP(columns);
+    WRAP(score);
     WRAP(read);
     WRAP(graph_launch);
     WRAP(stream_sync);
