@@ -152,6 +152,7 @@ enum {
     HA_NEEDS_MOVE = 1 << 5,
     HA_NEEDS_DIGEST = 1 << 6, /* digest and digest_score */
     HA_NEEDS_TOPK = 1 << 7,
+    HA_NEEDS_SPLIT = 1 << 8,
 };
 
 struct ha_instance;

@@ -87,6 +87,7 @@ struct ha_host_op {
         struct ha_device_digest digest;
         struct ha_device_digest_score digest_score;
         struct ha_device_topk topk;
+        struct ha_device_split split;
         struct ha_device_rotate rotate;
         struct ha_merge merge;
         struct ha_device_blend blend;
@@ -245,6 +246,7 @@ void ha_host_unmap_device(struct ha_device *dev, void *host);
 enum ha_status ha_host_digest(struct ha_stream *stream, const struct ha_device_digest *args);
 enum ha_status ha_host_digest_score(struct ha_stream *stream, const struct ha_device_digest_score *args);
 enum ha_status ha_host_topk(struct ha_stream *stream, const struct ha_device_topk *args);
+enum ha_status ha_host_split(struct ha_stream *stream, const struct ha_device_split *args);
 enum ha_status ha_host_rotate(struct ha_stream *stream, const struct ha_device_rotate *args);
 
 /* ---- products.c: a BLAS of the system, loaded with the first product. HABENCH_BLAS names another library. */

@@ -80,6 +80,7 @@ PAUSED(move, (struct ha_stream * s, const struct ha_device_move *args), s, args)
 PAUSED(digest, (struct ha_stream * s, const struct ha_device_digest *args), s, args)
 PAUSED(digest_score, (struct ha_stream * s, const struct ha_device_digest_score *args), s, args)
 PAUSED(topk, (struct ha_stream * s, const struct ha_device_topk *args), s, args)
+PAUSED(split, (struct ha_stream * s, const struct ha_device_split *args), s, args)
 PAUSED(rotate, (struct ha_stream * s, const struct ha_device_rotate *args), s, args)
 PAUSED(read, (struct ha_stream * s, const void *ptr, size_t bytes, uint32_t *sum), s, ptr, bytes, sum)
 PAUSED(graph_launch, (struct ha_graph * graph, struct ha_stream *s), graph, s)
@@ -137,6 +138,7 @@ const struct ha_device_api *ha_faults_wrap(const struct ha_device_api *api, uint
     WRAP(digest);
     WRAP(digest_score);
     WRAP(topk);
+    WRAP(split);
     WRAP(rotate);
     WRAP(read);
     WRAP(graph_launch);
