@@ -85,6 +85,10 @@ cudaError_t ha_cuda_topk(cudaStream_t stream, const struct ha_device_topk *args)
 cudaError_t ha_cuda_split(cudaStream_t stream, const struct ha_device_split *args);
 cudaError_t ha_cuda_rotate(cudaStream_t stream, const struct ha_device_rotate *args);
 
+/* ---- columns.cu: as digest.cu */
+cudaError_t ha_cuda_columns(cudaStream_t stream, const struct ha_device_columns *args);
+cudaError_t ha_cuda_score(cudaStream_t stream, const struct ha_device_score *args);
+
 /* ---- measure.cu */
 cudaError_t ha_cuda_read(unsigned multiprocessors, cudaStream_t stream, const void *ptr, size_t bytes, uint32_t *sum);
 cudaError_t ha_cuda_spin(cudaStream_t stream, uint64_t ns);

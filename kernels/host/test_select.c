@@ -303,6 +303,174 @@ DEVICE_TEST(scores_of_what_is_no_number)
     }
 }
 
+/* ---- rows made shorter, and their scores */
+
+struct shorter {
+    enum ha_dtype x_type, y_type;
+    size_t dim, columns, kv_heads, group, batch;
+    bool by_head;
+    float odd; /* one element of x; 0: all are as others */
+};
+
+static void shorten(const struct shorter *c, const size_t *tokens)
+{
+    const size_t heads = c->kv_heads * c->group, e = ha_dtype_bytes(c->y_type),
+                 a_count = c->kv_heads * c->columns * c->dim;
+    struct ha_device_columns_seq seq[BATCH_MAX], copy[BATCH_MAX];
+    float *a = block(a_count * sizeof *a);
+    normals(a, a_count, HA_F32, 77);
+    size_t room[BATCH_MAX];
+    for (size_t b = 0; b < c->batch; b++) {
+        const size_t row = c->columns + b % 3, n = tokens[b] * heads * c->dim;
+        seq[b] = (struct ha_device_columns_seq){ .tokens = tokens[b],
+                                                 .y_token_stride = c->by_head ? row : heads * row,
+                                                 .y_head_stride = c->by_head ? tokens[b] * row : row };
+        room[b] = tokens[b] * heads * row * e;
+        char *x = block(n * ha_dtype_bytes(c->x_type));
+        normals(x, n, c->x_type, b + 20);
+        if (n && c->odd != 0) ha_store(x, n / 2, c->x_type, c->odd);
+        seq[b].x = x;
+        seq[b].y = block(room[b]);
+    }
+    memcpy(copy, seq, sizeof seq);
+    struct ha_device_columns args = { c->batch, heads, c->kv_heads, c->dim, c->columns, c->x_type, c->y_type, a, copy };
+    const struct ha_device_columns kept = { c->batch,  heads,     c->kv_heads, c->dim, c->columns,
+                                            c->x_type, c->y_type, a,           seq };
+    ok(api->columns(stream, &args));
+    memset(copy, 0, sizeof copy);
+    memset(&args, 0, sizeof args);
+    ok(api->stream_sync(stream));
+    for (size_t b = 0; b < c->batch; b++) {
+        for (size_t h = 0; h < heads; h++) {
+            const double ratio = ha_ref_judge_columns(&kept, b, h, NULL);
+            if (!(ratio <= 1))
+                fail_msg("%zu columns of rows of %zu, %s to %s: sequence %zu, head %zu: error/bound %g", c->columns,
+                         c->dim, ha_dtype_name(c->x_type), ha_dtype_name(c->y_type), b, h, ratio);
+            for (size_t t = 0; t < tokens[b]; t++)
+                memset((char *)seq[b].y + (t * seq[b].y_token_stride + h * seq[b].y_head_stride) * e, POISON,
+                       c->columns * e);
+        }
+        assert_true(poisoned(seq[b].y, room[b]));
+    }
+    release_memory();
+}
+
+DEVICE_TEST(columns_of_every_shape)
+{
+    static const size_t dims[] = { 128, 64, 33, 1, 80 }, columns[] = { 26, 1, 7, 32, 33, 128 },
+                        tokens[] = { 1, 0, 33, 4, 70 };
+    for (size_t i = 0; i < 30; i++) {
+        if (HA_SANITIZED && i % 3) continue;
+        const struct shorter c = { .x_type = (enum ha_dtype)(i % 3),
+                                   .y_type = (enum ha_dtype)(i / 3 % 3),
+                                   .dim = dims[i % COUNT(dims)],
+                                   .columns = columns[i % COUNT(columns)],
+                                   .kv_heads = 1 + i % 2,
+                                   .group = 1 + i % 4 / 3 * 3,
+                                   .batch = 1 + i % 5,
+                                   .by_head = i % 4 / 2,
+                                   .odd = i % 7 == 3   ? NAN
+                                          : i % 7 == 5 ? -INFINITY
+                                                       : 0 };
+        size_t of[BATCH_MAX];
+        for (size_t b = 0; b < c.batch; b++) of[b] = tokens[(b + i) % COUNT(tokens)];
+        shorten(&c, of);
+    }
+}
+
+DEVICE_TEST(columns_of_a_large_batch)
+{
+    size_t tokens[BATCH_MAX];
+    for (size_t b = 0; b < BATCH_MAX; b++) tokens[b] = b % 3;
+    shorten(&(struct shorter){ HA_F32, HA_BF16, 16, 5, 1, 2, BATCH_MAX, true, 0 }, tokens);
+    ok(api->columns(stream, &(struct ha_device_columns){ .heads = 1, .kv_heads = 1, .head_dim = 1 }));
+}
+
+struct rows {
+    enum ha_dtype dtype;
+    size_t dim, kv_heads, group, q_len, batch;
+    bool indexed, by_head;
+    size_t gap; /* elements between rows */
+    float odd;  /* one element of a row, whose first query is 0; 0: all are as others */
+};
+
+static void score_rows(const struct rows *c, const size_t *keys)
+{
+    const size_t heads = c->kv_heads * c->group, n = heads * c->q_len, e = ha_dtype_bytes(c->dtype);
+    struct ha_device_rows_seq seq[BATCH_MAX], copy[BATCH_MAX];
+    const struct digests rows = { .dtype = c->dtype,
+                                  .dim = c->dim,
+                                  .heads = c->kv_heads,
+                                  .indexed = c->indexed,
+                                  .by_head = c->by_head,
+                                  .gap = c->gap };
+    for (size_t b = 0; b < c->batch; b++) {
+        const size_t stride = keys[b] + b % 2 * 5;
+        struct ha_device_digest_seq k = { 0 };
+        make_rows(&rows, &k, keys[b], b);
+        float *q = device_block(n * c->dim * sizeof *q);
+        normals(q, n * c->dim, HA_F32, b + 40);
+        if (keys[b] && c->odd != 0) {
+            char *first = (char *)(uintptr_t)k.rows.k;
+            ha_store(first + (k.rows.index ? k.rows.index[keys[b] / 2] : keys[b] / 2) * k.rows.k_stride_bytes,
+                     c->dim / 2, c->dtype, c->odd);
+            q[c->dim / 2] = 0;
+        }
+        seq[b] = (struct ha_device_rows_seq){ q, k.rows, k.k_head_bytes, device_block(n * stride * sizeof(float)),
+                                              stride };
+    }
+    memcpy(copy, seq, sizeof seq);
+    struct ha_device_score args = { c->batch, c->q_len, heads, c->kv_heads, c->dim, c->dtype, 0.3f, copy };
+    const struct ha_device_score kept = { c->batch, c->q_len, heads, c->kv_heads, c->dim, c->dtype, 0.3f, seq };
+    ok(api->score(stream, &args));
+    memset(copy, 0, sizeof copy);
+    memset(&args, 0, sizeof args);
+    ok(api->stream_sync(stream));
+    for (size_t b = 0; b < c->batch; b++) {
+        for (size_t h = 0; h < heads; h++) {
+            const double ratio = ha_ref_judge_rows(&kept, b, h, NULL);
+            if (!(ratio <= 1))
+                fail_msg("rows of %zu of %s, %zu keys at stride %zu: sequence %zu, head %zu: error/bound %g", c->dim,
+                         ha_dtype_name(c->dtype), keys[b], seq[b].rows.k_stride_bytes / e, b, h, ratio);
+        }
+        for (size_t r = 0; r < n; r++)
+            assert_true(
+                poisoned(seq[b].s + r * seq[b].s_stride + keys[b], (seq[b].s_stride - keys[b]) * sizeof(float)));
+    }
+    release_memory();
+}
+
+DEVICE_TEST(rows_are_scored)
+{
+    static const size_t dims[] = { 26, 128, 1, 7, 32, 33, 300 }, keys[] = { 33, 1, 0, 130, 64, 31, 257 };
+    for (size_t i = 0; i < 42; i++) {
+        if (HA_SANITIZED && i % 3) continue;
+        const struct rows c = { .dtype = (enum ha_dtype)(i % 3),
+                                .dim = dims[i % COUNT(dims)],
+                                .kv_heads = 1 + i % 2,
+                                .group = 1 + i % 4 * 2,
+                                .q_len = 1 + i / 3 % 3,
+                                .batch = 1 + i % 4,
+                                .indexed = i % 5 == 1,
+                                .by_head = i % 4 / 2,
+                                .gap = i % 3 * 3,
+                                .odd = i % 6 == 3   ? NAN
+                                       : i % 6 == 5 ? INFINITY
+                                                    : 0 };
+        size_t of[BATCH_MAX];
+        for (size_t b = 0; b < c.batch; b++) of[b] = keys[(b + i) % COUNT(keys)];
+        score_rows(&c, of);
+    }
+}
+
+DEVICE_TEST(rows_of_a_large_batch)
+{
+    size_t keys[BATCH_MAX];
+    for (size_t b = 0; b < BATCH_MAX; b++) keys[b] = b % 40;
+    score_rows(&(struct rows){ HA_BF16, 9, 1, 1, 1, BATCH_MAX, false, true, 0, 0 }, keys);
+    ok(api->score(stream, &(struct ha_device_score){ .q_heads = 1, .kv_heads = 1, .head_dim = 1 }));
+}
+
 /* ---- the largest */
 
 static float number(size_t family, uint64_t seed, size_t i)
@@ -578,6 +746,12 @@ WRONG_CALL(digests_need_rows_in_a_block, "blocks of 0 rows",
            api->digest(stream, &(struct ha_device_digest){ .kv_heads = 1, .head_dim = 8 }))
 WRONG_CALL(scores_need_whole_groups, "3 query heads are no multiple of 2 KV heads",
            api->digest_score(stream, &(struct ha_device_digest_score){ .q_len = 1, .q_heads = 3, .kv_heads = 2 }))
+WRONG_CALL(rows_need_whole_groups, "3 heads are no multiple of 2 KV heads",
+           api->score(stream, &(struct ha_device_score){ .q_len = 1, .q_heads = 3, .kv_heads = 2, .head_dim = 1 }))
+WRONG_CALL(rows_need_elements, "rows of no elements",
+           api->score(stream, &(struct ha_device_score){ .q_len = 1, .q_heads = 2, .kv_heads = 2 }))
+WRONG_CALL(columns_need_whole_groups, "3 heads are no multiple of 2 KV heads",
+           api->columns(stream, &(struct ha_device_columns){ .heads = 3, .kv_heads = 2, .head_dim = 1 }))
 WRONG_CALL(lists_need_rows, "lists of no rows", api->topk(stream, &(struct ha_device_topk){ .lists = 1 }))
 WRONG_CALL(a_distance_is_not_negative, "within -1 of the largest",
            api->topk(stream, &(struct ha_device_topk){
