@@ -174,7 +174,8 @@ struct ha_device_topk_seq {
     uint32_t *index; /* [lists][index_stride]: min(n, k) each, rising */
     size_t index_stride;
     /* NULL, or [lists]: so many of them are written. Then those alone are taken that are not below the largest element
-     * less `within`, a binary32 difference; all NaN: none. What is behind them in index is anything. */
+     * less `within`, a binary32 difference; a NaN is below everything, and nothing else below a difference that is
+     * none, of two infinities. What is behind them in index, up to min(n, k), is anything. */
     uint32_t *keys;
     float within; /* not negative */
 };
@@ -191,8 +192,8 @@ struct ha_device_split_seq {
     size_t count, index_stride;
     const uint32_t *slot; /* [tables][slot_stride]: the slot of each block, or HA_SLOT_NONE */
     size_t blocks, slot_stride;
-    /* [lists][out_stride], and how many: [lists]. What is behind them is anything. missing and its count may be NULL.
-     */
+    /* [lists][out_stride], and how many: [lists]. What is behind them, up to `count`, is anything. missing and its
+     * count, or one of these, may be NULL. */
     uint32_t *here, *here_count, *missing, *missing_count;
     size_t out_stride; /* at least count */
 };

@@ -90,8 +90,10 @@ struct ha_fit_input {
  * Query token t of sequence b is token ctx[b] + (tokens appended before) + t. */
 struct ha_step {
     size_t step, layer, q_len;
-    const float *x;    /* [batch][q_len][model_dim], or NULL */
-    const float *q;    /* [batch][q_len][q_heads][head_dim] */
+    const float *x; /* [batch][q_len][model_dim], or NULL */
+    const float *q; /* [batch][q_len][q_heads][head_dim] */
+    /* The next layer's q, or NULL in the last one. No model knows it yet: for what a perfect prediction would do. */
+    const float *next_q;
     const void *k, *v; /* [batch][q_len][kv_heads][head_dim] of shape.dtype: the new tokens */
     float *o;          /* [batch][q_len][q_heads][head_dim] */
     float *lse;        /* [batch][q_len][q_heads]: LSE over the keys used */
@@ -150,6 +152,7 @@ enum {
     HA_NEEDS_MOVE = 1 << 5,
     HA_NEEDS_DIGEST = 1 << 6, /* digest and digest_score */
     HA_NEEDS_TOPK = 1 << 7,
+    HA_NEEDS_SPLIT = 1 << 8,
     HA_NEEDS_COLUMNS = 1 << 9, /* columns and score */
 };
 

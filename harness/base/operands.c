@@ -174,6 +174,22 @@ void ha_operands_device_topk(const struct ha_device_topk *t, ha_operand_fn *fn, 
         rows(v, "x", HA_READ, s->x, t->lists * t->rows, s->stride * sizeof *s->x, s->n * sizeof *s->x);
         rows(v, "index", HA_WRITE, s->index, t->lists, s->index_stride * sizeof *s->index,
              (s->k < s->n ? s->k : s->n) * sizeof *s->index);
+        rows(v, "keys", HA_WRITE, s->keys, 1, 0, t->lists * sizeof *s->keys);
+    }
+}
+
+void ha_operands_device_split(const struct ha_device_split *d, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    const size_t w = sizeof(uint32_t);
+    for (size_t b = 0; b < d->batch; b++) {
+        const struct ha_device_split_seq *s = &d->seqs[b];
+        rows(v, "index", HA_READ, s->index, d->lists, s->index_stride * w, s->count * w);
+        if (s->count) rows(v, "slot", HA_READ, s->slot, d->tables, s->slot_stride * w, s->blocks * w);
+        rows(v, "here", HA_WRITE, s->here, d->lists, s->out_stride * w, s->count * w);
+        rows(v, "here_count", HA_WRITE, s->here_count, 1, 0, d->lists * w);
+        rows(v, "missing", HA_WRITE, s->missing, d->lists, s->out_stride * w, s->count * w);
+        rows(v, "missing_count", HA_WRITE, s->missing_count, 1, 0, d->lists * w);
     }
 }
 

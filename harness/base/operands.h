@@ -21,6 +21,7 @@ void ha_operands_product(const struct ha_device_product *p, ha_operand_fn *fn, v
 void ha_operands_device_digest(const struct ha_device_digest *d, ha_operand_fn *fn, void *arg);
 void ha_operands_device_digest_score(const struct ha_device_digest_score *d, ha_operand_fn *fn, void *arg);
 void ha_operands_device_topk(const struct ha_device_topk *t, ha_operand_fn *fn, void *arg);
+void ha_operands_device_split(const struct ha_device_split *d, ha_operand_fn *fn, void *arg);
 void ha_operands_device_rotate(const struct ha_device_rotate *r, ha_operand_fn *fn, void *arg);
 void ha_operands_device_columns(const struct ha_device_columns *c, ha_operand_fn *fn, void *arg);
 void ha_operands_device_score(const struct ha_device_score *d, ha_operand_fn *fn, void *arg);

@@ -305,6 +305,7 @@ OPERATION(move, ha_device_move, move)
 OPERATION(digest, ha_device_digest, device_digest)
 OPERATION(digest_score, ha_device_digest_score, device_digest_score)
 OPERATION(topk, ha_device_topk, device_topk)
+OPERATION(split, ha_device_split, device_split)
 OPERATION(rotate, ha_device_rotate, device_rotate)
 OPERATION(columns, ha_device_columns, device_columns)
 OPERATION(score, ha_device_score, device_score)
@@ -341,6 +342,7 @@ const struct ha_device_api *ha_order_wrap(const struct ha_device_api *api)
     WRAP(digest, digest);
     WRAP(digest_score, digest_score);
     WRAP(topk, topk);
+    WRAP(split, split);
     WRAP(rotate, rotate);
     WRAP(columns, columns);
     WRAP(score, score);

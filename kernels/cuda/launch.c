@@ -363,9 +363,39 @@ enum ha_status ha_cuda_topk_enqueue(struct ha_stream *s, const struct ha_device_
                        rows * seq->n * f));
         HA_TRY(operand(s, &span, "index", seq->index,
                        chosen ? times(extent(t->lists, seq->index_stride, chosen), sizeof *seq->index) : 0, 0));
+        if (seq->keys) HA_TRY(operand(s, &span, "keys", seq->keys, times(t->lists, sizeof *seq->keys), 0));
+        if (seq->keys && !(seq->within >= 0))
+            return ha_cuda_fail_on(s, span.name, "within %g of the largest", (double)seq->within);
     }
     if (t->batch * t->lists == 0) return HA_OK;
     HA_CUDA_ENQUEUE(s, &span, ha_cuda_topk(s->cuda, t));
+}
+
+enum ha_status ha_cuda_split_enqueue(struct ha_stream *s, const struct ha_device_split *d)
+{
+    struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL, .name = "split" };
+    const size_t w = sizeof(uint32_t), counts = times(d->lists, w);
+    if (ha_cuda_failed(s->device)) return HA_ERROR;
+    if (d->lists && d->tables == 0) return ha_cuda_fail_on(s, span.name, "lists of no table");
+    for (size_t b = 0; b < d->batch; b++) {
+        const struct ha_device_split_seq *seq = &d->seqs[b];
+        const size_t listed = d->lists * seq->count * w,
+                     index = listed ? times(extent(d->lists, seq->index_stride, seq->count), w) : 0,
+                     slot = listed ? times(extent(d->tables, seq->slot_stride, seq->blocks), w) : 0,
+                     out = listed ? times(extent(d->lists, seq->out_stride, seq->count), w) : 0;
+        if (seq->count > INT32_MAX)
+            return ha_cuda_fail_on(s, span.name, "lists of %zu; the kernel takes less than 2^31", seq->count);
+        if (seq->out_stride < seq->count && d->lists > 1)
+            return ha_cuda_fail_on(s, span.name, "rows of %zu for lists of %zu", seq->out_stride, seq->count);
+        HA_TRY(operand(s, &span, "index", seq->index, index, listed));
+        HA_TRY(operand(s, &span, "slot", seq->slot, slot, listed));
+        HA_TRY(operand(s, &span, "here", seq->here, out, 0));
+        HA_TRY(operand(s, &span, "here_count", seq->here_count, counts, 0));
+        if (seq->missing) HA_TRY(operand(s, &span, "missing", seq->missing, out, 0));
+        if (seq->missing_count) HA_TRY(operand(s, &span, "missing_count", seq->missing_count, counts, 0));
+    }
+    if (d->batch * d->lists == 0) return HA_OK;
+    HA_CUDA_ENQUEUE(s, &span, ha_cuda_split(s->cuda, d));
 }
 
 enum ha_status ha_cuda_rotate_enqueue(struct ha_stream *s, const struct ha_device_rotate *r)

@@ -136,6 +136,7 @@ const struct ha_device_api ha_device_host = {
     .digest = ha_host_digest,
     .digest_score = ha_host_digest_score,
     .topk = ha_host_topk,
+    .split = ha_host_split,
     .rotate = ha_host_rotate,
     .columns = ha_host_columns,
     .score = ha_host_score,

@@ -87,6 +87,7 @@ struct ha_host_op {
         struct ha_device_digest digest;
         struct ha_device_digest_score digest_score;
         struct ha_device_topk topk;
+        struct ha_device_split split;
         struct ha_device_rotate rotate;
         struct ha_device_columns columns;
         struct ha_device_score score;
@@ -247,6 +248,7 @@ void ha_host_unmap_device(struct ha_device *dev, void *host);
 enum ha_status ha_host_digest(struct ha_stream *stream, const struct ha_device_digest *args);
 enum ha_status ha_host_digest_score(struct ha_stream *stream, const struct ha_device_digest_score *args);
 enum ha_status ha_host_topk(struct ha_stream *stream, const struct ha_device_topk *args);
+enum ha_status ha_host_split(struct ha_stream *stream, const struct ha_device_split *args);
 enum ha_status ha_host_rotate(struct ha_stream *stream, const struct ha_device_rotate *args);
 enum ha_status ha_host_columns(struct ha_stream *stream, const struct ha_device_columns *args);
 enum ha_status ha_host_score(struct ha_stream *stream, const struct ha_device_score *args);

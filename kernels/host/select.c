@@ -1,5 +1,5 @@
-/* What selects keys: digests of blocks, their scores, the largest of these, and what a predicted query takes besides
- * its product. By the CPU's kernels, one sequence and head after the other. */
+/* What selects keys: digests of blocks, their scores, the largest of these, which of them a cache has, and what a
+ * predicted query takes besides its product. By the CPU's kernels, one sequence and head after the other. */
 
 #include "harness/base/numeric.h"
 #include "harness/base/rotate.h"
@@ -211,6 +211,18 @@ enum ha_status ha_host_columns(struct ha_stream *s, const struct ha_device_colum
 
 static size_t chosen(const struct ha_device_topk_seq *seq) { return seq->k < seq->n ? seq->k : seq->n; }
 
+/* Of those that are chosen the ones that are not too far below the largest, and how many. */
+static size_t keep_within(const struct ha_device_topk_seq *seq, const float *x, uint32_t *index)
+{
+    float largest = NAN;
+    size_t kept = 0;
+    for (size_t i = 0; i < chosen(seq); i++) largest = fmaxf(largest, x[index[i]]);
+    const float least = largest - seq->within; /* an infinity less an infinity: nothing is below that */
+    for (size_t i = 0; i < chosen(seq); i++)
+        if (!isnan(x[index[i]]) && !(x[index[i]] < least)) index[kept++] = index[i];
+    return kept;
+}
+
 static void run_topk(struct ha_stream *s, const struct ha_host_op *op)
 {
     const struct ha_device_topk *t = &op->u.topk;
@@ -227,7 +239,8 @@ static void run_topk(struct ha_stream *s, const struct ha_host_op *op)
             uint32_t *index = seq->index + l * seq->index_stride;
             s->device->kernels.topk(
                 &(struct ha_topk){ .x = t->rows > 1 ? most : x, .n = seq->n, .k = seq->k, .index = index });
-            for (size_t i = 0; seq->first && i < chosen(seq); i++) index[i] += seq->first;
+            if (seq->keys) seq->keys[l] = (uint32_t)keep_within(seq, t->rows > 1 ? most : x, index);
+            for (size_t i = 0; seq->first && i < (seq->keys ? seq->keys[l] : chosen(seq)); i++) index[i] += seq->first;
         }
 }
 
@@ -245,9 +258,63 @@ enum ha_status ha_host_topk(struct ha_stream *s, const struct ha_device_topk *ar
                      x = ha_host_extent(rows, seq->stride, seq->n) * sizeof *seq->x,
                      index = ha_host_extent(args->lists, seq->index_stride, all) * sizeof *seq->index;
         if (!ha_host_kernel_operand(s, &op, "x", seq->x, seq->n ? x : 0, rows * seq->n * sizeof *seq->x)
-            || !ha_host_kernel_operand(s, &op, "index", seq->index, all ? index : 0, 0))
+            || !ha_host_kernel_operand(s, &op, "index", seq->index, all ? index : 0, 0)
+            || !ha_host_kernel_operand(s, &op, "keys", seq->keys, seq->keys ? args->lists * sizeof *seq->keys : 0, 0))
             return HA_ERROR;
+        if (seq->keys && !(seq->within >= 0))
+            return ha_host_fail(s->device, "topk on %s: within %g of the largest", s->lane, (double)seq->within);
         if (args->rows > 1 && seq->n * sizeof(float) > op.scratch_bytes) op.scratch_bytes = seq->n * sizeof(float);
+    }
+    return ha_host_enqueue(s, &op);
+}
+
+/* ---- what a cache has of lists */
+
+static void run_split(struct ha_stream *s, const struct ha_host_op *op)
+{
+    const struct ha_device_split *d = &op->u.split;
+    const struct ha_device_split_seq *seqs = op->array;
+    (void)s;
+    for (size_t b = 0; b < d->batch; b++)
+        for (size_t l = 0; l < d->lists; l++) {
+            const struct ha_device_split_seq *seq = &seqs[b];
+            const uint32_t *index = seq->index + l * seq->index_stride,
+                           *slot = seq->slot + l * d->tables / d->lists * seq->slot_stride;
+            size_t here = 0, missing = 0;
+            for (size_t i = 0; i < seq->count; i++) {
+                const uint32_t at = slot[index[i]];
+                if (at != HA_SLOT_NONE) seq->here[l * seq->out_stride + here++] = at;
+                else if (seq->missing) seq->missing[l * seq->out_stride + missing++] = index[i];
+            }
+            seq->here_count[l] = (uint32_t)here;
+            if (seq->missing_count) seq->missing_count[l] = (uint32_t)(seq->count - here);
+        }
+}
+
+enum ha_status ha_host_split(struct ha_stream *s, const struct ha_device_split *args)
+{
+    static const struct ha_host_verb verb = { .name = "split", .kind = HA_SPAN_KERNEL, .run = run_split };
+    struct ha_host_op op = {
+        .verb = &verb, .array = args->seqs, .array_bytes = args->batch * sizeof *args->seqs, .u.split = *args
+    };
+    const size_t w = sizeof(uint32_t), counts = args->lists * w;
+    if (args->lists && args->tables == 0) return ha_host_fail(s->device, "split on %s: lists of no table", s->lane);
+    for (size_t b = 0; b < args->batch; b++) {
+        const struct ha_device_split_seq *seq = &args->seqs[b];
+        const size_t listed = args->lists * seq->count * w,
+                     index = listed ? ha_host_extent(args->lists, seq->index_stride, seq->count) * w : 0,
+                     slot = listed ? ha_host_extent(args->tables, seq->slot_stride, seq->blocks) * w : 0,
+                     out = listed ? ha_host_extent(args->lists, seq->out_stride, seq->count) * w : 0;
+        if (seq->out_stride < seq->count && args->lists > 1)
+            return ha_host_fail(s->device, "split on %s: rows of %zu for lists of %zu", s->lane, seq->out_stride,
+                                seq->count);
+        if (!ha_host_kernel_operand(s, &op, "index", seq->index, index, listed)
+            || !ha_host_kernel_operand(s, &op, "slot", seq->slot, slot, listed)
+            || !ha_host_kernel_operand(s, &op, "here", seq->here, out, 0)
+            || !ha_host_kernel_operand(s, &op, "here_count", seq->here_count, counts, 0)
+            || !ha_host_kernel_operand(s, &op, "missing", seq->missing, seq->missing ? out : 0, 0)
+            || !ha_host_kernel_operand(s, &op, "missing_count", seq->missing_count, seq->missing_count ? counts : 0, 0))
+            return HA_ERROR;
     }
     return ha_host_enqueue(s, &op);
 }

@@ -492,6 +492,48 @@ static float number(size_t family, uint64_t seed, size_t i)
 }
 enum { FAMILIES = 10 };
 
+/* of several rows the largest */
+static float most_of(const struct ha_device_topk_seq *seq, size_t rows, size_t list, size_t i)
+{
+    float most = NAN;
+    for (size_t r = 0; r < rows; r++) most = fmaxf(most, seq->x[(list * rows + r) * seq->stride + i]);
+    return most;
+}
+
+/* The same lists, each with another distance: those stay whose number is not too far below the largest. seq holds what
+ * was chosen without. */
+static void topk_within(struct ha_device_topk *args, struct ha_device_topk_seq *seq)
+{
+    static const float within[] = { 0, 1.5f, INFINITY, 0.25f, 100 };
+    struct ha_device_topk_seq near[BATCH_MAX], copy[BATCH_MAX];
+    for (size_t b = 0; b < args->batch; b++) {
+        near[b] = seq[b];
+        near[b].index = block(args->lists * seq[b].index_stride * sizeof(uint32_t));
+        near[b].keys = b % 7 == 6 ? NULL : block((args->lists + 1) * sizeof(uint32_t));
+        near[b].within = near[b].keys ? within[b % COUNT(within)] : NAN;
+    }
+    memcpy(copy, near, sizeof copy);
+    args->seqs = copy;
+    ok(api->topk(stream, args));
+    memset(copy, 0, sizeof copy);
+    ok(api->stream_sync(stream));
+    for (size_t n = 0; n < args->batch * args->lists; n++) {
+        const size_t b = n / args->lists, l = n % args->lists, chosen = seq[b].k < seq[b].n ? seq[b].k : seq[b].n;
+        const uint32_t *all = seq[b].index + l * seq[b].index_stride, *got = near[b].index + l * seq[b].index_stride;
+        float largest = NAN;
+        size_t kept = 0;
+        for (size_t i = 0; i < seq[b].n; i++) largest = fmaxf(largest, most_of(&seq[b], args->rows, l, i));
+        for (size_t i = 0; i < chosen; i++) {
+            const float x = most_of(&seq[b], args->rows, l, all[i] - seq[b].first);
+            const bool stays = !near[b].keys || (!isnan(x) && !(x < largest - near[b].within));
+            if (stays) assert_int_equal(got[kept++], all[i]);
+        }
+        if (near[b].keys) assert_int_equal(near[b].keys[l], kept);
+        assert_true(poisoned(got + chosen, (seq[b].index_stride - chosen) * sizeof *got));
+        assert_true(!near[b].keys || poisoned(near[b].keys + args->lists, sizeof *near[b].keys));
+    }
+}
+
 static void topk(size_t batch, size_t lists, size_t rows, const size_t *n, const size_t *k, size_t family)
 {
     struct ha_device_topk_seq seq[BATCH_MAX], copy[BATCH_MAX];
@@ -517,6 +559,7 @@ static void topk(size_t batch, size_t lists, size_t rows, const size_t *n, const
     memset(copy, 0, sizeof copy);
     memset(&args, 0, sizeof args);
     ok(api->stream_sync(stream));
+    args = (struct ha_device_topk){ batch, lists, rows, copy };
     for (size_t b = 0; b < batch; b++)
         for (size_t l = 0; l < lists; l++) {
             const size_t chosen = k[b] < n[b] ? k[b] : n[b];
@@ -532,6 +575,7 @@ static void topk(size_t batch, size_t lists, size_t rows, const size_t *n, const
                          l, b);
             assert_true(poisoned(got + chosen, (seq[b].index_stride - chosen) * sizeof *got));
         }
+    topk_within(&args, seq);
     free(most);
     free(index);
     release_memory();
@@ -563,6 +607,89 @@ DEVICE_TEST(the_largest_of_a_large_batch)
     for (size_t b = 0; b < BATCH_MAX; b++) n[b] = b, k[b] = b / 2;
     topk(BATCH_MAX, 1, 2, n, k, 2);
     ok(api->topk(stream, &(struct ha_device_topk){ .rows = 1 }));
+}
+
+/* ---- what a cache has of lists */
+
+struct splits {
+    size_t batch, lists, tables;
+    size_t gap;           /* words behind each row */
+    bool misses, counted; /* missing blocks are asked for, and how many */
+};
+
+/* of sequence b: nothing, all, or some of its blocks are in the cache */
+static uint32_t slot_of(size_t b, size_t table, size_t block)
+{
+    const uint64_t draw = ha_rng_below(5, b, table * 100000 + block, 4);
+    const bool there = b % 4 == 1 || (b % 4 != 0 && draw == 0) || (b % 4 == 3 && draw < 3);
+    return there ? (uint32_t)(block * 7 + table * 3 + b) : HA_SLOT_NONE;
+}
+
+static void split_of(const struct splits *c, const size_t *counts)
+{
+    struct ha_device_split_seq seq[BATCH_MAX], copy[BATCH_MAX];
+    const size_t w = sizeof(uint32_t);
+    for (size_t b = 0; b < c->batch; b++) {
+        const size_t count = counts[b], blocks = 2 * count + 3, index_stride = count + c->gap,
+                     slot_stride = blocks + c->gap, out_stride = count + b % 2 * c->gap;
+        uint32_t *index = block(c->lists * index_stride * w), *slot = block(c->tables * slot_stride * w);
+        for (size_t l = 0; l < c->lists; l++)
+            for (size_t i = 0; i < count; i++)
+                index[l * index_stride + i] = (uint32_t)ha_rng_below(3, b * 100 + l, i, blocks);
+        for (size_t t = 0; t < c->tables; t++)
+            for (size_t i = 0; i < blocks; i++) slot[t * slot_stride + i] = slot_of(b, t, i);
+        seq[b] = (struct ha_device_split_seq){ .index = index,
+                                               .count = count,
+                                               .index_stride = index_stride,
+                                               .slot = slot,
+                                               .blocks = blocks,
+                                               .slot_stride = slot_stride,
+                                               .here = block(c->lists * out_stride * w),
+                                               .here_count = block((c->lists + 1) * w),
+                                               .missing = c->misses ? block(c->lists * out_stride * w) : NULL,
+                                               .missing_count = c->counted ? block((c->lists + 1) * w) : NULL,
+                                               .out_stride = out_stride };
+    }
+    memcpy(copy, seq, sizeof seq);
+    struct ha_device_split args = { c->batch, c->lists, c->tables, copy };
+    ok(api->split(stream, &args));
+    memset(copy, 0, sizeof copy);
+    memset(&args, 0, sizeof args);
+    ok(api->stream_sync(stream));
+    for (size_t n = 0; n < c->batch * c->lists; n++) {
+        const size_t b = n / c->lists, l = n % c->lists, count = counts[b], at = l * seq[b].out_stride;
+        size_t here = 0, missing = 0;
+        for (size_t i = 0; i < count; i++) {
+            const uint32_t of = seq[b].index[l * seq[b].index_stride + i],
+                           slot = slot_of(b, l * c->tables / c->lists, of);
+            if (slot != HA_SLOT_NONE) assert_int_equal(seq[b].here[at + here++], slot);
+            else if (missing++, c->misses) assert_int_equal(seq[b].missing[at + missing - 1], of);
+        }
+        assert_int_equal(seq[b].here_count[l], here);
+        if (c->counted) assert_int_equal(seq[b].missing_count[l], missing);
+        assert_true(poisoned(seq[b].here + at + count, (seq[b].out_stride - count) * w));
+        assert_true(!c->misses || poisoned(seq[b].missing + at + count, (seq[b].out_stride - count) * w));
+        assert_true(poisoned(seq[b].here_count + c->lists, w));
+    }
+    release_memory();
+}
+
+DEVICE_TEST(lists_are_split_by_what_is_there)
+{
+    static const size_t counts[] = { 33, 1, 100, 31, 0, 700, 64, 2 };
+    static const struct splits cases[] = {
+        { 8, 1, 1, 0, true, true },  { 8, 4, 2, 3, true, true },   { 8, 6, 3, 1, true, false },
+        { 8, 3, 3, 2, false, true }, { 8, 5, 2, 0, false, false }, { 5, 2, 5, 1, true, true },
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) split_of(&cases[i], counts);
+}
+
+DEVICE_TEST(a_large_batch_is_split)
+{
+    size_t counts[BATCH_MAX];
+    for (size_t b = 0; b < BATCH_MAX; b++) counts[b] = b % 13 * 7;
+    split_of(&(struct splits){ BATCH_MAX, 2, 1, 1, true, true }, counts);
+    ok(api->split(stream, &(struct ha_device_split){ .lists = 0 }));
 }
 
 /* ---- queries from their products */
@@ -626,6 +753,20 @@ WRONG_CALL(rows_need_elements, "rows of no elements",
 WRONG_CALL(columns_need_whole_groups, "3 heads are no multiple of 2 KV heads",
            api->columns(stream, &(struct ha_device_columns){ .heads = 3, .kv_heads = 2, .head_dim = 1 }))
 WRONG_CALL(lists_need_rows, "lists of no rows", api->topk(stream, &(struct ha_device_topk){ .lists = 1 }))
+WRONG_CALL(a_distance_is_not_negative, "within -1 of the largest",
+           api->topk(stream, &(struct ha_device_topk){
+                                 1, 1, 1, &(struct ha_device_topk_seq){ .keys = device_block(4), .within = -1 } }))
+WRONG_CALL(lists_need_a_table, "lists of no table", api->split(stream, &(struct ha_device_split){ .lists = 1 }))
+WRONG_CALL(rows_hold_their_lists, "rows of 3 for lists of 4",
+           api->split(stream, &(struct ha_device_split){ 1, 2, 1,
+                                                         &(struct ha_device_split_seq){ .index = device_block(32),
+                                                                                        .count = 4,
+                                                                                        .index_stride = 4,
+                                                                                        .slot = device_block(4),
+                                                                                        .blocks = 1,
+                                                                                        .here = device_block(32),
+                                                                                        .here_count = device_block(8),
+                                                                                        .out_stride = 3 } }))
 WRONG_CALL(pairs_are_of_two, "3 of 8 dimensions are turned in pairs",
            api->rotate(stream, &(struct ha_device_rotate){ .head_dim = 8, .rotary = 3, .turn = device_block(64) }))
 WRONG_CALL(more_is_turned_than_there_is, "10 of 8 dimensions are turned in pairs",

@@ -354,7 +354,8 @@ static void null_unmap_device(struct ha_device *dev, void *host) {}
 
 /* ---- what selects keys: all optional -------------------------------------------------------------------------
  * Digests and their scores as harness/api/kernels.h says, layout and the zeros behind the last block included, rounding
- * aside. topk: exactly those that struct ha_topk names, rising, however many are equal. rotate works in place. */
+ * aside. topk: exactly those that struct ha_topk names, rising, however many are equal; where `keys` is asked for,
+ * those that are near the largest, and how many. split keeps the order of a list. rotate works in place. */
 static enum ha_status null_digest(struct ha_stream *stream, const struct ha_device_digest *args) { return HA_OK; }
 
 static enum ha_status null_digest_score(struct ha_stream *stream, const struct ha_device_digest_score *args)
@@ -363,6 +364,8 @@ static enum ha_status null_digest_score(struct ha_stream *stream, const struct h
 }
 
 static enum ha_status null_topk(struct ha_stream *stream, const struct ha_device_topk *args) { return HA_OK; }
+
+static enum ha_status null_split(struct ha_stream *stream, const struct ha_device_split *args) { return HA_OK; }
 
 static enum ha_status null_rotate(struct ha_stream *stream, const struct ha_device_rotate *args) { return HA_OK; }
 
@@ -459,6 +462,7 @@ const struct ha_device_api ha_device_api = {
     .digest = null_digest,
     .digest_score = null_digest_score,
     .topk = null_topk,
+    .split = null_split,
     .rotate = null_rotate,
     .columns = null_columns,
     .score = null_score,

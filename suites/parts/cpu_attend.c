@@ -4,6 +4,13 @@
 #include "harness/base/arena.h"
 #include "harness/base/pool.h"
 
+static enum ha_status make_groups(struct ha_cpu_attend *c, size_t groups, struct ha_why *why)
+{
+    c->group = ha_alloc(c->ctx->arena, groups * sizeof *c->group, HA_TAG_SCRATCH, why);
+    c->share = c->group ? ha_alloc(c->ctx->arena, groups * sizeof *c->share, HA_TAG_SCRATCH, why) : NULL;
+    return c->share ? HA_OK : HA_ERROR;
+}
+
 enum ha_status ha_cpu_attend_create(struct ha_cpu_attend *c, const struct ha_context *ctx, size_t units_max,
                                     const struct ha_attend *worst, struct ha_why *why)
 {
@@ -13,17 +20,15 @@ enum ha_status ha_cpu_attend_create(struct ha_cpu_attend *c, const struct ha_con
     *c = (struct ha_cpu_attend){ .ctx = ctx, .units_max = units_max, .scratch_bytes = scratch };
     c->unit = ha_alloc(ctx->arena, units_max * sizeof *c->unit, HA_TAG_META, why);
     c->work = c->unit ? ha_alloc(ctx->arena, ha_most(all, threads * scratch), HA_TAG_SCRATCH, why) : NULL;
-    return c->work ? HA_OK : HA_ERROR;
+    return c->work ? make_groups(c, 1, why) : HA_ERROR;
 }
 
 enum ha_status ha_cpu_attend_in_groups(struct ha_cpu_attend *c, size_t units_per_group, struct ha_why *why)
 {
-    struct ha_arena *arena = c->ctx->arena;
-    const size_t groups = (c->units_max + units_per_group - 1) / units_per_group;
     c->units_per_group = units_per_group;
-    c->group = ha_alloc(arena, groups * sizeof *c->group, HA_TAG_SCRATCH, why);
-    c->share = c->group ? ha_alloc(arena, groups * sizeof *c->share, HA_TAG_SCRATCH, why) : NULL;
-    return c->share ? HA_OK : HA_ERROR;
+    ha_free(c->ctx->arena, c->group);
+    ha_free(c->ctx->arena, c->share);
+    return make_groups(c, (c->units_max + units_per_group - 1) / units_per_group, why);
 }
 
 void ha_cpu_attend_release(struct ha_cpu_attend *c)
@@ -58,23 +63,33 @@ static struct ha_pool_group tasks_of(struct ha_cpu_attend *c, struct ha_cpu_shar
                                    .arg = share };
 }
 
+/* The units as sets of tasks; how many sets. */
+static size_t groups_of(struct ha_cpu_attend *c)
+{
+    const size_t each = c->units_per_group ? c->units_per_group : ha_most(c->units, 1);
+    size_t groups = 0;
+    for (size_t first = 0; first < c->units; first += each, groups++)
+        c->group[groups] = tasks_of(c, &c->share[groups], first, each);
+    return groups;
+}
+
 void ha_cpu_attend_run(struct ha_cpu_attend *c, const char *name)
 {
     const struct ha_kernels *kernels = c->ctx->kernels;
-    if (c->units_per_group) {
-        size_t groups = 0;
-        for (size_t first = 0; first < c->units; first += c->units_per_group, groups++)
-            c->group[groups] = tasks_of(c, &c->share[groups], first, c->units_per_group);
+    if (c->units_per_group || c->units_per_task) {
+        const size_t groups = groups_of(c);
         ha_pool_run_groups(c->ctx->pool, name, c->group, groups);
-    } else if (c->units_per_task) {
-        struct ha_cpu_share all;
-        struct ha_pool_group group = tasks_of(c, &all, 0, c->units);
-        ha_pool_run_groups(c->ctx->pool, name, &group, 1);
     } else {
         kernels->attend_all(
             kernels, &(struct ha_attend_all){
                          .units = c->unit, .count = c->units, .pool = c->ctx->pool, .name = name, .work = c->work });
     }
+}
+
+void ha_cpu_attend_start(struct ha_cpu_attend *c, const char *name)
+{
+    const size_t groups = groups_of(c);
+    ha_pool_start_groups(c->ctx->pool, name, c->group, groups);
 }
 
 struct ha_attend ha_cpu_attend_unit(const struct ha_shape *s, size_t q_head, size_t heads, size_t q_len, bool causal,

@@ -24,7 +24,7 @@ struct ha_cpu_attend {
     size_t scratch_bytes;
     size_t units_per_group;      /* 0: no groups */
     struct ha_pool_group *group; /* of units_max */
-    struct ha_cpu_share *share;  /* of each group */
+    struct ha_cpu_share *share;  /* of each group, or, where there are none, of all */
 };
 
 /* worst: a unit at its largest (keys, q_len, weights not NULL if any unit has them) */
@@ -36,6 +36,8 @@ enum ha_status ha_cpu_attend_in_groups(struct ha_cpu_attend *c, size_t units_per
 void ha_cpu_attend_release(struct ha_cpu_attend *c); /* gives its memory back early */
 /* Runs units [0, units) and returns when all are done. name: of the spans; static. */
 void ha_cpu_attend_run(struct ha_cpu_attend *c, const char *name);
+/* The same, begun: until ha_pool_wait has returned they are the pool's (ha_pool_background). No unit is cut. */
+void ha_cpu_attend_start(struct ha_cpu_attend *c, const char *name);
 
 /* A unit of `heads` query heads from q_head on that share a KV head, over one run of rows: q and o are
  * [q_len][q_heads][head_dim], lse is [q_len][q_heads], all of one sequence in host memory. run: the caller's, valid

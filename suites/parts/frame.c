@@ -3,6 +3,7 @@
 #include "harness/base/arena.h"
 #include "harness/base/clock.h"
 #include "harness/base/device_arena.h"
+#include "harness/base/pool.h"
 #include "harness/base/why.h"
 #include "harness/base/worker.h"
 
@@ -18,7 +19,8 @@ struct ha_instance {
     struct ha_cpu_attend cpu;
     struct ha_rows *run;          /* [cpu.units_max], one for each unit */
     float *q;                     /* pinned: [batch][q_len][q_heads][head_dim] */
-    float *o_cpu, *lse_cpu;       /* pinned; mapped where the device reads them in the merge */
+    float *o_cpu[2], *lse_cpu[2]; /* pinned; mapped where the device reads them in the merge. The second of layers whose
+                                   * CPU side is begun while the device merges that of the one before */
     float *o_device, *lse_device; /* device; where they are merged */
     uint32_t *all; /* 0, 1, ... to the longest sequence's end: what is reported where everything is used */
     struct ha_stream *stream[STREAMS_MAX], *post;
@@ -86,14 +88,19 @@ static enum ha_status floats(const struct ha_context *ctx, enum ha_memory memory
 
 static bool by_head(const struct ha_instance *self) { return self->rule->by_head && self->ctx.shape->q_len == 1; }
 
-static struct ha_attend unit_of(const struct ha_instance *self, size_t b, size_t u, const struct ha_rows *run)
+static size_t outputs(const struct ha_instance *self) { return self->rule->early ? 2 : 1; }
+static float *o_of(const struct ha_instance *self, size_t layer) { return self->o_cpu[layer % outputs(self)]; }
+static float *lse_of(const struct ha_instance *self, size_t layer) { return self->lse_cpu[layer % outputs(self)]; }
+
+static struct ha_attend unit_of(const struct ha_instance *self, size_t layer, const float *q, size_t b, size_t u,
+                                const struct ha_rows *run)
 {
     const struct ha_shape *s = self->ctx.shape;
     size_t at = b * s->q_len * s->q_heads, heads = by_head(self) ? 1 : ha_shape_group(s);
     /* the new tokens are on the device where there is a device side */
     bool causal = !self->rule->device && !self->rule->unlinked;
-    return ha_cpu_attend_unit(s, u * heads, heads, s->q_len, causal, self->q + at * s->head_dim,
-                              self->o_cpu + at * s->head_dim, self->lse_cpu + at, run);
+    return ha_cpu_attend_unit(s, u * heads, heads, s->q_len, causal, q + at * s->head_dim,
+                              o_of(self, layer) + at * s->head_dim, lse_of(self, layer) + at, run);
 }
 
 static enum ha_status create_cpu(struct ha_instance *self, size_t longest, struct ha_why *why)
@@ -103,19 +110,22 @@ static enum ha_status create_cpu(struct ha_instance *self, size_t longest, struc
     enum ha_memory up = self->rule->device ? HA_MEM_MAPPED : HA_MEM_PINNED;
     size_t rows = s->batch * s->q_len * s->q_heads, units = s->batch * (by_head(self) ? s->q_heads : s->kv_heads);
     HA_TRY(floats(ctx, HA_MEM_PINNED, rows * s->head_dim, &self->q, why));
-    HA_TRY(floats(ctx, up, rows * s->head_dim, &self->o_cpu, why));
-    HA_TRY(floats(ctx, up, rows, &self->lse_cpu, why));
+    for (size_t i = 0; i < outputs(self); i++) {
+        HA_TRY(floats(ctx, up, rows * s->head_dim, &self->o_cpu[i], why));
+        HA_TRY(floats(ctx, up, rows, &self->lse_cpu[i], why));
+    }
     /* any finite query costs the same */
     for (size_t i = 0; self->rule->unlinked && i < rows * s->head_dim; i++) self->q[i] = 1.0f;
     self->run = zeroed(ctx, units * sizeof *self->run, HA_TAG_SCRATCH, why);
     if (!self->run) return HA_ERROR;
     /* more than any unit: all tokens packed, and as rows too */
     struct ha_rows run = { .keys = longest };
-    struct ha_attend largest = unit_of(self, 0, 0, &run);
+    struct ha_attend largest = unit_of(self, 0, self->q, 0, 0, &run);
     largest.packed.keys = longest;
-    if (self->rule->weighs && s->q_len > 1) largest.weights = self->lse_cpu;
+    if (self->rule->weighs && s->q_len > 1) largest.weights = self->lse_cpu[0];
     HA_TRY(ha_cpu_attend_create(&self->cpu, ctx, units, &largest, why));
     if (self->rule->by_sequence && s->batch > 1) HA_TRY(ha_cpu_attend_in_groups(&self->cpu, units / s->batch, why));
+    if (self->rule->early) HA_TRY(ha_pool_background(ctx->pool, why));
     return ha_device_event(ctx->device_arena, &self->arrived, why);
 }
 
@@ -175,6 +185,7 @@ enum ha_status ha_frame_create(struct ha_instance **out, const struct ha_context
 /* returns when no job of any layer is left, whatever became of it; self may be half-made */
 static void settle_all(struct ha_instance *self)
 {
+    ha_pool_wait(self->ctx.pool);
     for (size_t i = 0; self->layer && i < self->ctx.shape->layers; i++)
         ha_worker_wait(self->ctx.worker, self->layer[i].ticket);
 }
@@ -266,7 +277,8 @@ static enum ha_status attend_device(struct ha_instance *self, struct ha_layer *l
     return (ctx->variant->products ? ctx->api->attend_products : ctx->api->attend)(ctx->stream, &args);
 }
 
-static void attend_cpu(struct ha_instance *self, struct ha_layer *l)
+/* the units of a layer, by these queries */
+static void name_units(struct ha_instance *self, struct ha_layer *l, const float *q)
 {
     const struct ha_shape *s = self->ctx.shape;
     struct ha_cpu_attend *cpu = &self->cpu;
@@ -276,11 +288,42 @@ static void attend_cpu(struct ha_instance *self, struct ha_layer *l)
         for (size_t u = 0; u < (by_head(self) ? s->q_heads : s->kv_heads); u++) {
             struct ha_rows *run = &self->run[cpu->units];
             struct ha_attend *a = &cpu->unit[cpu->units++];
-            *a = unit_of(self, b, u, run);
+            *a = unit_of(self, l->layer, q, b, u, run);
             self->rule->cpu(l, b, u, a, run);
             self->keys_cpu += (double)((ha_packed_listed(&a->packed) + run->keys) * a->group);
         }
-    ha_cpu_attend_run(cpu, self->rule->cpu_name);
+}
+
+static bool is_early(const struct ha_layer *l)
+{
+    const struct ha_rule *rule = l->frame->rule;
+    return l->layer > 0 && rule->early && rule->early(l);
+}
+
+/* The layer's CPU side, to its end. */
+static enum ha_status attend_cpu(struct ha_instance *self, struct ha_layer *l, struct ha_why *why)
+{
+    if (is_early(l)) {
+        ha_pool_wait(self->ctx.pool);
+        return HA_OK;
+    }
+    if (!self->rule->unlinked) HA_TRY(self->ctx.api->event_sync(self->arrived));
+    if (self->rule->choose) HA_TRY(self->rule->choose(l, self->q, why));
+    name_units(self, l, self->q);
+    ha_cpu_attend_run(&self->cpu, self->rule->cpu_name);
+    return HA_OK;
+}
+
+/* That of the next layer, if it is due already. */
+static enum ha_status begin_next(struct ha_instance *self, struct ha_layer *l, struct ha_why *why)
+{
+    struct ha_layer *next = l + 1;
+    const float *q;
+    if (l->layer + 1 == self->ctx.shape->layers || !is_early(next)) return HA_OK;
+    HA_TRY(self->rule->foresee(next, &q, why));
+    name_units(self, next, q);
+    ha_cpu_attend_start(&self->cpu, self->rule->cpu_name);
+    return HA_OK;
 }
 
 static struct ha_merge_state packed(float *o, float *lse, size_t dim)
@@ -293,15 +336,16 @@ static struct ha_merge_state packed(float *o, float *lse, size_t dim)
 /* The output to where the step wants it: of both sides merged, or the CPU's. */
 static enum ha_status deliver(struct ha_instance *self, const struct ha_step *step)
 {
+    float *const o_cpu = o_of(self, step->layer), *const lse_cpu = lse_of(self, step->layer);
     const struct ha_context *ctx = &self->ctx;
     const struct ha_shape *s = ctx->shape;
     size_t rows = s->batch * s->q_len * s->q_heads;
     if (!self->rule->device) {
-        HA_TRY(ctx->api->copy(ctx->stream, step->o, self->o_cpu, rows * s->head_dim * sizeof(float), HA_H2D));
-        return ctx->api->copy(ctx->stream, step->lse, self->lse_cpu, rows * sizeof(float), HA_H2D);
+        HA_TRY(ctx->api->copy(ctx->stream, step->o, o_cpu, rows * s->head_dim * sizeof(float), HA_H2D));
+        return ctx->api->copy(ctx->stream, step->lse, lse_cpu, rows * sizeof(float), HA_H2D);
     }
     const struct ha_merge_state state[2] = { packed(self->o_device, self->lse_device, s->head_dim),
-                                             packed(self->o_cpu, self->lse_cpu, s->head_dim) };
+                                             packed(o_cpu, lse_cpu, s->head_dim) };
     return ctx->api->merge(ctx->stream, &(struct ha_merge){ .form = HA_FORM_NATURAL,
                                                             .dtype = HA_F32,
                                                             .states = state,
@@ -343,23 +387,23 @@ enum ha_status ha_frame_attend(struct ha_instance *self, const struct ha_step *s
     const struct ha_device_api *api = ctx->api;
     const struct ha_shape *s = ctx->shape;
     const struct ha_rule *rule = self->rule;
-    const bool linked = rule->cpu && !rule->unlinked;
     struct ha_layer *l = &self->layer[step->layer];
+    const bool linked = rule->cpu && !rule->unlinked, asks = linked && !is_early(l);
     HA_TRY(settled(l, why));
     l->due = false;
-    if (linked)
+    if (asks)
         HA_TRY(api->copy(ctx->stream, self->q, step->q, s->batch * s->q_len * s->q_heads * s->head_dim * sizeof(float),
                          HA_D2H));
     if (rule->before) HA_TRY(rule->before(l, step, why));
     if (!rule->appends_last) HA_TRY(append(self, l, step));
-    if (linked) HA_TRY(api->event_record(self->arrived, ctx->stream));
-    HA_TRY(record(self, l, why));
+    if (asks) HA_TRY(api->event_record(self->arrived, ctx->stream));
 
     if (rule->post) HA_TRY(api->stream_wait(ctx->stream, l->settled));
     if (rule->device) HA_TRY(attend_device(self, l, step));
-    if (linked) HA_TRY(api->event_sync(self->arrived));
-    if (rule->cpu) attend_cpu(self, l);
+    if (rule->cpu) HA_TRY(attend_cpu(self, l, why));
+    HA_TRY(record(self, l, why));
     if (linked) HA_TRY(deliver(self, step));
+    HA_TRY(begin_next(self, l, why));
 
     for (size_t b = 0; b < s->batch; b++) l->tokens[b] += s->q_len;
     if (rule->appends_last) HA_TRY(append(self, l, step));

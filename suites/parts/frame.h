@@ -59,12 +59,21 @@ struct ha_rule {
     enum ha_status (*before)(struct ha_layer *l, const struct ha_step *step, struct ha_why *why);
     /* The new tokens of a sequence, all rows of fresh, to what is kept; appends_last: not here but ahead of after. */
     enum ha_status (*append)(struct ha_layer *l, size_t b, const struct ha_kv *fresh);
-    /* what selection() reports; NULL: both sides have all tokens */
+    /* what selection() reports, called when both sides have chosen; NULL: both sides have all tokens */
     enum ha_status (*use)(const struct ha_layer *l, size_t b, size_t q_head, struct ha_used *used, struct ha_why *why);
     /* What the device side reads: runs and weights, the rest is set. */
     void (*device)(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d);
+    /* Chooses what the CPU side reads, by the queries in host memory, [batch][q_len][q_heads][head_dim]. */
+    enum ha_status (*choose)(struct ha_layer *l, const float *q, struct ha_why *why);
     /* What the CPU side reads: run, packed keys and weights of unit u of a sequence, a KV head or a query head. */
     void (*cpu)(struct ha_layer *l, size_t b, size_t u, struct ha_attend *a, struct ha_rows *run);
+    /* Whether the layer's CPU side is begun in the step of the layer before it, by other queries than its own: then it
+     * is merged in the layer's own step, in which no queries come down and choose is not called. Not the first layer's.
+     */
+    bool (*early)(const struct ha_layer *l);
+    /* In the step of the layer before, once its output is on its way: waits for what the CPU side of l reads, and says
+     * by which queries. They and what `cpu` names then stay as they are until l's step is over. */
+    enum ha_status (*foresee)(struct ha_layer *l, const float **q, struct ha_why *why);
     enum ha_status (*after)(struct ha_layer *l, const struct ha_step *step, struct ha_why *why);
     /* Enqueues on a stream of its own what is off the critical path, behind after and before the layer's next step. */
     enum ha_status (*post)(struct ha_layer *l, struct ha_stream *post, struct ha_why *why);

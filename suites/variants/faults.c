@@ -80,6 +80,7 @@ PAUSED(move, (struct ha_stream * s, const struct ha_device_move *args), s, args)
 PAUSED(digest, (struct ha_stream * s, const struct ha_device_digest *args), s, args)
 PAUSED(digest_score, (struct ha_stream * s, const struct ha_device_digest_score *args), s, args)
 PAUSED(topk, (struct ha_stream * s, const struct ha_device_topk *args), s, args)
+PAUSED(split, (struct ha_stream * s, const struct ha_device_split *args), s, args)
 PAUSED(rotate, (struct ha_stream * s, const struct ha_device_rotate *args), s, args)
 PAUSED(columns, (struct ha_stream * s, const struct ha_device_columns *args), s, args)
 PAUSED(score, (struct ha_stream * s, const struct ha_device_score *args), s, args)
@@ -139,6 +140,7 @@ const struct ha_device_api *ha_faults_wrap(const struct ha_device_api *api, uint
     WRAP(digest);
     WRAP(digest_score);
     WRAP(topk);
+    WRAP(split);
     WRAP(rotate);
     WRAP(columns);
     WRAP(score);

@@ -127,6 +127,7 @@ static enum ha_status submit(struct ha_pass *p, size_t step, struct ha_why *why)
             .q_len = s->workload->shape.q_len,
             .x = s->io.has_x ? (const float *)(void *)(in + s->io.x) : NULL,
             .q = (const float *)(void *)(in + s->io.q),
+            .next_q = layer + 1 < layers ? (const float *)(void *)(in + s->io.in_bytes + s->io.q) : NULL,
             .k = in + s->io.k,
             .v = in + s->io.v,
             .o = (float *)(void *)(out + s->io.o),

@@ -1,0 +1,54 @@
+#include "suites/parts/tail.h"
+
+#include "harness/base/why.h"
+
+enum ha_status ha_tail_create(const struct ha_context *ctx, size_t unit, size_t keep, size_t most, struct ha_tail *tail,
+                              struct ha_why *why)
+{
+    const size_t room = ha_least(keep + unit - 1 + ctx->shape->q_len, most);
+    *tail = (struct ha_tail){ .unit = unit, .keep = keep };
+    return ha_kv_create(ctx, HA_MEM_DEVICE, (room + unit - 1) / unit * unit, &tail->ring.kv, why);
+}
+
+size_t ha_tail_gone(const struct ha_tail *tail, size_t tokens)
+{
+    return tokens > tail->keep ? (tokens - tail->keep) / tail->unit : 0;
+}
+
+enum ha_status ha_tail_load(const struct ha_context *ctx, struct ha_tail *tail, const struct ha_prefill *in, size_t b,
+                            size_t origin)
+{
+    const size_t context = ctx->shape->ctx[b], end = context - ha_least(origin, context);
+    struct ha_stretch part[2];
+    tail->ring.first = ha_tail_gone(tail, end) * tail->unit;
+    tail->ring.end = end;
+    const size_t n = ha_ring_stretches(&tail->ring, tail->ring.first, end - tail->ring.first, part);
+    for (size_t i = 0; i < n; i++)
+        HA_TRY(ha_kv_load(ctx, &tail->ring.kv, part[i].slot, in, b, origin + part[i].position, part[i].count));
+    return HA_OK;
+}
+
+struct ha_rows ha_tail_block(const struct ha_shape *shape, const struct ha_tail *tail, size_t block)
+{
+    return ha_kv_rows(shape, &tail->ring.kv, 0, block * tail->unit % tail->ring.kv.cap, tail->unit);
+}
+
+enum ha_status ha_tail_leave(const struct ha_context *ctx, struct ha_stream *stream, struct ha_tail *tail,
+                             const struct ha_kv *to, size_t *gone)
+{
+    struct ha_ring *ring = &tail->ring;
+    const size_t first = ring->first, edge = ha_tail_gone(tail, ring->end) * tail->unit;
+    *gone = (edge - first) / tail->unit;
+    ring->first = edge;
+    return ha_ring_copy(ctx, stream, ring, first, edge - first, to, first, false);
+}
+
+enum ha_status ha_tail_rewind(const struct ha_context *ctx, struct ha_tail *tail, const struct ha_kv *from,
+                              size_t tokens)
+{
+    struct ha_ring *ring = &tail->ring;
+    const size_t first = ha_tail_gone(tail, tokens) * tail->unit, back = ha_least(ring->first, tokens);
+    ring->first = first;
+    ring->end = tokens;
+    return ha_ring_copy(ctx, ctx->stream, ring, first, back > first ? back - first : 0, from, first, true);
+}
