@@ -3,6 +3,8 @@
 
 /* What the definitions share. */
 
+#include "reference/rows.h"
+
 #include "harness/api/reference.h"
 
 /* how many ha_def_head.index can be */
@@ -60,5 +62,29 @@ void ha_def_choice_score(struct ha_def_choice *c, size_t head, size_t candidate,
  * taken. Query heads are judged in their order. */
 enum ha_status ha_def_choice_judge(const struct ha_def_choice *c, const struct ha_def_head *h, size_t want,
                                    struct ha_why *why);
+
+/* ---- blocks of keys, and their scores by digests */
+
+/* Block b is the tokens first + b size and on, up to the next one's. */
+struct ha_def_blocks {
+    size_t first, size, count;
+    bool mean; /* the digest: means, else ranges */
+};
+/* A block's least and largest of each dimension; of means, what binary32 may make of the mean. */
+struct ha_def_digest {
+    double least[HA_REF_DIM_MAX], most[HA_REF_DIM_MAX];
+};
+/* k: [tokens][head_dim] of the shape's type. Nothing is known of a mean whose sum may overflow in binary32. */
+void ha_def_digest(const struct ha_shape *shape, const struct ha_def_blocks *blocks, const void *k, size_t block,
+                   struct ha_def_digest *out);
+/* Of a range the scaled sum over d of max(q_d least_d, q_d most_d), of a mean scaled q . mean. */
+struct ha_ref_score ha_def_digest_score(const struct ha_shape *shape, const struct ha_def_blocks *blocks,
+                                        const struct ha_def_digest *digest, const double *q);
+/* Of all blocks for all query heads of the KV head whose first one h is, by h's queries. */
+void ha_def_choice_digests(struct ha_def_choice *c, const struct ha_shape *shape, const struct ha_def_blocks *blocks,
+                           const struct ha_def_head *h);
+/* c->taken: of the blocks those that are used, wherever they are. HA_FAIL: one is used in part. */
+enum ha_status ha_def_choice_blocks(struct ha_def_choice *c, const struct ha_def_blocks *blocks,
+                                    const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why);
 
 #endif

@@ -17,25 +17,17 @@
  * Params: block, budget, dense_layers, digest, group; the rule ignores the others. */
 
 #include "reference/definitions.h"
-#include "reference/rows.h"
 
-#include "harness/base/numeric.h"
 #include "harness/base/why.h"
 
-#include <float.h>
 #include <stdlib.h>
 
 enum { BLOCK, BUDGET, DENSE_LAYERS, DIGEST, GROUP };
 
-/* A block's least and largest of each dimension; with digest = mean what binary32 may make of the mean. */
-struct digest {
-    double least[HA_REF_DIM_MAX], most[HA_REF_DIM_MAX];
-};
-
 struct ha_def {
     struct ha_shape shape;
-    size_t block, blocks, dense; /* blocks: how many are chosen */
-    bool mean;
+    struct ha_def_blocks block;
+    size_t chosen, dense; /* chosen: how many blocks are */
     struct ha_def_choice choice;
 };
 
@@ -45,11 +37,10 @@ static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, 
     struct ha_def *def = *out = calloc(1, sizeof *def);
     if (!def) return ha_why(why, HA_ERROR, "quest: no memory");
     def->shape = *shape;
-    def->block = (size_t)param[BLOCK];
-    def->blocks = (size_t)param[BUDGET] / def->block;
-    if (def->blocks == 0) def->blocks = 1;
+    def->block = (struct ha_def_blocks){ .size = (size_t)param[BLOCK], .mean = param[DIGEST] > 0 };
+    def->chosen = (size_t)param[BUDGET] / def->block.size;
+    if (def->chosen == 0) def->chosen = 1;
     def->dense = (size_t)param[DENSE_LAYERS];
-    def->mean = param[DIGEST] > 0;
     def->choice = (struct ha_def_choice){ .what = "block", .group = param[GROUP] > 0 ? HA_DEF_MAX : HA_DEF_HEAD };
     return HA_OK;
 }
@@ -60,90 +51,33 @@ static void destroy(struct ha_def *def)
     free(def);
 }
 
-static double rounded(double x, enum ha_dtype t) { return (double)ha_round((float)x, t); }
-
-/* A mean is a sum of binary32 in any order, over their number, before it is rounded: rounding keeps the order, so that
- * it is between what the least and the largest are rounded to. */
-static void digest_of(const struct ha_def *def, const struct ha_def_head *h, size_t block, struct digest *out)
-{
-    const size_t dim = def->shape.head_dim;
-    const enum ha_dtype t = def->shape.dtype;
-    const double n = (double)def->block;
-    for (size_t d = 0; d < dim; d++) {
-        double least = HUGE_VAL, most = -HUGE_VAL, sum = 0, size = 0;
-        for (size_t j = block * def->block; j < (block + 1) * def->block; j++) {
-            const double k = (double)ha_load(h->k, j * dim + d, t);
-            least = fmin(least, k);
-            most = fmax(most, k);
-            sum += k;
-            size += fabs(k);
-        }
-        const double off = ha_ref_stored(ha_ref_gamma(n + 2) * size / n, sum / n, 0, 0);
-        out->least[d] = def->mean ? rounded(sum / n - off, t) : least;
-        out->most[d] = def->mean ? rounded(sum / n + off, t) : most;
-        /* nothing is known of a sum that may overflow */
-        if (def->mean && size > (double)FLT_MAX) out->least[d] = -HUGE_VAL, out->most[d] = HUGE_VAL;
-    }
-}
-
-static struct ha_ref_score score_of(const struct ha_def *def, const struct digest *digest, const float *query)
-{
-    double q[HA_REF_DIM_MAX], k[HA_REF_DIM_MAX], off[HA_REF_DIM_MAX];
-    for (size_t d = 0; d < def->shape.head_dim; d++) {
-        q[d] = (double)query[d];
-        k[d] = q[d] < 0 ? digest->least[d] : digest->most[d];
-        if (def->mean) k[d] = (digest->least[d] + digest->most[d]) / 2;
-        off[d] = (digest->most[d] - digest->least[d]) / 2;
-    }
-    return ha_ref_score_dot(q, NULL, k, def->mean ? off : NULL, def->shape.head_dim, (double)def->shape.scale);
-}
-
-static void score_blocks(struct ha_def *def, const struct ha_def_head *h, size_t blocks)
-{
-    const size_t dim = def->shape.head_dim;
-    struct digest digest;
-    for (size_t b = 0; b < blocks; b++) {
-        digest_of(def, h, b, &digest);
-        for (size_t t = 0; t < h->queries; t++)
-            for (size_t g = 0; g < def->choice.heads; g++)
-                ha_def_choice_score(&def->choice, g, b,
-                                    score_of(def, &digest, h->q + (t * def->shape.q_heads + g) * dim));
-    }
-}
-
 /* All keys of a layer that is dense, and all behind the last full block. */
 static enum ha_status judge_rest(const struct ha_def *def, const struct ha_def_head *h, size_t full,
                                  const uint8_t *mark, struct ha_why *why)
 {
     const size_t before = h->tokens - h->queries;
-    for (size_t j = h->layer < def->dense ? 0 : full * def->block; j < h->tokens; j++)
+    for (size_t j = h->layer < def->dense ? 0 : full * def->block.size; j < h->tokens; j++)
         if (mark[j] == HA_MARK_NONE)
             return ha_def_wrong(h, why, "key %zu is missing: %s", j,
-                                j >= before              ? "it is new"
-                                : j >= full * def->block ? "it is behind the last full block"
-                                                         : "the layer is dense");
+                                j >= before                   ? "it is new"
+                                : j >= full * def->block.size ? "it is behind the last full block"
+                                                              : "the layer is dense");
     return HA_OK;
 }
 
 static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why)
 {
-    const size_t full = (h->tokens - h->queries) / def->block, heads = ha_shape_group(&def->shape);
+    const size_t heads = ha_shape_group(&def->shape);
+    def->block.count = (h->tokens - h->queries) / def->block.size;
     HA_TRY(ha_def_on_device(h, mark, why));
-    HA_TRY(judge_rest(def, h, full, mark, why));
+    HA_TRY(judge_rest(def, h, def->block.count, mark, why));
     if (h->layer < def->dense) return HA_OK;
     if (h->head % heads == 0) {
-        HA_TRY(ha_def_choice_begin(&def->choice, heads, full, why));
-        if (full > def->blocks) score_blocks(def, h, full);
+        HA_TRY(ha_def_choice_begin(&def->choice, heads, def->block.count, why));
+        if (def->block.count > def->chosen) ha_def_choice_digests(&def->choice, &def->shape, &def->block, h);
     }
-    for (size_t b = 0; b < full; b++) {
-        const uint8_t *of = mark + b * def->block;
-        def->choice.taken[b] = of[0] != HA_MARK_NONE;
-        for (size_t i = 1; i < def->block; i++)
-            if ((of[i] != HA_MARK_NONE) != def->choice.taken[b])
-                return ha_def_wrong(h, why, "key %zu is %s: block %zu is used in part", b * def->block + i,
-                                    of[i] ? "used" : "missing", b);
-    }
-    return ha_def_choice_judge(&def->choice, h, def->blocks, why);
+    HA_TRY(ha_def_choice_blocks(&def->choice, &def->block, h, mark, why));
+    return ha_def_choice_judge(&def->choice, h, def->chosen, why);
 }
 
 const struct ha_definition ha_definition_quest = {

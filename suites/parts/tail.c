@@ -1,5 +1,7 @@
 #include "suites/parts/tail.h"
 
+#include "harness/base/why.h"
+
 enum ha_status ha_tail_create(const struct ha_context *ctx, size_t unit, size_t keep, size_t most, struct ha_tail *tail,
                               struct ha_why *why)
 {

@@ -1,0 +1,152 @@
+/* The tail against a model: which tokens are on the device and which have left, step after step, at their places; and
+ * all of it again after a rewind. Device memory begins as NaN, so that a token that was not copied is seen. */
+
+#include "harness/base/arena.h"
+#include "harness/base/device_arena.h"
+#include "harness/base/numeric.h"
+#include "harness/base/pool.h"
+#include "harness/base/test.h"
+#include "suites/parts/tail.h"
+
+enum { HEADS = 2, DIM = 2, SINKS = 3, STEPS = 30 };
+
+static struct ha_why why;
+
+/* ---- a device that is memory, at once */
+
+static enum ha_status mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr,
+                                struct ha_why *because)
+{
+    *ptr = malloc(bytes);
+    if (*ptr) memset(*ptr, 0xFF, bytes);
+    return *ptr ? HA_OK : HA_ERROR;
+}
+static void mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr) { free(ptr); }
+static enum ha_status copy(struct ha_stream *stream, void *dst, const void *src, size_t bytes, enum ha_direction dir)
+{
+    memcpy(dst, src, bytes);
+    return HA_OK;
+}
+static enum ha_status copy_2d(struct ha_stream *stream, void *dst, size_t dst_stride, const void *src,
+                              size_t src_stride, size_t row_bytes, size_t rows, enum ha_direction dir)
+{
+    for (size_t i = 0; i < rows; i++)
+        memcpy((char *)dst + i * dst_stride, (const char *)src + i * src_stride, row_bytes);
+    return HA_OK;
+}
+static enum ha_status stream_sync(struct ha_stream *stream) { return HA_OK; }
+
+static const struct ha_device_api memory = { .name = "memory",
+                                             .mem_alloc = mem_alloc,
+                                             .mem_free = mem_free,
+                                             .copy = copy,
+                                             .copy_2d = copy_2d,
+                                             .stream_sync = stream_sync };
+
+/* ---- tokens that say which they are */
+
+static float number(size_t token, size_t head, size_t d) { return (float)(token * 8 + head * DIM + d); }
+
+/* rows of KV head 0 are those of these tokens, of K; and V is the negative */
+static void assert_tokens(const struct ha_shape *s, struct ha_rows rows, size_t first)
+{
+    for (size_t i = 0; i < rows.keys; i++)
+        for (size_t h = 0; h < HEADS; h++)
+            for (size_t d = 0; d < DIM; d++) {
+                const float *k = (const void *)((const char *)rows.k + i * rows.k_stride_bytes),
+                            *v = (const void *)((const char *)rows.v + i * rows.v_stride_bytes);
+                assert_true(k[h * DIM + d] == number(first + i, h, d));
+                assert_true(v[h * DIM + d] == -number(first + i, h, d));
+            }
+    assert_int_equal(rows.k_stride_bytes, ha_kv_token_bytes(s));
+}
+
+static void assert_tail(const struct ha_shape *s, const struct ha_tail *tail, const struct ha_kv *store, size_t tokens)
+{
+    struct ha_rows runs[2];
+    const size_t gone = tokens > tail->keep ? (tokens - tail->keep) / tail->unit * tail->unit : 0,
+                 n = ha_ring_runs(s, &tail->ring, runs);
+    assert_int_equal(ha_tail_gone(tail, tokens) * tail->unit, gone);
+    assert_int_equal(tail->ring.first, gone);
+    assert_int_equal(tail->ring.end, tokens);
+    size_t at = SINKS + gone;
+    for (size_t i = 0; i < n; i++) {
+        assert_tokens(s, runs[i], at);
+        at += runs[i].keys;
+    }
+    assert_int_equal(at, SINKS + tokens);
+    assert_tokens(s, ha_kv_rows(s, store, 0, 0, gone), SINKS);
+    for (size_t b = gone / tail->unit; (b + 1) * tail->unit <= tokens; b++)
+        assert_tokens(s, ha_tail_block(s, tail, b), SINKS + b * tail->unit);
+}
+
+static void step(const struct ha_context *ctx, struct ha_tail *tail, const struct ha_kv *store, size_t tokens)
+{
+    const struct ha_shape *s = ctx->shape;
+    float k[16 * HEADS * DIM], v[16 * HEADS * DIM];
+    const struct ha_kv fresh = { HA_MEM_DEVICE, (unsigned char *)k, (unsigned char *)v, s->q_len };
+    size_t gone;
+    for (size_t i = 0; i < s->q_len * HEADS * DIM; i++) {
+        k[i] = number(SINKS + tokens + i / (HEADS * DIM), i / DIM % HEADS, i % DIM);
+        v[i] = -k[i];
+    }
+    if (ha_ring_append(ctx, NULL, &tail->ring, &fresh, 0, s->q_len) != HA_OK) fail();
+    if (ha_tail_leave(ctx, NULL, tail, store, &gone) != HA_OK) fail();
+    assert_int_equal(gone, ha_tail_gone(tail, tokens + s->q_len) - ha_tail_gone(tail, tokens));
+    assert_tail(s, tail, store, tokens + s->q_len);
+}
+
+static void goes(size_t unit, size_t keep, size_t q_len, size_t context)
+{
+    const struct ha_shape s = { .layers = 1,
+                                .batch = 1,
+                                .q_heads = HEADS,
+                                .kv_heads = HEADS,
+                                .head_dim = DIM,
+                                .dtype = HA_F32,
+                                .q_len = q_len,
+                                .steps = STEPS,
+                                .ctx = { SINKS + context } };
+    struct ha_context ctx = { .shape = &s, .api = &memory };
+    const size_t most = context + STEPS * q_len;
+    struct ha_tail tail;
+    struct ha_kv store;
+    assert_int_equal(ha_arena_create(&ctx.arena, true, &why), HA_OK);
+    assert_int_equal(ha_device_arena_create(&ctx.device_arena, &memory, NULL, &why), HA_OK);
+    assert_int_equal(ha_tail_create(&ctx, unit, keep, most, &tail, &why), HA_OK);
+    assert_int_equal(ha_kv_create(&ctx, HA_MEM_PINNED, most, &store, &why), HA_OK);
+    assert_int_equal(tail.ring.kv.cap % unit, 0);
+
+    float *k = calloc(2 * HEADS * (SINKS + context) * DIM, sizeof *k), *v = k + HEADS * (SINKS + context) * DIM;
+    for (size_t h = 0; h < HEADS; h++)
+        for (size_t t = 0; t < SINKS + context; t++)
+            for (size_t d = 0; d < DIM; d++) {
+                const size_t at = (h * (SINKS + context) + t) * DIM + d;
+                v[at] = -(k[at] = number(t, h, d));
+            }
+    const struct ha_prefill in = { (const void *[]){ k }, (const void *[]){ v }, SINKS + context, NULL };
+    assert_int_equal(ha_tail_load(&ctx, &tail, &in, 0, SINKS), HA_OK);
+    /* what went before the first step is the caller's to store */
+    for (size_t t = 0; t < context / unit * unit; t++)
+        for (size_t i = 0; i < HEADS * DIM; i++) {
+            ((float *)(void *)store.k)[t * HEADS * DIM + i] = number(SINKS + t, i / DIM, i % DIM);
+            ((float *)(void *)store.v)[t * HEADS * DIM + i] = -number(SINKS + t, i / DIM, i % DIM);
+        }
+    assert_tail(&s, &tail, &store, context);
+    for (int round = 0; round < 2; round++) {
+        for (size_t i = 0; i < (round ? STEPS : STEPS / 3); i++) step(&ctx, &tail, &store, context + i * q_len);
+        assert_int_equal(ha_tail_rewind(&ctx, &tail, &store, context), HA_OK);
+        assert_tail(&s, &tail, &store, context);
+    }
+    free(k);
+    ha_device_arena_destroy(ctx.device_arena);
+    ha_arena_destroy(ctx.arena);
+}
+
+TEST(test_tail)
+{
+    for (size_t unit = 1; unit <= 16; unit *= 4)
+        for (size_t keep = 0; keep <= 21; keep += 7)
+            for (size_t q_len = 1; q_len <= 16; q_len += 5)
+                for (size_t context = 0; context <= 40; context += 13) goes(unit, keep, q_len, context);
+}
