@@ -335,9 +335,13 @@ static void topk(size_t batch, size_t lists, size_t rows, const size_t *n, const
         float *x = block(lists * rows * stride * sizeof *x);
         for (size_t r = 0; r < lists * rows; r++)
             for (size_t i = 0; i < n[b]; i++) x[r * stride + i] = number(family, b + 10 * r, i);
-        seq[b] = (struct ha_device_topk_seq){
-            x, n[b], k[b], stride, (uint32_t)(b * 1000), block(lists * index_stride * sizeof(uint32_t)), index_stride
-        };
+        seq[b] = (struct ha_device_topk_seq){ .x = x,
+                                              .n = n[b],
+                                              .k = k[b],
+                                              .stride = stride,
+                                              .first = (uint32_t)(b * 1000),
+                                              .index = block(lists * index_stride * sizeof(uint32_t)),
+                                              .index_stride = index_stride };
     }
     memcpy(copy, seq, sizeof seq);
     struct ha_device_topk args = { batch, lists, rows, copy };
