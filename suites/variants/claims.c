@@ -1,5 +1,6 @@
 #include "suites/variants/claims.h"
 
+#include "harness/base/registry.h"
 #include "harness/measure/ceilings.h"
 #include "harness/report/row.h"
 #include "suites/variants/fill.h"
@@ -124,12 +125,40 @@ const char *ha_claim_verdict_name(enum ha_claim_verdict verdict)
 
 /* ---- columns ----------------------------------------------------------------------------------------------------- */
 
-/* A column as text; "": there is none, or nothing was measured. */
+/* The value that an option has in a row, as text: what the row says, or the default; "": there is none. */
+static void option_text(const struct ha_row *r, const char *name, char out[256])
+{
+    const struct ha_variant *v = ha_variant_find(r->variant);
+    const size_t length = strlen(name);
+    char value[HA_VALUE_MAX] = "";
+    for (size_t i = 0; v && i < v->params_count; i++)
+        if (!strcmp(v->params[i].name, name)) ha_param_print(&v->params[i], v->params[i].value, value);
+    snprintf(out, 256, "%.255s", value);
+    for (const char *at = r->params; *out && *at; at += strcspn(at, ","), at += *at == ',')
+        if (!strncmp(at, name, length) && at[length] == '=')
+            snprintf(out, 256, "%.*s", (int)strcspn(at + length + 1, ","), at + length + 1);
+}
+
+/* An option of the row's variant, or else a column, as text; "": there is none, or nothing was measured. */
 static void column_text(const struct ha_row *r, const char *name, char out[256])
 {
     *out = 0;
-    for (size_t i = 0; name && i < ha_suite_variants.fields; i++)
+    if (name) option_text(r, name, out);
+    for (size_t i = 0; name && !*out && i < ha_suite_variants.fields; i++)
         if (!strcmp(ha_suite_variants.field[i].name, name)) ha_field_print(&ha_suite_variants.field[i], r, out, 256);
+}
+
+/* Has the row these options, "key=value,key=value"? NULL: it has. */
+static bool has(const struct ha_row *r, const char *with)
+{
+    char name[64], value[256];
+    for (const char *at = with; at && *at; at += strcspn(at, ","), at += *at == ',') {
+        const size_t key = strcspn(at, "="), length = strcspn(at + key + 1, ",");
+        snprintf(name, sizeof name, "%.*s", (int)key, at);
+        option_text(r, name, value);
+        if (strlen(value) != length || strncmp(value, at + key + 1, length) != 0) return false;
+    }
+    return true;
 }
 
 /* NaN: nothing was measured, or it is no number. */
@@ -177,7 +206,7 @@ static const struct ha_claim_point *most(const struct ha_claim_point *p, size_t 
 
 /* ---- forms ------------------------------------------------------------------------------------------------------- */
 
-/* Does b lie further along one axis than a, and like a on the other? */
+/* Does b lie further along one axis than a, where values fall less far, and like a on the other? */
 static bool further(const struct ha_claim *c, const struct ha_claim_point *a, const struct ha_claim_point *b)
 {
     size_t ahead = 0, apart = 0;
@@ -186,7 +215,7 @@ static bool further(const struct ha_claim *c, const struct ha_claim_point *a, co
         ahead += y > x;
         apart += y < x || y > x;
     }
-    return ahead == 1 && apart == 1;
+    return c->falls ? !ahead && apart == 1 : ahead == 1 && apart == 1;
 }
 
 enum ha_claim_verdict ha_claim_grows(const struct ha_claim *c, const struct ha_claim_point *p, size_t count,
@@ -209,11 +238,12 @@ enum ha_claim_verdict ha_claim_grows(const struct ha_claim *c, const struct ha_c
             if (further(c, last, &p[i])) last = &p[i], moved = true;
         }
     }
-    SAY(out->figures, "; grows in %zu of %zu pairs", up, pairs);
+    SAY(out->figures, "; %s in %zu of %zu pairs", c->falls ? "falls" : "grows", up, pairs);
     SAY(out->rule,
-        "holds: above %g%s everywhere, and growing in every pair; in shape: at the far end above %g%s and above the "
-        "near one",
-        c->holds[0] * c->scale, c->unit, c->in_shape[0] * c->scale, c->unit);
+        "holds: above %g%s everywhere, and %s in every pair; in shape: at the %s end above %g%s and above the "
+        "%s one",
+        c->holds[0] * c->scale, c->unit, c->falls ? "falling" : "growing", c->falls ? "near" : "far",
+        c->in_shape[0] * c->scale, c->unit, c->falls ? "far" : "near");
     if (pairs && up == pairs && least(p, count)->value > c->holds[0]) return HA_CLAIM_HOLDS;
     return last->value > c->in_shape[0] && last->value > first->value ? HA_CLAIM_IN_SHAPE : HA_CLAIM_REFUTED;
 }
@@ -226,6 +256,27 @@ enum ha_claim_verdict ha_claim_most(const struct ha_claim *c, const struct ha_cl
     SAY(out->rule, "holds: at most %g%s; in shape: at most %g%s", c->holds[0] * c->scale, c->unit,
         c->in_shape[0] * c->scale, c->unit);
     return x <= c->holds[0] ? HA_CLAIM_HOLDS : x <= c->in_shape[0] ? HA_CLAIM_IN_SHAPE : HA_CLAIM_REFUTED;
+}
+
+enum ha_claim_verdict ha_claim_least(const struct ha_claim *c, const struct ha_claim_point *p, size_t count,
+                                     struct ha_judgement *out)
+{
+    const double x = least(p, count)->value;
+    SAY(out->figures, "%.3g%s to %.3g%s", x * c->scale, c->unit, most(p, count)->value * c->scale, c->unit);
+    SAY(out->rule, "holds: at least %g%s; in shape: at least %g%s", c->holds[0] * c->scale, c->unit,
+        c->in_shape[0] * c->scale, c->unit);
+    return x >= c->holds[0] ? HA_CLAIM_HOLDS : x >= c->in_shape[0] ? HA_CLAIM_IN_SHAPE : HA_CLAIM_REFUTED;
+}
+
+enum ha_claim_verdict ha_claim_within(const struct ha_claim *c, const struct ha_claim_point *p, size_t count,
+                                      struct ha_judgement *out)
+{
+    const double low = least(p, count)->value, high = most(p, count)->value;
+    SAY(out->figures, "%.3g%s to %.3g%s", low * c->scale, c->unit, high * c->scale, c->unit);
+    SAY(out->rule, "holds: from %g%s to %g%s; in shape: from %g%s to %g%s", c->holds[0] * c->scale, c->unit,
+        c->holds[1] * c->scale, c->unit, c->in_shape[0] * c->scale, c->unit, c->in_shape[1] * c->scale, c->unit);
+    if (low >= c->holds[0] && high <= c->holds[1]) return HA_CLAIM_HOLDS;
+    return low >= c->in_shape[0] && high <= c->in_shape[1] ? HA_CLAIM_IN_SHAPE : HA_CLAIM_REFUTED;
 }
 
 /* The point that lies next along the axis; NULL: none. */
@@ -329,7 +380,7 @@ static double beside(const struct ha_claim *c, const struct ha_results *results,
     for (size_t i = 0; text && i < section->count; i++) {
         const struct ha_row *r = row_of(results, section, i, c->over, of->device);
         char *other = r ? ha_row_workload(r) : NULL;
-        if (other && !strcmp(text, other)) value = column(r, c->column);
+        if (other && !strcmp(text, other) && has(r, c->over_with)) value = column(r, c->column);
         free(other);
     }
     free(text);
@@ -345,7 +396,7 @@ void ha_claim_judge(const struct ha_claim *c, const struct ha_results *results, 
     *out = (struct ha_judgement){ .verdict = HA_CLAIM_NOT_APPLICABLE };
     for (size_t i = 0; p && i < section->count; i++) {
         const struct ha_row *r = row_of(results, section, i, c->variant, device);
-        if (!r) continue;
+        if (!r || !has(r, c->with)) continue;
         const double x = column(r, c->column), value = c->over ? beside(c, results, section, r) / x : x;
         if (!isnan(value) && !(c->other && isnan(column(r, c->other))))
             p[count++] = (struct ha_claim_point){ r, value };
