@@ -54,7 +54,7 @@ static void expect_right(const char *id)
 TEST(variants_are_right)
 {
     static const char *const shape[] = {
-        "ctx=150,heads=4/2,head_dim=64,layers=2,steps=2",
+        "dataset=walk,ctx=150,heads=4/2,head_dim=64,layers=2,steps=2", /* with layer inputs, for all */
         "ctx=40+130,heads=4/2,head_dim=64,layers=1,steps=2,q_len=3,dtype=bf16",
     };
     char id[256];
