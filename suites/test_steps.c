@@ -58,6 +58,8 @@ static const char *const ids[] = {
     "topk:" SHAPE "100,k=20",
     "topk:" SHAPE "100+3,k=20,fetch=move,group=union,query=ahead,dataset=residual",
     "topk:" SHAPE "100,k=20,fetch=gather,query=ahead,predict=cpu,dataset=walk,model_dim=128",
+    "infinigen:" SHAPE "100+3,dataset=residual,fetch=move",
+    "infinigen:" SHAPE "100,group=max,fetch=gather,predict=cpu,dataset=walk,model_dim=128",
     "hgca:" SHAPE "100" RING,
     "hgca:" SHAPE "103" RING ",beta=-1",
     "hgca:" SHAPE "100+3" RING ",heads_per_task=3,beta=0.5",
