@@ -34,6 +34,7 @@ struct ha_wrong_later {
         struct ha_device_digest digest;
         struct ha_device_digest_score digest_score;
         struct ha_device_topk topk;
+        struct ha_device_split split;
         struct ha_device_rotate rotate;
         struct ha_wrong_job attend;
         struct {

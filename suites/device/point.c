@@ -34,6 +34,10 @@ WORDS(special_word, [HA_OP_NO_SPECIAL] = "none", [HA_OP_NAN_QUERY] = "nan_query"
 
 WORDS(digest_word, [HA_DIGEST_RANGE] = "range", [HA_DIGEST_MEAN] = "mean")
 WORDS(lists_word, [HA_OP_NO_LISTS] = "none", [HA_OP_KV_LISTS] = "kv_heads", [HA_OP_Q_LISTS] = "q_heads")
+WORDS(within_word, [HA_OP_ANY] = "any", [HA_OP_WITHIN_0] = "0", [HA_OP_WITHIN_1] = "1", [HA_OP_WITHIN_INFINITY] = "inf")
+WORDS(cached_word, [HA_OP_SOME_CACHED] = "some", [HA_OP_NONE_CACHED] = "none", [HA_OP_ALL_CACHED] = "all")
+WORDS(missing_word, [HA_OP_MISSING_BOTH] = "both", [HA_OP_MISSING_NONE] = "none", [HA_OP_MISSING_LIST] = "list",
+      [HA_OP_MISSING_COUNT] = "count")
 WORDS(q_layout_word, [HA_OP_TOKENS] = "tokens", [HA_OP_HEADS] = "heads")
 
 #define AT(member) .offset = offsetof(struct ha_op_point, member)
@@ -133,6 +137,9 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
     WORD(adjacent, "no", yes_word, "pairs that are turned are neighbours"),
     { "eps", "0", "added to the mean square of a head", HA_KEY_REAL, AT(of.eps), .least = 0, .most = 16,
       .draw = "0 1e-06 0.5" },
+    WORD(within, "any", within_word, "how far below the largest of a list what is chosen may be; any: it is not asked"),
+    WORD(cached, "some", cached_word, "of the blocks of a list, those that the cache has"),
+    WORD(missing, "both", missing_word, "what is asked of the others: the list, how many, both, none"),
 };
 enum { BYTES = 2, REPEAT, CASE = 7 }; /* the keys of one case stand behind the others */
 _Static_assert(sizeof(size_t) == sizeof(uint64_t), "keys are of uint64_t");

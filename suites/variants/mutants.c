@@ -345,7 +345,7 @@ enum { STORED = 1 << 0, LOADED = 1 << 1 | 1 << 3 };
 enum { USED_2 = 1 << 3 | 1 << 5 };
 enum { ATTENDED = 1 << 0, SETTLED = 1 << 1, ARRIVED = 1 << 2 };
 /* of topk, behind the two of its fetches */
-enum { CAME = 1 << 2, FETCHED = 1 << 3 | 1 << 4 };
+enum { FETCHED = 1 << 2 | 1 << 3, CAME = 1 << 4 };
 /* of gpu_only */
 enum { DOWN = 1 << 0 };
 #define MOVES(name, breaks, id, seen_in, ...)                                                                         \
