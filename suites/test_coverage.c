@@ -63,6 +63,8 @@ TEST(every_pair_of_an_operation_is_met)
         { "topk", { "repeats", "nan_value", "within: any 0 1 inf" }, 1300 },
         { "split", { "cached: some none all", "missing: both none list count" }, 1000 },
         { "rotate", { "rotary: 0 2 32 34 64", "eps: " }, 400 },
+        { "columns", { "y_type: f32 f16 bf16", "n: 1 7 26 32 33 128" }, 900 },
+        { "score", { "head_dim: 1 7 26 32 33 128 256", "nan_query" }, 900 },
     };
     for (size_t i = 0; i < COUNT(wide); i++) {
         char section[HA_OP_SECTION_MAX];

@@ -45,6 +45,7 @@ struct ha_op_case {
     size_t first, digest, chosen, bias, norm, rotary, adjacent; /* of what selects keys */
     double eps;
     size_t within, cached, missing;
+    size_t y_type; /* of columns, which are n */
 };
 
 struct ha_op_stage {
