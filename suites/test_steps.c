@@ -58,6 +58,8 @@ static const char *const ids[] = {
     "topk:" SHAPE "100,k=20",
     "topk:" SHAPE "100+3,k=20,fetch=move,group=union,query=ahead,dataset=residual",
     "topk:" SHAPE "100,k=20,fetch=gather,query=ahead,predict=cpu,dataset=walk,model_dim=128",
+    "infinigen:" SHAPE "100+3,dataset=residual,fetch=move",
+    "infinigen:" SHAPE "100,group=max,fetch=gather,predict=cpu,dataset=walk,model_dim=128",
     "gpu_only:" SHAPE "100,block=8,budget=0.3",
     "gpu_only:" SHAPE "100+3,block=8,budget=0.3,fetch=pieces,q_len=2",
     "gpu_only:" SHAPE "100,block=8,budget=0.3,fetch=move,group=max",

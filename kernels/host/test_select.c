@@ -359,8 +359,8 @@ DEVICE_TEST(columns_of_every_shape)
 {
     static const size_t dims[] = { 128, 64, 33, 1, 80 }, columns[] = { 26, 1, 7, 32, 33, 128 },
                         tokens[] = { 1, 0, 33, 4, 70 };
-    for (size_t i = 0; i < 30; i++) {
-        if (HA_SANITIZED && i % 3) continue;
+    for (size_t i = 0; i < 18; i++) {
+        if (HA_SANITIZED && i / 2 % 2) continue;
         const struct shorter c = { .x_type = (enum ha_dtype)(i % 3),
                                    .y_type = (enum ha_dtype)(i / 3 % 3),
                                    .dim = dims[i % COUNT(dims)],
@@ -443,8 +443,8 @@ static void score_rows(const struct rows *c, const size_t *keys)
 DEVICE_TEST(rows_are_scored)
 {
     static const size_t dims[] = { 26, 128, 1, 7, 32, 33, 300 }, keys[] = { 33, 1, 0, 130, 64, 31, 257 };
-    for (size_t i = 0; i < 42; i++) {
-        if (HA_SANITIZED && i % 3) continue;
+    for (size_t i = 0; i < 24; i++) {
+        if (HA_SANITIZED && i / 2 % 2) continue;
         const struct rows c = { .dtype = (enum ha_dtype)(i % 3),
                                 .dim = dims[i % COUNT(dims)],
                                 .kv_heads = 1 + i % 2,

@@ -437,6 +437,7 @@ void ha_frame_selection(struct ha_instance *self, size_t layer, size_t b, size_t
         .part = { { .token = u->device.token, .count = u->device.count, .on_device = true },
                   { .token = u->host.token, .count = u->host.count, .padding = u->padding } },
     };
+    if (self->rule->report) self->rule->report(l, b, q_head, out);
 }
 
 void ha_frame_counters(struct ha_instance *self, struct ha_counters *out)

@@ -61,6 +61,8 @@ struct ha_rule {
     enum ha_status (*append)(struct ha_layer *l, size_t b, const struct ha_kv *fresh);
     /* what selection() reports, called when both sides have chosen; NULL: both sides have all tokens */
     enum ha_status (*use)(const struct ha_layer *l, size_t b, size_t q_head, struct ha_used *used, struct ha_why *why);
+    /* what else it reports, beside the keys */
+    void (*report)(const struct ha_layer *l, size_t b, size_t q_head, struct ha_selection *out);
     /* What the device side reads: runs and weights, the rest is set. */
     void (*device)(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d);
     /* Chooses what the CPU side reads, by the queries in host memory, [batch][q_len][q_heads][head_dim]. */

@@ -58,7 +58,7 @@ static void expect_right(const char *id)
 TEST(variants_are_right)
 {
     static const char *const shape[] = {
-        "ctx=150,heads=4/2,head_dim=64,layers=2,steps=2",
+        "dataset=walk,ctx=150,heads=4/2,head_dim=64,layers=2,steps=2", /* with layer inputs, for all */
         "ctx=40+130,heads=4/2,head_dim=64,layers=1,steps=2,q_len=3,dtype=bf16",
     };
     char id[256];
@@ -198,6 +198,7 @@ TEST(one_seed_one_answer)
         "quest:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,budget=32,dense_layers=0",
         "gpu_only:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,budget=0.3",
         "topk:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,threads=1,k=9,query=ahead,dataset=walk",
+        "infinigen:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,dataset=walk",
     };
     char another[128];
     for (size_t i = 0; i < COUNT(id); i++) {
