@@ -26,17 +26,12 @@
 
 enum { K, QUERY, GROUP };
 
-/* The next layer's queries as x predicts them, and how far off binary32 may be. */
-struct predicted {
-    double *q, *off; /* [q_len][q_heads][head_dim] */
-};
-
 struct ha_def {
     struct ha_shape shape;
     size_t k;
     bool ahead;
     struct ha_def_choice choice;
-    struct predicted next[]; /* [batch] */
+    struct ha_def_predicted next[]; /* [batch] */
 };
 
 static enum ha_status no_memory(struct ha_why *why) { return ha_why(why, HA_ERROR, "topk: no memory"); }
@@ -64,10 +59,7 @@ static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, 
 
 static void destroy(struct ha_def *def)
 {
-    for (size_t b = 0; b < def->shape.batch; b++) {
-        free(def->next[b].q);
-        free(def->next[b].off);
-    }
+    for (size_t b = 0; b < def->shape.batch; b++) ha_def_predicted_end(&def->next[b]);
     ha_def_choice_end(&def->choice);
     free(def);
 }
@@ -113,20 +105,10 @@ static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, con
 
 static enum ha_status advance(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why)
 {
-    const struct ha_shape *s = &def->shape;
-    const size_t layer = h->layer + 1, all = s->q_heads * s->head_dim;
-    if (!def->ahead || h->head > 0 || layer == s->layers) return HA_OK;
+    const size_t layer = h->layer + 1;
+    if (!def->ahead || h->head > 0 || layer == def->shape.layers) return HA_OK;
     if (!h->x || !h->projection || !h->projection[layer].wq) return no_input(why);
-    struct predicted *next = &def->next[h->seq];
-    double *q = realloc(next->q, h->queries * all * sizeof *q);
-    if (q) next->q = q;
-    double *off = realloc(next->off, h->queries * all * sizeof *off);
-    if (off) next->off = off;
-    if (!q || !off) return no_memory(why);
-    for (size_t t = 0; t < h->queries; t++)
-        ha_projection_query(&h->projection[layer], s->q_heads, s->head_dim, s->model_dim, h->x + t * s->model_dim,
-                            h->tokens - h->queries + t, q + t * all, off + t * all);
-    return HA_OK;
+    return ha_def_predict(&def->next[h->seq], &def->shape, h, why);
 }
 
 const struct ha_definition ha_definition_topk = {
