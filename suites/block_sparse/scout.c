@@ -387,7 +387,6 @@ static enum ha_status list_residents(const struct ha_layer *l)
         for (size_t i = 0; i < *now.count; i++) v->all[u * slots + i] = now.entry[i].slot;
         v->all_count[u] = (uint32_t)(*now.count * c->block);
     }
-    if (!slots) return HA_OK;
     HA_TRY(ctx->api->copy(ctx->stream, v->all_device, v->all, heads * slots * sizeof *v->all, HA_H2D));
     HA_TRY(ctx->api->copy(ctx->stream, v->all_count_device, v->all_count, heads * sizeof *v->all_count, HA_H2D));
     return ctx->api->event_record(v->uploaded, ctx->stream);
@@ -532,7 +531,7 @@ static enum ha_status report(const struct ha_layer *l, const struct ha_step *ste
                  { c->record.here_count, c->here_count, lists * sizeof(uint32_t) },
                  { c->record.q, step->q, q_count(ctx->shape) * sizeof(float) } };
     for (size_t i = 0; i < sizeof copy / sizeof *copy; i++)
-        if (copy[i].bytes) HA_TRY(ctx->api->copy(ctx->stream, copy[i].to, copy[i].from, copy[i].bytes, HA_D2H));
+        HA_TRY(ctx->api->copy(ctx->stream, copy[i].to, copy[i].from, copy[i].bytes, HA_D2H));
     return ctx->api->stream_sync(ctx->stream);
 }
 
@@ -543,7 +542,6 @@ static enum ha_status want(const struct ha_layer *l)
     const struct ha_shape *s = ctx->shape;
     const struct scout *c = l->shared;
     const size_t slots = c->recall.slots, bytes = s->batch * s->kv_heads * slots * sizeof *c->wanted;
-    if (!bytes) return HA_OK;
     HA_TRY(choose(l, s->kv_heads, slots, c->wanted_device, slots));
     HA_TRY(ctx->api->copy(ctx->stream, c->wanted, c->wanted_device, bytes, HA_D2H));
     return ctx->api->event_record(c->wanted_came, ctx->stream);
@@ -629,7 +627,8 @@ static enum ha_status close_blocks(const struct ha_layer *l)
                                                           .first = block,
                                                           .blocks = whole,
                                                           .k_head_bytes = ha_kv_head_bytes(s) };
-            if (whole) c->digest[b].rows = ha_tail_block(s, &seq->tail, block);
+            c->digest[b].rows = ha_tail_block(s, &seq->tail, block);
+            if (!whole) c->digest[b].rows.keys = 0;
             seq->digests.blocks += whole;
             any += whole;
         }

@@ -57,7 +57,7 @@ enum ha_status ha_recall_create(struct ha_recall *r, const struct ha_layer *firs
 {
     const struct ha_context *ctx = first->ctx;
     const struct ha_shape *s = ctx->shape;
-    *r = (struct ha_recall){ .ctx = ctx, .unit = unit, .waits = waits };
+    *r = (struct ha_recall){ .ctx = ctx, .unit = unit, .waits = waits, .blocks_max = 1 };
     for (size_t b = 0; b < s->batch; b++) r->blocks_max = ha_most(r->blocks_max, ha_kv_max_tokens(s, b) / unit);
     r->slots = ha_least(slots, r->blocks_max);
     if (ctx->api->flag_write == NULL) return ha_why(why, HA_WAIVED, "the device has no operation flag_write");
@@ -119,7 +119,6 @@ static enum ha_status turn(struct ha_recall *r, size_t layer)
         say_residents(r, layer, l->cache[b].k, b);
         say_residents(r, layer, l->cache[b].v, b);
     }
-    if (!table_bytes(r)) return HA_OK;
     HA_TRY(r->ctx->api->copy(r->ctx->stream, l->slot_device, l->slot, table_bytes(r), HA_H2D));
     return r->ctx->api->event_record(l->uploaded, r->ctx->stream);
 }

@@ -26,7 +26,7 @@ struct ha_recall {
     const struct ha_context *ctx;
     size_t unit, slots;
     bool waits;
-    size_t blocks_max; /* of any sequence */
+    size_t blocks_max; /* of any sequence; at least 1 */
     struct ha_residency resident;
     struct ha_fetch fetch;
     struct ha_fetch_list *list; /* [batch][kv_heads] */
