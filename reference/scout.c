@@ -63,7 +63,7 @@ struct ha_def {
     struct ha_shape shape;
     struct ha_def_blocks block;
     size_t chosen, slots;
-    bool ahead, all, recalls; /* precompute = on with predict = input; resident = all; recall = on */
+    bool ahead, all, recalls; /* precompute = on with predict = ahead; resident = all; recall = on */
     size_t interval;
     const float *intervals; /* of the fit, or NULL */
 
@@ -84,7 +84,7 @@ static enum ha_status no_memory(struct ha_why *why) { return ha_why(why, HA_ERRO
 static enum ha_status no_input(struct ha_why *why)
 {
     return ha_why(why, HA_ERROR,
-                  "scout: predict=input needs layer inputs, which the dataset does not have: take one that has "
+                  "scout: predict=ahead needs layer inputs, which the dataset does not have: take one that has "
                   "(residual, walk, trace), or predict=oracle");
 }
 
@@ -93,7 +93,7 @@ static size_t kv_heads(const struct ha_shape *s) { return s->layers * s->batch *
 static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, const double *param,
                              const struct ha_fit *fit, struct ha_why *why)
 {
-    const bool ahead = param[PRECOMPUTE] > 0 && param[PREDICT] <= 0, group = param[GROUP] > 0,
+    const bool ahead = param[PRECOMPUTE] > 0 && param[PREDICT] <= 0 && shape->layers > 1, group = param[GROUP] > 0,
                recalls = param[RECALL] > 0;
     struct ha_tensor interval = { .name = "interval", .type = HA_T_F32, .dims = 1, .dim = { shape->layers } };
     if (ahead && shape->model_dim == 0) return no_input(why);

@@ -858,10 +858,10 @@ TEST(test_no_input)
     simulate_all(NO_MISTAKE, 0, false, right);
     w.projection[1].wq = NULL;
     assert_int_equal(judge(right), HA_ERROR);
-    assert_non_null(strstr(why.text, "predict=input needs layer inputs"));
+    assert_non_null(strstr(why.text, "predict=ahead needs layer inputs"));
     w.shape.model_dim = 0;
     assert_int_equal(judge(right), HA_ERROR);
-    assert_non_null(strstr(why.text, "predict=input needs layer inputs"));
+    assert_non_null(strstr(why.text, "predict=ahead needs layer inputs"));
 }
 
 /* ---- a choice that is seen in part ----------------------------------------------------------- */
