@@ -198,6 +198,71 @@ double ha_ref_judge_rotate(const struct ha_device_rotate *r, const float *from)
     return worst;
 }
 
+/* A sum of products and what it is held to. Where binary64 has a NaN or an infinity, it is asked for; the numbers are
+ * such that no sum of binary32 overflows. */
+struct dot {
+    double sum, size, squares;
+};
+static struct dot dot_of(const void *a, enum ha_dtype a_type, const void *b, enum ha_dtype b_type, size_t dim)
+{
+    struct dot x = { 0, 0, 0 };
+    for (size_t d = 0; d < dim; d++) {
+        const double term = (double)ha_load(a, d, a_type) * (double)ha_load(b, d, b_type);
+        x.sum += term;
+        x.size += fabs(term);
+        x.squares += term * term;
+    }
+    return x;
+}
+
+/* dim products and as many additions less one, in any order: no term is rounded more than dim times */
+double ha_ref_judge_columns(const struct ha_device_columns *c, size_t seq, size_t head, struct ha_chances *chances)
+{
+    const struct ha_device_columns_seq *s = &c->seqs[seq];
+    const size_t kv = head / (c->heads / c->kv_heads), e = ha_dtype_bytes(c->y_type);
+    const bool rounded = c->y_type != HA_F32;
+    const double h = (double)c->head_dim, unit = rounded ? ha_dtype_unit(c->y_type) : 0,
+                 eta = rounded ? ha_dtype_eta(c->y_type) : 0;
+    double worst = 0;
+    for (size_t t = 0; t < s->tokens; t++) {
+        struct ha_ref_dots dots = { 0 };
+        const char *x = (const char *)s->x + (t * c->heads + head) * c->head_dim * ha_dtype_bytes(c->x_type),
+                   *y = (const char *)s->y + (t * s->y_token_stride + head * s->y_head_stride) * e;
+        for (size_t j = 0; j < c->columns; j++) {
+            const struct dot want = dot_of(x, c->x_type, c->a + (kv * c->columns + j) * c->head_dim, HA_F32,
+                                           c->head_dim);
+            const float got = ha_load(y, j, c->y_type);
+            worst = judge_number(worst, got, want.sum, ha_ref_rounded(h * HA_REF_U * want.size, want.sum, unit, eta));
+            ha_ref_dots_add(&dots, fabs((double)got - want.sum), want.sum, want.squares, h, unit, 0);
+        }
+        hold_dots(&dots, chances);
+    }
+    return worst;
+}
+
+/* ... and the scale */
+double ha_ref_judge_rows(const struct ha_device_score *s, size_t seq, size_t head, struct ha_chances *chances)
+{
+    const struct ha_device_rows_seq *r = &s->seqs[seq];
+    const double h = (double)s->head_dim + 1, scale = (double)s->scale;
+    struct ha_rows rows = r->rows;
+    double worst = 0;
+    rows.k = (const char *)rows.k + head / (s->q_heads / s->kv_heads) * r->k_head_bytes;
+    for (size_t t = 0; t < s->q_len; t++) {
+        struct ha_ref_dots dots = { 0 };
+        const float *q = r->q + (t * s->q_heads + head) * s->head_dim,
+                    *got = r->s + (head * s->q_len + t) * r->s_stride;
+        for (size_t i = 0; i < rows.keys; i++) {
+            const struct dot want = dot_of(q, HA_F32, key_at(&rows, i), s->dtype, s->head_dim);
+            worst = judge_number(worst, got[i], scale * want.sum, h * HA_REF_U * fabs(scale) * want.size);
+            ha_ref_dots_add(&dots, fabs((double)got[i] - scale * want.sum), scale * want.sum,
+                            scale * scale * want.squares, h, 0, 0);
+        }
+        hold_dots(&dots, chances);
+    }
+    return worst;
+}
+
 /* additions on the longest path of a sum of n weights */
 static double softmax_depth(size_t n) { return fmin((double)n, 320 + (double)n / 1024); }
 

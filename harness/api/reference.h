@@ -244,6 +244,9 @@ double ha_ref_judge_topk(const struct ha_topk *t);
 /* Of ha_device_rotate, whose q held `from`; its numbers' squares are normal numbers of binary32. A head's squares are
  * summed in any order. */
 double ha_ref_judge_rotate(const struct ha_device_rotate *r, const float *from);
+/* Of one head of a sequence; of score a query head. NaN and infinities are asked for where binary64 has them. */
+double ha_ref_judge_columns(const struct ha_device_columns *c, size_t seq, size_t head, struct ha_chances *chances);
+double ha_ref_judge_rows(const struct ha_device_score *s, size_t seq, size_t head, struct ha_chances *chances);
 double ha_ref_judge_softmax(const struct ha_softmax *s, const float *x, double exp_eps);
 /* The first `most` rows against chance: their LSEs, if they have any, and their weights. work: [2 * s->n] */
 void ha_ref_hold_softmax(const struct ha_softmax *s, const float *x, double exp_eps, size_t most, float *work,

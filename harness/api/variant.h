@@ -153,6 +153,7 @@ enum {
     HA_NEEDS_DIGEST = 1 << 6, /* digest and digest_score */
     HA_NEEDS_TOPK = 1 << 7,
     HA_NEEDS_SPLIT = 1 << 8,
+    HA_NEEDS_COLUMNS = 1 << 9, /* columns and score */
 };
 
 struct ha_instance;

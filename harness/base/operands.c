@@ -203,6 +203,31 @@ void ha_operands_device_rotate(const struct ha_device_rotate *r, ha_operand_fn *
     rows(v, "q", HA_WRITE, r->q, r->tokens, row, row);
 }
 
+void ha_operands_device_columns(const struct ha_device_columns *c, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    const size_t e = ha_dtype_bytes(c->y_type), x = c->heads * c->head_dim * ha_dtype_bytes(c->x_type);
+    rows(v, "a", HA_READ, c->a, 1, 0, c->kv_heads * c->columns * c->head_dim * sizeof *c->a);
+    for (size_t b = 0; b < c->batch; b++) {
+        const struct ha_device_columns_seq *s = &c->seqs[b];
+        rows(v, "x", HA_READ, s->x, 1, 0, s->tokens * x);
+        grid(v, "y", HA_WRITE, s->y, s->tokens, s->y_token_stride * e, c->heads, s->y_head_stride * e, c->columns * e);
+    }
+}
+
+void ha_operands_device_score(const struct ha_device_score *d, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    const size_t f = sizeof(float), n = d->q_len * d->q_heads, key = d->head_dim * ha_dtype_bytes(d->dtype);
+    for (size_t b = 0; b < d->batch; b++) {
+        const struct ha_device_rows_seq *s = &d->seqs[b];
+        rows(v, "q", HA_READ, s->q, 1, 0, n * d->head_dim * f);
+        keys(v, "K", &s->rows, s->rows.k, s->rows.k_stride_bytes, d->kv_heads, s->k_head_bytes, key);
+        rows(v, "index", HA_READ, s->rows.index, 1, 0, s->rows.keys * sizeof(uint32_t));
+        rows(v, "scores", HA_WRITE, s->s, n, s->s_stride * f, s->rows.keys * f);
+    }
+}
+
 /* ---- the CPU's kernels ------------------------------------------------------------------------------------------- */
 
 /* Its index is in host memory: read. */

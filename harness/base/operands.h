@@ -23,6 +23,8 @@ void ha_operands_device_digest_score(const struct ha_device_digest_score *d, ha_
 void ha_operands_device_topk(const struct ha_device_topk *t, ha_operand_fn *fn, void *arg);
 void ha_operands_device_split(const struct ha_device_split *d, ha_operand_fn *fn, void *arg);
 void ha_operands_device_rotate(const struct ha_device_rotate *r, ha_operand_fn *fn, void *arg);
+void ha_operands_device_columns(const struct ha_device_columns *c, ha_operand_fn *fn, void *arg);
+void ha_operands_device_score(const struct ha_device_score *d, ha_operand_fn *fn, void *arg);
 
 /* of the CPU's kernels */
 void ha_operands_cpu_attend(const struct ha_attend *a, ha_operand_fn *fn, void *arg);

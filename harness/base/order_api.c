@@ -307,6 +307,8 @@ OPERATION(digest_score, ha_device_digest_score, device_digest_score)
 OPERATION(topk, ha_device_topk, device_topk)
 OPERATION(split, ha_device_split, device_split)
 OPERATION(rotate, ha_device_rotate, device_rotate)
+OPERATION(columns, ha_device_columns, device_columns)
+OPERATION(score, ha_device_score, device_score)
 
 const struct ha_device_api *ha_order_wrap(const struct ha_device_api *api)
 {
@@ -342,6 +344,8 @@ const struct ha_device_api *ha_order_wrap(const struct ha_device_api *api)
     WRAP(topk, topk);
     WRAP(split, split);
     WRAP(rotate, rotate);
+    WRAP(columns, columns);
+    WRAP(score, score);
     WRAP(read, read_all);
     WRAP(graph_begin, graph_begin);
     WRAP(graph_end, graph_end);

@@ -138,4 +138,6 @@ const struct ha_device_api ha_device_host = {
     .topk = ha_host_topk,
     .split = ha_host_split,
     .rotate = ha_host_rotate,
+    .columns = ha_host_columns,
+    .score = ha_host_score,
 };

@@ -89,6 +89,8 @@ struct ha_host_op {
         struct ha_device_topk topk;
         struct ha_device_split split;
         struct ha_device_rotate rotate;
+        struct ha_device_columns columns;
+        struct ha_device_score score;
         struct ha_merge merge;
         struct ha_device_blend blend;
         struct {
@@ -248,6 +250,8 @@ enum ha_status ha_host_digest_score(struct ha_stream *stream, const struct ha_de
 enum ha_status ha_host_topk(struct ha_stream *stream, const struct ha_device_topk *args);
 enum ha_status ha_host_split(struct ha_stream *stream, const struct ha_device_split *args);
 enum ha_status ha_host_rotate(struct ha_stream *stream, const struct ha_device_rotate *args);
+enum ha_status ha_host_columns(struct ha_stream *stream, const struct ha_device_columns *args);
+enum ha_status ha_host_score(struct ha_stream *stream, const struct ha_device_score *args);
 
 /* ---- products.c: a BLAS of the system, loaded with the first product. HABENCH_BLAS names another library. */
 

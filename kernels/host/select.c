@@ -1,6 +1,7 @@
 /* What selects keys: digests of blocks, their scores, the largest of these, which of them a cache has, and what a
  * predicted query takes besides its product. By the CPU's kernels, one sequence and head after the other. */
 
+#include "harness/base/numeric.h"
 #include "harness/base/rotate.h"
 #include "harness/base/why.h"
 #include "kernels/host/host.h"
@@ -100,6 +101,107 @@ enum ha_status ha_host_digest_score(struct ha_stream *s, const struct ha_device_
             || !ha_host_kernel_operand(
                 s, &op, "scores", seq->s,
                 seq->blocks ? ha_host_extent(rows, seq->s_stride, seq->blocks) * sizeof(float) : 0, 0))
+            return HA_ERROR;
+    }
+    return ha_host_enqueue(s, &op);
+}
+
+/* ---- scores of rows, and rows made shorter */
+
+static enum ha_status groups(struct ha_stream *s, const char *operation, size_t heads, size_t kv_heads, size_t head_dim)
+{
+    if (kv_heads == 0 || heads % kv_heads != 0)
+        return ha_host_fail(s->device, "%s on %s: %zu heads are no multiple of %zu KV heads", operation, s->lane, heads,
+                            kv_heads);
+    return head_dim ? HA_OK : ha_host_fail(s->device, "%s on %s: rows of no elements", operation, s->lane);
+}
+
+static void run_score(struct ha_stream *s, const struct ha_host_op *op)
+{
+    const struct ha_device_score *d = &op->u.score;
+    const struct ha_device_rows_seq *seqs = op->array;
+    const size_t group = d->q_heads / d->kv_heads;
+    for (size_t b = 0; b < d->batch; b++)
+        for (size_t h = 0; h < d->q_heads; h++)
+            for (size_t t = 0; t < d->q_len; t++) {
+                struct ha_score one = { .q = seqs[b].q + (t * d->q_heads + h) * d->head_dim,
+                                        .head_dim = d->head_dim,
+                                        .rows = seqs[b].rows,
+                                        .dtype = d->dtype,
+                                        .scale = d->scale,
+                                        .s = seqs[b].s + (h * d->q_len + t) * seqs[b].s_stride };
+                one.rows.k = (const char *)one.rows.k + h / group * seqs[b].k_head_bytes;
+                s->device->kernels.score(&one);
+            }
+}
+
+enum ha_status ha_host_score(struct ha_stream *s, const struct ha_device_score *args)
+{
+    static const struct ha_host_verb verb = { .name = "score", .kind = HA_SPAN_KERNEL, .run = run_score };
+    struct ha_host_op op = {
+        .verb = &verb, .array = args->seqs, .array_bytes = args->batch * sizeof *args->seqs, .u.score = *args
+    };
+    HA_TRY(wants(s, verb.name, s->device->kernels.score));
+    HA_TRY(groups(s, verb.name, args->q_heads, args->kv_heads, args->head_dim));
+    const size_t queries = args->q_len * args->q_heads, q = queries * args->head_dim * sizeof(float),
+                 key = args->head_dim * ha_dtype_bytes(args->dtype), heads = args->kv_heads;
+    for (size_t b = 0; b < args->batch; b++) {
+        const struct ha_device_rows_seq *seq = &args->seqs[b];
+        const size_t keys = seq->rows.keys, rows = seq->rows.index ? 1 : keys, index = keys * sizeof(uint32_t),
+                     k = ha_host_extent(heads, seq->k_head_bytes, ha_host_extent(rows, seq->rows.k_stride_bytes, key)),
+                     scores = ha_host_extent(queries, seq->s_stride, keys) * sizeof(float);
+        if (!ha_host_kernel_operand(s, &op, "q", seq->q, q, q)
+            || !ha_host_kernel_operand(s, &op, "K", seq->rows.k, keys ? k : 0, heads * keys * key)
+            || !ha_host_kernel_operand(s, &op, "index", seq->rows.index, seq->rows.index ? index : 0, index)
+            || !ha_host_kernel_operand(s, &op, "scores", seq->s, keys ? scores : 0, 0))
+            return HA_ERROR;
+    }
+    return ha_host_enqueue(s, &op);
+}
+
+/* A row's columns are the scores of the matrix's rows by it. */
+static void run_columns(struct ha_stream *s, const struct ha_host_op *op)
+{
+    const struct ha_device_columns *c = &op->u.columns;
+    const struct ha_device_columns_seq *seqs = op->array;
+    const size_t group = c->heads / c->kv_heads, dim = c->head_dim, e = ha_dtype_bytes(c->y_type);
+    float *x = op->scratch, *y = x + dim;
+    for (size_t b = 0; b < c->batch; b++)
+        for (size_t i = 0; i < seqs[b].tokens * c->heads; i++) {
+            const size_t t = i / c->heads, h = i % c->heads;
+            char *to = (char *)seqs[b].y + (t * seqs[b].y_token_stride + h * seqs[b].y_head_stride) * e;
+            for (size_t d = 0; d < dim; d++) x[d] = ha_load(seqs[b].x, i * dim + d, c->x_type);
+            s->device->kernels.score(&(struct ha_score){ .q = x,
+                                                         .head_dim = dim,
+                                                         .rows = { .k = c->a + h / group * c->columns * dim,
+                                                                   .k_stride_bytes = dim * sizeof(float),
+                                                                   .keys = c->columns },
+                                                         .dtype = HA_F32,
+                                                         .scale = 1,
+                                                         .s = y });
+            for (size_t j = 0; j < c->columns; j++) ha_store(to, j, c->y_type, y[j]);
+        }
+}
+
+enum ha_status ha_host_columns(struct ha_stream *s, const struct ha_device_columns *args)
+{
+    static const struct ha_host_verb verb = { .name = "columns", .kind = HA_SPAN_KERNEL, .run = run_columns };
+    struct ha_host_op op = { .verb = &verb,
+                             .array = args->seqs,
+                             .array_bytes = args->batch * sizeof *args->seqs,
+                             .scratch_bytes = (args->head_dim + args->columns) * sizeof(float),
+                             .u.columns = *args };
+    HA_TRY(wants(s, verb.name, s->device->kernels.score));
+    HA_TRY(groups(s, verb.name, args->heads, args->kv_heads, args->head_dim));
+    const size_t a = args->kv_heads * args->columns * args->head_dim * sizeof(float), e = ha_dtype_bytes(args->y_type);
+    if (!ha_host_kernel_operand(s, &op, "a", args->a, a, a)) return HA_ERROR;
+    for (size_t b = 0; b < args->batch; b++) {
+        const struct ha_device_columns_seq *seq = &args->seqs[b];
+        const size_t x = seq->tokens * args->heads * args->head_dim * ha_dtype_bytes(args->x_type),
+                     heads = ha_host_extent(args->heads, seq->y_head_stride * e, args->columns * e),
+                     y = ha_host_extent(seq->tokens, seq->y_token_stride * e, heads);
+        if (!ha_host_kernel_operand(s, &op, "x", seq->x, x, x)
+            || !ha_host_kernel_operand(s, &op, "y", seq->y, seq->tokens && args->columns ? y : 0, 0))
             return HA_ERROR;
     }
     return ha_host_enqueue(s, &op);

@@ -37,4 +37,5 @@ const struct ha_kernels test_kernels = {
     .topk = ha_c_topk,
     .digest = ha_c_digest,
     .digest_score = ha_c_digest_score,
+    .score = ha_c_score,
 };

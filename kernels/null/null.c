@@ -369,6 +369,11 @@ static enum ha_status null_split(struct ha_stream *stream, const struct ha_devic
 
 static enum ha_status null_rotate(struct ha_stream *stream, const struct ha_device_rotate *args) { return HA_OK; }
 
+/* The sums of columns and score are in binary32, in whatever order; only y of columns is rounded to another type. */
+static enum ha_status null_columns(struct ha_stream *stream, const struct ha_device_columns *args) { return HA_OK; }
+
+static enum ha_status null_score(struct ha_stream *stream, const struct ha_device_score *args) { return HA_OK; }
+
 /* ---- graphs: all optional, and all four or none ----------------------------------------------------------
  * Between begin and end the stream runs nothing: what is enqueued on it is kept, with copies of the argument
  * structs and the arrays behind them, but not of the memory that they work on. An operation that a graph of this
@@ -459,4 +464,6 @@ const struct ha_device_api ha_device_api = {
     .topk = null_topk,
     .split = null_split,
     .rotate = null_rotate,
+    .columns = null_columns,
+    .score = null_score,
 };

@@ -82,6 +82,8 @@ PAUSED(digest_score, (struct ha_stream * s, const struct ha_device_digest_score 
 PAUSED(topk, (struct ha_stream * s, const struct ha_device_topk *args), s, args)
 PAUSED(split, (struct ha_stream * s, const struct ha_device_split *args), s, args)
 PAUSED(rotate, (struct ha_stream * s, const struct ha_device_rotate *args), s, args)
+PAUSED(columns, (struct ha_stream * s, const struct ha_device_columns *args), s, args)
+PAUSED(score, (struct ha_stream * s, const struct ha_device_score *args), s, args)
 PAUSED(read, (struct ha_stream * s, const void *ptr, size_t bytes, uint32_t *sum), s, ptr, bytes, sum)
 PAUSED(graph_launch, (struct ha_graph * graph, struct ha_stream *s), graph, s)
 #undef PAUSED
@@ -140,6 +142,8 @@ const struct ha_device_api *ha_faults_wrap(const struct ha_device_api *api, uint
     WRAP(topk);
     WRAP(split);
     WRAP(rotate);
+    WRAP(columns);
+    WRAP(score);
     WRAP(read);
     WRAP(graph_launch);
     WRAP(stream_sync);

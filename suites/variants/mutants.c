@@ -304,7 +304,7 @@ enum { STORED = 1 << 0, LOADED = 1 << 1 | 1 << 3 };
 enum { USED_2 = 1 << 3 | 1 << 5 };
 enum { ATTENDED = 1 << 0, SETTLED = 1 << 1, ARRIVED = 1 << 2 };
 /* of topk, behind the two of its fetches */
-enum { CAME = 1 << 2, FETCHED = 1 << 3 | 1 << 4 };
+enum { FETCHED = 1 << 2 | 1 << 3, CAME = 1 << 4 };
 #define MOVES(name, breaks, id, seen_in, ...)                                                                         \
     {                                                                                                                 \
         name, breaks, id, .shown = "order: ", .order = true, .seen = seen_in, .movement = &(const struct ha_movement) \

@@ -170,6 +170,8 @@ enum ha_status ha_session_takes(const struct ha_session *s, const struct ha_vari
         { HA_NEEDS_DIGEST, s->api->digest_score, "digest_score" },
         { HA_NEEDS_TOPK, s->api->topk, "topk" },
         { HA_NEEDS_SPLIT, s->api->split, "split" },
+        { HA_NEEDS_COLUMNS, s->api->columns, "columns" },
+        { HA_NEEDS_COLUMNS, s->api->score, "score" },
     };
     struct ha_device_info info;
     s->api->info(s->device, &info);

@@ -166,6 +166,7 @@ TEST(missing_operations_are_named)
         { HA_NEEDS_DIGEST, "no operation digest" },
         { HA_NEEDS_TOPK, "no operation topk" },
         { HA_NEEDS_SPLIT, "no operation split" },
+        { HA_NEEDS_COLUMNS, "no operation columns" },
     };
 
     open_session(SMALL);
