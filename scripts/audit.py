@@ -561,7 +561,8 @@ class Chosen(Head):
         if rule == self.HEAD:
             score, slack = score[self.place:self.place + 1], slack[self.place:self.place + 1]
         if rule == self.MAX:
-            score, slack = score.reshape(1, -1, score.shape[-1]), slack.reshape(1, -1, score.shape[-1])
+            heads, tokens, n = score.shape
+            score, slack = score.reshape(1, heads * tokens, n), slack.reshape(1, heads * tokens, n)
         return score.max(axis=1), slack.max(axis=1)
 
     def count(self, taken, k, what):
@@ -792,8 +793,7 @@ class Scout(Chosen):
     def best(self, group, n):
         """The blocks of largest score by all of these queries together."""
         score, slack = self.digests(group, n, int(self.param("block")))
-        low, high = (score - slack).reshape(-1, n), (score + slack).reshape(-1, n)
-        return Blocks.largest(low.max(axis=0), high.max(axis=0), self.slots())
+        return Blocks.largest((score - slack).max(axis=(0, 1)), (score + slack).max(axis=(0, 1)), self.slots())
 
     def prefill(self, kv):
         n = self.ctx // int(self.param("block"))
