@@ -237,7 +237,7 @@ PLANTS = [  # in the dump of which variant, what it is called, the plant, what m
     ("scout", "a block of the device's nowhere", other_side(1, 1, 0), "which are not the 4 of largest score"),
     ("scout", "a block of the host's nowhere", other_side(1, 2, 0), "which are not the 4 of largest score"),
     ("scout", "a block more on the host", other_side(1, 0, 2), "the host"),
-    ("scout", "a key behind the last block", element("part", lambda f, x: 0, 1, 2, 100), "behind the last whole block"),
+    ("scout", "a key behind the last block", element("part", lambda f, x: 0, 1, 2, 89), "behind the last whole block"),
     ("scout", "a recall less", element("note.recall", lambda f, x: 0 * x, 1), "no recall is issued in step 1"),
     ("scout", "a recall more", element("note.recall", lambda f, x: 0 * x + 1, 0), "a recall is issued in step 0, and the last"),
     ("scout", "a recall of one head", element("note.recall", lambda f, x: 0, 1, 2), "notes recall and landed are"),
