@@ -99,6 +99,26 @@ enum ha_status ha_def_skew_judge(struct ha_def_skew *s, const struct ha_shape *s
                                  size_t columns, struct ha_why *why);
 void ha_def_skew_end(struct ha_def_skew *s);
 
+/* ---- choices that are seen in part */
+
+enum ha_def_known { HA_DEF_OUT, HA_DEF_IN, HA_DEF_MAYBE };
+/* The `want` candidates of largest score, all where there are no more, of which some are known to be IN and some to be
+ * OUT. A candidate that is smaller for certain than one that is OUT is not IN. */
+struct ha_def_partial {
+    const struct ha_ref_score *score; /* [count] */
+    size_t count, want, in, maybe;    /* of which so many are */
+    size_t weakest, strongest;        /* that is IN, that is OUT; `count`: none is */
+    double least, most;               /* the least that they may be: the former at most, the latter at least */
+    double *low, *high;               /* [maybe] of those that may be, descending */
+};
+/* is: [count] enum ha_def_known. HA_ERROR: no memory. */
+enum ha_status ha_def_partial_begin(struct ha_def_partial *p, const struct ha_ref_score *score, const uint8_t *is,
+                                    size_t count, size_t want, struct ha_why *why);
+void ha_def_partial_end(struct ha_def_partial *p);
+/* Is there such a choice? And one in which a candidate that is MAYBE is IN, or is OUT? */
+bool ha_def_partial_is(const struct ha_def_partial *p);
+bool ha_def_partial_may(const struct ha_def_partial *p, size_t candidate, enum ha_def_known be);
+
 /* ---- blocks of keys, and their scores by digests */
 
 /* Block b is the tokens first + b size and on, up to the next one's. */
@@ -113,9 +133,10 @@ struct ha_def_digest {
 /* k: [tokens][head_dim] of the shape's type. Nothing is known of a mean whose sum may overflow in binary32. */
 void ha_def_digest(const struct ha_shape *shape, const struct ha_def_blocks *blocks, const void *k, size_t block,
                    struct ha_def_digest *out);
-/* Of a range the scaled sum over d of max(q_d least_d, q_d most_d), of a mean scaled q . mean. */
+/* Of a range the scaled sum over d of max(q_d least_d, q_d most_d), of a mean scaled q . mean. off: [head_dim] how far
+ * off the query may be, or NULL. */
 struct ha_ref_score ha_def_digest_score(const struct ha_shape *shape, const struct ha_def_blocks *blocks,
-                                        const struct ha_def_digest *digest, const double *q);
+                                        const struct ha_def_digest *digest, const double *q, const double *off);
 /* Of all blocks for all query heads of the KV head whose first one h is, by h's queries. */
 void ha_def_choice_digests(struct ha_def_choice *c, const struct ha_shape *shape, const struct ha_def_blocks *blocks,
                            const struct ha_def_head *h);

@@ -34,16 +34,28 @@ void ha_def_digest(const struct ha_shape *shape, const struct ha_def_blocks *blo
     }
 }
 
-struct ha_ref_score ha_def_digest_score(const struct ha_shape *shape, const struct ha_def_blocks *blocks,
-                                        const struct ha_def_digest *digest, const double *q)
+/* a score that is off by so much more */
+static struct ha_ref_score widened(struct ha_ref_score s, double by)
 {
-    double k[HA_REF_DIM_MAX], off[HA_REF_DIM_MAX];
-    for (size_t d = 0; d < shape->head_dim; d++) {
+    return (struct ha_ref_score){ s.value, s.low - by, s.high + by };
+}
+
+struct ha_ref_score ha_def_digest_score(const struct ha_shape *shape, const struct ha_def_blocks *blocks,
+                                        const struct ha_def_digest *digest, const double *q, const double *off)
+{
+    const size_t dim = shape->head_dim;
+    double k[HA_REF_DIM_MAX], k_off[HA_REF_DIM_MAX], moved = 0;
+    for (size_t d = 0; d < dim; d++) {
         k[d] = q[d] < 0 ? digest->least[d] : digest->most[d];
         if (blocks->mean) k[d] = (digest->least[d] + digest->most[d]) / 2;
-        off[d] = (digest->most[d] - digest->least[d]) / 2;
+        k_off[d] = (digest->most[d] - digest->least[d]) / 2;
+        /* of a range whichever end is larger, of a mean whatever it is */
+        if (off) moved += off[d] * fmax(fabs(digest->least[d]), fabs(digest->most[d]));
     }
-    return ha_ref_score_dot(q, NULL, k, blocks->mean ? off : NULL, shape->head_dim, (double)shape->scale);
+    const double scale = (double)shape->scale;
+    const struct ha_ref_score s = ha_ref_score_dot(q, NULL, k, blocks->mean ? k_off : NULL, dim, scale);
+    if (!(fmax(1, fabs(scale)) * moved < (double)FLT_MAX / 4)) return widened(s, HUGE_VAL);
+    return widened(s, fabs(scale) * (1 + ha_ref_gamma((double)dim + 3)) * moved);
 }
 
 void ha_def_choice_digests(struct ha_def_choice *c, const struct ha_shape *shape, const struct ha_def_blocks *blocks,
@@ -57,7 +69,7 @@ void ha_def_choice_digests(struct ha_def_choice *c, const struct ha_shape *shape
         for (size_t t = 0; t < h->queries; t++)
             for (size_t g = 0; g < c->heads; g++) {
                 for (size_t d = 0; d < dim; d++) q[d] = (double)h->q[(t * shape->q_heads + g) * dim + d];
-                ha_def_choice_score(c, g, b, ha_def_digest_score(shape, blocks, &digest, q));
+                ha_def_choice_score(c, g, b, ha_def_digest_score(shape, blocks, &digest, q, NULL));
             }
     }
 }

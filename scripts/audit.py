@@ -640,17 +640,19 @@ class Topk(Chosen):
 
 
 class Quest(Chosen):
+    def chosen(self, n, block):
+        """Blocks of n that a head reads."""
+        return n if self.layer < self.param("dense_layers") else max(int(self.param("budget")) // block, 1)
+
     def judge(self, step, q, mark, padding):
         before, _ = self.now(step)
-        block, budget = int(self.param("block")), int(self.param("budget"))
+        block = int(self.param("block"))
         n = before // block
         if (mark == 2).any() or not (mark[n * block:] == 1).all():
             raise Wrong("a token behind the last whole block is not used, or a key by the host")
         keys, taken = self.k[:n * block].reshape(n, block, self.dump.head_dim), mark[:n * block].reshape(n, block) == 1
         if (taken.any(axis=1) != taken.all(axis=1)).any():
             raise Wrong(f"block {np.flatnonzero(taken.any(axis=1) != taken.all(axis=1))[0]} is used in part")
-        if self.layer < self.param("dense_layers"):
-            budget = block * max(n, 1)
         if self.param("digest"):
             unit, size = 2.0 ** {"f16": -11, "bf16": -8}.get(self.dump.word("dtype"), -24), np.abs(keys).sum(axis=1)
             off = (unit + gamma(block + 2)) * size / block + REAL(2.0 ** -24)
@@ -661,7 +663,14 @@ class Quest(Chosen):
             terms = np.maximum(q * keys.min(axis=1), q * keys.max(axis=1)) if n else np.zeros((*q.shape[:2], 0, 1), REAL)
             score, size = scale * terms.sum(axis=-1), np.abs(terms).sum(axis=-1)
             slack = known(gamma(self.dump.head_dim + 2) * scale * size, max(scale, 1) * size)
-        self.choose(score, slack, taken.all(axis=1), max(budget // block, 1), "block")
+        self.choose(score, slack, taken.all(axis=1), self.chosen(n, block), "block")
+
+
+class GpuOnly(Quest):
+    """Quest's choice of a share of the blocks, wherever they lie."""
+
+    def chosen(self, n, block):
+        return max(int(np.ceil(self.param("budget") * n - 1e-9)), 1)
 
 
 class Infinigen(Chosen):
@@ -739,7 +748,7 @@ class Infinigen(Chosen):
 
 
 DEFINITIONS = {"resident": Full, "bmm": Full, "offload": Full, "cpu": FullOnHost, "streaming": Streaming, "h2o": H2o,
-               "hgca": Hgca, "topk": Topk, "quest": Quest, "infinigen": Infinigen}
+               "hgca": Hgca, "topk": Topk, "quest": Quest, "infinigen": Infinigen, "gpu_only": GpuOnly}
 
 # ---- a case ---------------------------------------------------------------------------------------------------------
 

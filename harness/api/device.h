@@ -196,6 +196,7 @@ struct ha_device_split_seq {
      * count, or one of these, may be NULL. */
     uint32_t *here, *here_count, *missing, *missing_count;
     size_t out_stride; /* at least count */
+    size_t here_unit;  /* here_count is times that, as list_keys of attention want it; 0 as 1 */
 };
 struct ha_device_split {
     size_t batch, lists, tables;            /* list l has table l * tables / lists */

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* RTLD_DI_SERINFO */
 #include "harness/base/blas.h"
 
 #include <dlfcn.h>

@@ -39,6 +39,9 @@ struct region {
     const char *kind;
     struct span *span; /* disjoint, ascending */
     size_t spans, room;
+    struct ha_range *named; /* what an index into it may name, where that is known */
+    size_t names, names_room;
+    bool is_named;
 };
 
 /* what the words of a conflict need */
@@ -81,6 +84,12 @@ struct ha_order {
 
 static _Atomic uint64_t histories;
 
+static void free_region(struct region *r)
+{
+    free(r->span);
+    free(r->named);
+}
+
 enum ha_status ha_order_create(struct ha_order **order, struct ha_why *why)
 {
     struct ha_order *o = *order = calloc(1, sizeof *o);
@@ -106,7 +115,7 @@ void ha_order_destroy(struct ha_order *o)
             next = m->next;
             free_mark(m);
         }
-    for (size_t i = 0; i < o->regions; i++) free(o->region[i].span);
+    for (size_t i = 0; i < o->regions; i++) free_region(&o->region[i]);
     free(o->region);
     free(o->op);
     free(o->scratch);
@@ -326,7 +335,7 @@ static size_t find_region(const struct ha_order *o, uintptr_t at)
 
 static void remove_region(struct ha_order *o, size_t i)
 {
-    free(o->region[i].span);
+    free_region(&o->region[i]);
     memmove(o->region + i, o->region + i + 1, (--o->regions - i) * sizeof *o->region);
 }
 
@@ -498,8 +507,22 @@ void ha_order_access(struct ha_order *o, size_t actor, const char *name, const c
     if (op && !o->actor[actor].is_unknown && i < o->regions && o->region[i].begin <= at) {
         struct region *r = &o->region[i];
         const struct entry e = { o, r, { o->actor[actor].clock.at[actor], op, (uint32_t)actor }, access };
-        touch_region(o, r, &e, clip(range, r));
+        if (range.bytes < SIZE_MAX || access == HA_WRITE || !r->is_named) touch_region(o, r, &e, clip(range, r));
+        else
+            for (size_t n = 0; n < r->names; n++) touch_region(o, r, &e, clip(r->named[n], r));
     }
+    pthread_mutex_unlock(&o->lock);
+}
+
+void ha_order_names(struct ha_order *o, const void *memory, const struct ha_range *range)
+{
+    pthread_mutex_lock(&o->lock);
+    const size_t i = find_region(o, (uintptr_t)memory);
+    struct region *r = i < o->regions && o->region[i].begin <= (uintptr_t)memory ? &o->region[i] : NULL;
+    if (r && !range) r->names = 0;
+    if (r) r->is_named = true;
+    if (r && range && !ha_array_room(&r->named, &r->names_room, r->names + 1, sizeof *r->named)) o->no_memory = true;
+    else if (r && range) r->named[r->names++] = *range;
     pthread_mutex_unlock(&o->lock);
 }
 
@@ -583,6 +606,12 @@ void ha_order_thread_freed(const void *ptr)
 {
     struct ha_order *o = ha_order_now();
     if (o) ha_order_freed(o, ha_order_self(o), ptr);
+}
+
+void ha_order_thread_names(const void *memory, const struct ha_range *range)
+{
+    struct ha_order *o = ha_order_now();
+    if (o) ha_order_names(o, memory, range);
 }
 
 void ha_order_thread_access(const char *name, const char *role, enum ha_access access, const void *at, size_t rows,

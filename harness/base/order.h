@@ -51,6 +51,10 @@ void ha_order_freed(struct ha_order *order, size_t actor, const void *ptr);
 /* name of the operation and role of the range are static: "merge", "o". */
 void ha_order_access(struct ha_order *order, size_t actor, const char *name, const char *role, enum ha_access access,
                      struct ha_range range);
+/* What may be read through an index whose numbers nobody knows yet is the whole allocation, unless it has been said
+ * which bytes of it an index may name: from the first of these calls on those alone. NULL: what was said before is no
+ * more. Whoever says so keeps other bytes out of the index; numbers that are wrong show in what is computed. */
+void ha_order_names(struct ha_order *order, const void *memory, const struct ha_range *range);
 /* the step and layer that the words of a conflict name from now on; SIZE_MAX: neither */
 void ha_order_at(struct ha_order *order, size_t step, size_t layer);
 
@@ -82,5 +86,6 @@ void ha_order_thread_memory(const void *ptr, size_t bytes);
 void ha_order_thread_freed(const void *ptr);
 void ha_order_thread_access(const char *name, const char *role, enum ha_access access, const void *at, size_t rows,
                             size_t stride, size_t bytes);
+void ha_order_thread_names(const void *memory, const struct ha_range *range);
 
 #endif

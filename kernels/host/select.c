@@ -286,7 +286,7 @@ static void run_split(struct ha_stream *s, const struct ha_host_op *op)
                 if (at != HA_SLOT_NONE) seq->here[l * seq->out_stride + here++] = at;
                 else if (seq->missing) seq->missing[l * seq->out_stride + missing++] = index[i];
             }
-            seq->here_count[l] = (uint32_t)here;
+            seq->here_count[l] = (uint32_t)(here * (seq->here_unit ? seq->here_unit : 1));
             if (seq->missing_count) seq->missing_count[l] = (uint32_t)(seq->count - here);
         }
 }

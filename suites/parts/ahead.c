@@ -56,8 +56,11 @@ enum ha_status ha_ahead_create(struct ha_ahead *a, const struct ha_layer *l, enu
     size_t rotary = 0;
     for (size_t i = 0; i < s->layers; i++)
         rotary = ha_most(rotary, ctx->projection[i].inv_freq ? ctx->projection[i].rotary : 0);
-    a->q = floats(a, HA_MEM_PINNED, rows(s) * width(s), why);
-    a->turn = a->q ? floats(a, HA_MEM_MAPPED, rows(s) * rotary, why) : NULL;
+    for (int i = 0; i < 2; i++) {
+        a->q_of[i] = floats(a, HA_MEM_PINNED, rows(s) * width(s), why);
+        if (!a->q_of[i]) return HA_ERROR;
+    }
+    a->turn = floats(a, HA_MEM_MAPPED, rows(s) * rotary, why);
     if (!a->turn) return HA_ERROR;
     HA_TRY(ha_device_event(ctx->device_arena, &a->came, why));
     if (side == HA_AHEAD_CPU) {
@@ -100,6 +103,7 @@ enum ha_status ha_ahead_begin(struct ha_ahead *a, const struct ha_step *step, co
     const struct ha_shape *s = ctx->shape;
     const size_t layer = a->layer = step->layer + 1, n = rows(s);
     const struct ha_projection *p = &ctx->projection[layer];
+    a->q = a->q_of[layer % 2];
     if (p->inv_freq)
         ha_order_thread_access("predict", "turn", HA_WRITE, a->turn, 1, 0, n * p->rotary * sizeof *a->turn);
     for (size_t i = 0; p->inv_freq && i < n; i++)

@@ -21,7 +21,9 @@ struct ha_ahead {
     const struct ha_context *ctx;
     enum ha_ahead_side side;
     bool stays; /* set behind create: what the device computes stays there, in q_device, in order on the main stream */
-    float *q;        /* pinned: [batch][q_len][q_heads][head_dim], what was predicted */
+    float *q;        /* pinned: [batch][q_len][q_heads][head_dim], what was predicted; it stays until the begin after
+                      * the next */
+    float *q_of[2];  /* of layers 0, 2, ...; of the others */
     float *q_device; /* of the device's side: the same there */
     float *x;        /* pinned: [batch][q_len][model_dim], of the CPU's side */
     float *turn;     /* mapped: [batch * q_len][rotary/2][2] */
@@ -34,7 +36,7 @@ struct ha_ahead {
 enum ha_status ha_ahead_create(struct ha_ahead *a, const struct ha_layer *l, enum ha_ahead_side side,
                                struct ha_why *why);
 /* Enqueues on the main stream, in the step of a layer, what the next one's query is computed from or with. tokens:
- * [batch] of the sequences before the step. Not twice without an end between. */
+ * [batch] of the sequences before the step. Not twice without an end, or another wait for what it enqueued, between. */
 enum ha_status ha_ahead_begin(struct ha_ahead *a, const struct ha_step *step, const size_t *tokens);
 /* Waits for it; a->q is complete. */
 enum ha_status ha_ahead_end(struct ha_ahead *a);

@@ -239,6 +239,7 @@ static enum ha_status check(const struct ha_fetch *f, const struct ha_fetch_list
     for (size_t l = 0; l < count; *all += rows(&list[l++])) {
         const size_t n = list[l].count, unit = list[l].unit;
         if (!n) continue;
+        ha_order_thread_access("fetch", "the list", HA_READ, list[l].index, 1, 0, n * sizeof *list[l].index);
         if (!unit) return ha_why(why, HA_ERROR, "fetch: list %zu has blocks of 0 tokens", l);
         const size_t from = (largest(list[l].index, n) + 1) * unit,
                      to = list[l].at + (list[l].slot ? largest(list[l].slot, n) + 1 : n) * unit;
@@ -263,7 +264,8 @@ enum ha_status ha_fetch_run(struct ha_fetch *f, struct ha_stream *stream, const 
     HA_TRY(check(f, list, count, &all, why));
     if (!all) return HA_OK;
     f->to = &f->slot[f->next++ % HA_FETCH_SLOTS];
-    HA_TRY(f->ctx->api->event_sync(f->to->done));
+    /* of pieces nothing is read after the call that hands them over */
+    if (f->way != HA_FETCH_PIECES) HA_TRY(f->ctx->api->event_sync(f->to->done));
     HA_TRY(run[f->way](f, stream, list, count));
     return f->ctx->api->event_record(f->to->done, stream);
 }

@@ -29,7 +29,7 @@ struct ha_fetch_list {
     const uint32_t *slot; /* NULL, or [count]: entry i becomes rows at + slot[i] * unit, ... instead; none twice */
 };
 
-/* Two fetches may be under way. */
+/* Of move and gather two fetches may be under way: the third waits for the first. */
 enum { HA_FETCH_SLOTS = 2 };
 struct ha_fetch {
     const struct ha_context *ctx;

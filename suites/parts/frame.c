@@ -86,7 +86,7 @@ static enum ha_status floats(const struct ha_context *ctx, enum ha_memory memory
     return *out ? HA_OK : HA_ERROR;
 }
 
-static bool by_head(const struct ha_instance *self) { return self->rule->by_head && self->ctx.shape->q_len == 1; }
+static bool by_head(const struct ha_instance *self) { return self->rule->by_head && self->rule->by_head(&self->ctx); }
 
 static size_t outputs(const struct ha_instance *self) { return self->rule->early ? 2 : 1; }
 static float *o_of(const struct ha_instance *self, size_t layer) { return self->o_cpu[layer % outputs(self)]; }
@@ -124,7 +124,8 @@ static enum ha_status create_cpu(struct ha_instance *self, size_t longest, struc
     largest.packed.keys = longest;
     if (self->rule->weighs && s->q_len > 1) largest.weights = self->lse_cpu[0];
     HA_TRY(ha_cpu_attend_create(&self->cpu, ctx, units, &largest, why));
-    if (self->rule->by_sequence && s->batch > 1) HA_TRY(ha_cpu_attend_in_groups(&self->cpu, units / s->batch, why));
+    if (self->rule->by_sequence && self->rule->by_sequence(ctx) && s->batch > 1)
+        HA_TRY(ha_cpu_attend_in_groups(&self->cpu, units / s->batch, why));
     if (self->rule->early) HA_TRY(ha_pool_background(ctx->pool, why));
     return ha_device_event(ctx->device_arena, &self->arrived, why);
 }
@@ -200,7 +201,8 @@ enum ha_status ha_frame_drain(struct ha_instance *self, struct ha_why *why)
 {
     settle_all(self);
     for (size_t i = 0; self->layer && i < self->ctx.shape->layers; i++) HA_TRY(settled(&self->layer[i], why));
-    return self->post ? self->ctx.api->stream_sync(self->post) : HA_OK;
+    for (size_t i = 0; i < self->streams; i++) HA_TRY(self->ctx.api->stream_sync(self->stream[i]));
+    return HA_OK;
 }
 
 void ha_frame_destroy(struct ha_instance *self)
@@ -240,7 +242,7 @@ static enum ha_status record(struct ha_instance *self, struct ha_layer *l, struc
     const struct ha_shape *s = self->ctx.shape;
     for (size_t i = 0; l->used && i < s->batch * s->q_heads; i++) {
         struct ha_used *u = &l->used[i];
-        u->device.count = u->host.count = u->padding = 0;
+        u->device.count = u->host.count = u->padding = u->notes = 0;
         HA_TRY(self->rule->use(l, i / s->q_heads, i % s->q_heads, u, why));
     }
     return HA_OK;
@@ -435,8 +437,10 @@ void ha_frame_selection(struct ha_instance *self, size_t layer, size_t b, size_t
     *out = (struct ha_selection){
         .parts = self->rule->cpu ? 2 : 1,
         .part = { { .token = u->device.token, .count = u->device.count, .on_device = true },
-                  { .token = u->host.token, .count = u->host.count, .padding = u->padding } },
+                  { .token = u->host.token, .count = u->host.count, .padding = u->padding, .q = u->q } },
+        .notes = u->notes,
     };
+    memcpy(out->note, u->note, u->notes * sizeof *u->note);
     if (self->rule->report) self->rule->report(l, b, q_head, out);
 }
 
@@ -447,9 +451,11 @@ void ha_frame_counters(struct ha_instance *self, struct ha_counters *out)
     *out = (struct ha_counters){ unmeasured, unmeasured, unmeasured, unmeasured, unmeasured, unmeasured };
     /* with two sides it selects for the next step; a CPU side alone keeps its store in order */
     *(self->rule->device ? &out->select_ns : &out->manage_ns) = self->settle_ns;
-    if (!self->rule->device || !self->rule->cpu || !(self->steps > 0)) return;
-    out->cpu_tokens = self->keys_cpu / (self->steps * heads);
-    out->cpu_ratio = self->keys_cpu / (self->keys_cpu + self->keys_device);
+    if (self->rule->device && self->rule->cpu && self->steps > 0) {
+        out->cpu_tokens = self->keys_cpu / (self->steps * heads);
+        out->cpu_ratio = self->keys_cpu / (self->keys_cpu + self->keys_device);
+    }
+    if (self->rule->counters) self->rule->counters(self->layer, out);
 }
 
 void ha_frame_count(struct ha_instance *self, ha_count *say, void *arg)

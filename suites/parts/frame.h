@@ -24,6 +24,9 @@ enum ha_status ha_positions_add_range(const struct ha_context *ctx, struct ha_po
 struct ha_used {
     struct ha_positions device, host;
     size_t padding; /* the last so many of host were not selected */
+    const float *q; /* [q_len][head_dim], with which those of host were used; NULL: the step's */
+    struct ha_note note[HA_NOTES_MAX];
+    size_t notes;
 };
 
 /* One layer of all sequences. Layer i stands i behind the first one. */
@@ -67,6 +70,10 @@ struct ha_rule {
     void (*device)(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d);
     /* Chooses what the CPU side reads, by the queries in host memory, [batch][q_len][q_heads][head_dim]. */
     enum ha_status (*choose)(struct ha_layer *l, const float *q, struct ha_why *why);
+    /* whether the CPU side's units are query heads; NULL or false: KV heads */
+    bool (*by_head)(const struct ha_context *ctx);
+    /* whether CPU workers are in groups, one for each sequence (harness/base/pool.h); NULL: they are not */
+    bool (*by_sequence)(const struct ha_context *ctx);
     /* What the CPU side reads: run, packed keys and weights of unit u of a sequence, a KV head or a query head. */
     void (*cpu)(struct ha_layer *l, size_t b, size_t u, struct ha_attend *a, struct ha_rows *run);
     /* Whether the layer's CPU side is begun in the step of the layer before it, by other queries than its own: then it
@@ -83,17 +90,16 @@ struct ha_rule {
     enum ha_status (*settle)(struct ha_layer *l, struct ha_why *why);
 
     void (*count)(const struct ha_layer *l, ha_count *say, void *arg); /* its numbers, once the background is over */
+    void (*counters)(const struct ha_layer *first, struct ha_counters *out); /* what it counts for all layers */
 
     /* a sequence as after its prefill; the frame resets tokens and counters */
     enum ha_status (*rewind)(struct ha_layer *l, size_t b, struct ha_why *why);
 
     const char *cpu_name, *settle_name; /* of their spans */
     bool appends_last;
-    bool weighs;      /* of several query tokens the CPU side keeps the weights of their keys */
-    bool by_head;     /* the CPU side's units are query heads where there is one query token, else KV heads */
-    bool by_sequence; /* CPU workers are in groups, one for each sequence (harness/base/pool.h) */
-    bool own_heads;   /* on the device each query head reads tokens of its own */
-    bool unlinked;    /* the CPU side's queries and outputs stay where they are: for an arm */
+    bool weighs;    /* of several query tokens the CPU side keeps the weights of their keys */
+    bool own_heads; /* on the device each query head reads tokens of its own */
+    bool unlinked;  /* the CPU side's queries and outputs stay where they are: for an arm */
 };
 
 /* A stream, which the frame destroys. Events are the device arena's (ha_device_event). */

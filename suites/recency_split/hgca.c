@@ -58,6 +58,7 @@ struct sequence {
 
 static size_t option(const struct ha_layer *l, int i) { return (size_t)l->ctx->param[i]; }
 static bool is_append(const struct ha_layer *l) { return l->ctx->shape->q_len > 1; }
+static bool is_decode(const struct ha_context *ctx) { return ctx->shape->q_len == 1; }
 static size_t evict_count(const struct ha_layer *l, size_t entries)
 {
     return ha_ring_evict_count(entries, option(l, BLK_SIZE), option(l, BLK_NUM));
@@ -383,7 +384,7 @@ static const struct ha_rule rule = {
     .cpu_name = "sparse attend",
     .settle_name = "select",
     .weighs = true,
-    .by_head = true,
+    .by_head = is_decode,
 };
 
 extern const struct ha_variant ha_variant_hgca;

@@ -360,6 +360,45 @@ static enum ha_status fetch_once(struct ha_stream *stream, const struct ha_devic
     return atomic_load(&step_now) > 0 ? HA_OK : device->copy_pieces(stream, pieces, dir);
 }
 
+/* Of lists of two heads, and of rows that lie apart: each half of them takes what is the other's. */
+static enum ha_status fetch_other_head(struct ha_stream *stream, const struct ha_device_pieces *pieces,
+                                       enum ha_direction dir)
+{
+    const size_t half = pieces->count / 2;
+    const void **src = malloc((pieces->count + 1) * sizeof *src);
+    if (!src) abort();
+    for (size_t i = 0; i < pieces->count; i++) src[i] = pieces->src[(i + half) % (2 * half)];
+    const enum ha_status status = device->copy_pieces(
+        stream, &(struct ha_device_pieces){ pieces->dst, src, pieces->bytes, pieces->count }, dir);
+    free(src);
+    return status;
+}
+
+/* Of blocks of 8 rows: 8 rows further on. */
+static enum ha_status fetch_next_block(struct ha_stream *stream, const struct ha_device_pieces *pieces,
+                                       enum ha_direction dir)
+{
+    const void **src = malloc((pieces->count + 1) * sizeof *src);
+    if (!src) abort();
+    for (size_t i = 0; i < pieces->count; i++)
+        src[i] = (const char *)pieces->src[i] + 8 * ((const char *)pieces->src[1] - (const char *)pieces->src[0]);
+    const enum ha_status status = device->copy_pieces(
+        stream, &(struct ha_device_pieces){ pieces->dst, src, pieces->bytes, pieces->count }, dir);
+    free(src);
+    return status;
+}
+
+/* of the run between the chosen blocks and the new tokens */
+static enum ha_status lose_tail_token(struct ha_stream *stream, const struct ha_device_attend *args)
+{
+    struct ha_device_seq seqs[HA_BATCH_MAX];
+    struct ha_device_attend a = *args;
+    memcpy(seqs, args->seqs, args->batch * sizeof *seqs);
+    for (size_t b = 0; b < args->batch; b++) seqs[b].runs[1].keys -= seqs[b].runs_count > 2;
+    a.seqs = seqs;
+    return device->attend(stream, &a);
+}
+
 /* ---- the variant ------------------------------------------------------------------------- */
 
 static const struct ha_variant *variant;
@@ -397,9 +436,11 @@ const struct ha_variant *ha_mutant_variant(const struct ha_mutant *mutant, const
 /* nothing is evicted of the context, with three blocks or four; then some steps evict */
 #define EVICT "hgca:ctx=40,heads=4/2,head_dim=64,layers=1,steps=40,seed=5,blk_size=16,blk_num=4"
 
-#define QUEST "quest:ctx=300,heads=4/2,head_dim=64,layers=1,steps=12,seed=5,block=8,budget=32,dense_layers=0"
-#define TOPK  "topk:ctx=300,heads=4/2,head_dim=64,layers=1,steps=3,seed=5,k=16"
-#define AHEAD "topk:dataset=trace/english,ctx=1900,layers=3,steps=2,k=16,query=ahead"
+#define QUEST   "quest:ctx=300,heads=4/2,head_dim=64,layers=1,steps=12,seed=5,block=8,budget=32,dense_layers=0"
+#define FETCHES "gpu_only:ctx=300,heads=4/2,head_dim=64,layers=1,steps=12,seed=5,block=8,budget=0.2,fetch=pieces"
+#define READS   "gpu_only:ctx=300,heads=4/2,head_dim=64,layers=1,steps=12,seed=5,block=8,budget=0.2,fetch=zero_copy"
+#define TOPK    "topk:ctx=300,heads=4/2,head_dim=64,layers=1,steps=3,seed=5,k=16"
+#define AHEAD   "topk:dataset=trace/english,ctx=1900,layers=3,steps=2,k=16,query=ahead"
 
 #define INFINIGEN       "infinigen:dataset=walk,ctx=300,heads=4/2,head_dim=64,layers=4,steps=3,seed=5,dtype=bf16"
 #define INFINIGEN_TRACE "infinigen:dataset=trace/english,ctx=1900,layers=3,steps=2"
@@ -415,6 +456,8 @@ enum { ATTENDED = 1 << 0, SETTLED = 1 << 1, ARRIVED = 1 << 2 };
 enum { FETCHED = 1 << 2 | 1 << 3, CAME = 1 << 4 };
 /* of infinigen, behind that of a prediction and the four of its fetches */
 enum { CHOSEN = 1 << 5 };
+/* of gpu_only */
+enum { DOWN = 1 << 0 };
 #define MOVES(name, breaks, id, seen_in, ...)                                                                         \
     {                                                                                                                 \
         name, breaks, id, .shown = "order: ", .order = true, .seen = seen_in, .movement = &(const struct ha_movement) \
@@ -454,6 +497,18 @@ const struct ha_mutant ha_mutants[] = {
       .shown = "question 2", .device_topk = first_row_chooses },
     { "keys_of_step_before", "the keys of an earlier step are attended over", TOPK, .shown = "question 1",
       .copy_pieces = fetch_once },
+    { "digest_left_out", "blocks that leave the device have no digest of theirs", READS, .shown = "question 2",
+      .device_digest = digest_once },
+    { "list_of_step_before", "the blocks that an earlier step chose are read in host memory", READS,
+      .shown = "question 2", .device_topk = choose_once },
+    { "tail_token_lost", "the newest token of the block that is not whole is left out", READS, .shown = "question 1",
+      .device_attend = lose_tail_token },
+    { "blocks_of_step_before", "the blocks that an earlier step fetched are attended over", FETCHES,
+      .shown = "question 1", .copy_pieces = fetch_once },
+    { "block_of_other_head", "the blocks of another head are fetched", FETCHES, .shown = "question 1",
+      .copy_pieces = fetch_other_head },
+    { "block_behind", "the block behind each chosen one is fetched", FETCHES, .shown = "question 1",
+      .copy_pieces = fetch_next_block },
     { "unrotated_query", "a predicted query has no rotary position", AHEAD, .shown = "question 2",
       .device_rotate = unrotated },
     { "query_of_other_layer", "a query is predicted by another layer's projection", AHEAD, .shown = "question 2",
@@ -491,6 +546,8 @@ const struct ha_mutant ha_mutants[] = {
     MOVES("select_before_store", "the background selects among tokens that have not arrived", EVICT, "",
           .unsynced = SETTLED),
     MOVES("choice_before_query", "keys are chosen by queries that have not come down", TOPK, "", .unsynced = CAME),
+    MOVES("fetch_before_list", "blocks are fetched by a list that has not come down", FETCHES, "", .unsynced = DOWN,
+          .from_step = 1),
     MOVES("attention_before_fetch", "attention reads keys before they have arrived", TOPK, "", .unwaited = FETCHED),
     /* of a first step that does not wait, lists would be of any length */
     MOVES("fetch_before_choice", "from the second step on keys are sent for before it is known which", INFINIGEN, "",

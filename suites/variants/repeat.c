@@ -28,6 +28,7 @@ static size_t step_bytes(const struct ha_repeat *r) { return shape(r)->layers * 
 const char *ha_repeat_unpromised(const struct ha_session *s)
 {
     const enum ha_dtype dtype = s->workload->shape.dtype;
+    if (s->variant->varies && s->variant->varies(s->param)) return "variant";
     if (s->variant->products && s->info.products[dtype].varies) return "products";
     if (!s->variant->products && s->info.profile[dtype].varies) return "profile";
     return s->variant->needs & HA_NEEDS_MERGE && s->info.merge.varies ? "merge" : NULL;

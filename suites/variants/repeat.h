@@ -2,9 +2,9 @@
 #define HA_REPEAT_H
 
 /* The same twice: a case runs again over the same input, and must give the same bits, unless what computes says that it
- * does not promise that (ha_profile.varies, ha_merge_traits.varies). The other passes run under load on all cores, in
- * memory that holds something else and begins elsewhere, after the device has computed something else, and, like those
- * that are timed, without a wait between two steps. */
+ * does not promise that (ha_profile.varies, ha_merge_traits.varies, ha_variant.varies). The other passes run under load
+ * on all cores, in memory that holds something else and begins elsewhere, after the device has computed something else,
+ * and, like those that are timed, without a wait between two steps. */
 
 #include "suites/variants/session.h"
 
@@ -31,7 +31,7 @@ struct ha_repeat {
     struct ha_why where;  /* the first difference */
 };
 
-/* NULL: this session's device and merge promise the same bits; else the name of the field that says they do not. */
+/* NULL: this session's device, merge and variant promise the same bits; else which of them does not. */
 const char *ha_repeat_unpromised(const struct ha_session *session);
 enum ha_status ha_repeat_open(struct ha_repeat *repeat, struct ha_session *session, struct ha_why *why);
 /* After a step of the first pass: keeps the outputs that were downloaded, and after the last step the selection. */

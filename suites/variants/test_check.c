@@ -1,5 +1,6 @@
 /* What the check must see, shown to it by variants that misbehave. */
 
+#define _GNU_SOURCE /* gettid */
 #include "harness/base/arena.h"
 #include "harness/base/numeric.h"
 #include "harness/base/pool.h"
@@ -741,11 +742,13 @@ static void attend_of_sequence(const struct ha_kernels *self, const struct ha_at
     seen.real(self, a);
 }
 
+static bool always(const struct ha_context *ctx) { return true; }
+
 TEST(each_sequence_has_workers_of_its_own)
 {
     struct ha_variant v = *ha_variant_find("cpu");
     struct ha_rule rule = *v.rule;
-    rule.by_sequence = true;
+    rule.by_sequence = always;
     v.rule = &rule;
     open_session("cpu:ctx=200+90,heads=4/2,head_dim=64,layers=1,steps=2,threads=2,team=own");
     memset(&seen, 0, sizeof seen);

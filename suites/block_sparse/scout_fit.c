@@ -1,0 +1,158 @@
+/* How often a layer of scout has to be recalled: the observed queries of a prefill are replayed as steps. What share of
+ * the chosen blocks the cache does not have grows with the steps since it was filled; the interval is the longest for
+ * which it is on average no more than `ratio` (section 3.4 of the paper). */
+
+#include "harness/base/arena.h"
+#include "harness/base/fit.h"
+#include "harness/base/why.h"
+#include "suites/block_sparse/scout.h"
+#include "suites/parts/digests.h"
+
+#include <math.h>
+#include <string.h>
+
+/* One KV head of one sequence of a layer. */
+struct replay {
+    const struct ha_fit_input *in;
+    struct ha_scout_sizes size;
+    size_t lists;                  /* of the KV head */
+    size_t blocks, first, queries; /* at the end; position of the first query, and how many there are */
+    unsigned char *digests;
+    float *score;                   /* [query heads of the KV head][queries][blocks] */
+    uint32_t *list;                 /* [blocks] */
+    unsigned char *chosen, *filled; /* [lists][queries][blocks], [queries][blocks]: marks */
+};
+
+static size_t whole(const struct replay *r, size_t query) { return (r->first + query) / r->size.block; }
+static size_t head_bytes(const struct ha_shape *s) { return s->head_dim * ha_dtype_bytes(s->dtype); }
+
+/* Marks the k blocks of largest score among rows [from, to) of heads, of those before the query. */
+static void mark(const struct replay *r, size_t from, size_t to, size_t query, size_t k, unsigned char *marks)
+{
+    const size_t n = whole(r, query);
+    float *best = r->score + (from * r->queries + query) * r->blocks;
+    for (size_t g = from + 1; g < to; g++)
+        for (size_t i = 0; i < n; i++) best[i] = fmaxf(best[i], r->score[(g * r->queries + query) * r->blocks + i]);
+    k = ha_least(k, n);
+    r->in->kernels->topk(&(struct ha_topk){ .x = best, .n = n, .k = k, .index = r->list });
+    memset(marks, 0, r->blocks);
+    for (size_t i = 0; i < k; i++) marks[r->list[i]] = 1;
+}
+
+/* What each query chooses, and what the cache would be filled with by it. */
+static void score(struct replay *r, const struct ha_prefill *p, size_t b, size_t head)
+{
+    const struct ha_shape *s = r->in->shape;
+    const size_t group = ha_shape_group(s), row = head_bytes(s), at = r->queries * r->blocks;
+    r->in->kernels->digest(&(struct ha_digest){ .kind = (enum ha_digest_kind)r->in->param[HA_SCOUT_DIGEST],
+                                                .digests = r->digests,
+                                                .blocks = r->blocks,
+                                                .unit = r->size.block,
+                                                .rows = { .k = (const unsigned char *)p->k[b] + head * p->cap * row,
+                                                          .k_stride_bytes = row,
+                                                          .keys = r->blocks * r->size.block },
+                                                .head_dim = s->head_dim,
+                                                .dtype = s->dtype });
+    const size_t skipped = ha_least(s->observed, s->ctx[b]) - r->queries;
+    for (size_t g = 0; g < group; g++)
+        r->in->kernels->digest_score(
+            &(struct ha_digest_score){ .q = p->q[b] + (skipped * s->q_heads + head * group + g) * s->head_dim,
+                                       .q_rows = r->queries,
+                                       .q_stride = s->q_heads * s->head_dim,
+                                       .head_dim = s->head_dim,
+                                       .digests = r->digests,
+                                       .blocks = r->blocks,
+                                       .dtype = s->dtype,
+                                       .scale = s->scale,
+                                       .s = r->score + g * at,
+                                       .s_stride = r->blocks });
+    for (size_t t = 0; t < r->queries; t++) {
+        for (size_t l = 0; l < r->lists; l++)
+            mark(r, l * group / r->lists, (l + 1) * group / r->lists, t, r->size.k, r->chosen + l * at + t * r->blocks);
+        mark(r, 0, group, t, r->size.slots, r->filled + t * r->blocks);
+    }
+}
+
+/* Of the budget, what a query chooses that the cache does not have when an earlier one filled it. */
+static double absent(const struct replay *r, size_t filled, size_t query)
+{
+    const unsigned char *has = r->filled + filled * r->blocks;
+    size_t missing = 0;
+    for (size_t l = 0; l < r->lists; l++) {
+        const unsigned char *chosen = r->chosen + (l * r->queries + query) * r->blocks;
+        for (size_t i = 0; i < whole(r, query); i++) missing += chosen[i] && !has[i];
+    }
+    return (double)missing / (double)(r->lists * r->size.k);
+}
+
+static enum ha_status make(struct replay *r, const struct ha_fit_input *in, size_t longest, struct ha_why *why)
+{
+    const struct ha_shape *s = in->shape;
+    const size_t group = ha_shape_group(s), blocks = ha_most(longest / r->size.block, 1), all = r->queries * blocks;
+    r->digests = ha_alloc(in->arena, (ha_digest_bytes(blocks, s->head_dim, s->dtype) + 63) / 64 * 64, HA_TAG_SCRATCH,
+                          why);
+    r->score = r->digests ? ha_alloc(in->arena, group * all * sizeof *r->score, HA_TAG_SCRATCH, why) : NULL;
+    r->list = r->score ? ha_alloc(in->arena, blocks * sizeof *r->list, HA_TAG_SCRATCH, why) : NULL;
+    r->chosen = r->list ? ha_alloc(in->arena, r->lists * all, HA_TAG_SCRATCH, why) : NULL;
+    r->filled = r->chosen ? ha_alloc(in->arena, all, HA_TAG_SCRATCH, why) : NULL;
+    return r->filled ? HA_OK : HA_ERROR;
+}
+
+/* The curves of one layer, [queries - 1], means over sequences and KV heads: without recall, over all queries that may
+ * fill the cache; and with one every `interval` steps, from the first query on. interval 0: that is found first. */
+static size_t learn_layer(struct replay *r, size_t layer, float *drift, float *kept)
+{
+    const struct ha_shape *s = r->in->shape;
+    const size_t steps = r->queries - 1, runs = s->batch * s->kv_heads;
+    size_t interval = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t j = 0; j < steps; j++) *(pass ? &kept[j] : &drift[j]) = 0;
+        for (size_t u = 0; u < runs; u++) {
+            const size_t b = u / s->kv_heads;
+            r->blocks = s->ctx[b] / r->size.block;
+            r->first = s->ctx[b] - r->queries;
+            score(r, &r->in->layer[layer], b, u % s->kv_heads);
+            for (size_t j = 0; j < steps; j++) {
+                double sum = 0;
+                if (pass) sum = absent(r, j / interval * interval, j + 1);
+                for (size_t from = 0; !pass && from + j < steps; from++)
+                    sum += absent(r, from, from + j + 1) / (double)(steps - j);
+                *(pass ? &kept[j] : &drift[j]) += (float)(sum / (double)runs);
+            }
+        }
+        double sum = 0;
+        for (size_t j = 0; !pass && j < steps; j++) {
+            sum += (double)drift[j];
+            if (sum <= r->in->param[HA_SCOUT_RATIO] * (double)(j + 1) || j == 0) interval = j + 1;
+        }
+    }
+    return interval;
+}
+
+enum ha_status ha_scout_fit(const struct ha_fit_input *in, struct ha_fit_writer *out, struct ha_why *why)
+{
+    const struct ha_shape *s = in->shape;
+    struct replay r = { .in = in, .size = ha_scout_sizes(s, in->param), .queries = s->observed };
+    size_t longest = 0;
+    r.lists = r.size.lists / s->kv_heads;
+    for (size_t b = 0; b < s->batch; b++) {
+        r.queries = ha_least(r.queries, s->ctx[b]);
+        longest = ha_most(longest, s->ctx[b]);
+    }
+    if (r.queries < 2)
+        return ha_why(why, HA_ERROR, "scout learns from one query to the next, of %zu: observed=64, say", r.queries);
+    const size_t steps = r.queries - 1;
+    float *interval = ha_alloc(in->arena, s->layers * sizeof *interval, HA_TAG_SCRATCH, why);
+    float *drift = interval ? ha_alloc(in->arena, s->layers * steps * sizeof *drift, HA_TAG_SCRATCH, why) : NULL;
+    float *kept = drift ? ha_alloc(in->arena, s->layers * steps * sizeof *kept, HA_TAG_SCRATCH, why) : NULL;
+    if (!kept) return HA_ERROR;
+    HA_TRY(make(&r, in, longest, why));
+    for (size_t i = 0; i < s->layers; i++) interval[i] = (float)learn_layer(&r, i, drift + i * steps, kept + i * steps);
+    const struct ha_tensor tensor[] = {
+        { .name = "interval", .type = HA_T_F32, .dims = 1, .dim = { s->layers }, .data = interval },
+        { .name = "drift", .type = HA_T_F32, .dims = 2, .dim = { s->layers, steps }, .data = drift },
+        { .name = "kept", .type = HA_T_F32, .dims = 2, .dim = { s->layers, steps }, .data = kept },
+    };
+    for (size_t i = 0; i < sizeof tensor / sizeof *tensor; i++) HA_TRY(ha_fit_put(out, &tensor[i], why));
+    return HA_OK;
+}

@@ -1,0 +1,57 @@
+#ifndef HA_PARTS_RECALL_H
+#define HA_PARTS_RECALL_H
+
+/* Whole blocks of tokens: all of them in host memory, and for each KV head some in a cache on the device, which is
+ * refreshed from time to time (ScoutAttention, section 3.4). A recall is begun behind the attention of a layer and
+ * looked at when the layer's next step begins: unless that is to wait, nothing ever waits for it. What a step reads is
+ * a snapshot: blocks that the last recall dropped are gone from the next step on, those that it brings are there once
+ * they have arrived. */
+
+#include "suites/parts/blocks.h"
+#include "suites/parts/fetch.h"
+#include "suites/parts/frame.h"
+
+struct ha_recall_layer {
+    struct ha_kv *cache, *store; /* [batch] device, host memory: of a cache the slots are blocks */
+    uint32_t *slot;              /* pinned: [batch][kv_heads][blocks_max] of each block, or HA_SLOT_NONE */
+    uint32_t *slot_device;       /* the same, as the snapshot has it */
+    struct ha_event *uploaded, *landed;
+    uint32_t *block, *to, *count; /* [batch][kv_heads][slots] what is under way, and to which slot; [batch][kv_heads] */
+    uint32_t issued;              /* recalls so far */
+    bool under_way;
+    bool changed; /* the next snapshot is another one */
+};
+
+struct ha_recall {
+    const struct ha_context *ctx;
+    size_t unit, slots;
+    bool waits;
+    size_t blocks_max; /* of any sequence; at least 1 */
+    struct ha_residency resident;
+    struct ha_fetch fetch;
+    struct ha_fetch_list *list; /* [batch][kv_heads] */
+    struct ha_stream *stream;
+    uint32_t *flag; /* mapped: [layers] recalls that have arrived */
+    struct ha_recall_layer *layer;
+};
+
+/* Caches of at most so many blocks for each KV head. first: the first layer of the instance. waits: the layer's next
+ * step has the blocks of a recall, whether or not they had arrived. */
+enum ha_status ha_recall_create(struct ha_recall *r, const struct ha_layer *first, size_t unit, size_t slots,
+                                bool waits, enum ha_fetch_way way, struct ha_why *why);
+/* blocks that the cache of a sequence has when so many are whole */
+size_t ha_recall_held(const struct ha_recall *r, size_t blocks);
+
+/* wanted: [batch][kv_heads][slots] blocks, rising; of sequence b the first ha_recall_held(r, blocks[b]).
+ * At once, on the main stream: these, and no others, are resident, and nothing is under way. */
+enum ha_status ha_recall_load(struct ha_recall *r, size_t layer, const uint32_t *wanted, const size_t *blocks,
+                              struct ha_why *why);
+/* What the layer's next step reads, enqueued on the main stream ahead of it. landed: the blocks of the last recall are
+ * there for the first time. */
+enum ha_status ha_recall_snapshot(struct ha_recall *r, size_t layer, bool *landed, struct ha_why *why);
+/* Behind everything on the main stream, the layer's attention above all. How many blocks have to come. Not while one is
+ * under way. */
+enum ha_status ha_recall_issue(struct ha_recall *r, size_t layer, const uint32_t *wanted, const size_t *blocks,
+                               size_t *coming, struct ha_why *why);
+
+#endif
