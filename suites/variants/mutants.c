@@ -653,7 +653,9 @@ const struct ha_mutant ha_mutants[] = {
     MOVES("fetch_before_list", "blocks are fetched by a list that has not come down", FETCHES, "", .unsynced = DOWN,
           .from_step = 1),
     MOVES("attention_before_fetch", "attention reads keys before they have arrived", TOPK, "", .unwaited = FETCHED),
-    MOVES("fetch_before_choice", "keys are sent for before it is known which", INFINIGEN, "", .unsynced = CHOSEN),
+    /* of a first step that does not wait, lists would be of any length */
+    MOVES("fetch_before_choice", "from the second step on keys are sent for before it is known which", INFINIGEN, "",
+          .unsynced = CHOSEN, .from_step = 1),
     MOVES("half_a_layer", "the event of a load is recorded before the copy of V", OFFLOAD, "", .records_early = LOADED),
     MOVES("record_on_main", "the end of a store is recorded on the stream that computes", EVICT, "",
           .records_on_main = SETTLED),
