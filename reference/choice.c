@@ -36,7 +36,7 @@ struct ha_ref_score ha_ref_score_dot(const double *a, const double *a_off, const
         size += fabs(x);
     }
     for (size_t d = 0; a_off && d < dim; d++) off += a_off[d] * fabs(b[d]);
-    for (size_t d = 0; b_off && d < dim; d++) off += b_off[d] * fabs(a[d]);
+    for (size_t d = 0; b_off && d < dim; d++) off += b_off[d] * (fabs(a[d]) + (a_off ? a_off[d] : 0));
     /* dim products, as many additions less one, the scale; a path has one more where sums are made in parts */
     const double tol = fabs(scale) * (off + ha_ref_gamma((double)dim + 3) * (size + off)) + HA_REF_ETA;
     if (!(fmax(1, fabs(scale)) * (size + off) < (double)FLT_MAX / 2))
@@ -243,17 +243,60 @@ static enum ha_status judge_union(const struct ha_def_choice *c, const struct ha
     return status;
 }
 
+/* With HA_DEF_MAX the query heads of a KV head have one choice, the first one's. */
+static enum ha_status judge_same(const struct ha_def_choice *c, const struct ha_def_head *h, struct ha_why *why)
+{
+    const size_t head = h->head % c->heads;
+    for (size_t i = 0; i < c->count && head > 0; i++)
+        if (c->taken[i] != c->first[i])
+            return ha_def_wrong(h, why, "%s %zu is %s head %zu: they have one choice", c->what, i,
+                                c->taken[i] ? "chosen and missing in" : "missing and chosen by", h->head - head);
+    if (head == 0) memcpy(c->first, c->taken, c->count * sizeof *c->first);
+    return HA_OK;
+}
+
 enum ha_status ha_def_choice_judge(const struct ha_def_choice *c, const struct ha_def_head *h, size_t want,
                                    struct ha_why *why)
 {
     const size_t head = h->head % c->heads;
     if (want >= c->count) return judge_all(c, h, why);
     if (c->group == HA_DEF_HEAD) return judge_one(c, h, c->score + head * c->count, want, why);
-    for (size_t i = 0; i < c->count && head > 0; i++)
-        if (c->taken[i] != c->first[i])
-            return ha_def_wrong(h, why, "%s %zu is %s head %zu: they have one choice", c->what, i,
-                                c->taken[i] ? "chosen and missing in" : "missing and chosen by", h->head - head);
+    HA_TRY(judge_same(c, h, why));
     if (head > 0) return HA_OK;
-    memcpy(c->first, c->taken, c->count * sizeof *c->first);
     return c->group == HA_DEF_MAX ? judge_one(c, h, c->score, want, why) : judge_union(c, h, want, why);
+}
+
+/* Somewhere in [lower, upper] is the threshold: what is chosen may be above it, what is not may be below it, unless it
+ * is one too many. */
+enum ha_status ha_def_choice_judge_within(const struct ha_def_choice *c, const struct ha_def_head *h, double within,
+                                          size_t most, struct ha_why *why)
+{
+    const struct ha_ref_score *score = c->score + (c->group == HA_DEF_HEAD ? h->head % c->heads * c->count : 0);
+    size_t chosen = 0, weakest = 0, strongest = 0;
+    double low = -HUGE_VAL, high = -HUGE_VAL, least = HUGE_VAL, left = -HUGE_VAL;
+    if (c->group == HA_DEF_MAX) HA_TRY(judge_same(c, h, why));
+    for (size_t i = 0; i < c->count; i++) {
+        low = fmax(low, score[i].low);
+        high = fmax(high, score[i].high);
+        chosen += c->taken[i];
+        if (c->taken[i] && score[i].high <= least) least = score[i].high, weakest = i;
+        else if (!c->taken[i] && score[i].low > left) left = score[i].low, strongest = i;
+    }
+    const double lower = low - within - HA_REF_U * fabs(low - within),
+                 upper = high - within + HA_REF_U * fabs(high - within);
+    if (chosen > most)
+        return ha_def_wrong(h, why, "%zu %ss chosen, at most %zu may be: %s %zu (score %.9g) is one too many", chosen,
+                            c->what, most, c->what, weakest, score[weakest].value);
+    if (chosen == 0 && c->count > 0 && high < HUGE_VAL)
+        return ha_def_wrong(h, why, "no %s is chosen, of %zu", c->what, c->count);
+    if (!(least >= left))
+        return ha_def_wrong(h, why, "%s %zu (score %.9g) was chosen, %s %zu (score %.9g) was not", c->what, weakest,
+                            score[weakest].value, c->what, strongest, score[strongest].value);
+    if (chosen && !(least >= lower))
+        return ha_def_wrong(h, why, "%s %zu (score %.9g) was chosen, more than %g below the largest (%.9g)", c->what,
+                            weakest, score[weakest].value, within, low);
+    if (chosen < ha_ref_smaller(most, c->count) && !(left <= upper))
+        return ha_def_wrong(h, why, "%s %zu (score %.9g) is missing, no more than %g below the largest (%.9g)", c->what,
+                            strongest, score[strongest].value, within, high);
+    return HA_OK;
 }

@@ -26,6 +26,8 @@ enum ha_status ha_selection_check(const struct ha_selection *s, size_t tokens, s
         return ha_why(why, HA_FAIL, "%zu parts, at most %d are possible", s->parts, (int)HA_PARTS_MAX);
     if (s->notes > HA_NOTES_MAX)
         return ha_why(why, HA_FAIL, "%zu notes, at most %d are possible", s->notes, (int)HA_NOTES_MAX);
+    if (s->learnt_count && !s->learnt)
+        return ha_why(why, HA_FAIL, "%zu numbers were learnt, and learnt is NULL", s->learnt_count);
     for (size_t i = 0; i < s->notes; i++)
         if (!s->note[i].name) return ha_why(why, HA_FAIL, "note %zu has no name", i);
     for (size_t i = 0; i < s->parts; i++) {

@@ -36,8 +36,8 @@ enum ha_status ha_def_on_device(const struct ha_def_head *h, const uint8_t *mark
 struct ha_ref_score {
     double value, low, high;
 };
-/* scale * a.b, the sum in any order. a_off, b_off: [dim] how far off the terms themselves may be, or NULL, of which one
- * is at least. Nothing is known of a sum that may overflow. */
+/* scale * a.b, the sum in any order. a_off, b_off: [dim] how far off the terms themselves may be, or NULL. Nothing is
+ * known of a sum that may overflow. */
 struct ha_ref_score ha_ref_score_dot(const double *a, const double *a_off, const double *b, const double *b_off,
                                      size_t dim, double scale);
 
@@ -62,6 +62,42 @@ void ha_def_choice_score(struct ha_def_choice *c, size_t head, size_t candidate,
  * taken. Query heads are judged in their order. */
 enum ha_status ha_def_choice_judge(const struct ha_def_choice *c, const struct ha_def_head *h, size_t want,
                                    struct ha_why *why);
+/* HA_FAIL unless c->taken may be those whose score is not below the largest less `within`, a difference of binary32;
+ * and of these, where there are more, the `most` of largest score. Not for HA_DEF_UNION. */
+enum ha_status ha_def_choice_judge_within(const struct ha_def_choice *c, const struct ha_def_head *h, double within,
+                                          size_t most, struct ha_why *why);
+
+/* ---- queries of a layer from the input of the one before */
+
+/* The next layer's, and how far off binary32 may be: [q_len][q_heads][head_dim]. Begins zeroed. */
+struct ha_def_predicted {
+    double *q, *off;
+};
+/* Of all query heads, by the input and for the layer after that of h, which there are. HA_ERROR: no memory. */
+enum ha_status ha_def_predict(struct ha_def_predicted *p, const struct ha_shape *shape, const struct ha_def_head *h,
+                              struct ha_why *why);
+void ha_def_predicted_end(struct ha_def_predicted *p);
+
+/* ---- a basis that was learnt of observed queries, and which columns are kept of what it turns: InfiniGen */
+
+struct ha_def_skew {
+    float *q; /* [queries][head_dim], the observed ones of a KV head */
+    size_t queries;
+    double *learnt;    /* NULL, or what was found to be true: A, [head_dim][head_dim], then `columns` rows of it */
+    double *sum, *off; /* [head_dim] magnitudes of queries and keys, turned; what binary32 may make of them */
+    size_t seqs;       /* whose keys these have */
+};
+/* in prefill, of each head: its observed queries */
+enum ha_status ha_def_skew_observe(struct ha_def_skew *s, const struct ha_shape *shape, const struct ha_def_head *h,
+                                   struct ha_why *why);
+/* In judge, of the first head of a KV head: HA_FAIL unless h->chosen->learnt may be what the rule learns, and is what
+ * it was before. To be right, beside roundings of binary64, A is orthonormal, and the observed queries turned by it
+ * have orthogonal columns, which are the right singular vectors and no others; and of the columns, by A rounded to
+ * binary32, those are kept whose sums of magnitudes over observed queries and context keys may be the largest, known
+ * with the last sequence. No observed query: A is the identity. */
+enum ha_status ha_def_skew_judge(struct ha_def_skew *s, const struct ha_shape *shape, const struct ha_def_head *h,
+                                 size_t columns, struct ha_why *why);
+void ha_def_skew_end(struct ha_def_skew *s);
 
 /* ---- choices that are seen in part */
 
@@ -82,17 +118,6 @@ void ha_def_partial_end(struct ha_def_partial *p);
 /* Is there such a choice? And one in which a candidate that is MAYBE is IN, or is OUT? */
 bool ha_def_partial_is(const struct ha_def_partial *p);
 bool ha_def_partial_may(const struct ha_def_partial *p, size_t candidate, enum ha_def_known be);
-
-/* ---- queries of a layer from the input of the one before */
-
-/* The next layer's, and how far off binary32 may be: [q_len][q_heads][head_dim]. Begins zeroed. */
-struct ha_def_predicted {
-    double *q, *off;
-};
-/* Of all query heads, by the input and for the layer after that of h, which there are. HA_ERROR: no memory. */
-enum ha_status ha_def_predict(struct ha_def_predicted *p, const struct ha_shape *shape, const struct ha_def_head *h,
-                              struct ha_why *why);
-void ha_def_predicted_end(struct ha_def_predicted *p);
 
 /* ---- blocks of keys, and their scores by digests */
 

@@ -7,7 +7,7 @@ flags="-Wall -Wextra -Wno-unused-parameter -Wpedantic -Werror -Wno-unused-functi
 headers=$(find harness kernels reference datasets suites -name '*.h' ! -path '*/cuda/*' ! -name 'test_*' ! -name simd.h ! -name specialised.h | sort)
 # shellcheck disable=SC2086 # names without blanks
 if [ -e $stamp ] && [ -z "$(find $headers scripts/check-headers.sh -newer $stamp -print -quit)" ]; then exit 0; fi
-echo "$headers" | xargs -P "$(nproc)" -n 1 gcc -std=c17 -D_GNU_SOURCE $flags -x c
+echo "$headers" | xargs -P "$(nproc)" -n 1 gcc -std=c17 -D_DEFAULT_SOURCE -D_XOPEN_SOURCE=700 $flags -x c
 if gcc -x c++ -fsyntax-only /dev/null 2>/dev/null; then
     find harness/api harness/base -name '*.h' ! -name team.h | xargs -P "$(nproc)" -n 1 gcc -std=c++17 $flags -Wno-pedantic -x c++
 fi

@@ -24,7 +24,7 @@ except ImportError:
     sys.exit(0)
 import audit
 
-CASES = 46  # of suites/audit.suite and the trace, but for those that are waived
+CASES = 58  # of suites/audit.suite and the trace, but for those that are waived
 STATES, RIGHT, WRONG = ("all", "profile", "side"), 7, 26  # of the dumps of STATES those that are changed, how many there are
 count = {True: 0, False: 0}
 
@@ -108,6 +108,16 @@ def some_key(step, was, now):
     return plant
 
 
+def some_block(step, was, now):
+    """The first whole block with this part, of 16 keys, of the first head that has one, has that."""
+    def plant(file):
+        part = file.array("part")[step]
+        blocks = part[:, :part.shape[1] // 16 * 16].reshape(len(part), -1, 16)
+        head, block = np.argwhere((blocks == was).all(axis=2))[0]
+        part[head, 16 * block:16 * block + 16] = now
+    return plant
+
+
 def other_key(step, head):
     """The first key that the head has is left out for another."""
     def plant(file):
@@ -170,7 +180,19 @@ PLANTS = [  # in the dump of which variant, what it is called, the plant, what m
     (variant, "a key that was not used", some_key(1, 0, 1), "differences") for variant in ("hgca", "streaming", "h2o")] + [
     ("topk", "a key less", some_key(1, 1, 0), "11 keys are chosen, not 12"),
     ("topk", "another key", other_key(1, 2), "has one of the 12 largest scores"),
+    ("columns", "another key", other_key(1, 2), "one that is not has a larger score"),
+    ("columns", "a key less", some_key(1, 1, 0), "a key is chosen, and one that is not"),
+    ("columns", "alpha", meta("param.alpha", lambda x: "0.01"), "below the largest"),
+    ("columns", "more of them", lambda f: (meta("param.alpha", lambda x: "9")(f), meta("param.most", lambda x: "1")(f)),
+     "is not chosen, and is within 9"),
+    ("columns", "other columns", meta("param.columns", lambda x: "0.5"), "differences"),
+    ("columns", "observed queries", lambda f: f.array("observed")[:, 0].__imul__(9), "differences"),
+    ("columns", "too many", meta("param.most", lambda x: "0.01"), "keys are chosen, not 1 to 1"),
     ("quest", "half a block", some_key(1, 1, 0), "is used in part"),
+    ("share", "half a block", some_key(1, 1, 0), "is used in part"),
+    ("share", "a block less", some_block(1, 1, 0), "1 blocks are chosen, not 2"),
+    ("share", "a block more", some_block(1, 0, 1), "3 blocks are chosen, not 2"),
+    ("share", "a smaller share", meta("param.budget", lambda x: "0.3"), "2 blocks are chosen, not 1"),
     ("union", "another key", other_key(1, 2), "has one of the 12 largest scores"),
     ("union", "every key", every_key(1), "61 keys are chosen, not 12 to 24"),
     ("ahead", "another key", other_key(1, 2), "has one of the 12 largest scores"),
@@ -364,8 +386,9 @@ def main(program, program_of_states):
                 of["tasks"] = path("dump/" + name)
             if re.search("ctx_100_steps_3_(observed_5_)?layers_1_.*head_dim_16_dtype_f16", name):
                 of.setdefault(name.split("_")[0], path("dump/" + name))
-            for what, end in (("union", "_12_group_union"), ("ahead", "query_ahead"), ("ahead_max", "query_ahead_group_max"),
-                              ("ahead_union", "query_ahead_group_union")):
+            for what, end in (("share", "_budget_0.5"), ("union", "_12_group_union"), ("ahead", "query_ahead"),
+                              ("ahead_max", "query_ahead_group_max"), ("ahead_union", "query_ahead_group_union"),
+                              ("columns", "observed_20_layers_1_heads_4_2_head_dim_16_dtype_f16_alpha_1")):
                 if name.endswith(end + ".safetensors"):
                     of[what] = path("dump/" + name)
         rooms()

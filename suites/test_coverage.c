@@ -60,8 +60,11 @@ TEST(every_pair_of_an_operation_is_met)
         { "read", { "src_at: 0 4" }, 150 },
         { "digest", { "first: 0 1 31 64", "src_index: none device mapped" }, 1000 },
         { "digest_score", { "group: 1 2 4 5 16", "high_key" }, 900 },
-        { "topk", { "repeats", "nan_value" }, 900 },
+        { "topk", { "repeats", "nan_value", "within: any 0 1 inf" }, 1300 },
+        { "split", { "cached: some none all", "missing: both none list count" }, 1000 },
         { "rotate", { "rotary: 0 2 32 34 64", "eps: " }, 400 },
+        { "columns", { "y_type: f32 f16 bf16", "n: 1 7 26 32 33 128" }, 900 },
+        { "score", { "head_dim: 1 7 26 32 33 128 256", "nan_query" }, 900 },
     };
     for (size_t i = 0; i < COUNT(wide); i++) {
         char section[HA_OP_SECTION_MAX];
@@ -160,8 +163,8 @@ TEST_WITH(values_are_those_of_the_whole_space, plan_begin, plan_end)
     static const size_t dims[] = { 8, 24, 40, 64, 72, 80, 96, 128, 160, 192, 256, 576 },
                         few_dims[] = { 8, 40, 80, 96, 160, 192, 256, 576 },
                         few_groups[] = { 1, 2, 3, 5, 6, 7, 8, 12, 16 };
-    static const char *const whole[] = { "resident", "cpu" }, *const part[] = { "hgca", "streaming", "h2o", "quest",
-                                                                                "topk" };
+    static const char *const whole[] = { "resident", "cpu" }, *const part[] = { "hgca",  "streaming", "h2o",
+                                                                                "quest", "topk",      "gpu_only" };
     for (size_t v = 0; v < COUNT(whole); v++) {
         for (size_t g = 1; g <= 16; g++) assert_true(any(whole[v], group_is, g));
         for (size_t d = 0; d < COUNT(dims); d++) assert_true(any(whole[v], dim_is, dims[d]));

@@ -127,6 +127,11 @@ struct ha_selection {
     size_t parts;
     struct ha_note note[HA_NOTES_MAX];
     size_t notes;
+    /* NULL, or numbers that the variant learnt from the prefill and chooses by, where no definition can learn the same
+     * ones to the bit: which they are, and what is true of them, the variant's page says. The definition asks whether
+     * it is, before it goes by them. */
+    const double *learnt;
+    size_t learnt_count;
 };
 
 /* NaN: not measured by this variant. Cumulative since create. */

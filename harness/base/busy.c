@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* sched_getaffinity */
 #include "harness/base/busy.h"
 
 #include "harness/base/clock.h"

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* strtod_l */
 #include "harness/base/csv.h"
 #include "harness/base/array.h"
 #include "harness/base/why.h"

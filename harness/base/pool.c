@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* sched_getcpu */
 #include "harness/base/clock.h"
 #include "harness/base/thread.h"
 #include "harness/base/delays.h"

@@ -444,3 +444,45 @@ TEST(a_merge_reads_its_states_and_writes_its_result)
     assert_seen(&s, 4, "o", HA_WRITE, out, 4, 64, 64);
     assert_seen(&s, 5, "lse", HA_WRITE, out_lse, 4, 8, 8);
 }
+
+TEST(lists_are_written_as_far_as_they_may_reach)
+{
+    float x[60];
+    uint32_t index[20], keys[3], slot[24], here[20], missing[20], count[2][3];
+    const struct ha_device_topk_seq most[2] = {
+        { .x = x, .n = 9, .k = 4, .stride = 10, .index = index, .index_stride = 5, .keys = keys },
+        { .x = x, .n = 3, .k = 4, .stride = 10, .index = index, .index_stride = 5 },
+    };
+    struct seen s = { 0 };
+    ha_operands_device_topk(&(struct ha_device_topk){ 2, 3, 2, most }, see, &s);
+    assert_int_equal(s.count, 5);
+    assert_seen(&s, 0, "x", HA_READ, x, 6, 40, 36);
+    assert_seen(&s, 1, "index", HA_WRITE, index, 3, 20, 16);
+    assert_seen(&s, 2, "keys", HA_WRITE, keys, 1, 0, 12);
+    assert_seen(&s, 4, "index", HA_WRITE, index, 3, 20, 12);
+
+    struct ha_device_split_seq part[2] = { { .index = index,
+                                             .count = 4,
+                                             .index_stride = 5,
+                                             .slot = slot,
+                                             .blocks = 10,
+                                             .slot_stride = 12,
+                                             .here = here,
+                                             .here_count = count[0],
+                                             .missing = missing,
+                                             .missing_count = count[1],
+                                             .out_stride = 6 } };
+    part[1] = part[0];
+    part[1].count = 0;
+    part[1].missing = part[1].missing_count = NULL;
+    s.count = 0;
+    ha_operands_device_split(&(struct ha_device_split){ 2, 3, 2, part }, see, &s);
+    assert_int_equal(s.count, 7);
+    assert_seen(&s, 0, "index", HA_READ, index, 3, 20, 16);
+    assert_seen(&s, 1, "slot", HA_READ, slot, 2, 48, 40);
+    assert_seen(&s, 2, "here", HA_WRITE, here, 3, 24, 16);
+    assert_seen(&s, 3, "here_count", HA_WRITE, count[0], 1, 0, 12);
+    assert_seen(&s, 4, "missing", HA_WRITE, missing, 3, 24, 16);
+    assert_seen(&s, 5, "missing_count", HA_WRITE, count[1], 1, 0, 12);
+    assert_seen(&s, 6, "here_count", HA_WRITE, count[0], 1, 0, 12); /* of no blocks */
+}

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* sched_setaffinity, gettid */
 #include "harness/base/pool.h"
 #include "harness/base/clock.h"
 #include "harness/base/delays.h"

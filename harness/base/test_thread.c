@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* pthread_setattr_default_np */
 #include "harness/base/thread.h"
 
 #include "harness/base/test.h"

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* pipe2, close_range, REG_ERR */
 #include "harness/engine/child.h"
 
 #include "harness/base/clock.h"

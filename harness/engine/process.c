@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* sigabbrev_np */
 #include "harness/engine/child.h"
 
 #include <errno.h>

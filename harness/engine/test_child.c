@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* close_range */
 #include "harness/engine/child.h"
 
 #include "harness/base/clock.h"

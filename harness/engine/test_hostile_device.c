@@ -3,6 +3,7 @@
  * an entry of struct ha_device_api, or "load": while it is loaded. HA_HOSTILE_NAMES: its names and reasons are such as
  * a terminal must not see. */
 
+#define _GNU_SOURCE /* close_range */
 #include "harness/api/device.h"
 #include "harness/engine/test_hostile.h"
 

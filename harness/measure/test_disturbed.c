@@ -1,5 +1,6 @@
 /* What counts as disturbed, from counters that are given: nothing here looks at the machine or at a clock. */
 
+#define _GNU_SOURCE /* sched_getaffinity */
 #include "harness/measure/disturbed.h"
 #include "harness/base/test_folder.h"
 

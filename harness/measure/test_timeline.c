@@ -118,7 +118,7 @@ TEST_WITH(a_step_by_hand, open_timeline, close_timeline)
     assert_near(r.d2h_link_GBps, 500.0 / 100, 1e-12);
 }
 
-/* two kernels that merge, one across the window's edge; what else is called that is none */
+/* two kernels that merge, one across the window's edge, and one that attends; what else is called that is none */
 TEST_WITH(merges_have_a_share_of_the_step, open_timeline, close_timeline)
 {
     struct ha_usage u = { 0 };
@@ -127,9 +127,13 @@ TEST_WITH(merges_have_a_share_of_the_step, open_timeline, close_timeline)
     put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 600, 650, 0);
     put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 950, 1200, 0);
     put(HA_FROM_POOL, HA_SPAN_CPU, 0, 300, 0);
+    name = "attend";
+    put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 625, 825, 0);
+    put(HA_FROM_POOL, HA_SPAN_CPU, 0, 300, 0);
     name = "b";
     ha_timeline_measure(timeline, (struct ha_interval){ 0, 1000 }, &u, NULL);
     assert_near(ha_usage_ratios(&u, 1).merge_share, 0.1, 1e-12);
+    assert_near(ha_usage_ratios(&u, 1).attend_share, 0.2, 1e-12);
 }
 
 /* the link is the device's side as well */

@@ -116,13 +116,14 @@ void ha_timeline_destroy(struct ha_timeline *t)
 
 /* ---- what a window holds ------------------------------------------------------------ */
 
-enum set { KERNEL, COPY, DEVICE, CPU, H2D, D2H, MERGE, SETS };
+enum set { KERNEL, COPY, DEVICE, CPU, H2D, D2H, MERGE, ATTEND, SETS };
 
 static void classify(const struct ha_timeline_span *s, bool in[SETS])
 {
     enum ha_span_kind kind = s->span.kind;
     in[KERNEL] = kind == HA_SPAN_KERNEL || kind == HA_SPAN_D2D;
     in[MERGE] = kind == HA_SPAN_KERNEL && !strcmp(s->span.name, "merge");
+    in[ATTEND] = kind == HA_SPAN_KERNEL && !strcmp(s->span.name, "attend");
     in[H2D] = kind == HA_SPAN_H2D;
     in[D2H] = kind == HA_SPAN_D2H;
     in[COPY] = in[H2D] || in[D2H];
@@ -205,6 +206,7 @@ enum ha_status ha_timeline_measure(const struct ha_timeline *t, struct ha_interv
     sum->h2d_ns += ha_interval_length(set[H2D], n[H2D]);
     sum->d2h_ns += ha_interval_length(set[D2H], n[D2H]);
     sum->merge_ns += ha_interval_length(set[MERGE], n[MERGE]);
+    sum->attend_ns += ha_interval_length(set[ATTEND], n[ATTEND]);
     sum->launch_gap_ns += launch_gap(t, w, spans);
     sum->windows++;
     free(x);
@@ -226,6 +228,7 @@ struct ha_ratios ha_usage_ratios(const struct ha_usage *u, size_t threads)
         .h2d_link_GBps = over(u->h2d_bytes, (double)u->h2d_ns),
         .d2h_link_GBps = over(u->d2h_bytes, (double)u->d2h_ns),
         .merge_share = over((double)u->merge_ns, wall),
+        .attend_share = over((double)u->attend_ns, wall),
         .launch_gap_ns = over(u->launch_gap_ns, (double)u->steps),
     };
 }

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* fopencookie */
 #include "harness/program/apart.h"
 
 #include "harness/base/text.h"

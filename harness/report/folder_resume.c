@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* memrchr */
 #include "harness/base/array.h"
 #include "harness/base/why.h"
 #include "harness/report/folder_parts.h"

@@ -1,5 +1,6 @@
 /* Spans as events of a trace: those of the window, in microseconds from its begin, a lane for each of their names. */
 
+#define _GNU_SOURCE /* asprintf */
 #include "harness/report/perfetto.h"
 
 #include "harness/base/test.h"

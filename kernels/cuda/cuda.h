@@ -194,7 +194,10 @@ enum ha_status ha_cuda_move_enqueue(struct ha_stream *stream, const struct ha_de
 enum ha_status ha_cuda_digest_enqueue(struct ha_stream *stream, const struct ha_device_digest *args);
 enum ha_status ha_cuda_digest_score_enqueue(struct ha_stream *stream, const struct ha_device_digest_score *args);
 enum ha_status ha_cuda_topk_enqueue(struct ha_stream *stream, const struct ha_device_topk *args);
+enum ha_status ha_cuda_split_enqueue(struct ha_stream *stream, const struct ha_device_split *args);
 enum ha_status ha_cuda_rotate_enqueue(struct ha_stream *stream, const struct ha_device_rotate *args);
+enum ha_status ha_cuda_columns_enqueue(struct ha_stream *stream, const struct ha_device_columns *args);
+enum ha_status ha_cuda_score_enqueue(struct ha_stream *stream, const struct ha_device_score *args);
 enum ha_status ha_cuda_product_enqueue(struct ha_stream *stream, const struct ha_device_product *args);
 enum ha_status ha_cuda_read_enqueue(struct ha_stream *stream, const void *ptr, size_t bytes, uint32_t *sum);
 enum ha_status ha_cuda_spin_enqueue(struct ha_stream *stream, uint64_t ns);

@@ -279,5 +279,8 @@ const struct ha_device_api ha_device_api = {
     .digest = ha_cuda_digest_enqueue,
     .digest_score = ha_cuda_digest_score_enqueue,
     .topk = ha_cuda_topk_enqueue,
+    .split = ha_cuda_split_enqueue,
     .rotate = ha_cuda_rotate_enqueue,
+    .columns = ha_cuda_columns_enqueue,
+    .score = ha_cuda_score_enqueue,
 };

@@ -363,9 +363,39 @@ enum ha_status ha_cuda_topk_enqueue(struct ha_stream *s, const struct ha_device_
                        rows * seq->n * f));
         HA_TRY(operand(s, &span, "index", seq->index,
                        chosen ? times(extent(t->lists, seq->index_stride, chosen), sizeof *seq->index) : 0, 0));
+        if (seq->keys) HA_TRY(operand(s, &span, "keys", seq->keys, times(t->lists, sizeof *seq->keys), 0));
+        if (seq->keys && !(seq->within >= 0))
+            return ha_cuda_fail_on(s, span.name, "within %g of the largest", (double)seq->within);
     }
     if (t->batch * t->lists == 0) return HA_OK;
     HA_CUDA_ENQUEUE(s, &span, ha_cuda_topk(s->cuda, t));
+}
+
+enum ha_status ha_cuda_split_enqueue(struct ha_stream *s, const struct ha_device_split *d)
+{
+    struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL, .name = "split" };
+    const size_t w = sizeof(uint32_t), counts = times(d->lists, w);
+    if (ha_cuda_failed(s->device)) return HA_ERROR;
+    if (d->lists && d->tables == 0) return ha_cuda_fail_on(s, span.name, "lists of no table");
+    for (size_t b = 0; b < d->batch; b++) {
+        const struct ha_device_split_seq *seq = &d->seqs[b];
+        const size_t listed = d->lists * seq->count * w,
+                     index = listed ? times(extent(d->lists, seq->index_stride, seq->count), w) : 0,
+                     slot = listed ? times(extent(d->tables, seq->slot_stride, seq->blocks), w) : 0,
+                     out = listed ? times(extent(d->lists, seq->out_stride, seq->count), w) : 0;
+        if (seq->count > INT32_MAX)
+            return ha_cuda_fail_on(s, span.name, "lists of %zu; the kernel takes less than 2^31", seq->count);
+        if (seq->out_stride < seq->count && d->lists > 1)
+            return ha_cuda_fail_on(s, span.name, "rows of %zu for lists of %zu", seq->out_stride, seq->count);
+        HA_TRY(operand(s, &span, "index", seq->index, index, listed));
+        HA_TRY(operand(s, &span, "slot", seq->slot, slot, listed));
+        HA_TRY(operand(s, &span, "here", seq->here, out, 0));
+        HA_TRY(operand(s, &span, "here_count", seq->here_count, counts, 0));
+        if (seq->missing) HA_TRY(operand(s, &span, "missing", seq->missing, out, 0));
+        if (seq->missing_count) HA_TRY(operand(s, &span, "missing_count", seq->missing_count, counts, 0));
+    }
+    if (d->batch * d->lists == 0) return HA_OK;
+    HA_CUDA_ENQUEUE(s, &span, ha_cuda_split(s->cuda, d));
 }
 
 enum ha_status ha_cuda_rotate_enqueue(struct ha_stream *s, const struct ha_device_rotate *r)
@@ -382,6 +412,58 @@ enum ha_status ha_cuda_rotate_enqueue(struct ha_stream *s, const struct ha_devic
     if (r->turn) HA_TRY(operand(s, &span, "turn", r->turn, turn, turn));
     if (q == 0) return HA_OK;
     HA_CUDA_ENQUEUE(s, &span, ha_cuda_rotate(s->cuda, r));
+}
+
+static enum ha_status check_groups(struct ha_stream *s, const char *operation, size_t heads, size_t kv_heads,
+                                   size_t head_dim)
+{
+    if (kv_heads == 0 || heads % kv_heads != 0)
+        return ha_cuda_fail_on(s, operation, "%zu heads are no multiple of %zu KV heads", heads, kv_heads);
+    return head_dim ? HA_OK : ha_cuda_fail_on(s, operation, "rows of no elements");
+}
+
+enum ha_status ha_cuda_columns_enqueue(struct ha_stream *s, const struct ha_device_columns *c)
+{
+    struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL, .name = "columns" };
+    if (ha_cuda_failed(s->device)) return HA_ERROR;
+    if ((unsigned)c->x_type >= HA_DTYPE_COUNT || (unsigned)c->y_type >= HA_DTYPE_COUNT)
+        return ha_cuda_fail_on(s, span.name, "rows of an unknown type");
+    HA_TRY(check_groups(s, span.name, c->heads, c->kv_heads, c->head_dim));
+    const size_t e = ha_dtype_bytes(c->y_type), a = c->kv_heads * c->columns * c->head_dim * sizeof *c->a;
+    HA_TRY(operand(s, &span, "a", c->a, a, a));
+    for (size_t b = 0; b < c->batch; b++) {
+        const struct ha_device_columns_seq *seq = &c->seqs[b];
+        const size_t x = times(seq->tokens, c->heads * c->head_dim * ha_dtype_bytes(c->x_type)),
+                     heads = extent(c->heads, times(seq->y_head_stride, e), c->columns * e);
+        HA_TRY(operand(s, &span, "x", seq->x, x, x));
+        HA_TRY(operand(s, &span, "y", seq->y,
+                       c->columns ? extent(seq->tokens, times(seq->y_token_stride, e), heads) : 0, 0));
+    }
+    if (c->batch * c->heads * c->columns == 0) return HA_OK;
+    HA_CUDA_ENQUEUE(s, &span, ha_cuda_columns(s->cuda, c));
+}
+
+enum ha_status ha_cuda_score_enqueue(struct ha_stream *s, const struct ha_device_score *d)
+{
+    struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL, .name = "score" };
+    if (ha_cuda_failed(s->device)) return HA_ERROR;
+    if ((unsigned)d->dtype >= HA_DTYPE_COUNT) return ha_cuda_fail_on(s, span.name, "rows of an unknown type");
+    HA_TRY(check_groups(s, span.name, d->q_heads, d->kv_heads, d->head_dim));
+    const size_t queries = d->q_len * d->q_heads, q = queries * d->head_dim * sizeof(float),
+                 key = d->head_dim * ha_dtype_bytes(d->dtype), heads = d->kv_heads;
+    for (size_t b = 0; b < d->batch; b++) {
+        const struct ha_device_rows_seq *seq = &d->seqs[b];
+        const size_t keys = seq->rows.keys, index = keys * sizeof(uint32_t),
+                     k = extent(heads, seq->k_head_bytes,
+                                extent(seq->rows.index ? 1 : keys, seq->rows.k_stride_bytes, key)),
+                     scores = times(extent(queries, seq->s_stride, keys), sizeof(float));
+        HA_TRY(operand(s, &span, "q", seq->q, q, q));
+        HA_TRY(operand(s, &span, "K", seq->rows.k, keys ? k : 0, heads * keys * key));
+        if (seq->rows.index) HA_TRY(operand(s, &span, "index", seq->rows.index, index, heads * index));
+        HA_TRY(operand(s, &span, "scores", seq->s, keys ? scores : 0, 0));
+    }
+    if (d->batch * queries == 0) return HA_OK;
+    HA_CUDA_ENQUEUE(s, &span, ha_cuda_score(s->cuda, d));
 }
 
 /* ---- measuring */

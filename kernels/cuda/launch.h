@@ -78,11 +78,16 @@ struct ha_merge_traits ha_cuda_merge_traits(void); /* exp_eps and log_eps are me
 cudaError_t ha_cuda_move(unsigned multiprocessors, cudaStream_t stream, const struct ha_device_move *args);
 cudaError_t ha_cuda_blend(cudaStream_t stream, const struct ha_device_blend *args);
 
-/* ---- digest.cu, topk.cu, rotate.cu: any number of sequences. kv_heads up to 65535; lists shorter than 2^31 */
+/* ---- digest.cu, topk.cu, split.cu, rotate.cu: any number of sequences. kv_heads up to 65535; lists below 2^31 */
 cudaError_t ha_cuda_digest(cudaStream_t stream, const struct ha_device_digest *args);
 cudaError_t ha_cuda_digest_score(cudaStream_t stream, const struct ha_device_digest_score *args);
 cudaError_t ha_cuda_topk(cudaStream_t stream, const struct ha_device_topk *args);
+cudaError_t ha_cuda_split(cudaStream_t stream, const struct ha_device_split *args);
 cudaError_t ha_cuda_rotate(cudaStream_t stream, const struct ha_device_rotate *args);
+
+/* ---- columns.cu: as digest.cu */
+cudaError_t ha_cuda_columns(cudaStream_t stream, const struct ha_device_columns *args);
+cudaError_t ha_cuda_score(cudaStream_t stream, const struct ha_device_score *args);
 
 /* ---- measure.cu */
 cudaError_t ha_cuda_read(unsigned multiprocessors, cudaStream_t stream, const void *ptr, size_t bytes, uint32_t *sum);

@@ -16,6 +16,7 @@ struct topk_args {
 template <int THREADS> struct topk_shared {
     unsigned count[DIGITS], digit, left;
     unsigned above[THREADS / HA_WARP], equal[THREADS / HA_WARP]; /* in a warp's stretch of the list */
+    uint32_t most[THREADS / HA_WARP];                            /* of the keys that a warp has seen */
 };
 
 /* the rows of a list */
@@ -25,16 +26,34 @@ struct list {
     unsigned n;
 };
 
-/* NaN is 0, -0 is +0; of several rows the largest */
+/* NaN is 0, -0 is +0 */
+static __device__ __forceinline__ uint32_t key_of(float number)
+{
+    const float x = number + 0.0f;
+    const uint32_t bits = __float_as_uint(x);
+    return x == x ? bits >> 31 ? ~bits : bits | 0x80000000u : 0;
+}
+
+/* of several rows the largest */
 static __device__ __forceinline__ uint32_t key_at(const struct list &l, unsigned i)
 {
     uint32_t most = 0;
-    for (size_t r = 0; r < l.rows; r++) {
-        const float x = l.x[r * l.stride + i] + 0.0f;
-        const uint32_t bits = __float_as_uint(x), key = bits >> 31 ? ~bits : bits | 0x80000000u;
-        most = x == x ? max(most, key) : most;
-    }
+    for (size_t r = 0; r < l.rows; r++) most = max(most, key_of(l.x[r * l.stride + i]));
     return most;
+}
+
+/* The key of the largest number less `within`; where there is none, that of the least number. */
+template <int THREADS>
+static __device__ __forceinline__ uint32_t least_key(struct topk_shared<THREADS> &s, const struct list &l, float within)
+{
+    uint32_t most = 0;
+    for (unsigned i = threadIdx.x; i < l.n; i += THREADS) most = max(most, key_at(l, i));
+    for (int step = HA_WARP / 2; step; step /= 2) most = max(most, __shfl_xor_sync(HA_ALL_LANES, most, step));
+    if (threadIdx.x % HA_WARP == 0) s.most[threadIdx.x / HA_WARP] = most;
+    __syncthreads();
+    for (unsigned w = 0; w < THREADS / HA_WARP; w++) most = max(most, s.most[w]);
+    const uint32_t least = most ? key_of(__uint_as_float(most >> 31 ? most & 0x7fffffffu : ~most) - within) : 0;
+    return max(least, 1u);
 }
 
 /* Counts the digits of those keys that begin as `found` does. Where many are alike, the first lane's is counted at
@@ -84,21 +103,31 @@ template <int THREADS> static __global__ void __launch_bounds__(THREADS) topk_li
     const struct ha_device_topk_seq &seq = a.seq[blockIdx.y];
     const struct list l = { seq.x + blockIdx.x * a.rows * seq.stride, a.rows, seq.stride, unsigned(seq.n) };
     uint32_t *index = seq.index + blockIdx.x * seq.index_stride;
-    if (seq.k >= seq.n) {
+    const bool all = seq.k >= seq.n;
+    if (all && !seq.keys) {
         for (unsigned i = threadIdx.x; i < l.n; i += THREADS) index[i] = seq.first + i;
         return;
     }
-    if (seq.k == 0) return;
+    if (seq.k == 0 || l.n == 0) {
+        if (seq.keys && threadIdx.x == 0) seq.keys[blockIdx.x] = 0;
+        return;
+    }
 
     uint32_t found = 0, mask = 0;
-    unsigned left = unsigned(seq.k); /* of those that begin as `found` does, so many are chosen */
-    for (int shift = 32 - DIGIT_BITS; shift >= 0; shift -= DIGIT_BITS) {
+    unsigned left = unsigned(all ? seq.n : seq.k); /* of those that begin as `found` does, so many are chosen */
+    for (int shift = 32 - DIGIT_BITS; shift >= 0 && !all; shift -= DIGIT_BITS) {
         count_digits(s, l, found, mask, shift);
         if (warp == 0) find_digit(s, left);
         __syncthreads();
         found |= s.digit << shift;
         mask |= uint32_t(DIGITS - 1) << shift;
         left = s.left;
+    }
+
+    const uint32_t least = seq.keys ? least_key(s, l, seq.within) : 0;
+    if (least > found) { /* all that are near enough are among the k largest */
+        found = least - 1;
+        left = 0;
     }
 
     /* a stretch of the list for each warp: first how many there are in it, then each at its place */
@@ -112,6 +141,11 @@ template <int THREADS> static __global__ void __launch_bounds__(THREADS) topk_li
     }
     if (lane == 0) s.above[warp] = above, s.equal[warp] = equal;
     __syncthreads();
+    if (seq.keys && threadIdx.x == 0) {
+        above = equal = 0;
+        for (unsigned w = 0; w < warps; w++) above += s.above[w], equal += s.equal[w];
+        seq.keys[blockIdx.x] = above + min(equal, left);
+    }
     above = equal = 0;
     for (unsigned w = 0; w < warps && w < warp; w++) above += s.above[w], equal += s.equal[w];
     const unsigned before = (1u << lane) - 1;
@@ -135,12 +169,14 @@ cudaError_t ha_cuda_topk(cudaStream_t stream, const struct ha_device_topk *args)
     for (size_t at = 0; at < args->batch; at += SEQS) {
         const size_t count = min(args->batch - at, size_t(SEQS));
         size_t longest = 0;
+        bool counted = false;
         for (size_t b = 0; b < count; b++) {
             a.seq[b] = args->seqs[at + b];
             longest = max(longest, a.seq[b].n);
+            counted = counted || a.seq[b].keys;
         }
         if (longest > INT32_MAX) return cudaErrorInvalidValue;
-        if (longest == 0) continue;
+        if (longest == 0 && !counted) continue;
         const dim3 grid(unsigned(args->lists), unsigned(count));
         const cudaError_t error = longest <= SHORT
                                       ? ha_launch(topk_list<SHORT_THREADS>, grid, dim3(SHORT_THREADS), stream, a)

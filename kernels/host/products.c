@@ -1,116 +1,31 @@
-/* Products by a BLAS of the system, through its CBLAS, and attention made of them: scores, softmax, weighted values.
+/* Products by a BLAS of the system (harness/base/blas.h), and attention made of them: scores, softmax, weighted values.
  * A BLAS knows binary32: what is stored in 16 bits is converted before, some rows at a time. */
 
 #include "kernels/host/host.h"
 
+#include "harness/base/blas.h"
 #include "harness/base/numeric.h"
 #include "harness/base/seq_attend.h"
 #include "harness/base/why.h"
 
-#include <dlfcn.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-/* ---- the library: loaded with the first product, kept */
-
-enum { CBLAS_ROWS = 101, CBLAS_AS_IS = 111, CBLAS_TRANSPOSED = 112 };
-typedef void sgemm_fn(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float *a, int lda,
-                      const float *b, int ldb, float beta, float *c, int ldc);
-
-static struct {
-    pthread_once_t loaded, looked_for;
-    sgemm_fn *sgemm;
-    bool found;
-    char absent[160];
-} blas = { .loaded = PTHREAD_ONCE_INIT, .looked_for = PTHREAD_ONCE_INIT };
-
-static const char *const usual[] = { "libopenblas.so.0", "libblas.so.3" };
-
-static const char *named(void)
-{
-    const char *name = getenv("HABENCH_BLAS");
-    return name && *name ? name : NULL;
-}
-
-/* what a pointer to an object is, C does not turn into one to a function */
-static void look_up(void *library, const char *name, void *fn)
-{
-    void *found = dlsym(library, name);
-    memcpy(fn, &found, sizeof found);
-}
-
-static void try_library(const char *name)
-{
-    void (*set_threads)(int);
-    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (!library) return;
-    look_up(library, "cblas_sgemm", &blas.sgemm);
-    look_up(library, "openblas_set_num_threads", &set_threads);
-    if (blas.sgemm && set_threads) set_threads(1);
-    if (!blas.sgemm) dlclose(library);
-}
-
-static void load(void)
-{
-    static const char threads[] = "OPENBLAS_NUM_THREADS";
-    /* A stream is one thread: more would take the CPU side's cores. OpenBLAS is told so before it is loaded, because it
-     * starts its threads then, and one that could not start those waits for them at exit. */
-    const char *set = getenv(threads);
-    char *before = set ? strdup(set) : NULL;
-    setenv(threads, "1", 1);
-    if (named()) try_library(named());
-    else
-        for (size_t i = 0; i < sizeof usual / sizeof *usual && !blas.sgemm; i++) try_library(usual[i]);
-    if (before) setenv(threads, before, 1);
-    else unsetenv(threads);
-    free(before);
-    if (blas.sgemm) return;
-    if (named()) snprintf(blas.absent, sizeof blas.absent, "no CBLAS in HABENCH_BLAS=%.100s", named());
-    else
-        snprintf(blas.absent, sizeof blas.absent,
-                 "no BLAS: neither libopenblas.so.0 nor libblas.so.3; install libopenblas0-pthread");
-}
 
 /* NULL, or why there is no library to multiply with. */
-static const char *missing(void)
-{
-    pthread_once(&blas.loaded, load);
-    return blas.sgemm ? NULL : blas.absent;
-}
+static const char *missing(void) { return ha_blas()->sgemm ? NULL : ha_blas()->no_blas; }
 
-/* One of the usual libraries lies where the loader looks. */
-static void look_for(void)
-{
-    Dl_serinfo head, *paths = NULL;
-    void *self = named() ? NULL : dlopen(NULL, RTLD_LAZY);
-    if (self && dlinfo(self, RTLD_DI_SERINFOSIZE, &head) == 0 && (paths = calloc(1, head.dls_size))
-        && dlinfo(self, RTLD_DI_SERINFOSIZE, paths) == 0 && dlinfo(self, RTLD_DI_SERINFO, paths) == 0)
-        for (unsigned i = 0; i < paths->dls_cnt * 2 && !blas.found; i++) {
-            char path[4096];
-            snprintf(path, sizeof path, "%s/%s", paths->dls_serpath[i / 2].dls_name, usual[i % 2]);
-            blas.found = access(path, R_OK) == 0;
-        }
-    free(paths);
-    if (self) dlclose(self);
-}
-
-const char *ha_host_products_absent(void)
-{
-    pthread_once(&blas.looked_for, look_for);
-    return blas.found ? NULL : missing();
-}
+const char *ha_host_products_absent(void) { return ha_blas_absent(); }
 
 /* c [m][n] = a [m][k] b [k][n], or b [n][k] transposed; add: c +=. A BLAS that is given a stride of 0 ends the process.
  */
 static void multiply(const float *a, size_t lda, const float *b, size_t ldb, bool transposed, float *c, size_t ldc,
                      size_t m, size_t n, size_t k, bool add)
 {
-    blas.sgemm(CBLAS_ROWS, CBLAS_AS_IS, transposed ? CBLAS_TRANSPOSED : CBLAS_AS_IS, (int)m, (int)n, (int)k, 1.0f, a,
-               (int)(lda ? lda : 1), b, (int)(ldb ? ldb : 1), add ? 1.0f : 0.0f, c, (int)ldc);
+    ha_blas()->sgemm(HA_CBLAS_ROWS, HA_CBLAS_AS_IS, transposed ? HA_CBLAS_TRANSPOSED : HA_CBLAS_AS_IS, (int)m, (int)n,
+                     (int)k, 1.0f, a, (int)(lda ? lda : 1), b, (int)(ldb ? ldb : 1), add ? 1.0f : 0.0f, c, (int)ldc);
 }
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }

@@ -303,6 +303,174 @@ DEVICE_TEST(scores_of_what_is_no_number)
     }
 }
 
+/* ---- rows made shorter, and their scores */
+
+struct shorter {
+    enum ha_dtype x_type, y_type;
+    size_t dim, columns, kv_heads, group, batch;
+    bool by_head;
+    float odd; /* one element of x; 0: all are as others */
+};
+
+static void shorten(const struct shorter *c, const size_t *tokens)
+{
+    const size_t heads = c->kv_heads * c->group, e = ha_dtype_bytes(c->y_type),
+                 a_count = c->kv_heads * c->columns * c->dim;
+    struct ha_device_columns_seq seq[BATCH_MAX], copy[BATCH_MAX];
+    float *a = block(a_count * sizeof *a);
+    normals(a, a_count, HA_F32, 77);
+    size_t room[BATCH_MAX];
+    for (size_t b = 0; b < c->batch; b++) {
+        const size_t row = c->columns + b % 3, n = tokens[b] * heads * c->dim;
+        seq[b] = (struct ha_device_columns_seq){ .tokens = tokens[b],
+                                                 .y_token_stride = c->by_head ? row : heads * row,
+                                                 .y_head_stride = c->by_head ? tokens[b] * row : row };
+        room[b] = tokens[b] * heads * row * e;
+        char *x = block(n * ha_dtype_bytes(c->x_type));
+        normals(x, n, c->x_type, b + 20);
+        if (n && c->odd != 0) ha_store(x, n / 2, c->x_type, c->odd);
+        seq[b].x = x;
+        seq[b].y = block(room[b]);
+    }
+    memcpy(copy, seq, sizeof seq);
+    struct ha_device_columns args = { c->batch, heads, c->kv_heads, c->dim, c->columns, c->x_type, c->y_type, a, copy };
+    const struct ha_device_columns kept = { c->batch,  heads,     c->kv_heads, c->dim, c->columns,
+                                            c->x_type, c->y_type, a,           seq };
+    ok(api->columns(stream, &args));
+    memset(copy, 0, sizeof copy);
+    memset(&args, 0, sizeof args);
+    ok(api->stream_sync(stream));
+    for (size_t b = 0; b < c->batch; b++) {
+        for (size_t h = 0; h < heads; h++) {
+            const double ratio = ha_ref_judge_columns(&kept, b, h, NULL);
+            if (!(ratio <= 1))
+                fail_msg("%zu columns of rows of %zu, %s to %s: sequence %zu, head %zu: error/bound %g", c->columns,
+                         c->dim, ha_dtype_name(c->x_type), ha_dtype_name(c->y_type), b, h, ratio);
+            for (size_t t = 0; t < tokens[b]; t++)
+                memset((char *)seq[b].y + (t * seq[b].y_token_stride + h * seq[b].y_head_stride) * e, POISON,
+                       c->columns * e);
+        }
+        assert_true(poisoned(seq[b].y, room[b]));
+    }
+    release_memory();
+}
+
+DEVICE_TEST(columns_of_every_shape)
+{
+    static const size_t dims[] = { 128, 64, 33, 1, 80 }, columns[] = { 26, 1, 7, 32, 33, 128 },
+                        tokens[] = { 1, 0, 33, 4, 70 };
+    for (size_t i = 0; i < 18; i++) {
+        if (HA_SANITIZED && i / 2 % 2) continue;
+        const struct shorter c = { .x_type = (enum ha_dtype)(i % 3),
+                                   .y_type = (enum ha_dtype)(i / 3 % 3),
+                                   .dim = dims[i % COUNT(dims)],
+                                   .columns = columns[i % COUNT(columns)],
+                                   .kv_heads = 1 + i % 2,
+                                   .group = 1 + i % 4 / 3 * 3,
+                                   .batch = 1 + i % 5,
+                                   .by_head = i % 4 / 2,
+                                   .odd = i % 7 == 3   ? NAN
+                                          : i % 7 == 5 ? -INFINITY
+                                                       : 0 };
+        size_t of[BATCH_MAX];
+        for (size_t b = 0; b < c.batch; b++) of[b] = tokens[(b + i) % COUNT(tokens)];
+        shorten(&c, of);
+    }
+}
+
+DEVICE_TEST(columns_of_a_large_batch)
+{
+    size_t tokens[BATCH_MAX];
+    for (size_t b = 0; b < BATCH_MAX; b++) tokens[b] = b % 3;
+    shorten(&(struct shorter){ HA_F32, HA_BF16, 16, 5, 1, 2, BATCH_MAX, true, 0 }, tokens);
+    ok(api->columns(stream, &(struct ha_device_columns){ .heads = 1, .kv_heads = 1, .head_dim = 1 }));
+}
+
+struct rows {
+    enum ha_dtype dtype;
+    size_t dim, kv_heads, group, q_len, batch;
+    bool indexed, by_head;
+    size_t gap; /* elements between rows */
+    float odd;  /* one element of a row, whose first query is 0; 0: all are as others */
+};
+
+static void score_rows(const struct rows *c, const size_t *keys)
+{
+    const size_t heads = c->kv_heads * c->group, n = heads * c->q_len, e = ha_dtype_bytes(c->dtype);
+    struct ha_device_rows_seq seq[BATCH_MAX], copy[BATCH_MAX];
+    const struct digests rows = { .dtype = c->dtype,
+                                  .dim = c->dim,
+                                  .heads = c->kv_heads,
+                                  .indexed = c->indexed,
+                                  .by_head = c->by_head,
+                                  .gap = c->gap };
+    for (size_t b = 0; b < c->batch; b++) {
+        const size_t stride = keys[b] + b % 2 * 5;
+        struct ha_device_digest_seq k = { 0 };
+        make_rows(&rows, &k, keys[b], b);
+        float *q = device_block(n * c->dim * sizeof *q);
+        normals(q, n * c->dim, HA_F32, b + 40);
+        if (keys[b] && c->odd != 0) {
+            char *first = (char *)(uintptr_t)k.rows.k;
+            ha_store(first + (k.rows.index ? k.rows.index[keys[b] / 2] : keys[b] / 2) * k.rows.k_stride_bytes,
+                     c->dim / 2, c->dtype, c->odd);
+            q[c->dim / 2] = 0;
+        }
+        seq[b] = (struct ha_device_rows_seq){ q, k.rows, k.k_head_bytes, device_block(n * stride * sizeof(float)),
+                                              stride };
+    }
+    memcpy(copy, seq, sizeof seq);
+    struct ha_device_score args = { c->batch, c->q_len, heads, c->kv_heads, c->dim, c->dtype, 0.3f, copy };
+    const struct ha_device_score kept = { c->batch, c->q_len, heads, c->kv_heads, c->dim, c->dtype, 0.3f, seq };
+    ok(api->score(stream, &args));
+    memset(copy, 0, sizeof copy);
+    memset(&args, 0, sizeof args);
+    ok(api->stream_sync(stream));
+    for (size_t b = 0; b < c->batch; b++) {
+        for (size_t h = 0; h < heads; h++) {
+            const double ratio = ha_ref_judge_rows(&kept, b, h, NULL);
+            if (!(ratio <= 1))
+                fail_msg("rows of %zu of %s, %zu keys at stride %zu: sequence %zu, head %zu: error/bound %g", c->dim,
+                         ha_dtype_name(c->dtype), keys[b], seq[b].rows.k_stride_bytes / e, b, h, ratio);
+        }
+        for (size_t r = 0; r < n; r++)
+            assert_true(
+                poisoned(seq[b].s + r * seq[b].s_stride + keys[b], (seq[b].s_stride - keys[b]) * sizeof(float)));
+    }
+    release_memory();
+}
+
+DEVICE_TEST(rows_are_scored)
+{
+    static const size_t dims[] = { 26, 128, 1, 7, 32, 33, 300 }, keys[] = { 33, 1, 0, 130, 64, 31, 257 };
+    for (size_t i = 0; i < 24; i++) {
+        if (HA_SANITIZED && i / 2 % 2) continue;
+        const struct rows c = { .dtype = (enum ha_dtype)(i % 3),
+                                .dim = dims[i % COUNT(dims)],
+                                .kv_heads = 1 + i % 2,
+                                .group = 1 + i % 4 * 2,
+                                .q_len = 1 + i / 3 % 3,
+                                .batch = 1 + i % 4,
+                                .indexed = i % 5 == 1,
+                                .by_head = i % 4 / 2,
+                                .gap = i % 3 * 3,
+                                .odd = i % 6 == 3   ? NAN
+                                       : i % 6 == 5 ? INFINITY
+                                                    : 0 };
+        size_t of[BATCH_MAX];
+        for (size_t b = 0; b < c.batch; b++) of[b] = keys[(b + i) % COUNT(keys)];
+        score_rows(&c, of);
+    }
+}
+
+DEVICE_TEST(rows_of_a_large_batch)
+{
+    size_t keys[BATCH_MAX];
+    for (size_t b = 0; b < BATCH_MAX; b++) keys[b] = b % 40;
+    score_rows(&(struct rows){ HA_BF16, 9, 1, 1, 1, BATCH_MAX, false, true, 0, 0 }, keys);
+    ok(api->score(stream, &(struct ha_device_score){ .q_heads = 1, .kv_heads = 1, .head_dim = 1 }));
+}
+
 /* ---- the largest */
 
 static float number(size_t family, uint64_t seed, size_t i)
@@ -323,6 +491,48 @@ static float number(size_t family, uint64_t seed, size_t i)
     }
 }
 enum { FAMILIES = 10 };
+
+/* of several rows the largest */
+static float most_of(const struct ha_device_topk_seq *seq, size_t rows, size_t list, size_t i)
+{
+    float most = NAN;
+    for (size_t r = 0; r < rows; r++) most = fmaxf(most, seq->x[(list * rows + r) * seq->stride + i]);
+    return most;
+}
+
+/* The same lists, each with another distance: those stay whose number is not too far below the largest. seq holds what
+ * was chosen without. */
+static void topk_within(struct ha_device_topk *args, struct ha_device_topk_seq *seq)
+{
+    static const float within[] = { 0, 1.5f, INFINITY, 0.25f, 100 };
+    struct ha_device_topk_seq near[BATCH_MAX], copy[BATCH_MAX];
+    for (size_t b = 0; b < args->batch; b++) {
+        near[b] = seq[b];
+        near[b].index = block(args->lists * seq[b].index_stride * sizeof(uint32_t));
+        near[b].keys = b % 7 == 6 ? NULL : block((args->lists + 1) * sizeof(uint32_t));
+        near[b].within = near[b].keys ? within[b % COUNT(within)] : NAN;
+    }
+    memcpy(copy, near, sizeof copy);
+    args->seqs = copy;
+    ok(api->topk(stream, args));
+    memset(copy, 0, sizeof copy);
+    ok(api->stream_sync(stream));
+    for (size_t n = 0; n < args->batch * args->lists; n++) {
+        const size_t b = n / args->lists, l = n % args->lists, chosen = seq[b].k < seq[b].n ? seq[b].k : seq[b].n;
+        const uint32_t *all = seq[b].index + l * seq[b].index_stride, *got = near[b].index + l * seq[b].index_stride;
+        float largest = NAN;
+        size_t kept = 0;
+        for (size_t i = 0; i < seq[b].n; i++) largest = fmaxf(largest, most_of(&seq[b], args->rows, l, i));
+        for (size_t i = 0; i < chosen; i++) {
+            const float x = most_of(&seq[b], args->rows, l, all[i] - seq[b].first);
+            const bool stays = !near[b].keys || (!isnan(x) && !(x < largest - near[b].within));
+            if (stays) assert_int_equal(got[kept++], all[i]);
+        }
+        if (near[b].keys) assert_int_equal(near[b].keys[l], kept);
+        assert_true(poisoned(got + chosen, (seq[b].index_stride - chosen) * sizeof *got));
+        assert_true(!near[b].keys || poisoned(near[b].keys + args->lists, sizeof *near[b].keys));
+    }
+}
 
 static void topk(size_t batch, size_t lists, size_t rows, const size_t *n, const size_t *k, size_t family)
 {
@@ -349,6 +559,7 @@ static void topk(size_t batch, size_t lists, size_t rows, const size_t *n, const
     memset(copy, 0, sizeof copy);
     memset(&args, 0, sizeof args);
     ok(api->stream_sync(stream));
+    args = (struct ha_device_topk){ batch, lists, rows, copy };
     for (size_t b = 0; b < batch; b++)
         for (size_t l = 0; l < lists; l++) {
             const size_t chosen = k[b] < n[b] ? k[b] : n[b];
@@ -364,6 +575,7 @@ static void topk(size_t batch, size_t lists, size_t rows, const size_t *n, const
                          l, b);
             assert_true(poisoned(got + chosen, (seq[b].index_stride - chosen) * sizeof *got));
         }
+    if (!HA_SANITIZED || family % 5 == 0) topk_within(&args, seq);
     free(most);
     free(index);
     release_memory();
@@ -395,6 +607,89 @@ DEVICE_TEST(the_largest_of_a_large_batch)
     for (size_t b = 0; b < BATCH_MAX; b++) n[b] = b, k[b] = b / 2;
     topk(BATCH_MAX, 1, 2, n, k, 2);
     ok(api->topk(stream, &(struct ha_device_topk){ .rows = 1 }));
+}
+
+/* ---- what a cache has of lists */
+
+struct splits {
+    size_t batch, lists, tables;
+    size_t gap;           /* words behind each row */
+    bool misses, counted; /* missing blocks are asked for, and how many */
+};
+
+/* of sequence b: nothing, all, or some of its blocks are in the cache */
+static uint32_t slot_of(size_t b, size_t table, size_t block)
+{
+    const uint64_t draw = ha_rng_below(5, b, table * 100000 + block, 4);
+    const bool there = b % 4 == 1 || (b % 4 != 0 && draw == 0) || (b % 4 == 3 && draw < 3);
+    return there ? (uint32_t)(block * 7 + table * 3 + b) : HA_SLOT_NONE;
+}
+
+static void split_of(const struct splits *c, const size_t *counts)
+{
+    struct ha_device_split_seq seq[BATCH_MAX], copy[BATCH_MAX];
+    const size_t w = sizeof(uint32_t);
+    for (size_t b = 0; b < c->batch; b++) {
+        const size_t count = counts[b], blocks = 2 * count + 3, index_stride = count + c->gap,
+                     slot_stride = blocks + c->gap, out_stride = count + b % 2 * c->gap;
+        uint32_t *index = block(c->lists * index_stride * w), *slot = block(c->tables * slot_stride * w);
+        for (size_t l = 0; l < c->lists; l++)
+            for (size_t i = 0; i < count; i++)
+                index[l * index_stride + i] = (uint32_t)ha_rng_below(3, b * 100 + l, i, blocks);
+        for (size_t t = 0; t < c->tables; t++)
+            for (size_t i = 0; i < blocks; i++) slot[t * slot_stride + i] = slot_of(b, t, i);
+        seq[b] = (struct ha_device_split_seq){ .index = index,
+                                               .count = count,
+                                               .index_stride = index_stride,
+                                               .slot = slot,
+                                               .blocks = blocks,
+                                               .slot_stride = slot_stride,
+                                               .here = block(c->lists * out_stride * w),
+                                               .here_count = block((c->lists + 1) * w),
+                                               .missing = c->misses ? block(c->lists * out_stride * w) : NULL,
+                                               .missing_count = c->counted ? block((c->lists + 1) * w) : NULL,
+                                               .out_stride = out_stride };
+    }
+    memcpy(copy, seq, sizeof seq);
+    struct ha_device_split args = { c->batch, c->lists, c->tables, copy };
+    ok(api->split(stream, &args));
+    memset(copy, 0, sizeof copy);
+    memset(&args, 0, sizeof args);
+    ok(api->stream_sync(stream));
+    for (size_t n = 0; n < c->batch * c->lists; n++) {
+        const size_t b = n / c->lists, l = n % c->lists, count = counts[b], at = l * seq[b].out_stride;
+        size_t here = 0, missing = 0;
+        for (size_t i = 0; i < count; i++) {
+            const uint32_t of = seq[b].index[l * seq[b].index_stride + i],
+                           slot = slot_of(b, l * c->tables / c->lists, of);
+            if (slot != HA_SLOT_NONE) assert_int_equal(seq[b].here[at + here++], slot);
+            else if (missing++, c->misses) assert_int_equal(seq[b].missing[at + missing - 1], of);
+        }
+        assert_int_equal(seq[b].here_count[l], here);
+        if (c->counted) assert_int_equal(seq[b].missing_count[l], missing);
+        assert_true(poisoned(seq[b].here + at + count, (seq[b].out_stride - count) * w));
+        assert_true(!c->misses || poisoned(seq[b].missing + at + count, (seq[b].out_stride - count) * w));
+        assert_true(poisoned(seq[b].here_count + c->lists, w));
+    }
+    release_memory();
+}
+
+DEVICE_TEST(lists_are_split_by_what_is_there)
+{
+    static const size_t counts[] = { 33, 1, 100, 31, 0, 700, 64, 2 };
+    static const struct splits cases[] = {
+        { 8, 4, 2, 3, true, true },  { 8, 1, 1, 0, true, true }, { 8, 6, 3, 1, true, false },
+        { 8, 3, 3, 2, false, true }, { 5, 2, 5, 1, true, true }, { 8, 5, 2, 0, false, false },
+    };
+    for (size_t i = 0; i < COUNT(cases); i += HA_SANITIZED ? 4 : 1) split_of(&cases[i], counts);
+}
+
+DEVICE_TEST(a_large_batch_is_split)
+{
+    size_t counts[BATCH_MAX];
+    for (size_t b = 0; b < BATCH_MAX; b++) counts[b] = b % 13 * 7;
+    split_of(&(struct splits){ HA_SANITIZED ? 40 : BATCH_MAX, 2, 1, 1, true, true }, counts);
+    ok(api->split(stream, &(struct ha_device_split){ .lists = 0 }));
 }
 
 /* ---- queries from their products */
@@ -451,7 +746,27 @@ WRONG_CALL(digests_need_rows_in_a_block, "blocks of 0 rows",
            api->digest(stream, &(struct ha_device_digest){ .kv_heads = 1, .head_dim = 8 }))
 WRONG_CALL(scores_need_whole_groups, "3 query heads are no multiple of 2 KV heads",
            api->digest_score(stream, &(struct ha_device_digest_score){ .q_len = 1, .q_heads = 3, .kv_heads = 2 }))
+WRONG_CALL(rows_need_whole_groups, "3 heads are no multiple of 2 KV heads",
+           api->score(stream, &(struct ha_device_score){ .q_len = 1, .q_heads = 3, .kv_heads = 2, .head_dim = 1 }))
+WRONG_CALL(rows_need_elements, "rows of no elements",
+           api->score(stream, &(struct ha_device_score){ .q_len = 1, .q_heads = 2, .kv_heads = 2 }))
+WRONG_CALL(columns_need_whole_groups, "3 heads are no multiple of 2 KV heads",
+           api->columns(stream, &(struct ha_device_columns){ .heads = 3, .kv_heads = 2, .head_dim = 1 }))
 WRONG_CALL(lists_need_rows, "lists of no rows", api->topk(stream, &(struct ha_device_topk){ .lists = 1 }))
+WRONG_CALL(a_distance_is_not_negative, "within -1 of the largest",
+           api->topk(stream, &(struct ha_device_topk){
+                                 1, 1, 1, &(struct ha_device_topk_seq){ .keys = device_block(4), .within = -1 } }))
+WRONG_CALL(lists_need_a_table, "lists of no table", api->split(stream, &(struct ha_device_split){ .lists = 1 }))
+WRONG_CALL(rows_hold_their_lists, "rows of 3 for lists of 4",
+           api->split(stream, &(struct ha_device_split){ 1, 2, 1,
+                                                         &(struct ha_device_split_seq){ .index = device_block(32),
+                                                                                        .count = 4,
+                                                                                        .index_stride = 4,
+                                                                                        .slot = device_block(4),
+                                                                                        .blocks = 1,
+                                                                                        .here = device_block(32),
+                                                                                        .here_count = device_block(8),
+                                                                                        .out_stride = 3 } }))
 WRONG_CALL(pairs_are_of_two, "3 of 8 dimensions are turned in pairs",
            api->rotate(stream, &(struct ha_device_rotate){ .head_dim = 8, .rotary = 3, .turn = device_block(64) }))
 WRONG_CALL(more_is_turned_than_there_is, "10 of 8 dimensions are turned in pairs",

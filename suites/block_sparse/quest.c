@@ -7,12 +7,8 @@
  * always read; budgets count whole blocks and leave it out. The paper's first two layers read everything:
  * dense_layers=2. */
 
-#include "harness/base/arena.h"
-#include "harness/base/device_arena.h"
 #include "harness/base/why.h"
-#include "suites/parts/choose.h"
-#include "suites/parts/digests.h"
-#include "suites/parts/frame.h"
+#include "suites/parts/device_choice.h"
 
 enum { BLOCK, BUDGET, DENSE_LAYERS, DIGEST, GROUP };
 static const struct ha_param params[] = {
@@ -30,17 +26,6 @@ struct sequence {
     struct ha_digests digests;
 };
 
-/* For all layers, which follow each other on one stream. */
-struct choice {
-    size_t lists, list_max, blocks_max;  /* lists of a sequence, entries of one, blocks of the longest sequence */
-    float *score;                        /* device: [batch][q_heads][q_len][blocks_max] */
-    uint32_t *index;                     /* device: [batch][lists][list_max] */
-    uint32_t *known;                     /* pinned: the same, where selections are recorded */
-    struct ha_device_digest_seq *digest; /* [batch] */
-    struct ha_device_score_seq *by;      /* [batch] */
-    struct ha_device_topk_seq *most;     /* [batch] */
-};
-
 static size_t option(const struct ha_layer *l, int i) { return (size_t)l->ctx->param[i]; }
 static bool is_dense(const struct ha_layer *l) { return l->layer < option(l, DENSE_LAYERS); }
 /* blocks that a list has, of so many whole ones */
@@ -51,28 +36,15 @@ static size_t chosen(const struct ha_layer *l, size_t blocks)
 
 static enum ha_status share(struct ha_layer *first, struct ha_why *why)
 {
-    const struct ha_context *ctx = first->ctx;
-    const struct ha_shape *s = ctx->shape;
-    struct choice *c = first->shared;
-    const size_t block = option(first, BLOCK);
-    for (size_t b = 0; b < s->batch; b++) c->blocks_max = ha_most(c->blocks_max, ha_kv_max_tokens(s, b) / block);
-    c->lists = option(first, GROUP) == HA_GROUP_HEAD ? s->q_heads : s->kv_heads;
-    c->list_max = chosen(first, c->blocks_max);
-    const size_t scores = s->batch * s->q_heads * s->q_len * c->blocks_max * sizeof *c->score,
-                 entries = s->batch * c->lists * c->list_max * sizeof *c->index;
-    c->score = ha_device_alloc(ctx->device_arena, HA_MEM_DEVICE, scores, HA_TAG_SCRATCH, why);
-    c->index = ha_device_alloc(ctx->device_arena, HA_MEM_DEVICE, entries, HA_TAG_SCRATCH, why);
-    c->known = ha_device_alloc(ctx->device_arena, HA_MEM_PINNED, entries, HA_TAG_SCRATCH, why);
-    c->digest = ha_alloc(ctx->arena, s->batch * sizeof *c->digest, HA_TAG_SCRATCH, why);
-    c->by = ha_alloc(ctx->arena, s->batch * sizeof *c->by, HA_TAG_SCRATCH, why);
-    c->most = ha_alloc(ctx->arena, s->batch * sizeof *c->most, HA_TAG_SCRATCH, why);
-    return c->score && c->index && c->known && c->digest && c->by && c->most ? HA_OK : HA_ERROR;
+    const size_t unit = option(first, BLOCK), blocks = ha_device_choice_blocks(first->ctx->shape, unit);
+    return ha_device_choice_create(first->shared, first->ctx, (enum ha_group)option(first, GROUP),
+                                   (enum ha_digest_kind)option(first, DIGEST), unit, chosen(first, blocks), why);
 }
 
 static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 {
     struct sequence *seq = (struct sequence *)l->own + b;
-    const struct choice *c = l->shared;
+    const struct ha_device_choice *c = l->shared;
     l->block = option(l, BLOCK);
     l->lists = is_dense(l) ? 0 : c->lists;
     HA_TRY(ha_kv_create(l->ctx, HA_MEM_DEVICE, ha_kv_max_tokens(l->ctx->shape, b), &seq->kv, why));
@@ -88,24 +60,13 @@ static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_pref
 /* The digests of the blocks that have become whole. */
 static enum ha_status summarise(struct ha_layer *l)
 {
-    const struct ha_context *ctx = l->ctx;
-    const struct ha_shape *s = ctx->shape;
+    const struct ha_shape *s = l->ctx->shape;
     struct sequence *seq = l->own;
-    struct choice *c = l->shared;
-    size_t blocks = 0;
+    const struct ha_device_choice *c = l->shared;
+    bool any;
     if (is_dense(l)) return HA_OK;
-    for (size_t b = 0; b < s->batch; b++) {
-        c->digest[b] = ha_digests_due(s, &seq[b].digests, &seq[b].kv, l->tokens[b]);
-        blocks += c->digest[b].blocks;
-    }
-    if (blocks == 0) return HA_OK;
-    return ctx->api->digest(ctx->stream, &(struct ha_device_digest){ .batch = s->batch,
-                                                                     .kv_heads = s->kv_heads,
-                                                                     .head_dim = s->head_dim,
-                                                                     .unit = l->block,
-                                                                     .kind = (enum ha_digest_kind)option(l, DIGEST),
-                                                                     .dtype = s->dtype,
-                                                                     .seqs = c->digest });
+    for (size_t b = 0; b < s->batch; b++) c->digest[b] = ha_digests_due(s, &seq[b].digests, &seq[b].kv, l->tokens[b]);
+    return ha_device_choice_digest(c, &any);
 }
 
 static enum ha_status ready(struct ha_layer *l, struct ha_why *why) { return summarise(l); }
@@ -114,43 +75,13 @@ static enum ha_status after(struct ha_layer *l, const struct ha_step *step, stru
 /* The blocks of largest score, by the digests of all that were whole before the step. */
 static enum ha_status before(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
 {
-    const struct ha_context *ctx = l->ctx;
-    const struct ha_shape *s = ctx->shape;
     const struct sequence *seq = l->own;
-    struct choice *c = l->shared;
+    const struct ha_device_choice *c = l->shared;
     if (is_dense(l)) return HA_OK;
-    for (size_t b = 0; b < s->batch; b++) {
-        const size_t rows = s->q_heads * s->q_len, blocks = seq[b].digests.blocks;
-        float *score = c->score + b * rows * c->blocks_max;
-        c->by[b] = (struct ha_device_score_seq){ .q = step->q + b * rows * s->head_dim,
-                                                 .digests = seq[b].digests.bytes,
-                                                 .head_bytes = seq[b].digests.head_bytes,
-                                                 .blocks = blocks,
-                                                 .s = score,
-                                                 .s_stride = c->blocks_max };
-        c->most[b] = (struct ha_device_topk_seq){ .x = score,
-                                                  .n = blocks,
-                                                  .k = chosen(l, blocks),
-                                                  .stride = c->blocks_max,
-                                                  .index = c->index + b * c->lists * c->list_max,
-                                                  .index_stride = c->list_max };
-    }
-    HA_TRY(ctx->api->digest_score(ctx->stream, &(struct ha_device_digest_score){ .batch = s->batch,
-                                                                                 .q_len = s->q_len,
-                                                                                 .q_heads = s->q_heads,
-                                                                                 .kv_heads = s->kv_heads,
-                                                                                 .head_dim = s->head_dim,
-                                                                                 .dtype = s->dtype,
-                                                                                 .scale = s->scale,
-                                                                                 .seqs = c->by }));
-    HA_TRY(ctx->api->topk(ctx->stream, &(struct ha_device_topk){ .batch = s->batch,
-                                                                 .lists = c->lists,
-                                                                 .rows = s->q_heads / c->lists * s->q_len,
-                                                                 .seqs = c->most }));
-    if (!ctx->record_selection) return HA_OK;
-    HA_TRY(
-        ctx->api->copy(ctx->stream, c->known, c->index, s->batch * c->lists * c->list_max * sizeof *c->index, HA_D2H));
-    return ctx->api->stream_sync(ctx->stream);
+    for (size_t b = 0; b < l->ctx->shape->batch; b++)
+        ha_device_choice_ask(c, b, step->q, &seq[b].digests, chosen(l, seq[b].digests.blocks));
+    HA_TRY(ha_device_choice_run(c));
+    return l->ctx->record_selection ? ha_device_choice_down(c) : HA_OK;
 }
 
 static enum ha_status append(struct ha_layer *l, size_t b, const struct ha_kv *fresh)
@@ -163,11 +94,11 @@ static void device(struct ha_layer *l, const struct ha_step *step, size_t b, str
 {
     const struct ha_shape *s = l->ctx->shape;
     const struct sequence *seq = (const struct sequence *)l->own + b;
-    const struct choice *c = l->shared;
+    const struct ha_device_choice *c = l->shared;
     const size_t open = is_dense(l) ? 0 : seq->digests.blocks * l->block;
     if (!is_dense(l)) {
         d->runs[d->runs_count] = ha_kv_rows(s, &seq->kv, 0, 0, chosen(l, seq->digests.blocks) * l->block);
-        d->runs[d->runs_count++].index = c->index + b * c->lists * c->list_max;
+        d->runs[d->runs_count++].index = ha_device_choice_lists(c, b);
         d->list_stride = c->list_max;
     }
     d->runs[d->runs_count++] = ha_kv_rows(s, &seq->kv, 0, open, l->tokens[b] + step->q_len - open);
@@ -177,11 +108,9 @@ static enum ha_status use(const struct ha_layer *l, size_t b, size_t q_head, str
 {
     const struct ha_shape *s = l->ctx->shape;
     const struct sequence *seq = (const struct sequence *)l->own + b;
-    const struct choice *c = l->shared;
-    const size_t blocks = is_dense(l) ? 0 : seq->digests.blocks, list = q_head * c->lists / s->q_heads;
-    const uint32_t *index = c->known + (b * c->lists + list) * c->list_max;
-    for (size_t i = 0; i < chosen(l, blocks); i++)
-        HA_TRY(ha_positions_add_range(l->ctx, &used->device, index[i] * l->block, (index[i] + 1) * l->block, why));
+    const struct ha_device_choice *c = l->shared;
+    const size_t blocks = is_dense(l) ? 0 : seq->digests.blocks;
+    HA_TRY(ha_device_choice_use(c, b, q_head, chosen(l, blocks), &used->device, why));
     return ha_positions_add_range(l->ctx, &used->device, blocks * l->block, l->tokens[b] + s->q_len, why);
 }
 
@@ -194,7 +123,7 @@ static enum ha_status rewind_sequence(struct ha_layer *l, size_t b, struct ha_wh
 
 static const struct ha_rule rule = {
     .seq_bytes = sizeof(struct sequence),
-    .shared_bytes = sizeof(struct choice),
+    .shared_bytes = sizeof(struct ha_device_choice),
     .share = share,
     .open = open,
     .prefill = prefill,

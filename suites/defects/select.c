@@ -137,6 +137,29 @@ static int by_place(const void *left, const void *right)
     return a->i < b->i ? -1 : 1;
 }
 
+/* those of the first `all` that are near the largest */
+static size_t keep_near(const struct ha_device_topk *a, const struct ha_device_topk_seq *m, size_t list,
+                        struct numbered *of, size_t all)
+{
+    size_t kept = 0;
+    float most = NAN;
+    if (!m->keys || IS(topk_within)) return all;
+    for (size_t i = 0; i < all; i++) most = fmaxf(most, of[i].x);
+    if (IS(topk_within_row))
+        for (size_t i = 0; i < m->n; i++) {
+            const float x = m->x[list * a->rows * m->stride + i];
+            most = i ? fmaxf(most, x) : x;
+        }
+    const float least = most - m->within;
+    for (size_t i = 0; i < all; i++) {
+        const float x = of[i].x;
+        if (isnan(x) ? !IS(topk_within_nan) : x < least || (IS(topk_within_more) && x == least)) continue;
+        if (IS(topk_within_infinity) && isnan(least)) continue;
+        of[kept++] = of[i];
+    }
+    return kept;
+}
+
 static void topk_later(struct ha_wrong_later *l)
 {
     const struct ha_device_topk *a = &l->u.topk;
@@ -144,7 +167,8 @@ static void topk_later(struct ha_wrong_later *l)
     for (size_t n = 0; n < a->batch * a->lists; n++) {
         const struct ha_device_topk_seq *m = &seqs[n / a->lists];
         const size_t list = n % a->lists, count = IS(topk_16) ? least_of(m->n, 65535) : m->n,
-                     all = least_of(m->k, count), stride = IS(topk_stride) ? m->n : m->stride;
+                     stride = IS(topk_stride) ? m->n : m->stride;
+        size_t all = least_of(m->k, count);
         struct numbered *of = malloc((count + 1) * sizeof *of);
         if (!of) abort();
         for (size_t i = 0; i < count; i++) {
@@ -154,7 +178,9 @@ static void topk_later(struct ha_wrong_later *l)
                 of[i].x = IS(topk_rows) ? of[i].x + x[r * stride] : fmaxf(of[i].x, x[r * stride]);
         }
         qsort(of, count, sizeof *of, by_size);
+        all = keep_near(a, m, list, of, all);
         if (!IS(topk_order)) qsort(of, all, sizeof *of, by_place);
+        if (m->keys && !IS(topk_uncounted)) m->keys[list] = (uint32_t)all;
         for (size_t i = 0; i < all - (IS(topk_less) && all); i++)
             m->index[list * m->index_stride + i] = of[i].i + (IS(topk_first) ? 0 : m->first);
         if (IS(topk_more)) m->index[list * m->index_stride + all] = 0;
@@ -167,6 +193,62 @@ static enum ha_status wrong_topk(struct ha_stream *s, const struct ha_device_top
     l->u.topk = *a;
     return ha_wrong_over(IS(topk_early),
                          ha_wrong_on(ha_wrong_aside(IS(topk_unjoined), ha_wrong_early(IS(topk_early), s)), l));
+}
+
+/* ---- what a cache has -------------------------------------------------------------------------------------------- */
+
+static size_t table_of(const struct ha_device_split *a, size_t list)
+{
+    if (IS(split_table)) return 0;
+    return IS(split_turns) ? list % a->tables : list * a->tables / a->lists;
+}
+
+static bool is_here(uint32_t slot)
+{
+    if ((IS(split_zero) && slot == 0) || (IS(split_sign) && slot >> 31)) return false;
+    return IS(split_swapped) ? slot == HA_SLOT_NONE : slot != HA_SLOT_NONE;
+}
+
+static void reverse(uint32_t *x, size_t n)
+{
+    for (size_t i = 0; i < n / 2; i++) {
+        const uint32_t first = x[i];
+        x[i] = x[n - 1 - i];
+        x[n - 1 - i] = first;
+    }
+}
+
+static void split_later(struct ha_wrong_later *l)
+{
+    const struct ha_device_split *a = &l->u.split;
+    const struct ha_device_split_seq *seqs = ha_wrong_copy(l);
+    for (size_t n = 0; n < a->batch * a->lists; n++) {
+        const struct ha_device_split_seq *m = &seqs[n / a->lists];
+        const size_t list = n % a->lists, at = list * (IS(split_stride) ? m->count : m->out_stride);
+        const uint32_t *slot = m->slot + table_of(a, list) * m->slot_stride;
+        uint32_t *here = m->here + at, *missing = m->missing ? m->missing + at : NULL;
+        size_t count[2] = { 0 };
+        for (size_t i = 0; i < m->count; i++) {
+            const uint32_t block = m->index[list * m->index_stride + i];
+            if (is_here(slot[block])) here[count[0]++] = IS(split_blocks) ? block : slot[block];
+            else {
+                if (missing) missing[count[1]] = IS(split_places) ? (uint32_t)i : block;
+                count[1]++;
+            }
+        }
+        if (IS(split_order)) reverse(here, count[0]);
+        if (IS(split_order_missing) && missing) reverse(missing, count[1]);
+        if (IS(split_beside) && missing) missing[m->count] = 0;
+        m->here_count[list] = (uint32_t)(count[0] - (IS(split_less) && count[0]));
+        if (m->missing_count) m->missing_count[list] = (uint32_t)(IS(split_all) ? m->count : count[1]);
+    }
+}
+static enum ha_status wrong_split(struct ha_stream *s, const struct ha_device_split *a)
+{
+    struct ha_wrong_later *l = ha_wrong_later(split_later, a->seqs, a->batch * sizeof *a->seqs);
+    l->u.split = *a;
+    return ha_wrong_over(IS(split_early),
+                         ha_wrong_on(ha_wrong_aside(IS(split_unjoined), ha_wrong_early(IS(split_early), s)), l));
 }
 
 /* ---- queries ----------------------------------------------------------------------------------------------------- */
@@ -208,5 +290,6 @@ void ha_wrong_select(struct ha_device_api *api)
     api->digest = wrong_digest;
     api->digest_score = wrong_digest_score;
     api->topk = wrong_topk;
+    api->split = wrong_split;
     api->rotate = wrong_rotate;
 }

@@ -34,7 +34,10 @@ struct ha_wrong_later {
         struct ha_device_digest digest;
         struct ha_device_digest_score digest_score;
         struct ha_device_topk topk;
+        struct ha_device_split split;
         struct ha_device_rotate rotate;
+        struct ha_device_columns columns;
+        struct ha_device_score score;
         struct ha_wrong_job attend;
         struct {
             float *x;
@@ -63,6 +66,7 @@ void ha_wrong_moves(struct ha_device_api *api);
 void ha_wrong_order(struct ha_device_api *api);
 void ha_wrong_compute(struct ha_device_api *api);
 void ha_wrong_select(struct ha_device_api *api);
+void ha_wrong_columns(struct ha_device_api *api);
 void ha_wrong_moves_begin(void);
 void ha_wrong_order_begin(void);
 void ha_wrong_order_end(void); /* before the device is closed */

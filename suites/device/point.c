@@ -34,6 +34,10 @@ WORDS(special_word, [HA_OP_NO_SPECIAL] = "none", [HA_OP_NAN_QUERY] = "nan_query"
 
 WORDS(digest_word, [HA_DIGEST_RANGE] = "range", [HA_DIGEST_MEAN] = "mean")
 WORDS(lists_word, [HA_OP_NO_LISTS] = "none", [HA_OP_KV_LISTS] = "kv_heads", [HA_OP_Q_LISTS] = "q_heads")
+WORDS(within_word, [HA_OP_ANY] = "any", [HA_OP_WITHIN_0] = "0", [HA_OP_WITHIN_1] = "1", [HA_OP_WITHIN_INFINITY] = "inf")
+WORDS(cached_word, [HA_OP_SOME_CACHED] = "some", [HA_OP_NONE_CACHED] = "none", [HA_OP_ALL_CACHED] = "all")
+WORDS(missing_word, [HA_OP_MISSING_BOTH] = "both", [HA_OP_MISSING_NONE] = "none", [HA_OP_MISSING_LIST] = "list",
+      [HA_OP_MISSING_COUNT] = "count")
 WORDS(q_layout_word, [HA_OP_TOKENS] = "tokens", [HA_OP_HEADS] = "heads")
 
 #define AT(member) .offset = offsetof(struct ha_op_point, member)
@@ -85,7 +89,7 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
     NUMBER(spread, 1, 65536, "slots for each row that an index chooses", "1 1 1..8 1..65536"),
     WORD(dtype, "f32", ha_dtype_word, "of K and V, of the matrices, of o"),
     NUMBER(m, 1, 65536, "rows of x and y", "1..64 1..4096"),
-    NUMBER(n, 1, 65536, "rows of w, columns of y", "1..64 1..4096"),
+    NUMBER(n, 1, 65536, "rows of w, columns of y; columns that rows are made into", "1..64 1..4096"),
     NUMBER(k, 1, 65536, "columns of x and w", "1..64 1..8192"),
     NUMBER(states, 1, 4096, "that are merged", "1..8 1..4096"),
     NUMBER(batch, 1, HA_OP_BATCH, "sequences, of different lengths, of which that in the middle has all keys",
@@ -95,7 +99,8 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
     NUMBER(group, 1, 1024, "query heads of a KV head; rows that share a list", "1..16:1"),
     { "head_dim", "8", "numbers of a key", HA_KEY_NUMBER, AT(of.head_dim), .min = 1, .max = 1024,
       .draw = "8..256:8 8..256:8 8..576:8" },
-    NUMBER(keys, 1, MOST, "of the longest sequence: keys, digests that are scored, numbers of a list",
+    NUMBER(keys, 1, MOST,
+           "of the longest sequence: keys, digests that are scored, numbers of a list, rows that columns are made of",
            "1..512 1..512 1..131072"),
     NUMBER(runs, 1, HA_RUNS_MAX, "pieces that the keys lie in", "1..4"),
     NUMBER(block, 1, 4096, "rows that a number of an index names, or that a digest is of", "1 16 32 64 128 1..256"),
@@ -133,6 +138,10 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
     WORD(adjacent, "no", yes_word, "pairs that are turned are neighbours"),
     { "eps", "0", "added to the mean square of a head", HA_KEY_REAL, AT(of.eps), .least = 0, .most = 16,
       .draw = "0 1e-06 0.5" },
+    WORD(within, "any", within_word, "how far below the largest of a list what is chosen may be; any: it is not asked"),
+    WORD(cached, "some", cached_word, "of the blocks of a list, those that the cache has"),
+    WORD(missing, "both", missing_word, "what is asked of the others: the list, how many, both, none"),
+    WORD(y_type, "f32", ha_dtype_word, "of the columns that rows are made into"),
 };
 enum { BYTES = 2, REPEAT, CASE = 7 }; /* the keys of one case stand behind the others */
 _Static_assert(sizeof(size_t) == sizeof(uint64_t), "keys are of uint64_t");
@@ -161,6 +170,7 @@ static double bytes_of(const struct ha_op_case *c)
     const size_t lists = (c->lists ? c->kv_heads : 1) * (c->lists == HA_OP_Q_LISTS ? c->group : 1);
     return 3 * (double)(c->size + c->size * c->pieces / 2) + slots * row * 4
            + (double)(c->states * c->rows * c->head_dim) * 4 + 4 * (double)(c->m * c->k + c->n * c->k + c->m * c->n)
+           + (double)(c->batch * c->keys * c->group) * (double)(c->kv_heads * (c->n - 1) * 8)
            + (double)(c->batch * c->keys * lists) * (double)(c->kv_heads * (c->head_dim * 8 + c->pad + c->v_pad))
            + (double)(c->batch * c->q_len * c->group * c->kv_heads)
                  * (double)(8 * (c->head_dim + c->q_gap) + (c->weights ? c->keys : 0));
@@ -170,6 +180,7 @@ static double products_of(const struct ha_op_case *c)
 {
     return (double)(c->m * c->n) * (double)c->k + (double)(c->states * c->rows * c->head_dim)
            + (double)(c->batch * c->q_len * c->kv_heads * c->group) * (double)(c->head_dim * c->keys)
+           + (double)(c->batch * c->kv_heads * c->group) * (double)(c->head_dim * c->keys * (c->n - 1))
            + (double)(c->batch * c->kv_heads < 300 ? c->batch * c->kv_heads : 3 * (c->batch + c->kv_heads)) * 1000;
 }
 

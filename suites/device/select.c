@@ -1,5 +1,6 @@
-/* What selects keys: digests and choices exactly, scores and rotated queries within the bound that follows from the
- * sums that the contract allows, NaN where a NaN is read, and nothing is written beside the results. */
+/* What selects keys: digests, choices and what a cache has of them exactly, scores and rotated queries within the bound
+ * that follows from the sums that the contract allows, NaN where a NaN is read, and nothing is written beside the
+ * results. */
 
 #include "suites/device/stage.h"
 
@@ -372,14 +373,30 @@ static void make_list(struct ha_op_stage *s, const struct ha_op_case *c, float *
 static enum ha_status judge_list(struct ha_op_stage *s, const struct ha_op_case *c, const struct ha_device_topk_seq *m,
                                  size_t b, size_t l, float *most, uint32_t *index)
 {
-    const size_t chosen = m->k < m->n ? m->k : m->n;
+    size_t chosen = m->k < m->n ? m->k : m->n, close = 0;
     const uint32_t *got = m->index + l * m->index_stride;
+    float largest = NAN;
     for (size_t i = 0; i < m->n; i++) {
         most[i] = NAN;
         for (size_t r = 0; r < c->group; r++) most[i] = fmaxf(most[i], m->x[(l * c->group + r) * m->stride + i]);
+        largest = fmaxf(largest, most[i]);
     }
-    for (size_t i = 0; i < chosen; i++) index[i] = got[i] - m->first;
     s->cases++;
+    for (size_t i = 0; m->keys && i < m->n; i++)
+        if (!isnan(most[i]) && !(most[i] < largest - m->within)) index[close++] = (uint32_t)i;
+    if (m->keys && close < chosen) chosen = close;
+    if (m->keys && m->keys[l] != chosen)
+        return ha_op_wrong(s,
+                           "topk, the %zu largest of %zu, of %zu rows each, %zu within %g of %g: list %zu of sequence "
+                           "%zu: %u are counted",
+                           m->k, m->n, c->group, close, (double)m->within, (double)largest, l, b, (unsigned)m->keys[l]);
+    for (size_t i = 0; m->keys && i < chosen && close == chosen; i++)
+        if (got[i] - m->first != index[i])
+            return ha_op_wrong(s, "topk, within %g of %g: list %zu of sequence %zu: number %zu is not of %u, but %u",
+                               (double)m->within, (double)largest, l, b, i, (unsigned)(index[i] + m->first),
+                               (unsigned)got[i]);
+    if (m->keys && close == chosen) return HA_OK;
+    for (size_t i = 0; i < chosen; i++) index[i] = got[i] - m->first;
     return ha_ref_judge_topk(&(struct ha_topk){ most, m->n, m->k, index }) <= 1
                ? HA_OK
                : ha_op_wrong(
@@ -393,16 +410,19 @@ static enum ha_status topk_once(struct ha_op_stage *s, const struct ha_op_case *
 {
     static struct ha_device_topk_seq there[HA_OP_BATCH], here[HA_OP_BATCH];
     const size_t f = sizeof(float), rows = c->kv_heads * c->group;
-    size_t in = 0, out = 0, x_at[HA_OP_BATCH], out_at[HA_OP_BATCH];
+    static const float within[] = { NAN, 0, 1, INFINITY };
+    size_t in = 0, out = 0, x_at[HA_OP_BATCH], out_at[HA_OP_BATCH], keys_at[HA_OP_BATCH];
     for (size_t b = 0; b < c->batch; b++) {
         const size_t n = length_of(c, b), chosen = c->chosen < n ? c->chosen : n;
         there[b] = (struct ha_device_topk_seq){ .n = n,
                                                 .k = c->chosen,
                                                 .stride = n + c->src_gap,
                                                 .first = (uint32_t)(c->first + b % 2 * 1000),
-                                                .index_stride = chosen + c->dst_gap };
+                                                .index_stride = chosen + c->dst_gap,
+                                                .within = within[c->within] };
         x_at[b] = ha_op_room(&in, rows * there[b].stride * f, c->src_at / f * f);
         out_at[b] = ha_op_room(&out, c->kv_heads * there[b].index_stride * f, c->dst_at / f * f);
+        keys_at[b] = ha_op_room(&out, c->kv_heads * f, c->dst_at / f * f);
     }
     ha_op_clear(s);
     struct ha_op_block *made = ha_op_block(s, (enum ha_op_place)c->dst, out),
@@ -416,6 +436,8 @@ static enum ha_status topk_once(struct ha_op_stage *s, const struct ha_op_case *
         here[b].x = floats(lists->image + x_at[b]);
         there[b].index = words(made->at + out_at[b]);
         here[b].index = words(made->image + out_at[b]);
+        there[b].keys = c->within && b % 4 < 3 ? words(made->at + keys_at[b]) : NULL; /* or not asked, of some */
+        here[b].keys = there[b].keys ? words(made->image + keys_at[b]) : NULL;
         for (size_t r = 0; r < rows; r++)
             make_list(s, c, floats(lists->image + x_at[b]) + r * here[b].stride, here[b].n);
     }
@@ -438,6 +460,7 @@ static enum ha_status topk_once(struct ha_op_stage *s, const struct ha_op_case *
             status = judge_list(s, c, m, b, l, most, (uint32_t *)(void *)(most + c->keys + 1));
             char *at = (char *)(m->index + l * m->index_stride);
             memcpy(at, before + (at - made->image), (m->k < m->n ? m->k : m->n) * sizeof *m->index);
+            if (m->keys) memcpy(m->keys + l, before + ((char *)(m->keys + l) - made->image), sizeof *m->keys);
         }
     free(most);
     return status == HA_OK ? judge_beside(s, "topk", before, made) : status;
@@ -448,6 +471,13 @@ static enum ha_status judge_topk(struct ha_op_stage *s)
     static const struct ha_op_case large[] = {
         { .batch = 1, .kv_heads = 1, .group = 1, .keys = 1 << 20, .chosen = 1 << 16, .pattern = HA_OP_SHUFFLED },
         { .batch = 1, .kv_heads = 1, .group = 2, .keys = 70000, .chosen = 66000, .pattern = HA_OP_REPEATS, .first = 5 },
+        { .batch = 1,
+          .kv_heads = 2,
+          .group = 1,
+          .keys = 70000,
+          .chosen = 40000,
+          .pattern = HA_OP_SHUFFLED,
+          .within = HA_OP_WITHIN_1 },
     };
     for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
         struct ha_op_case c = large[i];
@@ -467,13 +497,158 @@ const struct ha_op ha_op_topk = {
     .doc = "the largest of lists, in order",
     .needs = { HA_OP_ENTRY(topk) },
     .judge = judge_topk,
-    .keys = "dst src dst_at src_at batch kv_heads group keys dst_gap src_gap pattern empty special first chosen",
-    .pairs = "dst = device mapped\nsrc = device mapped\ndst_at = 0 4 24\nsrc_at = 0 4 40\n"
-             "batch = 1 3 33\nkv_heads = 1 3\ngroup = 1 2 4\nkeys = 1 31 32 33 100 257 1000 2100\n"
-             "chosen = 0 1 16 33 100 1000 5000\ndst_gap = 0 3\nsrc_gap = 0 3\nfirst = 0 7\nempty = no yes\n"
-             "pattern = ascending descending shuffled repeats\nspecial = none nan_key nan_value low_key high_key\n",
+    .keys = "dst src dst_at src_at batch kv_heads group keys dst_gap src_gap pattern empty special first chosen "
+            "within",
+    .pairs =
+        "dst = device mapped\nsrc = device mapped\ndst_at = 0 4 24\nsrc_at = 0 4 40\n"
+        "within = any 0 1 inf\nbatch = 1 3 33\nkv_heads = 1 3\ngroup = 1 2 4\nkeys = 1 31 32 33 100 257 1000 2100\n"
+        "chosen = 0 1 16 33 100 1000 5000\ndst_gap = 0 3\nsrc_gap = 0 3\nfirst = 0 7\nempty = no yes\n"
+        "pattern = ascending descending shuffled repeats\nspecial = none nan_key nan_value low_key high_key\n",
     .once = topk_once,
     .unfit = unfit_topk,
+};
+
+/* ---- split ------------------------------------------------------------------------------------------------------- */
+
+struct split_problem {
+    struct ha_device_split_seq there[HA_OP_BATCH], here[HA_OP_BATCH];
+};
+
+/* Small numbers, 0 and those from 2^31 on are slots, too. */
+static uint32_t draw_slot(struct ha_op_stage *s, const struct ha_op_case *c)
+{
+    if (c->cached == HA_OP_NONE_CACHED || (c->cached == HA_OP_SOME_CACHED && ha_op_draw(s, 2))) return HA_SLOT_NONE;
+    return (uint32_t)ha_op_draw(s, ha_op_draw(s, 3) ? UINT32_MAX : 4);
+}
+
+static void make_split(struct ha_op_stage *s, const struct ha_op_case *c, const struct ha_device_split_seq *m,
+                       uint32_t *index, uint32_t *slot)
+{
+    for (size_t t = 0; t < c->kv_heads; t++)
+        for (size_t i = 0; i < m->blocks; i++) slot[t * m->slot_stride + i] = draw_slot(s, c);
+    for (size_t l = 0; l < c->kv_heads * c->group; l++)
+        for (size_t i = 0; i < m->count; i++) {
+            const size_t any = ha_op_draw(s, c->spread), up = i * c->spread + any;
+            index[l * m->index_stride + i] = (uint32_t)(c->pattern == HA_OP_ASCENDING    ? up
+                                                        : c->pattern == HA_OP_DESCENDING ? m->blocks - 1 - up
+                                                                                         : ha_op_draw(s, m->blocks));
+        }
+}
+
+/* One list: judged, and then put back. */
+static enum ha_status judge_parts(struct ha_op_stage *s, const struct ha_op_case *c,
+                                  const struct ha_device_split_seq *m, size_t b, size_t l, const char *before,
+                                  const struct ha_op_block *out)
+{
+    const uint32_t *slot = m->slot + l / c->group * m->slot_stride;
+    uint32_t *const lists[] = { m->here + l * m->out_stride, m->missing ? m->missing + l * m->out_stride : NULL },
+                    *const counts[] = { m->here_count + l, m->missing_count ? m->missing_count + l : NULL };
+    static const char *const name[] = { "here", "missing" };
+    size_t count[2] = { 0 };
+    s->cases++;
+    for (size_t i = 0; i < m->count; i++) {
+        const uint32_t of = m->index[l * m->index_stride + i];
+        const size_t to = slot[of] == HA_SLOT_NONE, n = count[to]++;
+        const uint32_t want = to ? of : slot[of];
+        if (lists[to] && lists[to][n] != want)
+            return ha_op_wrong(s, "split of %zu blocks: list %zu of sequence %zu: number %zu of %s is %u, want %u",
+                               m->count, l, b, n, name[to], (unsigned)lists[to][n], (unsigned)want);
+    }
+    for (size_t to = 0; to < 2; to++) {
+        if (counts[to] && *counts[to] != count[to])
+            return ha_op_wrong(s, "split of %zu blocks: list %zu of sequence %zu: %u are %s, want %zu", m->count, l, b,
+                               (unsigned)*counts[to], name[to], count[to]);
+        if (lists[to]) memcpy(lists[to], before + ((char *)lists[to] - out->image), m->count * sizeof *lists[to]);
+        if (counts[to]) memcpy(counts[to], before + ((char *)counts[to] - out->image), sizeof *counts[to]);
+    }
+    return HA_OK;
+}
+
+static enum ha_status split_once(struct ha_op_stage *s, const struct ha_op_case *c)
+{
+    static struct split_problem p;
+    const size_t w = sizeof(uint32_t), lists = c->kv_heads * c->group, shift = c->dst_at / w * w;
+    const bool missing = c->missing == HA_OP_MISSING_BOTH || c->missing == HA_OP_MISSING_LIST,
+               counted = c->missing == HA_OP_MISSING_BOTH || c->missing == HA_OP_MISSING_COUNT;
+    size_t names = 0, in = 0, out = 0, index_at[HA_OP_BATCH], slot_at[HA_OP_BATCH], out_at[HA_OP_BATCH][4];
+    for (size_t b = 0; b < c->batch; b++) {
+        const size_t count = length_of(c, b), blocks = count * c->spread;
+        struct ha_device_split_seq *t = &p.there[b];
+        *t = (struct ha_device_split_seq){ .count = count,
+                                           .index_stride = count + c->src_gap,
+                                           .blocks = blocks,
+                                           .slot_stride = blocks + c->src_gap,
+                                           .out_stride = count + c->dst_gap };
+        index_at[b] = ha_op_room(&names, lists * t->index_stride * w, c->q_at / w * w);
+        slot_at[b] = ha_op_room(&in, c->kv_heads * t->slot_stride * w, c->src_at / w * w);
+        for (size_t i = 0; i < 4; i++) out_at[b][i] = ha_op_room(&out, lists * (i % 2 ? 1 : t->out_stride) * w, shift);
+    }
+    ha_op_clear(s);
+    struct ha_op_block *made = ha_op_block(s, (enum ha_op_place)c->dst, out), *blocks[2];
+    blocks[0] = made ? ha_op_block(s, (enum ha_op_place)c->src, in) : NULL;
+    blocks[1] = blocks[0] ? ha_op_block(s, c->src_index == HA_OP_MAPPED_INDEX ? HA_OP_MAPPED : HA_OP_DEVICE, names)
+                          : NULL;
+    if (!blocks[1]) return HA_ERROR;
+    memset(blocks[0]->image, 0, in); /* beside the lists is block 0, beside the tables slot 0 */
+    memset(blocks[1]->image, 0, names);
+    for (size_t b = 0; b < c->batch; b++) {
+        struct ha_device_split_seq *t = &p.there[b];
+        p.here[b] = *t;
+        for (size_t i = 0; i < 2; i++) {
+            struct ha_device_split_seq *m = i ? &p.here[b] : t;
+            char *const to = i ? made->image : made->at;
+            m->index = words((i ? blocks[1]->image : blocks[1]->at) + index_at[b]);
+            m->slot = words((i ? blocks[0]->image : blocks[0]->at) + slot_at[b]);
+            m->here = words(to + out_at[b][0]);
+            m->here_count = words(to + out_at[b][1]);
+            m->missing = missing ? words(to + out_at[b][2]) : NULL;
+            m->missing_count = counted ? words(to + out_at[b][3]) : NULL;
+        }
+        make_split(s, c, t, words(blocks[1]->image + index_at[b]), words(blocks[0]->image + slot_at[b]));
+    }
+    HA_TRY(ha_op_fill(s, made, 0, made->bytes));
+    struct ha_device_split_seq seqs[HA_OP_BATCH];
+    memcpy(seqs, p.there, sizeof seqs);
+    struct ha_device_split args = { c->batch, lists, c->kv_heads, seqs };
+    HA_TRY(ha_op_arrive(s, blocks, 2, made));
+    const enum ha_status asked = s->api->split(s->stream[0], &args);
+    memset(seqs, 0, sizeof seqs);
+    memset(&args, 0, sizeof args);
+    const char *before;
+    HA_TRY(ha_op_follow(s, "split", asked, made, &before));
+    for (size_t b = 0; b < c->batch; b++)
+        for (size_t l = 0; l < lists; l++) HA_TRY(judge_parts(s, c, &p.here[b], b, l, before, made));
+    return judge_beside(s, "split", before, made);
+}
+
+static enum ha_status judge_split(struct ha_op_stage *s)
+{
+    static const struct ha_op_case large[] = {
+        { .batch = 1, .kv_heads = 1, .group = 1, .keys = 70000, .spread = 2, .pattern = HA_OP_SHUFFLED },
+        { .batch = 2, .kv_heads = 8, .group = 4, .keys = 500, .spread = 8, .pattern = HA_OP_ASCENDING },
+    };
+    for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
+        struct ha_op_case c = large[i];
+        const size_t most = s->most / (c.spread * c.kv_heads * sizeof(uint32_t));
+        if (c.keys > most) c.keys = most;
+        HA_TRY(split_once(s, &c));
+    }
+    return HA_OK;
+}
+
+const struct ha_op ha_op_split = {
+    .name = "split",
+    .doc = "of lists of blocks the slots of those that a cache has, and the others, in order",
+    .needs = { HA_OP_ENTRY(split) },
+    .judge = judge_split,
+    .keys = "dst src dst_at src_at q_at batch kv_heads group keys dst_gap src_gap src_index pattern spread empty "
+            "cached missing",
+    .pairs = "dst = device mapped\nsrc = device mapped\nsrc_index = device mapped\ndst_at = 0 4 24\n"
+             "src_at = 0 4 40\nq_at = 0 4 40\nbatch = 1 3 33\nkv_heads = 1 3\ngroup = 1 2 4\n"
+             "keys = 1 31 32 33 100 257 1000\ndst_gap = 0 3\nsrc_gap = 0 3\npattern = ascending descending shuffled\n"
+             "spread = 1 4\nempty = no yes\ncached = some none all\nmissing = both none list count\n",
+    .once = split_once,
+    .unfit = ha_op_unfit_kernel,
 };
 
 /* ---- rotate ------------------------------------------------------------------------------------------------------ */

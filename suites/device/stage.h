@@ -28,6 +28,9 @@ enum { HA_OP_ASCENDING, HA_OP_DESCENDING, HA_OP_SHUFFLED, HA_OP_REPEATS }; /* re
 enum { HA_OP_TOKENS, HA_OP_HEADS, HA_OP_K_HEADS, HA_OP_V_HEADS };
 enum { HA_OP_NO_SPECIAL, HA_OP_NAN_QUERY, HA_OP_NAN_KEY, HA_OP_NAN_VALUE, HA_OP_LOW_KEY, HA_OP_HIGH_KEY };
 enum { HA_OP_NO_LISTS, HA_OP_KV_LISTS, HA_OP_Q_LISTS };
+enum { HA_OP_ANY, HA_OP_WITHIN_0, HA_OP_WITHIN_1, HA_OP_WITHIN_INFINITY };
+enum { HA_OP_SOME_CACHED, HA_OP_NONE_CACHED, HA_OP_ALL_CACHED };
+enum { HA_OP_MISSING_BOTH, HA_OP_MISSING_NONE, HA_OP_MISSING_LIST, HA_OP_MISSING_COUNT };
 enum { HA_OP_BATCH = 256 };
 struct ha_op_case {
     size_t dst, src; /* enum ha_op_place */
@@ -41,6 +44,8 @@ struct ha_op_case {
     size_t us;
     size_t first, digest, chosen, bias, norm, rotary, adjacent; /* of what selects keys */
     double eps;
+    size_t within, cached, missing;
+    size_t y_type; /* of columns, which are n */
 };
 
 struct ha_op_stage {

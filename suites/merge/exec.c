@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* pipe2, asprintf */
 #include "suites/merge/subject.h"
 
 #include "harness/base/claims.h"

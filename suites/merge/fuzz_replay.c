@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* memfd_create */
 #include "suites/merge/judge.h"
 
 #include <stdio.h>

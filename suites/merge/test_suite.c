@@ -1,6 +1,7 @@
 /* The suite through its hooks: who is right passes, who is wrong is told where and how to see it again, who cannot be
  * asked is waived or an error, and what was not finished has no verdict. */
 
+#define _GNU_SOURCE /* sched_setaffinity */
 #include "harness/base/clock.h"
 #include "harness/base/registry.h"
 #include "harness/base/stop.h"

@@ -119,6 +119,7 @@ enum ha_status ha_ahead_begin(struct ha_ahead *a, const struct ha_step *step, co
         &(struct ha_device_product){
             .y = a->q_device, .x = step->x, .w = w, .m = n, .n = width(s), .k = s->model_dim, .dtype = HA_F32 }));
     if (r.bias || r.norm || r.turn) HA_TRY(ctx->api->rotate(ctx->stream, &r));
+    if (a->stays) return HA_OK;
     HA_TRY(ctx->api->copy(ctx->stream, a->q, a->q_device, n * width(s) * sizeof(float), HA_D2H));
     return ctx->api->event_record(a->came, ctx->stream);
 }

@@ -20,6 +20,7 @@ const char *ha_ahead_word(size_t i);
 struct ha_ahead {
     const struct ha_context *ctx;
     enum ha_ahead_side side;
+    bool stays; /* set behind create: what the device computes stays there, in q_device, in order on the main stream */
     float *q;        /* pinned: [batch][q_len][q_heads][head_dim], what was predicted; it stays until the begin after
                       * the next */
     float *q_of[2];  /* of layers 0, 2, ...; of the others */

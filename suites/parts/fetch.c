@@ -25,9 +25,9 @@ enum ha_status ha_fetch_create(struct ha_fetch *f, const struct ha_context *ctx,
         .ctx = ctx, .way = way, .lists_max = lists_max, .rows_max = rows_max, .bytes_max = bytes_max
     };
     if (way == HA_FETCH_PIECES && !ctx->api->copy_pieces)
-        return ha_why(why, HA_WAIVED, "the device has no operation copy_pieces; fetch=gather needs none");
+        return ha_why(why, HA_WAIVED, "the device has no operation copy_pieces; another fetch needs none");
     if (way == HA_FETCH_MOVE && !ctx->api->move)
-        return ha_why(why, HA_WAIVED, "the device has no operation move; fetch=gather needs none");
+        return ha_why(why, HA_WAIVED, "the device has no operation move; another fetch needs none");
     for (size_t i = 0; i < HA_FETCH_SLOTS; i++) {
         struct ha_fetch_slot *slot = &f->slot[i];
         HA_TRY(ha_device_event(ctx->device_arena, &slot->done, why));
@@ -239,6 +239,7 @@ static enum ha_status check(const struct ha_fetch *f, const struct ha_fetch_list
     for (size_t l = 0; l < count; *all += rows(&list[l++])) {
         const size_t n = list[l].count, unit = list[l].unit;
         if (!n) continue;
+        ha_order_thread_access("fetch", "the list", HA_READ, list[l].index, 1, 0, n * sizeof *list[l].index);
         if (!unit) return ha_why(why, HA_ERROR, "fetch: list %zu has blocks of 0 tokens", l);
         const size_t from = (largest(list[l].index, n) + 1) * unit,
                      to = list[l].at + (list[l].slot ? largest(list[l].slot, n) + 1 : n) * unit;

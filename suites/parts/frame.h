@@ -24,9 +24,6 @@ enum ha_status ha_positions_add_range(const struct ha_context *ctx, struct ha_po
 struct ha_used {
     struct ha_positions device, host;
     size_t padding; /* the last so many of host were not selected */
-    const float *q; /* [q_len][head_dim], with which those of host were used; NULL: the step's */
-    struct ha_note note[HA_NOTES_MAX];
-    size_t notes;
 };
 
 /* One layer of all sequences. Layer i stands i behind the first one. */
@@ -64,6 +61,8 @@ struct ha_rule {
     enum ha_status (*append)(struct ha_layer *l, size_t b, const struct ha_kv *fresh);
     /* what selection() reports, called when both sides have chosen; NULL: both sides have all tokens */
     enum ha_status (*use)(const struct ha_layer *l, size_t b, size_t q_head, struct ha_used *used, struct ha_why *why);
+    /* what else it reports, beside the keys */
+    void (*report)(const struct ha_layer *l, size_t b, size_t q_head, struct ha_selection *out);
     /* What the device side reads: runs and weights, the rest is set. */
     void (*device)(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d);
     /* Chooses what the CPU side reads, by the queries in host memory, [batch][q_len][q_heads][head_dim]. */

@@ -496,8 +496,8 @@ TEST(test_refused)
 
 TEST(test_waived)
 {
-    static const char *const lacks[WAYS] = { "the device has no operation copy_pieces; fetch=gather needs none",
-                                             "the device has no operation move; fetch=gather needs none", NULL };
+    static const char *const lacks[WAYS] = { "the device has no operation copy_pieces; another fetch needs none",
+                                             "the device has no operation move; another fetch needs none", NULL };
     open_device(false);
     w.api.copy_pieces = NULL;
     w.api.move = NULL;

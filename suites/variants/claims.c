@@ -1,5 +1,6 @@
 #include "suites/variants/claims.h"
 
+#include "harness/base/registry.h"
 #include "harness/measure/ceilings.h"
 #include "harness/report/row.h"
 #include "suites/variants/fill.h"
@@ -110,6 +111,202 @@ const struct ha_claim ha_claims[] = {
       .form = ha_claim_spread,
       .holds = { 0.05 },
       .in_shape = { 0.1 } },
+    { .system = "scout",
+      .text = "the query that a layer's projection makes of the input of the layer before is close to the true one",
+      .source = "ScoutAttention, section 3.3, table 1",
+      .condition = "traces of small trained models; the mean over their layers of the cosine of both",
+      .paper = "0.93 to 0.97 (five models of 7 to 12 billion parameters)",
+      .section = "scout_traces",
+      .cases = 3,
+      .variant = "scout",
+      .column = "cosine",
+      .scale = 1,
+      .unit = "",
+      .form = ha_claim_within,
+      .holds = { 0.93, 0.97 },
+      .in_shape = { 0.8, 1 } },
+    { .system = "scout",
+      .text = "from one token to the next less than 15% of the important blocks change",
+      .source = "ScoutAttention, section 3.2, figure 6a",
+      .condition = "traces of small trained models; of the chosen blocks those that the step before had not chosen",
+      .paper = "less than 15% on average (Qwen3 8B)",
+      .section = "scout_traces",
+      .cases = 3,
+      .variant = "scout",
+      .column = "changed",
+      .scale = 100,
+      .unit = "%",
+      .form = ha_claim_most,
+      .holds = { 0.15 },
+      .in_shape = { 0.3 } },
+    { .system = "scout",
+      .text = "with a recall every 8.7 steps the CPU attends over 8.2% of the budget",
+      .source = "ScoutAttention, section 3.4, figure 6b",
+      .condition =
+          "traces of small trained models, a recall of each layer every 8 steps; the paper asks for at most 12%",
+      .paper = "8.2% at a mean interval of 8.7 steps (Qwen3 8B)",
+      .section = "scout_traces",
+      .cases = 3,
+      .variant = "scout",
+      .column = "cpu_of_budget",
+      .scale = 100,
+      .unit = "%",
+      .form = ha_claim_most,
+      .holds = { 0.12 },
+      .in_shape = { 0.24 } },
+    { .system = "scout",
+      .text = "without recall the CPU's share rises as decoding goes on",
+      .source = "ScoutAttention, section 3.4, figure 6a",
+      .condition = "a trace of a small trained model; CPU tokens over the budget, mean of so many steps",
+      .paper = "rises steadily (the text has no number)",
+      .section = "scout_drift",
+      .cases = 3,
+      .variant = "scout",
+      .with = "recall=off",
+      .column = "cpu_of_budget",
+      .axis = { "steps" },
+      .scale = 100,
+      .unit = "%",
+      .form = ha_claim_grows,
+      .holds = { 0 },
+      .in_shape = { 0 } },
+    { .system = "scout",
+      .text = "a budget of 1024 tokens loses no less than one of 2048",
+      .source = "ScoutAttention, section 4.2, figure 7",
+      .condition =
+          "a trace of a small trained model of 1900 tokens and budgets to scale; the error of the output against "
+          "full attention stands for accuracy",
+      .paper = "accuracy falls by 2.5% and by 2.1%",
+      .section = "scout_budget",
+      .cases = 3,
+      .variant = "scout",
+      .column = "rel_l2",
+      .axis = { "budget" },
+      .falls = true,
+      .scale = 100,
+      .unit = "%",
+      .form = ha_claim_grows,
+      .holds = { 0 },
+      .in_shape = { 0 } },
+    { .system = "scout",
+      .text = "the whole window of a layer is three times that of its attention",
+      .source = "ScoutAttention, section 3.3",
+      .condition =
+          "with the products of a layer around its attention; time of the attention kernel as a share of the step",
+      .paper = "300 of 900 us (Qwen3 32B, budget 4096)",
+      .section = "scout_layers",
+      .cases = 1,
+      .variant = "scout",
+      .with = "precompute=on,recall=on",
+      .column = "attend_share",
+      .scale = 100,
+      .unit = "%",
+      .needs_link = true,
+      .form = ha_claim_most,
+      .holds = { 0.333 },
+      .in_shape = { 0.5 } },
+    { .system = "scout",
+      .text = "the CPU's beginning a layer early shortens the step",
+      .source = "ScoutAttention, section 4.3, figure 12",
+      .condition =
+          "with the products of a layer around its attention; step without over step with, neither with recall",
+      .paper = "1.39x",
+      .section = "scout_layers",
+      .cases = 1,
+      .variant = "scout",
+      .with = "precompute=on,recall=off",
+      .over = "scout",
+      .over_with = "precompute=off,recall=off",
+      .column = "step_ns",
+      .scale = 1,
+      .unit = "x",
+      .needs_link = true,
+      .form = ha_claim_least,
+      .holds = { 1.2 },
+      .in_shape = { 1 } },
+    { .system = "scout",
+      .text = "recall shortens the step once more",
+      .source = "ScoutAttention, section 4.3, figure 12",
+      .condition = "the same; step without over step with, both begun a layer early",
+      .paper = "1.20x",
+      .section = "scout_layers",
+      .cases = 1,
+      .variant = "scout",
+      .with = "precompute=on,recall=on",
+      .over = "scout",
+      .over_with = "precompute=on,recall=off",
+      .column = "step_ns",
+      .scale = 1,
+      .unit = "x",
+      .needs_link = true,
+      .form = ha_claim_least,
+      .holds = { 1.1 },
+      .in_shape = { 1 } },
+    { .system = "scout",
+      .text = "the device idles most where keys are fetched (InfiniGen), then where the CPU works beside it (HGCA)",
+      .source = "ScoutAttention, section 4.3, figure 11",
+      .condition = "with the products of a layer around its attention; idle device of infinigen over that of hgca",
+      .paper = "61% over 57%",
+      .section = "scout_layers",
+      .cases = 1,
+      .variant = "hgca",
+      .over = "infinigen",
+      .column = "gpu_kernel_idle",
+      .scale = 1,
+      .unit = "x",
+      .needs_link = true,
+      .form = ha_claim_least,
+      .holds = { 1 },
+      .in_shape = { 0.8 } },
+    { .system = "scout",
+      .text = "and hardly at all where the CPU begins a layer early",
+      .source = "ScoutAttention, section 4.3, figure 11",
+      .condition = "the same; idle device of hgca over that of scout",
+      .paper = "57% over 6%",
+      .section = "scout_layers",
+      .cases = 1,
+      .variant = "scout",
+      .with = "precompute=on,recall=on",
+      .over = "hgca",
+      .column = "gpu_kernel_idle",
+      .scale = 1,
+      .unit = "x",
+      .needs_link = true,
+      .form = ha_claim_least,
+      .holds = { 4.75 },
+      .in_shape = { 1 } },
+    { .system = "scout",
+      .text = "larger blocks give more tokens per second",
+      .source = "ScoutAttention, section 4.3, figure 10",
+      .condition = "one batch; of the paper, whose batches are larger where digests take less memory, the time alone",
+      .paper = "rises over three block sizes (the text has no number)",
+      .section = "scout_blocks",
+      .cases = 3,
+      .variant = "scout",
+      .column = "tokens_per_s",
+      .axis = { "block" },
+      .scale = 1,
+      .unit = "/s",
+      .needs_link = true,
+      .form = ha_claim_grows,
+      .holds = { 0 },
+      .in_shape = { 0 } },
+    { .system = "scout",
+      .text = "larger batches give more tokens per second",
+      .source = "ScoutAttention, section 4.3, figure 9",
+      .condition = "batches of 4, 8 and 16 in place of 16, 32 and 64",
+      .paper = "1.78x from 16 to 32, 1.48x from 32 to 64",
+      .section = "scout_batches",
+      .cases = 3,
+      .variant = "scout",
+      .column = "tokens_per_s",
+      .axis = { "batch" },
+      .scale = 1,
+      .unit = "/s",
+      .needs_link = true,
+      .form = ha_claim_grows,
+      .holds = { 0 },
+      .in_shape = { 0 } },
 };
 const size_t ha_claims_count = sizeof ha_claims / sizeof *ha_claims;
 
@@ -124,12 +321,40 @@ const char *ha_claim_verdict_name(enum ha_claim_verdict verdict)
 
 /* ---- columns ----------------------------------------------------------------------------------------------------- */
 
-/* A column as text; "": there is none, or nothing was measured. */
+/* The value that an option has in a row, as text: what the row says, or the default; "": there is none. */
+static void option_text(const struct ha_row *r, const char *name, char out[256])
+{
+    const struct ha_variant *v = ha_variant_find(r->variant);
+    const size_t length = strlen(name);
+    char value[HA_VALUE_MAX] = "";
+    for (size_t i = 0; v && i < v->params_count; i++)
+        if (!strcmp(v->params[i].name, name)) ha_param_print(&v->params[i], v->params[i].value, value);
+    snprintf(out, 256, "%.255s", value);
+    for (const char *at = r->params; *out && *at; at += strcspn(at, ","), at += *at == ',')
+        if (!strncmp(at, name, length) && at[length] == '=')
+            snprintf(out, 256, "%.*s", (int)strcspn(at + length + 1, ","), at + length + 1);
+}
+
+/* An option of the row's variant, or else a column, as text; "": there is none, or nothing was measured. */
 static void column_text(const struct ha_row *r, const char *name, char out[256])
 {
     *out = 0;
-    for (size_t i = 0; name && i < ha_suite_variants.fields; i++)
+    if (name) option_text(r, name, out);
+    for (size_t i = 0; name && !*out && i < ha_suite_variants.fields; i++)
         if (!strcmp(ha_suite_variants.field[i].name, name)) ha_field_print(&ha_suite_variants.field[i], r, out, 256);
+}
+
+/* Has the row these options, "key=value,key=value"? NULL: it has. */
+static bool has(const struct ha_row *r, const char *with)
+{
+    char name[64], value[256];
+    for (const char *at = with; at && *at; at += strcspn(at, ","), at += *at == ',') {
+        const size_t key = strcspn(at, "="), length = strcspn(at + key + 1, ",");
+        snprintf(name, sizeof name, "%.*s", (int)key, at);
+        option_text(r, name, value);
+        if (strlen(value) != length || strncmp(value, at + key + 1, length) != 0) return false;
+    }
+    return true;
 }
 
 /* NaN: nothing was measured, or it is no number. */
@@ -177,7 +402,7 @@ static const struct ha_claim_point *most(const struct ha_claim_point *p, size_t 
 
 /* ---- forms ------------------------------------------------------------------------------------------------------- */
 
-/* Does b lie further along one axis than a, and like a on the other? */
+/* Does b lie further along one axis than a, where values fall less far, and like a on the other? */
 static bool further(const struct ha_claim *c, const struct ha_claim_point *a, const struct ha_claim_point *b)
 {
     size_t ahead = 0, apart = 0;
@@ -186,7 +411,7 @@ static bool further(const struct ha_claim *c, const struct ha_claim_point *a, co
         ahead += y > x;
         apart += y < x || y > x;
     }
-    return ahead == 1 && apart == 1;
+    return c->falls ? !ahead && apart == 1 : ahead == 1 && apart == 1;
 }
 
 enum ha_claim_verdict ha_claim_grows(const struct ha_claim *c, const struct ha_claim_point *p, size_t count,
@@ -209,11 +434,12 @@ enum ha_claim_verdict ha_claim_grows(const struct ha_claim *c, const struct ha_c
             if (further(c, last, &p[i])) last = &p[i], moved = true;
         }
     }
-    SAY(out->figures, "; grows in %zu of %zu pairs", up, pairs);
+    SAY(out->figures, "; %s in %zu of %zu pairs", c->falls ? "falls" : "grows", up, pairs);
     SAY(out->rule,
-        "holds: above %g%s everywhere, and growing in every pair; in shape: at the far end above %g%s and above the "
-        "near one",
-        c->holds[0] * c->scale, c->unit, c->in_shape[0] * c->scale, c->unit);
+        "holds: above %g%s everywhere, and %s in every pair; in shape: at the %s end above %g%s and above the "
+        "%s one",
+        c->holds[0] * c->scale, c->unit, c->falls ? "falling" : "growing", c->falls ? "near" : "far",
+        c->in_shape[0] * c->scale, c->unit, c->falls ? "far" : "near");
     if (pairs && up == pairs && least(p, count)->value > c->holds[0]) return HA_CLAIM_HOLDS;
     return last->value > c->in_shape[0] && last->value > first->value ? HA_CLAIM_IN_SHAPE : HA_CLAIM_REFUTED;
 }
@@ -226,6 +452,27 @@ enum ha_claim_verdict ha_claim_most(const struct ha_claim *c, const struct ha_cl
     SAY(out->rule, "holds: at most %g%s; in shape: at most %g%s", c->holds[0] * c->scale, c->unit,
         c->in_shape[0] * c->scale, c->unit);
     return x <= c->holds[0] ? HA_CLAIM_HOLDS : x <= c->in_shape[0] ? HA_CLAIM_IN_SHAPE : HA_CLAIM_REFUTED;
+}
+
+enum ha_claim_verdict ha_claim_least(const struct ha_claim *c, const struct ha_claim_point *p, size_t count,
+                                     struct ha_judgement *out)
+{
+    const double x = least(p, count)->value;
+    SAY(out->figures, "%.3g%s to %.3g%s", x * c->scale, c->unit, most(p, count)->value * c->scale, c->unit);
+    SAY(out->rule, "holds: at least %g%s; in shape: at least %g%s", c->holds[0] * c->scale, c->unit,
+        c->in_shape[0] * c->scale, c->unit);
+    return x >= c->holds[0] ? HA_CLAIM_HOLDS : x >= c->in_shape[0] ? HA_CLAIM_IN_SHAPE : HA_CLAIM_REFUTED;
+}
+
+enum ha_claim_verdict ha_claim_within(const struct ha_claim *c, const struct ha_claim_point *p, size_t count,
+                                      struct ha_judgement *out)
+{
+    const double low = least(p, count)->value, high = most(p, count)->value;
+    SAY(out->figures, "%.3g%s to %.3g%s", low * c->scale, c->unit, high * c->scale, c->unit);
+    SAY(out->rule, "holds: from %g%s to %g%s; in shape: from %g%s to %g%s", c->holds[0] * c->scale, c->unit,
+        c->holds[1] * c->scale, c->unit, c->in_shape[0] * c->scale, c->unit, c->in_shape[1] * c->scale, c->unit);
+    if (low >= c->holds[0] && high <= c->holds[1]) return HA_CLAIM_HOLDS;
+    return low >= c->in_shape[0] && high <= c->in_shape[1] ? HA_CLAIM_IN_SHAPE : HA_CLAIM_REFUTED;
 }
 
 /* The point that lies next along the axis; NULL: none. */
@@ -329,7 +576,7 @@ static double beside(const struct ha_claim *c, const struct ha_results *results,
     for (size_t i = 0; text && i < section->count; i++) {
         const struct ha_row *r = row_of(results, section, i, c->over, of->device);
         char *other = r ? ha_row_workload(r) : NULL;
-        if (other && !strcmp(text, other)) value = column(r, c->column);
+        if (other && !strcmp(text, other) && has(r, c->over_with)) value = column(r, c->column);
         free(other);
     }
     free(text);
@@ -345,7 +592,7 @@ void ha_claim_judge(const struct ha_claim *c, const struct ha_results *results, 
     *out = (struct ha_judgement){ .verdict = HA_CLAIM_NOT_APPLICABLE };
     for (size_t i = 0; p && i < section->count; i++) {
         const struct ha_row *r = row_of(results, section, i, c->variant, device);
-        if (!r) continue;
+        if (!r || !has(r, c->with)) continue;
         const double x = column(r, c->column), value = c->over ? beside(c, results, section, r) / x : x;
         if (!isnan(value) && !(c->other && isnan(column(r, c->other))))
             p[count++] = (struct ha_claim_point){ r, value };

@@ -28,12 +28,15 @@ struct ha_claim;
 typedef enum ha_claim_verdict ha_claim_form(const struct ha_claim *claim, const struct ha_claim_point *point,
                                             size_t count, struct ha_judgement *out);
 
-/* The values grow along both axes and are above a limit. holds: every value is above holds[0], and the greater of any
- * two points that differ in one axis alone is that further along it. in shape: the last point is above in_shape[0] and
- * above the first. */
+/* The values grow along both axes (`falls`: they fall) and are above a limit. holds: every value is above holds[0], and
+ * the greater of any two points that differ in one axis alone is that further along it. in shape: the last point is
+ * above in_shape[0] and above the first. */
 ha_claim_form ha_claim_grows;
-/* The largest value is at most holds[0], in_shape[0]. */
+/* The largest value is at most holds[0], in_shape[0]; the least one at least. */
 ha_claim_form ha_claim_most;
+ha_claim_form ha_claim_least;
+/* All values are within holds; within in_shape. */
+ha_claim_form ha_claim_within;
 /* Along the first axis the values begin above 1 and end below it, and first pass it within holds; in_shape. */
 ha_claim_form ha_claim_crosses;
 /* The least of `column` is at most holds[0] and the largest of `other` within a factor of two of holds[1]; in shape:
@@ -47,14 +50,16 @@ struct ha_claim {
     const char *condition, *paper;      /* under which it is asked here; the paper's figure */
     const char *section;                /* of the suite file: its cases */
     size_t cases;                       /* points that it takes */
-    const char *variant, *over; /* whose rows; NULL, or the variant whose column at the same other keys is divided by
-                                 * that of `variant`: a speedup */
-    const char *column, *other; /* of cases.csv; the second for ha_claim_range */
-    const char *axis[2];        /* columns: along which the values are compared; NULL: none */
-    const char *group;          /* a column, or NULL */
-    double scale;               /* figures are printed times this, */
-    const char *unit;           /* with this behind them */
-    bool needs_link;            /* what it is about is the link or its device */
+    const char *variant, *over;   /* whose rows; NULL, or the variant whose column at the same other keys is divided by
+                                   * that of `variant`: a speedup */
+    const char *with, *over_with; /* NULL, or an option that the one and the other have: "key=value,key=value" */
+    const char *column, *other;   /* of cases.csv; the second for ha_claim_range */
+    const char *axis[2]; /* columns, or options of the variant: along which the values are compared; NULL: none */
+    bool falls;
+    const char *group; /* a column, or NULL */
+    double scale;      /* figures are printed times this, */
+    const char *unit;  /* with this behind them */
+    bool needs_link;   /* what it is about is the link or its device */
     ha_claim_form *form;
     double holds[2], in_shape[2];
 };

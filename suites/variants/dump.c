@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* asprintf */
 #include "suites/variants/dump.h"
 
 #include "harness/base/arena.h"

@@ -96,13 +96,40 @@ static void fill_counters(struct ha_row *row, const struct ha_counters *c, doubl
     row->counters.manage_ns /= steps;
 }
 
+/* The columns that are counters, over the layers that count them. */
+static const struct counter_column {
+    const char *counter;
+    enum { LEAST, MOST, MEAN } of;
+    size_t at;
+} counter_columns[] = {
+    { "kept_least", LEAST, offsetof(struct ha_row, kept_least) },
+    { "kept_most", MOST, offsetof(struct ha_row, kept_most) },
+    { "cosine", MEAN, offsetof(struct ha_row, cosine) },
+    { "cosine", LEAST, offsetof(struct ha_row, cosine_least) },
+    { "changed", MEAN, offsetof(struct ha_row, changed) },
+    { "cpu_of_budget", MEAN, offsetof(struct ha_row, cpu_of_budget) },
+    { "recall_interval", MEAN, offsetof(struct ha_row, recall_interval) },
+};
+
+static double over_layers(const struct ha_counted *c, const struct counter_column *column)
+{
+    double least = (double)NAN, most = (double)NAN, sum = 0;
+    size_t layers = 0;
+    for (size_t i = 0; i < c->count; i++) {
+        if (strcmp(c->of[i].name, column->counter) != 0 || isnan(c->of[i].value)) continue;
+        least = fmin(least, c->of[i].value);
+        most = fmax(most, c->of[i].value);
+        sum += c->of[i].value;
+        layers++;
+    }
+    return column->of == LEAST ? least : column->of == MOST ? most : mean(sum, layers);
+}
+
 void ha_fill_counted(struct ha_row *row, const struct ha_counted *c)
 {
-    row->kept_least = row->kept_most = (double)NAN;
-    for (size_t i = 0; i < c->count; i++) {
-        const double value = c->of[i].value;
-        if (!strcmp(c->of[i].name, "kept_least")) row->kept_least = fmin(row->kept_least, value);
-        if (!strcmp(c->of[i].name, "kept_most")) row->kept_most = fmax(row->kept_most, value);
+    for (size_t i = 0; i < sizeof counter_columns / sizeof *counter_columns; i++) {
+        const struct counter_column *of = &counter_columns[i];
+        *(double *)(void *)((char *)row + of->at) = over_layers(c, of);
     }
 }
 
@@ -167,6 +194,7 @@ void ha_fill_bench(struct ha_row *row, const struct ha_bench *b, const struct ha
     row->step_lo_ns = b->lo_ns;
     row->step_hi_ns = b->hi_ns;
     row->layer_ns = b->step_ns / row->layers;
+    row->tokens_per_s = row->batch * row->q_len / b->step_ns * 1e9;
     row->head.samples = (double)b->samples;
     row->warmup_samples = (double)b->warmup_samples;
     row->warm = b->warm;

@@ -28,7 +28,7 @@ struct ha_row {
     /* questions 1 and 3 */
     double err_over_bound, rel_l2, rel_l2_head_max, mass_min, mass_mean, cert_slack, recall, keys_mean;
     /* time */
-    double step_ns, step_lo_ns, step_hi_ns, layer_ns, warmup_samples, warm, vs_full, full_step_ns;
+    double step_ns, step_lo_ns, step_hi_ns, layer_ns, tokens_per_s, warmup_samples, warm, vs_full, full_step_ns;
     double context_switches, page_faults;
     /* idle, overlap, link */
     struct ha_ratios ratios;
@@ -47,6 +47,7 @@ struct ha_row {
     char disturbed[48];
     double exp_eps, log_eps;
     double bias, rms, kept_least, kept_most;
+    double cosine, cosine_least, changed, cpu_of_budget, recall_interval;
     double sensitivity, sensitivity_lse, sensitivity_times;
     char repeat[16];
     char fit[256], fit_text[8];

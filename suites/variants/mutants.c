@@ -250,9 +250,153 @@ static enum ha_status other_projection(struct ha_stream *stream, const struct ha
     return device->product(stream, &p);
 }
 
+/* a product too long, as of an input that was not divided by its root mean square */
+static enum ha_status unnormed(struct ha_stream *stream, const struct ha_device_product *args)
+{
+    const enum ha_status status = device->product(stream, args);
+    return status != HA_OK ? status
+                           : device->blend(stream, &(struct ha_device_blend){ .y = args->y,
+                                                                              .x = args->y,
+                                                                              .rows = args->m,
+                                                                              .cols = args->n,
+                                                                              .y_stride = args->n,
+                                                                              .x_stride = args->n,
+                                                                              .a = 2 });
+}
+
+static enum ha_status columns_of_first_head(struct ha_stream *stream, const struct ha_device_columns *args)
+{
+    struct ha_device_columns c = *args;
+    c.kv_heads = 1;
+    return device->columns(stream, &c);
+}
+
+/* of the prefill and of the first step, which comes next, alone */
+static enum ha_status no_new_columns(struct ha_stream *stream, const struct ha_device_columns *args)
+{
+    return args->x_type != HA_F32 && atomic_load(&step_now) > 0 ? HA_OK : device->columns(stream, args);
+}
+
+/* Of each list, so far the longest that it may be, those not below the largest element of the next one less within. */
+struct cut {
+    struct ha_device_topk args;
+    struct ha_device_topk_seq seqs[HA_BATCH_MAX];
+};
+
+static void cut_by_next(void *arg)
+{
+    struct cut *cut = arg;
+    for (size_t i = 0; i < cut->args.batch * cut->args.lists; i++) {
+        const struct ha_device_topk_seq *seq = &cut->seqs[i / cut->args.lists];
+        const size_t list = i % cut->args.lists;
+        const float *x = seq->x + list * seq->stride, *next = seq->x + (list + 1) % cut->args.lists * seq->stride;
+        uint32_t *index = seq->index + list * seq->index_stride, kept = 0;
+        float most = next[0];
+        for (size_t j = 1; j < seq->n; j++) most = fmaxf(most, next[j]);
+        for (size_t j = 0; j < seq->keys[list]; j++)
+            if (x[index[j]] >= most - seq->within) index[kept++] = index[j];
+        seq->keys[list] = kept;
+    }
+    free(cut);
+}
+
+/* where lists have a row each, and the host reads the device's memory */
+static enum ha_status threshold_of_next(struct ha_stream *stream, const struct ha_device_topk *args)
+{
+    struct ha_device_topk all = *args;
+    struct ha_device_topk_seq seqs[HA_BATCH_MAX];
+    memcpy(seqs, args->seqs, args->batch * sizeof *seqs);
+    for (size_t b = 0; b < args->batch; b++) seqs[b].within = HUGE_VALF;
+    all.seqs = seqs;
+    HA_TRY(device->topk(stream, &all));
+    struct cut *cut = malloc(sizeof *cut);
+    if (!cut) abort();
+    cut->args = *args;
+    memcpy(cut->seqs, args->seqs, args->batch * sizeof *seqs);
+    return device->host_fn(stream, cut_by_next, cut);
+}
+
+/* What the layers of the first step are given, in their order; later ones that of the layer behind theirs. */
+enum { RING_MAX = 16 };
+static struct ring {
+    const void *of[RING_MAX];
+    size_t count;
+} ring_w, ring_a, ring_k;
+
+/* from: the first layer that is told another */
+static const void *of_layer_behind(struct ring *r, const void *own, size_t from)
+{
+    size_t i = 0;
+    while (i < r->count && r->of[i] != own) i++;
+    if (i == r->count && r->count < RING_MAX) r->of[r->count++] = own;
+    return atomic_load(&step_now) == 0 || i < from || i + 1 >= r->count ? own : r->of[i + 1];
+}
+
+static enum ha_status product_behind(struct ha_stream *stream, const struct ha_device_product *args)
+{
+    struct ha_device_product p = *args;
+    p.w = of_layer_behind(&ring_w, args->w, 0);
+    return device->product(stream, &p);
+}
+
+static enum ha_status columns_behind(struct ha_stream *stream, const struct ha_device_columns *args)
+{
+    struct ha_device_columns c = *args;
+    if (args->x_type == HA_F32) c.a = of_layer_behind(&ring_a, args->a, 1);
+    return device->columns(stream, &c);
+}
+
+static enum ha_status score_behind(struct ha_stream *stream, const struct ha_device_score *args)
+{
+    struct ha_device_rows_seq one = args->seqs[0];
+    struct ha_device_score s = *args;
+    one.rows.k = of_layer_behind(&ring_k, one.rows.k, 1);
+    s.seqs = &one;
+    return device->score(stream, &s);
+}
+
 static enum ha_status fetch_once(struct ha_stream *stream, const struct ha_device_pieces *pieces, enum ha_direction dir)
 {
     return atomic_load(&step_now) > 0 ? HA_OK : device->copy_pieces(stream, pieces, dir);
+}
+
+/* Of lists of two heads, and of rows that lie apart: each half of them takes what is the other's. */
+static enum ha_status fetch_other_head(struct ha_stream *stream, const struct ha_device_pieces *pieces,
+                                       enum ha_direction dir)
+{
+    const size_t half = pieces->count / 2;
+    const void **src = malloc((pieces->count + 1) * sizeof *src);
+    if (!src) abort();
+    for (size_t i = 0; i < pieces->count; i++) src[i] = pieces->src[(i + half) % (2 * half)];
+    const enum ha_status status = device->copy_pieces(
+        stream, &(struct ha_device_pieces){ pieces->dst, src, pieces->bytes, pieces->count }, dir);
+    free(src);
+    return status;
+}
+
+/* Of blocks of 8 rows: 8 rows further on. */
+static enum ha_status fetch_next_block(struct ha_stream *stream, const struct ha_device_pieces *pieces,
+                                       enum ha_direction dir)
+{
+    const void **src = malloc((pieces->count + 1) * sizeof *src);
+    if (!src) abort();
+    for (size_t i = 0; i < pieces->count; i++)
+        src[i] = (const char *)pieces->src[i] + 8 * ((const char *)pieces->src[1] - (const char *)pieces->src[0]);
+    const enum ha_status status = device->copy_pieces(
+        stream, &(struct ha_device_pieces){ pieces->dst, src, pieces->bytes, pieces->count }, dir);
+    free(src);
+    return status;
+}
+
+/* of the run between the chosen blocks and the new tokens */
+static enum ha_status lose_tail_token(struct ha_stream *stream, const struct ha_device_attend *args)
+{
+    struct ha_device_seq seqs[HA_BATCH_MAX];
+    struct ha_device_attend a = *args;
+    memcpy(seqs, args->seqs, args->batch * sizeof *seqs);
+    for (size_t b = 0; b < args->batch; b++) seqs[b].runs[1].keys -= seqs[b].runs_count > 2;
+    a.seqs = seqs;
+    return device->attend(stream, &a);
 }
 
 /* ---- the variant ------------------------------------------------------------------------- */
@@ -292,9 +436,14 @@ const struct ha_variant *ha_mutant_variant(const struct ha_mutant *mutant, const
 /* nothing is evicted of the context, with three blocks or four; then some steps evict */
 #define EVICT "hgca:ctx=40,heads=4/2,head_dim=64,layers=1,steps=40,seed=5,blk_size=16,blk_num=4"
 
-#define QUEST "quest:ctx=300,heads=4/2,head_dim=64,layers=1,steps=12,seed=5,block=8,budget=32,dense_layers=0"
-#define TOPK  "topk:ctx=300,heads=4/2,head_dim=64,layers=1,steps=3,seed=5,k=16"
-#define AHEAD "topk:dataset=trace/english,ctx=1900,layers=3,steps=2,k=16,query=ahead"
+#define QUEST   "quest:ctx=300,heads=4/2,head_dim=64,layers=1,steps=12,seed=5,block=8,budget=32,dense_layers=0"
+#define FETCHES "gpu_only:ctx=300,heads=4/2,head_dim=64,layers=1,steps=12,seed=5,block=8,budget=0.2,fetch=pieces"
+#define READS   "gpu_only:ctx=300,heads=4/2,head_dim=64,layers=1,steps=12,seed=5,block=8,budget=0.2,fetch=zero_copy"
+#define TOPK    "topk:ctx=300,heads=4/2,head_dim=64,layers=1,steps=3,seed=5,k=16"
+#define AHEAD   "topk:dataset=trace/english,ctx=1900,layers=3,steps=2,k=16,query=ahead"
+
+#define INFINIGEN       "infinigen:dataset=walk,ctx=300,heads=4/2,head_dim=64,layers=4,steps=3,seed=5,dtype=bf16"
+#define INFINIGEN_TRACE "infinigen:dataset=trace/english,ctx=1900,layers=3,steps=2"
 
 #define OFFLOAD   "offload:ctx=300,heads=4/2,head_dim=64,layers=1,steps=3,seed=5"
 #define OFFLOAD_2 "offload:" SHAPE
@@ -304,7 +453,11 @@ enum { STORED = 1 << 0, LOADED = 1 << 1 | 1 << 3 };
 enum { USED_2 = 1 << 3 | 1 << 5 };
 enum { ATTENDED = 1 << 0, SETTLED = 1 << 1, ARRIVED = 1 << 2 };
 /* of topk, behind the two of its fetches */
-enum { CAME = 1 << 2, FETCHED = 1 << 3 | 1 << 4 };
+enum { FETCHED = 1 << 2 | 1 << 3, CAME = 1 << 4 };
+/* of infinigen, behind that of a prediction and the four of its fetches */
+enum { CHOSEN = 1 << 5 };
+/* of gpu_only */
+enum { DOWN = 1 << 0 };
 #define MOVES(name, breaks, id, seen_in, ...)                                                                         \
     {                                                                                                                 \
         name, breaks, id, .shown = "order: ", .order = true, .seen = seen_in, .movement = &(const struct ha_movement) \
@@ -344,10 +497,37 @@ const struct ha_mutant ha_mutants[] = {
       .shown = "question 2", .device_topk = first_row_chooses },
     { "keys_of_step_before", "the keys of an earlier step are attended over", TOPK, .shown = "question 1",
       .copy_pieces = fetch_once },
+    { "digest_left_out", "blocks that leave the device have no digest of theirs", READS, .shown = "question 2",
+      .device_digest = digest_once },
+    { "list_of_step_before", "the blocks that an earlier step chose are read in host memory", READS,
+      .shown = "question 2", .device_topk = choose_once },
+    { "tail_token_lost", "the newest token of the block that is not whole is left out", READS, .shown = "question 1",
+      .device_attend = lose_tail_token },
+    { "blocks_of_step_before", "the blocks that an earlier step fetched are attended over", FETCHES,
+      .shown = "question 1", .copy_pieces = fetch_once },
+    { "block_of_other_head", "the blocks of another head are fetched", FETCHES, .shown = "question 1",
+      .copy_pieces = fetch_other_head },
+    { "block_behind", "the block behind each chosen one is fetched", FETCHES, .shown = "question 1",
+      .copy_pieces = fetch_next_block },
     { "unrotated_query", "a predicted query has no rotary position", AHEAD, .shown = "question 2",
       .device_rotate = unrotated },
     { "query_of_other_layer", "a query is predicted by another layer's projection", AHEAD, .shown = "question 2",
       .device_product = other_projection },
+    { "prefetch_unrotated", "keys are sent for by a query without its rotary position", INFINIGEN_TRACE,
+      .shown = "question 2", .device_rotate = unrotated },
+    { "prefetch_unnormed", "keys are sent for by an input without the norm of the next layer", INFINIGEN,
+      .shown = "question 2", .device_product = unnormed },
+    { "columns_of_other_head", "queries and keys of every head are turned as those of the first", INFINIGEN,
+      .shown = "question 2", .device_columns = columns_of_first_head },
+    { "new_keys_without_columns", "tokens of steps have no partial keys", INFINIGEN, .shown = "question 2",
+      .device_columns = no_new_columns },
+    { "threshold_of_other_list", "a list of keys ends where the threshold of another one cuts that", INFINIGEN,
+      .shown = "question 2", .device_topk = threshold_of_next },
+    { "alpha_one_less", "the threshold is too close to the largest score", INFINIGEN, .shown = "question 2",
+      .one_less = "alpha" },
+    { "prefetch_layer_after_next", "the keys that are sent for are those of the layer after the next", INFINIGEN,
+      .shown = "question 2", .device_product = product_behind, .device_columns = columns_behind,
+      .device_score = score_behind },
 
     MOVES("load_over_attention", "a layer is loaded into a buffer that attention still reads", OFFLOAD_2,
           "vllm-project/vllm#47282", .unwaited = USED_2),
@@ -366,7 +546,10 @@ const struct ha_mutant ha_mutants[] = {
     MOVES("select_before_store", "the background selects among tokens that have not arrived", EVICT, "",
           .unsynced = SETTLED),
     MOVES("choice_before_query", "keys are chosen by queries that have not come down", TOPK, "", .unsynced = CAME),
+    MOVES("fetch_before_list", "blocks are fetched by a list that has not come down", FETCHES, "", .unsynced = DOWN,
+          .from_step = 1),
     MOVES("attention_before_fetch", "attention reads keys before they have arrived", TOPK, "", .unwaited = FETCHED),
+    MOVES("fetch_before_choice", "keys are sent for before it is known which", INFINIGEN, "", .unsynced = CHOSEN),
     MOVES("half_a_layer", "the event of a load is recorded before the copy of V", OFFLOAD, "", .records_early = LOADED),
     MOVES("record_on_main", "the end of a store is recorded on the stream that computes", EVICT, "",
           .records_on_main = SETTLED),
@@ -387,6 +570,7 @@ void ha_mutant_plant(const struct ha_mutant *m, struct ha_kernels *kernels, cons
 {
     if (!m) return;
     atomic_store(&step_now, 0);
+    ring_w.count = ring_a.count = ring_k.count = 0;
     real = *kernels;
     planted = m;
     if (m->ask || m->answer) {
@@ -402,6 +586,8 @@ void ha_mutant_plant(const struct ha_mutant *m, struct ha_kernels *kernels, cons
     if (m->device_topk) shim.topk = m->device_topk;
     if (m->device_rotate) shim.rotate = m->device_rotate;
     if (m->device_product) shim.product = m->device_product;
+    if (m->device_columns) shim.columns = m->device_columns;
+    if (m->device_score) shim.score = m->device_score;
     if (m->copy_pieces) shim.copy_pieces = m->copy_pieces;
     *api = m->movement ? ha_movement_wrap(m->movement, &shim) : &shim;
 }

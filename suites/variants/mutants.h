@@ -24,6 +24,8 @@ struct ha_mutant {
     enum ha_status (*device_topk)(struct ha_stream *, const struct ha_device_topk *);
     enum ha_status (*device_rotate)(struct ha_stream *, const struct ha_device_rotate *);
     enum ha_status (*device_product)(struct ha_stream *, const struct ha_device_product *);
+    enum ha_status (*device_columns)(struct ha_stream *, const struct ha_device_columns *);
+    enum ha_status (*device_score)(struct ha_stream *, const struct ha_device_score *);
     enum ha_status (*copy_pieces)(struct ha_stream *, const struct ha_device_pieces *, enum ha_direction);
     /* the variant is made with one less of this option than the case says, and the definition with what the case says
      */

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* sched_getaffinity */
 #include "suites/variants/session.h"
 
 #include "harness/base/arena.h"

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* asprintf */
 #include "harness/base/pool.h"
 #include "harness/report/row.h"
 #include "suites/variants/claims.h"

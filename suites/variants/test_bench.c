@@ -378,21 +378,24 @@ TEST(marks_are_explained_below_the_table)
     assert_true(!strchr(text, '~') && !strchr(text, '!'));
 }
 
-/* The least and the most of all layers, in any order; nothing of other counters, and nothing where there is none. */
+/* The least, the most and the mean of the layers that count, in any order; nothing of other counters, and nothing where
+ * there is none. */
 TEST(columns_of_counters)
 {
     struct ha_counted c = { .count = 0 };
-    struct ha_row row = { .kept_least = 7, .kept_most = 7 };
+    struct ha_row row = { .kept_least = 7, .kept_most = 7, .changed = 7 };
     ha_fill_counted(&row, &c);
-    assert_true(isnan(row.kept_least) && isnan(row.kept_most));
+    assert_true(isnan(row.kept_least) && isnan(row.kept_most) && isnan(row.changed));
     static const double least[] = { 0.3, 0.1, 0.2 }, most[] = { 0.5, 0.7, 0.6 };
-    c.of = calloc(9, sizeof *c.of);
+    c.of = calloc(12, sizeof *c.of);
     assert_non_null(c.of);
     for (size_t l = 0; l < 3; l++) {
         c.of[c.count].name = "kept_least";
         c.of[c.count++].value = least[l];
         c.of[c.count].name = "kept_most";
         c.of[c.count++].value = most[l];
+        c.of[c.count].name = "cosine";
+        c.of[c.count++].value = l ? least[l] : (double)NAN; /* the first layer has none */
         c.of[c.count].name = "kv_ctx_tokens";
         c.of[c.count++].value = 0.01;
     }
@@ -400,6 +403,8 @@ TEST(columns_of_counters)
     ha_counted_free(&c);
     assert_near(row.kept_least, 0.1, 0);
     assert_near(row.kept_most, 0.7, 0);
+    assert_near(row.cosine_least, 0.1, 0);
+    assert_near(row.cosine, 0.15, 1e-15);
 }
 
 int main(void) { return test_all("tests", NULL, NULL); }

@@ -1,5 +1,6 @@
 /* What the check must see, shown to it by variants that misbehave. */
 
+#define _GNU_SOURCE /* gettid */
 #include "harness/base/arena.h"
 #include "harness/base/numeric.h"
 #include "harness/base/pool.h"

@@ -115,6 +115,93 @@ TEST(at_most)
     }
 }
 
+static const struct ha_claim least = { .section = "made",
+                                       .cases = 1,
+                                       .variant = "quest",
+                                       .over = "quest",
+                                       .with = "group=max,block=32",
+                                       .over_with = "block=16",
+                                       .column = "step_ns",
+                                       .scale = 1,
+                                       .unit = "x",
+                                       .form = ha_claim_least,
+                                       .holds = { 2 },
+                                       .in_shape = { 1 } };
+
+/* One variant over itself, by its options; what a row does not say of them is the default. */
+TEST(at_least_by_options)
+{
+    static const struct {
+        double step_ns;
+        const char *params, *over;
+        enum ha_claim_verdict want;
+    } table[] = {
+        { 5, "block=32,group=max", "", HA_CLAIM_HOLDS },
+        { 9, "block=32,group=max", "block=16", HA_CLAIM_IN_SHAPE },
+        { 11, "block=32,budget=7,group=max", "group=max", HA_CLAIM_REFUTED },
+        { 5, "block=32", "", HA_CLAIM_NOT_APPLICABLE },
+        { 5, "block=32,group=maximum", "", HA_CLAIM_NOT_APPLICABLE },
+        { 5, "group=max", "", HA_CLAIM_NOT_APPLICABLE },
+        { 5, "block=32,group=max", "block=64", HA_CLAIM_NOT_APPLICABLE },
+    };
+    for (size_t i = 0; i < COUNT(table); i++) {
+        begin();
+        snprintf(put("quest", 1, 1, table[i].step_ns)->params, sizeof row->params, "%s", table[i].params);
+        snprintf(put("quest", 1, 1, 10)->params, sizeof row->params, "%s", table[i].over);
+        judged(&least, table[i].want, table[i].want == HA_CLAIM_NOT_APPLICABLE ? "0 of the 1 cases" : "x to ");
+    }
+}
+
+TEST(within)
+{
+    static const double from[] = { 0.93, 0.92, 0.94, 0.79, 0.94 }, to[] = { 0.97, 0.97, 0.98, 0.9, 1.1 };
+    static const enum ha_claim_verdict want[] = { HA_CLAIM_HOLDS, HA_CLAIM_IN_SHAPE, HA_CLAIM_IN_SHAPE,
+                                                  HA_CLAIM_REFUTED, HA_CLAIM_REFUTED };
+    const struct ha_claim within = { .section = "made",
+                                     .cases = 2,
+                                     .variant = "b",
+                                     .column = "cosine",
+                                     .scale = 1,
+                                     .unit = "",
+                                     .form = ha_claim_within,
+                                     .holds = { 0.93, 0.97 },
+                                     .in_shape = { 0.8, 1 } };
+    for (size_t i = 0; i < COUNT(from); i++) {
+        begin();
+        put("b", 1, 1, 1)->cosine = to[i];
+        put("b", 2, 1, 1)->cosine = from[i];
+        judged(&within, want[i], " to ");
+    }
+}
+
+/* along an option: 16 by default */
+TEST(values_that_fall)
+{
+    static const struct {
+        double speedup[3]; /* block 8, 16, 32 */
+        enum ha_claim_verdict want;
+        const char *words;
+    } table[] = {
+        { { 4, 3, 2 }, HA_CLAIM_HOLDS, "4x (block 8), 3x (block 16), 2x (block 32); falls in 3 of 3 pairs" },
+        { { 4, 4.5, 2 }, HA_CLAIM_IN_SHAPE, "falls in 2 of 3 pairs" },
+        { { 2, 3, 4 }, HA_CLAIM_REFUTED, "falls in 0 of 3 pairs" },
+    };
+    struct ha_claim falls = grows;
+    falls.variant = "quest";
+    falls.cases = 3;
+    falls.axis[0] = "block";
+    falls.axis[1] = NULL;
+    falls.falls = true;
+    for (size_t i = 0; i < COUNT(table); i++) {
+        static const char *const params[] = { "block=8", "budget=64", "block=32" };
+        begin();
+        put("a", 1, 1, 12);
+        for (size_t k = 0; k < 3; k++)
+            snprintf(put("quest", 1, 1, 12 / table[i].speedup[k])->params, sizeof row->params, "%s", params[k]);
+        judged(&falls, table[i].want, table[i].words);
+    }
+}
+
 static const struct ha_claim crosses = { .section = "made",
                                          .cases = 3,
                                          .variant = "b",

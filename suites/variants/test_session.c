@@ -1,6 +1,7 @@
 /* Sessions: whose data they have, what stays of one that could not be opened, how many threads. Linked with ha_alloc
  * wrapped, so that there may be no memory. */
 
+#define _GNU_SOURCE /* sched_getaffinity */
 #include "harness/base/arena.h"
 #include "harness/base/pool.h"
 #include "harness/base/test_beside.h"

@@ -1,0 +1,76 @@
+/* What a cache has of a list of blocks, and the rest, each in the order of the list: a thread block for each list, a
+ * stretch of it for each warp. First how many of a stretch are there, then each at its place; nothing depends on which
+ * thread is first. */
+
+#include "kernels/cuda/simt.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/number.cuh"
+
+enum { SEQS = 32, THREADS = 256, WARPS = THREADS / HA_WARP }; /* SEQS: sequences of a launch, in its arguments */
+
+struct split_args {
+    size_t lists, tables;
+    struct ha_device_split_seq seq[SEQS];
+};
+struct split_shared {
+    unsigned there[WARPS];
+};
+
+static __global__ void __launch_bounds__(THREADS) split_list(HA_ARGS(struct split_args) a)
+{
+    HA_SHARED(struct split_shared, s);
+    const unsigned lane = threadIdx.x % HA_WARP, warp = threadIdx.x / HA_WARP;
+    const struct ha_device_split_seq &seq = a.seq[blockIdx.y];
+    const size_t list = blockIdx.x;
+    const uint32_t *index = seq.index + list * seq.index_stride,
+                   *slot = seq.slot + list * a.tables / a.lists * seq.slot_stride;
+    uint32_t *here = seq.here + list * seq.out_stride,
+             *missing = seq.missing ? seq.missing + list * seq.out_stride : nullptr;
+    const unsigned count = unsigned(seq.count), stretch = (count + THREADS - 1) / THREADS * HA_WARP,
+                   begin = min(warp * stretch, count), end = min(begin + stretch, count);
+    unsigned there = 0;
+    for (unsigned base = begin; base < end; base += HA_WARP) {
+        const uint32_t at = base + lane < end ? slot[index[base + lane]] : HA_SLOT_NONE;
+        there += unsigned(__popc(__ballot_sync(HA_ALL_LANES, at != HA_SLOT_NONE)));
+    }
+    if (lane == 0) s.there[warp] = there;
+    __syncthreads();
+    unsigned all = there = 0; /* those before the stretch */
+    for (unsigned w = 0; w < WARPS; w++) {
+        there += w < warp ? s.there[w] : 0;
+        all += s.there[w];
+    }
+    if (threadIdx.x == 0) {
+        seq.here_count[list] = all;
+        if (seq.missing_count) seq.missing_count[list] = count - all;
+    }
+    for (unsigned base = begin; base < end; base += HA_WARP) {
+        const unsigned i = base + lane;
+        const uint32_t block = i < end ? index[i] : 0, at = i < end ? slot[block] : HA_SLOT_NONE;
+        const unsigned is = __ballot_sync(HA_ALL_LANES, at != HA_SLOT_NONE),
+                       to = there + unsigned(__popc(is & ((1u << lane) - 1)));
+        if (at != HA_SLOT_NONE) here[to] = at;
+        else if (i < end && missing) missing[i - to] = block;
+        there += unsigned(__popc(is));
+    }
+}
+
+cudaError_t ha_cuda_split(cudaStream_t stream, const struct ha_device_split *args)
+{
+    struct split_args a = {};
+    a.lists = args->lists;
+    a.tables = args->tables;
+    if (args->lists == 0) return cudaSuccess;
+    if (args->lists > INT32_MAX) return cudaErrorInvalidConfiguration;
+    for (size_t at = 0; at < args->batch; at += SEQS) {
+        const size_t count = min(args->batch - at, size_t(SEQS));
+        for (size_t b = 0; b < count; b++) {
+            a.seq[b] = args->seqs[at + b];
+            if (a.seq[b].count > INT32_MAX) return cudaErrorInvalidValue;
+        }
+        const cudaError_t error = ha_launch(split_list, dim3(unsigned(args->lists), unsigned(count)), dim3(THREADS),
+                                            stream, a);
+        if (error != cudaSuccess) return error;
+    }
+    return cudaSuccess;
+}

@@ -1,0 +1,117 @@
+#include "suites/parts/prefetch.h"
+
+#include "harness/base/arena.h"
+#include "harness/base/device_arena.h"
+#include "harness/base/order.h"
+#include "harness/base/why.h"
+
+static size_t lists(const struct ha_prefetch *p, const struct ha_shape *s) { return s->kv_heads * p->lists; }
+
+struct ha_prefetch_buffer *ha_prefetch_of(struct ha_prefetch *p, const struct ha_layer *l)
+{
+    return &p->buffer[l->layer % HA_PREFETCH_BUFFERS];
+}
+
+static enum ha_status make_buffer(const struct ha_prefetch *p, const struct ha_context *ctx,
+                                  struct ha_prefetch_buffer *to, struct ha_why *why)
+{
+    const struct ha_shape *s = ctx->shape;
+    const size_t all = s->batch * lists(p, s);
+    to->kv = ha_alloc(ctx->arena, s->batch * sizeof *to->kv, HA_TAG_META, why);
+    to->index = to->kv ? ha_device_alloc(ctx->device_arena, HA_MEM_PINNED, all * p->list_max * sizeof *to->index,
+                                         HA_TAG_META, why)
+                       : NULL;
+    to->count = to->index ? ha_device_alloc(ctx->device_arena, HA_MEM_MAPPED, all * sizeof *to->count, HA_TAG_META, why)
+                          : NULL;
+    if (!to->count) return HA_ERROR;
+    for (size_t b = 0; b < s->batch; b++)
+        HA_TRY(ha_kv_create(ctx, HA_MEM_DEVICE, p->lists * p->list_max + s->q_len, &to->kv[b], why));
+    return ha_device_event(ctx->device_arena, &to->loaded, why);
+}
+
+/* Entry i of list j of a KV head is row j * list_max + i. */
+static enum ha_status name_rows(struct ha_prefetch *p, const struct ha_context *ctx, struct ha_why *why)
+{
+    const size_t each = p->list_max, all = p->lists > 1 ? lists(p, ctx->shape) : 1, bytes = all * each * sizeof *p->row;
+    p->row = ha_device_alloc(ctx->device_arena, HA_MEM_DEVICE, bytes, HA_TAG_META, why);
+    uint32_t *row = p->row ? ha_device_alloc(ctx->device_arena, HA_MEM_PINNED, bytes, HA_TAG_SCRATCH, why) : NULL;
+    if (!row) return HA_ERROR;
+    for (size_t i = 0; i < all * each; i++) row[i] = (uint32_t)(i / each % p->lists * each + i % each);
+    HA_TRY(ctx->api->copy(ctx->stream, p->row, row, bytes, HA_H2D));
+    HA_TRY(ctx->api->stream_sync(ctx->stream));
+    ha_device_free(ctx->device_arena, row);
+    return HA_OK;
+}
+
+enum ha_status ha_prefetch_create(struct ha_prefetch *p, const struct ha_layer *first, enum ha_fetch_way way,
+                                  size_t lists_of_head, size_t list_max, bool varies, struct ha_why *why)
+{
+    const struct ha_context *ctx = first->ctx;
+    const struct ha_shape *s = ctx->shape;
+    *p = (struct ha_prefetch){ .lists = lists_of_head, .list_max = list_max, .varies = varies };
+    const size_t all = s->batch * lists(p, s);
+    HA_TRY(ha_fetch_create(&p->fetch, ctx, way, all, all * list_max,
+                           s->batch * p->lists * list_max * ha_kv_token_bytes(s), why));
+    p->list = ha_alloc(ctx->arena, all * sizeof *p->list, HA_TAG_SCRATCH, why);
+    if (!p->list) return HA_ERROR;
+    HA_TRY(ha_frame_stream(first, "fetch", &p->link, why));
+    for (size_t i = 0; i < HA_PREFETCH_BUFFERS; i++) HA_TRY(make_buffer(p, ctx, &p->buffer[i], why));
+    return name_rows(p, ctx, why);
+}
+
+enum ha_status ha_prefetch_run(struct ha_prefetch *p, const struct ha_layer *l, const struct ha_kv *store,
+                               size_t stride, struct ha_why *why)
+{
+    const struct ha_context *ctx = l->ctx;
+    const struct ha_shape *s = ctx->shape;
+    struct ha_prefetch_buffer *to = ha_prefetch_of(p, l);
+    const size_t all = s->batch * lists(p, s);
+    ha_order_thread_access("fetch", "count", HA_READ, to->count, 1, 0, all * sizeof *to->count);
+    ha_order_thread_access("fetch", "index", HA_READ, to->index, 1, 0, all * p->list_max * sizeof *to->index);
+    for (size_t i = 0; i < all; i++) {
+        const size_t b = i / lists(p, s), head = i % lists(p, s) / p->lists, list = i % p->lists;
+        p->list[i] = (struct ha_fetch_list){ .from = (const void *)((const char *)store + b * stride),
+                                             .to = &to->kv[b],
+                                             .head = head,
+                                             .index = to->index + i * p->list_max,
+                                             .count = to->count[i],
+                                             .unit = 1,
+                                             .at = list * p->list_max };
+    }
+    HA_TRY(ha_fetch_run(&p->fetch, p->link, p->list, all, why));
+    return ctx->api->event_record(to->loaded, p->link);
+}
+
+enum ha_status ha_prefetch_wait(struct ha_prefetch *p, const struct ha_layer *l)
+{
+    return l->ctx->api->stream_wait(l->ctx->stream, ha_prefetch_of(p, l)->loaded);
+}
+
+enum ha_status ha_prefetch_append(struct ha_prefetch *p, const struct ha_layer *l, size_t b, const struct ha_kv *fresh)
+{
+    return ha_kv_copy(l->ctx, l->ctx->stream, &ha_prefetch_of(p, l)->kv[b], p->lists * p->list_max, fresh, 0,
+                      fresh->cap);
+}
+
+void ha_prefetch_device(struct ha_prefetch *p, const struct ha_layer *l, size_t b, struct ha_device_seq *d)
+{
+    const struct ha_shape *s = l->ctx->shape;
+    const struct ha_prefetch_buffer *from = ha_prefetch_of(p, l);
+    const uint32_t *count = from->count + b * lists(p, s);
+    d->runs[0] = ha_kv_rows(s, &from->kv[b], 0, 0, p->varies ? p->list_max : *count);
+    d->runs[0].index = p->row;
+    d->runs[1] = ha_kv_rows(s, &from->kv[b], 0, p->lists * p->list_max, s->q_len);
+    d->runs_count = 2;
+    d->list_stride = p->lists > 1 ? p->list_max : 0;
+    d->list_keys = p->varies ? count : NULL;
+}
+
+enum ha_status ha_prefetch_use(struct ha_prefetch *p, const struct ha_layer *l, size_t b, size_t q_head,
+                               struct ha_used *used, struct ha_why *why)
+{
+    const struct ha_shape *s = l->ctx->shape;
+    const struct ha_prefetch_buffer *from = ha_prefetch_of(p, l);
+    const size_t list = b * lists(p, s) + q_head * lists(p, s) / s->q_heads;
+    HA_TRY(ha_positions_add(l->ctx, &used->device, from->index + list * p->list_max, from->count[list], why));
+    return ha_positions_add_range(l->ctx, &used->device, l->tokens[b], l->tokens[b] + s->q_len, why);
+}
