@@ -242,7 +242,7 @@ static enum ha_status record(struct ha_instance *self, struct ha_layer *l, struc
     const struct ha_shape *s = self->ctx.shape;
     for (size_t i = 0; l->used && i < s->batch * s->q_heads; i++) {
         struct ha_used *u = &l->used[i];
-        u->device.count = u->host.count = u->padding = u->notes = 0;
+        u->device.count = u->host.count = u->padding = 0;
         HA_TRY(self->rule->use(l, i / s->q_heads, i % s->q_heads, u, why));
     }
     return HA_OK;
@@ -437,10 +437,8 @@ void ha_frame_selection(struct ha_instance *self, size_t layer, size_t b, size_t
     *out = (struct ha_selection){
         .parts = self->rule->cpu ? 2 : 1,
         .part = { { .token = u->device.token, .count = u->device.count, .on_device = true },
-                  { .token = u->host.token, .count = u->host.count, .padding = u->padding, .q = u->q } },
-        .notes = u->notes,
+                  { .token = u->host.token, .count = u->host.count, .padding = u->padding } },
     };
-    memcpy(out->note, u->note, u->notes * sizeof *u->note);
     if (self->rule->report) self->rule->report(l, b, q_head, out);
 }
 
