@@ -24,7 +24,7 @@ except ImportError:
     sys.exit(0)
 import audit
 
-CASES = 63  # of suites/audit.suite and the trace, but for those that are waived
+CASES = 75  # of suites/audit.suite and the trace, but for those that are waived
 STATES, RIGHT, WRONG = ("all", "profile", "side"), 7, 26  # of the dumps of STATES those that are changed, how many there are
 count = {True: 0, False: 0}
 
@@ -127,6 +127,16 @@ def other_key(step, head):
     return plant
 
 
+def every_key_of(step, was, now):
+    """All that this part has of the first head that has one are in that one."""
+    def plant(file):
+        part = file.array("part")[step]
+        head = np.argwhere(part == was)[0][0]
+        there = part[head][:np.flatnonzero(part[head])[-1]]
+        there[there == was] = now
+    return plant
+
+
 def every_key(step):
     """All that there are before the step's own are used by all heads."""
     def plant(file):
@@ -199,6 +209,16 @@ PLANTS = [  # in the dump of which variant, what it is called, the plant, what m
     ("columns", "observed queries", lambda f: f.array("observed")[:, 0].__imul__(9), "differences"),
     ("columns", "too many", meta("param.most", lambda x: "0.01"), "keys are chosen, not 1 to 1"),
     ("quest", "half a block", some_key(1, 1, 0), "is used in part"),
+    ("hybrid", "half a block", some_key(1, 2, 0), "is used in part"),
+    ("hybrid", "a block less", every_key_of(1, 2, 0), "0 blocks are chosen, not 2"),
+    ("hybrid", "a key of the sink", element("part", lambda f, x: 0, 1, 2, 4), "token 4 is not used by the device"),
+    ("hybrid", "a recent key", element("part", lambda f, x: 0, 1, 2, 99), "token 99 is not used by the device"),
+    ("hybrid", "a key that has left", element("part", lambda f, x: 1, 1, 2, 7), "which it has left"),
+    ("hybrid", "every block", every_key_of(1, 0, 2), "5 blocks are chosen, not 2"),
+    ("hybrid", "the budget", meta("param.budget", lambda x: "0.6"), "2 blocks are chosen, not 3"),
+    ("hybrid", "the sink", meta("param.sink", lambda x: "6"), "token 5 is not used by the device"),
+    ("hybrid", "the digest", meta("param.digest", lambda x: "1"), "has one of the 2 largest scores"),
+    ("hybrid", "the group", meta("param.group", lambda x: "1"), ""),
     ("share", "half a block", some_key(1, 1, 0), "is used in part"),
     ("share", "a block less", some_block(1, 1, 0), "1 blocks are chosen, not 2"),
     ("share", "a block more", some_block(1, 0, 1), "3 blocks are chosen, not 2"),
@@ -217,7 +237,7 @@ PLANTS = [  # in the dump of which variant, what it is called, the plant, what m
     ("scout", "a block of the device's nowhere", other_side(1, 1, 0), "which are not the 4 of largest score"),
     ("scout", "a block of the host's nowhere", other_side(1, 2, 0), "which are not the 4 of largest score"),
     ("scout", "a block more on the host", other_side(1, 0, 2), "the host"),
-    ("scout", "a key behind the last block", element("part", lambda f, x: 0, 1, 2, 100), "behind the last whole block"),
+    ("scout", "a key behind the last block", element("part", lambda f, x: 0, 1, 2, 89), "behind the last whole block"),
     ("scout", "a recall less", element("note.recall", lambda f, x: 0 * x, 1), "no recall is issued in step 1"),
     ("scout", "a recall more", element("note.recall", lambda f, x: 0 * x + 1, 0), "a recall is issued in step 0, and the last"),
     ("scout", "a recall of one head", element("note.recall", lambda f, x: 0, 1, 2), "notes recall and landed are"),
@@ -427,6 +447,8 @@ def main(program, program_of_states):
                               ("scout_all", "32_group_head_resident_all_interval_2")):
                 if name.endswith(end + ".safetensors"):
                     of[what] = path("dump/" + name)
+            if name.startswith("hybrid_fixed") and re.search("100_steps_.*_budget_0.3.safetensors", name):
+                of.setdefault("hybrid", path("dump/" + name))
         rooms()
         choices()
         huge_sums()
