@@ -58,6 +58,8 @@ static const char *const ids[] = {
     "topk:" SHAPE "100,k=20",
     "topk:" SHAPE "100+3,k=20,fetch=move,group=union,query=ahead,dataset=residual",
     "topk:" SHAPE "100,k=20,fetch=gather,query=ahead,predict=cpu,dataset=walk,model_dim=128",
+    "hybrid_fixed:" SHAPE "100,sink=8,recent=16,budget=0.3",
+    "hybrid_fixed:" SHAPE "100+3,sink=8,recent=16,budget=0.3,q_len=3,group=union,layout=natural,block=32",
     "infinigen:" SHAPE "100+3,dataset=residual,fetch=move",
     "infinigen:" SHAPE "100,group=max,fetch=gather,predict=cpu,dataset=walk,model_dim=128",
     "gpu_only:" SHAPE "100,block=8,budget=0.3",

@@ -195,6 +195,23 @@ TEST_WITH(rows_are_told_apart, start, finish)
     assert_conflict("bytes [15, 16)");
 }
 
+TEST_WITH(an_index_names_what_was_said, start, finish)
+{
+    const struct ha_range some[] = { { memory + 64, 2, 32, 16 }, { memory + 256, 1, 0, 64 } };
+    const struct ha_range all = { memory, 1, 0, SIZE_MAX };
+    for (size_t i = 0; i < 2; i++) ha_order_names(order, memory + 10, &some[i]);
+    ha_order_access(order, main_stream, "get", "x", HA_READ, all);
+    put(link, 80, 16);
+    put(link, 112, 144);
+    put(link, 320, 64);
+    assert_ordered();
+    ha_order_names(order, memory, NULL);
+    ha_order_names(order, memory, &some[1]);
+    ha_order_access(order, host, "get", "x", HA_READ, all);
+    put(link, 96, 1);
+    assert_conflict("bytes [96, 97)");
+}
+
 /* Against a byte for a byte: who wrote it last, of two streams that nothing orders. */
 TEST_WITH(intervals_are_as_bytes_would_be, start, finish)
 {

@@ -115,7 +115,7 @@ struct level {
     struct ha_event *uploaded;
     uint32_t *first; /* [batch][kv_heads][slots] blocks that are resident after the prefill */
 
-    float *q;         /* what was predicted, for the report: [batch][q_heads][q_len][head_dim]; NULL: nothing is */
+    float *q;         /* what was predicted, for the report: [batch][q_heads][q_len][head_dim] */
     uint32_t *before; /* what was chosen in the last step, [batch][lists][list_max], and of how many blocks */
     size_t *before_blocks;
     double steps, cpu_tokens, recalls, recalled; /* sums */
@@ -150,6 +150,7 @@ static struct missing *missing_of(const struct ha_layer *l)
 }
 static bool is_ahead(const struct ha_layer *l) { return option(l, HA_SCOUT_PRECOMPUTE) && l->layer > 0; }
 static bool is_oracle(const struct ha_layer *l) { return option(l, HA_SCOUT_PREDICT) == ORACLE; }
+static bool is_predicted(const struct ha_layer *l) { return is_ahead(l) && !is_oracle(l); }
 static bool reads_all(const struct ha_layer *l) { return option(l, HA_SCOUT_RESIDENT) == ALL; }
 static bool by_head(const struct ha_context *ctx) { return (int)ctx->param[HA_SCOUT_GROUP] == HA_GROUP_HEAD; }
 static bool by_sequence(const struct ha_context *ctx) { return (int)ctx->param[HA_SCOUT_TEAMS] == SEQUENCE; }
@@ -689,20 +690,26 @@ static double cosine(const float *a, const float *b, size_t n)
     return aa > 0 && bb > 0 ? ab / sqrt(aa * bb) : 0;
 }
 
-/* The predicted queries of a head, [q_len][head_dim], and how far they are from the true ones. */
-static const float *predicted(const struct ha_layer *l, size_t b, size_t head)
+/* of the predicted queries that are recorded, [q_len][head_dim] */
+static float *recorded(const struct ha_layer *l, size_t b, size_t head)
+{
+    const struct ha_shape *s = l->ctx->shape;
+    return level(l)->q + (b * s->q_heads + head) * s->q_len * s->head_dim;
+}
+
+/* The predicted queries of a head, and how far they are from the true ones. */
+static void record_predicted(const struct ha_layer *l, size_t b, size_t head)
 {
     const struct ha_shape *s = l->ctx->shape;
     const struct scout *c = l->shared;
     struct level *v = level(l);
-    float *to = v->q + (b * s->q_heads + head) * s->q_len * s->head_dim;
-    for (size_t t = 0; t < s->q_len; t++) {
+    float *to = recorded(l, b, head);
+    for (size_t t = 0; t < s->q_len; t++, to += s->head_dim) {
         const size_t at = ((b * s->q_len + t) * s->q_heads + head) * s->head_dim;
-        memcpy(to + t * s->head_dim, c->ahead.q_of[l->layer % 2] + at, s->head_dim * sizeof *to);
-        v->cosine += cosine(to + t * s->head_dim, c->record.q + at, s->head_dim);
+        memcpy(to, c->ahead.q_of[l->layer % 2] + at, s->head_dim * sizeof *to);
+        v->cosine += cosine(to, c->record.q + at, s->head_dim);
         v->cosines++;
     }
-    return to;
 }
 
 /* Which of a list's blocks were not in the list of the step before. */
@@ -727,7 +734,6 @@ static enum ha_status use(const struct ha_layer *l, size_t b, size_t q_head, str
     const struct ha_shape *s = l->ctx->shape;
     const struct scout *c = l->shared;
     const struct missing *missing = missing_of(l);
-    const struct level *v = level(l);
     const struct ha_ring *tail = &sequence(l, b)->tail.ring;
     const size_t list = q_head * c->lists / s->q_heads, at = b * c->lists + list;
     const struct ha_resident_set now = ha_residency_now(&c->recall.resident, l->layer, b, q_head / ha_shape_group(s));
@@ -739,11 +745,17 @@ static enum ha_status use(const struct ha_layer *l, size_t b, size_t q_head, str
     HA_TRY(ha_positions_add_range(l->ctx, &used->device, tail->first, tail->end + s->q_len, why));
     for (size_t i = 0; i < missing->count[at]; i++)
         HA_TRY(add_block(l, &used->host, missing->block[at * c->list_max + i], why));
-    used->q = is_ahead(l) && !is_oracle(l) ? predicted(l, b, q_head) : NULL;
-    used->note[used->notes++] = (struct ha_note){ "recall", v->due };
-    used->note[used->notes++] = (struct ha_note){ "landed", v->landed };
+    if (is_predicted(l)) record_predicted(l, b, q_head);
     if ((q_head + 1) * c->lists / s->q_heads > list) compare(l, b, list); /* the list's last head */
     return HA_OK;
+}
+
+static void add_words(const struct ha_layer *l, size_t b, size_t q_head, struct ha_selection *out)
+{
+    const struct level *v = level(l);
+    if (is_predicted(l)) out->part[1].q = recorded(l, b, q_head);
+    out->note[out->notes++] = (struct ha_note){ "recall", v->due };
+    out->note[out->notes++] = (struct ha_note){ "landed", v->landed };
 }
 
 static void count(const struct ha_layer *l, ha_count *say, void *arg)
@@ -784,6 +796,7 @@ static const struct ha_rule rule = {
     .append = append,
     .appends_last = true,
     .use = use,
+    .report = add_words,
     .device = device,
     .by_head = by_head,
     .by_sequence = by_sequence,

@@ -24,9 +24,6 @@ enum ha_status ha_positions_add_range(const struct ha_context *ctx, struct ha_po
 struct ha_used {
     struct ha_positions device, host;
     size_t padding; /* the last so many of host were not selected */
-    const float *q; /* [q_len][head_dim], with which those of host were used; NULL: the step's */
-    struct ha_note note[HA_NOTES_MAX];
-    size_t notes;
 };
 
 /* One layer of all sequences. Layer i stands i behind the first one. */
