@@ -315,12 +315,12 @@ static enum ha_status unrotated(struct ha_stream *stream, const struct ha_device
 }
 
 /* by W_Q of the layer that was predicted before */
+static const void *w_before;
 static enum ha_status other_projection(struct ha_stream *stream, const struct ha_device_product *args)
 {
-    static const void *before;
     struct ha_device_product p = *args;
-    if (before) p.w = before;
-    before = args->w;
+    if (w_before) p.w = w_before;
+    w_before = args->w;
     return device->product(stream, &p);
 }
 
@@ -762,6 +762,7 @@ void ha_mutant_plant(const struct ha_mutant *m, struct ha_kernels *kernels, cons
 {
     if (!m) return;
     atomic_store(&step_now, 0);
+    w_before = NULL;
     ring_w.count = ring_a.count = ring_k.count = 0;
     real = *kernels;
     planted = m;

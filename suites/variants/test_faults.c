@@ -118,10 +118,11 @@ TEST(operations_tasks_and_jobs_of_a_session_are_delayed)
 /* ---- what luck hides --------------------------------------------------------------------------------------------- */
 
 /* Whether the results of a defect can be wrong at all: not where the same bytes come twice, or are loaded over
- * themselves. */
+ * themselves; nor where what is recorded of a step is waited for, and so is what the defect does not wait for. */
 static bool shows(const struct ha_mutant *m)
 {
-    static const char *const hidden[] = { "load_over_attention", "wait_on_main", "one_place_twice" };
+    static const char *const hidden[] = { "load_over_attention", "wait_on_main", "one_place_twice",
+                                          "precompute_before_choice", "recall_before_choice" };
     for (size_t i = 0; i < COUNT(hidden); i++)
         if (!strcmp(m->name, hidden[i])) return false;
     return m->movement && m->order;
@@ -142,7 +143,7 @@ TEST(each_defect_of_movement_that_shows_is_seen_by_some_seed)
         with++;
         for (uint64_t k = 0; k < seed; k++, runs++) without += judge(m->id, m->movement, NULL) == HA_FAIL;
     }
-    assert_int_equal(with, 16);
+    assert_int_equal(with, 17);
     print_message("wrong in %zu runs: %zu with delays, %zu without\n", runs, with, without);
 }
 
