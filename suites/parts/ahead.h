@@ -21,8 +21,8 @@ struct ha_ahead {
     const struct ha_context *ctx;
     enum ha_ahead_side side;
     bool stays; /* set behind create: what the device computes stays there, in q_device, in order on the main stream */
-    float *q;        /* pinned: [batch][q_len][q_heads][head_dim], what was predicted; it stays until the begin after
-                      * the next */
+    float *q;   /* pinned: [batch][q_len][q_heads][head_dim], what was predicted; it stays until the begin after
+                 * the next */
     float *q_of[2];  /* of layers 0, 2, ...; of the others */
     float *q_device; /* of the device's side: the same there */
     float *x;        /* pinned: [batch][q_len][model_dim], of the CPU's side */
