@@ -1,5 +1,5 @@
-/* The definitions of top-k and Quest: by hand where scores are close, and against a plain implementation in binary32
- * whose mistakes must be seen. */
+/* The definitions of top-k, Quest and what has Quest's choice: by hand where scores are close, and against a plain
+ * implementation in binary32 whose mistakes must be seen. */
 
 #include "reference/definitions.h"
 #include "reference/test_world.h"
@@ -403,6 +403,53 @@ TEST(test_quest)
     }
     seen[OTHER_QUERY] = 1; /* it has none */
     all_seen(SWAPPED, MISTAKES);
+}
+
+/* ---- a share of the blocks ------------------------------------------------------------------- */
+
+#define BLOCK_0 0, 1, 2, 3, 4, 5, 6, 7
+#define BLOCK_1 8, 9, 10, 11, 12, 13, 14, 15
+#define BLOCK_2 16, 17, 18, 19, 20, 21, 22, 23
+
+/* Three blocks of 8 keys: of weight 1; the largest among small ones; of weight 2. Three keys and a new one behind them.
+ */
+TEST(test_share)
+{
+    static const struct {
+        double budget, mean;
+        struct ha_test_report right, wrong;
+        const char *text;
+    } cases[] = {
+        { 1e-6, 0, DEVICE(BLOCK_1, 24, 25, 26, 27), DEVICE(24, 25, 26, 27), "0 blocks chosen, the rule chooses 1" },
+        { 0.33, 0, DEVICE(BLOCK_1, 24, 25, 26, 27), DEVICE(BLOCK_2, 24, 25, 26, 27), "block 1 (score 1.609" },
+        { 1 / 3. + 1e-12, 0, DEVICE(BLOCK_1, 24, 25, 26, 27), DEVICE(BLOCK_1, BLOCK_2, 24, 25, 26, 27),
+          "2 blocks chosen, the rule chooses 1" },
+        { 0.34, 0, DEVICE(BLOCK_1, BLOCK_2, 24, 25, 26, 27), DEVICE(BLOCK_1, 24, 25, 26, 27),
+          "1 blocks chosen, the rule chooses 2: block 2" },
+        { 0.67, 0, DEVICE(BLOCK_0, BLOCK_1, BLOCK_2, 24, 25, 26, 27), DEVICE(BLOCK_1, BLOCK_2, 24, 25, 26, 27),
+          "block 0 is missing: all 3" },
+        { 0.33, 1, DEVICE(BLOCK_2, 24, 25, 26, 27), DEVICE(BLOCK_1, 24, 25, 26, 27), "block 2 (score 0.693" },
+        { 0.33, 0, DEVICE(BLOCK_1, 24, 25, 26, 27), DEVICE(BLOCK_1, 24, 26, 27),
+          "key 25 is missing: it is behind the last full block" },
+        { 0.33, 0, DEVICE(BLOCK_1, 24, 25, 26, 27), DEVICE(BLOCK_1, 24, 25, 26), "key 27 is missing: it is new" },
+        { 0.33, 0, DEVICE(BLOCK_1, 24, 25, 26, 27), DEVICE(BLOCK_1, 17, 24, 25, 26, 27), "block 2 is used in part" },
+        { 0.33, 0, DEVICE(BLOCK_1, 24, 25, 26, 27), SPLIT(KEYS(24, 25, 26, 27), KEYS(BLOCK_1)), "is on the host" },
+    };
+    double weight[24];
+    for (size_t j = 0; j < 24; j++) weight[j] = j < 8 ? 1 : j == 11 ? 5 : j < 16 ? 0.01 : 2;
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        const double param[] = { 8, cases[i].budget, cases[i].mean, HEAD };
+        const struct ha_test_step step = { 1, { 1 }, { cases[i].right } };
+        struct ha_test_world one = ha_test_world(&ha_definition_gpu_only, param, 27, WEIGHTS(weight), NULL);
+        ha_test_accept(&one, &step, 1);
+        ha_test_reject(&one, &step, 1, &cases[i].wrong, cases[i].text);
+    }
+    static const double together[] = { 8, 0.33, 0, MAX };
+    const struct ha_test_step two = { 1, { 1, 0.5f }, { cases[1].right, cases[1].right } };
+    struct ha_test_world group = ha_test_world(&ha_definition_gpu_only, together, 27, WEIGHTS(weight), NULL);
+    group.shape.q_heads = 2;
+    ha_test_accept(&group, &two, 1);
+    ha_test_reject(&group, &two, 1, REPORTS(cases[1].right, cases[1].wrong), "they have one choice");
 }
 
 /* ---- ties ---------------------------------------------------------------------------------- */

@@ -47,6 +47,19 @@ static void keys_store(void)
     for (size_t i = 0; i < sizeof w.score / sizeof(float); i++) ((float *)w.score)[i] = NAN;
 }
 
+/* the queries of a layer from the inputs of the one before */
+static void predict(void)
+{
+    for (size_t i = 0; i < (size_t)STEPS * LAYERS * BATCH * ROWS; i++) {
+        const size_t s = i / ROWS / BATCH / LAYERS, l = i / ROWS / BATCH % LAYERS, b = i / ROWS % BATCH, t = i % ROWS;
+        for (size_t n = 0; n < (size_t)Q_HEADS * DIM && l > 0; n++) {
+            float sum = w.bias[l][n];
+            for (size_t j = 0; j < MODEL; j++) sum += w.wq[l][n * MODEL + j] * w.x[s][l - 1][b][t][j];
+            w.q[AHEAD][s][l][b][t][n / DIM][n % DIM] = sum;
+        }
+    }
+}
+
 static void world_make(const double *param, size_t q_len, size_t observed, enum ha_dtype dtype, bool ties, bool still)
 {
     memcpy(w.param, param, sizeof w.param);
@@ -83,14 +96,7 @@ static void world_make(const double *param, size_t q_len, size_t observed, enum 
         memcpy(w.seen[i / SEEN_MOST / BATCH][i / SEEN_MOST % BATCH][i % SEEN_MOST],
                w.q[OWN][0][i / SEEN_MOST / BATCH][i / SEEN_MOST % BATCH][0], sizeof w.seen[0][0][0]);
     for (size_t l = 0; l < LAYERS; l++) w.projection[l] = (struct ha_projection){ .wq = w.wq[l], .bias = w.bias[l] };
-    for (size_t i = 0; i < (size_t)STEPS * LAYERS * BATCH * ROWS; i++) {
-        const size_t s = i / ROWS / BATCH / LAYERS, l = i / ROWS / BATCH % LAYERS, b = i / ROWS % BATCH, t = i % ROWS;
-        for (size_t n = 0; n < (size_t)Q_HEADS * DIM && l > 0; n++) {
-            float sum = w.bias[l][n];
-            for (size_t j = 0; j < MODEL; j++) sum += w.wq[l][n * MODEL + j] * w.x[s][l - 1][b][t][j];
-            w.q[AHEAD][s][l][b][t][n / DIM][n % DIM] = sum;
-        }
-    }
+    predict();
 }
 
 /* ---- what a variant does, and what it can get wrong --------------------------------------- */
@@ -689,6 +695,122 @@ TEST(test_adopted)
     ha_test_reject(&one, learnt, 3, REPORTS(DEVICE(1, 6)), "1 blocks may be chosen, the step's query chooses 2");
 }
 
+/* Of three equal blocks two are resident, and on one side all three are chosen for certain: those that are not used
+ * there are on the other. */
+TEST(test_learnt)
+{
+    static const double param[PARAMS] = { SIZE, 12, 8, 0, 0, ON, 0, 0, OFF, 2 };
+    for (int ahead = 0; ahead < 2; ahead++) {
+        world_make(param, 1, 1, HA_F32, false, false);
+        memset(w.wq[WHERE], 0, sizeof w.wq[WHERE]);
+        memset(w.q[OWN][0][WHERE], 0, sizeof w.q[OWN][0][WHERE]);
+        for (size_t i = 0; i < (size_t)CAP * DIM; i++) {
+            const size_t b = i / DIM / SIZE;
+            w.k[WHERE][1][1][i / DIM][i % DIM] = i % DIM ? 0 : b < 3 ? 1 : -0.5f - 0.01f * (float)b;
+        }
+        for (size_t head = 0; head < Q_HEADS; head++) {
+            memset(w.bias[WHERE] + head * DIM, 0, DIM * sizeof(float));
+            memset(w.seen[WHERE][1][0][head], 0, sizeof w.seen[0][0][0][0]);
+            w.seen[WHERE][1][0][head][0] = 1;
+            w.q[OWN][0][WHERE][1][0][head][0] = ahead ? -1 : 1;
+            w.bias[WHERE][head * DIM] = ahead ? 1 : -1;
+        }
+        keys_store();
+        predict();
+        simulate_all(NO_MISTAKE, 0, false, right);
+        if (judge(right) != HA_OK) fail_msg("%s", why.text);
+        /* of each head one on the device less, or one on the host more */
+        for (size_t head = GROUP; head < Q_HEADS; head++) {
+            uint8_t *side = right[0][WHERE][1][head].side;
+            size_t b = 0;
+            while (b < 3 && side[b * SIZE] != (ahead ? HA_MARK_NONE : HA_MARK_DEVICE)) b++;
+            assert_in_range(b, 0, 2);
+            memset(side + b * SIZE, ahead ? HA_MARK_HOST : HA_MARK_NONE, SIZE);
+        }
+        assert_int_equal(judge(right), HA_FAIL);
+        assert_non_null(strstr(why.text, "1 blocks may be resident, and there are 2 that are"));
+    }
+}
+
+/* ---- what rounding leaves open --------------------------------------------------------------- */
+
+/* A query that is known to be off by no more than a bound moves a score by no more than is said, and by as much. */
+TEST(test_uncertain_query)
+{
+    const struct ha_shape shape = { .head_dim = DIM, .scale = 0.5f, .dtype = HA_F32 };
+    float x[4 * DIM];
+    for (uint64_t n = 0; n < 40; n++) {
+        const struct ha_def_blocks blocks = { .size = 1, .count = 1, .mean = n % 2 };
+        struct ha_def_digest digest;
+        double q[DIM], off[DIM], from = 0, to = 0;
+        ha_rng_normals(SEED, 10, n * COUNT(x), COUNT(x), x);
+        for (size_t d = 0; d < DIM; d++) {
+            const double a = (double)x[2 * DIM + d], b = blocks.mean ? a : (double)x[3 * DIM + d];
+            double most = -HUGE_VAL, least = HUGE_VAL;
+            q[d] = (double)x[d];
+            off[d] = 0.1 * fabs((double)x[DIM + d]);
+            digest.least[d] = fmin(a, b);
+            digest.most[d] = fmax(a, b);
+            for (int i = -1; i <= 1; i++) {
+                const double is = 0.5 * fmax((q[d] + i * off[d]) * a, (q[d] + i * off[d]) * b);
+                most = fmax(most, is);
+                least = fmin(least, is);
+            }
+            from += least;
+            to += most;
+        }
+        const struct ha_ref_score s = ha_def_digest_score(&shape, &blocks, &digest, q, off);
+        if (!(s.low <= from && s.high >= to)) fail_msg("%g to %g, not %g to %g", from, to, s.low, s.high);
+        if (!(s.high - s.low < 4 * (to - from))) fail_msg("%g to %g for %g to %g", s.low, s.high, from, to);
+        off[0] = 3e38;
+        digest.most[0] = 2;
+        const struct ha_ref_score unknown = ha_def_digest_score(&shape, &blocks, &digest, q, off);
+        assert_true(unknown.low == -HUGE_VAL && unknown.high == HUGE_VAL);
+    }
+}
+
+/* Scores that a prediction leaves open are known by the query that the part says it had: of the last block that is
+ * chosen on the host and the next, which is smaller by `gap` of it. */
+static enum ha_status swap_close(double gap)
+{
+    static const double param[PARAMS] = { SIZE, 12, 4, 0, 0, ON, 0, 0, OFF, 2 };
+    const size_t head = Q_HEADS - 1, count = (CTX[1] + FROM) / SIZE, resident = CTX[1] / SIZE - 1;
+    const struct ask a = { NO_MISTAKE, FROM, WHERE, 1, 1 };
+    size_t order[BLOCKS], last = 0, next = 0;
+    bool in[BLOCKS];
+    world_make(param, 1, 0, HA_F32, false, false);
+    /* what is predicted there is small beside its terms */
+    for (size_t n = head * DIM; n < (size_t)Q_HEADS * DIM; n++) {
+        w.bias[WHERE][n] = 0;
+        for (size_t j = 0; j < MODEL; j++)
+            w.bias[WHERE][n] -= 0.99f * w.wq[WHERE][n * MODEL + j] * w.x[FROM][WHERE - 1][1][0][j];
+    }
+    predict();
+    choose(&a, AHEAD, head, head + 1, count, 3, in, order);
+    for (size_t i = count; i-- > 0;)
+        if (order[i] != resident && !in[order[i]]) next = order[i];
+    for (size_t i = 0; i < 3; i++)
+        if (order[i] != resident) last = order[i];
+    float(*k)[DIM] = w.k[WHERE][1][head / GROUP];
+    for (size_t i = 0; i < (size_t)SIZE * DIM; i++)
+        k[next * SIZE + i / DIM][i % DIM] = (float)((double)k[last * SIZE + i / DIM][i % DIM] * (1 - gap));
+    keys_store();
+    simulate_all(NO_MISTAKE, 0, false, right);
+    if (judge(right) != HA_OK) fail_msg("a gap of %g: %s", gap, why.text);
+    uint8_t *side = right[FROM][WHERE][1][head].side;
+    assert_true(side[last * SIZE] == HA_MARK_HOST && side[next * SIZE] == HA_MARK_NONE);
+    memset(side + last * SIZE, HA_MARK_NONE, SIZE);
+    memset(side + next * SIZE, HA_MARK_HOST, SIZE);
+    return judge(right);
+}
+
+TEST(test_reported_query)
+{
+    if (swap_close(1e-7) != HA_OK) fail_msg("%s", why.text);
+    assert_int_equal(swap_close(1e-5), HA_FAIL);
+    assert_non_null(strstr(why.text, "the part's query chooses"));
+}
+
 /* ---- what is fitted, and what is not there --------------------------------------------------- */
 
 TEST(test_fit)
@@ -755,6 +877,7 @@ TEST(test_partial)
         for (size_t i = 0; i < COUNT_OF; i++) {
             const double low = floor(3 * (double)x[2 * i]);
             score[i] = (struct ha_ref_score){ low, low, low + (n % 2 ? floor(fabs(3 * (double)x[2 * i + 1])) : 0) };
+            if (n % 4 == 3 && i % 2) score[i] = (struct ha_ref_score){ 0, -HUGE_VAL, HUGE_VAL }; /* not known */
         }
         const size_t want = n % (COUNT_OF + 2);
         for (size_t known = 0; known < 243; known++) {

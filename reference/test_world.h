@@ -13,7 +13,7 @@
 
 extern const struct ha_definition ha_definition_resident, ha_definition_bmm, ha_definition_offload, ha_definition_cpu,
     ha_definition_streaming, ha_definition_h2o, ha_definition_hgca, ha_definition_quest, ha_definition_topk,
-    ha_definition_scout;
+    ha_definition_gpu_only, ha_definition_scout, ha_definition_hybrid_fixed;
 
 enum { HA_TEST_TOKENS = 32, HA_TEST_HEADS = 4, HA_TEST_BATCH = 2, HA_TEST_UNITS = HA_TEST_BATCH * HA_TEST_HEADS };
 

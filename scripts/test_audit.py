@@ -24,7 +24,7 @@ except ImportError:
     sys.exit(0)
 import audit
 
-CASES = 58  # of suites/audit.suite and the trace, but for those that are waived
+CASES = 75  # of suites/audit.suite and the trace, but for those that are waived
 STATES, RIGHT, WRONG = ("all", "profile", "side"), 7, 26  # of the dumps of STATES those that are changed, how many there are
 count = {True: 0, False: 0}
 
@@ -127,11 +127,31 @@ def other_key(step, head):
     return plant
 
 
+def every_key_of(step, was, now):
+    """All that this part has of the first head that has one are in that one."""
+    def plant(file):
+        part = file.array("part")[step]
+        head = np.argwhere(part == was)[0][0]
+        there = part[head][:np.flatnonzero(part[head])[-1]]
+        there[there == was] = now
+    return plant
+
+
 def every_key(step):
     """All that there are before the step's own are used by all heads."""
     def plant(file):
         part = file.array("part")[step]
         part[:, :np.flatnonzero(part[0])[-1]] = 1
+    return plant
+
+
+def other_side(step, was, now):
+    """All of a block that some head has in this part are in that one: 0, nowhere."""
+    def plant(file):
+        size, part = int(file.header["__metadata__"]["param.block"]), file.array("part")[step]
+        n = np.flatnonzero(part[0])[-1] // size
+        head, block = np.argwhere(part[:, :n * size:size] == was)[0]
+        part[head, block * size:(block + 1) * size] = now
     return plant
 
 
@@ -189,6 +209,16 @@ PLANTS = [  # in the dump of which variant, what it is called, the plant, what m
     ("columns", "observed queries", lambda f: f.array("observed")[:, 0].__imul__(9), "differences"),
     ("columns", "too many", meta("param.most", lambda x: "0.01"), "keys are chosen, not 1 to 1"),
     ("quest", "half a block", some_key(1, 1, 0), "is used in part"),
+    ("hybrid", "half a block", some_key(1, 2, 0), "is used in part"),
+    ("hybrid", "a block less", every_key_of(1, 2, 0), "0 blocks are chosen, not 2"),
+    ("hybrid", "a key of the sink", element("part", lambda f, x: 0, 1, 2, 4), "token 4 is not used by the device"),
+    ("hybrid", "a recent key", element("part", lambda f, x: 0, 1, 2, 99), "token 99 is not used by the device"),
+    ("hybrid", "a key that has left", element("part", lambda f, x: 1, 1, 2, 7), "which it has left"),
+    ("hybrid", "every block", every_key_of(1, 0, 2), "5 blocks are chosen, not 2"),
+    ("hybrid", "the budget", meta("param.budget", lambda x: "0.6"), "2 blocks are chosen, not 3"),
+    ("hybrid", "the sink", meta("param.sink", lambda x: "6"), "token 5 is not used by the device"),
+    ("hybrid", "the digest", meta("param.digest", lambda x: "1"), "has one of the 2 largest scores"),
+    ("hybrid", "the group", meta("param.group", lambda x: "1"), ""),
     ("share", "half a block", some_key(1, 1, 0), "is used in part"),
     ("share", "a block less", some_block(1, 1, 0), "1 blocks are chosen, not 2"),
     ("share", "a block more", some_block(1, 0, 1), "3 blocks are chosen, not 2"),
@@ -200,6 +230,30 @@ PLANTS = [  # in the dump of which variant, what it is called, the plant, what m
     ("ahead_max", "another key of one head in layer 1", in_layer_1(other_key(1, 3)), "is not used alike by heads 2 and 3"),
     ("ahead_union", "another key of one head in layer 1", in_layer_1(other_key(1, 3)), "is not used alike by heads 2 and 3"),
     ("ahead_union", "every key in layer 1", in_layer_1(every_key(1)), "101 keys are chosen, not 12 to 24"),
+    ("scout", "half a block", some_key(1, 1, 0), "is used in part"),
+    ("scout", "half a block on the other side", some_key(1, 1, 2), "is used in part, or on both sides"),
+    ("scout", "a resident block on the host", other_side(1, 1, 2), "is used by the host, and is resident"),
+    ("scout", "a block of the host's on the device", other_side(1, 2, 1), "is used by the device, and is not resident"),
+    ("scout", "a block of the device's nowhere", other_side(1, 1, 0), "which are not the 4 of largest score"),
+    ("scout", "a block of the host's nowhere", other_side(1, 2, 0), "which are not the 4 of largest score"),
+    ("scout", "a block more on the host", other_side(1, 0, 2), "the host"),
+    ("scout", "a key behind the last block", element("part", lambda f, x: 0, 1, 2, 89), "behind the last whole block"),
+    ("scout", "a recall less", element("note.recall", lambda f, x: 0 * x, 1), "no recall is issued in step 1"),
+    ("scout", "a recall more", element("note.recall", lambda f, x: 0 * x + 1, 0), "a recall is issued in step 0, and the last"),
+    ("scout", "a recall of one head", element("note.recall", lambda f, x: 0, 1, 2), "notes recall and landed are"),
+    ("scout", "a recall that landed from nowhere", element("note.landed", lambda f, x: 0 * x + 1, 1), "none was under way"),
+    ("scout", "the prefill's queries", lambda f: np.negative(f.array("observed"), f.array("observed")), "resident"),
+    ("scout", "the cache", meta("param.cache", lambda x: "32"), "resident"),
+    ("scout", "the interval", meta("param.interval", lambda x: "3"), "a recall is issued in step 1"),
+    ("scout", "the budget", meta("param.budget", lambda x: "40"), "which are not the 5 of largest score"),
+    ("scout", "the digest", meta("param.digest", lambda x: "1"), "resident"),
+    ("scout", "a query of its own in layer 0", lambda f: meta("param.precompute", lambda x: "0")(f) or in_layer_1(
+        lambda f: None)(f), "the part of the host has a query of its own"),
+    ("scout", "the step's query in layer 1", in_layer_1(element("query", lambda f, x: 0 * x, 1)), "has no query of its own"),
+    ("scout", "a block of the host's nowhere in layer 1", in_layer_1(other_side(1, 2, 0)), "of largest score"),
+    ("scout", "a block of the device's nowhere in layer 1", in_layer_1(other_side(1, 1, 0)), "of largest score"),
+    ("scout_all", "a resident block nowhere", other_side(1, 1, 0), "is used by nothing, and is resident"),
+    ("scout_max", "another block of one head", other_side(1, 2, 0), "have one choice, and use other blocks"),
     ("all", "another query", element("own_q", lambda f, x: x + 1, 0, 0, 0), "differences"),
     ("all", "the query of another head", element("query", lambda f, x: x + 1, 0, 0, 1), "differences"),
     ("all", "the step's query", element("query", lambda f, x: 0, 1, 2, 1), "differences"),
@@ -388,9 +442,13 @@ def main(program, program_of_states):
                 of.setdefault(name.split("_")[0], path("dump/" + name))
             for what, end in (("share", "_budget_0.5"), ("union", "_12_group_union"), ("ahead", "query_ahead"),
                               ("ahead_max", "query_ahead_group_max"), ("ahead_union", "query_ahead_group_union"),
-                              ("columns", "observed_20_layers_1_heads_4_2_head_dim_16_dtype_f16_alpha_1")):
+                              ("columns", "observed_20_layers_1_heads_4_2_head_dim_16_dtype_f16_alpha_1"),
+                              ("scout", "32_group_head_interval_2"), ("scout_max", "8_budget_32_interval_2"),
+                              ("scout_all", "32_group_head_resident_all_interval_2")):
                 if name.endswith(end + ".safetensors"):
                     of[what] = path("dump/" + name)
+            if name.startswith("hybrid_fixed") and re.search("100_steps_.*_budget_0.3.safetensors", name):
+                of.setdefault("hybrid", path("dump/" + name))
         rooms()
         choices()
         huge_sums()

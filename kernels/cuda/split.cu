@@ -41,7 +41,7 @@ static __global__ void __launch_bounds__(THREADS) split_list(HA_ARGS(struct spli
         all += s.there[w];
     }
     if (threadIdx.x == 0) {
-        seq.here_count[list] = all;
+        seq.here_count[list] = all * max(unsigned(seq.here_unit), 1u);
         if (seq.missing_count) seq.missing_count[list] = count - all;
     }
     for (unsigned base = begin; base < end; base += HA_WARP) {

@@ -4,8 +4,8 @@
  * the step's own tokens, by its true query.
  *
  * Of the paper: A and the columns are learnt when the context is known (suites/parts/skew.h), not from a sample text;
- * with rotary positions, which it has no model with, queries and keys are turned behind them. Its first layer reads
- * everything, the one here what its own query chooses, and waits for it. */
+ * queries and keys are turned by it behind their rotary positions. The first layer, which nothing predicts, reads what
+ * its own query chooses, and waits for it. */
 
 #include "harness/base/arena.h"
 #include "harness/base/device_arena.h"

@@ -239,7 +239,8 @@ static void split_later(struct ha_wrong_later *l)
         if (IS(split_order)) reverse(here, count[0]);
         if (IS(split_order_missing) && missing) reverse(missing, count[1]);
         if (IS(split_beside) && missing) missing[m->count] = 0;
-        m->here_count[list] = (uint32_t)(count[0] - (IS(split_less) && count[0]));
+        const size_t unit = m->here_unit && !IS(split_unit) ? m->here_unit : 1;
+        m->here_count[list] = (uint32_t)((count[0] - (IS(split_less) && count[0])) * unit);
         if (m->missing_count) m->missing_count[list] = (uint32_t)(IS(split_all) ? m->count : count[1]);
     }
 }

@@ -555,9 +555,10 @@ static enum ha_status judge_parts(struct ha_op_stage *s, const struct ha_op_case
                                m->count, l, b, n, name[to], (unsigned)lists[to][n], (unsigned)want);
     }
     for (size_t to = 0; to < 2; to++) {
-        if (counts[to] && *counts[to] != count[to])
+        const size_t want = count[to] * (to == 0 && m->here_unit ? m->here_unit : 1);
+        if (counts[to] && *counts[to] != want)
             return ha_op_wrong(s, "split of %zu blocks: list %zu of sequence %zu: %u are %s, want %zu", m->count, l, b,
-                               (unsigned)*counts[to], name[to], count[to]);
+                               (unsigned)*counts[to], name[to], want);
         if (lists[to]) memcpy(lists[to], before + ((char *)lists[to] - out->image), m->count * sizeof *lists[to]);
         if (counts[to]) memcpy(counts[to], before + ((char *)counts[to] - out->image), sizeof *counts[to]);
     }
@@ -578,7 +579,8 @@ static enum ha_status split_once(struct ha_op_stage *s, const struct ha_op_case 
                                            .index_stride = count + c->src_gap,
                                            .blocks = blocks,
                                            .slot_stride = blocks + c->src_gap,
-                                           .out_stride = count + c->dst_gap };
+                                           .out_stride = count + c->dst_gap,
+                                           .here_unit = c->block };
         index_at[b] = ha_op_room(&names, lists * t->index_stride * w, c->q_at / w * w);
         slot_at[b] = ha_op_room(&in, c->kv_heads * t->slot_stride * w, c->src_at / w * w);
         for (size_t i = 0; i < 4; i++) out_at[b][i] = ha_op_room(&out, lists * (i % 2 ? 1 : t->out_stride) * w, shift);
@@ -642,11 +644,11 @@ const struct ha_op ha_op_split = {
     .needs = { HA_OP_ENTRY(split) },
     .judge = judge_split,
     .keys = "dst src dst_at src_at q_at batch kv_heads group keys dst_gap src_gap src_index pattern spread empty "
-            "cached missing",
+            "cached missing block",
     .pairs = "dst = device mapped\nsrc = device mapped\nsrc_index = device mapped\ndst_at = 0 4 24\n"
              "src_at = 0 4 40\nq_at = 0 4 40\nbatch = 1 3 33\nkv_heads = 1 3\ngroup = 1 2 4\n"
              "keys = 1 31 32 33 100 257 1000\ndst_gap = 0 3\nsrc_gap = 0 3\npattern = ascending descending shuffled\n"
-             "spread = 1 4\nempty = no yes\ncached = some none all\nmissing = both none list count\n",
+             "spread = 1 4\nempty = no yes\ncached = some none all\nmissing = both none list count\nblock = 1 8 128\n",
     .once = split_once,
     .unfit = ha_op_unfit_kernel,
 };

@@ -20,6 +20,14 @@ const char *ha_group_of_device_word(size_t i) { return i < HA_GROUP_UNION ? ha_g
 /* query rows of a KV head: of its query heads one after the other, each with its tokens */
 static size_t rows_of(const struct ha_choose *c) { return ha_shape_group(c->ctx->shape) * c->ctx->shape->q_len; }
 
+/* By the quotient: 0.07 of 100 is 7, though 0.07 * 100 > 7 in binary64. */
+size_t ha_share_of(double share, size_t n)
+{
+    size_t k = ha_least((size_t)(share * (double)n) + 1, n);
+    while (k > 1 && (double)(k - 1) / (double)n >= share) k--;
+    return k;
+}
+
 enum ha_status ha_choose_create(struct ha_choose *c, const struct ha_context *ctx, enum ha_group group, size_t k,
                                 size_t candidates, struct ha_why *why)
 {
@@ -47,7 +55,8 @@ static void largest(float *score, size_t rows, size_t stride, size_t n)
 
 static void choose(const struct ha_choose *c, size_t worker, size_t n, uint32_t *index, uint32_t *count)
 {
-    const size_t heads = ha_shape_group(c->ctx->shape), q_len = c->ctx->shape->q_len, k = ha_least(c->k, n),
+    const size_t heads = ha_shape_group(c->ctx->shape), q_len = c->ctx->shape->q_len,
+                 k = c->share > 0 ? ha_share_of(c->share, n) : ha_least(c->k, n),
                  deciders = c->group == HA_GROUP_MAX ? 1 : heads, rows = heads / deciders * q_len;
     uint32_t *own = c->chosen + worker * c->k;
     unsigned char *mark = c->mark + worker * c->candidates;

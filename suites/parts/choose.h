@@ -22,12 +22,16 @@ struct ha_choose {
     enum ha_group group;
     size_t k, candidates, lists; /* lists of a KV head: its query heads, or 1 */
     size_t list_max;             /* entries of a list, at most */
+    double share;                /* not 0: of n candidates so many as ha_share_of says, and not k */
     float *score;                /* [threads][rows][candidates] */
     uint32_t *chosen;            /* [threads][k] */
     unsigned char *mark;         /* [threads][candidates] */
 };
 
-/* candidates: at most so many */
+/* The least number of n candidates that is not less than their share of all; 1 at least where there are any. */
+size_t ha_share_of(double share, size_t n);
+
+/* candidates: at most so many; k: of them. share is the caller's to set, and then no more than k of them all. */
 enum ha_status ha_choose_create(struct ha_choose *c, const struct ha_context *ctx, enum ha_group group, size_t k,
                                 size_t candidates, struct ha_why *why);
 

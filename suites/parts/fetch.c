@@ -239,8 +239,9 @@ static enum ha_status check(const struct ha_fetch *f, const struct ha_fetch_list
     for (size_t l = 0; l < count; *all += rows(&list[l++])) {
         const size_t n = list[l].count, unit = list[l].unit;
         if (!n) continue;
-        ha_order_thread_access("fetch", "the list", HA_READ, list[l].index, 1, 0, n * sizeof *list[l].index);
         if (!unit) return ha_why(why, HA_ERROR, "fetch: list %zu has blocks of 0 tokens", l);
+        if (n > f->rows_max) return ha_why(why, HA_ERROR, "fetch: %zu rows, with room for %zu", n * unit, f->rows_max);
+        ha_order_thread_access("fetch", "the list", HA_READ, list[l].index, 1, 0, n * sizeof *list[l].index);
         const size_t from = (largest(list[l].index, n) + 1) * unit,
                      to = list[l].at + (list[l].slot ? largest(list[l].slot, n) + 1 : n) * unit;
         if (from > list[l].from->cap || to > list[l].to->cap)

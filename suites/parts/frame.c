@@ -26,7 +26,7 @@ struct ha_instance {
     struct ha_stream *stream[STREAMS_MAX], *post;
     struct ha_event *arrived; /* q is down */
     size_t streams;
-    double settle_ns, steps, keys_cpu, keys_device; /* sums; keys over query heads too */
+    double settle_ns, selected_ns, steps, keys_cpu, keys_device; /* sums; keys over query heads too */
 };
 
 /* ---- lists of tokens ---------------------------------------------------------------------- */
@@ -231,7 +231,7 @@ enum ha_status ha_frame_rewind(struct ha_instance *self, struct ha_why *why)
         for (size_t b = 0; b < s->batch && self->rule->rewind; b++) HA_TRY(self->rule->rewind(l, b, why));
         if (self->rule->ready) HA_TRY(self->rule->ready(l, why));
     }
-    self->settle_ns = self->steps = self->keys_cpu = self->keys_device = 0;
+    self->settle_ns = self->selected_ns = self->steps = self->keys_cpu = self->keys_device = 0;
     return self->ctx.api->stream_sync(self->ctx.stream);
 }
 
@@ -370,7 +370,7 @@ static void settle_job(void *arg)
 
 void ha_frame_selected(const struct ha_layer *l, uint64_t begin_ns)
 {
-    l->frame->settle_ns += (double)(ha_now_ns() - begin_ns);
+    l->frame->selected_ns += (double)(ha_now_ns() - begin_ns);
 }
 
 static enum ha_status append(struct ha_instance *self, struct ha_layer *l, const struct ha_step *step)
@@ -447,8 +447,11 @@ void ha_frame_counters(struct ha_instance *self, struct ha_counters *out)
     const double unmeasured = __builtin_nan(""), heads = (double)(self->ctx.shape->batch * self->ctx.shape->q_heads);
     settle_all(self); /* the background counts too */
     *out = (struct ha_counters){ unmeasured, unmeasured, unmeasured, unmeasured, unmeasured, unmeasured };
-    /* with two sides it selects for the next step; a CPU side alone keeps its store in order */
-    *(self->rule->device ? &out->select_ns : &out->manage_ns) = self->settle_ns;
+    /* with two sides the background selects for the next step, unless the CPU chooses in the step itself; then, or
+     * with a CPU side alone, it keeps the store in order */
+    const bool selects = self->rule->device && !self->rule->choose;
+    if (self->rule->device) out->select_ns = self->selected_ns + (selects ? self->settle_ns : 0);
+    if (!selects) out->manage_ns = self->settle_ns;
     if (self->rule->device && self->rule->cpu && self->steps > 0) {
         out->cpu_tokens = self->keys_cpu / (self->steps * heads);
         out->cpu_ratio = self->keys_cpu / (self->keys_cpu + self->keys_device);

@@ -15,15 +15,20 @@ static size_t held(const struct ha_kv_store *store) { return store->tokens - sto
 enum ha_status ha_kv_store_create(const struct ha_context *ctx, bool packed, size_t b, struct ha_kv_store *store,
                                   struct ha_why *why)
 {
+    return ha_kv_store_create_for(ctx, packed, ha_kv_max_tokens(ctx->shape, b), ctx->shape->q_len, store, why);
+}
+
+enum ha_status ha_kv_store_create_for(const struct ha_context *ctx, bool packed, size_t most, size_t burst,
+                                      struct ha_kv_store *store, struct ha_why *why)
+{
     const struct ha_shape *s = ctx->shape;
-    size_t most = ha_kv_max_tokens(s, b);
     *store = (struct ha_kv_store){ .blocks = NULL };
     if (!packed || !ha_packs(s->head_dim)) return ha_kv_create(ctx, HA_MEM_PINNED, most, &store->open, why);
     store->head_bytes = most / HA_PACK_KEYS * ha_packed_block_bytes(s->head_dim, s->dtype);
     store->blocks = ha_alloc(ctx->arena, s->kv_heads * store->head_bytes, HA_TAG_KV, why);
     if (!store->blocks) return HA_ERROR;
-    /* rows: a block not yet whole, and what a step appends */
-    return ha_kv_create(ctx, HA_MEM_PINNED, ha_least(HA_PACK_KEYS - 1 + s->q_len, most), &store->open, why);
+    /* rows: a block not yet whole, and what is appended at once */
+    return ha_kv_create(ctx, HA_MEM_PINNED, ha_least(HA_PACK_KEYS - 1 + burst, most), &store->open, why);
 }
 
 static void pack(const struct ha_context *ctx, const struct ha_kv_store *store, size_t head, size_t at,
@@ -59,15 +64,27 @@ static void load_task(void *arg, size_t task, size_t worker)
 enum ha_status ha_kv_store_load(const struct ha_context *ctx, struct ha_kv_store *store, const struct ha_prefill *in,
                                 size_t b)
 {
+    return ha_kv_store_load_range(ctx, store, in, b, 0, ctx->shape->ctx[b]);
+}
+
+enum ha_status ha_kv_store_load_range(const struct ha_context *ctx, struct ha_kv_store *store,
+                                      const struct ha_prefill *in, size_t b, size_t first, size_t count)
+{
     const struct ha_shape *s = ctx->shape;
-    size_t n = s->ctx[b];
-    store->tokens = n;
-    store->packed = store->blocks ? whole(n) : 0;
+    const size_t from = first * ha_kv_head_bytes(s);
+    store->tokens = count;
+    store->packed = store->blocks ? whole(count) : 0;
     if (store->packed) {
-        struct load l = { ctx, store, in->k[b], in->v[b], in->cap, n, (store->packed + LOAD_TOKENS - 1) / LOAD_TOKENS };
+        struct load l = { .ctx = ctx,
+                          .store = store,
+                          .k = (const unsigned char *)in->k[b] + from,
+                          .v = (const unsigned char *)in->v[b] + from,
+                          .cap = in->cap,
+                          .tokens = count,
+                          .slices = (store->packed + LOAD_TOKENS - 1) / LOAD_TOKENS };
         ha_pool_run(ctx->pool, "pack", s->kv_heads * l.slices, load_task, &l);
     }
-    return ha_kv_load(ctx, &store->open, 0, in, b, store->packed, held(store));
+    return ha_kv_load(ctx, &store->open, 0, in, b, first + store->packed, held(store));
 }
 
 enum ha_status ha_kv_store_append(const struct ha_context *ctx, struct ha_stream *stream, struct ha_kv_store *store,

@@ -18,11 +18,17 @@ struct ha_kv_store {
 /* for all that sequence b can reach; packed: if the shape packs */
 enum ha_status ha_kv_store_create(const struct ha_context *ctx, bool packed, size_t b, struct ha_kv_store *store,
                                   struct ha_why *why);
+/* for so many tokens, of which at most `burst` are appended between two packs */
+enum ha_status ha_kv_store_create_for(const struct ha_context *ctx, bool packed, size_t most, size_t burst,
+                                      struct ha_kv_store *store, struct ha_why *why);
 /* The whole prefill of sequence b, packed by the pool's workers, who so are the first to touch the blocks. */
 enum ha_status ha_kv_store_load(const struct ha_context *ctx, struct ha_kv_store *store, const struct ha_prefill *in,
                                 size_t b);
-/* Appends at most shape.q_len tokens, rows [from, from + count) of src, enqueued on stream. What stood there before was
- * packed. */
+/* Of it tokens [first, first + count) alone: the first of them becomes token 0 of the store. */
+enum ha_status ha_kv_store_load_range(const struct ha_context *ctx, struct ha_kv_store *store,
+                                      const struct ha_prefill *in, size_t b, size_t first, size_t count);
+/* Appends at most shape.q_len tokens, or a burst, rows [from, from + count) of src, enqueued on stream. What stood
+ * there before was packed. */
 enum ha_status ha_kv_store_append(const struct ha_context *ctx, struct ha_stream *stream, struct ha_kv_store *store,
                                   const struct ha_kv *src, size_t from, size_t count);
 /* whether there are rows to pack */

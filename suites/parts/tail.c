@@ -52,3 +52,40 @@ enum ha_status ha_tail_rewind(const struct ha_context *ctx, struct ha_tail *tail
     ring->end = tokens;
     return ha_ring_copy(ctx, ctx->stream, ring, first, back > first ? back - first : 0, from, first, true);
 }
+
+enum ha_status ha_tail_leave_to_store(const struct ha_context *ctx, struct ha_stream *stream, struct ha_tail *tail,
+                                      struct ha_kv_store *store, size_t *gone)
+{
+    struct ha_ring *ring = &tail->ring;
+    *gone = ha_tail_gone(tail, ring->end) - ring->first / tail->unit;
+    for (size_t i = 0; i < *gone; i++, ring->first += tail->unit)
+        HA_TRY(ha_kv_store_append(ctx, stream, store, &ring->kv, ring->first % ring->kv.cap, tail->unit));
+    return HA_OK;
+}
+
+/* A block from row to its rows of one KV head. */
+static enum ha_status put_back(const struct ha_context *ctx, const struct ha_tail *tail, size_t block, size_t head,
+                               const unsigned char *row)
+{
+    const size_t unit = tail->unit, width = ha_kv_head_bytes(ctx->shape), stride = ha_kv_token_bytes(ctx->shape),
+                 at = block * unit % tail->ring.kv.cap * stride + head * width;
+    HA_TRY(ctx->api->copy_2d(ctx->stream, tail->ring.kv.k + at, stride, row, width, width, unit, HA_H2D));
+    HA_TRY(
+        ctx->api->copy_2d(ctx->stream, tail->ring.kv.v + at, stride, row + unit * width, width, width, unit, HA_H2D));
+    return ctx->api->stream_sync(ctx->stream); /* row is used again */
+}
+
+enum ha_status ha_tail_rewind_from_store(const struct ha_context *ctx, struct ha_tail *tail,
+                                         const struct ha_kv_store *store, unsigned char *row, size_t tokens)
+{
+    const size_t unit = tail->unit, width = ha_kv_head_bytes(ctx->shape), first = ha_tail_gone(tail, tokens),
+                 end = ha_least(tail->ring.first, tokens);
+    for (size_t block = first; block * unit < end; block++)
+        for (size_t h = 0; h < ctx->shape->kv_heads; h++) {
+            ha_kv_store_read(ctx, store, h, block * unit, unit, row, row + unit * width, width);
+            HA_TRY(put_back(ctx, tail, block, h, row));
+        }
+    tail->ring.first = first * unit;
+    tail->ring.end = tokens;
+    return HA_OK;
+}

@@ -6,6 +6,7 @@
  * first token that is no sink. The ring has room for whole blocks, so that none wraps. */
 
 #include "suites/parts/ring.h"
+#include "suites/parts/store.h"
 
 struct ha_tail {
     struct ha_ring ring;
@@ -29,5 +30,12 @@ enum ha_status ha_tail_leave(const struct ha_context *ctx, struct ha_stream *str
 /* As after a load of so many tokens: what has left since comes back from `from`, where leave put it. */
 enum ha_status ha_tail_rewind(const struct ha_context *ctx, struct ha_tail *tail, const struct ha_kv *from,
                               size_t tokens);
+
+/* The same of a store, whose token 0 is the first that is no sink. It packs, once what is enqueued is over. */
+enum ha_status ha_tail_leave_to_store(const struct ha_context *ctx, struct ha_stream *stream, struct ha_tail *tail,
+                                      struct ha_kv_store *store, size_t *gone);
+/* Before the store is rewound. row: host memory for K and V of a block of one KV head. */
+enum ha_status ha_tail_rewind_from_store(const struct ha_context *ctx, struct ha_tail *tail,
+                                         const struct ha_kv_store *store, unsigned char *row, size_t tokens);
 
 #endif

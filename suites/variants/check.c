@@ -665,6 +665,18 @@ enum ha_status ha_counted_read(struct ha_counted *c, const struct ha_pass *p, st
     return c->full ? ha_why(why, HA_ERROR, "no memory for what %s counts", p->variant->name) : HA_OK;
 }
 
+enum ha_status ha_counted_add(struct ha_counted *c, const struct ha_counted *more, struct ha_why *why)
+{
+    const size_t had = c->count;
+    for (size_t i = 0; i < more->count; i++) {
+        size_t at = 0;
+        while (at < had && (c->of[at].layer != more->of[i].layer || strcmp(c->of[at].name, more->of[i].name) != 0))
+            at++;
+        if (at == had) add_count(c, more->of[i].name, more->of[i].layer, more->of[i].value);
+    }
+    return c->full ? ha_why(why, HA_ERROR, "no memory for what is counted") : HA_OK;
+}
+
 void ha_counted_free(struct ha_counted *c)
 {
     free(c->of);

@@ -140,6 +140,8 @@ struct ha_counted {
 };
 /* As it is now, in place of what it was. */
 enum ha_status ha_counted_read(struct ha_counted *counted, const struct ha_pass *pass, struct ha_why *why);
+/* Besides what it has, what `more` has and it has not: what takes a recorded selection to be counted. */
+enum ha_status ha_counted_add(struct ha_counted *counted, const struct ha_counted *more, struct ha_why *why);
 void ha_counted_free(struct ha_counted *counted);
 
 struct ha_dump;

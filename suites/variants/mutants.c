@@ -32,6 +32,7 @@ void ha_mutant_step(size_t step)
 struct ha_mutant_room {
     struct ha_rows runs[HA_RUNS_MAX];
     float k[HA_PACK_DIM_MAX], v[HA_PACK_DIM_MAX];
+    uint32_t index[64];
 };
 
 static float *lse_at(const struct ha_attend *a, size_t token, size_t head)
@@ -99,6 +100,23 @@ static void double_token(struct ha_attend *a, struct ha_mutant_room *room)
     a->runs_count++;
 }
 
+/* Of a list the first block, once more. */
+static void double_block(struct ha_attend *a, struct ha_mutant_room *room)
+{
+    const size_t units = a->packed.units;
+    if (!a->packed.index || units == 0 || units == sizeof room->index / sizeof *room->index) return;
+    memcpy(room->index, a->packed.index, units * sizeof *room->index);
+    room->index[units] = room->index[0];
+    a->packed.index = room->index;
+    a->packed.units++;
+}
+
+/* Beside a list of packed blocks, those that are not packed yet. */
+static void drop_rows(struct ha_attend *a, struct ha_mutant_room *room)
+{
+    if (a->packed.index) a->runs_count = 0;
+}
+
 /* From the second step on the outputs stay what they were. */
 static void stale(struct ha_attend *a, struct ha_mutant_room *room)
 {
@@ -158,6 +176,25 @@ static void pack_short(const struct ha_pack *p)
     real.pack(&all_but_one);
 }
 
+static void no_more_digests(const struct ha_digest *d)
+{
+    if (atomic_load(&step_now) == 0) real.digest(d);
+}
+
+/* the candidates before those of largest score */
+static void topk_one_off(const struct ha_topk *args)
+{
+    struct ha_topk t = *args;
+    t.x += t.n > t.k;
+    t.n -= t.n > t.k;
+    real.topk(&t);
+}
+
+static void topk_once(const struct ha_topk *args)
+{
+    if (atomic_load(&step_now) == 0) real.topk(args);
+}
+
 /* ---- the device -------------------------------------------------------------------------- */
 
 static enum ha_status device_scale(struct ha_stream *stream, const struct ha_device_attend *args)
@@ -176,6 +213,43 @@ static enum ha_status device_drop_token(struct ha_stream *stream, const struct h
         if (seqs[b].runs_count && seqs[b].runs[0].keys > args->q_len) seqs[b].runs[0] = without_first(seqs[b].runs[0]);
     a.seqs = seqs;
     return device->attend(stream, &a);
+}
+
+static enum ha_status device_drops_run(struct ha_stream *stream, const struct ha_device_attend *args)
+{
+    struct ha_device_seq seqs[HA_BATCH_MAX];
+    struct ha_device_attend a = *args;
+    memcpy(seqs, args->seqs, args->batch * sizeof *seqs);
+    for (size_t b = 0; b < args->batch; b++)
+        if (seqs[b].runs_count > 1) seqs[b].runs[0].keys = 0;
+    a.seqs = seqs;
+    return device->attend(stream, &a);
+}
+
+/* Of the first run the last key, once more: what comes next is on the device, and on the host. */
+static enum ha_status device_counts_twice(struct ha_stream *stream, const struct ha_device_attend *args)
+{
+    struct ha_device_seq seqs[HA_BATCH_MAX];
+    struct ha_device_attend a = *args;
+    memcpy(seqs, args->seqs, args->batch * sizeof *seqs);
+    for (size_t b = 0; b < args->batch; b++) {
+        struct ha_device_seq *d = &seqs[b];
+        if (d->runs_count == 0 || d->runs_count == HA_RUNS_MAX || d->runs[0].keys == 0) continue;
+        memmove(d->runs + 1, d->runs, d->runs_count++ * sizeof *d->runs);
+        d->runs[0].k = (const char *)d->runs[0].k + (d->runs[0].keys - 1) * d->runs[0].k_stride_bytes;
+        d->runs[0].v = (const char *)d->runs[0].v + (d->runs[0].keys - 1) * d->runs[0].v_stride_bytes;
+        d->runs[0].keys = 1;
+    }
+    a.seqs = seqs;
+    return device->attend(stream, &a);
+}
+
+/* Blocks of keys lose their last one on the way down; queries, which are smaller here, arrive. */
+static enum ha_status copy_short(struct ha_stream *stream, void *dst, const void *src, size_t bytes,
+                                 enum ha_direction dir)
+{
+    enum { BLOCK_BYTES = 4096, TOKEN_BYTES = 256 };
+    return device->copy(stream, dst, src, bytes - (dir == HA_D2H && bytes == BLOCK_BYTES ? TOKEN_BYTES : 0), dir);
 }
 
 /* The state that is merged last: in a hybrid variant, the CPU's. */
@@ -241,12 +315,12 @@ static enum ha_status unrotated(struct ha_stream *stream, const struct ha_device
 }
 
 /* by W_Q of the layer that was predicted before */
+static const void *w_before;
 static enum ha_status other_projection(struct ha_stream *stream, const struct ha_device_product *args)
 {
-    static const void *before;
     struct ha_device_product p = *args;
-    if (before) p.w = before;
-    before = args->w;
+    if (w_before) p.w = w_before;
+    w_before = args->w;
     return device->product(stream, &p);
 }
 
@@ -399,6 +473,55 @@ static enum ha_status lose_tail_token(struct ha_stream *stream, const struct ha_
     return device->attend(stream, &a);
 }
 
+/* the blocks before those of largest score */
+static enum ha_status device_topk_one_off(struct ha_stream *stream, const struct ha_device_topk *args)
+{
+    struct ha_device_topk t = *args;
+    struct ha_device_topk_seq seqs[HA_BATCH_MAX];
+    memcpy(seqs, args->seqs, args->batch * sizeof *seqs);
+    for (size_t b = 0; b < args->batch; b++)
+        if (seqs[b].n > seqs[b].k) seqs[b].x++, seqs[b].n--;
+    t.seqs = seqs;
+    return device->topk(stream, &t);
+}
+
+/* What is resident is known to the device as it was after the prefill. */
+static enum ha_status upload_once(struct ha_stream *stream, void *dst, const void *src, size_t bytes,
+                                  enum ha_direction dir)
+{
+    return dir == HA_H2D && atomic_load(&step_now) > 0 ? HA_OK : device->copy(stream, dst, src, bytes, dir);
+}
+
+/* Of each list all blocks are missing, those that are there as well. */
+struct all_missing {
+    struct ha_device_split args;
+    struct ha_device_split_seq seqs[HA_BATCH_MAX];
+};
+
+static void miss_all(void *arg)
+{
+    struct all_missing *a = arg;
+    for (size_t i = 0; i < a->args.batch * a->args.lists; i++) {
+        const struct ha_device_split_seq *seq = &a->seqs[i / a->args.lists];
+        const size_t list = i % a->args.lists;
+        if (!seq->missing || !seq->count) continue;
+        memcpy(seq->missing + list * seq->out_stride, seq->index + list * seq->index_stride,
+               seq->count * sizeof *seq->missing);
+        seq->missing_count[list] = (uint32_t)seq->count;
+    }
+    free(a);
+}
+
+static enum ha_status split_to_both(struct ha_stream *stream, const struct ha_device_split *args)
+{
+    HA_TRY(device->split(stream, args));
+    struct all_missing *a = malloc(sizeof *a);
+    if (!a) abort();
+    a->args = *args;
+    memcpy(a->seqs, args->seqs, args->batch * sizeof *a->seqs);
+    return device->host_fn(stream, miss_all, a);
+}
+
 /* ---- the variant ------------------------------------------------------------------------- */
 
 static const struct ha_variant *variant;
@@ -445,6 +568,18 @@ const struct ha_variant *ha_mutant_variant(const struct ha_mutant *mutant, const
 #define INFINIGEN       "infinigen:dataset=walk,ctx=300,heads=4/2,head_dim=64,layers=4,steps=3,seed=5,dtype=bf16"
 #define INFINIGEN_TRACE "infinigen:dataset=trace/english,ctx=1900,layers=3,steps=2"
 
+/* 15 blocks of the context are in host memory, the last of them not packed; three more leave in the steps */
+#define HYBRID                                                                                                  \
+    "hybrid_fixed:ctx=300,heads=4/2,head_dim=64,layers=1,steps=40,seed=5,dtype=f16,sink=16,recent=32,block=16," \
+    "budget=0.3"
+
+/* of 42 blocks 4 are chosen, and as many resident; a recall every second step, waited for so that each run is the same
+ */
+#define SCOUT                                                                                                 \
+    "scout:dataset=walk,ctx=330,heads=4/2,head_dim=64,layers=3,steps=12,seed=5,dtype=bf16,block=8,budget=32," \
+    "interval=2,recall=wait"
+#define SCOUT_TRACE "scout:dataset=trace/english,ctx=1900,layers=3,steps=2,block=16,budget=64"
+
 #define OFFLOAD   "offload:ctx=300,heads=4/2,head_dim=64,layers=1,steps=3,seed=5"
 #define OFFLOAD_2 "offload:" SHAPE
 /* of a single layer, in the order in which they are made: of offload (two buffers), of hgca */
@@ -458,6 +593,8 @@ enum { FETCHED = 1 << 2 | 1 << 3, CAME = 1 << 4 };
 enum { CHOSEN = 1 << 5 };
 /* of gpu_only */
 enum { DOWN = 1 << 0 };
+/* of scout: of the recalls of three layers, behind the two of fetches; what the CPU and the recall have to wait for */
+enum { RECALLED = 1 << 3 | 1 << 5 | 1 << 7, FORESEEN = 1 << 9, WANTED = 1 << 10 };
 #define MOVES(name, breaks, id, seen_in, ...)                                                                         \
     {                                                                                                                 \
         name, breaks, id, .shown = "order: ", .order = true, .seen = seen_in, .movement = &(const struct ha_movement) \
@@ -497,6 +634,27 @@ const struct ha_mutant ha_mutants[] = {
       .shown = "question 2", .device_topk = first_row_chooses },
     { "keys_of_step_before", "the keys of an earlier step are attended over", TOPK, .shown = "question 1",
       .copy_pieces = fetch_once },
+    { "sink_left_out", "the device leaves out the first tokens", HYBRID, .shown = "question 1",
+      .device_attend = device_drops_run },
+    { "sink_too_short", "the last token of the sink is the host's", HYBRID, .one_less = "sink", .shown = "question 2" },
+    { "left_too_early", "a block leaves while one of its tokens is recent", HYBRID, .one_less = "recent",
+      .shown = "question 2" },
+    { "two_owners", "the device counts a key that it has twice", HYBRID, .shown = "question 1",
+      .device_attend = device_counts_twice },
+    { "lost_in_leaving", "the last token of a block does not arrive in host memory", HYBRID, .shown = "question 2",
+      .copy = copy_short },
+    { "short_blocks", "packing leaves out the last token of what it packs", HYBRID, .shown = "question 1",
+      .pack = pack_short },
+    { "doubled_block", "the first block of a list is attended over twice", HYBRID, .shown = "question 1",
+      .ask = double_block },
+    { "unpacked_left_out", "a block that is chosen and not packed yet is left out", HYBRID, .shown = "question 1",
+      .ask = drop_rows },
+    { "blocks_without_digest", "blocks that leave in steps get no digest", HYBRID, .shown = "question 2",
+      .digest = no_more_digests },
+    { "blocks_one_off", "the blocks before those of largest score are read", HYBRID, .shown = "question 2",
+      .topk = topk_one_off },
+    { "blocks_of_first_step", "the CPU reads the blocks that the first step chose", HYBRID ",group=max",
+      .shown = "question 2", .topk = topk_once },
     { "digest_left_out", "blocks that leave the device have no digest of theirs", READS, .shown = "question 2",
       .device_digest = digest_once },
     { "list_of_step_before", "the blocks that an earlier step chose are read in host memory", READS,
@@ -528,6 +686,28 @@ const struct ha_mutant ha_mutants[] = {
     { "prefetch_layer_after_next", "the keys that are sent for are those of the layer after the next", INFINIGEN,
       .shown = "question 2", .device_product = product_behind, .device_columns = columns_behind,
       .device_score = score_behind },
+    { "residency_of_prefill", "the device takes the blocks to be resident that were after the prefill", SCOUT,
+      .copy = upload_once },
+    { "new_blocks_without_digest", "blocks that fill in steps have no digest of theirs", SCOUT, .shown = "question 2",
+      .device_digest = digest_once },
+    { "recall_a_step_early", "a recall is issued a step before it is due", SCOUT, .shown = "question 2",
+      .one_less = "interval" },
+    { "precompute_unrotated", "the CPU begins by a query without its rotary position", SCOUT_TRACE,
+      .shown = "question 2", .device_rotate = unrotated },
+    { "precompute_unnormed", "the CPU begins by an input without the norm of the next layer", SCOUT,
+      .shown = "question 2", .device_product = unnormed },
+    { "precompute_of_other_layer", "the CPU begins by another layer's projection", SCOUT, .shown = "question 2",
+      .device_product = other_projection },
+    { "choice_one_off", "the blocks before those of largest score are chosen", SCOUT, .shown = "question 2",
+      .device_topk = device_topk_one_off },
+    { "budget_one_less", "a block less than the budget has is chosen", SCOUT, .shown = "question 2",
+      .one_less = "budget" },
+    { "state_of_step_before", "what the CPU made in the step before is merged", SCOUT, .shown = "question 1",
+      .ask = stale },
+    { "resident_and_missing", "blocks that the device has are sent to the CPU, too", SCOUT, .shown = "listed twice",
+      .device_split = split_to_both },
+    { "recalled_once", "the blocks of later recalls do not arrive", SCOUT, .shown = "question 1",
+      .copy_pieces = fetch_once },
 
     MOVES("load_over_attention", "a layer is loaded into a buffer that attention still reads", OFFLOAD_2,
           "vllm-project/vllm#47282", .unwaited = USED_2),
@@ -546,10 +726,22 @@ const struct ha_mutant ha_mutants[] = {
     MOVES("select_before_store", "the background selects among tokens that have not arrived", EVICT, "",
           .unsynced = SETTLED),
     MOVES("choice_before_query", "keys are chosen by queries that have not come down", TOPK, "", .unsynced = CAME),
+    MOVES("blocks_before_query", "blocks are chosen by queries that have not come down", HYBRID, "",
+          .unsynced = ARRIVED),
+    MOVES("digest_before_block", "a block is packed and gets its digest before it has arrived", HYBRID, "",
+          .unsynced = SETTLED),
     MOVES("fetch_before_list", "blocks are fetched by a list that has not come down", FETCHES, "", .unsynced = DOWN,
           .from_step = 1),
     MOVES("attention_before_fetch", "attention reads keys before they have arrived", TOPK, "", .unwaited = FETCHED),
-    MOVES("fetch_before_choice", "keys are sent for before it is known which", INFINIGEN, "", .unsynced = CHOSEN),
+    /* of a first step that does not wait, lists would be of any length */
+    MOVES("fetch_before_choice", "from the second step on keys are sent for before it is known which", INFINIGEN, "",
+          .unsynced = CHOSEN, .from_step = 1),
+    MOVES("recall_over_attention", "blocks are recalled into slots that attention still reads", SCOUT, "",
+          .unwaited = RECALLED),
+    MOVES("precompute_before_choice", "the CPU begins before it is known with which blocks", SCOUT, "",
+          .unsynced = FORESEEN, .from_step = 1),
+    MOVES("recall_before_choice", "blocks are recalled before it is known which", SCOUT, "", .unsynced = WANTED,
+          .from_step = 1),
     MOVES("half_a_layer", "the event of a load is recorded before the copy of V", OFFLOAD, "", .records_early = LOADED),
     MOVES("record_on_main", "the end of a store is recorded on the stream that computes", EVICT, "",
           .records_on_main = SETTLED),
@@ -570,6 +762,7 @@ void ha_mutant_plant(const struct ha_mutant *m, struct ha_kernels *kernels, cons
 {
     if (!m) return;
     atomic_store(&step_now, 0);
+    w_before = NULL;
     ring_w.count = ring_a.count = ring_k.count = 0;
     real = *kernels;
     planted = m;
@@ -578,6 +771,8 @@ void ha_mutant_plant(const struct ha_mutant *m, struct ha_kernels *kernels, cons
         kernels->attend_all = attend_all;
     }
     if (m->pack) kernels->pack = m->pack;
+    if (m->digest) kernels->digest = m->digest;
+    if (m->topk) kernels->topk = m->topk;
     device = *api;
     shim = **api;
     if (m->device_attend) shim.attend = m->device_attend;
@@ -586,8 +781,10 @@ void ha_mutant_plant(const struct ha_mutant *m, struct ha_kernels *kernels, cons
     if (m->device_topk) shim.topk = m->device_topk;
     if (m->device_rotate) shim.rotate = m->device_rotate;
     if (m->device_product) shim.product = m->device_product;
+    if (m->copy) shim.copy = m->copy;
     if (m->device_columns) shim.columns = m->device_columns;
     if (m->device_score) shim.score = m->device_score;
+    if (m->device_split) shim.split = m->device_split;
     if (m->copy_pieces) shim.copy_pieces = m->copy_pieces;
     *api = m->movement ? ha_movement_wrap(m->movement, &shim) : &shim;
 }

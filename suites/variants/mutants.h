@@ -18,14 +18,18 @@ struct ha_mutant {
     void (*ask)(struct ha_attend *a, struct ha_mutant_room *room);
     void (*answer)(const struct ha_attend *a);
     void (*pack)(const struct ha_pack *p);
+    void (*digest)(const struct ha_digest *d);
+    void (*topk)(const struct ha_topk *t);
     enum ha_status (*device_attend)(struct ha_stream *stream, const struct ha_device_attend *args);
     enum ha_status (*merge)(struct ha_stream *stream, const struct ha_merge *args);
     enum ha_status (*device_digest)(struct ha_stream *, const struct ha_device_digest *);
     enum ha_status (*device_topk)(struct ha_stream *, const struct ha_device_topk *);
     enum ha_status (*device_rotate)(struct ha_stream *, const struct ha_device_rotate *);
     enum ha_status (*device_product)(struct ha_stream *, const struct ha_device_product *);
+    enum ha_status (*copy)(struct ha_stream *, void *dst, const void *src, size_t bytes, enum ha_direction);
     enum ha_status (*device_columns)(struct ha_stream *, const struct ha_device_columns *);
     enum ha_status (*device_score)(struct ha_stream *, const struct ha_device_score *);
+    enum ha_status (*device_split)(struct ha_stream *, const struct ha_device_split *);
     enum ha_status (*copy_pieces)(struct ha_stream *, const struct ha_device_pieces *, enum ha_direction);
     /* the variant is made with one less of this option than the case says, and the definition with what the case says
      */

@@ -154,7 +154,7 @@ static const struct ha_field fields[] = {
     NUMBER(kept_most, "", C, "the most, the same way", HA_NEITHER)
     TEXT(counter, N, "what the variant counts in that layer: its page in docs/variants says what it is")
     NUMBER(value, "", N, "of the checked pass, or where steps are timed of the last one that is not traced: over its "
-        "steps, or after the last of them")
+        "steps, or after the last of them; what is only counted where selections are recorded is of the former")
     PART(ratios, launch_gap_ns, "ns", C | Y, "of a step: idle device while the host had not yet enqueued what ran "
         "next; spans of the device; empty where it does not say when that was", HA_LESS)
     TEXT(fit, C | Y, "what the variant has learnt offline (habench fit); empty: nothing")
@@ -350,9 +350,10 @@ static enum ha_status measure_case(void *run, struct ha_group *g, struct ha_why 
         ha_fill_bench(r->row, &b, ceilings, ha_known_slowest_arm(&r->known, r->row, &b.usage));
         ha_known_add(&r->known, r->row, s->variant->name, s->variant->family, b.step_ns);
         if (b.full) ha_known_add(&r->known, r->row, b.full->name, b.full->family, b.full_ns);
+        status = ha_counted_add(&b.counted, &r->check.counted, why);
         ha_fill_counted(r->row, &b.counted);
         say_counted(r, &b.counted);
-        status = trace(r, &b, why);
+        if (status == HA_OK) status = trace(r, &b, why);
     }
     ha_bench_free(&b);
     return status;

@@ -378,6 +378,40 @@ TEST(marks_are_explained_below_the_table)
     assert_true(!strchr(text, '~') && !strchr(text, '!'));
 }
 
+/* What it has stays; what is new comes behind it. */
+TEST(counts_of_two_passes)
+{
+    struct ha_counted timed = { .count = 0 }, checked = { .count = 0 };
+    static const struct {
+        const char *name;
+        size_t layer;
+        double value;
+    } of[] = { { "a", 0, 1 }, { "a", 1, 2 }, { "b", 0, 3 } };
+    timed.of = calloc(4, sizeof *timed.of);
+    checked.of = calloc(3, sizeof *checked.of);
+    assert_true(timed.of && checked.of);
+    timed.cap = 4;
+    for (size_t i = 0; i < 3; i++) {
+        checked.of[checked.count].name = of[i].name;
+        checked.of[checked.count].layer = of[i].layer;
+        checked.of[checked.count++].value = of[i].value;
+    }
+    timed.of[timed.count].name = "a";
+    timed.of[timed.count].layer = 1;
+    timed.of[timed.count++].value = 7;
+    struct ha_why because;
+    assert_int_equal(ha_counted_add(&timed, &checked, &because), HA_OK);
+    assert_int_equal(timed.count, 3);
+    assert_near(timed.of[0].value, 7, 0);
+    assert_string_equal(timed.of[1].name, "a");
+    assert_int_equal(timed.of[1].layer, 0);
+    assert_near(timed.of[1].value, 1, 0);
+    assert_string_equal(timed.of[2].name, "b");
+    assert_near(timed.of[2].value, 3, 0);
+    ha_counted_free(&timed);
+    ha_counted_free(&checked);
+}
+
 /* The least, the most and the mean of the layers that count, in any order; nothing of other counters, and nothing where
  * there is none. */
 TEST(columns_of_counters)

@@ -46,7 +46,7 @@ TEST(each_defect_of_movement_is_seen_every_time)
                 fail_msg("%s, round %zu: %s", m->name, round, reason.text);
         }
     }
-    assert_int_equal(seen, 18 * ROUNDS);
+    assert_int_equal(seen, 24 * ROUNDS);
 }
 
 /* Two copies of the same bytes: whatever comes last, the output is right. */
@@ -70,10 +70,11 @@ TEST(nothing_is_watched_unless_it_is_asked_for)
 
 /* ---- every wait -------------------------------------------------------------------------------------------------- */
 
-/* Two layers, and a block of each that leaves the ring of hgca. A check runs all steps twice: with a wait of the host
- * between two of them, and without. */
+/* Two layers, and a block of each that leaves the ring of hgca, or the tail of hybrid_fixed. A check runs all steps
+ * twice: with a wait of the host between two of them, and without. */
 #define OFFLOAD "offload:ctx=60,heads=4/2,head_dim=64,layers=2,steps=4,seed=5"
 #define HGCA    "hgca:ctx=60,heads=4/2,head_dim=64,layers=2,steps=6,seed=5,blk_size=4,blk_num=15,beta=-1"
+#define HYBRID  "hybrid_fixed:ctx=70,heads=4/2,head_dim=64,layers=2,steps=6,seed=5,sink=8,recent=0,budget=0.5"
 
 /* Each wait is left out by itself: for each event how many of its waits there are, and which of them another path of
  * order stands for: "4: 1 2". The others are seen. Under a sanitizer the first wait of each event alone. */
@@ -121,6 +122,16 @@ TEST(each_wait_of_hgca_is_needed_or_listed)
      * host has waited for the background, which had waited for the event; arrived */
     const char *const expected[] = { "12:", "14: 1 6 8 13", "12:", "14: 1 6 8 13", "24:", NULL };
     assert_redundant(HGCA, expected);
+}
+
+TEST(each_wait_of_hybrid_fixed_is_needed_or_listed)
+{
+    if (HA_TSAN) skip(); /* which reports what is planted */
+    /* attended, of each layer: needed where a block leaves, in the second step of a pass; settled: there the background
+     * waits for it, and the layer's next step for the background; arrived */
+    const char *const attended = "12: 1 3 4 5 6 7 9 10 11 12", *const left = "14: 1 2 4 5 6 7 8 9 11 12 13 14",
+                      *const expected[] = { attended, left, attended, left, "24:", NULL };
+    assert_redundant(HYBRID, expected);
 }
 
 /* ---- the table ----------------------------------------------------------------------------------------------------

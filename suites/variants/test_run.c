@@ -198,6 +198,7 @@ TEST(one_seed_one_answer)
         "quest:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,budget=32,dense_layers=0",
         "gpu_only:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,budget=0.3",
         "topk:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,threads=1,k=9,query=ahead,dataset=walk",
+        "hybrid_fixed:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,threads=1,sink=8,recent=16,budget=0.4",
         "infinigen:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,dataset=walk",
     };
     char another[128];

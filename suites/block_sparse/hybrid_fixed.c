@@ -1,0 +1,273 @@
+/* Block-sparse attention on both sides, with one block size and one budget for all heads: the first tokens (sink) and
+ * the recent ones stay on the device, which attends over all of them; everything between is in host memory, where the
+ * CPU scores blocks by their digests and attends over those of largest score. Merged on the device from the
+ * log-sum-exps. What Fluxion is compared with, and, but for the fixed choice, what it consists of.
+ *
+ * On the critical path: q down; device attention over sink, recent and new tokens beside the CPU's choice and its
+ * attention; merge with a zero-copy read of the CPU's part. Off it, in place before the layer's next step: a block that
+ * is no longer recent goes to host memory, is packed, and gets its digest. */
+
+#include "harness/base/arena.h"
+#include "harness/base/clock.h"
+#include "harness/base/pool.h"
+#include "harness/base/why.h"
+#include "suites/parts/blocks.h"
+#include "suites/parts/choose.h"
+#include "suites/parts/digests.h"
+#include "suites/parts/frame.h"
+#include "suites/parts/tail.h"
+
+enum { SINK, RECENT, BLOCK, BUDGET, DIGEST, GROUP, LAYOUT };
+static const struct ha_param params[] = {
+    [SINK] = { "sink", 64, 0, 1 << 24, "first tokens that stay on the device", .whole = true, .draw = "0..128" },
+    [RECENT] = { "recent", 256, 0, 1 << 24, "last tokens that stay on the device", .whole = true, .draw = "0..300" },
+    [BLOCK] = { "block", 16, 8, 128, "tokens of a block; 8 where layout=natural", .whole = true,
+                .draw = "16 32 64 128" },
+    [BUDGET] = { "budget", 0.05, 1e-6, 1, "share of the blocks in host memory that a head reads",
+                 .draw = "0.02 0.05 0.3 1" },
+    [DIGEST] = HA_DIGEST_KIND,
+    [GROUP] = HA_GROUP_RULE(HA_GROUP_UNION, ha_group_word),
+    [LAYOUT] = HA_KV_LAYOUT("K and V in host memory"),
+};
+
+/* Tokens [0, sinks), then blocks in the store, then the tail; but all of the sink before anything else. */
+struct sequence {
+    struct ha_kv sink; /* device */
+    size_t sinks;      /* tokens in it */
+    struct ha_tail tail;
+    struct ha_kv_store store;
+    struct ha_digests digests; /* of all that is in the store */
+    double upkeep_ns;          /* of the digests, in all steps */
+};
+
+/* For all layers, which follow each other. */
+struct chooser {
+    struct ha_choose choose;
+    size_t lists;            /* of a sequence */
+    uint32_t *index, *count; /* [batch][lists][list_max], [batch][lists] */
+};
+
+/* of a choice that is under way */
+struct work {
+    const struct ha_layer *l;
+    const float *q;
+};
+
+static size_t option(const struct ha_layer *l, int i) { return (size_t)l->ctx->param[i]; }
+static bool by_head(const struct ha_context *ctx) { return (int)ctx->param[GROUP] == HA_GROUP_HEAD; }
+static struct sequence *sequence(const struct ha_layer *l, size_t b) { return (struct sequence *)l->own + b; }
+
+/* ---- before the first step ---------------------------------------------------------------- */
+
+static enum ha_status share(struct ha_layer *first, struct ha_why *why)
+{
+    const struct ha_context *ctx = first->ctx;
+    const struct ha_shape *s = ctx->shape;
+    struct chooser *c = first->shared;
+    size_t blocks = 1;
+    HA_TRY(ha_block_check(option(first, BLOCK), (enum ha_kv_layout)option(first, LAYOUT), why));
+    for (size_t b = 0; b < s->batch; b++) blocks = ha_most(blocks, ha_kv_max_tokens(s, b) / option(first, BLOCK));
+    HA_TRY(ha_choose_create(&c->choose, ctx, (enum ha_group)option(first, GROUP),
+                            ha_share_of(ctx->param[BUDGET], blocks), blocks, why));
+    c->choose.share = ctx->param[BUDGET];
+    c->lists = s->kv_heads * c->choose.lists;
+    c->index = ha_alloc(ctx->arena, s->batch * c->lists * c->choose.list_max * sizeof *c->index, HA_TAG_META, why);
+    c->count = c->index ? ha_alloc(ctx->arena, s->batch * c->lists * sizeof *c->count, HA_TAG_META, why) : NULL;
+    return c->count ? HA_OK : HA_ERROR;
+}
+
+static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
+{
+    const struct ha_context *ctx = l->ctx;
+    struct sequence *seq = sequence(l, b);
+    const size_t all = ha_kv_max_tokens(ctx->shape, b), sink = ha_least(option(l, SINK), all), block = option(l, BLOCK);
+    HA_TRY(ha_kv_create(ctx, HA_MEM_DEVICE, sink, &seq->sink, why));
+    HA_TRY(ha_tail_create(ctx, block, option(l, RECENT), ha_most(all - sink, 1), &seq->tail, why));
+    HA_TRY(ha_kv_store_create_for(ctx, option(l, LAYOUT) == HA_KV_PACKED, ha_tail_gone(&seq->tail, all - sink) * block,
+                                  ctx->shape->q_len + block - 1, &seq->store, why));
+    return ha_digests_create(ctx, HA_MEM_PINNED, block, b, &seq->digests, why);
+}
+
+static void summarise(const struct ha_layer *l, struct sequence *seq)
+{
+    ha_digests_of_store(l->ctx, (enum ha_digest_kind)option(l, DIGEST), &seq->digests, &seq->store);
+}
+
+static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
+{
+    struct sequence *seq = sequence(l, b);
+    seq->sinks = ha_least(seq->sink.cap, l->tokens[b]);
+    HA_TRY(ha_kv_load(l->ctx, &seq->sink, 0, in, b, 0, seq->sinks));
+    HA_TRY(ha_tail_load(l->ctx, &seq->tail, in, b, seq->sinks));
+    HA_TRY(ha_kv_store_load_range(l->ctx, &seq->store, in, b, seq->sinks, seq->tail.ring.first));
+    summarise(l, seq);
+    return HA_OK;
+}
+
+/* ---- one step --------------------------------------------------------------------------------- */
+
+/* Blocks of one KV head of a sequence, for its query heads. */
+static void choose_task(void *arg, size_t task, size_t worker)
+{
+    const struct work *w = arg;
+    const struct ha_shape *s = w->l->ctx->shape;
+    const struct chooser *c = w->l->shared;
+    const size_t b = task / s->kv_heads, head = task % s->kv_heads, first = task * c->choose.lists;
+    const struct ha_digests *d = &sequence(w->l, b)->digests;
+    ha_choose_blocks(&c->choose, worker, w->q + b * s->q_len * s->q_heads * s->head_dim, head,
+                     d->bytes + head * d->head_bytes, d->blocks, c->index + first * c->choose.list_max,
+                     c->count + first);
+}
+
+static enum ha_status choose(struct ha_layer *l, const float *q, struct ha_why *why)
+{
+    const uint64_t begin = ha_now_ns();
+    ha_pool_run(l->ctx->pool, "choose", l->ctx->shape->batch * l->ctx->shape->kv_heads, choose_task,
+                &(struct work){ l, q });
+    ha_frame_selected(l, begin);
+    return HA_OK;
+}
+
+/* Unit u has list u, of its query head or KV head. A last block of 16 tokens that is not packed yet is read as rows. */
+static void cpu(struct ha_layer *l, size_t b, size_t u, struct ha_attend *a, struct ha_rows *run)
+{
+    const struct ha_shape *s = l->ctx->shape;
+    const struct sequence *seq = sequence(l, b);
+    const struct chooser *c = l->shared;
+    const size_t list = b * c->lists + u, head = u / c->choose.lists, unit = option(l, BLOCK), count = c->count[list];
+    const uint32_t *index = c->index + list * c->choose.list_max;
+    a->packed = ha_kv_store_packed(&seq->store, head);
+    *run = ha_kv_store_open(s, &seq->store, head);
+    if (!seq->store.blocks) {
+        run->index = index;
+        run->keys = count * unit;
+        a->block = unit;
+        return;
+    }
+    a->packed.index = index;
+    a->packed.unit = unit;
+    a->packed.units = count;
+    if (count == 0 || index[count - 1] * unit < seq->store.packed) run->keys = 0;
+    else a->packed.units--;
+}
+
+/* dense attention over what is on the device and the new tokens */
+static void device(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d)
+{
+    const struct ha_shape *s = l->ctx->shape;
+    const struct sequence *seq = sequence(l, b);
+    const struct ha_kv fresh = ha_kv_of_step(s, step, b);
+    d->runs[0] = ha_kv_rows(s, &seq->sink, 0, 0, seq->sinks);
+    d->runs_count = 1 + ha_ring_runs(s, &seq->tail.ring, d->runs + 1);
+    d->runs[d->runs_count++] = ha_kv_rows(s, &fresh, 0, 0, step->q_len);
+}
+
+static enum ha_status append(struct ha_layer *l, size_t b, const struct ha_kv *fresh)
+{
+    struct sequence *seq = sequence(l, b);
+    const size_t sinks = ha_least(seq->sink.cap - seq->sinks, fresh->cap);
+    HA_TRY(ha_kv_copy(l->ctx, l->ctx->stream, &seq->sink, seq->sinks, fresh, 0, sinks));
+    seq->sinks += sinks;
+    return ha_ring_append(l->ctx, l->ctx->stream, &seq->tail.ring, fresh, sinks, fresh->cap - sinks);
+}
+
+static enum ha_status use(const struct ha_layer *l, size_t b, size_t q_head, struct ha_used *used, struct ha_why *why)
+{
+    const struct sequence *seq = sequence(l, b);
+    const struct chooser *c = l->shared;
+    const size_t list = b * c->lists + q_head * c->lists / l->ctx->shape->q_heads, block = option(l, BLOCK);
+    const uint32_t *index = c->index + list * c->choose.list_max;
+    HA_TRY(ha_positions_add_range(l->ctx, &used->device, 0, seq->sinks, why));
+    HA_TRY(ha_positions_add_range(l->ctx, &used->device, seq->sinks + seq->tail.ring.first,
+                                  l->tokens[b] + l->ctx->shape->q_len, why));
+    for (size_t i = 0; i < c->count[list]; i++) {
+        const size_t first = seq->sinks + index[i] * block;
+        HA_TRY(ha_positions_add_range(l->ctx, &used->host, first, first + block, why));
+    }
+    return HA_OK;
+}
+
+/* ---- off the critical path -------------------------------------------------------------------- */
+
+/* Blocks that are no longer recent, to the store. */
+static enum ha_status leave(struct ha_layer *l, struct ha_stream *post, struct ha_why *why)
+{
+    for (size_t b = 0; b < l->ctx->shape->batch; b++) {
+        struct sequence *seq = sequence(l, b);
+        size_t gone;
+        HA_TRY(ha_tail_leave_to_store(l->ctx, post, &seq->tail, &seq->store, &gone));
+        l->due |= gone > 0;
+    }
+    return HA_OK;
+}
+
+static enum ha_status settle(struct ha_layer *l, struct ha_why *why)
+{
+    for (size_t b = 0; b < l->ctx->shape->batch; b++) {
+        struct sequence *seq = sequence(l, b);
+        ha_kv_store_pack(l->ctx, &seq->store);
+        const uint64_t begin = ha_now_ns();
+        summarise(l, seq);
+        seq->upkeep_ns += (double)(ha_now_ns() - begin);
+    }
+    return HA_OK;
+}
+
+static void count(const struct ha_layer *l, ha_count *say, void *arg)
+{
+    double upkeep_ns = 0, blocks = 0;
+    for (size_t b = 0; b < l->ctx->shape->batch; b++) {
+        upkeep_ns += sequence(l, b)->upkeep_ns;
+        blocks += (double)sequence(l, b)->digests.blocks;
+    }
+    say(arg, "digest_ns", l->layer, upkeep_ns);
+    say(arg, "host_blocks", l->layer, blocks / (double)l->ctx->shape->batch);
+}
+
+static enum ha_status rewind_sequence(struct ha_layer *l, size_t b, struct ha_why *why)
+{
+    struct sequence *seq = sequence(l, b);
+    seq->sinks = ha_least(seq->sink.cap, l->tokens[b]);
+    HA_TRY(ha_tail_rewind_from_store(l->ctx, &seq->tail, &seq->store, seq->digests.row, l->tokens[b] - seq->sinks));
+    ha_kv_store_rewind(l->ctx, &seq->store, seq->tail.ring.first);
+    seq->digests.blocks = seq->tail.ring.first / seq->tail.unit;
+    seq->upkeep_ns = 0;
+    return HA_OK;
+}
+
+static const struct ha_rule rule = {
+    .seq_bytes = sizeof(struct sequence),
+    .shared_bytes = sizeof(struct chooser),
+    .share = share,
+    .open = open,
+    .prefill = prefill,
+    .append = append,
+    .appends_last = true,
+    .use = use,
+    .device = device,
+    .choose = choose,
+    .by_head = by_head,
+    .cpu = cpu,
+    .post = leave,
+    .settle = settle,
+    .count = count,
+    .rewind = rewind_sequence,
+    .cpu_name = "sparse attend",
+    .settle_name = "digest",
+};
+
+extern const struct ha_variant ha_variant_hybrid_fixed;
+const struct ha_variant ha_variant_hybrid_fixed = {
+    .name = "hybrid_fixed",
+    .family = "block_sparse",
+    .doc = "first and recent tokens on the device, blocks of the others chosen and attended over by the CPU, merged",
+    .source = "Fluxion, section 8 (the baseline w/o Fluxion)",
+    .contract = HA_BOUNDED,
+    .checked = true,
+    .params = params,
+    .params_count = sizeof params / sizeof *params,
+    .needs = HA_NEEDS_ATTEND | HA_NEEDS_MERGE | HA_NEEDS_COPY_2D,
+    .counters = ha_frame_counters,
+    .rewind = ha_frame_rewind,
+    HA_FRAME(rule),
+};
