@@ -14,10 +14,10 @@
 #include "harness/base/order.h"
 #include "harness/base/pool.h"
 #include "harness/base/why.h"
-#include "suites/block_sparse/scout.h"
 #include "suites/parts/ahead.h"
 #include "suites/parts/choose.h"
 #include "suites/parts/digests.h"
+#include "suites/parts/drift.h"
 #include "suites/parts/recall.h"
 #include "suites/parts/tail.h"
 
@@ -54,39 +54,51 @@ static const char *recall_word(size_t i)
     return i < sizeof word / sizeof *word ? word[i] : NULL;
 }
 
+enum param {
+    BLOCK,
+    BUDGET,
+    CACHE,
+    DIGEST,
+    GROUP,
+    PRECOMPUTE,
+    PREDICT,
+    RESIDENT,
+    RECALL,
+    INTERVAL,
+    RATIO,
+    FETCH,
+    TEAMS
+};
 static const struct ha_param params[] = {
-    [HA_SCOUT_BLOCK] = { "block", 32, 8, 128, "tokens of a block: 8, 16, 32, 64 or 128", .whole = true,
-                         .draw = "8 16 32 64 128", .fitted = true },
-    [HA_SCOUT_BUDGET] = { "budget", 2048, 1, 1 << 24, "tokens of the blocks that a list chooses", .whole = true,
-                          .draw = "1..2048", .fitted = true },
-    [HA_SCOUT_CACHE] = { "cache", 0, 0, 1 << 24,
-                         "tokens that a KV head has on the device; 0: the budget, times the lists of a KV head",
-                         .whole = true, .draw = "0 0 1..2048", .fitted = true },
-    [HA_SCOUT_DIGEST] = HA_DIGEST_KIND,
-    [HA_SCOUT_GROUP] = { "group", HA_GROUP_MAX, HA_GROUP_HEAD, HA_GROUP_MAX,
-                         "who chooses: each query head, or those of a KV head together", .whole = true, .draw = "*",
-                         .word = ha_group_of_device_word, .fitted = true },
-    [HA_SCOUT_PRECOMPUTE] = { "precompute", 1, 0, 1, "the CPU begins a layer early (on), or with the layer's own query",
-                              .whole = true, .draw = "*", .word = switch_word },
-    [HA_SCOUT_PREDICT] = { "predict", AHEAD, AHEAD, ORACLE,
-                           "the query it begins with: from the input of the layer before, or the one that will come",
-                           .whole = true, .draw = "*", .word = predict_word },
-    [HA_SCOUT_RESIDENT] = { "resident", TOPK, TOPK, ALL,
-                            "what the device reads of its cache: the chosen blocks, or all of them", .whole = true,
-                            .draw = "*", .word = resident_word },
-    [HA_SCOUT_RECALL] = { "recall", RECALL_ON, RECALL_OFF, RECALL_WAIT,
-                          "the cache is refreshed: what is recalled is used once it has arrived (on), or waited for",
-                          .whole = true, .draw = "*", .word = recall_word },
-    [HA_SCOUT_INTERVAL] = { "interval", 8, 0, 1 << 24,
-                            "steps from one recall to the next; 0: of each layer, from the fit", .whole = true,
-                            .draw = "1..20" },
-    [HA_SCOUT_RATIO] = { "ratio", 0.12, 0, 1,
-                         "for the fit: of the budget, what the CPU may read on average between two recalls",
-                         .draw = "0.12", .fitted = true },
-    [HA_SCOUT_FETCH] = HA_FETCH_WAY,
-    [HA_SCOUT_TEAMS] = { "teams", SEQUENCE, NONE, SEQUENCE,
-                         "the CPU's threads are in groups, one for each sequence; or all take what there is",
-                         .whole = true, .draw = "*", .word = teams_word },
+    [BLOCK] = { "block", 32, 8, 128, "tokens of a block: 8, 16, 32, 64 or 128", .whole = true, .draw = "8 16 32 64 128",
+                .fitted = true },
+    [BUDGET] = { "budget", 2048, 1, 1 << 24, "tokens of the blocks that a list chooses", .whole = true,
+                 .draw = "1..2048", .fitted = true },
+    [CACHE] = { "cache", 0, 0, 1 << 24,
+                "tokens that a KV head has on the device; 0: the budget, times the lists of a KV head", .whole = true,
+                .draw = "0 0 1..2048", .fitted = true },
+    [DIGEST] = HA_DIGEST_KIND,
+    [GROUP] = { "group", HA_GROUP_MAX, HA_GROUP_HEAD, HA_GROUP_MAX,
+                "who chooses: each query head, or those of a KV head together", .whole = true, .draw = "*",
+                .word = ha_group_of_device_word, .fitted = true },
+    [PRECOMPUTE] = { "precompute", 1, 0, 1, "the CPU begins a layer early (on), or with the layer's own query",
+                     .whole = true, .draw = "*", .word = switch_word },
+    [PREDICT] = { "predict", AHEAD, AHEAD, ORACLE,
+                  "the query it begins with: from the input of the layer before, or the one that will come",
+                  .whole = true, .draw = "*", .word = predict_word },
+    [RESIDENT] = { "resident", TOPK, TOPK, ALL, "what the device reads of its cache: the chosen blocks, or all of them",
+                   .whole = true, .draw = "*", .word = resident_word },
+    [RECALL] = { "recall", RECALL_ON, RECALL_OFF, RECALL_WAIT,
+                 "the cache is refreshed: what is recalled is used once it has arrived (on), or waited for",
+                 .whole = true, .draw = "*", .word = recall_word },
+    [INTERVAL] = { "interval", 8, 0, 1 << 24, "steps from one recall to the next; 0: of each layer, from the fit",
+                   .whole = true, .draw = "1..20" },
+    [RATIO] = { "ratio", 0.12, 0, 1, "for the fit: of the budget, what the CPU may read on average between two recalls",
+                .draw = "0.12", .fitted = true },
+    [FETCH] = HA_FETCH_WAY,
+    [TEAMS] = { "teams", SEQUENCE, NONE, SEQUENCE,
+                "the CPU's threads are in groups, one for each sequence; or all take what there is", .whole = true,
+                .draw = "*", .word = teams_word },
 };
 
 struct sequence {
@@ -141,34 +153,42 @@ struct scout {
     struct ha_device_digest_seq *digest;
 };
 
-static size_t option(const struct ha_layer *l, enum ha_scout_param i) { return (size_t)l->ctx->param[i]; }
+static size_t option(const struct ha_layer *l, enum param i) { return (size_t)l->ctx->param[i]; }
 static struct sequence *sequence(const struct ha_layer *l, size_t b) { return (struct sequence *)l->own + b; }
 static struct level *level(const struct ha_layer *l) { return &((struct scout *)l->shared)->level[l->layer]; }
 static struct missing *missing_of(const struct ha_layer *l)
 {
     return &((struct scout *)l->shared)->missing[l->layer % 2];
 }
-static bool is_ahead(const struct ha_layer *l) { return option(l, HA_SCOUT_PRECOMPUTE) && l->layer > 0; }
-static bool is_oracle(const struct ha_layer *l) { return option(l, HA_SCOUT_PREDICT) == ORACLE; }
+static bool is_ahead(const struct ha_layer *l) { return option(l, PRECOMPUTE) && l->layer > 0; }
+static bool is_oracle(const struct ha_layer *l) { return option(l, PREDICT) == ORACLE; }
 static bool is_predicted(const struct ha_layer *l) { return is_ahead(l) && !is_oracle(l); }
-static bool reads_all(const struct ha_layer *l) { return option(l, HA_SCOUT_RESIDENT) == ALL; }
-static bool by_head(const struct ha_context *ctx) { return (int)ctx->param[HA_SCOUT_GROUP] == HA_GROUP_HEAD; }
-static bool by_sequence(const struct ha_context *ctx) { return (int)ctx->param[HA_SCOUT_TEAMS] == SEQUENCE; }
-static bool varies(const double *param) { return (int)param[HA_SCOUT_RECALL] == RECALL_ON; }
+static bool reads_all(const struct ha_layer *l) { return option(l, RESIDENT) == ALL; }
+static bool by_head(const struct ha_context *ctx) { return (int)ctx->param[GROUP] == HA_GROUP_HEAD; }
+static bool by_sequence(const struct ha_context *ctx) { return (int)ctx->param[TEAMS] == SEQUENCE; }
+static bool varies(const double *param) { return (int)param[RECALL] == RECALL_ON; }
 static size_t chosen(const struct scout *c, size_t blocks) { return ha_least(c->k, blocks); }
 static size_t q_count(const struct ha_shape *s) { return s->batch * s->q_len * s->q_heads * s->head_dim; }
 
-struct ha_scout_sizes ha_scout_sizes(const struct ha_shape *s, const double *param)
+static struct ha_drift sizes(const struct ha_shape *s, const double *param)
 {
-    const size_t block = (size_t)param[HA_SCOUT_BLOCK], k = ha_most((size_t)param[HA_SCOUT_BUDGET] / block, 1),
-                 cache = (size_t)param[HA_SCOUT_CACHE] / block;
-    const bool each = (int)param[HA_SCOUT_GROUP] == HA_GROUP_HEAD;
-    return (struct ha_scout_sizes){
+    const size_t block = (size_t)param[BLOCK], k = ha_most((size_t)param[BUDGET] / block, 1),
+                 cache = (size_t)param[CACHE] / block;
+    const bool each = (int)param[GROUP] == HA_GROUP_HEAD;
+    return (struct ha_drift){
         .block = block,
         .k = k,
         .lists = each ? s->q_heads : s->kv_heads,
-        .slots = param[HA_SCOUT_CACHE] > 0 ? ha_most(cache, 1) : k * (each ? ha_shape_group(s) : 1),
+        .slots = param[CACHE] > 0 ? ha_most(cache, 1) : k * (each ? ha_shape_group(s) : 1),
+        .digest = (enum ha_digest_kind)param[DIGEST],
+        .ratio = param[RATIO],
     };
+}
+
+static enum ha_status fit(const struct ha_fit_input *in, struct ha_fit_writer *out, struct ha_why *why)
+{
+    const struct ha_drift of = sizes(in->shape, in->param);
+    return ha_drift_fit(in, &of, out, why);
 }
 
 /* ---- before the first step --------------------------------------------------------------------------------------- */
@@ -203,7 +223,7 @@ static enum ha_status make_level(const struct ha_layer *l, const float *interval
                  listed = s->batch * c->lists * c->list_max;
     const bool all = reads_all(l);
     memset(v, 0, sizeof *v);
-    v->interval = interval ? (size_t)fmaxf(1, interval[l->layer]) : option(l, HA_SCOUT_INTERVAL);
+    v->interval = interval ? (size_t)fmaxf(1, interval[l->layer]) : option(l, INTERVAL);
     v->first = ha_alloc(ctx->arena, slots * sizeof *v->first, HA_TAG_SCRATCH, why);
     if (!v->first) return HA_ERROR;
     const struct room room[] = { ROOM(v->all, PINNED, all ? slots : 0), ROOM(v->all_device, DEVICE, all ? slots : 0),
@@ -235,12 +255,12 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
 {
     const struct ha_context *ctx = first->ctx;
     const struct ha_shape *s = ctx->shape;
-    const struct ha_scout_sizes size = ha_scout_sizes(s, ctx->param);
+    const struct ha_drift size = sizes(s, ctx->param);
     struct scout *c = first->shared;
     HA_TRY(ha_block_check(size.block, HA_KV_NATURAL, why));
-    HA_TRY(ha_recall_create(&c->recall, first, size.block, size.slots, option(first, HA_SCOUT_RECALL) == RECALL_WAIT,
-                            (enum ha_fetch_way)option(first, HA_SCOUT_FETCH), why));
-    const bool predicts = option(first, HA_SCOUT_PRECOMPUTE) && s->layers > 1, oracle = predicts && is_oracle(first);
+    HA_TRY(ha_recall_create(&c->recall, first, size.block, size.slots, option(first, RECALL) == RECALL_WAIT,
+                            (enum ha_fetch_way)option(first, FETCH), why));
+    const bool predicts = option(first, PRECOMPUTE) && s->layers > 1, oracle = predicts && is_oracle(first);
     if (predicts && !oracle) HA_TRY(ha_ahead_create(&c->ahead, first, HA_AHEAD_DEVICE, why));
     c->block = size.block;
     c->k = size.k;
@@ -272,8 +292,7 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
     HA_TRY(ha_device_event(ctx->device_arena, &c->foreseen, why));
     HA_TRY(ha_device_event(ctx->device_arena, &c->wanted_came, why));
     struct ha_tensor interval = { .name = "interval", .type = HA_T_F32, .dims = 1, .dim = { s->layers } };
-    if (!option(first, HA_SCOUT_INTERVAL) && option(first, HA_SCOUT_RECALL))
-        HA_TRY(ha_fit_get(ctx->fit, &interval, why));
+    if (!option(first, INTERVAL) && option(first, RECALL)) HA_TRY(ha_fit_get(ctx->fit, &interval, why));
     for (size_t i = 0; i < s->layers; i++) HA_TRY(make_level(first + i, interval.data, why));
     return HA_OK;
 }
@@ -312,7 +331,7 @@ static void observe_task(void *arg, size_t head, size_t worker)
     uint32_t *first = level(o->l)->first + (o->b * s->kv_heads + head) * c->recall.slots;
     ha_order_thread_access("observe", "digests", HA_WRITE, digests, 1, 0, o->digests.head_bytes);
     ctx->kernels->digest(
-        &(struct ha_digest){ .kind = (enum ha_digest_kind)option(o->l, HA_SCOUT_DIGEST),
+        &(struct ha_digest){ .kind = (enum ha_digest_kind)option(o->l, DIGEST),
                              .digests = digests,
                              .blocks = o->blocks,
                              .unit = c->block,
@@ -557,7 +576,7 @@ static enum ha_status before(struct ha_layer *l, const struct ha_step *step, str
     if (!ahead) HA_TRY(take_snapshot(l, why));
     if (l->layer + 1 < ctx->shape->layers && is_ahead(l + 1)) HA_TRY(predict(l + 1, step, why));
     v->since++;
-    v->due = option(l, HA_SCOUT_RECALL) && v->since >= v->interval && !c->recall.layer[l->layer].under_way;
+    v->due = option(l, RECALL) && v->since >= v->interval && !c->recall.layer[l->layer].under_way;
     if (lists || v->due) HA_TRY(score(l, step->q));
     if (lists) HA_TRY(split(l, ahead ? NULL : missing_of(l)));
     if (v->due) HA_TRY(want(l));
@@ -639,7 +658,7 @@ static enum ha_status close_blocks(const struct ha_layer *l)
                                                                 .kv_heads = s->kv_heads,
                                                                 .head_dim = s->head_dim,
                                                                 .unit = c->block,
-                                                                .kind = (enum ha_digest_kind)option(l, HA_SCOUT_DIGEST),
+                                                                .kind = (enum ha_digest_kind)option(l, DIGEST),
                                                                 .dtype = s->dtype,
                                                                 .seqs = c->digest }));
     }
@@ -825,6 +844,6 @@ const struct ha_variant ha_variant_scout = {
     .needs = HA_NEEDS_ATTEND | HA_NEEDS_MERGE | HA_NEEDS_COPY_2D | HA_NEEDS_DIGEST | HA_NEEDS_TOPK | HA_NEEDS_SPLIT,
     .counters = ha_frame_counters,
     .rewind = ha_frame_rewind,
-    .fit = ha_scout_fit,
+    .fit = fit,
     HA_FRAME(rule),
 };

@@ -1,12 +1,11 @@
-/* How often a layer of scout has to be recalled: the observed queries of a prefill are replayed as steps. What share of
- * the chosen blocks the cache does not have grows with the steps since it was filled; the interval is the longest for
- * which it is on average no more than `ratio` (section 3.4 of the paper). */
+/* The observed queries of a prefill are replayed as steps. What share of the chosen blocks a cache does not have grows
+ * with the steps since it was filled; the interval is the longest for which it is on average no more than `ratio`. */
+
+#include "suites/parts/drift.h"
 
 #include "harness/base/arena.h"
 #include "harness/base/fit.h"
 #include "harness/base/why.h"
-#include "suites/block_sparse/scout.h"
-#include "suites/parts/digests.h"
 
 #include <math.h>
 #include <string.h>
@@ -14,7 +13,7 @@
 /* One KV head of one sequence of a layer. */
 struct replay {
     const struct ha_fit_input *in;
-    struct ha_scout_sizes size;
+    const struct ha_drift *of;
     size_t lists;                  /* of the KV head */
     size_t blocks, first, queries; /* at the end; position of the first query, and how many there are */
     unsigned char *digests;
@@ -23,8 +22,7 @@ struct replay {
     unsigned char *chosen, *filled; /* [lists][queries][blocks], [queries][blocks]: marks */
 };
 
-static size_t whole(const struct replay *r, size_t query) { return (r->first + query) / r->size.block; }
-static size_t head_bytes(const struct ha_shape *s) { return s->head_dim * ha_dtype_bytes(s->dtype); }
+static size_t whole(const struct replay *r, size_t query) { return (r->first + query) / r->of->block; }
 
 /* Marks the k blocks of largest score among rows [from, to) of heads, of those before the query. */
 static void mark(const struct replay *r, size_t from, size_t to, size_t query, size_t k, unsigned char *marks)
@@ -43,14 +41,14 @@ static void mark(const struct replay *r, size_t from, size_t to, size_t query, s
 static void score(struct replay *r, const struct ha_prefill *p, size_t b, size_t head)
 {
     const struct ha_shape *s = r->in->shape;
-    const size_t group = ha_shape_group(s), row = head_bytes(s), at = r->queries * r->blocks;
-    r->in->kernels->digest(&(struct ha_digest){ .kind = (enum ha_digest_kind)r->in->param[HA_SCOUT_DIGEST],
+    const size_t group = ha_shape_group(s), row = ha_kv_head_bytes(s), at = r->queries * r->blocks;
+    r->in->kernels->digest(&(struct ha_digest){ .kind = r->of->digest,
                                                 .digests = r->digests,
                                                 .blocks = r->blocks,
-                                                .unit = r->size.block,
+                                                .unit = r->of->block,
                                                 .rows = { .k = (const unsigned char *)p->k[b] + head * p->cap * row,
                                                           .k_stride_bytes = row,
-                                                          .keys = r->blocks * r->size.block },
+                                                          .keys = r->blocks * r->of->block },
                                                 .head_dim = s->head_dim,
                                                 .dtype = s->dtype });
     const size_t skipped = ha_least(s->observed, s->ctx[b]) - r->queries;
@@ -68,8 +66,8 @@ static void score(struct replay *r, const struct ha_prefill *p, size_t b, size_t
                                        .s_stride = r->blocks });
     for (size_t t = 0; t < r->queries; t++) {
         for (size_t l = 0; l < r->lists; l++)
-            mark(r, l * group / r->lists, (l + 1) * group / r->lists, t, r->size.k, r->chosen + l * at + t * r->blocks);
-        mark(r, 0, group, t, r->size.slots, r->filled + t * r->blocks);
+            mark(r, l * group / r->lists, (l + 1) * group / r->lists, t, r->of->k, r->chosen + l * at + t * r->blocks);
+        mark(r, 0, group, t, r->of->slots, r->filled + t * r->blocks);
     }
 }
 
@@ -82,13 +80,13 @@ static double absent(const struct replay *r, size_t filled, size_t query)
         const unsigned char *chosen = r->chosen + (l * r->queries + query) * r->blocks;
         for (size_t i = 0; i < whole(r, query); i++) missing += chosen[i] && !has[i];
     }
-    return (double)missing / (double)(r->lists * r->size.k);
+    return (double)missing / (double)(r->lists * r->of->k);
 }
 
 static enum ha_status make(struct replay *r, const struct ha_fit_input *in, size_t longest, struct ha_why *why)
 {
     const struct ha_shape *s = in->shape;
-    const size_t group = ha_shape_group(s), blocks = ha_most(longest / r->size.block, 1), all = r->queries * blocks;
+    const size_t group = ha_shape_group(s), blocks = ha_most(longest / r->of->block, 1), all = r->queries * blocks;
     r->digests = ha_alloc(in->arena, (ha_digest_bytes(blocks, s->head_dim, s->dtype) + 63) / 64 * 64, HA_TAG_SCRATCH,
                           why);
     r->score = r->digests ? ha_alloc(in->arena, group * all * sizeof *r->score, HA_TAG_SCRATCH, why) : NULL;
@@ -109,7 +107,7 @@ static size_t learn_layer(struct replay *r, size_t layer, float *drift, float *k
         for (size_t j = 0; j < steps; j++) *(pass ? &kept[j] : &drift[j]) = 0;
         for (size_t u = 0; u < runs; u++) {
             const size_t b = u / s->kv_heads;
-            r->blocks = s->ctx[b] / r->size.block;
+            r->blocks = s->ctx[b] / r->of->block;
             r->first = s->ctx[b] - r->queries;
             score(r, &r->in->layer[layer], b, u % s->kv_heads);
             for (size_t j = 0; j < steps; j++) {
@@ -123,24 +121,25 @@ static size_t learn_layer(struct replay *r, size_t layer, float *drift, float *k
         double sum = 0;
         for (size_t j = 0; !pass && j < steps; j++) {
             sum += (double)drift[j];
-            if (sum <= r->in->param[HA_SCOUT_RATIO] * (double)(j + 1) || j == 0) interval = j + 1;
+            if (sum <= r->of->ratio * (double)(j + 1) || j == 0) interval = j + 1;
         }
     }
     return interval;
 }
 
-enum ha_status ha_scout_fit(const struct ha_fit_input *in, struct ha_fit_writer *out, struct ha_why *why)
+enum ha_status ha_drift_fit(const struct ha_fit_input *in, const struct ha_drift *of, struct ha_fit_writer *out,
+                            struct ha_why *why)
 {
     const struct ha_shape *s = in->shape;
-    struct replay r = { .in = in, .size = ha_scout_sizes(s, in->param), .queries = s->observed };
+    struct replay r = { .in = in, .of = of, .queries = s->observed };
     size_t longest = 0;
-    r.lists = r.size.lists / s->kv_heads;
+    r.lists = of->lists / s->kv_heads;
     for (size_t b = 0; b < s->batch; b++) {
         r.queries = ha_least(r.queries, s->ctx[b]);
         longest = ha_most(longest, s->ctx[b]);
     }
     if (r.queries < 2)
-        return ha_why(why, HA_ERROR, "scout learns from one query to the next, of %zu: observed=64, say", r.queries);
+        return ha_why(why, HA_ERROR, "drift is learnt from one query to the next, of %zu: observed=64, say", r.queries);
     const size_t steps = r.queries - 1;
     float *interval = ha_alloc(in->arena, s->layers * sizeof *interval, HA_TAG_SCRATCH, why);
     float *drift = interval ? ha_alloc(in->arena, s->layers * steps * sizeof *drift, HA_TAG_SCRATCH, why) : NULL;
