@@ -223,7 +223,7 @@ static enum ha_status make_level(const struct ha_layer *l, const float *interval
                  listed = s->batch * c->lists * c->list_max;
     const bool all = reads_all(l);
     memset(v, 0, sizeof *v);
-    v->interval = interval ? (size_t)fmaxf(1, interval[l->layer]) : option(l, INTERVAL);
+    v->interval = interval ? (size_t)fminf(fmaxf(1, interval[l->layer]), 1 << 24) : option(l, INTERVAL);
     v->first = ha_alloc(ctx->arena, slots * sizeof *v->first, HA_TAG_SCRATCH, why);
     if (!v->first) return HA_ERROR;
     const struct room room[] = { ROOM(v->all, PINNED, all ? slots : 0), ROOM(v->all_device, DEVICE, all ? slots : 0),
