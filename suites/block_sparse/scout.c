@@ -420,6 +420,8 @@ static enum ha_status ready(struct ha_layer *l, struct ha_why *why)
     v->since = 0;
     v->due = v->landed = false;
     v->steps = v->cpu_tokens = v->recalls = v->recalled = 0;
+    v->cosine = v->cosines = v->changed = v->changes = 0;
+    if (v->before_blocks) memset(v->before_blocks, 0, l->ctx->shape->batch * sizeof *v->before_blocks);
     return reads_all(l) ? list_residents(l) : HA_OK;
 }
 
