@@ -165,7 +165,7 @@ static enum ha_status set_real(void *point, const struct ha_key *key, const char
     if (!*value || *end || value[strspn(value, "0123456789+-.eE")] || !isfinite(x))
         return ha_why(why, HA_ERROR, "%s: '%.80s' is not a finite number", key->name, value);
     if (!(x >= key->least && x <= key->most))
-        return ha_why(why, HA_ERROR, "%s: %s is outside of [%g, %g]", key->name, value, key->least, key->most);
+        return ha_why(why, HA_ERROR, "%s: %s is outside of [%.10g, %.10g]", key->name, value, key->least, key->most);
     const double down = floor(x);
     if (key->whole && x > down) return ha_why(why, HA_ERROR, "%s: '%.80s' is not a whole number", key->name, value);
     x += 0.0; /* -0 becomes 0 */

@@ -113,7 +113,7 @@ TEST(wrong_values_are_named)
         { "ratio", "-1.5", "ratio: -1.5 is outside of [-1, 1e+300]" },
         { "steps", "1.5", "steps: '1.5' is not a whole number" },
         { "steps", "1e-3", "steps: '1e-3' is not a whole number" },
-        { "steps", "1000001", "is outside of" },
+        { "steps", "1000001", ", 1000000]" },
         { "name", "", "name: a value is missing" },
         { "name", "a b", "name: a blank, a comma or a control character" },
         { "name", "a,b", "a comma" },
