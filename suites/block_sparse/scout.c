@@ -223,7 +223,7 @@ static enum ha_status make_level(const struct ha_layer *l, const float *interval
                  listed = s->batch * c->lists * c->list_max;
     const bool all = reads_all(l);
     memset(v, 0, sizeof *v);
-    v->interval = interval ? (size_t)fmaxf(1, interval[l->layer]) : option(l, INTERVAL);
+    v->interval = interval ? (size_t)fminf(fmaxf(1, interval[l->layer]), 1 << 24) : option(l, INTERVAL);
     v->first = ha_alloc(ctx->arena, slots * sizeof *v->first, HA_TAG_SCRATCH, why);
     if (!v->first) return HA_ERROR;
     const struct room room[] = { ROOM(v->all, PINNED, all ? slots : 0), ROOM(v->all_device, DEVICE, all ? slots : 0),
@@ -782,26 +782,19 @@ static void count(const struct ha_layer *l, ha_count *say, void *arg)
     const struct scout *c = l->shared;
     const struct level *v = level(l);
     const double lists = (double)(l->ctx->shape->batch * c->lists);
-    say(arg, "interval", l->layer, (double)v->interval);
+    say(arg, "recall_interval", l->layer, (double)v->interval);
     say(arg, "recalls", l->layer, v->recalls);
     say(arg, "recalled_blocks", l->layer, v->recalled);
-    if (v->steps > 0) say(arg, "cpu_ratio", l->layer, v->cpu_tokens / (v->steps * lists * (double)(c->k * c->block)));
+    if (v->steps > 0)
+        say(arg, "cpu_of_budget", l->layer, v->cpu_tokens / (v->steps * lists * (double)(c->k * c->block)));
     if (v->cosines > 0) say(arg, "cosine", l->layer, v->cosine / v->cosines);
     if (v->changes > 0) say(arg, "changed", l->layer, v->changed / v->changes);
 }
 
 static void counters(const struct ha_layer *first, struct ha_counters *out)
 {
-    const struct scout *c = first->shared;
-    const double lists = (double)(first->ctx->shape->batch * c->lists), budget = (double)(c->k * c->block);
-    double tokens = 0, steps = 0, recalls = 0;
-    for (size_t i = 0; i < first->ctx->shape->layers; i++) {
-        tokens += c->level[i].cpu_tokens;
-        steps += c->level[i].steps;
-        recalls += c->level[i].recalls;
-    }
-    out->recalls = recalls;
-    if (steps > 0) out->cpu_ratio = tokens / (steps * lists * budget);
+    out->recalls = 0;
+    for (size_t i = 0; i < first->ctx->shape->layers; i++) out->recalls += level(first + i)->recalls;
 }
 
 static const struct ha_rule rule = {

@@ -76,7 +76,8 @@ enum ha_status ha_recall_create(struct ha_recall *r, const struct ha_layer *firs
 
 /* ---- what the device knows of it ------------------------------------------------------------------------------- */
 
-/* Before the table changes: the last upload has read it. It was enqueued a step ago. */
+/* Before the table changes: the last upload has read it. That was enqueued a step ago, or, in a step in which one
+ * recall lands and another is issued, ahead of what the host has waited for already. */
 static enum ha_status open_table(const struct ha_recall *r, const struct ha_recall_layer *l)
 {
     HA_TRY(r->ctx->api->event_sync(l->uploaded));

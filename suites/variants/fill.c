@@ -15,6 +15,7 @@ static void fill_shape(struct ha_row *row, const struct ha_shape *s)
     row->layers = (double)s->layers;
     row->batch = (double)s->batch;
     row->q_len = (double)s->q_len;
+    row->steps = (double)s->steps;
     row->q_heads = (double)s->q_heads;
     row->kv_heads = (double)s->kv_heads;
     row->head_dim = (double)s->head_dim;

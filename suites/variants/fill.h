@@ -16,7 +16,7 @@ struct ha_row {
     double value;
     /* independents */
     char family[32], variant[48], params[160], contract[16], device[256], device_kind[16], device_name[96], isa[32];
-    double layers, batch, q_len;
+    double layers, batch, q_len, steps;
     char ctx_len[160];
     double q_heads, kv_heads, head_dim;
     char kv_dtype[8], acc_dtype[8], dataset[256];

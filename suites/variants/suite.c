@@ -159,6 +159,7 @@ static const struct ha_field fields[] = {
         "next; spans of the device; empty where it does not say when that was", HA_LESS)
     TEXT(fit, C | Y, "what the variant has learnt offline (habench fit); empty: nothing")
     TEXT(fit_text, C | Y, "what that was learnt from: own: a text of this case, of which it is no evidence; other")
+    NUMBER(steps, "", C, "of a pass")
     NUMBER(tokens_per_s, "tokens/s", C, "batch x q_len / step_ns: through the layers of this case", HA_MORE)
     PART(ratios, attend_share, "", C, "time in which a device kernel of the name attend runs, of W; spans", HA_NEITHER)
     NUMBER(cosine, "", C, "cosine of the predicted and the true query: mean over layers of the counter of that name "
