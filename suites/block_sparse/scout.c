@@ -292,7 +292,10 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
     HA_TRY(ha_device_event(ctx->device_arena, &c->foreseen, why));
     HA_TRY(ha_device_event(ctx->device_arena, &c->wanted_came, why));
     struct ha_tensor interval = { .name = "interval", .type = HA_T_F32, .dims = 1, .dim = { s->layers } };
-    if (!option(first, INTERVAL) && option(first, RECALL)) HA_TRY(ha_fit_get(ctx->fit, &interval, why));
+    const bool fitted = !option(first, INTERVAL) && option(first, RECALL);
+    if (fitted && !ctx->fit)
+        return ha_why(why, HA_WAIVED, "interval=0 takes the intervals of a fit: fit=FILE, which `habench fit` writes");
+    if (fitted) HA_TRY(ha_fit_get(ctx->fit, &interval, why));
     for (size_t i = 0; i < s->layers; i++) HA_TRY(make_level(first + i, interval.data, why));
     return HA_OK;
 }
