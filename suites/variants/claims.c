@@ -612,12 +612,26 @@ void ha_claim_judge(const struct ha_claim *c, const struct ha_results *results, 
 
 /* ---- printing ---------------------------------------------------------------------------------------------------- */
 
+/* Whether any case of the claim's section was in the run. */
+static bool is_asked(const struct ha_claim *c, const struct ha_results *results)
+{
+    const struct ha_section *section = section_of(c, results);
+    for (size_t i = 0; section && i < section->count; i++)
+        if (results->entry[section->entry[i]].row) return true;
+    return false;
+}
+
 static void print_device(FILE *out, const struct ha_results *results, const char *device)
 {
+    size_t unasked = 0;
     fprintf(out, "\nclaims of the papers, device %s:\n", device);
     for (size_t i = 0; i < ha_claims_count; i++) {
         const struct ha_claim *c = &ha_claims[i];
         struct ha_judgement j;
+        if (!is_asked(c, results)) {
+            unasked++;
+            continue;
+        }
         ha_claim_judge(c, results, device, &j);
         fprintf(out, "\n%s: \"%s\" (%s)\n  condition: %s\n  paper:     %s\n", c->system, c->text, c->source,
                 c->condition, c->paper);
@@ -625,6 +639,7 @@ static void print_device(FILE *out, const struct ha_results *results, const char
         fprintf(out, "  verdict:   %s%s%s\n", ha_claim_verdict_name(j.verdict), *j.reason ? ": " : "", j.reason);
         if (j.verdict != HA_CLAIM_NOT_APPLICABLE) fprintf(out, "  (%s)\n", j.rule);
     }
+    if (unasked) fprintf(out, "\n%zu more claims are not asked: no case of their sections is in this run\n", unasked);
 }
 
 static const char *device_of(const struct ha_results *results, size_t i)
