@@ -121,6 +121,14 @@ bool ha_def_partial_may(const struct ha_def_partial *p, size_t candidate, enum h
 
 /* ---- blocks of keys, and their scores by digests */
 
+/* The least k >= 1 with k / n >= share, a quotient of binary64, so that 0.07 of 100 are 7; 0 of none. */
+static inline size_t ha_def_share(double share, size_t n)
+{
+    size_t k = n > 0;
+    while (k < n && (double)k / (double)n < share) k++;
+    return k;
+}
+
 /* Block b is the tokens first + b size and on, up to the next one's. */
 struct ha_def_blocks {
     size_t first, size, count;

@@ -2,9 +2,8 @@
  * by Quest's digests.
  *
  * Of the n tokens before a step m = floor(n / block) blocks are full. What is behind them is always used, [m block, n)
- * and the new tokens; and of the full blocks the k = max(1, ceil(budget m - 1e-9)) of largest score, each whole: a
- * product that is above a whole number by less than 1e-9 is that number. All of it is attended over by the device, in
- * one part, wherever the keys lie. Nothing is padded.
+ * and the new tokens; and of the full blocks the k of largest score, each whole, k the least integer >= 1 with
+ * k / m >= budget. All of it is attended over by the device, in one part, wherever the keys lie. Nothing is padded.
  *
  * The score of a block for a query head is the largest over the step's query tokens of
  *   digest = range: scale sum_d max(q_d min_d, q_d max_d), of the least and largest of the block's keys in dimension d;
@@ -19,7 +18,6 @@
 
 #include "harness/base/why.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 enum { BLOCK, BUDGET, DIGEST, GROUP };
@@ -54,8 +52,7 @@ static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, con
     const size_t before = h->tokens - h->queries, heads = ha_shape_group(&def->shape);
     struct ha_def_blocks *block = &def->block;
     block->count = before / block->size;
-    const double share = ceil(def->budget * (double)block->count - 1e-9);
-    const size_t want = share > 1 ? (size_t)share : 1;
+    const size_t want = ha_def_share(def->budget, block->count);
     HA_TRY(ha_def_on_device(h, mark, why));
     for (size_t j = block->count * block->size; j < h->tokens; j++)
         if (mark[j] == HA_MARK_NONE)

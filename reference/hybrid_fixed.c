@@ -63,13 +63,6 @@ static size_t blocks_on_host(const struct ha_def *def, size_t before)
     return count;
 }
 
-static size_t to_choose(const struct ha_def *def, size_t blocks)
-{
-    size_t k = 1;
-    while (k < blocks && (double)k / (double)blocks < def->budget) k++;
-    return k < blocks ? k : blocks;
-}
-
 /* Which side each key belongs to, and that the device uses all it has. */
 static enum ha_status judge_sides(const struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark,
                                   struct ha_why *why)
@@ -91,7 +84,7 @@ static enum ha_status judge_sides(const struct ha_def *def, const struct ha_def_
 static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why)
 {
     const size_t heads = ha_shape_group(&def->shape), blocks = blocks_on_host(def, h->tokens - h->queries),
-                 want = to_choose(def, blocks);
+                 want = ha_def_share(def->budget, blocks);
     def->block.count = blocks;
     HA_TRY(judge_sides(def, h, mark, why));
     if (h->head % heads == 0) {

@@ -422,7 +422,7 @@ TEST(test_share)
     } cases[] = {
         { 1e-6, 0, DEVICE(BLOCK_1, 24, 25, 26, 27), DEVICE(24, 25, 26, 27), "0 blocks chosen, the rule chooses 1" },
         { 0.33, 0, DEVICE(BLOCK_1, 24, 25, 26, 27), DEVICE(BLOCK_2, 24, 25, 26, 27), "block 1 (score 1.609" },
-        { 1 / 3. + 1e-12, 0, DEVICE(BLOCK_1, 24, 25, 26, 27), DEVICE(BLOCK_1, BLOCK_2, 24, 25, 26, 27),
+        { 1 / 3., 0, DEVICE(BLOCK_1, 24, 25, 26, 27), DEVICE(BLOCK_1, BLOCK_2, 24, 25, 26, 27),
           "2 blocks chosen, the rule chooses 1" },
         { 0.34, 0, DEVICE(BLOCK_1, BLOCK_2, 24, 25, 26, 27), DEVICE(BLOCK_1, 24, 25, 26, 27),
           "1 blocks chosen, the rule chooses 2: block 2" },

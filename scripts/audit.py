@@ -651,6 +651,11 @@ def known(slack, size):
     return np.where(size < FLT_MAX / 2, slack, np.inf)
 
 
+def share_of(share, n):
+    """The least k >= 1 of n with k / n >= share."""
+    return next((k for k in range(1, n) if k / n >= share), n)
+
+
 class Topk(Chosen):
     def judge(self, step, q, mark, padding):
         before, _ = self.now(step)
@@ -681,7 +686,7 @@ class GpuOnly(Quest):
     """Quest's choice of a share of the blocks, wherever they lie."""
 
     def chosen(self, n, block):
-        return max(int(np.ceil(self.param("budget") * n - 1e-9)), 1)
+        return share_of(self.param("budget"), n)
 
 
 class Blocks:
@@ -981,10 +986,8 @@ class HybridFixed(Chosen):
             raise Wrong(f"token {np.flatnonzero((mark != 1) & ~host)[0]} is not used by the device, which has it")
         if (mark[host] == 1).any():
             raise Wrong(f"token {np.flatnonzero((mark == 1) & host)[0]} is used by the device, which it has left")
-        share = self.param("budget")
         taken = self.whole(mark[sink:], n, block) == 2
-        self.choose(*self.digests(self.group, n, block, sink), taken, next((k for k in range(1, n) if k / n >= share), n),
-                    "block")
+        self.choose(*self.digests(self.group, n, block, sink), taken, share_of(self.param("budget"), n), "block")
 
 
 DEFINITIONS = {"resident": Full, "bmm": Full, "offload": Full, "cpu": FullOnHost, "streaming": Streaming, "h2o": H2o,

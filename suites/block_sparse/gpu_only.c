@@ -16,8 +16,6 @@
 #include "suites/parts/frame.h"
 #include "suites/parts/tail.h"
 
-#include <math.h>
-
 enum fetch { ZERO_COPY, MOVE, PIECES };
 static const char *fetch_word(size_t i)
 {
@@ -55,13 +53,8 @@ struct chooser {
 static size_t option(const struct ha_layer *l, int i) { return (size_t)l->ctx->param[i]; }
 static bool is_fetched(const struct ha_layer *l) { return option(l, FETCH) != ZERO_COPY; }
 
-/* Blocks that a list has, of so many whole ones: the share of them, rounded up. A product that rounding alone lifts
- * above a whole number, as 0.07 * 100 does, is that number. */
-static size_t chosen(const struct ha_layer *l, size_t blocks)
-{
-    const size_t share = (size_t)ceil(l->ctx->param[BUDGET] * (double)blocks - 1e-9);
-    return ha_least(blocks, ha_most(share, 1));
-}
+/* blocks that a list has, of so many whole ones */
+static size_t chosen(const struct ha_layer *l, size_t blocks) { return ha_share_of(l->ctx->param[BUDGET], blocks); }
 
 /* ---- what is kept, and where ----------------------------------------------------------------------------------- */
 
