@@ -22,7 +22,16 @@ try:
 except ImportError:
     print("SKIP: numpy is missing, so scripts/audit.py is not tested: apt install python3-numpy\n0 passed, 0 failed")
     sys.exit(0)
-import audit
+from audit.chosen import Chosen
+from audit.claims import CLAIMS, Depths
+from audit.command import judge
+from audit.definitions import DEFINITIONS
+from audit.dump import TYPES
+from audit.errors import Wrong
+from audit.head import Head
+from audit.numbers import REAL
+from audit.quest import Quest
+from audit.topk import Topk
 
 CASES = 75  # of suites/audit.suite and the trace, but for those that are waived
 STATES, RIGHT, WRONG = ("all", "profile", "side"), 7, 26  # of the dumps of STATES those that are changed, how many there are
@@ -38,7 +47,7 @@ def expect(what, good, said=""):
 def judged(path):
     """The exit code that a file ends in, and what is said."""
     with contextlib.redirect_stdout(io.StringIO()) as said:
-        code = audit.judge(path, True)
+        code = judge(path, True)
     return code, said.getvalue()
 
 
@@ -54,8 +63,8 @@ class File:
     def array(self, what):
         entry = self.header.get(f"layer{self.layer}.seq1.{what}") or self.header[f"layer{self.layer}.seq0.{what}"]
         begin, end = entry["data_offsets"]
-        return np.frombuffer(self.data, audit.TYPES[entry["dtype"]], (end - begin) // np.dtype(
-            audit.TYPES[entry["dtype"]]).itemsize, begin).reshape(entry["shape"])
+        return np.frombuffer(self.data, TYPES[entry["dtype"]], (end - begin) // np.dtype(
+            TYPES[entry["dtype"]]).itemsize, begin).reshape(entry["shape"])
 
     def write(self, path):
         text = json.dumps(self.header).encode()
@@ -283,14 +292,14 @@ PLANTS = [  # in the dump of which variant, what it is called, the plant, what m
 ]
 
 
-class AllKeys(audit.Head):
+class AllKeys(Head):
     """The definition of the variant of STATES: every key, wherever, and blocks 16 to 19."""
 
     def judge(self, step, q, mark, padding):
         if not mark.all():
-            raise audit.Wrong("a key is missing")
+            raise Wrong("a key is missing")
         if not (np.isnan(self.note("block")) or 16 <= self.note("block") < 20):
-            raise audit.Wrong(f"its block is {self.note('block'):g}")
+            raise Wrong(f"its block is {self.note('block'):g}")
 
 
 def states(program, folder, of):
@@ -314,7 +323,7 @@ def states(program, folder, of):
 
 def rooms():
     """Sums that are too long for one lane, and weights that are rescaled too often, need more keys than a dump here has."""
-    claims = dict.fromkeys(audit.CLAIMS, 0.0) | dict(dot_lanes=1, sum_lanes=1, join_keys=1 << 22, runs=1)
+    claims = dict.fromkeys(CLAIMS, 0.0) | dict(dot_lanes=1, sum_lanes=1, join_keys=1 << 22, runs=1)
     for name, change, keys, text in (("one chunk", {}, 1 << 20, ""), ("a long one", {}, 3 << 20, "a sum over"),
                                      ("lanes", dict(sum_lanes=8), 3 << 20, ""),
                                      ("joins", dict(join_keys=64, exp_eps=2.0 ** -16), 1 << 18, ""),
@@ -322,13 +331,13 @@ def rooms():
         dump = types.SimpleNamespace(head_dim=64, claims=lambda side, change=change: claims | change)
         said = ""
         try:
-            audit.Depths(dump, "device", keys, None).leave_room("what", 64, keys)
-        except audit.Wrong as wrong:
+            Depths(dump, "device", keys, None).leave_room("what", 64, keys)
+        except Wrong as wrong:
             said = str(wrong)
         expect(f"room for {name}", text in said and bool(text) == bool(said), said)
 
 
-class Rule(audit.Chosen):
+class Rule(Chosen):
     """A choice by intervals of scores."""
 
     def __init__(self, rule, heads):
@@ -338,7 +347,7 @@ class Rule(audit.Chosen):
         return self.rule
 
 
-ONE, UNION = audit.Chosen.HEAD, audit.Chosen.UNION
+ONE, UNION = Chosen.HEAD, Chosen.UNION
 WIDE = [[(5, 5), (6, 6.5), (1, 7), (1, 7)]]  # the first is less than the second, the others may be anything
 SHARED = [[9, 5, 5, 5, 1, 1], [5, 1, 1, 1, 5, 5], [5, 1, 1, 1, 5, 5]]
 CROWDED = [[2, 2, 1, 1, 1, 1], [2, 2, 2, 2, 1, 1], [1, 1, 2, 2, 1, 1], [1, 1, 1, 1, 2, 2], [1, 1, 1, 1, 2, 2]]
@@ -362,14 +371,14 @@ CHOICES = [  # rule, scores or intervals of each head, how many a head has, what
 def said_by(call, *args):
     try:
         call(*args)
-    except audit.Wrong as wrong:
+    except Wrong as wrong:
         return str(wrong)
     return ""
 
 
 def choices():
     for rule, scores, k, taken, text in CHOICES:
-        of = np.array([[x if isinstance(x, tuple) else (x, x) for x in head] for head in scores], audit.REAL)[:, None]
+        of = np.array([[x if isinstance(x, tuple) else (x, x) for x in head] for head in scores], REAL)[:, None]
         said = said_by(Rule(rule, len(scores)).choose, of.mean(axis=3), (of[..., 1] - of[..., 0]) / 2,
                        np.isin(np.arange(of.shape[2]), taken), k, "key")
         expect(f"{taken} of {scores}", text in said and bool(text) == bool(said), said)
@@ -378,15 +387,15 @@ def choices():
 def huge_sums():
     """Nothing is known of a score, or of a mean, whose sum may overflow: of 8 keys of 6e37, not of 1e37 or 2e37."""
     for kind, keys, query, taken, text in (
-            (audit.Quest, np.repeat([6e37, 1e37, 2e37], 8), 1, range(8), ""),
-            (audit.Quest, np.repeat([6e37, 1e37, 2e37], 8), 1, range(16, 24), ""),
-            (audit.Quest, np.repeat([6e37, 1e37, 2e37], 8), 1, range(8, 16), "others have larger scores"),
-            (audit.Topk, np.array([2e38, 3e38, 2e38]), 2, [2], ""),
-            (audit.Topk, np.array([2e37, 3e37, 2e37]), 2, [2], "has one of the 1 largest scores")):
+            (Quest, np.repeat([6e37, 1e37, 2e37], 8), 1, range(8), ""),
+            (Quest, np.repeat([6e37, 1e37, 2e37], 8), 1, range(16, 24), ""),
+            (Quest, np.repeat([6e37, 1e37, 2e37], 8), 1, range(8, 16), "others have larger scores"),
+            (Topk, np.array([2e38, 3e38, 2e38]), 2, [2], ""),
+            (Topk, np.array([2e37, 3e37, 2e37]), 2, [2], "has one of the 1 largest scores")):
         numbers = {"scale": 1, "param.block": 8, "param.budget": 8, "param.dense_layers": 0, "param.digest": 1,
                    "param.group": 0, "param.query": 0, "param.k": 1}
         dump = types.SimpleNamespace(head_dim=1, q_len=1, number=numbers.get, word=lambda name: "f32")
-        k = np.append(keys, 1).astype(audit.REAL)[:, None]
+        k = np.append(keys, 1).astype(REAL)[:, None]
         head = kind(dump, k, np.zeros((0, 1)), len(keys))
         head.layer, head.heads, head.place, head.group = 0, 1, 0, np.full((1, 1, 1), query, np.float32)
         mark = np.isin(np.arange(len(k)), [*taken, len(keys)]).astype(int)
@@ -394,7 +403,7 @@ def huge_sums():
         expect(f"{kind.__name__} of {taken}", text in said and bool(text) == bool(said), said)
 
 
-class Mistaken(audit.Head):
+class Mistaken(Head):
     """A definition that has a mistake of its own."""
 
     def judge(self, step, q, mark, padding):
@@ -453,22 +462,22 @@ def main(program, program_of_states):
         choices()
         huge_sums()
         os.mkdir(path("states"))
-        definitions, audit.DEFINITIONS = audit.DEFINITIONS, dict(audit.DEFINITIONS, cpu=AllKeys)
+        cpu, DEFINITIONS["cpu"] = DEFINITIONS["cpu"], AllKeys
         states(program_of_states, path("states"), of)
         plants = [(plant, 10) for plant in PLANTS] + [(plant, 20) for plant in DAMAGES]
         for (variant, name, plant, text), wanted in plants:
             file = File(of[variant])
-            audit.DEFINITIONS = dict(definitions, cpu=AllKeys) if variant in STATES else definitions
+            DEFINITIONS["cpu"] = AllKeys if variant in STATES else cpu
             meta("shape.layers", lambda x: "1")(file)  # the others are as they were
             plant(file)
             file.write(path("planted"))
             code, said = judged(path("planted"))
             expect(f"planted in {variant}: {name}, to be said: {text}", code == wanted and text in said, said)
-        audit.DEFINITIONS = dict(definitions, cpu=Mistaken)
+        DEFINITIONS["cpu"] = Mistaken
         code, said = judged(of["cpu"])
         expect("a mistake in judging", code == 20 and said.startswith("DAMAGED") and said.count("\n") == 1
                and "could not be judged: ZeroDivisionError" in said, said)
-        audit.DEFINITIONS = definitions
+        DEFINITIONS["cpu"] = cpu
         with open(of["cpu"], "rb") as file:
             blob = file.read()
         for name, damaged in damages(blob):

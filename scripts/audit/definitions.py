@@ -1,0 +1,16 @@
+"""The definition of each variant: which keys it must use."""
+
+from .full import Full, FullOnHost
+from .gpu_only import GpuOnly
+from .h2o import H2o
+from .hgca import Hgca
+from .hybrid_fixed import HybridFixed
+from .infinigen import Infinigen
+from .quest import Quest
+from .scout import Scout
+from .streaming import Streaming
+from .topk import Topk
+
+DEFINITIONS = {"resident": Full, "bmm": Full, "offload": Full, "cpu": FullOnHost, "streaming": Streaming, "h2o": H2o,
+               "hgca": Hgca, "topk": Topk, "quest": Quest, "infinigen": Infinigen, "gpu_only": GpuOnly, "scout": Scout,
+               "hybrid_fixed": HybridFixed}
