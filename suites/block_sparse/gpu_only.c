@@ -177,17 +177,16 @@ static void device(struct ha_layer *l, const struct ha_step *step, size_t b, str
     d->runs[0] = ha_kv_rows(s, from, 0, 0, chosen(l, seq->digests.blocks) * l->block);
     d->runs[0].index = is_fetched(l) ? c->place : ha_device_choice_lists(&c->choice, b);
     d->list_stride = c->choice.list_max;
-    d->runs_count = 1 + ha_ring_runs(s, &seq->tail.ring, d->runs + 1);
-    d->runs[d->runs_count++] = ha_kv_rows(s, &fresh, 0, 0, step->q_len);
+    d->runs_count = 1;
+    ha_block_store_device(s, seq, &fresh, d);
 }
 
 static enum ha_status use(const struct ha_layer *l, size_t b, size_t q_head, struct ha_used *used, struct ha_why *why)
 {
     const struct ha_block_store *seq = store_of(l, b);
     const struct chooser *c = l->shared;
-    const size_t blocks = seq->digests.blocks;
-    HA_TRY(ha_device_choice_use(&c->choice, b, q_head, chosen(l, blocks), &used->device, why));
-    return ha_positions_add_range(l->ctx, &used->device, blocks * l->block, l->tokens[b] + l->ctx->shape->q_len, why);
+    HA_TRY(ha_device_choice_use(&c->choice, b, q_head, chosen(l, seq->digests.blocks), &used->device, why));
+    return ha_block_store_use(l->ctx, seq, &used->device, why);
 }
 
 static enum ha_status append(struct ha_layer *l, size_t b, const struct ha_kv *fresh)

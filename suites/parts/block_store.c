@@ -47,6 +47,20 @@ enum ha_status ha_block_store_close(const struct ha_device_choice *c, struct ha_
     return HA_OK;
 }
 
+void ha_block_store_device(const struct ha_shape *shape, const struct ha_block_store *store, const struct ha_kv *fresh,
+                           struct ha_device_seq *d)
+{
+    d->runs_count += ha_ring_runs(shape, &store->tail.ring, d->runs + d->runs_count);
+    d->runs[d->runs_count++] = ha_kv_rows(shape, fresh, 0, 0, shape->q_len);
+}
+
+enum ha_status ha_block_store_use(const struct ha_context *ctx, const struct ha_block_store *store,
+                                  struct ha_positions *used, struct ha_why *why)
+{
+    const struct ha_ring *tail = &store->tail.ring;
+    return ha_positions_add_range(ctx, used, tail->first, tail->end + ctx->shape->q_len, why);
+}
+
 enum ha_status ha_block_store_rewind(const struct ha_context *ctx, struct ha_block_store *store, size_t tokens)
 {
     store->digests.blocks = ha_least(store->digests.blocks, tokens / store->tail.unit);

@@ -25,6 +25,11 @@ enum ha_status ha_block_store_append(const struct ha_context *ctx, struct ha_blo
                                      const struct ha_kv *fresh);
 enum ha_status ha_block_store_close(const struct ha_device_choice *c, struct ha_block_store *store,
                                     const size_t *tokens);
+/* What a device reads beside its blocks, and what that is: the tail, and the step's own tokens, from `fresh`. */
+void ha_block_store_device(const struct ha_shape *shape, const struct ha_block_store *store, const struct ha_kv *fresh,
+                           struct ha_device_seq *d);
+enum ha_status ha_block_store_use(const struct ha_context *ctx, const struct ha_block_store *store,
+                                  struct ha_positions *used, struct ha_why *why);
 /* as it was with so many tokens */
 enum ha_status ha_block_store_rewind(const struct ha_context *ctx, struct ha_block_store *store, size_t tokens);
 
