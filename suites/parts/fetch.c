@@ -18,17 +18,19 @@ const char *ha_fetch_word(size_t i)
 
 enum ha_memory ha_fetch_memory(enum ha_fetch_way way) { return way == HA_FETCH_MOVE ? HA_MEM_MAPPED : HA_MEM_PINNED; }
 
-enum ha_status ha_fetch_create(struct ha_fetch *f, const struct ha_context *ctx, enum ha_fetch_way way,
+enum ha_status ha_fetch_create(struct ha_fetch *f, const struct ha_context *ctx, enum ha_fetch_way way, size_t slots,
                                size_t lists_max, size_t rows_max, size_t bytes_max, struct ha_why *why)
 {
     *f = (struct ha_fetch){
-        .ctx = ctx, .way = way, .lists_max = lists_max, .rows_max = rows_max, .bytes_max = bytes_max
+        .ctx = ctx, .way = way, .slots = slots, .lists_max = lists_max, .rows_max = rows_max, .bytes_max = bytes_max
     };
     if (way == HA_FETCH_PIECES && !ctx->api->copy_pieces)
         return ha_why(why, HA_WAIVED, "the device has no operation copy_pieces; another fetch needs none");
     if (way == HA_FETCH_MOVE && !ctx->api->move)
         return ha_why(why, HA_WAIVED, "the device has no operation move; another fetch needs none");
-    for (size_t i = 0; i < HA_FETCH_SLOTS; i++) {
+    f->slot = ha_alloc(ctx->arena, slots * sizeof *f->slot, HA_TAG_SCRATCH, why);
+    if (!f->slot) return HA_ERROR;
+    for (size_t i = 0; i < slots; i++) {
         struct ha_fetch_slot *slot = &f->slot[i];
         HA_TRY(ha_device_event(ctx->device_arena, &slot->done, why));
         if (way == HA_FETCH_MOVE) {
@@ -264,7 +266,7 @@ enum ha_status ha_fetch_run(struct ha_fetch *f, struct ha_stream *stream, const 
     size_t all;
     HA_TRY(check(f, list, count, &all, why));
     if (!all) return HA_OK;
-    f->to = &f->slot[f->next++ % HA_FETCH_SLOTS];
+    f->to = &f->slot[f->next++ % f->slots];
     /* of pieces nothing is read after the call that hands them over */
     if (f->way != HA_FETCH_PIECES) HA_TRY(f->ctx->api->event_sync(f->to->done));
     HA_TRY(run[f->way](f, stream, list, count));
