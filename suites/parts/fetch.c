@@ -151,11 +151,17 @@ struct image {
     size_t first, rows, at; /* row 0 is row `first` of `to`, and lies there in the slot */
 };
 
+/* from a row of an image to the next: all heads; with slots no more than the list is of */
+static size_t apart(const struct ha_shape *s, const struct ha_fetch_list *list)
+{
+    return list->slot ? row_bytes(s, list) : ha_kv_token_bytes(s);
+}
+
 /* the one behind m; false: there is none, and all take m->at bytes */
 static bool next_image(const struct ha_shape *s, const struct ha_fetch_list *list, size_t count, struct image *m)
 {
     size_t first = SIZE_MAX, last = 0, l = m->end;
-    *m = (struct image){ .begin = l, .at = m->at + m->rows * ha_kv_token_bytes(s) };
+    *m = (struct image){ .begin = l, .at = m->at + (m->rows ? m->rows * apart(s, &list[m->begin]) : 0) };
     for (; l < count && (l == m->begin || (same(&list[l], &list[m->begin]) && !list[l - 1].slot && !list[l].slot));
          l++) {
         const size_t at = list[l].slot ? 0 : list[l].at, n = rows(&list[l]);
@@ -175,7 +181,8 @@ static void gather(void *arg, size_t task, size_t worker)
     const struct ha_fetch_list *list = &f->list[task];
     const size_t each = row_bytes(s, list), begin = f->image[task];
     for (size_t i = 0; i < rows(list); i++) {
-        const size_t from = place(s, list, token(list, i)), to = begin + place(s, list, i);
+        const size_t from = place(s, list, token(list, i)),
+                     to = list->slot ? begin + i * each : begin + place(s, list, i);
         ha_order_thread_access("gather", "K", HA_READ, list->from->k + from, 1, 0, each);
         ha_order_thread_access("gather", "V", HA_READ, list->from->v + from, 1, 0, each);
         ha_order_thread_access("gather", "staging", HA_WRITE, f->to->k + to, 1, 0, each);
@@ -185,7 +192,7 @@ static void gather(void *arg, size_t task, size_t worker)
     }
 }
 
-/* n rows of an image, of all heads or of one, which lie a token apart */
+/* n rows of an image, one behind the other, of all heads or of one */
 static enum ha_status upload(struct ha_fetch *f, struct ha_stream *stream, const struct ha_kv *kv, size_t to,
                              size_t from, size_t width, size_t n)
 {
@@ -194,7 +201,7 @@ static enum ha_status upload(struct ha_fetch *f, struct ha_stream *stream, const
         unsigned char *dst = (v ? kv->v : kv->k) + to;
         const unsigned char *src = (v ? f->to->v : f->to->k) + from;
         if (width == token_bytes || n == 1) HA_TRY(f->ctx->api->copy(stream, dst, src, n * width, HA_H2D));
-        else HA_TRY(f->ctx->api->copy_2d(stream, dst, token_bytes, src, token_bytes, width, n, HA_H2D));
+        else HA_TRY(f->ctx->api->copy_2d(stream, dst, token_bytes, src, width, width, n, HA_H2D));
     }
     return HA_OK;
 }
@@ -216,7 +223,7 @@ static enum ha_status run_gather(struct ha_fetch *f, struct ha_stream *stream, c
             n = 1;
             if (each == all || f->ctx->api->copy_2d)
                 while (i + n < m.rows && target(l, i + n) == target(l, i) + n) n++;
-            HA_TRY(upload(f, stream, l->to, place(s, l, target(l, i)), m.at + place(s, l, i), each, n));
+            HA_TRY(upload(f, stream, l->to, place(s, l, target(l, i)), m.at + i * each, each, n));
         }
     }
     return HA_OK;

@@ -447,7 +447,7 @@ static void assert_refused(const struct ha_fetch_list *list, size_t count, const
 TEST(test_refused)
 {
     static const uint32_t index[] = { 6, 5, TOKENS - 1, TOKENS }, one[] = { 1 }, last[] = { UINT32_MAX },
-                          slot[] = { 0, 16, 1 };
+                          slot[] = { 0, 16, 1 }, few[] = { 0, 9, 1, 2 };
     for (int way = 0; way < WAYS; way++) {
         open_device(false);
         create((enum ha_fetch_way)way, SLOTS);
@@ -505,6 +505,16 @@ TEST(test_refused)
         list[1].at = 16;
         if (way == HA_FETCH_GATHER) assert_refused(list, 2, "fetch=gather: 1632 bytes, with room for 1536");
         else ok(ha_fetch_run(&w.f, w.ctx.stream, list, 2, &why));
+
+        /* with slots, only what it brings: of a head three rows, then four */
+        ok(ha_fetch_create(&w.f, &w.ctx, (enum ha_fetch_way)way, 1, 1, 4, 3 * HEAD, &why));
+        list[0].slot = few;
+        list[0].count = 3;
+        ok(ha_fetch_run(&w.f, w.ctx.stream, list, 1, &why));
+        list[0].index = few;
+        list[0].count = 4;
+        if (way == HA_FETCH_GATHER) assert_refused(list, 1, "fetch=gather: 128 bytes, with room for 96");
+        else ok(ha_fetch_run(&w.f, w.ctx.stream, list, 1, &why));
         ok(w.ctx.api->stream_sync(w.ctx.stream));
         close_device();
     }
