@@ -77,7 +77,7 @@ static enum ha_status make_room(const struct ha_layer *l, struct ha_why *why)
     const struct ha_shape *s = ctx->shape;
     struct chooser *c = l->shared;
     const size_t tokens = c->choice.lists / s->kv_heads * c->choice.list_max * option(l, BLOCK);
-    HA_TRY(ha_fetch_create(&c->fetch, ctx, option(l, FETCH) == MOVE ? HA_FETCH_MOVE : HA_FETCH_PIECES,
+    HA_TRY(ha_fetch_create(&c->fetch, ctx, option(l, FETCH) == MOVE ? HA_FETCH_MOVE : HA_FETCH_PIECES, 2,
                            s->batch * c->choice.lists, s->batch * s->kv_heads * tokens, 0, why));
     c->list = ha_alloc(ctx->arena, s->batch * c->choice.lists * sizeof *c->list, HA_TAG_SCRATCH, why);
     c->fetched = c->list ? ha_alloc(ctx->arena, s->batch * sizeof *c->fetched, HA_TAG_META, why) : NULL;

@@ -50,7 +50,7 @@ enum ha_status ha_prefetch_create(struct ha_prefetch *p, const struct ha_layer *
     const struct ha_shape *s = ctx->shape;
     *p = (struct ha_prefetch){ .lists = lists_of_head, .list_max = list_max, .varies = varies };
     const size_t all = s->batch * lists(p, s);
-    HA_TRY(ha_fetch_create(&p->fetch, ctx, way, all, all * list_max,
+    HA_TRY(ha_fetch_create(&p->fetch, ctx, way, HA_PREFETCH_BUFFERS, all, all * list_max,
                            s->batch * p->lists * list_max * ha_kv_token_bytes(s), why));
     p->list = ha_alloc(ctx->arena, all * sizeof *p->list, HA_TAG_SCRATCH, why);
     if (!p->list) return HA_ERROR;

@@ -62,8 +62,8 @@ enum ha_status ha_recall_create(struct ha_recall *r, const struct ha_layer *firs
     r->slots = ha_least(slots, r->blocks_max);
     if (ctx->api->flag_write == NULL) return ha_why(why, HA_WAIVED, "the device has no operation flag_write");
     HA_TRY(ha_residency_create(&r->resident, ctx, r->slots, why));
-    HA_TRY(ha_fetch_create(&r->fetch, ctx, way, units(r), units(r) * r->slots * unit,
-                           units(r) * r->slots * unit * ha_kv_token_bytes(s), why));
+    HA_TRY(ha_fetch_create(&r->fetch, ctx, way, s->layers, units(r), units(r) * r->slots * unit,
+                           units(r) * r->slots * unit * ha_kv_head_bytes(s), why));
     HA_TRY(ha_frame_stream(first, "recall", &r->stream, why));
     r->list = ha_alloc(ctx->arena, units(r) * sizeof *r->list, HA_TAG_SCRATCH, why);
     r->flag = r->list ? numbers(r, HA_MEM_MAPPED, s->layers, HA_TAG_META, why) : NULL;
