@@ -72,10 +72,9 @@ enum ha_status ha_recall_create(struct ha_recall *r, const struct ha_layer *firs
     r->wanted = r->wanted_device ? numbers(r, HA_MEM_PINNED, units(r) * r->slots, HA_TAG_SCRATCH, why) : NULL;
     r->layer = r->wanted ? ha_alloc(ctx->arena, s->layers * sizeof *r->layer, HA_TAG_META, why) : NULL;
     if (!r->layer) return HA_ERROR;
-    HA_TRY(ha_device_event(ctx->device_arena, &r->wanted_came, why));
     memset(r->flag, 0, s->layers * sizeof *r->flag);
     for (size_t i = 0; i < s->layers; i++) HA_TRY(make_layer(r, &r->layer[i], way, why));
-    return HA_OK;
+    return ha_device_event(ctx->device_arena, &r->wanted_came, why);
 }
 
 enum ha_status ha_recall_list_all(struct ha_recall *r, struct ha_why *why)
