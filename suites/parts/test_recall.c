@@ -15,7 +15,7 @@ extern const struct ha_device_api ha_device_host;
 extern const struct ha_kernels ha_kernels_c;
 
 enum { WAYS = HA_FETCH_GATHER + 1, LAYERS = 3, SEQS = 2, HEADS = 2, UNITS = SEQS * HEADS, UNIT = 8, SLOTS = 4 };
-enum { STEPS = 48 };
+enum { STEPS = 48, CACHE_BYTES = SLOTS * UNIT * HEADS * 4 * sizeof(float) };
 static const struct ha_shape shape = { .batch = SEQS,
                                        .q_len = 1,
                                        .layers = LAYERS,
@@ -72,6 +72,11 @@ static enum ha_status event_sync(struct ha_event *event)
 {
     if (is_behind(event)) fail_msg("the host waits for a recall");
     return ha_device_host.event_sync(event);
+}
+static enum ha_status stream_sync(struct ha_stream *s)
+{
+    if (held.is_held && s == held.recall) fail_msg("the host waits for all recalls");
+    return ha_device_host.stream_sync(s);
 }
 static enum ha_status stream_wait(struct ha_stream *s, struct ha_event *event)
 {
@@ -143,6 +148,7 @@ static enum ha_status try_open(enum ha_fetch_way way, bool waits, bool has_flags
     w.api.stream_create = stream_create;
     w.api.event_record = event_record;
     w.api.event_sync = event_sync;
+    w.api.stream_sync = stream_sync;
     w.api.stream_wait = stream_wait;
     if (!has_flags) w.api.flag_write = NULL;
     w.ctx = (struct ha_context){
@@ -227,15 +233,31 @@ static size_t keep(struct lists *to, const struct lists *a, const struct lists *
     return others;
 }
 
-/* the bytes of a block of a KV head in its slot, by the main stream, which reads nothing beside them */
+/* what a KV head has in a slot, K and V, read by the main stream, which reads nothing beside it */
+static void read_slot(size_t layer, size_t u, uint32_t slot)
+{
+    const struct ha_kv *cache = &w.r->layer[layer].cache[u / HEADS];
+    const size_t row = ha_kv_head_bytes(&shape), token = ha_kv_token_bytes(&shape);
+    const size_t at = slot * UNIT * token + u % HEADS * row;
+    for (size_t v = 0; v < 2; v++)
+        ok(w.ctx.api->copy_2d(w.ctx.stream, w.down + v * UNIT * row, row, (v ? cache->v : cache->k) + at, token, row,
+                              UNIT, HA_D2H));
+}
+
+/* as the layer's attention does, and nobody waits for it */
+static void read_residents(size_t layer)
+{
+    for (size_t u = 0; u < UNITS; u++) {
+        const struct ha_resident_set now = ha_residency_now(&w.r->resident, layer, u / HEADS, u % HEADS);
+        for (size_t i = 0; i < *now.count; i++) read_slot(layer, u, now.entry[i].slot);
+    }
+}
+
 static void assert_bytes(size_t layer, size_t u, uint32_t block, uint32_t slot)
 {
-    const struct ha_recall_layer *l = &w.r->layer[layer];
-    const struct ha_kv *cache = &l->cache[u / HEADS], *store = &l->store[u / HEADS];
+    const struct ha_kv *store = &w.r->layer[layer].store[u / HEADS];
     const size_t row = ha_kv_head_bytes(&shape), token = ha_kv_token_bytes(&shape), head = u % HEADS * row;
-    for (size_t v = 0; v < 2; v++)
-        ok(w.ctx.api->copy_2d(w.ctx.stream, w.down + v * UNIT * row, row,
-                              (v ? cache->v : cache->k) + slot * UNIT * token + head, token, row, UNIT, HA_D2H));
+    read_slot(layer, u, slot);
     ok(w.ctx.api->stream_sync(w.ctx.stream));
     for (size_t i = 0; i < 2 * UNIT; i++)
         if (memcmp(w.down + i * row, (i < UNIT ? store->k : store->v) + (block * UNIT + i % UNIT) * token + head, row))
@@ -289,11 +311,21 @@ static size_t issue(size_t layer, const struct lists *want, const size_t *blocks
     return coming;
 }
 
-/* the copies of all recalls are done, and the device has said so */
+/* The copies of all recalls are done, and the device has said so; of the host's wait the history knows nothing. */
 static void arrive(void)
 {
     let_go();
-    ok(w.ctx.api->stream_sync(w.r->stream));
+    ok(ha_device_host.stream_sync(w.r->stream));
+}
+
+/* All that the caches of a layer hold, which are host memory of the embedded device. */
+static void look(size_t layer, unsigned char held_bytes[2 * SEQS][CACHE_BYTES])
+{
+    for (size_t i = 0; i < 2 * SEQS; i++) {
+        const struct ha_kv *cache = &w.r->layer[layer].cache[i / 2];
+        assert_int_equal(cache->cap * ha_kv_token_bytes(&shape), CACHE_BYTES);
+        memcpy(held_bytes[i], i % 2 ? cache->v : cache->k, CACHE_BYTES);
+    }
 }
 
 /* ---- the tests ----------------------------------------------------------------------------------------------------
@@ -312,7 +344,7 @@ TEST(test_load)
                 draw(&then, blocks[i], 100 + 10 * i + layer);
                 load(layer, &first, blocks[i]);
                 issue(layer, &then, blocks[i]);
-                arrive();
+                ok(ha_frame_drain(w.frame, &why));
                 load(layer, &then, blocks[i]);
             }
         close_recall();
@@ -326,6 +358,7 @@ TEST(test_recalls)
     enum { ROUNDS = 8 };
     for (int way = 0; way < WAYS; way++) {
         struct lists now[LAYERS], want[LAYERS], kept[LAYERS];
+        static unsigned char before[LAYERS][2 * SEQS][CACHE_BYTES], after[2 * SEQS][CACHE_BYTES];
         size_t blocks[SEQS] = { 8, 0 };
         open_recall((enum ha_fetch_way)way, false);
         for (size_t layer = 0; layer < LAYERS; layer++) {
@@ -336,19 +369,31 @@ TEST(test_recalls)
             for (size_t b = 0; b < SEQS; b++) blocks[b] += round % 3 == 2;
             hold();
             for (size_t layer = 0; layer < LAYERS; layer++) {
+                look(layer, before[layer]);
                 if (round == 4) want[layer] = now[layer]; /* nothing comes */
                 else draw(&want[layer], blocks, 100 + 10 * round + layer);
                 const size_t coming = keep(&kept[layer], &now[layer], &want[layer]);
+                read_residents(layer);
                 assert_int_equal(issue(layer, &want[layer], blocks), coming);
             }
             for (int again = 0; again < 2; again++)
-                for (size_t layer = 0; layer < LAYERS; layer++) snapshot(layer, false, &kept[layer]);
+                for (size_t layer = 0; layer < LAYERS; layer++) {
+                    snapshot(layer, false, &kept[layer]);
+                    look(layer, after);
+                    assert_memory_equal(before[layer], after, sizeof after);
+                }
             assert_int_equal(held.awaited, 0);
             arrive();
             for (size_t layer = 0; layer < LAYERS; layer++) {
                 assert_resident(layer, &kept[layer]);
-                snapshot(layer, true, &want[layer]);
-                snapshot(layer, false, &want[layer]);
+                if (round % 2) { /* or else the next recall follows at once */
+                    snapshot(layer, true, &want[layer]);
+                    snapshot(layer, false, &want[layer]);
+                } else {
+                    bool landed = false;
+                    ok(ha_recall_snapshot(w.r, layer, &landed, &why));
+                    assert_true(landed);
+                }
                 now[layer] = want[layer];
             }
         }
