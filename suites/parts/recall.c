@@ -179,6 +179,25 @@ static void place(struct ha_recall *r, size_t layer)
     }
 }
 
+/* A device may have written anything: what is looked up by it is looked at first. */
+static enum ha_status check(const struct ha_recall *r, size_t layer, const uint32_t *wanted, const size_t *blocks,
+                            struct ha_why *why)
+{
+    const size_t heads = r->ctx->shape->kv_heads;
+    for (size_t u = 0; u < units(r); u++) {
+        const uint32_t *want = wanted + u * r->slots;
+        const size_t b = u / heads, has = blocks[b], room = r->layer[layer].store[b].cap / r->unit;
+        if (has > room)
+            return ha_why(why, HA_ERROR, "recall: layer %zu, sequence %zu: %zu blocks, with room for %zu", layer, b,
+                          has, room);
+        for (size_t i = 0; i < ha_recall_held(r, has); i++)
+            if (want[i] >= has || (i > 0 && want[i] <= want[i - 1]))
+                return ha_why(why, HA_ERROR, "recall: layer %zu, sequence %zu, KV head %zu wants block %u of %zu%s",
+                              layer, b, u % heads, want[i], has, want[i] >= has ? "" : ", and not in rising order");
+    }
+    return HA_OK;
+}
+
 /* What is not wanted goes; what is wanted and absent is to come, to the slots that are free. */
 static size_t plan(struct ha_recall *r, size_t layer, const uint32_t *wanted, const size_t *blocks)
 {
@@ -224,6 +243,7 @@ enum ha_status ha_recall_load(struct ha_recall *r, size_t layer, const uint32_t 
                               struct ha_why *why)
 {
     struct ha_recall_layer *l = &r->layer[layer];
+    HA_TRY(check(r, layer, wanted, blocks, why));
     HA_TRY(open_table(r, l));
     ha_residency_clear(&r->resident, layer);
     for (size_t i = 0; i < units(r) * r->blocks_max; i++) l->slot[i] = HA_SLOT_NONE;
@@ -270,6 +290,7 @@ enum ha_status ha_recall_issue(struct ha_recall *r, size_t layer, const uint32_t
     const struct ha_device_api *api = r->ctx->api;
     struct ha_recall_layer *l = &r->layer[layer];
     if (l->under_way) return ha_why(why, HA_ERROR, "recall: one of layer %zu is under way", layer);
+    HA_TRY(check(r, layer, wanted, blocks, why));
     HA_TRY(open_table(r, l));
     *coming = plan(r, layer, wanted, blocks);
     for (size_t b = 0; b < r->ctx->shape->batch; b++) say_whole(r, &l->store[b], blocks[b]);

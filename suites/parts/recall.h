@@ -51,7 +51,8 @@ enum ha_status ha_recall_list_all(struct ha_recall *r, struct ha_why *why);
 size_t ha_recall_held(const struct ha_recall *r, size_t blocks);
 
 /* wanted: [batch][kv_heads][slots] blocks, rising; of sequence b the first ha_recall_held(r, blocks[b]).
- * At once, on the main stream: these, and no others, are resident, and nothing is under way. */
+ * At once, on the main stream: these, and no others, are resident. Nothing is under way, before (a drain has seen to
+ * it) or after. HA_ERROR, and nothing is changed, where a list is not of such blocks; issue, too. */
 enum ha_status ha_recall_load(struct ha_recall *r, size_t layer, const uint32_t *wanted, const size_t *blocks,
                               struct ha_why *why);
 /* What the layer's next step reads, enqueued on the main stream ahead of it. landed: the blocks of the last recall are
