@@ -4,6 +4,7 @@
 #include "harness/base/device_arena.h"
 #include "harness/base/order.h"
 #include "harness/base/why.h"
+#include "suites/parts/listed.h"
 
 #include <string.h>
 
@@ -211,12 +212,30 @@ enum ha_status ha_recall_snapshot(struct ha_recall *r, size_t layer, bool *lande
     return l->changed ? turn(r, layer) : HA_OK;
 }
 
+/* Blocks that there are, rising: the residents are looked up in this order. */
+static enum ha_status check_wanted(const struct ha_recall *r, const uint32_t *wanted, const size_t *blocks,
+                                   struct ha_why *why)
+{
+    static const char what[] = "blocks to recall";
+    for (size_t u = 0; u < units(r); u++) {
+        const size_t there = blocks[u / r->ctx->shape->kv_heads], n = ha_recall_held(r, there);
+        const uint32_t *want = wanted + u * r->slots;
+        HA_TRY(ha_list_check(r->ctx, what, want, n, r->slots, there, why));
+        for (size_t i = 1; i < n; i++)
+            if (want[i] <= want[i - 1])
+                return ha_list_refuse(r->ctx, why, "%s: a list does not rise: %u behind %u", what, (unsigned)want[i],
+                                      (unsigned)want[i - 1]);
+    }
+    return HA_OK;
+}
+
 enum ha_status ha_recall_issue(struct ha_recall *r, size_t layer, const uint32_t *wanted, const size_t *blocks,
                                size_t *coming, struct ha_why *why)
 {
     const struct ha_device_api *api = r->ctx->api;
     struct ha_recall_layer *l = &r->layer[layer];
     if (l->under_way) return ha_why(why, HA_ERROR, "recall: one of layer %zu is under way", layer);
+    HA_TRY(check_wanted(r, wanted, blocks, why));
     HA_TRY(open_table(r, l));
     *coming = plan(r, layer, wanted, blocks);
     for (size_t b = 0; b < r->ctx->shape->batch; b++) say_whole(r, &l->store[b], blocks[b]);
