@@ -307,15 +307,7 @@ static enum ha_status foresee(struct ha_layer *l, const float **q, struct ha_why
 {
     const struct scout *c = l->shared;
     *q = is_oracle(l) ? c->oracle[l->layer % 2] : c->ahead.q;
-    HA_TRY(l->ctx->api->event_sync(c->foreseen));
-    return ha_divide_check(&c->divide, l->layer, blocks_of(l), why);
-}
-
-/* Where it does not begin early: the device has chosen for it. */
-static enum ha_status take_missing(struct ha_layer *l, const float *q, struct ha_why *why)
-{
-    const struct scout *c = l->shared;
-    return ha_divide_check(&c->divide, l->layer, blocks_of(l), why);
+    return l->ctx->api->event_sync(c->foreseen);
 }
 
 static void cpu(struct ha_layer *l, size_t b, size_t u, struct ha_attend *a, struct ha_rows *run)
@@ -403,7 +395,6 @@ static const struct ha_rule rule = {
     .use = use,
     .report = report,
     .device = device,
-    .choose = take_missing,
     .by_head = by_head,
     .by_sequence = by_sequence,
     .cpu = cpu,

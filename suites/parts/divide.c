@@ -4,6 +4,7 @@
 #include "harness/base/device_arena.h"
 #include "harness/base/order.h"
 #include "harness/base/why.h"
+#include "suites/parts/listed.h"
 
 static size_t lists(const struct ha_divide *d) { return d->choice->ctx->shape->batch * d->choice->lists; }
 static const struct ha_missing *missing_of(const struct ha_divide *d, size_t layer) { return &d->missing[layer % 2]; }
@@ -68,24 +69,6 @@ enum ha_status ha_divide_down(const struct ha_divide *d)
     return ctx->api->stream_sync(ctx->stream);
 }
 
-enum ha_status ha_divide_check(const struct ha_divide *d, size_t layer, const size_t *blocks, struct ha_why *why)
-{
-    const struct ha_device_choice *c = d->choice;
-    const struct ha_missing *missing = missing_of(d, layer);
-    ha_order_thread_access("attend", "missing", HA_READ, missing->count, 1, 0, lists(d) * sizeof *missing->count);
-    for (size_t list = 0; list < lists(d); list++) {
-        const size_t whole = blocks[list / c->lists], count = missing->count[list];
-        if (count > ha_least(c->list_max, whole))
-            return ha_why(why, HA_ERROR, "the device says that %zu of %zu blocks are missing, of a list of %zu", count,
-                          whole, c->list_max);
-        for (size_t i = 0; i < count; i++)
-            if (missing->block[list * c->list_max + i] >= whole)
-                return ha_why(why, HA_ERROR, "the device says that block %u is missing, of %zu",
-                              missing->block[list * c->list_max + i], whole);
-    }
-    return HA_OK;
-}
-
 /* With lists of all residents the KV heads have them; else the lists of the choice. */
 void ha_divide_device(const struct ha_divide *d, size_t layer, size_t b, size_t blocks, struct ha_device_seq *seq)
 {
@@ -108,6 +91,7 @@ void ha_divide_cpu(const struct ha_divide *d, size_t layer, size_t b, size_t u, 
     const struct ha_shape *s = c->ctx->shape;
     const struct ha_missing *missing = missing_of(d, layer);
     const size_t list = b * c->lists + u;
+    ha_order_thread_access("attend", "missing", HA_READ, missing->count + list, 1, 0, sizeof *missing->count);
     *run = ha_kv_rows(s, &d->recall->layer[layer].store[b], u * s->kv_heads / c->lists, 0,
                       missing->count[list] * c->unit);
     run->index = missing->block + list * c->list_max;
@@ -130,11 +114,12 @@ enum ha_status ha_divide_use(const struct ha_divide *d, size_t layer, size_t b, 
     const bool all = d->recall->lists_all;
     const size_t here = all ? *now.count : d->here_keys_known[list] / c->unit;
     if (!all && here > c->list_max)
-        return ha_why(why, HA_ERROR, "the device says that its cache has %zu blocks, of a list of %zu", here, c->list_max);
+        return ha_list_refuse(c->ctx, why, "blocks of the cache: a list of %zu, of which there are at most %zu", here,
+                              c->list_max);
     for (size_t i = 0; i < here; i++) {
         const uint32_t block = all ? now.entry[i].block : ha_resident_block(now, d->here_known[at + i]);
         if (block == HA_BLOCK_NONE)
-            return ha_why(why, HA_ERROR, "the device says that slot %u has a block", d->here_known[at + i]);
+            return ha_list_refuse(c->ctx, why, "blocks of the cache: slot %u has none", (unsigned)d->here_known[at + i]);
         HA_TRY(add_block(d, &used->device, block, why));
     }
     for (size_t i = 0; i < missing->count[list]; i++) HA_TRY(add_block(d, &used->host, missing->block[at + i], why));

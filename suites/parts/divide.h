@@ -27,9 +27,6 @@ enum ha_status ha_divide_create(struct ha_divide *d, const struct ha_device_choi
 enum ha_status ha_divide_run(const struct ha_divide *d, size_t layer, bool missing);
 /* What is here, to the host: returns when it is there. */
 enum ha_status ha_divide_down(const struct ha_divide *d);
-/* Once the missing blocks of the layer are known: HA_ERROR with words unless they are blocks of its lists, of a
- * sequence that has blocks[b]. */
-enum ha_status ha_divide_check(const struct ha_divide *d, size_t layer, const size_t *blocks, struct ha_why *why);
 
 /* In hooks of the layer's step: what the device reads first of sequence b, which has so many whole blocks, and what the
  * CPU reads as its unit u, which is a list; and which tokens a query head used that way. */

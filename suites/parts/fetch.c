@@ -5,6 +5,7 @@
 #include "harness/base/order.h"
 #include "harness/base/pool.h"
 #include "harness/base/why.h"
+#include "suites/parts/listed.h"
 
 #include <string.h>
 
@@ -249,15 +250,16 @@ static enum ha_status check(const struct ha_fetch *f, const struct ha_fetch_list
         const size_t n = list[l].count, unit = list[l].unit;
         if (!n) continue;
         if (!unit) return ha_why(why, HA_ERROR, "fetch: list %zu has blocks of 0 tokens", l);
-        if (n > f->rows_max) return ha_why(why, HA_ERROR, "fetch: %zu rows, with room for %zu", n * unit, f->rows_max);
+        if (n > f->rows_max)
+            return ha_list_refuse(f->ctx, why, "fetch: %zu rows, with room for %zu", n * unit, f->rows_max);
         ha_order_thread_access("fetch", "the list", HA_READ, list[l].index, 1, 0, n * sizeof *list[l].index);
         const size_t from = (largest(list[l].index, n) + 1) * unit,
                      to = list[l].at + (list[l].slot ? largest(list[l].slot, n) + 1 : n) * unit;
         if (from > list[l].from->cap || to > list[l].to->cap)
-            return ha_why(why, HA_ERROR, "fetch: list %zu is of rows up to %zu of %zu, to rows up to %zu of %zu", l,
-                          from, list[l].from->cap, to, list[l].to->cap);
+            return ha_list_refuse(f->ctx, why, "fetch: list %zu is of rows up to %zu of %zu, to rows up to %zu of %zu",
+                                  l, from, list[l].from->cap, to, list[l].to->cap);
     }
-    if (*all > f->rows_max) return ha_why(why, HA_ERROR, "fetch: %zu rows, with room for %zu", *all, f->rows_max);
+    if (*all > f->rows_max) return ha_list_refuse(f->ctx, why, "fetch: %zu rows, with room for %zu", *all, f->rows_max);
     if (f->way != HA_FETCH_GATHER) return HA_OK;
     while (next_image(f->ctx->shape, list, count, &m)) continue;
     if (m.at <= f->bytes_max) return HA_OK;

@@ -60,8 +60,8 @@ enum ha_status ha_fetch_create(struct ha_fetch *f, const struct ha_context *ctx,
  * gather reads the stores before it returns. Without slots it writes all heads of the rows of a store's lists, from the
  * first row to the last, by one copy, whatever was there; with slots nothing but the rows of the list, by a copy for
  * each stretch of them.
- * HA_ERROR, and nothing is enqueued: a row that is not in `from` or `to`, more lists, rows or bytes than there is room
- * for. */
+ * HA_ERROR, or what ha_list_refuse returns, and nothing is enqueued: a row that is not in `from` or `to`, more lists,
+ * rows or bytes than there is room for. */
 enum ha_status ha_fetch_run(struct ha_fetch *f, struct ha_stream *stream, const struct ha_fetch_list *list,
                             size_t count, struct ha_why *why);
 

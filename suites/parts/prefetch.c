@@ -4,6 +4,7 @@
 #include "harness/base/device_arena.h"
 #include "harness/base/order.h"
 #include "harness/base/why.h"
+#include "suites/parts/listed.h"
 
 static size_t lists(const struct ha_prefetch *p, const struct ha_shape *s) { return s->kv_heads * p->lists; }
 
@@ -70,6 +71,8 @@ enum ha_status ha_prefetch_run(struct ha_prefetch *p, const struct ha_layer *l, 
     ha_order_thread_access("fetch", "index", HA_READ, to->index, 1, 0, all * p->list_max * sizeof *to->index);
     for (size_t i = 0; i < all; i++) {
         const size_t b = i / lists(p, s), head = i % lists(p, s) / p->lists, list = i % p->lists;
+        HA_TRY(ha_list_check(ctx, "keys that are sent for", to->index + i * p->list_max, to->count[i], p->list_max,
+                             l->tokens[b], why));
         p->list[i] = (struct ha_fetch_list){ .from = (const void *)((const char *)store + b * stride),
                                              .to = &to->kv[b],
                                              .head = head,

@@ -4,6 +4,7 @@
 #include "harness/base/device_arena.h"
 #include "harness/base/order.h"
 #include "harness/base/why.h"
+#include "suites/parts/listed.h"
 
 #include <string.h>
 
@@ -183,17 +184,19 @@ static void place(struct ha_recall *r, size_t layer)
 static enum ha_status check(const struct ha_recall *r, size_t layer, const uint32_t *wanted, const size_t *blocks,
                             struct ha_why *why)
 {
-    const size_t heads = r->ctx->shape->kv_heads;
+    static const char what[] = "blocks to recall";
     for (size_t u = 0; u < units(r); u++) {
+        const size_t b = u / r->ctx->shape->kv_heads, has = blocks[b], n = ha_recall_held(r, has),
+                     room = r->layer[layer].store[b].cap / r->unit;
         const uint32_t *want = wanted + u * r->slots;
-        const size_t b = u / heads, has = blocks[b], room = r->layer[layer].store[b].cap / r->unit;
         if (has > room)
             return ha_why(why, HA_ERROR, "recall: layer %zu, sequence %zu: %zu blocks, with room for %zu", layer, b,
                           has, room);
-        for (size_t i = 0; i < ha_recall_held(r, has); i++)
-            if (want[i] >= has || (i > 0 && want[i] <= want[i - 1]))
-                return ha_why(why, HA_ERROR, "recall: layer %zu, sequence %zu, KV head %zu wants block %u of %zu%s",
-                              layer, b, u % heads, want[i], has, want[i] >= has ? "" : ", and not in rising order");
+        HA_TRY(ha_list_check(r->ctx, what, want, n, r->slots, has, why));
+        for (size_t i = 1; i < n; i++)
+            if (want[i] <= want[i - 1])
+                return ha_list_refuse(r->ctx, why, "%s: a list does not rise: %u behind %u", what, (unsigned)want[i],
+                                      (unsigned)want[i - 1]);
     }
     return HA_OK;
 }

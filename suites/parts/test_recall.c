@@ -436,11 +436,11 @@ TEST(test_refused)
         size_t blocks[SEQS];
         const char *words;
     } cases[] = {
-        { 0, 3, 8, { 8, 5 }, "recall: layer 1, sequence 0, KV head 0 wants block 8 of 8" },
-        { 3, 3, 5, { 8, 5 }, "recall: layer 1, sequence 1, KV head 1 wants block 5 of 5" },
-        { 1, 0, UINT32_MAX, { 8, 5 }, "recall: layer 1, sequence 0, KV head 1 wants block 4294967295 of 8" },
-        { 2, 1, 1, { 8, 5 }, "recall: layer 1, sequence 1, KV head 0 wants block 1 of 5, and not in rising order" },
-        { 0, 2, 0, { 8, 5 }, "recall: layer 1, sequence 0, KV head 0 wants block 0 of 8, and not in rising order" },
+        { 0, 3, 8, { 8, 5 }, "blocks to recall: entry 3 of a list is 8, of 8" },
+        { 3, 3, 5, { 8, 5 }, "blocks to recall: entry 3 of a list is 5, of 5" },
+        { 1, 0, UINT32_MAX, { 8, 5 }, "blocks to recall: entry 0 of a list is 4294967295, of 8" },
+        { 2, 1, 1, { 8, 5 }, "blocks to recall: a list does not rise: 1 behind 1" },
+        { 0, 2, 0, { 8, 5 }, "blocks to recall: a list does not rise: 0 behind 2" },
         { 0, 0, 1, { 15, 5 }, "recall: layer 1, sequence 0: 15 blocks, with room for 14" },
         { 0, 0, 1, { 8, 7 }, "recall: layer 1, sequence 1: 7 blocks, with room for 6" },
         { 0, 0, 1, { 8, SIZE_MAX }, "recall: layer 1, sequence 1: 18446744073709551615 blocks, with room for 6" },
