@@ -332,7 +332,9 @@ static enum ha_status ask_counters(struct state *s, struct ha_why *why)
     struct ha_check *c = s->check;
     struct ha_why reason = { "" };
     if (!ha_session_checked(c->session)) return HA_OK;
-    return ha_recount_judge(&s->recount, &c->counters, &reason) == HA_OK ? HA_OK : fail(c, 2, why, reason.text);
+    enum ha_status status = ha_recount_judge(&s->recount, &c->counters, &reason);
+    if (status == HA_OK) status = ha_recount_counted(s->definition, s->def, &c->counted, &reason);
+    return status == HA_OK ? HA_OK : fail(c, 2, why, reason.text);
 }
 
 /* ---- question 1 -------------------------------------------------------------------------- */
@@ -512,8 +514,8 @@ static enum ha_status run_steps(struct state *s, struct ha_why *why)
         c->asked += ha_check_asks(c, step);
     }
     if (s->pass.variant->counters) s->pass.variant->counters(s->pass.instance, &c->counters);
-    HA_TRY(ask_counters(s, why));
     HA_TRY(ha_counted_read(&c->counted, &s->pass, why));
+    HA_TRY(ask_counters(s, why));
     c->device_key_bytes /= (double)c->asked;
     c->host_key_bytes /= (double)c->asked;
     return HA_OK;

@@ -1,6 +1,7 @@
 #include "suites/variants/recount.h"
 
 #include "harness/base/why.h"
+#include "suites/variants/check.h"
 
 #include <math.h>
 #include <string.h>
@@ -65,4 +66,36 @@ enum ha_status ha_recount_again(const struct ha_counters *checked, bool varies, 
     if (!varies) HA_TRY(compare(checked, "and was in the pass that was checked", c, why));
     fill(checked, c);
     return HA_OK;
+}
+
+/* ---- what is counted by name and layer --------------------------------------------------------------------------- */
+
+struct asking {
+    const struct ha_counted *counted;
+    enum ha_status status;
+    struct ha_why *why;
+};
+
+static void ask(void *arg, const char *name, size_t layer, double least, double most)
+{
+    struct asking *a = arg;
+    const struct ha_counted *c = a->counted;
+    size_t i = 0;
+    if (a->status != HA_OK) return;
+    while (i < c->count && (c->of[i].layer != layer || strcmp(c->of[i].name, name) != 0)) i++;
+    if (i == c->count) a->status = ha_why(a->why, HA_FAIL, "%s of layer %zu is not counted", name, layer);
+    if (i == c->count) return;
+    const double is = c->of[i].value;
+    const bool ok = (is >= least && is <= most) || agree(is, least) || agree(is, most);
+    if (!ok)
+        a->status = ha_why(a->why, HA_FAIL, "%s of layer %zu is %.9g, and the steps make it %.9g to %.9g", name, layer,
+                           is, least, most);
+}
+
+enum ha_status ha_recount_counted(const struct ha_definition *definition, const struct ha_def *def,
+                                  const struct ha_counted *counted, struct ha_why *why)
+{
+    struct asking a = { .counted = counted, .status = HA_OK, .why = why };
+    if (definition->count) definition->count(def, ask, &a);
+    return a.status;
 }

@@ -4,7 +4,7 @@
 /* What a variant counts, counted once more from the keys and notes that it reports: a column that is believed as it is
  * said may be anything. */
 
-#include "harness/api/variant.h"
+#include "harness/api/reference.h"
 
 /* Over layers, steps, sequences and query heads. Begins zeroed. */
 struct ha_recount {
@@ -23,5 +23,10 @@ enum ha_status ha_recount_judge(const struct ha_recount *r, struct ha_counters *
  * keys; then a share that it does not know is still that of the pass that was checked. */
 enum ha_status ha_recount_again(const struct ha_counters *checked, bool varies, struct ha_counters *c,
                                 struct ha_why *why);
+
+/* HA_FAIL unless of what the definition counts the variant has counted the same. counted: suites/variants/check.h */
+struct ha_counted;
+enum ha_status ha_recount_counted(const struct ha_definition *definition, const struct ha_def *def,
+                                  const struct ha_counted *counted, struct ha_why *why);
 
 #endif

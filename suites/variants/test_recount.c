@@ -9,13 +9,32 @@
 
 static const struct ha_variant *sound;
 static struct ha_variant planted;
-static size_t wrong; /* which of the fields of struct ha_counters */
+static size_t wrong;           /* which of the fields of struct ha_counters */
+static const char *wrong_name; /* or what of the last layer is counted wrong */
+static bool missing;           /* or not at all */
 
 static void miscount(struct ha_instance *self, struct ha_counters *out)
 {
     sound->counters(self, out);
     double *const of[] = { &out->cpu_tokens, &out->cpu_ratio, &out->recalls };
     *of[wrong] = isnan(*of[wrong]) ? 0.25 : *of[wrong] * 1.01;
+}
+
+static struct said {
+    ha_count *say;
+    void *arg;
+} said;
+
+static void say_wrong(void *arg, const char *name, size_t layer, double value)
+{
+    const bool is = layer + 1 == session.workload->shape.layers && !strcmp(name, wrong_name);
+    if (!is || !missing) said.say(said.arg, name, layer, is ? value * 1.01 : value);
+}
+
+static void miscount_by_name(struct ha_instance *self, ha_count *say, void *arg)
+{
+    said = (struct said){ say, arg };
+    sound->count(self, say_wrong, NULL);
 }
 
 /* The verdict with and without what is planted, and the columns without. */
@@ -25,7 +44,8 @@ static enum ha_status check(const char *id, bool plants, struct ha_counters *out
     struct ha_check c = { .session = &session, .id = "the case" };
     sound = session.variant;
     planted = *sound;
-    planted.counters = miscount;
+    if (wrong_name) planted.count = miscount_by_name;
+    else planted.counters = miscount;
     if (plants) session.variant = &planted;
     const enum ha_status status = ha_check_run(&c, &reason);
     if (out) *out = c.counters;
@@ -50,6 +70,38 @@ TEST(a_wrong_counter_is_seen)
             if (!strstr(reason.text, "question 2") || !strstr(reason.text, name[wrong])) fail_msg("%s", reason.text);
         }
     }
+}
+
+TEST(a_wrong_number_of_a_layer_is_seen)
+{
+    static const struct {
+        const char *id, *name;
+    } of[] = {
+        { SCOUT, "recall_interval" },
+        { SCOUT, "recalls" },
+        { SCOUT, "recalled_blocks" },
+        { SCOUT, "cpu_of_budget" },
+        { SCOUT, "cosine" },
+        { SCOUT, "changed" },
+        { SCOUT ",group=head", "recalled_blocks" },
+        { SCOUT ",group=head", "cpu_of_budget" },
+        { SCOUT ",group=head", "changed" },
+        { SCOUT ",resident=all", "recalled_blocks" },
+        { SCOUT ",resident=all", "changed" },
+        { SCOUT ",precompute=off", "changed" },
+        { "hybrid_fixed:ctx=300+40,heads=4/2,head_dim=64,layers=2,steps=40,seed=5,sink=16,recent=32,block=16",
+          "host_blocks" },
+    };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        wrong_name = of[i].name;
+        for (int how = 0; how < 3; how++) {
+            missing = how == 2;
+            const enum ha_status want = how ? HA_FAIL : HA_OK, is = check(of[i].id, how > 0, NULL);
+            if (is != want || (how && (!strstr(reason.text, "question 2") || !strstr(reason.text, of[i].name))))
+                fail_msg("%s: %s: %d: %s", of[i].id, of[i].name, how, reason.text);
+        }
+    }
+    wrong_name = NULL;
 }
 
 /* ---- the sums by hand ------------------------------------------------------------------------------------------- */
