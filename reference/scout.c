@@ -21,8 +21,8 @@
  * and nowhere else. interval = 0: by layer, tensor `interval` of the fit. Wanted are the `slots` whole blocks of
  * largest score by the true queries of that step, of the KV head together. From the next step on residents that are not
  * wanted are gone. Those that are wanted and were absent are resident from the step on whose note `landed` is 1, the
- * next at the earliest, and any later one: when it comes is the link's. A recall that changes nothing need not land to
- * be over.
+ * next at the earliest, and any later one: when it comes is the link's; but with recall = wait the next one. A recall
+ * that changes nothing need not land to be over.
  *
  * What is resident shows in what is used, and of a tie of scores either block may be. So of each block is known that it
  * is in, that it is out, or neither, and what is reported decides: the first report of a tie is adopted.
@@ -72,7 +72,7 @@ struct ha_def {
     struct ha_shape shape;
     struct ha_def_blocks block;
     size_t chosen, slots;
-    bool ahead, all, recalls; /* precompute = on with predict = ahead; resident = all; recall = on */
+    bool ahead, all, recalls, waits; /* precompute = on with predict = ahead; resident = all; recall = on; = wait */
     size_t interval;
     const float *intervals; /* of the fit, or NULL */
 
@@ -118,6 +118,7 @@ static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, 
     def->ahead = ahead;
     def->all = param[RESIDENT] > 0;
     def->recalls = recalls;
+    def->waits = param[RECALL] > 1;
     def->interval = (size_t)param[INTERVAL];
     def->intervals = interval.data;
     def->own = def->other = (struct ha_def_choice){ .what = "block", .group = group ? HA_DEF_MAX : HA_DEF_HEAD };
@@ -304,6 +305,9 @@ static enum ha_status judge_recall(const struct ha_def *def, const struct ha_def
     HA_TRY(note(h, "landed", &c->landed, why));
     if (c->landed && !c->under_way)
         return ha_def_wrong(h, why, "a recall landed in step %zu, and none was under way", c->step);
+    if (def->waits && c->under_way && !c->landed && !may_be_over(def, h))
+        return ha_def_wrong(h, why, "the recall of step %zu has not landed in step %zu, which waits for it", c->issued,
+                            c->step);
     if (c->landed) end_recall(def, h, true), c->under_way = false;
     if (c->issues && !def->recalls) return ha_def_wrong(h, why, "a recall was issued, and recall is off");
     if (c->issues && !due)
