@@ -119,6 +119,25 @@ void ha_def_partial_end(struct ha_def_partial *p);
 bool ha_def_partial_is(const struct ha_def_partial *p);
 bool ha_def_partial_may(const struct ha_def_partial *p, size_t candidate, enum ha_def_known be);
 
+/* What is known of a choice by its scores and by those that are known to be IN or OUT: `is` goes in and out. HA_ERROR:
+ * no memory. */
+enum ha_status ha_def_partial_learn(const struct ha_ref_score *score, uint8_t *is, size_t count, size_t want,
+                                    struct ha_why *why);
+
+/* ---- sums of numbers that lie between two others, where ties leave open which they are */
+
+struct ha_def_tally {
+    double least, most, of; /* begin as 0 */
+};
+void ha_def_tally_add(struct ha_def_tally *t, double least, double most, double of);
+/* their quotients by `of`; nothing where that is 0 */
+void ha_def_tally_say(const struct ha_def_tally *t, const char *name, size_t layer, ha_def_count *say, void *arg);
+/* The cosine of two vectors, 0 where either is 0. a_off: [dim] how far off a may be */
+void ha_def_tally_cosine(struct ha_def_tally *t, const double *a, const double *a_off, const float *b, size_t dim);
+/* Of the `size` that are in a set those that were not before, both as enum ha_def_known. */
+void ha_def_tally_new(struct ha_def_tally *t, const uint8_t *now, size_t count, const uint8_t *then, size_t then_count,
+                      size_t size);
+
 /* ---- blocks of keys, and their scores by digests */
 
 /* The least k >= 1 with k / n >= share, a quotient of binary64, so that 0.07 of 100 are 7; 0 of none. */

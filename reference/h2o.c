@@ -192,4 +192,11 @@ static enum ha_status advance(struct ha_def *def, const struct ha_def_head *h, s
     return status == HA_OK ? forget(def, head, h, why) : status;
 }
 
-const struct ha_definition ha_definition_h2o = { "h2o", false, create, prefill, judge, advance, destroy };
+const struct ha_definition ha_definition_h2o = {
+    .variant = "h2o",
+    .create = create,
+    .prefill = prefill,
+    .judge = judge,
+    .advance = advance,
+    .destroy = destroy,
+};

@@ -219,4 +219,12 @@ static enum ha_status advance(struct ha_def *def, const struct ha_def_head *h, s
     return HA_OK;
 }
 
-const struct ha_definition ha_definition_hgca = { "hgca", true, create, prefill, judge, advance, destroy };
+const struct ha_definition ha_definition_hgca = {
+    .variant = "hgca",
+    .pads = true,
+    .create = create,
+    .prefill = prefill,
+    .judge = judge,
+    .advance = advance,
+    .destroy = destroy,
+};

@@ -32,6 +32,7 @@ struct ha_def {
     double budget;
     struct ha_def_blocks block; /* on the host */
     struct ha_def_choice choice;
+    double *counted; /* [layers] blocks on the host after the step, of all sequences */
 };
 
 static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, const double *param,
@@ -47,11 +48,13 @@ static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, 
                                          .size = (size_t)param[BLOCK],
                                          .mean = param[DIGEST] > 0 };
     def->choice = (struct ha_def_choice){ .what = "block", .group = groups[(size_t)param[GROUP]] };
-    return HA_OK;
+    def->counted = calloc(shape->layers, sizeof *def->counted);
+    return def->counted ? HA_OK : ha_why(why, HA_ERROR, "hybrid_fixed: no memory");
 }
 
 static void destroy(struct ha_def *def)
 {
+    free(def->counted);
     ha_def_choice_end(&def->choice);
     free(def);
 }
@@ -95,6 +98,22 @@ static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, con
     return ha_def_choice_judge(&def->choice, h, want, why);
 }
 
+static enum ha_status advance(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why)
+{
+    if (h->head > 0) return HA_OK;
+    if (h->seq == 0) def->counted[h->layer] = 0;
+    def->counted[h->layer] += (double)blocks_on_host(def, h->tokens);
+    return HA_OK;
+}
+
+static void count(const struct ha_def *def, ha_def_count *say, void *arg)
+{
+    for (size_t layer = 0; layer < def->shape.layers; layer++) {
+        const double blocks = def->counted[layer] / (double)def->shape.batch;
+        say(arg, "host_blocks", layer, blocks, blocks);
+    }
+}
+
 const struct ha_definition ha_definition_hybrid_fixed = {
-    .variant = "hybrid_fixed", .create = create, .judge = judge, .destroy = destroy
+    .variant = "hybrid_fixed", .create = create, .judge = judge, .advance = advance, .count = count, .destroy = destroy
 };

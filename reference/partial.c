@@ -75,3 +75,17 @@ bool ha_def_partial_may(const struct ha_def_partial *p, size_t candidate, enum h
 {
     return possible(p, &p->score[candidate], be == HA_DEF_IN);
 }
+
+enum ha_status ha_def_partial_learn(const struct ha_ref_score *score, uint8_t *is, size_t count, size_t want,
+                                    struct ha_why *why)
+{
+    struct ha_def_partial p;
+    HA_TRY(ha_def_partial_begin(&p, score, is, count, want, why));
+    for (size_t i = 0; i < count; i++) {
+        if (is[i] != HA_DEF_MAYBE) continue;
+        if (!ha_def_partial_may(&p, i, HA_DEF_OUT)) is[i] = HA_DEF_IN;
+        else if (!ha_def_partial_may(&p, i, HA_DEF_IN)) is[i] = HA_DEF_OUT;
+    }
+    ha_def_partial_end(&p);
+    return HA_OK;
+}

@@ -21,8 +21,8 @@
  * and nowhere else. interval = 0: by layer, tensor `interval` of the fit. Wanted are the `slots` whole blocks of
  * largest score by the true queries of that step, of the KV head together. From the next step on residents that are not
  * wanted are gone. Those that are wanted and were absent are resident from the step on whose note `landed` is 1, the
- * next at the earliest, and any later one: when it comes is the link's. A recall that changes nothing need not land to
- * be over.
+ * next at the earliest, and any later one: when it comes is the link's; but with recall = wait the next one. A recall
+ * that changes nothing need not land to be over.
  *
  * What is resident shows in what is used, and of a tie of scores either block may be. So of each block is known that it
  * is in, that it is out, or neither, and what is reported decides: the first report of a tie is adopted.
@@ -51,10 +51,19 @@ struct set {
 struct residents {
     struct set held, want;
     size_t count; /* blocks that these know of */
+
+    uint8_t *before; /* [lists][before_count] enum ha_def_known, TOP(q) of the step before */
+    size_t before_count;
+};
+
+/* What is counted of a layer. */
+struct counted {
+    struct ha_def_tally cosine, changed, of_budget, recalled;
 };
 
 struct recall {
     size_t step, issued; /* the step that is judged, the last that issued one; from 1 on */
+    size_t recalls;
     bool issues, landed; /* the notes of the step */
     bool under_way;
 };
@@ -63,12 +72,13 @@ struct ha_def {
     struct ha_shape shape;
     struct ha_def_blocks block;
     size_t chosen, slots;
-    bool ahead, all, recalls; /* precompute = on with predict = ahead; resident = all; recall = on */
+    bool ahead, all, recalls, waits; /* precompute = on with predict = ahead; resident = all; recall = on; = wait */
     size_t interval;
     const float *intervals; /* of the fit, or NULL */
 
     struct residents *residents;   /* [layers][batch][kv_heads] */
     struct recall *recall;         /* [layers][batch] */
+    struct counted *counted;       /* [layers] */
     struct ha_def_predicted *next; /* [batch] the queries of the next layer */
 
     /* of the KV head that is judged */
@@ -108,13 +118,15 @@ static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, 
     def->ahead = ahead;
     def->all = param[RESIDENT] > 0;
     def->recalls = recalls;
+    def->waits = param[RECALL] > 1;
     def->interval = (size_t)param[INTERVAL];
     def->intervals = interval.data;
     def->own = def->other = (struct ha_def_choice){ .what = "block", .group = group ? HA_DEF_MAX : HA_DEF_HEAD };
     def->residents = calloc(kv_heads(shape), sizeof *def->residents);
     def->recall = calloc(shape->layers * shape->batch, sizeof *def->recall);
+    def->counted = calloc(shape->layers, sizeof *def->counted);
     def->next = calloc(shape->batch, sizeof *def->next);
-    return def->residents && def->recall && def->next ? HA_OK : no_memory(why);
+    return def->residents && def->recall && def->counted && def->next ? HA_OK : no_memory(why);
 }
 
 static void destroy(struct ha_def *def)
@@ -122,6 +134,7 @@ static void destroy(struct ha_def *def)
     for (size_t i = 0; def->residents && i < kv_heads(&def->shape); i++) {
         free(def->residents[i].held.is);
         free(def->residents[i].want.is);
+        free(def->residents[i].before);
     }
     for (size_t b = 0; def->next && b < def->shape.batch; b++) ha_def_predicted_end(&def->next[b]);
     ha_def_predicted_end(&def->query);
@@ -129,6 +142,7 @@ static void destroy(struct ha_def *def)
     ha_def_choice_end(&def->other);
     free(def->residents);
     free(def->recall);
+    free(def->counted);
     free(def->next);
     free(def->side);
     free(def->is);
@@ -225,16 +239,9 @@ static enum ha_status grow(struct residents *r, size_t count, struct ha_why *why
 static enum ha_status best(const struct ha_def *def, const struct ha_ref_score *score, size_t count, struct set *out,
                            struct ha_why *why)
 {
-    struct ha_def_partial p;
     memset(out->is, HA_DEF_MAYBE, count);
-    HA_TRY(ha_def_partial_begin(&p, score, out->is, count, def->slots, why));
-    out->size = p.want;
-    for (size_t b = 0; b < count; b++)
-        out->is[b] = !ha_def_partial_may(&p, b, HA_DEF_OUT)  ? HA_DEF_IN
-                     : !ha_def_partial_may(&p, b, HA_DEF_IN) ? HA_DEF_OUT
-                                                             : HA_DEF_MAYBE;
-    ha_def_partial_end(&p);
-    return HA_OK;
+    out->size = def->slots < count ? def->slots : count;
+    return ha_def_partial_learn(score, out->is, count, def->slots, why);
 }
 
 static enum ha_status prefill(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why)
@@ -298,6 +305,9 @@ static enum ha_status judge_recall(const struct ha_def *def, const struct ha_def
     HA_TRY(note(h, "landed", &c->landed, why));
     if (c->landed && !c->under_way)
         return ha_def_wrong(h, why, "a recall landed in step %zu, and none was under way", c->step);
+    if (def->waits && c->under_way && !c->landed && !may_be_over(def, h))
+        return ha_def_wrong(h, why, "the recall of step %zu has not landed in step %zu, which waits for it", c->issued,
+                            c->step);
     if (c->landed) end_recall(def, h, true), c->under_way = false;
     if (c->issues && !def->recalls) return ha_def_wrong(h, why, "a recall was issued, and recall is off");
     if (c->issues && !due)
@@ -561,6 +571,79 @@ static enum ha_status judge_list(struct ha_def *def, struct residents *r, bool u
     return judge_seen(def, r, under_way, h, side, &host, more, why);
 }
 
+/* ---- what is counted ------------------------------------------------------------------------ */
+
+/* TOP(q) of a list beside that of the step before, as far as what is used and the scores tell. now: [count] */
+static enum ha_status count_changed(struct ha_def *def, const struct residents *r, const struct ha_def_head *h,
+                                    size_t list, uint8_t *now, struct ha_why *why)
+{
+    const uint8_t *side = def->side + list * r->count;
+    const bool ahead = is_ahead(def, h), whole = !ahead && !def->all;
+    for (size_t b = 0; b < r->count; b++) {
+        const bool shows = (side[b] == HA_MARK_DEVICE && !def->all) || (side[b] == HA_MARK_HOST && !ahead);
+        now[b] = shows ? HA_DEF_IN : whole ? HA_DEF_OUT : HA_DEF_MAYBE;
+    }
+    HA_TRY(ha_def_partial_learn(def->own.score + list * r->count, now, r->count, def->chosen, why));
+    if (r->before_count)
+        ha_def_tally_new(&def->counted[h->layer].changed, now, r->count, r->before + list * r->before_count,
+                         r->before_count, def->chosen < r->count ? def->chosen : r->count);
+    return HA_OK;
+}
+
+/* h: a head of it */
+static enum ha_status count_kv_head(struct ha_def *def, struct residents *r, const struct ha_def_head *h, size_t lists,
+                                    struct ha_why *why)
+{
+    struct counted *c = &def->counted[h->layer];
+    uint8_t *now = malloc(lists * r->count + 1);
+    enum ha_status status = now ? HA_OK : no_memory(why);
+    for (size_t list = 0; list < lists && status == HA_OK; list++) {
+        double host = 0;
+        for (size_t b = 0; b < r->count; b++) host += def->side[list * r->count + b] == HA_MARK_HOST;
+        ha_def_tally_add(&c->of_budget, host, host, (double)def->chosen);
+        status = count_changed(def, r, h, list, now + list * r->count, why);
+    }
+    free(r->before);
+    r->before = now;
+    r->before_count = status == HA_OK ? r->count : 0;
+    return status;
+}
+
+/* Wanted are those of `want`, which is new; what comes is what is not held. */
+static void count_recalled(struct ha_def *def, const struct residents *r, const struct ha_def_head *h)
+{
+    struct ha_def_tally *t = &def->counted[h->layer].recalled;
+    ha_def_tally_new(t, r->want.is, r->count, r->held.is, r->count, r->want.size);
+}
+
+static void count_cosines(struct ha_def *def, const struct ha_def_head *h)
+{
+    const struct ha_shape *s = &def->shape;
+    const size_t at = h->head % ha_shape_group(s) * h->queries * s->head_dim;
+    for (size_t t = 0; t < h->queries; t++)
+        ha_def_tally_cosine(&def->counted[h->layer].cosine, def->query.q + at + t * s->head_dim,
+                            def->query.off + at + t * s->head_dim, h->q + t * s->q_heads * s->head_dim, s->head_dim);
+}
+
+static void count(const struct ha_def *def, ha_def_count *say, void *arg)
+{
+    for (size_t layer = 0; layer < def->shape.layers; layer++) {
+        const struct counted *c = &def->counted[layer];
+        const double interval = (double)interval_of(def, layer);
+        say(arg, "recall_interval", layer, interval, interval);
+        say(arg, "recalled_blocks", layer, c->recalled.least, c->recalled.most);
+        for (size_t b = 0; b < def->shape.batch; b++) {
+            const double recalls = (double)def->recall[layer * def->shape.batch + b].recalls;
+            say(arg, "recalls", layer, recalls, recalls);
+        }
+        ha_def_tally_say(&c->of_budget, "cpu_of_budget", layer, say, arg);
+        ha_def_tally_say(&c->cosine, "cosine", layer, say, arg);
+        ha_def_tally_say(&c->changed, "changed", layer, say, arg);
+    }
+}
+
+/* ---- a KV head, a step ---------------------------------------------------------------------- */
+
 /* All heads of a KV head, until none says anything new of what is resident. */
 static enum ha_status judge_kv_head(struct ha_def *def, const struct ha_def_head *last, struct ha_why *why)
 {
@@ -586,7 +669,11 @@ static enum ha_status judge_kv_head(struct ha_def *def, const struct ha_def_head
             HA_TRY(judge_list(def, r, c->under_way, &h, list, &more, why));
         }
     }
-    return c->issues ? best(def, def->score, r->count, &r->want, why) : HA_OK;
+    HA_TRY(count_kv_head(def, r, last, lists, why));
+    if (!c->issues) return HA_OK;
+    HA_TRY(best(def, def->score, r->count, &r->want, why));
+    count_recalled(def, r, last);
+    return HA_OK;
 }
 
 static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why)
@@ -596,6 +683,7 @@ static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, con
     if (h->head % heads == 0) HA_TRY(begin_kv_head(def, h, why));
     HA_TRY(judge_places(def, h, mark, why));
     HA_TRY(judge_parts(def, h, why));
+    if (is_ahead(def, h)) count_cosines(def, h);
     return h->head % heads + 1 == heads ? judge_kv_head(def, h, why) : HA_OK;
 }
 
@@ -603,13 +691,17 @@ static enum ha_status advance(struct ha_def *def, const struct ha_def_head *h, s
 {
     if (h->head > 0) return HA_OK;
     struct recall *c = recall_of(def, h);
-    if (c->issues) c->under_way = true, c->issued = c->step;
+    if (c->issues) c->under_way = true, c->issued = c->step, c->recalls++;
     const size_t layer = h->layer + 1;
     if (!def->ahead || layer == def->shape.layers) return HA_OK;
     if (!h->x || !h->projection || !h->projection[layer].wq) return no_input(why);
     return ha_def_predict(&def->next[h->seq], &def->shape, h, why);
 }
 
-const struct ha_definition ha_definition_scout = {
-    .variant = "scout", .create = create, .prefill = prefill, .judge = judge, .advance = advance, .destroy = destroy
-};
+const struct ha_definition ha_definition_scout = { .variant = "scout",
+                                                   .create = create,
+                                                   .prefill = prefill,
+                                                   .judge = judge,
+                                                   .advance = advance,
+                                                   .count = count,
+                                                   .destroy = destroy };

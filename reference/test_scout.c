@@ -657,6 +657,22 @@ TEST(test_nothing_to_recall)
     }
 }
 
+/* ---- recalls that are waited for ------------------------------------------------------------- */
+
+/* What may come whenever it does has to be there in the next step where that waits. */
+TEST(test_waited_for)
+{
+    enum { WAIT = 2 };
+    static const double param[PARAMS] = { SIZE, 12, 0, 0, 0, ON, 0, 0, WAIT, 2 };
+    world_make(param, 1, 2, HA_F32, false, false);
+    simulate_all(NO_MISTAKE, 0, false, right);
+    if (judge(right) != HA_OK) fail_msg("in the next step: %s", why.text);
+    simulate_all(NO_MISTAKE, 3, false, other);
+    if (judge(other) != HA_FAIL || !says(why.text, "has not landed in step")) fail_msg("later: %s", why.text);
+    w.param[RECALL] = ON;
+    if (judge(other) != HA_OK) fail_msg("later, and not waited for: %s", why.text);
+}
+
 /* ---- ties ----------------------------------------------------------------------------------- */
 
 /* Each block has one that is its equal: whichever is taken in each step, for each list and each recall. */

@@ -320,6 +320,9 @@ struct ha_def_head {
 double ha_def_note(const struct ha_def_head *h, const char *name);
 /* what mark[token] holds; PADDING comes with the side */
 enum { HA_MARK_NONE = 0, HA_MARK_DEVICE = 1, HA_MARK_HOST = 2, HA_MARK_PADDING = 4 };
+/* A number that the variant counts by name and layer, as what is judged makes it: in [least, most], where ties leave it
+ * open. */
+typedef void ha_def_count(void *arg, const char *name, size_t layer, double least, double most); /* name: static */
 struct ha_definition {
     const char *variant;
     bool pads; /* padding may be reported */
@@ -332,6 +335,8 @@ struct ha_definition {
     enum ha_status (*judge)(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why);
     /* to the next step; after all heads have been judged */
     enum ha_status (*advance)(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why);
+    /* After the last step, over all steps; may be NULL. Of what it says the variant has to count the same. */
+    void (*count)(const struct ha_def *def, ha_def_count *say, void *arg);
     void (*destroy)(struct ha_def *def);
 };
 

@@ -8,6 +8,7 @@
 #include "harness/base/worker.h"
 #include "suites/parts/listed.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { STREAMS_MAX = 4 };
@@ -27,7 +28,8 @@ struct ha_instance {
     struct ha_stream *stream[STREAMS_MAX], *post;
     struct ha_event *arrived; /* q is down */
     size_t streams;
-    double settle_ns, selected_ns, steps, keys_cpu, keys_device; /* sums; keys over query heads too */
+    double settle_ns, selected_ns, steps, keys_cpu, keys_device; /* sums; keys over query heads too. NaN: the device
+                                                                  * alone knows how long its lists are */
 };
 
 /* ---- lists of tokens ---------------------------------------------------------------------- */
@@ -265,6 +267,7 @@ static enum ha_status attend_device(struct ha_instance *self, struct ha_layer *l
                                      .v_head_bytes = head };
         self->rule->device(l, step, b, d);
         for (size_t i = 0; i < d->runs_count; i++) self->keys_device += (double)(d->runs[i].keys * s->q_heads);
+        if (d->list_keys) self->keys_device = (double)NAN;
     }
     struct ha_device_attend args = { .batch = s->batch,
                                      .q_len = s->q_len,
@@ -456,7 +459,7 @@ void ha_frame_selection(struct ha_instance *self, size_t layer, size_t b, size_t
 
 void ha_frame_counters(struct ha_instance *self, struct ha_counters *out)
 {
-    const double unmeasured = __builtin_nan(""), heads = (double)(self->ctx.shape->batch * self->ctx.shape->q_heads);
+    const double unmeasured = (double)NAN, heads = (double)(self->ctx.shape->batch * self->ctx.shape->q_heads);
     settle_all(self); /* the background counts too */
     *out = (struct ha_counters){ unmeasured, unmeasured, unmeasured, unmeasured, unmeasured, unmeasured };
     /* with two sides the background selects for the next step, unless the CPU chooses in the step itself; then, or

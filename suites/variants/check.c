@@ -228,8 +228,9 @@ struct state {
     struct ha_expected last;               /* of the sequence that was judged last, where expectations are not kept */
     size_t layer;                          /* of the selection that the definition asks for */
     struct ha_chosen chosen[HA_BATCH_MAX]; /* of that layer, as question 1 was asked of it; or nothing */
-    struct ha_repeat *repeat;              /* NULL: no further pass follows */
-    bool again;                            /* this is not the first one */
+    struct ha_recount recount;
+    struct ha_repeat *repeat; /* NULL: no further pass follows */
+    bool again;               /* this is not the first one */
 };
 
 static const struct ha_shape *shape(const struct ha_check *c) { return &c->session->workload->shape; }
@@ -312,6 +313,28 @@ static enum ha_status ask_definition(struct state *s, size_t step, size_t layer,
     char text[512];
     snprintf(text, sizeof text, "layer %zu step %zu: %.400s", layer, step, reason.text);
     return fail(s->check, 2, why, text);
+}
+
+/* ---- what the variant counts, beside what it reports ------------------------------------- */
+
+static void recount(struct state *s, size_t step, size_t layer)
+{
+    s->layer = layer;
+    for (size_t i = 0; i < shape(s->check)->batch * shape(s->check)->q_heads; i++) {
+        struct ha_selection selection;
+        reported(s, i / shape(s->check)->q_heads, i % shape(s->check)->q_heads, &selection);
+        ha_recount_add(&s->recount, step, layer, &selection);
+    }
+}
+
+static enum ha_status ask_counters(struct state *s, struct ha_why *why)
+{
+    struct ha_check *c = s->check;
+    struct ha_why reason = { "" };
+    if (!ha_session_checked(c->session)) return HA_OK;
+    enum ha_status status = ha_recount_judge(&s->recount, &c->counters, &reason);
+    if (status == HA_OK) status = ha_recount_counted(s->definition, s->def, &c->counted, &reason);
+    return status == HA_OK ? HA_OK : fail(c, 2, why, reason.text);
 }
 
 /* ---- question 1 -------------------------------------------------------------------------- */
@@ -483,6 +506,7 @@ static enum ha_status run_steps(struct state *s, struct ha_why *why)
         for (size_t layer = 0; layer < shape(c)->layers && checked; layer++) {
             if (ha_check_asks(c, step)) HA_TRY(ask_layer(s, step, layer, why));
             HA_TRY(ask_definition(s, step, layer, why));
+            recount(s, step, layer);
             forget_chosen(s);
         }
         if (s->repeat && !s->again) HA_TRY(ha_repeat_keep(s->repeat, &s->pass, step, why));
@@ -491,6 +515,7 @@ static enum ha_status run_steps(struct state *s, struct ha_why *why)
     }
     if (s->pass.variant->counters) s->pass.variant->counters(s->pass.instance, &c->counters);
     HA_TRY(ha_counted_read(&c->counted, &s->pass, why));
+    HA_TRY(ask_counters(s, why));
     c->device_key_bytes /= (double)c->asked;
     c->host_key_bytes /= (double)c->asked;
     return HA_OK;

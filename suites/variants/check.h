@@ -7,6 +7,7 @@
  *   3  quality: the output against full attention; figures, no verdict */
 
 #include "harness/api/reference.h"
+#include "suites/variants/recount.h"
 #include "suites/variants/repeat.h"
 #include "suites/variants/session.h"
 

@@ -111,12 +111,13 @@ static const struct ha_field fields[] = {
     NUMBER(kv_cpu_bytes, "bytes", C | Y, "the same in host memory", HA_LESS)
     NUMBER(meta_gpu_bytes, "bytes", C, "what the variant keeps beside K and V", HA_LESS)
     NUMBER(meta_cpu_bytes, "bytes", C, "", HA_LESS)
-    PART(counters, hit_ratio, "", C, "the variant's own count, as are the next", HA_NEITHER)
-    PART(counters, cpu_ratio, "", C, "", HA_NEITHER)
-    PART(counters, recalls, "", C, "", HA_NEITHER)
+    PART(counters, hit_ratio, "", C, "the variant's own count", HA_NEITHER)
+    PART(counters, cpu_ratio, "", C, "keys read by the CPU side, of all keys; both are recounted from those that are "
+        "reported; of the checked pass where the device alone knows how long its lists are", HA_NEITHER)
+    PART(counters, recalls, "", C, "over layers; recounted from what is reported of each step", HA_NEITHER)
     PART(counters, select_ns, "ns", C, "of a step", HA_LESS)
     PART(counters, manage_ns, "ns", C, "of a step, off the critical path", HA_LESS)
-    PART(counters, cpu_tokens, "tokens", C, "keys read by the CPU side, per query head and step", HA_NEITHER)
+    PART(counters, cpu_tokens, "tokens", C, "keys read by the CPU side, per query head, layer and step", HA_NEITHER)
     TEXT(load, C | Y, "attention; layer: with the products of each layer around it, in every time of this row")
     TEXT(model, C | Y, "whose shape it is; empty: none was named")
     PART(condition, sm_clock_MHz, "MHz", C, "of the device's meters, as are the next: read right after the last timed "

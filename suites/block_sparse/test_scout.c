@@ -1,0 +1,235 @@
+/* scout over links that are as late as they are told to be: what is recalled lands when it has come, and the rule goes
+ * on meanwhile; what each option makes it ask of the device and of the pool; and what its memory is for. */
+
+#include "harness/base/pool.h"
+#include "suites/variants/check.h"
+#include "suites/variants/test_session.h"
+
+static const struct ha_device_api *real;
+static struct ha_device_api shim;
+
+#define SHAPE ":dataset=walk,ctx=130+51,heads=4/2,head_dim=16,layers=3,steps=24,threads=1,block=8,budget=45"
+#define SCOUT "scout" SHAPE ",recall=on"
+
+static void open_shim(const char *id)
+{
+    open_session(id);
+    real = session.variant_api;
+    shim = *real;
+    session.variant_api = &shim;
+}
+
+static double note(struct ha_pass *p, size_t layer, const char *name)
+{
+    struct ha_selection s;
+    p->variant->selection(p->instance, layer, 0, 0, &s);
+    for (size_t i = 0; i < s.notes; i++)
+        if (!strcmp(s.note[i].name, name)) return s.note[i].value;
+    return (double)NAN;
+}
+
+/* ---- an idle link ------------------------------------------------------------------------------------------------ */
+
+/* Where nothing is under way any more when a step begins, what was recalled in the one before has landed. */
+TEST(lands_once_the_link_is_idle)
+{
+    static const char *const ids[] = { SCOUT ",interval=1", SCOUT ",interval=3,resident=all", SCOUT ",fetch=move",
+                                       SCOUT ",interval=2,fetch=gather,precompute=off" };
+    for (size_t i = 0; i < COUNT(ids); i++) {
+        struct ha_pass p;
+        size_t landed = 0;
+        double issued[3] = { 0 };
+        open_session(ids[i]);
+        begin_pass(&p, true);
+        for (size_t step = 0; step < opened.c.shape.steps; step++) {
+            assert_ok(ha_pass_step(&p, step, &reason));
+            for (size_t layer = 0; layer < 3; layer++) {
+                const double is = note(&p, layer, "landed");
+                if (!(is == issued[layer])) fail_msg("%s: step %zu layer %zu: landed is %g", ids[i], step, layer, is);
+                landed += is > 0;
+                issued[layer] = note(&p, layer, "recall");
+            }
+            assert_ok(p.variant->drain(p.instance, &reason));
+        }
+        assert_true(landed > 0);
+        assert_ok(ha_pass_end(&p, HA_OK, &reason));
+        close_session();
+    }
+}
+
+/* ---- a late one -------------------------------------------------------------------------------------------------- */
+
+enum { HELD_MAX = 4 };
+static struct held {
+    struct ha_stream *stream;
+    uint32_t *flag, value;
+    size_t attends; /* of all layers, when it was held back */
+} held[HELD_MAX];
+static size_t helds, attends, late, releases; /* late: in attentions, of which a step has one a layer */
+
+static enum ha_status flag_write(struct ha_stream *stream, uint32_t *flag, uint32_t value)
+{
+    assert_true(helds < HELD_MAX);
+    held[helds++] = (struct held){ stream, flag, value, attends };
+    return HA_OK;
+}
+
+/* What was held back for long enough is written, behind all that it stands for; a step that is checked is over before
+ * the next one begins, which then sees it. */
+static enum ha_status attend(struct ha_stream *stream, const struct ha_device_attend *args)
+{
+    attends++;
+    for (size_t i = helds; i-- > 0;) {
+        if (attends - held[i].attends < late) continue;
+        HA_TRY(real->flag_write(held[i].stream, held[i].flag, held[i].value));
+        HA_TRY(real->stream_sync(held[i].stream));
+        held[i] = held[--helds];
+        releases++;
+    }
+    return real->attend(stream, args);
+}
+
+static enum ha_status check_late(const char *id, size_t steps)
+{
+    helds = attends = releases = 0;
+    open_shim(id);
+    late = steps * session.workload->shape.layers;
+    shim.flag_write = flag_write;
+    shim.attend = attend;
+    struct ha_check c = { .session = &session, .id = id };
+    const enum ha_status status = ha_check_run(&c, &reason);
+    ha_check_free(&c);
+    close_session();
+    return status;
+}
+
+/* A recall that lands only after the next one was due: until then nothing of it is used, what it does not want is gone,
+ * no other one is issued, and the interval is from one issue to the next. */
+TEST(late_recalls_are_judged)
+{
+    static const char *const ids[] = {
+        SCOUT ",interval=2",
+        SCOUT ",interval=5",
+        SCOUT ",interval=4,resident=all",
+        SCOUT ",interval=2,resident=all,group=head",
+        SCOUT ",interval=1,precompute=off,fetch=gather",
+    };
+    for (size_t i = 0; i < COUNT(ids); i++)
+        for (size_t steps = 1; steps < 5; steps++) {
+            if (check_late(ids[i], steps) != HA_OK) fail_msg("%s, %zu late: %s", ids[i], steps, reason.text);
+            assert_true(releases > 0);
+        }
+}
+
+/* ---- what the options ask for ------------------------------------------------------------------------------------ */
+
+static struct counted {
+    size_t pieces, moves, products, scores; /* of the device */
+    size_t started, groups;                 /* of the pool: runs, and the most groups of any */
+} counted;
+
+void __real_ha_pool_start_groups(struct ha_pool *pool, const char *name, struct ha_pool_group *group, size_t groups);
+void __wrap_ha_pool_start_groups(struct ha_pool *pool, const char *name, struct ha_pool_group *group, size_t groups);
+void __wrap_ha_pool_start_groups(struct ha_pool *pool, const char *name, struct ha_pool_group *group, size_t groups)
+{
+    counted.started++;
+    counted.groups = groups > counted.groups ? groups : counted.groups;
+    __real_ha_pool_start_groups(pool, name, group, groups);
+}
+
+static enum ha_status copy_pieces(struct ha_stream *stream, const struct ha_device_pieces *pieces,
+                                  enum ha_direction dir)
+{
+    counted.pieces++;
+    return real->copy_pieces(stream, pieces, dir);
+}
+static enum ha_status move(struct ha_stream *stream, const struct ha_device_move *args)
+{
+    counted.moves++;
+    return real->move(stream, args);
+}
+static enum ha_status product(struct ha_stream *stream, const struct ha_device_product *args)
+{
+    counted.products++;
+    return real->product(stream, args);
+}
+static enum ha_status digest_score(struct ha_stream *stream, const struct ha_device_digest_score *args)
+{
+    counted.scores++;
+    return real->digest_score(stream, args);
+}
+
+/* of its steps alone */
+static void count(const char *id)
+{
+    struct ha_pass p;
+    open_shim(id);
+    shim.copy_pieces = copy_pieces;
+    shim.move = move;
+    shim.product = product;
+    shim.digest_score = digest_score;
+    begin_pass(&p, false);
+    counted = (struct counted){ 0 };
+    for (size_t step = 0; step < opened.c.shape.steps; step++) assert_ok(ha_pass_step(&p, step, &reason));
+    assert_ok(ha_pass_end(&p, HA_OK, &reason));
+    close_session();
+}
+
+/* 24 steps of three layers of two sequences. Each layer is scored by its own query, and those that are foreseen by the
+ * query that is expected, too. */
+TEST(options_are_heeded)
+{
+    enum { ALL = 3 * 24, LATER = 2 * 24 };
+    static const struct {
+        const char *id;
+        size_t products, scores, started, groups;
+        bool pieces, moves;
+    } of[] = {
+        { "scout" SHAPE ",recall=wait,interval=1", LATER, ALL + LATER, LATER, 2, true, false },
+        { "scout" SHAPE ",recall=wait,interval=1,fetch=move", LATER, ALL + LATER, LATER, 2, false, true },
+        { "scout" SHAPE ",recall=wait,interval=1,fetch=gather", LATER, ALL + LATER, LATER, 2, false, false },
+        { "scout" SHAPE ",recall=off", LATER, ALL + LATER, LATER, 2, false, false },
+        { "scout" SHAPE ",recall=off,teams=none", LATER, ALL + LATER, LATER, 1, false, false },
+        { "scout" SHAPE ",recall=off,predict=oracle", 0, ALL + LATER, LATER, 2, false, false },
+        { "scout" SHAPE ",recall=off,precompute=off", 0, ALL, 0, 0, false, false },
+        { "scout" SHAPE ",recall=off,precompute=off,predict=oracle", 0, ALL, 0, 0, false, false },
+        { "scout" SHAPE ",recall=off,resident=all", LATER, 24 + LATER, LATER, 2, false, false },
+    };
+    for (size_t i = 0; i < COUNT(of); i++) {
+        count(of[i].id);
+        const struct counted *c = &counted;
+        if (c->products != of[i].products || c->scores != of[i].scores || c->started != of[i].started
+            || c->groups != of[i].groups || (c->pieces > 0) != of[i].pieces || (c->moves > 0) != of[i].moves)
+            fail_msg("%s: %zu products, %zu scores, %zu started, %zu groups, %zu pieces, %zu moves", of[i].id,
+                     c->products, c->scores, c->started, c->groups, c->pieces, c->moves);
+    }
+}
+
+/* ---- what memory is for ------------------------------------------------------------------------------------------ */
+
+/* Beside K and V the device keeps the digests and the tables of what is resident, and nothing else. */
+TEST(digests_are_no_keys)
+{
+    open_session(SCOUT ",interval=1");
+    const struct ha_shape *s = &session.workload->shape;
+    size_t digests = 0, most = 0, whole = 0;
+    for (size_t b = 0; b < s->batch; b++) {
+        const size_t blocks = (s->ctx[b] + s->steps * s->q_len) / 8;
+        digests += s->kv_heads * ((ha_digest_bytes(blocks, s->head_dim, s->dtype) + 63) / 64 * 64);
+        most = blocks > most ? blocks : most;
+        whole += blocks;
+    }
+    struct ha_check c = { .session = &session, .id = "the case" };
+    assert_ok(ha_check_run(&c, &reason));
+    const size_t tables = s->batch * s->kv_heads * most * sizeof(uint32_t), token = 2 * s->kv_heads * s->head_dim * 2,
+                 cache = s->batch * 5 * 8 * token;
+    assert_near(c.meta_device_bytes, (double)(s->layers * (digests + tables)), 0);
+    /* of each sequence five blocks, and behind them a ring that has room for two blocks at most */
+    assert_true(c.kv_device_bytes > (double)(s->layers * cache));
+    assert_true(c.kv_device_bytes <= (double)(s->layers * (cache + s->batch * 2 * 8 * token)));
+    assert_near(c.kv_host_bytes, (double)(s->layers * whole * 8 * token), 0);
+    ha_check_free(&c);
+    close_session();
+}
+
+int main(void) { return test_all("scout", NULL, NULL); }

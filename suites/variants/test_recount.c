@@ -1,0 +1,159 @@
+/* Counters that are not what a variant's own reports make them. */
+
+#include "suites/variants/check.h"
+#include "suites/variants/test_session.h"
+
+#define SHAPE ":ctx=330,heads=4/2,head_dim=64,layers=2,steps=6,seed=5,block=8,budget=32"
+#define SCOUT "scout" SHAPE ",dataset=walk,interval=2,recall=wait"
+#define HGCA  "hgca:ctx=300,heads=4/2,head_dim=64,layers=2,steps=3,seed=5,blk_size=16,blk_num=4"
+
+static const struct ha_variant *sound;
+static struct ha_variant planted;
+static size_t wrong;           /* which of the fields of struct ha_counters */
+static const char *wrong_name; /* or what of the last layer is counted wrong */
+static bool missing;           /* or not at all */
+
+static void miscount(struct ha_instance *self, struct ha_counters *out)
+{
+    sound->counters(self, out);
+    double *const of[] = { &out->cpu_tokens, &out->cpu_ratio, &out->recalls };
+    *of[wrong] = isnan(*of[wrong]) ? 0.25 : *of[wrong] * 1.01;
+}
+
+static struct said {
+    ha_count *say;
+    void *arg;
+} said;
+
+static void say_wrong(void *arg, const char *name, size_t layer, double value)
+{
+    const bool is = layer + 1 == session.workload->shape.layers && !strcmp(name, wrong_name);
+    if (!is || !missing) said.say(said.arg, name, layer, is ? value * 1.01 : value);
+}
+
+static void miscount_by_name(struct ha_instance *self, ha_count *say, void *arg)
+{
+    said = (struct said){ say, arg };
+    sound->count(self, say_wrong, NULL);
+}
+
+/* The verdict with and without what is planted, and the columns without. */
+static enum ha_status check(const char *id, bool plants, struct ha_counters *out)
+{
+    open_session(id);
+    struct ha_check c = { .session = &session, .id = "the case" };
+    sound = session.variant;
+    planted = *sound;
+    if (wrong_name) planted.count = miscount_by_name;
+    else planted.counters = miscount;
+    if (plants) session.variant = &planted;
+    const enum ha_status status = ha_check_run(&c, &reason);
+    if (out) *out = c.counters;
+    ha_check_free(&c);
+    close_session();
+    return status;
+}
+
+TEST(a_wrong_counter_is_seen)
+{
+    static const char *const name[] = { "cpu_tokens is", "cpu_ratio is", "recalls is" };
+    static const struct {
+        const char *id;
+        size_t counters; /* of the three that it says */
+    } of[] = { { SCOUT, 3 }, { SCOUT ",group=head", 3 }, { SCOUT ",resident=all", 3 }, { HGCA, 2 } };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct ha_counters c;
+        assert_ok(check(of[i].id, false, &c));
+        assert_true(c.cpu_tokens > 0 && c.cpu_ratio > 0 && c.cpu_ratio < 1);
+        for (wrong = 0; wrong < of[i].counters; wrong++) {
+            assert_int_equal(check(of[i].id, true, NULL), HA_FAIL);
+            if (!strstr(reason.text, "question 2") || !strstr(reason.text, name[wrong])) fail_msg("%s", reason.text);
+        }
+    }
+}
+
+TEST(a_wrong_number_of_a_layer_is_seen)
+{
+    static const struct {
+        const char *id, *name;
+    } of[] = {
+        { SCOUT, "recall_interval" },
+        { SCOUT, "recalls" },
+        { SCOUT, "recalled_blocks" },
+        { SCOUT, "cpu_of_budget" },
+        { SCOUT, "cosine" },
+        { SCOUT, "changed" },
+        { SCOUT ",group=head", "recalled_blocks" },
+        { SCOUT ",group=head", "cpu_of_budget" },
+        { SCOUT ",group=head", "changed" },
+        { SCOUT ",resident=all", "recalled_blocks" },
+        { SCOUT ",resident=all", "changed" },
+        { SCOUT ",precompute=off", "changed" },
+        { "hybrid_fixed:ctx=300+40,heads=4/2,head_dim=64,layers=2,steps=40,seed=5,sink=16,recent=32,block=16",
+          "host_blocks" },
+    };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        wrong_name = of[i].name;
+        for (int how = 0; how < 3; how++) {
+            missing = how == 2;
+            const enum ha_status want = how ? HA_FAIL : HA_OK, is = check(of[i].id, how > 0, NULL);
+            if (is != want || (how && (!strstr(reason.text, "question 2") || !strstr(reason.text, of[i].name))))
+                fail_msg("%s: %s: %d: %s", of[i].id, of[i].name, how, reason.text);
+        }
+    }
+    wrong_name = NULL;
+}
+
+/* ---- the sums by hand ------------------------------------------------------------------------------------------- */
+
+static struct ha_selection used(size_t device, size_t host, double recall)
+{
+    return (struct ha_selection){ .parts = 2,
+                                  .part = { { .count = device, .on_device = true }, { .count = host } },
+                                  .notes = 1,
+                                  .note = { { "recall", recall } } };
+}
+
+TEST(keys_and_recalls_are_added_up)
+{
+    struct ha_recount r = { 0 };
+    const double none = (double)NAN;
+    for (size_t i = 0; i < 8; i++) { /* two steps of two layers of two heads, the second step without a recall */
+        const struct ha_selection s = used(3, i, i < 4);
+        ha_recount_add(&r, i / 4, i / 2 % 2, &s);
+    }
+    struct ha_counters c = { .cpu_tokens = 3.5, .cpu_ratio = 28.0 / 52, .recalls = 2 };
+    assert_ok(ha_recount_judge(&r, &c, &reason));
+    c.recalls = 4;
+    assert_int_equal(ha_recount_judge(&r, &c, &reason), HA_FAIL);
+    c.recalls = none;
+    assert_ok(ha_recount_judge(&r, &c, &reason));
+
+    /* a share that is not known is filled in, where the variant has two sides that it counts */
+    c.cpu_ratio = none;
+    assert_ok(ha_recount_judge(&r, &c, &reason));
+    assert_near(c.cpu_ratio, 28.0 / 52, 1e-12);
+    c.cpu_ratio = c.cpu_tokens = none;
+    assert_ok(ha_recount_judge(&r, &c, &reason));
+    assert_true(isnan(c.cpu_ratio));
+
+    /* whichever side was free is no side to be counted for */
+    struct ha_selection s = used(3, 4, 0);
+    s.part[1].either_side = true;
+    ha_recount_add(&r, 2, 0, &s);
+    c.cpu_tokens = 100;
+    assert_ok(ha_recount_judge(&r, &c, &reason));
+}
+
+TEST(a_timed_pass_is_held_to_the_checked_one)
+{
+    const struct ha_counters checked = { .cpu_tokens = 3.5, .cpu_ratio = 0.25, .recalls = 2 };
+    struct ha_counters c = checked;
+    assert_ok(ha_recount_again(&checked, false, &c, &reason));
+    c.cpu_ratio = (double)NAN;
+    assert_ok(ha_recount_again(&checked, true, &c, &reason));
+    assert_near(c.cpu_ratio, 0.25, 0);
+    c.cpu_tokens = 4;
+    assert_int_equal(ha_recount_again(&checked, false, &c, &reason), HA_FAIL);
+    assert_ok(ha_recount_again(&checked, true, &c, &reason)); /* it may have used other keys */
+}
