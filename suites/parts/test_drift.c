@@ -169,7 +169,8 @@ static void assert_fit(void)
             size_t n = 0;
             for (size_t filler = 0; filler + j < steps; filler++) n += lacking(layer, filler, filler + j + 1);
             const double mean = (double)n / (budget * (double)(steps - j));
-            assert_true(drift[j] == (float)mean);
+            if (drift[j] != (float)mean)
+                fail_msg("layer %zu, %zu steps later: %g, not %g", layer, j + 1, (double)drift[j], mean);
             sum += mean;
             if (sum <= w.of.ratio * (double)(j + 1)) longest = j + 1;
         }
