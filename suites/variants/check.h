@@ -131,7 +131,7 @@ double ha_accuracy_rel_l2(const struct ha_accuracy *a); /* NaN where it was not 
 
 /* What a variant counts by name and layer. */
 struct ha_counted {
-    struct {
+    struct ha_counted_number {
         const char *name;
         size_t layer;
         double value;
