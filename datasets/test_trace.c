@@ -178,7 +178,9 @@ TEST(test_what_the_case_asks)
         { AT(steps), SIZE_MAX / 2 + 1, "lower ctx or steps" },
         { AT(ctx), SIZE_MAX, "lower ctx or steps" },
         { AT(ctx[1]), 29,
-          HAS "ctx=29 with observed=6 needs that of token 23: raise ctx to at least 30 or lower observed" },
+          HAS
+          "ctx=29 with observed=6 (queries ahead of the first step) needs that of token 23: raise ctx to at least 30 "
+          "or lower observed to 5" },
         { AT(ctx[1]), 3, "needs that of token 0" },
         { AT(batch), 0, "batch is 0" },
         { AT(batch), HA_BATCH_MAX + 1, "batch is 257" },
@@ -194,6 +196,60 @@ TEST(test_what_the_case_asks)
     s = shape_of(HA_F16);
     s.scale = 0.125f;
     expect_refused(s, path(), "scale is 0.25, the case asks for 0.125");
+}
+
+static bool opens(struct ha_shape s, struct ha_why *reason)
+{
+    struct ha_source *src;
+    *reason = (struct ha_why){ "" };
+    if (ha_dataset_trace.open(&ha_dataset_trace, &src, &s, TOKENS, 1, path(), reason) != HA_OK) return false;
+    ha_dataset_trace.close(src);
+    return true;
+}
+
+/* What a refusal says of a context and its observed queries is enough, and the next smaller step is not. */
+TEST(test_what_is_to_be_changed)
+{
+    size_t said[4] = { 0 };
+    trace_make(HA_T_F16, TEST_NONE);
+    trace_write();
+    for (size_t ctx = 2; ctx < TOKENS; ctx += 6)
+        for (size_t observed = 0; observed < TOKENS + 2; observed += 4)
+            for (size_t steps = 1; steps < TOKENS - ctx; steps += 5) {
+                struct ha_why reason, after;
+                const struct ha_shape s = {
+                    .batch = 1, .dtype = HA_F16, .ctx = { ctx }, .q_len = 1, .steps = steps, .observed = observed
+                };
+                struct ha_shape other = s, less = s;
+                if (opens(s, &reason)) continue;
+                const char *raise = strstr(reason.text, "raise ctx to at least "),
+                           *lower = strstr(reason.text, "lower observed");
+                const char *to = raise ? raise + strlen("raise ctx to at least ") : NULL;
+                if (raise && lower && strstr(lower, "or steps")) { /* one change is not enough */
+                    said[3]++;
+                    for (size_t n = 0; n < TOKENS; n += 3) {
+                        other.ctx[0] = n;
+                        less.observed = n;
+                        assert_false(opens(other, &after) || opens(less, &after));
+                    }
+                    continue;
+                }
+                said[raise && lower ? 2 : raise ? 1 : 0]++;
+                assert_true(raise || lower);
+                if (raise) {
+                    other.ctx[0] = strtoul(to, NULL, 10);
+                    if (!opens(other, &after)) fail_msg("'%s', and then '%s'", reason.text, after.text);
+                    other.ctx[0]--;
+                    assert_false(opens(other, &after));
+                }
+                if (lower) {
+                    less.observed = strtoul(lower + strlen("lower observed to "), NULL, 10);
+                    if (!opens(less, &after)) fail_msg("'%s', and then '%s'", reason.text, after.text);
+                    less.observed++;
+                    assert_false(opens(less, &after));
+                }
+            }
+    for (size_t i = 0; i < 4; i++) assert_true(said[i] > 0);
 }
 
 TEST(test_metadata)

@@ -81,10 +81,22 @@ static enum ha_status same_check(const struct ha_trace *a, const struct ha_trace
     return HA_OK;
 }
 
+/* How a context and its observed queries fit the queries that there are, which begin at q_first. */
+static void say_fit(const struct ha_trace *t, const struct ha_shape *s, size_t context, size_t added, char out[96])
+{
+    const size_t all = s->observed < t->tokens ? t->q_first + s->observed : t->tokens;
+    const bool raise = added <= t->tokens && all <= t->tokens - added, lower = context >= t->q_first;
+    if (raise && lower)
+        snprintf(out, 96, "raise ctx to at least %zu or lower observed to %zu", all, context - t->q_first);
+    else if (raise) snprintf(out, 96, "raise ctx to at least %zu", all);
+    else if (lower) snprintf(out, 96, "lower observed to %zu", context - t->q_first);
+    else snprintf(out, 96, "raise ctx to at least %zu, and lower observed or steps", t->q_first);
+}
+
 /* Has the file what sequence b reads? */
 static enum ha_status tokens_check(const struct ha_trace *t, const struct ha_shape *s, size_t b, struct ha_why *why)
 {
-    char has[200];
+    char has[200], fit[96];
     size_t added, needed, context = s->ctx[b], observed = s->observed < context ? s->observed : context;
     snprintf(has, sizeof has, "trace %s: has %zu tokens, and queries of tokens %zu to %zu", t->name, t->tokens,
              t->q_first, t->tokens - 1);
@@ -92,12 +104,11 @@ static enum ha_status tokens_check(const struct ha_trace *t, const struct ha_sha
         || needed > t->tokens)
         return ha_why(why, HA_ERROR, "%s; ctx=%zu and %zu steps of q_len %zu need more: lower ctx or steps", has,
                       context, s->steps, s->q_len);
-    if (observed + added > 0 && context - observed < t->q_first)
-        return ha_why(why, HA_ERROR,
-                      "%s; ctx=%zu with observed=%zu needs that of token %zu: raise ctx to at least %zu or lower "
-                      "observed",
-                      has, context, s->observed, context - observed, t->q_first + observed);
-    return HA_OK;
+    if (observed + added == 0 || context - observed >= t->q_first) return HA_OK;
+    say_fit(t, s, context, added, fit);
+    return ha_why(why, HA_ERROR,
+                  "%s; ctx=%zu with observed=%zu (queries ahead of the first step) needs that of token %zu: %s", has,
+                  context, s->observed, context - observed, fit);
 }
 
 /* ---- the source ----------------------------------------------------------------------- */

@@ -56,3 +56,19 @@ void ha_projection_query(const struct ha_projection *p, size_t q_heads, size_t h
         }
     }
 }
+
+struct ha_projected ha_projection_off(const struct ha_projection *p, size_t width, size_t first, size_t rows,
+                                      const float *got, const double *o)
+{
+    struct ha_projected sum = { 0, 0 };
+    for (const float *w = p->wo + first * width; rows-- > 0; w += width) {
+        double off = 0, full = 0;
+        for (size_t i = 0; i < width; i++) {
+            off += (double)w[i] * ((double)got[i] - o[i]);
+            full += (double)w[i] * o[i];
+        }
+        sum.diff2 += off * off;
+        sum.norm2 += full * full;
+    }
+    return sum;
+}

@@ -68,6 +68,7 @@ void ha_ref_quality(const float *q, size_t head_dim, double scale, const struct 
     for (size_t i = 0; i < head_dim && (all > 0 || isnan(all)); i++) {
         const double part = sum_in[i] + rest_in[i], o = (part + (sum_out[i] + rest_out[i])) / all;
         const double chosen = mass_in > 0 ? part / mass_in : 0, difference = (double)got[i] - o;
+        out->o[i] = o;
         out->diff2 += difference * difference;
         out->norm2 += o * o;
         if (!(mass_out > 0)) continue;

@@ -314,4 +314,27 @@ TEST(test_generated)
     try_generated(&ha_dataset_walk);
 }
 
+/* ---- the output projection --------------------------------------------------------------- */
+
+/* Two heads of two numbers, and three rows: worked by hand, in numbers whose squares and sums are exact. */
+TEST(test_output)
+{
+    static const float wo[3][4] = { { 1, 2, 3, 4 }, { -1, 0, 5, 2 }, { 2, -3, 0, 1 } }, got[4] = { 3, 1, 4, 1 };
+    static const double o[4] = { 1, 1, 2, 3 };
+    /* got - o = (2, 0, 2, -2), of which W_O makes (0, 4, 2); of o (21, 15, 2) */
+    static const struct {
+        size_t first, rows;
+        struct ha_projected want;
+    } each[] = { { 0, 3, { 20, 670 } }, { 0, 1, { 0, 441 } }, { 1, 2, { 20, 229 } }, { 2, 0, { 0, 0 } } };
+    const struct ha_projection p = { .wo = wo[0] };
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        const struct ha_projected is = ha_projection_off(&p, 4, each[i].first, each[i].rows, got, o);
+        if (!(is.diff2 == each[i].want.diff2 && is.norm2 == each[i].want.norm2))
+            fail_msg("rows %zu and %zu more: %g and %g, not %g and %g", each[i].first, each[i].rows, is.diff2, is.norm2,
+                     each[i].want.diff2, each[i].want.norm2);
+    }
+    const float broken[4] = { 3, NAN, 4, 1 };
+    assert_true(isnan(ha_projection_off(&p, 4, 0, 3, broken, o).diff2));
+}
+
 int main(void) { return test_all("tests", test_folder_make, test_folder_remove); }

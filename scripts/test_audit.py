@@ -33,7 +33,7 @@ from audit.numbers import REAL
 from audit.quest import Quest
 from audit.topk import Topk
 
-CASES = 75  # of suites/audit.suite and the trace, but for those that are waived
+CASES = 77  # of suites/audit.suite and the traces, but for those that are waived
 STATES, RIGHT, WRONG = ("all", "profile", "side"), 7, 26  # of the dumps of STATES those that are changed, how many there are
 count = {True: 0, False: 0}
 
@@ -72,23 +72,38 @@ class File:
             file.write(struct.pack("<Q", len(text)) + text + self.data)
 
 
-def trace(path):
+DIM, MODEL_DIM, FIRST, END = 16, 24, 24, 48  # of the traces; the last two are tokens with queries
+
+
+def huge(rng):
     """Scores whose roundings are units: some billions, far apart; and millions that are some units apart."""
-    rng = np.random.default_rng(7)
-    tokens, dim, first = 48, 16, 24
-    meta = dict(format="habench-trace", version="1", model="none", source="random", tokens=str(tokens),
-                q_first=str(first), layers="2", q_heads="4", kv_heads="2", head_dim=str(dim), model_dim="64",
-                rope_theta="0.0", norm_eps="0.0", scale="0.25", licence="none")
-    header, data = {"__metadata__": meta}, b""
     for layer, size in enumerate((dict(k=1e5, v=1, q=1e5), dict(k=1, v=1, q=10))):
-        for name, shape in (("k", (2, tokens, dim)), ("v", (2, tokens, dim)), ("q", (4, tokens - first, dim))):
+        for name, shape in (("k", (2, END, DIM)), ("v", (2, END, DIM)), ("q", (4, END - FIRST, DIM))):
             x = rng.standard_normal(shape) * size[name]
             if layer and name != "v":
                 x[..., 0] = 3e3
-            raw = x.astype("<f4").tobytes()
-            header[f"layers.{layer}.{name}"] = dict(dtype="F32", shape=shape, data_offsets=(len(data),
-                                                                                            len(data) + len(raw)))
-            data += raw
+            yield layer, name, x
+
+
+def projected(rng):
+    """With inputs that give the queries, and with output projections."""
+    for layer in range(2):
+        x, wq = rng.standard_normal((END - FIRST, MODEL_DIM)), rng.standard_normal((4 * DIM, MODEL_DIM))
+        q = x / np.sqrt((x * x).mean(axis=1, keepdims=True)) @ wq.T
+        yield from ((layer, "k", rng.standard_normal((2, END, DIM))), (layer, "v", rng.standard_normal((2, END, DIM))),
+                    (layer, "q", q.reshape(-1, 4, DIM).swapaxes(0, 1)), (layer, "x", x), (layer, "wq", wq),
+                    (layer, "norm", np.ones(MODEL_DIM)), (layer, "wo", rng.standard_normal((MODEL_DIM, 4 * DIM))))
+
+
+def trace(path, arrays):
+    meta = dict(format="habench-trace", version="2", model="none", source="random", tokens=str(END),
+                q_first=str(FIRST), layers="2", q_heads="4", kv_heads="2", head_dim=str(DIM), model_dim=str(MODEL_DIM),
+                rope_theta="0.0", norm_eps="0.0", scale="0.25", licence="none")
+    header, data = {"__metadata__": meta}, b""
+    for layer, name, x in arrays(np.random.default_rng(7)):
+        raw = x.astype("<f4").tobytes()
+        header[f"layers.{layer}.{name}"] = dict(dtype="F32", shape=x.shape, data_offsets=(len(data), len(data) + len(raw)))
+        data += raw
     text = json.dumps(header).encode()
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text + data)
@@ -164,6 +179,16 @@ def other_side(step, was, now):
     return plant
 
 
+def other_head(file):
+    """W_O takes the first head for the second, and the second for the first."""
+    wo = file.array("wo")
+    wo[:, :2 * DIM] = np.roll(wo[:, :2 * DIM], DIM, axis=1)
+
+
+def no_projection(file):
+    del file.header["layer0.seq0.wo"]
+
+
 def in_layer_1(plant):
     def of(file):
         meta("shape.layers", lambda x: "2")(file)
@@ -184,6 +209,10 @@ PLANTS = [  # in the dump of which variant, what it is called, the plant, what m
     ("hgca", "a bound", element("bound", lambda f, x: x * 1.001, 1, 0, 2, 5), "bound[5]"),
     ("cpu", "the LSE's bound", element("lse_bound", lambda f, x: x * 1.001, 1, 0, 2), "bound of LSE[0]"),
     ("cpu", "a ratio", element("ratio", lambda f, x: x / 2, 1, 0, 2), "error/bound is"),
+    ("projected", "an error behind W_O", element("wo_off", lambda f, x: x + 1e-6 * f.array("wo_norm")[1, 1], 1, 1), "wo_off[0] is"),
+    ("projected", "an output behind W_O", element("wo_norm", lambda f, x: x * (1 + 1e-6), 1, 0), "wo_norm[0] is"),
+    ("projected", "W_O", element("wo", lambda f, x: x + 1, 3, 7), "wo_norm[0] is"),
+    ("projected", "W_O with two heads exchanged", other_head, "wo_off[0] is"),
     ("h2o", "a mass", element("mass", lambda f, x: x + 1e-6, 1, 0, 2), "mass[0]"),
     ("h2o", "a step that is missing", element("done", lambda f, x: 0, 2), "recorded no more"),
     ("streaming", "a part of the other side", element("side", lambda f, x: 0, 1, 2, 0), "differ"),
@@ -410,7 +439,8 @@ class Mistaken(Head):
         return 1 // 0
 
 
-DAMAGES = [  # in which dump of STATES, what it is called, the plant, what must be said
+DAMAGES = [  # in which dump, what it is called, the plant, what must be said
+    ("projected", "no W_O", no_projection, "has wo_off, and no W_O"),
     ("all", "a row of own_q that is not there", element("query", lambda f, x: 999, 0, 0, 1), "names row 999 of own_q"),
     ("all", "a row of own_k that is not there", element("key", lambda f, x: 999, 0, 0, 1), "names row 999 of own_k"),
     ("profile", "claims that are not there", element("profile", lambda f, x: 3, 0, 0, 1), "has no profile3."),
@@ -435,10 +465,13 @@ def main(program, program_of_states):
     os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
     with tempfile.TemporaryDirectory() as folder:
         path = lambda name: os.path.join(folder, name)
-        trace(path("huge.safetensors"))
-        huge = f"dataset=trace/{path('huge.safetensors')},ctx=44,steps=2,dtype=f32"
-        done = subprocess.run([program, "check", "-q", "suites/audit.suite", "resident:" + huge, "hgca:blk_size=4,blk_num=4," + huge,
-                               "--dump", path("dump")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        cases = []
+        for arrays, variant, options in (huge, "hgca:blk_size=4,blk_num=4,", "ctx=44"), (
+                projected, "h2o:", "ctx=43+41,batch=2,q_len=2"):
+            file = path(arrays.__name__ + ".safetensors")
+            trace(file, arrays)
+            cases += [f"{of_any}dataset=trace/{file},steps=2,dtype=f32,{options}" for of_any in ("resident:", variant)]
+        done = subprocess.run([program, "check", "-q", "suites/audit.suite", *cases, "--dump", path("dump")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         expect("habench check", done.returncode == 0, done.stdout + done.stderr)
         of, files = {}, sorted(os.listdir(path("dump")))
         expect(f"{CASES} cases", len(files) == CASES, f"{len(files)}")
@@ -456,6 +489,8 @@ def main(program, program_of_states):
                               ("scout_all", "32_group_head_resident_all_interval_2")):
                 if name.endswith(end + ".safetensors"):
                     of[what] = path("dump/" + name)
+            if name.startswith("h2o") and "projected" in name:
+                of["projected"] = path("dump/" + name)
             if name.startswith("hybrid_fixed") and re.search("100_steps_.*_budget_0.3.safetensors", name):
                 of.setdefault("hybrid", path("dump/" + name))
         rooms()

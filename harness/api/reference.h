@@ -260,6 +260,7 @@ struct ha_ref_quality {
     double mass;         /* full-attention mass on the key set */
     double cert_slack;   /* largest component of |o_S - o| / certificate, at most 1: a mathematical fact, in
                           * binary64, about the data. That got is o_S is question 1. */
+    double o[HA_REF_DIM_MAX];
 };
 /* token: [count] the key set, those after the query's own token and those named twice ignored; rows hold all
  * keys (index NULL). got: the implementation's o. work: [2 * rows.keys], whose first half then holds the softmax
@@ -289,6 +290,15 @@ double ha_ref_certificate(const float *q, size_t head_dim, double scale, const s
  * Infinite where a root mean square may be 0 for all that is known. */
 void ha_projection_query(const struct ha_projection *p, size_t q_heads, size_t head_dim, size_t model_dim,
                          const float *x, size_t token, double *q, double *bound);
+
+/* What W_O makes of an output that is not full attention: |W_O (got - o)|^2 and |W_O o|^2 over rows [first,
+ * first + rows) of W_O. Over all rows rel_l2_wo = sqrt(diff2/norm2). got, o: [width], all query heads of a token one
+ * after the other; p->wo is not NULL. */
+struct ha_projected {
+    double diff2, norm2;
+};
+struct ha_projected ha_projection_off(const struct ha_projection *p, size_t width, size_t first, size_t rows,
+                                      const float *got, const double *o);
 
 /* The plain definition of a variant's selection rule, from its paper, in binary64 (question 2). prefill, judge and
  * advance are called for one query head after the other, sequence by sequence; all but judge may be NULL. */

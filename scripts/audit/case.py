@@ -94,6 +94,7 @@ class Layer:
             x.update((name, get(name, *rows)) for name in ("lse", "want_lse", "lse_bound", "ratio", "mass"))
             x["part"], x["side"] = get("part", dump.steps, dump.q_heads, tokens), get("side", dump.steps, dump.q_heads, 4)
             x["done"] = get("done", dump.steps)
+            self.read_projection(x, b)
             self.read_own(x, b, tokens)
             x["k"], x["v"] = (get(name, dump.kv_heads, tokens, dump.head_dim).astype(REAL) for name in "kv")
             observed = get("observed", min(dump.observed, ctx), dump.q_heads, dump.head_dim).astype(REAL)
@@ -103,6 +104,18 @@ class Layer:
             if not all(np.isfinite(x[name]).all() for name in ("q", "k", "v")):
                 raise Damaged("Q, K or V is not finite")
             self.seqs.append(x)
+
+    def read_projection(self, x, seq):
+        """W_O, which is one for all sequences, and what habench says of it; full: full attention, as it is found."""
+        dump, x["wo"] = self.dump, None
+        if dump.has(self.layer, 0, "wo"):
+            width = dump.q_heads * dump.head_dim
+            x["wo"] = dump.tensor(self.layer, 0, "wo", None, width).astype(REAL)
+            x["full"] = np.zeros((dump.q_len, width), REAL)
+            for name in ("wo_off", "wo_norm"):
+                x[name] = dump.tensor(self.layer, seq, name, dump.steps, dump.q_len)
+        elif dump.has(self.layer, seq, "wo_off"):
+            raise Damaged(f"layer {self.layer} seq {seq}: has wo_off, and no W_O")
 
     def read_own(self, x, seq, tokens):
         """What states have of their own, and notes."""
@@ -126,6 +139,8 @@ class Layer:
                 for head in range(self.dump.q_heads if done[seq] else 0):
                     if not self.ask(step, seq, x, head):
                         return
+                if done[seq] and x["wo"] is not None:
+                    self.project(f"layer {self.layer} seq {seq} step {step}", step, x)
             if not all(done):
                 self.audit.say(f"layer {self.layer} step {step}", "habench recorded no more of this layer")
                 return
@@ -189,7 +204,18 @@ class Layer:
         audit.bounds = max(audit.bounds, audit.near(place, "bound", x["bound"][at], want.bound, bound), audit.near(
             place, "bound of LSE", x["lse_bound"][at] * one, want.lse_bound * one, lse_bound))
         p = np.exp(scores - scores.max())
+        if x["wo"] is not None:
+            x["full"][token, head * dump.head_dim:][:dump.head_dim] = p @ v / p.sum()
         audit.near(place, "mass", x["mass"][at] * one, p[part[:visible] > 0].sum() / p.sum() * one, one)
+
+    def project(self, place, step, x):
+        """Question 3 behind W_O: all heads of each token, beside full attention."""
+        for token, full in enumerate(x["full"]):
+            out = x["out"][step, token].astype(REAL).ravel()
+            norm = np.sqrt(((x["wo"] @ full) ** 2).sum())
+            for name, of in (("wo_off", out - full), ("wo_norm", full)):
+                ours = np.sqrt(((x["wo"] @ of) ** 2).sum())
+                self.audit.near(f"{place} token {token}", name, x[name][step, token] * np.ones(1), ours * np.ones(1), norm)
 
     def outputs(self, place, out, lse, ratio, want):
         error = np.abs(np.append(out, lse).astype(REAL) - np.append(want.o, want.lse))

@@ -71,9 +71,12 @@ class Dump:
             self.depth[side, keys, runs] = Depths(self, side, keys, runs)
         return self.depth[side, keys, runs]
 
+    def has(self, layer, seq, name):
+        return f"layer{layer}.seq{seq}.{name}" in self.header
+
     def own(self, layer, seq, name, *shape):
         """A tensor that is left out where it would be all 0."""
-        if f"layer{layer}.seq{seq}.{name}" in self.header:
+        if self.has(layer, seq, name):
             return self.tensor(layer, seq, name, *shape)
         return np.zeros([0 if n is None else n for n in shape], np.uint32)
 

@@ -11,10 +11,8 @@
 #include "harness/base/arena.h"
 #include "harness/base/device_arena.h"
 #include "harness/base/why.h"
-#include "suites/parts/device_choice.h"
+#include "suites/parts/block_store.h"
 #include "suites/parts/fetch.h"
-#include "suites/parts/frame.h"
-#include "suites/parts/tail.h"
 
 enum fetch { ZERO_COPY, MOVE, PIECES };
 static const char *fetch_word(size_t i)
@@ -34,12 +32,6 @@ static const struct ha_param params[] = {
                 .whole = true, .draw = "*", .word = fetch_word },
 };
 
-struct sequence {
-    struct ha_kv store; /* mapped: its whole blocks */
-    struct ha_tail tail;
-    struct ha_digests digests; /* device */
-};
-
 /* For all layers, which follow each other on one stream. */
 struct chooser {
     struct ha_device_choice choice;
@@ -51,6 +43,10 @@ struct chooser {
 };
 
 static size_t option(const struct ha_layer *l, int i) { return (size_t)l->ctx->param[i]; }
+static struct ha_block_store *store_of(const struct ha_layer *l, size_t b)
+{
+    return (struct ha_block_store *)l->own + b;
+}
 static bool is_fetched(const struct ha_layer *l) { return option(l, FETCH) != ZERO_COPY; }
 
 /* blocks that a list has, of so many whole ones */
@@ -81,7 +77,7 @@ static enum ha_status make_room(const struct ha_layer *l, struct ha_why *why)
     const struct ha_shape *s = ctx->shape;
     struct chooser *c = l->shared;
     const size_t tokens = c->choice.lists / s->kv_heads * c->choice.list_max * option(l, BLOCK);
-    HA_TRY(ha_fetch_create(&c->fetch, ctx, option(l, FETCH) == MOVE ? HA_FETCH_MOVE : HA_FETCH_PIECES,
+    HA_TRY(ha_fetch_create(&c->fetch, ctx, option(l, FETCH) == MOVE ? HA_FETCH_MOVE : HA_FETCH_PIECES, 2,
                            s->batch * c->choice.lists, s->batch * s->kv_heads * tokens, 0, why));
     c->list = ha_alloc(ctx->arena, s->batch * c->choice.lists * sizeof *c->list, HA_TAG_SCRATCH, why);
     c->fetched = c->list ? ha_alloc(ctx->arena, s->batch * sizeof *c->fetched, HA_TAG_META, why) : NULL;
@@ -113,33 +109,28 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
 
 static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 {
-    struct sequence *seq = (struct sequence *)l->own + b;
     const struct chooser *c = l->shared;
-    const size_t most = ha_kv_max_tokens(l->ctx->shape, b);
+    struct ha_kv store;
     l->block = option(l, BLOCK);
     l->lists = c->choice.lists;
-    HA_TRY(ha_kv_create(l->ctx, HA_MEM_MAPPED, most / l->block * l->block, &seq->store, why));
-    HA_TRY(ha_tail_create(l->ctx, l->block, 0, most, &seq->tail, why));
-    return ha_digests_create(l->ctx, HA_MEM_DEVICE, l->block, b, &seq->digests, why);
+    HA_TRY(ha_kv_create(l->ctx, HA_MEM_MAPPED, ha_kv_max_tokens(l->ctx->shape, b) / l->block * l->block, &store, why));
+    return ha_block_store_create(l->ctx, l->block, b, &store, store_of(l, b), why);
 }
 
 static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
-    struct sequence *seq = (struct sequence *)l->own + b;
-    const size_t whole = l->ctx->shape->ctx[b] / l->block * l->block;
-    HA_TRY(ha_kv_load(l->ctx, &seq->store, 0, in, b, 0, whole));
-    return ha_tail_load(l->ctx, &seq->tail, in, b, 0);
+    return ha_block_store_load(l->ctx, store_of(l, b), in, b);
 }
 
 /* Of the context's blocks, where they lie. */
 static enum ha_status ready(struct ha_layer *l, struct ha_why *why)
 {
     const struct ha_shape *s = l->ctx->shape;
-    struct sequence *seq = l->own;
+    struct ha_block_store *seq = l->own;
     struct chooser *c = l->shared;
     bool any;
     for (size_t b = 0; b < s->batch; b++)
-        c->choice.digest[b] = ha_digests_due(s, &seq[b].digests, &seq[b].store, l->tokens[b]);
+        c->choice.digest[b] = ha_digests_due(s, &seq[b].digests, &seq[b].kv, l->tokens[b]);
     return ha_device_choice_digest(&c->choice, &any);
 }
 
@@ -149,12 +140,12 @@ static enum ha_status ready(struct ha_layer *l, struct ha_why *why)
 static enum ha_status fetch(const struct ha_layer *l, struct ha_why *why)
 {
     const struct ha_shape *s = l->ctx->shape;
-    const struct sequence *seq = l->own;
+    const struct ha_block_store *seq = l->own;
     struct chooser *c = l->shared;
     const size_t each = c->choice.lists / s->kv_heads;
     for (size_t i = 0; i < s->batch * c->choice.lists; i++) {
         const size_t b = i / c->choice.lists, list = i % c->choice.lists;
-        c->list[i] = (struct ha_fetch_list){ .from = &seq[b].store,
+        c->list[i] = (struct ha_fetch_list){ .from = &seq[b].kv,
                                              .to = &c->fetched[b],
                                              .head = list / each,
                                              .index = c->choice.known + i * c->choice.list_max,
@@ -167,7 +158,7 @@ static enum ha_status fetch(const struct ha_layer *l, struct ha_why *why)
 
 static enum ha_status before(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
 {
-    const struct sequence *seq = l->own;
+    const struct ha_block_store *seq = l->own;
     const struct chooser *c = l->shared;
     for (size_t b = 0; b < l->ctx->shape->batch; b++)
         ha_device_choice_ask(&c->choice, b, step->q, &seq[b].digests, chosen(l, seq[b].digests.blocks));
@@ -180,60 +171,42 @@ static enum ha_status before(struct ha_layer *l, const struct ha_step *step, str
 static void device(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d)
 {
     const struct ha_shape *s = l->ctx->shape;
-    const struct sequence *seq = (const struct sequence *)l->own + b;
+    const struct ha_block_store *seq = store_of(l, b);
     const struct chooser *c = l->shared;
-    const struct ha_kv fresh = ha_kv_of_step(s, step, b), *from = is_fetched(l) ? &c->fetched[b] : &seq->store;
+    const struct ha_kv fresh = ha_kv_of_step(s, step, b), *from = is_fetched(l) ? &c->fetched[b] : &seq->kv;
     d->runs[0] = ha_kv_rows(s, from, 0, 0, chosen(l, seq->digests.blocks) * l->block);
     d->runs[0].index = is_fetched(l) ? c->place : ha_device_choice_lists(&c->choice, b);
     d->list_stride = c->choice.list_max;
-    d->runs_count = 1 + ha_ring_runs(s, &seq->tail.ring, d->runs + 1);
-    d->runs[d->runs_count++] = ha_kv_rows(s, &fresh, 0, 0, step->q_len);
+    d->runs_count = 1;
+    ha_block_store_device(s, seq, &fresh, d);
 }
 
 static enum ha_status use(const struct ha_layer *l, size_t b, size_t q_head, struct ha_used *used, struct ha_why *why)
 {
-    const struct sequence *seq = (const struct sequence *)l->own + b;
+    const struct ha_block_store *seq = store_of(l, b);
     const struct chooser *c = l->shared;
-    const size_t blocks = seq->digests.blocks;
-    HA_TRY(ha_device_choice_use(&c->choice, b, q_head, chosen(l, blocks), &used->device, why));
-    return ha_positions_add_range(l->ctx, &used->device, blocks * l->block, l->tokens[b] + l->ctx->shape->q_len, why);
+    HA_TRY(ha_device_choice_use(&c->choice, b, q_head, chosen(l, seq->digests.blocks), &used->device, why));
+    return ha_block_store_use(l->ctx, seq, &used->device, why);
 }
 
 static enum ha_status append(struct ha_layer *l, size_t b, const struct ha_kv *fresh)
 {
-    struct sequence *seq = (struct sequence *)l->own + b;
-    return ha_ring_append(l->ctx, l->ctx->stream, &seq->tail.ring, fresh, 0, fresh->cap);
+    return ha_block_store_append(l->ctx, store_of(l, b), fresh);
 }
 
-/* Blocks that the step has completed get their digests, one of each sequence at a time, and leave. */
 static enum ha_status after(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
 {
-    const struct ha_shape *s = l->ctx->shape;
-    struct sequence *seq = l->own;
-    struct chooser *c = l->shared;
-    size_t gone;
-    for (bool any = true; any;) {
-        for (size_t b = 0; b < s->batch; b++) {
-            const size_t next = seq[b].digests.blocks, tokens = ha_least(l->tokens[b], (next + 1) * l->block);
-            c->choice.digest[b] = ha_digests_due(s, &seq[b].digests, &seq[b].store, tokens);
-            if (tokens == (next + 1) * l->block) c->choice.digest[b].rows = ha_tail_block(s, &seq[b].tail, next);
-        }
-        HA_TRY(ha_device_choice_digest(&c->choice, &any));
-    }
-    for (size_t b = 0; b < s->batch; b++)
-        HA_TRY(ha_tail_leave(l->ctx, l->ctx->stream, &seq[b].tail, &seq[b].store, &gone));
-    return HA_OK;
+    const struct chooser *c = l->shared;
+    return ha_block_store_close(&c->choice, l->own, l->tokens);
 }
 
 static enum ha_status rewind_sequence(struct ha_layer *l, size_t b, struct ha_why *why)
 {
-    struct sequence *seq = (struct sequence *)l->own + b;
-    seq->digests.blocks = ha_least(seq->digests.blocks, l->tokens[b] / l->block);
-    return ha_tail_rewind(l->ctx, &seq->tail, &seq->store, l->tokens[b]);
+    return ha_block_store_rewind(l->ctx, store_of(l, b), l->tokens[b]);
 }
 
 static const struct ha_rule rule = {
-    .seq_bytes = sizeof(struct sequence),
+    .seq_bytes = sizeof(struct ha_block_store),
     .shared_bytes = sizeof(struct chooser),
     .share = share,
     .open = open,

@@ -3,6 +3,7 @@
 #include "harness/base/arena.h"
 #include "harness/base/device_arena.h"
 #include "harness/base/why.h"
+#include "suites/parts/listed.h"
 
 size_t ha_device_choice_blocks(const struct ha_shape *shape, size_t unit)
 {
@@ -68,6 +69,15 @@ void ha_device_choice_ask(const struct ha_device_choice *c, size_t b, const floa
                                               .index_stride = c->list_max };
 }
 
+/* Of each of so many lists of a sequence what c->most says. */
+static enum ha_status choose(const struct ha_device_choice *c, size_t lists)
+{
+    const struct ha_shape *s = c->ctx->shape;
+    return c->ctx->api->topk(
+        c->ctx->stream, &(struct ha_device_topk){
+                            .batch = s->batch, .lists = lists, .rows = s->q_heads / lists * s->q_len, .seqs = c->most });
+}
+
 enum ha_status ha_device_choice_run(const struct ha_device_choice *c)
 {
     const struct ha_context *ctx = c->ctx;
@@ -80,10 +90,17 @@ enum ha_status ha_device_choice_run(const struct ha_device_choice *c)
                                                                                  .dtype = s->dtype,
                                                                                  .scale = s->scale,
                                                                                  .seqs = c->by }));
-    return ctx->api->topk(ctx->stream, &(struct ha_device_topk){ .batch = s->batch,
-                                                                 .lists = c->lists,
-                                                                 .rows = s->q_heads / c->lists * s->q_len,
-                                                                 .seqs = c->most });
+    return choose(c, c->lists);
+}
+
+enum ha_status ha_device_choice_again(const struct ha_device_choice *c, size_t lists, size_t count, uint32_t *index)
+{
+    for (size_t b = 0; b < c->ctx->shape->batch; b++) {
+        c->most[b].k = ha_least(count, c->most[b].n);
+        c->most[b].index = index + b * lists * count;
+        c->most[b].index_stride = count;
+    }
+    return choose(c, lists);
 }
 
 enum ha_status ha_device_choice_down(const struct ha_device_choice *c)
@@ -101,6 +118,7 @@ enum ha_status ha_device_choice_use(const struct ha_device_choice *c, size_t b, 
 {
     const size_t list = b * c->lists + q_head * c->lists / c->ctx->shape->q_heads;
     const uint32_t *block = c->known + list * c->list_max;
+    HA_TRY(ha_list_check(c->ctx, "blocks that the device chose", block, count, c->list_max, c->blocks_max, why));
     for (size_t i = 0; i < count; i++)
         HA_TRY(ha_positions_add_range(c->ctx, used, block[i] * c->unit, (block[i] + 1) * c->unit, why));
     return HA_OK;

@@ -38,21 +38,18 @@ struct ha_device_digest_seq ha_digests_due(const struct ha_shape *shape, struct 
 }
 
 void ha_digests_make(const struct ha_context *ctx, enum ha_digest_kind kind, const struct ha_digests *d,
-                     const struct ha_device_digest_seq *due)
+                     const struct ha_device_digest_seq *due, size_t head)
 {
-    const struct ha_shape *s = ctx->shape;
-    for (size_t h = 0; h < s->kv_heads; h++) {
-        struct ha_digest one = { .kind = kind,
-                                 .digests = d->bytes + h * d->head_bytes,
-                                 .first = due->first,
-                                 .blocks = due->blocks,
-                                 .unit = d->unit,
-                                 .rows = due->rows,
-                                 .head_dim = s->head_dim,
-                                 .dtype = s->dtype };
-        one.rows.k = (const unsigned char *)one.rows.k + h * due->k_head_bytes;
-        ctx->kernels->digest(&one);
-    }
+    struct ha_digest one = { .kind = kind,
+                             .digests = d->bytes + head * d->head_bytes,
+                             .first = due->first,
+                             .blocks = due->blocks,
+                             .unit = d->unit,
+                             .rows = due->rows,
+                             .head_dim = ctx->shape->head_dim,
+                             .dtype = ctx->shape->dtype };
+    one.rows.k = (const unsigned char *)one.rows.k + head * due->k_head_bytes;
+    ctx->kernels->digest(&one);
 }
 
 void ha_digests_of_store(const struct ha_context *ctx, enum ha_digest_kind kind, struct ha_digests *d,

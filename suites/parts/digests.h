@@ -27,13 +27,13 @@ const char *ha_digest_word(size_t i);
 enum ha_status ha_digests_create(const struct ha_context *ctx, enum ha_memory memory, size_t unit, size_t b,
                                  struct ha_digests *d, struct ha_why *why);
 /* What makes the digests of those whole blocks among the first `tokens` tokens of kv that have none yet: from now on
- * they count as made. On a device, for ha_device_digest; at once, by the CPU, for each KV head. */
+ * they count as made. On a device, for ha_device_digest; at once, by the CPU, for a KV head. */
 struct ha_device_digest_seq ha_digests_due(const struct ha_shape *shape, struct ha_digests *d, const struct ha_kv *kv,
                                            size_t tokens);
 /* The same of a store, packed or not, at once. */
 void ha_digests_of_store(const struct ha_context *ctx, enum ha_digest_kind kind, struct ha_digests *d,
                          const struct ha_kv_store *store);
 void ha_digests_make(const struct ha_context *ctx, enum ha_digest_kind kind, const struct ha_digests *d,
-                     const struct ha_device_digest_seq *due);
+                     const struct ha_device_digest_seq *due, size_t head);
 
 #endif

@@ -5,6 +5,7 @@
 #include "harness/base/order.h"
 #include "harness/base/pool.h"
 #include "harness/base/why.h"
+#include "suites/parts/listed.h"
 
 #include <string.h>
 
@@ -18,17 +19,19 @@ const char *ha_fetch_word(size_t i)
 
 enum ha_memory ha_fetch_memory(enum ha_fetch_way way) { return way == HA_FETCH_MOVE ? HA_MEM_MAPPED : HA_MEM_PINNED; }
 
-enum ha_status ha_fetch_create(struct ha_fetch *f, const struct ha_context *ctx, enum ha_fetch_way way,
+enum ha_status ha_fetch_create(struct ha_fetch *f, const struct ha_context *ctx, enum ha_fetch_way way, size_t slots,
                                size_t lists_max, size_t rows_max, size_t bytes_max, struct ha_why *why)
 {
     *f = (struct ha_fetch){
-        .ctx = ctx, .way = way, .lists_max = lists_max, .rows_max = rows_max, .bytes_max = bytes_max
+        .ctx = ctx, .way = way, .slots = slots, .lists_max = lists_max, .rows_max = rows_max, .bytes_max = bytes_max
     };
     if (way == HA_FETCH_PIECES && !ctx->api->copy_pieces)
         return ha_why(why, HA_WAIVED, "the device has no operation copy_pieces; another fetch needs none");
     if (way == HA_FETCH_MOVE && !ctx->api->move)
         return ha_why(why, HA_WAIVED, "the device has no operation move; another fetch needs none");
-    for (size_t i = 0; i < HA_FETCH_SLOTS; i++) {
+    f->slot = ha_alloc(ctx->arena, slots * sizeof *f->slot, HA_TAG_SCRATCH, why);
+    if (!f->slot) return HA_ERROR;
+    for (size_t i = 0; i < slots; i++) {
         struct ha_fetch_slot *slot = &f->slot[i];
         HA_TRY(ha_device_event(ctx->device_arena, &slot->done, why));
         if (way == HA_FETCH_MOVE) {
@@ -149,11 +152,17 @@ struct image {
     size_t first, rows, at; /* row 0 is row `first` of `to`, and lies there in the slot */
 };
 
+/* from a row of an image to the next: all heads; with slots no more than the list is of */
+static size_t apart(const struct ha_shape *s, const struct ha_fetch_list *list)
+{
+    return list->slot ? row_bytes(s, list) : ha_kv_token_bytes(s);
+}
+
 /* the one behind m; false: there is none, and all take m->at bytes */
 static bool next_image(const struct ha_shape *s, const struct ha_fetch_list *list, size_t count, struct image *m)
 {
     size_t first = SIZE_MAX, last = 0, l = m->end;
-    *m = (struct image){ .begin = l, .at = m->at + m->rows * ha_kv_token_bytes(s) };
+    *m = (struct image){ .begin = l, .at = m->at + (m->rows ? m->rows * apart(s, &list[m->begin]) : 0) };
     for (; l < count && (l == m->begin || (same(&list[l], &list[m->begin]) && !list[l - 1].slot && !list[l].slot));
          l++) {
         const size_t at = list[l].slot ? 0 : list[l].at, n = rows(&list[l]);
@@ -173,7 +182,8 @@ static void gather(void *arg, size_t task, size_t worker)
     const struct ha_fetch_list *list = &f->list[task];
     const size_t each = row_bytes(s, list), begin = f->image[task];
     for (size_t i = 0; i < rows(list); i++) {
-        const size_t from = place(s, list, token(list, i)), to = begin + place(s, list, i);
+        const size_t from = place(s, list, token(list, i)),
+                     to = list->slot ? begin + i * each : begin + place(s, list, i);
         ha_order_thread_access("gather", "K", HA_READ, list->from->k + from, 1, 0, each);
         ha_order_thread_access("gather", "V", HA_READ, list->from->v + from, 1, 0, each);
         ha_order_thread_access("gather", "staging", HA_WRITE, f->to->k + to, 1, 0, each);
@@ -183,7 +193,7 @@ static void gather(void *arg, size_t task, size_t worker)
     }
 }
 
-/* n rows of an image, of all heads or of one, which lie a token apart */
+/* n rows of an image, one behind the other, of all heads or of one */
 static enum ha_status upload(struct ha_fetch *f, struct ha_stream *stream, const struct ha_kv *kv, size_t to,
                              size_t from, size_t width, size_t n)
 {
@@ -192,7 +202,7 @@ static enum ha_status upload(struct ha_fetch *f, struct ha_stream *stream, const
         unsigned char *dst = (v ? kv->v : kv->k) + to;
         const unsigned char *src = (v ? f->to->v : f->to->k) + from;
         if (width == token_bytes || n == 1) HA_TRY(f->ctx->api->copy(stream, dst, src, n * width, HA_H2D));
-        else HA_TRY(f->ctx->api->copy_2d(stream, dst, token_bytes, src, token_bytes, width, n, HA_H2D));
+        else HA_TRY(f->ctx->api->copy_2d(stream, dst, token_bytes, src, width, width, n, HA_H2D));
     }
     return HA_OK;
 }
@@ -214,7 +224,7 @@ static enum ha_status run_gather(struct ha_fetch *f, struct ha_stream *stream, c
             n = 1;
             if (each == all || f->ctx->api->copy_2d)
                 while (i + n < m.rows && target(l, i + n) == target(l, i) + n) n++;
-            HA_TRY(upload(f, stream, l->to, place(s, l, target(l, i)), m.at + place(s, l, i), each, n));
+            HA_TRY(upload(f, stream, l->to, place(s, l, target(l, i)), m.at + i * each, each, n));
         }
     }
     return HA_OK;
@@ -240,15 +250,16 @@ static enum ha_status check(const struct ha_fetch *f, const struct ha_fetch_list
         const size_t n = list[l].count, unit = list[l].unit;
         if (!n) continue;
         if (!unit) return ha_why(why, HA_ERROR, "fetch: list %zu has blocks of 0 tokens", l);
-        if (n > f->rows_max) return ha_why(why, HA_ERROR, "fetch: %zu rows, with room for %zu", n * unit, f->rows_max);
+        if (n > f->rows_max)
+            return ha_list_refuse(f->ctx, why, "fetch: %zu rows, with room for %zu", n * unit, f->rows_max);
         ha_order_thread_access("fetch", "the list", HA_READ, list[l].index, 1, 0, n * sizeof *list[l].index);
         const size_t from = (largest(list[l].index, n) + 1) * unit,
                      to = list[l].at + (list[l].slot ? largest(list[l].slot, n) + 1 : n) * unit;
         if (from > list[l].from->cap || to > list[l].to->cap)
-            return ha_why(why, HA_ERROR, "fetch: list %zu is of rows up to %zu of %zu, to rows up to %zu of %zu", l,
-                          from, list[l].from->cap, to, list[l].to->cap);
+            return ha_list_refuse(f->ctx, why, "fetch: list %zu is of rows up to %zu of %zu, to rows up to %zu of %zu",
+                                  l, from, list[l].from->cap, to, list[l].to->cap);
     }
-    if (*all > f->rows_max) return ha_why(why, HA_ERROR, "fetch: %zu rows, with room for %zu", *all, f->rows_max);
+    if (*all > f->rows_max) return ha_list_refuse(f->ctx, why, "fetch: %zu rows, with room for %zu", *all, f->rows_max);
     if (f->way != HA_FETCH_GATHER) return HA_OK;
     while (next_image(f->ctx->shape, list, count, &m)) continue;
     if (m.at <= f->bytes_max) return HA_OK;
@@ -264,7 +275,7 @@ enum ha_status ha_fetch_run(struct ha_fetch *f, struct ha_stream *stream, const 
     size_t all;
     HA_TRY(check(f, list, count, &all, why));
     if (!all) return HA_OK;
-    f->to = &f->slot[f->next++ % HA_FETCH_SLOTS];
+    f->to = &f->slot[f->next++ % f->slots];
     /* of pieces nothing is read after the call that hands them over */
     if (f->way != HA_FETCH_PIECES) HA_TRY(f->ctx->api->event_sync(f->to->done));
     HA_TRY(run[f->way](f, stream, list, count));

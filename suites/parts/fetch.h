@@ -29,20 +29,18 @@ struct ha_fetch_list {
     const uint32_t *slot; /* NULL, or [count]: entry i becomes rows at + slot[i] * unit, ... instead; none twice */
 };
 
-/* Of move and gather two fetches may be under way: the third waits for the first. */
-enum { HA_FETCH_SLOTS = 2 };
 struct ha_fetch {
     const struct ha_context *ctx;
     enum ha_fetch_way way;
     size_t lists_max;
     size_t rows_max;  /* of all lists of a fetch together: rows of a head, or of all */
-    size_t bytes_max; /* of gather: of the rows of all `to` that it writes, K alone */
-    size_t next;
+    size_t bytes_max; /* of gather: of what it writes, K alone */
+    size_t slots, next;
     struct ha_fetch_slot {
         struct ha_event *done;
         uint32_t *row;        /* of move, mapped: [2][rows_max], from and to */
         unsigned char *k, *v; /* of gather, pinned: as `to`, one after the other */
-    } slot[HA_FETCH_SLOTS];
+    } * slot;                 /* [slots] */
     void **dst;
     const void **src;
     size_t *bytes;                    /* of pieces: [2 * rows_max] each */
@@ -51,18 +49,19 @@ struct ha_fetch {
     struct ha_fetch_slot *to;
 };
 
-/* rows_max: of all lists of a fetch, tokens. bytes_max: by gather, K alone, all heads of the rows of each `to` from the
- * first to the last that a fetch writes; of a list with slots, of as many rows as it has. HA_WAIVED with the operation
- * that the device lacks. Memory and events are the arenas'. */
-enum ha_status ha_fetch_create(struct ha_fetch *f, const struct ha_context *ctx, enum ha_fetch_way way,
+/* slots: of move and gather so many fetches may be under way, and one more waits for the first of them; at least 1.
+ * rows_max: of all lists of a fetch, tokens. bytes_max: by gather, K alone, all heads of the rows of each `to` from the
+ * first to the last that a fetch writes; of a list with slots, its rows of a head or of all. HA_WAIVED with the
+ * operation that the device lacks. Memory and events are the arenas'. */
+enum ha_status ha_fetch_create(struct ha_fetch *f, const struct ha_context *ctx, enum ha_fetch_way way, size_t slots,
                                size_t lists_max, size_t rows_max, size_t bytes_max, struct ha_why *why);
 /* Enqueues K and V of all lists; lists and indices are the caller's again when it returns. Lists of the same `from` and
  * `to` follow each other.
  * gather reads the stores before it returns. Without slots it writes all heads of the rows of a store's lists, from the
  * first row to the last, by one copy, whatever was there; with slots nothing but the rows of the list, by a copy for
  * each stretch of them.
- * HA_ERROR, and nothing is enqueued: a row that is not in `from` or `to`, more lists, rows or bytes than there is room
- * for. */
+ * HA_ERROR, or what ha_list_refuse returns, and nothing is enqueued: a row that is not in `from` or `to`, more lists,
+ * rows or bytes than there is room for. */
 enum ha_status ha_fetch_run(struct ha_fetch *f, struct ha_stream *stream, const struct ha_fetch_list *list,
                             size_t count, struct ha_why *why);
 

@@ -6,6 +6,7 @@
 #include "harness/base/pool.h"
 #include "harness/base/why.h"
 #include "harness/base/worker.h"
+#include "suites/parts/listed.h"
 
 #include <math.h>
 #include <string.h>
@@ -282,8 +283,17 @@ static enum ha_status attend_device(struct ha_instance *self, struct ha_layer *l
     return (ctx->variant->products ? ctx->api->attend_products : ctx->api->attend)(ctx->stream, &args);
 }
 
+/* Blocks by an index, which the device may have made. */
+static enum ha_status check_unit(const struct ha_layer *l, size_t b, const struct ha_attend *a,
+                                 const struct ha_rows *run, struct ha_why *why)
+{
+    if (!run->index || a->block < 2) return HA_OK;
+    const size_t blocks = l->tokens[b] / a->block;
+    return ha_list_check(l->ctx, l->frame->rule->cpu_name, run->index, run->keys / a->block, blocks, blocks, why);
+}
+
 /* the units of a layer, by these queries */
-static void name_units(struct ha_instance *self, struct ha_layer *l, const float *q)
+static enum ha_status name_units(struct ha_instance *self, struct ha_layer *l, const float *q, struct ha_why *why)
 {
     const struct ha_shape *s = self->ctx.shape;
     struct ha_cpu_attend *cpu = &self->cpu;
@@ -295,8 +305,10 @@ static void name_units(struct ha_instance *self, struct ha_layer *l, const float
             struct ha_attend *a = &cpu->unit[cpu->units++];
             *a = unit_of(self, l->layer, q, b, u, run);
             self->rule->cpu(l, b, u, a, run);
+            HA_TRY(check_unit(l, b, a, run, why));
             self->keys_cpu += (double)((ha_packed_listed(&a->packed) + run->keys) * a->group);
         }
+    return HA_OK;
 }
 
 static bool is_early(const struct ha_layer *l)
@@ -314,7 +326,7 @@ static enum ha_status attend_cpu(struct ha_instance *self, struct ha_layer *l, s
     }
     if (!self->rule->unlinked) HA_TRY(self->ctx.api->event_sync(self->arrived));
     if (self->rule->choose) HA_TRY(self->rule->choose(l, self->q, why));
-    name_units(self, l, self->q);
+    HA_TRY(name_units(self, l, self->q, why));
     ha_cpu_attend_run(&self->cpu, self->rule->cpu_name);
     return HA_OK;
 }
@@ -326,7 +338,7 @@ static enum ha_status begin_next(struct ha_instance *self, struct ha_layer *l, s
     const float *q;
     if (l->layer + 1 == self->ctx.shape->layers || !is_early(next)) return HA_OK;
     HA_TRY(self->rule->foresee(next, &q, why));
-    name_units(self, next, q);
+    HA_TRY(name_units(self, next, q, why));
     ha_cpu_attend_start(&self->cpu, self->rule->cpu_name);
     return HA_OK;
 }

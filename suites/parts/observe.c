@@ -1,9 +1,15 @@
 #include "suites/parts/observe.h"
 
 #include "harness/base/arena.h"
+#include "harness/base/device_arena.h"
+#include "harness/base/order.h"
+#include "harness/base/pool.h"
 #include "harness/base/why.h"
 #include "suites/parts/cpu_attend.h"
-#include "suites/parts/kv.h"
+
+#include <math.h>
+
+/* ---- weights of keys -------------------------------------------------------------------------------------------- */
 
 /* a block of consecutive observed queries that see the keys in the same way */
 struct block {
@@ -71,5 +77,79 @@ enum ha_status ha_observe(const struct ha_context *ctx, const struct ha_prefill 
     }
     ha_free(ctx->arena, run);
     ha_free(ctx->arena, part);
+    return HA_OK;
+}
+
+/* ---- scores of blocks ------------------------------------------------------------------------------------------- */
+
+struct scored {
+    const struct ha_context *ctx;
+    const struct ha_prefill *in;
+    size_t b, observed;
+    enum ha_digest_kind kind;
+    struct ha_digests digests; /* pinned */
+    struct ha_device_digest_seq due;
+    float *score; /* [kv_heads][observed + 1][blocks] */
+    size_t count, stride;
+    uint32_t *best;
+};
+
+/* One KV head: its digests, and the blocks of the largest score that any of its observed queries gives. */
+static void score_task(void *arg, size_t head, size_t worker)
+{
+    const struct scored *o = arg;
+    const struct ha_context *ctx = o->ctx;
+    const struct ha_shape *s = ctx->shape;
+    const size_t group = ha_shape_group(s), blocks = o->digests.blocks;
+    float *best = o->score + head * (o->observed + 1) * blocks, *score = best + blocks;
+    unsigned char *digests = o->digests.bytes + head * o->digests.head_bytes;
+    ha_order_thread_access("observe", "digests", HA_WRITE, digests, 1, 0, o->digests.head_bytes);
+    ha_digests_make(ctx, o->kind, &o->digests, &o->due, head);
+    for (size_t i = 0; i < blocks; i++) best[i] = o->observed ? -HUGE_VALF : (float)i;
+    for (size_t g = 0; g < group && o->observed; g++) {
+        ctx->kernels->digest_score(&(struct ha_digest_score){ .q = o->in->q[o->b] + (head * group + g) * s->head_dim,
+                                                              .q_rows = o->observed,
+                                                              .q_stride = s->q_heads * s->head_dim,
+                                                              .head_dim = s->head_dim,
+                                                              .digests = digests,
+                                                              .blocks = blocks,
+                                                              .dtype = s->dtype,
+                                                              .scale = s->scale,
+                                                              .s = score,
+                                                              .s_stride = blocks });
+        for (size_t i = 0; i < o->observed * blocks; i++) best[i % blocks] = fmaxf(best[i % blocks], score[i]);
+    }
+    ctx->kernels->topk(&(struct ha_topk){
+        .x = best, .n = blocks, .k = ha_least(o->count, blocks), .index = o->best + head * o->stride });
+}
+
+enum ha_status ha_observe_blocks(const struct ha_context *ctx, const struct ha_prefill *in, size_t b,
+                                 enum ha_digest_kind kind, struct ha_digests *d, size_t count, uint32_t *best,
+                                 size_t stride, struct ha_why *why)
+{
+    const struct ha_shape *s = ctx->shape;
+    const size_t row = ha_kv_head_bytes(s), blocks = s->ctx[b] / d->unit;
+    struct scored o = { .ctx = ctx,
+                        .in = in,
+                        .b = b,
+                        .observed = ha_least(s->observed, s->ctx[b]),
+                        .kind = kind,
+                        .due = { .blocks = blocks, .k_head_bytes = in->cap * row },
+                        .count = count,
+                        .stride = stride,
+                        .best = best };
+    o.due.rows = (struct ha_rows){ .k = in->k[b], .k_stride_bytes = row, .keys = blocks * d->unit };
+    d->blocks = blocks;
+    if (!blocks) return HA_OK;
+    HA_TRY(ha_digests_create(ctx, HA_MEM_PINNED, d->unit, b, &o.digests, why));
+    o.digests.blocks = blocks;
+    o.score = ha_alloc(ctx->arena, s->kv_heads * (o.observed + 1) * blocks * sizeof *o.score, HA_TAG_SCRATCH, why);
+    if (!o.score) return HA_ERROR;
+    ha_pool_run(ctx->pool, "observe", s->kv_heads, score_task, &o);
+    HA_TRY(ctx->api->copy(ctx->stream, d->bytes, o.digests.bytes, s->kv_heads * d->head_bytes, HA_H2D));
+    HA_TRY(ctx->api->stream_sync(ctx->stream));
+    ha_free(ctx->arena, o.score);
+    ha_free(ctx->arena, o.digests.row);
+    ha_device_free(ctx->device_arena, o.digests.bytes);
     return HA_OK;
 }

@@ -4,6 +4,7 @@
 #include "harness/base/device_arena.h"
 #include "harness/base/order.h"
 #include "harness/base/why.h"
+#include "suites/parts/listed.h"
 
 static size_t lists(const struct ha_prefetch *p, const struct ha_shape *s) { return s->kv_heads * p->lists; }
 
@@ -50,7 +51,7 @@ enum ha_status ha_prefetch_create(struct ha_prefetch *p, const struct ha_layer *
     const struct ha_shape *s = ctx->shape;
     *p = (struct ha_prefetch){ .lists = lists_of_head, .list_max = list_max, .varies = varies };
     const size_t all = s->batch * lists(p, s);
-    HA_TRY(ha_fetch_create(&p->fetch, ctx, way, all, all * list_max,
+    HA_TRY(ha_fetch_create(&p->fetch, ctx, way, HA_PREFETCH_BUFFERS, all, all * list_max,
                            s->batch * p->lists * list_max * ha_kv_token_bytes(s), why));
     p->list = ha_alloc(ctx->arena, all * sizeof *p->list, HA_TAG_SCRATCH, why);
     if (!p->list) return HA_ERROR;
@@ -70,6 +71,8 @@ enum ha_status ha_prefetch_run(struct ha_prefetch *p, const struct ha_layer *l, 
     ha_order_thread_access("fetch", "index", HA_READ, to->index, 1, 0, all * p->list_max * sizeof *to->index);
     for (size_t i = 0; i < all; i++) {
         const size_t b = i / lists(p, s), head = i % lists(p, s) / p->lists, list = i % p->lists;
+        HA_TRY(ha_list_check(ctx, "keys that are sent for", to->index + i * p->list_max, to->count[i], p->list_max,
+                             l->tokens[b], why));
         p->list[i] = (struct ha_fetch_list){ .from = (const void *)((const char *)store + b * stride),
                                              .to = &to->kv[b],
                                              .head = head,

@@ -4,6 +4,7 @@
 #include "harness/base/device_arena.h"
 #include "harness/base/order.h"
 #include "harness/base/why.h"
+#include "suites/parts/listed.h"
 
 #include <string.h>
 
@@ -47,7 +48,8 @@ static enum ha_status make_layer(const struct ha_recall *r, struct ha_recall_lay
     l->block = l->slot_device ? ha_alloc(ctx->arena, listed, HA_TAG_META, why) : NULL;
     l->to = l->block ? ha_alloc(ctx->arena, listed, HA_TAG_META, why) : NULL;
     l->count = l->to ? ha_alloc(ctx->arena, units(r) * sizeof *l->count, HA_TAG_META, why) : NULL;
-    if (!l->count) return HA_ERROR;
+    l->first = l->count ? ha_alloc(ctx->arena, listed, HA_TAG_SCRATCH, why) : NULL;
+    if (!l->first) return HA_ERROR;
     HA_TRY(ha_device_event(ctx->device_arena, &l->uploaded, why));
     return ha_device_event(ctx->device_arena, &l->landed, why);
 }
@@ -62,15 +64,32 @@ enum ha_status ha_recall_create(struct ha_recall *r, const struct ha_layer *firs
     r->slots = ha_least(slots, r->blocks_max);
     if (ctx->api->flag_write == NULL) return ha_why(why, HA_WAIVED, "the device has no operation flag_write");
     HA_TRY(ha_residency_create(&r->resident, ctx, r->slots, why));
-    HA_TRY(ha_fetch_create(&r->fetch, ctx, way, units(r), units(r) * r->slots * unit,
-                           units(r) * r->slots * unit * ha_kv_token_bytes(s), why));
+    HA_TRY(ha_fetch_create(&r->fetch, ctx, way, s->layers, units(r), units(r) * r->slots * unit,
+                           units(r) * r->slots * unit * ha_kv_head_bytes(s), why));
     HA_TRY(ha_frame_stream(first, "recall", &r->stream, why));
     r->list = ha_alloc(ctx->arena, units(r) * sizeof *r->list, HA_TAG_SCRATCH, why);
     r->flag = r->list ? numbers(r, HA_MEM_MAPPED, s->layers, HA_TAG_META, why) : NULL;
-    r->layer = r->flag ? ha_alloc(ctx->arena, s->layers * sizeof *r->layer, HA_TAG_META, why) : NULL;
+    r->wanted_device = r->flag ? numbers(r, HA_MEM_DEVICE, units(r) * r->slots, HA_TAG_SCRATCH, why) : NULL;
+    r->wanted = r->wanted_device ? numbers(r, HA_MEM_PINNED, units(r) * r->slots, HA_TAG_SCRATCH, why) : NULL;
+    r->layer = r->wanted ? ha_alloc(ctx->arena, s->layers * sizeof *r->layer, HA_TAG_META, why) : NULL;
     if (!r->layer) return HA_ERROR;
     memset(r->flag, 0, s->layers * sizeof *r->flag);
     for (size_t i = 0; i < s->layers; i++) HA_TRY(make_layer(r, &r->layer[i], way, why));
+    return ha_device_event(ctx->device_arena, &r->wanted_came, why);
+}
+
+enum ha_status ha_recall_list_all(struct ha_recall *r, struct ha_why *why)
+{
+    const size_t slots = units(r) * r->slots;
+    r->lists_all = true;
+    for (size_t i = 0; i < r->ctx->shape->layers; i++) {
+        struct ha_recall_layer *l = &r->layer[i];
+        l->all = numbers(r, HA_MEM_PINNED, slots, HA_TAG_SCRATCH, why);
+        l->all_keys = l->all ? numbers(r, HA_MEM_PINNED, units(r), HA_TAG_SCRATCH, why) : NULL;
+        l->all_device = l->all_keys ? numbers(r, HA_MEM_DEVICE, slots, HA_TAG_SCRATCH, why) : NULL;
+        l->all_keys_device = l->all_device ? numbers(r, HA_MEM_DEVICE, units(r), HA_TAG_SCRATCH, why) : NULL;
+        if (!l->all_keys_device) return HA_ERROR;
+    }
     return HA_OK;
 }
 
@@ -110,6 +129,24 @@ static void say_residents(const struct ha_recall *r, size_t layer, const unsigne
     }
 }
 
+/* The last upload of these lists is over, as that of the slots, with which they go up. */
+static enum ha_status list_all(const struct ha_recall *r, size_t layer)
+{
+    const struct ha_device_api *api = r->ctx->api;
+    const struct ha_recall_layer *l = &r->layer[layer];
+    const size_t heads = r->ctx->shape->kv_heads, slots = units(r) * r->slots * sizeof *l->all,
+                 keys = units(r) * sizeof *l->all_keys;
+    ha_order_thread_access("recall", "residents", HA_WRITE, l->all, 1, 0, slots);
+    ha_order_thread_access("recall", "residents", HA_WRITE, l->all_keys, 1, 0, keys);
+    for (size_t u = 0; u < units(r); u++) {
+        const struct ha_resident_set now = ha_residency_now(&r->resident, layer, u / heads, u % heads);
+        for (size_t i = 0; i < *now.count; i++) l->all[u * r->slots + i] = now.entry[i].slot;
+        l->all_keys[u] = (uint32_t)(*now.count * r->unit);
+    }
+    HA_TRY(api->copy(r->ctx->stream, l->all_device, l->all, slots, HA_H2D));
+    return api->copy(r->ctx->stream, l->all_keys_device, l->all_keys, keys, HA_H2D);
+}
+
 /* next becomes now, on both sides */
 static enum ha_status turn(struct ha_recall *r, size_t layer)
 {
@@ -120,6 +157,7 @@ static enum ha_status turn(struct ha_recall *r, size_t layer)
         say_residents(r, layer, l->cache[b].k, b);
         say_residents(r, layer, l->cache[b].v, b);
     }
+    if (r->lists_all) HA_TRY(list_all(r, layer));
     HA_TRY(r->ctx->api->copy(r->ctx->stream, l->slot_device, l->slot, table_bytes(r), HA_H2D));
     return r->ctx->api->event_record(l->uploaded, r->ctx->stream);
 }
@@ -140,6 +178,27 @@ static void place(struct ha_recall *r, size_t layer)
         for (size_t i = 0; i < l->count[u]; i++)
             l->slot[u * r->blocks_max + block[i]] = ha_resident_place(next, block[i]);
     }
+}
+
+/* A device may have written anything: what is looked up by it is looked at first. */
+static enum ha_status check(const struct ha_recall *r, size_t layer, const uint32_t *wanted, const size_t *blocks,
+                            struct ha_why *why)
+{
+    static const char what[] = "blocks to recall";
+    for (size_t u = 0; u < units(r); u++) {
+        const size_t b = u / r->ctx->shape->kv_heads, has = blocks[b], n = ha_recall_held(r, has),
+                     room = r->layer[layer].store[b].cap / r->unit;
+        const uint32_t *want = wanted + u * r->slots;
+        if (has > room)
+            return ha_why(why, HA_ERROR, "recall: layer %zu, sequence %zu: %zu blocks, with room for %zu", layer, b,
+                          has, room);
+        HA_TRY(ha_list_check(r->ctx, what, want, n, r->slots, has, why));
+        for (size_t i = 1; i < n; i++)
+            if (want[i] <= want[i - 1])
+                return ha_list_refuse(r->ctx, why, "%s: a list does not rise: %u behind %u", what, (unsigned)want[i],
+                                      (unsigned)want[i - 1]);
+    }
+    return HA_OK;
 }
 
 /* What is not wanted goes; what is wanted and absent is to come, to the slots that are free. */
@@ -187,6 +246,7 @@ enum ha_status ha_recall_load(struct ha_recall *r, size_t layer, const uint32_t 
                               struct ha_why *why)
 {
     struct ha_recall_layer *l = &r->layer[layer];
+    HA_TRY(check(r, layer, wanted, blocks, why));
     HA_TRY(open_table(r, l));
     ha_residency_clear(&r->resident, layer);
     for (size_t i = 0; i < units(r) * r->blocks_max; i++) l->slot[i] = HA_SLOT_NONE;
@@ -211,12 +271,29 @@ enum ha_status ha_recall_snapshot(struct ha_recall *r, size_t layer, bool *lande
     return l->changed ? turn(r, layer) : HA_OK;
 }
 
+enum ha_status ha_recall_want(const struct ha_recall *r, const struct ha_device_choice *by)
+{
+    const struct ha_device_api *api = r->ctx->api;
+    HA_TRY(ha_device_choice_again(by, r->ctx->shape->kv_heads, r->slots, r->wanted_device));
+    HA_TRY(api->copy(r->ctx->stream, r->wanted, r->wanted_device, units(r) * r->slots * sizeof *r->wanted, HA_D2H));
+    return api->event_record(r->wanted_came, r->ctx->stream);
+}
+
+enum ha_status ha_recall_wanted(const struct ha_recall *r, const uint32_t **wanted)
+{
+    *wanted = r->wanted;
+    HA_TRY(r->ctx->api->event_sync(r->wanted_came));
+    ha_order_thread_access("recall", "wanted", HA_READ, r->wanted, 1, 0, units(r) * r->slots * sizeof *r->wanted);
+    return HA_OK;
+}
+
 enum ha_status ha_recall_issue(struct ha_recall *r, size_t layer, const uint32_t *wanted, const size_t *blocks,
                                size_t *coming, struct ha_why *why)
 {
     const struct ha_device_api *api = r->ctx->api;
     struct ha_recall_layer *l = &r->layer[layer];
     if (l->under_way) return ha_why(why, HA_ERROR, "recall: one of layer %zu is under way", layer);
+    HA_TRY(check(r, layer, wanted, blocks, why));
     HA_TRY(open_table(r, l));
     *coming = plan(r, layer, wanted, blocks);
     for (size_t b = 0; b < r->ctx->shape->batch; b++) say_whole(r, &l->store[b], blocks[b]);

@@ -8,13 +8,17 @@
  * they have arrived. */
 
 #include "suites/parts/blocks.h"
+#include "suites/parts/device_choice.h"
 #include "suites/parts/fetch.h"
-#include "suites/parts/frame.h"
 
 struct ha_recall_layer {
     struct ha_kv *cache, *store; /* [batch] device, host memory: of a cache the slots are blocks */
     uint32_t *slot;              /* pinned: [batch][kv_heads][blocks_max] of each block, or HA_SLOT_NONE */
     uint32_t *slot_device;       /* the same, as the snapshot has it */
+    uint32_t *first;             /* [batch][kv_heads][slots] what the cache begins with: the caller's to fill and load */
+    /* The snapshot's slots of all residents, and of each head how many tokens they have, where ha_recall_list_all was
+     * called: pinned and device, [batch][kv_heads][slots] and [batch][kv_heads]. */
+    uint32_t *all, *all_keys, *all_device, *all_keys_device;
     struct ha_event *uploaded, *landed;
     uint32_t *block, *to, *count; /* [batch][kv_heads][slots] what is under way, and to which slot; [batch][kv_heads] */
     uint32_t issued;              /* recalls so far */
@@ -25,13 +29,15 @@ struct ha_recall_layer {
 struct ha_recall {
     const struct ha_context *ctx;
     size_t unit, slots;
-    bool waits;
+    bool waits, lists_all;
     size_t blocks_max; /* of any sequence; at least 1 */
     struct ha_residency resident;
     struct ha_fetch fetch;
     struct ha_fetch_list *list; /* [batch][kv_heads] */
     struct ha_stream *stream;
-    uint32_t *flag; /* mapped: [layers] recalls that have arrived */
+    uint32_t *flag;                   /* mapped: [layers] recalls that have arrived */
+    uint32_t *wanted_device, *wanted; /* device, pinned: [batch][kv_heads][slots], as ha_recall_want has chosen */
+    struct ha_event *wanted_came;
     struct ha_recall_layer *layer;
 };
 
@@ -39,16 +45,23 @@ struct ha_recall {
  * step has the blocks of a recall, whether or not they had arrived. */
 enum ha_status ha_recall_create(struct ha_recall *r, const struct ha_layer *first, size_t unit, size_t slots,
                                 bool waits, enum ha_fetch_way way, struct ha_why *why);
+/* Before the first load: from now on each snapshot comes with lists of all its residents. */
+enum ha_status ha_recall_list_all(struct ha_recall *r, struct ha_why *why);
 /* blocks that the cache of a sequence has when so many are whole */
 size_t ha_recall_held(const struct ha_recall *r, size_t blocks);
 
 /* wanted: [batch][kv_heads][slots] blocks, rising; of sequence b the first ha_recall_held(r, blocks[b]).
- * At once, on the main stream: these, and no others, are resident, and nothing is under way. */
+ * At once, on the main stream: these, and no others, are resident. Nothing is under way, before (a drain has seen to
+ * it) or after. HA_ERROR, and nothing is changed, where a list is not of such blocks; issue, too. */
 enum ha_status ha_recall_load(struct ha_recall *r, size_t layer, const uint32_t *wanted, const size_t *blocks,
                               struct ha_why *why);
 /* What the layer's next step reads, enqueued on the main stream ahead of it. landed: the blocks of the last recall are
  * there for the first time. */
 enum ha_status ha_recall_snapshot(struct ha_recall *r, size_t layer, bool *landed, struct ha_why *why);
+/* Enqueues on the main stream, behind a choice that has run: of each KV head the blocks of largest score, as many as
+ * its cache holds. Then, once: waits for them, for issue. */
+enum ha_status ha_recall_want(const struct ha_recall *r, const struct ha_device_choice *by);
+enum ha_status ha_recall_wanted(const struct ha_recall *r, const uint32_t **wanted);
 /* Behind everything on the main stream, the layer's attention above all. How many blocks have to come. Not while one is
  * under way. */
 enum ha_status ha_recall_issue(struct ha_recall *r, size_t layer, const uint32_t *wanted, const size_t *blocks,

@@ -101,6 +101,11 @@ static bool chooses(size_t h, bool whole, size_t unit, size_t n, size_t k, size_
     return before < k;
 }
 
+static void make_digests(enum ha_digest_kind kind, const struct ha_digests *d, const struct ha_device_digest_seq *due)
+{
+    for (size_t head = 0; head < KV_HEADS; head++) ha_digests_make(&w.ctx, kind, d, due, head);
+}
+
 static void check(enum ha_group group, size_t unit, size_t n, size_t k, enum ha_digest_kind kind)
 {
     struct ha_choose c;
@@ -112,10 +117,10 @@ static void check(enum ha_group group, size_t unit, size_t n, size_t k, enum ha_
         assert_ok(ha_digests_create(&w.ctx, HA_MEM_PINNED, unit, 0, &digests, &why));
         for (size_t tokens = 1; tokens <= n * unit + unit - 1; tokens += 7) {
             const struct ha_device_digest_seq due = ha_digests_due(&w.shape, &digests, &w.kv, tokens);
-            ha_digests_make(&w.ctx, kind, &digests, &due);
+            make_digests(kind, &digests, &due);
         }
         const struct ha_device_digest_seq due = ha_digests_due(&w.shape, &digests, &w.kv, n * unit + unit - 1);
-        ha_digests_make(&w.ctx, kind, &digests, &due);
+        make_digests(kind, &digests, &due);
         assert_int_equal(digests.blocks, n);
     }
     for (size_t head = 0; head < KV_HEADS; head++) {
@@ -185,7 +190,7 @@ TEST(digests_of_a_store)
             for (int kind = HA_DIGEST_RANGE; kind <= HA_DIGEST_MEAN; kind++) {
                 of_rows.blocks = of_store.blocks = 0;
                 const struct ha_device_digest_seq due = ha_digests_due(&w.shape, &of_rows, &w.kv, TOKENS);
-                ha_digests_make(&w.ctx, (enum ha_digest_kind)kind, &of_rows, &due);
+                make_digests((enum ha_digest_kind)kind, &of_rows, &due);
                 for (size_t tokens = 1; tokens <= TOKENS; tokens += 37) {
                     struct ha_kv_store part = store;
                     part.tokens = tokens;

@@ -15,7 +15,7 @@ extern const struct ha_kernels ha_kernels_c;
 
 enum { WAYS = HA_FETCH_GATHER + 1, SEQS = 2, HEADS = 3, DIM = 8, HEAD = DIM * sizeof(float), ROW = HEADS * HEAD };
 /* tokens of a store; a destination has two parts */
-enum { TOKENS = 56, PART = 64, CAP = 2 * PART, LISTS_MAX = HEADS + 1, TURNS = 2 };
+enum { TOKENS = 56, PART = 64, CAP = 2 * PART, LISTS_MAX = HEADS + 1, SLOTS = 3, TURNS = SLOTS };
 enum { ROWS_MAX = SEQS * LISTS_MAX * TOKENS, BYTES_MAX = SEQS * LISTS_MAX * PART * ROW };
 
 static struct ha_why why;
@@ -56,10 +56,20 @@ static enum ha_status move(struct ha_stream *s, const struct ha_device_move *m)
     counted.bytes += m->rows * m->row_bytes;
     return ha_device_host.move(s, m);
 }
+static bool gated; /* the stream waits until the test lets it go */
+static struct ha_event *behind_gate[TURNS];
+static size_t behind_count;
 static enum ha_status event_record(struct ha_event *event, struct ha_stream *s)
 {
     counted.events++;
+    if (gated) behind_gate[behind_count++ % TURNS] = event;
     return ha_device_host.event_record(event, s);
+}
+static enum ha_status event_sync(struct ha_event *event)
+{
+    for (size_t i = 0; gated && i < behind_count && i < TURNS; i++)
+        if (behind_gate[i] == event) fail_msg("waits for a fetch that waits for the gate");
+    return ha_device_host.event_sync(event);
 }
 
 static size_t taken; /* by whatever allocates, since it was set to 0 */
@@ -117,12 +127,14 @@ static struct {
 static void open_device(bool watched)
 {
     memset(&w, 0, sizeof w);
+    gated = false;
     w.api = ha_device_host;
     w.api.copy_pieces = copy_pieces;
     w.api.copy = copy;
     w.api.copy_2d = copy_2d;
     w.api.move = move;
     w.api.event_record = event_record;
+    w.api.event_sync = event_sync;
     w.ctx = (struct ha_context){ .shape = &shape,
                                  .kernels = &ha_kernels_c,
                                  .api = watched ? ha_order_wrap(&w.api) : &w.api };
@@ -142,14 +154,14 @@ static void fill_stores(void)
             w.from[b].v[i] = (unsigned char)ha_rng_bits(1, 2 * b + 1, i);
         }
 }
-static void create(enum ha_fetch_way way)
+static void create(enum ha_fetch_way way, size_t slots)
 {
     for (size_t b = 0; b < SEQS; b++) {
         ok(ha_kv_create(&w.ctx, ha_fetch_memory(way), TOKENS, &w.from[b], &why));
         for (int t = 0; t < TURNS; t++) ok(ha_kv_create(&w.ctx, HA_MEM_DEVICE, CAP, &w.to[t][b], &why));
     }
     fill_stores();
-    ok(ha_fetch_create(&w.f, &w.ctx, way, SEQS * LISTS_MAX, ROWS_MAX, BYTES_MAX, &why));
+    ok(ha_fetch_create(&w.f, &w.ctx, way, slots, SEQS * LISTS_MAX, ROWS_MAX, BYTES_MAX, &why));
     taken = 0;
 }
 
@@ -279,7 +291,7 @@ TEST(test_every_byte)
     static const size_t units[] = { 1, 8, TOKENS }, shares[] = { 0, 1, 2, 7 };
     for (int way = 0; way < WAYS; way++) {
         open_device(false);
-        create((enum ha_fetch_way)way);
+        create((enum ha_fetch_way)way, SLOTS);
         for (size_t n = 0; n < COUNT(units) * COUNT(shares) * KINDS * 2; n++)
             for (uint64_t j = 0; j < SEEDS; j++) {
                 const uint64_t seed = n + 5 * j; /* its low bits are orders */
@@ -294,20 +306,23 @@ TEST(test_every_byte)
     }
 }
 
-/* Two fetches wait; what they were told is gone by the time that they run. Gather has read the stores, too. */
+/* As many fetches wait as there are slots, and the host for none of them; what they were told is gone by the time that
+ * they run. Gather has read the stores, too. */
 TEST(test_arguments_are_copied)
 {
     static struct asked a[TURNS], told;
     for (int way = 0; way < WAYS; way++)
         for (int scattered = 0; scattered < 2; scattered++) {
             open_device(false);
-            create((enum ha_fetch_way)way);
+            create((enum ha_fetch_way)way, SLOTS);
             uint32_t *gate = ha_device_alloc(w.ctx.device_arena, HA_MEM_MAPPED, sizeof *gate, HA_TAG_SCRATCH, &why);
             assert_non_null(gate);
             __atomic_store_n(gate, 0, __ATOMIC_RELEASE);
             for (int t = 0; t < TURNS; t++)
                 ask(&a[t], (enum ha_fetch_way)way, t, BOTH, 1, t ? 3 : 2, scattered, 7 + (uint64_t)t);
             ok(w.api.flag_wait(w.ctx.stream, gate, 1));
+            gated = true;
+            behind_count = 0;
             for (int t = 0; t < TURNS; t++) {
                 told = a[t];
                 for (size_t i = 0; i < told.count; i++) {
@@ -319,6 +334,7 @@ TEST(test_arguments_are_copied)
             }
             for (size_t b = 0; b < SEQS; b++) assert_int_equal(w.to[0][b].k[0], BLANK);
             for (size_t b = 0; b < SEQS && way == HA_FETCH_GATHER; b++) memset(w.from[b].k, 0, TOKENS * ROW);
+            gated = false;
             __atomic_store_n(gate, 1, __ATOMIC_RELEASE);
             for (int t = 0; t < TURNS; t++) assert_there(&a[t], t);
             close_device();
@@ -332,9 +348,9 @@ TEST(test_buffers_are_awaited)
     for (int way = 0; way < WAYS; way++) {
         ok(ha_order_begin(&why));
         open_device(true);
-        create((enum ha_fetch_way)way);
+        create((enum ha_fetch_way)way, SLOTS);
         ask(&a, (enum ha_fetch_way)way, 0, BOTH, 1, 2, false, 7);
-        for (int n = 0; n < 3 * HA_FETCH_SLOTS; n++) run(&a);
+        for (int n = 0; n < 3 * SLOTS; n++) run(&a);
         assert_there(&a, 0);
         if (ha_order_verdict(ha_order_now(), &why) != HA_OK) fail_msg("%s", why.text);
         close_device();
@@ -362,7 +378,7 @@ TEST(test_calls)
     enum { N = COUNT(index), BYTES = 2 * N * ROW };
     for (int way = 0; way < WAYS; way++) {
         open_device(false);
-        create((enum ha_fetch_way)way);
+        create((enum ha_fetch_way)way, SLOTS);
         struct ha_fetch_list heads[HEADS], all[SEQS + 1];
         for (size_t h = 0; h < HEADS; h++)
             heads[h] = (struct ha_fetch_list){
@@ -431,11 +447,11 @@ static void assert_refused(const struct ha_fetch_list *list, size_t count, const
 TEST(test_refused)
 {
     static const uint32_t index[] = { 6, 5, TOKENS - 1, TOKENS }, one[] = { 1 }, last[] = { UINT32_MAX },
-                          slot[] = { 0, 16, 1 };
+                          slot[] = { 0, 16, 1 }, few[] = { 0, 9, 1, 2 };
     for (int way = 0; way < WAYS; way++) {
         open_device(false);
-        create((enum ha_fetch_way)way);
-        ok(ha_fetch_create(&w.f, &w.ctx, (enum ha_fetch_way)way, 4, 8, 16 * ROW, &why));
+        create((enum ha_fetch_way)way, SLOTS);
+        ok(ha_fetch_create(&w.f, &w.ctx, (enum ha_fetch_way)way, 1, 4, 8, 16 * ROW, &why));
         struct ha_fetch_list list[2];
         for (int i = 0; i < 2; i++)
             list[i] = (struct ha_fetch_list){
@@ -489,6 +505,16 @@ TEST(test_refused)
         list[1].at = 16;
         if (way == HA_FETCH_GATHER) assert_refused(list, 2, "fetch=gather: 1632 bytes, with room for 1536");
         else ok(ha_fetch_run(&w.f, w.ctx.stream, list, 2, &why));
+
+        /* with slots, only what it brings: of a head three rows, then four */
+        ok(ha_fetch_create(&w.f, &w.ctx, (enum ha_fetch_way)way, 1, 1, 4, 3 * HEAD, &why));
+        list[0].slot = few;
+        list[0].count = 3;
+        ok(ha_fetch_run(&w.f, w.ctx.stream, list, 1, &why));
+        list[0].index = few;
+        list[0].count = 4;
+        if (way == HA_FETCH_GATHER) assert_refused(list, 1, "fetch=gather: 128 bytes, with room for 96");
+        else ok(ha_fetch_run(&w.f, w.ctx.stream, list, 1, &why));
         ok(w.ctx.api->stream_sync(w.ctx.stream));
         close_device();
     }
@@ -503,7 +529,7 @@ TEST(test_waived)
     w.api.move = NULL;
     for (int way = 0; way < WAYS; way++) {
         const enum ha_status want = lacks[way] ? HA_WAIVED : HA_OK;
-        assert_int_equal(ha_fetch_create(&w.f, &w.ctx, (enum ha_fetch_way)way, 1, 1, ROW, &why), want);
+        assert_int_equal(ha_fetch_create(&w.f, &w.ctx, (enum ha_fetch_way)way, 1, 1, 1, ROW, &why), want);
         if (lacks[way]) assert_string_equal(why.text, lacks[way]);
     }
     close_device();

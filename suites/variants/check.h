@@ -51,6 +51,8 @@ struct ha_judged {
     size_t keys, visible;                          /* used, of how many it could see */
     bool full;                                     /* all of them, and as they are: that is full attention */
     double diff2, norm2, mass, cert_slack, recall; /* question 3; NaN where there is none */
+    struct ha_projected after_wo;                  /* question 3 of the query token, of one of q_heads shares of the
+                                                    * rows of W_O; NaN where there is none */
     double lse_error, o_error;                     /* got - want of the LSE; the length of that of o */
     struct ha_chance chance;                       /* what they may be by chance; NaN: it was not asked */
 };
@@ -113,6 +115,7 @@ enum ha_status ha_sensitivity_types(const struct ha_pass *pass, const struct ha_
 struct ha_accuracy {
     double err_over_bound;
     double diff2, norm2;
+    struct ha_projected after_wo;
     double rel_l2_head_max;
     double mass_min, mass_sum, cert_slack, recall_sum;
     double keys_sum, visible_sum;
@@ -126,6 +129,7 @@ void ha_accuracy_start(struct ha_accuracy *a);
 void ha_accuracy_add(struct ha_accuracy *a, const struct ha_judged *heads, size_t count);
 void ha_accuracy_join(struct ha_accuracy *a, const struct ha_accuracy *b);
 double ha_accuracy_rel_l2(const struct ha_accuracy *a); /* NaN where it was not asked */
+double ha_accuracy_rel_l2_wo(const struct ha_accuracy *a);
 
 /* ---- a whole check ----------------------------------------------------------------------------------------------- */
 

@@ -21,11 +21,13 @@
 /* ---- the tensors of one layer of one sequence ------------------------------------------------------------------- */
 
 enum { Q, OUT, WANT, BOUND, LSE, WANT_LSE, LSE_BOUND, RATIO, MASS, PART, SIDE, DONE, K, V, OBSERVED, ALWAYS };
+/* Where the dataset has an output projection, which is of a layer, and stands with its first sequence. */
+enum { WO = ALWAYS, WO_OFF, WO_NORM, OWN };
 /* Left out where they would say nothing: the first use makes them. The last two grow by rows. */
-enum { QUERY = ALWAYS, KEY, PROFILE, WEIGHT_ONLY, EITHER_SIDE, OWN_Q, OWN_K, TENSORS };
+enum { QUERY = OWN, KEY, PROFILE, WEIGHT_ONLY, EITHER_SIDE, OWN_Q, OWN_K, TENSORS };
 
 /* The lengths of which a dimension is one; NONE ends a list. */
-enum length { NONE, STEPS, Q_LEN, Q_HEADS, KV_HEADS, DIM, TOKENS, PARTS, SEEN, ROWS, LENGTHS };
+enum length { NONE, STEPS, Q_LEN, Q_HEADS, KV_HEADS, DIM, TOKENS, PARTS, SEEN, MODEL_DIM, WIDTH, ROWS, LENGTHS };
 
 static const struct {
     const char *name;
@@ -48,6 +50,9 @@ static const struct {
     [K] = { "k", HA_T_OTHER, 0, { KV_HEADS, TOKENS, DIM } },
     [V] = { "v", HA_T_OTHER, 0, { KV_HEADS, TOKENS, DIM } },
     [OBSERVED] = { "observed", HA_T_F32, 4, { SEEN, Q_HEADS, DIM } },
+    [WO] = { "wo", HA_T_F32, 4, { MODEL_DIM, WIDTH } },
+    [WO_OFF] = { "wo_off", HA_T_F64, 8, { STEPS, Q_LEN } },
+    [WO_NORM] = { "wo_norm", HA_T_F64, 8, { STEPS, Q_LEN } },
     [QUERY] = { "query", HA_T_U32, 4, { STEPS, Q_HEADS, PARTS } },
     [KEY] = { "key", HA_T_U32, 4, { STEPS, Q_HEADS, TOKENS } },
     [PROFILE] = { "profile", HA_T_U32, 4, { STEPS, Q_HEADS, PARTS } },
@@ -60,6 +65,18 @@ enum { PART_PADDING = 128 };
 
 static const struct ha_workload *data(const struct ha_dump *d) { return d->session->workload; }
 
+static const float *wo_of(const struct ha_dump *d, size_t layer)
+{
+    return data(d)->projection ? data(d)->projection[layer].wo : NULL;
+}
+
+/* Whether there is room for tensor i from the beginning. */
+static bool is_foreseen(const struct ha_dump *d, size_t i)
+{
+    const size_t kind = i % TENSORS, batch = data(d)->shape.batch, seq = i / TENSORS % batch;
+    return kind < ALWAYS || (kind < OWN && wo_of(d, i / TENSORS / batch) && (kind != WO || seq == 0));
+}
+
 /* Its name and shape; no data yet. */
 static enum ha_status describe(struct ha_dump *d, size_t i, struct ha_why *why)
 {
@@ -68,12 +85,11 @@ static enum ha_status describe(struct ha_dump *d, size_t i, struct ha_why *why)
     };
     const struct ha_shape *s = &data(d)->shape;
     const size_t kind = i % TENSORS, seq = i / TENSORS % s->batch, layer = i / TENSORS / s->batch;
-    const size_t length[LENGTHS] = {
-        [STEPS] = s->steps,     [Q_LEN] = s->q_len,
-        [Q_HEADS] = s->q_heads, [KV_HEADS] = s->kv_heads,
-        [DIM] = s->head_dim,    [TOKENS] = ha_workload_tokens(data(d), seq, s->steps),
-        [PARTS] = HA_PARTS_MAX, [SEEN] = ha_workload_observed(data(d), seq)
-    }; /* no ROWS */
+    const size_t length[LENGTHS] = { [STEPS] = s->steps,         [Q_LEN] = s->q_len,
+                                     [Q_HEADS] = s->q_heads,     [KV_HEADS] = s->kv_heads,
+                                     [DIM] = s->head_dim,        [TOKENS] = ha_workload_tokens(data(d), seq, s->steps),
+                                     [PARTS] = HA_PARTS_MAX,     [SEEN] = ha_workload_observed(data(d), seq),
+                                     [MODEL_DIM] = s->model_dim, [WIDTH] = s->q_heads * s->head_dim }; /* no ROWS */
     const bool is_kv = kinds[kind].type == HA_T_OTHER;
     struct ha_tensor *t = &d->tensor[i];
     char name[64];
@@ -83,7 +99,7 @@ static enum ha_status describe(struct ha_dump *d, size_t i, struct ha_why *why)
     t->type = is_kv ? type_of[s->dtype] : kinds[kind].type;
     t->bytes = is_kv ? ha_dtype_bytes(s->dtype) : kinds[kind].bytes;
     for (; kinds[kind].dim[t->dims] != NONE; t->dims++) t->bytes *= t->dim[t->dims] = length[kinds[kind].dim[t->dims]];
-    if (kind < ALWAYS) d->bytes += t->bytes;
+    if (is_foreseen(d, i)) d->bytes += t->bytes;
     return HA_OK;
 }
 
@@ -132,7 +148,7 @@ static enum ha_status make_room(struct ha_dump *d, const char *folder, struct ha
     for (size_t i = 0; i < d->count; i++) HA_TRY(describe(d, i, why));
     HA_TRY(ask_room(d, folder, why));
     for (size_t i = 0; i < d->count; i++) {
-        if (i % TENSORS >= ALWAYS) continue;
+        if (!is_foreseen(d, i)) continue;
         d->tensor[i].data = calloc(d->tensor[i].bytes ? d->tensor[i].bytes : 1, 1);
         if (!d->tensor[i].data) return ha_why(why, HA_ERROR, "no memory for the dump");
     }
@@ -161,6 +177,8 @@ static void fill_context(struct ha_dump *d, size_t layer, size_t seq)
         memcpy(bytes_of(d, layer, seq, V) + h * bytes, (const unsigned char *)w->v[i] + h * w->cap * row, bytes);
     }
     memcpy(bytes_of(d, layer, seq, OBSERVED), w->q[i], d->tensor[i * TENSORS + OBSERVED].bytes);
+    const struct ha_tensor *wo = tensor_of(d, layer, seq, WO);
+    if (wo->data) memcpy(bytes_of(d, layer, seq, WO), wo_of(d, layer), wo->bytes);
 }
 
 enum ha_status ha_dump_open(struct ha_dump *d, const struct ha_session *session, const char *folder, const char *id,
@@ -338,6 +356,22 @@ static void put_selection(struct ha_dump *d, const struct ha_chosen *chosen, siz
     }
 }
 
+/* Of each token, from its heads' shares. */
+static void put_projected(struct ha_dump *d, size_t step, size_t layer, size_t seq, const struct ha_judged *judged)
+{
+    const struct ha_shape *s = &data(d)->shape;
+    double *off = doubles_of(d, step, layer, seq, WO_OFF), *norm = doubles_of(d, step, layer, seq, WO_NORM);
+    for (size_t t = 0; t < s->q_len; t++) {
+        struct ha_projected sum = { 0, 0 };
+        for (size_t h = 0; h < s->q_heads; h++) {
+            sum.diff2 += judged[t * s->q_heads + h].after_wo.diff2;
+            sum.norm2 += judged[t * s->q_heads + h].after_wo.norm2;
+        }
+        off[t] = sqrt(sum.diff2);
+        norm[t] = sqrt(sum.norm2);
+    }
+}
+
 void ha_dump_step(struct ha_dump *d, const struct ha_chosen *chosen, size_t step, size_t layer, size_t seq,
                   const struct ha_judged *judged)
 {
@@ -354,6 +388,7 @@ void ha_dump_step(struct ha_dump *d, const struct ha_chosen *chosen, size_t step
         ratio[i] = judged[i].ratio;
         mass[i] = judged[i].mass;
     }
+    if (wo_of(d, layer)) put_projected(d, step, layer, seq, judged);
     bytes_of(d, layer, seq, DONE)[step] = 1;
 }
 
@@ -423,7 +458,7 @@ static void note_claims(struct meta *m, const struct ha_dump *d)
 static bool has_own(const struct ha_dump *d)
 {
     for (size_t i = 0; i < d->count; i++)
-        if (i % TENSORS >= ALWAYS && d->tensor[i].data) return true;
+        if (i % TENSORS >= OWN && d->tensor[i].data) return true;
     return d->notes > 0;
 }
 

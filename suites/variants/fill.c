@@ -80,6 +80,7 @@ void ha_fill_accuracy(struct ha_row *row, const struct ha_accuracy *a)
     if (!a->queries) return;
     row->err_over_bound = a->err_over_bound;
     row->rel_l2 = ha_accuracy_rel_l2(a);
+    row->rel_l2_wo = ha_accuracy_rel_l2_wo(a);
     row->rel_l2_head_max = a->rel_count ? a->rel_l2_head_max : nan;
     row->mass_min = a->mass_count ? a->mass_min : nan;
     row->mass_mean = mean(a->mass_sum, a->mass_count);

@@ -26,7 +26,7 @@ struct ha_row {
     /* outcome */
     double question;
     /* questions 1 and 3 */
-    double err_over_bound, rel_l2, rel_l2_head_max, mass_min, mass_mean, cert_slack, recall, keys_mean;
+    double err_over_bound, rel_l2, rel_l2_wo, rel_l2_head_max, mass_min, mass_mean, cert_slack, recall, keys_mean;
     /* time */
     double step_ns, step_lo_ns, step_hi_ns, layer_ns, tokens_per_s, warmup_samples, warm, vs_full, full_step_ns;
     double context_switches, page_faults;

@@ -8,8 +8,8 @@
 #include "harness/api/kernels.h"
 #include "harness/api/variant.h"
 
-struct ha_movement; /* suites/variants/movement.h */
-struct ha_mutant_room;
+struct ha_movement;    /* suites/variants/movement.h */
+struct ha_mutant_room; /* suites/variants/planted.h */
 
 struct ha_mutant {
     const char *name, *breaks;
@@ -34,13 +34,16 @@ struct ha_mutant {
     /* the variant is made with one less of this option than the case says, and the definition with what the case says
      */
     const char *one_less;
+    void (*forget)(void);               /* NULL, or drops what an earlier run left in the defect */
     const char *shown;                  /* NULL, or what the failure must speak of */
     const struct ha_movement *movement; /* NULL, or how what moves is wrong */
     bool order;                         /* judged as by `check --order` */
     const char *seen;                   /* of movement: in which public threads, or empty */
 };
-extern const struct ha_mutant ha_mutants[];
-extern const size_t ha_mutants_count;
+/* NULL: there are no more. */
+const struct ha_mutant *ha_mutant_at(size_t i);
+/* NULL: none of this name. */
+const struct ha_mutant *ha_mutant_find(const char *name);
 
 /* Replaces what the defect breaks in the tables that a variant gets. *api may be replaced; both stay valid until the
  * next call. NULL: no defect. */

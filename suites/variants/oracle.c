@@ -27,6 +27,7 @@ struct task {
     struct ha_judged *judged; /* NULL: the answers are wanted alone */
     const struct ha_expected *expected;
     size_t expected_from; /* the row that it begins with */
+    double *full;         /* [q_len][q_heads][head_dim], full attention; NULL: it is not projected */
     struct job *job;
     size_t jobs;
     atomic_bool ok;        /* there was memory for all jobs */
@@ -108,6 +109,7 @@ static void judge(const struct task *t, size_t token, size_t head, const struct 
     j->got = d < s->head_dim ? o[d] : lse;
     j->want = d < s->head_dim ? want->o[d] : want->lse;
     j->bound = d < s->head_dim ? want->bound[d] : want->lse_bound;
+    j->after_wo = (struct ha_projected){ (double)NAN, (double)NAN };
     j->diff2 = j->norm2 = 0;
     for (size_t i = 0; i < s->head_dim; i++) {
         double diff = (double)o[i] - want->o[i];
@@ -301,7 +303,14 @@ static size_t weighed_keys(const struct task *t, size_t token, size_t head, size
     return count;
 }
 
-static void ask_quality(const struct task *t, size_t token, size_t head, struct scratch *m)
+static void keep_full(const struct task *t, size_t row, const double *o)
+{
+    const size_t dim = data(t)->shape.head_dim;
+    if (t->full) memcpy(t->full + row * dim, o, dim * sizeof *o);
+}
+
+static void ask_quality(const struct task *t, size_t token, size_t head, const struct ha_ref_state *want,
+                        struct scratch *m)
 {
     const struct ha_shape *s = &data(t)->shape;
     const size_t row = token * s->q_heads + head, at = t->seq * s->q_len * s->q_heads + row;
@@ -319,9 +328,11 @@ static void ask_quality(const struct task *t, size_t token, size_t head, struct 
     if (j->full) { /* question 1 has compared with full attention */
         j->mass = j->recall = 1;
         j->cert_slack = (double)NAN;
+        keep_full(t, row, want->o);
         return;
     }
     ha_ref_quality(q, s->head_dim, (double)s->scale, &rows, s->dtype, o, m->token, count, m->work, &quality);
+    keep_full(t, row, quality.o);
     j->diff2 = quality.diff2;
     j->norm2 = quality.norm2;
     j->mass = quality.mass;
@@ -366,7 +377,7 @@ static bool run_job(struct task *t, const struct job *job)
             if (t->expected) keep(t, job->t0 + i, job->h0 + h, want);
             if (!t->judged) continue;
             judge(t, job->t0 + i, job->h0 + h, want, &m.chance[want - m.state]);
-            ask_quality(t, job->t0 + i, job->h0 + h, &m);
+            ask_quality(t, job->t0 + i, job->h0 + h, want, &m);
         }
     free(m.state);
     free(m.query);
@@ -402,6 +413,18 @@ static void judge_task(void *arg, size_t task, size_t worker)
     if (!run_job(t, &t->job[task])) atomic_store(&t->ok, false);
 }
 
+/* Row [q_len][q_heads] of what is judged has that share of W_O's rows. */
+static void project_task(void *arg, size_t row, size_t worker)
+{
+    const struct task *t = arg;
+    const struct ha_shape *s = &data(t)->shape;
+    const size_t width = s->q_heads * s->head_dim, token = row / s->q_heads, share = row % s->q_heads;
+    const size_t first = share * s->model_dim / s->q_heads, end = (share + 1) * s->model_dim / s->q_heads;
+    const float *o = ha_session_o(t->pass->session, t->layer) + (t->seq * s->q_len + token) * width;
+    t->judged[row].after_wo = ha_projection_off(&data(t)->projection[t->layer], width, first, end - first, o,
+                                                t->full + token * width);
+}
+
 enum ha_status ha_oracle_judge(const struct ha_pass *pass, const struct ha_chosen *chosen, size_t step, size_t layer,
                                size_t seq, struct ha_judged *judged, const struct ha_expected *expected,
                                struct ha_why *why)
@@ -416,15 +439,20 @@ enum ha_status ha_oracle_judge(const struct ha_pass *pass, const struct ha_chose
                       .judged = judged,
                       .expected = expected,
                       .job = malloc(s->q_heads * s->q_len * sizeof *t.job) };
-    bool ok = t.job != NULL;
+    const bool projects = judged && data(&t)->projection && data(&t)->projection[layer].wo;
+    if (projects) t.full = malloc(s->q_len * s->q_heads * s->head_dim * sizeof *t.full);
+    bool ok = t.job != NULL && (t.full || !projects);
     if (ok) {
         atomic_store(&t.ok, true);
         atomic_store(&t.overflows, false);
         plan(&t);
         ha_pool_run(pass->session->judges, "judge", t.jobs, judge_task, &t);
+        ok = atomic_load(&t.ok);
     }
+    if (ok && projects) ha_pool_run(pass->session->judges, "project", s->q_len * s->q_heads, project_task, &t);
     free(t.job);
-    if (!ok || !atomic_load(&t.ok)) return ha_why(why, HA_ERROR, "no memory for the reference of layer %zu", layer);
+    free(t.full);
+    if (!ok) return ha_why(why, HA_ERROR, "no memory for the reference of layer %zu", layer);
     if (!atomic_load(&t.overflows)) return HA_OK;
     return ha_why(why, HA_ERROR,
                   "layer %zu seq %zu: 2^8 times the keys times max|V| is beyond binary32: a sum may overflow, whatever "
@@ -490,6 +518,10 @@ void ha_accuracy_add(struct ha_accuracy *a, const struct ha_judged *head, size_t
             largest_diff = fmax(largest_diff, sqrt(j->diff2));
             largest_norm = fmax(largest_norm, sqrt(j->norm2));
         }
+        if (!isnan(j->after_wo.norm2)) {
+            a->after_wo.diff2 += j->after_wo.diff2;
+            a->after_wo.norm2 += j->after_wo.norm2;
+        }
     }
     if (largest_norm > 0) a->rel_l2_head_max = fmax(a->rel_l2_head_max, largest_diff / largest_norm);
 }
@@ -499,6 +531,8 @@ void ha_accuracy_join(struct ha_accuracy *a, const struct ha_accuracy *b)
     a->err_over_bound = fmax(a->err_over_bound, b->err_over_bound);
     a->diff2 += b->diff2;
     a->norm2 += b->norm2;
+    a->after_wo.diff2 += b->after_wo.diff2;
+    a->after_wo.norm2 += b->after_wo.norm2;
     a->rel_l2_head_max = fmax(a->rel_l2_head_max, b->rel_l2_head_max);
     a->mass_min = fmin(a->mass_min, b->mass_min);
     a->mass_sum += b->mass_sum;
@@ -518,4 +552,9 @@ void ha_accuracy_join(struct ha_accuracy *a, const struct ha_accuracy *b)
 double ha_accuracy_rel_l2(const struct ha_accuracy *a)
 {
     return a->rel_count && a->norm2 > 0 ? sqrt(a->diff2 / a->norm2) : (double)NAN;
+}
+
+double ha_accuracy_rel_l2_wo(const struct ha_accuracy *a)
+{
+    return a->after_wo.norm2 > 0 ? sqrt(a->after_wo.diff2 / a->after_wo.norm2) : (double)NAN;
 }

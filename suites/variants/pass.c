@@ -88,9 +88,11 @@ static enum ha_status begin(struct ha_pass *p, const double *param, struct ha_wh
 enum ha_status ha_pass_begin(struct ha_pass *p, struct ha_session *session, const struct ha_variant *variant,
                              const double *param, bool checks, struct ha_why *why)
 {
-    *p = (struct ha_pass){
-        .session = session, .variant = variant, .checks = checks, .selects = checks, .held = HA_HELD_NAN
-    };
+    *p = (struct ha_pass){ .session = session,
+                           .variant = variant,
+                           .checks = checks,
+                           .selects = checks && ha_session_checked(session),
+                           .held = HA_HELD_NAN };
     if (why) why->text[0] = 0;
     enum ha_status status = begin(p, param, why);
     return status == HA_OK ? HA_OK : ha_pass_end(p, status, why);

@@ -169,6 +169,8 @@ static const struct ha_field fields[] = {
     NUMBER(changed, "", C, "share of the chosen blocks that the step before had not chosen", HA_NEITHER)
     NUMBER(cpu_of_budget, "", C, "tokens that the CPU side attends over, of the budget", HA_NEITHER)
     NUMBER(recall_interval, "steps", C, "from one recall of a layer to the next", HA_NEITHER)
+    NUMBER(rel_l2_wo, "", C | A | Y, "as rel_l2, behind the output projection W_O; empty: the dataset has none",
+        HA_NEITHER)
 };
 /* clang-format on */
 

@@ -649,6 +649,7 @@ TEST(quality_agrees_with_plain_arithmetic)
     ha_accuracy_add(&a, judged, 4);
     assert_near(ha_accuracy_rel_l2(&a), sqrt(diff2 / norm2), 1e-9);
     assert_near(a.rel_l2_head_max, largest_diff / largest_norm, 1e-9);
+    assert_true(isnan(ha_accuracy_rel_l2_wo(&a))); /* there is no W_O */
     assert_near(a.mass_sum / 4, mass, 1e-9);
     assert_near(a.mass_min, least, 1e-9);
     assert_near(a.recall_sum / 4, recall, 1e-9);
@@ -656,6 +657,87 @@ TEST(quality_agrees_with_plain_arithmetic)
     ha_chosen_free(&c);
     ha_pass_end(&p, HA_OK, NULL);
     close_session();
+}
+
+/* plain: full attention of a query head over the first `tokens` keys */
+static void plain_attention(size_t layer, size_t seq, size_t h, size_t tokens, const float *q, double *o)
+{
+    enum { MOST = 2048 };
+    const struct ha_workload *w = session.workload;
+    const size_t i = layer * w->shape.batch + seq, first = h / ha_shape_group(&w->shape) * w->cap;
+    double weight[MOST], sum = 0;
+    assert_true(tokens <= MOST && w->shape.head_dim == DIM);
+    for (size_t t = 0; t < tokens; t++) {
+        double dot = 0;
+        for (size_t d = 0; d < DIM; d++)
+            dot += (double)q[d] * (double)ha_load(w->k[i], (first + t) * DIM + d, w->shape.dtype);
+        sum += weight[t] = exp(dot * (double)w->shape.scale);
+    }
+    for (size_t d = 0; d < DIM; d++) o[d] = 0;
+    for (size_t t = 0; t < tokens; t++)
+        for (size_t d = 0; d < DIM; d++)
+            o[d] += weight[t] / sum * (double)ha_load(w->v[i], (first + t) * DIM + d, w->shape.dtype);
+}
+
+/* Of layer 1 of sequence 1, both tokens: W_O of that layer, times all heads of a token. */
+static double plain_after_wo(struct ha_projected *out)
+{
+    enum { HEADS = 8, WIDTH = HEADS * DIM };
+    const struct ha_shape *s = &session.workload->shape;
+    const float *wo = session.workload->projection[1].wo;
+    assert_true(s->q_heads == HEADS && s->q_len == 2 && s->batch == 2);
+    *out = (struct ha_projected){ 0, 0 };
+    for (size_t token = 0; token < 2; token++) {
+        const float *q = ha_session_q(&session, 1) + (2 + token) * WIDTH,
+                    *got = ha_session_o(&session, 1) + (2 + token) * WIDTH;
+        double o[WIDTH];
+        for (size_t h = 0; h < HEADS; h++) plain_attention(1, 1, h, s->ctx[1] + token + 1, q + h * DIM, o + h * DIM);
+        for (size_t row = 0; row < s->model_dim; row++) {
+            double is = 0, full = 0;
+            for (size_t i = WIDTH; i-- > 0;) {
+                is += (double)wo[row * WIDTH + i] * (double)got[i];
+                full += (double)wo[row * WIDTH + i] * o[i];
+            }
+            out->diff2 += (is - full) * (is - full);
+            out->norm2 += full * full;
+        }
+    }
+    return sqrt(out->diff2 / out->norm2);
+}
+
+/* What comes behind W_O is of a token, whatever its heads; of keys that are all used it is what rounding leaves. */
+TEST(the_error_behind_the_output_projection)
+{
+    static const struct {
+        const char *id;
+        double least, most;
+    } each[] = { { "h2o:", 0.01, 1 }, { "cpu:", 0, 1e-5 } };
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        char id[160];
+        struct ha_judged judged[16];
+        struct ha_accuracy a, half;
+        struct ha_chosen c;
+        struct ha_pass p;
+        struct ha_projected plain;
+        snprintf(id, sizeof id, "%sctx=1810+1900,batch=2,q_len=2,layers=2,steps=1,dataset=trace/english+code",
+                 each[i].id);
+        open_session(id);
+        begin_pass(&p, true);
+        assert_ok(ha_pass_step(&p, 0, &reason));
+        assert_ok(ha_chosen_read(&c, &p, 0, 1, 1, &reason));
+        assert_ok(ha_oracle_judge(&p, &c, 0, 1, 1, judged, NULL, &reason));
+        const double want = plain_after_wo(&plain);
+        ha_accuracy_start(&a);
+        ha_accuracy_start(&half);
+        for (size_t t = 0; t < 2; t++) ha_accuracy_add(t ? &half : &a, judged + t * 8, 8);
+        ha_accuracy_join(&a, &half);
+        assert_near(a.after_wo.norm2, plain.norm2, 1e-9 * plain.norm2);
+        assert_near(ha_accuracy_rel_l2_wo(&a), want, 1e-9);
+        assert_true(want > each[i].least && want < each[i].most);
+        ha_chosen_free(&c);
+        ha_pass_end(&p, HA_OK, NULL);
+        close_session();
+    }
 }
 
 /* One key is heavier than all others, which are equal: of three keys used, two equal ones are among the three heaviest,

@@ -134,8 +134,8 @@ TEST(each_defect_of_movement_that_shows_is_seen_by_some_seed)
     enum { SEEDS_MAX = 60 };
     if (HA_SANITIZED) skip();
     size_t with = 0, without = 0, runs = 0;
-    for (size_t i = 0; i < ha_mutants_count; i++) {
-        const struct ha_mutant *m = &ha_mutants[i];
+    const struct ha_mutant *m;
+    for (size_t i = 0; (m = ha_mutant_at(i)); i++) {
         uint64_t seed = 1;
         if (!shows(m)) continue;
         while (seed <= SEEDS_MAX && judge(m->id, m->movement, &seed) != HA_FAIL) seed++;

@@ -25,10 +25,9 @@ enum { ROUNDS = HA_SANITIZED ? 1 : 5 };
 
 static const struct ha_mutant *find(const char *name)
 {
-    for (size_t i = 0; i < ha_mutants_count; i++)
-        if (!strcmp(ha_mutants[i].name, name)) return &ha_mutants[i];
-    fail_msg("no mutant %s", name);
-    return NULL;
+    const struct ha_mutant *m = ha_mutant_find(name);
+    if (!m) fail_msg("no mutant %s", name);
+    return m;
 }
 
 /* ---- defects ------------------------------------------------------------------------------------------------------
@@ -39,8 +38,8 @@ TEST(each_defect_of_movement_is_seen_every_time)
 {
     if (HA_TSAN) skip(); /* which reports what is planted */
     size_t seen = 0;
-    for (size_t i = 0; i < ha_mutants_count; i++) {
-        const struct ha_mutant *m = &ha_mutants[i];
+    const struct ha_mutant *m;
+    for (size_t i = 0; (m = ha_mutant_at(i)); i++) {
         for (size_t round = 0; m->movement && round < ROUNDS; round++, seen++) {
             if (judge(m->id, m->movement, m->order) != HA_FAIL || !strstr(reason.text, m->shown))
                 fail_msg("%s, round %zu: %s", m->name, round, reason.text);

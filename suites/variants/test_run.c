@@ -292,6 +292,25 @@ TEST(a_check_says_what_is_counted)
     ha_driven_free(&driven);
 }
 
+/* Empty where the dataset has no W_O; with that of the trace's model it is smaller than the error of o. */
+TEST(the_error_behind_the_output_projection_has_a_column)
+{
+    static const struct {
+        const char *words;
+        bool has;
+    } each[] = { { "h2o:ctx=1900,layers=1,steps=1,dataset=trace/english", true },
+                 { "h2o:ctx=100,layers=1,steps=1,heads=2/1,head_dim=64,dataset=walk", false } };
+    for (size_t i = 0; i < COUNT(each); i++) {
+        drive(&(struct ha_drive){ .words = each[i].words });
+        assert_int_equal(driven.verdict[HA_PASS], 1);
+        const struct ha_row *row = driven.results.entry->row;
+        assert_true(row->rel_l2 > 0.01);
+        if (each[i].has) assert_true(row->rel_l2_wo > 0.01 && row->rel_l2_wo < row->rel_l2);
+        else assert_true(isnan(row->rel_l2_wo));
+        ha_driven_free(&driven);
+    }
+}
+
 /* The row of a case that is measured for as long as it takes once, in a run that has this row of the companion from
  * before. */
 static struct ha_row measured(const char *id, enum ha_verdict verdict, const char *params)

@@ -31,11 +31,9 @@ static struct ha_session session;
 /* Is to be closed whatever it returns. mutant: NULL, or the name of a planted defect. */
 static inline enum ha_status try_session(const char *id, const char *mutant)
 {
-    const struct ha_mutant *planted = NULL;
+    const struct ha_mutant *planted = mutant ? ha_mutant_find(mutant) : NULL;
     opened = (struct test_session){ 0 };
     session = (struct ha_session){ 0 };
-    for (size_t i = 0; mutant && i < ha_mutants_count; i++)
-        if (!strcmp(ha_mutants[i].name, mutant)) planted = &ha_mutants[i];
     assert_true(!mutant || planted);
     HA_TRY(ha_case_parse(id, &opened.c, &reason));
     HA_TRY(ha_machine_create(&opened.machine, NULL, &reason));
