@@ -208,7 +208,7 @@ static enum ha_status recounted(struct ha_bench *b, struct ha_why *why)
     struct ha_why reason = { "" };
     const bool varies = ha_repeat_unpromised(b->session) != NULL;
     if (!ha_session_checked(b->session)) return HA_OK;
-    if (ha_recount_again(&b->check->counters, varies, &b->counters, &reason) == HA_OK) return HA_OK;
+    if (ha_recount_again(b->check, varies, &b->counters, &b->counted, &reason) == HA_OK) return HA_OK;
     return ha_why(why, HA_FAIL, "timed pass: %s; habench run '%s'", reason.text, b->check->id);
 }
 
@@ -219,8 +219,8 @@ static enum ha_status pass(struct state *s, enum arm arm, struct ha_why *why)
     HA_TRY(ready(s, arm, &p, why));
     enum ha_status status = steps(s, arm, p, why);
     if (status == HA_OK && arm == UNTRACED && p->variant->counters) p->variant->counters(p->instance, &b->counters);
-    if (status == HA_OK && arm == UNTRACED) status = recounted(b, why);
     if (status == HA_OK && arm == UNTRACED) status = ha_counted_read(&b->counted, p, why);
+    if (status == HA_OK && arm == UNTRACED) status = recounted(b, why);
     s->blocks++;
     return p->variant->rewind && status == HA_OK ? ha_pass_settle(p, why) : ha_pass_end(p, status, why);
 }

@@ -135,7 +135,7 @@ double ha_accuracy_rel_l2_wo(const struct ha_accuracy *a);
 
 /* What a variant counts by name and layer. */
 struct ha_counted {
-    struct {
+    struct ha_counted_number {
         const char *name;
         size_t layer;
         double value;

@@ -19,14 +19,15 @@ void ha_recount_add(struct ha_recount *r, size_t step, size_t layer, const struc
 /* HA_FAIL with the first counter that is another number. A share that the variant does not know (NaN) though it counts
  * the keys of its CPU side, because the lengths of its lists are the device's, is filled in. */
 enum ha_status ha_recount_judge(const struct ha_recount *r, struct ha_counters *c, struct ha_why *why);
-/* The same of another pass over the same steps, whose selections were not recorded. varies: it may have used other
- * keys; then a share that it does not know is still that of the pass that was checked. */
-enum ha_status ha_recount_again(const struct ha_counters *checked, bool varies, struct ha_counters *c,
-                                struct ha_why *why);
-
-/* HA_FAIL unless of what the definition counts the variant has counted the same. counted: suites/variants/check.h */
-struct ha_counted;
+struct ha_counted; /* suites/variants/check.h */
+/* HA_FAIL unless of what the definition counts the variant has counted the same. */
 enum ha_status ha_recount_counted(const struct ha_definition *definition, const struct ha_def *def,
                                   const struct ha_counted *counted, struct ha_why *why);
+
+/* Of another pass over the same steps, whose selections were not recorded: what both passes count, times (_ns) apart,
+ * is the same. varies: it may have used other keys. A share that it does not know is that of the checked pass. */
+struct ha_check;
+enum ha_status ha_recount_again(const struct ha_check *checked, bool varies, struct ha_counters *c,
+                                const struct ha_counted *counted, struct ha_why *why);
 
 #endif

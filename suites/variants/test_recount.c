@@ -147,13 +147,25 @@ TEST(keys_and_recalls_are_added_up)
 
 TEST(a_timed_pass_is_held_to_the_checked_one)
 {
-    const struct ha_counters checked = { .cpu_tokens = 3.5, .cpu_ratio = 0.25, .recalls = 2 };
-    struct ha_counters c = checked;
-    assert_ok(ha_recount_again(&checked, false, &c, &reason));
+    enum { COUNTS = 3 };
+    struct ha_counted_number was[COUNTS] = { { "blocks", 0, 4 }, { "blocks", 1, 5 }, { "digest_ns", 0, 6 } },
+                             is[COUNTS];
+    const struct ha_check checked = { .counters = { .cpu_tokens = 3.5, .cpu_ratio = 0.25, .recalls = 2 },
+                                      .counted = { .of = was, .count = COUNTS } };
+    const struct ha_counted counted = { .of = is, .count = COUNTS };
+    struct ha_counters c = checked.counters;
+    memcpy(is, was, sizeof is);
+    is[2].value = 7; /* a time */
+    assert_ok(ha_recount_again(&checked, false, &c, &counted, &reason));
     c.cpu_ratio = (double)NAN;
-    assert_ok(ha_recount_again(&checked, true, &c, &reason));
+    assert_ok(ha_recount_again(&checked, true, &c, &counted, &reason));
     assert_near(c.cpu_ratio, 0.25, 0);
-    c.cpu_tokens = 4;
-    assert_int_equal(ha_recount_again(&checked, false, &c, &reason), HA_FAIL);
-    assert_ok(ha_recount_again(&checked, true, &c, &reason)); /* it may have used other keys */
+    for (int i = 0; i < 2; i++) {
+        if (i == 0) c.cpu_tokens = 4;
+        else c.cpu_tokens = 3.5, is[1].value = 6;
+        assert_int_equal(ha_recount_again(&checked, false, &c, &counted, &reason), HA_FAIL);
+        assert_ok(ha_recount_again(&checked, true, &c, &counted, &reason)); /* it may have used other keys */
+    }
+    is[1].value = (double)NAN;
+    assert_int_equal(ha_recount_again(&checked, false, &c, &counted, &reason), HA_FAIL);
 }
