@@ -68,10 +68,10 @@ expect 0 '1 passed, 0 failed' check "learner:$small/code,fit=english"
 expect 64 'fit englisch: no such file, and no datasets/fits/englisch.safetensors' check "learner:$small/code,fit=englisch"
 cd "$here" || exit 1
 
-# 64: a fit of something else; 20: a damaged one, of its cases alone; 40: of another model, which the dataset says
+# 64: a fit of something else, of another model too; 20: a damaged one, of its cases alone
 expect 64 "was made for params 'share=0.9', the case has 'share=0.5'" check "learner:$small/code,share=0.5,fit=$fit"
 expect 64 'fit: resident learns nothing; those that do: scout learner' check "resident:fit=$fit"
-expect 40 "was made for model 'habench-llama-4x256', the case has 'sinks'" check "learner:ctx=64,fit=$fit"
+expect 64 "was made for model 'habench-llama-4x256', the case has 'sinks'" check "learner:ctx=64,fit=$fit"
 expect 77 'needs a fit, for tensor window' check learner:ctx=64
 head -c 700 "$fit" > "$dir/cut"
 sed 's/habench-fit/habench-fat/' "$fit" > "$dir/fat"

@@ -63,6 +63,14 @@ done
 expect 64 "threads: '1.5' is not" check cpu_kernels --threads=1.5
 expect 64 "$dir/nosuch: No such file" check lse_merge --replay "$dir/nosuch"
 
+# options that no case can have
+expect 64 'block: 24 is none of 8 16 32 64 128' check hybrid_fixed:block=24
+expect 64 'block: 7 is none of 8 16 32 64 128' check hybrid_fixed:block=7
+expect 64 'blocks of 8 tokens: 16, 32, 64 or 128 where layout=packed' check hybrid_fixed:block=8,layout=packed
+expect 64 "variant infinigen has no option 'block'; its own: alpha most columns group fetch predict" \
+    check infinigen:block=7
+expect 64 "variant resident has no option 'block'; its own: none" check resident:block=7
+
 # whole numbers of variants
 for param in hgca:blk_size=32.5 hgca:blk_num=8.5 hgca:heads_per_task=1.5 streaming:sink=0.5 \
     streaming:window=9.5; do

@@ -36,6 +36,7 @@ struct ha_key {
     uint64_t min, max;
     double least, most;
     bool whole;                    /* a HA_KEY_REAL without a fraction */
+    bool power_of_2;               /* a HA_KEY_REAL that is 1, 2, 4, ... */
     const char *(*word)(size_t i); /* NULL behind the last */
     const char *options; /* options of the command line that set it, between blanks: " device isa "; NULL: the one of
                             its name */

@@ -32,6 +32,7 @@ struct ha_param {
     double value, min, max; /* default and range */
     const char *doc;
     bool whole;                    /* without a fraction */
+    bool power_of_2;               /* whole, and nothing but 1, 2, 4, ... */
     const char *draw;              /* as of a key (harness/api/suite.h) */
     const char *(*word)(size_t i); /* NULL, or its values are words, that stand for 0, 1, ...; NULL behind the last */
     bool fitted;                   /* what is learnt depends on it: a fit of another value is refused */
@@ -197,6 +198,9 @@ struct ha_variant {
     /* After a drain that returned HA_OK: everything as it was after the last prefill, counters too, and nothing under
      * way. NULL, where the steps leave too little of the context: then a new instance is made. */
     enum ha_status (*rewind)(struct ha_instance *self, struct ha_why *why);
+    /* Whether the options go together, whatever the case is: asked before anything runs. HA_ERROR with words: they do
+     * not. NULL: any do. */
+    enum ha_status (*agree)(const double *param, struct ha_why *why);
     /* `habench fit`: learns, and hands over tensors by ha_fit_put. The same input gives the same numbers. NULL: it
      * learns nothing, and a case with fit= is refused. */
     enum ha_status (*fit)(const struct ha_fit_input *in, struct ha_fit_writer *out, struct ha_why *why);

@@ -53,6 +53,7 @@ struct walk {
     struct ha_why *why;
     size_t points, products; /* so far; products: points, and what is none */
     const void *clear;       /* a point as ha_point_clear left it */
+    void *last;              /* the last point with all its keys */
     void *next[KEYS_MAX];    /* the point with key i set: made once for all its values */
 };
 static const size_t OF_OPTION = SIZE_MAX; /* in place of a line: the command line says it */
@@ -138,6 +139,7 @@ static enum ha_status at_key(struct walk *w, void *point, size_t i)
     char standard[HA_VALUE_MAX], usual[HA_VALUE_MAX];
     const struct ha_key *key = ha_point_key(w->suite, point, i, &room);
     if (!key) {
+        memcpy(w->last, point, w->suite->point_bytes);
         const enum ha_status settled = w->suite->settle ? w->suite->settle(point, w->why) : HA_OK;
         if (++w->products > PRODUCTS_MAX) return too_many(w, "products of values", PRODUCTS_MAX);
         if (settled == HA_WAIVED) return HA_OK; /* there is no such point: the product goes on */
@@ -169,6 +171,33 @@ static enum ha_status at_key(struct walk *w, void *point, size_t i)
     return go_on(w, point, i, key, is_set ? NULL : value, 0);
 }
 
+/* A key that other points have: which ones this one has beside those of all. */
+static enum ha_status not_here(const struct ha_suite *s, const void *point, const char *name, struct ha_why *why)
+{
+    const struct ha_key *head = s->more ? ha_suite_head(s) : NULL;
+    struct ha_key own;
+    char value[HA_VALUE_MAX], all[384] = "none";
+    if (!head) return ha_why(why, HA_ERROR, "%s has no key '%.80s' here", s->name, name);
+    ha_point_value(point, head, value);
+    for (size_t i = 0, n = 0; s->more(point, i, &own) && n < sizeof all; i++)
+        n += (size_t)snprintf(all + n, sizeof all - n, "%s%s", i ? " " : "", own.name);
+    return ha_why(why, HA_ERROR, "%s %s has no option '%.80s'; its own: %s", s->head, value, name, all);
+}
+
+/* No key was left over. */
+static enum ha_status all_used(const struct walk *w)
+{
+    const struct ha_assignments *a = w->a;
+    for (size_t i = 0; i < a->count; i++) {
+        if (a->of[i].used || (a->of[i].line && !a->of[i].own)) continue;
+        if (!a->file) return not_here(w->suite, w->last, a->of[i].name, w->why);
+        return where(
+            w, ha_why(w->why, HA_ERROR, "key '%s' belongs to none of the cases of [%s]", a->of[i].name, a->section),
+            a->of[i].line);
+    }
+    return HA_OK;
+}
+
 enum ha_status ha_expand(const struct ha_suite *s, struct ha_assignments *a, ha_take *each, void *arg,
                          struct ha_why *why)
 {
@@ -182,21 +211,14 @@ enum ha_status ha_expand(const struct ha_suite *s, struct ha_assignments *a, ha_
             if (s->key[k].kind == HA_KEY_FACT && !strcmp(s->key[k].name, a->of[i].name))
                 return where(&w, ha_point_set(NULL, &s->key[k], "", why), a->of[i].line);
     }
-    void *clear = malloc(s->point_bytes);
+    void *clear = malloc(2 * s->point_bytes);
     if (!clear) return ha_why(why, HA_ERROR, "out of memory");
     ha_point_clear(s, clear);
     w.clear = clear;
-    const enum ha_status status = at_key(&w, clear, 0);
+    w.last = (char *)clear + s->point_bytes;
+    enum ha_status status = at_key(&w, clear, 0);
     for (size_t i = 0; i < KEYS_MAX; i++) free(w.next[i]);
+    if (status == HA_OK) status = all_used(&w);
     free(clear);
-    HA_TRY(status);
-    for (size_t i = 0; i < a->count; i++) {
-        if (a->of[i].used || (a->of[i].line && !a->of[i].own)) continue;
-        if (a->file)
-            return where(
-                &w, ha_why(why, HA_ERROR, "key '%s' belongs to none of the cases of [%s]", a->of[i].name, a->section),
-                a->of[i].line);
-        return ha_why(why, HA_ERROR, "%s has no key '%.80s' here", s->name, a->of[i].name);
-    }
-    return HA_OK;
+    return status;
 }

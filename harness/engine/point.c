@@ -157,6 +157,15 @@ static enum ha_status set_number(void *point, const struct ha_key *key, const ch
     return HA_OK;
 }
 
+/* the powers of 2 that a key may be, between blanks */
+static void list_powers(const struct ha_key *key, char out[HA_VALUE_MAX])
+{
+    size_t n = 0;
+    *out = 0;
+    for (double x = 1; x <= key->most && n < HA_VALUE_MAX; x *= 2)
+        if (x >= key->least) n += (size_t)snprintf(out + n, HA_VALUE_MAX - n, " %.10g", x);
+}
+
 static enum ha_status set_real(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
 {
     char *end;
@@ -164,7 +173,13 @@ static enum ha_status set_real(void *point, const struct ha_key *key, const char
     /* the set of characters keeps out what else strtod takes: blanks, hexadecimal, inf and nan */
     if (!*value || *end || value[strspn(value, "0123456789+-.eE")] || !isfinite(x))
         return ha_why(why, HA_ERROR, "%s: '%.80s' is not a finite number", key->name, value);
-    if (!(x >= key->least && x <= key->most))
+    const bool inside = x >= key->least && x <= key->most;
+    if (key->power_of_2 && !(inside && frexp(x, &(int){ 0 }) == 0.5)) {
+        char powers[HA_VALUE_MAX];
+        list_powers(key, powers);
+        return ha_why(why, HA_ERROR, "%s: %s is none of%s", key->name, value, powers);
+    }
+    if (!inside)
         return ha_why(why, HA_ERROR, "%s: %s is outside of [%.10g, %.10g]", key->name, value, key->least, key->most);
     const double down = floor(x);
     if (key->whole && x > down) return ha_why(why, HA_ERROR, "%s: '%.80s' is not a whole number", key->name, value);

@@ -138,6 +138,38 @@ TEST(wrong_values_are_named)
     }
 }
 
+/* A key that is a power of 2 says which ones it may be, whatever is wrong with a number. */
+TEST(powers_of_2)
+{
+    static const struct ha_key block = { .name = "block",
+                                         .kind = HA_KEY_REAL,
+                                         .least = 8,
+                                         .most = 128,
+                                         .whole = true,
+                                         .power_of_2 = true },
+                               all = { .name = "all", .kind = HA_KEY_REAL, .least = 0, .most = 5, .power_of_2 = true };
+    static const char *const wrong[] = { "24", "7", "4", "256", "16.5", "0", "-8", "1e300" };
+    double x = 0;
+    struct ha_why why;
+    for (unsigned power = 1; power <= 512; power *= 2) {
+        char text[16];
+        snprintf(text, sizeof text, "%u", power);
+        const bool inside = power >= 8 && power <= 128;
+        assert_int_equal(ha_point_set(&x, &block, text, &why), inside ? HA_OK : HA_ERROR);
+        if (inside) assert_true(x >= power && x <= power);
+    }
+    for (size_t i = 0; i < COUNT(wrong); i++) {
+        char says[64];
+        snprintf(says, sizeof says, "block: %s is none of 8 16 32 64 128", wrong[i]);
+        if (ha_point_set(&x, &block, wrong[i], &why) != HA_ERROR || strcmp(why.text, says) != 0)
+            fail_msg("%s: %s", wrong[i], why.text);
+    }
+    assert_int_equal(ha_point_set(&x, &all, "0", &why), HA_ERROR);
+    assert_string_equal(why.text, "all: 0 is none of 1 2 4");
+    assert_int_equal(ha_point_set(&x, &block, "16 ", &why), HA_ERROR);
+    assert_string_equal(why.text, "block: '16 ' is not a finite number");
+}
+
 TEST(points_have_their_own_keys)
 {
     struct fake_point circle = shape("circle"), square = shape("square");

@@ -21,7 +21,7 @@ enum { SINK, RECENT, BLOCK, BUDGET, DIGEST, GROUP, LAYOUT };
 static const struct ha_param params[] = {
     [SINK] = { "sink", 64, 0, 1 << 24, "first tokens that stay on the device", .whole = true, .draw = "0..128" },
     [RECENT] = { "recent", 256, 0, 1 << 24, "last tokens that stay on the device", .whole = true, .draw = "0..300" },
-    [BLOCK] = { "block", 16, 8, 128, "tokens of a block; 8 where layout=natural", .whole = true,
+    [BLOCK] = { "block", 16, 8, 128, "tokens of a block; 8 where layout=natural", .whole = true, .power_of_2 = true,
                 .draw = "16 32 64 128" },
     [BUDGET] = { "budget", 0.05, 1e-6, 1, "share of the blocks in host memory that a head reads",
                  .draw = "0.02 0.05 0.3 1" },
@@ -59,13 +59,17 @@ static struct sequence *sequence(const struct ha_layer *l, size_t b) { return (s
 
 /* ---- before the first step ---------------------------------------------------------------- */
 
+static enum ha_status agree(const double *param, struct ha_why *why)
+{
+    return ha_block_check((size_t)param[BLOCK], (enum ha_kv_layout)param[LAYOUT], why);
+}
+
 static enum ha_status share(struct ha_layer *first, struct ha_why *why)
 {
     const struct ha_context *ctx = first->ctx;
     const struct ha_shape *s = ctx->shape;
     struct chooser *c = first->shared;
     size_t blocks = 1;
-    HA_TRY(ha_block_check(option(first, BLOCK), (enum ha_kv_layout)option(first, LAYOUT), why));
     for (size_t b = 0; b < s->batch; b++) blocks = ha_most(blocks, ha_kv_max_tokens(s, b) / option(first, BLOCK));
     HA_TRY(ha_choose_create(&c->choose, ctx, (enum ha_group)option(first, GROUP),
                             ha_share_of(ctx->param[BUDGET], blocks), blocks, why));
@@ -269,5 +273,6 @@ const struct ha_variant ha_variant_hybrid_fixed = {
     .needs = HA_NEEDS_ATTEND | HA_NEEDS_MERGE | HA_NEEDS_COPY_2D,
     .counters = ha_frame_counters,
     .rewind = ha_frame_rewind,
+    .agree = agree,
     HA_FRAME(rule),
 };

@@ -52,7 +52,8 @@ enum ha_status ha_ahead_create(struct ha_ahead *a, const struct ha_layer *l, enu
     *a = (struct ha_ahead){ .ctx = ctx, .side = side };
     if (!ctx->projection)
         return ha_why(why, HA_WAIVED,
-                      "the dataset has no layer inputs to predict from: residual, walk and traces with x have");
+                      "the dataset has no layer inputs to predict from: take dataset=walk, dataset=residual or "
+                      "dataset=trace/english (any trace with x)");
     size_t rotary = 0;
     for (size_t i = 0; i < s->layers; i++)
         rotary = ha_most(rotary, ctx->projection[i].inv_freq ? ctx->projection[i].rotary : 0);

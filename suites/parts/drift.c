@@ -20,6 +20,7 @@ struct replay {
     float *score;                   /* [query heads of the KV head][queries][blocks] */
     uint32_t *list;                 /* [blocks] */
     unsigned char *chosen, *filled; /* [lists][queries][blocks], [queries][blocks]: marks */
+    size_t *missing;                /* [queries - 1] */
 };
 
 static size_t whole(const struct replay *r, size_t query) { return (r->first + query) / r->of->block; }
@@ -71,8 +72,8 @@ static void score(struct replay *r, const struct ha_prefill *p, size_t b, size_t
     }
 }
 
-/* Of the budget, what a query chooses that the cache does not have when an earlier one filled it. */
-static double absent(const struct replay *r, size_t filled, size_t query)
+/* What a query chooses, in all lists, that the cache does not have when an earlier one filled it. */
+static size_t absent(const struct replay *r, size_t filled, size_t query)
 {
     const unsigned char *has = r->filled + filled * r->blocks;
     size_t missing = 0;
@@ -80,7 +81,7 @@ static double absent(const struct replay *r, size_t filled, size_t query)
         const unsigned char *chosen = r->chosen + (l * r->queries + query) * r->blocks;
         for (size_t i = 0; i < whole(r, query); i++) missing += chosen[i] && !has[i];
     }
-    return (double)missing / (double)(r->lists * r->of->k);
+    return missing;
 }
 
 static enum ha_status make(struct replay *r, const struct ha_fit_input *in, size_t longest, struct ha_why *why)
@@ -93,37 +94,45 @@ static enum ha_status make(struct replay *r, const struct ha_fit_input *in, size
     r->list = r->score ? ha_alloc(in->arena, blocks * sizeof *r->list, HA_TAG_SCRATCH, why) : NULL;
     r->chosen = r->list ? ha_alloc(in->arena, r->lists * all, HA_TAG_SCRATCH, why) : NULL;
     r->filled = r->chosen ? ha_alloc(in->arena, all, HA_TAG_SCRATCH, why) : NULL;
-    return r->filled ? HA_OK : HA_ERROR;
+    r->missing = r->filled ? ha_alloc(in->arena, r->queries * sizeof *r->missing, HA_TAG_SCRATCH, why) : NULL;
+    return r->missing ? HA_OK : HA_ERROR;
 }
 
-/* The curves of one layer, [queries - 1], means over sequences and KV heads: without recall, over all queries that may
- * fill the cache; and with one every `interval` steps, from the first query on. interval 0: that is found first. */
-static size_t learn_layer(struct replay *r, size_t layer, float *drift, float *kept)
+/* Blocks missing in all sequences and KV heads 1, 2, ... steps later. interval 0: without recall, over all queries that
+ * may fill the cache; else with one every `interval` steps, from the first query on. */
+static void count(struct replay *r, size_t layer, size_t interval)
 {
     const struct ha_shape *s = r->in->shape;
-    const size_t steps = r->queries - 1, runs = s->batch * s->kv_heads;
-    size_t interval = 0;
-    for (int pass = 0; pass < 2; pass++) {
-        for (size_t j = 0; j < steps; j++) *(pass ? &kept[j] : &drift[j]) = 0;
-        for (size_t u = 0; u < runs; u++) {
-            const size_t b = u / s->kv_heads;
-            r->blocks = s->ctx[b] / r->of->block;
-            r->first = s->ctx[b] - r->queries;
-            score(r, &r->in->layer[layer], b, u % s->kv_heads);
-            for (size_t j = 0; j < steps; j++) {
-                double sum = 0;
-                if (pass) sum = absent(r, j / interval * interval, j + 1);
-                for (size_t from = 0; !pass && from + j < steps; from++)
-                    sum += absent(r, from, from + j + 1) / (double)(steps - j);
-                *(pass ? &kept[j] : &drift[j]) += (float)(sum / (double)runs);
-            }
-        }
-        double sum = 0;
-        for (size_t j = 0; !pass && j < steps; j++) {
-            sum += (double)drift[j];
-            if (sum <= r->of->ratio * (double)(j + 1) || j == 0) interval = j + 1;
+    const size_t steps = r->queries - 1;
+    memset(r->missing, 0, steps * sizeof *r->missing);
+    for (size_t u = 0; u < s->batch * s->kv_heads; u++) {
+        const size_t b = u / s->kv_heads;
+        r->blocks = s->ctx[b] / r->of->block;
+        r->first = s->ctx[b] - r->queries;
+        score(r, &r->in->layer[layer], b, u % s->kv_heads);
+        for (size_t j = 0; j < steps; j++) {
+            if (interval) r->missing[j] += absent(r, j / interval * interval, j + 1);
+            for (size_t from = 0; !interval && from + j < steps; from++) r->missing[j] += absent(r, from, from + j + 1);
         }
     }
+}
+
+/* The curves of one layer, [queries - 1], shares of the budget of all its lists: none is more than 1. The interval. */
+static size_t learn_layer(struct replay *r, size_t layer, float *drift, float *kept)
+{
+    const size_t steps = r->queries - 1;
+    const double budget = (double)(r->in->shape->batch * r->of->lists * r->of->k);
+    size_t interval = 1;
+    double sum = 0;
+    count(r, layer, 0);
+    for (size_t j = 0; j < steps; j++) {
+        const double mean = (double)r->missing[j] / (budget * (double)(steps - j));
+        drift[j] = (float)mean;
+        sum += mean;
+        if (sum <= r->of->ratio * (double)(j + 1)) interval = j + 1;
+    }
+    count(r, layer, interval);
+    for (size_t j = 0; j < steps; j++) kept[j] = (float)((double)r->missing[j] / budget);
     return interval;
 }
 

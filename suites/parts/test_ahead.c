@@ -175,7 +175,9 @@ TEST(no_inputs)
     open_session("cpu:dataset=iid,ctx=20,layers=2,steps=1");
     session.variant = &mine;
     assert_int_equal(ha_pass_begin(&p, &session, session.variant, session.param, false, &reason), HA_WAIVED);
-    assert_true(strstr(reason.text, "no layer inputs") != NULL);
+    assert_string_equal(reason.text,
+                        "the dataset has no layer inputs to predict from: take dataset=walk, dataset=residual or "
+                        "dataset=trace/english (any trace with x)");
     assert_ok(ha_pass_end(&p, HA_OK, &reason));
     close_session();
 }

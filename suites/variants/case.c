@@ -80,6 +80,7 @@ bool ha_case_param(const void *point, size_t i, struct ha_key *out)
                             .least = p->min,
                             .most = p->max,
                             .whole = p->whole,
+                            .power_of_2 = p->power_of_2,
                             .word = p->word,
                             .standard = param_standard,
                             .draw = p->draw };
@@ -419,6 +420,8 @@ enum ha_status ha_case_settle(void *point, struct ha_why *why)
     const struct ha_model *m = ha_case_model(c);
     if (!*c->variant) return ha_why(why, HA_ERROR, "which variant? `habench list variants` prints them");
     if (ha_case_has_fit(c)) HA_TRY(ha_case_reads_fit(c, why));
+    const struct ha_variant *v = ha_variant_find(c->variant);
+    if (v && v->agree) HA_TRY(v->agree(c->param, why));
     if (c->load == HA_LOAD_LAYER && !m)
         return ha_why(why, HA_ERROR, "load: whose layers? load=layer goes with model=NAME");
     if (m

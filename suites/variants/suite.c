@@ -372,13 +372,24 @@ static void close_case(void *run, struct ha_group *g)
 }
 
 /* Is the file there, and can it be read? It is opened once, with nothing asked of its shape. */
+/* Whether it is for this model, too: of data that cannot be opened they say so themselves. */
+static enum ha_status look_at_fit(const struct ha_case *c, struct ha_why *why)
+{
+    struct ha_workload *w = NULL;
+    struct ha_fit *fit;
+    struct ha_why of_data;
+    if (ha_case_has_fit(c)) ha_workload_open(&w, c, &of_data);
+    const enum ha_status status = ha_fit_of_name(&fit, c, w, why);
+    ha_fit_close(fit);
+    ha_workload_close(w);
+    return status;
+}
+
 static enum ha_status look(const void *point, struct ha_why *why)
 {
     const struct ha_case *c = point;
     const char *file;
-    struct ha_fit *fit;
-    HA_TRY(ha_fit_of_name(&fit, c, NULL, why));
-    ha_fit_close(fit);
+    HA_TRY(look_at_fit(c, why));
     const struct ha_dataset *dataset = ha_case_dataset(c, &file);
     if (!dataset->needs_file) return HA_OK;
     HA_TRY(dataset->find(file, why));
@@ -411,7 +422,7 @@ static void print_variants(FILE *out)
             fprintf(out, "    %-14s %-6s %s (", p->name, value, p->doc);
             for (size_t w = 0; p->word && p->word(w); w++) fprintf(out, "%s%s", w ? ", " : "", p->word(w));
             if (p->word) fprintf(out, ")\n");
-            else fprintf(out, "%s to %s)\n", min, max);
+            else fprintf(out, "%s to %s%s)\n", min, max, p->power_of_2 ? ", a power of 2" : "");
         }
     }
 }
