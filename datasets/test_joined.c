@@ -74,9 +74,10 @@ TEST(test_joined)
 
     /* each sequence against its own file */
     s.ctx[1] = 31;
-    expect_refused(s, joined("a.safetensors", "b.safetensors"),
-                   "b.safetensors: has 40 tokens, and queries of tokens 30 to 39; ctx=31 with observed=2 needs that of "
-                   "token 29");
+    expect_refused(
+        s, joined("a.safetensors", "b.safetensors"),
+        "b.safetensors: has 40 tokens, and queries of tokens 30 to 39; ctx=31 with observed=2 (queries ahead of "
+        "the first step) needs that of token 29: raise ctx to at least 32 or lower observed to 1");
     s.ctx[1] = 36;
     s.ctx[2] = 25;
     expect_refused(s, joined("a.safetensors", "b.safetensors"),

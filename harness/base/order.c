@@ -521,6 +521,7 @@ void ha_order_names(struct ha_order *o, const void *memory, const struct ha_rang
     struct region *r = i < o->regions && o->region[i].begin <= (uintptr_t)memory ? &o->region[i] : NULL;
     if (r && !range) r->names = 0;
     if (r) r->is_named = true;
+    if (range && (!range->rows || !range->bytes)) r = NULL; /* of it nothing may be read */
     if (r && range && !ha_array_room(&r->named, &r->names_room, r->names + 1, sizeof *r->named)) o->no_memory = true;
     else if (r && range) r->named[r->names++] = *range;
     pthread_mutex_unlock(&o->lock);

@@ -198,7 +198,10 @@ TEST_WITH(rows_are_told_apart, start, finish)
 TEST_WITH(an_index_names_what_was_said, start, finish)
 {
     const struct ha_range some[] = { { memory + 64, 2, 32, 16 }, { memory + 256, 1, 0, 64 } };
-    const struct ha_range all = { memory, 1, 0, SIZE_MAX };
+    const struct ha_range all = { memory, 1, 0, SIZE_MAX }, none = { memory, 1, 0, 0 };
+    ha_order_names(order, memory, &none);
+    ha_order_access(order, main_stream, "get", "x", HA_READ, all);
+    put(link, 0, 1);
     for (size_t i = 0; i < 2; i++) ha_order_names(order, memory + 10, &some[i]);
     ha_order_access(order, main_stream, "get", "x", HA_READ, all);
     put(link, 80, 16);

@@ -138,7 +138,8 @@ static void open_device(bool watched)
     w.ctx = (struct ha_context){ .shape = &shape,
                                  .kernels = &ha_kernels_c,
                                  .api = watched ? ha_order_wrap(&w.api) : &w.api };
-    ok(w.ctx.api->open(&w.ctx.device, &(struct ha_device_config){ .kernels = &ha_kernels_c }, &why));
+    const struct ha_device_config config = { .kernels = &ha_kernels_c, .wait_limit_ns = UINT64_MAX };
+    ok(w.ctx.api->open(&w.ctx.device, &config, &why));
     ok(w.ctx.api->stream_create(w.ctx.device, "main", &w.ctx.stream, &why));
     ok(ha_arena_create(&w.ctx.arena, true, &why));
     ok(ha_device_arena_create(&w.ctx.device_arena, w.ctx.api, w.ctx.device, &why));

@@ -1,17 +1,16 @@
 /* The ring, HGCA's KV_ctx, CPU attention in groups, and the store. The store gives back what was put in, and attention
- * over it is attention over the rows, whatever the shape and wherever the borders of its blocks fall. All its memory
- * begins as NaN. */
+ * over it is attention over the rows, whatever the shape and wherever the borders of its blocks fall. */
 
 #include "harness/base/arena.h"
 #include "harness/base/device_arena.h"
 #include "harness/base/numeric.h"
 #include "harness/base/pool.h"
 #include "harness/base/rng.h"
-#include "harness/base/test.h"
 #include "suites/parts/context_cache.h"
 #include "suites/parts/cpu_attend.h"
 #include "suites/parts/ring.h"
 #include "suites/parts/store.h"
+#include "suites/parts/test_memory.h"
 
 static struct ha_why why;
 
@@ -231,28 +230,6 @@ TEST(test_groups)
         ha_arena_destroy(ctx.arena);
     }
 }
-
-/* ---- a device that is memory, at once ------------------------------------------------------ */
-
-static enum ha_status mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr,
-                                struct ha_why *because)
-{
-    *ptr = malloc(bytes);
-    if (*ptr) memset(*ptr, 0xFF, bytes);
-    return *ptr ? HA_OK : HA_ERROR;
-}
-
-static void mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr) { free(ptr); }
-
-static enum ha_status copy(struct ha_stream *stream, void *dst, const void *src, size_t bytes, enum ha_direction dir)
-{
-    memcpy(dst, src, bytes);
-    return HA_OK;
-}
-
-static const struct ha_device_api memory = {
-    .name = "memory", .mem_alloc = mem_alloc, .mem_free = mem_free, .copy = copy
-};
 
 /* ---- a sequence of each length, all its tokens known in advance ------------------------------ */
 

@@ -154,7 +154,8 @@ static enum ha_status try_open(enum ha_fetch_way way, bool waits, bool has_flags
     w.ctx = (struct ha_context){
         .variant = &mine, .shape = &shape, .kernels = &ha_kernels_c, .api = ha_order_wrap(&w.api)
     };
-    ok(w.ctx.api->open(&w.ctx.device, &(struct ha_device_config){ .kernels = &ha_kernels_c }, &why));
+    const struct ha_device_config config = { .kernels = &ha_kernels_c, .wait_limit_ns = UINT64_MAX };
+    ok(w.ctx.api->open(&w.ctx.device, &config, &why));
     ok(w.ctx.api->stream_create(w.ctx.device, "main", &w.ctx.stream, &why));
     ok(ha_arena_create(&w.ctx.arena, true, &why));
     ok(ha_device_arena_create(&w.ctx.device_arena, w.ctx.api, w.ctx.device, &why));

@@ -1,14 +1,13 @@
 /* The tail against a model: which tokens are on the device and which have left, step after step, at their places, in
- * natural rows or in a store with digests; and all of it again after a rewind. Device memory begins as NaN, so that a
- * token that was not copied is seen. */
+ * natural rows or in a store with digests; and all of it again after a rewind. */
 
 #include "harness/base/arena.h"
 #include "harness/base/device_arena.h"
 #include "harness/base/numeric.h"
 #include "harness/base/pool.h"
-#include "harness/base/test.h"
 #include "suites/parts/digests.h"
 #include "suites/parts/tail.h"
+#include "suites/parts/test_memory.h"
 
 #include <math.h>
 
@@ -17,37 +16,6 @@ enum { HEADS = 2, DIM = 2, SINKS = 3, STEPS = 30 };
 extern const struct ha_kernels ha_kernels_c;
 
 static struct ha_why why;
-
-/* ---- a device that is memory, at once */
-
-static enum ha_status mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr,
-                                struct ha_why *because)
-{
-    *ptr = malloc(bytes);
-    if (*ptr) memset(*ptr, 0xFF, bytes);
-    return *ptr ? HA_OK : HA_ERROR;
-}
-static void mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr) { free(ptr); }
-static enum ha_status copy(struct ha_stream *stream, void *dst, const void *src, size_t bytes, enum ha_direction dir)
-{
-    memcpy(dst, src, bytes);
-    return HA_OK;
-}
-static enum ha_status copy_2d(struct ha_stream *stream, void *dst, size_t dst_stride, const void *src,
-                              size_t src_stride, size_t row_bytes, size_t rows, enum ha_direction dir)
-{
-    for (size_t i = 0; i < rows; i++)
-        memcpy((char *)dst + i * dst_stride, (const char *)src + i * src_stride, row_bytes);
-    return HA_OK;
-}
-static enum ha_status stream_sync(struct ha_stream *stream) { return HA_OK; }
-
-static const struct ha_device_api memory = { .name = "memory",
-                                             .mem_alloc = mem_alloc,
-                                             .mem_free = mem_free,
-                                             .copy = copy,
-                                             .copy_2d = copy_2d,
-                                             .stream_sync = stream_sync };
 
 /* ---- tokens that say which they are */
 

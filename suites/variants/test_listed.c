@@ -84,6 +84,8 @@ TEST(what_cannot_be_a_list_is_refused)
         { SCOUT, &copy, 64, 41, "blocks to recall: entry 7 of a list is 41, of 41" },
         { SCOUT, &copy, 64, UINT32_MAX, "blocks to recall: entry 7 of a list is 4294967295, of 41" },
         { SCOUT, &copy, 64, 0, "blocks to recall: a list does not rise: 0 behind " },
+        { SCOUT, &copy, 8, UINT32_MAX, "blocks of the cache: a list of " },
+        { SCOUT, &copy, 32, UINT32_MAX, "blocks of the cache: slot 4294967295 has none" },
         { SCOUT, &split, 0, 41, "missing blocks: entry 0 of a list is 41, of 41" },
         { SCOUT, &split_count, 0, 42, "missing blocks: a list of 42, of which there are at most 41" },
         { SCOUT, &split_count, 0, UINT32_MAX, "missing blocks: a list of 4294967295, of which there are at most 41" },
