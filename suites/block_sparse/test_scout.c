@@ -1,7 +1,6 @@
 /* scout over links that are as late as they are told to be: what is recalled lands when it has come, and the rule goes
- * on meanwhile; what each option makes it ask of the device and of the pool; and what its memory is for. */
+ * on meanwhile; and what its memory is for. */
 
-#include "harness/base/pool.h"
 #include "suites/variants/check.h"
 #include "suites/variants/test_session.h"
 
@@ -119,90 +118,6 @@ TEST(late_recalls_are_judged)
             if (check_late(ids[i], steps) != HA_OK) fail_msg("%s, %zu late: %s", ids[i], steps, reason.text);
             assert_true(releases > 0);
         }
-}
-
-/* ---- what the options ask for ------------------------------------------------------------------------------------ */
-
-static struct counted {
-    size_t pieces, moves, products, scores; /* of the device */
-    size_t started, groups;                 /* of the pool: runs, and the most groups of any */
-} counted;
-
-void __real_ha_pool_start_groups(struct ha_pool *pool, const char *name, struct ha_pool_group *group, size_t groups);
-void __wrap_ha_pool_start_groups(struct ha_pool *pool, const char *name, struct ha_pool_group *group, size_t groups);
-void __wrap_ha_pool_start_groups(struct ha_pool *pool, const char *name, struct ha_pool_group *group, size_t groups)
-{
-    counted.started++;
-    counted.groups = groups > counted.groups ? groups : counted.groups;
-    __real_ha_pool_start_groups(pool, name, group, groups);
-}
-
-static enum ha_status copy_pieces(struct ha_stream *stream, const struct ha_device_pieces *pieces,
-                                  enum ha_direction dir)
-{
-    counted.pieces++;
-    return real->copy_pieces(stream, pieces, dir);
-}
-static enum ha_status move(struct ha_stream *stream, const struct ha_device_move *args)
-{
-    counted.moves++;
-    return real->move(stream, args);
-}
-static enum ha_status product(struct ha_stream *stream, const struct ha_device_product *args)
-{
-    counted.products++;
-    return real->product(stream, args);
-}
-static enum ha_status digest_score(struct ha_stream *stream, const struct ha_device_digest_score *args)
-{
-    counted.scores++;
-    return real->digest_score(stream, args);
-}
-
-/* of its steps alone */
-static void count(const char *id)
-{
-    struct ha_pass p;
-    open_shim(id);
-    shim.copy_pieces = copy_pieces;
-    shim.move = move;
-    shim.product = product;
-    shim.digest_score = digest_score;
-    begin_pass(&p, false);
-    counted = (struct counted){ 0 };
-    for (size_t step = 0; step < opened.c.shape.steps; step++) assert_ok(ha_pass_step(&p, step, &reason));
-    assert_ok(ha_pass_end(&p, HA_OK, &reason));
-    close_session();
-}
-
-/* 24 steps of three layers of two sequences. Each layer is scored by its own query, and those that are foreseen by the
- * query that is expected, too. */
-TEST(options_are_heeded)
-{
-    enum { ALL = 3 * 24, LATER = 2 * 24 };
-    static const struct {
-        const char *id;
-        size_t products, scores, started, groups;
-        bool pieces, moves;
-    } of[] = {
-        { "scout" SHAPE ",recall=wait,interval=1", LATER, ALL + LATER, LATER, 2, true, false },
-        { "scout" SHAPE ",recall=wait,interval=1,fetch=move", LATER, ALL + LATER, LATER, 2, false, true },
-        { "scout" SHAPE ",recall=wait,interval=1,fetch=gather", LATER, ALL + LATER, LATER, 2, false, false },
-        { "scout" SHAPE ",recall=off", LATER, ALL + LATER, LATER, 2, false, false },
-        { "scout" SHAPE ",recall=off,teams=none", LATER, ALL + LATER, LATER, 1, false, false },
-        { "scout" SHAPE ",recall=off,predict=oracle", 0, ALL + LATER, LATER, 2, false, false },
-        { "scout" SHAPE ",recall=off,precompute=off", 0, ALL, 0, 0, false, false },
-        { "scout" SHAPE ",recall=off,precompute=off,predict=oracle", 0, ALL, 0, 0, false, false },
-        { "scout" SHAPE ",recall=off,resident=all", LATER, 24 + LATER, LATER, 2, false, false },
-    };
-    for (size_t i = 0; i < COUNT(of); i++) {
-        count(of[i].id);
-        const struct counted *c = &counted;
-        if (c->products != of[i].products || c->scores != of[i].scores || c->started != of[i].started
-            || c->groups != of[i].groups || (c->pieces > 0) != of[i].pieces || (c->moves > 0) != of[i].moves)
-            fail_msg("%s: %zu products, %zu scores, %zu started, %zu groups, %zu pieces, %zu moves", of[i].id,
-                     c->products, c->scores, c->started, c->groups, c->pieces, c->moves);
-    }
 }
 
 /* ---- what memory is for ------------------------------------------------------------------------------------------ */
