@@ -15,21 +15,17 @@
 #include "suites/parts/fetch.h"
 
 enum fetch { ZERO_COPY, MOVE, PIECES };
-static const char *fetch_word(size_t i)
-{
-    static const char *const word[] = { [ZERO_COPY] = "zero_copy", [MOVE] = "move", [PIECES] = "pieces" };
-    return i < sizeof word / sizeof *word ? word[i] : NULL;
-}
+HA_WORDS(fetch_word, [ZERO_COPY] = "zero_copy", [MOVE] = "move", [PIECES] = "pieces")
 
 enum { BLOCK, BUDGET, DIGEST, GROUP, FETCH };
 static const struct ha_param params[] = {
     [BLOCK] = { "block", 16, 8, 128, "tokens of a block", .whole = true, .draw = "8 16 32 64 128" },
     [BUDGET] = { "budget", 0.05, 1e-6, 1, "share of the whole blocks that a head reads", .draw = "0.02 0.05 0.3 1" },
     [DIGEST] = HA_DIGEST_KIND,
-    [GROUP] = HA_GROUP_RULE(HA_GROUP_MAX, ha_group_of_device_word),
-    [FETCH] = { "fetch", ZERO_COPY, ZERO_COPY, PIECES,
-                "how blocks come over the link: read by the attention, moved by a kernel, or copied in one call",
-                .whole = true, .draw = "*", .word = fetch_word },
+    [GROUP] = HA_GROUP_RULE(ha_group_of_device_word),
+    [FETCH] = { "fetch", ZERO_COPY, .word = fetch_word,
+                .doc =
+                    "how blocks come over the link: read by the attention, moved by a kernel, or copied in one call" },
 };
 
 /* For all layers, which follow each other on one stream. */

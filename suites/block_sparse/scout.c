@@ -24,34 +24,14 @@
 #include <string.h>
 
 enum { AHEAD, ORACLE };
-static const char *predict_word(size_t i)
-{
-    static const char *const word[] = { [AHEAD] = "ahead", [ORACLE] = "oracle" };
-    return i < sizeof word / sizeof *word ? word[i] : NULL;
-}
 enum { TOPK, ALL };
-static const char *resident_word(size_t i)
-{
-    static const char *const word[] = { [TOPK] = "topk", [ALL] = "all" };
-    return i < sizeof word / sizeof *word ? word[i] : NULL;
-}
 enum { NONE, SEQUENCE };
-static const char *teams_word(size_t i)
-{
-    static const char *const word[] = { [NONE] = "none", [SEQUENCE] = "sequence" };
-    return i < sizeof word / sizeof *word ? word[i] : NULL;
-}
-static const char *switch_word(size_t i)
-{
-    static const char *const word[] = { "off", "on" };
-    return i < sizeof word / sizeof *word ? word[i] : NULL;
-}
 enum { RECALL_OFF, RECALL_ON, RECALL_WAIT };
-static const char *recall_word(size_t i)
-{
-    static const char *const word[] = { [RECALL_OFF] = "off", [RECALL_ON] = "on", [RECALL_WAIT] = "wait" };
-    return i < sizeof word / sizeof *word ? word[i] : NULL;
-}
+HA_WORDS(predict_word, [AHEAD] = "ahead", [ORACLE] = "oracle")
+HA_WORDS(resident_word, [TOPK] = "topk", [ALL] = "all")
+HA_WORDS(teams_word, [NONE] = "none", [SEQUENCE] = "sequence")
+HA_WORDS(recall_word, [RECALL_OFF] = "off", [RECALL_ON] = "on", [RECALL_WAIT] = "wait")
+HA_WORDS(switch_word, "off", "on")
 
 enum param {
     BLOCK,
@@ -69,35 +49,31 @@ enum param {
     TEAMS
 };
 static const struct ha_param params[] = {
-    [BLOCK] = { "block", 32, 8, 128, "tokens of a block: 8, 16, 32, 64 or 128", .whole = true, .draw = "8 16 32 64 128",
-                .fitted = true },
+    [BLOCK] = { "block", 32, 8, 128, "tokens of a block: 8, 16, 32, 64 or 128", .whole = true, .power_of_2 = true,
+                .draw = "8 16 32 64 128", .fitted = true },
     [BUDGET] = { "budget", 2048, 1, 1 << 24, "tokens of the blocks that a list chooses", .whole = true,
                  .draw = "1..2048", .fitted = true },
     [CACHE] = { "cache", 0, 0, 1 << 24,
                 "tokens that a KV head has on the device; 0: the budget, times the lists of a KV head", .whole = true,
                 .draw = "0 0 1..2048", .fitted = true },
     [DIGEST] = HA_DIGEST_KIND,
-    [GROUP] = { "group", HA_GROUP_MAX, HA_GROUP_HEAD, HA_GROUP_MAX,
-                "who chooses: each query head, or those of a KV head together", .whole = true, .draw = "*",
+    [GROUP] = { "group", HA_GROUP_MAX, .doc = "who chooses: each query head, or those of a KV head together",
                 .word = ha_group_of_device_word, .fitted = true },
-    [PRECOMPUTE] = { "precompute", 1, 0, 1, "the CPU begins a layer early (on), or with the layer's own query",
-                     .whole = true, .draw = "*", .word = switch_word },
-    [PREDICT] = { "predict", AHEAD, AHEAD, ORACLE,
-                  "the query it begins with: from the input of the layer before, or the one that will come",
-                  .whole = true, .draw = "*", .word = predict_word },
-    [RESIDENT] = { "resident", TOPK, TOPK, ALL, "what the device reads of its cache: the chosen blocks, or all of them",
-                   .whole = true, .draw = "*", .word = resident_word },
-    [RECALL] = { "recall", RECALL_ON, RECALL_OFF, RECALL_WAIT,
-                 "the cache is refreshed: what is recalled is used once it has arrived (on), or waited for",
-                 .whole = true, .draw = "*", .word = recall_word },
+    [PRECOMPUTE] = { "precompute", 1, .doc = "the CPU begins a layer early (on), or with the layer's own query",
+                     .word = switch_word },
+    [PREDICT] = { "predict", AHEAD, .word = predict_word,
+                  .doc = "the query it begins with: from the input of the layer before, or the one that will come" },
+    [RESIDENT] = { "resident", TOPK, .doc = "what the device reads of its cache: the chosen blocks, or all of them",
+                   .word = resident_word },
+    [RECALL] = { "recall", RECALL_ON, .word = recall_word,
+                 .doc = "the cache is refreshed: what is recalled is used once it has arrived (on), or waited for" },
     [INTERVAL] = { "interval", 8, 0, 1 << 24, "steps from one recall to the next; 0: of each layer, from the fit",
                    .whole = true, .draw = "1..20" },
     [RATIO] = { "ratio", 0.12, 0, 1, "for the fit: of the budget, what the CPU may read on average between two recalls",
                 .draw = "0.12", .fitted = true },
     [FETCH] = HA_FETCH_WAY,
-    [TEAMS] = { "teams", SEQUENCE, NONE, SEQUENCE,
-                "the CPU's threads are in groups, one for each sequence; or all take what there is", .whole = true,
-                .draw = "*", .word = teams_word },
+    [TEAMS] = { "teams", SEQUENCE, .word = teams_word,
+                .doc = "the CPU's threads are in groups, one for each sequence; or all take what there is" },
 };
 
 struct level {
@@ -132,7 +108,10 @@ static bool reads_all(const struct ha_layer *l) { return option(l, RESIDENT) == 
 static bool by_head(const struct ha_context *ctx) { return (int)ctx->param[GROUP] == HA_GROUP_HEAD; }
 static bool by_sequence(const struct ha_context *ctx) { return (int)ctx->param[TEAMS] == SEQUENCE; }
 static bool varies(const double *param) { return (int)param[RECALL] == RECALL_ON; }
-static size_t q_bytes(const struct ha_shape *s) { return s->batch * s->q_len * s->q_heads * s->head_dim * sizeof(float); }
+static size_t q_bytes(const struct ha_shape *s)
+{
+    return s->batch * s->q_len * s->q_heads * s->head_dim * sizeof(float);
+}
 
 static struct ha_drift sizes(const struct ha_shape *s, const double *param)
 {
@@ -179,7 +158,6 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
     const struct ha_drift size = sizes(s, ctx->param);
     const bool predicts = option(first, PRECOMPUTE) && s->layers > 1;
     struct scout *c = first->shared;
-    HA_TRY(ha_block_check(size.block, HA_KV_NATURAL, why));
     HA_TRY(ha_recall_create(&c->recall, first, size.block, size.slots, option(first, RECALL) == RECALL_WAIT,
                             (enum ha_fetch_way)option(first, FETCH), why));
     if (reads_all(first)) HA_TRY(ha_recall_list_all(&c->recall, why));

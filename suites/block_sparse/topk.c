@@ -14,18 +14,14 @@
 #include "suites/parts/prefetch.h"
 
 enum query { OWN, AHEAD };
-static const char *query_word(size_t i)
-{
-    static const char *const word[] = { [OWN] = "own", [AHEAD] = "ahead" };
-    return i < sizeof word / sizeof *word ? word[i] : NULL;
-}
+HA_WORDS(query_word, [OWN] = "own", [AHEAD] = "ahead")
 
 enum { K, QUERY, GROUP, FETCH, PREDICT };
 static const struct ha_param params[] = {
     [K] = { "k", 256, 1, 1 << 24, "keys that are chosen, of those before the step", .whole = true, .draw = "1..2048" },
-    [QUERY] = { "query", OWN, OWN, AHEAD, "by which they are: the layer's own, or one predicted a layer ahead",
-                .whole = true, .draw = "*", .word = query_word },
-    [GROUP] = HA_GROUP_RULE(HA_GROUP_UNION, ha_group_word),
+    [QUERY] = { "query", OWN, .doc = "by which they are: the layer's own, or one predicted a layer ahead",
+                .word = query_word },
+    [GROUP] = HA_GROUP_RULE(ha_group_word),
     [FETCH] = HA_FETCH_WAY,
     [PREDICT] = HA_AHEAD_SIDE,
 };

@@ -8,11 +8,7 @@
 #include "harness/base/rotate.h"
 #include "harness/base/why.h"
 
-const char *ha_ahead_word(size_t i)
-{
-    static const char *const word[] = { [HA_AHEAD_DEVICE] = "device", [HA_AHEAD_CPU] = "cpu" };
-    return i < sizeof word / sizeof *word ? word[i] : NULL;
-}
+HA_SHARED_WORDS(ha_ahead_word, [HA_AHEAD_DEVICE] = "device", [HA_AHEAD_CPU] = "cpu")
 
 static size_t width(const struct ha_shape *s) { return s->q_heads * s->head_dim; }
 static size_t rows(const struct ha_shape *s) { return s->batch * s->q_len; }

@@ -10,11 +10,11 @@
 /* An option `predict` of variants. */
 enum ha_ahead_side { HA_AHEAD_DEVICE, HA_AHEAD_CPU };
 const char *ha_ahead_word(size_t i);
-#define HA_AHEAD_SIDE                                                                           \
-    {                                                                                           \
-        "predict", HA_AHEAD_DEVICE, HA_AHEAD_DEVICE, HA_AHEAD_CPU,                              \
-            "where the next layer's query is computed: by the device, or by the CPU's threads", \
-            .whole = true, .draw = "*", .word = ha_ahead_word                                   \
+#define HA_AHEAD_SIDE                                                                                 \
+    {                                                                                                 \
+        "predict", HA_AHEAD_DEVICE,                                                                   \
+            .word = ha_ahead_word,                                                                    \
+            .doc = "where the next layer's query is computed: by the device, or by the CPU's threads" \
     }
 
 struct ha_ahead {

@@ -9,11 +9,7 @@
 /* keys that are scored for one query row after the other: they stay in a core's cache */
 enum { CHUNK_BYTES = 1 << 18 };
 
-const char *ha_group_word(size_t i)
-{
-    static const char *const word[] = { [HA_GROUP_HEAD] = "head", [HA_GROUP_MAX] = "max", [HA_GROUP_UNION] = "union" };
-    return i < sizeof word / sizeof *word ? word[i] : NULL;
-}
+HA_SHARED_WORDS(ha_group_word, [HA_GROUP_HEAD] = "head", [HA_GROUP_MAX] = "max", [HA_GROUP_UNION] = "union")
 
 const char *ha_group_of_device_word(size_t i) { return i < HA_GROUP_UNION ? ha_group_word(i) : NULL; }
 

@@ -11,10 +11,9 @@
 enum ha_group { HA_GROUP_HEAD, HA_GROUP_MAX, HA_GROUP_UNION };
 const char *ha_group_word(size_t i);
 const char *ha_group_of_device_word(size_t i); /* a device's topk makes no union */
-#define HA_GROUP_RULE(last, words)                                                                                   \
+#define HA_GROUP_RULE(words)                                                                                         \
     {                                                                                                                \
-        "group", HA_GROUP_HEAD, HA_GROUP_HEAD, last, "who chooses: each query head, or those of a KV head together", \
-            .whole = true, .draw = "*", .word = words                                                                \
+        "group", HA_GROUP_HEAD, .word = words, .doc = "who chooses: each query head, or those of a KV head together" \
     }
 
 struct ha_choose {

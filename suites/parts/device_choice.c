@@ -73,9 +73,10 @@ void ha_device_choice_ask(const struct ha_device_choice *c, size_t b, const floa
 static enum ha_status choose(const struct ha_device_choice *c, size_t lists)
 {
     const struct ha_shape *s = c->ctx->shape;
-    return c->ctx->api->topk(
-        c->ctx->stream, &(struct ha_device_topk){
-                            .batch = s->batch, .lists = lists, .rows = s->q_heads / lists * s->q_len, .seqs = c->most });
+    return c->ctx->api->topk(c->ctx->stream, &(struct ha_device_topk){ .batch = s->batch,
+                                                                       .lists = lists,
+                                                                       .rows = s->q_heads / lists * s->q_len,
+                                                                       .seqs = c->most });
 }
 
 enum ha_status ha_device_choice_run(const struct ha_device_choice *c)

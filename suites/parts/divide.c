@@ -44,7 +44,8 @@ enum ha_status ha_divide_run(const struct ha_divide *d, size_t layer, bool missi
         d->split[b] = (struct ha_device_split_seq){ .index = c->index + at,
                                                     .count = c->most[b].k,
                                                     .index_stride = c->list_max,
-                                                    .slot = d->recall->layer[layer].slot_device + b * s->kv_heads * room,
+                                                    .slot = d->recall->layer[layer].slot_device
+                                                            + b * s->kv_heads * room,
                                                     .blocks = room,
                                                     .slot_stride = room,
                                                     .here = d->here + at,
@@ -54,10 +55,9 @@ enum ha_status ha_divide_run(const struct ha_divide *d, size_t layer, bool missi
                                                     .out_stride = c->list_max,
                                                     .here_unit = c->unit };
     }
-    return c->ctx->api->split(c->ctx->stream, &(struct ha_device_split){ .batch = s->batch,
-                                                                         .lists = c->lists,
-                                                                         .tables = s->kv_heads,
-                                                                         .seqs = d->split });
+    return c->ctx->api->split(
+        c->ctx->stream,
+        &(struct ha_device_split){ .batch = s->batch, .lists = c->lists, .tables = s->kv_heads, .seqs = d->split });
 }
 
 enum ha_status ha_divide_down(const struct ha_divide *d)
@@ -119,7 +119,8 @@ enum ha_status ha_divide_use(const struct ha_divide *d, size_t layer, size_t b, 
     for (size_t i = 0; i < here; i++) {
         const uint32_t block = all ? now.entry[i].block : ha_resident_block(now, d->here_known[at + i]);
         if (block == HA_BLOCK_NONE)
-            return ha_list_refuse(c->ctx, why, "blocks of the cache: slot %u has none", (unsigned)d->here_known[at + i]);
+            return ha_list_refuse(c->ctx, why, "blocks of the cache: slot %u has none",
+                                  (unsigned)d->here_known[at + i]);
         HA_TRY(add_block(d, &used->device, block, why));
     }
     for (size_t i = 0; i < missing->count[list]; i++) HA_TRY(add_block(d, &used->host, missing->block[at + i], why));

@@ -9,13 +9,7 @@
 
 #include <string.h>
 
-const char *ha_fetch_word(size_t i)
-{
-    static const char *const word[] = {
-        [HA_FETCH_PIECES] = "pieces", [HA_FETCH_MOVE] = "move", [HA_FETCH_GATHER] = "gather"
-    };
-    return i < sizeof word / sizeof *word ? word[i] : NULL;
-}
+HA_SHARED_WORDS(ha_fetch_word, [HA_FETCH_PIECES] = "pieces", [HA_FETCH_MOVE] = "move", [HA_FETCH_GATHER] = "gather")
 
 enum ha_memory ha_fetch_memory(enum ha_fetch_way way) { return way == HA_FETCH_MOVE ? HA_MEM_MAPPED : HA_MEM_PINNED; }
 

@@ -9,12 +9,11 @@
  * gather: the CPU's threads gather them, then one copy. An option `fetch` of variants. */
 enum ha_fetch_way { HA_FETCH_PIECES, HA_FETCH_MOVE, HA_FETCH_GATHER };
 const char *ha_fetch_word(size_t i);
-#define HA_FETCH_WAY                                                                                             \
-    {                                                                                                            \
-        "fetch", HA_FETCH_PIECES, HA_FETCH_PIECES, HA_FETCH_GATHER,                                              \
-            "how keys come over the link: copies in one call, a kernel that reads host memory, or gathered and " \
-            "copied",                                                                                            \
-            .whole = true, .draw = "*", .word = ha_fetch_word                                                    \
+#define HA_FETCH_WAY                                                                                                  \
+    {                                                                                                                 \
+        "fetch", HA_FETCH_PIECES, .word = ha_fetch_word,                                                              \
+                                  .doc = "how keys come over the link: copies in one call, a kernel that reads host " \
+                                         "memory, or gathered and copied"                                             \
     }
 /* what a store has to lie in */
 enum ha_memory ha_fetch_memory(enum ha_fetch_way way);

@@ -7,11 +7,7 @@
 
 #include <string.h>
 
-const char *ha_kv_layout_word(size_t i)
-{
-    static const char *const word[] = { [HA_KV_NATURAL] = "natural", [HA_KV_PACKED] = "packed" };
-    return i < sizeof word / sizeof *word ? word[i] : NULL;
-}
+HA_SHARED_WORDS(ha_kv_layout_word, [HA_KV_NATURAL] = "natural", [HA_KV_PACKED] = "packed")
 
 size_t ha_kv_head_bytes(const struct ha_shape *shape) { return shape->head_dim * ha_dtype_bytes(shape->dtype); }
 size_t ha_kv_token_bytes(const struct ha_shape *shape) { return shape->kv_heads * ha_kv_head_bytes(shape); }

@@ -16,11 +16,11 @@ struct ha_kv {
 /* How keys lie in host memory: an option `layout` of variants. */
 enum ha_kv_layout { HA_KV_NATURAL, HA_KV_PACKED };
 const char *ha_kv_layout_word(size_t i);
-#define HA_KV_LAYOUT(of)                                                                         \
-    {                                                                                            \
-        "layout", HA_KV_PACKED, HA_KV_NATURAL, HA_KV_PACKED,                                     \
-            "of " of ": natural rows, or packed where head_dim is a multiple of 8, at most 256", \
-            .whole = true, .draw = "*", .word = ha_kv_layout_word                                \
+#define HA_KV_LAYOUT(of)                                                                               \
+    {                                                                                                  \
+        "layout", HA_KV_PACKED,                                                                        \
+            .word = ha_kv_layout_word,                                                                 \
+            .doc = "of " of ": natural rows, or packed where head_dim is a multiple of 8, at most 256" \
     }
 
 static inline size_t ha_least(size_t a, size_t b) { return a < b ? a : b; }

@@ -15,7 +15,7 @@ struct ha_recall_layer {
     struct ha_kv *cache, *store; /* [batch] device, host memory: of a cache the slots are blocks */
     uint32_t *slot;              /* pinned: [batch][kv_heads][blocks_max] of each block, or HA_SLOT_NONE */
     uint32_t *slot_device;       /* the same, as the snapshot has it */
-    uint32_t *first;             /* [batch][kv_heads][slots] what the cache begins with: the caller's to fill and load */
+    uint32_t *first; /* [batch][kv_heads][slots] what the cache begins with: the caller's to fill and load */
     /* The snapshot's slots of all residents, and of each head how many tokens they have, where ha_recall_list_all was
      * called: pinned and device, [batch][kv_heads][slots] and [batch][kv_heads]. */
     uint32_t *all, *all_keys, *all_device, *all_keys_device;
