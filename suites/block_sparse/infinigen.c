@@ -66,8 +66,8 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
     for (size_t b = 0; b < s->batch; b++) c->longest = ha_most(c->longest, ha_kv_max_tokens(s, b));
     c->lists = option(first, GROUP) == HA_GROUP_HEAD ? s->q_heads : s->kv_heads;
     c->list_max = most(first, c->longest);
-    if (s->layers > 1) HA_TRY(ha_ahead_create(&c->ahead, first, (enum ha_ahead_side)option(first, PREDICT), why));
-    c->ahead.stays = true;
+    if (s->layers > 1)
+        HA_TRY(ha_ahead_create(&c->ahead, first, (enum ha_ahead_side)option(first, PREDICT), false, why));
     HA_TRY(ha_skew_create(&c->skew, ctx, ha_skew_columns(s->head_dim, ctx->param[COLUMNS]), why));
     HA_TRY(ha_prefetch_create(&c->prefetch, first, (enum ha_fetch_way)option(first, FETCH), c->lists / s->kv_heads,
                               c->list_max, true, why));

@@ -56,7 +56,7 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
     HA_TRY(ha_prefetch_create(&c->prefetch, first, (enum ha_fetch_way)option(first, FETCH), c->choose.lists,
                               c->choose.list_max, group == HA_GROUP_UNION, why));
     if (option(first, QUERY) == AHEAD)
-        HA_TRY(ha_ahead_create(&c->ahead, first, (enum ha_ahead_side)option(first, PREDICT), why));
+        HA_TRY(ha_ahead_create(&c->ahead, first, (enum ha_ahead_side)option(first, PREDICT), true, why));
     c->q = ha_device_alloc(ctx->device_arena, HA_MEM_PINNED,
                            s->batch * s->q_len * s->q_heads * s->head_dim * sizeof *c->q, HA_TAG_SCRATCH, why);
     return c->q ? ha_device_event(ctx->device_arena, &c->came, why) : HA_ERROR;

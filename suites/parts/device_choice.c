@@ -63,7 +63,7 @@ void ha_device_choice_ask(const struct ha_device_choice *c, size_t b, const floa
                                              .s_stride = c->blocks_max };
     c->most[b] = (struct ha_device_topk_seq){ .x = score,
                                               .n = digests->blocks,
-                                              .k = count,
+                                              .k = ha_least(count, digests->blocks),
                                               .stride = c->blocks_max,
                                               .index = c->index + b * c->lists * c->list_max,
                                               .index_stride = c->list_max };

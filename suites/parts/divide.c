@@ -30,7 +30,10 @@ enum ha_status ha_divide_create(struct ha_divide *d, const struct ha_device_choi
         if (!d->missing[i].block || !d->missing[i].count) return HA_ERROR;
     }
     d->split = ha_alloc(choice->ctx->arena, choice->ctx->shape->batch * sizeof *d->split, HA_TAG_SCRATCH, why);
-    return d->split ? HA_OK : HA_ERROR;
+    const size_t sums = choice->ctx->shape->layers * sizeof *d->steps;
+    d->cpu_tokens = d->split ? ha_alloc(choice->ctx->arena, sums, HA_TAG_SCRATCH, why) : NULL;
+    d->steps = d->cpu_tokens ? ha_alloc(choice->ctx->arena, sums, HA_TAG_SCRATCH, why) : NULL;
+    return d->steps ? HA_OK : HA_ERROR;
 }
 
 enum ha_status ha_divide_run(const struct ha_divide *d, size_t layer, bool missing)
@@ -39,6 +42,7 @@ enum ha_status ha_divide_run(const struct ha_divide *d, size_t layer, bool missi
     const struct ha_shape *s = c->ctx->shape;
     const struct ha_missing *to = missing_of(d, layer);
     const size_t room = d->recall->blocks_max;
+    d->steps[layer] += missing;
     for (size_t b = 0; b < s->batch; b++) {
         const size_t list = b * c->lists, at = list * c->list_max;
         d->split[b] = (struct ha_device_split_seq){ .index = c->index + at,
@@ -95,6 +99,7 @@ void ha_divide_cpu(const struct ha_divide *d, size_t layer, size_t b, size_t u, 
     *run = ha_kv_rows(s, &d->recall->layer[layer].store[b], u * s->kv_heads / c->lists, 0,
                       missing->count[list] * c->unit);
     run->index = missing->block + list * c->list_max;
+    d->cpu_tokens[layer] += (double)run->keys;
 }
 
 static enum ha_status add_block(const struct ha_divide *d, struct ha_positions *to, uint32_t block, struct ha_why *why)
@@ -125,4 +130,12 @@ enum ha_status ha_divide_use(const struct ha_divide *d, size_t layer, size_t b, 
     }
     for (size_t i = 0; i < missing->count[list]; i++) HA_TRY(add_block(d, &used->host, missing->block[at + i], why));
     return HA_OK;
+}
+
+void ha_divide_reset(const struct ha_divide *d, size_t layer) { d->cpu_tokens[layer] = d->steps[layer] = 0; }
+
+void ha_divide_count(const struct ha_divide *d, size_t layer, size_t budget, ha_count *say, void *arg)
+{
+    const double most = d->steps[layer] * (double)(lists(d) * budget);
+    if (most > 0) say(arg, "cpu_of_budget", layer, d->cpu_tokens[layer] / most);
 }

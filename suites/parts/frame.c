@@ -9,6 +9,7 @@
 #include "suites/parts/listed.h"
 
 #include <math.h>
+#include <math.h>
 #include <string.h>
 
 enum { STREAMS_MAX = 4 };
@@ -457,6 +458,13 @@ void ha_frame_selection(struct ha_instance *self, size_t layer, size_t b, size_t
     if (self->rule->report) self->rule->report(l, b, q_head, out);
 }
 
+/* Recalls are counted by layer. */
+static void add_recalls(void *arg, const char *name, size_t layer, double value)
+{
+    double *recalls = arg;
+    if (!strcmp(name, "recalls")) *recalls = isnan(*recalls) ? value : *recalls + value;
+}
+
 void ha_frame_counters(struct ha_instance *self, struct ha_counters *out)
 {
     const double unmeasured = (double)NAN, heads = (double)(self->ctx.shape->batch * self->ctx.shape->q_heads);
@@ -471,7 +479,7 @@ void ha_frame_counters(struct ha_instance *self, struct ha_counters *out)
         out->cpu_tokens = self->keys_cpu / (self->steps * heads);
         out->cpu_ratio = self->keys_cpu / (self->keys_cpu + self->keys_device);
     }
-    if (self->rule->counters) self->rule->counters(self->layer, out);
+    ha_frame_count(self, add_recalls, &out->recalls);
 }
 
 void ha_frame_count(struct ha_instance *self, ha_count *say, void *arg)

@@ -87,7 +87,6 @@ struct ha_rule {
     enum ha_status (*settle)(struct ha_layer *l, struct ha_why *why);
 
     void (*count)(const struct ha_layer *l, ha_count *say, void *arg); /* its numbers, once the background is over */
-    void (*counters)(const struct ha_layer *first, struct ha_counters *out); /* what it counts for all layers */
 
     /* a sequence as after its prefill; the frame resets tokens and counters */
     enum ha_status (*rewind)(struct ha_layer *l, size_t b, struct ha_why *why);

@@ -15,7 +15,7 @@ static struct ha_projection spoilt[16];
 static enum ha_status share(struct ha_layer *first, struct ha_why *why)
 {
     struct ha_ahead *a = first->shared;
-    return ha_ahead_create(a, first, side, why);
+    return ha_ahead_create(a, first, side, true, why);
 }
 
 static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
