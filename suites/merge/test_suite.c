@@ -348,6 +348,36 @@ TEST(a_death_when_it_is_looked_at_is_an_error)
     assert_int_equal(rmdir(once), 0);
 }
 
+/* Whichever call of a device is its last one, of those that look at it, merge, and merge once more. */
+TEST(no_call_of_a_device_is_forgiven_a_death)
+{
+    static const char *const deed[] = { "copy:exit_0", "merge:exit_3" };
+    char once[200], after[16];
+    assert_non_null(mkdtemp(test_template(once, sizeof once, "")));
+    strcat(once, "/once");
+    setenv("HA_HOSTILE_ONCE", once, 1);
+    for (size_t d = 0; d < COUNT(deed); d++) {
+        size_t calls = 0;
+        bool done = true;
+        setenv("HA_HOSTILE", deed[d], 1);
+        while (done) {
+            snprintf(after, sizeof after, "%zu", calls);
+            setenv("HA_HOSTILE_AFTER", after, 1);
+            ask("lse_merge:case=gaps,by=%,form=natural,dtype=f32,states=2", "hostile.so");
+            done = unlink(once) == 0;
+            is(0, done ? HA_VERDICT_ERROR : HA_PASS);
+            if (done) assert_contains(row(0)->head.reason, d ? "exited with 3" : "exited with 0");
+            calls += done;
+        }
+        assert_true(calls >= (d ? 3 : 6));
+    }
+    unsetenv("HA_HOSTILE");
+    unsetenv("HA_HOSTILE_AFTER");
+    unsetenv("HA_HOSTILE_ONCE");
+    *strrchr(once, '/') = 0;
+    assert_int_equal(rmdir(once), 0);
+}
+
 /* What a library does each time it is looked at, and at no other. */
 TEST(who_cannot_be_looked_at_is_not_right)
 {
