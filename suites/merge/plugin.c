@@ -295,7 +295,7 @@ static enum ha_status stage_plugin(struct ha_subject *x, const struct ha_merge_c
     r->stage.why.text[0] = why->text[0] = 0;
     const enum ha_status st = ha_child_call(p->child, r, NULL, NULL, 0, why);
     if (st == HA_ERROR) ha_child_end(p->child);
-    if (st == HA_ERROR && !r->stage.why.text[0]) return st;
+    if (st == HA_ERROR && (why->text[0] || !r->stage.why.text[0])) return st; /* how it died comes first */
     *why = r->stage.why;
     *j = r->stage.j;
     return st;

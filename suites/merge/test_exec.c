@@ -311,6 +311,8 @@ TEST_WITH(what_it_declares, NULL, nothing_is_left)
     assert_int_equal(ha_subject_exec(&x, "yes #", 20 * SECOND, &why), HA_ERROR);
     says("asked for --traits: printed more than 1 MiB to stdout and was stopped");
     refused("sleep 30; true", "asked for --traits: no answer in 0.5 s");
+    refused("kill -SEGV $$ #", "--exec, asked for --traits: killed by SIGSEGV");
+    refused("sh -c 'kill -ABRT $$' --", "--exec, asked for --traits: killed by SIGABRT");
     refused("echo hello #", "'hello' is not key=value");
     refused("echo form=natural #", "unknown key 'form'; did you mean 'forms'?");
     refused("echo forms=naturel #", "unknown form 'naturel'; did you mean 'natural'?");
