@@ -50,23 +50,6 @@ static size_t chosen(const struct ha_layer *l, size_t blocks) { return ha_share_
 
 /* ---- what is kept, and where ----------------------------------------------------------------------------------- */
 
-/* Entry i of list j of a KV head is block j * list_max + i there. */
-static enum ha_status name_places(const struct ha_layer *l, struct ha_why *why)
-{
-    const struct ha_context *ctx = l->ctx;
-    struct chooser *c = l->shared;
-    const size_t entries = c->choice.lists * c->choice.list_max, each = entries / ctx->shape->kv_heads,
-                 bytes = entries * sizeof *c->place;
-    c->place = ha_device_alloc(ctx->device_arena, HA_MEM_DEVICE, bytes, HA_TAG_META, why);
-    uint32_t *place = c->place ? ha_device_alloc(ctx->device_arena, HA_MEM_PINNED, bytes, HA_TAG_SCRATCH, why) : NULL;
-    if (!place) return HA_ERROR;
-    for (size_t i = 0; i < entries; i++) place[i] = (uint32_t)(i % each);
-    if (entries) HA_TRY(ctx->api->copy(ctx->stream, c->place, place, bytes, HA_H2D));
-    HA_TRY(ctx->api->stream_sync(ctx->stream));
-    ha_device_free(ctx->device_arena, place);
-    return HA_OK;
-}
-
 static enum ha_status make_room(const struct ha_layer *l, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
@@ -79,7 +62,7 @@ static enum ha_status make_room(const struct ha_layer *l, struct ha_why *why)
     c->fetched = c->list ? ha_alloc(ctx->arena, s->batch * sizeof *c->fetched, HA_TAG_META, why) : NULL;
     if (!c->fetched) return HA_ERROR;
     for (size_t b = 0; b < s->batch; b++) HA_TRY(ha_kv_create(ctx, HA_MEM_DEVICE, tokens, &c->fetched[b], why));
-    return name_places(l, why);
+    return ha_fetch_name_rows(ctx, c->choice.lists * c->choice.list_max, tokens / option(l, BLOCK), &c->place, why);
 }
 
 /* Kernels read the store: of a device that maps no host memory nothing can be asked. */

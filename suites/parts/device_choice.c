@@ -5,12 +5,7 @@
 #include "harness/base/why.h"
 #include "suites/parts/listed.h"
 
-size_t ha_device_choice_blocks(const struct ha_shape *shape, size_t unit)
-{
-    size_t blocks = 0;
-    for (size_t b = 0; b < shape->batch; b++) blocks = ha_most(blocks, ha_kv_max_tokens(shape, b) / unit);
-    return blocks;
-}
+size_t ha_device_choice_blocks(const struct ha_shape *shape, size_t unit) { return ha_kv_longest(shape) / unit; }
 
 enum ha_status ha_device_choice_create(struct ha_device_choice *c, const struct ha_context *ctx, enum ha_group group,
                                        enum ha_digest_kind kind, size_t unit, size_t list_max, struct ha_why *why)

@@ -275,3 +275,17 @@ enum ha_status ha_fetch_run(struct ha_fetch *f, struct ha_stream *stream, const 
     HA_TRY(run[f->way](f, stream, list, count));
     return f->ctx->api->event_record(f->to->done, stream);
 }
+
+enum ha_status ha_fetch_name_rows(const struct ha_context *ctx, size_t entries, size_t each, uint32_t **row,
+                                  struct ha_why *why)
+{
+    const size_t bytes = entries * sizeof **row;
+    *row = ha_device_alloc(ctx->device_arena, HA_MEM_DEVICE, bytes, HA_TAG_META, why);
+    uint32_t *name = *row ? ha_device_alloc(ctx->device_arena, HA_MEM_PINNED, bytes, HA_TAG_SCRATCH, why) : NULL;
+    if (!name) return HA_ERROR;
+    for (size_t i = 0; i < entries; i++) name[i] = (uint32_t)(i % each);
+    if (entries) HA_TRY(ctx->api->copy(ctx->stream, *row, name, bytes, HA_H2D));
+    HA_TRY(ctx->api->stream_sync(ctx->stream));
+    ha_device_free(ctx->device_arena, name);
+    return HA_OK;
+}

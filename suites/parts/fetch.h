@@ -64,4 +64,9 @@ enum ha_status ha_fetch_create(struct ha_fetch *f, const struct ha_context *ctx,
 enum ha_status ha_fetch_run(struct ha_fetch *f, struct ha_stream *stream, const struct ha_fetch_list *list,
                             size_t count, struct ha_why *why);
 
+/* In device memory, for attention over fetched lists that lie one behind the other: entry i is row (or block) i % each,
+ * each: entries of the lists that a KV head has. The arena's. */
+enum ha_status ha_fetch_name_rows(const struct ha_context *ctx, size_t entries, size_t each, uint32_t **row,
+                                  struct ha_why *why);
+
 #endif

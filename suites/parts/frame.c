@@ -174,8 +174,7 @@ enum ha_status ha_frame_create(struct ha_instance **out, const struct ha_context
     if (rule->post) HA_TRY(ha_frame_stream(layer, "post", &self->post, why));
     for (size_t i = 0; i < s->layers; i++) HA_TRY(create_layer(self, &layer[i], why));
 
-    size_t rows = s->batch * s->q_len * s->q_heads, longest = 0;
-    for (size_t b = 0; b < s->batch; b++) longest = ha_most(longest, ha_kv_max_tokens(s, b));
+    const size_t rows = s->batch * s->q_len * s->q_heads, longest = ha_kv_longest(s);
     if (rule->cpu) HA_TRY(create_cpu(self, longest, why));
     if (rule->cpu && rule->device) {
         HA_TRY(floats(ctx, HA_MEM_DEVICE, rows * s->head_dim, &self->o_device, why));

@@ -31,6 +31,7 @@ size_t ha_kv_token_bytes(const struct ha_shape *shape);
 size_t ha_kv_head_bytes(const struct ha_shape *shape);
 /* the most tokens that sequence b can reach */
 size_t ha_kv_max_tokens(const struct ha_shape *shape, size_t b);
+size_t ha_kv_longest(const struct ha_shape *shape); /* the most that any can */
 
 enum ha_status ha_kv_create(const struct ha_context *ctx, enum ha_memory memory, size_t cap, struct ha_kv *kv,
                             struct ha_why *why);

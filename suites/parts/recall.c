@@ -63,7 +63,7 @@ enum ha_status ha_recall_create(struct ha_recall *r, const struct ha_layer *firs
     const struct ha_context *ctx = first->ctx;
     const struct ha_shape *s = ctx->shape;
     *r = (struct ha_recall){ .ctx = ctx, .unit = unit, .waits = waits, .blocks_max = 1 };
-    for (size_t b = 0; b < s->batch; b++) r->blocks_max = ha_most(r->blocks_max, ha_kv_max_tokens(s, b) / unit);
+    r->blocks_max = ha_kv_longest(s) / unit;
     r->slots = ha_least(slots, r->blocks_max);
     if (ctx->api->flag_write == NULL) return ha_why(why, HA_WAIVED, "the device has no operation flag_write");
     HA_TRY(ha_residency_create(&r->resident, ctx, r->slots, why));
