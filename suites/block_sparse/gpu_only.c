@@ -39,10 +39,6 @@ struct chooser {
 };
 
 static size_t option(const struct ha_layer *l, int i) { return (size_t)l->ctx->param[i]; }
-static struct ha_block_store *store_of(const struct ha_layer *l, size_t b)
-{
-    return (struct ha_block_store *)l->own + b;
-}
 static bool is_fetched(const struct ha_layer *l) { return option(l, FETCH) != ZERO_COPY; }
 
 /* blocks that a list has, of so many whole ones */
@@ -89,16 +85,16 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
 static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 {
     const struct chooser *c = l->shared;
+    const size_t unit = c->choice.unit, whole = ha_kv_max_tokens(l->ctx->shape, b) / unit * unit;
     struct ha_kv store;
-    l->block = option(l, BLOCK);
     l->lists = c->choice.lists;
-    HA_TRY(ha_kv_create(l->ctx, HA_MEM_MAPPED, ha_kv_max_tokens(l->ctx->shape, b) / l->block * l->block, &store, why));
-    return ha_block_store_create(l->ctx, l->block, b, &store, store_of(l, b), why);
+    HA_TRY(ha_kv_create(l->ctx, HA_MEM_MAPPED, whole, &store, why));
+    return ha_block_store_open(l, b, unit, &store, why);
 }
 
 static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
-    return ha_block_store_load(l->ctx, store_of(l, b), in, b);
+    return ha_block_store_prefill(l, b, in);
 }
 
 /* Of the context's blocks, where they lie. */
@@ -150,54 +146,41 @@ static enum ha_status before(struct ha_layer *l, const struct ha_step *step, str
 static void device(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d)
 {
     const struct ha_shape *s = l->ctx->shape;
-    const struct ha_block_store *seq = store_of(l, b);
+    const struct ha_block_store *seq = ha_block_store_of(l, b);
     const struct chooser *c = l->shared;
-    const struct ha_kv fresh = ha_kv_of_step(s, step, b), *from = is_fetched(l) ? &c->fetched[b] : &seq->kv;
+    const struct ha_kv *from = is_fetched(l) ? &c->fetched[b] : &seq->kv;
     d->runs[0] = ha_kv_rows(s, from, 0, 0, chosen(l, seq->digests.blocks) * l->block);
     d->runs[0].index = is_fetched(l) ? c->place : ha_device_choice_lists(&c->choice, b);
     d->list_stride = c->choice.list_max;
     d->runs_count = 1;
-    ha_block_store_device(s, seq, &fresh, d);
+    ha_block_store_device(l, step, b, d);
 }
 
 static enum ha_status use(const struct ha_layer *l, size_t b, size_t q_head, struct ha_used *used, struct ha_why *why)
 {
-    const struct ha_block_store *seq = store_of(l, b);
+    const struct ha_block_store *seq = ha_block_store_of(l, b);
     const struct chooser *c = l->shared;
     HA_TRY(ha_device_choice_use(&c->choice, b, q_head, chosen(l, seq->digests.blocks), &used->device, why));
-    return ha_block_store_use(l->ctx, seq, &used->device, why);
-}
-
-static enum ha_status append(struct ha_layer *l, size_t b, const struct ha_kv *fresh)
-{
-    return ha_block_store_append(l->ctx, store_of(l, b), fresh);
+    return ha_block_store_use(l, b, &used->device, why);
 }
 
 static enum ha_status after(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
 {
     const struct chooser *c = l->shared;
-    return ha_block_store_close(&c->choice, l->own, l->tokens);
-}
-
-static enum ha_status rewind_sequence(struct ha_layer *l, size_t b, struct ha_why *why)
-{
-    return ha_block_store_rewind(l->ctx, store_of(l, b), l->tokens[b]);
+    return ha_block_store_close(l, &c->choice);
 }
 
 static const struct ha_rule rule = {
-    .seq_bytes = sizeof(struct ha_block_store),
     .shared_bytes = sizeof(struct chooser),
     .share = share,
     .open = open,
     .prefill = prefill,
     .ready = ready,
     .before = before,
-    .append = append,
     .use = use,
     .device = device,
     .after = after,
-    .rewind = rewind_sequence,
-    .appends_last = true,
+    HA_BLOCK_STORE_HOOKS,
 };
 
 extern const struct ha_variant ha_variant_gpu_only;

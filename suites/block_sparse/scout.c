@@ -27,21 +27,7 @@ HA_WORDS(teams_word, [NONE] = "none", [SEQUENCE] = "sequence")
 HA_WORDS(recall_word, [RECALL_OFF] = "off", [RECALL_ON] = "on", [RECALL_WAIT] = "wait")
 HA_WORDS(switch_word, "off", "on")
 
-enum param {
-    BLOCK,
-    BUDGET,
-    CACHE,
-    DIGEST,
-    GROUP,
-    PRECOMPUTE,
-    PREDICT,
-    RESIDENT,
-    RECALL,
-    INTERVAL,
-    RATIO,
-    FETCH,
-    TEAMS
-};
+enum { BLOCK, BUDGET, CACHE, DIGEST, GROUP, PRECOMPUTE, PREDICT, RESIDENT, RECALL, INTERVAL, RATIO, FETCH, TEAMS };
 static const struct ha_param params[] = {
     [BLOCK] = { "block", 32, 8, 128, "tokens of a block: 8, 16, 32, 64 or 128", .whole = true, .power_of_2 = true,
                 .draw = "8 16 32 64 128", .fitted = true },
@@ -80,11 +66,7 @@ struct scout {
     struct ha_event *foreseen;
 };
 
-static size_t option(const struct ha_layer *l, enum param i) { return (size_t)l->ctx->param[i]; }
-static struct ha_block_store *store_of(const struct ha_layer *l, size_t b)
-{
-    return (struct ha_block_store *)l->own + b;
-}
+static size_t option(const struct ha_layer *l, int i) { return (size_t)l->ctx->param[i]; }
 static bool is_ahead(const struct ha_layer *l) { return option(l, PRECOMPUTE) && l->layer > 0; }
 static bool is_oracle(const struct ha_layer *l) { return option(l, PREDICT) == ORACLE; }
 static bool is_predicted(const struct ha_layer *l) { return is_ahead(l) && !is_oracle(l); }
@@ -130,7 +112,7 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
     if (option(first, PRECOMPUTE) && ctx->shape->layers > 1) HA_TRY(ha_ahead_create(&c->ahead, first, side, true, why));
     HA_TRY(ha_device_choice_create(&c->choice, ctx, (enum ha_group)option(first, GROUP), size.digest, size.block,
                                    ha_least(size.k, c->recall.blocks_max), why));
-    HA_TRY(ha_divide_create(&c->divide, &c->choice, &c->recall, why));
+    HA_TRY(ha_divide_create(&c->divide, &c->choice, &c->recall, size.k * size.block, why));
     if (ctx->record_selection) HA_TRY(ha_compare_create(&c->compare, ctx, c->choice.lists, c->choice.list_max, why));
     return ha_device_event(ctx->device_arena, &c->foreseen, why);
 }
@@ -138,9 +120,8 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
 static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 {
     const struct scout *c = l->shared;
-    l->block = c->choice.unit;
     l->lists = reads_all(l) ? l->ctx->shape->kv_heads : c->choice.lists;
-    return ha_block_store_create(l->ctx, l->block, b, &c->recall.layer[l->layer].store[b], store_of(l, b), why);
+    return ha_block_store_open(l, b, c->choice.unit, &c->recall.layer[l->layer].store[b], why);
 }
 
 /* The cache begins with the blocks that the observed queries score highest. */
@@ -148,8 +129,8 @@ static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_pref
 {
     const struct scout *c = l->shared;
     const size_t slots = c->recall.slots, heads = l->ctx->shape->kv_heads;
-    HA_TRY(ha_block_store_load(l->ctx, store_of(l, b), in, b));
-    return ha_observe_blocks(l->ctx, in, b, c->choice.kind, &store_of(l, b)->digests, slots,
+    HA_TRY(ha_block_store_prefill(l, b, in));
+    return ha_observe_blocks(l->ctx, in, b, c->choice.kind, &ha_block_store_of(l, b)->digests, slots,
                              c->recall.layer[l->layer].first + b * heads * slots, slots, why);
 }
 
@@ -157,13 +138,8 @@ static enum ha_status ready(struct ha_layer *l, struct ha_why *why)
 {
     struct scout *c = l->shared;
     ha_divide_reset(&c->divide, l->layer);
-    if (l->ctx->record_selection) ha_compare_reset(&c->compare, l->layer);
+    ha_compare_reset(&c->compare, l->layer);
     return ha_recall_begin(&c->recall, l->layer, why);
-}
-
-static enum ha_status rewind_sequence(struct ha_layer *l, size_t b, struct ha_why *why)
-{
-    return ha_block_store_rewind(l->ctx, store_of(l, b), l->tokens[b]);
 }
 
 /* ---- one step: what is read -------------------------------------------------------------------------------------- */
@@ -173,7 +149,7 @@ static enum ha_status choose(const struct ha_layer *l, const float *q)
 {
     const struct scout *c = l->shared;
     for (size_t b = 0; b < l->ctx->shape->batch; b++)
-        ha_device_choice_ask(&c->choice, b, q, &store_of(l, b)->digests, c->choice.list_max);
+        ha_device_choice_ask(&c->choice, b, q, &ha_block_store_of(l, b)->digests, c->choice.list_max);
     return ha_device_choice_run(&c->choice);
 }
 
@@ -203,20 +179,12 @@ static enum ha_status before(struct ha_layer *l, const struct ha_step *step, str
     return ha_compare_down(&c->compare, step);
 }
 
-static enum ha_status append(struct ha_layer *l, size_t b, const struct ha_kv *fresh)
-{
-    return ha_block_store_append(l->ctx, store_of(l, b), fresh);
-}
-
 static void device(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d)
 {
     const struct scout *c = l->shared;
-    const struct ha_kv fresh = ha_kv_of_step(l->ctx->shape, step, b);
-    ha_divide_device(&c->divide, l->layer, b, store_of(l, b)->digests.blocks, d);
-    ha_block_store_device(l->ctx->shape, store_of(l, b), &fresh, d);
+    ha_divide_device(&c->divide, l->layer, b, ha_block_store_of(l, b)->digests.blocks, d);
+    ha_block_store_device(l, step, b, d);
 }
-
-static bool early(const struct ha_layer *l) { return is_ahead(l); }
 
 static enum ha_status foresee(struct ha_layer *l, const float **q, struct ha_why *why)
 {
@@ -238,7 +206,7 @@ static enum ha_status after(struct ha_layer *l, const struct ha_step *step, stru
 {
     struct scout *c = l->shared;
     if (is_due(l)) HA_TRY(ha_recall_refill(&c->recall, l, why));
-    return ha_block_store_close(&c->choice, l->own, l->tokens);
+    return ha_block_store_close(l, &c->choice);
 }
 
 /* ---- what is reported -------------------------------------------------------------------------------------------- */
@@ -249,48 +217,42 @@ static enum ha_status use(const struct ha_layer *l, size_t b, size_t q_head, str
     if (is_predicted(l)) ha_compare_query(&c->compare, l->layer, b, q_head, c->ahead.q_of[l->layer % 2]);
     ha_compare_choice(&c->compare, l->layer, b, q_head, &c->choice);
     HA_TRY(ha_divide_use(&c->divide, l->layer, b, q_head, used, why));
-    return ha_block_store_use(l->ctx, store_of(l, b), &used->device, why);
+    return ha_block_store_use(l, b, &used->device, why);
 }
 
 static void report(const struct ha_layer *l, size_t b, size_t q_head, struct ha_selection *out)
 {
     const struct scout *c = l->shared;
-    const struct ha_recall_layer *recall = &c->recall.layer[l->layer];
     if (is_predicted(l)) out->part[1].q = ha_compare_predicted(&c->compare, l->layer, b, q_head);
-    out->note[out->notes++] = (struct ha_note){ "recall", recall->due };
-    out->note[out->notes++] = (struct ha_note){ "landed", recall->landed };
+    ha_recall_report(&c->recall, l->layer, out);
 }
 
 static void count(const struct ha_layer *l, ha_count *say, void *arg)
 {
     const struct scout *c = l->shared;
-    const struct ha_drift size = sizes(l->ctx->shape, l->ctx->param);
     ha_recall_count(&c->recall, l->layer, say, arg);
-    ha_divide_count(&c->divide, l->layer, size.k * size.block, say, arg);
-    if (l->ctx->record_selection) ha_compare_count(&c->compare, l->layer, say, arg);
+    ha_divide_count(&c->divide, l->layer, say, arg);
+    ha_compare_count(&c->compare, l->layer, say, arg);
 }
 
 static const struct ha_rule rule = {
-    .seq_bytes = sizeof(struct ha_block_store),
     .shared_bytes = sizeof(struct scout),
     .share = share,
     .open = open,
     .prefill = prefill,
     .ready = ready,
     .before = before,
-    .append = append,
-    .appends_last = true,
     .use = use,
     .report = report,
     .device = device,
     .by_head = by_head,
     .by_sequence = by_sequence,
     .cpu = cpu,
-    .early = early,
+    .early = is_ahead,
     .foresee = foresee,
     .after = after,
     .count = count,
-    .rewind = rewind_sequence,
+    HA_BLOCK_STORE_HOOKS,
     .cpu_name = "missing blocks",
 };
 

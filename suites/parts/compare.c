@@ -39,6 +39,7 @@ enum ha_status ha_compare_create(struct ha_compare *c, const struct ha_context *
 
 void ha_compare_reset(struct ha_compare *c, size_t layer)
 {
+    if (!c->layer) return;
     struct ha_compare_layer *l = &c->layer[layer];
     memset(l->count, 0, c->ctx->shape->batch * c->lists * sizeof *l->count);
     l->cosine = l->cosines = l->changed = l->changes = 0;
@@ -106,6 +107,7 @@ void ha_compare_choice(const struct ha_compare *c, size_t layer, size_t b, size_
 
 void ha_compare_count(const struct ha_compare *c, size_t layer, ha_count *say, void *arg)
 {
+    if (!c->layer) return;
     const struct ha_compare_layer *l = &c->layer[layer];
     if (l->cosines > 0) say(arg, "cosine", layer, l->cosine / l->cosines);
     if (l->changes > 0) say(arg, "changed", layer, l->changed / l->changes);

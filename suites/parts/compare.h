@@ -22,6 +22,7 @@ struct ha_compare {
 
 enum ha_status ha_compare_create(struct ha_compare *c, const struct ha_context *ctx, size_t lists, size_t list_max,
                                  struct ha_why *why);
+/* reset and count: nothing where nothing was made, all zero */
 void ha_compare_reset(struct ha_compare *c, size_t layer);
 /* The step's own queries to the host: returns when they are there. */
 enum ha_status ha_compare_down(const struct ha_compare *c, const struct ha_step *step);

@@ -15,9 +15,9 @@ static uint32_t *numbers(const struct ha_divide *d, enum ha_memory memory, size_
 }
 
 enum ha_status ha_divide_create(struct ha_divide *d, const struct ha_device_choice *choice,
-                                const struct ha_recall *recall, struct ha_why *why)
+                                const struct ha_recall *recall, size_t budget, struct ha_why *why)
 {
-    *d = (struct ha_divide){ .choice = choice, .recall = recall };
+    *d = (struct ha_divide){ .choice = choice, .recall = recall, .budget = budget };
     const size_t entries = lists(d) * choice->list_max;
     d->here = numbers(d, HA_MEM_DEVICE, entries, why);
     d->here_keys = numbers(d, HA_MEM_DEVICE, lists(d), why);
@@ -134,8 +134,8 @@ enum ha_status ha_divide_use(const struct ha_divide *d, size_t layer, size_t b, 
 
 void ha_divide_reset(const struct ha_divide *d, size_t layer) { d->cpu_tokens[layer] = d->steps[layer] = 0; }
 
-void ha_divide_count(const struct ha_divide *d, size_t layer, size_t budget, ha_count *say, void *arg)
+void ha_divide_count(const struct ha_divide *d, size_t layer, ha_count *say, void *arg)
 {
-    const double most = d->steps[layer] * (double)(lists(d) * budget);
+    const double most = d->steps[layer] * (double)(lists(d) * d->budget);
     if (most > 0) say(arg, "cpu_of_budget", layer, d->cpu_tokens[layer] / most);
 }

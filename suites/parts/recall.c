@@ -337,6 +337,12 @@ enum ha_status ha_recall_refill(struct ha_recall *r, const struct ha_layer *l, s
     return HA_OK;
 }
 
+void ha_recall_report(const struct ha_recall *r, size_t layer, struct ha_selection *out)
+{
+    out->note[out->notes++] = (struct ha_note){ "recall", r->layer[layer].due };
+    out->note[out->notes++] = (struct ha_note){ "landed", r->layer[layer].landed };
+}
+
 void ha_recall_count(const struct ha_recall *r, size_t layer, ha_count *say, void *arg)
 {
     const struct ha_recall_layer *l = &r->layer[layer];

@@ -71,7 +71,9 @@ enum ha_status ha_recall_snapshot(struct ha_recall *r, size_t layer, struct ha_w
  * largest score, as many as its cache holds. Behind the attention waits for them, and issues a recall of them. */
 enum ha_status ha_recall_want(const struct ha_recall *r, const struct ha_device_choice *by);
 enum ha_status ha_recall_refill(struct ha_recall *r, const struct ha_layer *l, struct ha_why *why);
-/* recalls and recalled_blocks of the layer, and its recall_interval, if it has one */
+/* notes `recall` and `landed` of the layer's step; recalls and recalled_blocks of the layer, and its recall_interval,
+ * if it has one */
+void ha_recall_report(const struct ha_recall *r, size_t layer, struct ha_selection *out);
 void ha_recall_count(const struct ha_recall *r, size_t layer, ha_count *say, void *arg);
 /* Behind everything on the main stream, the layer's attention above all. Not while one is under way. */
 enum ha_status ha_recall_issue(struct ha_recall *r, size_t layer, const uint32_t *wanted, const size_t *blocks,
