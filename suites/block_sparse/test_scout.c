@@ -173,6 +173,49 @@ TEST(what_is_not_recorded_is_the_same)
     assert_true(left > 0);
 }
 
+/* ---- what is timed ----------------------------------------------------------------------------------------------- */
+
+static enum ha_status merge_nothing(struct ha_stream *stream, const struct ha_merge *args) { return HA_OK; }
+
+/* Of a timed pass the outputs of the first steps and the last ones, as `run` asks them. */
+static enum ha_status time_pass(const struct ha_check *c)
+{
+    struct ha_pass p;
+    enum ha_status status = HA_OK;
+    begin_late();
+    begin_pass(&p, false);
+    assert_ok(ha_pass_run(&p, false, &reason));
+    for (size_t step = 0; step < opened.c.shape.steps && status == HA_OK; step++) {
+        if (!ha_check_asks(c, step)) continue;
+        assert_ok(ha_pass_download(&p, step, &reason));
+        status = ha_check_again(c, step, &reason);
+    }
+    assert_ok(ha_pass_end(&p, HA_OK, &reason));
+    return status;
+}
+
+/* Recalls land later in a timed pass than in the one that was checked, in which the host waits for each step: its
+ * outputs are others, and right. What was not written is not. */
+TEST(timed_passes_have_landings_of_their_own)
+{
+    static const char *const ids[] = { SCOUT ",interval=1", SCOUT ",interval=2,resident=all" };
+    for (size_t i = 0; i < COUNT(ids); i++) {
+        open_shim(ids[i]);
+        late = session.workload->shape.layers;
+        shim.flag_write = flag_write;
+        shim.attend = attend;
+        begin_late();
+        struct ha_check c = { .session = &session, .id = ids[i], .steps = 2, .keep_expected = true };
+        assert_ok(ha_check_run(&c, &reason));
+        late = 5 * session.workload->shape.layers;
+        if (time_pass(&c) != HA_OK) fail_msg("%s", reason.text);
+        shim.merge = merge_nothing;
+        assert_int_equal(time_pass(&c), HA_FAIL);
+        ha_check_free(&c);
+        close_session();
+    }
+}
+
 /* ---- what memory is for ------------------------------------------------------------------------------------------ */
 
 /* Beside K and V the device keeps the digests and the tables of what is resident, and nothing else. */
