@@ -108,7 +108,9 @@ static void assert_digest(const struct ha_digests *d, size_t layer, size_t b, si
         }
         const float *of = (const float *)(const void *)(d->bytes + i / DIM * d->head_bytes), mean = sum / (float)w.unit;
         for (int most = 0; most < 2; most++) {
-            const float want = w.kind == HA_DIGEST_MEAN ? mean : most ? high : low,
+            const float want = w.kind == HA_DIGEST_MEAN ? mean
+                               : most                   ? high
+                                                        : low,
                         got = of[digest_at(block, i % DIM, DIM, most)];
             if (got != want)
                 fail_msg("block %zu of sequence %zu, layer %zu: %g, not %g", block, b, layer, (double)got,
@@ -139,13 +141,13 @@ static void assert_state(const struct ha_layer *l, bool all)
 /* What the device reads of a step, besides blocks, and what it says that it reads: all from the last whole block on. */
 static void assert_read(const struct ha_layer *l, const struct ha_step *step, size_t b)
 {
-    struct ha_device_seq d = { .runs_count = 0 };
+    struct ha_device_seq d = { .runs_count = 1 }; /* the blocks, which are the caller's */
     struct ha_positions used = { .count = 0 };
     const size_t first = l->tokens[b] / w.unit * w.unit;
     ha_block_store_device(l, step, b, &d);
     ok(ha_block_store_use(l, b, &used, &why));
     size_t token = first;
-    for (size_t i = 0; i < d.runs_count; token += d.runs[i++].keys)
+    for (size_t i = 1; i < d.runs_count; token += d.runs[i++].keys)
         assert_rows(l->layer, b, d.runs[i], token, "that the device reads");
     assert_int_equal(token, l->tokens[b] + step->q_len);
     assert_int_equal(used.count, token - first);
