@@ -148,7 +148,14 @@ TEST(test_queries)
 
 enum { BLOCKS_MAX = 20, LIST_MAX = 5, STEPS = 24 };
 
-/* Lists of the larger sequence and of one that grows to a full list; of each step those that the step before lacks. */
+/* Of n blocks that are left, with so many to choose: at random, or as early as can be, or as late. */
+static bool takes(size_t kind, uint64_t stream, size_t at, size_t n, size_t most)
+{
+    return kind == 0 ? most > 0 : kind == 1 ? n == most : ha_rng_below(1, stream, at, n) < most;
+}
+
+/* Lists of the larger sequence and of one that grows to a full list; of each step those that the step before lacks. One
+ * goes from the first blocks to the last ones, which the list behind it has had. */
 static void changes(size_t lists)
 {
     static bool before[LAYERS][SEQS][HEADS][BLOCKS_MAX];
@@ -169,7 +176,8 @@ static void changes(size_t lists)
                 bool any = false;
                 for (size_t i = 0; i < BLOCKS_MAX; i++) any |= known[layer] && then[i];
                 for (size_t i = 0, n = 0; i < blocks[b]; i++) {
-                    if (ha_rng_below(step, b, list * BLOCKS_MAX + i, blocks[b] - i) >= most - n) continue;
+                    if (!takes((step / 3 + list) % 4, 4 * step + list, b * BLOCKS_MAX + i, blocks[b] - i, most - n))
+                        continue;
                     block[(b * lists + list) * LIST_MAX + n++] = (uint32_t)i;
                     now[i] = true;
                     changed[layer] += any && !then[i];
