@@ -630,7 +630,7 @@ static void count(const struct ha_def *def, ha_def_count *say, void *arg)
     for (size_t layer = 0; layer < def->shape.layers; layer++) {
         const struct counted *c = &def->counted[layer];
         const double interval = (double)interval_of(def, layer);
-        say(arg, "recall_interval", layer, interval, interval);
+        if (def->recalls) say(arg, "recall_interval", layer, interval, interval);
         say(arg, "recalled_blocks", layer, c->recalled.least, c->recalled.most);
         for (size_t b = 0; b < def->shape.batch; b++) {
             const double recalls = (double)def->recall[layer * def->shape.batch + b].recalls;

@@ -46,8 +46,10 @@ both='hgca:ctx=300,steps=2 hgca:ctx=301,steps=2'
     costs_one stream_destroy kill 2 check $two
     costs_one stream_sync garbage 2 check $two
     costs_one failure replaced 2 check $two
+    costs_one event_destroy poison 2 check $both
     costs_one close crash 3 check resident:ctx=64 resident:ctx=64,isa=c resident:ctx=65,isa=c
     costs_one copy exit_3 3 check lse_merge:case=gaps $two
+    costs_one stream_destroy abort 3 check lse_merge:case=stream_and_graph $two
     costs_one copy_pieces crash 3 check link:piece=4K,layout=scattered,method=pieces $two
     costs_one move hang 3 check --case-time $limit link:piece=4K,layout=scattered,method=pinned \
         link:piece=4K,layout=scattered,method=kernel resident:ctx=64

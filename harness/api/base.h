@@ -34,6 +34,15 @@ enum { HA_DTYPE_COUNT = 3 };
 static inline size_t ha_dtype_bytes(enum ha_dtype t) { return t == HA_F32 ? 4u : 2u; }
 static inline const char *ha_dtype_name(enum ha_dtype t) { return t == HA_F32 ? "f32" : t == HA_F16 ? "f16" : "bf16"; }
 
+/* A function of the words that stand for 0, 1, ...: NULL behind the last. For options and keys that take words. */
+#define HA_SHARED_WORDS(name, ...)                              \
+    const char *name(size_t i)                                  \
+    {                                                           \
+        static const char *const word[] = { __VA_ARGS__ };      \
+        return i < sizeof word / sizeof *word ? word[i] : NULL; \
+    }
+#define HA_WORDS(name, ...) static HA_SHARED_WORDS(name, __VA_ARGS__)
+
 #ifdef __cplusplus
 }
 #endif

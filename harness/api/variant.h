@@ -29,12 +29,12 @@ struct ha_fit_writer;   /* the same */
 /* An option of a variant: `key=value` in a case. */
 struct ha_param {
     const char *name;
-    double value, min, max; /* default and range */
+    double value, min, max; /* default and range; of words the default alone */
     const char *doc;
     bool whole;                    /* without a fraction */
     bool power_of_2;               /* whole, and nothing but 1, 2, 4, ... */
     const char *draw;              /* as of a key (harness/api/suite.h) */
-    const char *(*word)(size_t i); /* NULL, or its values are words, that stand for 0, 1, ...; NULL behind the last */
+    const char *(*word)(size_t i); /* NULL, or its values are words, that stand for 0, 1, ... (HA_WORDS) */
     bool fitted;                   /* what is learnt depends on it: a fit of another value is refused */
 };
 

@@ -53,6 +53,7 @@ struct loop {
     size_t shrunk;        /* failures that were made smaller */
     bool warned;          /* that HABENCH_TRACE is not heeded */
     struct ha_why broken; /* why nothing more can be written, or "" */
+    struct ha_why died;   /* what became of the worker process that no row says, the first time; or "" */
 };
 
 /* ---- cases ------------------------------------------------------------------------------------------------------- */
@@ -60,6 +61,12 @@ struct loop {
 static bool done(const struct loop *l, size_t entry, size_t process)
 {
     return ha_folder_find(l->folder, l->plan->entry[entry].id, process) != NULL;
+}
+
+static bool in_error(const struct loop *l, size_t entry)
+{
+    const struct ha_folder_entry *e = ha_folder_find(l->folder, l->plan->entry[entry].id, l->process);
+    return e && ha_result_in(e->row)->verdict == HA_VERDICT_ERROR;
 }
 
 static const struct ha_folder_case *describe(struct loop *l, size_t entry)
@@ -219,6 +226,22 @@ static bool over(const struct loop *l)
            || (l->options->max_time_ns && ha_now_ns() - l->begin_ns >= l->options->max_time_ns);
 }
 
+/* All rows that it was asked for had come: they stay, and the run is no success. */
+static void died_late(struct loop *l, const struct ha_why *how)
+{
+    fputs("error: the worker process: ", stderr);
+    ha_text_print(stderr, how->text);
+    fputc('\n', stderr);
+    if (!*l->died.text) ha_why(&l->died, HA_ERROR, "the worker process: %.400s", how->text);
+}
+
+static void end_child(struct loop *l)
+{
+    struct ha_why how;
+    if (ha_child_died(l->child, &how)) died_late(l, &how);
+    ha_child_end(l->child);
+}
+
 /* What --max-time leaves is shared by the groups to come, and half of it is for checking. */
 static uint64_t cap(const struct loop *l, size_t entry)
 {
@@ -255,7 +278,7 @@ static enum ha_status order(struct loop *l, const size_t *entry, size_t count, s
     l->ordered = entry;
     l->ordered_count = count;
     ha_child_limit(l->child, endless || limit > UINT64_MAX / count ? UINT64_MAX : limit * count, until);
-    if (ha_child_died(l->child, why)) fprintf(stderr, "warning: the worker process %s\n", why->text);
+    if (ha_child_died(l->child, why)) died_late(l, why);
     const enum ha_status status = ha_child_call(l->child, l->order, NULL, NULL, 0, why);
     l->ordered_count = 0;
     if (status != HA_OK) ha_child_end(l->child);
@@ -274,7 +297,7 @@ static void run_group(struct loop *l, const size_t *entry, size_t count)
 {
     struct ha_why why = { "" };
     const struct ha_suite *suite = l->plan->entry[entry[0]].suite;
-    if (suite->forks && l->ran && l->ran != suite) ha_child_end(l->child);
+    if (suite->forks && l->ran && l->ran != suite) end_child(l);
     l->ran = suite;
     ha_progress_case(&l->progress, l->plan->entry[entry[0]].id);
     bool explained = order(l, entry, count, &why) == HA_OK;
@@ -290,9 +313,11 @@ static void run_group(struct loop *l, const size_t *entry, size_t count)
         else if (count > 1 && order(l, &entry[i], 1, &alone) == HA_OK) continue;
         if (over(l)) continue;
         if (!done(l, entry[i], l->process)) error_row(l, entry[i], &alone);
-        explained = true;
+        explained = in_error(l, entry[i]);
     }
-    if (l->options->processes) ha_child_end(l->child);
+    for (size_t i = 0; i < count && !explained; i++) explained = in_error(l, entry[i]);
+    if (!explained && !over(l)) died_late(l, &why);
+    if (l->options->processes) end_child(l);
     ha_progress_done(&l->progress);
     l->groups_done++;
 }
@@ -324,7 +349,7 @@ static bool draw_more(struct loop *l, size_t *next)
     struct ha_random *r = l->options->random;
     struct ha_why why;
     if (r && !l->options->out_dir) {
-        ha_child_end(l->child);
+        end_child(l);
         ha_folder_forget(l->folder);
         ha_plan_forget(r->plan, is_known, l);
         *next = r->plan->entries;
@@ -335,7 +360,7 @@ static bool draw_more(struct loop *l, size_t *next)
         return false;
     }
     l->groups += HA_DRAWN_AT_ONCE;
-    ha_child_end(l->child);
+    end_child(l);
     return true;
 }
 
@@ -374,7 +399,7 @@ static void shrink(struct loop *l, size_t entry)
         fprintf(stderr, "smallest: ");
         ha_text_print(stderr, l->plan->entry[smallest].id);
         fputc('\n', stderr);
-        ha_child_end(l->child);
+        end_child(l);
         if (!done(l, smallest, l->process)) run_group(l, &smallest, 1);
     }
     free(point);
@@ -479,6 +504,7 @@ static enum ha_exit finish(struct loop *l, struct ha_why *why)
     enum ha_exit code = ha_summary_exit(&t, right, l->not_run, why);
     if (!right) ha_why(why, HA_FAIL, "%s", wrong.text);
     if (!*l->broken.text && closed != HA_OK) l->broken = closing;
+    if (!*l->broken.text && code != HA_EXIT_ENVIRONMENT) l->broken = l->died;
     if (!*l->broken.text) return code;
     ha_why(why, HA_ERROR, "%s", l->broken.text);
     return code == HA_EXIT_WRONG ? code : HA_EXIT_ENVIRONMENT;
@@ -494,7 +520,7 @@ static enum ha_exit run(struct loop *l, struct ha_why *why)
                                       .exec = l->options->exec,
                                       .random = l->options->random != NULL };
     if (open_child(l, why) != HA_OK || run_all(l, why) != HA_OK) return HA_EXIT_ENVIRONMENT;
-    ha_child_end(l->child);
+    end_child(l);
     return finish(l, why);
 }
 

@@ -91,6 +91,19 @@ static enum ha_status use_suite(struct server *s, const struct ha_suite *suite, 
     return status;
 }
 
+/* The row that a failure of the device costs where no suite has seen it, as when it fails at last of all: the last of
+ * those that it would leave right. SIZE_MAX: there is none. */
+static size_t row_to_blame(const struct ha_group_rows *g)
+{
+    size_t last = SIZE_MAX;
+    for (size_t i = 0; i < g->of.count; i++) {
+        const enum ha_verdict v = ha_result_in(g->row[i])->verdict;
+        if (v == HA_VERDICT_ERROR) return SIZE_MAX;
+        if (v != HA_NOT_RUN && v != HA_VERDICT_FAIL) last = i;
+    }
+    return last;
+}
+
 static enum ha_status serve_order(struct server *s, const struct ha_job *o, struct ha_why *why)
 {
     const struct ha_plan *plan = s->serve->plan;
@@ -107,9 +120,11 @@ static enum ha_status serve_order(struct server *s, const struct ha_job *o, stru
         if (begun == HA_OK) ha_group_run(&g, suite, s->run, s->serve->options->measure);
         else ha_group_set(&g, begun, &cause);
         failed = ha_machine_failed(s->machine, why);
+        const size_t blamed = failed ? row_to_blame(&g) : SIZE_MAX;
         for (size_t i = 0; i < o->count; i++) {
             const enum ha_verdict v = ha_result_in(g.row[i])->verdict;
-            const bool whose = failed && o->count > 1 && v == HA_VERDICT_ERROR; /* is for the program to find out */
+            /* for the program to find out, or to say */
+            const bool whose = i == blamed || (failed && o->count > 1 && v == HA_VERDICT_ERROR);
             if (v != HA_NOT_RUN && !whose) say(HA_SAID_ROW, o->entry[i], 0, g.row[i], suite->row_bytes);
         }
     }

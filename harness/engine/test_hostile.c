@@ -231,7 +231,8 @@ static enum ha_status check_point(uint64_t n, struct row *row, struct ha_why *wh
     }
     if (!t.api) return status;
     clear_tour(&t);
-    const char *failure = t.api->failure(t.device);
+    /* where every operation was right, a failure is for the engine to see */
+    const char *failure = status == HA_OK ? NULL : t.api->failure(t.device);
     if (failure) status = ha_why(why, HA_ERROR, "%s", failure);
     /* another one is asked for, so that this one is closed */
     const enum ha_status closed = ha_machine_device(machine, "host", NULL, &other.api, &other.device, why);

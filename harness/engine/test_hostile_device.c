@@ -1,6 +1,7 @@
 /* The embedded device as a plugin that misbehaves once, for tests of the program from outside: HA_HOSTILE=HOOK:DEED
  * says how, HA_HOSTILE_ONCE names a file that is made when it is done, so that no later process does it again. HOOK is
- * an entry of struct ha_device_api, or "load": while it is loaded. HA_HOSTILE_NAMES: its names and reasons are such as
+ * an entry of struct ha_device_api, or "load": while it is loaded. HA_HOSTILE_AFTER: how many calls of it are right
+ * before, in the process that does it. HA_HOSTILE_NAMES: its names and reasons are such as
  * a terminal must not see. */
 
 #define _GNU_SOURCE /* close_range */
@@ -136,9 +137,12 @@ static const struct {
 
 static void strike(const char *hook)
 {
+    static unsigned long calls;
+    const char *after = getenv("HA_HOSTILE_AFTER");
     const char *what = getenv("HA_HOSTILE"), *once = getenv("HA_HOSTILE_ONCE");
     const size_t n = strlen(hook);
     if (!what || !once || strncmp(what, hook, n) != 0 || what[n] != ':') return;
+    if (after && __atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED) != strtoul(after, NULL, 10)) return;
     const int fd = open(once, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0) return;
     close(fd);

@@ -11,6 +11,7 @@
 #include "harness/engine/serve.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 
 enum { CASES = 6 };
 
@@ -35,7 +36,19 @@ static struct {
 } told;
 static char folder[TEST_PATH_MAX];
 
-static bool together(const void *a, const void *b) { return told.grouped; }
+static pid_t *worker; /* in memory that both processes have: the one that ran the last case, which is to be killed */
+
+/* Asked by the program between groups. */
+static bool together(const void *a, const void *b)
+{
+    siginfo_t how;
+    if (worker && *worker) {
+        assert_int_equal(kill(*worker, SIGABRT), 0);
+        while (!ha_process_gone(*worker, &how)) usleep(1000);
+        *worker = 0;
+    }
+    return told.grouped;
+}
 static bool uses(const void *point, size_t key) { return key == 0; }
 
 static void use_device(size_t n)
@@ -67,6 +80,7 @@ static enum ha_status check(struct ha_group *g, const char *suite, struct ha_why
             return ha_why(why, HA_FAIL, "%s comes to %s", g->id[i], suite);
         if (told.among[n] != g->count) return ha_why(why, HA_FAIL, "%s among %zu", g->id[i], g->count);
         if (told.device[n]) use_device(n);
+        if (worker && n == 0) *worker = getpid();
         if (told.removes[n]) nftw(folder, test_remove, 16, FTW_DEPTH | FTW_PHYS);
         if (told.wrong[n]) return ha_why(why, HA_FAIL, "wrong");
         ((struct row *)g->row[i])->pid = (double)getpid();
@@ -265,6 +279,27 @@ TEST_WITH(a_run_goes_on, forget, NULL)
     told.grouped = true;
     assert_int_equal(run("resumed", all, go_on, &why), HA_EXIT_OK);
     ends_with("resumed.out", "\n6 passed, 0 failed, 0 skipped\n");
+}
+
+/* A process that dies between two cases costs no row, as both are right, and the run is no success. */
+TEST_WITH(a_death_between_cases_is_an_error, forget, NULL)
+{
+    static const struct ha_suite *const suites[] = { &front, &front, &front, NULL };
+    worker = mmap(NULL, sizeof *worker, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(worker, MAP_FAILED);
+    for (int wrong = 0; wrong < 2; wrong++) {
+        struct ha_why why = { "" };
+        told.wrong[2] = wrong;
+        assert_int_equal(run(wrong ? "dies.1" : "dies.0", suites, (struct ha_run_options){ 0 }, &why),
+                         wrong ? HA_EXIT_WRONG : HA_EXIT_ENVIRONMENT);
+        assert_int_equal(*worker, 0);
+        assert_contains(why.text, "the worker process: killed by SIGABRT, after the answer to the last call");
+        assert_contains(test_text(wrong ? "dies.1.err" : "dies.0.err"), "error: the worker process: killed by SIGABRT");
+        ends_with(wrong ? "dies.1.out" : "dies.0.out",
+                  wrong ? "\n2 passed, 1 failed, 0 skipped\n" : "\n3 passed, 0 failed, 0 skipped\n");
+    }
+    munmap(worker, sizeof *worker);
+    worker = NULL;
 }
 
 TEST_WITH(what_was_not_run_is_told_of_each_process, forget, NULL)

@@ -2,10 +2,11 @@
  * reads side by side: rows begin at any multiple of the element size, and may be shorter than that. */
 
 #include "kernels/cuda/simt.h"
+#include "kernels/cuda/batch.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/number.cuh"
 
-enum { SEQS = 32, TERMS = HA_WARP, HEADS_MAX = 65535 }; /* SEQS: sequences of a launch, in its arguments */
+enum { TERMS = HA_WARP };
 
 template <enum ha_dtype T> static __device__ __forceinline__ float number_at(const char *row, size_t d)
 {
@@ -21,7 +22,7 @@ enum { COLUMNS_THREADS = 256, COLUMNS_WARPS = COLUMNS_THREADS / HA_WARP, X_ROWS 
 struct columns_args {
     size_t heads, group, dim, columns, tiles; /* group: heads of a KV head; tiles: of HA_WARP columns */
     const float *a;
-    struct ha_device_columns_seq seq[SEQS];
+    struct ha_device_columns_seq seq[HA_CUDA_BATCH];
 };
 struct columns_shared {
     float x[X_ROWS][TERMS], a[HA_WARP][TERMS + 1];
@@ -74,22 +75,10 @@ static cudaError_t columns_launch(cudaStream_t stream, const struct ha_device_co
     a.columns = args->columns;
     a.tiles = (args->columns + HA_WARP - 1) / HA_WARP;
     a.a = args->a;
-    for (size_t at = 0; at < args->batch; at += SEQS) {
-        const size_t count = min(args->batch - at, size_t(SEQS));
-        size_t tokens = 0;
-        for (size_t b = 0; b < count; b++) {
-            a.seq[b] = args->seqs[at + b];
-            tokens = max(tokens, a.seq[b].tokens);
-        }
-        const size_t tiles = (tokens * a.group + X_ROWS - 1) / X_ROWS * a.tiles;
-        if (tiles == 0) continue;
-        if (tiles > INT32_MAX) return cudaErrorInvalidConfiguration;
-        const cudaError_t error = ha_launch(columns_of_rows<X, Y>,
-                                            dim3(unsigned(tiles), unsigned(args->kv_heads), unsigned(count)),
-                                            dim3(COLUMNS_THREADS), stream, a);
-        if (error != cudaSuccess) return error;
-    }
-    return cudaSuccess;
+    return ha_cuda_launch_batch(
+        a.seq, args->seqs, args->batch, args->kv_heads,
+        [&](const struct ha_device_columns_seq &seq) { return (seq.tokens * a.group + X_ROWS - 1) / X_ROWS * a.tiles; },
+        [&](dim3 grid) { return ha_launch(columns_of_rows<X, Y>, grid, dim3(COLUMNS_THREADS), stream, a); });
 }
 
 template <enum ha_dtype X> static cudaError_t columns_of(cudaStream_t stream, const struct ha_device_columns *args)
@@ -101,7 +90,6 @@ template <enum ha_dtype X> static cudaError_t columns_of(cudaStream_t stream, co
 
 cudaError_t ha_cuda_columns(cudaStream_t stream, const struct ha_device_columns *args)
 {
-    if (args->kv_heads == 0 || args->kv_heads > HEADS_MAX) return cudaErrorInvalidConfiguration;
     return args->x_type == HA_F32   ? columns_of<HA_F32>(stream, args)
            : args->x_type == HA_F16 ? columns_of<HA_F16>(stream, args)
                                     : columns_of<HA_BF16>(stream, args);
@@ -114,7 +102,7 @@ enum { SCORE_THREADS = 128, SCORE_WARPS = SCORE_THREADS / HA_WARP, ROWS_MOST = 1
 struct score_args {
     size_t q_len, q_heads, group, dim, tiles; /* group: query heads of a KV head; tiles: of query rows */
     float scale;
-    struct ha_device_rows_seq seq[SEQS];
+    struct ha_device_rows_seq seq[HA_CUDA_BATCH];
 };
 template <unsigned ROWS> struct score_shared {
     float k[SCORE_THREADS][TERMS + 1], q[ROWS][TERMS];
@@ -170,22 +158,12 @@ static cudaError_t score_launch(cudaStream_t stream, const struct ha_device_scor
     a.dim = args->head_dim;
     a.tiles = (a.group * a.q_len + ROWS - 1) / ROWS;
     a.scale = args->scale;
-    for (size_t at = 0; at < args->batch; at += SEQS) {
-        const size_t count = min(args->batch - at, size_t(SEQS));
-        size_t keys = 0;
-        for (size_t b = 0; b < count; b++) {
-            a.seq[b] = args->seqs[at + b];
-            keys = max(keys, a.seq[b].rows.keys);
-        }
-        const size_t tiles = (keys + SCORE_THREADS - 1) / SCORE_THREADS * a.tiles;
-        if (tiles == 0) continue;
-        if (tiles > INT32_MAX) return cudaErrorInvalidConfiguration;
-        const cudaError_t error = ha_launch(score_rows<T, ROWS>,
-                                            dim3(unsigned(tiles), unsigned(args->kv_heads), unsigned(count)),
-                                            dim3(SCORE_THREADS), stream, a);
-        if (error != cudaSuccess) return error;
-    }
-    return cudaSuccess;
+    return ha_cuda_launch_batch(
+        a.seq, args->seqs, args->batch, args->kv_heads,
+        [&](const struct ha_device_rows_seq &seq) {
+            return (seq.rows.keys + SCORE_THREADS - 1) / SCORE_THREADS * a.tiles;
+        },
+        [&](dim3 grid) { return ha_launch(score_rows<T, ROWS>, grid, dim3(SCORE_THREADS), stream, a); });
 }
 
 template <enum ha_dtype T> static cudaError_t score_of(cudaStream_t stream, const struct ha_device_score *args)
@@ -198,7 +176,6 @@ template <enum ha_dtype T> static cudaError_t score_of(cudaStream_t stream, cons
 
 cudaError_t ha_cuda_score(cudaStream_t stream, const struct ha_device_score *args)
 {
-    if (args->kv_heads == 0 || args->kv_heads > HEADS_MAX) return cudaErrorInvalidConfiguration;
     return args->dtype == HA_F32   ? score_of<HA_F32>(stream, args)
            : args->dtype == HA_F16 ? score_of<HA_F16>(stream, args)
                                    : score_of<HA_BF16>(stream, args);

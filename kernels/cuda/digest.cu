@@ -2,11 +2,11 @@
  * a group lie side by side, so that the lanes of a warp are the blocks of a group. */
 
 #include "kernels/cuda/simt.h"
+#include "kernels/cuda/batch.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/number.cuh"
 
-/* SEQS: sequences of a launch, in its arguments */
-enum { SEQS = 32, GROUP = HA_PACK_KEYS, HEADS_MAX = 65535 };
+enum { GROUP = HA_PACK_KEYS };
 static_assert(int(GROUP) == int(HA_WARP), "a lane for each block of a group");
 
 template <enum ha_dtype T> static constexpr size_t bytes_of = T == HA_F32 ? 4 : 2;
@@ -18,7 +18,7 @@ enum { DIGEST_THREADS = 256 };
 struct digest_args {
     size_t dim, unit, tiles; /* tiles of HA_WARP dimensions */
     bool mean;
-    struct ha_device_digest_seq seq[SEQS];
+    struct ha_device_digest_seq seq[HA_CUDA_BATCH];
 };
 struct digest_shared {
     float least[HA_WARP][GROUP + 1], most[HA_WARP][GROUP + 1]; /* [dimension][block] */
@@ -75,23 +75,17 @@ cudaError_t ha_cuda_digest(cudaStream_t stream, const struct ha_device_digest *a
     a.unit = args->unit;
     a.tiles = (args->head_dim + HA_WARP - 1) / HA_WARP;
     a.mean = args->kind == HA_DIGEST_MEAN;
-    if (args->kv_heads > HEADS_MAX) return cudaErrorInvalidConfiguration;
-    for (size_t at = 0; at < args->batch; at += SEQS) {
-        const size_t count = min(args->batch - at, size_t(SEQS));
-        size_t groups = 0;
-        for (size_t b = 0; b < count; b++) {
-            a.seq[b] = args->seqs[at + b];
-            groups = max(groups, (a.seq[b].first + a.seq[b].blocks + GROUP - 1) / GROUP - a.seq[b].first / GROUP);
-        }
-        if (groups * a.tiles * args->kv_heads == 0) continue;
-        if (groups * a.tiles > INT32_MAX) return cudaErrorInvalidConfiguration;
-        const dim3 grid(unsigned(groups * a.tiles), unsigned(args->kv_heads), unsigned(count)), block(DIGEST_THREADS);
-        const cudaError_t error = args->dtype == HA_F32   ? ha_launch(digest_group<HA_F32>, grid, block, stream, a)
-                                  : args->dtype == HA_F16 ? ha_launch(digest_group<HA_F16>, grid, block, stream, a)
-                                                          : ha_launch(digest_group<HA_BF16>, grid, block, stream, a);
-        if (error != cudaSuccess) return error;
-    }
-    return cudaSuccess;
+    return ha_cuda_launch_batch(
+        a.seq, args->seqs, args->batch, args->kv_heads,
+        [&](const struct ha_device_digest_seq &seq) {
+            return ((seq.first + seq.blocks + GROUP - 1) / GROUP - seq.first / GROUP) * a.tiles;
+        },
+        [&](dim3 grid) {
+            const dim3 block(DIGEST_THREADS);
+            return args->dtype == HA_F32   ? ha_launch(digest_group<HA_F32>, grid, block, stream, a)
+                   : args->dtype == HA_F16 ? ha_launch(digest_group<HA_F16>, grid, block, stream, a)
+                                           : ha_launch(digest_group<HA_BF16>, grid, block, stream, a);
+        });
 }
 
 /* ---- scores */
@@ -102,7 +96,7 @@ enum { SCORE_THREADS = 128, TERMS = 32 };
 struct score_args {
     size_t q_len, q_heads, group, dim, tiles; /* group: query heads of a KV head; tiles: of query rows */
     float scale;
-    struct ha_device_score_seq seq[SEQS];
+    struct ha_device_score_seq seq[HA_CUDA_BATCH];
 };
 template <unsigned ROWS> struct score_shared {
     float q[ROWS][TERMS];
@@ -159,22 +153,12 @@ static cudaError_t score_launch(cudaStream_t stream, const struct ha_device_dige
     a.dim = args->head_dim;
     a.tiles = (a.group * a.q_len + ROWS - 1) / ROWS;
     a.scale = args->scale;
-    for (size_t at = 0; at < args->batch; at += SEQS) {
-        const size_t count = min(args->batch - at, size_t(SEQS));
-        size_t blocks = 0;
-        for (size_t b = 0; b < count; b++) {
-            a.seq[b] = args->seqs[at + b];
-            blocks = max(blocks, a.seq[b].blocks);
-        }
-        const size_t tiles = (blocks + SCORE_THREADS - 1) / SCORE_THREADS * a.tiles;
-        if (tiles == 0) continue;
-        if (tiles > INT32_MAX) return cudaErrorInvalidConfiguration;
-        const cudaError_t error = ha_launch(score_blocks<T, ROWS>,
-                                            dim3(unsigned(tiles), unsigned(args->kv_heads), unsigned(count)),
-                                            dim3(SCORE_THREADS), stream, a);
-        if (error != cudaSuccess) return error;
-    }
-    return cudaSuccess;
+    return ha_cuda_launch_batch(
+        a.seq, args->seqs, args->batch, args->kv_heads,
+        [&](const struct ha_device_score_seq &seq) {
+            return (seq.blocks + SCORE_THREADS - 1) / SCORE_THREADS * a.tiles;
+        },
+        [&](dim3 grid) { return ha_launch(score_blocks<T, ROWS>, grid, dim3(SCORE_THREADS), stream, a); });
 }
 
 template <enum ha_dtype T> static cudaError_t score_of(cudaStream_t stream, const struct ha_device_digest_score *args)
@@ -185,7 +169,6 @@ template <enum ha_dtype T> static cudaError_t score_of(cudaStream_t stream, cons
 
 cudaError_t ha_cuda_digest_score(cudaStream_t stream, const struct ha_device_digest_score *args)
 {
-    if (args->kv_heads == 0 || args->kv_heads > HEADS_MAX) return cudaErrorInvalidConfiguration;
     return args->dtype == HA_F32   ? score_of<HA_F32>(stream, args)
            : args->dtype == HA_F16 ? score_of<HA_F16>(stream, args)
                                    : score_of<HA_BF16>(stream, args);

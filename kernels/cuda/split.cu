@@ -3,14 +3,15 @@
  * thread is first. */
 
 #include "kernels/cuda/simt.h"
+#include "kernels/cuda/batch.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/number.cuh"
 
-enum { SEQS = 32, THREADS = 256, WARPS = THREADS / HA_WARP }; /* SEQS: sequences of a launch, in its arguments */
+enum { THREADS = 256, WARPS = THREADS / HA_WARP };
 
 struct split_args {
     size_t lists, tables;
-    struct ha_device_split_seq seq[SEQS];
+    struct ha_device_split_seq seq[HA_CUDA_BATCH];
 };
 struct split_shared {
     unsigned there[WARPS];
@@ -20,7 +21,7 @@ static __global__ void __launch_bounds__(THREADS) split_list(HA_ARGS(struct spli
 {
     HA_SHARED(struct split_shared, s);
     const unsigned lane = threadIdx.x % HA_WARP, warp = threadIdx.x / HA_WARP;
-    const struct ha_device_split_seq &seq = a.seq[blockIdx.y];
+    const struct ha_device_split_seq &seq = a.seq[blockIdx.z];
     const size_t list = blockIdx.x;
     const uint32_t *index = seq.index + list * seq.index_stride,
                    *slot = seq.slot + list * a.tables / a.lists * seq.slot_stride;
@@ -60,17 +61,9 @@ cudaError_t ha_cuda_split(cudaStream_t stream, const struct ha_device_split *arg
     struct split_args a = {};
     a.lists = args->lists;
     a.tables = args->tables;
-    if (args->lists == 0) return cudaSuccess;
-    if (args->lists > INT32_MAX) return cudaErrorInvalidConfiguration;
-    for (size_t at = 0; at < args->batch; at += SEQS) {
-        const size_t count = min(args->batch - at, size_t(SEQS));
-        for (size_t b = 0; b < count; b++) {
-            a.seq[b] = args->seqs[at + b];
-            if (a.seq[b].count > INT32_MAX) return cudaErrorInvalidValue;
-        }
-        const cudaError_t error = ha_launch(split_list, dim3(unsigned(args->lists), unsigned(count)), dim3(THREADS),
-                                            stream, a);
-        if (error != cudaSuccess) return error;
-    }
-    return cudaSuccess;
+    for (size_t b = 0; b < args->batch; b++)
+        if (args->seqs[b].count > INT32_MAX) return cudaErrorInvalidValue;
+    return ha_cuda_launch_batch(
+        a.seq, args->seqs, args->batch, 1, [&](const struct ha_device_split_seq &) { return args->lists; },
+        [&](dim3 grid) { return ha_launch(split_list, grid, dim3(THREADS), stream, a); });
 }

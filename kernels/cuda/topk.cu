@@ -3,15 +3,16 @@
  * first. */
 
 #include "kernels/cuda/simt.h"
+#include "kernels/cuda/batch.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/number.cuh"
 
-/* SEQS: sequences of a launch, in its arguments. Short lists get small blocks. */
-enum { SEQS = 32, SHORT = 2048, SHORT_THREADS = 128, LONG_THREADS = 1024, DIGIT_BITS = 8, DIGITS = 1 << DIGIT_BITS };
+/* Short lists get small blocks. */
+enum { SHORT = 2048, SHORT_THREADS = 128, LONG_THREADS = 1024, DIGIT_BITS = 8, DIGITS = 1 << DIGIT_BITS };
 
 struct topk_args {
     size_t rows;
-    struct ha_device_topk_seq seq[SEQS];
+    struct ha_device_topk_seq seq[HA_CUDA_BATCH];
 };
 template <int THREADS> struct topk_shared {
     unsigned count[DIGITS], digit, left;
@@ -100,7 +101,7 @@ template <int THREADS> static __global__ void __launch_bounds__(THREADS) topk_li
 {
     HA_SHARED(struct topk_shared<THREADS>, s);
     const unsigned lane = threadIdx.x % HA_WARP, warp = threadIdx.x / HA_WARP, warps = THREADS / HA_WARP;
-    const struct ha_device_topk_seq &seq = a.seq[blockIdx.y];
+    const struct ha_device_topk_seq &seq = a.seq[blockIdx.z];
     const struct list l = { seq.x + blockIdx.x * a.rows * seq.stride, a.rows, seq.stride, unsigned(seq.n) };
     uint32_t *index = seq.index + blockIdx.x * seq.index_stride;
     const bool all = seq.k >= seq.n;
@@ -164,24 +165,14 @@ cudaError_t ha_cuda_topk(cudaStream_t stream, const struct ha_device_topk *args)
 {
     struct topk_args a = {};
     a.rows = args->rows;
-    if (args->lists == 0) return cudaSuccess;
-    if (args->lists > INT32_MAX) return cudaErrorInvalidConfiguration;
-    for (size_t at = 0; at < args->batch; at += SEQS) {
-        const size_t count = min(args->batch - at, size_t(SEQS));
-        size_t longest = 0;
-        bool counted = false;
-        for (size_t b = 0; b < count; b++) {
-            a.seq[b] = args->seqs[at + b];
-            longest = max(longest, a.seq[b].n);
-            counted = counted || a.seq[b].keys;
-        }
-        if (longest > INT32_MAX) return cudaErrorInvalidValue;
-        if (longest == 0 && !counted) continue;
-        const dim3 grid(unsigned(args->lists), unsigned(count));
-        const cudaError_t error = longest <= SHORT
-                                      ? ha_launch(topk_list<SHORT_THREADS>, grid, dim3(SHORT_THREADS), stream, a)
-                                      : ha_launch(topk_list<LONG_THREADS>, grid, dim3(LONG_THREADS), stream, a);
-        if (error != cudaSuccess) return error;
-    }
-    return cudaSuccess;
+    size_t longest = 0;
+    for (size_t b = 0; b < args->batch; b++) longest = max(longest, args->seqs[b].n);
+    if (longest > INT32_MAX) return cudaErrorInvalidValue;
+    return ha_cuda_launch_batch(
+        a.seq, args->seqs, args->batch, 1,
+        [&](const struct ha_device_topk_seq &seq) { return seq.n || seq.keys ? args->lists : 0; },
+        [&](dim3 grid) {
+            return longest <= SHORT ? ha_launch(topk_list<SHORT_THREADS>, grid, dim3(SHORT_THREADS), stream, a)
+                                    : ha_launch(topk_list<LONG_THREADS>, grid, dim3(LONG_THREADS), stream, a);
+        });
 }

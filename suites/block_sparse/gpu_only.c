@@ -15,21 +15,17 @@
 #include "suites/parts/fetch.h"
 
 enum fetch { ZERO_COPY, MOVE, PIECES };
-static const char *fetch_word(size_t i)
-{
-    static const char *const word[] = { [ZERO_COPY] = "zero_copy", [MOVE] = "move", [PIECES] = "pieces" };
-    return i < sizeof word / sizeof *word ? word[i] : NULL;
-}
+HA_WORDS(fetch_word, [ZERO_COPY] = "zero_copy", [MOVE] = "move", [PIECES] = "pieces")
 
 enum { BLOCK, BUDGET, DIGEST, GROUP, FETCH };
 static const struct ha_param params[] = {
     [BLOCK] = { "block", 16, 8, 128, "tokens of a block", .whole = true, .draw = "8 16 32 64 128" },
     [BUDGET] = { "budget", 0.05, 1e-6, 1, "share of the whole blocks that a head reads", .draw = "0.02 0.05 0.3 1" },
     [DIGEST] = HA_DIGEST_KIND,
-    [GROUP] = HA_GROUP_RULE(HA_GROUP_MAX, ha_group_of_device_word),
-    [FETCH] = { "fetch", ZERO_COPY, ZERO_COPY, PIECES,
-                "how blocks come over the link: read by the attention, moved by a kernel, or copied in one call",
-                .whole = true, .draw = "*", .word = fetch_word },
+    [GROUP] = HA_GROUP_RULE(ha_group_of_device_word),
+    [FETCH] = { "fetch", ZERO_COPY, .word = fetch_word,
+                .doc =
+                    "how blocks come over the link: read by the attention, moved by a kernel, or copied in one call" },
 };
 
 /* For all layers, which follow each other on one stream. */
@@ -43,33 +39,12 @@ struct chooser {
 };
 
 static size_t option(const struct ha_layer *l, int i) { return (size_t)l->ctx->param[i]; }
-static struct ha_block_store *store_of(const struct ha_layer *l, size_t b)
-{
-    return (struct ha_block_store *)l->own + b;
-}
 static bool is_fetched(const struct ha_layer *l) { return option(l, FETCH) != ZERO_COPY; }
 
 /* blocks that a list has, of so many whole ones */
 static size_t chosen(const struct ha_layer *l, size_t blocks) { return ha_share_of(l->ctx->param[BUDGET], blocks); }
 
 /* ---- what is kept, and where ----------------------------------------------------------------------------------- */
-
-/* Entry i of list j of a KV head is block j * list_max + i there. */
-static enum ha_status name_places(const struct ha_layer *l, struct ha_why *why)
-{
-    const struct ha_context *ctx = l->ctx;
-    struct chooser *c = l->shared;
-    const size_t entries = c->choice.lists * c->choice.list_max, each = entries / ctx->shape->kv_heads,
-                 bytes = entries * sizeof *c->place;
-    c->place = ha_device_alloc(ctx->device_arena, HA_MEM_DEVICE, bytes, HA_TAG_META, why);
-    uint32_t *place = c->place ? ha_device_alloc(ctx->device_arena, HA_MEM_PINNED, bytes, HA_TAG_SCRATCH, why) : NULL;
-    if (!place) return HA_ERROR;
-    for (size_t i = 0; i < entries; i++) place[i] = (uint32_t)(i % each);
-    if (entries) HA_TRY(ctx->api->copy(ctx->stream, c->place, place, bytes, HA_H2D));
-    HA_TRY(ctx->api->stream_sync(ctx->stream));
-    ha_device_free(ctx->device_arena, place);
-    return HA_OK;
-}
 
 static enum ha_status make_room(const struct ha_layer *l, struct ha_why *why)
 {
@@ -83,7 +58,7 @@ static enum ha_status make_room(const struct ha_layer *l, struct ha_why *why)
     c->fetched = c->list ? ha_alloc(ctx->arena, s->batch * sizeof *c->fetched, HA_TAG_META, why) : NULL;
     if (!c->fetched) return HA_ERROR;
     for (size_t b = 0; b < s->batch; b++) HA_TRY(ha_kv_create(ctx, HA_MEM_DEVICE, tokens, &c->fetched[b], why));
-    return name_places(l, why);
+    return ha_fetch_name_rows(ctx, c->choice.lists * c->choice.list_max, tokens / option(l, BLOCK), &c->place, why);
 }
 
 /* Kernels read the store: of a device that maps no host memory nothing can be asked. */
@@ -110,16 +85,16 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
 static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 {
     const struct chooser *c = l->shared;
+    const size_t unit = c->choice.unit, whole = ha_kv_max_tokens(l->ctx->shape, b) / unit * unit;
     struct ha_kv store;
-    l->block = option(l, BLOCK);
     l->lists = c->choice.lists;
-    HA_TRY(ha_kv_create(l->ctx, HA_MEM_MAPPED, ha_kv_max_tokens(l->ctx->shape, b) / l->block * l->block, &store, why));
-    return ha_block_store_create(l->ctx, l->block, b, &store, store_of(l, b), why);
+    HA_TRY(ha_kv_create(l->ctx, HA_MEM_MAPPED, whole, &store, why));
+    return ha_block_store_open(l, b, unit, &store, why);
 }
 
 static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
-    return ha_block_store_load(l->ctx, store_of(l, b), in, b);
+    return ha_block_store_prefill(l, b, in);
 }
 
 /* Of the context's blocks, where they lie. */
@@ -171,54 +146,41 @@ static enum ha_status before(struct ha_layer *l, const struct ha_step *step, str
 static void device(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d)
 {
     const struct ha_shape *s = l->ctx->shape;
-    const struct ha_block_store *seq = store_of(l, b);
+    const struct ha_block_store *seq = ha_block_store_of(l, b);
     const struct chooser *c = l->shared;
-    const struct ha_kv fresh = ha_kv_of_step(s, step, b), *from = is_fetched(l) ? &c->fetched[b] : &seq->kv;
+    const struct ha_kv *from = is_fetched(l) ? &c->fetched[b] : &seq->kv;
     d->runs[0] = ha_kv_rows(s, from, 0, 0, chosen(l, seq->digests.blocks) * l->block);
     d->runs[0].index = is_fetched(l) ? c->place : ha_device_choice_lists(&c->choice, b);
     d->list_stride = c->choice.list_max;
     d->runs_count = 1;
-    ha_block_store_device(s, seq, &fresh, d);
+    ha_block_store_device(l, step, b, d);
 }
 
 static enum ha_status use(const struct ha_layer *l, size_t b, size_t q_head, struct ha_used *used, struct ha_why *why)
 {
-    const struct ha_block_store *seq = store_of(l, b);
+    const struct ha_block_store *seq = ha_block_store_of(l, b);
     const struct chooser *c = l->shared;
     HA_TRY(ha_device_choice_use(&c->choice, b, q_head, chosen(l, seq->digests.blocks), &used->device, why));
-    return ha_block_store_use(l->ctx, seq, &used->device, why);
-}
-
-static enum ha_status append(struct ha_layer *l, size_t b, const struct ha_kv *fresh)
-{
-    return ha_block_store_append(l->ctx, store_of(l, b), fresh);
+    return ha_block_store_use(l, b, &used->device, why);
 }
 
 static enum ha_status after(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
 {
     const struct chooser *c = l->shared;
-    return ha_block_store_close(&c->choice, l->own, l->tokens);
-}
-
-static enum ha_status rewind_sequence(struct ha_layer *l, size_t b, struct ha_why *why)
-{
-    return ha_block_store_rewind(l->ctx, store_of(l, b), l->tokens[b]);
+    return ha_block_store_close(l, &c->choice);
 }
 
 static const struct ha_rule rule = {
-    .seq_bytes = sizeof(struct ha_block_store),
     .shared_bytes = sizeof(struct chooser),
     .share = share,
     .open = open,
     .prefill = prefill,
     .ready = ready,
     .before = before,
-    .append = append,
     .use = use,
     .device = device,
     .after = after,
-    .rewind = rewind_sequence,
-    .appends_last = true,
+    HA_BLOCK_STORE_HOOKS,
 };
 
 extern const struct ha_variant ha_variant_gpu_only;

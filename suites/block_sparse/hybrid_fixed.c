@@ -9,7 +9,6 @@
 
 #include "harness/base/arena.h"
 #include "harness/base/clock.h"
-#include "harness/base/pool.h"
 #include "harness/base/why.h"
 #include "suites/parts/blocks.h"
 #include "suites/parts/choose.h"
@@ -26,7 +25,7 @@ static const struct ha_param params[] = {
     [BUDGET] = { "budget", 0.05, 1e-6, 1, "share of the blocks in host memory that a head reads",
                  .draw = "0.02 0.05 0.3 1" },
     [DIGEST] = HA_DIGEST_KIND,
-    [GROUP] = HA_GROUP_RULE(HA_GROUP_UNION, ha_group_word),
+    [GROUP] = HA_GROUP_RULE(ha_group_word),
     [LAYOUT] = HA_KV_LAYOUT("K and V in host memory"),
 };
 
@@ -47,12 +46,6 @@ struct chooser {
     uint32_t *index, *count; /* [batch][lists][list_max], [batch][lists] */
 };
 
-/* of a choice that is under way */
-struct work {
-    const struct ha_layer *l;
-    const float *q;
-};
-
 static size_t option(const struct ha_layer *l, int i) { return (size_t)l->ctx->param[i]; }
 static bool by_head(const struct ha_context *ctx) { return (int)ctx->param[GROUP] == HA_GROUP_HEAD; }
 static struct sequence *sequence(const struct ha_layer *l, size_t b) { return (struct sequence *)l->own + b; }
@@ -69,8 +62,7 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
     const struct ha_context *ctx = first->ctx;
     const struct ha_shape *s = ctx->shape;
     struct chooser *c = first->shared;
-    size_t blocks = 1;
-    for (size_t b = 0; b < s->batch; b++) blocks = ha_most(blocks, ha_kv_max_tokens(s, b) / option(first, BLOCK));
+    const size_t blocks = ha_most(ha_kv_longest(s) / option(first, BLOCK), 1);
     HA_TRY(ha_choose_create(&c->choose, ctx, (enum ha_group)option(first, GROUP),
                             ha_share_of(ctx->param[BUDGET], blocks), blocks, why));
     c->choose.share = ctx->param[BUDGET];
@@ -110,49 +102,23 @@ static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_pref
 
 /* ---- one step --------------------------------------------------------------------------------- */
 
-/* Blocks of one KV head of a sequence, for its query heads. */
-static void choose_task(void *arg, size_t task, size_t worker)
-{
-    const struct work *w = arg;
-    const struct ha_shape *s = w->l->ctx->shape;
-    const struct chooser *c = w->l->shared;
-    const size_t b = task / s->kv_heads, head = task % s->kv_heads, first = task * c->choose.lists;
-    const struct ha_digests *d = &sequence(w->l, b)->digests;
-    ha_choose_blocks(&c->choose, worker, w->q + b * s->q_len * s->q_heads * s->head_dim, head,
-                     d->bytes + head * d->head_bytes, d->blocks, c->index + first * c->choose.list_max,
-                     c->count + first);
-}
-
 static enum ha_status choose(struct ha_layer *l, const float *q, struct ha_why *why)
 {
+    const struct sequence *seq = l->own;
+    const struct chooser *c = l->shared;
     const uint64_t begin = ha_now_ns();
-    ha_pool_run(l->ctx->pool, "choose", l->ctx->shape->batch * l->ctx->shape->kv_heads, choose_task,
-                &(struct work){ l, q });
+    ha_choose_blocks(&c->choose, q, &seq->digests, sizeof *seq, c->index, c->count);
     ha_frame_selected(l, begin);
     return HA_OK;
 }
 
-/* Unit u has list u, of its query head or KV head. A last block of 16 tokens that is not packed yet is read as rows. */
+/* Unit u has list u, of its query head or KV head. */
 static void cpu(struct ha_layer *l, size_t b, size_t u, struct ha_attend *a, struct ha_rows *run)
 {
-    const struct ha_shape *s = l->ctx->shape;
-    const struct sequence *seq = sequence(l, b);
     const struct chooser *c = l->shared;
-    const size_t list = b * c->lists + u, head = u / c->choose.lists, unit = option(l, BLOCK), count = c->count[list];
-    const uint32_t *index = c->index + list * c->choose.list_max;
-    a->packed = ha_kv_store_packed(&seq->store, head);
-    *run = ha_kv_store_open(s, &seq->store, head);
-    if (!seq->store.blocks) {
-        run->index = index;
-        run->keys = count * unit;
-        a->block = unit;
-        return;
-    }
-    a->packed.index = index;
-    a->packed.unit = unit;
-    a->packed.units = count;
-    if (count == 0 || index[count - 1] * unit < seq->store.packed) run->keys = 0;
-    else a->packed.units--;
+    const size_t list = b * c->lists + u;
+    ha_kv_store_blocks(l->ctx->shape, &sequence(l, b)->store, u / c->choose.lists, option(l, BLOCK),
+                       c->index + list * c->choose.list_max, c->count[list], a, run);
 }
 
 /* dense attention over what is on the device and the new tokens */

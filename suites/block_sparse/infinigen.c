@@ -19,7 +19,7 @@ static const struct ha_param params[] = {
     [ALPHA] = { "alpha", 4, 0, 1e9, "keys are chosen whose score is not further below the largest", .draw = "0..8" },
     [MOST] = { "most", 0.2, 1e-6, 1, "of all keys at most this share, those of largest score", .draw = "0.01..1" },
     [COLUMNS] = { "columns", 0.2, 1e-6, 1, "share of the columns that scores are made of", .draw = "0.01..1" },
-    [GROUP] = HA_GROUP_RULE(HA_GROUP_MAX, ha_group_of_device_word),
+    [GROUP] = HA_GROUP_RULE(ha_group_of_device_word),
     [FETCH] = HA_FETCH_WAY,
     [PREDICT] = HA_AHEAD_SIDE,
 };
@@ -30,10 +30,10 @@ struct sequence {
 };
 
 struct chooser {
+    struct ha_prefetch prefetch;     /* the first: its hooks find it there */
     size_t lists, list_max, longest; /* lists of a sequence, entries of one, tokens of the longest sequence */
     struct ha_skew skew;
     struct ha_ahead ahead;
-    struct ha_prefetch prefetch;
     /* device, of the layer that is chosen for: queries, of predict=cpu; their columns; scores, [batch][q_heads][q_len]
      * [longest]; what is chosen, [batch][lists][list_max] and [batch][lists] */
     float *q, *partial_q, *score;
@@ -43,6 +43,7 @@ struct chooser {
     struct ha_device_topk_seq *best;   /* [batch] */
     struct ha_event *came;
 };
+_Static_assert(offsetof(struct chooser, prefetch) == 0, "where the hooks of prefetch.h find it");
 
 static size_t option(const struct ha_layer *l, int i) { return (size_t)l->ctx->param[i]; }
 static bool is_last(const struct ha_layer *l) { return l->layer + 1 == l->ctx->shape->layers; }
@@ -63,11 +64,11 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
     const struct ha_context *ctx = first->ctx;
     const struct ha_shape *s = ctx->shape;
     struct chooser *c = first->shared;
-    for (size_t b = 0; b < s->batch; b++) c->longest = ha_most(c->longest, ha_kv_max_tokens(s, b));
+    c->longest = ha_kv_longest(s);
     c->lists = option(first, GROUP) == HA_GROUP_HEAD ? s->q_heads : s->kv_heads;
     c->list_max = most(first, c->longest);
-    if (s->layers > 1) HA_TRY(ha_ahead_create(&c->ahead, first, (enum ha_ahead_side)option(first, PREDICT), why));
-    c->ahead.stays = true;
+    if (s->layers > 1)
+        HA_TRY(ha_ahead_create(&c->ahead, first, (enum ha_ahead_side)option(first, PREDICT), false, why));
     HA_TRY(ha_skew_create(&c->skew, ctx, ha_skew_columns(s->head_dim, ctx->param[COLUMNS]), why));
     HA_TRY(ha_prefetch_create(&c->prefetch, first, (enum ha_fetch_way)option(first, FETCH), c->lists / s->kv_heads,
                               c->list_max, true, why));
@@ -171,18 +172,6 @@ static enum ha_status before(struct ha_layer *l, const struct ha_step *step, str
     return ha_prefetch_wait(&c->prefetch, l);
 }
 
-static enum ha_status append(struct ha_layer *l, size_t b, const struct ha_kv *fresh)
-{
-    struct chooser *c = l->shared;
-    return ha_prefetch_append(&c->prefetch, l, b, fresh);
-}
-
-static void device(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d)
-{
-    struct chooser *c = l->shared;
-    ha_prefetch_device(&c->prefetch, l, b, d);
-}
-
 /* Beside the attention: the new tokens to the store and the partial keys; and the next layer's keys are on their way
  * when it begins. */
 static enum ha_status after(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
@@ -207,12 +196,6 @@ static enum ha_status after(struct ha_layer *l, const struct ha_step *step, stru
     return fetch(l + 1, why);
 }
 
-static enum ha_status use(const struct ha_layer *l, size_t b, size_t q_head, struct ha_used *used, struct ha_why *why)
-{
-    struct chooser *c = l->shared;
-    return ha_prefetch_use(&c->prefetch, l, b, q_head, used, why);
-}
-
 static void report(const struct ha_layer *l, size_t b, size_t q_head, struct ha_selection *out)
 {
     const struct ha_shape *s = l->ctx->shape;
@@ -228,10 +211,8 @@ static const struct ha_rule rule = {
     .open = open,
     .prefill = prefill,
     .before = before,
-    .append = append,
-    .device = device,
+    HA_PREFETCH_HOOKS,
     .after = after,
-    .use = use,
     .report = report,
 };
 

@@ -7,10 +7,7 @@
  * Of the paper: its text lets the device attend over the chosen blocks of the cache, its algorithm over all of them
  * (`resident`). What it leaves open is decided in docs/variants/scout.md. */
 
-#include "harness/base/arena.h"
-#include "harness/base/clock.h"
 #include "harness/base/device_arena.h"
-#include "harness/base/fit.h"
 #include "harness/base/why.h"
 #include "suites/parts/ahead.h"
 #include "suites/parts/block_store.h"
@@ -20,90 +17,43 @@
 #include "suites/parts/observe.h"
 #include "suites/parts/recall.h"
 
-#include <math.h>
-#include <string.h>
-
 enum { AHEAD, ORACLE };
-static const char *predict_word(size_t i)
-{
-    static const char *const word[] = { [AHEAD] = "ahead", [ORACLE] = "oracle" };
-    return i < sizeof word / sizeof *word ? word[i] : NULL;
-}
 enum { TOPK, ALL };
-static const char *resident_word(size_t i)
-{
-    static const char *const word[] = { [TOPK] = "topk", [ALL] = "all" };
-    return i < sizeof word / sizeof *word ? word[i] : NULL;
-}
 enum { NONE, SEQUENCE };
-static const char *teams_word(size_t i)
-{
-    static const char *const word[] = { [NONE] = "none", [SEQUENCE] = "sequence" };
-    return i < sizeof word / sizeof *word ? word[i] : NULL;
-}
-static const char *switch_word(size_t i)
-{
-    static const char *const word[] = { "off", "on" };
-    return i < sizeof word / sizeof *word ? word[i] : NULL;
-}
 enum { RECALL_OFF, RECALL_ON, RECALL_WAIT };
-static const char *recall_word(size_t i)
-{
-    static const char *const word[] = { [RECALL_OFF] = "off", [RECALL_ON] = "on", [RECALL_WAIT] = "wait" };
-    return i < sizeof word / sizeof *word ? word[i] : NULL;
-}
+HA_WORDS(predict_word, [AHEAD] = "ahead", [ORACLE] = "oracle")
+HA_WORDS(resident_word, [TOPK] = "topk", [ALL] = "all")
+HA_WORDS(teams_word, [NONE] = "none", [SEQUENCE] = "sequence")
+HA_WORDS(recall_word, [RECALL_OFF] = "off", [RECALL_ON] = "on", [RECALL_WAIT] = "wait")
+HA_WORDS(switch_word, "off", "on")
 
-enum param {
-    BLOCK,
-    BUDGET,
-    CACHE,
-    DIGEST,
-    GROUP,
-    PRECOMPUTE,
-    PREDICT,
-    RESIDENT,
-    RECALL,
-    INTERVAL,
-    RATIO,
-    FETCH,
-    TEAMS
-};
+enum { BLOCK, BUDGET, CACHE, DIGEST, GROUP, PRECOMPUTE, PREDICT, RESIDENT, RECALL, INTERVAL, RATIO, FETCH, TEAMS };
 static const struct ha_param params[] = {
-    [BLOCK] = { "block", 32, 8, 128, "tokens of a block: 8, 16, 32, 64 or 128", .whole = true, .draw = "8 16 32 64 128",
-                .fitted = true },
+    [BLOCK] = { "block", 32, 8, 128, "tokens of a block: 8, 16, 32, 64 or 128", .whole = true, .power_of_2 = true,
+                .draw = "8 16 32 64 128", .fitted = true },
     [BUDGET] = { "budget", 2048, 1, 1 << 24, "tokens of the blocks that a list chooses", .whole = true,
                  .draw = "1..2048", .fitted = true },
     [CACHE] = { "cache", 0, 0, 1 << 24,
                 "tokens that a KV head has on the device; 0: the budget, times the lists of a KV head", .whole = true,
                 .draw = "0 0 1..2048", .fitted = true },
     [DIGEST] = HA_DIGEST_KIND,
-    [GROUP] = { "group", HA_GROUP_MAX, HA_GROUP_HEAD, HA_GROUP_MAX,
-                "who chooses: each query head, or those of a KV head together", .whole = true, .draw = "*",
+    [GROUP] = { "group", HA_GROUP_MAX, .doc = "who chooses: each query head, or those of a KV head together",
                 .word = ha_group_of_device_word, .fitted = true },
-    [PRECOMPUTE] = { "precompute", 1, 0, 1, "the CPU begins a layer early (on), or with the layer's own query",
-                     .whole = true, .draw = "*", .word = switch_word },
-    [PREDICT] = { "predict", AHEAD, AHEAD, ORACLE,
-                  "the query it begins with: from the input of the layer before, or the one that will come",
-                  .whole = true, .draw = "*", .word = predict_word },
-    [RESIDENT] = { "resident", TOPK, TOPK, ALL, "what the device reads of its cache: the chosen blocks, or all of them",
-                   .whole = true, .draw = "*", .word = resident_word },
-    [RECALL] = { "recall", RECALL_ON, RECALL_OFF, RECALL_WAIT,
-                 "the cache is refreshed: what is recalled is used once it has arrived (on), or waited for",
-                 .whole = true, .draw = "*", .word = recall_word },
+    [PRECOMPUTE] = { "precompute", 1, .doc = "the CPU begins a layer early (on), or with the layer's own query",
+                     .word = switch_word },
+    [PREDICT] = { "predict", AHEAD, .word = predict_word,
+                  .doc = "the query it begins with: from the input of the layer before, or the one that will come" },
+    [RESIDENT] = { "resident", TOPK, .doc = "what the device reads of its cache: the chosen blocks, or all of them",
+                   .word = resident_word },
+    [RECALL] = { "recall", RECALL_ON, .word = recall_word,
+                 .doc = "the cache is refreshed: what is recalled is used once it has arrived (on), or waited for" },
     [INTERVAL] = { "interval", 8, 0, 1 << 24, "steps from one recall to the next; 0: of each layer, from the fit",
                    .whole = true, .draw = "1..20" },
     [RATIO] = { "ratio", 0.12, 0, 1, "for the fit: of the budget, what the CPU may read on average between two recalls",
                 .draw = "0.12", .fitted = true },
     [FETCH] = HA_FETCH_WAY,
-    [TEAMS] = { "teams", SEQUENCE, NONE, SEQUENCE,
-                "the CPU's threads are in groups, one for each sequence; or all take what there is", .whole = true,
-                .draw = "*", .word = teams_word },
-};
-
-struct level {
-    size_t interval, since; /* steps since the last recall was issued, this one with them */
-    bool due, landed;
-    double steps, cpu_tokens, recalls, recalled; /* sums */
+    [TEAMS] = { "teams", SEQUENCE, .word = teams_word,
+                .doc = "the CPU's threads are in groups, one for each sequence; or all take what there is" },
 };
 
 /* For all layers, which follow each other on one stream. */
@@ -113,26 +63,18 @@ struct scout {
     struct ha_divide divide;
     struct ha_ahead ahead;
     struct ha_compare compare;
-    float *oracle[2]; /* pinned: the queries of predict=oracle, of layers 0, 2, ...; of the others */
     struct ha_event *foreseen;
-    size_t *blocks;      /* [batch] */
-    struct level *level; /* [layers] */
 };
 
-static size_t option(const struct ha_layer *l, enum param i) { return (size_t)l->ctx->param[i]; }
-static struct ha_block_store *store_of(const struct ha_layer *l, size_t b)
-{
-    return (struct ha_block_store *)l->own + b;
-}
-static struct level *level(const struct ha_layer *l) { return &((struct scout *)l->shared)->level[l->layer]; }
+static size_t option(const struct ha_layer *l, int i) { return (size_t)l->ctx->param[i]; }
 static bool is_ahead(const struct ha_layer *l) { return option(l, PRECOMPUTE) && l->layer > 0; }
 static bool is_oracle(const struct ha_layer *l) { return option(l, PREDICT) == ORACLE; }
 static bool is_predicted(const struct ha_layer *l) { return is_ahead(l) && !is_oracle(l); }
+static bool is_due(const struct ha_layer *l) { return ((struct scout *)l->shared)->recall.layer[l->layer].due; }
 static bool reads_all(const struct ha_layer *l) { return option(l, RESIDENT) == ALL; }
 static bool by_head(const struct ha_context *ctx) { return (int)ctx->param[GROUP] == HA_GROUP_HEAD; }
 static bool by_sequence(const struct ha_context *ctx) { return (int)ctx->param[TEAMS] == SEQUENCE; }
 static bool varies(const double *param) { return (int)param[RECALL] == RECALL_ON; }
-static size_t q_bytes(const struct ha_shape *s) { return s->batch * s->q_len * s->q_heads * s->head_dim * sizeof(float); }
 
 static struct ha_drift sizes(const struct ha_shape *s, const double *param)
 {
@@ -157,54 +99,30 @@ static enum ha_status fit(const struct ha_fit_input *in, struct ha_fit_writer *o
 
 /* ---- before the first step --------------------------------------------------------------------------------------- */
 
-/* Of each layer: the option, or what a fit says. */
-static enum ha_status take_intervals(const struct ha_layer *first, struct ha_why *why)
-{
-    const struct ha_context *ctx = first->ctx;
-    struct ha_tensor fitted = { .name = "interval", .type = HA_T_F32, .dims = 1, .dim = { ctx->shape->layers } };
-    const bool asks = !option(first, INTERVAL) && option(first, RECALL);
-    if (asks && !ctx->fit)
-        return ha_why(why, HA_WAIVED, "interval=0 takes the intervals of a fit: fit=FILE, which `habench fit` writes");
-    if (asks) HA_TRY(ha_fit_get(ctx->fit, &fitted, why));
-    const float *interval = fitted.data;
-    for (size_t i = 0; i < ctx->shape->layers; i++)
-        level(first + i)->interval = asks ? (size_t)fminf(fmaxf(1, interval[i]), 1 << 24) : option(first, INTERVAL);
-    return HA_OK;
-}
-
 static enum ha_status share(struct ha_layer *first, struct ha_why *why)
 {
     const struct ha_context *ctx = first->ctx;
-    const struct ha_shape *s = ctx->shape;
-    const struct ha_drift size = sizes(s, ctx->param);
-    const bool predicts = option(first, PRECOMPUTE) && s->layers > 1;
+    const struct ha_drift size = sizes(ctx->shape, ctx->param);
+    const enum ha_fetch_way way = (enum ha_fetch_way)option(first, FETCH);
+    const enum ha_ahead_side side = is_oracle(first) ? HA_AHEAD_ORACLE : HA_AHEAD_DEVICE;
     struct scout *c = first->shared;
-    HA_TRY(ha_block_check(size.block, HA_KV_NATURAL, why));
-    HA_TRY(ha_recall_create(&c->recall, first, size.block, size.slots, option(first, RECALL) == RECALL_WAIT,
-                            (enum ha_fetch_way)option(first, FETCH), why));
+    HA_TRY(ha_recall_create(&c->recall, first, size.block, size.slots, option(first, RECALL) == RECALL_WAIT, way, why));
+    if (option(first, RECALL) != RECALL_OFF) HA_TRY(ha_recall_every(&c->recall, option(first, INTERVAL), why));
     if (reads_all(first)) HA_TRY(ha_recall_list_all(&c->recall, why));
-    if (predicts && !is_oracle(first)) HA_TRY(ha_ahead_create(&c->ahead, first, HA_AHEAD_DEVICE, why));
+    if (option(first, PRECOMPUTE) && ctx->shape->layers > 1) HA_TRY(ha_ahead_create(&c->ahead, first, side, true, why));
     HA_TRY(ha_device_choice_create(&c->choice, ctx, (enum ha_group)option(first, GROUP), size.digest, size.block,
                                    ha_least(size.k, c->recall.blocks_max), why));
-    HA_TRY(ha_divide_create(&c->divide, &c->choice, &c->recall, why));
+    HA_TRY(ha_divide_create(&c->divide, &c->choice, &c->recall, size.k * size.block, why));
     if (ctx->record_selection) HA_TRY(ha_compare_create(&c->compare, ctx, c->choice.lists, c->choice.list_max, why));
-    for (int i = 0; predicts && is_oracle(first) && i < 2; i++) {
-        c->oracle[i] = ha_device_alloc(ctx->device_arena, HA_MEM_PINNED, q_bytes(s), HA_TAG_SCRATCH, why);
-        if (!c->oracle[i]) return HA_ERROR;
-    }
-    c->blocks = ha_alloc(ctx->arena, s->batch * sizeof *c->blocks, HA_TAG_SCRATCH, why);
-    c->level = c->blocks ? ha_alloc(ctx->arena, s->layers * sizeof *c->level, HA_TAG_META, why) : NULL;
-    if (!c->level) return HA_ERROR;
-    HA_TRY(ha_device_event(ctx->device_arena, &c->foreseen, why));
-    return take_intervals(first, why);
+    return ha_device_event(ctx->device_arena, &c->foreseen, why);
 }
 
 static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 {
     const struct scout *c = l->shared;
-    l->block = c->choice.unit;
     l->lists = reads_all(l) ? l->ctx->shape->kv_heads : c->choice.lists;
-    return ha_block_store_create(l->ctx, l->block, b, &c->recall.layer[l->layer].store[b], store_of(l, b), why);
+    l->list_max = c->choice.list_max;
+    return ha_block_store_open(l, b, c->choice.unit, &c->recall.layer[l->layer].store[b], why);
 }
 
 /* The cache begins with the blocks that the observed queries score highest. */
@@ -212,101 +130,67 @@ static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_pref
 {
     const struct scout *c = l->shared;
     const size_t slots = c->recall.slots, heads = l->ctx->shape->kv_heads;
-    HA_TRY(ha_block_store_load(l->ctx, store_of(l, b), in, b));
-    return ha_observe_blocks(l->ctx, in, b, c->choice.kind, &store_of(l, b)->digests, slots,
+    HA_TRY(ha_block_store_prefill(l, b, in));
+    return ha_observe_blocks(l->ctx, in, b, c->choice.kind, &ha_block_store_of(l, b)->digests, slots,
                              c->recall.layer[l->layer].first + b * heads * slots, slots, why);
-}
-
-/* The whole blocks of each sequence. */
-static const size_t *blocks_of(const struct ha_layer *l)
-{
-    const struct scout *c = l->shared;
-    for (size_t b = 0; b < l->ctx->shape->batch; b++) c->blocks[b] = store_of(l, b)->digests.blocks;
-    return c->blocks;
 }
 
 static enum ha_status ready(struct ha_layer *l, struct ha_why *why)
 {
     struct scout *c = l->shared;
-    *level(l) = (struct level){ .interval = level(l)->interval };
-    if (l->ctx->record_selection) ha_compare_reset(&c->compare, l->layer);
-    return ha_recall_load(&c->recall, l->layer, c->recall.layer[l->layer].first, blocks_of(l), why);
-}
-
-static enum ha_status rewind_sequence(struct ha_layer *l, size_t b, struct ha_why *why)
-{
-    return ha_block_store_rewind(l->ctx, store_of(l, b), l->tokens[b]);
+    ha_divide_reset(&c->divide, l->layer);
+    ha_compare_reset(&c->compare, l->layer);
+    return ha_recall_begin(&c->recall, l->layer, why);
 }
 
 /* ---- one step: what is read -------------------------------------------------------------------------------------- */
 
-/* The blocks of a layer that score highest by q on the device, divided by its snapshot. */
+/* The whole blocks of a layer that score highest by q on the device. */
 static enum ha_status choose(const struct ha_layer *l, const float *q)
 {
     const struct scout *c = l->shared;
-    const size_t *blocks = blocks_of(l);
     for (size_t b = 0; b < l->ctx->shape->batch; b++)
-        ha_device_choice_ask(&c->choice, b, q, &store_of(l, b)->digests, ha_least(c->choice.list_max, blocks[b]));
+        ha_device_choice_ask(&c->choice, b, q, &ha_block_store_of(l, b)->digests, c->choice.list_max);
     return ha_device_choice_run(&c->choice);
 }
 
-/* The blocks that the next layer's CPU side reads, and by which query. One snapshot serves it and the layer's step. */
+/* What the next layer's CPU side reads, by the query predicted for it. One snapshot serves it and the layer's step. */
 static enum ha_status predict(const struct ha_layer *next, const struct ha_step *step, struct ha_why *why)
 {
-    const struct ha_context *ctx = next->ctx;
     struct scout *c = next->shared;
-    const float *q = step->next_q;
-    HA_TRY(ha_recall_snapshot(&c->recall, next->layer, &level(next)->landed, why));
-    if (is_predicted(next)) {
-        HA_TRY(ha_ahead_begin(&c->ahead, step, (next - 1)->tokens));
-        q = c->ahead.q_device;
-    } else {
-        if (!q) return ha_why(why, HA_ERROR, "predict=oracle: nobody says what the next layer's query will be");
-        HA_TRY(ctx->api->copy(ctx->stream, c->oracle[next->layer % 2], q, q_bytes(ctx->shape), HA_D2H));
-    }
-    HA_TRY(choose(next, q));
+    HA_TRY(ha_recall_snapshot(&c->recall, next->layer, why));
+    HA_TRY(ha_ahead_begin(&c->ahead, step, (next - 1)->tokens));
+    HA_TRY(choose(next, c->ahead.q_device));
     HA_TRY(ha_divide_run(&c->divide, next->layer, true));
-    return ctx->api->event_record(c->foreseen, ctx->stream);
+    return next->ctx->api->event_record(c->foreseen, next->ctx->stream);
 }
 
 static enum ha_status before(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
 {
-    const struct ha_context *ctx = l->ctx;
+    const bool ahead = is_ahead(l), records = l->ctx->record_selection, divides = !ahead || !reads_all(l) || records;
     struct scout *c = l->shared;
-    struct level *v = level(l);
-    const bool ahead = is_ahead(l), divides = !ahead || !reads_all(l) || ctx->record_selection;
-    if (!ahead) HA_TRY(ha_recall_snapshot(&c->recall, l->layer, &v->landed, why));
-    if (l->layer + 1 < ctx->shape->layers && is_ahead(l + 1)) HA_TRY(predict(l + 1, step, why));
-    v->since++;
-    v->due = option(l, RECALL) && v->since >= v->interval && !c->recall.layer[l->layer].under_way;
-    if (divides || v->due) HA_TRY(choose(l, step->q));
+    if (!ahead) HA_TRY(ha_recall_snapshot(&c->recall, l->layer, why));
+    if (l->layer + 1 < l->ctx->shape->layers && is_ahead(l + 1)) HA_TRY(predict(l + 1, step, why));
+    if (divides || is_due(l)) HA_TRY(choose(l, step->q));
     if (divides) HA_TRY(ha_divide_run(&c->divide, l->layer, !ahead));
-    if (v->due) HA_TRY(ha_recall_want(&c->recall, &c->choice));
-    if (!ctx->record_selection) return HA_OK;
+    if (is_due(l)) HA_TRY(ha_recall_want(&c->recall, &c->choice));
+    if (!records) return HA_OK;
     HA_TRY(ha_device_choice_down(&c->choice));
     HA_TRY(ha_divide_down(&c->divide));
     return ha_compare_down(&c->compare, step);
 }
 
-static enum ha_status append(struct ha_layer *l, size_t b, const struct ha_kv *fresh)
-{
-    return ha_block_store_append(l->ctx, store_of(l, b), fresh);
-}
-
 static void device(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d)
 {
     const struct scout *c = l->shared;
-    const struct ha_kv fresh = ha_kv_of_step(l->ctx->shape, step, b);
-    ha_divide_device(&c->divide, l->layer, b, store_of(l, b)->digests.blocks, d);
-    ha_block_store_device(l->ctx->shape, store_of(l, b), &fresh, d);
+    ha_divide_device(&c->divide, l->layer, b, ha_block_store_of(l, b)->digests.blocks, d);
+    ha_block_store_device(l, step, b, d);
 }
-
-static bool early(const struct ha_layer *l) { return is_ahead(l); }
 
 static enum ha_status foresee(struct ha_layer *l, const float **q, struct ha_why *why)
 {
     const struct scout *c = l->shared;
-    *q = is_oracle(l) ? c->oracle[l->layer % 2] : c->ahead.q;
+    *q = c->ahead.q;
     return l->ctx->api->event_sync(c->foreseen);
 }
 
@@ -315,7 +199,6 @@ static void cpu(struct ha_layer *l, size_t b, size_t u, struct ha_attend *a, str
     const struct scout *c = l->shared;
     ha_divide_cpu(&c->divide, l->layer, b, u, run);
     a->block = c->choice.unit;
-    level(l)->cpu_tokens += (double)run->keys;
 }
 
 /* Behind the attention: the cache is refilled where that is due, by the scores of the step's own query, and blocks that
@@ -323,20 +206,8 @@ static void cpu(struct ha_layer *l, size_t b, size_t u, struct ha_attend *a, str
 static enum ha_status after(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
 {
     struct scout *c = l->shared;
-    struct level *v = level(l);
-    v->steps++;
-    if (v->due) {
-        const uint64_t begin = ha_now_ns();
-        const uint32_t *wanted;
-        size_t coming;
-        HA_TRY(ha_recall_wanted(&c->recall, &wanted));
-        HA_TRY(ha_recall_issue(&c->recall, l->layer, wanted, blocks_of(l), &coming, why));
-        ha_frame_selected(l, begin);
-        v->since = 0;
-        v->recalls++;
-        v->recalled += (double)coming;
-    }
-    return ha_block_store_close(&c->choice, l->own, l->tokens);
+    if (is_due(l)) HA_TRY(ha_recall_refill(&c->recall, l, why));
+    return ha_block_store_close(l, &c->choice);
 }
 
 /* ---- what is reported -------------------------------------------------------------------------------------------- */
@@ -344,66 +215,45 @@ static enum ha_status after(struct ha_layer *l, const struct ha_step *step, stru
 static enum ha_status use(const struct ha_layer *l, size_t b, size_t q_head, struct ha_used *used, struct ha_why *why)
 {
     const struct scout *c = l->shared;
-    const struct ha_shape *s = l->ctx->shape;
-    const struct ha_device_choice *choice = &c->choice;
-    const size_t list = b * choice->lists + q_head * choice->lists / s->q_heads;
-    HA_TRY(ha_divide_use(&c->divide, l->layer, b, q_head, used, why));
     if (is_predicted(l)) ha_compare_query(&c->compare, l->layer, b, q_head, c->ahead.q_of[l->layer % 2]);
-    if (q_head % (s->q_heads / choice->lists) == 0)
-        ha_compare_list(&c->compare, l->layer, list, choice->known + list * choice->list_max,
-                        ha_least(choice->list_max, store_of(l, b)->digests.blocks));
-    return ha_block_store_use(l->ctx, store_of(l, b), &used->device, why);
+    ha_compare_choice(&c->compare, l->layer, b, q_head, &c->choice);
+    HA_TRY(ha_divide_use(&c->divide, l->layer, b, q_head, used, why));
+    return ha_block_store_use(l, b, &used->device, why);
 }
 
 static void report(const struct ha_layer *l, size_t b, size_t q_head, struct ha_selection *out)
 {
     const struct scout *c = l->shared;
     if (is_predicted(l)) out->part[1].q = ha_compare_predicted(&c->compare, l->layer, b, q_head);
-    out->note[out->notes++] = (struct ha_note){ "recall", level(l)->due };
-    out->note[out->notes++] = (struct ha_note){ "landed", level(l)->landed };
+    ha_recall_report(&c->recall, l->layer, out);
 }
 
 static void count(const struct ha_layer *l, ha_count *say, void *arg)
 {
     const struct scout *c = l->shared;
-    const struct level *v = level(l);
-    const size_t budget = sizes(l->ctx->shape, l->ctx->param).k * c->choice.unit,
-                 lists = l->ctx->shape->batch * c->choice.lists;
-    say(arg, "recall_interval", l->layer, (double)v->interval);
-    say(arg, "recalls", l->layer, v->recalls);
-    say(arg, "recalled_blocks", l->layer, v->recalled);
-    if (v->steps > 0) say(arg, "cpu_of_budget", l->layer, v->cpu_tokens / (v->steps * (double)(lists * budget)));
-    if (l->ctx->record_selection) ha_compare_count(&c->compare, l->layer, say, arg);
-}
-
-static void counters(const struct ha_layer *first, struct ha_counters *out)
-{
-    out->recalls = 0;
-    for (size_t i = 0; i < first->ctx->shape->layers; i++) out->recalls += level(first + i)->recalls;
+    ha_recall_count(&c->recall, l->layer, say, arg);
+    ha_divide_count(&c->divide, l->layer, say, arg);
+    ha_compare_count(&c->compare, l->layer, say, arg);
 }
 
 static const struct ha_rule rule = {
-    .seq_bytes = sizeof(struct ha_block_store),
     .shared_bytes = sizeof(struct scout),
     .share = share,
     .open = open,
     .prefill = prefill,
     .ready = ready,
     .before = before,
-    .append = append,
-    .appends_last = true,
     .use = use,
     .report = report,
     .device = device,
     .by_head = by_head,
     .by_sequence = by_sequence,
     .cpu = cpu,
-    .early = early,
+    .early = is_ahead,
     .foresee = foresee,
     .after = after,
     .count = count,
-    .counters = counters,
-    .rewind = rewind_sequence,
+    HA_BLOCK_STORE_HOOKS,
     .cpu_name = "missing blocks",
 };
 

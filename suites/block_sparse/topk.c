@@ -7,43 +7,31 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/device_arena.h"
-#include "harness/base/order.h"
-#include "harness/base/pool.h"
 #include "harness/base/why.h"
 #include "suites/parts/ahead.h"
 #include "suites/parts/prefetch.h"
 
 enum query { OWN, AHEAD };
-static const char *query_word(size_t i)
-{
-    static const char *const word[] = { [OWN] = "own", [AHEAD] = "ahead" };
-    return i < sizeof word / sizeof *word ? word[i] : NULL;
-}
+HA_WORDS(query_word, [OWN] = "own", [AHEAD] = "ahead")
 
 enum { K, QUERY, GROUP, FETCH, PREDICT };
 static const struct ha_param params[] = {
     [K] = { "k", 256, 1, 1 << 24, "keys that are chosen, of those before the step", .whole = true, .draw = "1..2048" },
-    [QUERY] = { "query", OWN, OWN, AHEAD, "by which they are: the layer's own, or one predicted a layer ahead",
-                .whole = true, .draw = "*", .word = query_word },
-    [GROUP] = HA_GROUP_RULE(HA_GROUP_UNION, ha_group_word),
+    [QUERY] = { "query", OWN, .doc = "by which they are: the layer's own, or one predicted a layer ahead",
+                .word = query_word },
+    [GROUP] = HA_GROUP_RULE(ha_group_word),
     [FETCH] = HA_FETCH_WAY,
     [PREDICT] = HA_AHEAD_SIDE,
 };
 
 struct chooser {
+    struct ha_prefetch prefetch;
     struct ha_choose choose;
     struct ha_ahead ahead;
-    struct ha_prefetch prefetch;
     float *q; /* pinned: [batch][q_len][q_heads][head_dim], the layer's own */
     struct ha_event *came;
 };
-
-/* of a choice that is under way */
-struct work {
-    const struct ha_layer *l;
-    const float *q;
-    struct ha_prefetch_buffer *to;
-};
+_Static_assert(offsetof(struct chooser, prefetch) == 0, "where the hooks of prefetch.h find it");
 
 static size_t option(const struct ha_layer *l, int i) { return (size_t)l->ctx->param[i]; }
 static bool is_ahead(const struct ha_layer *l) { return option(l, QUERY) == AHEAD && l->layer > 0; }
@@ -54,13 +42,11 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
     const struct ha_shape *s = ctx->shape;
     struct chooser *c = first->shared;
     const enum ha_group group = (enum ha_group)option(first, GROUP);
-    size_t longest = 0;
-    for (size_t b = 0; b < s->batch; b++) longest = ha_most(longest, ha_kv_max_tokens(s, b));
-    HA_TRY(ha_choose_create(&c->choose, ctx, group, option(first, K), longest, why));
+    HA_TRY(ha_choose_create(&c->choose, ctx, group, option(first, K), ha_kv_longest(s), why));
     HA_TRY(ha_prefetch_create(&c->prefetch, first, (enum ha_fetch_way)option(first, FETCH), c->choose.lists,
                               c->choose.list_max, group == HA_GROUP_UNION, why));
     if (option(first, QUERY) == AHEAD)
-        HA_TRY(ha_ahead_create(&c->ahead, first, (enum ha_ahead_side)option(first, PREDICT), why));
+        HA_TRY(ha_ahead_create(&c->ahead, first, (enum ha_ahead_side)option(first, PREDICT), true, why));
     c->q = ha_device_alloc(ctx->device_arena, HA_MEM_PINNED,
                            s->batch * s->q_len * s->q_heads * s->head_dim * sizeof *c->q, HA_TAG_SCRATCH, why);
     return c->q ? ha_device_event(ctx->device_arena, &c->came, why) : HA_ERROR;
@@ -80,31 +66,14 @@ static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_pref
     return ha_kv_load(l->ctx, &store[b], 0, in, b, 0, l->ctx->shape->ctx[b]);
 }
 
-/* One KV head of a sequence. */
-static void choose_task(void *arg, size_t task, size_t worker)
-{
-    const struct work *w = arg;
-    const struct ha_shape *s = w->l->ctx->shape;
-    const struct chooser *c = w->l->shared;
-    const struct ha_kv *store = w->l->own;
-    const size_t b = task / s->kv_heads, head = task % s->kv_heads, first = task * c->choose.lists;
-    const struct ha_rows keys = ha_kv_rows(s, &store[b], head, 0, w->l->tokens[b]);
-    ha_order_thread_access("choose", "list_keys", HA_WRITE, w->to->count + first, 1, 0,
-                           c->choose.lists * sizeof *w->to->count);
-    ha_order_thread_access("choose", "index", HA_WRITE, w->to->index + first * c->choose.list_max, 1, 0,
-                           c->choose.lists * c->choose.list_max * sizeof *w->to->index);
-    ha_choose_keys(&c->choose, worker, w->q + b * s->q_len * s->q_heads * s->head_dim, head, &keys,
-                   w->to->index + first * c->choose.list_max, w->to->count + first);
-}
-
 /* The keys of a layer, chosen by q, to its buffer. What came to the host in this step was behind the attention that
  * read that last. */
 static enum ha_status request(const struct ha_layer *l, const float *q, struct ha_why *why)
 {
     struct chooser *c = l->shared;
+    const struct ha_prefetch_buffer *to = ha_prefetch_of(&c->prefetch, l);
     const uint64_t begin = ha_now_ns();
-    ha_pool_run(l->ctx->pool, "choose", l->ctx->shape->batch * l->ctx->shape->kv_heads, choose_task,
-                &(struct work){ l, q, ha_prefetch_of(&c->prefetch, l) });
+    ha_choose_keys(&c->choose, q, l->own, sizeof(struct ha_kv), l->tokens, to->index, to->count);
     ha_frame_selected(l, begin);
     return ha_prefetch_run(&c->prefetch, l, l->own, sizeof(struct ha_kv), why);
 }
@@ -125,24 +94,6 @@ static enum ha_status before(struct ha_layer *l, const struct ha_step *step, str
         HA_TRY(request(l, c->q, why));
     }
     return ha_prefetch_wait(&c->prefetch, l);
-}
-
-static enum ha_status append(struct ha_layer *l, size_t b, const struct ha_kv *fresh)
-{
-    struct chooser *c = l->shared;
-    return ha_prefetch_append(&c->prefetch, l, b, fresh);
-}
-
-static void device(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d)
-{
-    struct chooser *c = l->shared;
-    ha_prefetch_device(&c->prefetch, l, b, d);
-}
-
-static enum ha_status use(const struct ha_layer *l, size_t b, size_t q_head, struct ha_used *used, struct ha_why *why)
-{
-    struct chooser *c = l->shared;
-    return ha_prefetch_use(&c->prefetch, l, b, q_head, used, why);
 }
 
 /* The new tokens to the store; and beside the layer's attention, what the next one will read. */
@@ -168,9 +119,7 @@ static const struct ha_rule rule = {
     .open = open,
     .prefill = prefill,
     .before = before,
-    .append = append,
-    .use = use,
-    .device = device,
+    HA_PREFETCH_HOOKS,
     .after = after,
 };
 

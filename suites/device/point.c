@@ -16,29 +16,24 @@ const size_t ha_ops_count = sizeof ha_ops / sizeof *ha_ops;
 
 static const char *op_word(size_t i) { return i < ha_ops_count ? ha_ops[i]->name : NULL; }
 static const char *place_word(size_t i) { return i <= HA_OP_PAGEABLE ? ha_op_place_name((enum ha_op_place)i) : NULL; }
-#define WORDS(name, ...)                                           \
-    static const char *name(size_t i)                              \
-    {                                                              \
-        static const char *const words[] = { __VA_ARGS__ };        \
-        return i < sizeof words / sizeof *words ? words[i] : NULL; \
-    }
-WORDS(cases_word, "listed", "one")
-WORDS(yes_word, "no", "yes")
-WORDS(index_word, [HA_OP_NO_INDEX] = "none", [HA_OP_DEVICE_INDEX] = "device", [HA_OP_MAPPED_INDEX] = "mapped")
-WORDS(pattern_word, [HA_OP_ASCENDING] = "ascending", [HA_OP_DESCENDING] = "descending", [HA_OP_SHUFFLED] = "shuffled",
-      [HA_OP_REPEATS] = "repeats")
-WORDS(layout_word, [HA_OP_TOKENS] = "tokens", [HA_OP_HEADS] = "heads", [HA_OP_K_HEADS] = "k_heads",
-      [HA_OP_V_HEADS] = "v_heads")
-WORDS(special_word, [HA_OP_NO_SPECIAL] = "none", [HA_OP_NAN_QUERY] = "nan_query", [HA_OP_NAN_KEY] = "nan_key",
-      [HA_OP_NAN_VALUE] = "nan_value", [HA_OP_LOW_KEY] = "low_key", [HA_OP_HIGH_KEY] = "high_key")
+HA_WORDS(cases_word, "listed", "one")
+HA_WORDS(yes_word, "no", "yes")
+HA_WORDS(index_word, [HA_OP_NO_INDEX] = "none", [HA_OP_DEVICE_INDEX] = "device", [HA_OP_MAPPED_INDEX] = "mapped")
+HA_WORDS(pattern_word, [HA_OP_ASCENDING] = "ascending", [HA_OP_DESCENDING] = "descending",
+         [HA_OP_SHUFFLED] = "shuffled", [HA_OP_REPEATS] = "repeats")
+HA_WORDS(layout_word, [HA_OP_TOKENS] = "tokens", [HA_OP_HEADS] = "heads", [HA_OP_K_HEADS] = "k_heads",
+         [HA_OP_V_HEADS] = "v_heads")
+HA_WORDS(special_word, [HA_OP_NO_SPECIAL] = "none", [HA_OP_NAN_QUERY] = "nan_query", [HA_OP_NAN_KEY] = "nan_key",
+         [HA_OP_NAN_VALUE] = "nan_value", [HA_OP_LOW_KEY] = "low_key", [HA_OP_HIGH_KEY] = "high_key")
 
-WORDS(digest_word, [HA_DIGEST_RANGE] = "range", [HA_DIGEST_MEAN] = "mean")
-WORDS(lists_word, [HA_OP_NO_LISTS] = "none", [HA_OP_KV_LISTS] = "kv_heads", [HA_OP_Q_LISTS] = "q_heads")
-WORDS(within_word, [HA_OP_ANY] = "any", [HA_OP_WITHIN_0] = "0", [HA_OP_WITHIN_1] = "1", [HA_OP_WITHIN_INFINITY] = "inf")
-WORDS(cached_word, [HA_OP_SOME_CACHED] = "some", [HA_OP_NONE_CACHED] = "none", [HA_OP_ALL_CACHED] = "all")
-WORDS(missing_word, [HA_OP_MISSING_BOTH] = "both", [HA_OP_MISSING_NONE] = "none", [HA_OP_MISSING_LIST] = "list",
-      [HA_OP_MISSING_COUNT] = "count")
-WORDS(q_layout_word, [HA_OP_TOKENS] = "tokens", [HA_OP_HEADS] = "heads")
+HA_WORDS(digest_word, [HA_DIGEST_RANGE] = "range", [HA_DIGEST_MEAN] = "mean")
+HA_WORDS(lists_word, [HA_OP_NO_LISTS] = "none", [HA_OP_KV_LISTS] = "kv_heads", [HA_OP_Q_LISTS] = "q_heads")
+HA_WORDS(
+    within_word, [HA_OP_ANY] = "any", [HA_OP_WITHIN_0] = "0", [HA_OP_WITHIN_1] = "1", [HA_OP_WITHIN_INFINITY] = "inf")
+HA_WORDS(cached_word, [HA_OP_SOME_CACHED] = "some", [HA_OP_NONE_CACHED] = "none", [HA_OP_ALL_CACHED] = "all")
+HA_WORDS(missing_word, [HA_OP_MISSING_BOTH] = "both", [HA_OP_MISSING_NONE] = "none", [HA_OP_MISSING_LIST] = "list",
+         [HA_OP_MISSING_COUNT] = "count")
+HA_WORDS(q_layout_word, [HA_OP_TOKENS] = "tokens", [HA_OP_HEADS] = "heads")
 
 #define AT(member) .offset = offsetof(struct ha_op_point, member)
 #define WORD(name, standard, words, doc)                                           \

@@ -47,7 +47,7 @@ static const char *layout_word(size_t i)
 {
     return i == HA_CPU_PACKED ? "packed" : i == HA_CPU_NATURAL ? "natural" : NULL;
 }
-static const char *query_word(size_t i) { return i == 0 ? "kv" : i == 1 ? "f32" : NULL; }
+HA_WORDS(query_word, "kv", "f32")
 _Static_assert(HA_TEAM_DEFAULT == HA_TEAM_OPENMP, "the default of team");
 static const char *all_word(size_t i) { return i == 0 ? "all" : NULL; }
 

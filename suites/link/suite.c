@@ -27,7 +27,7 @@ static const char *const pieces[HA_LINK_PIECES + 1] = {
 };
 
 const char *ha_link_piece_name(size_t piece) { return pieces[piece]; }
-static const char *layout_word(size_t i) { return i == 0 ? "contiguous" : i == 1 ? "scattered" : NULL; }
+HA_WORDS(layout_word, "contiguous", "scattered")
 static const char *method_word(size_t i) { return i < ha_link_methods_count ? ha_link_methods[i].name : NULL; }
 
 /* as a word, or in bytes */

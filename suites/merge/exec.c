@@ -195,7 +195,8 @@ static void close_exec(struct ha_subject *x)
     free(c);
 }
 
-/* Asks the command what it can do; one that does not know the question does everything with two-pass binary32. */
+/* Asks the command what it can do; one that does not know the question, and exits with whatever, does everything with
+ * two-pass binary32. */
 static enum ha_status ask_traits(struct ha_subject *x, struct ha_why *why)
 {
     struct command *c = x->own;
@@ -204,7 +205,8 @@ static enum ha_status ask_traits(struct ha_subject *x, struct ha_why *why)
     if (st == HA_OK && no_command(c))
         return ha_why(why, HA_ERROR, "--exec: the shell cannot run '%.*s' (%s)", (int)strlen(c->text) - 5, c->text,
                       ha_process_text(&c->how).text);
-    if (st == HA_OK && !succeeded(c)) return HA_OK;
+    if (st == HA_OK && c->how.si_code == CLD_EXITED && c->how.si_status != 0) return HA_OK;
+    if (st == HA_OK && !succeeded(c)) st = ha_why(why, HA_ERROR, "%s", ha_process_text(&c->how).text);
     char *rest = c->stream[0].text;
     for (const char *line; st == HA_OK && (line = strsep(&rest, "\n")) != NULL;)
         if (*line) st = ha_traits_parse(line, &x->traits, x->name, why);

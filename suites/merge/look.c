@@ -2,6 +2,7 @@
 
 #include "suites/merge/work.h"
 
+#include "harness/base/clock.h"
 #include "harness/base/registry.h"
 #include "harness/base/why.h"
 
@@ -32,18 +33,18 @@ static bool shape_for(const struct ha_subject *subject, struct ha_merge_shape *s
     return false;
 }
 
-static enum ha_status look(struct ha_merge_source *s, struct ha_subject *subject, struct ha_merge_trial *trial)
+static enum ha_status look(struct ha_merge_source *s, struct ha_subject *subject, struct ha_merge_trial *trial,
+                           struct ha_why *why)
 {
     const bool emulated = subject->api && !strcmp(subject->api->kind, "emulated"); /* every lane is a function call */
     struct ha_merge_shape shape = {
         .states = 2, .tokens = emulated ? ARGUMENTS_EMULATED : HA_EPS_ARGUMENTS, .heads = 1, .dim = DIM
     };
-    struct ha_why why;
     float o[DIM], lse, sum;
     if (subject->null || !shape_for(subject, &shape)) return HA_WAIVED;
-    HA_TRY(ha_subject_trial(subject, trial, &shape, &why));
+    HA_TRY(ha_subject_trial(subject, trial, &shape, why));
     ha_merge_trial_fill(trial, shape.tokens, fill, NULL);
-    HA_TRY(subject->run(subject, trial->batch, &why));
+    HA_TRY(subject->run(subject, trial->batch, why));
     for (size_t r = 0; r < shape.tokens; r++) {
         ha_batch_get(trial->batch, 1, r, o, &lse, &sum);
         const double x = ha_form_decode(shape.form, lse, sum);
@@ -61,13 +62,25 @@ void ha_merge_source_look(struct ha_merge_source *s, struct ha_subject *subject)
     struct ha_merge_trial trial = { .batch = NULL };
     s->exp = s->log = none;
     s->traits = subject->traits;
-    if (look(s, subject, &trial) != HA_OK) s->exp = s->log = none;
+    struct ha_why why = { "" };
+    const uint64_t begin_ns = ha_now_ns();
+    const enum ha_status st = look(s, subject, &trial, &why);
+    s->looked = st == HA_WAIVED ? HA_OK : st;
+    if (st != HA_OK) s->exp = s->log = none;
+    if (st == HA_ERROR) s->lost_ns += ha_now_ns() - begin_ns;
+    ha_why(&s->unseen, st, "when its exp and log were looked at: %.400s", why.text);
     ha_merge_trial_close(&trial);
     s->usual = ha_traits_usual(&s->traits, &ha_kernels_all[0]->traits, s->exp.worst, s->log.worst);
 }
 
+enum ha_status ha_merge_source_survived(const struct ha_merge_source *s, struct ha_why *why)
+{
+    return s->looked == HA_ERROR ? ha_why(why, HA_ERROR, "%s", s->unseen.text) : HA_OK;
+}
+
 enum ha_status ha_merge_source_holds(const struct ha_merge_source *s, struct ha_why *why)
 {
+    if (s->looked != HA_OK) return ha_why(why, s->looked, "%s", s->unseen.text);
     HA_TRY(ha_eps_holds("traits", "exp_eps", s->traits.exp_eps, &s->exp, why));
     return ha_eps_holds("traits", "log_eps", s->traits.log_eps, &s->log, why);
 }

@@ -246,8 +246,12 @@ static enum ha_status serve(void *self, void *arg, struct ha_why *why)
     struct request *r = arg;
     HA_TRY(load(p, why));
     if (r->op == ASK) return ask(p, &r->answer);
-    if (r->op == STAGE) return stage(p, r, why);
-    return r->op == MERGE ? merge(p, r->batch, why) : run_once(p, r, why);
+    const enum ha_status st = r->op == STAGE   ? stage(p, r, why)
+                              : r->op == MERGE ? merge(p, r->batch, why)
+                                               : run_once(p, r, why);
+    /* what is right, or not offered, is neither on a device that has failed behind it */
+    const char *failure = p->device && (st == HA_OK || st == HA_WAIVED) ? p->api->failure(p->device) : NULL;
+    return failure ? ha_why(why, HA_ERROR, "%s: %s", p->api->name, failure) : st;
 }
 
 /* ---- in the program ---------------------------------------------------------------------- */
@@ -295,7 +299,7 @@ static enum ha_status stage_plugin(struct ha_subject *x, const struct ha_merge_c
     r->stage.why.text[0] = why->text[0] = 0;
     const enum ha_status st = ha_child_call(p->child, r, NULL, NULL, 0, why);
     if (st == HA_ERROR) ha_child_end(p->child);
-    if (st == HA_ERROR && !r->stage.why.text[0]) return st;
+    if (st == HA_ERROR && (why->text[0] || !r->stage.why.text[0])) return st; /* how it died comes first */
     *why = r->stage.why;
     *j = r->stage.j;
     return st;

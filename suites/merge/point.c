@@ -343,6 +343,7 @@ static enum ha_status take_stranger(struct ha_merge_member *m, const char *exec)
 static enum ha_status look(struct ha_merge_member *m, struct ha_why *why)
 {
     struct ha_subject subject;
+    HA_TRY(ha_merge_source_patience(&m->source, why));
     HA_TRY(ha_merge_source_open(&m->source, &subject, why));
     ha_merge_source_look(&m->source, &subject);
     ha_subject_close(&subject);
@@ -385,15 +386,20 @@ struct ha_merge_member *ha_merge_party_find(struct ha_merge_party *party, const 
     for (; *end; end = &(*end)->next)
         if (!strcmp((*end)->by, by)) break;
     struct ha_merge_member *m = *end;
-    /* of a device another may have been open since */
-    if (m && (m->status != HA_OK || m->source.kind != HA_FROM_DEVICE)) return m;
+    const bool found = m;
     if (!m) m = *end = calloc(1, sizeof *m);
     if (!m) return NULL;
-    snprintf(m->by, sizeof m->by, "%s", by);
-    snprintf(m->source.name, sizeof m->source.name, "%s", by);
-    m->status = take(m, party->config);
+    if (!found) snprintf(m->by, sizeof m->by, "%s", by);
+    if (!found) snprintf(m->source.name, sizeof m->source.name, "%s", by);
+    /* of a device another may have been open since */
+    if (!found || (m->status == HA_OK && m->source.kind == HA_FROM_DEVICE)) m->status = take(m, party->config);
     if (m->status == HA_OK && !m->looked) m->status = look(m, &m->why);
     return m;
+}
+
+void ha_merge_party_again(struct ha_merge_party *party)
+{
+    for (struct ha_merge_member *m = party->first; m; m = m->next) m->looked &= m->source.looked != HA_ERROR;
 }
 
 void ha_merge_party_free(struct ha_merge_party *party)

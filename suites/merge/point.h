@@ -64,6 +64,9 @@ struct ha_merge_party {
 /* The member called `by`; NULL: there is no memory. Devices are those of config->machine, and asked for anew each time.
  */
 struct ha_merge_member *ha_merge_party_find(struct ha_merge_party *party, const char *by);
+/* Before each group: who died when he was looked at, which is an error of the points that asked for him then, is looked
+ * at again when he is asked for again. */
+void ha_merge_party_again(struct ha_merge_party *party);
 void ha_merge_party_free(struct ha_merge_party *party);
 
 /* ---- result.c: a row of lse_merge, and what is printed of all rows */

@@ -113,6 +113,7 @@ static enum ha_status open_group(void *arg, struct ha_group *group, struct ha_wh
     run->sources = 0;
     if (!run->source || !run->of || !run->asked) return ha_why(why, HA_ERROR, "out of memory");
     if (run->part == HA_PART_REPLAY) return HA_OK;
+    ha_merge_party_again(&run->party);
     HA_TRY(gather_sources(run, why));
     for (size_t i = 0; i < run->items; i++) run->asked[i] = run->part == HA_PART_GALLERY;
     for (size_t i = 0; i < group->count; i++)
@@ -205,12 +206,21 @@ static void count_merges(struct ha_merge_result *row, const struct ha_judgement 
         row->bin[i > HA_RATIO_BINS - HA_MERGE_BINS ? i - (HA_RATIO_BINS - HA_MERGE_BINS) : 0] += j->bin[i];
 }
 
+/* st, or HA_ERROR where nothing else is wrong but that who is asked died before, when he was looked at. */
+static enum ha_status survived(const struct run *run, size_t i, enum ha_status st, struct ha_why *why)
+{
+    if (st == HA_FAIL || st == HA_ERROR) return st;
+    const enum ha_status before = ha_merge_source_survived(run->source[run->of[i]], why);
+    return before == HA_OK ? st : before;
+}
+
 /* complete: all that was to be merged has been; a row that is not has no verdict, unless it is wrong already */
 static void enter(struct run *run, size_t i, const struct ha_merge_cell *c, bool complete)
 {
     struct ha_merge_result *row = row_of(run, i);
     enum ha_status st = ha_merge_cell_status(c);
     struct ha_why reason = c->why;
+    st = survived(run, i, st, &reason);
     /* the bounds came from what is claimed: that must be true */
     if (st == HA_OK) st = ha_merge_source_holds(run->source[run->of[i]], &reason);
     count_merges(row, &c->j);
@@ -396,7 +406,7 @@ static enum ha_status attend(struct run *run, size_t i, struct ha_why *why)
     row->sense = got.sense;
     ha_suspect_tell(&got.suspect, &row->head, &row->bias, &row->rms);
     ha_subject_close(&plugin);
-    return st;
+    return survived(run, i, st, why);
 }
 
 static enum ha_status check_attention(struct run *run, struct ha_why *why)

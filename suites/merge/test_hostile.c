@@ -1,6 +1,7 @@
 /* A plugin that is right unless the numbers tell it to do harm. */
 
 #include "harness/api/device.h"
+#include "harness/measure/eps.h"
 #include "kernels/c/ops.h"
 #include "suites/merge/test_hostile.h"
 
@@ -63,6 +64,11 @@ static enum hostile told(float x)
 static enum ha_status merge(struct ha_stream *stream, const struct ha_merge *a)
 {
     const enum hostile what = told(*(const float *)a->states[0].o); /* which the merge may overwrite */
+    if (a->tokens == HA_EPS_ARGUMENTS) {
+        const char *how = getenv(HOSTILE_VARIABLE);
+        if (how && !strcmp(how, "look exits")) exit(5);
+        if (how && !strcmp(how, "look refuses")) return HA_ERROR;
+    }
     ha_c_merge(a);
     return harm(what, a);
 }

@@ -2,7 +2,8 @@
 #define HA_MERGE_TEST_HOSTILE_H
 
 /* What the hostile plugin does. In a merge: where the first number of o of the first state is HOSTILE_CODE and more; in
- * attention: the first of q. In info(), when it is loaded, and in the traits: what the variable HOSTILE says. */
+ * attention: the first of q. In info(), when it is loaded, in the traits, and where its exp and log are looked at:
+ * what the variable HOSTILE_VARIABLE says. */
 enum { HOSTILE_CODE = 7000 };
 enum hostile {
     BEHAVES,

@@ -308,23 +308,162 @@ TEST(a_stranger_that_dies_is_an_error)
     assert_string_equal(row(2)->head.reason, row(0)->head.reason);
 }
 
+/* What the device hostile.so does, it does once, and then this file is there (harness/engine/test_hostile_device.c). */
+static char once[200];
+
+static void hostile_begins(void)
+{
+    assert_non_null(mkdtemp(test_template(once, sizeof once, "")));
+    strcat(once, "/once");
+    setenv("HA_HOSTILE_ONCE", once, 1);
+}
+
+static void hostile_ends(void)
+{
+    unsetenv("HA_HOSTILE");
+    unsetenv("HA_HOSTILE_AFTER");
+    unsetenv("HA_HOSTILE_ONCE");
+    *strrchr(once, '/') = 0;
+    assert_int_equal(rmdir(once), 0);
+}
+
+/* One that dies when its exp and log are looked at dies in no case, and is an error all the same: of the points that
+ * asked for it then, attention's and those that it is not asked for at last, too. */
+TEST(a_death_when_it_is_looked_at_is_an_error)
+{
+    if (HA_TSAN) skip(); /* which ends a process that makes a thread after a fork, as the embedded device does */
+    static const char *const hooks[] = { "mem_alloc", "stream_create", "copy", "merge", "stream_sync" },
+                             *const deeds[] = { "exit_0", "exit_3", "abort", "crash", "poison" },
+                             *const words[] = { "exited with 0", "exited with 3", "killed by SIGABRT",
+                                                "killed by SIGSEGV", "an illegal memory access was encountered" };
+    static const char *const points[] = {
+        "lse_merge:case=gaps,by=%,form=natural,dtype=f32,states=2",
+        "lse_merge:case=random,by=%,kind=natural,dtype=f32,seed=1",
+        "lse_merge:case=attention,problem=one_key,by=%",
+        "lse_merge:case=huge,by=%,form=natural,dtype=f32",
+    };
+    char text[512], said[200];
+    hostile_begins();
+    for (size_t i = 0; i < COUNT(hooks) + COUNT(deeds); i++) {
+        const char *hook = i < COUNT(hooks) ? hooks[i] : "copy";
+        const size_t deed = i < COUNT(hooks) ? 1 : i - COUNT(hooks);
+        snprintf(text, sizeof text, "%s:%s", hook, deeds[deed]);
+        snprintf(said, sizeof said, "when its exp and log were looked at: %s%s",
+                 deed + 1 == COUNT(deeds) ? "hostile: " : "", words[deed]);
+        setenv("HA_HOSTILE", text, 1);
+        snprintf(text, sizeof text, "%s lse_merge:case=one_hot,by=%%,form=natural,dtype=f32,states=2",
+                 points[i % COUNT(points)]);
+        ask(text, "hostile.so");
+        assert_int_equal(unlink(once), 0); /* it was done */
+        is(0, HA_VERDICT_ERROR);
+        assert_contains(row(0)->head.reason, said);
+        is(1, HA_PASS); /* it was looked at again */
+        assert_true(row(1)->exp_eps > 0 && row(1)->log_eps > 0);
+    }
+    hostile_ends();
+}
+
+/* Whichever call of a device is its last one, of those that look at it, merge, and merge once more. */
+TEST(no_call_of_a_device_is_forgiven_a_death)
+{
+    if (HA_TSAN) skip(); /* as above */
+    static const char *const deed[] = { "copy:exit_0", "merge:exit_3" };
+    char after[16];
+    hostile_begins();
+    for (size_t d = 0; d < COUNT(deed); d++) {
+        size_t calls = 0;
+        bool done = true;
+        setenv("HA_HOSTILE", deed[d], 1);
+        while (done) {
+            snprintf(after, sizeof after, "%zu", calls);
+            setenv("HA_HOSTILE_AFTER", after, 1);
+            ask("lse_merge:case=gaps,by=%,form=natural,dtype=f32,states=2", "hostile.so");
+            done = unlink(once) == 0;
+            is(0, done ? HA_VERDICT_ERROR : HA_PASS);
+            if (done) assert_contains(row(0)->head.reason, d ? "exited with 3" : "exited with 0");
+            calls += done;
+        }
+        assert_true(calls >= (d ? 3 : 6));
+    }
+    hostile_ends();
+}
+
+/* Nor a failure behind the last operation of all, which only the device itself can tell. */
+TEST(no_failure_of_a_device_comes_too_late)
+{
+    if (HA_TSAN) skip(); /* as above */
+    static const struct {
+        const char *deed, *after, *words;
+    } each[] = {
+        { "graph_destroy:poison", "0", "lse_merge:case=stream_and_graph,by=%,form=natural,dtype=f32" },
+        { "stream_destroy:poison", "1", "lse_merge:case=stream_and_graph,by=%,form=natural,dtype=f32" },
+        { "mem_free:poison", "0", "lse_merge:case=flag_before_data,by=%,form=natural,dtype=f32" },
+        { "mem_free:poison", "0", "lse_merge:case=attention,problem=one,by=%" },
+    };
+    hostile_begins();
+    for (size_t i = 0; i < COUNT(each); i++) {
+        setenv("HA_HOSTILE", each[i].deed, 1);
+        setenv("HA_HOSTILE_AFTER", each[i].after, 1);
+        ask(each[i].words, "hostile.so");
+        assert_int_equal(unlink(once), 0);
+        is(0, HA_VERDICT_ERROR);
+        assert_contains(row(0)->head.reason, "hostile: an illegal memory access was encountered");
+    }
+    hostile_ends();
+}
+
+/* What a library does each time it is looked at, and at no other. */
+TEST(who_cannot_be_looked_at_is_not_right)
+{
+    static const struct {
+        const char *how, *words;
+        enum ha_verdict merges, attention;
+    } each[] = {
+        { "look exits", "when its exp and log were looked at: exited with 5", HA_VERDICT_ERROR, HA_VERDICT_ERROR },
+        { "look refuses", "when its exp and log were looked at: refused: merge returned HA_ERROR", HA_VERDICT_FAIL,
+          HA_PASS },
+    };
+    for (size_t i = 0; i < COUNT(each); i++) {
+        setenv(HOSTILE_VARIABLE, each[i].how, 1);
+        ask("lse_merge:case=gaps,by=%,form=natural,dtype=f32,states=2 "
+            "lse_merge:case=one_hot,by=%,form=natural,dtype=f32,states=2 lse_merge:case=gallery,defect=dim_tail",
+            "merge_hostile.so");
+        unsetenv(HOSTILE_VARIABLE);
+        for (size_t k = 0; k < 2; k++) {
+            is(k, each[i].merges);
+            assert_contains(row(k)->head.reason, each[i].words);
+            assert_true(row(k)->merges > 0 && row(k)->ratio <= 1);
+        }
+        is(2, HA_PASS);
+    }
+}
+
 /* A command is asked for many cases at once, and once more for one whose axes are named. */
 TEST(a_command_is_asked)
 {
     struct ha_drive drive = asked(
-        "lse_merge:case=one_hot,by=exec,form=natural,dtype=f32 lse_merge:case=gaps,by=exec,form=natural,dtype=f32 "
-        "lse_merge:case=huge,by=exec,form=natural,dtype=f32 "
-        "lse_merge:case=random,by=exec,kind=natural,dtype=f32 lse_merge:case=random,by=exec,kind=chain,dtype=f32 "
-        "lse_merge:case=gaps,by=exec,form=natural,dtype=f32,states=2,order=flat,alias=none,layout=packed");
+        "lse_merge:case=one_hot,by=exec,form=direct,dtype=f32 lse_merge:case=gaps,by=exec,form=direct,dtype=f32 "
+        "lse_merge:case=huge,by=exec,form=direct,dtype=f32 "
+        "lse_merge:case=random,by=exec,kind=direct,dtype=f32 lse_merge:case=random,by=exec,kind=chain,dtype=f32 "
+        "lse_merge:case=gaps,by=exec,form=direct,dtype=f32,states=2,order=flat,alias=none,layout=packed");
     static const enum ha_verdict want[] = { HA_VERDICT_ERROR, HA_VERDICT_ERROR,  HA_VERDICT_WAIVED,
                                             HA_VERDICT_ERROR, HA_VERDICT_WAIVED, HA_VERDICT_ERROR };
-    drive.config.exec = "kill -9 $$ #";
+    /* exp and log cannot be looked at in this form, in which it dies in its cases alone */
+    drive.config.exec = "test $1 = --traits && echo forms=direct || kill -9 $$ #";
     drive.config.out_dir = "/nonesuch";
     run_as(&drive);
     for (size_t i = 0; i < 6; i++) is(i, want[i]);
     assert_contains(row(0)->head.reason, "SIGKILL");
     assert_contains(row(2)->head.reason, "flat, packed merges alone");
-    assert_contains(row(0)->failure, "' --exec 'kill -9 $$ #'");
+    assert_contains(row(0)->failure, "' --exec 'test $1 = --traits && echo forms=direct || kill -9 $$ #'");
+    for (size_t i = 0; i < 2; i++) {
+        drive.config.exec = i ? "kill -9 $$ #" : "test $1 = --traits || kill -9 $$ #";
+        run_as(&drive);
+        for (size_t k = 0; k < driven.results.entries; k++) {
+            is(k, HA_VERDICT_ERROR);
+            assert_contains(row(k)->head.reason, i ? "--exec, asked for --traits: killed by SIGKILL" : "SIGKILL");
+        }
+    }
     run("lse_merge:case=gaps,by=exec");
     is(0, HA_VERDICT_ERROR);
     assert_contains(row(0)->head.reason, "--exec");

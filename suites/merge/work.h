@@ -98,6 +98,8 @@ struct ha_merge_source {
     struct ha_merge_traits traits; /* of merge, and of what was asked for them */
     struct ha_merge_traits usual;  /* what they are set beside */
     struct ha_eps_seen exp, log;   /* its functions, as they were seen; NaN: not asked */
+    enum ha_status looked;         /* HA_FAIL: it refused to be looked at; HA_ERROR: it died, or gave no answer */
+    struct ha_why unseen;          /* of a look that was not HA_OK */
     struct ha_eps eps;             /* those of an open device, of its attention, too */
     const struct ha_device_api *api;
     struct ha_device *device;         /* open */
@@ -110,10 +112,13 @@ enum ha_status ha_merge_source_open(const struct ha_merge_source *source, struct
 /* HA_ERROR once calls that ended in an error have taken so long in all that it is not asked any more. */
 enum ha_status ha_merge_source_patience(const struct ha_merge_source *source, struct ha_why *why);
 
-/* Looks at exp and log (source->exp, log) through two states of its merge, and sets source->usual. A subject that
- * cannot be asked, refuses or crashes is one whose functions are not known: its cases say what is wrong. */
+/* Looks at exp and log (source->exp, log) through two states of its merge, and sets source->usual. The functions of a
+ * subject that cannot be asked, refuses or dies are not known; its cases are judged all the same, and source->looked
+ * says what they are not to pass over. */
 void ha_merge_source_look(struct ha_merge_source *source, struct ha_subject *subject);
-/* HA_FAIL: they are further off than it says. */
+/* HA_ERROR: it died, or gave no answer, when it was looked at. */
+enum ha_status ha_merge_source_survived(const struct ha_merge_source *source, struct ha_why *why);
+/* HA_FAIL: its functions are further off than it says, or it refused to be looked at. */
 enum ha_status ha_merge_source_holds(const struct ha_merge_source *source, struct ha_why *why);
 
 /* What is known of one item (a case, or a kind of random rows) on one subject. */

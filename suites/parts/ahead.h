@@ -8,32 +8,35 @@
 #include "suites/parts/frame.h"
 
 /* An option `predict` of variants. */
-enum ha_ahead_side { HA_AHEAD_DEVICE, HA_AHEAD_CPU };
+enum ha_ahead_side { HA_AHEAD_DEVICE, HA_AHEAD_CPU, HA_AHEAD_ORACLE };
 const char *ha_ahead_word(size_t i);
-#define HA_AHEAD_SIDE                                                                           \
-    {                                                                                           \
-        "predict", HA_AHEAD_DEVICE, HA_AHEAD_DEVICE, HA_AHEAD_CPU,                              \
-            "where the next layer's query is computed: by the device, or by the CPU's threads", \
-            .whole = true, .draw = "*", .word = ha_ahead_word                                   \
+#define HA_AHEAD_SIDE                                                                                 \
+    {                                                                                                 \
+        "predict", HA_AHEAD_DEVICE,                                                                   \
+            .word = ha_ahead_word,                                                                    \
+            .doc = "where the next layer's query is computed: by the device, or by the CPU's threads" \
     }
 
 struct ha_ahead {
     const struct ha_context *ctx;
     enum ha_ahead_side side;
-    bool stays; /* set behind create: what the device computes stays there, in q_device, in order on the main stream */
-    float *q;   /* pinned: [batch][q_len][q_heads][head_dim], what was predicted; it stays until the begin after
-                 * the next */
-    float *q_of[2];  /* of layers 0, 2, ...; of the others */
-    float *q_device; /* of the device's side: the same there */
-    float *x;        /* pinned: [batch][q_len][model_dim], of the CPU's side */
-    float *turn;     /* mapped: [batch * q_len][rotary/2][2] */
-    float **w;       /* device: [layers] of W_Q, bias and norm, each behind the other */
+    bool down;      /* the queries come to the host, too, which the CPU's side computes there */
+    float *q;       /* pinned: [batch][q_len][q_heads][head_dim], what was predicted; it stays until the begin after
+                     * the next */
+    float *q_of[2]; /* of layers 0, 2, ...; of the others */
+    const float *q_device; /* not of the CPU's side: the same on the device, in order on the main stream */
+    float *y;              /* device: of the device's side, where they are computed */
+    float *x;              /* pinned: [batch][q_len][model_dim], of the CPU's side */
+    float *turn;           /* mapped: [batch * q_len][rotary/2][2] */
+    float **w;             /* device: [layers] of W_Q, bias and norm, each behind the other */
     struct ha_event *came;
     size_t layer; /* the one that was predicted for, or none: 0 */
 };
 
-/* HA_WAIVED with words where the data has no inputs, or the device no product. l: any layer of the instance. */
-enum ha_status ha_ahead_create(struct ha_ahead *a, const struct ha_layer *l, enum ha_ahead_side side,
+/* HA_AHEAD_ORACLE: what will come, of which nobody knows but the harness (ha_step.next_q): for what a perfect
+ * prediction would do. HA_WAIVED with words where the data has no inputs, or the device no product. l: any layer of the
+ * instance. */
+enum ha_status ha_ahead_create(struct ha_ahead *a, const struct ha_layer *l, enum ha_ahead_side side, bool down,
                                struct ha_why *why);
 /* Enqueues on the main stream, in the step of a layer, what the next one's query is computed from or with. tokens:
  * [batch] of the sequences before the step. Not twice without an end, or another wait for what it enqueued, between. */

@@ -2,67 +2,71 @@
 
 #include "harness/base/why.h"
 
-enum ha_status ha_block_store_create(const struct ha_context *ctx, size_t unit, size_t b, const struct ha_kv *kv,
-                                     struct ha_block_store *store, struct ha_why *why)
+enum ha_status ha_block_store_open(struct ha_layer *l, size_t b, size_t unit, const struct ha_kv *kv,
+                                   struct ha_why *why)
 {
+    struct ha_block_store *store = ha_block_store_of(l, b);
+    l->block = unit;
     store->kv = *kv;
-    HA_TRY(ha_tail_create(ctx, unit, 0, ha_kv_max_tokens(ctx->shape, b), &store->tail, why));
-    return ha_digests_create(ctx, HA_MEM_DEVICE, unit, b, &store->digests, why);
+    HA_TRY(ha_tail_create(l->ctx, unit, 0, ha_kv_max_tokens(l->ctx->shape, b), &store->tail, why));
+    return ha_digests_create(l->ctx, HA_MEM_DEVICE, unit, b, &store->digests, why);
 }
 
-enum ha_status ha_block_store_load(const struct ha_context *ctx, struct ha_block_store *store,
-                                   const struct ha_prefill *in, size_t b)
+enum ha_status ha_block_store_prefill(const struct ha_layer *l, size_t b, const struct ha_prefill *in)
 {
-    const size_t unit = store->tail.unit;
-    HA_TRY(ha_kv_load(ctx, &store->kv, 0, in, b, 0, ctx->shape->ctx[b] / unit * unit));
-    return ha_tail_load(ctx, &store->tail, in, b, 0);
+    struct ha_block_store *store = ha_block_store_of(l, b);
+    HA_TRY(ha_kv_load(l->ctx, &store->kv, 0, in, b, 0, l->ctx->shape->ctx[b] / l->block * l->block));
+    return ha_tail_load(l->ctx, &store->tail, in, b, 0);
 }
 
-enum ha_status ha_block_store_append(const struct ha_context *ctx, struct ha_block_store *store,
-                                     const struct ha_kv *fresh)
+void ha_block_store_device(const struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d)
 {
-    return ha_ring_append(ctx, ctx->stream, &store->tail.ring, fresh, 0, fresh->cap);
+    const struct ha_shape *s = l->ctx->shape;
+    const struct ha_kv fresh = ha_kv_of_step(s, step, b);
+    d->runs_count += ha_ring_runs(s, &ha_block_store_of(l, b)->tail.ring, d->runs + d->runs_count);
+    d->runs[d->runs_count++] = ha_kv_rows(s, &fresh, 0, 0, step->q_len);
 }
 
-/* What makes the digest of the next block, if it is whole with so many tokens. */
-static struct ha_device_digest_seq next_digest(const struct ha_shape *s, struct ha_block_store *store, size_t tokens)
+enum ha_status ha_block_store_use(const struct ha_layer *l, size_t b, struct ha_positions *used, struct ha_why *why)
 {
-    const size_t block = store->digests.blocks, end = (block + 1) * store->tail.unit;
-    struct ha_device_digest_seq due = ha_digests_due(s, &store->digests, &store->kv, ha_least(tokens, end));
-    if (tokens >= end) due.rows = ha_tail_block(s, &store->tail, block);
+    const struct ha_ring *tail = &ha_block_store_of(l, b)->tail.ring;
+    return ha_positions_add_range(l->ctx, used, tail->first, tail->end + l->ctx->shape->q_len, why);
+}
+
+/* What makes the digest of the next block, if it is whole. */
+static struct ha_device_digest_seq next_digest(const struct ha_layer *l, size_t b)
+{
+    struct ha_block_store *store = ha_block_store_of(l, b);
+    const size_t block = store->digests.blocks, end = (block + 1) * l->block, tokens = ha_least(l->tokens[b], end);
+    struct ha_device_digest_seq due = ha_digests_due(l->ctx->shape, &store->digests, &store->kv, tokens);
+    if (tokens == end) due.rows = ha_tail_block(l->ctx->shape, &store->tail, block);
     return due;
 }
 
-enum ha_status ha_block_store_close(const struct ha_device_choice *c, struct ha_block_store *store,
-                                    const size_t *tokens)
+/* The digests of one block of each sequence at a time. */
+enum ha_status ha_block_store_close(const struct ha_layer *l, const struct ha_device_choice *c)
 {
-    const struct ha_context *ctx = c->ctx;
+    const size_t batch = l->ctx->shape->batch;
+    size_t gone;
     for (bool any = true; any;) {
-        for (size_t b = 0; b < ctx->shape->batch; b++) c->digest[b] = next_digest(ctx->shape, &store[b], tokens[b]);
+        for (size_t b = 0; b < batch; b++) c->digest[b] = next_digest(l, b);
         HA_TRY(ha_device_choice_digest(c, &any));
     }
-    size_t gone;
-    for (size_t b = 0; b < ctx->shape->batch; b++)
-        HA_TRY(ha_tail_leave(ctx, ctx->stream, &store[b].tail, &store[b].kv, &gone));
+    for (size_t b = 0; b < batch; b++) {
+        struct ha_block_store *store = ha_block_store_of(l, b);
+        HA_TRY(ha_tail_leave(l->ctx, l->ctx->stream, &store->tail, &store->kv, &gone));
+    }
     return HA_OK;
 }
 
-void ha_block_store_device(const struct ha_shape *shape, const struct ha_block_store *store, const struct ha_kv *fresh,
-                           struct ha_device_seq *d)
+enum ha_status ha_block_store_append(struct ha_layer *l, size_t b, const struct ha_kv *fresh)
 {
-    d->runs_count += ha_ring_runs(shape, &store->tail.ring, d->runs + d->runs_count);
-    d->runs[d->runs_count++] = ha_kv_rows(shape, fresh, 0, 0, shape->q_len);
+    return ha_ring_append(l->ctx, l->ctx->stream, &ha_block_store_of(l, b)->tail.ring, fresh, 0, fresh->cap);
 }
 
-enum ha_status ha_block_store_use(const struct ha_context *ctx, const struct ha_block_store *store,
-                                  struct ha_positions *used, struct ha_why *why)
+enum ha_status ha_block_store_rewind(struct ha_layer *l, size_t b, struct ha_why *why)
 {
-    const struct ha_ring *tail = &store->tail.ring;
-    return ha_positions_add_range(ctx, used, tail->first, tail->end + ctx->shape->q_len, why);
-}
-
-enum ha_status ha_block_store_rewind(const struct ha_context *ctx, struct ha_block_store *store, size_t tokens)
-{
-    store->digests.blocks = ha_least(store->digests.blocks, tokens / store->tail.unit);
-    return ha_tail_rewind(ctx, &store->tail, &store->kv, tokens);
+    struct ha_block_store *store = ha_block_store_of(l, b);
+    store->digests.blocks = ha_least(store->digests.blocks, l->tokens[b] / l->block);
+    return ha_tail_rewind(l->ctx, &store->tail, &store->kv, l->tokens[b]);
 }

@@ -1,6 +1,7 @@
 #include "suites/parts/choose.h"
 
 #include "harness/base/arena.h"
+#include "harness/base/order.h"
 #include "harness/base/pool.h"
 
 #include <math.h>
@@ -9,11 +10,7 @@
 /* keys that are scored for one query row after the other: they stay in a core's cache */
 enum { CHUNK_BYTES = 1 << 18 };
 
-const char *ha_group_word(size_t i)
-{
-    static const char *const word[] = { [HA_GROUP_HEAD] = "head", [HA_GROUP_MAX] = "max", [HA_GROUP_UNION] = "union" };
-    return i < sizeof word / sizeof *word ? word[i] : NULL;
-}
+HA_SHARED_WORDS(ha_group_word, [HA_GROUP_HEAD] = "head", [HA_GROUP_MAX] = "max", [HA_GROUP_UNION] = "union")
 
 const char *ha_group_of_device_word(size_t i) { return i < HA_GROUP_UNION ? ha_group_word(i) : NULL; }
 
@@ -76,16 +73,23 @@ static void choose(const struct ha_choose *c, size_t worker, size_t n, uint32_t 
         if (mark[i]) index[(*count)++] = (uint32_t)i;
 }
 
-void ha_choose_keys(const struct ha_choose *c, size_t worker, const float *q, size_t head, const struct ha_rows *keys,
-                    uint32_t *index, uint32_t *count)
+/* a choice that is under way */
+struct work {
+    const struct ha_choose *c;
+    const float *q;
+    const unsigned char *from; /* a struct ha_kv for each sequence, or where tokens is NULL a struct ha_digests */
+    size_t stride;
+    const size_t *tokens;
+    uint32_t *index, *count;
+};
+
+static void score_keys(const struct ha_choose *c, float *score, const float *q, size_t head, const struct ha_kv *store,
+                       size_t tokens)
 {
     const struct ha_shape *s = c->ctx->shape;
     const size_t heads = ha_shape_group(s), at_once = ha_most(CHUNK_BYTES / ha_kv_head_bytes(s), 1);
-    float *score = scores(c, worker);
-    for (size_t first = 0; first < keys->keys; first += at_once) {
-        struct ha_rows some = *keys;
-        some.k = (const unsigned char *)keys->k + first * keys->k_stride_bytes;
-        some.keys = ha_least(at_once, keys->keys - first);
+    for (size_t first = 0; first < tokens; first += at_once) {
+        const struct ha_rows some = ha_kv_rows(s, store, head, first, ha_least(at_once, tokens - first));
         for (size_t g = 0; g < heads; g++)
             for (size_t t = 0; t < s->q_len; t++)
                 c->ctx->kernels->score(&(struct ha_score){ .q = q + (t * s->q_heads + head * heads + g) * s->head_dim,
@@ -95,11 +99,10 @@ void ha_choose_keys(const struct ha_choose *c, size_t worker, const float *q, si
                                                            .scale = s->scale,
                                                            .s = score + (g * s->q_len + t) * c->candidates + first });
     }
-    choose(c, worker, keys->keys, index, count);
 }
 
-void ha_choose_blocks(const struct ha_choose *c, size_t worker, const float *q, size_t head, const void *digests,
-                      size_t blocks, uint32_t *index, uint32_t *count)
+static void score_blocks(const struct ha_choose *c, float *score, const float *q, size_t head,
+                         const struct ha_digests *digests)
 {
     const struct ha_shape *s = c->ctx->shape;
     const size_t heads = ha_shape_group(s);
@@ -108,11 +111,50 @@ void ha_choose_blocks(const struct ha_choose *c, size_t worker, const float *q, 
                                                                  .q_rows = s->q_len,
                                                                  .q_stride = s->q_heads * s->head_dim,
                                                                  .head_dim = s->head_dim,
-                                                                 .digests = digests,
-                                                                 .blocks = blocks,
+                                                                 .digests = digests->bytes + head * digests->head_bytes,
+                                                                 .blocks = digests->blocks,
                                                                  .dtype = s->dtype,
                                                                  .scale = s->scale,
-                                                                 .s = scores(c, worker) + g * s->q_len * c->candidates,
+                                                                 .s = score + g * s->q_len * c->candidates,
                                                                  .s_stride = c->candidates });
-    choose(c, worker, blocks, index, count);
+}
+
+/* One KV head of a sequence. */
+static void choose_task(void *arg, size_t task, size_t worker)
+{
+    const struct work *w = arg;
+    const struct ha_choose *c = w->c;
+    const struct ha_shape *s = c->ctx->shape;
+    const size_t b = task / s->kv_heads, head = task % s->kv_heads;
+    const float *q = w->q + b * s->q_len * s->q_heads * s->head_dim;
+    const void *from = w->from + b * w->stride;
+    uint32_t *index = w->index + task * c->lists * c->list_max, *count = w->count + task * c->lists;
+    ha_order_thread_access("choose", "count", HA_WRITE, count, 1, 0, c->lists * sizeof *count);
+    ha_order_thread_access("choose", "index", HA_WRITE, index, 1, 0, c->lists * c->list_max * sizeof *index);
+    if (w->tokens) {
+        score_keys(c, scores(c, worker), q, head, from, w->tokens[b]);
+        choose(c, worker, w->tokens[b], index, count);
+    } else {
+        const struct ha_digests *digests = from;
+        score_blocks(c, scores(c, worker), q, head, digests);
+        choose(c, worker, digests->blocks, index, count);
+    }
+}
+
+static void run(struct work *w)
+{
+    const struct ha_context *ctx = w->c->ctx;
+    ha_pool_run(ctx->pool, "choose", ctx->shape->batch * ctx->shape->kv_heads, choose_task, w);
+}
+
+void ha_choose_keys(const struct ha_choose *c, const float *q, const struct ha_kv *store, size_t stride,
+                    const size_t *tokens, uint32_t *index, uint32_t *count)
+{
+    run(&(struct work){ c, q, (const unsigned char *)store, stride, tokens, index, count });
+}
+
+void ha_choose_blocks(const struct ha_choose *c, const float *q, const struct ha_digests *digests, size_t stride,
+                      uint32_t *index, uint32_t *count)
+{
+    run(&(struct work){ c, q, (const unsigned char *)digests, stride, NULL, index, count });
 }

@@ -4,17 +4,16 @@
 /* The candidates (keys, or blocks by their digests) of largest score, by the CPU, for the query heads of a KV head. The
  * score of a candidate for a query head is the largest over the step's query tokens; ties go to the smaller index. */
 
-#include "suites/parts/kv.h"
+#include "suites/parts/digests.h"
 
 /* Who chooses: each query head for itself; the KV head's group by the largest score that a candidate has for one of
  * them; or each for itself, and all of the group use what one of them chose. An option `group` of variants. */
 enum ha_group { HA_GROUP_HEAD, HA_GROUP_MAX, HA_GROUP_UNION };
 const char *ha_group_word(size_t i);
 const char *ha_group_of_device_word(size_t i); /* a device's topk makes no union */
-#define HA_GROUP_RULE(last, words)                                                                                   \
+#define HA_GROUP_RULE(words)                                                                                         \
     {                                                                                                                \
-        "group", HA_GROUP_HEAD, HA_GROUP_HEAD, last, "who chooses: each query head, or those of a KV head together", \
-            .whole = true, .draw = "*", .word = words                                                                \
+        "group", HA_GROUP_HEAD, .word = words, .doc = "who chooses: each query head, or those of a KV head together" \
     }
 
 struct ha_choose {
@@ -35,12 +34,13 @@ size_t ha_share_of(double share, size_t n);
 enum ha_status ha_choose_create(struct ha_choose *c, const struct ha_context *ctx, enum ha_group group, size_t k,
                                 size_t candidates, struct ha_why *why);
 
-/* Of KV head `head`: list l gets count[l] candidates, rising, at index + l * list_max. q: the sequence's queries,
- * [q_len][q_heads][head_dim]. For the tasks of a pool: what one worker does. */
-void ha_choose_keys(const struct ha_choose *c, size_t worker, const float *q, size_t head, const struct ha_rows *keys,
-                    uint32_t *index, uint32_t *count);
-/* digests: of the KV head */
-void ha_choose_blocks(const struct ha_choose *c, size_t worker, const float *q, size_t head, const void *digests,
-                      size_t blocks, uint32_t *index, uint32_t *count);
+/* Of every KV head of the batch, by the pool's workers: lists [batch][kv_heads][lists], of which list l gets count[l]
+ * candidates, rising, at index + l * list_max. q: [batch][q_len][q_heads][head_dim]. Of a store in host memory its
+ * first tokens[b] keys; or blocks by their digests. These are of the first sequence, and each `stride` bytes behind
+ * that of the sequence before. */
+void ha_choose_keys(const struct ha_choose *c, const float *q, const struct ha_kv *store, size_t stride,
+                    const size_t *tokens, uint32_t *index, uint32_t *count);
+void ha_choose_blocks(const struct ha_choose *c, const float *q, const struct ha_digests *digests, size_t stride,
+                      uint32_t *index, uint32_t *count);
 
 #endif

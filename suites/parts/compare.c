@@ -39,6 +39,7 @@ enum ha_status ha_compare_create(struct ha_compare *c, const struct ha_context *
 
 void ha_compare_reset(struct ha_compare *c, size_t layer)
 {
+    if (!c->layer) return;
     struct ha_compare_layer *l = &c->layer[layer];
     memset(l->count, 0, c->ctx->shape->batch * c->lists * sizeof *l->count);
     l->cosine = l->cosines = l->changed = l->changes = 0;
@@ -85,11 +86,16 @@ void ha_compare_query(const struct ha_compare *c, size_t layer, size_t b, size_t
     }
 }
 
-void ha_compare_list(const struct ha_compare *c, size_t layer, size_t list, const uint32_t *block, size_t count)
+void ha_compare_choice(const struct ha_compare *c, size_t layer, size_t b, size_t q_head,
+                       const struct ha_device_choice *choice)
 {
+    const size_t heads = c->ctx->shape->q_heads / c->lists, list = b * c->lists + q_head / heads,
+                 count = ha_least(c->list_max, choice->by[b].blocks);
+    const uint32_t *block = choice->known + list * c->list_max;
     struct ha_compare_layer *l = &c->layer[layer];
     uint32_t *before = l->before + list * c->list_max;
     const size_t then = l->count[list];
+    if (q_head % heads) return; /* the list's first head has said it */
     for (size_t i = 0, j = 0; then && i < count; i++) {
         while (j < then && before[j] < block[i]) j++;
         l->changed += j == then || before[j] != block[i];
@@ -101,6 +107,7 @@ void ha_compare_list(const struct ha_compare *c, size_t layer, size_t list, cons
 
 void ha_compare_count(const struct ha_compare *c, size_t layer, ha_count *say, void *arg)
 {
+    if (!c->layer) return;
     const struct ha_compare_layer *l = &c->layer[layer];
     if (l->cosines > 0) say(arg, "cosine", layer, l->cosine / l->cosines);
     if (l->changes > 0) say(arg, "changed", layer, l->changed / l->changes);

@@ -5,12 +5,7 @@
 #include "harness/base/why.h"
 #include "suites/parts/listed.h"
 
-size_t ha_device_choice_blocks(const struct ha_shape *shape, size_t unit)
-{
-    size_t blocks = 0;
-    for (size_t b = 0; b < shape->batch; b++) blocks = ha_most(blocks, ha_kv_max_tokens(shape, b) / unit);
-    return blocks;
-}
+size_t ha_device_choice_blocks(const struct ha_shape *shape, size_t unit) { return ha_kv_longest(shape) / unit; }
 
 enum ha_status ha_device_choice_create(struct ha_device_choice *c, const struct ha_context *ctx, enum ha_group group,
                                        enum ha_digest_kind kind, size_t unit, size_t list_max, struct ha_why *why)
@@ -63,7 +58,7 @@ void ha_device_choice_ask(const struct ha_device_choice *c, size_t b, const floa
                                              .s_stride = c->blocks_max };
     c->most[b] = (struct ha_device_topk_seq){ .x = score,
                                               .n = digests->blocks,
-                                              .k = count,
+                                              .k = ha_least(count, digests->blocks),
                                               .stride = c->blocks_max,
                                               .index = c->index + b * c->lists * c->list_max,
                                               .index_stride = c->list_max };
@@ -73,9 +68,10 @@ void ha_device_choice_ask(const struct ha_device_choice *c, size_t b, const floa
 static enum ha_status choose(const struct ha_device_choice *c, size_t lists)
 {
     const struct ha_shape *s = c->ctx->shape;
-    return c->ctx->api->topk(
-        c->ctx->stream, &(struct ha_device_topk){
-                            .batch = s->batch, .lists = lists, .rows = s->q_heads / lists * s->q_len, .seqs = c->most });
+    return c->ctx->api->topk(c->ctx->stream, &(struct ha_device_topk){ .batch = s->batch,
+                                                                       .lists = lists,
+                                                                       .rows = s->q_heads / lists * s->q_len,
+                                                                       .seqs = c->most });
 }
 
 enum ha_status ha_device_choice_run(const struct ha_device_choice *c)

@@ -33,12 +33,13 @@ enum ha_status ha_device_choice_create(struct ha_device_choice *c, const struct 
 /* Enqueues the digests that c->digest says of each sequence (ha_digests_due); *any: there were any. */
 enum ha_status ha_device_choice_digest(const struct ha_device_choice *c, bool *any);
 
-/* Sequence b chooses `count` of its blocks, all where there are no more. q: of the step. Then run, for all of them. */
+/* Sequence b chooses `count` of its blocks, at most list_max, all where there are no more. q: of the step. Then run,
+ * for all of them. */
 void ha_device_choice_ask(const struct ha_device_choice *c, size_t b, const float *q, const struct ha_digests *digests,
                           size_t count);
 enum ha_status ha_device_choice_run(const struct ha_device_choice *c);
-/* Enqueues, behind a run, another choice by the same scores: of each of `lists` lists of a sequence the `count` best, all
- * where there are no more, to index in device memory, [batch][lists][count]. */
+/* Enqueues, behind a run, another choice by the same scores: of each of `lists` lists of a sequence the `count` best,
+ * all where there are no more, to index in device memory, [batch][lists][count]. */
 enum ha_status ha_device_choice_again(const struct ha_device_choice *c, size_t lists, size_t count, uint32_t *index);
 /* The lists to the host: returns when they are there. */
 enum ha_status ha_device_choice_down(const struct ha_device_choice *c);

@@ -3,11 +3,7 @@
 #include "harness/base/arena.h"
 #include "harness/base/device_arena.h"
 
-const char *ha_digest_word(size_t i)
-{
-    static const char *const word[] = { [HA_DIGEST_RANGE] = "range", [HA_DIGEST_MEAN] = "mean" };
-    return i < sizeof word / sizeof *word ? word[i] : NULL;
-}
+HA_SHARED_WORDS(ha_digest_word, [HA_DIGEST_RANGE] = "range", [HA_DIGEST_MEAN] = "mean")
 
 enum ha_status ha_digests_create(const struct ha_context *ctx, enum ha_memory memory, size_t unit, size_t b,
                                  struct ha_digests *d, struct ha_why *why)

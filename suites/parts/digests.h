@@ -16,11 +16,10 @@ struct ha_digests {
 
 /* An option `digest` of variants: ha_digest_kind by its name. */
 const char *ha_digest_word(size_t i);
-#define HA_DIGEST_KIND                                                                                           \
-    {                                                                                                            \
-        "digest", HA_DIGEST_RANGE, HA_DIGEST_RANGE, HA_DIGEST_MEAN,                                              \
-            "of a block: smallest and largest value of each dimension, or the mean", .whole = true, .draw = "*", \
-                                                                                     .word = ha_digest_word      \
+#define HA_DIGEST_KIND                                                                                            \
+    {                                                                                                             \
+        "digest", HA_DIGEST_RANGE, .word = ha_digest_word, .fitted = true,                                        \
+                                   .doc = "of a block: smallest and largest value of each dimension, or the mean" \
     }
 
 /* for all that sequence b can reach; device memory, or host memory of any kind */

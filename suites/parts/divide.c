@@ -15,9 +15,9 @@ static uint32_t *numbers(const struct ha_divide *d, enum ha_memory memory, size_
 }
 
 enum ha_status ha_divide_create(struct ha_divide *d, const struct ha_device_choice *choice,
-                                const struct ha_recall *recall, struct ha_why *why)
+                                const struct ha_recall *recall, size_t budget, struct ha_why *why)
 {
-    *d = (struct ha_divide){ .choice = choice, .recall = recall };
+    *d = (struct ha_divide){ .choice = choice, .recall = recall, .budget = budget };
     const size_t entries = lists(d) * choice->list_max;
     d->here = numbers(d, HA_MEM_DEVICE, entries, why);
     d->here_keys = numbers(d, HA_MEM_DEVICE, lists(d), why);
@@ -30,7 +30,10 @@ enum ha_status ha_divide_create(struct ha_divide *d, const struct ha_device_choi
         if (!d->missing[i].block || !d->missing[i].count) return HA_ERROR;
     }
     d->split = ha_alloc(choice->ctx->arena, choice->ctx->shape->batch * sizeof *d->split, HA_TAG_SCRATCH, why);
-    return d->split ? HA_OK : HA_ERROR;
+    const size_t sums = choice->ctx->shape->layers * sizeof *d->steps;
+    d->cpu_tokens = d->split ? ha_alloc(choice->ctx->arena, sums, HA_TAG_SCRATCH, why) : NULL;
+    d->steps = d->cpu_tokens ? ha_alloc(choice->ctx->arena, sums, HA_TAG_SCRATCH, why) : NULL;
+    return d->steps ? HA_OK : HA_ERROR;
 }
 
 enum ha_status ha_divide_run(const struct ha_divide *d, size_t layer, bool missing)
@@ -39,12 +42,14 @@ enum ha_status ha_divide_run(const struct ha_divide *d, size_t layer, bool missi
     const struct ha_shape *s = c->ctx->shape;
     const struct ha_missing *to = missing_of(d, layer);
     const size_t room = d->recall->blocks_max;
+    d->steps[layer] += missing;
     for (size_t b = 0; b < s->batch; b++) {
         const size_t list = b * c->lists, at = list * c->list_max;
         d->split[b] = (struct ha_device_split_seq){ .index = c->index + at,
                                                     .count = c->most[b].k,
                                                     .index_stride = c->list_max,
-                                                    .slot = d->recall->layer[layer].slot_device + b * s->kv_heads * room,
+                                                    .slot = d->recall->layer[layer].slot_device
+                                                            + b * s->kv_heads * room,
                                                     .blocks = room,
                                                     .slot_stride = room,
                                                     .here = d->here + at,
@@ -54,10 +59,9 @@ enum ha_status ha_divide_run(const struct ha_divide *d, size_t layer, bool missi
                                                     .out_stride = c->list_max,
                                                     .here_unit = c->unit };
     }
-    return c->ctx->api->split(c->ctx->stream, &(struct ha_device_split){ .batch = s->batch,
-                                                                         .lists = c->lists,
-                                                                         .tables = s->kv_heads,
-                                                                         .seqs = d->split });
+    return c->ctx->api->split(
+        c->ctx->stream,
+        &(struct ha_device_split){ .batch = s->batch, .lists = c->lists, .tables = s->kv_heads, .seqs = d->split });
 }
 
 enum ha_status ha_divide_down(const struct ha_divide *d)
@@ -95,6 +99,7 @@ void ha_divide_cpu(const struct ha_divide *d, size_t layer, size_t b, size_t u, 
     *run = ha_kv_rows(s, &d->recall->layer[layer].store[b], u * s->kv_heads / c->lists, 0,
                       missing->count[list] * c->unit);
     run->index = missing->block + list * c->list_max;
+    d->cpu_tokens[layer] += (double)run->keys;
 }
 
 static enum ha_status add_block(const struct ha_divide *d, struct ha_positions *to, uint32_t block, struct ha_why *why)
@@ -119,9 +124,18 @@ enum ha_status ha_divide_use(const struct ha_divide *d, size_t layer, size_t b, 
     for (size_t i = 0; i < here; i++) {
         const uint32_t block = all ? now.entry[i].block : ha_resident_block(now, d->here_known[at + i]);
         if (block == HA_BLOCK_NONE)
-            return ha_list_refuse(c->ctx, why, "blocks of the cache: slot %u has none", (unsigned)d->here_known[at + i]);
+            return ha_list_refuse(c->ctx, why, "blocks of the cache: slot %u has none",
+                                  (unsigned)d->here_known[at + i]);
         HA_TRY(add_block(d, &used->device, block, why));
     }
     for (size_t i = 0; i < missing->count[list]; i++) HA_TRY(add_block(d, &used->host, missing->block[at + i], why));
     return HA_OK;
+}
+
+void ha_divide_reset(const struct ha_divide *d, size_t layer) { d->cpu_tokens[layer] = d->steps[layer] = 0; }
+
+void ha_divide_count(const struct ha_divide *d, size_t layer, ha_count *say, void *arg)
+{
+    const double most = d->steps[layer] * (double)(lists(d) * d->budget);
+    if (most > 0) say(arg, "cpu_of_budget", layer, d->cpu_tokens[layer] / most);
 }

@@ -9,13 +9,7 @@
 
 #include <string.h>
 
-const char *ha_fetch_word(size_t i)
-{
-    static const char *const word[] = {
-        [HA_FETCH_PIECES] = "pieces", [HA_FETCH_MOVE] = "move", [HA_FETCH_GATHER] = "gather"
-    };
-    return i < sizeof word / sizeof *word ? word[i] : NULL;
-}
+HA_SHARED_WORDS(ha_fetch_word, [HA_FETCH_PIECES] = "pieces", [HA_FETCH_MOVE] = "move", [HA_FETCH_GATHER] = "gather")
 
 enum ha_memory ha_fetch_memory(enum ha_fetch_way way) { return way == HA_FETCH_MOVE ? HA_MEM_MAPPED : HA_MEM_PINNED; }
 
@@ -280,4 +274,18 @@ enum ha_status ha_fetch_run(struct ha_fetch *f, struct ha_stream *stream, const 
     if (f->way != HA_FETCH_PIECES) HA_TRY(f->ctx->api->event_sync(f->to->done));
     HA_TRY(run[f->way](f, stream, list, count));
     return f->ctx->api->event_record(f->to->done, stream);
+}
+
+enum ha_status ha_fetch_name_rows(const struct ha_context *ctx, size_t entries, size_t each, uint32_t **row,
+                                  struct ha_why *why)
+{
+    const size_t bytes = entries * sizeof **row;
+    *row = ha_device_alloc(ctx->device_arena, HA_MEM_DEVICE, bytes, HA_TAG_META, why);
+    uint32_t *name = *row ? ha_device_alloc(ctx->device_arena, HA_MEM_PINNED, bytes, HA_TAG_SCRATCH, why) : NULL;
+    if (!name) return HA_ERROR;
+    for (size_t i = 0; i < entries; i++) name[i] = (uint32_t)(i % each);
+    if (entries) HA_TRY(ctx->api->copy(ctx->stream, *row, name, bytes, HA_H2D));
+    HA_TRY(ctx->api->stream_sync(ctx->stream));
+    ha_device_free(ctx->device_arena, name);
+    return HA_OK;
 }

@@ -9,12 +9,11 @@
  * gather: the CPU's threads gather them, then one copy. An option `fetch` of variants. */
 enum ha_fetch_way { HA_FETCH_PIECES, HA_FETCH_MOVE, HA_FETCH_GATHER };
 const char *ha_fetch_word(size_t i);
-#define HA_FETCH_WAY                                                                                             \
-    {                                                                                                            \
-        "fetch", HA_FETCH_PIECES, HA_FETCH_PIECES, HA_FETCH_GATHER,                                              \
-            "how keys come over the link: copies in one call, a kernel that reads host memory, or gathered and " \
-            "copied",                                                                                            \
-            .whole = true, .draw = "*", .word = ha_fetch_word                                                    \
+#define HA_FETCH_WAY                                                                                                  \
+    {                                                                                                                 \
+        "fetch", HA_FETCH_PIECES, .word = ha_fetch_word,                                                              \
+                                  .doc = "how keys come over the link: copies in one call, a kernel that reads host " \
+                                         "memory, or gathered and copied"                                             \
     }
 /* what a store has to lie in */
 enum ha_memory ha_fetch_memory(enum ha_fetch_way way);
@@ -64,5 +63,10 @@ enum ha_status ha_fetch_create(struct ha_fetch *f, const struct ha_context *ctx,
  * rows or bytes than there is room for. */
 enum ha_status ha_fetch_run(struct ha_fetch *f, struct ha_stream *stream, const struct ha_fetch_list *list,
                             size_t count, struct ha_why *why);
+
+/* In device memory, for attention over fetched lists that lie one behind the other: entry i is row (or block) i % each,
+ * each: entries of the lists that a KV head has. The arena's. */
+enum ha_status ha_fetch_name_rows(const struct ha_context *ctx, size_t entries, size_t each, uint32_t **row,
+                                  struct ha_why *why);
 
 #endif

@@ -9,6 +9,7 @@
 #include "suites/parts/listed.h"
 
 #include <math.h>
+#include <math.h>
 #include <string.h>
 
 enum { STREAMS_MAX = 4 };
@@ -173,8 +174,7 @@ enum ha_status ha_frame_create(struct ha_instance **out, const struct ha_context
     if (rule->post) HA_TRY(ha_frame_stream(layer, "post", &self->post, why));
     for (size_t i = 0; i < s->layers; i++) HA_TRY(create_layer(self, &layer[i], why));
 
-    size_t rows = s->batch * s->q_len * s->q_heads, longest = 0;
-    for (size_t b = 0; b < s->batch; b++) longest = ha_most(longest, ha_kv_max_tokens(s, b));
+    const size_t rows = s->batch * s->q_len * s->q_heads, longest = ha_kv_longest(s);
     if (rule->cpu) HA_TRY(create_cpu(self, longest, why));
     if (rule->cpu && rule->device) {
         HA_TRY(floats(ctx, HA_MEM_DEVICE, rows * s->head_dim, &self->o_device, why));
@@ -288,8 +288,8 @@ static enum ha_status check_unit(const struct ha_layer *l, size_t b, const struc
                                  const struct ha_rows *run, struct ha_why *why)
 {
     if (!run->index || a->block < 2) return HA_OK;
-    const size_t blocks = l->tokens[b] / a->block;
-    return ha_list_check(l->ctx, l->frame->rule->cpu_name, run->index, run->keys / a->block, blocks, blocks, why);
+    const size_t blocks = l->tokens[b] / a->block, most = l->list_max ? ha_least(l->list_max, blocks) : blocks;
+    return ha_list_check(l->ctx, l->frame->rule->cpu_name, run->index, run->keys / a->block, most, blocks, why);
 }
 
 /* the units of a layer, by these queries */
@@ -457,6 +457,13 @@ void ha_frame_selection(struct ha_instance *self, size_t layer, size_t b, size_t
     if (self->rule->report) self->rule->report(l, b, q_head, out);
 }
 
+/* Recalls are counted by layer. */
+static void add_recalls(void *arg, const char *name, size_t layer, double value)
+{
+    double *recalls = arg;
+    if (!strcmp(name, "recalls")) *recalls = isnan(*recalls) ? value : *recalls + value;
+}
+
 void ha_frame_counters(struct ha_instance *self, struct ha_counters *out)
 {
     const double unmeasured = (double)NAN, heads = (double)(self->ctx.shape->batch * self->ctx.shape->q_heads);
@@ -471,7 +478,7 @@ void ha_frame_counters(struct ha_instance *self, struct ha_counters *out)
         out->cpu_tokens = self->keys_cpu / (self->steps * heads);
         out->cpu_ratio = self->keys_cpu / (self->keys_cpu + self->keys_device);
     }
-    if (self->rule->counters) self->rule->counters(self->layer, out);
+    ha_frame_count(self, add_recalls, &out->recalls);
 }
 
 void ha_frame_count(struct ha_instance *self, ha_count *say, void *arg)

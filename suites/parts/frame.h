@@ -36,6 +36,7 @@ struct ha_layer {
     void *shared;          /* rule.shared_bytes for all layers; the rule's, zeroed before share */
     size_t heads_per_task; /* where CPU units are query heads: tasks of so many; 0: the kernels schedule */
     size_t lists, block;   /* of the device side: as in struct ha_device_attend */
+    size_t list_max;       /* blocks for which a CPU unit's list has room; 0: for all that there are */
     bool due;              /* in a step, set by after or post: settle has something to do */
 
     /* the frame's */
@@ -87,7 +88,6 @@ struct ha_rule {
     enum ha_status (*settle)(struct ha_layer *l, struct ha_why *why);
 
     void (*count)(const struct ha_layer *l, ha_count *say, void *arg); /* its numbers, once the background is over */
-    void (*counters)(const struct ha_layer *first, struct ha_counters *out); /* what it counts for all layers */
 
     /* a sequence as after its prefill; the frame resets tokens and counters */
     enum ha_status (*rewind)(struct ha_layer *l, size_t b, struct ha_why *why);

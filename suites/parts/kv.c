@@ -7,15 +7,18 @@
 
 #include <string.h>
 
-const char *ha_kv_layout_word(size_t i)
-{
-    static const char *const word[] = { [HA_KV_NATURAL] = "natural", [HA_KV_PACKED] = "packed" };
-    return i < sizeof word / sizeof *word ? word[i] : NULL;
-}
+HA_SHARED_WORDS(ha_kv_layout_word, [HA_KV_NATURAL] = "natural", [HA_KV_PACKED] = "packed")
 
 size_t ha_kv_head_bytes(const struct ha_shape *shape) { return shape->head_dim * ha_dtype_bytes(shape->dtype); }
 size_t ha_kv_token_bytes(const struct ha_shape *shape) { return shape->kv_heads * ha_kv_head_bytes(shape); }
 size_t ha_kv_max_tokens(const struct ha_shape *shape, size_t b) { return shape->ctx[b] + shape->steps * shape->q_len; }
+
+size_t ha_kv_longest(const struct ha_shape *shape)
+{
+    size_t longest = 0;
+    for (size_t b = 0; b < shape->batch; b++) longest = ha_most(longest, ha_kv_max_tokens(shape, b));
+    return longest;
+}
 
 enum ha_status ha_kv_create(const struct ha_context *ctx, enum ha_memory memory, size_t cap, struct ha_kv *kv,
                             struct ha_why *why)

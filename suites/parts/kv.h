@@ -16,11 +16,11 @@ struct ha_kv {
 /* How keys lie in host memory: an option `layout` of variants. */
 enum ha_kv_layout { HA_KV_NATURAL, HA_KV_PACKED };
 const char *ha_kv_layout_word(size_t i);
-#define HA_KV_LAYOUT(of)                                                                         \
-    {                                                                                            \
-        "layout", HA_KV_PACKED, HA_KV_NATURAL, HA_KV_PACKED,                                     \
-            "of " of ": natural rows, or packed where head_dim is a multiple of 8, at most 256", \
-            .whole = true, .draw = "*", .word = ha_kv_layout_word                                \
+#define HA_KV_LAYOUT(of)                                                                               \
+    {                                                                                                  \
+        "layout", HA_KV_PACKED,                                                                        \
+            .word = ha_kv_layout_word,                                                                 \
+            .doc = "of " of ": natural rows, or packed where head_dim is a multiple of 8, at most 256" \
     }
 
 static inline size_t ha_least(size_t a, size_t b) { return a < b ? a : b; }
@@ -31,6 +31,7 @@ size_t ha_kv_token_bytes(const struct ha_shape *shape);
 size_t ha_kv_head_bytes(const struct ha_shape *shape);
 /* the most tokens that sequence b can reach */
 size_t ha_kv_max_tokens(const struct ha_shape *shape, size_t b);
+size_t ha_kv_longest(const struct ha_shape *shape); /* the most that any can */
 
 enum ha_status ha_kv_create(const struct ha_context *ctx, enum ha_memory memory, size_t cap, struct ha_kv *kv,
                             struct ha_why *why);

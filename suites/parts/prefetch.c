@@ -30,20 +30,6 @@ static enum ha_status make_buffer(const struct ha_prefetch *p, const struct ha_c
     return ha_device_event(ctx->device_arena, &to->loaded, why);
 }
 
-/* Entry i of list j of a KV head is row j * list_max + i. */
-static enum ha_status name_rows(struct ha_prefetch *p, const struct ha_context *ctx, struct ha_why *why)
-{
-    const size_t each = p->list_max, all = p->lists > 1 ? lists(p, ctx->shape) : 1, bytes = all * each * sizeof *p->row;
-    p->row = ha_device_alloc(ctx->device_arena, HA_MEM_DEVICE, bytes, HA_TAG_META, why);
-    uint32_t *row = p->row ? ha_device_alloc(ctx->device_arena, HA_MEM_PINNED, bytes, HA_TAG_SCRATCH, why) : NULL;
-    if (!row) return HA_ERROR;
-    for (size_t i = 0; i < all * each; i++) row[i] = (uint32_t)(i / each % p->lists * each + i % each);
-    HA_TRY(ctx->api->copy(ctx->stream, p->row, row, bytes, HA_H2D));
-    HA_TRY(ctx->api->stream_sync(ctx->stream));
-    ha_device_free(ctx->device_arena, row);
-    return HA_OK;
-}
-
 enum ha_status ha_prefetch_create(struct ha_prefetch *p, const struct ha_layer *first, enum ha_fetch_way way,
                                   size_t lists_of_head, size_t list_max, bool varies, struct ha_why *why)
 {
@@ -57,7 +43,8 @@ enum ha_status ha_prefetch_create(struct ha_prefetch *p, const struct ha_layer *
     if (!p->list) return HA_ERROR;
     HA_TRY(ha_frame_stream(first, "fetch", &p->link, why));
     for (size_t i = 0; i < HA_PREFETCH_BUFFERS; i++) HA_TRY(make_buffer(p, ctx, &p->buffer[i], why));
-    return name_rows(p, ctx, why);
+    return ha_fetch_name_rows(ctx, (p->lists > 1 ? s->kv_heads : 1) * p->lists * list_max, p->lists * list_max, &p->row,
+                              why);
 }
 
 enum ha_status ha_prefetch_run(struct ha_prefetch *p, const struct ha_layer *l, const struct ha_kv *store,
@@ -90,14 +77,16 @@ enum ha_status ha_prefetch_wait(struct ha_prefetch *p, const struct ha_layer *l)
     return l->ctx->api->stream_wait(l->ctx->stream, ha_prefetch_of(p, l)->loaded);
 }
 
-enum ha_status ha_prefetch_append(struct ha_prefetch *p, const struct ha_layer *l, size_t b, const struct ha_kv *fresh)
+enum ha_status ha_prefetch_append(struct ha_layer *l, size_t b, const struct ha_kv *fresh)
 {
+    struct ha_prefetch *p = l->shared;
     return ha_kv_copy(l->ctx, l->ctx->stream, &ha_prefetch_of(p, l)->kv[b], p->lists * p->list_max, fresh, 0,
                       fresh->cap);
 }
 
-void ha_prefetch_device(struct ha_prefetch *p, const struct ha_layer *l, size_t b, struct ha_device_seq *d)
+void ha_prefetch_device(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d)
 {
+    struct ha_prefetch *p = l->shared;
     const struct ha_shape *s = l->ctx->shape;
     const struct ha_prefetch_buffer *from = ha_prefetch_of(p, l);
     const uint32_t *count = from->count + b * lists(p, s);
@@ -109,9 +98,10 @@ void ha_prefetch_device(struct ha_prefetch *p, const struct ha_layer *l, size_t 
     d->list_keys = p->varies ? count : NULL;
 }
 
-enum ha_status ha_prefetch_use(struct ha_prefetch *p, const struct ha_layer *l, size_t b, size_t q_head,
-                               struct ha_used *used, struct ha_why *why)
+enum ha_status ha_prefetch_use(const struct ha_layer *l, size_t b, size_t q_head, struct ha_used *used,
+                               struct ha_why *why)
 {
+    struct ha_prefetch *p = l->shared;
     const struct ha_shape *s = l->ctx->shape;
     const struct ha_prefetch_buffer *from = ha_prefetch_of(p, l);
     const size_t list = b * lists(p, s) + q_head * lists(p, s) / s->q_heads;

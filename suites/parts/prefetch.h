@@ -36,12 +36,14 @@ struct ha_prefetch_buffer *ha_prefetch_of(struct ha_prefetch *p, const struct ha
 enum ha_status ha_prefetch_run(struct ha_prefetch *p, const struct ha_layer *l, const struct ha_kv *store,
                                size_t stride, struct ha_why *why);
 
-/* In hooks of the layer's own step: `before` waits for the keys, `append` puts the new ones behind the lists, `device`
- * says what is read, and `use` which keys that were, of a list. */
+/* for `before` of the layer's own step */
 enum ha_status ha_prefetch_wait(struct ha_prefetch *p, const struct ha_layer *l);
-enum ha_status ha_prefetch_append(struct ha_prefetch *p, const struct ha_layer *l, size_t b, const struct ha_kv *fresh);
-void ha_prefetch_device(struct ha_prefetch *p, const struct ha_layer *l, size_t b, struct ha_device_seq *d);
-enum ha_status ha_prefetch_use(struct ha_prefetch *p, const struct ha_layer *l, size_t b, size_t q_head,
-                               struct ha_used *used, struct ha_why *why);
+/* Hooks of a rule whose `shared` begins with a struct ha_prefetch: the new keys go behind the lists, what is read, and
+ * which keys that were, of a list. */
+#define HA_PREFETCH_HOOKS .append = ha_prefetch_append, .use = ha_prefetch_use, .device = ha_prefetch_device
+enum ha_status ha_prefetch_append(struct ha_layer *l, size_t b, const struct ha_kv *fresh);
+void ha_prefetch_device(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d);
+enum ha_status ha_prefetch_use(const struct ha_layer *l, size_t b, size_t q_head, struct ha_used *used,
+                               struct ha_why *why);
 
 #endif

@@ -1,11 +1,14 @@
 #include "suites/parts/recall.h"
 
 #include "harness/base/arena.h"
+#include "harness/base/clock.h"
 #include "harness/base/device_arena.h"
+#include "harness/base/fit.h"
 #include "harness/base/order.h"
 #include "harness/base/why.h"
 #include "suites/parts/listed.h"
 
+#include <math.h>
 #include <string.h>
 
 static size_t units(const struct ha_recall *r) { return r->ctx->shape->batch * r->ctx->shape->kv_heads; }
@@ -51,7 +54,7 @@ static enum ha_status make_layer(const struct ha_recall *r, struct ha_recall_lay
     l->first = l->count ? ha_alloc(ctx->arena, listed, HA_TAG_SCRATCH, why) : NULL;
     if (!l->first) return HA_ERROR;
     HA_TRY(ha_device_event(ctx->device_arena, &l->uploaded, why));
-    return ha_device_event(ctx->device_arena, &l->landed, why);
+    return ha_device_event(ctx->device_arena, &l->arrived, why);
 }
 
 enum ha_status ha_recall_create(struct ha_recall *r, const struct ha_layer *first, size_t unit, size_t slots,
@@ -60,7 +63,7 @@ enum ha_status ha_recall_create(struct ha_recall *r, const struct ha_layer *firs
     const struct ha_context *ctx = first->ctx;
     const struct ha_shape *s = ctx->shape;
     *r = (struct ha_recall){ .ctx = ctx, .unit = unit, .waits = waits, .blocks_max = 1 };
-    for (size_t b = 0; b < s->batch; b++) r->blocks_max = ha_most(r->blocks_max, ha_kv_max_tokens(s, b) / unit);
+    r->blocks_max = ha_kv_longest(s) / unit;
     r->slots = ha_least(slots, r->blocks_max);
     if (ctx->api->flag_write == NULL) return ha_why(why, HA_WAIVED, "the device has no operation flag_write");
     HA_TRY(ha_residency_create(&r->resident, ctx, r->slots, why));
@@ -71,11 +74,25 @@ enum ha_status ha_recall_create(struct ha_recall *r, const struct ha_layer *firs
     r->flag = r->list ? numbers(r, HA_MEM_MAPPED, s->layers, HA_TAG_META, why) : NULL;
     r->wanted_device = r->flag ? numbers(r, HA_MEM_DEVICE, units(r) * r->slots, HA_TAG_SCRATCH, why) : NULL;
     r->wanted = r->wanted_device ? numbers(r, HA_MEM_PINNED, units(r) * r->slots, HA_TAG_SCRATCH, why) : NULL;
-    r->layer = r->wanted ? ha_alloc(ctx->arena, s->layers * sizeof *r->layer, HA_TAG_META, why) : NULL;
+    r->wanted_of = r->wanted ? ha_alloc(ctx->arena, s->batch * sizeof *r->wanted_of, HA_TAG_SCRATCH, why) : NULL;
+    r->layer = r->wanted_of ? ha_alloc(ctx->arena, s->layers * sizeof *r->layer, HA_TAG_META, why) : NULL;
     if (!r->layer) return HA_ERROR;
     memset(r->flag, 0, s->layers * sizeof *r->flag);
     for (size_t i = 0; i < s->layers; i++) HA_TRY(make_layer(r, &r->layer[i], way, why));
     return ha_device_event(ctx->device_arena, &r->wanted_came, why);
+}
+
+enum ha_status ha_recall_every(struct ha_recall *r, size_t interval, struct ha_why *why)
+{
+    const size_t layers = r->ctx->shape->layers;
+    struct ha_tensor fitted = { .name = "interval", .type = HA_T_F32, .dims = 1, .dim = { layers } };
+    if (!interval && !r->ctx->fit)
+        return ha_why(why, HA_WAIVED, "interval=0 takes the intervals of a fit: fit=FILE, which `habench fit` writes");
+    if (!interval) HA_TRY(ha_fit_get(r->ctx->fit, &fitted, why));
+    const float *of = fitted.data;
+    for (size_t i = 0; i < layers; i++)
+        r->layer[i].interval = interval ? interval : (size_t)fminf(fmaxf(1, of[i]), 1 << 24);
+    return HA_OK;
 }
 
 enum ha_status ha_recall_list_all(struct ha_recall *r, struct ha_why *why)
@@ -250,57 +267,86 @@ enum ha_status ha_recall_load(struct ha_recall *r, size_t layer, const uint32_t 
     HA_TRY(open_table(r, l));
     ha_residency_clear(&r->resident, layer);
     for (size_t i = 0; i < units(r) * r->blocks_max; i++) l->slot[i] = HA_SLOT_NONE;
-    l->under_way = false;
+    l->under_way = l->due = l->landed = false;
+    l->since = 0;
+    l->recalls = l->recalled = 0;
     plan(r, layer, wanted, blocks);
     HA_TRY(fetch(r, layer, r->ctx->stream, why));
     place(r, layer);
     return turn(r, layer);
 }
 
-enum ha_status ha_recall_snapshot(struct ha_recall *r, size_t layer, bool *landed, struct ha_why *why)
+enum ha_status ha_recall_begin(struct ha_recall *r, size_t layer, struct ha_why *why)
+{
+    for (size_t b = 0; b < r->ctx->shape->batch; b++) r->wanted_of[b] = r->ctx->shape->ctx[b] / r->unit;
+    return ha_recall_load(r, layer, r->layer[layer].first, r->wanted_of, why);
+}
+
+enum ha_status ha_recall_snapshot(struct ha_recall *r, size_t layer, struct ha_why *why)
 {
     struct ha_recall_layer *l = &r->layer[layer];
-    *landed = l->under_way && (r->waits || __atomic_load_n(&r->flag[layer], __ATOMIC_ACQUIRE) == l->issued);
-    if (*landed) {
+    l->landed = l->under_way && (r->waits || __atomic_load_n(&r->flag[layer], __ATOMIC_ACQUIRE) == l->issued);
+    if (l->landed) {
         HA_TRY(open_table(r, l));
         place(r, layer);
         l->under_way = false;
         l->changed = true;
-        HA_TRY(r->ctx->api->stream_wait(r->ctx->stream, l->landed)); /* over already, unless the step is to wait */
+        HA_TRY(r->ctx->api->stream_wait(r->ctx->stream, l->arrived)); /* over already, unless the step is to wait */
     }
+    l->since++;
+    l->due = l->interval && l->since >= l->interval && !l->under_way;
     return l->changed ? turn(r, layer) : HA_OK;
 }
 
 enum ha_status ha_recall_want(const struct ha_recall *r, const struct ha_device_choice *by)
 {
     const struct ha_device_api *api = r->ctx->api;
+    for (size_t b = 0; b < r->ctx->shape->batch; b++) r->wanted_of[b] = by->by[b].blocks;
     HA_TRY(ha_device_choice_again(by, r->ctx->shape->kv_heads, r->slots, r->wanted_device));
     HA_TRY(api->copy(r->ctx->stream, r->wanted, r->wanted_device, units(r) * r->slots * sizeof *r->wanted, HA_D2H));
     return api->event_record(r->wanted_came, r->ctx->stream);
 }
 
-enum ha_status ha_recall_wanted(const struct ha_recall *r, const uint32_t **wanted)
-{
-    *wanted = r->wanted;
-    HA_TRY(r->ctx->api->event_sync(r->wanted_came));
-    ha_order_thread_access("recall", "wanted", HA_READ, r->wanted, 1, 0, units(r) * r->slots * sizeof *r->wanted);
-    return HA_OK;
-}
-
 enum ha_status ha_recall_issue(struct ha_recall *r, size_t layer, const uint32_t *wanted, const size_t *blocks,
-                               size_t *coming, struct ha_why *why)
+                               struct ha_why *why)
 {
     const struct ha_device_api *api = r->ctx->api;
     struct ha_recall_layer *l = &r->layer[layer];
     if (l->under_way) return ha_why(why, HA_ERROR, "recall: one of layer %zu is under way", layer);
     HA_TRY(check(r, layer, wanted, blocks, why));
     HA_TRY(open_table(r, l));
-    *coming = plan(r, layer, wanted, blocks);
+    l->recalled += (double)plan(r, layer, wanted, blocks);
+    l->recalls++;
+    l->since = 0;
     for (size_t b = 0; b < r->ctx->shape->batch; b++) say_whole(r, &l->store[b], blocks[b]);
     l->under_way = l->changed = true;
-    HA_TRY(api->event_record(l->landed, r->ctx->stream)); /* for now: the attention is over */
-    HA_TRY(api->stream_wait(r->stream, l->landed));
+    HA_TRY(api->event_record(l->arrived, r->ctx->stream)); /* for now: the attention is over */
+    HA_TRY(api->stream_wait(r->stream, l->arrived));
     HA_TRY(fetch(r, layer, r->stream, why));
-    HA_TRY(api->event_record(l->landed, r->stream));
+    HA_TRY(api->event_record(l->arrived, r->stream));
     return api->flag_write(r->stream, &r->flag[layer], ++l->issued);
+}
+
+enum ha_status ha_recall_refill(struct ha_recall *r, const struct ha_layer *l, struct ha_why *why)
+{
+    const uint64_t begin = ha_now_ns();
+    HA_TRY(r->ctx->api->event_sync(r->wanted_came));
+    ha_order_thread_access("recall", "wanted", HA_READ, r->wanted, 1, 0, units(r) * r->slots * sizeof *r->wanted);
+    HA_TRY(ha_recall_issue(r, l->layer, r->wanted, r->wanted_of, why));
+    ha_frame_selected(l, begin);
+    return HA_OK;
+}
+
+void ha_recall_report(const struct ha_recall *r, size_t layer, struct ha_selection *out)
+{
+    out->note[out->notes++] = (struct ha_note){ "recall", r->layer[layer].due };
+    out->note[out->notes++] = (struct ha_note){ "landed", r->layer[layer].landed };
+}
+
+void ha_recall_count(const struct ha_recall *r, size_t layer, ha_count *say, void *arg)
+{
+    const struct ha_recall_layer *l = &r->layer[layer];
+    if (l->interval) say(arg, "recall_interval", layer, (double)l->interval);
+    say(arg, "recalls", layer, l->recalls);
+    say(arg, "recalled_blocks", layer, l->recalled);
 }

@@ -15,13 +15,16 @@ struct ha_recall_layer {
     struct ha_kv *cache, *store; /* [batch] device, host memory: of a cache the slots are blocks */
     uint32_t *slot;              /* pinned: [batch][kv_heads][blocks_max] of each block, or HA_SLOT_NONE */
     uint32_t *slot_device;       /* the same, as the snapshot has it */
-    uint32_t *first;             /* [batch][kv_heads][slots] what the cache begins with: the caller's to fill and load */
+    uint32_t *first; /* [batch][kv_heads][slots] what the cache begins with: the caller's to fill and load */
     /* The snapshot's slots of all residents, and of each head how many tokens they have, where ha_recall_list_all was
      * called: pinned and device, [batch][kv_heads][slots] and [batch][kv_heads]. */
     uint32_t *all, *all_keys, *all_device, *all_keys_device;
-    struct ha_event *uploaded, *landed;
+    struct ha_event *uploaded, *arrived;
     uint32_t *block, *to, *count; /* [batch][kv_heads][slots] what is under way, and to which slot; [batch][kv_heads] */
     uint32_t issued;              /* recalls so far */
+    size_t interval, since;   /* steps from one to the next, 0: there are none; since the last, this one with them */
+    bool due, landed;         /* of the step that the last snapshot is of: one is to follow it; one has arrived */
+    double recalls, recalled; /* since load: recalls, and blocks that they brought */
     bool under_way;
     bool changed; /* the next snapshot is another one */
 };
@@ -37,6 +40,7 @@ struct ha_recall {
     struct ha_stream *stream;
     uint32_t *flag;                   /* mapped: [layers] recalls that have arrived */
     uint32_t *wanted_device, *wanted; /* device, pinned: [batch][kv_heads][slots], as ha_recall_want has chosen */
+    size_t *wanted_of;                /* [batch] whole blocks that they are of */
     struct ha_event *wanted_came;
     struct ha_recall_layer *layer;
 };
@@ -45,6 +49,9 @@ struct ha_recall {
  * step has the blocks of a recall, whether or not they had arrived. */
 enum ha_status ha_recall_create(struct ha_recall *r, const struct ha_layer *first, size_t unit, size_t slots,
                                 bool waits, enum ha_fetch_way way, struct ha_why *why);
+/* So many steps from one recall to the next; 0: of each layer what the case's fit says as `interval`, [layers], without
+ * which it is WAIVED. */
+enum ha_status ha_recall_every(struct ha_recall *r, size_t interval, struct ha_why *why);
 /* Before the first load: from now on each snapshot comes with lists of all its residents. */
 enum ha_status ha_recall_list_all(struct ha_recall *r, struct ha_why *why);
 /* blocks that the cache of a sequence has when so many are whole */
@@ -55,16 +62,21 @@ size_t ha_recall_held(const struct ha_recall *r, size_t blocks);
  * it) or after. HA_ERROR, and nothing is changed, where a list is not of such blocks; issue, too. */
 enum ha_status ha_recall_load(struct ha_recall *r, size_t layer, const uint32_t *wanted, const size_t *blocks,
                               struct ha_why *why);
-/* What the layer's next step reads, enqueued on the main stream ahead of it. landed: the blocks of the last recall are
- * there for the first time. */
-enum ha_status ha_recall_snapshot(struct ha_recall *r, size_t layer, bool *landed, struct ha_why *why);
-/* Enqueues on the main stream, behind a choice that has run: of each KV head the blocks of largest score, as many as
- * its cache holds. Then, once: waits for them, for issue. */
+/* The same with the layer's `first`, of the context's blocks. */
+enum ha_status ha_recall_begin(struct ha_recall *r, size_t layer, struct ha_why *why);
+/* What the layer's next step reads, enqueued on the main stream ahead of it; once a step. The blocks of the last recall
+ * may be there for the first time: it has landed. */
+enum ha_status ha_recall_snapshot(struct ha_recall *r, size_t layer, struct ha_why *why);
+/* Where one is due. Ahead of the attention, behind a choice that has run, enqueues: of each KV head the blocks of
+ * largest score, as many as its cache holds. Behind the attention waits for them, and issues a recall of them. */
 enum ha_status ha_recall_want(const struct ha_recall *r, const struct ha_device_choice *by);
-enum ha_status ha_recall_wanted(const struct ha_recall *r, const uint32_t **wanted);
-/* Behind everything on the main stream, the layer's attention above all. How many blocks have to come. Not while one is
- * under way. */
+enum ha_status ha_recall_refill(struct ha_recall *r, const struct ha_layer *l, struct ha_why *why);
+/* notes `recall` and `landed` of the layer's step; recalls and recalled_blocks of the layer, and its recall_interval,
+ * if it has one */
+void ha_recall_report(const struct ha_recall *r, size_t layer, struct ha_selection *out);
+void ha_recall_count(const struct ha_recall *r, size_t layer, ha_count *say, void *arg);
+/* Behind everything on the main stream, the layer's attention above all. Not while one is under way. */
 enum ha_status ha_recall_issue(struct ha_recall *r, size_t layer, const uint32_t *wanted, const size_t *blocks,
-                               size_t *coming, struct ha_why *why);
+                               struct ha_why *why);
 
 #endif

@@ -121,6 +121,24 @@ struct ha_rows ha_kv_store_open(const struct ha_shape *shape, const struct ha_kv
     return ha_kv_rows(shape, &store->open, head, 0, held(store));
 }
 
+void ha_kv_store_blocks(const struct ha_shape *shape, const struct ha_kv_store *store, size_t head, size_t unit,
+                        const uint32_t *index, size_t count, struct ha_attend *a, struct ha_rows *run)
+{
+    a->packed = ha_kv_store_packed(store, head);
+    *run = ha_kv_store_open(shape, store, head);
+    if (!store->blocks) {
+        run->index = index;
+        run->keys = count * unit;
+        a->block = unit;
+        return;
+    }
+    a->packed.index = index;
+    a->packed.unit = unit;
+    a->packed.units = count;
+    if (count == 0 || index[count - 1] * unit < store->packed) run->keys = 0;
+    else a->packed.units--;
+}
+
 void ha_kv_store_read(const struct ha_context *ctx, const struct ha_kv_store *store, size_t head, size_t first,
                       size_t count, void *k, void *v, size_t stride_bytes)
 {

@@ -39,6 +39,11 @@ void ha_kv_store_pack(const struct ha_context *ctx, struct ha_kv_store *store);
 /* One KV head as attention reads it: what is packed, and the rows behind it. */
 struct ha_packed ha_kv_store_packed(const struct ha_kv_store *store, size_t head);
 struct ha_rows ha_kv_store_open(const struct ha_shape *shape, const struct ha_kv_store *store, size_t head);
+/* Of one KV head the blocks of `unit` tokens that a rising list names; the store has whole ones. Those that are packed
+ * become a->packed, by the list; a last one of fewer than HA_PACK_KEYS tokens that is not yet, the run. Of a store of
+ * rows alone the run is all of them, by the list. */
+void ha_kv_store_blocks(const struct ha_shape *shape, const struct ha_kv_store *store, size_t head, size_t unit,
+                        const uint32_t *index, size_t count, struct ha_attend *a, struct ha_rows *run);
 /* tokens [first, first + count) of one KV head to rows of k and v, stride_bytes apart */
 void ha_kv_store_read(const struct ha_context *ctx, const struct ha_kv_store *store, size_t head, size_t first,
                       size_t count, void *k, void *v, size_t stride_bytes);

@@ -14,7 +14,7 @@
 
 #include <math.h>
 
-enum { DIM = 8, KV_HEADS = 2, GROUP = 3, TOKENS = 150, Q_LEN = 3 };
+enum { DIM = 8, KV_HEADS = 2, GROUP = 3, TOKENS = 150, Q_LEN = 3, BATCH = 2 };
 
 static struct ha_why why;
 extern const struct ha_kernels ha_kernels_c;
@@ -24,7 +24,7 @@ static struct world {
     struct ha_shape shape;
     struct ha_context ctx;
     struct ha_kv kv;
-    float q[Q_LEN * KV_HEADS * GROUP * DIM];
+    float q[BATCH * Q_LEN * KV_HEADS * GROUP * DIM];
 } w;
 
 #define assert_ok(call)                                           \
@@ -36,7 +36,7 @@ static float drawn(uint64_t seed, size_t i) { return (float)ha_rng_below(seed, 1
 
 static void begin(size_t q_len, enum ha_dtype dtype, uint64_t seed)
 {
-    w = (struct world){ .shape = { .batch = 1,
+    w = (struct world){ .shape = { .batch = BATCH,
                                    .q_len = q_len,
                                    .layers = 1,
                                    .q_heads = KV_HEADS * GROUP,
@@ -44,7 +44,7 @@ static void begin(size_t q_len, enum ha_dtype dtype, uint64_t seed)
                                    .head_dim = DIM,
                                    .dtype = dtype,
                                    .scale = 0.5f,
-                                   .ctx = { TOKENS } } };
+                                   .ctx = { TOKENS, TOKENS } } };
     w.ctx = (struct ha_context){ .shape = &w.shape, .kernels = &ha_kernels_c, .api = &ha_device_host };
     assert_ok(ha_arena_create(&w.ctx.arena, true, &why));
     assert_ok(ha_pool_create(&w.ctx.pool, HA_TEAM_OWN, 2, &why));
@@ -52,7 +52,7 @@ static void begin(size_t q_len, enum ha_dtype dtype, uint64_t seed)
     assert_ok(ha_device_arena_create(&w.ctx.device_arena, w.ctx.api, w.ctx.device, &why));
     assert_ok(ha_kv_create(&w.ctx, HA_MEM_PINNED, TOKENS, &w.kv, &why));
     for (size_t i = 0; i < TOKENS * KV_HEADS * DIM; i++) ha_store(w.kv.k, i, dtype, drawn(seed, i));
-    for (size_t i = 0; i < q_len * KV_HEADS * GROUP * DIM; i++) w.q[i] = drawn(seed + 1, i);
+    for (size_t i = 0; i < BATCH * q_len * KV_HEADS * GROUP * DIM; i++) w.q[i] = drawn(seed + 1, i);
 }
 
 static void end(void)
@@ -69,9 +69,9 @@ static double key(size_t head, size_t token, size_t d)
 }
 
 /* of a block of so many tokens, 1: of a key; by its digest */
-static double score(size_t q_head, size_t t, size_t unit, size_t block, enum ha_digest_kind kind)
+static double score(size_t b, size_t q_head, size_t t, size_t unit, size_t block, enum ha_digest_kind kind)
 {
-    const float *q = w.q + (t * KV_HEADS * GROUP + q_head) * DIM;
+    const float *q = w.q + ((b * w.shape.q_len + t) * KV_HEADS * GROUP + q_head) * DIM;
     double sum = 0;
     for (size_t d = 0; d < DIM; d++) {
         double low = HUGE_VAL, high = -HUGE_VAL, mean = 0;
@@ -88,14 +88,14 @@ static double score(size_t q_head, size_t t, size_t unit, size_t block, enum ha_
 }
 
 /* whether query head h chooses candidate i, of n: fewer than k are before it. whole: h stands for its group. */
-static bool chooses(size_t h, bool whole, size_t unit, size_t n, size_t k, size_t i, enum ha_digest_kind kind)
+static bool chooses(size_t b, size_t h, bool whole, size_t unit, size_t n, size_t k, size_t i, enum ha_digest_kind kind)
 {
     double most[TOKENS];
     size_t before = 0;
     for (size_t c = 0; c < n; c++) {
         most[c] = -HUGE_VAL;
         for (size_t g = whole ? h / GROUP * GROUP : h; g <= (whole ? h / GROUP * GROUP + GROUP - 1 : h); g++)
-            for (size_t t = 0; t < w.shape.q_len; t++) most[c] = fmax(most[c], score(g, t, unit, c, kind));
+            for (size_t t = 0; t < w.shape.q_len; t++) most[c] = fmax(most[c], score(b, g, t, unit, c, kind));
     }
     for (size_t c = 0; c < n; c++) before += most[c] > most[i] || (most[c] == most[i] && c < i);
     return before < k;
@@ -106,43 +106,53 @@ static void make_digests(enum ha_digest_kind kind, const struct ha_digests *d, c
     for (size_t head = 0; head < KV_HEADS; head++) ha_digests_make(&w.ctx, kind, d, due, head);
 }
 
+/* of the first n blocks, as they become whole */
+static void digest(size_t unit, size_t n, enum ha_digest_kind kind, struct ha_digests *digests)
+{
+    assert_ok(ha_digests_create(&w.ctx, HA_MEM_PINNED, unit, 0, digests, &why));
+    for (size_t tokens = 1; tokens <= n * unit + unit - 1; tokens += 7) {
+        const struct ha_device_digest_seq due = ha_digests_due(&w.shape, digests, &w.kv, tokens);
+        make_digests(kind, digests, &due);
+    }
+    const struct ha_device_digest_seq due = ha_digests_due(&w.shape, digests, &w.kv, n * unit + unit - 1);
+    make_digests(kind, digests, &due);
+    assert_int_equal(digests->blocks, n);
+}
+
 static void check(enum ha_group group, size_t unit, size_t n, size_t k, enum ha_digest_kind kind)
 {
     struct ha_choose c;
-    struct ha_digests digests;
-    uint32_t count[GROUP];
+    struct {
+        struct ha_kv kv;
+        struct ha_digests digests;
+    } seq[BATCH];
+    const size_t candidates[BATCH] = { n / 2, n }; /* of each sequence */
     assert_ok(ha_choose_create(&c, &w.ctx, group, k, TOKENS, &why));
-    uint32_t *index = calloc(c.lists * c.list_max + 1, sizeof *index);
-    if (unit > 1) {
-        assert_ok(ha_digests_create(&w.ctx, HA_MEM_PINNED, unit, 0, &digests, &why));
-        for (size_t tokens = 1; tokens <= n * unit + unit - 1; tokens += 7) {
-            const struct ha_device_digest_seq due = ha_digests_due(&w.shape, &digests, &w.kv, tokens);
-            make_digests(kind, &digests, &due);
-        }
-        const struct ha_device_digest_seq due = ha_digests_due(&w.shape, &digests, &w.kv, n * unit + unit - 1);
-        make_digests(kind, &digests, &due);
-        assert_int_equal(digests.blocks, n);
+    uint32_t *index = calloc(BATCH * KV_HEADS * c.lists * c.list_max + 1, sizeof *index);
+    uint32_t count[BATCH * KV_HEADS * GROUP];
+    for (size_t b = 0; b < BATCH; b++) {
+        seq[b].kv = w.kv;
+        if (unit > 1) digest(unit, candidates[b], kind, &seq[b].digests);
     }
-    for (size_t head = 0; head < KV_HEADS; head++) {
-        const struct ha_rows rows = ha_kv_rows(&w.shape, &w.kv, head, 0, n);
-        if (unit > 1) ha_choose_blocks(&c, 1, w.q, head, digests.bytes + head * digests.head_bytes, n, index, count);
-        else ha_choose_keys(&c, 1, w.q, head, &rows, index, count);
-        for (size_t l = 0; l < c.lists; l++) {
-            size_t next = 0;
-            assert_true(count[l] <= c.list_max);
-            for (size_t i = 0; i < n; i++) {
-                bool want = false;
-                if (group == HA_GROUP_UNION)
-                    for (size_t g = 0; g < GROUP; g++) want |= chooses(head * GROUP + g, false, unit, n, k, i, kind);
-                else want = chooses(head * GROUP + l, group == HA_GROUP_MAX, unit, n, k, i, kind);
-                const bool got = next < count[l] && index[l * c.list_max + next] == i;
-                next += got;
-                if (got != want)
-                    fail_msg("group %d, blocks of %zu, %zu of %zu: candidate %zu of list %zu is %s", (int)group, unit,
-                             k, n, i, l, got ? "chosen" : "not chosen");
-            }
-            assert_int_equal(next, count[l]);
+    if (unit > 1) ha_choose_blocks(&c, w.q, &seq->digests, sizeof *seq, index, count);
+    else ha_choose_keys(&c, w.q, &seq->kv, sizeof *seq, candidates, index, count);
+    for (size_t list = 0; list < BATCH * KV_HEADS * c.lists; list++) {
+        const size_t l = list % c.lists, head = list / c.lists % KV_HEADS, b = list / c.lists / KV_HEADS,
+                     all = candidates[b];
+        size_t next = 0;
+        assert_true(count[list] <= c.list_max);
+        for (size_t i = 0; i < all; i++) {
+            bool want = false;
+            if (group == HA_GROUP_UNION)
+                for (size_t g = 0; g < GROUP; g++) want |= chooses(b, head * GROUP + g, false, unit, all, k, i, kind);
+            else want = chooses(b, head * GROUP + l, group == HA_GROUP_MAX, unit, all, k, i, kind);
+            const bool got = next < count[list] && index[list * c.list_max + next] == i;
+            next += got;
+            if (got != want)
+                fail_msg("group %d, blocks of %zu, %zu of %zu: candidate %zu of list %zu is %s", (int)group, unit, k,
+                         all, i, list, got ? "chosen" : "not chosen");
         }
+        assert_int_equal(next, count[list]);
     }
     free(index);
 }

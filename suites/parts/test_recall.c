@@ -290,9 +290,8 @@ static void assert_resident(size_t layer, const struct lists *want)
 
 static void snapshot(size_t layer, bool landed, const struct lists *want)
 {
-    bool did = !landed;
-    ok(ha_recall_snapshot(w.r, layer, &did, &why));
-    assert_int_equal(did, landed);
+    ok(ha_recall_snapshot(w.r, layer, &why));
+    assert_int_equal(w.r->layer[layer].landed, landed);
     assert_resident(layer, want);
 }
 
@@ -306,10 +305,10 @@ static void load(size_t layer, const struct lists *want, const size_t *blocks)
 static size_t issue(size_t layer, const struct lists *want, const size_t *blocks)
 {
     struct lists told = *want; /* and gone when it returns */
-    size_t coming = SIZE_MAX;
-    ok(ha_recall_issue(w.r, layer, told.block[0], blocks, &coming, &why));
+    const double before = w.r->layer[layer].recalled;
+    ok(ha_recall_issue(w.r, layer, told.block[0], blocks, &why));
     memset(&told, 0, sizeof told);
-    return coming;
+    return (size_t)(w.r->layer[layer].recalled - before);
 }
 
 /* The copies of all recalls are done, and the device has said so; of the host's wait the history knows nothing. */
@@ -391,9 +390,8 @@ TEST(test_recalls)
                     snapshot(layer, true, &want[layer]);
                     snapshot(layer, false, &want[layer]);
                 } else {
-                    bool landed = false;
-                    ok(ha_recall_snapshot(w.r, layer, &landed, &why));
-                    assert_true(landed);
+                    ok(ha_recall_snapshot(w.r, layer, &why));
+                    assert_true(w.r->layer[layer].landed);
                 }
                 now[layer] = want[layer];
             }
@@ -410,14 +408,13 @@ TEST(test_waits)
         open_recall((enum ha_fetch_way)way, true);
         for (size_t layer = 0; layer < LAYERS; layer++) {
             struct lists now, want;
-            bool landed = false;
             draw(&now, blocks, layer);
             draw(&want, blocks, 100 + layer);
             load(layer, &now, blocks);
             hold();
             assert_true(issue(layer, &want, blocks) > 0);
-            ok(ha_recall_snapshot(w.r, layer, &landed, &why));
-            assert_true(landed);
+            ok(ha_recall_snapshot(w.r, layer, &why));
+            assert_true(w.r->layer[layer].landed);
             assert_int_equal(held.awaited, 1);
             let_go();
             assert_resident(layer, &want);
@@ -447,7 +444,6 @@ TEST(test_refused)
         { 0, 0, 1, { 8, SIZE_MAX }, "recall: layer 1, sequence 1: 18446744073709551615 blocks, with room for 6" },
     };
     struct lists now, next, kept, want;
-    size_t coming;
     open_recall(HA_FETCH_PIECES, false);
     draw(&now, right, 1);
     draw(&next, right, 2);
@@ -456,7 +452,7 @@ TEST(test_refused)
         for (size_t u = 0; u < UNITS; u++)
             for (uint32_t x = 0; x < SLOTS; x++) want.block[u][x] = x + 1;
         want.block[cases[i].unit][cases[i].at] = cases[i].block;
-        assert_int_equal(ha_recall_issue(w.r, 1, want.block[0], cases[i].blocks, &coming, &why), HA_ERROR);
+        assert_int_equal(ha_recall_issue(w.r, 1, want.block[0], cases[i].blocks, &why), HA_ERROR);
         assert_string_equal(why.text, cases[i].words);
         assert_int_equal(ha_recall_load(w.r, 1, want.block[0], cases[i].blocks, &why), HA_ERROR);
         assert_string_equal(why.text, cases[i].words);
@@ -465,7 +461,7 @@ TEST(test_refused)
     keep(&kept, &now, &next);
     hold();
     issue(1, &next, right);
-    assert_int_equal(ha_recall_issue(w.r, 1, now.block[0], right, &coming, &why), HA_ERROR);
+    assert_int_equal(ha_recall_issue(w.r, 1, now.block[0], right, &why), HA_ERROR);
     assert_string_equal(why.text, "recall: one of layer 1 is under way");
     snapshot(1, false, &kept);
     arrive();

@@ -72,18 +72,20 @@ bool ha_case_param(const void *point, size_t i, struct ha_key *out)
     const struct ha_variant *v = ha_variant_find(((const struct ha_case *)point)->variant);
     if (!v || i >= v->params_count || i >= HA_PARAMS_MAX) return false;
     const struct ha_param *p = &v->params[i];
+    size_t words = 0;
+    while (p->word && p->word(words)) words++;
     *out = (struct ha_key){ .name = p->name,
                             .value = "",
                             .doc = p->doc,
                             .kind = HA_KEY_REAL,
                             .offset = offsetof(struct ha_case, param) + i * sizeof(double),
                             .least = p->min,
-                            .most = p->max,
-                            .whole = p->whole,
+                            .most = words ? (double)words - 1 : p->max,
+                            .whole = p->whole || words,
                             .power_of_2 = p->power_of_2,
                             .word = p->word,
                             .standard = param_standard,
-                            .draw = p->draw };
+                            .draw = words ? "*" : p->draw };
     return true;
 }
 

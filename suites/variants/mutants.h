@@ -34,6 +34,9 @@ struct ha_mutant {
     /* the variant is made with one less of this option than the case says, and the definition with what the case says
      */
     const char *one_less;
+    /* NULL, or what the variant counts 1% too much of: a column; a number of the last layer. Or what it counts not at
+     * all there. */
+    const char *wrong_column, *wrong_count, *no_count;
     void (*forget)(void);               /* NULL, or drops what an earlier run left in the defect */
     const char *shown;                  /* NULL, or what the failure must speak of */
     const struct ha_movement *movement; /* NULL, or how what moves is wrong */

@@ -60,8 +60,8 @@ static enum ha_status split_to_both(struct ha_stream *stream, const struct ha_de
     "scout:dataset=walk,ctx=330,heads=4/2,head_dim=64,layers=3,steps=12,seed=5,dtype=bf16,block=8,budget=32," \
     "interval=2,recall=wait"
 #define SCOUT_TRACE "scout:dataset=trace/english,ctx=1900,layers=3,steps=2,block=16,budget=64"
-/* Events as they are made: of the recalls of three layers, behind those of their fetches; what a recall and the CPU have
- * to wait for. */
+/* Events as they are made: of the recalls of three layers, behind those of their fetches; what a recall and the CPU
+ * have to wait for. */
 enum { RECALLED = 1 << 4 | 1 << 6 | 1 << 8, WANTED = 1 << 9, FORESEEN = 1 << 12 };
 
 static const struct ha_mutant table[] = {

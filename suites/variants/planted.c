@@ -2,6 +2,7 @@
 
 #include "suites/variants/case.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,12 +152,55 @@ static enum ha_status create_with_less(struct ha_instance **self, const struct h
     return variant->create(self, &less, why);
 }
 
-const struct ha_variant *ha_mutant_variant(const struct ha_mutant *mutant, const struct ha_variant *of)
+static bool is(const char *name, const char *planted_name) { return planted_name && !strcmp(name, planted_name); }
+
+static void wrong_columns(struct ha_instance *self, struct ha_counters *out)
 {
-    if (!mutant || !mutant->one_less) return of;
-    planted = mutant;
+    variant->counters(self, out);
+    const struct {
+        const char *name;
+        double *at;
+    } of[] = { { "cpu_tokens", &out->cpu_tokens }, { "cpu_ratio", &out->cpu_ratio }, { "recalls", &out->recalls } };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        if (is(of[i].name, planted->wrong_column)) *of[i].at = isnan(*of[i].at) ? 0.25 : *of[i].at * 1.01;
+}
+
+struct telling {
+    ha_count *say;
+    void *arg;
+    size_t last; /* layer */
+};
+
+static void say_wrong(void *arg, const char *name, size_t layer, double value)
+{
+    const struct telling *to = arg;
+    const bool last = layer == to->last;
+    if (last && is(name, planted->no_count)) return;
+    to->say(to->arg, name, layer, last && is(name, planted->wrong_count) ? value * 1.01 : value);
+}
+
+static void find_last(void *arg, const char *name, size_t layer, double value)
+{
+    size_t *last = arg;
+    *last = layer > *last ? layer : *last;
+}
+
+static void wrong_counts(struct ha_instance *self, ha_count *say, void *arg)
+{
+    struct telling to = { .say = say, .arg = arg };
+    variant->count(self, find_last, &to.last);
+    variant->count(self, say_wrong, &to);
+}
+
+const struct ha_variant *ha_mutant_variant(const struct ha_mutant *m, const struct ha_variant *of)
+{
+    const bool columns = m && m->wrong_column, counts = m && (m->wrong_count || m->no_count);
+    if (!m || (!m->one_less && !columns && !counts)) return of;
+    planted = m;
     variant = of;
     variant_shim = *of;
-    variant_shim.create = create_with_less;
+    if (m->one_less) variant_shim.create = create_with_less;
+    if (columns) variant_shim.counters = wrong_columns;
+    if (counts) variant_shim.count = wrong_counts;
     return &variant_shim;
 }

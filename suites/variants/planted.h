@@ -18,7 +18,8 @@ struct ha_mutants {
     const struct ha_mutant *of;
     size_t count;
 };
-extern const struct ha_mutants ha_mutants_attention, ha_mutants_blocks, ha_mutants_infinigen, ha_mutants_scout;
+extern const struct ha_mutants ha_mutants_attention, ha_mutants_blocks, ha_mutants_counts, ha_mutants_infinigen,
+    ha_mutants_scout;
 
 /* As they were handed to ha_mutant_plant last. */
 const struct ha_kernels *ha_planted_cpu(void);

@@ -296,6 +296,9 @@ static uint64_t draw_size(uint64_t min, uint64_t max)
 static double draw_param(const struct ha_param *p)
 {
     const double t = (double)draw(1u << 30) / (double)(1u << 30);
+    size_t words = 0;
+    while (p->word && p->word(words)) words++;
+    if (words) return (double)draw(words);
     switch (draw(4)) {
     case 0: return p->min;
     case 1: return p->max;

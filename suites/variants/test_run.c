@@ -508,8 +508,9 @@ TEST(words_are_all_values)
             size_t words = 0;
             while (p->word && p->word(words)) words++;
             if (!p->word) continue;
-            if (p->min != 0 || !p->whole || p->max != (double)words - 1 || p->value < 0 || p->value > p->max)
-                fail_msg("%s: %s has %zu words for %g to %g", ha_variants_all[v]->name, p->name, words, p->min, p->max);
+            if (p->min != 0 || p->max != 0 || p->value < 0 || p->value >= (double)words || floor(p->value) != p->value)
+                fail_msg("%s: %s has %zu words, and is %g of %g to %g", ha_variants_all[v]->name, p->name, words,
+                         p->value, p->min, p->max);
             seen++;
         }
     assert_true(seen >= 6);

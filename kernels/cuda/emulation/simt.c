@@ -296,16 +296,18 @@ unsigned ha_emulated_barrier(const struct ha_emulated_site *site, bool vote)
         ha_crew_stop(crew, site, "it waits for threads of the block that have returned (%u)", crew->returned);
     if (!crew->waiting) crew->barrier = site;
     else if (!ha_crew_same_site(site, crew->barrier)) ha_crew_stop(crew, site, "others wait for it at another barrier");
-    ha_fiber_release(&crew->barrier);
+    void *const passed = &crew->passed[crew->barriers % 2];
+    ha_fiber_release(passed);
     crew->threads[crew->current].wait = &wait;
     crew->yes += vote;
     if (++crew->waiting == crew->threads_count) {
         crew->votes = crew->yes;
         crew->waiting = crew->yes = 0;
+        crew->barriers++;
         release_all(crew);
     }
     ha_crew_step(crew);
-    ha_fiber_acquire(&crew->barrier);
+    ha_fiber_acquire(passed);
     return crew->votes;
 }
 

@@ -52,6 +52,8 @@ struct ha_crew {
     unsigned runnable_first, runnable_count;
     unsigned waiting, yes; /* at the barrier */
     unsigned votes;        /* of the last barrier, those that were true */
+    unsigned barriers;     /* so many have been passed */
+    char passed[2];        /* by turns what a barrier orders by: a thread may be at the next one before others go on */
     const struct ha_emulated_site *barrier;
     struct ha_emulated_site shared_where;
     void *shared;

@@ -40,13 +40,27 @@ static void meet(const struct ha_emulated_site *site, unsigned mask, void *recor
     ha_crew_step(crew);
 }
 
+/* What a lane comes with and goes on from; each has its own, since one may be at the next meeting before others go on.
+ */
+struct sync {
+    char before, after;
+};
+
+static void join_sync(const struct ha_crew *crew, const struct ha_emulated_site *site, unsigned mask,
+                      void *const records[])
+{
+    for (unsigned lane = 0; lane < HA_EMULATED_WARP && crew->watched; lane++)
+        if (mask >> lane & 1) ha_fiber_acquire(&((struct sync *)records[lane])->before);
+    for (unsigned lane = 0; lane < HA_EMULATED_WARP && crew->watched; lane++)
+        if (mask >> lane & 1) ha_fiber_release(&((struct sync *)records[lane])->after);
+}
+
 void ha_emulated_sync_warp(const struct ha_emulated_site *site, unsigned mask)
 {
-    struct ha_crew *crew = ha_emulated.crew;
-    struct ha_crew_warp *warp = &crew->warps[crew->current / HA_EMULATED_WARP];
-    ha_fiber_release(warp);
-    meet(site, mask, NULL, NULL);
-    ha_fiber_acquire(warp);
+    struct sync sync;
+    ha_fiber_release(&sync.before);
+    meet(site, mask, &sync, join_sync);
+    ha_fiber_acquire(&sync.after);
 }
 
 /* ---- shuffles and votes */

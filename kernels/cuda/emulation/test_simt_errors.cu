@@ -261,6 +261,25 @@ KERNEL(races_after_barrier)
     const unsigned x = s.x[threadIdx.x ^ 32];
     s.x[threadIdx.x] = x + a.n;
 }
+/* the first thread is at the next barrier before the last one has read what it overwrote */
+KERNEL(races_around_a_loop)
+{
+    HA_SHARED(struct small_shared, s);
+    for (unsigned i = 0; i < 2; i++) {
+        s.x[threadIdx.x] = i;
+        __syncthreads();
+        a.out[threadIdx.x] = s.x[(threadIdx.x + 1) % 64];
+    }
+}
+KERNEL(warp_races_around_a_loop)
+{
+    HA_SHARED(struct small_shared, s);
+    for (unsigned i = 0; i < 2; i++) {
+        s.x[threadIdx.x] = i;
+        __syncwarp();
+        a.out[threadIdx.x] = s.x[threadIdx.x ^ 1];
+    }
+}
 KERNEL(races_outside) { a.out[threadIdx.x / 2] = threadIdx.x; }
 TEST(races_are_seen)
 {
@@ -268,6 +287,10 @@ TEST(races_are_seen)
     expect_end(RACE, "forward", races_run, TEXTS("data race", "races"));
     expect_end(RACE, "backward", races_after_barrier_run, TEXTS("data race", "races_after_barrier"));
     expect_end(RACE, "forward", races_outside_run, TEXTS("data race", "races_outside"));
+    for (const char *order : any) {
+        expect_end(RACE, order, races_around_a_loop_run, TEXTS("data race", "races_around_a_loop"));
+        expect_end(RACE, order, warp_races_around_a_loop_run, TEXTS("data race", "warp_races_around_a_loop"));
+    }
 }
 
 /* ---- the environment */
