@@ -94,24 +94,27 @@ struct weighed {
     bool used, left_out;
 };
 
-static void add_output(struct certified *c, const float *v, size_t dim, const struct weighed *w)
+static void add_output(struct certified *restrict c, const float *restrict v, size_t dim, const struct weighed *key)
 {
+    const struct weighed w = *key;
     for (size_t d = 0; d < dim; d++) {
         const double x = (double)v[d];
-        c->full[d] += w->p * x;
-        c->chosen[d] += w->share * x;
-        c->got[d] += w->left_out ? 0 : w->got * x;
-        c->lo[d] = w->used ? c->lo[d] : fmin(c->lo[d], x);
-        c->hi[d] = w->used ? c->hi[d] : fmax(c->hi[d], x);
+        c->full[d] += w.p * x;
+        c->chosen[d] += w.share * x;
+    }
+    for (size_t d = 0; d < dim && !w.left_out; d++) c->got[d] += w.got * (double)v[d];
+    for (size_t d = 0; d < dim && !w.used; d++) {
+        const double x = (double)v[d];
+        c->lo[d] = x < c->lo[d] ? x : c->lo[d];
+        c->hi[d] = x > c->hi[d] ? x : c->hi[d];
     }
 }
 
-static void add_deviation(struct certified *c, const float *v, size_t dim, const struct weighed *w)
+static void add_deviation(struct certified *restrict c, const float *restrict v, size_t dim, const struct weighed *key)
 {
-    for (size_t d = 0; d < dim; d++) {
-        c->off[d] += w->share * fabs((double)v[d] - c->chosen[d]);
-        c->lost[d] += w->left_out ? w->share * fabs((double)v[d]) : 0;
-    }
+    const struct weighed w = *key;
+    for (size_t d = 0; d < dim; d++) c->off[d] += w.share * fabs((double)v[d] - c->chosen[d]);
+    for (size_t d = 0; d < dim && w.left_out; d++) c->lost[d] += w.share * fabs((double)v[d]);
 }
 
 /* The most that a score of the set is off by. The LSE of one key is its score. */
