@@ -1,15 +1,13 @@
-/* When a recall is due and what it is of: the steps are counted by hand, from an interval or a fit's; the blocks that a
+/* When a recall is due and what it is of: the steps are counted by hand; the blocks that a
  * step wants are the best by brute force, of scores that the test writes; and they are resident from when they have
  * landed, in the lists of all residents, too. What a cache holds byte for byte is test_recall.c's. */
 
-#include "harness/base/fit.h"
 #include "harness/base/rng.h"
 #include "harness/base/why.h"
 #include "suites/parts/recall.h"
 #include "suites/parts/test_instance.h"
 
 #include <math.h>
-#include <unistd.h>
 
 enum { LAYERS = 3, SEQS = 2, Q_HEADS = 4, HEADS = 2, Q_LEN = 2, UNIT = 8, SLOTS = 4, LIST_MAX = 3, STEPS = 120 };
 enum { UNITS = SEQS * HEADS, BLOCKS_MAX = 18, ROWS = Q_HEADS * Q_LEN };
@@ -51,7 +49,7 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *because)
 }
 static const struct ha_rule rule = { .share = share };
 
-static void open_recall(enum ha_group group, bool waits, const struct ha_fit *fit)
+static void open_recall(enum ha_group group, bool waits)
 {
     memset(&w, 0, sizeof w);
     w.group = group;
@@ -59,7 +57,6 @@ static void open_recall(enum ha_group group, bool waits, const struct ha_fit *fi
     w.api = ha_device_host;
     w.api.digest_score = digest_score;
     open_context(&w.api, &shape, &rule);
-    mine.ctx.fit = fit;
     ok(make_instance());
     assert_int_equal(w.choice.blocks_max, BLOCKS_MAX);
     assert_int_equal(w.r.slots, SLOTS);
@@ -96,12 +93,6 @@ static void best(size_t b, size_t from, size_t heads, size_t count, bool is[BLOC
         for (size_t j = 0; j < w.blocks[b]; j++) better += most[j] > most[i] || (j < i && most[j] == most[i]);
         is[i] = better < count;
     }
-}
-
-static void assert_list(const uint32_t *list, const bool is[BLOCKS_MAX])
-{
-    for (uint32_t i = 0; i < BLOCKS_MAX; i++)
-        if (is[i]) assert_int_equal(*list++, i);
 }
 
 struct set {
@@ -145,8 +136,8 @@ static void begin(size_t layer, struct set *now)
     assert_resident(layer, now);
 }
 
-/* Chooses by scores of this seed, and refills; what is to be resident, and what is of it already. How many come. */
-static size_t refill(size_t layer, uint64_t seed, const struct set *now, struct set *want, struct set *kept)
+/* Chooses by scores of this seed, and refills: what is to be resident, and of what was what stays. How many come. */
+static size_t refill(size_t layer, uint64_t seed, struct set *now, struct set *want)
 {
     const size_t lists = w.choice.lists, each = Q_HEADS / lists;
     uint32_t index[SEQS * Q_HEADS * LIST_MAX];
@@ -164,14 +155,15 @@ static size_t refill(size_t layer, uint64_t seed, const struct set *now, struct 
     for (size_t i = 0; i < SEQS * lists; i++) { /* as if nothing else had been wanted */
         bool is[BLOCKS_MAX];
         best(i / lists, i % lists * each, each, LIST_MAX, is);
-        assert_list(index + i * LIST_MAX, is);
+        for (uint32_t x = 0, n = 0; x < BLOCKS_MAX; x++)
+            if (is[x]) assert_int_equal(index[i * LIST_MAX + n++], x);
     }
     ok(ha_recall_refill(&w.r, &w.layer[layer], &why));
     for (size_t u = 0; u < UNITS; u++) {
         best(u / HEADS, u % HEADS * Q_HEADS / HEADS, Q_HEADS / HEADS, SLOTS, want->is[u]);
         for (size_t i = 0; i < BLOCKS_MAX; i++) {
-            kept->is[u][i] = want->is[u][i] && now->is[u][i];
             coming += want->is[u][i] && !now->is[u][i];
+            now->is[u][i] &= want->is[u][i];
         }
     }
     return coming;
@@ -182,9 +174,9 @@ static void assert_reported(size_t layer, bool due, bool landed)
     struct ha_selection out = { .notes = 0 };
     ha_recall_report(&w.r, layer, &out);
     assert_int_equal(out.notes, 2);
-    assert_string_equal(out.note[0].name, "recall");
-    assert_string_equal(out.note[1].name, "landed");
-    assert_true(out.note[0].value == due && out.note[1].value == landed);
+    assert_true(!strcmp(out.note[0].name, "recall") && out.note[0].value == due);
+    assert_true(!strcmp(out.note[1].name, "landed") && out.note[1].value == landed);
+    assert_int_equal(w.r.layer[layer].due, due);
 }
 
 static void hear(void *arg, const char *name, size_t layer, double value)
@@ -225,11 +217,10 @@ static void goes(const size_t interval[LAYERS])
                 ok(ha_recall_snapshot(&w.r, i, &why));
                 assert_resident(i, &now[i]);
                 assert_reported(i, due, landed);
-                assert_int_equal(w.r.layer[i].due, due);
                 assert_counted(i, interval[i], recalls[i], recalled[i]);
                 if (!due || ha_rng_below(step, 2, i, 8) == 0) continue; /* one that does not follow stays due */
                 if (!w.waits) hold();
-                recalled[i] += (double)refill(i, LAYERS * step + i, &now[i], &want[i], &now[i]);
+                recalled[i] += (double)refill(i, LAYERS * step + i, &now[i], &want[i]);
                 recalls[i]++;
                 issued[i] = step;
                 under_way[i] = true;
@@ -245,68 +236,11 @@ static void goes(const size_t interval[LAYERS])
 
 TEST(test_intervals)
 {
-    static const size_t every[] = { 1, 3, 8 };
-    for (size_t i = 0; i < COUNT(every); i++)
+    static const size_t intervals[][LAYERS] = { { 1, 1, 1 }, { 8, 8, 8 }, { 3, 0, 11 }, { 0, 0, 0 } };
+    for (size_t i = 0; i < COUNT(intervals); i++)
         for (int waits = 0; waits < 2; waits++) {
-            open_recall(waits ? HA_GROUP_MAX : HA_GROUP_HEAD, waits, NULL);
-            ok(ha_recall_every(&w.r, every[i], &why));
-            goes((const size_t[LAYERS]){ every[i], every[i], every[i] });
+            open_recall(waits ? HA_GROUP_MAX : HA_GROUP_HEAD, waits);
+            for (size_t x = 0; x < LAYERS; x++) w.r.layer[x].interval = intervals[i][x];
+            goes(intervals[i]);
         }
-}
-
-TEST(test_never)
-{
-    open_recall(HA_GROUP_MAX, false, NULL);
-    goes((const size_t[LAYERS]){ 0 });
-}
-
-static struct ha_fit *fit_of(const char *name, const float interval[LAYERS])
-{
-    static const struct ha_provenance origin = { "m", "a text", 1 };
-    static const struct ha_fit_about about = { { "v", "a=1", "m", "3", "4", "2", "4", "0", "iid", "1", "c", "h" },
-                                               &origin,
-                                               1 };
-    const struct ha_tensor tensor = { name, HA_T_F32, 1, { LAYERS }, interval, LAYERS * sizeof *interval };
-    struct ha_fit_writer writer = { .tensor = NULL };
-    struct ha_fit *fit;
-    char path[256];
-    const int file = mkstemps(test_template(path, sizeof path, ".fit"), 4);
-    assert_true(file >= 0);
-    close(file);
-    ok(ha_fit_put(&writer, &tensor, &why));
-    ok(ha_fit_write(&writer, path, &about, &why));
-    ok(ha_fit_open(&fit, path, &why));
-    unlink(path);
-    ha_fit_writer_free(&writer);
-    return fit;
-}
-
-/* Of each layer its own; rounded towards 0, and at least 1. */
-TEST(test_fitted)
-{
-    struct ha_fit *fit = fit_of("interval", (const float[LAYERS]){ 5.9F, 0.25F, 11 });
-    open_recall(HA_GROUP_HEAD, false, fit);
-    ok(ha_recall_every(&w.r, 0, &why));
-    goes((const size_t[LAYERS]){ 5, 1, 11 });
-    ha_fit_close(fit);
-    fit = fit_of("interval", (const float[LAYERS]){ 1e30F, -3, 1 << 24 });
-    open_recall(HA_GROUP_HEAD, false, fit);
-    ok(ha_recall_every(&w.r, 2, &why)); /* what a case says goes first */
-    for (size_t i = 0; i < LAYERS; i++) assert_int_equal(w.r.layer[i].interval, 2);
-    ok(ha_recall_every(&w.r, 0, &why));
-    goes((const size_t[LAYERS]){ 1 << 24, 1, 1 << 24 });
-    ha_fit_close(fit);
-}
-
-TEST(test_no_fit)
-{
-    open_recall(HA_GROUP_HEAD, false, NULL);
-    assert_int_equal(ha_recall_every(&w.r, 0, &why), HA_WAIVED);
-    assert_contains(why.text, "interval=0 takes the intervals of a fit");
-    close_instance();
-    struct ha_fit *fit = fit_of("drift", (const float[LAYERS]){ 1, 2, 3 });
-    open_recall(HA_GROUP_HEAD, false, fit);
-    assert_int_equal(ha_recall_every(&w.r, 0, &why), HA_ERROR);
-    close_instance();
-    ha_fit_close(fit);
 }
