@@ -10,7 +10,6 @@
 
 enum { LAYERS = 4, SEQS = 4, Q_HEADS = 4, KV_HEADS = 2, UNIT = 8, SLOTS = 5, BLOCKS_MAX = 12, LIST_MAX = 4 };
 enum { BUDGET = LIST_MAX * UNIT };
-
 /* more blocks than a cache or a list has, more than a list, fewer than either, none */
 static const struct ha_shape shape = { .batch = SEQS,
                                        .q_len = 1,
@@ -42,7 +41,6 @@ static struct {
 
 static size_t blocks_of(size_t b) { return shape.ctx[b] / UNIT; }
 static size_t kv_head(size_t list) { return list * KV_HEADS / w.choice.lists; }
-
 static bool has(const struct list *of, uint32_t block)
 {
     for (size_t i = 0; i < of->count; i++)

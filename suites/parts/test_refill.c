@@ -151,6 +151,7 @@ static size_t refill(size_t layer, uint64_t seed, struct set *now, struct set *w
     move(w.choice.score, w.score, sizeof w.score, HA_H2D);
     ok(ha_device_choice_run(&w.choice));
     ok(ha_recall_want(&w.r, &w.choice));
+    ok(ha_recall_refill(&w.r, &w.layer[layer], &why));
     move(index, w.choice.index, SEQS * lists * LIST_MAX * sizeof *index, HA_D2H);
     for (size_t i = 0; i < SEQS * lists; i++) { /* as if nothing else had been wanted */
         bool is[BLOCKS_MAX];
@@ -158,7 +159,6 @@ static size_t refill(size_t layer, uint64_t seed, struct set *now, struct set *w
         for (uint32_t x = 0, n = 0; x < BLOCKS_MAX; x++)
             if (is[x]) assert_int_equal(index[i * LIST_MAX + n++], x);
     }
-    ok(ha_recall_refill(&w.r, &w.layer[layer], &why));
     for (size_t u = 0; u < UNITS; u++) {
         best(u / HEADS, u % HEADS * Q_HEADS / HEADS, Q_HEADS / HEADS, SLOTS, want->is[u]);
         for (size_t i = 0; i < BLOCKS_MAX; i++) {
@@ -204,27 +204,28 @@ static void goes(const size_t interval[LAYERS])
         for (size_t b = 0; b < SEQS; b++) w.blocks[b] = shape.ctx[b] / UNIT;
         for (size_t i = 0; i < LAYERS; i++) begin(i, &now[i]);
         for (size_t step = 1; step <= STEPS; step++) {
-            const bool arrives = w.waits || ha_rng_below(step, 1, 0, 4) == 0;
+            const bool arrives = !w.waits && ha_rng_below(step, 1, 0, 4) == 0;
             if (arrives) let_go();
             for (size_t i = 0; i < LAYERS; i++) {
                 arrived[i] |= arrives;
-                const bool landed = under_way[i] && arrived[i];
+                const bool landed = under_way[i] && (w.waits || arrived[i]);
                 if (landed) {
                     now[i] = want[i];
                     under_way[i] = false;
                 }
                 const bool due = interval[i] && step - issued[i] >= interval[i] && !under_way[i];
                 ok(ha_recall_snapshot(&w.r, i, &why));
+                if (w.waits && landed) let_go(); /* or the main stream would wait for ever */
                 assert_resident(i, &now[i]);
                 assert_reported(i, due, landed);
                 assert_counted(i, interval[i], recalls[i], recalled[i]);
                 if (!due || ha_rng_below(step, 2, i, 8) == 0) continue; /* one that does not follow stays due */
-                if (!w.waits) hold();
+                hold();
                 recalled[i] += (double)refill(i, LAYERS * step + i, &now[i], &want[i]);
                 recalls[i]++;
                 issued[i] = step;
                 under_way[i] = true;
-                arrived[i] = w.waits;
+                arrived[i] = false;
             }
             for (size_t b = 0; b < SEQS; b++) w.blocks[b] += step % 12 == 0 && w.blocks[b] < shape.ctx[b] / UNIT + 10;
         }
