@@ -54,7 +54,7 @@ static void hear(void *arg, const char *name, size_t layer, double value)
 }
 static struct said said_of(size_t layer)
 {
-    struct said said = { NAN, NAN, layer };
+    struct said said = { (double)NAN, (double)NAN, layer };
     ha_compare_count(&w.c, layer, hear, &said);
     return said;
 }

@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-enum { LAYERS = 3, SEQS = 2, Q_HEADS = 4, HEADS = 2, Q_LEN = 2, UNIT = 8, SLOTS = 4, LIST_MAX = 3, STEPS = 120 };
+enum { LAYERS = 3, SEQS = 2, Q_HEADS = 4, HEADS = 2, Q_LEN = 2, UNIT = 8, SLOTS = 4, LIST_MAX = 3, STEPS = 64 };
 enum { UNITS = SEQS * HEADS, BLOCKS_MAX = 18, ROWS = Q_HEADS * Q_LEN };
 
 static const struct ha_shape shape = { .batch = SEQS,
@@ -227,7 +227,7 @@ static void goes(const size_t interval[LAYERS])
                 under_way[i] = true;
                 arrived[i] = false;
             }
-            for (size_t b = 0; b < SEQS; b++) w.blocks[b] += step % 12 == 0 && w.blocks[b] < shape.ctx[b] / UNIT + 10;
+            for (size_t b = 0; b < SEQS; b++) w.blocks[b] += step % 6 == 0 && w.blocks[b] < shape.ctx[b] / UNIT + 10;
         }
         let_go();
         ok(ha_frame_drain(mine.frame, &why));
