@@ -237,7 +237,7 @@ static void goes(const size_t interval[LAYERS])
 
 TEST(test_intervals)
 {
-    static const size_t intervals[][LAYERS] = { { 1, 1, 1 }, { 8, 8, 8 }, { 3, 0, 11 }, { 0, 0, 0 } };
+    static const size_t intervals[][LAYERS] = { { 1, 1, 1 }, { 3, 0, 11 }, { 0, 0, 0 } };
     for (size_t i = 0; i < COUNT(intervals); i++)
         for (int waits = 0; waits < 2; waits++) {
             open_recall(waits ? HA_GROUP_MAX : HA_GROUP_HEAD, waits);
