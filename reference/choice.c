@@ -3,6 +3,7 @@
 #include "reference/definitions.h"
 #include "reference/rows.h"
 
+#include "harness/base/array.h"
 #include "harness/base/why.h"
 
 #include <float.h>
@@ -104,12 +105,6 @@ static enum ha_status judge_one(const struct ha_def_choice *c, const struct ha_d
     return HA_OK;
 }
 
-static int descending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x < y) - (x > y);
-}
-
 /* The candidates that were taken, each to be explained by a head whose choice it may be. */
 struct slots {
     size_t *left;     /* [heads] of `want` slots those that neither a certain nor an uncertain candidate has */
@@ -141,11 +136,10 @@ static enum ha_status head_must(const struct ha_def_choice *c, const struct ha_d
     const struct ha_ref_score *score = c->score + head * c->count;
     double *low = c->work, *high = c->work + c->count;
     for (size_t i = 0; i < c->count; i++) low[i] = score[i].low, high[i] = score[i].high;
-    qsort(low, c->count, sizeof *low, descending);
-    qsort(high, c->count, sizeof *high, descending);
+    const double may = ha_array_largest(low, c->count, want - 1), must = ha_array_largest(high, c->count, want);
     for (size_t i = 0; i < c->count; i++) {
-        possible[i] |= score[i].high >= low[want - 1];
-        if (score[i].low > high[want] && !c->taken[i])
+        possible[i] |= score[i].high >= may;
+        if (score[i].low > must && !c->taken[i])
             return ha_def_wrong(h, why, "%s %zu is missing: it is among the %zu best of head %zu", c->what, i, want,
                                 h->head + head);
     }
@@ -164,17 +158,17 @@ static enum ha_status head_may(const struct ha_def_choice *c, const struct ha_de
         low[i] = score[i].low;
         if (!c->taken[i]) beyond = fmax(beyond, low[i]);
     }
-    qsort(low, c->count, sizeof *low, descending);
+    const double least = ha_array_largest(low, c->count, want - 1);
     for (size_t i = 0; i < c->count; i++) {
-        may[i] = c->taken[i] && score[i].high >= beyond && score[i].high >= low[want - 1];
+        may[i] = c->taken[i] && score[i].high >= beyond && score[i].high >= least;
         if (may[i]) high[own++] = score[i].high;
     }
     if (own < want)
         return ha_def_wrong(h, why, "%zu %ss may be the %zu best of head %zu", own, c->what, want, h->head + head);
-    qsort(high, own, sizeof *high, descending);
+    const double next = own > want ? ha_array_largest(high, own, want) : -HUGE_VAL;
     s->left[head] = want;
     for (size_t i = 0; i < c->count; i++)
-        if (may[i] && (own == want || score[i].low > high[want])) s->certain[i] = 1, s->left[head]--;
+        if (may[i] && (own == want || score[i].low > next)) s->certain[i] = 1, s->left[head]--;
     return HA_OK;
 }
 

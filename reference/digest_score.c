@@ -17,20 +17,25 @@ void ha_def_digest(const struct ha_shape *shape, const struct ha_def_blocks *blo
     const size_t dim = shape->head_dim, first = blocks->first + block * blocks->size;
     const enum ha_dtype t = shape->dtype;
     const double n = (double)blocks->size;
-    for (size_t d = 0; d < dim; d++) {
-        double least = HUGE_VAL, most = -HUGE_VAL, sum = 0, size = 0;
-        for (size_t j = first; j < first + blocks->size; j++) {
-            const double x = (double)ha_load(k, j * dim + d, t);
-            least = fmin(least, x);
-            most = fmax(most, x);
-            sum += x;
-            size += fabs(x);
+    double sum[HA_REF_DIM_MAX], size[HA_REF_DIM_MAX];
+    float row[HA_REF_DIM_MAX];
+    for (size_t d = 0; d < dim; d++) out->least[d] = HUGE_VAL, out->most[d] = -HUGE_VAL, sum[d] = size[d] = 0;
+    for (size_t j = first; j < first + blocks->size; j++) {
+        ha_load_row((const char *)k + j * dim * ha_dtype_bytes(t), dim, t, row);
+        for (size_t d = 0; d < dim; d++) {
+            const double x = (double)row[d];
+            out->least[d] = x < out->least[d] ? x : out->least[d];
+            out->most[d] = x > out->most[d] ? x : out->most[d];
+            sum[d] += x;
+            size[d] += fabs(x);
         }
-        const double off = ha_ref_stored(ha_ref_gamma(n + 2) * size / n, sum / n, 0, 0);
-        out->least[d] = blocks->mean ? rounded(sum / n - off, t) : least;
-        out->most[d] = blocks->mean ? rounded(sum / n + off, t) : most;
+    }
+    for (size_t d = 0; d < dim && blocks->mean; d++) {
+        const double off = ha_ref_stored(ha_ref_gamma(n + 2) * size[d] / n, sum[d] / n, 0, 0);
         /* nothing is known of a sum that may overflow */
-        if (blocks->mean && size > (double)FLT_MAX) out->least[d] = -HUGE_VAL, out->most[d] = HUGE_VAL;
+        const bool known = !(size[d] > (double)FLT_MAX);
+        out->least[d] = known ? rounded(sum[d] / n - off, t) : -HUGE_VAL;
+        out->most[d] = known ? rounded(sum[d] / n + off, t) : HUGE_VAL;
     }
 }
 

@@ -15,6 +15,7 @@
 #include "reference/definitions.h"
 #include "reference/rows.h"
 
+#include "harness/base/array.h"
 #include "harness/base/why.h"
 
 #include <stdlib.h>
@@ -84,12 +85,6 @@ static size_t earlier(const struct ha_def *def, const struct head *head, const s
     return n;
 }
 
-static int descending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x < y) - (x > y);
-}
-
 static void keep(struct head *head, size_t j, size_t *kept)
 {
     head->token[*kept] = head->token[j];
@@ -105,8 +100,7 @@ static enum ha_status forget(const struct ha_def *def, struct head *head, const 
     double *least = malloc(n * sizeof *least);
     if (!least) return ha_why(why, HA_ERROR, "h2o: no memory for %zu keys", n);
     for (size_t j = 0; j < n; j++) least[j] = head->acc[j].value - head->acc[j].tol;
-    qsort(least, n, sizeof *least, descending);
-    const double bar = least[heavy - 1];
+    const double bar = ha_array_largest(least, n, heavy - 1);
     free(least);
     size_t kept = 0;
     for (size_t j = 0; j < head->count; j++)

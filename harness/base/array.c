@@ -16,3 +16,27 @@ bool ha_array_room(void *array, size_t *room, size_t need, size_t size)
     *room = more;
     return true;
 }
+
+/* Hoare's selection: a part that cannot hold the answer is left as it is. Both scans stop at what equals the pivot and
+ * at NaN, and so inside the part. */
+double ha_array_largest(double *x, size_t n, size_t before)
+{
+    size_t first = 0, end = n; /* it is in there */
+    while (end - first > 1) {
+        const double pivot = x[first + (end - first) / 2];
+        size_t left = first,
+               right = end; /* all before left are no smaller than the pivot, all from right on no larger */
+        while (left < right) {
+            while (x[left] > pivot) left++;
+            while (x[right - 1] < pivot) right--;
+            if (left >= right) break;
+            const double swap = x[left];
+            x[left++] = x[--right];
+            x[right] = swap;
+        }
+        if (before < right) end = right;
+        else if (before >= left) first = left;
+        else break;
+    }
+    return x[before];
+}

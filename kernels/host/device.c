@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
 
 static enum ha_status no_kernels(const struct ha_kernels *k, struct ha_why *why)
 {
@@ -31,6 +32,8 @@ static enum ha_status host_open(struct ha_device **out, const struct ha_device_c
     }
     dev->kernels = *config->kernels;
     dev->wait_limit_ns = config->wait_limit_ns ? config->wait_limit_ns : UINT64_C(30000000000);
+    const char *policy = getenv("OMP_WAIT_POLICY");
+    dev->spin_ns = policy && !strcasecmp(policy, "passive") ? 0 : HA_HOST_SPIN_NS;
     pthread_mutex_init(&dev->lock, NULL);
     pthread_cond_init(&dev->spans_done, NULL);
     ha_regions_init(&dev->memory.regions);

@@ -125,7 +125,7 @@ static void run_flag_wait(struct ha_stream *s, const struct ha_host_op *op)
     bool listed = false;
     while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) < at_least && !ha_host_failed(dev)) {
         uint64_t waited = ha_now_ns() - begin;
-        if (waited < HA_HOST_SPIN_NS) {
+        if (waited < dev->spin_ns) {
             ha_host_relax();
             continue;
         }

@@ -11,7 +11,8 @@
 
 #include <pthread.h>
 
-/* Every wait starts with this much polling: most waits are shorter than a sleep and a wake-up. */
+/* Every wait starts with this much polling: most waits are shorter than a sleep and a wake-up. With none of it where
+ * OMP_WAIT_POLICY=passive asks idle threads to leave their cores to others. */
 enum { HA_HOST_SPIN_NS = 20000 };
 enum { HA_HOST_STATES_MAX = 4096, HA_HOST_SCRATCH_MAX = 64 };
 
@@ -275,7 +276,7 @@ struct ha_host_link {
 
 struct ha_device {
     struct ha_kernels kernels;
-    uint64_t wait_limit_ns;
+    uint64_t wait_limit_ns, spin_ns;
     struct ha_host_memory memory;
     struct ha_host_link link[2]; /* HA_H2D, HA_D2H */
 

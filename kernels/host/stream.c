@@ -75,13 +75,13 @@ static void run(struct ha_stream *s, const struct ha_host_node *node)
 }
 
 /* Polls for a short while; true when the counter has got so far. */
-static bool reaches(const uint64_t *counter, uint64_t far)
+static bool reaches(const struct ha_stream *s, const uint64_t *counter, uint64_t far)
 {
-    uint64_t end = ha_now_ns() + HA_HOST_SPIN_NS;
+    const uint64_t spin_ns = s->device->spin_ns, end = spin_ns ? ha_now_ns() + spin_ns : 0;
     do {
         if (__atomic_load_n(counter, __ATOMIC_ACQUIRE) >= far) return true;
         ha_host_relax();
-    } while (ha_now_ns() < end);
+    } while (spin_ns && ha_now_ns() < end);
     return false;
 }
 
@@ -94,7 +94,7 @@ static void *worker(void *arg)
         if (!s->head && !s->stopping) {
             uint64_t seen = s->enqueued;
             pthread_mutex_unlock(&s->lock);
-            bool more = reaches(&s->enqueued, seen + 1);
+            bool more = reaches(s, &s->enqueued, seen + 1);
             pthread_mutex_lock(&s->lock);
             while (!more && !s->head && !s->stopping) {
                 s->idle = true;
@@ -188,7 +188,7 @@ enum ha_status ha_host_enqueue(struct ha_stream *s, const struct ha_host_op *op)
 
 void ha_host_stream_await(struct ha_stream *s, uint64_t ticket)
 {
-    if (reaches(&s->done, ticket)) return;
+    if (reaches(s, &s->done, ticket)) return;
     pthread_mutex_lock(&s->lock);
     s->sleepers++;
     while (s->done < ticket) pthread_cond_wait(&s->moved, &s->lock);

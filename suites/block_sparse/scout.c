@@ -121,6 +121,7 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 {
     const struct scout *c = l->shared;
     l->lists = reads_all(l) ? l->ctx->shape->kv_heads : c->choice.lists;
+    l->list_max = c->choice.list_max;
     return ha_block_store_open(l, b, c->choice.unit, &c->recall.layer[l->layer].store[b], why);
 }
 

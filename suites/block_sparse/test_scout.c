@@ -2,6 +2,7 @@
  * on meanwhile; and what its memory is for. */
 
 #include "suites/variants/check.h"
+#include "suites/variants/repeat.h"
 #include "suites/variants/test_session.h"
 
 static const struct ha_device_api *real;
@@ -88,9 +89,11 @@ static enum ha_status attend(struct ha_stream *stream, const struct ha_device_at
     return real->attend(stream, args);
 }
 
+static void begin_late(void) { helds = attends = releases = 0; }
+
 static enum ha_status check_late(const char *id, size_t steps)
 {
-    helds = attends = releases = 0;
+    begin_late();
     open_shim(id);
     late = steps * session.workload->shape.layers;
     shim.flag_write = flag_write;
@@ -118,6 +121,110 @@ TEST(late_recalls_are_judged)
             if (check_late(ids[i], steps) != HA_OK) fail_msg("%s, %zu late: %s", ids[i], steps, reason.text);
             assert_true(releases > 0);
         }
+}
+
+/* ---- what is not recorded ---------------------------------------------------------------------------------------- */
+
+/* A pass that records waits for much that a timed one does not, and with recall=on another pass may have other bits, so
+ * that a check compares none. Where recalls land when they are told to, the bits are the same: recorded, not recorded
+ * and without a wait between steps, and again from the prefill, to which some recalls are still under way. */
+TEST(what_is_not_recorded_is_the_same)
+{
+    static const char *const ids[] = {
+        SCOUT ",interval=2",
+        SCOUT ",interval=1,resident=all",
+        SCOUT ",interval=3,resident=all,group=head,fetch=gather",
+        SCOUT ",interval=1,precompute=off,fetch=move",
+        SCOUT ",interval=2,predict=oracle",
+    };
+    size_t left = 0;
+    for (size_t i = 0; i < COUNT(ids); i++) {
+        struct ha_pass p;
+        struct ha_repeat same;
+        open_shim(ids[i]);
+        const size_t steps = opened.c.shape.steps, each = session.workload->shape.layers * session.io.out_bytes;
+        late = 2 * session.workload->shape.layers;
+        shim.flag_write = flag_write;
+        shim.attend = attend;
+        assert_ok(ha_repeat_open(&same, &session, &reason));
+        begin_late();
+        begin_pass(&p, true);
+        for (size_t step = 0; step < steps; step++) {
+            assert_ok(ha_pass_step(&p, step, &reason));
+            assert_ok(ha_repeat_keep(&same, &p, step, &reason));
+        }
+        assert_true(releases > 0);
+        left += helds;
+        assert_ok(ha_pass_end(&p, HA_OK, &reason));
+        assert_ok(ha_pass_again(&p, &session, session.variant, session.param, same.kept, false, &reason));
+        for (size_t again = 0; again < 3; again++) {
+            begin_late();
+            assert_ok(ha_pass_run(&p, false, &reason));
+            for (size_t step = 0; step < steps; step++)
+                assert_ok(ha_repeat_compare(&same, &p, step, same.kept + step * each, &reason));
+            if (same.differs) fail_msg("%s: pass %zu: %s", ids[i], again, same.where.text);
+            assert_ok(ha_pass_settle(&p, &reason));
+            assert_ok(ha_pass_rewind(&p, &reason));
+        }
+        assert_ok(ha_pass_end(&p, HA_OK, &reason));
+        ha_repeat_close(&same);
+        close_session();
+    }
+    assert_true(left > 0);
+}
+
+/* ---- what is timed ----------------------------------------------------------------------------------------------- */
+
+static enum ha_status merge_nothing(struct ha_stream *stream, const struct ha_merge *args) { return HA_OK; }
+
+static enum ha_status merge_one_side(struct ha_stream *stream, const struct ha_merge *args)
+{
+    struct ha_merge one = *args;
+    one.states_count = 1;
+    return real->merge(stream, &one);
+}
+
+/* Of a timed pass the outputs of the first steps and the last ones, as `run` asks them. */
+static enum ha_status time_pass(const struct ha_check *c)
+{
+    struct ha_pass p;
+    enum ha_status status = HA_OK;
+    begin_late();
+    begin_pass(&p, false);
+    assert_ok(ha_pass_run(&p, false, &reason));
+    for (size_t step = 0; step < opened.c.shape.steps && status == HA_OK; step++) {
+        if (!ha_check_asks(c, step)) continue;
+        assert_ok(ha_pass_download(&p, step, &reason));
+        status = ha_check_again(c, step, &reason);
+    }
+    assert_ok(ha_pass_end(&p, HA_OK, &reason));
+    return status;
+}
+
+/* Recalls land later in a timed pass than in the one that was checked, in which the host waits for each step: its
+ * outputs are others, and right. What was not written is not; nor what is wrong in the first step, before which nothing
+ * can have landed. */
+TEST(timed_passes_have_landings_of_their_own)
+{
+    static const char *const ids[] = { SCOUT ",interval=1", SCOUT ",interval=2,resident=all" };
+    for (size_t i = 0; i < COUNT(ids); i++) {
+        open_shim(ids[i]);
+        late = session.workload->shape.layers;
+        shim.flag_write = flag_write;
+        shim.attend = attend;
+        begin_late();
+        struct ha_check c = { .session = &session, .id = ids[i], .steps = 2, .keep_expected = true };
+        assert_ok(ha_check_run(&c, &reason));
+        late = 5 * session.workload->shape.layers;
+        if (time_pass(&c) != HA_OK) fail_msg("%s", reason.text);
+        shim.merge = merge_nothing;
+        assert_int_equal(time_pass(&c), HA_FAIL);
+        shim.merge = merge_one_side;
+        assert_int_equal(time_pass(&c), HA_FAIL);
+        assert_non_null(strstr(reason.text, "timed pass: step 0 "));
+        ha_check_free(&c);
+        close_session();
+    }
 }
 
 /* ---- what memory is for ------------------------------------------------------------------------------------------ */

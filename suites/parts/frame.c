@@ -9,7 +9,6 @@
 #include "suites/parts/listed.h"
 
 #include <math.h>
-#include <math.h>
 #include <string.h>
 
 enum { STREAMS_MAX = 4 };
@@ -288,8 +287,8 @@ static enum ha_status check_unit(const struct ha_layer *l, size_t b, const struc
                                  const struct ha_rows *run, struct ha_why *why)
 {
     if (!run->index || a->block < 2) return HA_OK;
-    const size_t blocks = l->tokens[b] / a->block;
-    return ha_list_check(l->ctx, l->frame->rule->cpu_name, run->index, run->keys / a->block, blocks, blocks, why);
+    const size_t blocks = l->tokens[b] / a->block, most = l->list_max ? ha_least(l->list_max, blocks) : blocks;
+    return ha_list_check(l->ctx, l->frame->rule->cpu_name, run->index, run->keys / a->block, most, blocks, why);
 }
 
 /* the units of a layer, by these queries */

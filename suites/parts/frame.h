@@ -36,6 +36,7 @@ struct ha_layer {
     void *shared;          /* rule.shared_bytes for all layers; the rule's, zeroed before share */
     size_t heads_per_task; /* where CPU units are query heads: tasks of so many; 0: the kernels schedule */
     size_t lists, block;   /* of the device side: as in struct ha_device_attend */
+    size_t list_max;       /* blocks for which a CPU unit's list has room; 0: for all that there are */
     bool due;              /* in a step, set by after or post: settle has something to do */
 
     /* the frame's */

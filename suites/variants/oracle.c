@@ -1,5 +1,6 @@
 #include "suites/variants/check.h"
 
+#include "harness/base/array.h"
 #include "harness/base/numeric.h"
 #include "harness/base/pool.h"
 #include "harness/base/why.h"
@@ -250,22 +251,15 @@ static const struct ha_ref_state *join(const struct task *t, size_t parts, size_
 
 /* ---- question 3 ------------------------------------------------------------------------ */
 
-static int descending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x < y) - (x > y);
-}
-
 /* The share of the `count` heaviest keys among the keys used. Of keys as heavy as the lightest of
  * those, as many count as are needed. */
-static double recall_of(const double *weight, size_t keys, const uint32_t *token, size_t count, double *sorted)
+static double recall_of(const double *weight, size_t keys, const uint32_t *token, size_t count, double *copy)
 {
     size_t above = 0, above_used = 0, equal_used = 0;
     if (!count) return (double)NAN;
-    for (size_t i = 0; i < keys; i++) sorted[i] = weight[i];
-    qsort(sorted, keys, sizeof *sorted, descending);
-    double least = sorted[count - 1];
-    while (above < count && sorted[above] > least) above++;
+    memcpy(copy, weight, keys * sizeof *copy);
+    const double least = ha_array_largest(copy, keys, count - 1);
+    for (size_t i = 0; i < keys; i++) above += weight[i] > least;
     for (size_t i = 0; i < count; i++) {
         above_used += weight[token[i]] > least;
         equal_used += !(weight[token[i]] > least) && !(weight[token[i]] < least);
