@@ -125,6 +125,7 @@ expect 0 'used by default' list kernels
 expect 0 'sinks ' list datasets
 expect 0 'step_ns' list metrics
 expect 64 "unknown list 'variant'; did you mean 'variants'?" list variant
+expect 64 'metrics variants models defects operations' list bogus # each once, however many suites have it
 expect 64 'list what?' list
 expect 64 'of which SUITE or CASE?' list cases
 expect 64 'of which suite file?' list coverage
