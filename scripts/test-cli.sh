@@ -136,6 +136,10 @@ expect 0 ' 0 missing; ' list coverage check
 holds 'and what is too dear is named' grep -qF '  excluded ctx=' "$dir/out"
 expect 64 'takes no further word' list keys smoke
 
+# the threads of a case that could not be made are not known
+expect 40 'seed 1, device host' check resident:dataset=trace/english,ctx=5000
+if grep -q ', 0 thread' "$dir/out"; then fail "a case that could not be made has 0 threads"; else pass; fi
+
 # every suite of the tree can be read
 for suite in $("$program" list suites | awk '{print $1}'); do
     expect 0 ':' list cases "$suite"
