@@ -164,7 +164,7 @@ static struct recall *recall_of(const struct ha_def *def, const struct ha_def_he
 
 static size_t interval_of(const struct ha_def *def, size_t layer)
 {
-    return def->intervals ? (size_t)fmax(1, (double)def->intervals[layer]) : def->interval;
+    return def->intervals ? (size_t)fmax(1, fmin((double)def->intervals[layer], 1 << 24)) : def->interval;
 }
 
 static enum ha_def_known known(const struct residents *r, bool under_way, size_t b)

@@ -125,6 +125,7 @@ expect 0 'used by default' list kernels
 expect 0 'sinks ' list datasets
 expect 0 'step_ns' list metrics
 expect 64 "unknown list 'variant'; did you mean 'variants'?" list variant
+expect 64 'metrics variants models defects operations' list bogus # each once, however many suites have it
 expect 64 'list what?' list
 expect 64 'of which SUITE or CASE?' list cases
 expect 64 'of which suite file?' list coverage
@@ -134,6 +135,10 @@ expect 64 '--seed means nothing to list coverage' list coverage check --seed 2
 expect 0 ' 0 missing; ' list coverage check
 holds 'and what is too dear is named' grep -qF '  excluded ctx=' "$dir/out"
 expect 64 'takes no further word' list keys smoke
+
+# the threads of a case that could not be made are not known
+expect 40 'seed 1, device host' check resident:dataset=trace/english,ctx=5000
+if grep -q ', 0 thread' "$dir/out"; then fail "a case that could not be made has 0 threads"; else pass; fi
 
 # every suite of the tree can be read
 for suite in $("$program" list suites | awk '{print $1}'); do

@@ -177,8 +177,8 @@ struct ha_variant {
     const struct ha_param *params;
     size_t params_count;
 
-    /* Whether the same input may give other bits another time, because what is used depends on what has arrived; each
-     * pass is then judged by itself. NULL: never. */
+    /* Whether the same input may give other bits another time, because what is used depends on what has arrived since
+     * the first step; each pass is then judged by itself. NULL: never. */
     bool (*varies)(const double *param);
     unsigned needs;             /* HA_NEEDS_... */
     const struct ha_rule *rule; /* where the hooks are those of the frame; or NULL */

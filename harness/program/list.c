@@ -200,9 +200,10 @@ bool ha_list_again(size_t i)
 enum ha_exit ha_command_list(const struct ha_options *o, struct ha_why *why)
 {
     const char *names[NAMES_MAX + 1] = { NULL };
-    size_t i = 0;
-    while (i < NAMES_MAX && (names[i] = ha_list_name(i)) && strcmp(names[i], o->words[0])) i++;
-    if (i == NAMES_MAX || !names[i]) {
+    size_t i = 0, known = 0;
+    for (; ha_list_name(i) && known < NAMES_MAX && strcmp(ha_list_name(i), o->words[0]) != 0; i++)
+        if (!ha_list_again(i)) names[known++] = ha_list_name(i);
+    if (!ha_list_name(i) || known == NAMES_MAX) {
         ha_unknown(why, "list", o->words[0], names);
         return HA_EXIT_USAGE;
     }
@@ -211,13 +212,13 @@ enum ha_exit ha_command_list(const struct ha_options *o, struct ha_why *why)
                i == CASES      ? "list %s: of which SUITE or CASE?"
                : i == COVERAGE ? "list %s: of which suite file?"
                                : "list %s takes no further word",
-               names[i]);
+               o->words[0]);
         return HA_EXIT_USAGE;
     }
     if (i == CASES) return list_cases(o, why);
     const char *option = option_of_cases(o);
     if (option) {
-        ha_why(why, HA_ERROR, "--%s means nothing to list %s", option, names[i]);
+        ha_why(why, HA_ERROR, "--%s means nothing to list %s", option, o->words[0]);
         return HA_EXIT_USAGE;
     }
     if (i == COVERAGE) return list_coverage(o, why);

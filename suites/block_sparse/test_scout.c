@@ -177,6 +177,13 @@ TEST(what_is_not_recorded_is_the_same)
 
 static enum ha_status merge_nothing(struct ha_stream *stream, const struct ha_merge *args) { return HA_OK; }
 
+static enum ha_status merge_one_side(struct ha_stream *stream, const struct ha_merge *args)
+{
+    struct ha_merge one = *args;
+    one.states_count = 1;
+    return real->merge(stream, &one);
+}
+
 /* Of a timed pass the outputs of the first steps and the last ones, as `run` asks them. */
 static enum ha_status time_pass(const struct ha_check *c)
 {
@@ -195,7 +202,8 @@ static enum ha_status time_pass(const struct ha_check *c)
 }
 
 /* Recalls land later in a timed pass than in the one that was checked, in which the host waits for each step: its
- * outputs are others, and right. What was not written is not. */
+ * outputs are others, and right. What was not written is not; nor what is wrong in the first step, before which nothing
+ * can have landed. */
 TEST(timed_passes_have_landings_of_their_own)
 {
     static const char *const ids[] = { SCOUT ",interval=1", SCOUT ",interval=2,resident=all" };
@@ -211,6 +219,9 @@ TEST(timed_passes_have_landings_of_their_own)
         if (time_pass(&c) != HA_OK) fail_msg("%s", reason.text);
         shim.merge = merge_nothing;
         assert_int_equal(time_pass(&c), HA_FAIL);
+        shim.merge = merge_one_side;
+        assert_int_equal(time_pass(&c), HA_FAIL);
+        assert_non_null(strstr(reason.text, "timed pass: step 0 "));
         ha_check_free(&c);
         close_session();
     }

@@ -140,15 +140,21 @@ enum ha_status ha_drift_fit(const struct ha_fit_input *in, const struct ha_drift
                             struct ha_why *why)
 {
     const struct ha_shape *s = in->shape;
-    struct replay r = { .in = in, .of = of, .queries = s->observed };
-    size_t longest = 0;
-    r.lists = of->lists / s->kv_heads;
-    for (size_t b = 0; b < s->batch; b++) {
-        r.queries = ha_least(r.queries, s->ctx[b]);
+    struct replay r = { .in = in, .of = of, .lists = of->lists / s->kv_heads };
+    size_t longest = s->ctx[0], shortest = s->ctx[0];
+    for (size_t b = 1; b < s->batch; b++) {
         longest = ha_most(longest, s->ctx[b]);
+        shortest = ha_least(shortest, s->ctx[b]);
     }
-    if (r.queries < 2)
+    r.queries = ha_least(s->observed, shortest);
+    if (s->observed < 2)
         return ha_why(why, HA_ERROR, "drift is learnt from one query to the next, of %zu: observed=64, say", r.queries);
+    if (r.queries < 2)
+        return ha_why(why, HA_ERROR, "drift is learnt from one query to the next, a sequence has ctx=%zu: raise it",
+                      shortest);
+    if (longest < of->block)
+        return ha_why(why, HA_ERROR, "drift is learnt from whole blocks: raise ctx, %zu, above block, %zu", longest,
+                      of->block);
     const size_t steps = r.queries - 1;
     float *interval = ha_alloc(in->arena, s->layers * sizeof *interval, HA_TAG_SCRATCH, why);
     float *drift = interval ? ha_alloc(in->arena, s->layers * steps * sizeof *drift, HA_TAG_SCRATCH, why) : NULL;

@@ -9,7 +9,6 @@
 #include "suites/parts/listed.h"
 
 #include <math.h>
-#include <math.h>
 #include <string.h>
 
 enum { STREAMS_MAX = 4 };

@@ -62,7 +62,7 @@ enum ha_status ha_recall_create(struct ha_recall *r, const struct ha_layer *firs
 {
     const struct ha_context *ctx = first->ctx;
     const struct ha_shape *s = ctx->shape;
-    *r = (struct ha_recall){ .ctx = ctx, .unit = unit, .waits = waits, .blocks_max = 1 };
+    *r = (struct ha_recall){ .ctx = ctx, .unit = unit, .waits = waits };
     r->blocks_max = ha_kv_longest(s) / unit;
     r->slots = ha_least(slots, r->blocks_max);
     if (ctx->api->flag_write == NULL) return ha_why(why, HA_WAIVED, "the device has no operation flag_write");

@@ -33,7 +33,7 @@ struct ha_recall {
     const struct ha_context *ctx;
     size_t unit, slots;
     bool waits, lists_all;
-    size_t blocks_max; /* of any sequence; at least 1 */
+    size_t blocks_max; /* of any sequence */
     struct ha_residency resident;
     struct ha_fetch fetch;
     struct ha_fetch_list *list; /* [batch][kv_heads] */

@@ -264,11 +264,14 @@ TEST(test_all_missing)
 TEST(test_refused)
 {
     static const struct ha_shape shapes[] = { SHAPE(1, 1, HA_F32, 1, 80), SHAPE(1, 1, HA_F32, 12, 80, 1),
-                                              SHAPE(1, 1, HA_F32, 0, 80) };
+                                              SHAPE(1, 1, HA_F32, 0, 80), SHAPE(1, 1, HA_F32, 12, 0),
+                                              SHAPE(1, 1, HA_F32, 4, 7, 5) };
     static const char *const words[] = {
         "drift is learnt from one query to the next, of 1: observed=64, say",
-        "drift is learnt from one query to the next, of 1: observed=64, say",
+        "drift is learnt from one query to the next, a sequence has ctx=1: raise it",
         "drift is learnt from one query to the next, of 0: observed=64, say",
+        "drift is learnt from one query to the next, a sequence has ctx=0: raise it",
+        "drift is learnt from whole blocks: raise ctx, 7, above block, 8",
     };
     for (size_t i = 0; i < COUNT(shapes); i++) {
         struct ha_fit_writer out = { .count = 0 };

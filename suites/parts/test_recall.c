@@ -2,17 +2,9 @@
  * what a recall drops and when what it brings is there; that nothing waits for one whose stream is held back; and what
  * cannot be. The history of the process (harness/base/order.h) says what is not ordered, whenever it ran. */
 
-#include "harness/base/arena.h"
-#include "harness/base/device_arena.h"
-#include "harness/base/order_api.h"
-#include "harness/base/pool.h"
 #include "harness/base/rng.h"
-#include "harness/base/test.h"
-#include "harness/base/worker.h"
 #include "suites/parts/recall.h"
-
-extern const struct ha_device_api ha_device_host;
-extern const struct ha_kernels ha_kernels_c;
+#include "suites/parts/test_instance.h"
 
 enum { WAYS = HA_FETCH_GATHER + 1, LAYERS = 3, SEQS = 2, HEADS = 2, UNITS = SEQS * HEADS, UNIT = 8, SLOTS = 4 };
 enum { STEPS = 48, CACHE_BYTES = SLOTS * UNIT * HEADS * 4 * sizeof(float) };
@@ -26,12 +18,6 @@ static const struct ha_shape shape = { .batch = SEQS,
                                        .scale = 1,
                                        .steps = STEPS,
                                        .ctx = { 64, 7 } };
-
-static struct ha_why why;
-static void ok(enum ha_status status)
-{
-    if (status != HA_OK) fail_msg("%s", why.text);
-}
 
 /* ---- a device whose recalls are held back, and who waits for one --------------------------------------------------
  */
@@ -102,8 +88,6 @@ static void let_go(void)
 
 static struct {
     struct ha_device_api api;
-    struct ha_context ctx;
-    struct ha_instance *frame;
     struct ha_recall *r;
     unsigned char *down; /* pinned: K and V of UNIT rows of a head */
     uint32_t *table;     /* pinned: of a layer */
@@ -117,7 +101,6 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *because)
     return ha_recall_create(w.r, first, UNIT, SLOTS, w.waits, w.way, because);
 }
 static const struct ha_rule rule = { .shared_bytes = sizeof(struct ha_recall), .share = share };
-static const struct ha_variant mine = { .name = "mine", .rule = &rule };
 
 static void fill_stores(void)
 {
@@ -130,16 +113,8 @@ static void fill_stores(void)
     }
 }
 
-static void *alloc(enum ha_memory memory, size_t bytes)
-{
-    void *at = ha_device_alloc(w.ctx.device_arena, memory, bytes, HA_TAG_SCRATCH, &why);
-    if (!at) fail_msg("%s", why.text);
-    return at;
-}
-
 static enum ha_status try_open(enum ha_fetch_way way, bool waits, bool has_flags)
 {
-    ok(ha_order_begin(&why));
     memset(&held, 0, sizeof held);
     memset(&w, 0, sizeof w);
     w.way = way;
@@ -151,45 +126,19 @@ static enum ha_status try_open(enum ha_fetch_way way, bool waits, bool has_flags
     w.api.stream_sync = stream_sync;
     w.api.stream_wait = stream_wait;
     if (!has_flags) w.api.flag_write = NULL;
-    w.ctx = (struct ha_context){
-        .variant = &mine, .shape = &shape, .kernels = &ha_kernels_c, .api = ha_order_wrap(&w.api)
-    };
-    const struct ha_device_config config = { .kernels = &ha_kernels_c, .wait_limit_ns = UINT64_MAX };
-    ok(w.ctx.api->open(&w.ctx.device, &config, &why));
-    ok(w.ctx.api->stream_create(w.ctx.device, "main", &w.ctx.stream, &why));
-    ok(ha_arena_create(&w.ctx.arena, true, &why));
-    ok(ha_device_arena_create(&w.ctx.device_arena, w.ctx.api, w.ctx.device, &why));
-    ok(ha_pool_create(&w.ctx.pool, HA_TEAM_DEFAULT, 2, &why));
-    ok(ha_worker_create(&w.ctx.worker, &why));
-    held.gate = alloc(HA_MEM_MAPPED, sizeof *held.gate);
+    open_context(&w.api, &shape, &rule);
+    held.gate = memory_of(HA_MEM_MAPPED, sizeof *held.gate);
     __atomic_store_n(held.gate, 0, __ATOMIC_RELEASE);
-    return ha_frame_create(&w.frame, &w.ctx, &why);
+    return make_instance();
 }
 
 static void open_recall(enum ha_fetch_way way, bool waits)
 {
     ok(try_open(way, waits, true));
-    w.down = alloc(HA_MEM_PINNED, 2 * UNIT * ha_kv_head_bytes(&shape));
-    w.table = alloc(HA_MEM_PINNED, UNITS * w.r->blocks_max * sizeof *w.table);
+    w.down = memory_of(HA_MEM_PINNED, 2 * UNIT * ha_kv_head_bytes(&shape));
+    w.table = memory_of(HA_MEM_PINNED, UNITS * w.r->blocks_max * sizeof *w.table);
     assert_int_equal(w.r->slots, SLOTS);
     fill_stores();
-}
-
-static void close_recall(void)
-{
-    if (ha_order_verdict(ha_order_now(), &why) != HA_OK) fail_msg("%s", why.text);
-    const char *failure = w.ctx.api->failure(w.ctx.device);
-    if (failure) fail_msg("%s", failure);
-    ok(w.ctx.api->stream_sync(w.ctx.stream));
-    ha_frame_destroy(w.frame);
-    w.ctx.api->stream_destroy(w.ctx.stream);
-    ha_worker_destroy(w.ctx.worker);
-    ha_pool_destroy(w.ctx.pool);
-    ha_device_arena_destroy(w.ctx.device_arena);
-    ok(ha_arena_check(w.ctx.arena, &why));
-    ha_arena_destroy(w.ctx.arena);
-    w.ctx.api->close(w.ctx.device);
-    ha_order_end();
 }
 
 /* ---- lists of blocks, and what is resident ------------------------------------------------------------------------
@@ -241,8 +190,8 @@ static void read_slot(size_t layer, size_t u, uint32_t slot)
     const size_t row = ha_kv_head_bytes(&shape), token = ha_kv_token_bytes(&shape);
     const size_t at = slot * UNIT * token + u % HEADS * row;
     for (size_t v = 0; v < 2; v++)
-        ok(w.ctx.api->copy_2d(w.ctx.stream, w.down + v * UNIT * row, row, (v ? cache->v : cache->k) + at, token, row,
-                              UNIT, HA_D2H));
+        ok(mine.ctx.api->copy_2d(mine.ctx.stream, w.down + v * UNIT * row, row, (v ? cache->v : cache->k) + at, token,
+                                 row, UNIT, HA_D2H));
 }
 
 /* as the layer's attention does, and nobody waits for it */
@@ -259,7 +208,7 @@ static void assert_bytes(size_t layer, size_t u, uint32_t block, uint32_t slot)
     const struct ha_kv *store = &w.r->layer[layer].store[u / HEADS];
     const size_t row = ha_kv_head_bytes(&shape), token = ha_kv_token_bytes(&shape), head = u % HEADS * row;
     read_slot(layer, u, slot);
-    ok(w.ctx.api->stream_sync(w.ctx.stream));
+    ok(mine.ctx.api->stream_sync(mine.ctx.stream));
     for (size_t i = 0; i < 2 * UNIT; i++)
         if (memcmp(w.down + i * row, (i < UNIT ? store->k : store->v) + (block * UNIT + i % UNIT) * token + head, row))
             fail_msg("fetch=%s, %s of row %zu of block %u of layer %zu, unit %zu", ha_fetch_word(w.way),
@@ -270,8 +219,9 @@ static void assert_bytes(size_t layer, size_t u, uint32_t block, uint32_t slot)
 static void assert_resident(size_t layer, const struct lists *want)
 {
     const size_t most = w.r->blocks_max;
-    ok(w.ctx.api->copy(w.ctx.stream, w.table, w.r->layer[layer].slot_device, UNITS * most * sizeof *w.table, HA_D2H));
-    ok(w.ctx.api->stream_sync(w.ctx.stream));
+    ok(mine.ctx.api->copy(mine.ctx.stream, w.table, w.r->layer[layer].slot_device, UNITS * most * sizeof *w.table,
+                          HA_D2H));
+    ok(mine.ctx.api->stream_sync(mine.ctx.stream));
     for (size_t u = 0; u < UNITS; u++) {
         const struct ha_resident_set now = ha_residency_now(&w.r->resident, layer, u / HEADS, u % HEADS);
         unsigned taken = 0;
@@ -344,10 +294,10 @@ TEST(test_load)
                 draw(&then, blocks[i], 100 + 10 * i + layer);
                 load(layer, &first, blocks[i]);
                 issue(layer, &then, blocks[i]);
-                ok(ha_frame_drain(w.frame, &why));
+                ok(ha_frame_drain(mine.frame, &why));
                 load(layer, &then, blocks[i]);
             }
-        close_recall();
+        close_instance();
     }
 }
 
@@ -396,7 +346,7 @@ TEST(test_recalls)
                 now[layer] = want[layer];
             }
         }
-        close_recall();
+        close_instance();
     }
 }
 
@@ -420,7 +370,7 @@ TEST(test_waits)
             assert_resident(layer, &want);
             snapshot(layer, false, &want);
         }
-        close_recall();
+        close_instance();
     }
 }
 
@@ -466,12 +416,12 @@ TEST(test_refused)
     snapshot(1, false, &kept);
     arrive();
     snapshot(1, true, &next);
-    close_recall();
+    close_instance();
 }
 
 TEST(test_waived)
 {
     assert_int_equal(try_open(HA_FETCH_GATHER, false, false), HA_WAIVED);
     assert_string_equal(why.text, "the device has no operation flag_write");
-    close_recall();
+    close_instance();
 }

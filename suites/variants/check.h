@@ -179,7 +179,7 @@ enum ha_status ha_check_run(struct ha_check *check, struct ha_why *why);
 /* Whether questions 1 and 3 are asked of a step. */
 bool ha_check_asks(const struct ha_check *check, size_t step);
 /* The outputs that were just downloaded, of a step that was asked, by another pass, within the same bounds; of a
- * variant that varies, which may have used other keys, that there are some. */
+ * variant that varies, which may have used other keys in all steps but the first, that there are some. */
 enum ha_status ha_check_again(const struct ha_check *check, size_t step, struct ha_why *why);
 void ha_check_free(struct ha_check *check);
 

@@ -92,16 +92,18 @@ char *ha_row_workload(const struct ha_row *r)
 {
     const bool named = !*r->device_kind || !strcmp(r->device, r->device_kind); /* by its kind */
     const bool usual = !*r->team || !strcmp(r->team, ha_team_name(HA_TEAM_DEFAULT));
-    char *text = NULL;
+    char threads[40] = "", *text = NULL;
+    if (r->threads > 0) /* a case that could not be made has none yet */
+        snprintf(threads, sizeof threads, ", %.0f thread%s", r->threads, r->threads > 1 ? "s" : "");
     const int length = asprintf(
         &text,
         "ctx %s, batch %.0f, q_len %.0f, heads %.0f/%.0f x %.0f, %s, %.0f layer%s%s%s%s, %s seed %llu, device %s%s%s%s"
-        ", %.0f thread%s%s%s",
+        "%s%s%s",
         r->ctx_len, r->batch, r->q_len, r->q_heads, r->kv_heads, r->head_dim, r->kv_dtype, r->layers,
         r->layers > 1 ? "s" : "", *r->model ? " of " : "", r->model,
         !strcmp(r->load, "layer") ? " with their products" : "", r->dataset, (unsigned long long)r->seed, r->device,
-        named ? "" : " (", named ? "" : r->device_kind, named ? "" : ")", r->threads, r->threads > 1 ? "s" : "",
-        usual ? "" : ", team ", usual ? "" : r->team);
+        named ? "" : " (", named ? "" : r->device_kind, named ? "" : ")", threads, usual ? "" : ", team ",
+        usual ? "" : r->team);
     return length < 0 ? NULL : text;
 }
 
