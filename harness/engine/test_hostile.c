@@ -530,16 +530,16 @@ TEST(a_row_that_is_right_is_not_made_again)
 /* of the time that is left each has its share, and half of that is for checking; a group has as long as its cases */
 TEST(time_is_shared)
 {
-    static const uint64_t s = 1000000000, caps[CASES] = { 100 * s, 2 * s, 300 * s };
+    static const uint64_t s = 1000000000, caps[CASES] = { 100 * s, 3 * s, 300 * s };
     struct ha_why why = { "" };
-    nap_us = 400000;
+    nap_us = 800000;
     cap_ns = caps;
     max_time_ns = 600 * s;
-    assert_true(as_it_should("times.0", run_cases("times.0", s, &why), NULL, 0));
+    assert_true(as_it_should("times.0", run_cases("times.0", 2 * s, &why), NULL, 0));
     grouped = true;
     cap_ns = NULL;
     max_time_ns = 0;
-    assert_true(as_it_should("times.1", run_cases("times.1", s, &why), NULL, 0));
+    assert_true(as_it_should("times.1", run_cases("times.1", 2 * s, &why), NULL, 0));
     grouped = false;
     nap_us = 0;
 }
