@@ -163,9 +163,9 @@ static void project(void *arg, size_t task, size_t worker)
 enum ha_status ha_ahead_end(struct ha_ahead *a)
 {
     const struct ha_shape *s = a->ctx->shape;
-    const struct ha_projection *p = &a->ctx->projection[a->layer];
     HA_TRY(a->ctx->api->event_sync(a->came));
     if (a->side != HA_AHEAD_CPU) return HA_OK;
+    const struct ha_projection *p = &a->ctx->projection[a->layer];
     ha_pool_run(a->ctx->pool, "predict", s->q_heads, project, a);
     const struct ha_device_rotate r = rotation(a, a->q, p->bias, p->norm);
     ha_rotate(&r, 0, rows(s));
