@@ -23,7 +23,7 @@
 enum {
     PIECES_MAX = 16,
     PAGE = HA_ROOM_PAGE,
-    LINGER_MS = 200, /* between the end of its connection and its death */
+    LINGER_MS = 2000, /* between the end of its connection and its death, on a busy host, too */
     FAULT_STACK = 64 << 10,
     SAID_BYTES = 32 << 10,  /* of a message in one packet */
     PATIENT_SLICE_MS = 200, /* what is measured is not to be woken beside it */
