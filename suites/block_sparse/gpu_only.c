@@ -22,7 +22,7 @@ static const struct ha_param params[] = {
     [BLOCK] = { "block", 16, 8, 128, "tokens of a block", .whole = true, .draw = "8 16 32 64 128" },
     [BUDGET] = { "budget", 0.05, 1e-6, 1, "share of the whole blocks that a head reads", .draw = "0.02 0.05 0.3 1" },
     [DIGEST] = HA_DIGEST_KIND,
-    [GROUP] = HA_GROUP_RULE(ha_group_of_device_word),
+    [GROUP] = HA_GROUP_RULE(HA_GROUP_HEAD, ha_group_of_device_word),
     [FETCH] = { "fetch", ZERO_COPY, .word = fetch_word,
                 .doc =
                     "how blocks come over the link: read by the attention, moved by a kernel, or copied in one call" },

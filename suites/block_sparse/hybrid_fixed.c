@@ -25,7 +25,7 @@ static const struct ha_param params[] = {
     [BUDGET] = { "budget", 0.05, 1e-6, 1, "share of the blocks in host memory that a head reads",
                  .draw = "0.02 0.05 0.3 1" },
     [DIGEST] = HA_DIGEST_KIND,
-    [GROUP] = HA_GROUP_RULE(ha_group_word),
+    [GROUP] = HA_GROUP_RULE(HA_GROUP_HEAD, ha_group_word),
     [LAYOUT] = HA_KV_LAYOUT("K and V in host memory"),
 };
 

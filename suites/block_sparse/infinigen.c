@@ -19,7 +19,7 @@ static const struct ha_param params[] = {
     [ALPHA] = { "alpha", 4, 0, 1e9, "keys are chosen whose score is not further below the largest", .draw = "0..8" },
     [MOST] = { "most", 0.2, 1e-6, 1, "of all keys at most this share, those of largest score", .draw = "0.01..1" },
     [COLUMNS] = { "columns", 0.2, 1e-6, 1, "share of the columns that scores are made of", .draw = "0.01..1" },
-    [GROUP] = HA_GROUP_RULE(ha_group_of_device_word),
+    [GROUP] = HA_GROUP_RULE(HA_GROUP_HEAD, ha_group_of_device_word),
     [FETCH] = HA_FETCH_WAY,
     [PREDICT] = HA_AHEAD_SIDE,
 };

@@ -18,7 +18,7 @@ static const struct ha_param params[] = {
     [DENSE_LAYERS] = { "dense_layers", 0, 0, 1 << 16, "so many first layers read everything", .whole = true,
                        .draw = "0..2" },
     [DIGEST] = HA_DIGEST_KIND,
-    [GROUP] = HA_GROUP_RULE(ha_group_of_device_word),
+    [GROUP] = HA_GROUP_RULE(HA_GROUP_HEAD, ha_group_of_device_word),
 };
 
 struct sequence {

@@ -19,7 +19,7 @@ static const struct ha_param params[] = {
     [K] = { "k", 256, 1, 1 << 24, "keys that are chosen, of those before the step", .whole = true, .draw = "1..2048" },
     [QUERY] = { "query", OWN, .doc = "by which they are: the layer's own, or one predicted a layer ahead",
                 .word = query_word },
-    [GROUP] = HA_GROUP_RULE(ha_group_word),
+    [GROUP] = HA_GROUP_RULE(HA_GROUP_HEAD, ha_group_word),
     [FETCH] = HA_FETCH_WAY,
     [PREDICT] = HA_AHEAD_SIDE,
 };

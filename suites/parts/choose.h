@@ -11,9 +11,10 @@
 enum ha_group { HA_GROUP_HEAD, HA_GROUP_MAX, HA_GROUP_UNION };
 const char *ha_group_word(size_t i);
 const char *ha_group_of_device_word(size_t i); /* a device's topk makes no union */
-#define HA_GROUP_RULE(words)                                                                                         \
-    {                                                                                                                \
-        "group", HA_GROUP_HEAD, .word = words, .doc = "who chooses: each query head, or those of a KV head together" \
+#define HA_GROUP_RULE(standard, words)                                                           \
+    {                                                                                            \
+        "group", standard, .fitted = true, .word = words,                                        \
+                           .doc = "who chooses: each query head, or those of a KV head together" \
     }
 
 struct ha_choose {
