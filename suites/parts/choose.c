@@ -50,6 +50,13 @@ static void largest(float *score, size_t rows, size_t stride, size_t n)
         for (size_t i = 0; i < n; i++) score[i] = fmaxf(score[i], score[r * stride + i]);
 }
 
+void ha_choose_best(const struct ha_context *ctx, float *score, size_t rows, size_t stride, size_t n, size_t k,
+                    uint32_t *index)
+{
+    largest(score, rows, stride, n);
+    ctx->kernels->topk(&(struct ha_topk){ .x = score, .n = n, .k = k, .index = index });
+}
+
 static void choose(const struct ha_choose *c, size_t worker, size_t n, uint32_t *index, uint32_t *count)
 {
     const size_t heads = ha_shape_group(c->ctx->shape), q_len = c->ctx->shape->q_len,
@@ -61,8 +68,7 @@ static void choose(const struct ha_choose *c, size_t worker, size_t n, uint32_t 
     for (size_t l = 0; l < deciders; l++) {
         float *score = scores(c, worker) + l * rows * c->candidates;
         uint32_t *to = c->group == HA_GROUP_UNION ? own : index + l * c->list_max;
-        largest(score, rows, c->candidates, n);
-        c->ctx->kernels->topk(&(struct ha_topk){ .x = score, .n = n, .k = k, .index = to });
+        ha_choose_best(c->ctx, score, rows, c->candidates, n, k, to);
         if (c->group != HA_GROUP_UNION) count[l] = (uint32_t)k;
         else
             for (size_t i = 0; i < k; i++) mark[own[i]] = 1;

@@ -28,6 +28,10 @@ struct ha_choose {
     unsigned char *mark;         /* [threads][candidates] */
 };
 
+/* Of n candidates the k of largest score, rising: rows of scores become their largest in the first of them. */
+void ha_choose_best(const struct ha_context *ctx, float *score, size_t rows, size_t stride, size_t n, size_t k,
+                    uint32_t *index);
+
 /* The least number of n candidates that is not less than their share of all; 1 at least where there are any. */
 size_t ha_share_of(double share, size_t n);
 

@@ -3,6 +3,7 @@
 #include "harness/base/arena.h"
 #include "harness/base/clock.h"
 #include "harness/base/device_arena.h"
+#include "harness/base/order.h"
 #include "harness/base/pool.h"
 #include "harness/base/why.h"
 #include "harness/base/worker.h"
@@ -23,7 +24,9 @@ struct ha_instance {
     float *q;                     /* pinned: [batch][q_len][q_heads][head_dim] */
     float *o_cpu[2], *lse_cpu[2]; /* pinned; mapped where the device reads them in the merge. The second of layers whose
                                    * CPU side is begun while the device merges that of the one before */
-    float *o_device, *lse_device; /* device; where they are merged */
+    struct ha_state states[HA_FRAME_STATES]; /* device; where they are merged */
+    struct ha_state worked;                  /* device: what `work` has had it make */
+    float *empty;                            /* device: [rows] LSEs of no keys */
     uint32_t *all; /* 0, 1, ... to the longest sequence's end: what is reported where everything is used */
     struct ha_stream *stream[STREAMS_MAX], *post;
     struct ha_event *arrived; /* q is down */
@@ -106,19 +109,32 @@ static struct ha_attend unit_of(const struct ha_instance *self, size_t layer, co
                               o_of(self, layer) + at * s->head_dim, lse_of(self, layer) + at, run);
 }
 
-static enum ha_status create_cpu(struct ha_instance *self, size_t longest, struct ha_why *why)
+static bool has_cpu(const struct ha_rule *rule) { return rule->cpu || rule->work; }
+static size_t rows_of(const struct ha_shape *s) { return s->batch * s->q_len * s->q_heads; }
+
+static enum ha_status create_state(const struct ha_context *ctx, struct ha_state *state, struct ha_why *why)
+{
+    const size_t rows = rows_of(ctx->shape);
+    HA_TRY(floats(ctx, HA_MEM_DEVICE, rows * ctx->shape->head_dim, &state->o, why));
+    return floats(ctx, HA_MEM_DEVICE, rows, &state->lse, why);
+}
+
+static enum ha_status create_work(struct ha_instance *self, struct ha_why *why)
+{
+    const struct ha_context *ctx = &self->ctx;
+    const size_t rows = rows_of(ctx->shape);
+    HA_TRY(create_state(ctx, &self->worked, why));
+    HA_TRY(floats(ctx, HA_MEM_DEVICE, rows, &self->empty, why));
+    for (size_t i = 0; i < rows; i++) self->lse_cpu[0][i] = -INFINITY;
+    HA_TRY(ctx->api->copy(ctx->stream, self->empty, self->lse_cpu[0], rows * sizeof(float), HA_H2D));
+    return ctx->api->stream_sync(ctx->stream);
+}
+
+static enum ha_status create_units(struct ha_instance *self, size_t longest, struct ha_why *why)
 {
     const struct ha_context *ctx = &self->ctx;
     const struct ha_shape *s = ctx->shape;
-    enum ha_memory up = self->rule->device ? HA_MEM_MAPPED : HA_MEM_PINNED;
-    size_t rows = s->batch * s->q_len * s->q_heads, units = s->batch * (by_head(self) ? s->q_heads : s->kv_heads);
-    HA_TRY(floats(ctx, HA_MEM_PINNED, rows * s->head_dim, &self->q, why));
-    for (size_t i = 0; i < outputs(self); i++) {
-        HA_TRY(floats(ctx, up, rows * s->head_dim, &self->o_cpu[i], why));
-        HA_TRY(floats(ctx, up, rows, &self->lse_cpu[i], why));
-    }
-    /* any finite query costs the same */
-    for (size_t i = 0; self->rule->unlinked && i < rows * s->head_dim; i++) self->q[i] = 1.0f;
+    const size_t units = s->batch * (by_head(self) ? s->q_heads : s->kv_heads);
     self->run = zeroed(ctx, units * sizeof *self->run, HA_TAG_SCRATCH, why);
     if (!self->run) return HA_ERROR;
     /* more than any unit: all tokens packed, and as rows too */
@@ -129,7 +145,24 @@ static enum ha_status create_cpu(struct ha_instance *self, size_t longest, struc
     HA_TRY(ha_cpu_attend_create(&self->cpu, ctx, units, &largest, why));
     if (self->rule->by_sequence && self->rule->by_sequence(ctx) && s->batch > 1)
         HA_TRY(ha_cpu_attend_in_groups(&self->cpu, units / s->batch, why));
-    if (self->rule->early) HA_TRY(ha_pool_background(ctx->pool, why));
+    return HA_OK;
+}
+
+static enum ha_status create_cpu(struct ha_instance *self, size_t longest, struct ha_why *why)
+{
+    const struct ha_context *ctx = &self->ctx;
+    const struct ha_rule *rule = self->rule;
+    const size_t rows = rows_of(ctx->shape), dim = ctx->shape->head_dim;
+    const enum ha_memory up = rule->device ? HA_MEM_MAPPED : HA_MEM_PINNED;
+    HA_TRY(floats(ctx, HA_MEM_PINNED, rows * dim, &self->q, why));
+    for (size_t i = 0; i < outputs(self); i++) {
+        HA_TRY(floats(ctx, up, rows * dim, &self->o_cpu[i], why));
+        HA_TRY(floats(ctx, up, rows, &self->lse_cpu[i], why));
+    }
+    /* any finite query costs the same */
+    for (size_t i = 0; rule->unlinked && i < rows * dim; i++) self->q[i] = 1.0f;
+    HA_TRY(rule->work ? create_work(self, why) : create_units(self, longest, why));
+    if (rule->early || rule->work) HA_TRY(ha_pool_background(ctx->pool, why));
     return ha_device_event(ctx->device_arena, &self->arrived, why);
 }
 
@@ -173,12 +206,10 @@ enum ha_status ha_frame_create(struct ha_instance **out, const struct ha_context
     if (rule->post) HA_TRY(ha_frame_stream(layer, "post", &self->post, why));
     for (size_t i = 0; i < s->layers; i++) HA_TRY(create_layer(self, &layer[i], why));
 
-    const size_t rows = s->batch * s->q_len * s->q_heads, longest = ha_kv_longest(s);
-    if (rule->cpu) HA_TRY(create_cpu(self, longest, why));
-    if (rule->cpu && rule->device) {
-        HA_TRY(floats(ctx, HA_MEM_DEVICE, rows * s->head_dim, &self->o_device, why));
-        HA_TRY(floats(ctx, HA_MEM_DEVICE, rows, &self->lse_device, why));
-    }
+    const size_t longest = ha_kv_longest(s);
+    if (has_cpu(rule)) HA_TRY(create_cpu(self, longest, why));
+    if (has_cpu(rule) && rule->device) HA_TRY(create_state(ctx, &self->states[HA_FRAME_DEVICE], why));
+    if (rule->sink) HA_TRY(create_state(ctx, &self->states[HA_FRAME_SINK], why));
     if (!ctx->record_selection || rule->use) return HA_OK;
     self->all = ha_alloc(ctx->arena, longest * sizeof *self->all, HA_TAG_SCRATCH, why);
     for (size_t t = 0; self->all && t < longest; t++) self->all[t] = (uint32_t)t;
@@ -212,6 +243,7 @@ void ha_frame_destroy(struct ha_instance *self)
     if (!self) return;
     settle_all(self);
     for (size_t i = 0; i < self->streams; i++) self->ctx.api->stream_destroy(self->stream[i]);
+    if (self->rule->end && self->layer) self->rule->end(self->layer);
 }
 
 /* ---- prefill, and back to it ------------------------------------------------------------------ */
@@ -250,36 +282,47 @@ static enum ha_status record(struct ha_instance *self, struct ha_layer *l, struc
     return HA_OK;
 }
 
-static enum ha_status attend_device(struct ha_instance *self, struct ha_layer *l, const struct ha_step *step)
+static enum ha_status attend_state(struct ha_instance *self, struct ha_layer *l, const struct ha_step *step,
+                                   size_t state)
 {
     const struct ha_context *ctx = &self->ctx;
+    const struct ha_rule *rule = self->rule;
     const struct ha_shape *s = ctx->shape;
-    const bool merged = self->rule->cpu != NULL;
-    float *o = merged ? self->o_device : step->o, *lse = merged ? self->lse_device : step->lse;
+    const bool sink = state == HA_FRAME_SINK;
+    const struct ha_state to = has_cpu(rule) ? self->states[state] : (struct ha_state){ step->o, step->lse };
     for (size_t b = 0; b < s->batch; b++) {
         size_t rows = b * s->q_len * s->q_heads, head = ha_kv_head_bytes(s);
         struct ha_device_seq *d = &self->device[b];
         *d = (struct ha_device_seq){ .q = step->q + rows * s->head_dim,
-                                     .o = o + rows * s->head_dim,
-                                     .lse = lse + rows,
+                                     .o = to.o + rows * s->head_dim,
+                                     .lse = to.lse + rows,
                                      .k_head_bytes = head,
                                      .v_head_bytes = head };
-        self->rule->device(l, step, b, d);
+        if (sink) rule->sink(l, b, d);
+        else rule->device(l, step, b, d);
         for (size_t i = 0; i < d->runs_count; i++) self->keys_device += (double)(d->runs[i].keys * s->q_heads);
         if (d->list_keys) self->keys_device = (double)NAN;
     }
     struct ha_device_attend args = { .batch = s->batch,
                                      .q_len = s->q_len,
                                      .q_heads = s->q_heads,
-                                     .kv_heads = self->rule->own_heads ? s->q_heads : s->kv_heads,
+                                     .kv_heads = rule->own_heads ? s->q_heads : s->kv_heads,
                                      .head_dim = s->head_dim,
                                      .dtype = s->dtype,
                                      .scale = s->scale,
-                                     .causal = true,
+                                     .causal = !sink,
                                      .seqs = self->device,
-                                     .block = l->block,
-                                     .lists = l->lists };
+                                     .block = sink ? 0 : l->block,
+                                     .lists = sink ? 0 : l->lists };
     return (ctx->variant->products ? ctx->api->attend_products : ctx->api->attend)(ctx->stream, &args);
+}
+
+static enum ha_status attend_device(struct ha_instance *self, struct ha_layer *l, const struct ha_step *step,
+                                    struct ha_why *why)
+{
+    if (self->rule->sink) HA_TRY(attend_state(self, l, step, HA_FRAME_SINK));
+    if (self->rule->device) HA_TRY(attend_state(self, l, step, HA_FRAME_DEVICE));
+    return self->rule->ask ? self->rule->ask(l, step, why) : HA_OK;
 }
 
 /* Blocks by an index, which the device may have made. */
@@ -316,14 +359,25 @@ static bool is_early(const struct ha_layer *l)
     return l->layer > 0 && rule->early && rule->early(l);
 }
 
+static enum ha_status work(struct ha_instance *self, struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
+{
+    const struct ha_state host = { o_of(self, l->layer), lse_of(self, l->layer) };
+    const size_t rows = rows_of(self->ctx.shape);
+    ha_order_thread_access("work", "LSE", HA_WRITE, host.lse, 1, 0, rows * sizeof *host.lse);
+    for (size_t i = 0; i < rows; i++) host.lse[i] = -INFINITY;
+    return self->rule->work(l, step, self->q, &host, &self->worked, why);
+}
+
 /* The layer's CPU side, to its end. */
-static enum ha_status attend_cpu(struct ha_instance *self, struct ha_layer *l, struct ha_why *why)
+static enum ha_status attend_cpu(struct ha_instance *self, struct ha_layer *l, const struct ha_step *step,
+                                 struct ha_why *why)
 {
     if (is_early(l)) {
         ha_pool_wait(self->ctx.pool);
         return HA_OK;
     }
     if (!self->rule->unlinked) HA_TRY(self->ctx.api->event_sync(self->arrived));
+    if (self->rule->work) return work(self, l, step, why);
     if (self->rule->choose) HA_TRY(self->rule->choose(l, self->q, why));
     HA_TRY(name_units(self, l, self->q, why));
     ha_cpu_attend_run(&self->cpu, self->rule->cpu_name);
@@ -342,14 +396,17 @@ static enum ha_status begin_next(struct ha_instance *self, struct ha_layer *l, s
     return HA_OK;
 }
 
-static struct ha_merge_state packed(float *o, float *lse, size_t dim)
+static struct ha_merge_state as_merged(const struct ha_state *state, size_t dim)
 {
-    return (struct ha_merge_state){
-        .o = o, .lse = lse, .o_token_stride = dim, .o_head_stride = dim, .lse_token_stride = 1, .lse_head_stride = 1
-    };
+    return (struct ha_merge_state){ .o = state->o,
+                                    .lse = state->lse,
+                                    .o_token_stride = dim,
+                                    .o_head_stride = dim,
+                                    .lse_token_stride = 1,
+                                    .lse_head_stride = 1 };
 }
 
-/* The output to where the step wants it: of both sides merged, or the CPU's. */
+/* The output to where the step wants it: of all states merged, or the CPU's. */
 static enum ha_status deliver(struct ha_instance *self, const struct ha_step *step)
 {
     float *const o_cpu = o_of(self, step->layer), *const lse_cpu = lse_of(self, step->layer);
@@ -360,16 +417,21 @@ static enum ha_status deliver(struct ha_instance *self, const struct ha_step *st
         HA_TRY(ctx->api->copy(ctx->stream, step->o, o_cpu, rows * s->head_dim * sizeof(float), HA_H2D));
         return ctx->api->copy(ctx->stream, step->lse, lse_cpu, rows * sizeof(float), HA_H2D);
     }
-    const struct ha_merge_state state[2] = { packed(self->o_device, self->lse_device, s->head_dim),
-                                             packed(o_cpu, lse_cpu, s->head_dim) };
-    return ctx->api->merge(ctx->stream, &(struct ha_merge){ .form = HA_FORM_NATURAL,
-                                                            .dtype = HA_F32,
-                                                            .states = state,
-                                                            .states_count = 2,
-                                                            .tokens = rows,
-                                                            .heads = 1,
-                                                            .dim = s->head_dim,
-                                                            .out = packed(step->o, step->lse, s->head_dim) });
+    struct ha_merge_state state[HA_FRAME_STATES + 2];
+    size_t states = 0;
+    if (self->rule->sink) state[states++] = as_merged(&self->states[HA_FRAME_SINK], s->head_dim);
+    state[states++] = as_merged(&self->states[HA_FRAME_DEVICE], s->head_dim);
+    state[states++] = as_merged(&(struct ha_state){ o_cpu, lse_cpu }, s->head_dim);
+    if (self->rule->work) state[states++] = as_merged(&self->worked, s->head_dim);
+    return ctx->api->merge(
+        ctx->stream, &(struct ha_merge){ .form = HA_FORM_NATURAL,
+                                         .dtype = HA_F32,
+                                         .states = state,
+                                         .states_count = states,
+                                         .tokens = rows,
+                                         .heads = 1,
+                                         .dim = s->head_dim,
+                                         .out = as_merged(&(struct ha_state){ step->o, step->lse }, s->head_dim) });
 }
 
 static void settle_job(void *arg)
@@ -380,6 +442,14 @@ static void settle_job(void *arg)
     uint64_t begin = ha_now_ns();
     if (l->status == HA_OK) l->status = self->rule->settle(l, &l->why);
     self->settle_ns += (double)(ha_now_ns() - begin);
+}
+
+struct ha_state ha_frame_state(const struct ha_layer *l, size_t state) { return l->frame->states[state]; }
+
+void ha_frame_worked(const struct ha_layer *l, size_t host_keys, size_t device_keys)
+{
+    l->frame->keys_cpu += (double)host_keys;
+    l->frame->keys_device += (double)device_keys;
 }
 
 void ha_frame_selected(const struct ha_layer *l, uint64_t begin_ns)
@@ -404,7 +474,7 @@ enum ha_status ha_frame_attend(struct ha_instance *self, const struct ha_step *s
     const struct ha_shape *s = ctx->shape;
     const struct ha_rule *rule = self->rule;
     struct ha_layer *l = &self->layer[step->layer];
-    const bool linked = rule->cpu && !rule->unlinked, asks = linked && !is_early(l);
+    const bool linked = has_cpu(rule) && !rule->unlinked, asks = linked && !is_early(l);
     HA_TRY(settled(l, why));
     l->due = false;
     if (asks)
@@ -412,11 +482,15 @@ enum ha_status ha_frame_attend(struct ha_instance *self, const struct ha_step *s
                          HA_D2H));
     if (rule->before) HA_TRY(rule->before(l, step, why));
     if (!rule->appends_last) HA_TRY(append(self, l, step));
-    if (asks) HA_TRY(api->event_record(self->arrived, ctx->stream));
+    if (asks && !rule->work) HA_TRY(api->event_record(self->arrived, ctx->stream));
 
     if (rule->post) HA_TRY(api->stream_wait(ctx->stream, l->settled));
-    if (rule->device) HA_TRY(attend_device(self, l, step));
-    if (rule->cpu) HA_TRY(attend_cpu(self, l, why));
+    HA_TRY(attend_device(self, l, step, why));
+    if (rule->work) {
+        HA_TRY(api->copy(ctx->stream, self->worked.lse, self->empty, rows_of(s) * sizeof(float), HA_D2D));
+        HA_TRY(api->event_record(self->arrived, ctx->stream));
+    }
+    if (has_cpu(rule)) HA_TRY(attend_cpu(self, l, step, why));
     HA_TRY(record(self, l, why));
     if (linked) HA_TRY(deliver(self, step));
     HA_TRY(begin_next(self, l, why));
@@ -449,7 +523,7 @@ void ha_frame_selection(struct ha_instance *self, size_t layer, size_t b, size_t
     }
     const struct ha_used *u = &l->used[b * self->ctx.shape->q_heads + q_head];
     *out = (struct ha_selection){
-        .parts = self->rule->cpu ? 2 : 1,
+        .parts = has_cpu(self->rule) ? 2 : 1,
         .part = { { .token = u->device.token, .count = u->device.count, .on_device = true },
                   { .token = u->host.token, .count = u->host.count, .padding = u->padding } },
     };
@@ -470,10 +544,10 @@ void ha_frame_counters(struct ha_instance *self, struct ha_counters *out)
     *out = (struct ha_counters){ unmeasured, unmeasured, unmeasured, unmeasured, unmeasured, unmeasured };
     /* with two sides the background selects for the next step, unless the CPU chooses in the step itself; then, or
      * with a CPU side alone, it keeps the store in order */
-    const bool selects = self->rule->device && !self->rule->choose;
+    const bool selects = self->rule->device && !self->rule->choose && !self->rule->work;
     if (self->rule->device) out->select_ns = self->selected_ns + (selects ? self->settle_ns : 0);
     if (!selects) out->manage_ns = self->settle_ns;
-    if (self->rule->device && self->rule->cpu && self->steps > 0) {
+    if (self->rule->device && has_cpu(self->rule) && self->steps > 0) {
         out->cpu_tokens = self->keys_cpu / (self->steps * heads);
         out->cpu_ratio = self->keys_cpu / (self->keys_cpu + self->keys_device);
     }

@@ -26,6 +26,13 @@ struct ha_used {
     size_t padding; /* the last so many of host were not selected */
 };
 
+/* Outputs and their LSEs: [batch][q_len][q_heads][head_dim], [batch][q_len][q_heads]. */
+struct ha_state {
+    float *o, *lse;
+};
+/* States of the device side. */
+enum { HA_FRAME_DEVICE, HA_FRAME_SINK, HA_FRAME_STATES };
+
 /* One layer of all sequences. Layer i stands i behind the first one. */
 struct ha_layer {
     const struct ha_context *ctx;
@@ -51,6 +58,7 @@ struct ha_layer {
 struct ha_rule {
     size_t seq_bytes, shared_bytes;
     enum ha_status (*share)(struct ha_layer *first, struct ha_why *why);
+    void (*end)(struct ha_layer *first); /* ends what share began, if it was called */
     enum ha_status (*open)(struct ha_layer *l, size_t b, struct ha_why *why); /* makes a sequence */
     enum ha_status (*prefill)(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why);
     enum ha_status (*ready)(struct ha_layer *l, struct ha_why *why); /* all sequences are prefilled, or rewound */
@@ -66,6 +74,10 @@ struct ha_rule {
     void (*report)(const struct ha_layer *l, size_t b, size_t q_head, struct ha_selection *out);
     /* What the device side reads: runs and weights, the rest is set. */
     void (*device)(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d);
+    /* What it reads besides, as a state of its own (HA_FRAME_SINK): tokens that are all before the step's. */
+    void (*sink)(struct ha_layer *l, size_t b, struct ha_device_seq *d);
+    /* Enqueues on the main stream, behind the device side, what the CPU side goes by besides the queries. */
+    enum ha_status (*ask)(struct ha_layer *l, const struct ha_step *step, struct ha_why *why);
     /* Chooses what the CPU side reads, by the queries in host memory, [batch][q_len][q_heads][head_dim]. */
     enum ha_status (*choose)(struct ha_layer *l, const float *q, struct ha_why *why);
     /* whether the CPU side's units are query heads; NULL or false: KV heads */
@@ -74,6 +86,12 @@ struct ha_rule {
     bool (*by_sequence)(const struct ha_context *ctx);
     /* What the CPU side reads: run, packed keys and weights of unit u of a sequence, a KV head or a query head. */
     void (*cpu)(struct ha_layer *l, size_t b, size_t u, struct ha_attend *a, struct ha_rows *run);
+    /* In place of choose and cpu, where a side that is free takes what comes next: all that neither state of the device
+     * has, attended over by the CPU to `host`, in mapped memory, or by the device to `device`, in its own, both
+     * [batch][q_len][q_heads]; every LSE is -inf before. What is enqueued on the main stream from then on is behind
+     * what the device does. */
+    enum ha_status (*work)(struct ha_layer *l, const struct ha_step *step, const float *q, const struct ha_state *host,
+                           const struct ha_state *device, struct ha_why *why);
     /* Whether the layer's CPU side is begun in the step of the layer before it, by other queries than its own: then it
      * is merged in the layer's own step, in which no queries come down and choose is not called. Not the first layer's.
      */
@@ -105,6 +123,10 @@ enum ha_status ha_frame_stream(const struct ha_layer *l, const char *name, struc
 
 /* What a rule took to select on the step's own way, since begin_ns (ha_now_ns): for the counters. */
 void ha_frame_selected(const struct ha_layer *l, uint64_t begin_ns);
+/* Where the device side's states are, in device memory: for `ask`. */
+struct ha_state ha_frame_state(const struct ha_layer *l, size_t state);
+/* Keys that `work` has had attended over, of all query heads, by each side. */
+void ha_frame_worked(const struct ha_layer *l, size_t host_keys, size_t device_keys);
 
 enum ha_status ha_frame_create(struct ha_instance **out, const struct ha_context *ctx, struct ha_why *why);
 enum ha_status ha_frame_prefill(struct ha_instance *self, size_t layer, const struct ha_prefill *in,

@@ -646,7 +646,7 @@ enum ha_status ha_check_again(const struct ha_check *c, size_t step, struct ha_w
     const struct ha_shape *s = shape(c);
     const struct ha_variant *v = c->session->variant;
     const struct ha_expected *expected = expected_of(c, step);
-    const bool other_keys = step > 0 && v->varies && v->varies(c->session->param);
+    const bool other_keys = step > 0 && v->varies && !v->keeps_keys && v->varies(c->session->param);
     size_t rows = s->q_len * s->q_heads;
     for (size_t i = 0; expected && i < s->layers * s->batch; i++) {
         const struct ha_expected *e = &expected[i];
