@@ -16,13 +16,14 @@
  * ./it.so` judges it; docs/merging.md. */
 
 #include "harness/api/base.h"
+#include "harness/api/features.h"
 #include "harness/api/kernels.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define HA_DEVICE_ABI    8u
+#define HA_DEVICE_ABI    9u
 #define HA_DEVICE_SYMBOL "ha_device_api"
 
 struct ha_device;
@@ -246,6 +247,27 @@ struct ha_device_rotate {
     bool adjacent;     /* pairs are (2j, 2j + 1), not (j, j + rotary/2) */
 };
 
+/* The features of each query head of a sequence, standardised (features.h): the known ones as they are given, those
+ * that change with the query from q. Norms, products of q and the mean of K or the anchor are sums of binary32 in any
+ * order, exp and ln are within 2^-22 of their value, and the squares of q and of the anchor add up to a normal number
+ * or to 0. The o of a state without keys, whose LSE is -inf, counts as zeros. A NaN is met by what is made of it, by
+ * O_NORM_MAX of all heads. All of it in device or mapped memory. */
+struct ha_device_features_seq {
+    const float *q;             /* [q_heads][head_dim] */
+    const float *known;         /* [q_heads][HA_FEATURES]; of the ones that change with the query nothing is read */
+    const float *anchor;        /* [q_heads][head_dim] */
+    const float *mean_k;        /* [kv_heads][head_dim] */
+    const float *o[2], *lse[2]; /* attention over sink and over local: [q_heads][head_dim], [q_heads] */
+    size_t device_keys;         /* DEVICE_KEYS */
+    float *x;                   /* [q_heads][HA_FEATURES] */
+};
+struct ha_device_features {
+    size_t batch, q_heads, kv_heads, head_dim; /* q_heads: a multiple of kv_heads */
+    float scale;
+    const float *mean, *inv;                   /* [HA_FEATURES]; inv is not negative */
+    const struct ha_device_features_seq *seqs; /* [batch]; copied */
+};
+
 /* Copies that are handed over in one call: piece i has bytes[i] bytes. The arrays are copied. */
 struct ha_device_pieces {
     void *const *dst;
@@ -361,6 +383,10 @@ struct ha_device_api {
     enum ha_status (*split)(struct ha_stream *stream, const struct ha_device_split *args);
     enum ha_status (*columns)(struct ha_stream *stream, const struct ha_device_columns *args);
     enum ha_status (*score)(struct ha_stream *stream, const struct ha_device_score *args);
+
+    /* what predicts budgets: features of query heads, and a net's answer to them, arrays in device or mapped memory */
+    enum ha_status (*features)(struct ha_stream *stream, const struct ha_device_features *args);
+    enum ha_status (*net)(struct ha_stream *stream, const struct ha_net *args);
 };
 
 #ifdef __cplusplus

@@ -260,6 +260,32 @@ struct ha_softmax {
     float *lse; /* [rows], or NULL */
 };
 
+/* y = W_n relu(... relu(W_1 x + b_1) ...) + b_n of each row (Fluxion, section 5.2). A NaN goes through relu. A sum over
+ * inputs has, with its bias, no more than as many additions as there are inputs. */
+enum { HA_NET_LAYERS_MAX = 4, HA_NET_WIDTH_MAX = 1024 };
+struct ha_net {
+    size_t rows, layers;
+    size_t width[HA_NET_LAYERS_MAX + 1]; /* inputs of the first layer, then outputs of each; HA_NET_WIDTH_MAX at most */
+    const float *w;                      /* layer after layer: [width[i]][width[i + 1]], then its bias [width[i + 1]] */
+    const float *x;                      /* [rows][width[0]] */
+    float *y;                            /* [rows][width[layers]], apart from x */
+    float *scratch;                      /* ha_net_scratch() floats; a device has its own */
+};
+/* floats of w */
+static inline size_t ha_net_weights(const struct ha_net *n)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < n->layers; i++) count += (n->width[i] + 1) * n->width[i + 1];
+    return count;
+}
+/* two layers' outputs, of the widest that is hidden */
+static inline size_t ha_net_scratch(const struct ha_net *n)
+{
+    size_t widest = 0;
+    for (size_t i = 1; i < n->layers; i++) widest = n->width[i] > widest ? n->width[i] : widest;
+    return 2 * n->rows * widest;
+}
+
 /* Several attentions at once, on the workers of a pool (harness/base/pool.h): cut over context where there are fewer
  * than keep the workers busy, the largest part first. The same units on as many workers give the same bits. Nothing is
  * allocated. */

@@ -160,6 +160,7 @@ enum {
     HA_NEEDS_TOPK = 1 << 7,
     HA_NEEDS_SPLIT = 1 << 8,
     HA_NEEDS_COLUMNS = 1 << 9, /* columns and score */
+    HA_NEEDS_NET = 1 << 10,    /* features and net */
 };
 
 struct ha_instance;

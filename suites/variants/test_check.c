@@ -168,6 +168,7 @@ TEST(missing_operations_are_named)
         { HA_NEEDS_TOPK, "no operation topk" },
         { HA_NEEDS_SPLIT, "no operation split" },
         { HA_NEEDS_COLUMNS, "no operation columns" },
+        { HA_NEEDS_NET, "no operation features" },
     };
 
     open_session(SMALL);
