@@ -264,13 +264,20 @@ struct ha_softmax {
  * inputs has, with its bias, no more than as many additions as there are inputs. */
 enum { HA_NET_LAYERS_MAX = 4, HA_NET_WIDTH_MAX = 1024 };
 struct ha_net {
-    size_t rows, layers;
-    size_t width[HA_NET_LAYERS_MAX + 1]; /* inputs of the first layer, then outputs of each; HA_NET_WIDTH_MAX at most */
+    size_t rows, layers;                 /* layers: 1 to HA_NET_LAYERS_MAX */
+    size_t width[HA_NET_LAYERS_MAX + 1]; /* inputs of the first layer, then outputs of each: 1 to HA_NET_WIDTH_MAX */
     const float *w;                      /* layer after layer: [width[i]][width[i + 1]], then its bias [width[i + 1]] */
     const float *x;                      /* [rows][width[0]] */
     float *y;                            /* [rows][width[layers]], apart from x */
     float *scratch;                      /* ha_net_scratch() floats; a device has its own */
 };
+static inline bool ha_net_fits(const struct ha_net *n)
+{
+    if (n->layers < 1 || n->layers > HA_NET_LAYERS_MAX) return false;
+    for (size_t i = 0; i <= n->layers; i++)
+        if (n->width[i] < 1 || n->width[i] > HA_NET_WIDTH_MAX) return false;
+    return true;
+}
 /* floats of w */
 static inline size_t ha_net_weights(const struct ha_net *n)
 {
@@ -311,6 +318,7 @@ struct ha_attend_all {
     ONE(isa, void, digest, (const struct ha_digest *), none)                                                         \
     ONE(isa, void, digest_score, (const struct ha_digest_score *), none)                                             \
     ONE(isa, void, softmax, (const struct ha_softmax *), none)                                                       \
+    ONE(isa, void, net, (const struct ha_net *), none)                                                               \
     /* for ceilings: reads all of it, a multiple of 4 KiB, as fast as this instruction set can, and gives a sum that \
      * depends on it; spins through so many rounds of independent multiply-adds of binary32 in registers and gives   \
      * the number of floating-point operations */                                                                    \

@@ -247,6 +247,12 @@ double ha_ref_judge_rotate(const struct ha_device_rotate *r, const float *from);
 /* Of one head of a sequence; of score a query head. NaN and infinities are asked for where binary64 has them. */
 double ha_ref_judge_columns(const struct ha_device_columns *c, size_t seq, size_t head, struct ha_chances *chances);
 double ha_ref_judge_rows(const struct ha_device_score *s, size_t seq, size_t head, struct ha_chances *chances);
+/* Of the features of a sequence's query heads; where error over bound is largest. Of a row of a net. */
+double ha_ref_judge_features(const struct ha_device_features *f, size_t seq, size_t *head, size_t *feature);
+double ha_ref_judge_net(const struct ha_net *n, size_t row);
+/* A row through a net in binary64, and how far off binary32 may be where its inputs are off by x_off (NULL: not at
+ * all). Of n the layers, widths and weights are read. x, x_off: [width[0]]; y, y_off: [width[layers]] */
+void ha_ref_net(const struct ha_net *n, const double *x, const double *x_off, double *y, double *y_off);
 double ha_ref_judge_softmax(const struct ha_softmax *s, const float *x, double exp_eps);
 /* The first `most` rows against chance: their LSEs, if they have any, and their weights. work: [2 * s->n] */
 void ha_ref_hold_softmax(const struct ha_softmax *s, const float *x, double exp_eps, size_t most, float *work,
