@@ -228,6 +228,27 @@ void ha_operands_device_score(const struct ha_device_score *d, ha_operand_fn *fn
     }
 }
 
+/* Whether a feature's value counts does not matter: all known ones are read. */
+void ha_operands_device_features(const struct ha_device_features *f, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    const size_t e = sizeof(float), row = f->head_dim * e, features = HA_FEATURES * e;
+    rows(v, "mean", HA_READ, f->mean, 1, 0, features);
+    rows(v, "inv", HA_READ, f->inv, 1, 0, features);
+    for (size_t b = 0; b < f->batch; b++) {
+        const struct ha_device_features_seq *s = &f->seqs[b];
+        rows(v, "q", HA_READ, s->q, 1, 0, f->q_heads * row);
+        rows(v, "known", HA_READ, s->known, 1, 0, f->q_heads * features);
+        rows(v, "anchor", HA_READ, s->anchor, 1, 0, f->q_heads * row);
+        rows(v, "mean of K", HA_READ, s->mean_k, 1, 0, f->kv_heads * row);
+        for (size_t i = 0; i < 2; i++) {
+            rows(v, "o", HA_READ, s->o[i], 1, 0, f->q_heads * row);
+            rows(v, "lse", HA_READ, s->lse[i], 1, 0, f->q_heads * e);
+        }
+        rows(v, "x", HA_WRITE, s->x, 1, 0, f->q_heads * features);
+    }
+}
+
 /* ---- the CPU's kernels ------------------------------------------------------------------------------------------- */
 
 /* Its index is in host memory: read. */
@@ -314,4 +335,14 @@ void ha_operands_digest_score(const struct ha_digest_score *s, ha_operand_fn *fn
     rows(v, "q", HA_READ, s->q, s->q_rows, s->q_stride * sizeof *s->q, s->head_dim * sizeof *s->q);
     rows(v, "digests", HA_READ, s->digests, 1, 0, ha_digest_bytes(s->blocks, s->head_dim, s->dtype));
     rows(v, "scores", HA_WRITE, s->s, s->q_rows, s->s_stride * sizeof *s->s, s->blocks * sizeof *s->s);
+}
+
+void ha_operands_net(const struct ha_net *n, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    const size_t e = sizeof(float);
+    rows(v, "w", HA_READ, n->w, 1, 0, ha_net_weights(n) * e);
+    rows(v, "x", HA_READ, n->x, 1, 0, n->rows * n->width[0] * e);
+    rows(v, "scratch", HA_WRITE, n->scratch, 1, 0, ha_net_scratch(n) * e);
+    rows(v, "y", HA_WRITE, n->y, 1, 0, n->rows * n->width[n->layers] * e);
 }

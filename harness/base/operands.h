@@ -25,6 +25,7 @@ void ha_operands_device_split(const struct ha_device_split *d, ha_operand_fn *fn
 void ha_operands_device_rotate(const struct ha_device_rotate *r, ha_operand_fn *fn, void *arg);
 void ha_operands_device_columns(const struct ha_device_columns *c, ha_operand_fn *fn, void *arg);
 void ha_operands_device_score(const struct ha_device_score *d, ha_operand_fn *fn, void *arg);
+void ha_operands_device_features(const struct ha_device_features *f, ha_operand_fn *fn, void *arg);
 
 /* of the CPU's kernels */
 void ha_operands_cpu_attend(const struct ha_attend *a, ha_operand_fn *fn, void *arg);
@@ -33,5 +34,7 @@ void ha_operands_unpack(const struct ha_unpack *u, ha_operand_fn *fn, void *arg)
 void ha_operands_digest(const struct ha_digest *d, ha_operand_fn *fn, void *arg);
 void ha_operands_score(const struct ha_score *s, ha_operand_fn *fn, void *arg);
 void ha_operands_digest_score(const struct ha_digest_score *s, ha_operand_fn *fn, void *arg);
+/* the device's too, whose scratch is its own: NULL */
+void ha_operands_net(const struct ha_net *n, ha_operand_fn *fn, void *arg);
 
 #endif

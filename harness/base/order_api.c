@@ -309,6 +309,16 @@ OPERATION(split, ha_device_split, device_split)
 OPERATION(rotate, ha_device_rotate, device_rotate)
 OPERATION(columns, ha_device_columns, device_columns)
 OPERATION(score, ha_device_score, device_score)
+OPERATION(features, ha_device_features, device_features)
+
+static enum ha_status net(struct ha_stream *s, const struct ha_net *args)
+{
+    struct ha_net own = *args;
+    own.scratch = NULL;
+    hand_over(s);
+    ha_operands_net(&own, operand, &(struct call){ s, "net" });
+    return real->net(s, args);
+}
 
 const struct ha_device_api *ha_order_wrap(const struct ha_device_api *api)
 {
@@ -346,6 +356,8 @@ const struct ha_device_api *ha_order_wrap(const struct ha_device_api *api)
     WRAP(rotate, rotate);
     WRAP(columns, columns);
     WRAP(score, score);
+    WRAP(features, features);
+    WRAP(net, net);
     WRAP(read, read_all);
     WRAP(graph_begin, graph_begin);
     WRAP(graph_end, graph_end);
@@ -364,7 +376,7 @@ static void cpu_operand(void *arg, const char *role, enum ha_access access, stru
 }
 
 static char attend_name[] = "attend", pack_name[] = "pack", unpack_name[] = "unpack", digest_name[] = "digest",
-            score_name[] = "score", digest_score_name[] = "digest_score";
+            score_name[] = "score", digest_score_name[] = "digest_score", net_name[] = "net";
 
 static void cpu_attend(const struct ha_kernels *self, const struct ha_attend *a)
 {
@@ -408,6 +420,12 @@ static void cpu_digest_score(const struct ha_digest_score *s)
     real_cpu.digest_score(s);
 }
 
+static void cpu_net(const struct ha_net *n)
+{
+    ha_operands_net(n, cpu_operand, net_name);
+    real_cpu.net(n);
+}
+
 void ha_order_wrap_cpu(struct ha_kernels *kernels)
 {
     real_cpu = *kernels;
@@ -418,4 +436,5 @@ void ha_order_wrap_cpu(struct ha_kernels *kernels)
     kernels->digest = cpu_digest;
     kernels->score = cpu_score;
     kernels->digest_score = cpu_digest_score;
+    kernels->net = cpu_net;
 }

@@ -283,4 +283,6 @@ const struct ha_device_api ha_device_api = {
     .rotate = ha_cuda_rotate_enqueue,
     .columns = ha_cuda_columns_enqueue,
     .score = ha_cuda_score_enqueue,
+    .features = ha_cuda_features_enqueue,
+    .net = ha_cuda_net_enqueue,
 };

@@ -466,6 +466,48 @@ enum ha_status ha_cuda_score_enqueue(struct ha_stream *s, const struct ha_device
     HA_CUDA_ENQUEUE(s, &span, ha_cuda_score(s->cuda, d));
 }
 
+enum ha_status ha_cuda_features_enqueue(struct ha_stream *s, const struct ha_device_features *f)
+{
+    struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL, .name = "features" };
+    const size_t one = HA_FEATURES * sizeof(float), all = times(f->q_heads, one), lse = f->q_heads * sizeof(float),
+                 row = f->head_dim * sizeof(float), q = times(f->q_heads, row), mean_k = times(f->kv_heads, row);
+    if (ha_cuda_failed(s->device)) return HA_ERROR;
+    if (f->kv_heads == 0 || f->q_heads % f->kv_heads != 0)
+        return ha_cuda_fail_on(s, span.name, "%zu query heads are no multiple of %zu KV heads", f->q_heads,
+                               f->kv_heads);
+    HA_TRY(operand(s, &span, "mean", f->mean, one, one));
+    HA_TRY(operand(s, &span, "inv", f->inv, one, one));
+    for (size_t b = 0; b < f->batch; b++) {
+        const struct ha_device_features_seq *seq = &f->seqs[b];
+        HA_TRY(operand(s, &span, "q", seq->q, q, q));
+        HA_TRY(operand(s, &span, "known", seq->known, all, all));
+        HA_TRY(operand(s, &span, "anchor", seq->anchor, q, q));
+        HA_TRY(operand(s, &span, "mean of K", seq->mean_k, mean_k, mean_k));
+        for (size_t i = 0; i < 2; i++) {
+            HA_TRY(operand(s, &span, "o", seq->o[i], q, q));
+            HA_TRY(operand(s, &span, "lse", seq->lse[i], lse, lse));
+        }
+        HA_TRY(operand(s, &span, "x", seq->x, all, 0));
+    }
+    if (f->batch * f->q_heads == 0) return HA_OK;
+    HA_CUDA_ENQUEUE(s, &span, ha_cuda_features(s->cuda, f));
+}
+
+enum ha_status ha_cuda_net_enqueue(struct ha_stream *s, const struct ha_net *n)
+{
+    struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL, .name = "net" };
+    if (ha_cuda_failed(s->device)) return HA_ERROR;
+    if (!ha_net_fits(n))
+        return ha_cuda_fail_on(s, span.name, "1 to %d layers of 1 to %d numbers", HA_NET_LAYERS_MAX, HA_NET_WIDTH_MAX);
+    const size_t w = ha_net_weights(n) * sizeof(float), x = times(n->rows, n->width[0] * sizeof(float)),
+                 y = times(n->rows, n->width[n->layers] * sizeof(float));
+    HA_TRY(operand(s, &span, "w", n->w, w, w));
+    HA_TRY(operand(s, &span, "x", n->x, x, x));
+    HA_TRY(operand(s, &span, "y", n->y, y, 0));
+    if (n->rows == 0) return HA_OK;
+    HA_CUDA_ENQUEUE(s, &span, ha_cuda_net(s->cuda, n));
+}
+
 /* ---- measuring */
 
 enum ha_status ha_cuda_read_enqueue(struct ha_stream *s, const void *ptr, size_t bytes, uint32_t *sum)

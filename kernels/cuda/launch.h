@@ -89,6 +89,10 @@ cudaError_t ha_cuda_rotate(cudaStream_t stream, const struct ha_device_rotate *a
 cudaError_t ha_cuda_columns(cudaStream_t stream, const struct ha_device_columns *args);
 cudaError_t ha_cuda_score(cudaStream_t stream, const struct ha_device_score *args);
 
+/* ---- features.cu, as digest.cu; net.cu: one that ha_net_fits */
+cudaError_t ha_cuda_features(cudaStream_t stream, const struct ha_device_features *args);
+cudaError_t ha_cuda_net(cudaStream_t stream, const struct ha_net *args);
+
 /* ---- measure.cu */
 cudaError_t ha_cuda_read(unsigned multiprocessors, cudaStream_t stream, const void *ptr, size_t bytes, uint32_t *sum);
 cudaError_t ha_cuda_spin(cudaStream_t stream, uint64_t ns);

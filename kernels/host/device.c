@@ -143,4 +143,6 @@ const struct ha_device_api ha_device_host = {
     .rotate = ha_host_rotate,
     .columns = ha_host_columns,
     .score = ha_host_score,
+    .features = ha_host_features,
+    .net = ha_host_net,
 };

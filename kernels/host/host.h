@@ -92,6 +92,8 @@ struct ha_host_op {
         struct ha_device_rotate rotate;
         struct ha_device_columns columns;
         struct ha_device_score score;
+        struct ha_device_features features;
+        struct ha_net net;
         struct ha_merge merge;
         struct ha_device_blend blend;
         struct {
@@ -253,6 +255,11 @@ enum ha_status ha_host_split(struct ha_stream *stream, const struct ha_device_sp
 enum ha_status ha_host_rotate(struct ha_stream *stream, const struct ha_device_rotate *args);
 enum ha_status ha_host_columns(struct ha_stream *stream, const struct ha_device_columns *args);
 enum ha_status ha_host_score(struct ha_stream *stream, const struct ha_device_score *args);
+
+/* ---- predict.c */
+
+enum ha_status ha_host_features(struct ha_stream *stream, const struct ha_device_features *args);
+enum ha_status ha_host_net(struct ha_stream *stream, const struct ha_net *args);
 
 /* ---- products.c: a BLAS of the system, loaded with the first product. HABENCH_BLAS names another library. */
 

@@ -1,38 +1,13 @@
 /* What selects keys on a device: digests, their scores, the largest of these, and queries from their products, against
  * the reference; what lies beside the results does not change. */
 
-#include "kernels/host/test_fixture.h"
+#include "kernels/host/test_blocks.h"
 
 #include "harness/api/reference.h"
-#include "harness/base/numeric.h"
-#include "harness/base/rng.h"
 
 #include <math.h>
 
-enum { BATCH_MAX = 70, GROUP = HA_PACK_KEYS, POISON = 0xFF };
-
-/* every other block in mapped memory */
-static void *block(size_t bytes)
-{
-    static size_t count;
-    return memset(device_alloc(dev, count++ % 2 ? HA_MEM_MAPPED : HA_MEM_DEVICE, bytes + 1), POISON, bytes);
-}
-static void *device_block(size_t bytes) { return memset(device_alloc(dev, HA_MEM_DEVICE, bytes + 1), POISON, bytes); }
-static void release_memory(void)
-{
-    for (size_t i = device_owned; i-- > 0;)
-        if (device_own[i].thing == DEVICE_MEMORY) device_release_at(i);
-}
-static void normals(void *out, size_t n, enum ha_dtype dtype, uint64_t seed)
-{
-    for (size_t i = 0; i < n; i++) ha_store(out, i, dtype, ha_rng_normal(seed, dtype, i));
-}
-static bool poisoned(const void *p, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        if (((const unsigned char *)p)[i] != POISON) return false;
-    return true;
-}
+enum { BATCH_MAX = 70, GROUP = HA_PACK_KEYS };
 
 /* ---- digests */
 

@@ -374,6 +374,13 @@ static enum ha_status null_columns(struct ha_stream *stream, const struct ha_dev
 
 static enum ha_status null_score(struct ha_stream *stream, const struct ha_device_score *args) { return HA_OK; }
 
+/* ---- what predicts budgets: optional, both or neither ----------------------------------------------------------
+ * features: what harness/api/features.h says of the ones that change with the query, beside those that are given, all
+ * standardised. net: the layers in order, sums in binary32 in whatever order; its scratch is not to be used. */
+static enum ha_status null_features(struct ha_stream *stream, const struct ha_device_features *args) { return HA_OK; }
+
+static enum ha_status null_net(struct ha_stream *stream, const struct ha_net *args) { return HA_OK; }
+
 /* ---- graphs: all optional, and all four or none ----------------------------------------------------------
  * Between begin and end the stream runs nothing: what is enqueued on it is kept, with copies of the argument
  * structs and the arrays behind them, but not of the memory that they work on. An operation that a graph of this
@@ -466,4 +473,6 @@ const struct ha_device_api ha_device_api = {
     .rotate = null_rotate,
     .columns = null_columns,
     .score = null_score,
+    .features = null_features,
+    .net = null_net,
 };

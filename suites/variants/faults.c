@@ -84,6 +84,8 @@ PAUSED(split, (struct ha_stream * s, const struct ha_device_split *args), s, arg
 PAUSED(rotate, (struct ha_stream * s, const struct ha_device_rotate *args), s, args)
 PAUSED(columns, (struct ha_stream * s, const struct ha_device_columns *args), s, args)
 PAUSED(score, (struct ha_stream * s, const struct ha_device_score *args), s, args)
+PAUSED(features, (struct ha_stream * s, const struct ha_device_features *args), s, args)
+PAUSED(net, (struct ha_stream * s, const struct ha_net *args), s, args)
 PAUSED(read, (struct ha_stream * s, const void *ptr, size_t bytes, uint32_t *sum), s, ptr, bytes, sum)
 PAUSED(graph_launch, (struct ha_graph * graph, struct ha_stream *s), graph, s)
 #undef PAUSED
@@ -144,6 +146,8 @@ const struct ha_device_api *ha_faults_wrap(const struct ha_device_api *api, uint
     WRAP(rotate);
     WRAP(columns);
     WRAP(score);
+    WRAP(features);
+    WRAP(net);
     WRAP(read);
     WRAP(graph_launch);
     WRAP(stream_sync);

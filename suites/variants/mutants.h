@@ -28,6 +28,8 @@ struct ha_mutant {
     enum ha_status (*device_product)(struct ha_stream *, const struct ha_device_product *);
     enum ha_status (*copy)(struct ha_stream *, void *dst, const void *src, size_t bytes, enum ha_direction);
     enum ha_status (*device_columns)(struct ha_stream *, const struct ha_device_columns *);
+    enum ha_status (*device_features)(struct ha_stream *, const struct ha_device_features *);
+    enum ha_status (*device_net)(struct ha_stream *, const struct ha_net *);
     enum ha_status (*device_score)(struct ha_stream *, const struct ha_device_score *);
     enum ha_status (*device_split)(struct ha_stream *, const struct ha_device_split *);
     enum ha_status (*copy_pieces)(struct ha_stream *, const struct ha_device_pieces *, enum ha_direction);

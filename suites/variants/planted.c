@@ -130,6 +130,8 @@ void ha_mutant_plant(const struct ha_mutant *m, struct ha_kernels *kernels, cons
     if (m->device_product) shim.product = m->device_product;
     if (m->copy) shim.copy = m->copy;
     if (m->device_columns) shim.columns = m->device_columns;
+    if (m->device_features) shim.features = m->device_features;
+    if (m->device_net) shim.net = m->device_net;
     if (m->device_score) shim.score = m->device_score;
     if (m->device_split) shim.split = m->device_split;
     if (m->copy_pieces) shim.copy_pieces = m->copy_pieces;
