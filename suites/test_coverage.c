@@ -64,6 +64,8 @@ TEST(every_pair_of_an_operation_is_met)
         { "split", { "cached: some none all", "missing: both none list count" }, 1000 },
         { "rotate", { "rotary: 0 2 32 34 64", "eps: " }, 400 },
         { "columns", { "y_type: f32 f16 bf16", "n: 1 7 26 32 33 128" }, 900 },
+        { "features", { "empty: no yes", "head_dim: 8 33 64 80 128 256" }, 500 },
+        { "net", { "layers: 1 2 3 4", "hidden: 1 31 100 312 1024" }, 500 },
         { "score", { "head_dim: 1 7 26 32 33 128 256", "nan_query" }, 900 },
     };
     for (size_t i = 0; i < COUNT(wide); i++) {

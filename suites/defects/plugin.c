@@ -311,4 +311,5 @@ __attribute__((constructor)) static void fill_in(void)
     ha_wrong_compute(&ha_device_api);
     ha_wrong_select(&ha_device_api);
     ha_wrong_columns(&ha_device_api);
+    ha_wrong_predict(&ha_device_api);
 }

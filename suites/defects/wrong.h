@@ -38,6 +38,8 @@ struct ha_wrong_later {
         struct ha_device_rotate rotate;
         struct ha_device_columns columns;
         struct ha_device_score score;
+        struct ha_device_features features;
+        struct ha_net net;
         struct ha_wrong_job attend;
         struct {
             float *x;
@@ -67,6 +69,7 @@ void ha_wrong_order(struct ha_device_api *api);
 void ha_wrong_compute(struct ha_device_api *api);
 void ha_wrong_select(struct ha_device_api *api);
 void ha_wrong_columns(struct ha_device_api *api);
+void ha_wrong_predict(struct ha_device_api *api);
 void ha_wrong_moves_begin(void);
 void ha_wrong_order_begin(void);
 void ha_wrong_order_end(void); /* before the device is closed */

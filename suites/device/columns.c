@@ -28,12 +28,6 @@ static void put_back(const struct ha_op_block *out, const char *before, const vo
 {
     memcpy(out->image + ((const char *)at - out->image), before + ((const char *)at - out->image), bytes);
 }
-static enum ha_status judge_beside(struct ha_op_stage *s, const char *what, const char *before,
-                                   const struct ha_op_block *out)
-{
-    return memcmp(before, out->image, out->bytes) == 0 ? HA_OK
-                                                       : ha_op_wrong(s, "%s: wrote where no result belongs", what);
-}
 
 /* ---- columns ----------------------------------------------------------------------------------------------------- */
 
@@ -109,7 +103,7 @@ static enum ha_status columns_once(struct ha_op_stage *s, const struct ha_op_cas
         }
     ha_suspect_add(&s->suspect, &held, "columns of %s to %s, head_dim %zu", ha_dtype_name(x_type),
                    ha_dtype_name(y_type), dim);
-    return judge_beside(s, "columns", before, made);
+    return ha_op_beside(s, "columns", before, made);
 }
 
 static enum ha_status judge_columns(struct ha_op_stage *s)
@@ -244,7 +238,7 @@ static enum ha_status score_once(struct ha_op_stage *s, const struct ha_op_case 
                 put_back(made, before, here[b].s + r * here[b].s_stride, here[b].rows.keys * f);
         }
     ha_suspect_add(&s->suspect, &held, "score of %s, head_dim %zu", ha_dtype_name(dtype), c->head_dim);
-    return judge_beside(s, "score", before, made);
+    return ha_op_beside(s, "score", before, made);
 }
 
 static enum ha_status judge_score(struct ha_op_stage *s)

@@ -84,8 +84,8 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
     NUMBER(spread, 1, 65536, "slots for each row that an index chooses", "1 1 1..8 1..65536"),
     WORD(dtype, "f32", ha_dtype_word, "of K and V, of the matrices, of o"),
     NUMBER(m, 1, 65536, "rows of x and y", "1..64 1..4096"),
-    NUMBER(n, 1, 65536, "rows of w, columns of y; columns that rows are made into", "1..64 1..4096"),
-    NUMBER(k, 1, 65536, "columns of x and w", "1..64 1..8192"),
+    NUMBER(n, 1, 65536, "rows of w, columns of y; columns that rows are made into; outputs of a net", "1..64 1..4096"),
+    NUMBER(k, 1, 65536, "columns of x and w; inputs of a net", "1..64 1..8192"),
     NUMBER(states, 1, 4096, "that are merged", "1..8 1..4096"),
     NUMBER(batch, 1, HA_OP_BATCH, "sequences, of different lengths, of which that in the middle has all keys",
            "1 1..256"),
@@ -112,7 +112,8 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
     NUMBER(q_gap, 0, 65536, "numbers between two heads of queries and of o", "0 0..64"),
     WORD(causal, "no", yes_word, "query tokens do not see those after them"),
     WORD(weights, "no", yes_word, "the weights of all keys are asked for"),
-    WORD(empty, "no", yes_word, "the last sequence has no keys"),
+    WORD(empty, "no", yes_word,
+         "the last sequence has no keys; of features its heads have none in one segment or in both"),
     WORD(special, "none", special_word,
          "a NaN in a query, key, value (x and w of a product, x of a blend); a key of infinite scores, below 0 or "
          "above"),
@@ -137,6 +138,8 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
     WORD(cached, "some", cached_word, "of the blocks of a list, those that the cache has"),
     WORD(missing, "both", missing_word, "what is asked of the others: the list, how many, both, none"),
     WORD(y_type, "f32", ha_dtype_word, "of the columns that rows are made into"),
+    NUMBER(layers, 1, HA_NET_LAYERS_MAX, "of a net", "1..4"),
+    NUMBER(hidden, 1, HA_NET_WIDTH_MAX, "outputs of each layer of a net but the last", "1..64 1..1024"),
 };
 enum { BYTES = 2, REPEAT, CASE = 7 }; /* the keys of one case stand behind the others */
 _Static_assert(sizeof(size_t) == sizeof(uint64_t), "keys are of uint64_t");
@@ -158,13 +161,20 @@ bool ha_op_uses(const void *point, size_t key)
 
 /* ---- points ------------------------------------------------------------------------------------------------------ */
 
+/* of the layers of a net, where it has several */
+static double weights_of(const struct ha_op_case *c)
+{
+    return c->layers == 1 ? 0 : (double)(c->hidden * (c->k + (c->layers - 2) * c->hidden + c->n));
+}
+
 /* Bytes of all blocks of a case, and the products that judging it takes: what a case does not use is at its least. */
 static double bytes_of(const struct ha_op_case *c)
 {
     const double row = (double)(2 * c->width + c->dst_gap + c->src_gap + 8), slots = (double)(c->rows * c->spread);
     const size_t lists = (c->lists ? c->kv_heads : 1) * (c->lists == HA_OP_Q_LISTS ? c->group : 1);
     return 3 * (double)(c->size + c->size * c->pieces / 2) + slots * row * 4
-           + (double)(c->states * c->rows * c->head_dim) * 4 + 4 * (double)(c->m * c->k + c->n * c->k + c->m * c->n)
+           + (double)(c->states * c->rows * c->head_dim) * 4
+           + 4 * ((double)(c->m * c->k + c->n * c->k + c->m * c->n) + weights_of(c))
            + (double)(c->batch * c->keys * c->group) * (double)(c->kv_heads * (c->n - 1) * 8)
            + (double)(c->batch * c->keys * lists) * (double)(c->kv_heads * (c->head_dim * 8 + c->pad + c->v_pad))
            + (double)(c->batch * c->q_len * c->group * c->kv_heads)
@@ -173,7 +183,8 @@ static double bytes_of(const struct ha_op_case *c)
 
 static double products_of(const struct ha_op_case *c)
 {
-    return (double)(c->m * c->n) * (double)c->k + (double)(c->states * c->rows * c->head_dim)
+    return (double)(c->m * c->n) * (double)c->k + (double)c->m * weights_of(c)
+           + (double)(c->states * c->rows * c->head_dim)
            + (double)(c->batch * c->q_len * c->kv_heads * c->group) * (double)(c->head_dim * c->keys)
            + (double)(c->batch * c->kv_heads * c->group) * (double)(c->head_dim * c->keys * (c->n - 1))
            + (double)(c->batch * c->kv_heads < 300 ? c->batch * c->kv_heads : 3 * (c->batch + c->kv_heads)) * 1000;

@@ -22,12 +22,6 @@ static float *floats(char *at) { return (float *)(void *)at; }
 static uint32_t *words(char *at) { return (uint32_t *)(void *)at; }
 
 /* What is beside the results, once these are put back to what was there. */
-static enum ha_status judge_beside(struct ha_op_stage *s, const char *what, const char *before,
-                                   const struct ha_op_block *out)
-{
-    return memcmp(before, out->image, out->bytes) == 0 ? HA_OK
-                                                       : ha_op_wrong(s, "%s: wrote where no result belongs", what);
-}
 
 /* ---- digest ------------------------------------------------------------------------------------------------------ */
 
@@ -143,7 +137,7 @@ static enum ha_status digest_once(struct ha_op_stage *s, const struct ha_op_case
     HA_TRY(ha_op_follow(s, "digest", asked, made, &before));
     for (size_t b = 0; b < c->batch; b++)
         for (size_t h = 0; h < heads; h++) HA_TRY(judge_digest_head(s, c, &p.here[b], b, h, before, made));
-    return judge_beside(s, "digest", before, made);
+    return ha_op_beside(s, "digest", before, made);
 }
 
 static enum ha_status judge_digest(struct ha_op_stage *s)
@@ -322,7 +316,7 @@ static enum ha_status digest_score_once(struct ha_op_stage *s, const struct ha_o
             }
         }
     ha_suspect_add(&s->suspect, &held, "digest_score of %s, head_dim %zu", ha_dtype_name(dtype), c->head_dim);
-    return judge_beside(s, "digest_score", before, made);
+    return ha_op_beside(s, "digest_score", before, made);
 }
 
 static enum ha_status judge_digest_score(struct ha_op_stage *s)
@@ -463,7 +457,7 @@ static enum ha_status topk_once(struct ha_op_stage *s, const struct ha_op_case *
             if (m->keys) memcpy(m->keys + l, before + ((char *)(m->keys + l) - made->image), sizeof *m->keys);
         }
     free(most);
-    return status == HA_OK ? judge_beside(s, "topk", before, made) : status;
+    return status == HA_OK ? ha_op_beside(s, "topk", before, made) : status;
 }
 
 static enum ha_status judge_topk(struct ha_op_stage *s)
@@ -620,7 +614,7 @@ static enum ha_status split_once(struct ha_op_stage *s, const struct ha_op_case 
     HA_TRY(ha_op_follow(s, "split", asked, made, &before));
     for (size_t b = 0; b < c->batch; b++)
         for (size_t l = 0; l < lists; l++) HA_TRY(judge_parts(s, c, &p.here[b], b, l, before, made));
-    return judge_beside(s, "split", before, made);
+    return ha_op_beside(s, "split", before, made);
 }
 
 static enum ha_status judge_split(struct ha_op_stage *s)
@@ -700,7 +694,7 @@ static enum ha_status rotate_once(struct ha_op_stage *s, const struct ha_op_case
         return ha_op_wrong(s, "rotate of %zu tokens of %zu heads of %zu, %zu of them turned: error/bound %.3g",
                            c->q_len, heads, dim, c->rotary, ratio);
     memcpy(qi, before + q, n * f);
-    return judge_beside(s, "rotate", before, made);
+    return ha_op_beside(s, "rotate", before, made);
 }
 
 static enum ha_status judge_rotate(struct ha_op_stage *s)

@@ -261,6 +261,13 @@ enum ha_status ha_op_follow(struct ha_op_stage *s, const char *operation, enum h
     return ha_op_get(s, seen, 0, out->bytes, out->image);
 }
 
+enum ha_status ha_op_beside(struct ha_op_stage *s, const char *operation, const char *before,
+                            const struct ha_op_block *out)
+{
+    return memcmp(before, out->image, out->bytes) == 0 ? HA_OK
+                                                       : ha_op_wrong(s, "%s: wrote where no result belongs", operation);
+}
+
 void ha_op_numbers(struct ha_op_stage *s, void *out, size_t n, enum ha_dtype dtype)
 {
     float x[256];

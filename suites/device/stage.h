@@ -45,7 +45,8 @@ struct ha_op_case {
     size_t first, digest, chosen, bias, norm, rotary, adjacent; /* of what selects keys */
     double eps;
     size_t within, cached, missing;
-    size_t y_type; /* of columns, which are n */
+    size_t y_type;         /* of columns, which are n */
+    size_t layers, hidden; /* of a net */
 };
 
 struct ha_op_stage {
@@ -98,6 +99,11 @@ enum ha_status ha_op_arrive(struct ha_op_stage *stage, struct ha_op_block *const
                             const struct ha_op_block *out);
 enum ha_status ha_op_follow(struct ha_op_stage *stage, const char *operation, enum ha_status asked,
                             const struct ha_op_block *out, const char **before);
+
+/* HA_FAIL, where the image of `out` is not *before: what was judged has been put back to it, and nothing beside that
+ * may be written. */
+enum ha_status ha_op_beside(struct ha_op_stage *stage, const char *operation, const char *before,
+                            const struct ha_op_block *out);
 
 /* What is enqueued on the stream after this call runs when the gate is opened. */
 enum ha_status ha_op_shut(struct ha_op_stage *stage, struct ha_stream *stream);
