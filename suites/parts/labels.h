@@ -38,8 +38,8 @@ static inline size_t ha_label_host(size_t tokens, size_t sink, size_t recent)
 struct ha_label_unit {
     const float *q; /* [head_dim] */
     const float
-        *o[2];    /* [head_dim]: attention over the keys on the device, in two states; o of an LSE of -inf is not */
-    float lse[2]; /* read */
+        *o[2];    /* attention over the keys on the device, in two states: [head_dim], not read if there are none */
+    float lse[2]; /* -inf: no keys */
     struct ha_rows host;                /* the host segment of its KV head: a multiple of 128 keys, without an index */
     const void *digest[HA_LABEL_SIZES]; /* struct ha_digest of its blocks of ha_label_size; [0] is not read */
 };
