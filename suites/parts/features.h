@@ -23,16 +23,16 @@ struct ha_features {
     struct ha_label_unit *unit; /* [q_heads] */
     struct ha_label *label;     /* [q_heads] */
     struct ha_features_work {
-        double *x;    /* [host_max] */
-        float *score; /* [host_max] */
-        void *attend; /* of the kernels */
-    } * work;         /* [threads] */
-    float *o, *lse;   /* [2][q_heads][head_dim], [2][q_heads]: sink and local */
-    float *known;     /* [q_heads][HA_FEATURES]; pinned, where it is made by ha_features_share */
-    float *mean_k;    /* [kv_heads][head_dim]; the same */
-    float *anchor;    /* pinned: [q_heads][head_dim]; of ha_features_share alone */
-    bool *finite;     /* [kv_heads] */
-    size_t attend_bytes;
+        double *x;       /* [tokens_max] norms, or scores, of keys */
+        float *score;    /* [tokens_max] */
+        double *mean[2]; /* [head_dim], of K and V */
+        void *attend;    /* of the kernels */
+    } * work;            /* [threads] */
+    float *o, *lse;      /* [2][q_heads][head_dim], [2][q_heads]: over sink and local */
+    float *known;        /* [q_heads][HA_FEATURES]; pinned where ha_features_share has made it, as is the next */
+    float *mean_k;       /* [kv_heads][head_dim] */
+    float *anchor;       /* pinned: [q_heads][head_dim]; NULL without ha_features_share */
+    bool *finite;        /* [kv_heads] */
 };
 
 /* tokens_max: of the longest prefill */
