@@ -112,13 +112,9 @@ void ha_label_attend(const struct ha_labels *l, size_t worker, const struct ha_l
 
 /* ---- the best blocks, one after the other ------------------------------------------------------------------------ */
 
-/* whether block a comes before b; a NaN comes last */
 static bool before(const float *score, uint32_t a, uint32_t b)
 {
-    const float x = score[a], y = score[b];
-    if (x > y || (!isnan(x) && isnan(y))) return true;
-    if (x < y || (isnan(x) && !isnan(y))) return false;
-    return a < b;
+    return score[a] > score[b] || (!(score[a] < score[b]) && a < b);
 }
 
 static void sink(const float *score, uint32_t *heap, size_t count, size_t at)
