@@ -151,15 +151,16 @@ static void check(size_t b, size_t layer, size_t sinks, size_t host, const struc
     free(mean);
 }
 
+/* Both sequences, one right after the other. */
 static void learn(size_t layer, size_t sinks, size_t recent)
 {
+    struct ha_features_kept kept[BATCH];
     for (size_t b = 0; b < BATCH; b++) {
-        struct ha_features_kept kept;
         const size_t host = ha_label_host(w.shape.ctx[b], sinks, recent);
-        ok(ha_features_open(&mine.ctx, &kept, &why));
-        ok(ha_features_prefill(&w.features, &mine.ctx, layer, b, &w.in, sinks, host, &kept, &why));
-        check(b, layer, sinks, host, &kept);
+        ok(ha_features_open(&mine.ctx, &kept[b], &why));
+        ok(ha_features_prefill(&w.features, &mine.ctx, layer, b, &w.in, sinks, host, &kept[b], &why));
     }
+    for (size_t b = 0; b < BATCH; b++) check(b, layer, sinks, ha_label_host(w.shape.ctx[b], sinks, recent), &kept[b]);
 }
 
 TEST(against_binary64)
