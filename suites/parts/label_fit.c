@@ -217,7 +217,7 @@ static void fill_task(void *arg, size_t task, size_t worker)
                                               .dtype = s->dtype,
                                               .scale = s->scale,
                                               .s = f->score[worker] });
-    figure[R2] = label->streaming ? (double)NAN : (double)label->r2;
+    figure[R2] = (double)label->r2;
     figure[STREAMS] = label->streaming;
     figure[LSE_ERROR] = fabs((double)row[HA_FEATURE_LSE_HOST] - label->host_lse);
     figure[NORMAL] = distance_from_normal(f->score[worker], unit->host.keys);

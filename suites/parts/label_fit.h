@@ -19,11 +19,11 @@ struct ha_label_fit {
 /* Tensors, of N samples, each a query of a query head that has a host segment:
  *   features [N][HA_FEATURES], not standardised; the LSE of an empty segment is HA_LABEL_FIT_EMPTY
  *   labels [N][8]: bgt0, k, s, budgets of blocks of 1, 16, 32, 64 and 128 keys
- *   fit [layers][q_heads][4], means over samples: R2 of the line, of those that do not stream and have one; the share
- *     that streams; |LSE_HOST less the LSE of the host segment|; the largest distance of the distribution of z(q) from
- *     the normal one of its mean and variance (Kolmogorov-Smirnov). 0 where there is nothing to average.
- * In the order of layers, sequences, queries and query heads. HA_ERROR with words: there is no sample, or they would
- * take more than 60 MB, or K, V or a query is not finite. */
+ *   fit [layers][q_heads][4], means over samples: R2 of the line, of those that have one, as none has that streams; the
+ * share that streams; |LSE_HOST less the LSE of the host segment|; the largest distance of the distribution of z(q)
+ * from the normal one of its mean and variance (Kolmogorov-Smirnov). 0 where there is nothing to average. In the order
+ * of layers, sequences, queries and query heads. HA_ERROR with words: there is no sample, or they would take more than
+ * 60 MB, or K, V or a query is not finite. */
 #define HA_LABEL_FIT_EMPTY -1000.0f
 enum ha_status ha_label_fit(const struct ha_fit_input *in, const struct ha_label_fit *of, struct ha_fit_writer *out,
                             struct ha_why *why);
