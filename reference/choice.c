@@ -107,7 +107,7 @@ static enum ha_status judge_one(const struct ha_def_choice *c, const struct ha_d
 
 /* The candidates that were taken, each to be explained by a head whose choice it may be. */
 struct slots {
-    size_t *left;     /* [heads] of `want` slots those that neither a certain nor an uncertain candidate has */
+    size_t *left;     /* [heads] of its slots those that neither a certain nor an uncertain candidate has */
     uint8_t *may;     /* [heads][count] it may be the head's choice */
     uint8_t *certain; /* [count] it is for certain that of some head */
     size_t *at;       /* [count] the head in whose slot an uncertain one is, `heads`: in none */
@@ -205,33 +205,37 @@ static bool give_slot(struct slots *s, size_t heads, size_t count, size_t candid
     return false;
 }
 
-/* Each head chooses `want`: with one it has all that are larger for certain. What was taken is the union of such
+/* Each head chooses want[head], with one of them all that are larger for certain. What was taken is the union of such
  * choices only if
  *   - it holds what a head must have by all of its scores;
- *   - each head finds `want` in it, not counting those that are for certain smaller than one that was not taken, or
- * than `want` others;
- *   - each candidate has a slot of a head that may have it. A head has `want` slots; one is kept for each candidate
- * that it must have, now that it chooses among those that were taken. With one head this is what judge_one asks. With
- * more it is not asked that a head that uses an uncertain candidate has slots for all uncertain ones that are larger,
- * too: these may have been given slots of other heads. */
-static enum ha_status judge_union(const struct ha_def_choice *c, const struct ha_def_head *h, size_t want,
-                                  struct ha_why *why)
+ *   - each head finds as many as it chooses in it, not counting those that are for certain smaller than one that was not
+ * taken, or than as many others;
+ *   - each candidate has a slot of a head that may have it. A head has as many slots as it chooses; one is kept for each
+ * candidate that it must have, now that it chooses among those that were taken. With one head this is what judge_one
+ * asks. With more it is not asked that a head that uses an uncertain candidate has slots for all uncertain ones that
+ * are larger, too: these may have been given slots of other heads. */
+enum ha_status ha_def_choice_judge_union(const struct ha_def_choice *c, const struct ha_def_head *h, const size_t *want,
+                                         struct ha_why *why)
 {
     struct slots s = { 0 };
+    size_t most = 0;
+    for (size_t head = 0; head < c->heads; head++) most = want[head] > most ? want[head] : most;
+    if (most >= c->count) return judge_all(c, h, why);
     enum ha_status status = slots_make(&s, c, why);
     for (size_t head = 0; head < c->heads && status == HA_OK; head++)
-        status = head_must(c, h, head, want, s.certain, why);
+        if (want[head]) status = head_must(c, h, head, want[head], s.certain, why);
     for (size_t i = 0; i < c->count && status == HA_OK; i++) {
         if (c->taken[i] && !s.certain[i])
             status = ha_def_wrong(h, why, "%s %zu is not among the %zu best of any head of its group", c->what, i,
-                                  want);
+                                  most);
         s.certain[i] = 0;
     }
-    for (size_t head = 0; head < c->heads && status == HA_OK; head++) status = head_may(c, h, head, want, &s, why);
+    for (size_t head = 0; head < c->heads && status == HA_OK; head++)
+        if (want[head]) status = head_may(c, h, head, want[head], &s, why);
     for (size_t i = 0; i < c->count && status == HA_OK; i++)
         if (c->taken[i] && !s.certain[i] && !give_slot(&s, c->heads, c->count, i))
             status = ha_def_wrong(h, why, "%s %zu has no place among the %zu of each head that may have it", c->what, i,
-                                  want);
+                                  most);
     free(s.left);
     free(s.may);
     return status;
@@ -257,7 +261,13 @@ enum ha_status ha_def_choice_judge(const struct ha_def_choice *c, const struct h
     if (c->group == HA_DEF_HEAD) return judge_one(c, h, c->score + head * c->count, want, why);
     HA_TRY(judge_same(c, h, why));
     if (head > 0) return HA_OK;
-    return c->group == HA_DEF_MAX ? judge_one(c, h, c->score, want, why) : judge_union(c, h, want, why);
+    if (c->group == HA_DEF_MAX) return judge_one(c, h, c->score, want, why);
+    size_t *each = malloc(c->heads * sizeof *each);
+    if (!each) return ha_why(why, HA_ERROR, "reference: no memory for %zu heads", c->heads);
+    for (size_t i = 0; i < c->heads; i++) each[i] = want;
+    const enum ha_status status = ha_def_choice_judge_union(c, h, each, why);
+    free(each);
+    return status;
 }
 
 /* Somewhere in [lower, upper] is the threshold: what is chosen may be above it, what is not may be below it, unless it

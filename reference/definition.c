@@ -71,7 +71,7 @@ static struct ha_def_head head_of(const struct ha_definition *d, const struct ha
                                   size_t unit, const float *q, size_t queries)
 {
     const size_t seq = unit / s->q_heads, head = unit % s->q_heads;
-    const size_t elements = head / ha_shape_group(s) * in->kv_cap * s->head_dim;
+    const size_t stride = in->kv_cap * s->head_dim, at = head / ha_shape_group(s) * stride * ha_dtype_bytes(s->dtype);
     return (struct ha_def_head){
         .variant = d->variant,
         .layer = in->layer,
@@ -79,7 +79,9 @@ static struct ha_def_head head_of(const struct ha_definition *d, const struct ha
         .head = head,
         .index = in->layer * s->batch * s->q_heads + unit,
         .tokens = in->tokens[seq],
-        .k = (const char *)in->k[seq] + elements * ha_dtype_bytes(s->dtype),
+        .k = (const char *)in->k[seq] + at,
+        .v = in->v ? (const char *)in->v[seq] + at : NULL,
+        .kv_stride = stride,
         .q = q + head * s->head_dim,
         .queries = queries,
         .projection = in->projection,

@@ -62,6 +62,10 @@ void ha_def_choice_score(struct ha_def_choice *c, size_t head, size_t candidate,
  * taken. Query heads are judged in their order. */
 enum ha_status ha_def_choice_judge(const struct ha_def_choice *c, const struct ha_def_head *h, size_t want,
                                    struct ha_why *why);
+/* The same of HA_DEF_UNION, asked once for all query heads, h being the first one, of which number i chooses want[i], 0
+ * none. */
+enum ha_status ha_def_choice_judge_union(const struct ha_def_choice *c, const struct ha_def_head *h, const size_t *want,
+                                         struct ha_why *why);
 /* HA_FAIL unless c->taken may be those whose score is not below the largest less `within`, a difference of binary32;
  * and of these, where there are more, the `most` of largest score. Not for HA_DEF_UNION. */
 enum ha_status ha_def_choice_judge_within(const struct ha_def_choice *c, const struct ha_def_head *h, double within,

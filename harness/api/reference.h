@@ -314,7 +314,8 @@ struct ha_def_head {
     size_t layer, seq, head;
     size_t index;   /* [layer][seq][head] */
     size_t tokens;  /* of the sequence so far, new ones included */
-    const void *k;  /* [tokens][head_dim] of its KV head */
+    const void *k, *v; /* [tokens][head_dim] of its KV head; v: NULL where the step has none */
+    size_t kv_stride;  /* elements from there to the next KV head's */
     const float *q; /* of the last `queries` tokens, q_heads * head_dim floats apart: observed ones, or the step's */
     size_t queries;
     const float *x;                         /* of the step's tokens: [q_len][model_dim]; NULL: the dataset has none */
@@ -354,6 +355,7 @@ struct ha_def_step {
     const struct ha_projection *projection; /* [layers], or NULL */
     const void *const *k; /* [batch] -> [kv_heads][tokens_b][head_dim], all tokens so far, new ones included;
                            * head stride = kv_cap * head_dim elements */
+    const void *const *v; /* the same of V, or NULL where no rule reads it */
     const size_t *tokens; /* [batch] */
     size_t kv_cap;
     const struct ha_profile *observer; /* as in ha_def_head */

@@ -272,6 +272,7 @@ static struct ha_def_step def_step(struct state *s, size_t layer, size_t steps)
                                  .x = ha_session_x(s->check->session, layer),
                                  .projection = w->projection,
                                  .k = (const void *const *)(w->k + layer * w->shape.batch),
+                                 .v = (const void *const *)(w->v + layer * w->shape.batch),
                                  .tokens = s->tokens,
                                  .kv_cap = w->cap,
                                  .observer = &s->observer };
