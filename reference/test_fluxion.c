@@ -1042,14 +1042,14 @@ TEST(test_features)
         const double is = t->learnt[i], was = right[0][0][0][0].learnt[i];
         snprintf(text, sizeof text, "layer 1 seq 1 head 3: feature %s is", ha_feature_name(i));
         if (ha_feature_online(i)) assert_true(is == 0 && was == 0);
+        /* where it is off by a few roundings of all of its terms */
+        t->learnt[i] = (double)(float)(is * (1 - 1e-3));
+        if (t->learnt[i] != is && (judge(other) != HA_FAIL || !strstr(why.text, text)))
+            fail_msg("%s off by 0.001 of itself: \"%s\"", ha_feature_name(i), why.text);
         if (fabs(is - was) <= 1e-6 * fabs(is)) continue;
         t->learnt[i] = was;
         if (judge(other) != HA_FAIL || !strstr(why.text, text))
             fail_msg("%s of another head: \"%s\"", ha_feature_name(i), why.text);
-        /* and where it is off by a few roundings of all of its terms */
-        t->learnt[i] = (double)(float)(is * (1 + 1e-3));
-        if (judge(other) != HA_FAIL || !strstr(why.text, text))
-            fail_msg("%s off by 0.001 of itself: \"%s\"", ha_feature_name(i), why.text);
         tried++;
     }
     fit = NULL;
@@ -1120,6 +1120,39 @@ TEST(test_net)
         for (size_t j = 0; j < 3; j++) outside |= !((double)y[j] >= out[j].low && (double)y[j] <= out[j].high);
         if (!outside) fail_msg("input %zu is another, and is not seen", n % F);
     }
+}
+
+/* By hand: a unit whose sum is 0 before relu and may be off by 1 either way may be off by 2 behind a weight of 2, one
+ * that is far from 0 by as much through relu, or not at all; and a sum in which 2^24 comes first loses all ones but the
+ * last. */
+TEST(test_net_by_hand)
+{
+    static const size_t width[] = { 1, 1, 1 }, wide[] = { 64, 1 };
+    static const struct {
+        float bias;
+        double value, off;
+    } unit[] = { { 0, 0, 2 }, { 8, 16, 2 }, { -8, 0, 0 } };
+    static const float one[] = { 1 }, two[] = { 2 }, none[] = { 0 };
+    struct ha_ref_score y, x[64] = { { 0, -1, 1 } };
+    for (size_t i = 0; i < COUNT(unit); i++) {
+        const float *const weight[] = { one, two }, *const bias[] = { &unit[i].bias, none };
+        ha_ref_net(&(struct ha_ref_net){ .layers = 2, .width = width, .w = weight, .bias = bias }, x, &y);
+        const double slack = 4e-3;
+        if (!(y.low <= unit[i].value - unit[i].off && y.low >= unit[i].value - unit[i].off - slack
+              && y.high >= unit[i].value + unit[i].off && y.high <= unit[i].value + unit[i].off + slack))
+            fail_msg("unit %zu: %g to %g", i, y.low, y.high);
+    }
+    float ones[64], number[64], sum = 0;
+    const float *const weight[] = { ones }, *const bias[] = { none };
+    for (size_t i = 0; i < 64; i++) {
+        ones[i] = 1;
+        number[i] = i == 0 ? 0x1p24f : i == 63 ? -0x1p24f : 1;
+        x[i] = (struct ha_ref_score){ (double)number[i], (double)number[i], (double)number[i] };
+        sum += number[i];
+    }
+    ha_ref_net(&(struct ha_ref_net){ .layers = 1, .width = wide, .w = weight, .bias = bias }, x, &y);
+    assert_true(sum == 0 && y.value == 62);
+    if (!(y.low <= 0 && y.high >= 62 && y.high < 300)) fail_msg("%g to %g", y.low, y.high);
 }
 
 /* ---- ties, and what is not there ------------------------------------------------------------------------------- */
