@@ -28,6 +28,7 @@ from audit.command import judge
 from audit.definitions import DEFINITIONS
 from audit.dump import TYPES
 from audit.errors import Wrong
+from audit.fluxion import Fluxion
 from audit.head import Head
 from audit.numbers import REAL
 from audit.quest import Quest
@@ -432,6 +433,106 @@ def huge_sums():
         expect(f"{kind.__name__} of {taken}", text in said and bool(text) == bool(said), said)
 
 
+class Group:
+    """Two query heads of a KV head, for Fluxion: of 261 tokens 2 are the sink, 3 recent, one new; 256 keys on the host, which
+    are worth nothing, the first the most like q = 1. By hand: of equal budgets the largest blocks move least, and 0.1 of two
+    is one. The host's keys weigh as the others, but for 10^-6: with tau 0.95 of |o| the labels are 129 of 256 keys, 9 of 16
+    blocks, 5 of 8, 3 of 4 and 2 of 2."""
+
+    BGT0, NEED = 129 / 256, (9 / 16, 5 / 8, 3 / 4, 1)
+    K = sum(x * (need - 129 / 256) for x, need in zip((4, 5, 6, 7), NEED)) / 126
+
+    def __init__(self, **options):
+        self.numbers = {"scale": 1} | {f"param.{name}": value for name, value in (dict(
+            sink=2, recent=3, digest=0, predict=2, budget=0.1, criterion=1, tau=0.95, granularity=0, skip_streaming=1,
+            union=0) | options).items()}
+        self.words = {"dtype": "f32", "case": "fluxion:ctx=261"}
+        self.notes = [dict(bgt0=0.1, k=0, s=0, streaming=0, block=128, blocks=1) for _ in range(2)]
+        self.blocks, self.side, self.own, self.missing, self.moved = [{0}, {0}], "either", [], (), ()
+        self.k = REAL(-1e-6) * np.arange(262)[:, None]
+
+    def says(self):
+        dump = types.SimpleNamespace(q_heads=2, head_dim=1, q_len=1, number=self.numbers.get, word=self.words.get)
+        heads = [Fluxion(dump, self.k, np.ones((1, 1), REAL), 261) for _ in range(2)]
+        for i, head in enumerate(heads):
+            size = int(self.notes[i].get("block", 0))
+            task = [j for b in sorted(self.blocks[i]) for j in range(2 + b * size, 2 + (b + 1) * size)]
+            states = [([0, 1], "device"), ([258, 259, 260, 261], "device"), (task, self.side)]
+            for key in self.moved:
+                states[2][0].remove(key)
+                states[1][0].append(key)
+            head.parts = [types.SimpleNamespace(keys=np.array([j for j in keys if j not in self.missing], int), what=self.own,
+                                                claims=claims) for keys, claims in states]
+            mark = np.zeros(262, int)
+            for part, side in zip(head.parts, (1, 1, 2)):
+                mark[part.keys] = side
+            head.v = np.where((np.arange(262) < 2) | (np.arange(262) >= 258), REAL(1), REAL(0))[:, None]
+            head.layer, head.heads, head.place, head.group, head.notes = 0, 2, i, np.ones((1, 2, 1)), self.notes[i]
+            said = said_by(head.judge, 0, np.ones((1, 1), REAL), mark, mark > 2)
+            if said:
+                return said
+        return said_by(Fluxion.judge_layer, heads)
+
+    def all(self, **notes):
+        for of in self.notes:
+            of.update(notes)
+        return self
+
+    def with_(self, **fields):
+        self.__dict__.update(fields)
+        return self
+
+
+def fluxions(path):
+    """What is right, and each mistake, of places, blocks, labels and a net."""
+    streams = dict(s=1, streaming=1)
+    labels = lambda **notes: Group(predict=1, granularity=2).all(
+        bgt0=Group.BGT0, k=Group.K, block=32, blocks=6).with_(blocks=[set(range(6))] * 2).all(**notes)
+    one = lambda g, **notes: g.notes[1].update(notes) or g
+    weights = {"mean": np.zeros(41), "inv": np.zeros(41), "w0": np.zeros((41, 312)), "b0": np.zeros(312), "w1": np.zeros(
+        (312, 312)), "b1": np.zeros(312), "w2": np.zeros((312, 3)), "b2": np.array([0.1, 0, -1])}
+    for i, (feature, value) in enumerate(((2, 256), (3, 6), (4, 5e-7), (5, 1), (26, np.log(3)), (27, 1), (28, 1), (32, 1))):
+        weights["inv"][feature], weights["w0"][feature, i], weights["mean"][feature] = 2, 1, value - 0.25
+        weights["w1"][i, i], weights["w2"][i, 2] = 1, 0.5  # each adds 1/4 to s
+    with open(path, "wb") as file:
+        arrays = {name: of.astype("<f4").tobytes() for name, of in weights.items()}
+        ends = np.cumsum([len(of) for of in arrays.values()])
+        header = json.dumps({name: {"dtype": "F32", "shape": list(weights[name].shape), "data_offsets": [
+            int(end) - len(of), int(end)]} for (name, of), end in zip(arrays.items(), ends)}).encode()
+        file.write(struct.pack("<Q", len(header)) + header + b"".join(arrays.values()))
+    net = lambda s=1.0, **notes: Group(predict=0).with_(words={"dtype": "f32", "case": f"fluxion:ctx=261,fit={path}"}, blocks=[
+        set(), set()]).all(s=s, streaming=int(s > 0), block=0, blocks=0, **notes)
+    for name, group, text in (
+            ("right", Group(), ""), ("in union", Group(union=1), ""),
+            ("that streams", Group(predict=1, tau=1000).all(bgt0=0, k=0, block=0, blocks=0, **streams).with_(
+                blocks=[set(), set()]), ""),
+            ("another budget", Group(budget=0.2), "note bgt0 of head 0"),
+            ("a note less", Group().all(k=np.nan), "note k is nan"),
+            ("it does not stream", Group().all(streaming=1), "note streaming is 1"),
+            ("another block", Group().all(block=64).with_(blocks=[{0}, {0}]), "blocks of 64 are reported, of [128]"),
+            ("a block of its own", one(Group(), block=64), "blocks of several sizes"),
+            ("two blocks", Group().all(blocks=2).with_(blocks=[{0, 1}] * 2), "2 blocks are reported"),
+            ("two are read", Group().with_(blocks=[{0}, {0, 1}]), "block 1 is chosen, and others"),
+            ("the other one", Group().with_(blocks=[{0}, {1}]), "block 0 is not chosen"),
+            ("not the same in union", Group(union=1).with_(blocks=[{0}, {1}]), "and other blocks"),
+            ("both in union", Group(union=1).with_(blocks=[{0, 1}] * 2), "block 1 is chosen, and others"),
+            ("a key less", Group().with_(missing=(100,)), "block 0 is used in part"),
+            ("no sink", Group().with_(missing=(1,)), "token 1 is not used by the device"),
+            ("no new one", Group().with_(missing=(261,)), "token 261 is not used by the device"),
+            ("a key of the host among recent ones", Group().with_(moved=(100,)), "with others that are elsewhere"),
+            ("on the device", Group().with_(side="device"), "or on the device"),
+            ("another query", Group().with_(own=["a query"]), "is not weighed by the step's query"),
+            ("labels", labels(), ""),
+            ("a key more", labels(bgt0=130 / 256), "of 256 keys 129 to 129"),
+            ("a key less", labels(bgt0=128 / 256), "of 256 keys 129 to 129"),
+            ("another slope", labels(k=Group.K + 1e-4), "note k is"),
+            ("labels with another tau", labels().with_(numbers=labels().numbers | {"param.tau": 0.8}), "note bgt0 is"),
+            ("a net", net(), ""), ("that is off", net(s=1.001), "note s of head 0"), ("or bgt0", net(bgt0=0.1001), "bgt0"),
+            ("its file elsewhere", net(s=1.001).with_(words={"dtype": "f32", "case": "fluxion:fit=elsewhere"}), "")):
+        said = group.says()
+        expect(f"fluxion, {name}: {text}", text in said and bool(text) == bool(said), said)
+
+
 class Mistaken(Head):
     """A definition that has a mistake of its own."""
 
@@ -496,6 +597,7 @@ def main(program, program_of_states):
         rooms()
         choices()
         huge_sums()
+        fluxions(path("fit"))
         os.mkdir(path("states"))
         cpu, DEFINITIONS["cpu"] = DEFINITIONS["cpu"], AllKeys
         states(program_of_states, path("states"), of)

@@ -99,8 +99,8 @@ class Layer:
             x["k"], x["v"] = (get(name, dump.kv_heads, tokens, dump.head_dim).astype(REAL) for name in "kv")
             observed = get("observed", min(dump.observed, ctx), dump.q_heads, dump.head_dim).astype(REAL)
             x["heads"] = [kind(dump, x["k"][h // group], observed[:, h], ctx) for h in range(dump.q_heads)]
-            for head in x["heads"]:
-                head.layer, head.heads = layer, group
+            for h, head in enumerate(x["heads"]):
+                head.layer, head.heads, head.v = layer, group, x["v"][h // group]
             if not all(np.isfinite(x[name]).all() for name in ("q", "k", "v")):
                 raise Damaged("Q, K or V is not finite")
             self.seqs.append(x)

@@ -36,22 +36,31 @@ class Chosen(Head):
         if k >= len(taken):
             return
         score, slack = self.deciders(score, slack)
-        low, high = score - slack, score + slack
-        sure = (low > np.sort(high, axis=1)[:, -k - 1, None]).any(axis=0)
+        self.best(score - slack, score + slack, taken, np.full(len(score), k), what)
+
+    def best(self, low, high, taken, k, what):
+        """Are those taken that have the largest scores of each decider? k: [deciders], how many each has"""
+        if k.max() >= len(taken):
+            if not taken.all():
+                raise Wrong(f"{what} {np.flatnonzero(~taken)[0]} is not chosen, and all are")
+            return
+        sure = (low > largest(high, k + 1)).any(axis=0)
         if (sure & ~taken).any():
-            raise Wrong(f"{what} {np.flatnonzero(sure & ~taken)[0]} is not chosen, and has one of the {k} largest scores")
-        beyond = np.where(taken, -np.inf, low).max(axis=1)  # no decider has one that is smaller for certain
-        may = taken & (high >= np.maximum(beyond, np.sort(low, axis=1)[:, -k])[:, None])
+            raise Wrong(f"{what} {np.flatnonzero(sure & ~taken)[0]} is not chosen, and has one of the {k.max()} largest scores")
+        beyond = np.where(taken, -np.inf, low).max(axis=1)[:, None]  # no decider has one that is smaller for certain
+        may = taken & (high >= np.maximum(beyond, largest(low, k)))
         if not may.any(axis=0)[taken].all():
             raise Wrong(f"{what} {np.flatnonzero(taken & ~may.any(axis=0))[0]} is chosen, and others have larger scores")
         if (may.sum(axis=1) < k).any():
-            raise Wrong(f"{may.sum(axis=1).min()} {what}s that are chosen may be the {k} of one head")
+            raise Wrong(f"{may.sum(axis=1).min()} {what}s that are chosen may be the {k.max()} of one head")
+        if len(k) == 1 and taken.sum() != k[0]:
+            raise Wrong(f"{taken.sum()} {what}s are chosen, not {k[0]}")
         self.explain(low, high, may, k, what)
 
     def explain(self, low, high, may, k, what):
-        """Raises Wrong where heads have too few places for those that only they may have (Hall's theorem). A head has k,
-        one for each that it must have of those that are taken."""
-        must = may & (low > np.sort(np.where(may, high, -np.inf), axis=1)[:, -k - 1, None])
+        """Raises Wrong where heads have too few places for those that only they may have (Hall's theorem). A head has its
+        k, one for each that it must have of those that are taken."""
+        must = may & (low > largest(np.where(may, high, -np.inf), k + 1))
         free, open_ = k - must.sum(axis=1), np.flatnonzero(may.any(axis=0) & ~must.any(axis=0))
         heads_of = [frozenset(np.flatnonzero(may[:, i])) for i in open_]
         together = {frozenset()}
@@ -102,6 +111,11 @@ class Chosen(Head):
         if len(bad):
             raise Wrong(f"block {bad[0]} is used in part, or on both sides")
         return of[:, 0]
+
+
+def largest(x, k):
+    """[rows][1]: the k[i]-th largest of each row, k no more than there are"""
+    return np.take_along_axis(np.sort(x, axis=1), x.shape[1] - k[:, None], axis=1)
 
 
 def known(slack, size):

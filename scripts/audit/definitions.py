@@ -1,5 +1,6 @@
 """The definition of each variant: which keys it must use."""
 
+from .fluxion import Fluxion
 from .full import Full, FullOnHost
 from .gpu_only import GpuOnly
 from .h2o import H2o
@@ -13,4 +14,4 @@ from .topk import Topk
 
 DEFINITIONS = {"resident": Full, "bmm": Full, "offload": Full, "cpu": FullOnHost, "streaming": Streaming, "h2o": H2o,
                "hgca": Hgca, "topk": Topk, "quest": Quest, "infinigen": Infinigen, "gpu_only": GpuOnly, "scout": Scout,
-               "hybrid_fixed": HybridFixed}
+               "hybrid_fixed": HybridFixed, "fluxion": Fluxion}
