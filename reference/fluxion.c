@@ -43,7 +43,8 @@
 enum { SINK, RECENT, DIGEST, PREDICT, BUDGET, CRITERION, TAU, GRANULARITY, SKIP_STREAMING, UNION };
 enum { BLOCK_LEAST = 16, BLOCK_MOST = 128 };
 
-/* What is counted of a layer. */
+/* What is counted of a layer: heads that stream and groups that read, of all; mean block of these, and mean share of
+ * the blocks that their retrieval heads choose. */
 struct counted {
     struct ha_def_tally streaming, scheduled, block, budget;
 };
@@ -273,8 +274,7 @@ static enum ha_status judge_group(struct ha_def *def, const struct ha_def_head *
     ha_def_tally_add(&c->scheduled, blocks.size > 0, blocks.size > 0, 1);
     if (blocks.size) ha_def_tally_add(&c->block, (double)blocks.size, (double)blocks.size, 1);
     for (size_t g = first->head; g < first->head + heads; g++) {
-        const struct head *head = &def->head[g];
-        const double share = (double)head->read / (double)p->host;
+        const double share = blocks.count ? (double)def->want[g] / (double)blocks.count : 0;
         ha_def_tally_add(&c->streaming, def->is[g].s > 0, def->is[g].s > 0, 1);
         if (def->want[g]) ha_def_tally_add(&c->budget, share, share, 1);
     }

@@ -194,12 +194,10 @@ static void judge_counts(const struct ha_def *def, table t)
         for (size_t i = 0; i < (size_t)STEPS * BATCH * Q_HEADS; i++) {
             const size_t seq = i / Q_HEADS % BATCH;
             const struct told *x = &t[i / Q_HEADS / BATCH][layer][seq][i % Q_HEADS];
-            size_t read = 0;
-            for (size_t j = 0; j < CAP; j++) read += x->part[j] == IN_TASK;
             heads++;
             streaming += x->streaming;
             if (i % GROUP == 0) groups += x->block > 0, block += x->block;
-            if (x->blocks > 0) readers++, share += (double)read / (double)ha_test_fluxion_host(seq);
+            if (x->blocks > 0) readers++, share += x->blocks * x->block / (double)ha_test_fluxion_host(seq);
         }
         c.streaming[layer] = streaming / heads;
         c.scheduled[layer] = groups / (heads / GROUP);
