@@ -1,6 +1,7 @@
 /* What a device makes of the features of query heads, and of a net, in plain words and binary64, each number with how
  * far off binary32 may be within what harness/api declares. */
 
+#include "reference/net.h"
 #include "reference/rows.h"
 
 #include "harness/api/device.h"
@@ -22,48 +23,23 @@ static double judged(float got, struct number want)
 
 /* ---- a net ------------------------------------------------------------------------------------------------------- */
 
-/* A layer's sum has as many products as inputs and as many additions, in any order. What its inputs are off by comes
- * through the magnitudes of the weights. */
-static void layer(const float *w, size_t in, size_t out, const struct number *x, struct number *y)
+void ha_ref_net_row(const struct ha_net *n, const double *x, const double *x_off, double *y, double *y_off)
 {
-    const float *bias = w + in * out;
-    const double gamma = ha_ref_gamma((double)in + 1);
-    for (size_t j = 0; j < out; j++) {
-        double sum = (double)bias[j], size = fabs(sum), off = 0;
-        for (size_t i = 0; i < in; i++) {
-            const double by = (double)w[i * out + j];
-            sum += by * x[i].of;
-            size += fabs(by) * (fabs(x[i].of) + x[i].off);
-            off += fabs(by) * x[i].off;
-        }
-        /* an infinity is one in every order */
-        y[j] = (struct number){ sum, isfinite(sum) ? 1.001 * (off + gamma * size) + HA_REF_ETA : 0 };
-    }
-}
-
-static struct number relu(struct number x)
-{
-    if (!(x.of < 0)) return x;
-    return (struct number){ 0, fmax(0, x.of + x.off) };
-}
-
-void ha_ref_net(const struct ha_net *n, const double *x, const double *x_off, double *y, double *y_off)
-{
-    struct number a[HA_NET_WIDTH_MAX], b[HA_NET_WIDTH_MAX], *from = a, *to = b;
-    const float *w = n->w;
-    for (size_t i = 0; i < n->width[0]; i++) from[i] = (struct number){ x[i], x_off ? x_off[i] : 0 };
+    const float *w[HA_NET_LAYERS_MAX], *bias[HA_NET_LAYERS_MAX], *at = n->w;
+    struct ha_ref_score in[HA_NET_WIDTH_MAX], out[HA_NET_WIDTH_MAX];
     for (size_t l = 0; l < n->layers; l++) {
-        const size_t in = n->width[l], out = n->width[l + 1];
-        struct number *done = from;
-        layer(w, in, out, from, to);
-        for (size_t j = 0; l + 1 < n->layers && j < out; j++) to[j] = relu(to[j]);
-        w += (in + 1) * out;
-        from = to;
-        to = done;
+        w[l] = at;
+        bias[l] = at + n->width[l] * n->width[l + 1];
+        at = bias[l] + n->width[l + 1];
     }
+    for (size_t i = 0; i < n->width[0]; i++) {
+        const double off = x_off ? x_off[i] : 0;
+        in[i] = (struct ha_ref_score){ x[i], x[i] - off, x[i] + off };
+    }
+    ha_ref_net(&(struct ha_ref_net){ .layers = n->layers, .width = n->width, .w = w, .bias = bias }, in, out);
     for (size_t j = 0; j < n->width[n->layers]; j++) {
-        y[j] = from[j].of;
-        y_off[j] = from[j].off;
+        y[j] = out[j].value;
+        y_off[j] = out[j].high - out[j].value;
     }
 }
 
@@ -72,7 +48,7 @@ double ha_ref_judge_net(const struct ha_net *n, size_t row)
     const size_t in = n->width[0], out = n->width[n->layers];
     double x[HA_NET_WIDTH_MAX], y[HA_NET_WIDTH_MAX], off[HA_NET_WIDTH_MAX], worst = 0;
     for (size_t i = 0; i < in; i++) x[i] = (double)n->x[row * in + i];
-    ha_ref_net(n, x, NULL, y, off);
+    ha_ref_net_row(n, x, NULL, y, off);
     for (size_t j = 0; j < out; j++) worst = fmax(worst, judged(n->y[row * out + j], (struct number){ y[j], off[j] }));
     return worst;
 }

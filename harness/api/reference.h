@@ -252,7 +252,7 @@ double ha_ref_judge_features(const struct ha_device_features *f, size_t seq, siz
 double ha_ref_judge_net(const struct ha_net *n, size_t row);
 /* A row through a net in binary64, and how far off binary32 may be where its inputs are off by x_off (NULL: not at
  * all). Of n the layers, widths and weights are read. x, x_off: [width[0]]; y, y_off: [width[layers]] */
-void ha_ref_net(const struct ha_net *n, const double *x, const double *x_off, double *y, double *y_off);
+void ha_ref_net_row(const struct ha_net *n, const double *x, const double *x_off, double *y, double *y_off);
 double ha_ref_judge_softmax(const struct ha_softmax *s, const float *x, double exp_eps);
 /* The first `most` rows against chance: their LSEs, if they have any, and their weights. work: [2 * s->n] */
 void ha_ref_hold_softmax(const struct ha_softmax *s, const float *x, double exp_eps, size_t most, float *work,

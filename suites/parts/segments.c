@@ -3,20 +3,12 @@
 #include "harness/base/pool.h"
 #include "harness/base/why.h"
 
-size_t ha_segments_sinks(size_t context, size_t sink) { return ha_least(sink, context); }
-
-size_t ha_segments_host(size_t context, size_t sink, size_t recent)
-{
-    const size_t kept = ha_segments_sinks(context, sink) + recent;
-    return context > kept ? (context - kept) / HA_GRANULARITY_MOST * HA_GRANULARITY_MOST : 0;
-}
-
 enum ha_status ha_segments_open(const struct ha_context *ctx, size_t b, size_t sink, size_t recent,
                                 enum ha_memory memory, struct ha_segments *seg, struct ha_why *why)
 {
     const struct ha_shape *s = ctx->shape;
-    seg->sinks = ha_segments_sinks(s->ctx[b], sink);
-    seg->host = ha_segments_host(s->ctx[b], sink, recent);
+    seg->sinks = ha_least(sink, s->ctx[b]);
+    seg->host = ha_label_host(s->ctx[b], sink, recent);
     HA_TRY(ha_kv_create(ctx, HA_MEM_DEVICE, ha_kv_max_tokens(s, b) - seg->host, &seg->device, why));
     HA_TRY(ha_kv_create(ctx, memory, seg->host, &seg->store, why));
     for (size_t i = 0; i < HA_GRANULARITIES; i++)

@@ -7,6 +7,7 @@
 
 #include "suites/parts/digests.h"
 #include "suites/parts/frame.h"
+#include "suites/parts/labels.h"
 #include "suites/parts/selector.h"
 
 struct ha_segments {
@@ -14,10 +15,6 @@ struct ha_segments {
     size_t sinks, host;         /* tokens of the sink, of the host segment */
     struct ha_digests digests[HA_GRANULARITIES];
 };
-
-/* Of a context of so many tokens. */
-size_t ha_segments_sinks(size_t context, size_t sink);
-size_t ha_segments_host(size_t context, size_t sink, size_t recent);
 
 /* memory: of the host segment */
 enum ha_status ha_segments_open(const struct ha_context *ctx, size_t b, size_t sink, size_t recent,
