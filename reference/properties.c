@@ -197,8 +197,9 @@ static struct ha_ref_score standardised(const struct ha_def_predictor *p, size_t
 {
     const double mean = (double)p->means[i], inv = (double)p->inv[i], a = (low - mean) * inv, b = (high - mean) * inv;
     if (inv == 0) return (struct ha_ref_score){ 0, 0, 0 };
-    const double least = a < b ? a : b, most = a < b ? b : a, roundings = 0x1.01p-23;
-    return (struct ha_ref_score){ limited((a + b) / 2), limited(least - roundings * fabs(least) - 0x1p-126),
+    /* limited first: the LSE of no keys is -inf */
+    const double least = limited(a < b ? a : b), most = limited(a < b ? b : a), roundings = 0x1.01p-23;
+    return (struct ha_ref_score){ (least + most) / 2, limited(least - roundings * fabs(least) - 0x1p-126),
                                   limited(most + roundings * fabs(most) + 0x1p-126) };
 }
 
