@@ -381,21 +381,26 @@ static enum ha_status most_of(const struct ha_def_features *of, struct ha_ref_sc
     return HA_OK;
 }
 
-/* met: [host / 16 + 1] */
+/* met: [host / 2] */
 static enum ha_status budgets_of(struct facts *f, struct ha_ref_score most, uint8_t *met, struct ha_why *why)
 {
     const struct ha_def_labelled anchor = anchor_of(f->of, f->q_head, most);
+    const size_t host = f->of->host;
+    uint8_t *size[HA_DEF_SIZES] = { NULL };
     struct ha_def_labels labels;
-    HA_TRY(ha_def_label(&anchor, &labels, why));
     for (size_t i = 1; i < HA_DEF_SIZES; i++) {
-        const size_t blocks = f->of->host / ha_def_size(i);
         f->budget[i] = exactly(0);
-        if (blocks == 0) continue;
-        HA_TRY(ha_def_label_met(&anchor, i, met, why));
-        const double n = (double)blocks;
-        f->budget[i] = (struct ha_ref_score){ labels.budget[i],
-                                              (double)(float)((double)ha_def_label_least(met, blocks) / n),
-                                              (double)(float)((double)ha_def_label_most(met, blocks) / n) };
+        size[i] = met;
+        met += host / ha_def_size(i) + 1;
+    }
+    if (host == 0) return HA_OK;
+    HA_TRY(ha_def_label(&anchor, &labels, why));
+    HA_TRY(ha_def_label_met_all(&anchor, size, why));
+    for (size_t i = 1; i < HA_DEF_SIZES; i++) {
+        const size_t blocks = host / ha_def_size(i);
+        const double least = (double)ha_def_label_least(size[i], blocks) / (double)blocks,
+                     largest = (double)ha_def_label_most(size[i], blocks) / (double)blocks;
+        f->budget[i] = (struct ha_ref_score){ labels.budget[i], (double)(float)least, (double)(float)largest };
     }
     return HA_OK;
 }

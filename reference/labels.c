@@ -38,6 +38,7 @@ static bool on_host(const struct ha_def_labelled *of, size_t token)
 static double length(const double *x, size_t dim)
 {
     double sum = 0;
+#pragma omp simd reduction(+ : sum)
     for (size_t d = 0; d < dim; d++) sum += x[d] * x[d];
     return sqrt(sum);
 }
@@ -229,6 +230,7 @@ static bool weigh(struct open *w)
     for (size_t j = 0; j < of->tokens; j++) {
         double score = 0, size = 0;
         load(of, of->k, j, row);
+#pragma omp simd reduction(+ : score, size)
         for (size_t d = 0; d < w->dim; d++) {
             score += (double)of->q[d] * row[d];
             size += fabs((double)of->q[d] * row[d]);
@@ -244,9 +246,10 @@ static bool weigh(struct open *w)
     for (size_t j = 0; j < of->tokens; j++) w->off[j] = w->off[j] * w->sum + w->weight[j] * joined + pass.lost;
     for (size_t j = 0; j < of->tokens; j++) {
         load(of, of->v, j, row);
-        for (size_t d = 0; d < w->dim; d++) w->o[d] += w->weight[j] * row[d] / w->sum;
-        w->v_most = fmax(w->v_most, length(row, w->dim));
-        sizes += w->weight[j] * length(row, w->dim);
+        const double share = w->weight[j] / w->sum, size = length(row, w->dim);
+        for (size_t d = 0; d < w->dim; d++) w->o[d] += share * row[d];
+        w->v_most = fmax(w->v_most, size);
+        sizes += share * size;
     }
     for (size_t j = 0; j < of->tokens; j++) {
         load(of, of->v, j, row);
@@ -255,7 +258,7 @@ static bool weigh(struct open *w)
     }
     w->round = 2 * ha_ref_gamma(b.h_sum + b.rescales + HA_REF_KAPPA_Q) + b.u_p + b.u_o;
     w->o_norm = length(w->o, w->dim);
-    w->o_off = off / (w->sum * (1 - pass.theta - joined)) + w->round * sizes / w->sum + HA_REF_ETA;
+    w->o_off = off / (w->sum * (1 - pass.theta - joined)) + w->round * sizes + HA_REF_ETA;
     return true;
 }
 
@@ -328,7 +331,7 @@ static uint8_t judge(const struct open *w, const double *left, const struct part
     double error = length(left, w->dim), off = w->o_off, least = 0, most = HUGE_VAL;
     if (has->mass == 0) least = fmax(0, w->o_norm - off), most = w->o_norm + off;
     else {
-        off += w->round * w->v_most * 2 + HA_REF_ETA;
+        off += w->round * w->v_most + HA_REF_ETA;
         least = fmax(0, (error - length_off) / most_mass - off);
         most = least_mass > 0 ? (error + length_off) / least_mass + off : HUGE_VAL;
     }
@@ -379,31 +382,46 @@ static void open_end(struct open *w)
     free(w->ahead);
 }
 
-static enum ha_status open_begin(struct open *w, const struct ha_def_labelled *of, size_t size, struct ha_why *why)
+/* for blocks of one key and more */
+static enum ha_status open_begin(struct open *w, const struct ha_def_labelled *of, struct ha_why *why)
 {
-    *w = (struct open){ .of = of, .dim = of->shape->head_dim, .size = size, .blocks = of->host / size };
+    *w = (struct open){ .of = of, .dim = of->shape->head_dim };
     w->weight = malloc((2 * of->tokens + 1) * sizeof *w->weight);
-    w->rank = malloc((w->blocks + 1) * sizeof *w->rank);
-    w->part = malloc((w->blocks + 1) * sizeof *w->part);
-    w->ahead = malloc(2 * (w->blocks + 1) * sizeof *w->ahead);
+    w->rank = malloc((of->host + 1) * sizeof *w->rank);
+    w->part = malloc((of->host + 1) * sizeof *w->part);
+    w->ahead = malloc(2 * (of->host + 1) * sizeof *w->ahead);
     if (!w->weight || !w->rank || !w->part || !w->ahead) {
         open_end(w);
         return no_memory(of, why);
     }
     w->off = w->weight + of->tokens;
-    w->behind = w->ahead + w->blocks + 1;
+    w->behind = w->ahead + of->host + 1;
+    return HA_OK;
+}
+
+enum ha_status ha_def_label_met_all(const struct ha_def_labelled *of, uint8_t *const met[HA_DEF_SIZES],
+                                    struct ha_why *why)
+{
+    struct open w;
+    HA_TRY(open_begin(&w, of, why));
+    const bool known = of->host > 0 && weigh(&w);
+    for (size_t i = 0; i < HA_DEF_SIZES; i++) {
+        if (!met[i]) continue;
+        w.size = ha_def_size(i);
+        w.blocks = of->host / w.size;
+        if (known) judge_all(&w, met[i]);
+        else memset(met[i], HA_DEF_MAYBE, w.blocks);
+        met[i][w.blocks] = HA_DEF_IN;
+    }
+    open_end(&w);
     return HA_OK;
 }
 
 enum ha_status ha_def_label_met(const struct ha_def_labelled *of, size_t size, uint8_t *met, struct ha_why *why)
 {
-    struct open w;
-    HA_TRY(open_begin(&w, of, ha_def_size(size), why));
-    if (w.blocks > 0 && weigh(&w)) judge_all(&w, met);
-    else memset(met, HA_DEF_MAYBE, w.blocks);
-    met[w.blocks] = HA_DEF_IN;
-    open_end(&w);
-    return HA_OK;
+    uint8_t *one[HA_DEF_SIZES] = { NULL };
+    one[size] = met;
+    return ha_def_label_met_all(of, one, why);
 }
 
 bool ha_def_label_may(const uint8_t *met, size_t blocks, size_t m)
@@ -431,7 +449,7 @@ size_t ha_def_label_most(const uint8_t *met, size_t blocks)
 enum ha_status ha_def_label_norm(const struct ha_def_labelled *of, struct ha_ref_score *norm, struct ha_why *why)
 {
     struct open w;
-    HA_TRY(open_begin(&w, of, 1, why));
+    HA_TRY(open_begin(&w, of, why));
     const bool known = weigh(&w);
     if (!known) {
         struct attention all;

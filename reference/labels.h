@@ -48,6 +48,9 @@ enum ha_status ha_def_label(const struct ha_def_labelled *of, struct ha_def_labe
 /* Whether m blocks of ha_def_size(size) meet the criterion, for each m: met[host / size + 1], enum ha_def_known.
  * HA_DEF_MAYBE: rounding leaves open which blocks are the m best, or what comes of them. */
 enum ha_status ha_def_label_met(const struct ha_def_labelled *of, size_t size, uint8_t *met, struct ha_why *why);
+/* Of several sizes at once, in less time: met[size] is NULL where it is not asked. */
+enum ha_status ha_def_label_met_all(const struct ha_def_labelled *of, uint8_t *const met[HA_DEF_SIZES],
+                                    struct ha_why *why);
 /* Whether m may be the least that meets it; the least and the most of those that may. */
 bool ha_def_label_may(const uint8_t *met, size_t blocks, size_t m);
 size_t ha_def_label_least(const uint8_t *met, size_t blocks);
