@@ -106,7 +106,7 @@ TEST(what_is_off_is_seen)
     double x[41], y[3], off[3];
     judge(ha_test_tables, &n);
     for (size_t i = 0; i < 41; i++) x[i] = (double)n.x[41 + i];
-    ha_ref_net_row(&n, x, NULL, y, off);
+    ha_ref_net(&n, x, NULL, y, off);
     const double ratios[] = { 0.9, -0.9, 1.1, -1.1 };
     for (size_t i = 0; i < COUNT(ratios); i++) {
         n.y[4] = (float)(y[1] + ratios[i] * off[1]);
@@ -132,7 +132,7 @@ TEST(errors_of_inputs_come_through)
         x[i] = (double)n.x[i];
         off[i] = i % 4 ? 1e-3 * (double)(i % 5) : 0;
     }
-    ha_ref_net_row(&n, x, off, y, y_off);
+    ha_ref_net(&n, x, off, y, y_off);
     double most[3] = { 0 };
     for (uint64_t k = 0; k < 200; k++) {
         for (uint64_t i = 0; i < 41; i++) {

@@ -208,12 +208,12 @@ static bool give_slot(struct slots *s, size_t heads, size_t count, size_t candid
 /* Each head chooses want[head], with one of them all that are larger for certain. What was taken is the union of such
  * choices only if
  *   - it holds what a head must have by all of its scores;
- *   - each head finds as many as it chooses in it, not counting those that are for certain smaller than one that was not
- * taken, or than as many others;
- *   - each candidate has a slot of a head that may have it. A head has as many slots as it chooses; one is kept for each
- * candidate that it must have, now that it chooses among those that were taken. With one head this is what judge_one
- * asks. With more it is not asked that a head that uses an uncertain candidate has slots for all uncertain ones that
- * are larger, too: these may have been given slots of other heads. */
+ *   - each head finds as many as it chooses in it, not counting those that are for certain smaller than one that was
+ * not taken, or than as many others;
+ *   - each candidate has a slot of a head that may have it. A head has as many slots as it chooses; one is kept for
+ * each candidate that it must have, now that it chooses among those that were taken. With one head this is what
+ * judge_one asks. With more it is not asked that a head that uses an uncertain candidate has slots for all uncertain
+ * ones that are larger, too: these may have been given slots of other heads. */
 enum ha_status ha_def_choice_judge_union(const struct ha_def_choice *c, const struct ha_def_head *h, const size_t *want,
                                          struct ha_why *why)
 {

@@ -1,7 +1,6 @@
 /* What a device makes of the features of query heads, and of a net, in plain words and binary64, each number with how
  * far off binary32 may be within what harness/api declares. */
 
-#include "reference/net.h"
 #include "reference/rows.h"
 
 #include "harness/api/device.h"
@@ -23,32 +22,12 @@ static double judged(float got, struct number want)
 
 /* ---- a net ------------------------------------------------------------------------------------------------------- */
 
-void ha_ref_net_row(const struct ha_net *n, const double *x, const double *x_off, double *y, double *y_off)
-{
-    const float *w[HA_NET_LAYERS_MAX], *bias[HA_NET_LAYERS_MAX], *at = n->w;
-    struct ha_ref_score in[HA_NET_WIDTH_MAX], out[HA_NET_WIDTH_MAX];
-    for (size_t l = 0; l < n->layers; l++) {
-        w[l] = at;
-        bias[l] = at + n->width[l] * n->width[l + 1];
-        at = bias[l] + n->width[l + 1];
-    }
-    for (size_t i = 0; i < n->width[0]; i++) {
-        const double off = x_off ? x_off[i] : 0;
-        in[i] = (struct ha_ref_score){ x[i], x[i] - off, x[i] + off };
-    }
-    ha_ref_net(&(struct ha_ref_net){ .layers = n->layers, .width = n->width, .w = w, .bias = bias }, in, out);
-    for (size_t j = 0; j < n->width[n->layers]; j++) {
-        y[j] = out[j].value;
-        y_off[j] = out[j].high - out[j].value;
-    }
-}
-
 double ha_ref_judge_net(const struct ha_net *n, size_t row)
 {
     const size_t in = n->width[0], out = n->width[n->layers];
     double x[HA_NET_WIDTH_MAX], y[HA_NET_WIDTH_MAX], off[HA_NET_WIDTH_MAX], worst = 0;
     for (size_t i = 0; i < in; i++) x[i] = (double)n->x[row * in + i];
-    ha_ref_net_row(n, x, NULL, y, off);
+    ha_ref_net(n, x, NULL, y, off);
     for (size_t j = 0; j < out; j++) worst = fmax(worst, judged(n->y[row * out + j], (struct number){ y[j], off[j] }));
     return worst;
 }

@@ -2,7 +2,6 @@
  * them what the net makes of these; labels are budgets of which one block more or less may be the least. */
 
 #include "reference/properties.h"
-#include "reference/net.h"
 #include "reference/rows.h"
 
 #include "harness/base/fit.h"
@@ -11,30 +10,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { UNITS = 312, OUTPUTS = 3 };
-static const size_t width[HA_DEF_NET_LAYERS + 1] = { HA_FEATURES, UNITS, UNITS, OUTPUTS };
+enum { LAYERS = 3, UNITS = 312, OUTPUTS = 3 };
 
 static enum ha_status no_memory(struct ha_why *why) { return ha_why(why, HA_ERROR, "fluxion: no memory"); }
 
-static enum ha_status tensor(const struct ha_fit *fit, const char *name, size_t rows, size_t columns, const float **out,
+/* A tensor of so many numbers: [rows][columns], with rows = 0 [columns]. */
+static enum ha_status tensor(const struct ha_fit *fit, const char *name, size_t rows, size_t columns, float *out,
                              struct ha_why *why)
 {
     struct ha_tensor t = { .name = name, .type = HA_T_F32, .dims = rows ? 2 : 1, .dim = { rows, columns } };
     if (rows == 0) t.dim[0] = columns, t.dim[1] = 0;
     HA_TRY(ha_fit_get(fit, &t, why));
-    *out = t.data;
+    memcpy(out, t.data, t.bytes);
     return HA_OK;
 }
 
 static enum ha_status read_net(struct ha_def_predictor *p, const struct ha_fit *fit, struct ha_why *why)
 {
-    static const char *const w[HA_DEF_NET_LAYERS] = { "w0", "w1", "w2" }, *const b[HA_DEF_NET_LAYERS] = { "b0", "b1",
-                                                                                                          "b2" };
-    HA_TRY(tensor(fit, "mean", 0, HA_FEATURES, &p->means, why));
-    HA_TRY(tensor(fit, "inv", 0, HA_FEATURES, &p->inv, why));
-    for (size_t i = 0; i < HA_DEF_NET_LAYERS; i++) {
-        HA_TRY(tensor(fit, w[i], width[i], width[i + 1], &p->w[i], why));
-        HA_TRY(tensor(fit, b[i], 0, width[i + 1], &p->bias[i], why));
+    static const char *const w[LAYERS] = { "w0", "w1", "w2" }, *const bias[LAYERS] = { "b0", "b1", "b2" };
+    p->net = (struct ha_net){ .layers = LAYERS, .width = { HA_FEATURES, UNITS, UNITS, OUTPUTS } };
+    float *next = p->weights = malloc(ha_net_weights(&p->net) * sizeof *next);
+    if (!next) return no_memory(why);
+    p->net.w = p->weights;
+    HA_TRY(tensor(fit, "mean", 0, HA_FEATURES, p->means, why));
+    HA_TRY(tensor(fit, "inv", 0, HA_FEATURES, p->inv, why));
+    for (size_t i = 0; i < LAYERS; i++) {
+        const size_t inputs = p->net.width[i], outputs = p->net.width[i + 1];
+        HA_TRY(tensor(fit, w[i], inputs, outputs, next, why));
+        HA_TRY(tensor(fit, bias[i], 0, outputs, next + inputs * outputs, why));
+        next += (inputs + 1) * outputs;
     }
     return HA_OK;
 }
@@ -53,6 +57,7 @@ void ha_def_predictor_end(struct ha_def_predictor *p)
 {
     for (size_t i = 0; i < HA_DEF_BLOCK_SIZES; i++) free(p->met[i]);
     free(p->feature);
+    free(p->weights);
     free(p->k);
 }
 
@@ -192,30 +197,34 @@ static double limited(double x)
     return x < -HA_FEATURE_LIMIT ? -HA_FEATURE_LIMIT : x > HA_FEATURE_LIMIT ? HA_FEATURE_LIMIT : x;
 }
 
-/* A difference and a product of binary32. */
-static struct ha_ref_score standardised(const struct ha_def_predictor *p, size_t i, double low, double high)
+/* A difference and a product of binary32: what is made of a feature from low to high, and how far off that may be. */
+static double standardised(const struct ha_def_predictor *p, size_t i, double low, double high, double *off)
 {
-    const double mean = (double)p->means[i], inv = (double)p->inv[i], a = (low - mean) * inv, b = (high - mean) * inv;
-    if (inv == 0) return (struct ha_ref_score){ 0, 0, 0 };
+    const double mean = (double)p->means[i], inv = (double)p->inv[i], roundings = 0x1.01p-23, eta = 0x1p-126;
+    const double a = (low - mean) * inv, b = (high - mean) * inv;
+    *off = 0;
+    if (inv == 0) return 0;
     /* limited first: the LSE of no keys is -inf */
-    const double least = limited(a < b ? a : b), most = limited(a < b ? b : a), roundings = 0x1.01p-23;
-    return (struct ha_ref_score){ (least + most) / 2, limited(least - roundings * fabs(least) - 0x1p-126),
-                                  limited(most + roundings * fabs(most) + 0x1p-126) };
+    const double least = limited(a < b ? a : b), most = limited(a < b ? b : a),
+                 from = limited(least - roundings * fabs(least) - eta),
+                 to = limited(most + roundings * fabs(most) + eta);
+    *off = (to - from) / 2;
+    return (to + from) / 2;
 }
 
 static enum ha_status judge_net(const struct ha_def_predictor *p, const struct ha_def_head *h, const double *known,
                                 const struct ha_def_property *is, struct ha_why *why)
 {
-    const struct ha_ref_net net = { .layers = HA_DEF_NET_LAYERS, .width = width, .w = p->w, .bias = p->bias };
-    struct ha_ref_score x[HA_FEATURES], y[OUTPUTS];
+    double x[HA_FEATURES], off[HA_FEATURES], y[OUTPUTS], y_off[OUTPUTS];
     for (size_t i = 0; i < HA_FEATURES; i++) {
         const struct ha_ref_score *f = &p->feature[h->head * HA_FEATURES + i];
-        x[i] = ha_feature_online(i) ? standardised(p, i, f->low, f->high) : standardised(p, i, known[i], known[i]);
+        const bool online = ha_feature_online(i);
+        x[i] = standardised(p, i, online ? f->low : known[i], online ? f->high : known[i], &off[i]);
     }
-    ha_ref_net(&net, x, y);
-    HA_TRY(judge_note(h, "bgt0", is->bgt0, y[0].low, y[0].high, "net", why));
-    HA_TRY(judge_note(h, "k", is->k, y[1].low, y[1].high, "net", why));
-    return judge_note(h, "s", is->s, y[2].low, y[2].high, "net", why);
+    ha_ref_net(&p->net, x, off, y, y_off);
+    HA_TRY(judge_note(h, "bgt0", is->bgt0, y[0] - y_off[0], y[0] + y_off[0], "net", why));
+    HA_TRY(judge_note(h, "k", is->k, y[1] - y_off[1], y[1] + y_off[1], "net", why));
+    return judge_note(h, "s", is->s, y[2] - y_off[2], y[2] + y_off[2], "net", why);
 }
 
 /* What the head needs in the step: of its last query. */

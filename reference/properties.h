@@ -26,7 +26,7 @@ void ha_def_place_end(struct ha_def_place *place);
  *   budget: that one, 0, 0 */
 enum ha_def_predict { HA_DEF_BY_NET, HA_DEF_BY_ORACLE, HA_DEF_BY_BUDGET };
 
-enum { HA_DEF_NET_LAYERS = 3, HA_DEF_BLOCK_SIZES = HA_DEF_SIZES - 1 };
+enum { HA_DEF_BLOCK_SIZES = HA_DEF_SIZES - 1 };
 
 /* What is set first: */
 struct ha_def_predictor {
@@ -37,7 +37,8 @@ struct ha_def_predictor {
     double tau;
     bool mean; /* the digest of labels */
 
-    const float *means, *inv, *w[HA_DEF_NET_LAYERS], *bias[HA_DEF_NET_LAYERS];
+    float means[HA_FEATURES], inv[HA_FEATURES], *weights;
+    struct ha_net net;                /* its layers, widths and weights */
     struct ha_ref_score *feature;     /* [q_heads][HA_FEATURES] */
     uint8_t *met[HA_DEF_BLOCK_SIZES]; /* by block size, in a place's first step: of ha_def_features_met */
     bool begins;                      /* it is that */

@@ -1,7 +1,6 @@
 /* The definition of Fluxion against a plain simulation: it accepts that one, with every option, and sees its mistakes.
  */
 
-#include "reference/net.h"
 #include "reference/test_fluxion_world.h"
 
 #include "harness/base/fit.h"
@@ -410,35 +409,34 @@ static void forward(const float *const *weight, const float *const *bias, const 
 
 TEST(test_net)
 {
-    static const size_t width[] = { F, UNITS, UNITS, 3 };
-    ha_test_fluxion_make(CASE[0].param, LAYERS, 1, HA_F32);
     const float *const weight[] = { (float *)w->net.w0, (float *)w->net.w1, (float *)w->net.w2 }, *const bias[] = {
         w->net.b0, w->net.b1, w->net.b2
     };
-    const struct ha_ref_net of = { .layers = 3, .width = width, .w = weight, .bias = bias };
+    const struct ha_net of = { .layers = 3, .width = { F, UNITS, UNITS, 3 }, .w = weight[0] };
+    const double narrow[] = { 3e-4, 1e-4, 3e-3 };
+    ha_test_fluxion_make(CASE[0].param, LAYERS, 1, HA_F32);
     for (size_t n = 0; n < (HA_SANITIZED ? 3 : 30); n++) {
         float x[F], y[3];
-        struct ha_ref_score in[F], out[3];
+        double in[F], in_off[F], out[3], off[3];
+        bool outside = false;
         ha_rng_normals(SEED, 20, n * F, F, x);
         for (size_t i = 0; i < F; i++) {
-            const double off = n % 3 ? 0 : 1e-5;
-            in[i] = (struct ha_ref_score){ (double)x[i], (double)x[i] - off, (double)x[i] + off };
-            if (n % 3 == 0) x[i] = (float)((double)x[i] + (i % 2 ? 0.99 : -0.99) * off);
+            in[i] = (double)x[i];
+            in_off[i] = n % 3 ? 0 : 1e-5;
+            if (n % 3 == 0) x[i] = (float)(in[i] + (i % 2 ? 0.99 : -0.99) * in_off[i]);
         }
-        ha_ref_net(&of, in, out);
+        ha_ref_net(&of, in, in_off, out, off);
         for (int order = 0; order < 3; order++) {
             forward(weight, bias, x, order, y);
             for (size_t j = 0; j < 3; j++)
-                if (!((double)y[j] >= out[j].low && (double)y[j] <= out[j].high))
-                    fail_msg("output %zu: %.9g, not %.9g to %.9g", j, (double)y[j], out[j].low, out[j].high);
+                if (!(fabs((double)y[j] - out[j]) <= off[j]))
+                    fail_msg("output %zu: %.9g, not %.9g within %.2g", j, (double)y[j], out[j], off[j]);
         }
         for (size_t j = 0; j < 3; j++)
-            if (!(out[j].high - out[j].low < (j == 0 ? 6e-4 : j == 1 ? 2e-4 : 6e-3)))
-                fail_msg("output %zu: %.9g to %.9g", j, out[j].low, out[j].high);
+            if (!(off[j] < narrow[j])) fail_msg("output %zu: %.9g within %.2g", j, out[j], off[j]);
         x[n % F] += 0.25f;
         forward(weight, bias, x, 0, y);
-        bool outside = false;
-        for (size_t j = 0; j < 3; j++) outside |= !((double)y[j] >= out[j].low && (double)y[j] <= out[j].high);
+        for (size_t j = 0; j < 3; j++) outside |= !(fabs((double)y[j] - out[j]) <= off[j]);
         if (!outside) fail_msg("input %zu is another, and is not seen", n % F);
     }
 }
@@ -448,32 +446,29 @@ TEST(test_net)
  * last. */
 TEST(test_net_by_hand)
 {
-    static const size_t width[] = { 1, 1, 1 }, wide[] = { 64, 1 };
     static const struct {
         float bias;
         double value, off;
     } unit[] = { { 0, 0, 2 }, { 8, 16, 2 }, { -8, 0, 0 } };
-    static const float one[] = { 1 }, two[] = { 2 }, none[] = { 0 };
-    struct ha_ref_score y, x[64] = { { 0, -1, 1 } };
+    const double one = 1, slack = 4e-3;
+    double y, off;
     for (size_t i = 0; i < COUNT(unit); i++) {
-        const float *const weight[] = { one, two }, *const bias[] = { &unit[i].bias, none };
-        ha_ref_net(&(struct ha_ref_net){ .layers = 2, .width = width, .w = weight, .bias = bias }, x, &y);
-        const double slack = 4e-3;
-        if (!(y.low <= unit[i].value - unit[i].off && y.low >= unit[i].value - unit[i].off - slack
-              && y.high >= unit[i].value + unit[i].off && y.high <= unit[i].value + unit[i].off + slack))
-            fail_msg("unit %zu: %g to %g", i, y.low, y.high);
+        const float weights[] = { 1, unit[i].bias, 2, 0 };
+        ha_ref_net(&(struct ha_net){ .layers = 2, .width = { 1, 1, 1 }, .w = weights }, (const double[]){ 0 }, &one, &y,
+                   &off);
+        if (!(y == unit[i].value && off >= unit[i].off && off <= unit[i].off + slack))
+            fail_msg("unit %zu: %g within %g", i, y, off);
     }
-    float ones[64], number[64], sum = 0;
-    const float *const weight[] = { ones }, *const bias[] = { none };
+    float weights[65] = { 0 }, sum = 0;
+    double x[64];
     for (size_t i = 0; i < 64; i++) {
-        ones[i] = 1;
-        number[i] = i == 0 ? 0x1p24f : i == 63 ? -0x1p24f : 1;
-        x[i] = (struct ha_ref_score){ (double)number[i], (double)number[i], (double)number[i] };
-        sum += number[i];
+        weights[i] = 1;
+        x[i] = i == 0 ? 0x1p24 : i == 63 ? -0x1p24 : 1;
+        sum += (float)x[i];
     }
-    ha_ref_net(&(struct ha_ref_net){ .layers = 1, .width = wide, .w = weight, .bias = bias }, x, &y);
-    assert_true(sum == 0 && y.value == 62);
-    if (!(y.low <= 0 && y.high >= 62 && y.high < 300)) fail_msg("%g to %g", y.low, y.high);
+    ha_ref_net(&(struct ha_net){ .layers = 1, .width = { 64, 1 }, .w = weights }, x, NULL, &y, &off);
+    assert_true(sum == 0 && y == 62);
+    if (!(off >= 62 && off < 200)) fail_msg("%g within %g", y, off);
 }
 
 /* ---- ties, and what is not there ------------------------------------------------------------------------------- */

@@ -251,8 +251,9 @@ double ha_ref_judge_rows(const struct ha_device_score *s, size_t seq, size_t hea
 double ha_ref_judge_features(const struct ha_device_features *f, size_t seq, size_t *head, size_t *feature);
 double ha_ref_judge_net(const struct ha_net *n, size_t row);
 /* A row through a net in binary64, and how far off binary32 may be where its inputs are off by x_off (NULL: not at
- * all). Of n the layers, widths and weights are read. x, x_off: [width[0]]; y, y_off: [width[layers]] */
-void ha_ref_net_row(const struct ha_net *n, const double *x, const double *x_off, double *y, double *y_off);
+ * all), with sums in any order. Of n the layers, widths and weights are read. x, x_off: [width[0]]; y, y_off:
+ * [width[layers]] */
+void ha_ref_net(const struct ha_net *n, const double *x, const double *x_off, double *y, double *y_off);
 double ha_ref_judge_softmax(const struct ha_softmax *s, const float *x, double exp_eps);
 /* The first `most` rows against chance: their LSEs, if they have any, and their weights. work: [2 * s->n] */
 void ha_ref_hold_softmax(const struct ha_softmax *s, const float *x, double exp_eps, size_t most, float *work,
@@ -312,11 +313,11 @@ struct ha_def;
 struct ha_def_head {
     const char *variant;
     size_t layer, seq, head;
-    size_t index;   /* [layer][seq][head] */
-    size_t tokens;  /* of the sequence so far, new ones included */
+    size_t index;      /* [layer][seq][head] */
+    size_t tokens;     /* of the sequence so far, new ones included */
     const void *k, *v; /* [tokens][head_dim] of its KV head; v: NULL where the step has none */
     size_t kv_stride;  /* elements from there to the next KV head's */
-    const float *q; /* of the last `queries` tokens, q_heads * head_dim floats apart: observed ones, or the step's */
+    const float *q;    /* of the last `queries` tokens, q_heads * head_dim floats apart: observed ones, or the step's */
     size_t queries;
     const float *x;                         /* of the step's tokens: [q_len][model_dim]; NULL: the dataset has none */
     const struct ha_projection *projection; /* [layers], or NULL, as in ha_context */
