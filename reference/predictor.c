@@ -94,7 +94,7 @@ static struct number joined_norm(const struct ha_device_features_seq *s, size_t 
 {
     const double lse[2] = { (double)s->lse[0][head], (double)s->lse[1][head] }, top = fmax(lse[0], lse[1]);
     const bool none[2] = { is_empty(s, 0, head), is_empty(s, 1, head) };
-    if (isnan(lse[0]) || isnan(lse[1])) return (struct number){ NAN, 0 };
+    if (isnan(lse[0]) || isnan(lse[1])) return (struct number){ (double)NAN, 0 };
     if (none[0] || none[1]) return none[0] && none[1] ? (struct number){ 0, 0 } : state_norm(s, none[0], head, dim);
     const double p[2] = { exp(lse[0] - top), exp(lse[1] - top) }, sum = p[0] + p[1];
     double squares = 0;
