@@ -136,7 +136,7 @@ TEST(errors_of_inputs_come_through)
     double most[3] = { 0 };
     for (uint64_t k = 0; k < 200; k++) {
         for (uint64_t i = 0; i < 41; i++) {
-            const double share = 2 * ha_rng_uniform(k, 9, i) - 1;
+            const double share = 2 * (double)ha_rng_uniform(k, 9, i) - 1;
             from[i] = (float)(x[i] + (share < 0 ? -1 : 1) * off[i]);
         }
         ha_test_tables[0].net(&n);
