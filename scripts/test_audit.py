@@ -34,7 +34,7 @@ from audit.numbers import REAL
 from audit.quest import Quest
 from audit.topk import Topk
 
-CASES = 77  # of suites/audit.suite and the traces, but for those that are waived
+CASES = 87  # of suites/audit.suite and the traces, but for those that are waived
 STATES, RIGHT, WRONG = ("all", "profile", "side"), 7, 26  # of the dumps of STATES those that are changed, how many there are
 count = {True: 0, False: 0}
 
@@ -123,6 +123,10 @@ def element(what, change, *at):
         x = file.array(what)
         x[at] = change(file, x[at])
     return plant
+
+
+def both(*plants):
+    return lambda file: [plant(file) for plant in plants]
 
 
 def some_key(step, was, now):
@@ -292,6 +296,23 @@ PLANTS = [  # in the dump of which variant, what it is called, the plant, what m
     ("scout", "a block of the host's nowhere in layer 1", in_layer_1(other_side(1, 2, 0)), "of largest score"),
     ("scout", "a block of the device's nowhere in layer 1", in_layer_1(other_side(1, 1, 0)), "of largest score"),
     ("scout_all", "a resident block nowhere", other_side(1, 1, 0), "is used by nothing, and is resident"),
+    ("net", "bgt0", element("note.bgt0", lambda f, x: x + 0.01, 1, 2), "note bgt0 of head 0"),
+    ("net", "k", element("note.k", lambda f, x: x + 0.01, 1, 3), "note k of head 1"),
+    ("net", "a logit", element("note.s", lambda f, x: x + 0.02, 1, 1), "note s of head 1"),
+    ("net", "a query that was observed", element("observed", lambda f, x: -x, -1, 0), "note "),
+    ("heads", "a label", element("note.bgt0", lambda f, x: x + 1 / 256, 1, 1), "keys"),
+    ("heads", "a slope", element("note.k", lambda f, x: x + 0.01, 1, 1), "note k is"),
+    ("heads", "it streams", element("note.streaming", lambda f, x: 1 - x, 1, 1), "note streaming is"),
+    ("heads", "no note", element("note.s", lambda f, x: np.nan, 1, 1), "note s is nan"),
+    ("heads", "tau", meta("param.tau", lambda x: "0.2"), "are needed"),
+    ("fixed", "the device's", both(element("either_side", lambda f, x: 0, 1, 1, 2), element("side", lambda f, x: 1, 1, 1, 2)),
+     "or on the device"),
+    ("fixed", "a budget", element("note.bgt0", lambda f, x: 0.31, 1, 1), "note bgt0 of head 1 of its KV head is 0.31, not 0.3"),
+    ("fixed", "a block of one head", element("note.block", lambda f, x: 64, 1, 1), "blocks of several sizes"),
+    ("fixed", "a number of blocks", element("note.blocks", lambda f, x: 2, 1, 1), "2 blocks are reported"),
+    ("fixed", "a key of a block nowhere", some_key(1, 3, 0), "is used in part"),
+    ("fixed", "a key of the sink nowhere", some_key(1, 1, 0), "token 0 is not used by the device"),
+    ("fixed", "a recent key with the sink", some_key(1, 2, 1), "with others that are elsewhere"),
     ("scout_max", "another block of one head", other_side(1, 2, 0), "have one choice, and use other blocks"),
     ("all", "another query", element("own_q", lambda f, x: x + 1, 0, 0, 0), "differences"),
     ("all", "the query of another head", element("query", lambda f, x: x + 1, 0, 0, 1), "differences"),
@@ -433,6 +454,31 @@ def huge_sums():
         expect(f"{kind.__name__} of {taken}", text in said and bool(text) == bool(said), said)
 
 
+def random_net(program, case, path):
+    """A fit for a case of fluxion: means and deviations of the features that `habench fit` finds, and random weights."""
+    done = subprocess.run([program, "fit", case, "-o", path + ".features"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    expect("habench fit", done.returncode == 0, done.stdout + done.stderr)
+    with open(path + ".features", "rb") as file:
+        blob = file.read()
+    header = json.loads(blob[8:8 + struct.unpack_from("<Q", blob)[0]])
+    begin, end = (8 + struct.unpack_from("<Q", blob)[0] + at for at in header["features"]["data_offsets"])
+    feature, draw = np.frombuffer(blob[begin:end], "<f4").reshape(-1, 41).astype(float), np.random.default_rng(1).normal
+    deviation = feature.std(axis=0)
+    inv = np.divide(1, deviation, out=np.zeros(41), where=deviation > 1e-9)
+    write_fit(path, {"mean": feature.mean(axis=0), "inv": inv, "w0": draw(size=(41, 312)) / 6, "b0": draw(size=312) / 9, "w1": draw(
+        size=(312, 312)) / 12, "b1": draw(size=312) / 9, "w2": draw(size=(312, 3)) * (0.01, 0.003, 0.1), "b2": np.array(
+            [0.1, 0.02, 0])}, header["__metadata__"])
+
+
+def write_fit(path, tensors, metadata):
+    arrays = {name: of.astype("<f4").tobytes() for name, of in tensors.items()}
+    ends = np.cumsum([len(of) for of in arrays.values()])
+    header = json.dumps({"__metadata__": metadata} | {name: {"dtype": "F32", "shape": list(tensors[name].shape), "data_offsets": [
+        int(end) - len(of), int(end)]} for (name, of), end in zip(arrays.items(), ends)}).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header + b"".join(arrays.values()))
+
+
 class Group:
     """Two query heads of a KV head, for Fluxion: of 261 tokens 2 are the sink, 3 recent, one new; 256 keys on the host, which
     are worth nothing, the first the most like q = 1. By hand: of equal budgets the largest blocks move least, and 0.1 of two
@@ -494,12 +540,7 @@ def fluxions(path):
     for i, (feature, value) in enumerate(((2, 256), (3, 6), (4, 5e-7), (5, 1), (26, np.log(3)), (27, 1), (28, 1), (32, 1))):
         weights["inv"][feature], weights["w0"][feature, i], weights["mean"][feature] = 2, 1, value - 0.25
         weights["w1"][i, i], weights["w2"][i, 2] = 1, 0.5  # each adds 1/4 to s
-    with open(path, "wb") as file:
-        arrays = {name: of.astype("<f4").tobytes() for name, of in weights.items()}
-        ends = np.cumsum([len(of) for of in arrays.values()])
-        header = json.dumps({name: {"dtype": "F32", "shape": list(weights[name].shape), "data_offsets": [
-            int(end) - len(of), int(end)]} for (name, of), end in zip(arrays.items(), ends)}).encode()
-        file.write(struct.pack("<Q", len(header)) + header + b"".join(arrays.values()))
+    write_fit(path, weights, {})
     net = lambda s=1.0, **notes: Group(predict=0).with_(words={"dtype": "f32", "case": f"fluxion:ctx=261,fit={path}"}, blocks=[
         set(), set()]).all(s=s, streaming=int(s > 0), block=0, blocks=0, **notes)
     for name, group, text in (
@@ -572,6 +613,9 @@ def main(program, program_of_states):
             file = path(arrays.__name__ + ".safetensors")
             trace(file, arrays)
             cases += [f"{of_any}dataset=trace/{file},steps=2,dtype=f32,{options}" for of_any in ("resident:", variant)]
+        net = "fluxion:ctx=300+170,steps=2,q_len=2,heads=4/2,head_dim=16,layers=1,sink=5,recent=30,observed=48"
+        random_net(program, net, path("net"))
+        cases += [f"{net},fit={path('net')}", f"{net},fit={path('net')},union=1"]
         done = subprocess.run([program, "check", "-q", "suites/audit.suite", *cases, "--dump", path("dump")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         expect("habench check", done.returncode == 0, done.stdout + done.stderr)
         of, files = {}, sorted(os.listdir(path("dump")))
@@ -589,6 +633,9 @@ def main(program, program_of_states):
                               ("scout", "32_group_head_interval_2"), ("scout_max", "8_budget_32_interval_2"),
                               ("scout_all", "32_group_head_resident_all_interval_2")):
                 if name.endswith(end + ".safetensors"):
+                    of[what] = path("dump/" + name)
+            for what, end in (("net", "_recent_30"), ("heads", "_11_predict_oracle_tau_0.3"), ("fixed", "_fixed_budget_0.3")):
+                if name.startswith("fluxion") and name.endswith(end + ".safetensors"):
                     of[what] = path("dump/" + name)
             if name.startswith("h2o") and "projected" in name:
                 of["projected"] = path("dump/" + name)
