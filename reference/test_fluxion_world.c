@@ -475,9 +475,9 @@ static void net_make(void)
         double mean = 0, square = 0;
         for (size_t i = 0; i < n; i++) mean += (double)f[i][j] / (double)n;
         for (size_t i = 0; i < n; i++) square += ((double)f[i][j] - mean) * ((double)f[i][j] - mean) / (double)n;
-        const bool is = isfinite(mean) && square > 0;
-        w->net.mean[j] = is ? (float)mean : 0;
-        w->net.inv[j] = is ? (float)(1 / sqrt(square)) : 0;
+        /* the LSE of no keys is limited */
+        w->net.mean[j] = isfinite(mean) ? (float)mean : 0;
+        w->net.inv[j] = !isfinite(mean) ? 1 : square > 0 ? (float)(1 / sqrt(square)) : 0;
     }
     w->net.inv[HA_FEATURE_Q_COSINE] *= 40;
     ha_rng_normals(SEED, 10, 0, F * UNITS, (float *)w->net.w0);
@@ -489,6 +489,11 @@ static void net_make(void)
     for (size_t i = 0; i < UNITS * UNITS; i++) ((float *)w->net.w1)[i] *= sqrtf(2.0f / UNITS);
     for (size_t i = 0; i < UNITS * 3; i++) ((float *)w->net.w2)[i] *= sqrtf(2.0f / UNITS) * of[i % 3];
     for (size_t i = 0; i < UNITS; i++) w->net.b0[i] *= 0.2f, w->net.b1[i] *= 0.2f;
+    /* of no sink the LSE counts little, and is there */
+    for (size_t j = 0; j < UNITS && w->param[SINK] <= 0; j++) {
+        w->net.w0[HA_FEATURE_LSE_SINK][j] *= 0.03f;
+        w->net.w0[HA_FEATURE_ANCHOR_LSE_SINK][j] *= 0.03f;
+    }
     memcpy(w->net.b2, add, sizeof add);
 }
 
