@@ -6,8 +6,9 @@ The corpus is English text and source code from Debian packages, fetched with
 documents are held out, chosen by a hash of their name, plus those in HOLDOUT.
 
 Output in --out: config.json, model.safetensors (fp16), tokenizer.json,
-loss.csv, corpus.json (packages and sizes), heldout/ (the held-out texts) and
-checkpoint.pt (float32 weights and optimizer state; --resume continues from it).
+loss.csv, corpus.json (packages and sizes), heldout/ (the held-out texts), with
+--train-texts train/ (some of the others) and checkpoint.pt (float32 weights and
+optimizer state; --resume continues from it).
 """
 
 import argparse
@@ -56,6 +57,7 @@ HOLDOUT = [  # always held out; the traces come from these
 ]
 HOLDOUT_ONE_IN = 40
 MIN_CHARS, MAX_CHARS = 1000, 400_000
+TRACE_CHARS = 16_000  # a text of --train-texts has this many or more: 2048 tokens for a trace
 EOS = "<|endoftext|>"
 EOS_ID = 0  # the first special token
 EVAL_TOKENS = 32768  # held-out tokens per kind used in loss.csv
@@ -203,9 +205,33 @@ def load_corpus(cache):
     return docs, packages
 
 
+def hash_of(name):
+    return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16)
+
+
 def is_heldout(name):
     name = name.split("#")[0]  # the parts of a long document stay together
-    return name in HOLDOUT or int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) % HOLDOUT_ONE_IN == 0
+    return name in HOLDOUT or hash_of(name) % HOLDOUT_ONE_IN == 0
+
+
+def some_of(docs, count):
+    """At most count long documents of each kind, from all packages in turn; a hash of the name gives the order."""
+    packages, turns = {}, []
+    for doc in sorted((d for d in docs if len(d[2]) >= TRACE_CHARS), key=lambda d: hash_of(d[1])):
+        of = packages.setdefault(doc[1].split("/")[0], [])
+        turns.append((len(of), doc))
+        of.append(doc)
+    turns = [doc for _, doc in sorted(turns, key=lambda turn: turn[0])]
+    return [doc for kind in ("english", "code") for doc in [d for d in turns if d[0] == kind][:count]]
+
+
+def write_texts(folder, docs):
+    """A trace is named after its text; a name has no character that stands for something in a case's id."""
+    for kind, name, text in docs:
+        path = os.path.join(folder, kind, re.sub(r"[^A-Za-z0-9._-]", "_", name.replace("/", "__")) + ".txt")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as f:
+            f.write(text)
 
 
 def prepare(args):
@@ -246,11 +272,8 @@ def prepare(args):
     tokenizer.post_processor = processors.TemplateProcessing(single=f"{EOS} $A", special_tokens=[(EOS, EOS_ID)])
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=EOS, eos_token=EOS,
                             model_max_length=4096).save_pretrained(args.out)
-    for kind, name, text in heldout:
-        path = os.path.join(args.out, "heldout", kind, name.replace("/", "__") + ".txt")
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w") as f:
-            f.write(text)
+    write_texts(os.path.join(args.out, "heldout"), heldout)
+    write_texts(os.path.join(args.out, "train"), some_of(train, args.train_texts))
     with open(os.path.join(args.out, "corpus.json"), "w") as f:
         json.dump({"packages": packages, "splits": counts}, f, indent=1)
     print(json.dumps(counts), file=sys.stderr)
@@ -471,6 +494,9 @@ def main():
     p.add_argument("--eval-minutes", type=float, default=4, help="minutes between checkpoints [%(default)s]")
     p.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
     p.add_argument("--resume", action="store_true", help="continue from --out/checkpoint.pt")
+    p.add_argument("--train-texts", type=int, default=0, metavar="N",
+                   help="as the corpus is prepared, also write N training texts of each kind, long enough for a trace "
+                        "[none]")
     p.add_argument("--prepare-only", action="store_true", help="fetch and tokenize, then stop")
     train(p.parse_args())
 
