@@ -145,8 +145,9 @@ TEST(a_row_is_its_elements)
             for (size_t n = 0; n < 37; n++) {
                 float row[40];
                 memset(row, 0xff, sizeof row);
-                ha_rng_normals(123456789012345, s, starts[s], n, row);
-                for (size_t j = 0; j < n; j++) assert_true(row[j] == ha_rng_normal(123456789012345, s, starts[s] + j));
+                ha_rng_normals(123456789012345, s << 31 | s, starts[s], n, row);
+                for (size_t j = 0; j < n; j++)
+                    assert_true(row[j] == ha_rng_normal(123456789012345, s << 31 | s, starts[s] + j));
                 assert_true(isnan(row[n]));
             }
     }
