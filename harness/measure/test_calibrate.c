@@ -15,8 +15,8 @@ static struct {
 } lie;
 static struct ha_device_api liar;
 static struct ha_span_sink real_sink;
-static size_t told;
-static uint64_t asked_ns; /* of the last spin */
+static size_t told, spins_told, spins_short; /* short: its real span is shorter than what was asked for */
+static uint64_t asked_ns;                    /* of the last spin */
 
 static enum ha_status spin(struct ha_stream *s, uint64_t ns)
 {
@@ -27,10 +27,14 @@ static enum ha_status spin(struct ha_stream *s, uint64_t ns)
 static void tell(void *self, const struct ha_span *span)
 {
     struct ha_span s = *span;
+    const uint64_t asked = __atomic_load_n(&asked_ns, __ATOMIC_RELAXED);
     if (lie.drop_each && __atomic_add_fetch(&told, 1, __ATOMIC_RELAXED) % lie.drop_each == 0) return;
     s.bytes = (uint64_t)((double)s.bytes * (s.kind == HA_SPAN_H2D ? lie.up : lie.down));
-    if (lie.length > 0)
-        s.end_ns = s.begin_ns + (uint64_t)((double)__atomic_load_n(&asked_ns, __ATOMIC_RELAXED) * lie.length);
+    if (s.kind == HA_SPAN_KERNEL) {
+        __atomic_add_fetch(&spins_told, 1, __ATOMIC_RELAXED);
+        if (s.end_ns - s.begin_ns < asked) __atomic_add_fetch(&spins_short, 1, __ATOMIC_RELAXED);
+        if (lie.length > 0) s.end_ns = s.begin_ns + (uint64_t)((double)asked * lie.length);
+    }
     real_sink.span(real_sink.self, &s);
 }
 
@@ -93,11 +97,21 @@ static void noticed(const char *line)
     assert_non_null(strstr(text, "its meters are off"));
 }
 
+static const char *const duties[] = { "busy for 10% of the time             ok: spans say 10.00% of 10.00%",
+                                      "busy for 50% of the time             ok: spans say 50.00% of 50.00%",
+                                      "busy for 90% of the time             ok: spans say 90.00% of 90.00%" };
+
+/* Spins that took as long as was asked, as they do where nothing else uses the cores; those of a busy host take longer,
+ * never less. */
 TEST_WITH(a_device_that_tells_the_truth, open_liar, close_host)
 {
+    lie.length = 1;
+    spins_told = spins_short = 0;
     if (calibrate() != HA_OK) fail_msg("%s", text);
     assert_null(strstr(text, "WRONG"));
     assert_non_null(strstr(text, "link counters, host to device        -: not readable"));
+    for (size_t i = 0; i < COUNT(duties); i++) assert_non_null(strstr(text, duties[i]));
+    assert_true(spins_told > 0 && spins_short == 0);
 }
 
 TEST_WITH(bytes_that_are_off_by_a_little, open_liar, close_host)
