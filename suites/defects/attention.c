@@ -318,17 +318,21 @@ static void write_o(const struct row *r)
     if (w->place == NEXT_PLACE) head = (head + 1) % a->q_heads;
     float *o = r->job->seqs[r->seq].o + place_of(r, token, head);
     o -= w->o_align ? (uintptr_t)o % w->o_align / sizeof *o : 0;
-    double sum[DIM_MAX] = { 0 };
+    const bool plain = w->v_type == HA_F32 && w->sum_type == HA_F32;
+    double sum[DIM_MAX];
     float v[DIM_MAX];
     if (w->stale) return;
+    memset(sum, 0, r->dim * sizeof *sum);
     for (size_t i = 0; i < r->keys; i++) {
         ha_load_row(r->key[i].v, r->dim, a->dtype, v);
         bool nan = false;
         for (size_t d = 0; d < r->dim; d++) {
             nan |= isnan(v[d]);
             if (w->v_nan_is_0 && isnan(v[d])) v[d] = 0;
-            sum[d] = in(sum[d] + r->x[i] * in((double)v[d], w->v_type), w->sum_type);
         }
+        for (size_t d = 0; plain && d < r->dim; d++) sum[d] += r->x[i] * (double)v[d];
+        for (size_t d = 0; !plain && d < r->dim; d++)
+            sum[d] = in(sum[d] + r->x[i] * in((double)v[d], w->v_type), w->sum_type);
         for (size_t d = 0; w->v_nan_spreads && nan && d < r->dim; d++) sum[d] = (double)NAN;
     }
     for (size_t i = r->keys; (w->leaks_v || w->leaks_tail) && i < r->keys + r->unseen; i++) {
