@@ -19,6 +19,7 @@ struct ha_mutant {
     void (*answer)(const struct ha_attend *a);
     void (*pack)(const struct ha_pack *p);
     void (*digest)(const struct ha_digest *d);
+    void (*digest_score)(const struct ha_digest_score *s);
     void (*topk)(const struct ha_topk *t);
     enum ha_status (*device_attend)(struct ha_stream *stream, const struct ha_device_attend *args);
     enum ha_status (*merge)(struct ha_stream *stream, const struct ha_merge *args);
@@ -33,9 +34,9 @@ struct ha_mutant {
     enum ha_status (*device_score)(struct ha_stream *, const struct ha_device_score *);
     enum ha_status (*device_split)(struct ha_stream *, const struct ha_device_split *);
     enum ha_status (*copy_pieces)(struct ha_stream *, const struct ha_device_pieces *, enum ha_direction);
-    /* the variant is made with one less of this option than the case says, and the definition with what the case says
-     */
-    const char *one_less;
+    /* the variant is made with one less of this option than the case says, or with one more, and the definition with
+     * what the case says */
+    const char *one_less, *one_more;
     /* NULL, or what the variant counts 1% too much of: a column; a number of the last layer. Or what it counts not at
      * all there. */
     const char *wrong_column, *wrong_count, *no_count;

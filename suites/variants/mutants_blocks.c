@@ -25,20 +25,6 @@ static void no_more_digests(const struct ha_digest *d)
     if (ha_planted_step() == 0) ha_planted_cpu()->digest(d);
 }
 
-/* the candidates before those of largest score */
-static void topk_one_off(const struct ha_topk *args)
-{
-    struct ha_topk t = *args;
-    t.x += t.n > t.k;
-    t.n -= t.n > t.k;
-    ha_planted_cpu()->topk(&t);
-}
-
-static void topk_once(const struct ha_topk *args)
-{
-    if (ha_planted_step() == 0) ha_planted_cpu()->topk(args);
-}
-
 static enum ha_status device_drops_run(struct ha_stream *stream, const struct ha_device_attend *args)
 {
     struct ha_device_seq seqs[HA_BATCH_MAX];
@@ -50,24 +36,6 @@ static enum ha_status device_drops_run(struct ha_stream *stream, const struct ha
     return ha_planted_device()->attend(stream, &a);
 }
 
-/* Of the first run the last key, once more: what comes next is on the device, and on the host. */
-static enum ha_status device_counts_twice(struct ha_stream *stream, const struct ha_device_attend *args)
-{
-    struct ha_device_seq seqs[HA_BATCH_MAX];
-    struct ha_device_attend a = *args;
-    memcpy(seqs, args->seqs, args->batch * sizeof *seqs);
-    for (size_t b = 0; b < args->batch; b++) {
-        struct ha_device_seq *d = &seqs[b];
-        if (d->runs_count == 0 || d->runs_count == HA_RUNS_MAX || d->runs[0].keys == 0) continue;
-        memmove(d->runs + 1, d->runs, d->runs_count++ * sizeof *d->runs);
-        d->runs[0].k = (const char *)d->runs[0].k + (d->runs[0].keys - 1) * d->runs[0].k_stride_bytes;
-        d->runs[0].v = (const char *)d->runs[0].v + (d->runs[0].keys - 1) * d->runs[0].v_stride_bytes;
-        d->runs[0].keys = 1;
-    }
-    a.seqs = seqs;
-    return ha_planted_device()->attend(stream, &a);
-}
-
 /* Blocks of keys lose their last one on the way down; queries, which are smaller here, arrive. */
 static enum ha_status copy_short(struct ha_stream *stream, void *dst, const void *src, size_t bytes,
                                  enum ha_direction dir)
@@ -75,16 +43,6 @@ static enum ha_status copy_short(struct ha_stream *stream, void *dst, const void
     enum { BLOCK_BYTES = 4096, TOKEN_BYTES = 256 };
     return ha_planted_device()->copy(stream, dst, src,
                                      bytes - (dir == HA_D2H && bytes == BLOCK_BYTES ? TOKEN_BYTES : 0), dir);
-}
-
-static enum ha_status first_list(struct ha_stream *stream, const struct ha_device_attend *args)
-{
-    struct ha_device_seq seqs[HA_BATCH_MAX];
-    struct ha_device_attend a = *args;
-    memcpy(seqs, args->seqs, args->batch * sizeof *seqs);
-    for (size_t b = 0; b < args->batch; b++) seqs[b].list_stride = 0;
-    a.seqs = seqs;
-    return ha_planted_device()->attend(stream, &a);
 }
 
 static enum ha_status first_row_chooses(struct ha_stream *stream, const struct ha_device_topk *args)
@@ -155,7 +113,7 @@ enum { DOWN = 1 << 0 };
 
 static const struct ha_mutant table[] = {
     { "first_list", "every head reads the list of the first one", QUEST, .shown = "question 1",
-      .device_attend = first_list },
+      .device_attend = ha_planted_first_list },
     { "digest_not_renewed", "blocks that fill in steps have no digest of theirs", QUEST, .shown = "question 2",
       .device_digest = ha_planted_digest_once },
     { "lists_of_step_before", "the device reads the blocks that an earlier step chose", QUEST, .shown = "question 2",
@@ -170,7 +128,7 @@ static const struct ha_mutant table[] = {
     { "left_too_early", "a block leaves while one of its tokens is recent", HYBRID, .one_less = "recent",
       .shown = "question 2" },
     { "two_owners", "the device counts a key that it has twice", HYBRID, .shown = "question 1",
-      .device_attend = device_counts_twice },
+      .device_attend = ha_planted_counts_twice },
     { "lost_in_leaving", "the last token of a block does not arrive in host memory", HYBRID, .shown = "question 2",
       .copy = copy_short },
     { "short_blocks", "packing leaves out the last token of what it packs", HYBRID, .shown = "question 1",
@@ -182,9 +140,9 @@ static const struct ha_mutant table[] = {
     { "blocks_without_digest", "blocks that leave in steps get no digest", HYBRID, .shown = "question 2",
       .digest = no_more_digests },
     { "blocks_one_off", "the blocks before those of largest score are read", HYBRID, .shown = "question 2",
-      .topk = topk_one_off },
+      .topk = ha_planted_topk_one_off },
     { "blocks_of_first_step", "the CPU reads the blocks that the first step chose", HYBRID ",group=max",
-      .shown = "question 2", .topk = topk_once },
+      .shown = "question 2", .topk = ha_planted_topk_once },
     { "digest_left_out", "blocks that leave the device have no digest of theirs", READS, .shown = "question 2",
       .device_digest = ha_planted_digest_once },
     { "list_of_step_before", "the blocks that an earlier step chose are read in host memory", READS,

@@ -6,6 +6,9 @@
 #define SCOUT  "scout" SHAPE ",dataset=walk,interval=2,recall=wait"
 #define HGCA   "hgca:ctx=300,heads=4/2,head_dim=64,layers=2,steps=3,seed=5,blk_size=16,blk_num=4"
 #define HYBRID "hybrid_fixed:ctx=300+40,heads=4/2,head_dim=64,layers=2,steps=40,seed=5,sink=16,recent=32,block=16"
+#define FLUXION                             \
+    "fluxion:dataset=walk,ctx=700,heads=4/" \
+    "2,head_dim=64,layers=2,steps=2,seed=5,sink=16,recent=32,predict=oracle,tau=0.3"
 
 #define COLUMN(column, id)                                                                          \
     {                                                                                               \
@@ -27,6 +30,10 @@ static const struct ha_mutant table[] = {
     COUNT_OF("cosine", SCOUT),
     COUNT_OF("changed", SCOUT),
     COUNT_OF("host_blocks", HYBRID),
+    COUNT_OF("streaming_heads", FLUXION),
+    COUNT_OF("groups_scheduled", FLUXION),
+    COUNT_OF("block_mean", FLUXION),
+    COUNT_OF("budget_mean", FLUXION),
     { "uncounted", "a number of the last layer is not counted", SCOUT, .shown = "not counted", .no_count = "cosine" },
 };
 const struct ha_mutants ha_mutants_counts = { table, sizeof table / sizeof *table };

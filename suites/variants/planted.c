@@ -84,6 +84,46 @@ enum ha_status ha_planted_fetch_once(struct ha_stream *stream, const struct ha_d
     return atomic_load(&step_now) > 0 ? HA_OK : device->copy_pieces(stream, pieces, dir);
 }
 
+void ha_planted_topk_one_off(const struct ha_topk *args)
+{
+    struct ha_topk t = *args;
+    t.x += t.n > t.k;
+    t.n -= t.n > t.k;
+    real.topk(&t);
+}
+
+void ha_planted_topk_once(const struct ha_topk *args)
+{
+    if (atomic_load(&step_now) == 0) real.topk(args);
+}
+
+enum ha_status ha_planted_counts_twice(struct ha_stream *stream, const struct ha_device_attend *args)
+{
+    struct ha_device_seq seqs[HA_BATCH_MAX];
+    struct ha_device_attend a = *args;
+    memcpy(seqs, args->seqs, args->batch * sizeof *seqs);
+    for (size_t b = 0; b < args->batch; b++) {
+        struct ha_device_seq *d = &seqs[b];
+        if (d->runs_count == 0 || d->runs_count == HA_RUNS_MAX || d->runs[0].keys == 0) continue;
+        memmove(d->runs + 1, d->runs, d->runs_count++ * sizeof *d->runs);
+        d->runs[0].k = (const char *)d->runs[0].k + (d->runs[0].keys - 1) * d->runs[0].k_stride_bytes;
+        d->runs[0].v = (const char *)d->runs[0].v + (d->runs[0].keys - 1) * d->runs[0].v_stride_bytes;
+        d->runs[0].keys = 1;
+    }
+    a.seqs = seqs;
+    return device->attend(stream, &a);
+}
+
+enum ha_status ha_planted_first_list(struct ha_stream *stream, const struct ha_device_attend *args)
+{
+    struct ha_device_seq seqs[HA_BATCH_MAX];
+    struct ha_device_attend a = *args;
+    memcpy(seqs, args->seqs, args->batch * sizeof *seqs);
+    for (size_t b = 0; b < args->batch; b++) seqs[b].list_stride = 0;
+    a.seqs = seqs;
+    return device->attend(stream, &a);
+}
+
 /* ---- the tables that a variant gets ------------------------------------------------------ */
 
 static void attend(const struct ha_kernels *self, const struct ha_attend *args)
@@ -119,6 +159,7 @@ void ha_mutant_plant(const struct ha_mutant *m, struct ha_kernels *kernels, cons
     }
     if (m->pack) kernels->pack = m->pack;
     if (m->digest) kernels->digest = m->digest;
+    if (m->digest_score) kernels->digest_score = m->digest_score;
     if (m->topk) kernels->topk = m->topk;
     device = *api;
     shim = **api;
@@ -143,18 +184,19 @@ void ha_mutant_plant(const struct ha_mutant *m, struct ha_kernels *kernels, cons
 static const struct ha_variant *variant;
 static struct ha_variant variant_shim;
 
-static enum ha_status create_with_less(struct ha_instance **self, const struct ha_context *ctx, struct ha_why *why)
+static bool is(const char *name, const char *planted_name) { return planted_name && !strcmp(name, planted_name); }
+
+static enum ha_status create_with_other(struct ha_instance **self, const struct ha_context *ctx, struct ha_why *why)
 {
     static double param[HA_PARAMS_MAX]; /* an instance keeps its context */
-    static struct ha_context less;
-    less = *ctx;
+    static struct ha_context other;
+    other = *ctx;
     for (size_t i = 0; i < variant->params_count; i++)
-        param[i] = ctx->param[i] - !strcmp(variant->params[i].name, planted->one_less);
-    less.param = param;
-    return variant->create(self, &less, why);
+        param[i] = ctx->param[i] + is(variant->params[i].name, planted->one_more)
+                   - is(variant->params[i].name, planted->one_less);
+    other.param = param;
+    return variant->create(self, &other, why);
 }
-
-static bool is(const char *name, const char *planted_name) { return planted_name && !strcmp(name, planted_name); }
 
 static void wrong_columns(struct ha_instance *self, struct ha_counters *out)
 {
@@ -197,11 +239,12 @@ static void wrong_counts(struct ha_instance *self, ha_count *say, void *arg)
 const struct ha_variant *ha_mutant_variant(const struct ha_mutant *m, const struct ha_variant *of)
 {
     const bool columns = m && m->wrong_column, counts = m && (m->wrong_count || m->no_count);
-    if (!m || (!m->one_less && !columns && !counts)) return of;
+    const bool other = m && (m->one_less || m->one_more);
+    if (!other && !columns && !counts) return of;
     planted = m;
     variant = of;
     variant_shim = *of;
-    if (m->one_less) variant_shim.create = create_with_less;
+    if (other) variant_shim.create = create_with_other;
     if (columns) variant_shim.counters = wrong_columns;
     if (counts) variant_shim.count = wrong_counts;
     return &variant_shim;

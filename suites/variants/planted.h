@@ -18,8 +18,8 @@ struct ha_mutants {
     const struct ha_mutant *of;
     size_t count;
 };
-extern const struct ha_mutants ha_mutants_attention, ha_mutants_blocks, ha_mutants_counts, ha_mutants_infinigen,
-    ha_mutants_scout;
+extern const struct ha_mutants ha_mutants_attention, ha_mutants_blocks, ha_mutants_counts, ha_mutants_fluxion,
+    ha_mutants_infinigen, ha_mutants_scout;
 
 /* As they were handed to ha_mutant_plant last. */
 const struct ha_kernels *ha_planted_cpu(void);
@@ -30,6 +30,12 @@ size_t ha_planted_step(void);
 /* From the second step on the outputs stay what they were. */
 void ha_planted_stale(struct ha_attend *a, struct ha_mutant_room *room);
 void ha_planted_pack_short(const struct ha_pack *p);
+/* the candidates before those of largest score; those of the first step */
+void ha_planted_topk_one_off(const struct ha_topk *args);
+void ha_planted_topk_once(const struct ha_topk *args);
+/* of the first run the last key, once more; every head reads the list of the first one */
+enum ha_status ha_planted_counts_twice(struct ha_stream *stream, const struct ha_device_attend *args);
+enum ha_status ha_planted_first_list(struct ha_stream *stream, const struct ha_device_attend *args);
 /* the digests that the prefill left; later blocks have what was there */
 enum ha_status ha_planted_digest_once(struct ha_stream *stream, const struct ha_device_digest *args);
 enum ha_status ha_planted_choose_once(struct ha_stream *stream, const struct ha_device_topk *args);

@@ -45,7 +45,7 @@ TEST(each_defect_of_movement_is_seen_every_time)
                 fail_msg("%s, round %zu: %s", m->name, round, reason.text);
         }
     }
-    assert_int_equal(seen, 24 * ROUNDS);
+    assert_int_equal(seen, 27 * ROUNDS);
 }
 
 /* Two copies of the same bytes: whatever comes last, the output is right. */
@@ -74,6 +74,9 @@ TEST(nothing_is_watched_unless_it_is_asked_for)
 #define OFFLOAD "offload:ctx=60,heads=4/2,head_dim=64,layers=2,steps=4,seed=5"
 #define HGCA    "hgca:ctx=60,heads=4/2,head_dim=64,layers=2,steps=6,seed=5,blk_size=4,blk_num=15,beta=-1"
 #define HYBRID  "hybrid_fixed:ctx=70,heads=4/2,head_dim=64,layers=2,steps=6,seed=5,sink=8,recent=0,budget=0.5"
+#define FLUXION                                                                                                   \
+    "fluxion:ctx=200,heads=6/6,head_dim=64,layers=2,steps=3,seed=5,threads=1,sink=16,recent=32,schedule=uniform," \
+    "predict=fixed,budget=0.3,fetch="
 
 /* Each wait is left out by itself: for each event how many of its waits there are, and which of them another path of
  * order stands for: "4: 1 2". The others are seen. Under a sanitizer the first wait of each event alone. */
@@ -131,6 +134,23 @@ TEST(each_wait_of_hybrid_fixed_is_needed_or_listed)
     const char *const attended = "12: 1 3 4 5 6 7 9 10 11 12", *const left = "14: 1 2 4 5 6 7 8 9 11 12 13 14",
                       *const expected[] = { attended, left, attended, left, "24:", NULL };
     assert_redundant(HYBRID, expected);
+}
+
+/* A layer's first and third of three tasks of the device have one lane, the second has the other; in the next layer
+ * they change. The host waits for a lane before it is used again, and finds no task left for the other one; then the
+ * main stream waits for each. Of two waits behind the last task of a lane either is enough. */
+TEST(each_wait_of_fluxion_is_needed_or_listed)
+{
+    if (HA_TSAN) skip(); /* which reports what is planted */
+    /* done, of a lane; copied, in it, which done stands for; arrived */
+    const char *const copied = "18: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18", *const moves[] = {
+        "24: 3 4 7 8 11 12 15 16 19 20 23 24", copied, "24: 1 2 5 6 9 10 13 14 17 18 21 22", copied, "12:", NULL
+    };
+    assert_redundant(FLUXION "move", moves);
+    /* nothing of a lane is written again: what the host waits for is that it may take a task */
+    const char *const reads[] = { "24: 1 3 4 5 7 8 9 11 12 13 15 16 17 19 20 21 23 24",
+                                  "24: 1 2 3 5 6 7 9 10 11 13 14 15 17 18 19 21 22 23", "12:", NULL };
+    assert_redundant(FLUXION "zero_copy", reads);
 }
 
 /* ---- the table ----------------------------------------------------------------------------------------------------

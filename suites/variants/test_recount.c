@@ -6,6 +6,9 @@
 #define SHAPE ":ctx=330,heads=4/2,head_dim=64,layers=2,steps=6,seed=5,block=8,budget=32"
 #define SCOUT "scout" SHAPE ",dataset=walk,interval=2,recall=wait"
 #define HGCA  "hgca:ctx=300,heads=4/2,head_dim=64,layers=2,steps=3,seed=5,blk_size=16,blk_num=4"
+#define FLUXION                             \
+    "fluxion:dataset=walk,ctx=700,heads=4/" \
+    "2,head_dim=64,layers=2,steps=2,seed=5,sink=16,recent=32,predict=oracle,tau=0.3"
 
 /* mutant: NULL, or what is planted */
 static enum ha_status check(const char *id, const struct ha_mutant *mutant, struct ha_counters *out)
@@ -64,6 +67,11 @@ TEST(a_wrong_number_of_a_layer_is_seen)
         { SCOUT ",precompute=off", "changed" },
         { "hybrid_fixed:ctx=300+40,heads=4/2,head_dim=64,layers=2,steps=40,seed=5,sink=16,recent=32,block=16",
           "host_blocks" },
+        { FLUXION, "streaming_heads" },
+        { FLUXION, "groups_scheduled" },
+        { FLUXION, "block_mean" },
+        { FLUXION, "budget_mean" },
+        { FLUXION ",skip_streaming=0,union=1,schedule=uniform", "budget_mean" },
     };
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         const struct ha_mutant wrong = { .wrong_count = of[i].name }, none = { .no_count = of[i].name };
