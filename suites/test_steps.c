@@ -40,8 +40,9 @@ void *__wrap_ha_device_alloc(struct ha_device_arena *arena, enum ha_memory kind,
     return fails(arena == pass.device_arena) ? NULL : __real_ha_device_alloc(arena, kind, bytes, tag, why);
 }
 
-#define SHAPE "heads=4/2,head_dim=64,layers=2,steps=41,threads=2,ctx="
-#define RING  ",blk_size=4,blk_num=3"
+#define SHAPE   "heads=4/2,head_dim=64,layers=2,steps=41,threads=2,ctx="
+#define RING    ",blk_size=4,blk_num=3"
+#define FLUXION ",sink=8,recent=16"
 
 static const char *const ids[] = {
     "cpu:" SHAPE "100",
@@ -68,6 +69,10 @@ static const char *const ids[] = {
     "scout:" SHAPE "100+3,block=8,budget=32,interval=1,dataset=residual",
     "scout:" SHAPE "100,block=8,budget=32,interval=3,fetch=move,predict=oracle,resident=all,group=head",
     "scout:" SHAPE "100,block=8,budget=32,cache=8,interval=2,fetch=gather,precompute=off,teams=none",
+    "fluxion:" SHAPE "300" FLUXION ",predict=fixed",
+    "fluxion:" SHAPE "300+3" FLUXION ",predict=oracle,q_len=3,schedule=length,fetch=move,dataset=walk",
+    "fluxion:" SHAPE "300+170" FLUXION ",predict=oracle,schedule=uniform,fetch=pieces,union=1,criterion=score",
+    "fluxion:" SHAPE "300" FLUXION ",predict=fixed,schedule=none,granularity=32,skip_streaming=0,digest=mean",
     "hgca:" SHAPE "100" RING,
     "hgca:" SHAPE "103" RING ",beta=-1",
     "hgca:" SHAPE "100+3" RING ",heads_per_task=3,beta=0.5",

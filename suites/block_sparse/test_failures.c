@@ -45,6 +45,10 @@ FAILS(split, (struct ha_stream * s, const struct ha_device_split *args), s, args
 FAILS(rotate, (struct ha_stream * s, const struct ha_device_rotate *args), s, args)
 FAILS(columns, (struct ha_stream * s, const struct ha_device_columns *args), s, args)
 FAILS(score, (struct ha_stream * s, const struct ha_device_score *args), s, args)
+FAILS(features, (struct ha_stream * s, const struct ha_device_features *args), s, args)
+FAILS(net, (struct ha_stream * s, const struct ha_net *args), s, args)
+FAILS(graph_begin, (struct ha_stream * s), s)
+FAILS(graph_launch, (struct ha_graph * graph, struct ha_stream *s), graph, s)
 
 /* What makes something, and what is made. */
 #define MAKES(name, params, ...)                               \
@@ -61,6 +65,18 @@ MAKES(stream_create, (struct ha_device * dev, const char *name, struct ha_stream
       why)
 MAKES(event_create, (struct ha_device * dev, struct ha_event **event, struct ha_why *why), dev, event, why)
 
+/* one that fails ends what was begun, too */
+static enum ha_status graph_end(struct ha_stream *s, struct ha_graph **graph, struct ha_why *why)
+{
+    const bool fails = is_to_fail();
+    const enum ha_status status = real->graph_end(s, graph, why);
+    made += status == HA_OK && !fails;
+    if (status != HA_OK || !fails) return status;
+    real->graph_destroy(*graph);
+    *graph = NULL;
+    return HA_ERROR;
+}
+
 static void mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr)
 {
     made -= ptr != NULL;
@@ -75,6 +91,12 @@ static void event_destroy(struct ha_event *event)
 {
     made--;
     real->event_destroy(event);
+}
+
+static void graph_destroy(struct ha_graph *graph)
+{
+    made--;
+    real->graph_destroy(graph);
 }
 
 static void open_failing(const char *id)
@@ -102,6 +124,12 @@ static void open_failing(const char *id)
     WRAP(rotate)
     WRAP(columns)
     WRAP(score)
+    WRAP(features)
+    WRAP(net)
+    WRAP(graph_begin)
+    WRAP(graph_end)
+    WRAP(graph_launch)
+    WRAP(graph_destroy)
     WRAP(mem_alloc)
     WRAP(mem_free)
     WRAP(stream_create)
@@ -137,7 +165,8 @@ static enum ha_status pass(bool checks)
 }
 
 static const char *const ids[] = {
-#define SHAPE ":dataset=walk,ctx=21+6,heads=2/1,head_dim=8,layers=3,steps=2,threads=2"
+#define SHAPE   ":dataset=walk,ctx=21+6,heads=2/1,head_dim=8,layers=3,steps=2,threads=2"
+#define FLUXION ":dataset=walk,ctx=150+6,heads=6/3,head_dim=8,layers=2,steps=2,threads=2,sink=4,recent=8"
     "scout" SHAPE ",block=8,budget=8,interval=1",
     "scout" SHAPE ",block=8,budget=8,interval=1,recall=wait,resident=all,fetch=gather,group=head",
     "scout" SHAPE ",block=8,budget=8,interval=1,precompute=off,fetch=move",
@@ -145,6 +174,11 @@ static const char *const ids[] = {
     "infinigen" SHAPE ",predict=cpu,fetch=gather",
     "gpu_only" SHAPE ",block=8,budget=0.5,fetch=move",
     "hybrid_fixed" SHAPE ",sink=4,recent=8,block=16,budget=0.5",
+    "fluxion" FLUXION ",predict=fixed",
+    "fluxion" FLUXION ",predict=oracle,schedule=length,fetch=move,union=1",
+    "fluxion" FLUXION ",predict=oracle,schedule=uniform,fetch=pieces",
+    "fluxion" FLUXION ",predict=fixed,schedule=none",
+    "fluxion:dataset=walk,fit=walk,ctx=460+21,heads=8/2,layers=4,steps=2,threads=2,schedule=uniform",
 };
 
 /* One call in so many. */
