@@ -92,21 +92,22 @@ struct ha_bound ha_bound_attend(const struct ha_profile *p, size_t head_dim, siz
     };
 }
 
-/* Chunks of different lengths: with the shorter of them the joins are many, and the path through the longer is allowed
- * for in sum_extra. */
-struct ha_profile ha_profile_weaker(const struct ha_profile *of, const struct ha_profile *x)
+/* Chunks of different lengths: with the shorter of them the joins are many, and the path through the longer, or through
+ * all keys where it is longer than these, is allowed for in sum_extra. */
+struct ha_profile ha_profile_weaker(const struct ha_profile *of, const struct ha_profile *x, size_t keys)
 {
     struct ha_profile p = *of;
 #define LEAST(field) p.field = x->field < p.field ? x->field : p.field
 #define MOST(field)  p.field = x->field > p.field ? x->field : p.field
     const unsigned a = chunk_of(&p), b = chunk_of(x), chunk = a < b ? a : b;
-    const double path_a = longest_path(a, p.sum_lanes, p.sum_extra),
-                 path_b = longest_path(b, x->sum_lanes, x->sum_extra);
+    const double path_a = longest_path(a < keys ? a : keys, p.sum_lanes, p.sum_extra),
+                 path_b = longest_path(b < keys ? b : keys, x->sum_lanes, x->sum_extra);
     LEAST(dot_lanes);
     MOST(dot_extra);
     LEAST(sum_lanes);
     MOST(sum_extra);
-    const double path = path_a > path_b ? path_a : path_b, has = longest_path(chunk, p.sum_lanes, p.sum_extra);
+    const double path = path_a > path_b ? path_a : path_b,
+                 has = longest_path(chunk < keys ? chunk : keys, p.sum_lanes, p.sum_extra);
     if (a != b && path > has) p.sum_extra += (unsigned)(path - has);
     p.join_keys = chunk == HA_CHUNK_KEYS ? 0 : chunk;
     p.joins_max = of->joins_max && x->joins_max ? (of->joins_max > x->joins_max ? of->joins_max : x->joins_max) : 0;
@@ -129,7 +130,7 @@ struct ha_profile ha_profile_attend(const struct ha_kernels *k, enum ha_dtype t)
 {
     struct ha_profile p = k->profile;
     if (!k->attend_packed[t]) return p;
-    p = ha_profile_weaker(&p, &k->packed_profile[t]);
+    p = ha_profile_weaker(&p, &k->packed_profile[t], SIZE_MAX);
     p.joins_max = 0;
     return p;
 }

@@ -234,6 +234,27 @@ TEST(test_bound_parameters)
 /* of two kernels the weaker, in each respect */
 static void no_kernel(const struct ha_packed_chunk *c) { (void)c; }
 
+/* Chunks as long as a context may be take no more additions than there are keys: the weaker of both allows for no more
+ * than the two of them together do. */
+TEST(chunks_are_no_longer_than_the_keys)
+{
+    const struct ha_profile warps = { .dot_lanes = 32,
+                                      .sum_lanes = 32,
+                                      .sum_extra = 104,
+                                      .join_keys = UINT32_MAX,
+                                      .joins_max = 1 },
+                            plain = { .dot_lanes = 8, .sum_lanes = 8, .sum_extra = 7 };
+    for (size_t most = 0; most < 100000; most += 1 + most / 3) {
+        const struct ha_profile both = ha_profile_weaker(&warps, &plain, most);
+        for (size_t keys = 0; keys <= most; keys += 1 + keys / 9) {
+            const double x = ha_bound_attend(&warps, 64, keys, 1).h_sum, y = ha_bound_attend(&plain, 64, keys, 1).h_sum,
+                         of_both = ha_bound_attend(&both, 64, keys, 1).h_sum;
+            assert_true(of_both >= x && of_both >= y);
+            if (keys == most) assert_true(of_both <= x + y);
+        }
+    }
+}
+
 TEST(test_profile_of_both)
 {
     const struct ha_profile rows = { 8, 3, 32, 31, 1, 4, .exact_joins = true };

@@ -32,8 +32,8 @@ struct ha_bound {
  * Whether and where the work on them is split makes no difference. */
 struct ha_bound ha_bound_attend(const struct ha_profile *p, size_t head_dim, size_t keys, size_t runs);
 
-/* Of two profiles the weaker in each respect: what holds whichever of both computed. */
-struct ha_profile ha_profile_weaker(const struct ha_profile *of, const struct ha_profile *x);
+/* Of two profiles the weaker in each respect: what holds whichever of both computed, over at most so many keys. */
+struct ha_profile ha_profile_weaker(const struct ha_profile *of, const struct ha_profile *x, size_t keys);
 /* The profile of ha_kernels.attend over packed keys and runs of type t: of both kernels the weaker in each respect. */
 struct ha_profile ha_profile_attend(const struct ha_kernels *k, enum ha_dtype t);
 

@@ -291,8 +291,9 @@ static enum ha_status prefill_definition(struct state *s, struct ha_why *why)
     struct ha_session *session = s->check->session;
     const enum ha_dtype t = shape(s->check)->dtype;
     const struct ha_profile cpu = ha_profile_attend(&session->kernels, t);
-    s->observer = ha_profile_weaker(&cpu, session->variant->products ? &session->info.products[t]
-                                                                     : &session->info.profile[t]);
+    s->observer = ha_profile_weaker(&cpu,
+                                    session->variant->products ? &session->info.products[t] : &session->info.profile[t],
+                                    session->workload->cap);
     if (s->definition->create)
         HA_TRY(s->definition->create(&s->def, shape(s->check), session->param, session->fit, why));
     for (size_t layer = 0; layer < shape(s->check)->layers && s->definition->prefill; layer++) {

@@ -156,7 +156,7 @@ static struct ha_profile claims_of(const struct task *t, const struct ha_part *p
     const size_t most = c.device_runs > c.host_runs ? c.device_runs : c.host_runs;
     *runs = part->either_side || part->profile ? most : part->on_device ? c.device_runs : c.host_runs;
     return part->profile       ? *part->profile
-           : part->either_side ? ha_profile_weaker(&c.device, &c.host)
+           : part->either_side ? ha_profile_weaker(&c.device, &c.host, part->count)
            : part->on_device   ? c.device
                                : c.host;
 }

@@ -36,7 +36,7 @@ static enum ha_status no_coarser(const char *of, const struct ha_session *sessio
                                  struct ha_why *why)
 {
     const struct ha_oracle_claims c = ha_oracle_claims(session, &session->info);
-    const struct ha_profile side = part->either_side ? ha_profile_weaker(&c.device, &c.host)
+    const struct ha_profile side = part->either_side ? ha_profile_weaker(&c.device, &c.host, part->count)
                                    : part->on_device ? c.device
                                                      : c.host;
     const struct ha_profile *own = part->profile;
