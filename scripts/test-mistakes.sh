@@ -95,6 +95,22 @@ for file in cut text; do
     expect 20 "$file.safetensors" check lse_merge --replay "$dir/$file.safetensors"
 done
 
+# fluxion: no net, a net of something else, a file that has none, no query to begin with
+small=fluxion:dataset=walk,ctx=200,heads=2/1,head_dim=8,sink=4,recent=8
+labels=$dir/labels.safetensors
+expect 77 'everything was waived' check "$small"
+holds 'which net there is' grep -q 'predict=net reads a net: fit=small with dataset=trace/english' "$dir/out"
+expect 64 'no datasets/fits/nosuch.safetensors here or beside the program' check "$small,fit=nosuch"
+expect 0 "$labels" fit "$small,layers=1,observed=8" -o "$labels"
+expect 40 '1 of 1 could not be judged' check "$small,layers=1,fit=$labels"
+holds 'how to come to a net' grep -q 'by which scripts/train_fluxion.py trains a net, and no net$' "$dir/out"
+expect 40 '1 of 1 could not be judged' check fluxion:dataset=walk,layers=4,ctx=460,observed=0,fit=walk
+holds 'a query is asked for' grep -q 'learnt from the last query of the context, and none is observed: obs' "$dir/out"
+expect 64 "was made for layers '1', the case has '2'" check "$small,layers=2,fit=$labels"
+expect 64 "was made for model 'walk'" check "fluxion:dataset=trace/english,ctx=1900,sink=4,recent=8,fit=$labels"
+expect 64 "the case has 'sink=5,recent=8" check "fluxion:dataset=walk,sink=5,recent=8,fit=$labels"
+expect 64 'tau: 2 is outside of [0.001, 1]' check fluxion:tau=2
+
 # options before the command, and their values
 ids='resident:dataset=sinks,ctx=64,dtype=f16'
 expect 0 "$ids" --dry-run run resident:ctx=64

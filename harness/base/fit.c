@@ -185,14 +185,23 @@ bool ha_fit_shares(const struct ha_fit *f, const struct ha_fit_about *with)
     return false;
 }
 
+/* the index of a tensor, or the number of them */
+static size_t find(const struct ha_fit *f, const char *name)
+{
+    size_t i = 0;
+    while (i < ha_safetensors_count(f->file) && strcmp(ha_safetensors_at(f->file, i)->name, name) != 0) i++;
+    return i;
+}
+
+bool ha_fit_has(const struct ha_fit *f, const char *name) { return find(f, name) < ha_safetensors_count(f->file); }
+
 enum ha_status ha_fit_get(const struct ha_fit *f, struct ha_tensor *tensor, struct ha_why *why)
 {
     if (!f)
         return ha_why(why, HA_WAIVED,
                       "needs a fit, for tensor %s: `habench fit CASE -o FILE` learns it, fit=FILE reads it",
                       tensor->name);
-    size_t i = 0;
-    while (i < ha_safetensors_count(f->file) && strcmp(ha_safetensors_at(f->file, i)->name, tensor->name) != 0) i++;
+    const size_t i = find(f, tensor->name);
     if (i == ha_safetensors_count(f->file))
         return ha_why(why, HA_ERROR, "fit %s: tensor %s is missing: it was made by another version of the variant",
                       f->name, tensor->name);

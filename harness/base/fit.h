@@ -16,6 +16,8 @@ struct ha_fit;
  * there is no fit (NULL). */
 enum ha_status ha_fit_get(const struct ha_fit *fit, struct ha_tensor *tensor, struct ha_why *why);
 
+bool ha_fit_has(const struct ha_fit *fit, const char *name);
+
 /* tensor: name, type, shape and data, of which a copy is kept. */
 struct ha_fit_writer;
 enum ha_status ha_fit_put(struct ha_fit_writer *to, const struct ha_tensor *tensor, struct ha_why *why);

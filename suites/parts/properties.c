@@ -68,6 +68,9 @@ static enum ha_status create_net(struct ha_properties *p, struct ha_why *why)
                       "predict=net reads a net: fit=small with dataset=trace/english or trace/code, fit=deep with "
                       "trace/deep, fit=walk with walk, or one of your own (docs/variants/fluxion.md); predict=oracle "
                       "and predict=fixed need none");
+    if (ha_fit_has(ctx->fit, "labels"))
+        return ha_why(why, HA_ERROR,
+                      "the fit has features and labels, by which scripts/train_fluxion.py trains a net, and no net");
     if (!ctx->api->features || !ctx->api->net)
         return ha_why(why, HA_WAIVED, "the device has no operation %s; another predict= needs none",
                       ctx->api->features ? "net" : "features");

@@ -45,7 +45,8 @@ struct ha_properties {
 };
 
 /* From a rule's share. fixed: of all heads, by HA_PROPERTY_FIXED. labels: digest, criterion and tau; host_max,
- * tokens_max: of the longest sequence. HA_WAIVED with words where a net is asked for and there is no fit. */
+ * tokens_max: of the longest sequence. HA_WAIVED with words where a net is asked for and there is no fit;
+ * HA_ERROR where the fit has what a net is trained by. */
 enum ha_status ha_properties_create(struct ha_properties *p, const struct ha_layer *first, enum ha_property_by by,
                                     const struct ha_property *fixed, const struct ha_labels *labels, size_t host_max,
                                     struct ha_why *why);
