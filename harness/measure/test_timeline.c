@@ -118,8 +118,9 @@ TEST_WITH(a_step_by_hand, open_timeline, close_timeline)
     assert_near(r.d2h_link_GBps, 500.0 / 100, 1e-12);
 }
 
-/* two kernels that merge, one across the window's edge, and one that attends; what else is called that is none */
-TEST_WITH(merges_have_a_share_of_the_step, open_timeline, close_timeline)
+/* two kernels that merge, one across the window's edge, one that attends, and two that predict, 20 ns of them at once;
+ * what else is called that is none */
+TEST_WITH(kernels_have_shares_of_the_step_by_name, open_timeline, close_timeline)
 {
     struct ha_usage u = { 0 };
     put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 0, 500, 0);
@@ -130,10 +131,17 @@ TEST_WITH(merges_have_a_share_of_the_step, open_timeline, close_timeline)
     name = "attend";
     put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 625, 825, 0);
     put(HA_FROM_POOL, HA_SPAN_CPU, 0, 300, 0);
+    name = "features";
+    put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 100, 170, 0);
+    put(HA_FROM_POOL, HA_SPAN_CPU, 0, 300, 0);
+    name = "net";
+    put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 150, 250, 0);
+    put(HA_FROM_POOL, HA_SPAN_CPU, 0, 300, 0);
     name = "b";
     ha_timeline_measure(timeline, (struct ha_interval){ 0, 1000 }, &u, NULL);
     assert_near(ha_usage_ratios(&u, 1).merge_share, 0.1, 1e-12);
     assert_near(ha_usage_ratios(&u, 1).attend_share, 0.2, 1e-12);
+    assert_near(ha_usage_ratios(&u, 1).predict_share, 0.15, 1e-12);
 }
 
 /* the link is the device's side as well */

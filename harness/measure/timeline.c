@@ -116,14 +116,20 @@ void ha_timeline_destroy(struct ha_timeline *t)
 
 /* ---- what a window holds ------------------------------------------------------------ */
 
-enum set { KERNEL, COPY, DEVICE, CPU, H2D, D2H, MERGE, ATTEND, SETS };
+enum set { KERNEL, COPY, DEVICE, CPU, H2D, D2H, MERGE, ATTEND, PREDICT, SETS };
+
+static bool is_kernel(const struct ha_span *s, const char *name)
+{
+    return s->kind == HA_SPAN_KERNEL && !strcmp(s->name, name);
+}
 
 static void classify(const struct ha_timeline_span *s, bool in[SETS])
 {
     enum ha_span_kind kind = s->span.kind;
     in[KERNEL] = kind == HA_SPAN_KERNEL || kind == HA_SPAN_D2D;
-    in[MERGE] = kind == HA_SPAN_KERNEL && !strcmp(s->span.name, "merge");
-    in[ATTEND] = kind == HA_SPAN_KERNEL && !strcmp(s->span.name, "attend");
+    in[MERGE] = is_kernel(&s->span, "merge");
+    in[ATTEND] = is_kernel(&s->span, "attend");
+    in[PREDICT] = is_kernel(&s->span, "features") || is_kernel(&s->span, "net");
     in[H2D] = kind == HA_SPAN_H2D;
     in[D2H] = kind == HA_SPAN_D2H;
     in[COPY] = in[H2D] || in[D2H];
@@ -207,6 +213,7 @@ enum ha_status ha_timeline_measure(const struct ha_timeline *t, struct ha_interv
     sum->d2h_ns += ha_interval_length(set[D2H], n[D2H]);
     sum->merge_ns += ha_interval_length(set[MERGE], n[MERGE]);
     sum->attend_ns += ha_interval_length(set[ATTEND], n[ATTEND]);
+    sum->predict_ns += ha_interval_length(set[PREDICT], n[PREDICT]);
     sum->launch_gap_ns += launch_gap(t, w, spans);
     sum->windows++;
     free(x);
@@ -229,6 +236,7 @@ struct ha_ratios ha_usage_ratios(const struct ha_usage *u, size_t threads)
         .d2h_link_GBps = over(u->d2h_bytes, (double)u->d2h_ns),
         .merge_share = over((double)u->merge_ns, wall),
         .attend_share = over((double)u->attend_ns, wall),
+        .predict_share = over((double)u->predict_ns, wall),
         .launch_gap_ns = over(u->launch_gap_ns, (double)u->steps),
     };
 }

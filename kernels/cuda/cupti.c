@@ -132,10 +132,16 @@ static const struct {
     const char *word, *operation;
     enum ha_span_kind kind;
 } kernels[] = {
-    { "ha_attend", "attend", HA_SPAN_KERNEL },    { "softmax", "softmax", HA_SPAN_KERNEL },
-    { "merge", "merge", HA_SPAN_KERNEL },         { "move_rows", "move", HA_SPAN_KERNEL },
-    { "blend_rows", "blend", HA_SPAN_KERNEL },    { "read_words", "read", HA_SPAN_KERNEL },
-    { "spin", "spin", HA_SPAN_KERNEL },           { "flag_wait", "flag_wait", HA_SPAN_WAIT },
+    { "ha_attend", "attend", HA_SPAN_KERNEL },
+    { "softmax", "softmax", HA_SPAN_KERNEL },
+    { "merge", "merge", HA_SPAN_KERNEL },
+    { "move_rows", "move", HA_SPAN_KERNEL },
+    { "blend_rows", "blend", HA_SPAN_KERNEL },
+    { "read_words", "read", HA_SPAN_KERNEL },
+    { "features_of_heads", "features", HA_SPAN_KERNEL },
+    { "net_of_rows", "net", HA_SPAN_KERNEL },
+    { "spin", "spin", HA_SPAN_KERNEL },
+    { "flag_wait", "flag_wait", HA_SPAN_WAIT },
     { "flag_write", "flag_write", HA_SPAN_WAIT },
 };
 

@@ -98,6 +98,8 @@ TEST_WITH(names_are_those_of_our_kernels_alone, open_fake, close_fake)
         { "_Z10merge_manyILi512EL8ha_dtype0ELb0EEv10merge_argsIXT_EE", "merge", HA_SPAN_KERNEL },
         { "_Z4spin9spin_args", "spin", HA_SPAN_KERNEL },
         { "_Z10read_words9read_args", "read", HA_SPAN_KERNEL },
+        { "_Z17features_of_heads13features_args", "features", HA_SPAN_KERNEL },
+        { "_Z11net_of_rows6ha_net", "net", HA_SPAN_KERNEL },
         { "ampere_sgemm_128x64_tn", NULL, HA_SPAN_KERNEL },
         { "_Z15thread_and_spinv", NULL, HA_SPAN_KERNEL },
         { "_ZN4spin5outerEv", NULL, HA_SPAN_KERNEL },

@@ -19,6 +19,8 @@
 #include "suites/parts/schedule.h"
 #include "suites/parts/segments.h"
 
+#include <math.h>
+
 enum { SINK, RECENT, DIGEST, PREDICT, BUDGET, CRITERION, TAU, GRANULARITY, SKIP, UNION, SCHEDULE, FETCH };
 static const struct ha_param params[] = {
     [SINK] = { "sink", 64, 0, 1 << 24, "first tokens that stay on the device", .whole = true, .draw = "0..128",
@@ -53,7 +55,7 @@ struct sequence {
 
 /* Sums over the steps of a layer, for what is counted. */
 struct sums {
-    double heads, streaming, groups, scheduled, block, readers, budget;
+    double heads, streaming, groups, scheduled, block, readers, budget, lines, r2;
 };
 
 /* For all layers, which follow each other. */
@@ -166,6 +168,7 @@ static void select_group(const struct ha_layer *l, size_t b, size_t head)
     const struct ha_segments *segments = &seq->segments;
     const size_t group = ha_shape_group(s), first = head * group;
     const struct ha_property *property = c->properties.of + b * s->q_heads + first;
+    const struct ha_label *label = c->properties.label ? c->properties.label + b * s->q_heads + first : NULL;
     double volume;
     const size_t block = ha_selector_block(&c->selector, property, group, segments->host, &volume);
     for (size_t g = 0; g < group; g++) {
@@ -177,6 +180,8 @@ static void select_group(const struct ha_layer *l, size_t b, size_t head)
         sums->streaming += property[g].s > 0;
         sums->readers += reads;
         sums->budget += reads ? (double)blocks / (double)all : 0;
+        sums->lines += label && !isnan(label[g].r2);
+        sums->r2 += label && !isnan(label[g].r2) ? (double)label[g].r2 : 0;
     }
     sums->heads += (double)group;
     sums->groups++;
@@ -253,6 +258,7 @@ static void count(const struct ha_layer *l, ha_count *say, void *arg)
     say_quotient(l, say, arg, "groups_scheduled", sums->scheduled, sums->groups);
     say_quotient(l, say, arg, "block_mean", sums->block, sums->scheduled);
     say_quotient(l, say, arg, "budget_mean", sums->budget, sums->readers);
+    say_quotient(l, say, arg, "line_r2", sums->r2, sums->lines);
 }
 
 /* After the prefill, or back to it. */

@@ -111,6 +111,7 @@ enum ha_status ha_sensitivity_ask(struct ha_sensitivity *out, const struct ha_pa
 enum ha_status ha_sensitivity_types(const struct ha_pass *pass, const struct ha_chosen *chosen, size_t layer,
                                     size_t seq, struct ha_why *why);
 
+#define HA_HEAD_OFF 0.2
 /* Sums over judged queries -> the figures of questions 1 and 3. */
 struct ha_accuracy {
     double err_over_bound;
@@ -120,7 +121,8 @@ struct ha_accuracy {
     double mass_min, mass_sum, cert_slack, recall_sum;
     double keys_sum, visible_sum;
     size_t queries, mass_count, slack_count, recall_count, rel_count;
-    bool everything; /* every query's answer is full attention */
+    size_t off_count; /* heads of queries whose error against full attention is above HA_HEAD_OFF of their own norm */
+    bool everything;  /* every query's answer is full attention */
     struct ha_chances chances;
 };
 
@@ -130,6 +132,7 @@ void ha_accuracy_add(struct ha_accuracy *a, const struct ha_judged *heads, size_
 void ha_accuracy_join(struct ha_accuracy *a, const struct ha_accuracy *b);
 double ha_accuracy_rel_l2(const struct ha_accuracy *a); /* NaN where it was not asked */
 double ha_accuracy_rel_l2_wo(const struct ha_accuracy *a);
+double ha_accuracy_heads_off(const struct ha_accuracy *a);
 
 /* ---- a whole check ----------------------------------------------------------------------------------------------- */
 

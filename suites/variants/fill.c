@@ -82,6 +82,7 @@ void ha_fill_accuracy(struct ha_row *row, const struct ha_accuracy *a)
     row->rel_l2 = ha_accuracy_rel_l2(a);
     row->rel_l2_wo = ha_accuracy_rel_l2_wo(a);
     row->rel_l2_head_max = a->rel_count ? a->rel_l2_head_max : nan;
+    row->heads_off = ha_accuracy_heads_off(a);
     row->mass_min = a->mass_count ? a->mass_min : nan;
     row->mass_mean = mean(a->mass_sum, a->mass_count);
     row->cert_slack = a->slack_count ? a->cert_slack : nan;
@@ -111,6 +112,11 @@ static const struct counter_column {
     { "changed", MEAN, offsetof(struct ha_row, changed) },
     { "cpu_of_budget", MEAN, offsetof(struct ha_row, cpu_of_budget) },
     { "recall_interval", MEAN, offsetof(struct ha_row, recall_interval) },
+    { "streaming_heads", MEAN, offsetof(struct ha_row, streaming) },
+    { "groups_scheduled", MEAN, offsetof(struct ha_row, scheduled) },
+    { "budget_mean", MEAN, offsetof(struct ha_row, budget_read) },
+    { "block_mean", MEAN, offsetof(struct ha_row, block_mean) },
+    { "line_r2", MEAN, offsetof(struct ha_row, line_r2) },
 };
 
 static double over_layers(const struct ha_counted *c, const struct counter_column *column)
@@ -186,6 +192,15 @@ static double floor_of(const struct ha_row *row, const struct ha_session *s, con
                        row->d2h_bytes);
 }
 
+/* What selecting takes, of the step and of what the CPU's threads compute in it. The latter only where they select in
+ * the step: there is upkeep in the background then, and else it is the background that selects. */
+static void fill_selection(struct ha_row *row)
+{
+    const double select_ns = row->counters.select_ns, computes = (1 - row->ratios.cpu_idle) * row->step_ns;
+    row->select_share = select_ns / row->step_ns;
+    row->choice_share = computes > 0 && !isnan(row->counters.manage_ns) ? select_ns / computes : (double)NAN;
+}
+
 void ha_fill_bench(struct ha_row *row, const struct ha_bench *b, const struct ha_ceilings *ceilings,
                    double slowest_arm_ns)
 {
@@ -220,6 +235,7 @@ void ha_fill_bench(struct ha_row *row, const struct ha_bench *b, const struct ha
     row->floor_ns = floor_of(row, s, b->check, ceilings, zero_copy);
     row->floor_ratio = row->floor_ns / b->step_ns;
     fill_counters(row, &b->counters, (double)s->workload->shape.steps);
+    fill_selection(row);
     row->condition = b->condition;
     snprintf(row->disturbed, sizeof row->disturbed, "%s", b->disturbed);
 }

@@ -51,6 +51,8 @@ struct ha_row {
     double sensitivity, sensitivity_lse, sensitivity_times;
     char repeat[16];
     char fit[256], fit_text[8];
+    double heads_off, select_share, choice_share;
+    double streaming, scheduled, budget_read, block_mean, line_r2;
 };
 
 extern const struct ha_suite ha_suite_variants;

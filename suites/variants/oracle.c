@@ -509,6 +509,7 @@ void ha_accuracy_add(struct ha_accuracy *a, const struct ha_judged *head, size_t
             a->diff2 += j->diff2;
             a->norm2 += j->norm2;
             a->rel_count++;
+            a->off_count += !(j->diff2 <= HA_HEAD_OFF * HA_HEAD_OFF * j->norm2);
             largest_diff = fmax(largest_diff, sqrt(j->diff2));
             largest_norm = fmax(largest_norm, sqrt(j->norm2));
         }
@@ -539,6 +540,7 @@ void ha_accuracy_join(struct ha_accuracy *a, const struct ha_accuracy *b)
     a->slack_count += b->slack_count;
     a->recall_count += b->recall_count;
     a->rel_count += b->rel_count;
+    a->off_count += b->off_count;
     a->everything = a->everything && b->everything;
     ha_chances_join(&a->chances, &b->chances);
 }
@@ -551,4 +553,9 @@ double ha_accuracy_rel_l2(const struct ha_accuracy *a)
 double ha_accuracy_rel_l2_wo(const struct ha_accuracy *a)
 {
     return a->after_wo.norm2 > 0 ? sqrt(a->after_wo.diff2 / a->after_wo.norm2) : (double)NAN;
+}
+
+double ha_accuracy_heads_off(const struct ha_accuracy *a)
+{
+    return a->rel_count ? (double)a->off_count / (double)a->rel_count : (double)NAN;
 }

@@ -171,6 +171,20 @@ static const struct ha_field fields[] = {
     NUMBER(recall_interval, "steps", C, "from one recall of a layer to the next", HA_NEITHER)
     NUMBER(rel_l2_wo, "", C | A | Y, "as rel_l2, behind the output projection W_O; empty: the dataset has none",
         HA_NEITHER)
+    NUMBER(heads_off, "", C | A, "share of the outputs, one for each query, head, layer and step, that are off by more "
+        "than 0.2 of their own length, against full attention", HA_NEITHER)
+    NUMBER(select_share, "", C, "select_ns / step_ns", HA_LESS)
+    NUMBER(choice_share, "", C, "of what the CPU's threads compute in a step what selecting takes of each: select_ns / "
+        "((1 - cpu_idle) x step_ns); empty where they do not select in the step", HA_NEITHER)
+    PART(ratios, predict_share, "", C, "time in which a device kernel of the name features or net runs, of W; spans",
+        HA_LESS)
+    NUMBER(streaming, "", C, "share of the query heads that stream: mean over layers of the counter streaming_heads "
+        "(counters.csv), as are the next, of groups_scheduled, budget_mean, block_mean and line_r2", HA_NEITHER)
+    NUMBER(scheduled, "", C, "share of the KV heads that are tasks", HA_NEITHER)
+    NUMBER(budget_read, "", C, "share of the tokens in host memory that a query head that reads has read", HA_NEITHER)
+    NUMBER(block_mean, "tokens", C, "block size of the tasks", HA_NEITHER)
+    NUMBER(line_r2, "", C, "R2 of the line of least budgets over log2 of the block size, of heads that have not one budget for all; where they are found out (predict=oracle)",
+        HA_NEITHER)
 };
 /* clang-format on */
 

@@ -112,8 +112,8 @@ static struct ha_row bench_row(double perturb, size_t dropped)
                                 .source = "CUPTI",
                                 .condition = condition,
                                 .moved = { .h2d_bytes = 4000 },
-                                .ratios = { .gpu_kernel_idle = 0.5, .h2d_link_GBps = 200, .d2h_link_GBps = 3 },
-                                .counters = { .select_ns = 8 } };
+                                .ratios = { .gpu_kernel_idle = 0.5, .cpu_idle = 0.9, .h2d_link_GBps = 200 },
+                                .counters = { .select_ns = 8, .manage_ns = 0 } };
     return filled(b, (struct ha_check){ 0 }, 0, 1);
 }
 
@@ -125,7 +125,8 @@ TEST(ratios_of_a_perturbed_trace_are_kept)
     row = bench_row(0.04, 0);
     assert_near(row.ratios.gpu_kernel_idle, 0.5, 1e-12);
     assert_near(row.ratios.h2d_link_GBps, 200, 1e-9);
-    assert_near(row.link_share, 20, 1e-9); /* of a ceiling of 10 */
+    assert_near(row.link_share, 20, 1e-9);    /* of a ceiling of 10 */
+    assert_near(row.choice_share, 0.2, 1e-9); /* 2 of the 10 ns that the CPU is busy */
     assert_string_equal(row.source, "CUPTI");
     assert_memory_equal(&row.condition, &condition, sizeof condition);
     assert_string_equal(row.disturbed, "load");
@@ -142,6 +143,8 @@ TEST(ratios_of_a_perturbed_trace_are_kept)
     assert_near(row.h2d_eff_GBps, 20, 0);
     assert_near(row.overlap_eff, 0.8, 1e-12);
     assert_near(row.counters.select_ns, 2, 0);
+    assert_near(row.select_share, 0.02, 1e-15);
+    assert_true(isnan(row.choice_share)); /* this does */
 }
 
 TEST(what_caches_hold_has_no_floor)
@@ -421,7 +424,9 @@ TEST(columns_of_counters)
     ha_fill_counted(&row, &c);
     assert_true(isnan(row.kept_least) && isnan(row.kept_most) && isnan(row.changed));
     static const double least[] = { 0.3, 0.1, 0.2 }, most[] = { 0.5, 0.7, 0.6 };
-    c.of = calloc(12, sizeof *c.of);
+    static const char *const means[] = { "streaming_heads", "groups_scheduled", "budget_mean", "block_mean",
+                                         "line_r2" };
+    c.of = calloc(3 * (4 + COUNT(means)), sizeof *c.of);
     assert_non_null(c.of);
     for (size_t l = 0; l < 3; l++) {
         c.of[c.count].name = "kept_least";
@@ -432,6 +437,10 @@ TEST(columns_of_counters)
         c.of[c.count++].value = l ? least[l] : (double)NAN; /* the first layer has none */
         c.of[c.count].name = "kv_ctx_tokens";
         c.of[c.count++].value = 0.01;
+        for (size_t i = 0; i < COUNT(means); i++) {
+            c.of[c.count].name = means[i];
+            c.of[c.count++].value = (double)(i + l * l);
+        }
     }
     ha_fill_counted(&row, &c);
     ha_counted_free(&c);
@@ -439,6 +448,8 @@ TEST(columns_of_counters)
     assert_near(row.kept_most, 0.7, 0);
     assert_near(row.cosine_least, 0.1, 0);
     assert_near(row.cosine, 0.15, 1e-15);
+    const double of_means[] = { row.streaming, row.scheduled, row.budget_read, row.block_mean, row.line_r2 };
+    for (size_t i = 0; i < COUNT(means); i++) assert_near(of_means[i], (double)i + 5.0 / 3, 1e-14);
 }
 
 int main(void) { return test_all("tests", NULL, NULL); }

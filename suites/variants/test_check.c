@@ -622,7 +622,7 @@ TEST(quality_agrees_with_plain_arithmetic)
     struct ha_accuracy a;
     struct ha_chosen c;
     struct ha_pass p;
-    double diff2 = 0, norm2 = 0, mass = 0, least = 1, recall = 0, largest_diff = 0, largest_norm = 0;
+    double diff2 = 0, norm2 = 0, mass = 0, least = 1, recall = 0, largest_diff = 0, largest_norm = 0, off = 0;
     open_session("h2o:ctx=90,heads=4/2,head_dim=64,layers=1,steps=1,dataset=iid,dtype=bf16");
     begin_pass(&p, true);
     assert_ok(ha_pass_step(&p, 0, &reason));
@@ -643,6 +643,7 @@ TEST(quality_agrees_with_plain_arithmetic)
         mass += m / 4;
         recall += r / 4;
         least = fmin(least, m);
+        off += sqrt(d / n) > 0.2;
         largest_diff = fmax(largest_diff, sqrt(d));
         largest_norm = fmax(largest_norm, sqrt(n));
     }
@@ -650,6 +651,7 @@ TEST(quality_agrees_with_plain_arithmetic)
     ha_accuracy_add(&a, judged, 4);
     assert_near(ha_accuracy_rel_l2(&a), sqrt(diff2 / norm2), 1e-9);
     assert_near(a.rel_l2_head_max, largest_diff / largest_norm, 1e-9);
+    assert_near(ha_accuracy_heads_off(&a), off / 4, 1e-12);
     assert_true(isnan(ha_accuracy_rel_l2_wo(&a))); /* there is no W_O */
     assert_near(a.mass_sum / 4, mass, 1e-9);
     assert_near(a.mass_min, least, 1e-9);
@@ -766,6 +768,28 @@ TEST(of_equal_keys_as_many_count_as_are_needed)
     }
     ha_pass_end(&p, HA_OK, NULL);
     close_session();
+}
+
+/* Of a query's heads those that are off by more than a fifth of their own length: 0.19, 0.21, not a number, and any
+ * error of what should be 0; not a head of which there is no full attention. */
+TEST(heads_that_are_off)
+{
+    const double nan = (double)NAN;
+    const struct ha_judged judged[] = {
+        { .diff2 = 0.19 * 0.19, .norm2 = 1 }, { .diff2 = 0.21 * 0.21, .norm2 = 1 },
+        { .diff2 = 0.21 * 0.21, .norm2 = 9 }, { .diff2 = nan, .norm2 = 1 },
+        { .diff2 = 1e-9, .norm2 = 0 },        { .diff2 = 0, .norm2 = 0 },
+        { .diff2 = 1, .norm2 = nan },
+    };
+    struct ha_accuracy a, b;
+    ha_accuracy_start(&a);
+    assert_true(isnan(ha_accuracy_heads_off(&a)));
+    ha_accuracy_add(&a, judged, COUNT(judged));
+    assert_near(ha_accuracy_heads_off(&a), 3.0 / 6, 1e-12);
+    ha_accuracy_start(&b);
+    ha_accuracy_add(&b, judged, 2);
+    ha_accuracy_join(&a, &b);
+    assert_near(ha_accuracy_heads_off(&a), 4.0 / 8, 1e-12);
 }
 
 TEST(an_error_that_is_not_a_number_is_the_largest)
