@@ -72,12 +72,13 @@ enum ha_status ha_def_predictor_prefill(const struct ha_def_predictor *p, struct
 {
     const size_t dim = p->shape.head_dim, row = p->shape.q_heads * dim;
     if (p->predict != HA_DEF_BY_NET) return HA_OK;
-    if (h->queries == 0)
+    if (h->queries == 0 && place->prefill > 0)
         return ha_why(why, HA_ERROR,
                       "fluxion: predict=net needs the query of the context's last token: observed=1 or more");
     if (!place->anchor) place->anchor = calloc(row, sizeof *place->anchor);
     if (!place->anchor) return no_memory(why);
-    memcpy(place->anchor + h->head * dim, h->q + (h->queries - 1) * row, dim * sizeof *place->anchor);
+    if (h->queries) /* else there is no token, and the anchor stays 0 */
+        memcpy(place->anchor + h->head * dim, h->q + (h->queries - 1) * row, dim * sizeof *place->anchor);
     return HA_OK;
 }
 

@@ -6,6 +6,7 @@
 program=$1
 cases='streaming:ctx=64,layers=1,steps=1 resident:ctx=64,layers=1,steps=1 hgca:ctx=200,layers=1,steps=1 offload:ctx=64,layers=1,steps=1 gpu_only:ctx=200,layers=1,steps=1,budget=0.2'
 cases="$cases hybrid_fixed:ctx=200,layers=1,steps=1,sink=8,recent=16,budget=0.2 quest:ctx=200,layers=1,steps=1,budget=64"
+cases="$cases fluxion:ctx=300,layers=1,steps=1,predict=fixed,sink=8,recent=16,budget=0.2,fetch=move fluxion:ctx=500,steps=1,dataset=walk,heads=8/2,layers=4,fit=walk"
 # predictions take a cuBLAS: HABENCH_CUBLAS has to name one for the emulation
 cases="$cases topk:dataset=walk,ctx=100,layers=2,heads=4/2,steps=2,k=20,query=ahead"
 cases="$cases infinigen:dataset=walk,ctx=100,layers=2,heads=4/2,steps=2"

@@ -121,10 +121,10 @@ class Fluxion(Chosen):
                 head.judge_labels(largest)
         net = one.net() if kind == NET else None
         if net:
-            anchors = max(head.norm(head.observed[-1], head.ctx) for head in heads)
+            anchors = max(head.norm(head.anchor, head.ctx) for head in heads)
             on_device = [max(np.linalg.norm(head.state(q, [(0, head.sinks), (head.inside.stop, n)])[0].astype(float))
                              for head, q, n in of) for of in (
-                [(head, head.q, head.total) for head in heads], [(head, head.observed[-1], head.ctx) for head in heads])]
+                [(head, head.q, head.total) for head in heads], [(head, head.anchor, head.ctx) for head in heads])]
             for i, head in enumerate(heads):
                 head.judge_net(net, i, anchors, *on_device)
 
@@ -196,6 +196,11 @@ class Fluxion(Chosen):
 
     # ---- the net
 
+    @property
+    def anchor(self):
+        """The query of the context's last token; of no token, 0."""
+        return self.observed[-1] if len(self.observed) else np.zeros(self.dump.head_dim, REAL)
+
     def net(self):
         """Its tensors by name, or None where the file that the case names is not here: then what it says is believed."""
         name = re.search(r"[:,]fit=([^,]*)", self.dump.word("case"))
@@ -207,7 +212,7 @@ class Fluxion(Chosen):
     def judge_net(self, net, head, largest, now, then):
         feature, off = self.features(head, now, then)
         choices = [[m / n for m in range(least, most + 1)] if n else [0] for least, most, n in
-                   list(self.needs(self.observed[-1], self.ctx, largest))[1:]] if self.host else [[0]] * 4
+                   list(self.needs(self.anchor, self.ctx, largest))[1:]] if self.host else [[0]] * 4
         count, worst = 0, None
         for feature[35:39] in itertools.islice(itertools.product(*choices), 64):
             y, slack = forward(net, feature, off)
@@ -219,7 +224,7 @@ class Fluxion(Chosen):
 
     def features(self, head, now, then):
         """[41], and what each may be off by. now, then: the largest |O~| of all heads, by q and by q'"""
-        scale, q, anchor = REAL(self.dump.number("scale")), self.q, self.observed[-1]
+        scale, q, anchor = REAL(self.dump.number("scale")), self.q, self.anchor
         host, new = self.inside, slice(self.inside.stop, None)
         length = lambda x: np.sqrt((x ** 2).sum(axis=-1))
         f = np.zeros(41, REAL)

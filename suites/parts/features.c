@@ -368,7 +368,7 @@ enum ha_status ha_features_prefill(struct ha_features *f, const struct ha_contex
 {
     const struct ha_shape *s = ctx->shape;
     const size_t observed = ha_least(s->observed, s->ctx[b]), numbers = s->q_heads * HA_FEATURES;
-    if (observed == 0)
+    if (observed == 0 && s->ctx[b] > 0)
         return ha_why(why, HA_ERROR,
                       "%s: features are learnt from the last query of the context, and none is observed: "
                       "observed=1, say",
@@ -380,11 +380,12 @@ enum ha_status ha_features_prefill(struct ha_features *f, const struct ha_contex
                                        .k = in->k[b],
                                        .v = in->v[b],
                                        .cap = in->cap,
-                                       .anchor = in->q[b] + (observed - 1) * s->q_heads * s->head_dim };
+                                       .anchor = f->anchor };
     HA_TRY(ctx->api->stream_sync(ctx->stream)); /* the prefill before has left what goes up */
+    if (observed) memcpy(f->anchor, in->q[b] + (observed - 1) * s->q_heads * s->head_dim, anchor_bytes(s));
+    else memset(f->anchor, 0, anchor_bytes(s)); /* no token, no query */
     const enum ha_status status = ha_features_learn(f, &of, why);
     if (status != HA_OK) return ha_why_prefix(why, status, "%s", ctx->variant->name);
-    memcpy(f->anchor, of.anchor, anchor_bytes(s));
     for (size_t i = 0; i < numbers && kept->learnt; i++) kept->learnt[i] = (double)f->known[i];
     HA_TRY(up(ctx, kept->known, f->known, known_bytes(s), "known"));
     HA_TRY(up(ctx, kept->mean_k, f->mean_k, mean_bytes(s), "mean of K"));
