@@ -48,7 +48,12 @@ static size_t scratch_bytes(const struct ha_schedule *c, size_t tokens)
 {
     const struct ha_shape *s = c->ctx->shape;
     const struct ha_rows run = { .keys = tokens };
-    const struct ha_attend worst = ha_cpu_attend_unit(s, 0, ha_shape_group(s), s->q_len, false, NULL, NULL, NULL, &run);
+    const struct ha_attend worst = { .q_len = s->q_len,
+                                     .group = ha_shape_group(s),
+                                     .head_dim = s->head_dim,
+                                     .runs = &run,
+                                     .runs_count = 1,
+                                     .dtype = s->dtype };
     return c->ctx->kernels->attend_scratch_bytes(&worst);
 }
 
