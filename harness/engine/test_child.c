@@ -446,6 +446,7 @@ enum {
     NEVER_STOP,
     FORK_SAYS,
     SAY_HUGE,
+    SAY_LATE, /* what is asked has been asked, and the wait for the answer begun */
     LONG_MESSAGE = 3 * (32 << 10) + 1,
     HUGE_MESSAGE = 8 << 20
 };
@@ -464,6 +465,7 @@ static enum ha_status tell(void *self, void *arg, struct ha_why *out)
     struct wish *w = arg;
     w->pid = getpid();
     for (size_t i = 0; i < sizeof text; i++) text[i] = (unsigned char)(i * 7 + i / 251);
+    if (w->number == SAY_LATE) usleep(2000);
     ha_child_say(1, text, sizeof text);
     ha_child_say(2, "", 0);
     ha_child_say(3, text, 5);
@@ -558,14 +560,20 @@ TEST(half_a_message_is_no_part_of_the_next)
     ha_child_destroy(own);
 }
 
-/* An answer ends the wait for it: that for time or a signal, looked at a few times a second, would delay each. */
+/* An answer ends the wait for it: that for time or a signal, looked at five times a second, would delay each; a busy
+ * host delays some. */
 TEST(answers_are_not_waited_for)
 {
     struct heard h = { .count = 0 };
     struct ha_child *own = open_teller(&h);
-    const uint64_t begun = ha_now_ns();
-    for (int i = 0; i < 30; i++) assert_int_equal(ask_teller(own, 0, &h), HA_OK);
-    assert_true(ha_now_ns() - begun < 4 * (uint64_t)SECOND);
+    uint64_t least_ns = UINT64_MAX;
+    for (int i = 0; i < 30; i++) {
+        const uint64_t begun = ha_now_ns();
+        assert_int_equal(ask_teller(own, SAY_LATE, &h), HA_OK);
+        const uint64_t took_ns = ha_now_ns() - begun;
+        least_ns = took_ns < least_ns ? took_ns : least_ns;
+    }
+    assert_true(least_ns < SECOND / 10);
     ha_child_destroy(own);
 }
 
