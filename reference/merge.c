@@ -225,7 +225,9 @@ static double excess(const struct merge *m)
 static void range(const struct merge *m, struct ha_ref_state *out)
 {
     const bool direct = m->b->form == HA_FORM_DIRECT;
-    const double depth = m->depth + 2, kappa = direct ? 0 : HA_REF_KAPPA_Q;
+    const double depth = m->depth + 2, kappa = direct ? 0 : HA_REF_KAPPA_Q, u_o = m->b->u_o, eta_o = m->b->eta_o;
+    const double lost = m->used * m->flush, each = 1 + 1 / m->least;
+    if (m->known && !direct && !out->v_min && !out->v_max) return; /* nobody asks */
     /* what a weight that is used as it is may be above 1 */
     const double stretch = excess(m) * (1 + HA_REF_KAPPA_T * HA_REF_U) + ha_ref_log_drift(m->exp_eps)
                            + ha_ref_drift(depth);
@@ -244,9 +246,9 @@ static void range(const struct merge *m, struct ha_ref_state *out)
         for (size_t i = 0; i < n; i++) {
             const double v = larger(fabs(lo[i]), fabs(hi[i])), o = out->o[from + i];
             double beyond = over * v;
-            beyond += m->used * m->flush * (1 + all[i]) * (1 + 1 / m->least);
+            beyond += lost * (1 + all[i]) * each;
             beyond = ha_ref_rounded(beyond, v, kappa * HA_REF_U, HA_REF_ETA);
-            beyond = ha_ref_rounded(beyond, v, m->b->u_o, m->b->eta_o);
+            beyond = ha_ref_rounded(beyond, v, u_o, eta_o);
             if (!(beyond < HUGE_VAL)) beyond = HUGE_VAL; /* NaN or infinity in a state */
             lo[i] -= beyond;
             hi[i] += beyond;
