@@ -21,7 +21,9 @@ static inline void half_put(void *data, size_t i, uint16_t h) { memcpy((char *)d
 float ha_load(const void *data, size_t i, enum ha_dtype dtype)
 {
     float x;
-    ha_load_row((const char *)data + i * ha_dtype_bytes(dtype), 1, dtype, &x);
+    if (dtype != HA_F32)
+        return dtype == HA_F16 ? ha_f32_from_f16(half_at(data, i)) : ha_f32_from_bf16(half_at(data, i));
+    memcpy(&x, (const char *)data + i * sizeof x, sizeof x);
     return x;
 }
 
