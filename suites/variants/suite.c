@@ -183,8 +183,8 @@ static const struct ha_field fields[] = {
     NUMBER(scheduled, "", C, "share of the KV heads that are tasks", HA_NEITHER)
     NUMBER(budget_read, "", C, "share of the tokens in host memory that a query head that reads has read", HA_NEITHER)
     NUMBER(block_mean, "tokens", C, "block size of the tasks", HA_NEITHER)
-    NUMBER(line_r2, "", C, "R2 of the line of least budgets over log2 of the block size, of heads that have not one budget for all; where they are found out (predict=oracle)",
-        HA_NEITHER)
+    NUMBER(line_r2, "", C, "R2 of the line of least budgets over log2 of the block size, of heads that have not one "
+        "budget for all; where they are found out (predict=oracle)", HA_NEITHER)
 };
 /* clang-format on */
 
