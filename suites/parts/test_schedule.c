@@ -173,12 +173,12 @@ static const float *row_of(const unsigned char *rows, size_t token, size_t head)
 /* A block's score by its digest: the largest over the step's tokens. */
 static double score_of(size_t b, size_t q_head, size_t block, size_t at)
 {
-    double best = -INFINITY;
+    double best = -(double)INFINITY;
     for (size_t t = 0; t < Q_LEN; t++) {
         const float *q = w.q + ((b * Q_LEN + t) * Q_HEADS + q_head) * DIM;
         double sum = 0;
         for (size_t d = 0; d < DIM; d++) {
-            double least = INFINITY, most = -INFINITY;
+            double least = (double)INFINITY, most = -(double)INFINITY;
             for (size_t i = at * block; i < (at + 1) * block; i++) {
                 const double k = (double)row_of(w.store[b].k, i, q_head / GROUP)[d];
                 least = fmin(least, k);
