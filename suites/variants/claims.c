@@ -10,306 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the claims -------------------------------------------------------------------------------------------------- */
-
-const struct ha_claim ha_claims[] = {
-    { .system = "hgca",
-      .text = "hybrid attention beats reloading the keys, the more so the more of them and the larger the batch",
-      .source = "HGCA, section 5.1, figures 10 and 11",
-      .condition = "one layer, 1024 keys on the device; `offload`, which loads all keys, for the paper's reload, which "
-                   "loads all but these; step of offload over step of hgca",
-      .paper = "an overall speedup, growing with both (the text has no number)",
-      .section = "hgca_reload",
-      .cases = 6,
-      .variant = "hgca",
-      .over = "offload",
-      .column = "step_ns",
-      .axis = { "ctx_len", "batch" },
-      .scale = 1,
-      .unit = "x",
-      .needs_link = true,
-      .form = ha_claim_grows,
-      .holds = { 1 },
-      .in_shape = { 1 } },
-    { .system = "hgca",
-      .text = "the time to merge is negligible",
-      .source = "HGCA, section 5.1, figure 11",
-      .condition = "the merge kernel, which reads the CPU's part over the link, as a share of the traced step",
-      .paper = "negligible (the text has no number)",
-      .section = "hgca_reload",
-      .cases = 6,
-      .variant = "hgca",
-      .column = "merge_share",
-      .scale = 100,
-      .unit = "%",
-      .needs_link = true,
-      .form = ha_claim_most,
-      .holds = { 0.05 },
-      .in_shape = { 0.1 } },
-    { .system = "hgca",
-      .text = "for 1 query token the CPU is faster than reloading, for 32 as fast; for more the device is",
-      .source = "HGCA, section 2.3, figure 6 and O-3",
-      .condition = "all keys in host memory, one layer; step of offload over step of cpu",
-      .paper = "parity at 32 query tokens",
-      .section = "hgca_append",
-      .cases = 6,
-      .variant = "cpu",
-      .over = "offload",
-      .column = "step_ns",
-      .axis = { "q_len" },
-      .scale = 1,
-      .unit = "x",
-      .needs_link = true,
-      .form = ha_claim_crosses,
-      .holds = { 16, 64 },
-      .in_shape = { 2, 512 } },
-    { .system = "hgca",
-      .text = "beta = 1 keeps up to 30% of the tokens for some heads and less than 1% for others",
-      .source = "HGCA, section 3.2.2",
-      .condition =
-          "traces of a small trained model, of its heads that which keeps least and that which keeps most of what is "
-          "in host memory",
-      .paper = "< 1% to 30%",
-      .section = "hgca_kept",
-      .cases = 2,
-      .variant = "hgca",
-      .column = "kept_least",
-      .other = "kept_most",
-      .scale = 100,
-      .unit = "%",
-      .form = ha_claim_range,
-      .holds = { 0.01, 0.3 },
-      .in_shape = { 10 } },
-    { .system = "hgca",
-      .text = "beta = 1 keeps up to 30% of the tokens for some heads and less than 1% for others",
-      .source = "HGCA, section 3.2.2",
-      .condition = "generated heads (dataset sinks: flat, sink, local and peaked in turn)",
-      .paper = "< 1% to 30%",
-      .section = "hgca_kept_made",
-      .cases = 1,
-      .variant = "hgca",
-      .column = "kept_least",
-      .other = "kept_most",
-      .scale = 100,
-      .unit = "%",
-      .form = ha_claim_range,
-      .holds = { 0.01, 0.3 },
-      .in_shape = { 10 } },
-    { .system = "hgca",
-      .text = "quality is flat over beta 0.25 to 1 and over 0.25 to 0.75 of the keys on the device",
-      .source = "HGCA, section 5.3, table 1",
-      .condition =
-          "traces of a small trained model; the error of the output against full attention stands for perplexity",
-      .paper = "perplexity 19.02 to 19.42 at 19.12 (OPT-6.7B); 225 to 341 at 227 (LLaMA-2-13B)",
-      .section = "hgca_quality",
-      .cases = 24,
-      .variant = "hgca",
-      .column = "rel_l2",
-      .group = "dataset",
-      .scale = 100,
-      .unit = "%",
-      .form = ha_claim_spread,
-      .holds = { 0.05 },
-      .in_shape = { 0.1 } },
-    { .system = "scout",
-      .text = "the query that a layer's projection makes of the input of the layer before is close to the true one",
-      .source = "ScoutAttention, section 3.3, table 1",
-      .condition = "traces of small trained models; the mean over their layers of the cosine of both",
-      .paper = "0.93 to 0.97 (five models of 7 to 12 billion parameters)",
-      .section = "scout_traces",
-      .cases = 3,
-      .variant = "scout",
-      .column = "cosine",
-      .scale = 1,
-      .unit = "",
-      .form = ha_claim_within,
-      .holds = { 0.93, 0.97 },
-      .in_shape = { 0.8, 1 } },
-    { .system = "scout",
-      .text = "from one token to the next less than 15% of the important blocks change",
-      .source = "ScoutAttention, section 3.2, figure 6a",
-      .condition = "traces of small trained models; of the chosen blocks those that the step before had not chosen",
-      .paper = "less than 15% on average (Qwen3 8B)",
-      .section = "scout_traces",
-      .cases = 3,
-      .variant = "scout",
-      .column = "changed",
-      .scale = 100,
-      .unit = "%",
-      .form = ha_claim_most,
-      .holds = { 0.15 },
-      .in_shape = { 0.3 } },
-    { .system = "scout",
-      .text = "with a recall every 8.7 steps the CPU attends over 8.2% of the budget",
-      .source = "ScoutAttention, section 3.4, figure 6b",
-      .condition =
-          "traces of small trained models, a recall of each layer every 8 steps; the paper asks for at most 12%",
-      .paper = "8.2% at a mean interval of 8.7 steps (Qwen3 8B)",
-      .section = "scout_traces",
-      .cases = 3,
-      .variant = "scout",
-      .column = "cpu_of_budget",
-      .scale = 100,
-      .unit = "%",
-      .form = ha_claim_most,
-      .holds = { 0.12 },
-      .in_shape = { 0.24 } },
-    { .system = "scout",
-      .text = "without recall the CPU's share rises as decoding goes on",
-      .source = "ScoutAttention, section 3.4, figure 6a",
-      .condition = "a trace of a small trained model; CPU tokens over the budget, mean of so many steps",
-      .paper = "rises steadily (the text has no number)",
-      .section = "scout_drift",
-      .cases = 3,
-      .variant = "scout",
-      .with = "recall=off",
-      .column = "cpu_of_budget",
-      .axis = { "steps" },
-      .scale = 100,
-      .unit = "%",
-      .form = ha_claim_grows,
-      .holds = { 0 },
-      .in_shape = { 0 } },
-    { .system = "scout",
-      .text = "a budget of 1024 tokens loses no less than one of 2048",
-      .source = "ScoutAttention, section 4.2, figure 7",
-      .condition =
-          "a trace of a small trained model of 1900 tokens and budgets to scale; the error of the output against "
-          "full attention stands for accuracy",
-      .paper = "accuracy falls by 2.5% and by 2.1%",
-      .section = "scout_budget",
-      .cases = 3,
-      .variant = "scout",
-      .column = "rel_l2",
-      .axis = { "budget" },
-      .falls = true,
-      .scale = 100,
-      .unit = "%",
-      .form = ha_claim_grows,
-      .holds = { 0 },
-      .in_shape = { 0 } },
-    { .system = "scout",
-      .text = "the whole window of a layer is three times that of its attention",
-      .source = "ScoutAttention, section 3.3",
-      .condition =
-          "with the products of a layer around its attention; time of the attention kernel as a share of the step",
-      .paper = "300 of 900 us (Qwen3 32B, budget 4096)",
-      .section = "scout_layers",
-      .cases = 1,
-      .variant = "scout",
-      .with = "precompute=on,recall=on",
-      .column = "attend_share",
-      .scale = 100,
-      .unit = "%",
-      .needs_link = true,
-      .form = ha_claim_most,
-      .holds = { 0.333 },
-      .in_shape = { 0.5 } },
-    { .system = "scout",
-      .text = "the CPU's beginning a layer early shortens the step",
-      .source = "ScoutAttention, section 4.3, figure 12",
-      .condition =
-          "with the products of a layer around its attention; step without over step with, neither with recall",
-      .paper = "1.39x",
-      .section = "scout_layers",
-      .cases = 1,
-      .variant = "scout",
-      .with = "precompute=on,recall=off",
-      .over = "scout",
-      .over_with = "precompute=off,recall=off",
-      .column = "step_ns",
-      .scale = 1,
-      .unit = "x",
-      .needs_link = true,
-      .form = ha_claim_least,
-      .holds = { 1.2 },
-      .in_shape = { 1 } },
-    { .system = "scout",
-      .text = "recall shortens the step once more",
-      .source = "ScoutAttention, section 4.3, figure 12",
-      .condition = "the same; step without over step with, both begun a layer early",
-      .paper = "1.20x",
-      .section = "scout_layers",
-      .cases = 1,
-      .variant = "scout",
-      .with = "precompute=on,recall=on",
-      .over = "scout",
-      .over_with = "precompute=on,recall=off",
-      .column = "step_ns",
-      .scale = 1,
-      .unit = "x",
-      .needs_link = true,
-      .form = ha_claim_least,
-      .holds = { 1.1 },
-      .in_shape = { 1 } },
-    { .system = "scout",
-      .text = "the device idles most where keys are fetched (InfiniGen), then where the CPU works beside it (HGCA)",
-      .source = "ScoutAttention, section 4.3, figure 11",
-      .condition = "with the products of a layer around its attention; idle device of infinigen over that of hgca",
-      .paper = "61% over 57%",
-      .section = "scout_layers",
-      .cases = 1,
-      .variant = "hgca",
-      .over = "infinigen",
-      .column = "gpu_kernel_idle",
-      .scale = 1,
-      .unit = "x",
-      .needs_link = true,
-      .form = ha_claim_least,
-      .holds = { 1 },
-      .in_shape = { 0.8 } },
-    { .system = "scout",
-      .text = "and hardly at all where the CPU begins a layer early",
-      .source = "ScoutAttention, section 4.3, figure 11",
-      .condition = "the same; idle device of hgca over that of scout",
-      .paper = "57% over 6%",
-      .section = "scout_layers",
-      .cases = 1,
-      .variant = "scout",
-      .with = "precompute=on,recall=on",
-      .over = "hgca",
-      .column = "gpu_kernel_idle",
-      .scale = 1,
-      .unit = "x",
-      .needs_link = true,
-      .form = ha_claim_least,
-      .holds = { 4.75 },
-      .in_shape = { 1 } },
-    { .system = "scout",
-      .text = "larger blocks give more tokens per second",
-      .source = "ScoutAttention, section 4.3, figure 10",
-      .condition = "one batch; of the paper, whose batches are larger where digests take less memory, the time alone",
-      .paper = "rises over three block sizes (the text has no number)",
-      .section = "scout_blocks",
-      .cases = 3,
-      .variant = "scout",
-      .column = "tokens_per_s",
-      .axis = { "block" },
-      .scale = 1,
-      .unit = "/s",
-      .needs_link = true,
-      .form = ha_claim_grows,
-      .holds = { 0 },
-      .in_shape = { 0 } },
-    { .system = "scout",
-      .text = "larger batches give more tokens per second",
-      .source = "ScoutAttention, section 4.3, figure 9",
-      .condition = "batches of 4, 8 and 16 in place of 16, 32 and 64",
-      .paper = "1.78x from 16 to 32, 1.48x from 32 to 64",
-      .section = "scout_batches",
-      .cases = 3,
-      .variant = "scout",
-      .column = "tokens_per_s",
-      .axis = { "batch" },
-      .scale = 1,
-      .unit = "/s",
-      .needs_link = true,
-      .form = ha_claim_grows,
-      .holds = { 0 },
-      .in_shape = { 0 } },
-};
-const size_t ha_claims_count = sizeof ha_claims / sizeof *ha_claims;
-
 const char *ha_claim_verdict_name(enum ha_claim_verdict verdict)
 {
     static const char *const name[] = { [HA_CLAIM_HOLDS] = "holds",
@@ -552,10 +252,10 @@ enum ha_claim_verdict ha_claim_spread(const struct ha_claim *c, const struct ha_
 
 /* ---- from results to verdicts ------------------------------------------------------------------------------------ */
 
-static const struct ha_section *section_of(const struct ha_claim *c, const struct ha_results *results)
+static const struct ha_section *section_of(const char *name, const struct ha_results *results)
 {
     for (size_t i = 0; i < results->sections; i++)
-        if (!strcmp(results->section[i].name, c->section)) return &results->section[i];
+        if (!strcmp(results->section[i].name, name)) return &results->section[i];
     return NULL;
 }
 
@@ -568,11 +268,11 @@ static const struct ha_row *row_of(const struct ha_results *results, const struc
 }
 
 /* The column of the other variant over the same workload. NaN: it was not measured. */
-static double beside(const struct ha_claim *c, const struct ha_results *results, const struct ha_section *section,
-                     const struct ha_row *of)
+static double beside(const struct ha_claim *c, const struct ha_results *results, const struct ha_row *of)
 {
     double value = (double)NAN;
-    char *text = ha_row_workload(of);
+    const struct ha_section *section = section_of(c->over_section ? c->over_section : c->section, results);
+    char *text = section ? ha_row_workload(of) : NULL;
     for (size_t i = 0; text && i < section->count; i++) {
         const struct ha_row *r = row_of(results, section, i, c->over, of->device);
         char *other = r ? ha_row_workload(r) : NULL;
@@ -586,20 +286,20 @@ static double beside(const struct ha_claim *c, const struct ha_results *results,
 void ha_claim_judge(const struct ha_claim *c, const struct ha_results *results, const char *device,
                     struct ha_judgement *out)
 {
-    const struct ha_section *section = section_of(c, results);
+    const struct ha_section *section = section_of(c->section, results);
     struct ha_claim_point *p = section ? calloc(section->count + 1, sizeof *p) : NULL;
     size_t count = 0;
     *out = (struct ha_judgement){ .verdict = HA_CLAIM_NOT_APPLICABLE };
     for (size_t i = 0; p && i < section->count; i++) {
         const struct ha_row *r = row_of(results, section, i, c->variant, device);
         if (!r || !has(r, c->with)) continue;
-        const double x = column(r, c->column), value = c->over ? beside(c, results, section, r) / x : x;
+        const double x = column(r, c->column), value = c->over ? beside(c, results, r) / x : x;
         if (!isnan(value) && !(c->other && isnan(column(r, c->other))))
             p[count++] = (struct ha_claim_point){ r, value };
     }
     if (count < c->cases || !count) {
-        SAY(out->reason, "%zu of the %zu cases of section %s that it takes were measured and passed", count, c->cases,
-            c->section);
+        SAY(out->reason, "%zu of the %zu cases of section %s%s%s that it takes were measured and passed", count,
+            c->cases, c->section, c->over_section ? ", beside " : "", c->over_section ? c->over_section : "");
     } else {
         const enum ha_claim_verdict verdict = c->form(c, p, count, out);
         const char *kind = p->row->device_kind;
@@ -615,7 +315,7 @@ void ha_claim_judge(const struct ha_claim *c, const struct ha_results *results, 
 /* Whether any case of the claim's section was in the run. */
 static bool is_asked(const struct ha_claim *c, const struct ha_results *results)
 {
-    const struct ha_section *section = section_of(c, results);
+    const struct ha_section *section = section_of(c->section, results);
     for (size_t i = 0; section && i < section->count; i++)
         if (results->entry[section->entry[i]].row) return true;
     return false;
@@ -651,7 +351,7 @@ static const char *device_of(const struct ha_results *results, size_t i)
 void ha_claims_print(FILE *out, const struct ha_results *results)
 {
     bool any = false;
-    for (size_t i = 0; i < ha_claims_count; i++) any = any || section_of(&ha_claims[i], results);
+    for (size_t i = 0; i < ha_claims_count; i++) any = any || section_of(ha_claims[i].section, results);
     for (size_t i = 0; results->measured && any && i < results->entries; i++) {
         size_t before = 0;
         while (strcmp(device_of(results, before), device_of(results, i)) != 0) before++;

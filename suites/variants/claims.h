@@ -49,6 +49,7 @@ struct ha_claim {
     const char *system, *text, *source; /* source: section and figure of the paper */
     const char *condition, *paper;      /* under which it is asked here; the paper's figure */
     const char *section;                /* of the suite file: its cases */
+    const char *over_section;           /* those of `over`; NULL: the same */
     size_t cases;                       /* points that it takes */
     const char *variant, *over;   /* whose rows; NULL, or the variant whose column at the same other keys is divided by
                                    * that of `variant`: a speedup */

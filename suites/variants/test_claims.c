@@ -153,6 +153,34 @@ TEST(at_least_by_options)
     }
 }
 
+/* The other variant's rows may stand in a section of their own, and then are not looked for in the claim's. */
+TEST(at_least_beside_another_section)
+{
+    struct ha_section both[] = { { .name = "made", .entry = listed }, { .name = "beside", .entry = listed + 2 } };
+    const struct ha_results of = { .entry = entry, .section = both, .sections = 2, .measured = true };
+    struct ha_claim c = least;
+    c.variant = "b";
+    c.over = "a";
+    c.with = c.over_with = NULL;
+    c.over_section = "beside";
+    begin();
+    put("b", 1, 1, 10);
+    put("a", 1, 1, 5);
+    put("a", 1, 1, 30);
+    both[0].count = 2;
+    both[1].count = 1;
+    ha_claim_judge(&c, &of, "cuda", &said);
+    assert_int_equal(said.verdict, HA_CLAIM_HOLDS);
+    assert_contains(said.figures, "3x to 3x");
+    both[1].count = 0;
+    ha_claim_judge(&c, &of, "cuda", &said);
+    assert_int_equal(said.verdict, HA_CLAIM_NOT_APPLICABLE);
+    assert_contains(said.reason, "0 of the 1 cases of section made, beside beside");
+    c.over_section = NULL;
+    ha_claim_judge(&c, &of, "cuda", &said);
+    assert_int_equal(said.verdict, HA_CLAIM_REFUTED);
+}
+
 TEST(within)
 {
     static const double from[] = { 0.93, 0.92, 0.94, 0.79, 0.94 }, to[] = { 0.97, 0.97, 0.98, 0.9, 1.1 };
