@@ -35,7 +35,7 @@ find suites -name '*.suite' | while read -r suite; do
     mkdir -p "$work/$name/$(dirname "$suite")"
     cp "$suite" "$work/$name/$suite"
 done
-cp -r datasets/traces "$work/$name/datasets/"
+cp -r datasets/traces datasets/fits "$work/$name/datasets/"
 cp -r docs README.md LICENSE "$work/$name/"
 # what is linked statically keeps its licence
 mkdir "$work/$name/licenses"

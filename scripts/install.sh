@@ -31,7 +31,7 @@ install -m 644 "$built/ha_null.so" "$built/defects.so" "$to/lib/habench/" # defe
 # there after `ninja cuda`; one of an earlier build need not fit this program
 if [ -f "$built/ha_cuda.so" ]; then install -m 644 "$built/ha_cuda.so" "$to/lib/habench/"
 else rm -f "$to/lib/habench/ha_cuda.so"; fi
-find suites datasets/traces -name '*.suite' -o -path 'datasets/traces/*' -type f | while read -r file; do
+find suites datasets/traces datasets/fits -name '*.suite' -o -path 'datasets/*' -type f | while read -r file; do
     install -D -m 644 "$file" "$to/share/habench/$file"
 done
 install -D -m 644 LICENSE "$to/share/habench/LICENSE"

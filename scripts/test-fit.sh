@@ -68,6 +68,16 @@ expect 0 '1 passed, 0 failed' check "learner:$small/code,fit=english"
 expect 64 'fit englisch: no such file, and no datasets/fits/englisch.safetensors' check "learner:$small/code,fit=englisch"
 cd "$here" || exit 1
 
+# those that are shipped: each serves cases of its model, whose texts it has not learnt from, and no others
+net=steps=1,ctx=1900
+expect 0 '4 passed, 0 failed' check "fluxion:dataset=trace/english,$net,fit=small" "fluxion:dataset=trace/code,$net,fit=small" \
+    "fluxion:dataset=trace/deep,$net,fit=deep" "fluxion:dataset=walk,layers=4,$net,fit=walk" -o "$dir/shipped"
+holds 'the table marks none as its own text' sh -c "! grep -q 'own text' '$dir/out'"
+expect 64 "was made for model 'habench-llama-4x256', the case has 'habench-llama-10x192'" check \
+    "fluxion:dataset=trace/deep,$net,fit=small"
+expect 64 "was made for layers '4', the case has '1'" check "fluxion:dataset=walk,layers=1,$net,fit=walk"
+expect 64 "tau=0.1', the case has" check "fluxion:dataset=trace/code,$net,tau=0.05,fit=small"
+
 # 64: a fit of something else, of another model too; 20: a damaged one, of its cases alone
 expect 64 "was made for params 'share=0.9', the case has 'share=0.5'" check "learner:$small/code,share=0.5,fit=$fit"
 expect 64 'fit: resident learns nothing; those that do: fluxion scout learner' check "resident:fit=$fit"

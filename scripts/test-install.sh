@@ -30,6 +30,7 @@ says 0 'smoke ' list suites
 says 0 'recency_split ' list suites
 says 0 'passed, 0 failed' check -q smoke -f resident
 says 0 '1 passed, 0 failed' check -q resident:dataset=trace/english,ctx=1900,layers=1,steps=1
+says 0 '1 passed, 0 failed' check -q fluxion:dataset=trace/english,ctx=1900,steps=1,fit=small
 says 0 'null       null    ' list devices
 says 77 'null' check -q resident:ctx=64,layers=1,steps=1 --device null
 

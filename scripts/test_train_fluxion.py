@@ -132,7 +132,7 @@ def figures(net, made):
 def table(said):
     """{name: numbers} of the lines below the head"""
     lines = said[said.index("held out"):].splitlines()[1:]
-    return {line[:30].strip(): [float(n) for n in line[30:].split()] for line in lines}
+    return {line[:40].strip(): [float(n) for n in line[40:].split()] for line in lines}
 
 
 def check_training(folder):
@@ -232,10 +232,11 @@ def check_refusals(folder):
         refused(f"{what} in training and held out", "was trained on", f"{folder}/a", f"{folder}/b", "--held",
                 f"{folder}/own", "-o", f"{folder}/no")
     # A generator has no hash.
-    write(f"{folder}/g1", fit, **{"text.0": "walk seed 1", "hash.0": "0" * 16})
-    write(f"{folder}/g2", fit, **{"text.0": "walk seed 2", "hash.0": "0" * 16})
+    write(f"{folder}/g1", fit, **{"text.0": "walk seed 1"})
+    write(f"{folder}/g2", fit, **{"text.0": "walk seed 2"})
     status, said, _ = run(f"{folder}/g1", "--held", f"{folder}/g2", "--epochs", 1, "-o", f"{folder}/walk")
     expect("texts of no hash are apart", status == 0 and len(table(said)) == 2, said)
+    expect("and the net has none", read(f"{folder}/walk")[0] == META | {"text.0": "walk seed 1"})
     refused("no such file", "no/such", "--judge", net, "--held", f"{folder}/no/such")
     with open(f"{folder}/text", "w", encoding="utf-8") as f:
         f.write("no tensors")

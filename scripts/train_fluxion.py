@@ -6,9 +6,9 @@
     habench run 'fluxion:dataset=trace/english,predict=net,fit=mine'
 
 A sample is one query of one head: its 41 features, and the budgets that it needs (docs/variants/fluxion.md). The files
-must be of one version of habench, one model and the same options. The net has layers of 41, 312, 312 and 3 numbers, 111,699 parameters;
-its outputs are the budget at block 1, its slope over log2 of the block, and the logit of streaming. A sample without
-blocks on the host is left out.
+must be of one version of habench, one model and the same options. The net has layers of 41, 312, 312 and 3 numbers,
+111,699 parameters; its outputs are the budget at block 1, its slope over log2 of the block, and the logit of streaming.
+A sample without blocks on the host is left out.
 
 What is held out shares no text with what was trained on, else it is refused. Figures are of the numbers as they stand
 in the file that is written:
@@ -45,7 +45,6 @@ BGT0, SLOPE, STREAMS, BUDGET_1 = 0, 1, 2, 3  # of a sample's labels; then the bu
 LOG2_OF_BLOCK = (0, 4, 5, 6, 7)
 JUDGED = (16, 128)
 CLAMP = 10  # of a standardised feature
-UNKNOWN_HASH = "0" * 16
 SAMPLES = {"features": (None, 41), "labels": (None, 8)}
 NET = {"mean": (41,), "inv": (41,), "w0": (41, 312), "b0": (312,), "w1": (312, 312), "b1": (312,), "w2": (312, 3),
        "b2": (3,)}
@@ -84,17 +83,17 @@ def read(path, wanted):
         fail(f"{path}: {str(e).splitlines()[0]}")
     if meta.get("format") != "habench-fit" or meta.get("version") != "1" or meta.get("variant") != "fluxion":
         fail(f"{path} is not a habench-fit of version 1 for fluxion")
-    for key in (*AGREE, *OTHER, "text.0", "hash.0"):
+    for key in (*AGREE, *OTHER, "text.0"):
         if key not in meta:
             fail(f"{path}: metadata key {key} is missing")
     return meta, tensors
 
 
 def texts(meta):
-    """[(text, hash)]"""
+    """[(text, hash)]; what a generator makes has none: None"""
     found, i = [], 0
     while f"text.{i}" in meta:
-        found.append((meta[f"text.{i}"], meta.get(f"hash.{i}", UNKNOWN_HASH)))
+        found.append((meta[f"text.{i}"], meta.get(f"hash.{i}")))
         i += 1
     return found
 
@@ -122,7 +121,7 @@ def agree(path, meta, with_path, with_meta):
 
 def apart(path, meta, trained):
     """trained: [(text, hash)]"""
-    known = {part for pair in trained for part in pair} - {UNKNOWN_HASH}
+    known = {part for pair in trained for part in pair} - {None}
     for text, digest in texts(meta):
         if text in known or digest in known:
             fail(f"{path}: '{text}' was trained on: who is judged on what it has learnt shows nothing")
@@ -264,15 +263,16 @@ COLUMNS = (("samples", "%d"), ("stream%", "%.1f"), ("error@16", "%.4f"), ("90%",
 
 
 def show(name, row=None):
-    print("%-30.30s" % name + "".join("%11s" % (head if row is None else "-" if math.isnan(row[i]) else form % row[i])
-                                      for i, (head, form) in enumerate(COLUMNS)))
+    cells = [head if row is None else "-" if math.isnan(row[i]) else form % row[i]
+             for i, (head, form) in enumerate(COLUMNS)]
+    print("%-40s" % name[-40:] + "".join("%11s" % cell for cell in cells))
 
 
 def judge(net, held, mean=None):
     """held: [(path, features, labels)]; mean: labels that are the same for every sample"""
     show("held out")
     for path, x, y in held:
-        show(os.path.basename(path), figures(answers(net, x), x, y))
+        show(os.path.basename(path).removesuffix(".safetensors"), figures(answers(net, x), x, y))
     x, y = (np.concatenate([one[i] for one in held]) for i in (1, 2))
     if len(held) > 1:
         show("all", figures(answers(net, x), x, y))
@@ -330,7 +330,7 @@ def main():
         net, mean = train(args, x, y), mean_of(y)
         about = {"format": "habench-fit", "version": "1", **{key: meta[key] for key in (*AGREE, *OTHER)}}
         for i, (text, digest) in enumerate(trained):
-            about |= {f"text.{i}": text, f"hash.{i}": digest}
+            about |= {f"text.{i}": text} | ({f"hash.{i}": digest} if digest else {})
         write(args.output, about, net)
         print(f"{args.output}: {sum(net[n].size for n in net if n[0] in 'wb')} parameters, trained on {len(x)} samples "
               f"of {len(trained)} texts")
