@@ -147,6 +147,21 @@ TEST(ratios_of_a_perturbed_trace_are_kept)
     assert_true(isnan(row.choice_share)); /* this does */
 }
 
+/* Of the CPU's time selecting has a share where the step waits for it: then there is upkeep in the background, or none.
+ */
+TEST(selection_in_the_background_has_no_share_of_the_threads)
+{
+    struct ha_bench b = { .step_ns = 100, .full_ns = 50, .moved_steps = 1, .ratios = { .cpu_idle = 0.5 } };
+    b.counters = (struct ha_counters){ .select_ns = 8, .manage_ns = 3 };
+    assert_near(filled(b, (struct ha_check){ 0 }, 0, 1).choice_share, 2.0 / 50, 1e-15);
+    b.counters.manage_ns = (double)NAN;
+    assert_true(isnan(filled(b, (struct ha_check){ 0 }, 0, 1).choice_share));
+    assert_near(filled(b, (struct ha_check){ 0 }, 0, 1).select_share, 2.0 / 100, 1e-15);
+    b.counters.manage_ns = 3;
+    b.ratios.cpu_idle = 1; /* the CPU does nothing */
+    assert_true(isnan(filled(b, (struct ha_check){ 0 }, 0, 1).choice_share));
+}
+
 TEST(what_caches_hold_has_no_floor)
 {
     const double mib = 1048576;
