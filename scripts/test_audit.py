@@ -34,7 +34,7 @@ from audit.numbers import REAL
 from audit.quest import Quest
 from audit.topk import Topk
 
-CASES = 87  # of suites/audit.suite and the traces, but for those that are waived
+CASES = 89  # of suites/audit.suite and the traces, but for those that are waived
 STATES, RIGHT, WRONG = ("all", "profile", "side"), 7, 26  # of the dumps of STATES those that are changed, how many there are
 count = {True: 0, False: 0}
 
@@ -379,7 +379,7 @@ def rooms():
                                      ("lanes", dict(sum_lanes=8), 3 << 20, ""),
                                      ("joins", dict(join_keys=64, exp_eps=2.0 ** -16), 1 << 18, ""),
                                      ("many", dict(join_keys=64, exp_eps=2.0 ** -16), 1 << 20, "a weight over")):
-        dump = types.SimpleNamespace(head_dim=64, claims=lambda side, change=change: claims | change)
+        dump = types.SimpleNamespace(head_dim=64, claims=lambda side, keys, change=change: claims | change)
         said = ""
         try:
             Depths(dump, "device", keys, None).leave_room("what", 64, keys)

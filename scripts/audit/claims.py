@@ -11,12 +11,12 @@ MOST = dict(dot_extra=256, sum_extra=256, exp_eps=2.0 ** -16, log_eps=2.0 ** -11
             exact_joins=1)  # that may be claimed
 
 
-def weaker(a, b):
-    """What holds whichever of both computed: docs/audit.md, below "From claims to depths"."""
+def weaker(a, b, keys):
+    """What holds whichever of both computed, over so many keys: docs/audit.md, below "From claims to depths"."""
     out = {name: max(a[name], b[name]) for name in CLAIMS}
     for name in ("dot_lanes", "sum_lanes", "exact_joins"):
         out[name] = min(a[name], b[name])
-    path = lambda claims, keys: np.ceil(keys / claims["sum_lanes"]) + claims["sum_extra"]
+    path = lambda claims, chunk: np.ceil(min(chunk, keys) / claims["sum_lanes"]) + claims["sum_extra"]
     chunks = [x["join_keys"] or 2048 for x in (a, b)]
     out["join_keys"] = min(chunks)
     if chunks[0] != chunks[1]:
@@ -30,7 +30,7 @@ class Depths:
     """What a side's claims make of a row over `keys` keys: docs/audit.md, "From claims to depths"."""
 
     def __init__(self, dump, side, keys, runs):
-        claims = dump.claims(side)
+        claims = dump.claims(side, keys)
         claim = claims.__getitem__
         chunk = int(claim("join_keys")) or 2048
         ends = min(int(claim("runs") if runs is None else runs), keys)

@@ -48,11 +48,12 @@ class Dump:
         except ValueError:
             raise Damaged(f"its {key} is '{self.meta[key]}', not a number") from None
 
-    def claims(self, of):
-        """By name. of: device, host, either (the weaker of both in each respect) or profileN."""
+    def claims(self, of, keys=0):
+        """By name. of: device, host, profileN or either, the weaker of both sides in each respect over so many keys."""
+        if of == "either":
+            return weaker(self.claims("device"), self.claims("host"), keys)
         if of not in self.known:
-            self.known[of] = weaker(self.claims("device"), self.claims("host")) if of == "either" else \
-                {name: self.number(f"{of}.{name}") for name in CLAIMS}
+            self.known[of] = {name: self.number(f"{of}.{name}") for name in CLAIMS}
             for name, value in self.known[of].items():
                 least, end = int(name.endswith("_lanes")), 3 if name.endswith("_type") else 2 ** 32
                 if not name.endswith("_eps") and not least <= value < end:

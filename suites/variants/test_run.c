@@ -202,8 +202,8 @@ TEST(one_seed_one_answer)
         "gpu_only:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,budget=0.3",
         "topk:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,threads=1,k=9,query=ahead,dataset=walk",
         "hybrid_fixed:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,threads=1,sink=8,recent=16,budget=0.4",
-        "fluxion:ctx=300,heads=4/"
-        "2,head_dim=64,layers=2,steps=2,threads=2,sink=8,recent=16,predict=oracle,schedule=length",
+        ("fluxion:ctx=300,heads=4/2,head_dim=64,layers=2,steps=2,threads=2,sink=8,recent=16,predict=oracle,"
+         "schedule=length"),
         "infinigen:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,dataset=walk",
     };
     char another[128];
