@@ -546,7 +546,7 @@ void ha_frame_counters(struct ha_instance *self, struct ha_counters *out)
      * with a CPU side alone, it keeps the store in order */
     const bool selects = self->rule->device && !self->rule->choose && !self->rule->work;
     if (self->rule->device) out->select_ns = self->selected_ns + (selects ? self->settle_ns : 0);
-    if (!selects) out->manage_ns = self->settle_ns;
+    if (!selects && self->rule->settle) out->manage_ns = self->settle_ns;
     if (self->rule->device && has_cpu(self->rule) && self->steps > 0) {
         out->cpu_tokens = self->keys_cpu / (self->steps * heads);
         out->cpu_ratio = self->keys_cpu / (self->keys_cpu + self->keys_device);
