@@ -6,6 +6,7 @@
 #include "harness/base/order.h"
 #include "harness/base/pool.h"
 #include "harness/base/why.h"
+#include "suites/parts/cpu_attend.h"
 
 #include <math.h>
 #include <string.h>
@@ -16,26 +17,6 @@ static size_t known_bytes(const struct ha_shape *s) { return s->q_heads * HA_FEA
 static size_t anchor_bytes(const struct ha_shape *s) { return s->q_heads * s->head_dim * sizeof(float); }
 static size_t mean_bytes(const struct ha_shape *s) { return s->kv_heads * s->head_dim * sizeof(float); }
 
-/* What the query heads of a KV head attend over: one run of keys of the prefill. */
-static struct ha_attend attention(const struct ha_shape *s, const float *q, const struct ha_rows *run, float *o,
-                                  float *lse)
-{
-    return (struct ha_attend){ .q = q,
-                               .q_len = 1,
-                               .group = ha_shape_group(s),
-                               .head_dim = s->head_dim,
-                               .q_token_stride = s->q_heads * s->head_dim,
-                               .q_head_stride = s->head_dim,
-                               .runs = run,
-                               .runs_count = 1,
-                               .dtype = s->dtype,
-                               .scale = s->scale,
-                               .o = o,
-                               .lse = lse,
-                               .lse_token_stride = s->q_heads,
-                               .lse_head_stride = 1 };
-}
-
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
 static enum ha_status make_work(const struct ha_labels *l, struct ha_features_work *w, struct ha_arena *arena,
@@ -43,7 +24,8 @@ static enum ha_status make_work(const struct ha_labels *l, struct ha_features_wo
 {
     const struct ha_shape *s = l->shape;
     const struct ha_rows run = { .keys = tokens_max };
-    const struct ha_attend worst = attention(s, NULL, &run, NULL, NULL);
+    float none = 0; /* no pointer is read for the room */
+    const struct ha_attend worst = ha_cpu_attend_unit(s, 0, ha_shape_group(s), 1, false, &none, &none, &none, &run);
     w->x = ha_alloc(arena, tokens_max * sizeof *w->x, HA_TAG_SCRATCH, why);
     w->score = w->x ? ha_alloc(arena, tokens_max * sizeof *w->score, HA_TAG_SCRATCH, why) : NULL;
     if (!w->score) return HA_ERROR;
@@ -230,8 +212,8 @@ static void learn_states(const struct learning *l, size_t head, struct ha_featur
         [SINK] = rows_of(l, head, 0, of->sinks), [LOCAL] = rows_of(l, head, local, of->tokens - local)
     };
     for (size_t i = 0; i < 2; i++) {
-        struct ha_attend a = attention(s, of->anchor + first * s->head_dim, &run[i],
-                                       f->o + (i * s->q_heads + first) * s->head_dim, f->lse + i * s->q_heads + first);
+        struct ha_attend a = ha_cpu_attend_unit(s, first, ha_shape_group(s), 1, false, of->anchor,
+                                                f->o + i * s->q_heads * s->head_dim, f->lse + i * s->q_heads, &run[i]);
         a.scratch = w->attend;
         f->labels->kernels->attend(f->labels->kernels, &a);
     }

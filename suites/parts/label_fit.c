@@ -5,6 +5,7 @@
 #include "harness/base/pool.h"
 #include "harness/base/why.h"
 #include "suites/parts/features.h"
+#include "suites/parts/cpu_attend.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -79,26 +80,6 @@ static struct ha_rows rows_of(const struct fitting *f, size_t head, size_t first
                              .keys = count };
 }
 
-static struct ha_attend attention(const struct fitting *f, const float *q, const struct ha_rows *run, float *o,
-                                  float *lse)
-{
-    const struct ha_shape *s = f->in->shape;
-    return (struct ha_attend){ .q = q,
-                               .q_len = 1,
-                               .group = ha_shape_group(s),
-                               .head_dim = s->head_dim,
-                               .q_token_stride = s->q_heads * s->head_dim,
-                               .q_head_stride = s->head_dim,
-                               .runs = run,
-                               .runs_count = 1,
-                               .dtype = s->dtype,
-                               .scale = s->scale,
-                               .o = o,
-                               .lse = lse,
-                               .lse_token_stride = s->q_heads,
-                               .lse_head_stride = 1 };
-}
-
 /* A KV head in a decode step: attention over sink and local, and what the labels are asked of. */
 static void attend_task(void *arg, size_t task, size_t worker)
 {
@@ -112,7 +93,8 @@ static void attend_task(void *arg, size_t task, size_t worker)
     };
     for (size_t i = 0; i < 2; i++) {
         const size_t at = i * STEPS * s->q_heads + first;
-        struct ha_attend a = attention(f, f->q + first * s->head_dim, &run[i], f->o + at * s->head_dim, f->lse + at);
+        struct ha_attend a = ha_cpu_attend_unit(s, 0, ha_shape_group(s), 1, false, f->q + first * s->head_dim,
+                                                f->o + at * s->head_dim, f->lse + at, &run[i]);
         a.scratch = f->attend[worker];
         f->in->kernels->attend(f->in->kernels, &a);
     }
@@ -295,7 +277,8 @@ static enum ha_status make_rooms(struct fitting *f, size_t samples, size_t host_
     const size_t units = STEPS * s->q_heads, threads = ha_pool_threads(f->in->pool),
                  figures = s->layers * s->q_heads * FIGURES;
     const struct ha_rows run = { .keys = tokens_max };
-    const struct ha_attend worst = attention(f, NULL, &run, NULL, NULL);
+    float none = 0; /* no pointer is read for the room */
+    const struct ha_attend worst = ha_cpu_attend_unit(s, 0, ha_shape_group(s), 1, false, &none, &none, &none, &run);
     const struct {
         void *at;
         size_t bytes;
