@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-#define HA_DEVICE_ABI    9u
+#define HA_DEVICE_ABI    10u
 #define HA_DEVICE_SYMBOL "ha_device_api"
 
 struct ha_device;
@@ -179,6 +179,8 @@ struct ha_device_topk_seq {
      * none, of two infinities. What is behind them in index, up to min(n, k), is anything. */
     uint32_t *keys;
     float within; /* not negative */
+    const uint32_t *only; /* NULL, or [lists] in device or mapped memory, read when the kernel runs: of a list with 0
+                           * nothing is read or written */
 };
 struct ha_device_topk {
     size_t batch, lists, rows;
@@ -266,6 +268,58 @@ struct ha_device_features {
     float scale;
     const float *mean, *inv;                   /* [HA_FEATURES]; inv is not negative */
     const struct ha_device_features_seq *seqs; /* [batch]; copied */
+};
+
+/* Codes of rows, as struct ha_hash makes them, by the matrix of their KV head: of keys, or of the queries that share
+ * one. All in device or mapped memory. */
+struct ha_device_hash_seq {
+    const void *x; /* [tokens][kv_heads][group][head_dim]; token t begins t * token_stride elements on */
+    size_t tokens, token_stride;
+    void *codes; /* of KV head 0; head h begins h * code_head_bytes further on */
+    size_t code_head_bytes, first; /* of the g-th of token t: row first + t * group + g */
+};
+struct ha_device_hash {
+    size_t batch, kv_heads, group, head_dim, bits; /* group: 1 for keys */
+    enum ha_dtype dtype;                           /* of x */
+    const float *a;                                /* [kv_heads][bits][head_dim] */
+    const struct ha_device_hash_seq *seqs;         /* [batch]; copied */
+};
+
+/* Scores of keys by their codes and those of the `rows` queries of their KV head, as struct ha_hamming makes them. All
+ * in device or mapped memory. */
+struct ha_device_hamming_seq {
+    const void *q, *codes; /* of KV head 0; head h begins h * q_head_bytes, h * code_head_bytes further on */
+    size_t q_head_bytes, code_head_bytes, keys;
+    float *s; /* [kv_heads][rows][s_stride] */
+    size_t s_stride;
+    const uint32_t *only; /* NULL, or [kv_heads]: as in ha_device_topk_seq */
+};
+struct ha_device_hamming {
+    size_t batch, kv_heads, rows, bits;
+    const struct ha_device_hamming_seq *seqs; /* [batch]; copied */
+};
+
+/* Is a query so similar to one before that what that one read serves it too? Look-up and update of a cache's labels in
+ * one (CLO, sections 3.1, 3.2 and 5). The similarity of a query head is the least cosine of one of the step's queries
+ * and its label; that of a KV head the least of its query heads', or their harmonic mean weighted by importance, sum(s)
+ * / sum(s / similarity), and where one of them is not positive the least. Sums of binary32 in any order, but the same
+ * for all three of a cosine: a query equal to its label in all bits, whose squares add up to a normal number, has
+ * similarity 1, and so has a KV head of such queries alone. A KV head hits if its similarity is at least the threshold
+ * and, of the harmonic mean, all of its query heads' are positive; a NaN, as of a label of zeros, does not; with a
+ * threshold below -1 it always hits. Where a KV head does not, the labels of its query heads become the queries of the
+ * step's last token. All in device or mapped memory. */
+enum ha_similar { HA_SIMILAR_LEAST, HA_SIMILAR_HARMONIC };
+struct ha_device_similarity_seq {
+    const float *q;    /* [q_len][q_heads][head_dim] */
+    float *label;      /* [q_heads][head_dim] */
+    float *similarity; /* [kv_heads] */
+    uint32_t *missed;  /* [kv_heads]: 0 a hit, 1 a miss */
+};
+struct ha_device_similarity {
+    size_t batch, q_len, q_heads, kv_heads, head_dim;
+    enum ha_similar group;
+    const float *importance, *threshold;         /* [q_heads] positive, read by HA_SIMILAR_HARMONIC; [kv_heads] */
+    const struct ha_device_similarity_seq *seqs; /* [batch]; copied */
 };
 
 /* Copies that are handed over in one call: piece i has bytes[i] bytes. The arrays are copied. */
@@ -387,6 +441,11 @@ struct ha_device_api {
     /* what predicts budgets: features of query heads, and a net's answer to them, arrays in device or mapped memory */
     enum ha_status (*features)(struct ha_stream *stream, const struct ha_device_features *args);
     enum ha_status (*net)(struct ha_stream *stream, const struct ha_net *args);
+
+    /* what finds keys by codes, and a cache that is labelled with queries */
+    enum ha_status (*hash)(struct ha_stream *stream, const struct ha_device_hash *args);
+    enum ha_status (*hamming)(struct ha_stream *stream, const struct ha_device_hamming *args);
+    enum ha_status (*similarity)(struct ha_stream *stream, const struct ha_device_similarity *args);
 };
 
 #ifdef __cplusplus

@@ -252,6 +252,37 @@ struct ha_digest_score {
     size_t s_stride;
 };
 
+/* Codes of rows (HATA, Gong et al., arXiv 2506.02572, section 3): bit i of a row's code says whether a_i . x is
+ * positive, a sum of binary32 in any order; of a NaN it is not. Beside the code stands the row's norm, the root of a
+ * sum of squares. They are kept as blocks of HA_CODE_KEYS rows, each [bits / 32][HA_CODE_KEYS] words of the codes, then
+ * [HA_CODE_KEYS] norms in binary32, so that words of so many rows fill whole vectors: row j has word w at
+ * [j / HA_CODE_KEYS][w][j % HA_CODE_KEYS], and bit i of its code is bit i % 32 of word i / 32. */
+enum { HA_CODE_KEYS = 16, HA_CODE_BITS_MAX = 256 };
+static inline size_t ha_code_bytes(size_t rows, size_t bits)
+{
+    return (rows + HA_CODE_KEYS - 1) / HA_CODE_KEYS * HA_CODE_KEYS * (bits / 32 + 1) * 4;
+}
+struct ha_hash {
+    const float *a;      /* [bits][head_dim] */
+    size_t bits;         /* a multiple of 32, at most HA_CODE_BITS_MAX */
+    struct ha_rows rows; /* v is not read */
+    size_t head_dim;
+    enum ha_dtype dtype; /* of the rows */
+    void *codes;         /* 64-byte aligned */
+    size_t first;        /* row i becomes row first + i of the codes; of other rows nothing is written */
+};
+
+/* s[r][i] = norm_i (bits - 2 h), h being the bits in which the codes of row i and of query row r differ: an integer,
+ * and one rounded product. */
+struct ha_hamming {
+    const void *q; /* codes of q_rows rows, whose norms are not read; 64-byte aligned, as are codes */
+    size_t q_rows, bits;
+    const void *codes;
+    size_t keys; /* rows 0 to keys - 1 */
+    float *s;    /* [q_rows][s_stride] */
+    size_t s_stride;
+};
+
 /* Rows of scores to weights in place: exp(x - ln sum exp x). A row of -inf, or none: zeros, of LSE -inf. NaN and +inf
  * make a row NaN, and its LSE. On no path has the sum more than 320 + n / 1024 additions. */
 struct ha_softmax {
@@ -329,6 +360,8 @@ struct ha_attend_all {
     HA_KERNELS_OF_VECTORS(ONE, TYPED, isa)                                                                            \
     ONE(isa, void, pack, (const struct ha_pack *), none)                                                              \
     ONE(isa, void, unpack, (const struct ha_unpack *), none)                                                          \
+    ONE(isa, void, hash, (const struct ha_hash *), none)                                                              \
+    ONE(isa, void, hamming, (const struct ha_hamming *), none)                                                        \
     /* as flops, of operations such as packed bf16 keys are multiplied with, which may be of pairs */                 \
     ONE(isa, double, flops_bf16, (size_t rounds), none)                                                               \
     /* joins chunks through self->attend_chunk and attend_packed; this and the rest are written once, in kernels/c */ \

@@ -161,6 +161,7 @@ enum {
     HA_NEEDS_SPLIT = 1 << 8,
     HA_NEEDS_COLUMNS = 1 << 9, /* columns and score */
     HA_NEEDS_NET = 1 << 10,    /* features and net */
+    HA_NEEDS_LABELS = 1 << 11, /* similarity */
 };
 
 struct ha_instance;

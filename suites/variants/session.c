@@ -175,6 +175,7 @@ enum ha_status ha_session_takes(const struct ha_session *s, const struct ha_vari
         { HA_NEEDS_COLUMNS, s->api->score, "score" },
         { HA_NEEDS_NET, s->api->features, "features" },
         { HA_NEEDS_NET, s->api->net, "net" },
+        { HA_NEEDS_LABELS, s->api->similarity, "similarity" },
     };
     struct ha_device_info info;
     s->api->info(s->device, &info);
