@@ -71,14 +71,14 @@ enum ha_status ha_ahead_create(struct ha_ahead *a, const struct ha_layer *l, enu
     for (int i = 0; i < 2; i++) {
         a->q_of[i] = floats(a, HA_MEM_PINNED, rows(s) * width(s), why);
         if (!a->q_of[i]) return HA_ERROR;
+        HA_TRY(ha_device_event(ctx->device_arena, &a->came_of[i], why));
     }
-    HA_TRY(ha_device_event(ctx->device_arena, &a->came, why));
     if (side == HA_AHEAD_ORACLE) return HA_OK;
     size_t rotary = 0;
     for (size_t i = 0; i < s->layers; i++)
         rotary = ha_most(rotary, ctx->projection[i].inv_freq ? ctx->projection[i].rotary : 0);
-    a->turn = floats(a, HA_MEM_MAPPED, rows(s) * rotary, why);
-    if (!a->turn) return HA_ERROR;
+    for (int i = 0; i < 2; i++)
+        if (!(a->turn_of[i] = floats(a, HA_MEM_MAPPED, rows(s) * rotary, why))) return HA_ERROR;
     if (side == HA_AHEAD_DEVICE) return create_device(a, why);
     a->x = floats(a, HA_MEM_PINNED, rows(s) * s->model_dim, why);
     return a->x ? HA_OK : HA_ERROR;
@@ -133,6 +133,9 @@ enum ha_status ha_ahead_begin(struct ha_ahead *a, const struct ha_step *step, co
     const struct ha_shape *s = ctx->shape;
     a->layer = step->layer + 1;
     a->q = a->q_of[a->layer % 2];
+    a->turn = a->turn_of[a->layer % 2];
+    a->came = a->came_of[a->layer % 2];
+    HA_TRY(ctx->api->event_sync(a->came));
     if (a->side != HA_AHEAD_ORACLE) turn(a, tokens);
     if (a->side == HA_AHEAD_DEVICE) HA_TRY(compute(a, step));
     if (a->side == HA_AHEAD_ORACLE) a->q_device = step->next_q;

@@ -27,9 +27,9 @@ struct ha_ahead {
     const float *q_device; /* not of the CPU's side: the same on the device, in order on the main stream */
     float *y;              /* device: of the device's side, where they are computed */
     float *x;              /* pinned: [batch][q_len][model_dim], of the CPU's side */
-    float *turn;           /* mapped: [batch * q_len][rotary/2][2] */
-    float **w;             /* device: [layers] of W_Q, bias and norm, each behind the other */
-    struct ha_event *came;
+    float *turn, *turn_of[2]; /* mapped: [batch * q_len][rotary/2][2] */
+    float **w;                /* device: [layers] of W_Q, bias and norm, each behind the other */
+    struct ha_event *came, *came_of[2];
     size_t layer; /* the one that was predicted for, or none: 0 */
 };
 
@@ -39,7 +39,7 @@ struct ha_ahead {
 enum ha_status ha_ahead_create(struct ha_ahead *a, const struct ha_layer *l, enum ha_ahead_side side, bool down,
                                struct ha_why *why);
 /* Enqueues on the main stream, in the step of a layer, what the next one's query is computed from or with. tokens:
- * [batch] of the sequences before the step. Not twice without an end, or another wait for what it enqueued, between. */
+ * [batch] of the sequences before the step. Buffers are of two turns: waits until what it overwrites is over. */
 enum ha_status ha_ahead_begin(struct ha_ahead *a, const struct ha_step *step, const size_t *tokens);
 /* Waits for it; a->q is complete. */
 enum ha_status ha_ahead_end(struct ha_ahead *a);
