@@ -198,6 +198,9 @@ size_t ha_ref_packed_v(enum ha_dtype dtype, size_t head_dim, size_t key, size_t 
 void ha_ref_unpack_row(const void *blocks, enum ha_dtype dtype, size_t head_dim, size_t key, void *k, void *v);
 /* The same of a digest: the minimum or maximum of dimension d of a block. */
 size_t ha_ref_digest(size_t head_dim, size_t block, size_t d, bool most);
+/* Where codes hold word `word` of a row, of bits / 32 whose next one is the norm: a number of 32 bits from their start.
+ */
+size_t ha_ref_code(size_t bits, size_t row, size_t word);
 /* How many keys an attention names, packed and in runs; and all of them in list order, as plain rows in memory: first
  * K, then V, [keys][head_dim] each. */
 size_t ha_ref_keys(const struct ha_attend *a);
@@ -241,6 +244,10 @@ double ha_ref_judge_score(const struct ha_score *s, const struct ha_profile *p, 
 double ha_ref_judge_digest(const struct ha_digest *g);
 double ha_ref_judge_digest_score(const struct ha_digest_score *s, struct ha_chances *chances);
 double ha_ref_judge_topk(const struct ha_topk *t);
+/* Of hash: a bit may be either where binary64 has a sum so near to 0 that binary32 may have its other sign, and where a
+ * sum may overflow in binary32. Of hamming the scores are exact. */
+double ha_ref_judge_hash(const struct ha_hash *h);
+double ha_ref_judge_hamming(const struct ha_hamming *h);
 /* Of ha_device_rotate, whose q held `from`; its numbers' squares are normal numbers of binary32. A head's squares are
  * summed in any order. */
 double ha_ref_judge_rotate(const struct ha_device_rotate *r, const float *from);
