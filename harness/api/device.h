@@ -178,8 +178,9 @@ struct ha_device_topk_seq {
      * less `within`, a binary32 difference; a NaN is below everything, and nothing else below a difference that is
      * none, of two infinities. What is behind them in index, up to min(n, k), is anything. */
     uint32_t *keys;
-    float within;     /* not negative */
-    size_t keys_unit; /* what is written to keys is times that, as list_keys of attention over blocks wants it; 0 as 1 */
+    float within; /* not negative */
+    size_t
+        keys_unit; /* what is written to keys is times that, as list_keys of attention over blocks wants it; 0 as 1 */
     const uint32_t *only; /* NULL, or [lists] in device or mapped memory, read when the kernel runs: of a list with 0
                            * nothing is read or written */
 };
@@ -276,7 +277,7 @@ struct ha_device_features {
 struct ha_device_hash_seq {
     const void *x; /* [tokens][kv_heads][group][head_dim]; token t begins t * token_stride elements on */
     size_t tokens, token_stride;
-    void *codes; /* of KV head 0; head h begins h * code_head_bytes further on */
+    void *codes;                   /* of KV head 0; head h begins h * code_head_bytes further on */
     size_t code_head_bytes, first; /* of the g-th of token t: row first + t * group + g */
 };
 struct ha_device_hash {
@@ -303,12 +304,12 @@ struct ha_device_hamming {
 /* Is a query so similar to one before that what that one read serves it too? Look-up and update of a cache's labels in
  * one (CLO, sections 3.1, 3.2 and 5). The similarity of a query head is the least cosine of one of the step's queries
  * and its label; that of a KV head the least of its query heads', or their harmonic mean weighted by importance, sum(s)
- * / sum(s / similarity), and where one of them is not positive the least. Sums of binary32 in any order, but the same
- * for all three of a cosine: a query equal to its label in all bits, whose squares add up to a normal number, has
- * similarity 1, and so has a KV head of such queries alone. A KV head hits if its similarity is at least the threshold
- * and, of the harmonic mean, all of its query heads' are positive; a NaN, as of a label of zeros, does not; with a
- * threshold below -1 it always hits. Where a KV head does not, the labels of its query heads become the queries of the
- * step's last token. All in device or mapped memory. */
+ * / sum(s / similarity), and where one of them is not positive the least; where one is NaN, so is the least. Sums of
+ * binary32 in any order, but the same for all three of a cosine: a query equal to its label in all bits, whose squares
+ * add up to a normal number, has similarity 1, and so has a KV head of such queries alone. A KV head hits if its
+ * similarity is at least the threshold and, of the harmonic mean, all of its query heads' are positive; a NaN, as of a
+ * label of zeros, does not; with a threshold below -1 it always hits. Where a KV head does not, the labels of its query
+ * heads become the queries of the step's last token. All in device or mapped memory. */
 enum ha_similar { HA_SIMILAR_LEAST, HA_SIMILAR_HARMONIC };
 struct ha_device_similarity_seq {
     const float *q;    /* [q_len][q_heads][head_dim] */

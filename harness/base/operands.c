@@ -175,6 +175,7 @@ void ha_operands_device_topk(const struct ha_device_topk *t, ha_operand_fn *fn, 
         rows(v, "index", HA_WRITE, s->index, t->lists, s->index_stride * sizeof *s->index,
              (s->k < s->n ? s->k : s->n) * sizeof *s->index);
         rows(v, "keys", HA_WRITE, s->keys, 1, 0, t->lists * sizeof *s->keys);
+        rows(v, "only", HA_READ, s->only, 1, 0, t->lists * sizeof *s->only);
     }
 }
 
@@ -246,6 +247,65 @@ void ha_operands_device_features(const struct ha_device_features *f, ha_operand_
             rows(v, "lse", HA_READ, s->lse[i], 1, 0, f->q_heads * e);
         }
         rows(v, "x", HA_WRITE, s->x, 1, 0, f->q_heads * features);
+    }
+}
+
+/* Words 0 to words - 1 of the codes of rows [first, first + count), of all heads that are head_bytes apart: of the
+ * blocks that are not whole a few bytes of each word. */
+static void codes(struct visit v, const char *role, enum ha_access access, const void *at, size_t heads,
+                  size_t head_bytes, size_t first, size_t count, size_t words, size_t bits)
+{
+    const size_t word = HA_CODE_KEYS * sizeof(uint32_t), block = (bits / 32 + 1) * word;
+    for (size_t n; count; first += n, count -= n) {
+        const size_t skip = first % HA_CODE_KEYS, whole = count / HA_CODE_KEYS;
+        const char *from = (const char *)at + first / HA_CODE_KEYS * block + skip * sizeof(uint32_t);
+        n = skip == 0 && whole ? whole * HA_CODE_KEYS : HA_CODE_KEYS - skip < count ? HA_CODE_KEYS - skip : count;
+        for (size_t h = 0; h < heads; h++)
+            if (n >= HA_CODE_KEYS) rows(v, role, access, from + h * head_bytes, n / HA_CODE_KEYS, block, words * word);
+            else rows(v, role, access, from + h * head_bytes, words, word, n * sizeof(uint32_t));
+    }
+}
+
+void ha_operands_device_hash(const struct ha_device_hash *h, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    const size_t e = ha_dtype_bytes(h->dtype), words = h->bits / 32 + 1;
+    rows(v, "a", HA_READ, h->a, 1, 0, h->kv_heads * h->bits * h->head_dim * sizeof *h->a);
+    for (size_t b = 0; b < h->batch; b++) {
+        const struct ha_device_hash_seq *s = &h->seqs[b];
+        rows(v, "x", HA_READ, s->x, s->tokens, s->token_stride * e, h->kv_heads * h->group * h->head_dim * e);
+        codes(v, "codes", HA_WRITE, s->codes, h->kv_heads, s->code_head_bytes, s->first, s->tokens * h->group, words,
+              h->bits);
+    }
+}
+
+/* Which heads `only` names is known to the device alone: all of them are claimed, here and of topk. */
+void ha_operands_device_hamming(const struct ha_device_hamming *h, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    const size_t words = h->bits / 32;
+    for (size_t b = 0; b < h->batch; b++) {
+        const struct ha_device_hamming_seq *s = &h->seqs[b];
+        codes(v, "q", HA_READ, s->q, h->kv_heads, s->q_head_bytes, 0, h->rows, words, h->bits);
+        codes(v, "codes", HA_READ, s->codes, h->kv_heads, s->code_head_bytes, 0, s->keys, words + 1, h->bits);
+        rows(v, "only", HA_READ, s->only, 1, 0, h->kv_heads * sizeof *s->only);
+        rows(v, "scores", HA_WRITE, s->s, h->kv_heads * h->rows, s->s_stride * sizeof *s->s, s->keys * sizeof *s->s);
+    }
+}
+
+/* Labels are read, and written where a head misses. */
+void ha_operands_device_similarity(const struct ha_device_similarity *d, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    const size_t f = sizeof(float), label = d->q_heads * d->head_dim * f;
+    if (d->group == HA_SIMILAR_HARMONIC) rows(v, "importance", HA_READ, d->importance, 1, 0, d->q_heads * f);
+    rows(v, "threshold", HA_READ, d->threshold, 1, 0, d->kv_heads * f);
+    for (size_t b = 0; b < d->batch; b++) {
+        const struct ha_device_similarity_seq *s = &d->seqs[b];
+        rows(v, "q", HA_READ, s->q, 1, 0, d->q_len * label);
+        rows(v, "label", HA_WRITE, s->label, 1, 0, label);
+        rows(v, "similarity", HA_WRITE, s->similarity, 1, 0, d->kv_heads * f);
+        rows(v, "missed", HA_WRITE, s->missed, 1, 0, d->kv_heads * sizeof *s->missed);
     }
 }
 

@@ -26,6 +26,9 @@ void ha_operands_device_rotate(const struct ha_device_rotate *r, ha_operand_fn *
 void ha_operands_device_columns(const struct ha_device_columns *c, ha_operand_fn *fn, void *arg);
 void ha_operands_device_score(const struct ha_device_score *d, ha_operand_fn *fn, void *arg);
 void ha_operands_device_features(const struct ha_device_features *f, ha_operand_fn *fn, void *arg);
+void ha_operands_device_hash(const struct ha_device_hash *h, ha_operand_fn *fn, void *arg);
+void ha_operands_device_hamming(const struct ha_device_hamming *h, ha_operand_fn *fn, void *arg);
+void ha_operands_device_similarity(const struct ha_device_similarity *d, ha_operand_fn *fn, void *arg);
 
 /* of the CPU's kernels */
 void ha_operands_cpu_attend(const struct ha_attend *a, ha_operand_fn *fn, void *arg);

@@ -310,6 +310,9 @@ OPERATION(rotate, ha_device_rotate, device_rotate)
 OPERATION(columns, ha_device_columns, device_columns)
 OPERATION(score, ha_device_score, device_score)
 OPERATION(features, ha_device_features, device_features)
+OPERATION(hash, ha_device_hash, device_hash)
+OPERATION(hamming, ha_device_hamming, device_hamming)
+OPERATION(similarity, ha_device_similarity, device_similarity)
 
 static enum ha_status net(struct ha_stream *s, const struct ha_net *args)
 {
@@ -358,6 +361,9 @@ const struct ha_device_api *ha_order_wrap(const struct ha_device_api *api)
     WRAP(score, score);
     WRAP(features, features);
     WRAP(net, net);
+    WRAP(hash, hash);
+    WRAP(hamming, hamming);
+    WRAP(similarity, similarity);
     WRAP(read, read_all);
     WRAP(graph_begin, graph_begin);
     WRAP(graph_end, graph_end);

@@ -145,4 +145,7 @@ const struct ha_device_api ha_device_host = {
     .score = ha_host_score,
     .features = ha_host_features,
     .net = ha_host_net,
+    .hash = ha_host_hash,
+    .hamming = ha_host_hamming,
+    .similarity = ha_host_similarity,
 };

@@ -94,6 +94,9 @@ struct ha_host_op {
         struct ha_device_score score;
         struct ha_device_features features;
         struct ha_net net;
+        struct ha_device_hash hash;
+        struct ha_device_hamming hamming;
+        struct ha_device_similarity similarity;
         struct ha_merge merge;
         struct ha_device_blend blend;
         struct {
@@ -260,6 +263,12 @@ enum ha_status ha_host_score(struct ha_stream *stream, const struct ha_device_sc
 
 enum ha_status ha_host_features(struct ha_stream *stream, const struct ha_device_features *args);
 enum ha_status ha_host_net(struct ha_stream *stream, const struct ha_net *args);
+
+/* ---- codes.c */
+
+enum ha_status ha_host_hash(struct ha_stream *stream, const struct ha_device_hash *args);
+enum ha_status ha_host_hamming(struct ha_stream *stream, const struct ha_device_hamming *args);
+enum ha_status ha_host_similarity(struct ha_stream *stream, const struct ha_device_similarity *args);
 
 /* ---- products.c: a BLAS of the system, loaded with the first product. HABENCH_BLAS names another library. */
 

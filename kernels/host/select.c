@@ -232,6 +232,7 @@ static void run_topk(struct ha_stream *s, const struct ha_host_op *op)
         for (size_t l = 0; l < t->lists; l++) {
             const struct ha_device_topk_seq *seq = &seqs[b];
             const float *x = seq->x + l * t->rows * seq->stride;
+            if (seq->only && !seq->only[l]) continue;
             for (size_t i = 0; t->rows > 1 && i < seq->n; i++) {
                 most[i] = x[i];
                 for (size_t r = 1; r < t->rows; r++) most[i] = fmaxf(most[i], x[r * seq->stride + i]);
@@ -239,8 +240,9 @@ static void run_topk(struct ha_stream *s, const struct ha_host_op *op)
             uint32_t *index = seq->index + l * seq->index_stride;
             s->device->kernels.topk(
                 &(struct ha_topk){ .x = t->rows > 1 ? most : x, .n = seq->n, .k = seq->k, .index = index });
-            if (seq->keys) seq->keys[l] = (uint32_t)keep_within(seq, t->rows > 1 ? most : x, index);
-            for (size_t i = 0; seq->first && i < (seq->keys ? seq->keys[l] : chosen(seq)); i++) index[i] += seq->first;
+            const size_t kept = seq->keys ? keep_within(seq, t->rows > 1 ? most : x, index) : chosen(seq);
+            if (seq->keys) seq->keys[l] = (uint32_t)(kept * (seq->keys_unit ? seq->keys_unit : 1));
+            for (size_t i = 0; seq->first && i < kept; i++) index[i] += seq->first;
         }
 }
 
@@ -256,10 +258,12 @@ enum ha_status ha_host_topk(struct ha_stream *s, const struct ha_device_topk *ar
         const struct ha_device_topk_seq *seq = &args->seqs[b];
         const size_t rows = args->lists * args->rows, all = chosen(seq),
                      x = ha_host_extent(rows, seq->stride, seq->n) * sizeof *seq->x,
-                     index = ha_host_extent(args->lists, seq->index_stride, all) * sizeof *seq->index;
+                     index = ha_host_extent(args->lists, seq->index_stride, all) * sizeof *seq->index,
+                     only = seq->only ? args->lists * sizeof *seq->only : 0;
         if (!ha_host_kernel_operand(s, &op, "x", seq->x, seq->n ? x : 0, rows * seq->n * sizeof *seq->x)
             || !ha_host_kernel_operand(s, &op, "index", seq->index, all ? index : 0, 0)
-            || !ha_host_kernel_operand(s, &op, "keys", seq->keys, seq->keys ? args->lists * sizeof *seq->keys : 0, 0))
+            || !ha_host_kernel_operand(s, &op, "keys", seq->keys, seq->keys ? args->lists * sizeof *seq->keys : 0, 0)
+            || !ha_host_kernel_operand(s, &op, "only", seq->only, only, only))
             return HA_ERROR;
         if (seq->keys && !(seq->within >= 0))
             return ha_host_fail(s->device, "topk on %s: within %g of the largest", s->lane, (double)seq->within);

@@ -45,4 +45,6 @@ const struct ha_kernels test_kernels = {
     .digest_score = ha_c_digest_score,
     .score = ha_c_score,
     .net = net,
+    .hash = ha_c_hash,
+    .hamming = ha_c_hamming,
 };

@@ -355,7 +355,8 @@ static void null_unmap_device(struct ha_device *dev, void *host) {}
 /* ---- what selects keys: all optional -------------------------------------------------------------------------
  * Digests and their scores as harness/api/kernels.h says, layout and the zeros behind the last block included, rounding
  * aside. topk: exactly those that struct ha_topk names, rising, however many are equal; where `keys` is asked for,
- * those that are near the largest, and how many. split keeps the order of a list. rotate works in place. */
+ * those that are near the largest, and how many, times keys_unit; nothing is written of a list whose `only` is 0, which
+ * is in device memory and known when the kernel runs. split keeps the order of a list. rotate works in place. */
 static enum ha_status null_digest(struct ha_stream *stream, const struct ha_device_digest *args) { return HA_OK; }
 
 static enum ha_status null_digest_score(struct ha_stream *stream, const struct ha_device_digest_score *args)
@@ -380,6 +381,21 @@ static enum ha_status null_score(struct ha_stream *stream, const struct ha_devic
 static enum ha_status null_features(struct ha_stream *stream, const struct ha_device_features *args) { return HA_OK; }
 
 static enum ha_status null_net(struct ha_stream *stream, const struct ha_net *args) { return HA_OK; }
+
+/* ---- what finds keys by codes, and a cache that is labelled with queries: hash and hamming are optional, both or
+ * neither, and so is similarity ------------------------------------------------------------------------------------
+ * hash: codes and norms in the layout of harness/api/kernels.h, of rows `first` on, and nothing of others, in the same
+ * block neither; a bit whose sum is near 0 may be either. hamming: an integer times the norm, rounded once. similarity:
+ * one order of sums for all three of a cosine, and a root that is exact where it can be, so that a query equal to its
+ * label has exactly 1; labels are written where a KV head misses, and are not touched where it hits. */
+static enum ha_status null_hash(struct ha_stream *stream, const struct ha_device_hash *args) { return HA_OK; }
+
+static enum ha_status null_hamming(struct ha_stream *stream, const struct ha_device_hamming *args) { return HA_OK; }
+
+static enum ha_status null_similarity(struct ha_stream *stream, const struct ha_device_similarity *args)
+{
+    return HA_OK;
+}
 
 /* ---- graphs: all optional, and all four or none ----------------------------------------------------------
  * Between begin and end the stream runs nothing: what is enqueued on it is kept, with copies of the argument
@@ -475,4 +491,7 @@ const struct ha_device_api ha_device_api = {
     .score = null_score,
     .features = null_features,
     .net = null_net,
+    .hash = null_hash,
+    .hamming = null_hamming,
+    .similarity = null_similarity,
 };

@@ -86,6 +86,9 @@ PAUSED(columns, (struct ha_stream * s, const struct ha_device_columns *args), s,
 PAUSED(score, (struct ha_stream * s, const struct ha_device_score *args), s, args)
 PAUSED(features, (struct ha_stream * s, const struct ha_device_features *args), s, args)
 PAUSED(net, (struct ha_stream * s, const struct ha_net *args), s, args)
+PAUSED(hash, (struct ha_stream * s, const struct ha_device_hash *args), s, args)
+PAUSED(hamming, (struct ha_stream * s, const struct ha_device_hamming *args), s, args)
+PAUSED(similarity, (struct ha_stream * s, const struct ha_device_similarity *args), s, args)
 PAUSED(read, (struct ha_stream * s, const void *ptr, size_t bytes, uint32_t *sum), s, ptr, bytes, sum)
 PAUSED(graph_launch, (struct ha_graph * graph, struct ha_stream *s), graph, s)
 #undef PAUSED
@@ -148,6 +151,9 @@ const struct ha_device_api *ha_faults_wrap(const struct ha_device_api *api, uint
     WRAP(score);
     WRAP(features);
     WRAP(net);
+    WRAP(hash);
+    WRAP(hamming);
+    WRAP(similarity);
     WRAP(read);
     WRAP(graph_launch);
     WRAP(stream_sync);

@@ -31,6 +31,9 @@ struct ha_mutant {
     enum ha_status (*device_columns)(struct ha_stream *, const struct ha_device_columns *);
     enum ha_status (*device_features)(struct ha_stream *, const struct ha_device_features *);
     enum ha_status (*device_net)(struct ha_stream *, const struct ha_net *);
+    enum ha_status (*device_hash)(struct ha_stream *, const struct ha_device_hash *);
+    enum ha_status (*device_hamming)(struct ha_stream *, const struct ha_device_hamming *);
+    enum ha_status (*device_similarity)(struct ha_stream *, const struct ha_device_similarity *);
     enum ha_status (*device_score)(struct ha_stream *, const struct ha_device_score *);
     enum ha_status (*device_split)(struct ha_stream *, const struct ha_device_split *);
     enum ha_status (*copy_pieces)(struct ha_stream *, const struct ha_device_pieces *, enum ha_direction);

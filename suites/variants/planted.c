@@ -173,6 +173,9 @@ void ha_mutant_plant(const struct ha_mutant *m, struct ha_kernels *kernels, cons
     if (m->device_columns) shim.columns = m->device_columns;
     if (m->device_features) shim.features = m->device_features;
     if (m->device_net) shim.net = m->device_net;
+    if (m->device_hash) shim.hash = m->device_hash;
+    if (m->device_hamming) shim.hamming = m->device_hamming;
+    if (m->device_similarity) shim.similarity = m->device_similarity;
     if (m->device_score) shim.score = m->device_score;
     if (m->device_split) shim.split = m->device_split;
     if (m->copy_pieces) shim.copy_pieces = m->copy_pieces;
