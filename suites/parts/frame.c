@@ -530,11 +530,17 @@ void ha_frame_selection(struct ha_instance *self, size_t layer, size_t b, size_t
     if (self->rule->report) self->rule->report(l, b, q_head, out);
 }
 
-/* Recalls are counted by layer. */
-static void add_recalls(void *arg, const char *name, size_t layer, double value)
+/* What is counted by layer and has a column. */
+struct totals {
+    double recalls, hits, misses;
+};
+
+static void add_totals(void *arg, const char *name, size_t layer, double value)
 {
-    double *recalls = arg;
-    if (!strcmp(name, "recalls")) *recalls = isnan(*recalls) ? value : *recalls + value;
+    struct totals *t = arg;
+    if (!strcmp(name, "recalls")) t->recalls = isnan(t->recalls) ? value : t->recalls + value;
+    if (!strcmp(name, "hits")) t->hits += value;
+    if (!strcmp(name, "misses")) t->misses += value;
 }
 
 void ha_frame_counters(struct ha_instance *self, struct ha_counters *out)
@@ -551,7 +557,10 @@ void ha_frame_counters(struct ha_instance *self, struct ha_counters *out)
         out->cpu_tokens = self->keys_cpu / (self->steps * heads);
         out->cpu_ratio = self->keys_cpu / (self->keys_cpu + self->keys_device);
     }
-    ha_frame_count(self, add_recalls, &out->recalls);
+    struct totals totals = { .recalls = unmeasured };
+    ha_frame_count(self, add_totals, &totals);
+    out->recalls = totals.recalls;
+    if (totals.hits + totals.misses > 0) out->hit_ratio = totals.hits / (totals.hits + totals.misses);
 }
 
 void ha_frame_count(struct ha_instance *self, ha_count *say, void *arg)

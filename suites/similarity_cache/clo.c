@@ -15,10 +15,14 @@
 #include "harness/base/why.h"
 #include "harness/base/worker.h"
 #include "suites/parts/ahead.h"
+#include "suites/parts/choose.h"
+#include "suites/parts/kept.h"
 #include "suites/parts/listed.h"
+#include "suites/parts/query_labels.h"
 #include "suites/parts/retrieve.h"
 #include "suites/parts/reuse.h"
 #include "suites/parts/transfer.h"
+#include "suites/parts/vectors.h"
 
 #include <math.h>
 #include <string.h>
@@ -92,58 +96,47 @@ struct told {
 struct sequence {
     size_t units;             /* of a buffer */
     struct ha_kv store, rest; /* host memory: all tokens; from the first on that is no sink */
-    struct ha_kv kept; /* device: sink + recent rows, of a token t the sink's t, else sink + (t - sink) % recent */
-    struct ha_kv pool; /* device: vectors; from the KV head's first on its buffer, or all tokens that are no sinks */
-    size_t *first;     /* [kv_heads], whose distance from the head's number is a multiple of a unit */
+    struct ha_kept kept;
+    struct ha_vectors pool; /* device: of each KV head its buffer, or all tokens that are no sinks */
     struct ha_retrieve_index index;
-    float *label; /* device: [q_heads][head_dim] */
-    struct told *told;
-    uint64_t *chosen_at; /* [kv_heads] tokens that there were when the buffer was chosen */
+    size_t *chosen_at; /* [kv_heads] tokens that there were when the buffer was chosen */
+    struct told *told; /* [kv_heads] */
 };
 
 /* What there is of a layer, for all sequences. */
-struct labels {
-    float *threshold, *importance; /* device: [kv_heads], below -1 of a persistent head; [q_heads] */
-    float *similarity;             /* mapped: [batch][kv_heads] */
-    uint32_t *own;                 /* device: [batch][kv_heads] 1: chooses by the layer's own query */
-    uint32_t *list;                /* device: [batch][kv_heads][list_max] what is read, in units of the pool */
-    size_t persistent;             /* KV heads */
+struct heads {
+    const bool *persistent; /* [kv_heads]: all keys are on the device; how many are */
+    size_t count;
+    uint32_t *here; /* device: [batch][kv_heads] the same */
+    uint32_t *list; /* device: [batch][kv_heads][list_max] what is read, in entries of the pool */
     double encode_ns, offload_ns, hits, left_out;
     uint32_t asked; /* requests before the first step */
 };
 
 struct chooser {
     struct ha_retrieve retrieve;
+    struct ha_query_labels labels;
     struct ha_transfer transfer;
     struct ha_ahead ahead;
     struct ha_reuse reuse;
-    struct labels *labels;                /* [layers] */
-    struct ha_device_similarity_seq *seq; /* [batch] */
-    size_t list_max;                      /* units of a list */
-    struct ha_kv stage;                   /* device: part of a prefill */
-    float *zeros;                         /* pinned: [q_heads][head_dim] */
-    float *q;                             /* device: of predict=cpu */
-    uint32_t *known;                      /* pinned: a layer's lists, where selections are recorded */
+    struct heads *heads; /* [layers] */
+    size_t list_max;     /* units of a list */
+    struct ha_kv stage;  /* device: part of a prefill */
+    float *q;            /* device: of predict=cpu */
+    uint32_t *known;     /* pinned: a layer's lists, where selections are recorded */
 };
 
 static size_t option(const struct ha_layer *l, int i) { return (size_t)l->ctx->param[i]; }
 static struct sequence *sequence(const struct ha_layer *l, size_t b) { return (struct sequence *)l->own + b; }
-static struct labels *labels_of(const struct ha_layer *l) { return &((struct chooser *)l->shared)->labels[l->layer]; }
-static size_t unit_of(const struct ha_layer *l) { return ((struct chooser *)l->shared)->retrieve.unit; }
-static bool is_persistent(const struct ha_layer *l, size_t head)
-{
-    const struct chooser *c = l->shared;
-    return c->reuse.persistent[l->layer * l->ctx->shape->kv_heads + head];
-}
-static bool any_offloaded(const struct ha_layer *l) { return labels_of(l)->persistent < l->ctx->shape->kv_heads; }
-static bool is_ahead(const struct ha_layer *l) { return option(l, PREFETCH) && l->layer > 0; }
+static struct heads *heads_of(const struct ha_layer *l) { return &((struct chooser *)l->shared)->heads[l->layer]; }
+static bool any_offloaded(const struct ha_layer *l) { return heads_of(l)->count < l->ctx->shape->kv_heads; }
 static bool has_next(const struct ha_layer *l) { return l->layer + 1 < l->ctx->shape->layers; }
-static size_t whole_units(size_t tokens, size_t unit) { return (tokens + unit - 1) / unit; }
+static size_t whole(size_t tokens, size_t unit) { return (tokens + unit - 1) / unit; }
 
 /* tokens that are no sinks, of so many */
 static size_t rest_of(const struct ha_layer *l, size_t tokens)
 {
-    return tokens > option(l, SINK) ? tokens - option(l, SINK) : 0;
+    return tokens - ha_least(option(l, SINK), tokens);
 }
 
 /* ---- create ------------------------------------------------------------------------------------------------------ */
@@ -152,80 +145,73 @@ static size_t rest_of(const struct ha_layer *l, size_t tokens)
 static size_t buffer_units(const struct ha_context *ctx, const struct ha_retrieve *r, size_t b)
 {
     const struct ha_shape *s = ctx->shape;
-    return ha_least(whole_units(ha_share_of(ctx->param[SHARE], s->ctx[b]), r->unit),
+    return ha_least(whole(ha_share_of(ctx->param[SHARE], s->ctx[b]), r->unit),
                     ha_retrieve_units(r, ha_kv_max_tokens(s, b)));
 }
 
-static enum ha_status make_reuse(const struct ha_layer *first, struct ha_why *why)
+static enum ha_similar group_of(const double *param)
 {
-    const struct ha_context *ctx = first->ctx;
+    return (int)param[GROUP] == LEAST ? HA_SIMILAR_LEAST : HA_SIMILAR_HARMONIC;
+}
+
+static enum ha_status make_reuse(const struct ha_context *ctx, struct chooser *c, struct ha_why *why)
+{
     const struct ha_shape *s = ctx->shape;
-    struct chooser *c = first->shared;
     struct ha_reuse_rule rule = { .eta = ctx->param[ETA],
                                   .p = ctx->param[P],
                                   .eps = ctx->param[EPS],
-                                  .adaptive = option(first, THRESHOLD) == ADAPTIVE,
-                                  .hard = option(first, HARD),
+                                  .adaptive = (int)ctx->param[THRESHOLD] == ADAPTIVE,
+                                  .hard = (bool)ctx->param[HARD],
                                   .budget_bytes = ctx->param[BUDGET] * 1e6,
-                                  .group = option(first, GROUP) == LEAST ? HA_SIMILAR_LEAST : HA_SIMILAR_HARMONIC };
+                                  .group = group_of(ctx->param) };
     for (size_t b = 0; b < s->batch; b++) {
         const double key = 2 * (double)ha_kv_head_bytes(s);
         rule.buffer_bytes += key * (double)(buffer_units(ctx, &c->retrieve, b) * c->retrieve.unit);
         rule.whole_bytes += key * (double)ha_kv_max_tokens(s, b);
     }
-    return ha_reuse_create(&c->reuse, ctx, &rule, why);
+    HA_TRY(ha_reuse_create(&c->reuse, ctx, &rule, why));
+    return ha_query_labels_create(&c->labels, ctx, &c->reuse, rule.group, why);
 }
 
-static void *numbers(const struct ha_context *ctx, enum ha_memory memory, size_t count, enum ha_tag tag,
-                     struct ha_why *why)
+static uint32_t *numbers(const struct ha_context *ctx, enum ha_memory memory, size_t count, enum ha_tag tag,
+                         struct ha_why *why)
 {
     return ha_device_alloc(ctx->device_arena, memory, count * sizeof(uint32_t), tag, why);
 }
 
-/* Of a layer's heads what the device looks up by. */
-static enum ha_status make_labels(const struct ha_context *ctx, const struct chooser *c, size_t layer, struct labels *of,
-                                  struct ha_why *why)
+static enum ha_status make_heads(const struct ha_context *ctx, const struct chooser *c, size_t layer,
+                                 struct heads *of, struct ha_why *why)
 {
     const struct ha_shape *s = ctx->shape;
-    const size_t heads = s->batch * s->kv_heads;
-    const bool *persistent = c->reuse.persistent + layer * s->kv_heads;
-    of->threshold = numbers(ctx, HA_MEM_DEVICE, s->kv_heads, HA_TAG_META, why);
-    of->importance = of->threshold ? numbers(ctx, HA_MEM_DEVICE, s->q_heads, HA_TAG_META, why) : NULL;
-    of->similarity = of->importance ? numbers(ctx, HA_MEM_MAPPED, heads, HA_TAG_META, why) : NULL;
-    of->own = of->similarity ? numbers(ctx, HA_MEM_DEVICE, heads, HA_TAG_META, why) : NULL;
-    of->list = of->own ? numbers(ctx, HA_MEM_DEVICE, heads * c->list_max, HA_TAG_META, why) : NULL;
-    uint32_t *own = of->list ? numbers(ctx, HA_MEM_PINNED, heads + s->kv_heads + s->q_heads, HA_TAG_SCRATCH, why) : NULL;
-    if (!own) return HA_ERROR;
-    float *threshold = (float *)(void *)(own + heads), *importance = threshold + s->kv_heads;
-    for (size_t i = 0; i < heads; i++) own[i] = persistent[i % s->kv_heads];
-    for (size_t h = 0; h < s->kv_heads; h++) {
-        of->persistent += persistent[h];
-        threshold[h] = persistent[h] ? -2 : c->reuse.threshold[layer * s->kv_heads + h];
-    }
-    memcpy(importance, c->reuse.importance + layer * s->q_heads, s->q_heads * sizeof *importance);
-    HA_TRY(ctx->api->copy(ctx->stream, of->own, own, heads * sizeof *own, HA_H2D));
-    HA_TRY(ctx->api->copy(ctx->stream, of->threshold, threshold, s->kv_heads * sizeof *threshold, HA_H2D));
-    HA_TRY(ctx->api->copy(ctx->stream, of->importance, importance, s->q_heads * sizeof *importance, HA_H2D));
+    const size_t all = s->batch * s->kv_heads;
+    of->persistent = c->reuse.persistent + layer * s->kv_heads;
+    for (size_t h = 0; h < s->kv_heads; h++) of->count += of->persistent[h];
+    of->list = numbers(ctx, HA_MEM_DEVICE, all * c->list_max, HA_TAG_META, why);
+    of->here = of->list ? numbers(ctx, HA_MEM_DEVICE, all, HA_TAG_META, why) : NULL;
+    uint32_t *here = of->here ? numbers(ctx, HA_MEM_PINNED, all, HA_TAG_SCRATCH, why) : NULL;
+    if (!here) return HA_ERROR;
+    for (size_t i = 0; i < all; i++) here[i] = of->persistent[i % s->kv_heads];
+    HA_TRY(ctx->api->copy(ctx->stream, of->here, here, all * sizeof *here, HA_H2D));
     HA_TRY(ctx->api->stream_sync(ctx->stream));
-    ha_device_free(ctx->device_arena, own);
+    ha_device_free(ctx->device_arena, here);
     return HA_OK;
 }
 
-/* What the engine has read of a request: hits, and what they leave out. */
+/* What the engine has read of a request: who hits, and how many keys have become candidates since their choice. */
 static void answered(void *arg, size_t layer, uint32_t request)
 {
     struct ha_layer *l = (struct ha_layer *)arg + layer;
     const struct ha_shape *s = l->ctx->shape;
     const struct chooser *c = l->shared;
-    struct labels *of = &c->labels[layer];
+    struct heads *of = heads_of(l);
     const uint32_t *missed = c->transfer.layer[layer].missed;
-    const size_t steps = request - of->asked - 1;
     for (size_t i = 0; i < s->batch * s->kv_heads; i++) {
-        const size_t b = i / s->kv_heads, h = i % s->kv_heads, tokens = s->ctx[b] + steps * s->q_len;
-        uint64_t *at = sequence(l, b)->chosen_at + h;
-        if (is_persistent(l, h)) continue;
+        const size_t b = i / s->kv_heads, h = i % s->kv_heads,
+                     tokens = s->ctx[b] + (request - of->asked - 1) * s->q_len;
+        size_t *at = &sequence(l, b)->chosen_at[h];
+        if (of->persistent[h]) continue;
         if (missed[i]) *at = tokens;
-        else of->hits += 1;
+        else of->hits++;
         of->left_out += (double)((ha_retrieve_units(&c->retrieve, tokens) - ha_retrieve_units(&c->retrieve, *at))
                                  * c->retrieve.unit);
     }
@@ -238,7 +224,6 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
     const struct ha_context *ctx = first->ctx;
     const struct ha_shape *s = ctx->shape;
     struct chooser *c = first->shared;
-    const size_t width = s->q_heads * s->head_dim;
     HA_TRY(ha_retrieve_create(&c->retrieve, ctx,
                               &(struct ha_retrieve_rule){ .by = (enum ha_retrieve_by)option(first, RETRIEVE),
                                                           .hash = (enum ha_retrieve_hash)option(first, HASH),
@@ -246,12 +231,12 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
                                                           .sink = option(first, SINK),
                                                           .recent = option(first, RECENT) },
                               why));
-    HA_TRY(make_reuse(first, why));
+    HA_TRY(make_reuse(ctx, c, why));
+    c->list_max = 1;
     for (size_t b = 0; b < s->batch; b++)
         c->list_max = ha_most(c->list_max, option(first, PERSISTENT) == ALL
                                                ? ha_retrieve_units(&c->retrieve, ha_kv_max_tokens(s, b))
                                                : buffer_units(ctx, &c->retrieve, b));
-    c->list_max = ha_most(c->list_max, 1);
     HA_TRY(ha_transfer_create(&c->transfer, first, ha_transfer_way(option(first, TRANSFER)),
                               (enum ha_transfer_sync)option(first, SYNC), option(first, STORES), c->retrieve.unit,
                               c->list_max, why));
@@ -259,31 +244,17 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
     c->transfer.arg = first;
     if (option(first, PREFETCH) && s->layers > 1)
         HA_TRY(ha_ahead_create(&c->ahead, first, (enum ha_ahead_side)option(first, PREDICT), false, why));
-    c->labels = ha_alloc(ctx->arena, s->layers * sizeof *c->labels, HA_TAG_META, why);
-    c->seq = c->labels ? ha_alloc(ctx->arena, s->batch * sizeof *c->seq, HA_TAG_SCRATCH, why) : NULL;
-    c->zeros = c->seq ? numbers(ctx, HA_MEM_PINNED, width, HA_TAG_SCRATCH, why) : NULL;
-    c->q = c->zeros ? numbers(ctx, HA_MEM_DEVICE, s->batch * s->q_len * width, HA_TAG_SCRATCH, why) : NULL;
-    c->known = c->q ? numbers(ctx, HA_MEM_PINNED, s->batch * s->kv_heads * c->list_max, HA_TAG_SCRATCH, why) : NULL;
+    const size_t all = s->batch * s->kv_heads * c->list_max, q = s->batch * s->q_len * s->q_heads * s->head_dim;
+    c->heads = ha_alloc(ctx->arena, s->layers * sizeof *c->heads, HA_TAG_META, why);
+    c->q = c->heads ? (float *)numbers(ctx, HA_MEM_DEVICE, q, HA_TAG_SCRATCH, why) : NULL;
+    c->known = c->q ? numbers(ctx, HA_MEM_PINNED, all, HA_TAG_SCRATCH, why) : NULL;
     if (!c->known) return HA_ERROR;
-    memset(c->zeros, 0, width * sizeof *c->zeros);
-    memset(c->labels, 0, s->layers * sizeof *c->labels);
-    for (size_t i = 0; i < s->layers; i++) HA_TRY(make_labels(ctx, c, i, &c->labels[i], why));
+    memset(c->heads, 0, s->layers * sizeof *c->heads);
+    for (size_t i = 0; i < s->layers; i++) HA_TRY(make_heads(ctx, c, i, &c->heads[i], why));
     return ha_kv_create(ctx, HA_MEM_DEVICE, STAGE_TOKENS, &c->stage, why);
 }
 
 static void end(struct ha_layer *first) { ha_transfer_end(&((struct chooser *)first->shared)->transfer); }
-
-/* Where each KV head's vectors begin. */
-static size_t lay_pool(const struct ha_layer *l, size_t b, struct sequence *seq)
-{
-    const size_t unit = unit_of(l), most = rest_of(l, ha_kv_max_tokens(l->ctx->shape, b));
-    size_t end_of = 0;
-    for (size_t h = 0; h < l->ctx->shape->kv_heads; h++) {
-        seq->first[h] = whole_units(end_of > h ? end_of - h : 0, unit) * unit + h;
-        end_of = seq->first[h] + (is_persistent(l, h) ? whole_units(most, unit) : seq->units) * unit;
-    }
-    return end_of;
-}
 
 /* The lists of offloaded heads never change: all of their buffers. */
 static enum ha_status name_buffers(const struct ha_layer *l, size_t b, struct ha_why *why)
@@ -291,27 +262,17 @@ static enum ha_status name_buffers(const struct ha_layer *l, size_t b, struct ha
     const struct ha_context *ctx = l->ctx;
     const struct chooser *c = l->shared;
     const struct sequence *seq = sequence(l, b);
-    const size_t heads = ctx->shape->kv_heads, all = heads * c->list_max;
+    const size_t all = ctx->shape->kv_heads * c->list_max;
     uint32_t *list = numbers(ctx, HA_MEM_PINNED, all, HA_TAG_SCRATCH, why);
     if (!list) return HA_ERROR;
     for (size_t i = 0; i < all; i++) {
-        const size_t h = i / c->list_max, at = i % c->list_max;
-        list[i] = (uint32_t)((seq->first[h] - h) / c->retrieve.unit + (at < seq->units ? at : 0));
+        const size_t at = i % c->list_max;
+        list[i] = ha_vectors_entry(&seq->pool, i / c->list_max) + (uint32_t)(at < seq->units ? at : 0);
     }
-    HA_TRY(ctx->api->copy(ctx->stream, labels_of(l)->list + b * all, list, all * sizeof *list, HA_H2D));
+    HA_TRY(ctx->api->copy(ctx->stream, heads_of(l)->list + b * all, list, all * sizeof *list, HA_H2D));
     HA_TRY(ctx->api->stream_sync(ctx->stream));
     ha_device_free(ctx->device_arena, list);
     return HA_OK;
-}
-
-static enum ha_status make_pool(const struct ha_layer *l, size_t rows, struct ha_kv *pool, struct ha_why *why)
-{
-    const struct ha_context *ctx = l->ctx;
-    const size_t bytes = rows * ha_kv_head_bytes(ctx->shape);
-    *pool = (struct ha_kv){ .memory = HA_MEM_DEVICE, .cap = rows };
-    pool->k = ha_device_alloc(ctx->device_arena, HA_MEM_DEVICE, bytes, HA_TAG_KV, why);
-    pool->v = pool->k ? ha_device_alloc(ctx->device_arena, HA_MEM_DEVICE, bytes, HA_TAG_KV, why) : NULL;
-    return pool->v ? HA_OK : HA_ERROR;
 }
 
 static enum ha_status make_told(const struct ha_layer *l, struct sequence *seq, struct ha_why *why)
@@ -324,18 +285,28 @@ static enum ha_status make_told(const struct ha_layer *l, struct sequence *seq, 
     return unit ? HA_OK : HA_ERROR;
 }
 
-/* Of KV head 0 the K that kernels read, from the first token on that is no sink. */
-static void name_keys(const struct ha_layer *l, struct sequence *seq)
+/* All tokens in host memory, if a head is there, and the pool on the device; what is in each head's part of it. */
+static enum ha_status make_room(const struct ha_layer *l, size_t b, struct sequence *seq, struct ha_why *why)
 {
-    const struct ha_shape *s = l->ctx->shape;
-    const size_t head = ha_kv_head_bytes(s);
-    if (any_offloaded(l)) {
-        seq->index.rows = ha_kv_rows(s, &seq->rest, 0, 0, 0);
-        seq->index.k_head_bytes = head;
-        return;
-    }
-    seq->index.rows = (struct ha_rows){ .k = seq->pool.k, .k_stride_bytes = head };
-    seq->index.k_head_bytes = s->kv_heads > 1 ? (seq->first[1] - seq->first[0]) * head : 0;
+    const struct ha_context *ctx = l->ctx;
+    const struct ha_shape *s = ctx->shape;
+    struct chooser *c = l->shared;
+    const size_t most = ha_kv_max_tokens(s, b), sinks = ha_least(option(l, SINK), most) * ha_kv_token_bytes(s);
+    const enum ha_fetch_way way = ha_transfer_way(option(l, TRANSFER));
+    const enum ha_memory memory = option(l, RETRIEVE) == HA_RETRIEVE_HATA ? ha_fetch_memory(way) : HA_MEM_MAPPED;
+    size_t *rows = seq->chosen_at; /* not yet in use */
+    if (any_offloaded(l)) HA_TRY(ha_kv_create(ctx, memory, most, &seq->store, why));
+    if (any_offloaded(l))
+        seq->rest = (struct ha_kv){ memory, seq->store.k + sinks, seq->store.v + sinks, rest_of(l, most) };
+    for (size_t h = 0; h < s->kv_heads; h++)
+        rows[h] = heads_of(l)->persistent[h] ? whole(rest_of(l, most), c->retrieve.unit) * c->retrieve.unit
+                                             : seq->units * c->retrieve.unit;
+    HA_TRY(ha_vectors_create(ctx, c->retrieve.unit, rows, &seq->pool, why));
+    for (size_t h = 0; h < s->kv_heads; h++)
+        c->transfer.layer[l->layer].place[b * s->kv_heads + h] = (struct ha_transfer_place){
+            .from = heads_of(l)->persistent[h] ? NULL : &seq->rest, .to = &seq->pool.kv, .at = seq->pool.first[h]
+        };
+    return any_offloaded(l) ? ha_transfer_reach(&c->transfer, &seq->pool.kv, why) : HA_OK;
 }
 
 static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
@@ -344,102 +315,57 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
     const struct ha_shape *s = ctx->shape;
     struct chooser *c = l->shared;
     struct sequence *seq = sequence(l, b);
-    const size_t most = ha_kv_max_tokens(s, b), sinks = ha_least(option(l, SINK), most);
-    const enum ha_fetch_way way = ha_transfer_way(option(l, TRANSFER));
-    const enum ha_memory memory = option(l, RETRIEVE) == HA_RETRIEVE_HATA ? ha_fetch_memory(way) : HA_MEM_MAPPED;
     l->lists = s->kv_heads;
-    l->block = c->retrieve.unit > 1 ? c->retrieve.unit : 0;
+    l->block = c->retrieve.unit;
     seq->units = buffer_units(ctx, &c->retrieve, b);
-    seq->first = ha_alloc(ctx->arena, s->kv_heads * sizeof *seq->first, HA_TAG_META, why);
-    seq->chosen_at = seq->first ? ha_alloc(ctx->arena, s->kv_heads * sizeof *seq->chosen_at, HA_TAG_META, why) : NULL;
-    seq->label = seq->chosen_at ? numbers(ctx, HA_MEM_DEVICE, s->q_heads * s->head_dim, HA_TAG_META, why) : NULL;
-    if (!seq->label) return HA_ERROR;
-    if (any_offloaded(l)) {
-        HA_TRY(ha_kv_create(ctx, memory, most, &seq->store, why));
-        seq->rest = (struct ha_kv){ .memory = memory,
-                                    .k = seq->store.k + sinks * ha_kv_token_bytes(s),
-                                    .v = seq->store.v + sinks * ha_kv_token_bytes(s),
-                                    .cap = most - sinks };
-    }
-    HA_TRY(ha_kv_create(ctx, HA_MEM_DEVICE, ha_most(ha_least(option(l, SINK) + option(l, RECENT), most), 1), &seq->kept,
-                        why));
-    HA_TRY(make_pool(l, ha_most(lay_pool(l, b, seq), s->kv_heads) + c->retrieve.unit, &seq->pool, why));
+    seq->chosen_at = ha_alloc(ctx->arena, s->kv_heads * sizeof *seq->chosen_at, HA_TAG_META, why);
+    if (!seq->chosen_at) return HA_ERROR;
+    HA_TRY(make_room(l, b, seq, why));
+    HA_TRY(ha_kept_create(ctx, option(l, SINK), option(l, RECENT), b, &seq->kept, why));
     HA_TRY(ha_retrieve_open(&c->retrieve, b, &seq->index, why));
-    name_keys(l, seq);
-    for (size_t h = 0; h < s->kv_heads; h++)
-        c->transfer.layer[l->layer].place[b * s->kv_heads + h] = (struct ha_transfer_place){
-            .from = is_persistent(l, h) ? NULL : &seq->rest, .to = &seq->pool, .at = seq->first[h]
-        };
-    if (any_offloaded(l)) HA_TRY(ha_transfer_reach(&c->transfer, &seq->pool, why));
+    seq->index.rows = any_offloaded(l) ? ha_kv_rows(s, &seq->rest, 0, 0, 0)
+                                       : ha_vectors_rows(s, &seq->pool, &seq->index.k_head_bytes);
+    if (any_offloaded(l)) seq->index.k_head_bytes = ha_kv_head_bytes(s);
     HA_TRY(name_buffers(l, b, why));
     return ctx->record_selection ? make_told(l, seq, why) : HA_OK;
 }
 
-/* ---- tokens to their places -------------------------------------------------------------------------------------- */
+/* ---- prefill, and back to it ------------------------------------------------------------------------------------- */
 
-/* Rows [from, from + count) of src, tokens `first` and on: of those that are kept, tokens before `tokens`, to their
- * rows. */
-static enum ha_status keep(const struct ha_layer *l, struct sequence *seq, const struct ha_kv *src, size_t from,
-                           size_t first, size_t count, size_t tokens)
+/* Tokens [first, first + count), rows `from` and on of src, to where they are read on the device, of `tokens` in all. */
+static enum ha_status put(const struct ha_layer *l, const struct sequence *seq, const struct ha_kv *src, size_t from,
+                          size_t first, size_t count, size_t tokens)
 {
-    const struct ha_context *ctx = l->ctx;
-    const size_t sink = option(l, SINK), recent = option(l, RECENT), end_of = first + count;
-    if (first < sink) HA_TRY(ha_kv_copy(ctx, ctx->stream, &seq->kept, first, src, from, ha_least(sink - first, count)));
-    for (size_t t = ha_most(ha_most(first, sink), tokens > recent ? tokens - recent : 0), n; t < end_of; t += n) {
-        const size_t row = (t - sink) % recent;
-        n = ha_least(recent - row, end_of - t);
-        HA_TRY(ha_kv_copy(ctx, ctx->stream, &seq->kept, sink + row, src, from + t - first, n));
-    }
-    return HA_OK;
-}
-
-/* Of persistent heads, those tokens that are no sinks to their vectors: of one head all tokens, or of one token all
- * heads that follow each other, by one copy. */
-static enum ha_status scatter(const struct ha_layer *l, const struct sequence *seq, const struct ha_kv *src, size_t from,
-                              size_t first, size_t count)
-{
-    const struct ha_context *ctx = l->ctx;
-    const struct ha_shape *s = ctx->shape;
-    const size_t head = ha_kv_head_bytes(s), token = ha_kv_token_bytes(s), sink = option(l, SINK),
-                 skip = first < sink ? ha_least(sink - first, count) : 0, rows = count - skip;
-    for (size_t h = 0, n; h < s->kv_heads && rows; h += n) {
-        n = 1;
-        if (!is_persistent(l, h)) continue;
-        while (rows == 1 && h + n < s->kv_heads && is_persistent(l, h + n)) n++;
-        const size_t apart = n > 1 ? (seq->first[h + 1] - seq->first[h]) * head : head,
-                     to = (seq->first[h] + first + skip - sink) * head, at = (from + skip) * token + h * head;
-        for (int v = 0; v < 2; v++)
-            HA_TRY(ctx->api->copy_2d(ctx->stream, (v ? seq->pool.v : seq->pool.k) + to, apart,
-                                     (v ? src->v : src->k) + at, n > 1 ? head : token, head, n > 1 ? n : rows,
-                                     HA_D2D));
-    }
-    return HA_OK;
+    const size_t sinks = first < option(l, SINK) ? ha_least(option(l, SINK) - first, count) : 0;
+    HA_TRY(ha_kept_put(l->ctx, &seq->kept, src, from, first, count, tokens));
+    return ha_vectors_put(l->ctx, &seq->pool, heads_of(l)->persistent, src, from + sinks,
+                          first + sinks - option(l, SINK), count - sinks);
 }
 
 /* A prefill leaves K and V on the device: they are encoded there, and go to host memory beside that (section 4.2). */
 static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
-    const struct ha_shape *s = ctx->shape;
+    const size_t tokens = ctx->shape->ctx[b];
     struct chooser *c = l->shared;
     struct sequence *seq = sequence(l, b);
-    struct labels *of = labels_of(l);
+    struct heads *of = heads_of(l);
     const bool hata = option(l, RETRIEVE) == HA_RETRIEVE_HATA;
-    for (size_t first = 0, n; first < s->ctx[b]; first += n) {
-        n = ha_least(STAGE_TOKENS, s->ctx[b] - first);
+    for (size_t first = 0, n; first < tokens; first += n) {
+        n = ha_least(STAGE_TOKENS, tokens - first);
         HA_TRY(ha_kv_load(ctx, &c->stage, 0, in, b, first, n));
-        HA_TRY(keep(l, seq, &c->stage, 0, first, n, s->ctx[b]));
-        HA_TRY(scatter(l, seq, &c->stage, 0, first, n));
+        HA_TRY(put(l, seq, &c->stage, 0, first, n, tokens));
         HA_TRY(ctx->api->stream_sync(ctx->stream));
         const uint64_t begin = ha_now_ns();
-        ha_retrieve_add(&c->retrieve, b, &seq->index, c->stage.k, first, n);
         if (any_offloaded(l)) HA_TRY(ha_kv_copy(ctx, c->transfer.stream, &seq->store, first, &c->stage, 0, n));
+        ha_retrieve_add(&c->retrieve, b, &seq->index, c->stage.k, first, n);
         if (hata) HA_TRY(ha_retrieve_encode(&c->retrieve, l->layer, ctx->stream, b, 1));
         HA_TRY(ctx->api->stream_sync(ctx->stream));
         of->encode_ns += (double)(ha_now_ns() - begin);
         HA_TRY(ctx->api->stream_sync(c->transfer.stream));
         of->offload_ns += (double)(ha_now_ns() - begin);
-        if (!hata) HA_TRY(ha_retrieve_encode(&c->retrieve, l->layer, ctx->stream, b, 1)); /* from there */
+        /* digests are made of what has arrived there */
+        if (!hata) HA_TRY(ha_retrieve_encode(&c->retrieve, l->layer, ctx->stream, b, 1));
     }
     return ctx->api->stream_sync(ctx->stream);
 }
@@ -447,139 +373,110 @@ static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_pref
 /* Before the first step nothing has a label. */
 static enum ha_status ready(struct ha_layer *l, struct ha_why *why)
 {
-    const struct ha_context *ctx = l->ctx;
-    const struct ha_shape *s = ctx->shape;
-    struct chooser *c = l->shared;
-    struct labels *of = labels_of(l);
+    const struct chooser *c = l->shared;
+    struct heads *of = heads_of(l);
+    struct ha_transfer_layer *moved = &c->transfer.layer[l->layer];
     of->hits = of->left_out = 0;
-    of->asked = c->transfer.layer[l->layer].asked;
-    c->transfer.layer[l->layer].moved = c->transfer.layer[l->layer].bytes = 0;
-    for (size_t b = 0; b < s->batch; b++)
-        HA_TRY(ctx->api->copy(ctx->stream, sequence(l, b)->label, c->zeros, s->q_heads * s->head_dim * sizeof(float),
-                              HA_H2D));
-    return HA_OK;
+    of->asked = moved->asked;
+    moved->moved = moved->bytes = 0;
+    return ha_query_labels_clear(&c->labels, l->layer);
 }
 
-/* The window's tokens again, from host memory or from the heads that have all. */
+/* The last tokens of the context again, from host memory or from the heads that have all. */
 static enum ha_status rewind(struct ha_layer *l, size_t b, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
-    const struct ha_shape *s = ctx->shape;
     struct chooser *c = l->shared;
     struct sequence *seq = sequence(l, b);
-    const size_t sink = option(l, SINK), recent = option(l, RECENT), n = s->ctx[b], head = ha_kv_head_bytes(s),
-                 token = ha_kv_token_bytes(s);
+    const size_t n = ctx->shape->ctx[b], window = ha_kept_window(&seq->kept, n);
     ha_transfer_end(&c->transfer);
     ha_retrieve_rewind(&c->retrieve, &seq->index, n);
-    const size_t from = ha_most(n > recent ? n - recent : 0, ha_least(sink, n));
-    if (any_offloaded(l)) return keep(l, seq, &seq->store, from, from, n - from, n);
-    for (size_t t = from, rows; t < n; t += rows) {
-        const size_t row = (t - sink) % recent;
-        rows = ha_least(recent - row, n - t);
-        for (size_t h = 0; h < s->kv_heads; h++)
-            for (int v = 0; v < 2; v++)
-                HA_TRY(ctx->api->copy_2d(ctx->stream, (v ? seq->kept.v : seq->kept.k) + (sink + row) * token + h * head,
-                                         token, (v ? seq->pool.v : seq->pool.k) + (seq->first[h] + t - sink) * head,
-                                         head, head, rows, HA_D2D));
+    if (any_offloaded(l)) return ha_kept_put(ctx, &seq->kept, &seq->store, window, window, n - window, n);
+    for (size_t first = window, count; first < n; first += count) {
+        count = ha_least(STAGE_TOKENS, n - first);
+        HA_TRY(ha_vectors_get(ctx, &seq->pool, first - option(l, SINK), &c->stage, 0, count));
+        HA_TRY(ha_kept_put(ctx, &seq->kept, &c->stage, 0, first, count, n));
     }
     return HA_OK;
 }
 
 /* ---- one step ---------------------------------------------------------------------------------------------------- */
 
-/* Look-up of a layer's labels by a query, which becomes the label of those that miss; what these choose is asked for. */
+/* Look-up of a layer's labels by queries, which become the labels of heads that miss; what these choose is sent for. */
 static enum ha_status look_up(const struct ha_layer *l, const float *q, struct ha_why *why)
 {
-    const struct ha_context *ctx = l->ctx;
-    const struct ha_shape *s = ctx->shape;
+    const struct ha_shape *s = l->ctx->shape;
     struct chooser *c = l->shared;
-    const struct labels *of = labels_of(l);
     const struct ha_transfer_layer *to = &c->transfer.layer[l->layer];
-    for (size_t b = 0; b < s->batch; b++)
-        c->seq[b] = (struct ha_device_similarity_seq){ .q = q + b * s->q_len * s->q_heads * s->head_dim,
-                                                       .label = sequence(l, b)->label,
-                                                       .similarity = of->similarity + b * s->kv_heads,
-                                                       .missed = to->missed + b * s->kv_heads };
-    HA_TRY(ctx->api->similarity(
-        ctx->stream,
-        &(struct ha_device_similarity){ .batch = s->batch,
-                                        .q_len = s->q_len,
-                                        .q_heads = s->q_heads,
-                                        .kv_heads = s->kv_heads,
-                                        .head_dim = s->head_dim,
-                                        .group = option(l, GROUP) == LEAST ? HA_SIMILAR_LEAST : HA_SIMILAR_HARMONIC,
-                                        .importance = of->importance,
-                                        .threshold = of->threshold,
-                                        .seqs = c->seq }));
+    HA_TRY(ha_query_labels_look_up(&c->labels, l->layer, q, to->missed));
     HA_TRY(ha_retrieve_score(&c->retrieve, l->layer, q, &sequence(l, 0)->index, sizeof(struct sequence), l->tokens,
                              to->missed));
-    for (size_t i = 0; i < s->batch * s->kv_heads; i++)
-        if (!is_persistent(l, i % s->kv_heads))
-            ha_retrieve_ask(&c->retrieve, i / s->kv_heads, i % s->kv_heads, l->tokens[i / s->kv_heads],
-                            sequence(l, i / s->kv_heads)->units, 0, to->index + i * c->list_max, to->count + i,
-                            to->missed + i);
+    for (size_t i = 0; i < s->batch * s->kv_heads; i++) {
+        const size_t b = i / s->kv_heads, h = i % s->kv_heads;
+        if (!heads_of(l)->persistent[h])
+            ha_retrieve_ask(&c->retrieve, b, h, l->tokens[b], sequence(l, b)->units, 0, to->index + i * c->list_max,
+                            to->count + i, to->missed + i);
+    }
     HA_TRY(ha_retrieve_run(&c->retrieve));
     return ha_transfer_ask(&c->transfer, l, why);
 }
 
-/* The choice of those heads whose keys are all on the device. */
+/* The choice of heads whose keys are all on the device, by the layer's own queries. */
 static enum ha_status choose_here(const struct ha_layer *l, const float *q)
 {
     const struct ha_shape *s = l->ctx->shape;
     struct chooser *c = l->shared;
-    const struct labels *of = labels_of(l);
+    const struct heads *of = heads_of(l);
     HA_TRY(ha_retrieve_score(&c->retrieve, l->layer, q, &sequence(l, 0)->index, sizeof(struct sequence), l->tokens,
-                             of->own));
+                             of->here));
     for (size_t i = 0; i < s->batch * s->kv_heads; i++) {
-        const size_t b = i / s->kv_heads, h = i % s->kv_heads;
-        if (is_persistent(l, h))
-            ha_retrieve_ask(&c->retrieve, b, h, l->tokens[b],
-                            option(l, PERSISTENT) == ALL ? c->list_max : sequence(l, b)->units,
-                            (uint32_t)((sequence(l, b)->first[h] - h) / c->retrieve.unit), of->list + i * c->list_max,
-                            c->transfer.layer[l->layer].count + i, NULL);
+        const size_t b = i / s->kv_heads, h = i % s->kv_heads,
+                     count = option(l, PERSISTENT) == ALL ? c->list_max : sequence(l, b)->units;
+        if (of->persistent[h])
+            ha_retrieve_ask(&c->retrieve, b, h, l->tokens[b], count, ha_vectors_entry(&sequence(l, b)->pool, h),
+                            of->list + i * c->list_max, c->transfer.layer[l->layer].count + i, NULL);
     }
     return ha_retrieve_run(&c->retrieve);
 }
 
-/* The next layer's look-up comes first, so that its keys are under way while this layer does all the rest. */
-static enum ha_status before(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
+/* Of the next layer, by the query that it will have. */
+static enum ha_status look_ahead(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
-    const struct ha_shape *s = ctx->shape;
     struct chooser *c = l->shared;
-    if (option(l, PREFETCH) && has_next(l) && any_offloaded(l + 1)) {
-        HA_TRY(ha_ahead_begin(&c->ahead, step, l->tokens));
-        if (c->ahead.side == HA_AHEAD_CPU) {
-            HA_TRY(ha_ahead_end(&c->ahead));
-            HA_TRY(ctx->api->copy(ctx->stream, c->q, c->ahead.q,
-                                  s->batch * s->q_len * s->q_heads * s->head_dim * sizeof *c->q, HA_H2D));
-        }
-        HA_TRY(look_up(l + 1, c->ahead.side == HA_AHEAD_CPU ? c->q : c->ahead.q_device, why));
-    }
-    if (!is_ahead(l) && any_offloaded(l)) HA_TRY(look_up(l, step->q, why));
-    if (labels_of(l)->persistent) HA_TRY(choose_here(l, step->q));
+    HA_TRY(ha_ahead_begin(&c->ahead, step, l->tokens));
+    if (c->ahead.side != HA_AHEAD_CPU) return look_up(l + 1, c->ahead.q_device, why);
+    HA_TRY(ha_ahead_end(&c->ahead));
+    const size_t rows = ctx->shape->batch * ctx->shape->q_len * ctx->shape->q_heads;
+    HA_TRY(ctx->api->copy(ctx->stream, c->q, c->ahead.q, rows * ctx->shape->head_dim * sizeof *c->q, HA_H2D));
+    return look_up(l + 1, c->q, why);
+}
+
+/* The next layer's keys are sent for first, so that they come beside all that follows. */
+static enum ha_status before(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
+{
+    struct chooser *c = l->shared;
+    const bool ahead = option(l, PREFETCH);
+    if (ahead && has_next(l) && any_offloaded(l + 1)) HA_TRY(look_ahead(l, step, why));
+    if (!ahead && any_offloaded(l)) HA_TRY(look_up(l, step->q, why));
+    if (heads_of(l)->count) HA_TRY(choose_here(l, step->q));
     return any_offloaded(l) ? ha_transfer_wait(&c->transfer, l, why) : HA_OK;
 }
 
-/* Both layouts in place (section 5): vectors by each KV head's list, then the kept tokens and the step's own. From one
- * KV head to the next is a vector, so a list counts from its head's number on. */
+/* Buffers and whole heads in place (section 5), the kept tokens, and the step's own. */
 static void device(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d)
 {
     const struct ha_shape *s = l->ctx->shape;
     const struct chooser *c = l->shared;
     const struct sequence *seq = sequence(l, b);
     const struct ha_kv fresh = ha_kv_of_step(s, step, b);
-    const size_t head = ha_kv_head_bytes(s), lists = b * s->kv_heads;
-    d->runs[d->runs_count++] = (struct ha_rows){ .k = seq->pool.k,
-                                                 .v = seq->pool.v,
-                                                 .k_stride_bytes = head,
-                                                 .v_stride_bytes = head,
-                                                 .index = labels_of(l)->list + lists * c->list_max,
-                                                 .keys = c->list_max * c->retrieve.unit };
+    struct ha_rows *listed = &d->runs[d->runs_count++];
+    *listed = ha_vectors_run(s, &seq->pool);
+    listed->index = heads_of(l)->list + b * s->kv_heads * c->list_max;
+    listed->keys = c->list_max * c->retrieve.unit;
     d->list_stride = c->list_max;
-    d->list_keys = c->transfer.layer[l->layer].count + lists;
-    d->runs[d->runs_count++] = ha_kv_rows(s, &seq->kept, 0, 0,
-                                          ha_least(l->tokens[b], option(l, SINK) + option(l, RECENT)));
+    d->list_keys = c->transfer.layer[l->layer].count + b * s->kv_heads;
+    d->runs[d->runs_count++] = ha_kept_rows(s, &seq->kept, l->tokens[b]);
     d->runs[d->runs_count++] = ha_kv_rows(s, &fresh, 0, 0, step->q_len);
 }
 
@@ -587,46 +484,43 @@ static void device(struct ha_layer *l, const struct ha_step *step, size_t b, str
 static enum ha_status after(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
-    const struct ha_shape *s = ctx->shape;
     struct chooser *c = l->shared;
-    for (size_t b = 0; b < s->batch; b++) {
+    for (size_t b = 0; b < ctx->shape->batch; b++) {
         struct sequence *seq = sequence(l, b);
-        const struct ha_kv fresh = ha_kv_of_step(s, step, b);
-        const size_t first = l->tokens[b] - s->q_len;
-        HA_TRY(keep(l, seq, &fresh, 0, first, s->q_len, l->tokens[b]));
-        for (size_t t = 0; t < s->q_len; t++) HA_TRY(scatter(l, seq, &fresh, t, first + t, 1));
-        if (any_offloaded(l)) HA_TRY(ha_kv_copy(ctx, ctx->stream, &seq->store, first, &fresh, 0, s->q_len));
-        ha_retrieve_add(&c->retrieve, b, &seq->index, fresh.k, first, s->q_len);
+        const struct ha_kv fresh = ha_kv_of_step(ctx->shape, step, b);
+        const size_t first = l->tokens[b] - step->q_len;
+        HA_TRY(put(l, seq, &fresh, 0, first, step->q_len, l->tokens[b]));
+        if (any_offloaded(l)) HA_TRY(ha_kv_copy(ctx, ctx->stream, &seq->store, first, &fresh, 0, step->q_len));
+        ha_retrieve_add(&c->retrieve, b, &seq->index, fresh.k, first, step->q_len);
     }
-    return ha_retrieve_encode(&c->retrieve, l->layer, ctx->stream, 0, s->batch);
+    return ha_retrieve_encode(&c->retrieve, l->layer, ctx->stream, 0, ctx->shape->batch);
 }
 
 /* ---- reports ----------------------------------------------------------------------------------------------------- */
 
-/* What the layer's heads have read: of persistent ones by the lists, which come down; of others what is in their
- * places. */
+/* What a layer's heads have read: of those that are on the device as a whole by their lists, which come down; of the
+ * others what is in their places. */
 static enum ha_status learn(const struct ha_layer *l, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
     const struct ha_shape *s = ctx->shape;
     struct chooser *c = l->shared;
     const struct ha_transfer_layer *held = &c->transfer.layer[l->layer];
-    const struct labels *of = labels_of(l);
     const size_t all = s->batch * s->kv_heads;
-    HA_TRY(ctx->api->copy(ctx->stream, c->known, of->list, all * c->list_max * sizeof *c->known, HA_D2H));
+    HA_TRY(ctx->api->copy(ctx->stream, c->known, heads_of(l)->list, all * c->list_max * sizeof *c->known, HA_D2H));
     HA_TRY(ctx->api->stream_sync(ctx->stream));
     for (size_t i = 0; i < all; i++) {
-        const size_t b = i / s->kv_heads, h = i % s->kv_heads, units = held->count[i] / c->retrieve.unit;
-        const bool here = is_persistent(l, h);
+        const size_t b = i / s->kv_heads, h = i % s->kv_heads;
+        const bool here = heads_of(l)->persistent[h];
         const uint32_t *unit = (here ? c->known : held->index) + i * c->list_max,
-                       from = here ? (uint32_t)((sequence(l, b)->first[h] - h) / c->retrieve.unit) : 0;
+                       from = here ? ha_vectors_entry(&sequence(l, b)->pool, h) : 0;
         struct told *told = &sequence(l, b)->told[h];
-        HA_TRY(ha_list_check(ctx, "keys that the device chose", unit, units, c->list_max,
+        told->units = held->count[i] / (uint32_t)c->retrieve.unit;
+        HA_TRY(ha_list_check(ctx, "keys that the device chose", unit, told->units, c->list_max,
                              from + ha_retrieve_units(&c->retrieve, l->tokens[b]), why));
-        told->units = (uint32_t)units;
+        for (size_t j = 0; j < told->units; j++) told->unit[j] = unit[j] - from;
         told->missed = here ? 0 : held->missed[i];
-        told->similarity = here ? 0 : of->similarity[i];
-        for (size_t j = 0; j < units; j++) told->unit[j] = unit[j] - from;
+        told->similarity = here ? 0 : c->labels.layer[l->layer].similarity[i];
     }
     return HA_OK;
 }
@@ -634,34 +528,36 @@ static enum ha_status learn(const struct ha_layer *l, struct ha_why *why)
 static enum ha_status use(const struct ha_layer *l, size_t b, size_t q_head, struct ha_used *used, struct ha_why *why)
 {
     const struct ha_shape *s = l->ctx->shape;
-    const size_t sink = option(l, SINK), unit = unit_of(l), n = l->tokens[b];
+    const size_t sink = option(l, SINK), unit = ((struct chooser *)l->shared)->retrieve.unit;
     if (b == 0 && q_head == 0) HA_TRY(learn(l, why));
-    const struct told *told = &sequence(l, b)->told[q_head / ha_shape_group(s)];
-    HA_TRY(ha_positions_add_range(l->ctx, &used->device, 0, ha_least(sink, n), why));
-    for (size_t i = 0; i < told->units; i++)
-        HA_TRY(ha_positions_add_range(l->ctx, &used->device, sink + told->unit[i] * unit,
-                                      sink + (told->unit[i] + 1) * unit, why));
-    const size_t window = n > option(l, RECENT) ? n - option(l, RECENT) : 0;
-    return ha_positions_add_range(l->ctx, &used->device, ha_most(window, ha_least(sink, n)), n + s->q_len, why);
+    const struct sequence *seq = sequence(l, b);
+    const struct told *told = &seq->told[q_head / ha_shape_group(s)];
+    for (size_t i = 0; i < told->units; i++) {
+        const size_t first = sink + told->unit[i] * unit;
+        HA_TRY(ha_positions_add_range(l->ctx, &used->device, first, first + unit, why));
+    }
+    return ha_kept_use(l->ctx, &seq->kept, l->tokens[b], s->q_len, &used->device, why);
 }
 
 static void report(const struct ha_layer *l, size_t b, size_t q_head, struct ha_selection *out)
 {
     const size_t head = q_head / ha_shape_group(l->ctx->shape);
     const struct told *told = &sequence(l, b)->told[head];
-    out->note[out->notes++] = (struct ha_note){ "persistent", is_persistent(l, head) };
-    if (is_persistent(l, head)) return;
+    const bool here = heads_of(l)->persistent[head];
+    out->note[out->notes++] = (struct ha_note){ "persistent", here };
+    if (here) return;
     out->note[out->notes++] = (struct ha_note){ "hit", !told->missed };
-    out->note[out->notes++] = (struct ha_note){ "similarity", isfinite(told->similarity) ? (double)told->similarity : -2 };
+    out->note[out->notes++] = (struct ha_note){ "similarity",
+                                                isfinite(told->similarity) ? (double)told->similarity : -2 };
 }
 
 static void count(const struct ha_layer *l, ha_count *say, void *arg)
 {
     const struct chooser *c = l->shared;
-    const struct labels *of = labels_of(l);
+    const struct heads *of = heads_of(l);
     const struct ha_transfer_layer *moved = &c->transfer.layer[l->layer];
     ha_worker_wait(l->ctx->worker, moved->ticket);
-    say(arg, "persistent", l->layer, (double)of->persistent);
+    say(arg, "persistent", l->layer, (double)of->count);
     say(arg, "encode_ns", l->layer, of->encode_ns);
     if (!any_offloaded(l)) return;
     say(arg, "offload_ns", l->layer, of->offload_ns);
@@ -691,7 +587,7 @@ static const struct ha_rule rule = {
 static enum ha_status fit(const struct ha_fit_input *in, struct ha_fit_writer *out, struct ha_why *why)
 {
     return ha_reuse_fit(in, out, (size_t)in->param[SINK], (size_t)in->param[RECENT],
-                        (int)in->param[GROUP] == LEAST ? HA_SIMILAR_LEAST : HA_SIMILAR_HARMONIC, why);
+                        group_of(in->param), why);
 }
 
 extern const struct ha_variant ha_variant_clo;
