@@ -57,7 +57,7 @@ enum {
     PREDICT
 };
 static const struct ha_param params[] = {
-    [SHARE] = { "k", 0.1, 1e-6, 1, "keys of a buffer, as a share of the context", .draw = "0.02 0.1 0.5 1" },
+    [SHARE] = { "budget", 0.1, 1e-6, 1, "keys of a buffer (k), as a share of the context", .draw = "0.02 0.1 0.5 1" },
     [SINK] = { "sink", 4, 0, 1 << 24, "first tokens that stay on the device", .whole = true, .draw = "0..70",
                .fitted = true },
     [RECENT] = { "recent", 64, 0, 1 << 24, "last tokens that stay there", .whole = true, .draw = "0..70",
