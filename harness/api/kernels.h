@@ -22,7 +22,8 @@ enum ha_cpu_bit {
     HA_CPU_AMX = 16, /* x86-64; avx2 stands for FMA and F16C too */
     HA_CPU_NEON = 32,
     HA_CPU_SVE256 = 64,
-    HA_CPU_SVE512 = 128, /* AArch64 */
+    HA_CPU_SVE512 = 128,           /* AArch64 */
+    HA_CPU_AVX512_VPOPCNTDQ = 256, /* x86-64 */
 };
 
 /* Keys per chunk at most: attend_chunk is two-pass over one chunk, attend joins chunks. */
@@ -348,6 +349,8 @@ struct ha_attend_all {
     ONE(isa, void, topk, (const struct ha_topk *), none)                                                             \
     ONE(isa, void, digest, (const struct ha_digest *), none)                                                         \
     ONE(isa, void, digest_score, (const struct ha_digest_score *), none)                                             \
+    ONE(isa, void, hash, (const struct ha_hash *), none)                                                             \
+    ONE(isa, void, hamming, (const struct ha_hamming *), none)                                                       \
     ONE(isa, void, softmax, (const struct ha_softmax *), none)                                                       \
     ONE(isa, void, net, (const struct ha_net *), none)                                                               \
     /* for ceilings: reads all of it, a multiple of 4 KiB, as fast as this instruction set can, and gives a sum that \
@@ -360,8 +363,6 @@ struct ha_attend_all {
     HA_KERNELS_OF_VECTORS(ONE, TYPED, isa)                                                                            \
     ONE(isa, void, pack, (const struct ha_pack *), none)                                                              \
     ONE(isa, void, unpack, (const struct ha_unpack *), none)                                                          \
-    ONE(isa, void, hash, (const struct ha_hash *), none)                                                              \
-    ONE(isa, void, hamming, (const struct ha_hamming *), none)                                                        \
     /* as flops, of operations such as packed bf16 keys are multiplied with, which may be of pairs */                 \
     ONE(isa, double, flops_bf16, (size_t rounds), none)                                                               \
     /* joins chunks through self->attend_chunk and attend_packed; this and the rest are written once, in kernels/c */ \

@@ -128,6 +128,34 @@ static inline void v_sum4(float *out, vec a, vec b, vec c, vec d, float scale)
     _mm_storeu_ps(out, _mm_mul_ps(_mm_set1_ps(scale), sum));
 }
 
+/* of words of codes the two halves of their bytes, whose bits are looked up */
+typedef struct {
+    __m256i low, high;
+} code;
+typedef __m256i counts; /* for each byte */
+static inline code v_halves(__m256i x)
+{
+    const __m256i low = _mm256_set1_epi8(15);
+    return (code){ _mm256_and_si256(x, low), _mm256_and_si256(_mm256_srli_epi32(x, 4), low) };
+}
+static inline code v_code(const uint32_t *p)
+{
+    return v_halves(_mm256_loadu_si256((const __m256i_u *)(const void *)p));
+}
+static inline code v_code_of(uint32_t word) { return v_halves(_mm256_set1_epi32((int)word)); }
+static inline counts v_no_counts(void) { return _mm256_setzero_si256(); }
+static inline counts v_differ(counts sum, code a, code b)
+{
+    const __m256i bits = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
+    sum = _mm256_add_epi8(sum, _mm256_shuffle_epi8(bits, _mm256_xor_si256(a.low, b.low)));
+    return _mm256_add_epi8(sum, _mm256_shuffle_epi8(bits, _mm256_xor_si256(a.high, b.high)));
+}
+static inline vec v_counted(counts c)
+{
+    const __m256i pairs = _mm256_maddubs_epi16(c, _mm256_set1_epi8(1));
+    return _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+
 #include "kernels/exp.inc"
 #include "kernels/eight.inc"
 

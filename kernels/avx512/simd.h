@@ -100,6 +100,43 @@ static inline vec v_round(vec x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_
 
 static inline vec v_scale(vec p, vec n) { return _mm512_scalef_ps(p, n); }
 
+#if defined(__AVX512VPOPCNTDQ__)
+typedef __m512i code, counts; /* of words */
+static inline code v_code(const uint32_t *p) { return _mm512_loadu_si512(p); }
+static inline code v_code_of(uint32_t word) { return _mm512_set1_epi32((int)word); }
+static inline counts v_no_counts(void) { return _mm512_setzero_si512(); }
+static inline counts v_differ(counts sum, code a, code b)
+{
+    return _mm512_add_epi32(sum, _mm512_popcnt_epi32(_mm512_xor_si512(a, b)));
+}
+static inline vec v_counted(counts c) { return _mm512_cvtepi32_ps(c); }
+#else
+/* of words of codes the two halves of their bytes, whose bits are looked up */
+typedef struct {
+    __m512i low, high;
+} code;
+typedef __m512i counts; /* for each byte */
+static inline code v_halves(__m512i x)
+{
+    const __m512i low = _mm512_set1_epi8(15);
+    return (code){ _mm512_and_si512(x, low), _mm512_and_si512(_mm512_srli_epi32(x, 4), low) };
+}
+static inline code v_code(const uint32_t *p) { return v_halves(_mm512_loadu_si512(p)); }
+static inline code v_code_of(uint32_t word) { return v_halves(_mm512_set1_epi32((int)word)); }
+static inline counts v_no_counts(void) { return _mm512_setzero_si512(); }
+static inline counts v_differ(counts sum, code a, code b)
+{
+    const __m512i bits = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
+    sum = _mm512_add_epi8(sum, _mm512_shuffle_epi8(bits, _mm512_xor_si512(a.low, b.low)));
+    return _mm512_add_epi8(sum, _mm512_shuffle_epi8(bits, _mm512_xor_si512(a.high, b.high)));
+}
+static inline vec v_counted(counts c)
+{
+    const __m512i pairs = _mm512_maddubs_epi16(c, _mm512_set1_epi8(1));
+    return _mm512_cvtepi32_ps(_mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+}
+#endif
+
 #include "kernels/exp.inc"
 
 static inline void tile_store(const vec *a, int rows, size_t keys, float scale, float *s, size_t stride)

@@ -157,6 +157,28 @@ static inline void v_sum4(float *out, vec a, vec b, vec c, vec d, float scale)
     vst1q_f32(out, vmulq_n_f32(vpaddq_f32(ab, cd), scale));
 }
 
+typedef uint8x16x2_t code, counts; /* words of codes; counts for each byte */
+static inline code v_code(const uint32_t *p)
+{
+    return (code){ { vld1q_u8((const uint8_t *)p), vld1q_u8((const uint8_t *)(p + 4)) } };
+}
+static inline code v_code_of(uint32_t word)
+{
+    const uint8x16_t x = vreinterpretq_u8_u32(vdupq_n_u32(word));
+    return (code){ { x, x } };
+}
+static inline counts v_no_counts(void) { return (counts){ { vdupq_n_u8(0), vdupq_n_u8(0) } }; }
+static inline uint8x16_t v_differ16(uint8x16_t sum, uint8x16_t a, uint8x16_t b)
+{
+    return vaddq_u8(sum, vcntq_u8(veorq_u8(a, b)));
+}
+static inline counts v_differ(counts sum, code a, code b)
+{
+    return (counts){ { v_differ16(sum.val[0], a.val[0], b.val[0]), v_differ16(sum.val[1], a.val[1], b.val[1]) } };
+}
+static inline float32x4_t v_counted4(uint8x16_t c) { return vcvtq_f32_u32(vpaddlq_u16(vpaddlq_u8(c))); }
+static inline vec v_counted(counts c) { return v_pair(v_counted4(c.val[0]), v_counted4(c.val[1])); }
+
 #include "kernels/exp.inc"
 #include "kernels/eight.inc"
 

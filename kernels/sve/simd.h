@@ -97,6 +97,16 @@ static inline vec v_round(vec x) { return svrintn_f32_x(V_ALL, x); }
 
 static inline vec v_scale(vec p, vec n) { return svscale_f32_x(V_ALL, p, svcvt_s32_f32_x(V_ALL, n)); }
 
+typedef v_bits code, counts; /* of words */
+static inline code v_code(const uint32_t *p) { return svld1_u32(V_ALL, p); }
+static inline code v_code_of(uint32_t word) { return svdup_n_u32(word); }
+static inline counts v_no_counts(void) { return svdup_n_u32(0); }
+static inline counts v_differ(counts sum, code a, code b)
+{
+    return svadd_u32_x(V_ALL, sum, svcnt_u32_x(V_ALL, sveor_u32_x(V_ALL, a, b)));
+}
+static inline vec v_counted(counts c) { return svcvt_f32_u32_x(V_ALL, c); }
+
 #include "kernels/exp.inc"
 
 static inline void tile_store(const vec *a, int rows, size_t keys, float scale, float *s, size_t stride)

@@ -17,7 +17,7 @@
  *   v_hold                     x in a register: gcc would load it again for every use
  *   tile_store                 s[r * stride + k] = scale * sum of the lanes of a[r * KEYS + k], for k < keys
  *
- * Besides, kernels/attend_packed.inc and kernels/exp.inc ask for some.
+ * Besides, kernels/attend_packed.inc, kernels/exp.inc and kernels/hamming.inc ask for some.
  *
  * HA_256_BITS: of AVX-512 the vectors of 256 bits, of which it has 32. */
 

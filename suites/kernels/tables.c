@@ -265,7 +265,7 @@ void ha_cpu_print(FILE *out, const struct ha_results *all)
 /* ---- goals ------------------------------------------------------------------------------------------------------- */
 
 enum { CTX_LEAST = 32768, Q_HEADS = 32, KV_HEADS = 8, DIM = 128, BUDGET = 5 };
-enum { AVX512 = HA_CPU_AVX512 | HA_CPU_AVX512_BF16 | HA_CPU_AMX, BF16 = HA_CPU_AVX512_BF16 | HA_CPU_AMX };
+enum { AVX512 = HA_CPU_AVX512 | HA_CPU_AVX512_VPOPCNTDQ | HA_CPU_AVX512_BF16 | HA_CPU_AMX, BF16 = HA_CPU_AVX512_BF16 | HA_CPU_AMX };
 #define FIGURE(member) offsetof(struct ha_cpu_row, member)
 
 /* Decoding, one query token over packed keys with 32/8 heads of 128: the share of the read ceiling at least, with one
