@@ -257,6 +257,9 @@ double ha_ref_judge_rows(const struct ha_device_score *s, size_t seq, size_t hea
 /* Of the features of a sequence's query heads; where error over bound is largest. Of a row of a net. */
 double ha_ref_judge_features(const struct ha_device_features *f, size_t seq, size_t *head, size_t *feature);
 double ha_ref_judge_net(const struct ha_net *n, size_t row);
+/* Of a KV head of a sequence, whose labels were `label` ([q_heads][head_dim]): its similarity, whether that hits, which
+ * is open where binary32 may have it on either side of the threshold, and what the labels then are. */
+double ha_ref_judge_similarity(const struct ha_device_similarity *d, size_t seq, size_t kv_head, const float *label);
 /* A row through a net in binary64, and how far off binary32 may be where its inputs are off by x_off (NULL: not at
  * all), with sums in any order. Of n the layers, widths and weights are read. x, x_off: [width[0]]; y, y_off:
  * [width[layers]] */

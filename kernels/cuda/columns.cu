@@ -8,13 +8,6 @@
 
 enum { TERMS = HA_WARP };
 
-template <enum ha_dtype T> static __device__ __forceinline__ float number_at(const char *row, size_t d)
-{
-    struct ha_cuda_piece<T, false> e;
-    e.load(row + d * (T == HA_F32 ? 4 : 2));
-    return e.get(0);
-}
-
 /* ---- columns */
 
 enum { COLUMNS_THREADS = 256, COLUMNS_WARPS = COLUMNS_THREADS / HA_WARP, X_ROWS = 32, OWN = X_ROWS / COLUMNS_WARPS };
@@ -45,7 +38,7 @@ static __global__ void __launch_bounds__(COLUMNS_THREADS) columns_of_rows(HA_ARG
         __syncthreads();
         for (unsigned i = warp; i < X_ROWS; i += COLUMNS_WARPS) {
             const size_t r = first + i, row = r / a.group * a.heads + kv * a.group + r % a.group;
-            s.x[i][lane] = in && r < rows ? number_at<X>((const char *)seq.x, row * a.dim + d + lane) : 0;
+            s.x[i][lane] = in && r < rows ? ha_cuda_number_at<X>(seq.x, row * a.dim + d + lane) : 0;
         }
         for (unsigned j = warp; j < HA_WARP; j += COLUMNS_WARPS)
             s.a[j][lane] = in && column + j < a.columns ? a.a[(kv * a.columns + column + j) * a.dim + d + lane] : 0;
@@ -129,7 +122,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS) score_rows(HA_ARGS(struc
         __syncthreads();
         for (unsigned j = 0; j < SCORE_THREADS / SCORE_WARPS; j++) { /* so many times: they are all begun at once */
             const unsigned i = warp + j * SCORE_WARPS;
-            s.k[i][lane] = in && i < here ? number_at<T>(k + s.at[i], d + lane) : 0;
+            s.k[i][lane] = in && i < here ? ha_cuda_number_at<T>(k + s.at[i], d + lane) : 0;
         }
         for (unsigned i = warp; i < ROWS; i += SCORE_WARPS) {
             const size_t r = row + i;

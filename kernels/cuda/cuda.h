@@ -200,6 +200,9 @@ enum ha_status ha_cuda_columns_enqueue(struct ha_stream *stream, const struct ha
 enum ha_status ha_cuda_score_enqueue(struct ha_stream *stream, const struct ha_device_score *args);
 enum ha_status ha_cuda_features_enqueue(struct ha_stream *stream, const struct ha_device_features *args);
 enum ha_status ha_cuda_net_enqueue(struct ha_stream *stream, const struct ha_net *args);
+enum ha_status ha_cuda_hash_enqueue(struct ha_stream *stream, const struct ha_device_hash *args);
+enum ha_status ha_cuda_hamming_enqueue(struct ha_stream *stream, const struct ha_device_hamming *args);
+enum ha_status ha_cuda_similarity_enqueue(struct ha_stream *stream, const struct ha_device_similarity *args);
 enum ha_status ha_cuda_product_enqueue(struct ha_stream *stream, const struct ha_device_product *args);
 enum ha_status ha_cuda_read_enqueue(struct ha_stream *stream, const void *ptr, size_t bytes, uint32_t *sum);
 enum ha_status ha_cuda_spin_enqueue(struct ha_stream *stream, uint64_t ns);

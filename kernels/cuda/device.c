@@ -285,4 +285,7 @@ const struct ha_device_api ha_device_api = {
     .score = ha_cuda_score_enqueue,
     .features = ha_cuda_features_enqueue,
     .net = ha_cuda_net_enqueue,
+    .hash = ha_cuda_hash_enqueue,
+    .hamming = ha_cuda_hamming_enqueue,
+    .similarity = ha_cuda_similarity_enqueue,
 };

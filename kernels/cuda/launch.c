@@ -1,26 +1,11 @@
 /* Copies, host functions, kernels and graphs: each checks its operands and enqueues. */
 
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/operand.h"
 
 #include "harness/base/seq_attend.h"
 #include "harness/base/why.h"
 
 #include <limits.h>
-
-/* From the first element of the first row to the last of the last. SIZE_MAX, which lies nowhere: that overflows. */
-static size_t extent(size_t rows, size_t stride, size_t row_size)
-{
-    size_t all;
-    if (rows == 0) return 0;
-    return __builtin_mul_overflow(rows - 1, stride, &all) || __builtin_add_overflow(all, row_size, &all) ? SIZE_MAX
-                                                                                                         : all;
-}
-
-static size_t times(size_t count, size_t size)
-{
-    size_t all;
-    return __builtin_mul_overflow(count, size, &all) ? SIZE_MAX : all;
-}
 
 /* ---- copies */
 
@@ -115,16 +100,6 @@ enum ha_status ha_cuda_host_fn(struct ha_stream *s, void (*fn)(void *arg), void 
 }
 
 /* ---- kernels: operands in device or mapped memory */
-
-/* HA_OK if the kernel may use [ptr, ptr+bytes), of which `moved_bytes` are to be counted: they cross the link, where
- * that is mapped memory. */
-static enum ha_status operand(struct ha_stream *s, struct ha_cuda_span *span, const char *role, const void *ptr,
-                              size_t bytes, size_t moved_bytes)
-{
-    enum ha_place place = ha_cuda_operand(s, span->name, role, ptr, bytes, HA_AT_DEVICE | HA_AT_MAPPED);
-    if (place == HA_AT_MAPPED) span->zero_copy_bytes += moved_bytes;
-    return place ? HA_OK : HA_ERROR;
-}
 
 enum { DIM_STEP = 8, DIM_MAX = HA_CUDA_DIM_MAX };
 
@@ -364,6 +339,9 @@ enum ha_status ha_cuda_topk_enqueue(struct ha_stream *s, const struct ha_device_
         HA_TRY(operand(s, &span, "index", seq->index,
                        chosen ? times(extent(t->lists, seq->index_stride, chosen), sizeof *seq->index) : 0, 0));
         if (seq->keys) HA_TRY(operand(s, &span, "keys", seq->keys, times(t->lists, sizeof *seq->keys), 0));
+        if (seq->only)
+            HA_TRY(
+                operand(s, &span, "only", seq->only, times(t->lists, sizeof *seq->only), t->lists * sizeof *seq->only));
         if (seq->keys && !(seq->within >= 0))
             return ha_cuda_fail_on(s, span.name, "within %g of the largest", (double)seq->within);
     }

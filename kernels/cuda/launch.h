@@ -93,6 +93,11 @@ cudaError_t ha_cuda_score(cudaStream_t stream, const struct ha_device_score *arg
 cudaError_t ha_cuda_features(cudaStream_t stream, const struct ha_device_features *args);
 cudaError_t ha_cuda_net(cudaStream_t stream, const struct ha_net *args);
 
+/* ---- hash.cu, hamming.cu, similarity.cu: as digest.cu; codes of whole words */
+cudaError_t ha_cuda_hash(cudaStream_t stream, const struct ha_device_hash *args);
+cudaError_t ha_cuda_hamming(cudaStream_t stream, const struct ha_device_hamming *args);
+cudaError_t ha_cuda_similarity(cudaStream_t stream, const struct ha_device_similarity *args);
+
 /* ---- measure.cu */
 cudaError_t ha_cuda_read(unsigned multiprocessors, cudaStream_t stream, const void *ptr, size_t bytes, uint32_t *sum);
 cudaError_t ha_cuda_spin(cudaStream_t stream, uint64_t ns);

@@ -82,4 +82,12 @@ template <enum ha_dtype T, bool WIDE> struct ha_cuda_piece {
     }
 };
 
+/* one of a row of any alignment */
+template <enum ha_dtype T> static __device__ __forceinline__ float ha_cuda_number_at(const void *row, size_t d)
+{
+    struct ha_cuda_piece<T, false> e;
+    e.load((const char *)row + d * (T == HA_F32 ? 4 : 2));
+    return e.get(0);
+}
+
 #endif

@@ -105,6 +105,7 @@ template <int THREADS> static __global__ void __launch_bounds__(THREADS) topk_li
     const struct list l = { seq.x + blockIdx.x * a.rows * seq.stride, a.rows, seq.stride, unsigned(seq.n) };
     uint32_t *index = seq.index + blockIdx.x * seq.index_stride;
     const bool all = seq.k >= seq.n;
+    if (seq.only && !seq.only[blockIdx.x]) return;
     if (all && !seq.keys) {
         for (unsigned i = threadIdx.x; i < l.n; i += THREADS) index[i] = seq.first + i;
         return;
@@ -145,7 +146,7 @@ template <int THREADS> static __global__ void __launch_bounds__(THREADS) topk_li
     if (seq.keys && threadIdx.x == 0) {
         above = equal = 0;
         for (unsigned w = 0; w < warps; w++) above += s.above[w], equal += s.equal[w];
-        seq.keys[blockIdx.x] = above + min(equal, left);
+        seq.keys[blockIdx.x] = (above + min(equal, left)) * max(unsigned(seq.keys_unit), 1u);
     }
     above = equal = 0;
     for (unsigned w = 0; w < warps && w < warp; w++) above += s.above[w], equal += s.equal[w];

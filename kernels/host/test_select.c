@@ -475,8 +475,8 @@ static float most_of(const struct ha_device_topk_seq *seq, size_t rows, size_t l
     return most;
 }
 
-/* The same lists, each with another distance: those stay whose number is not too far below the largest. seq holds what
- * was chosen without. */
+/* The same lists, each with another distance: those stay whose number is not too far below the largest. Of every other
+ * sequence some lists are left out. seq holds what was chosen without. */
 static void topk_within(struct ha_device_topk *args, struct ha_device_topk_seq *seq)
 {
     static const float within[] = { 0, 1.5f, INFINITY, 0.25f, 100 };
@@ -486,6 +486,10 @@ static void topk_within(struct ha_device_topk *args, struct ha_device_topk_seq *
         near[b].index = block(args->lists * seq[b].index_stride * sizeof(uint32_t));
         near[b].keys = b % 7 == 6 ? NULL : block((args->lists + 1) * sizeof(uint32_t));
         near[b].within = near[b].keys ? within[b % COUNT(within)] : NAN;
+        near[b].keys_unit = b % 3 * 8;
+        uint32_t *only = b % 2 ? block(args->lists * sizeof *only) : NULL;
+        for (size_t l = 0; only && l < args->lists; l++) only[l] = (b / 2 + l) % 3 ? 1 + (uint32_t)l : 0;
+        near[b].only = only;
     }
     memcpy(copy, near, sizeof copy);
     args->seqs = copy;
@@ -497,13 +501,18 @@ static void topk_within(struct ha_device_topk *args, struct ha_device_topk_seq *
         const uint32_t *all = seq[b].index + l * seq[b].index_stride, *got = near[b].index + l * seq[b].index_stride;
         float largest = NAN;
         size_t kept = 0;
+        if (near[b].only && !near[b].only[l]) {
+            assert_true(poisoned(got, seq[b].index_stride * sizeof *got));
+            assert_true(!near[b].keys || poisoned(near[b].keys + l, sizeof *near[b].keys));
+            continue;
+        }
         for (size_t i = 0; i < seq[b].n; i++) largest = fmaxf(largest, most_of(&seq[b], args->rows, l, i));
         for (size_t i = 0; i < chosen; i++) {
             const float x = most_of(&seq[b], args->rows, l, all[i] - seq[b].first);
             const bool stays = !near[b].keys || (!isnan(x) && !(x < largest - near[b].within));
             if (stays) assert_int_equal(got[kept++], all[i]);
         }
-        if (near[b].keys) assert_int_equal(near[b].keys[l], kept);
+        if (near[b].keys) assert_int_equal(near[b].keys[l], kept * (b % 3 ? b % 3 * 8 : 1));
         assert_true(poisoned(got + chosen, (seq[b].index_stride - chosen) * sizeof *got));
         assert_true(!near[b].keys || poisoned(near[b].keys + args->lists, sizeof *near[b].keys));
     }
