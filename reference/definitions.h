@@ -175,4 +175,63 @@ void ha_def_choice_digests(struct ha_def_choice *c, const struct ha_shape *shape
 enum ha_status ha_def_choice_blocks(struct ha_def_choice *c, const struct ha_def_blocks *blocks,
                                     const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why);
 
+/* ---- tokens that stay on the device, and candidates in units of so many tokens between them: CLO, lists of blocks */
+
+struct ha_def_window {
+    size_t sink, recent, unit;
+};
+/* The units of the first n tokens: unit j is the tokens sink + j unit and on, all of them before the last `recent`
+ * ones.
+ */
+size_t ha_def_window_units(const struct ha_def_window *w, size_t n);
+/* HA_FAIL unless the sinks, the last `recent` tokens before the step and the step's own are used, and no token that is
+ * neither one of these nor of a unit. */
+enum ha_status ha_def_window_judge(const struct ha_def_window *w, const struct ha_def_head *h, const uint8_t *mark,
+                                   struct ha_why *why);
+
+/* ---- codes of keys and of queries: HATA */
+
+struct ha_def_code {
+    uint32_t bit[HA_CODE_BITS_MAX / 32], open[HA_CODE_BITS_MAX / 32]; /* open: by rounding the bit may be the other */
+    double least, most;                                               /* the norm, as binary32 may find it */
+};
+/* a: [bits][dim]; x: [dim], off: [dim] how far off it may be, or NULL */
+void ha_def_code(const float *a, size_t bits, size_t dim, const double *x, const double *off, struct ha_def_code *out);
+/* The key's norm times bits - 2 h, h the bits in which the codes differ. */
+struct ha_ref_score ha_def_code_score(const struct ha_def_code *q, const struct ha_def_code *k, size_t bits);
+
+/* ---- how similar queries are, and which heads are hard to serve by keys of an earlier one: CLO */
+
+/* The cosine, with a's and b's own errors: sums of binary32 in any order. NaN where one of them is 0 for certain,
+ * anything where one of them may be, or its squares are no normal number. */
+struct ha_ref_score ha_def_cosine(const double *a, const double *a_off, const double *b, const double *b_off,
+                                  size_t dim);
+/* Of the heads of a group: the least, or where all are positive the mean sum(s) / sum(s / x), weighted by importance.
+ * NaN where one of them is. */
+struct ha_ref_score ha_def_cosine_group(const struct ha_ref_score *x, const double *importance, size_t heads,
+                                        bool harmonic);
+
+struct ha_def_reuse_rule {
+    double eta, p, eps, budget_bytes; /* 0 bytes: as many as are asked for */
+    bool adaptive, hard;              /* hard: heads of layers behind the first may be persistent */
+    double buffer_bytes, whole_bytes; /* of a KV head of all sequences: its buffers, all of its keys and values */
+};
+struct ha_def_reuse {
+    size_t layers, q_heads, kv_heads;
+    double *importance;   /* [layers][q_heads] */
+    float *least, *most;  /* [layers][kv_heads] the threshold is one of these two */
+    double *difficulty;   /* [layers][kv_heads], NULL: no head is hard */
+    double prefetched[2]; /* heads of a layer that can be prefetched: at least, at most */
+    double room[2];       /* heads behind the first layer that the budget has room for */
+    uint8_t *persistent;  /* [layers][kv_heads] as enum ha_def_known, as it was reported */
+};
+/* HA_ERROR: no memory; a tensor of the fit that is not right; no room for the first layer. Begins zeroed. */
+enum ha_status ha_def_reuse_create(struct ha_def_reuse *r, const struct ha_shape *shape,
+                                   const struct ha_def_reuse_rule *rule, const struct ha_fit *fit, struct ha_why *why);
+/* HA_FAIL unless the KV head of h, which is its first query head, may be persistent, or not. What is reported is
+ * adopted, and judged as a whole when the last head has said it. */
+enum ha_status ha_def_reuse_judge(struct ha_def_reuse *r, const struct ha_def_head *h, bool persistent,
+                                  struct ha_why *why);
+void ha_def_reuse_end(struct ha_def_reuse *r);
+
 #endif
