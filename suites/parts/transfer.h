@@ -21,6 +21,9 @@ const char *ha_transfer_sync_word(size_t i);
     }
 
 /* Of one KV head of one sequence. */
+#define HA_TRANSFER_WAY { "transfer", 0, .word = ha_transfer_word, .doc = "how" }
+const char *ha_transfer_word(size_t i);
+enum ha_fetch_way ha_transfer_way(size_t i);
 struct ha_transfer_place {
     const struct ha_kv *from; /* token-major in host memory; NULL: nothing is ever moved for this head */
     const struct ha_kv *to;   /* vectors on the device (struct ha_fetch_list) */
@@ -51,6 +54,8 @@ struct ha_transfer {
     uint32_t *ask, *done;       /* mapped: [layers] requests that the device has made, and that are over */
     struct ha_event *came, *arrived;
     struct ha_transfer_layer *layer; /* [layers] */
+    void (*answered)(void *arg, size_t layer, uint32_t request);
+    void *arg;
 };
 
 /* From a rule's share. unit: keys of an entry; list_max: entries of a head at most. threads: of way HA_FETCH_STORES.

@@ -197,7 +197,13 @@ static enum ha_status make_heads(const struct ha_context *ctx, const struct choo
     return HA_OK;
 }
 
-/* What the engine has read of a request: who hits, and how many keys have become candidates since their choice. */
+/* tokens that have left the window, of so many */
+static size_t gone(const struct ha_layer *l, size_t tokens)
+{
+    return tokens - ha_least(option(l, SINK) + option(l, RECENT), tokens);
+}
+
+/* What the engine has read of a request: who hits, and how many keys have left the window since their choice. */
 static void answered(void *arg, size_t layer, uint32_t request)
 {
     struct ha_layer *l = (struct ha_layer *)arg + layer;
@@ -212,8 +218,7 @@ static void answered(void *arg, size_t layer, uint32_t request)
         if (of->persistent[h]) continue;
         if (missed[i]) *at = tokens;
         else of->hits++;
-        of->left_out += (double)((ha_retrieve_units(&c->retrieve, tokens) - ha_retrieve_units(&c->retrieve, *at))
-                                 * c->retrieve.unit);
+        of->left_out += (double)(gone(l, tokens) - gone(l, *at));
     }
 }
 
@@ -559,7 +564,6 @@ static void count(const struct ha_layer *l, ha_count *say, void *arg)
     ha_worker_wait(l->ctx->worker, moved->ticket);
     say(arg, "persistent", l->layer, (double)of->count);
     say(arg, "encode_ns", l->layer, of->encode_ns);
-    if (!any_offloaded(l)) return;
     say(arg, "offload_ns", l->layer, of->offload_ns);
     say(arg, "hits", l->layer, of->hits);
     say(arg, "misses", l->layer, moved->moved);
