@@ -65,9 +65,10 @@ static void apply(size_t actor, const struct kept *k)
     case RECORD: ha_order_signal(o, actor, k->key, 0); return;
     case WAIT: ha_order_await(o, actor, k->key, 0); return;
     case FLAG_WAIT:
+        if (ha_order_await(o, actor, k->key, k->value)) return;
         /* the host may have written the flag, by a plain store, or may do so later */
         ha_order_follow_threads(o, actor);
-        if (!ha_order_await(o, actor, k->key, k->value)) ha_order_unknown(o, actor, true);
+        ha_order_unknown(o, actor, true);
         return;
     }
 }

@@ -6,9 +6,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#if defined(__x86_64__)
-#include <emmintrin.h>
-#endif
 
 enum { CHUNK = 256 << 10 }; /* bytes that a CPU thread takes at a time */
 
@@ -64,37 +61,11 @@ static enum ha_status kernel(struct ha_link_bench *b, const struct ha_link_metho
 
 /* ---- the CPU's threads do ------------------------------------------------------------------------ */
 
-/* Stores that go past the caches: over the bus each is part of a full line, and in memory no line is read first.
- * Addresses are multiples of 16. */
-static void store(char *dst, const char *src, size_t bytes)
-{
-#if defined(__x86_64__)
-    for (size_t i = 0; i < bytes; i += 64) {
-        __m128i x[4];
-        for (size_t j = 0; j < 4; j++) x[j] = _mm_loadu_si128((const __m128i *)(const void *)(src + i + 16 * j));
-        for (size_t j = 0; j < 4; j++) _mm_stream_si128((__m128i *)(void *)(dst + i + 16 * j), x[j]);
-    }
-#else
-    memcpy(dst, src, bytes);
-#endif
-}
-
-static void store_fence(void)
-{
-#if defined(__x86_64__)
-    _mm_sfence();
-#else
-    __sync_synchronize();
-#endif
-}
-
 struct gather {
     const struct ha_link_plan *plan;
     char *dst;
-    void (*put)(char *dst, const char *src, size_t bytes);
+    bool stores; /* past the caches; else plain copies */
 };
-
-static void copy_piece(char *dst, const char *src, size_t bytes) { memcpy(dst, src, bytes); }
 
 /* Task t writes the bytes [t CHUNK, (t+1) CHUNK): several pieces, or a part of one. */
 static void gather_chunk(void *arg, size_t task, size_t worker)
@@ -103,18 +74,19 @@ static void gather_chunk(void *arg, size_t task, size_t worker)
     const struct ha_link_plan *p = g->plan;
     const size_t all = p->pieces * p->piece_bytes, begin = task * CHUNK,
                  end = begin + CHUNK < all ? begin + CHUNK : all;
-    const uint64_t begun = g->put == store ? ha_stores_begin() : 0;
+    const uint64_t begun = g->stores ? ha_stores_begin() : 0;
     ha_order_thread_access("gather", "its pieces together", HA_WRITE, g->dst + begin, 1, 0, end - begin);
     for (size_t at = begin; at < end;) {
         const size_t piece = at / p->piece_bytes, within = at % p->piece_bytes;
         const size_t left = p->piece_bytes - within, bytes = left < end - at ? left : end - at;
         /* the next piece is somewhere else, where no hardware looks ahead */
         if (piece + 1 < p->pieces) __builtin_prefetch(host_piece(p, piece + 1), 0, 1);
-        g->put(g->dst + at, host_piece(p, piece) + within, bytes);
+        if (g->stores) ha_store_stream(g->dst + at, host_piece(p, piece) + within, bytes);
+        else memcpy(g->dst + at, host_piece(p, piece) + within, bytes);
         at += bytes;
     }
-    if (g->put != store) return;
-    store_fence();
+    if (!g->stores) return;
+    ha_store_fence();
     ha_stores_end(begun, end - begin);
 }
 
@@ -129,14 +101,14 @@ static enum ha_status by_threads(struct ha_link_bench *b, const struct ha_link_m
 
 static enum ha_status gather(struct ha_link_bench *b, const struct ha_link_method *m, const struct ha_link_plan *p)
 {
-    HA_TRY(by_threads(b, m, &(struct gather){ p, b->staging, copy_piece }));
+    HA_TRY(by_threads(b, m, &(struct gather){ p, b->staging, false }));
     HA_TRY(b->api->copy(b->stream, b->memory, b->staging, p->pieces * p->piece_bytes, HA_H2D));
     return b->api->stream_sync(b->stream);
 }
 
 static enum ha_status stores(struct ha_link_bench *b, const struct ha_link_method *m, const struct ha_link_plan *p)
 {
-    HA_TRY(by_threads(b, m, &(struct gather){ p, b->window, store }));
+    HA_TRY(by_threads(b, m, &(struct gather){ p, b->window, true }));
     /* a read over the bus does not overtake the stores before it: when it is back, they are there */
     (void)*(volatile char *)(b->window + p->pieces * p->piece_bytes - 1);
     return HA_OK;

@@ -4,6 +4,7 @@
 #include "harness/base/device_arena.h"
 #include "harness/base/order.h"
 #include "harness/base/pool.h"
+#include "harness/base/stores.h"
 #include "harness/base/why.h"
 #include "suites/parts/listed.h"
 
@@ -23,6 +24,7 @@ enum ha_status ha_fetch_create(struct ha_fetch *f, const struct ha_context *ctx,
         return ha_why(why, HA_WAIVED, "the device has no operation copy_pieces; another fetch needs none");
     if (way == HA_FETCH_MOVE && !ctx->api->move)
         return ha_why(why, HA_WAIVED, "the device has no operation move; another fetch needs none");
+    if (way == HA_FETCH_STORES) return HA_OK;
     f->slot = ha_alloc(ctx->arena, slots * sizeof *f->slot, HA_TAG_SCRATCH, why);
     if (!f->slot) return HA_ERROR;
     for (size_t i = 0; i < slots; i++) {
@@ -60,6 +62,11 @@ static size_t place(const struct ha_shape *s, const struct ha_fetch_list *list, 
 {
     return token * ha_kv_token_bytes(s) + (all_heads(list) ? 0 : list->head * ha_kv_head_bytes(s));
 }
+/* the same of `to` */
+static size_t place_to(const struct ha_shape *s, const struct ha_fetch_list *list, size_t row)
+{
+    return list->vectors ? row * ha_kv_head_bytes(s) : place(s, list, row);
+}
 static size_t rows(const struct ha_fetch_list *list) { return list->count * list->unit; }
 /* the token that row i of a list is, and the row of `to` that it becomes */
 static size_t token(const struct ha_fetch_list *list, size_t i)
@@ -95,7 +102,7 @@ static enum ha_status run_pieces(struct ha_fetch *f, struct ha_stream *stream, c
                     continue;
                 }
                 f->src[n] = from + place(s, list, token(list, i));
-                f->dst[n] = to + place(s, list, target(list, i));
+                f->dst[n] = to + place_to(s, list, target(list, i));
                 f->bytes[n++] = each;
             }
         }
@@ -117,7 +124,7 @@ static enum ha_status run_move(struct ha_fetch *f, struct ha_stream *stream, con
         for (; l < count && same(&list[l], first) && row_bytes(s, &list[l]) == each; l++)
             for (size_t i = 0; i < rows(&list[l]); i++, n++) {
                 from[n] = (uint32_t)(place(s, &list[l], token(&list[l], i)) / each);
-                to[n] = (uint32_t)(place(s, &list[l], target(&list[l], i)) / each);
+                to[n] = (uint32_t)(place_to(s, &list[l], target(&list[l], i)) / each);
             }
         if (!n) continue;
         ha_order_thread_access("fetch", "index", HA_WRITE, from, 2, f->rows_max * sizeof *from, n * sizeof *from);
@@ -139,17 +146,19 @@ static enum ha_status run_move(struct ha_fetch *f, struct ha_stream *stream, con
 }
 
 /* ---- gather: images of what is copied, one after the other in the slot: of the rows of a store from the first to the
- * last of its lists; of a list with slots, of its rows one after the other */
+ * last of its lists; of a list with slots or of vectors, of its rows one after the other */
+
+static bool by_rows(const struct ha_fetch_list *list) { return list->slot || list->vectors; }
 
 struct image {
     size_t begin, end;      /* lists */
     size_t first, rows, at; /* row 0 is row `first` of `to`, and lies there in the slot */
 };
 
-/* from a row of an image to the next: all heads; with slots no more than the list is of */
+/* from a row of an image to the next: all heads; by rows no more than the list is of */
 static size_t apart(const struct ha_shape *s, const struct ha_fetch_list *list)
 {
-    return list->slot ? row_bytes(s, list) : ha_kv_token_bytes(s);
+    return by_rows(list) ? row_bytes(s, list) : ha_kv_token_bytes(s);
 }
 
 /* the one behind m; false: there is none, and all take m->at bytes */
@@ -157,9 +166,9 @@ static bool next_image(const struct ha_shape *s, const struct ha_fetch_list *lis
 {
     size_t first = SIZE_MAX, last = 0, l = m->end;
     *m = (struct image){ .begin = l, .at = m->at + (m->rows ? m->rows * apart(s, &list[m->begin]) : 0) };
-    for (; l < count && (l == m->begin || (same(&list[l], &list[m->begin]) && !list[l - 1].slot && !list[l].slot));
+    for (; l < count && (l == m->begin || (same(&list[l], &list[m->begin]) && !by_rows(&list[l - 1]) && !by_rows(&list[l])));
          l++) {
-        const size_t at = list[l].slot ? 0 : list[l].at, n = rows(&list[l]);
+        const size_t at = by_rows(&list[l]) ? 0 : list[l].at, n = rows(&list[l]);
         first = n ? ha_least(first, at) : first;
         last = n ? ha_most(last, at + n) : last;
     }
@@ -177,7 +186,7 @@ static void gather(void *arg, size_t task, size_t worker)
     const size_t each = row_bytes(s, list), begin = f->image[task];
     for (size_t i = 0; i < rows(list); i++) {
         const size_t from = place(s, list, token(list, i)),
-                     to = list->slot ? begin + i * each : begin + place(s, list, i);
+                     to = by_rows(list) ? begin + i * each : begin + place(s, list, i);
         ha_order_thread_access("gather", "K", HA_READ, list->from->k + from, 1, 0, each);
         ha_order_thread_access("gather", "V", HA_READ, list->from->v + from, 1, 0, each);
         ha_order_thread_access("gather", "staging", HA_WRITE, f->to->k + to, 1, 0, each);
@@ -187,16 +196,15 @@ static void gather(void *arg, size_t task, size_t worker)
     }
 }
 
-/* n rows of an image, one behind the other, of all heads or of one */
+/* n rows of an image, one behind the other, of all heads or of one, to rows `apart` bytes from each other */
 static enum ha_status upload(struct ha_fetch *f, struct ha_stream *stream, const struct ha_kv *kv, size_t to,
-                             size_t from, size_t width, size_t n)
+                             size_t from, size_t width, size_t apart_bytes, size_t n)
 {
-    const size_t token_bytes = ha_kv_token_bytes(f->ctx->shape);
     for (int v = 0; v < 2; v++) {
         unsigned char *dst = (v ? kv->v : kv->k) + to;
         const unsigned char *src = (v ? f->to->v : f->to->k) + from;
-        if (width == token_bytes || n == 1) HA_TRY(f->ctx->api->copy(stream, dst, src, n * width, HA_H2D));
-        else HA_TRY(f->ctx->api->copy_2d(stream, dst, token_bytes, src, width, width, n, HA_H2D));
+        if (width == apart_bytes || n == 1) HA_TRY(f->ctx->api->copy(stream, dst, src, n * width, HA_H2D));
+        else HA_TRY(f->ctx->api->copy_2d(stream, dst, apart_bytes, src, width, width, n, HA_H2D));
     }
     return HA_OK;
 }
@@ -208,19 +216,79 @@ static enum ha_status run_gather(struct ha_fetch *f, struct ha_stream *stream, c
     f->list = list;
     for (struct image m = { 0 }; next_image(s, list, count, &m);)
         for (size_t l = m.begin; l < m.end; l++)
-            f->image[l] = m.at + (list[l].slot ? 0 : list[l].at - m.first) * ha_kv_token_bytes(s);
-    ha_pool_run(f->ctx->pool, "gather", count, gather, f);
+            f->image[l] = m.at + (by_rows(&list[l]) ? 0 : list[l].at - m.first) * ha_kv_token_bytes(s);
+    if (f->crew) ha_crew_run(f->crew, "gather", count, gather, f);
+    else ha_pool_run(f->ctx->pool, "gather", count, gather, f);
     for (struct image m = { 0 }; next_image(s, list, count, &m);) {
         const struct ha_fetch_list *l = &list[m.begin];
-        const size_t all = ha_kv_token_bytes(s), each = row_bytes(s, l);
-        if (!l->slot && m.rows) HA_TRY(upload(f, stream, l->to, m.first * all, m.at, all, m.rows));
-        for (size_t i = 0, n; l->slot && i < m.rows; i += n) {
+        const size_t all = ha_kv_token_bytes(s), each = row_bytes(s, l), apart_bytes = l->vectors ? each : all;
+        if (!by_rows(l) && m.rows) HA_TRY(upload(f, stream, l->to, m.first * all, m.at, all, all, m.rows));
+        for (size_t i = 0, n; by_rows(l) && i < m.rows; i += n) {
             n = 1;
-            if (each == all || f->ctx->api->copy_2d)
+            if (each == apart_bytes || f->ctx->api->copy_2d)
                 while (i + n < m.rows && target(l, i + n) == target(l, i) + n) n++;
-            HA_TRY(upload(f, stream, l->to, place(s, l, target(l, i)), m.at + i * each, each, n));
+            HA_TRY(upload(f, stream, l->to, place_to(s, l, target(l, i)), m.at + i * each, each, apart_bytes, n));
         }
     }
+    return HA_OK;
+}
+
+/* ---- stores: each K or V vector by one of the crew, which is then somewhere else, where no hardware looks ahead */
+
+enum { STORE_ROWS = 256, AHEAD = 4 }; /* rows of a task; rows that are asked for ahead */
+
+struct storing {
+    const struct ha_shape *shape;
+    const struct ha_fetch_list *list;
+    size_t count;
+};
+
+static void store_row(const struct ha_fetch_list *l, size_t from, size_t to, size_t each)
+{
+    for (int v = 0; v < 2; v++) {
+        const unsigned char *src = (v ? l->from->v : l->from->k) + from;
+        ha_order_thread_access("store", v ? "V" : "K", HA_READ, src, 1, 0, each);
+        ha_order_thread_access("store", v ? "V" : "K", HA_WRITE, (v ? l->to->v : l->to->k) + to, 1, 0, each);
+        ha_store_stream((v ? l->v : l->k) + to, src, each);
+    }
+}
+
+/* rows [first, first + STORE_ROWS) of all lists together */
+static void store(void *arg, size_t task, size_t worker)
+{
+    const struct storing *st = (const struct storing *)arg;
+    size_t at = task * STORE_ROWS, left = STORE_ROWS, bytes = 0;
+    const uint64_t begun = ha_stores_begin();
+    for (const struct ha_fetch_list *l = st->list; l < st->list + st->count && left; l++) {
+        const size_t all = rows(l), each = row_bytes(st->shape, l);
+        if (at >= all) {
+            at -= all;
+            continue;
+        }
+        const size_t n = ha_least(all - at, left);
+        for (size_t i = at; i < at + n; i++) {
+            const size_t from = place(st->shape, l, token(l, i)), to = place_to(st->shape, l, target(l, i)),
+                         next = place(st->shape, l, token(l, ha_least(i + AHEAD, all - 1)));
+            __builtin_prefetch(l->from->k + next, 0, 1);
+            __builtin_prefetch(l->from->v + next, 0, 1);
+            store_row(l, from, to, each);
+        }
+        bytes += 2 * n * each;
+        left -= n;
+        at = 0;
+    }
+    ha_store_fence();
+    ha_stores_end(begun, bytes);
+}
+
+static enum ha_status run_stores(const struct ha_fetch *f, const struct ha_fetch_list *list, size_t count)
+{
+    size_t all = 0;
+    for (size_t l = 0; l < count; l++) all += rows(&list[l]);
+    struct storing storing = { f->ctx->shape, list, count };
+    const size_t tasks = (all + STORE_ROWS - 1) / STORE_ROWS;
+    if (f->crew) ha_crew_run(f->crew, "stores", tasks, store, &storing);
+    else ha_pool_run(f->ctx->pool, "stores", tasks, store, &storing);
     return HA_OK;
 }
 
@@ -265,10 +333,13 @@ enum ha_status ha_fetch_run(struct ha_fetch *f, struct ha_stream *stream, const 
 {
     static enum ha_status (*const run[])(
         struct ha_fetch *, struct ha_stream *, const struct ha_fetch_list *,
-        size_t) = { [HA_FETCH_PIECES] = run_pieces, [HA_FETCH_MOVE] = run_move, [HA_FETCH_GATHER] = run_gather };
+        size_t) = { [HA_FETCH_PIECES] = run_pieces,
+                    [HA_FETCH_MOVE] = run_move,
+                    [HA_FETCH_GATHER] = run_gather };
     size_t all;
     HA_TRY(check(f, list, count, &all, why));
     if (!all) return HA_OK;
+    if (f->way == HA_FETCH_STORES) return run_stores(f, list, count);
     f->to = &f->slot[f->next++ % f->slots];
     /* of pieces nothing is read after the call that hands them over */
     if (f->way != HA_FETCH_PIECES) HA_TRY(f->ctx->api->event_sync(f->to->done));

@@ -1,13 +1,15 @@
 #ifndef HA_PARTS_FETCH_H
 #define HA_PARTS_FETCH_H
 
-/* Chosen tokens, or blocks of them, of stores in host memory over the link to the device, in one of three ways. */
+/* Chosen tokens, or blocks of them, of stores in host memory over the link to the device, in one of four ways. */
 
+#include "suites/parts/crew.h"
 #include "suites/parts/kv.h"
 
 /* pieces: copies handed over in one call, a piece for each stretch; move: a kernel reads them in the host's memory;
- * gather: the CPU's threads gather them, then one copy. An option `fetch` of variants. */
-enum ha_fetch_way { HA_FETCH_PIECES, HA_FETCH_MOVE, HA_FETCH_GATHER };
+ * gather: the CPU's threads gather them, then one copy. An option `fetch` of variants. stores: the CPU's threads store
+ * them into device memory that is mapped for them (map_device of harness/api/device.h; GDRCopy, CLO, section 4.3). */
+enum ha_fetch_way { HA_FETCH_PIECES, HA_FETCH_MOVE, HA_FETCH_GATHER, HA_FETCH_STORES };
 const char *ha_fetch_word(size_t i);
 #define HA_FETCH_WAY                                                                                                  \
     {                                                                                                                 \
@@ -26,6 +28,8 @@ struct ha_fetch_list {
     size_t count, unit;
     size_t at;            /* they become rows at, at + 1, ... of `to` */
     const uint32_t *slot; /* NULL, or [count]: entry i becomes rows at + slot[i] * unit, ... instead; none twice */
+    bool vectors;         /* `to` has rows of one KV head each, one behind the other (suites/parts/vectors.h) */
+    unsigned char *k, *v; /* of stores: where the CPU reaches K and V of `to` */
 };
 
 struct ha_fetch {
@@ -46,6 +50,7 @@ struct ha_fetch {
     const struct ha_fetch_list *list; /* of gather: what is under way */
     size_t *image;                    /* [lists_max] of gather: where in the slot row 0 of a list is, all heads */
     struct ha_fetch_slot *to;
+    struct ha_crew *crew; /* NULL, or who gathers, and stores, in place of the pool */
 };
 
 /* slots: of move and gather so many fetches may be under way, and one more waits for the first of them; at least 1.
@@ -57,8 +62,8 @@ enum ha_status ha_fetch_create(struct ha_fetch *f, const struct ha_context *ctx,
 /* Enqueues K and V of all lists; lists and indices are the caller's again when it returns. Lists of the same `from` and
  * `to` follow each other.
  * gather reads the stores before it returns. Without slots it writes all heads of the rows of a store's lists, from the
- * first row to the last, by one copy, whatever was there; with slots nothing but the rows of the list, by a copy for
- * each stretch of them.
+ * first row to the last, by one copy, whatever was there; with slots, or vectors, nothing but the rows of the list, by a
+ * copy for each stretch of them. stores enqueues nothing: when it returns, everything is stored and fenced.
  * HA_ERROR, or what ha_list_refuse returns, and nothing is enqueued: a row that is not in `from` or `to`, more lists,
  * rows or bytes than there is room for. */
 enum ha_status ha_fetch_run(struct ha_fetch *f, struct ha_stream *stream, const struct ha_fetch_list *list,

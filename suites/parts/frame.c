@@ -234,6 +234,7 @@ enum ha_status ha_frame_drain(struct ha_instance *self, struct ha_why *why)
 {
     settle_all(self);
     for (size_t i = 0; self->layer && i < self->ctx.shape->layers; i++) HA_TRY(settled(&self->layer[i], why));
+    if (self->rule->drain && self->layer) HA_TRY(self->rule->drain(self->layer, why));
     for (size_t i = 0; i < self->streams; i++) HA_TRY(self->ctx.api->stream_sync(self->stream[i]));
     return HA_OK;
 }

@@ -259,6 +259,11 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
     return ha_kv_create(ctx, HA_MEM_DEVICE, STAGE_TOKENS, &c->stage, why);
 }
 
+static enum ha_status drain(struct ha_layer *first, struct ha_why *why)
+{
+    return ha_transfer_drain(&((struct chooser *)first->shared)->transfer, why);
+}
+
 static void end(struct ha_layer *first) { ha_transfer_end(&((struct chooser *)first->shared)->transfer); }
 
 /* The lists of offloaded heads never change: all of their buffers. */
@@ -311,7 +316,7 @@ static enum ha_status make_room(const struct ha_layer *l, size_t b, struct seque
         c->transfer.layer[l->layer].place[b * s->kv_heads + h] = (struct ha_transfer_place){
             .from = heads_of(l)->persistent[h] ? NULL : &seq->rest, .to = &seq->pool.kv, .at = seq->pool.first[h]
         };
-    return any_offloaded(l) ? ha_transfer_reach(&c->transfer, &seq->pool.kv, why) : HA_OK;
+    return any_offloaded(l) ? ha_transfer_reach(&c->transfer, l->layer, &seq->pool.kv, why) : HA_OK;
 }
 
 static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
@@ -394,7 +399,6 @@ static enum ha_status rewind(struct ha_layer *l, size_t b, struct ha_why *why)
     struct chooser *c = l->shared;
     struct sequence *seq = sequence(l, b);
     const size_t n = ctx->shape->ctx[b], window = ha_kept_window(&seq->kept, n);
-    ha_transfer_end(&c->transfer);
     ha_retrieve_rewind(&c->retrieve, &seq->index, n);
     if (any_offloaded(l)) return ha_kept_put(ctx, &seq->kept, &seq->store, window, window, n - window, n);
     for (size_t first = window, count; first < n; first += count) {
@@ -561,7 +565,7 @@ static void count(const struct ha_layer *l, ha_count *say, void *arg)
     const struct chooser *c = l->shared;
     const struct heads *of = heads_of(l);
     const struct ha_transfer_layer *moved = &c->transfer.layer[l->layer];
-    ha_worker_wait(l->ctx->worker, moved->ticket);
+    ha_worker_wait(l->ctx->worker, moved->ticket); /* of a step that is over */
     say(arg, "persistent", l->layer, (double)of->count);
     say(arg, "encode_ns", l->layer, of->encode_ns);
     say(arg, "offload_ns", l->layer, of->offload_ns);
@@ -575,6 +579,7 @@ static const struct ha_rule rule = {
     .seq_bytes = sizeof(struct sequence),
     .shared_bytes = sizeof(struct chooser),
     .share = share,
+    .drain = drain,
     .end = end,
     .open = open,
     .prefill = prefill,
