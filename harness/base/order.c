@@ -339,11 +339,26 @@ static void remove_region(struct ha_order *o, size_t i)
     memmove(o->region + i, o->region + i + 1, (--o->regions - i) * sizeof *o->region);
 }
 
+/* Flags that were there before. */
+static void forget_marks(struct ha_order *o, uintptr_t begin, size_t bytes)
+{
+    for (size_t i = 0; i < CHAINS; i++)
+        for (struct mark **at = &o->mark[i], *m; (m = *at);) {
+            if ((uintptr_t)m->key - begin >= bytes) {
+                at = &m->next;
+                continue;
+            }
+            *at = m->next;
+            free_mark(m);
+        }
+}
+
 void ha_order_memory(struct ha_order *o, const char *kind, const void *ptr, size_t bytes)
 {
     const uintptr_t begin = (uintptr_t)ptr;
     if (!bytes) return;
     pthread_mutex_lock(&o->lock);
+    forget_marks(o, begin, bytes);
     size_t i = find_region(o, begin);
     /* what was given back without a word */
     while (i < o->regions && o->region[i].begin < begin + bytes) remove_region(o, i);
