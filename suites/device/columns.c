@@ -9,24 +9,11 @@
 #include <math.h>
 #include <string.h>
 
-/* of a sequence: rows of x, keys; the first sequence has neither the most nor the fewest */
-static size_t length_of(const struct ha_op_case *c, size_t b)
-{
-    const size_t less = (b + c->batch / 2) % 13 * 5;
-    return c->empty && b + 1 == c->batch ? 0 : c->keys > less + 1 ? c->keys - less : 1;
-}
-
 static float *floats(char *at) { return (float *)(void *)at; }
 
 static float odd_number(const struct ha_op_case *c)
 {
     return c->special == HA_OP_LOW_KEY ? -INFINITY : c->special == HA_OP_HIGH_KEY ? INFINITY : NAN;
-}
-
-/* What was judged is put back to what was there. */
-static void put_back(const struct ha_op_block *out, const char *before, const void *at, size_t bytes)
-{
-    memcpy(out->image + ((const char *)at - out->image), before + ((const char *)at - out->image), bytes);
 }
 
 /* ---- columns ----------------------------------------------------------------------------------------------------- */
@@ -40,7 +27,7 @@ static enum ha_status columns_once(struct ha_op_stage *s, const struct ha_op_cas
     size_t in = 0, matrices = 0, out = 0, x_at[HA_OP_BATCH], y_at[HA_OP_BATCH];
     const size_t a_count = c->kv_heads * c->n * dim, a_at = ha_op_room(&matrices, a_count * f, c->q_at / f * f);
     for (size_t b = 0; b < c->batch; b++) {
-        const size_t tokens = length_of(c, b);
+        const size_t tokens = ha_op_length(c, b);
         there[b] = (struct ha_device_columns_seq){ .tokens = tokens,
                                                    .y_token_stride = c->layout == HA_OP_TOKENS ? heads * row : row,
                                                    .y_head_stride = c->layout == HA_OP_TOKENS ? row : tokens * row };
@@ -98,8 +85,9 @@ static enum ha_status columns_once(struct ha_op_stage *s, const struct ha_op_cas
                                    c->n, dim, ha_dtype_name(x_type), ha_dtype_name(y_type), b, here[b].tokens, h, heads,
                                    ratio);
             for (size_t t = 0; t < here[b].tokens; t++)
-                put_back(made, before,
-                         (char *)here[b].y + (t * here[b].y_token_stride + h * here[b].y_head_stride) * ye, c->n * ye);
+                ha_op_put_back(made, before,
+                               (char *)here[b].y + (t * here[b].y_token_stride + h * here[b].y_head_stride) * ye,
+                               c->n * ye);
         }
     ha_suspect_add(&s->suspect, &held, "columns of %s to %s, head_dim %zu", ha_dtype_name(x_type),
                    ha_dtype_name(y_type), dim);
@@ -156,7 +144,7 @@ static enum ha_status score_once(struct ha_op_stage *s, const struct ha_op_case 
     size_t in = 0, asks = 0, names = 0, out = 0, k_at[HA_OP_BATCH], q_at[HA_OP_BATCH], index_at[HA_OP_BATCH],
            s_at[HA_OP_BATCH];
     for (size_t b = 0; b < c->batch; b++) {
-        const size_t keys = length_of(c, b), pool = indexed ? 2 * keys : keys;
+        const size_t keys = ha_op_length(c, b), pool = indexed ? 2 * keys : keys;
         there[b] = (struct ha_device_rows_seq){ .rows = { .k_stride_bytes = stride, .keys = keys },
                                                 .k_head_bytes = by_head ? pool * stride : row,
                                                 .s_stride = keys + c->dst_gap };
@@ -235,7 +223,7 @@ static enum ha_status score_once(struct ha_op_stage *s, const struct ha_op_case 
                                    "head %zu of %zu: error/bound %.3g",
                                    c->head_dim, ha_dtype_name(dtype), b, here[b].rows.keys, stride, h, heads, ratio);
             for (size_t r = h * c->q_len; r < (h + 1) * c->q_len; r++)
-                put_back(made, before, here[b].s + r * here[b].s_stride, here[b].rows.keys * f);
+                ha_op_put_back(made, before, here[b].s + r * here[b].s_stride, here[b].rows.keys * f);
         }
     ha_suspect_add(&s->suspect, &held, "score of %s, head_dim %zu", ha_dtype_name(dtype), c->head_dim);
     return ha_op_beside(s, "score", before, made);

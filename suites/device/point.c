@@ -33,6 +33,7 @@ HA_WORDS(
 HA_WORDS(cached_word, [HA_OP_SOME_CACHED] = "some", [HA_OP_NONE_CACHED] = "none", [HA_OP_ALL_CACHED] = "all")
 HA_WORDS(missing_word, [HA_OP_MISSING_BOTH] = "both", [HA_OP_MISSING_NONE] = "none", [HA_OP_MISSING_LIST] = "list",
          [HA_OP_MISSING_COUNT] = "count")
+HA_WORDS(similar_word, [HA_SIMILAR_LEAST] = "least", [HA_SIMILAR_HARMONIC] = "harmonic")
 HA_WORDS(q_layout_word, [HA_OP_TOKENS] = "tokens", [HA_OP_HEADS] = "heads")
 
 #define AT(member) .offset = offsetof(struct ha_op_point, member)
@@ -95,10 +96,12 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
     { "head_dim", "8", "numbers of a key", HA_KEY_NUMBER, AT(of.head_dim), .min = 1, .max = 1024,
       .draw = "8..256:8 8..256:8 8..576:8" },
     NUMBER(keys, 1, MOST,
-           "of the longest sequence: keys, digests that are scored, numbers of a list, rows that columns are made of",
+           "of the longest sequence: keys, digests that are scored, numbers of a list, rows that columns or codes are "
+           "made of",
            "1..512 1..512 1..131072"),
     NUMBER(runs, 1, HA_RUNS_MAX, "pieces that the keys lie in", "1..4"),
-    NUMBER(block, 1, 4096, "rows that a number of an index names, or that a digest is of", "1 16 32 64 128 1..256"),
+    NUMBER(block, 1, 4096, "rows that a number of an index names, or that a digest is of; unit of a count",
+           "1 16 32 64 128 1..256"),
     WORD(layout, "tokens", layout_word, "K and V lie token by token, both head by head, or one of them"),
     NUMBER(pad, 0, 65536, "bytes between two rows of K, of whole numbers", "0 0..256"),
     NUMBER(v_pad, 0, 65536, "bytes between two rows of V", "0 0..256"),
@@ -124,7 +127,7 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
     { "b", "1", "y = a y + b x", HA_KEY_REAL, AT(of.b), .least = -1e6, .most = 1e6,
       .draw = "0 1 -1 0.5 0.7 3.25 0.001" },
     NUMBER(us, 0, 1000000, "microseconds of a spin", "0..65536"),
-    NUMBER(first, 0, 65536, "digests before those that are made; what is added to the indices of the largest",
+    NUMBER(first, 0, 65536, "digests or codes before those that are made; what is added to the indices of the largest",
            "0 0..70 0..1000"),
     WORD(digest, "range", digest_word, "of a block of keys: minima and maxima, or means"),
     NUMBER(chosen, 0, MOST, "how many of a list are the largest", "0..64 0..4096 0..131072"),
@@ -140,6 +143,9 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
     WORD(y_type, "f32", ha_dtype_word, "of the columns that rows are made into"),
     NUMBER(layers, 1, HA_NET_LAYERS_MAX, "of a net", "1..4"),
     NUMBER(hidden, 1, HA_NET_WIDTH_MAX, "outputs of each layer of a net but the last", "1..64 1..1024"),
+    NUMBER(bits, 32, HA_CODE_BITS_MAX, "of a code", "32..256:32"),
+    WORD(only, "no", yes_word, "of some lists or heads nothing is asked, which memory says"),
+    WORD(similar, "least", similar_word, "what a KV head's similarity is of its query heads'"),
 };
 enum { BYTES = 2, REPEAT, CASE = 7 }; /* the keys of one case stand behind the others */
 _Static_assert(sizeof(size_t) == sizeof(uint64_t), "keys are of uint64_t");
@@ -212,6 +218,9 @@ double ha_op_cost(const void *point)
 {
     const struct ha_op_point *p = point;
     const struct ha_op_case *c = &p->of;
-    const double held = ha_ops[p->op]->held_ms * 1e-3 + (double)c->us * 1e-6;
-    return (double)c->times * (held + (double)c->size * 8e-9) + bytes_of(c) * 2e-9 + products_of(c) * 4e-9;
+    const double held = ha_ops[p->op]->held_ms * 1e-3 + (double)c->us * 1e-6,
+                 codes = ha_ops[p->op] == &ha_op_hash
+                             ? (double)(c->batch * c->kv_heads * c->group) * (double)(c->head_dim * c->keys * c->bits)
+                             : 0;
+    return (double)c->times * (held + (double)c->size * 8e-9) + bytes_of(c) * 2e-9 + (products_of(c) + codes) * 4e-9;
 }

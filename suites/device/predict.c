@@ -13,12 +13,6 @@ enum { F = sizeof(float) };
 
 static float *floats(char *at) { return (float *)(void *)at; }
 
-static void put_back(const struct ha_op_block *out, const char *before, const float *at, size_t count)
-{
-    const size_t first = (size_t)((const char *)at - out->image);
-    memcpy(out->image + first, before + first, count * F);
-}
-
 /* ---- features ---------------------------------------------------------------------------------------------------- */
 
 /* Where the arrays of a sequence lie in their blocks: what the step has made, what is known. */
@@ -141,7 +135,7 @@ static enum ha_status features_once(struct ha_op_stage *s, const struct ha_op_ca
             return ha_op_wrong(s, "features of %zu heads of %zu: sequence %zu, head %zu: %s is %g, error/bound %.3g",
                                heads, c->head_dim, b, head, ha_feature_name(feature),
                                (double)here[b].x[head * HA_FEATURES + feature], ratio);
-        put_back(made, before, here[b].x, heads * HA_FEATURES);
+        ha_op_put_back(made, before, here[b].x, heads * HA_FEATURES * F);
     }
     return ha_op_beside(s, "features", before, made);
 }
@@ -217,7 +211,7 @@ static enum ha_status net_once(struct ha_op_stage *s, const struct ha_op_case *c
             return ha_op_wrong(s, "net of %zu layers, %zu to %zu numbers: row %zu of %zu: error/bound %.3g", c->layers,
                                c->k, c->n, r, c->m, ratio);
     }
-    put_back(made, before, kept.y, c->m * c->n);
+    ha_op_put_back(made, before, kept.y, c->m * c->n * F);
     return ha_op_beside(s, "net", before, made);
 }
 

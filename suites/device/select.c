@@ -11,17 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* of a sequence: keys, digests, numbers of a list; the first sequence has neither the most nor the fewest */
-static size_t length_of(const struct ha_op_case *c, size_t b)
-{
-    const size_t less = (b + c->batch / 2) % 13 * 5;
-    return c->empty && b + 1 == c->batch ? 0 : c->keys > less + 1 ? c->keys - less : 1;
-}
-
 static float *floats(char *at) { return (float *)(void *)at; }
 static uint32_t *words(char *at) { return (uint32_t *)(void *)at; }
-
-/* What is beside the results, once these are put back to what was there. */
 
 /* ---- digest ------------------------------------------------------------------------------------------------------ */
 
@@ -76,7 +67,7 @@ static enum ha_status digest_once(struct ha_op_stage *s, const struct ha_op_case
     const size_t stride = (by_head ? 1 : heads) * row + c->pad / e * e;
     size_t in = 0, names = 0, out = 0, k_at[HA_OP_BATCH], index_at[HA_OP_BATCH], out_at[HA_OP_BATCH];
     for (size_t b = 0; b < c->batch; b++) {
-        const size_t keys = length_of(c, b), pool = indexed ? 2 * keys : keys;
+        const size_t keys = ha_op_length(c, b), pool = indexed ? 2 * keys : keys;
         struct ha_device_digest_seq *t = &p.there[b];
         *t = (struct ha_device_digest_seq){
             .first = c->first + b % 3 * 11,
@@ -232,7 +223,7 @@ static enum ha_status digest_score_once(struct ha_op_stage *s, const struct ha_o
     size_t in = 0, queries = 0, out = 0, q_at[HA_OP_BATCH], digests_at[HA_OP_BATCH], out_at[HA_OP_BATCH];
     for (size_t b = 0; b < c->batch; b++) {
         struct ha_device_score_seq *t = &p.there[b];
-        *t = (struct ha_device_score_seq){ .blocks = length_of(c, b), .s_stride = length_of(c, b) + c->dst_gap };
+        *t = (struct ha_device_score_seq){ .blocks = ha_op_length(c, b), .s_stride = ha_op_length(c, b) + c->dst_gap };
         t->head_bytes = ha_digest_bytes(t->blocks, c->head_dim, dtype) + b % 2 * 64;
         q_at[b] = ha_op_room(&queries, rows * c->head_dim * f, c->q_at / f * f);
         digests_at[b] = ha_op_room(&in, c->kv_heads * t->head_bytes, 0);
@@ -376,14 +367,16 @@ static enum ha_status judge_list(struct ha_op_stage *s, const struct ha_op_case 
         largest = fmaxf(largest, most[i]);
     }
     s->cases++;
+    const size_t unit = m->keys_unit ? m->keys_unit : 1;
     for (size_t i = 0; m->keys && i < m->n; i++)
         if (!isnan(most[i]) && !(most[i] < largest - m->within)) index[close++] = (uint32_t)i;
     if (m->keys && close < chosen) chosen = close;
-    if (m->keys && m->keys[l] != chosen)
+    if (m->keys && m->keys[l] != chosen * unit)
         return ha_op_wrong(s,
                            "topk, the %zu largest of %zu, of %zu rows each, %zu within %g of %g: list %zu of sequence "
-                           "%zu: %u are counted",
-                           m->k, m->n, c->group, close, (double)m->within, (double)largest, l, b, (unsigned)m->keys[l]);
+                           "%zu: %u are counted, in units of %zu",
+                           m->k, m->n, c->group, close, (double)m->within, (double)largest, l, b, (unsigned)m->keys[l],
+                           unit);
     for (size_t i = 0; m->keys && i < chosen && close == chosen; i++)
         if (got[i] - m->first != index[i])
             return ha_op_wrong(s, "topk, within %g of %g: list %zu of sequence %zu: number %zu is not of %u, but %u",
@@ -405,16 +398,18 @@ static enum ha_status topk_once(struct ha_op_stage *s, const struct ha_op_case *
     static struct ha_device_topk_seq there[HA_OP_BATCH], here[HA_OP_BATCH];
     const size_t f = sizeof(float), rows = c->kv_heads * c->group;
     static const float within[] = { NAN, 0, 1, INFINITY };
-    size_t in = 0, out = 0, x_at[HA_OP_BATCH], out_at[HA_OP_BATCH], keys_at[HA_OP_BATCH];
+    size_t in = 0, out = 0, x_at[HA_OP_BATCH], out_at[HA_OP_BATCH], keys_at[HA_OP_BATCH], only_at[HA_OP_BATCH];
     for (size_t b = 0; b < c->batch; b++) {
-        const size_t n = length_of(c, b), chosen = c->chosen < n ? c->chosen : n;
+        const size_t n = ha_op_length(c, b), chosen = c->chosen < n ? c->chosen : n;
         there[b] = (struct ha_device_topk_seq){ .n = n,
                                                 .k = c->chosen,
                                                 .stride = n + c->src_gap,
                                                 .first = (uint32_t)(c->first + b % 2 * 1000),
                                                 .index_stride = chosen + c->dst_gap,
-                                                .within = within[c->within] };
+                                                .within = within[c->within],
+                                                .keys_unit = c->block > 1 ? c->block : 0 };
         x_at[b] = ha_op_room(&in, rows * there[b].stride * f, c->src_at / f * f);
+        only_at[b] = ha_op_room(&in, c->kv_heads * f, c->src_at / f * f);
         out_at[b] = ha_op_room(&out, c->kv_heads * there[b].index_stride * f, c->dst_at / f * f);
         keys_at[b] = ha_op_room(&out, c->kv_heads * f, c->dst_at / f * f);
     }
@@ -434,6 +429,8 @@ static enum ha_status topk_once(struct ha_op_stage *s, const struct ha_op_case *
         here[b].keys = there[b].keys ? words(made->image + keys_at[b]) : NULL;
         for (size_t r = 0; r < rows; r++)
             make_list(s, c, floats(lists->image + x_at[b]) + r * here[b].stride, here[b].n);
+        there[b].only = c->only ? words(lists->at + only_at[b]) : NULL;
+        here[b].only = c->only ? ha_op_only(s, lists->image + only_at[b], c->kv_heads) : NULL;
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
     struct ha_device_topk_seq seqs[HA_OP_BATCH];
@@ -451,6 +448,7 @@ static enum ha_status topk_once(struct ha_op_stage *s, const struct ha_op_case *
     for (size_t b = 0; b < c->batch; b++)
         for (size_t l = 0; l < c->kv_heads && status == HA_OK; l++) {
             struct ha_device_topk_seq *m = &here[b];
+            if (m->only && !m->only[l]) continue;
             status = judge_list(s, c, m, b, l, most, (uint32_t *)(void *)(most + c->keys + 1));
             char *at = (char *)(m->index + l * m->index_stride);
             memcpy(at, before + (at - made->image), (m->k < m->n ? m->k : m->n) * sizeof *m->index);
@@ -492,12 +490,12 @@ const struct ha_op ha_op_topk = {
     .needs = { HA_OP_ENTRY(topk) },
     .judge = judge_topk,
     .keys = "dst src dst_at src_at batch kv_heads group keys dst_gap src_gap pattern empty special first chosen "
-            "within",
-    .pairs =
-        "dst = device mapped\nsrc = device mapped\ndst_at = 0 4 24\nsrc_at = 0 4 40\n"
-        "within = any 0 1 inf\nbatch = 1 3 33\nkv_heads = 1 3\ngroup = 1 2 4\nkeys = 1 31 32 33 100 257 1000 2100\n"
-        "chosen = 0 1 16 33 100 1000 5000\ndst_gap = 0 3\nsrc_gap = 0 3\nfirst = 0 7\nempty = no yes\n"
-        "pattern = ascending descending shuffled repeats\nspecial = none nan_key nan_value low_key high_key\n",
+            "within block only",
+    .pairs = "dst = device mapped\nsrc = device mapped\ndst_at = 0 4 24\nsrc_at = 0 4 40\n"
+             "within = any 0 1 inf\nblock = 1 16\nonly = no yes\nbatch = 1 3 33\nkv_heads = 1 3\ngroup = 1 2 4\nkeys = "
+             "1 31 32 33 100 257 1000 2100\n"
+             "chosen = 0 1 16 33 100 1000 5000\ndst_gap = 0 3\nsrc_gap = 0 3\nfirst = 0 7\nempty = no yes\n"
+             "pattern = ascending descending shuffled repeats\nspecial = none nan_key nan_value low_key high_key\n",
     .once = topk_once,
     .unfit = unfit_topk,
 };
@@ -567,7 +565,7 @@ static enum ha_status split_once(struct ha_op_stage *s, const struct ha_op_case 
                counted = c->missing == HA_OP_MISSING_BOTH || c->missing == HA_OP_MISSING_COUNT;
     size_t names = 0, in = 0, out = 0, index_at[HA_OP_BATCH], slot_at[HA_OP_BATCH], out_at[HA_OP_BATCH][4];
     for (size_t b = 0; b < c->batch; b++) {
-        const size_t count = length_of(c, b), blocks = count * c->spread;
+        const size_t count = ha_op_length(c, b), blocks = count * c->spread;
         struct ha_device_split_seq *t = &p.there[b];
         *t = (struct ha_device_split_seq){ .count = count,
                                            .index_stride = count + c->src_gap,

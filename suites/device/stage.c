@@ -34,6 +34,12 @@ const char *ha_op_unfit_kernel(const struct ha_op_case *c)
     return fits ? NULL : "a kernel reads and writes device and mapped memory";
 }
 
+size_t ha_op_length(const struct ha_op_case *c, size_t b)
+{
+    const size_t less = (b + c->batch / 2) % 13 * 5;
+    return c->empty && b + 1 == c->batch ? 0 : c->keys > less + 1 ? c->keys - less : 1;
+}
+
 size_t ha_op_draw(struct ha_op_stage *s, size_t n) { return (size_t)ha_rng_below(s->seed, DRAWS, s->drawn++, n); }
 
 enum ha_status ha_op_failed(struct ha_op_stage *s, const char *operation, enum ha_status status)
@@ -261,11 +267,24 @@ enum ha_status ha_op_follow(struct ha_op_stage *s, const char *operation, enum h
     return ha_op_get(s, seen, 0, out->bytes, out->image);
 }
 
+void ha_op_put_back(const struct ha_op_block *out, const char *before, const void *at, size_t bytes)
+{
+    const size_t first = (size_t)((const char *)at - out->image);
+    memcpy(out->image + first, before + first, bytes);
+}
+
 enum ha_status ha_op_beside(struct ha_op_stage *s, const char *operation, const char *before,
                             const struct ha_op_block *out)
 {
     return memcmp(before, out->image, out->bytes) == 0 ? HA_OK
                                                        : ha_op_wrong(s, "%s: wrote where no result belongs", operation);
+}
+
+uint32_t *ha_op_only(struct ha_op_stage *s, char *at, size_t count)
+{
+    uint32_t *only = (uint32_t *)(void *)at;
+    for (size_t i = 0; i < count; i++) only[i] = ha_op_draw(s, 2) ? (uint32_t)ha_op_draw(s, UINT32_MAX) + 1 : 0;
+    return only;
 }
 
 void ha_op_numbers(struct ha_op_stage *s, void *out, size_t n, enum ha_dtype dtype)

@@ -45,8 +45,9 @@ struct ha_op_case {
     size_t first, digest, chosen, bias, norm, rotary, adjacent; /* of what selects keys */
     double eps;
     size_t within, cached, missing;
-    size_t y_type;         /* of columns, which are n */
-    size_t layers, hidden; /* of a net */
+    size_t y_type;              /* of columns, which are n */
+    size_t layers, hidden;      /* of a net */
+    size_t bits, only, similar; /* of codes, of what is asked of some lists or heads alone, of labels */
 };
 
 struct ha_op_stage {
@@ -100,6 +101,8 @@ enum ha_status ha_op_arrive(struct ha_op_stage *stage, struct ha_op_block *const
 enum ha_status ha_op_follow(struct ha_op_stage *stage, const char *operation, enum ha_status asked,
                             const struct ha_op_block *out, const char **before);
 
+/* What was judged, in the image of `out`, becomes what was there before. */
+void ha_op_put_back(const struct ha_op_block *out, const char *before, const void *at, size_t bytes);
 /* HA_FAIL, where the image of `out` is not *before: what was judged has been put back to it, and nothing beside that
  * may be written. */
 enum ha_status ha_op_beside(struct ha_op_stage *stage, const char *operation, const char *before,
@@ -122,6 +125,11 @@ bool ha_op_opened(struct ha_op_opener *opener);
 
 /* why a kernel cannot work on what such a case names, or NULL */
 const char *ha_op_unfit_kernel(const struct ha_op_case *of);
+/* of a sequence: keys, digests, numbers of a list, rows; the first sequence has neither the most nor the fewest */
+size_t ha_op_length(const struct ha_op_case *of, size_t sequence);
+/* What `only` says of so many lists or heads, at that place of an image: 0 of about half, and of the others any
+ * number. */
+uint32_t *ha_op_only(struct ha_op_stage *stage, char *at, size_t count);
 /* bell-shaped numbers of a type */
 void ha_op_numbers(struct ha_op_stage *stage, void *out, size_t n, enum ha_dtype dtype);
 /* HA_WAIVED: the machine has no library for product and attend_products */
