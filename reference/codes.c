@@ -34,6 +34,7 @@ static double judge_bit(const float *a, const float *x, size_t dim, bool got)
         const double term = fabs((double)a[d] * (double)x[d]);
         size += isfinite(term) ? term : 0;
     }
+    if (size == 0) return HUGE_VAL; /* so is binary32's sum */
     if (1.001 * size > (double)FLT_MAX) return 0;
     return isfinite(sum) ? fabs(sum) / (1.001 * (double)dim * (HA_REF_U * size + HA_REF_ETA)) : HUGE_VAL;
 }

@@ -60,12 +60,15 @@ TEST(every_pair_of_an_operation_is_met)
         { "read", { "src_at: 0 4" }, 150 },
         { "digest", { "first: 0 1 31 64", "src_index: none device mapped" }, 1000 },
         { "digest_score", { "group: 1 2 4 5 16", "high_key" }, 900 },
-        { "topk", { "repeats", "nan_value", "within: any 0 1 inf" }, 1300 },
+        { "topk", { "repeats", "nan_value", "within: any 0 1 inf", "only: no yes" }, 1300 },
         { "split", { "cached: some none all", "missing: both none list count" }, 1000 },
         { "rotate", { "rotary: 0 2 32 34 64", "eps: " }, 400 },
         { "columns", { "y_type: f32 f16 bf16", "n: 1 7 26 32 33 128" }, 900 },
         { "features", { "empty: no yes", "head_dim: 8 33 64 80 128 256" }, 500 },
         { "net", { "layers: 1 2 3 4", "hidden: 1 31 100 312 1024" }, 500 },
+        { "hash", { "bits: 32 64 96 256", "first: 0 1 16 31" }, 700 },
+        { "hamming", { "bits: 32 64 96 256", "only: no yes" }, 700 },
+        { "similarity", { "similar: least harmonic", "q_len: 1 2 5" }, 500 },
         { "score", { "head_dim: 1 7 26 32 33 128 256", "nan_query" }, 900 },
     };
     for (size_t i = 0; i < COUNT(wide); i++) {

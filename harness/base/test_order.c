@@ -468,18 +468,19 @@ TEST(a_merge_reads_its_states_and_writes_its_result)
 TEST(lists_are_written_as_far_as_they_may_reach)
 {
     float x[60];
-    uint32_t index[20], keys[3], slot[24], here[20], missing[20], count[2][3];
+    uint32_t index[20], keys[3], only[3], slot[24], here[20], missing[20], count[2][3];
     const struct ha_device_topk_seq most[2] = {
-        { .x = x, .n = 9, .k = 4, .stride = 10, .index = index, .index_stride = 5, .keys = keys },
+        { .x = x, .n = 9, .k = 4, .stride = 10, .index = index, .index_stride = 5, .keys = keys, .only = only },
         { .x = x, .n = 3, .k = 4, .stride = 10, .index = index, .index_stride = 5 },
     };
     struct seen s = { 0 };
     ha_operands_device_topk(&(struct ha_device_topk){ 2, 3, 2, most }, see, &s);
-    assert_int_equal(s.count, 5);
+    assert_int_equal(s.count, 6);
     assert_seen(&s, 0, "x", HA_READ, x, 6, 40, 36);
     assert_seen(&s, 1, "index", HA_WRITE, index, 3, 20, 16);
     assert_seen(&s, 2, "keys", HA_WRITE, keys, 1, 0, 12);
-    assert_seen(&s, 4, "index", HA_WRITE, index, 3, 20, 12);
+    assert_seen(&s, 3, "only", HA_READ, only, 1, 0, 12);
+    assert_seen(&s, 5, "index", HA_WRITE, index, 3, 20, 12);
 
     struct ha_device_split_seq part[2] = { { .index = index,
                                              .count = 4,
@@ -505,4 +506,63 @@ TEST(lists_are_written_as_far_as_they_may_reach)
     assert_seen(&s, 4, "missing", HA_WRITE, missing, 3, 24, 16);
     assert_seen(&s, 5, "missing_count", HA_WRITE, count[1], 1, 0, 12);
     assert_seen(&s, 6, "here_count", HA_WRITE, count[0], 1, 0, 12); /* of no blocks */
+}
+
+/* Of blocks of codes that are not whole the rows that are named, and no others. */
+TEST(codes_are_written_row_by_row)
+{
+    enum { WORD = 64, BLOCK = 3 * WORD }; /* of 64 bits and a norm */
+    float x[200], a[2 * 64 * 4], scores[200];
+    uint32_t only[2];
+    char codes[2 * 1024], q[2 * 256];
+    const struct ha_device_hash_seq made[2] = {
+        { .x = x, .tokens = 20, .token_stride = 9, .codes = codes, .code_head_bytes = 1024, .first = 30 },
+        { .x = x, .tokens = 2, .token_stride = 9, .codes = codes, .code_head_bytes = 1024, .first = 3 },
+    };
+    struct seen s = { 0 };
+    ha_operands_device_hash(&(struct ha_device_hash){ 2, 2, 1, 4, 64, HA_F32, a, made }, see, &s);
+    assert_int_equal(s.count, 11);
+    assert_seen(&s, 0, "a", HA_READ, a, 1, 0, sizeof a);
+    assert_seen(&s, 1, "x", HA_READ, x, 20, 36, 32);
+    assert_seen(&s, 2, "codes", HA_WRITE, codes + BLOCK + 56, 3, WORD, 8); /* rows 30 and 31 */
+    assert_seen(&s, 3, "codes", HA_WRITE, codes + 1024 + BLOCK + 56, 3, WORD, 8);
+    assert_seen(&s, 4, "codes", HA_WRITE, codes + 2 * BLOCK, 1, 0, BLOCK); /* to 47 */
+    assert_seen(&s, 6, "codes", HA_WRITE, codes + 3 * BLOCK, 3, WORD, 8);  /* 48 and 49 */
+    assert_seen(&s, 8, "x", HA_READ, x, 2, 36, 32);
+    assert_seen(&s, 9, "codes", HA_WRITE, codes + 12, 3, WORD, 8);
+    assert_seen(&s, 10, "codes", HA_WRITE, codes + 1024 + 12, 3, WORD, 8);
+
+    const struct ha_device_hamming_seq asked = { q, codes, 256, 1024, 33, scores, 40, only };
+    s.count = 0;
+    ha_operands_device_hamming(&(struct ha_device_hamming){ 1, 2, 2, 64, &asked }, see, &s);
+    assert_int_equal(s.count, 8);
+    assert_seen(&s, 0, "q", HA_READ, q, 2, WORD, 8); /* no norms */
+    assert_seen(&s, 1, "q", HA_READ, q + 256, 2, WORD, 8);
+    assert_seen(&s, 2, "codes", HA_READ, codes, 2, BLOCK, BLOCK);
+    assert_seen(&s, 3, "codes", HA_READ, codes + 1024, 2, BLOCK, BLOCK);
+    assert_seen(&s, 4, "codes", HA_READ, codes + 2 * BLOCK, 3, WORD, 4);
+    assert_seen(&s, 6, "only", HA_READ, only, 1, 0, 8);
+    assert_seen(&s, 7, "scores", HA_WRITE, scores, 4, 160, 132);
+}
+
+TEST(labels_are_written)
+{
+    float q[48], label[24], similar[2], importance[6], threshold[2];
+    uint32_t missed[2];
+    const struct ha_device_similarity_seq seq = { q, label, similar, missed };
+    struct ha_device_similarity d = { 1, 2, 6, 2, 4, HA_SIMILAR_HARMONIC, importance, threshold, &seq };
+    struct seen s = { 0 };
+    ha_operands_device_similarity(&d, see, &s);
+    assert_int_equal(s.count, 6);
+    assert_seen(&s, 0, "importance", HA_READ, importance, 1, 0, 24);
+    assert_seen(&s, 1, "threshold", HA_READ, threshold, 1, 0, 8);
+    assert_seen(&s, 2, "q", HA_READ, q, 1, 0, sizeof q);
+    assert_seen(&s, 3, "label", HA_WRITE, label, 1, 0, sizeof label);
+    assert_seen(&s, 4, "similarity", HA_WRITE, similar, 1, 0, 8);
+    assert_seen(&s, 5, "missed", HA_WRITE, missed, 1, 0, 8);
+    s.count = 0;
+    d.group = HA_SIMILAR_LEAST;
+    ha_operands_device_similarity(&d, see, &s);
+    assert_int_equal(s.count, 5);
+    assert_seen(&s, 0, "threshold", HA_READ, threshold, 1, 0, 8);
 }

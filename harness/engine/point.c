@@ -119,7 +119,7 @@ enum ha_status ha_key_unknown(const struct ha_suite *s, const void *point, const
 static void *at(void *point, const struct ha_key *key) { return (char *)point + key->offset; }
 static const void *in(const void *point, const struct ha_key *key) { return (const char *)point + key->offset; }
 
-enum { WORDS = 512 };
+enum { WORDS = 2048 };
 
 /* the index of the word, or SIZE_MAX; words: all of them, NULL behind the last */
 static size_t word_index(const struct ha_key *key, const char *value, const char *words[WORDS + 1])

@@ -80,6 +80,17 @@ struct ha_wrong_later *ha_wrong_later(void (*run)(struct ha_wrong_later *later),
     if (bytes) memcpy(ha_wrong_copy(l), copy, bytes);
     return l;
 }
+const uint32_t *ha_wrong_words(const uint32_t *words, size_t count)
+{
+    enum { ROOM = 1 << 18 };
+    static uint32_t room[ROOM];
+    static size_t used;
+    if (!words || count > ROOM) return words;
+    if (used + count > ROOM) used = 0;
+    uint32_t *const to = room + used;
+    used += count;
+    return memcpy(to, words, count * sizeof *words);
+}
 void *ha_wrong_copy(struct ha_wrong_later *l) { return (char *)l + HEAD; }
 
 static void run_later(void *arg)
@@ -312,4 +323,5 @@ __attribute__((constructor)) static void fill_in(void)
     ha_wrong_select(&ha_device_api);
     ha_wrong_columns(&ha_device_api);
     ha_wrong_predict(&ha_device_api);
+    ha_wrong_codes(&ha_device_api);
 }

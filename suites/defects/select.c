@@ -166,8 +166,13 @@ static void topk_later(struct ha_wrong_later *l)
     const struct ha_device_topk_seq *seqs = ha_wrong_copy(l);
     for (size_t n = 0; n < a->batch * a->lists; n++) {
         const struct ha_device_topk_seq *m = &seqs[n / a->lists];
-        const size_t list = n % a->lists, count = IS(topk_16) ? least_of(m->n, 65535) : m->n,
-                     stride = IS(topk_stride) ? m->n : m->stride;
+        const size_t list = n % a->lists, unit = m->keys_unit && !IS(topk_unit) ? m->keys_unit : 1;
+        const bool asked = !m->only || IS(topk_only) || (IS(topk_only_one) ? m->only[list] == 1 : m->only[list]);
+        if (!asked) {
+            if (IS(topk_only_keys) && m->keys) m->keys[list] = 0;
+            continue;
+        }
+        const size_t count = IS(topk_16) ? least_of(m->n, 65535) : m->n, stride = IS(topk_stride) ? m->n : m->stride;
         size_t all = least_of(m->k, count);
         struct numbered *of = malloc((count + 1) * sizeof *of);
         if (!of) abort();
@@ -180,7 +185,7 @@ static void topk_later(struct ha_wrong_later *l)
         qsort(of, count, sizeof *of, by_size);
         all = keep_near(a, m, list, of, all);
         if (!IS(topk_order)) qsort(of, all, sizeof *of, by_place);
-        if (m->keys && !IS(topk_uncounted)) m->keys[list] = (uint32_t)all;
+        if (m->keys && !IS(topk_uncounted)) m->keys[list] = (uint32_t)(all * unit);
         for (size_t i = 0; i < all - (IS(topk_less) && all); i++)
             m->index[list * m->index_stride + i] = of[i].i + (IS(topk_first) ? 0 : m->first);
         if (IS(topk_more)) m->index[list * m->index_stride + all] = 0;
@@ -190,7 +195,9 @@ static void topk_later(struct ha_wrong_later *l)
 static enum ha_status wrong_topk(struct ha_stream *s, const struct ha_device_topk *a)
 {
     struct ha_wrong_later *l = ha_wrong_later(topk_later, a->seqs, a->batch * sizeof *a->seqs);
+    struct ha_device_topk_seq *seqs = ha_wrong_copy(l);
     l->u.topk = *a;
+    for (size_t b = 0; b < a->batch && IS(topk_only_early); b++) seqs[b].only = ha_wrong_words(seqs[b].only, a->lists);
     return ha_wrong_over(IS(topk_early),
                          ha_wrong_on(ha_wrong_aside(IS(topk_unjoined), ha_wrong_early(IS(topk_early), s)), l));
 }

@@ -40,6 +40,9 @@ struct ha_wrong_later {
         struct ha_device_score score;
         struct ha_device_features features;
         struct ha_net net;
+        struct ha_device_hash hash;
+        struct ha_device_hamming hamming;
+        struct ha_device_similarity similarity;
         struct ha_wrong_job attend;
         struct {
             float *x;
@@ -50,6 +53,8 @@ struct ha_wrong_later {
         uint32_t *word;
     } u;
 };
+/* what so many words are now, for a while; of NULL NULL */
+const uint32_t *ha_wrong_words(const uint32_t *words, size_t count);
 /* NULL never; copy: bytes behind it that it may point to */
 struct ha_wrong_later *ha_wrong_later(void (*run)(struct ha_wrong_later *later), const void *copy, size_t bytes);
 void *ha_wrong_copy(struct ha_wrong_later *later);
@@ -70,6 +75,7 @@ void ha_wrong_compute(struct ha_device_api *api);
 void ha_wrong_select(struct ha_device_api *api);
 void ha_wrong_columns(struct ha_device_api *api);
 void ha_wrong_predict(struct ha_device_api *api);
+void ha_wrong_codes(struct ha_device_api *api);
 void ha_wrong_moves_begin(void);
 void ha_wrong_order_begin(void);
 void ha_wrong_order_end(void); /* before the device is closed */

@@ -317,7 +317,8 @@ static void make_heads(struct ha_op_stage *s, const struct ha_op_case *c, size_t
 static enum ha_status similarity_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
     static struct ha_device_similarity_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
-    static const float thresholds[] = { 0.5f, 0.9f, 1, 0.8f, -2, 0, 0.95f, -1, -0.5f, -INFINITY, 0.7f };
+    enum { THRESHOLDS = 11 };
+    static const float thresholds[THRESHOLDS] = { 0.5f, 0.9f, 1, 0.8f, -2, 0, 0.95f, -1, -0.5f, -INFINITY, 0.7f };
     const size_t heads = c->kv_heads * c->group, n = heads * c->head_dim;
     size_t step = 0, kept = 0, out = 0, q_at[HA_OP_BATCH], label_at[HA_OP_BATCH], similar_at[HA_OP_BATCH],
            missed_at[HA_OP_BATCH];
@@ -339,8 +340,9 @@ static enum ha_status similarity_once(struct ha_op_stage *s, const struct ha_op_
     memset(blocks[2]->image, 0xFF, kept);
     for (size_t h = 0; h < heads; h++)
         floats(blocks[2]->image + importance)[h] = ldexpf((float)(1 + ha_op_draw(s, 1024)), -10);
+    const size_t begin = ha_op_draw(s, THRESHOLDS);
     for (size_t h = 0; h < c->kv_heads; h++)
-        floats(blocks[2]->image + threshold)[h] = thresholds[ha_op_draw(s, sizeof thresholds / sizeof *thresholds)];
+        floats(blocks[2]->image + threshold)[h] = thresholds[(begin + h) % THRESHOLDS];
     for (size_t b = 0; b < c->batch; b++) {
         for (size_t i = 0; i < 2; i++)
             *(i ? &here[b] : &there[b]) = (struct ha_device_similarity_seq){

@@ -169,6 +169,7 @@ TEST(missing_operations_are_named)
         { HA_NEEDS_SPLIT, "no operation split" },
         { HA_NEEDS_COLUMNS, "no operation columns" },
         { HA_NEEDS_NET, "no operation features" },
+        { HA_NEEDS_LABELS, "no operation similarity" },
     };
 
     open_session(SMALL);
