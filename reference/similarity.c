@@ -106,7 +106,7 @@ double ha_ref_judge_similarity(const struct ha_device_similarity *d, size_t seq,
     const bool harmonic = d->group == HA_SIMILAR_HARMONIC && !least.none && !least.any;
     double as_least = HUGE_VAL, as_mean = HUGE_VAL;
     if (!harmonic || least.low <= 0) { /* not positive, or none of them: a miss of the harmonic mean */
-        as_least = beside(got, &least);
+        as_least = harmonic && got > 0 ? HUGE_VAL : beside(got, &least);
         if (!(threshold < -1))
             as_least = fmax(as_least, harmonic ? missed ? 0 : HUGE_VAL : decided(&least, threshold, missed));
     }

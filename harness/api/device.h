@@ -178,8 +178,8 @@ struct ha_device_topk_seq {
      * less `within`, a binary32 difference; a NaN is below everything, and nothing else below a difference that is
      * none, of two infinities. What is behind them in index, up to min(n, k), is anything. */
     uint32_t *keys;
-    float within; /* not negative */
-    size_t keys_unit; /* keys is times that, as list_keys of attention over blocks wants it; 0 as 1 */
+    float within;         /* not negative */
+    size_t keys_unit;     /* keys is times that, as list_keys of attention over blocks wants it; 0 as 1 */
     const uint32_t *only; /* NULL, or [lists] in device or mapped memory, read when the kernel runs: of a list with 0
                            * nothing is read or written */
 };
