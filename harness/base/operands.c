@@ -397,6 +397,22 @@ void ha_operands_digest_score(const struct ha_digest_score *s, ha_operand_fn *fn
     rows(v, "scores", HA_WRITE, s->s, s->q_rows, s->s_stride * sizeof *s->s, s->blocks * sizeof *s->s);
 }
 
+void ha_operands_hash(const struct ha_hash *h, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    rows(v, "a", HA_READ, h->a, 1, 0, h->bits * h->head_dim * sizeof *h->a);
+    listed(v, "x", &h->rows, h->rows.k, h->rows.k_stride_bytes, h->head_dim * ha_dtype_bytes(h->dtype), 1);
+    codes(v, "codes", HA_WRITE, h->codes, 1, 0, h->first, h->rows.keys, h->bits / 32 + 1, h->bits);
+}
+
+void ha_operands_hamming(const struct ha_hamming *h, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    codes(v, "q", HA_READ, h->q, 1, 0, 0, h->q_rows, h->bits / 32, h->bits);
+    codes(v, "codes", HA_READ, h->codes, 1, 0, 0, h->keys, h->bits / 32 + 1, h->bits);
+    rows(v, "scores", HA_WRITE, h->s, h->q_rows, h->s_stride * sizeof *h->s, h->keys * sizeof *h->s);
+}
+
 void ha_operands_net(const struct ha_net *n, ha_operand_fn *fn, void *arg)
 {
     const struct visit v = { fn, arg };

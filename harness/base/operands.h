@@ -37,6 +37,8 @@ void ha_operands_unpack(const struct ha_unpack *u, ha_operand_fn *fn, void *arg)
 void ha_operands_digest(const struct ha_digest *d, ha_operand_fn *fn, void *arg);
 void ha_operands_score(const struct ha_score *s, ha_operand_fn *fn, void *arg);
 void ha_operands_digest_score(const struct ha_digest_score *s, ha_operand_fn *fn, void *arg);
+void ha_operands_hash(const struct ha_hash *h, ha_operand_fn *fn, void *arg);
+void ha_operands_hamming(const struct ha_hamming *h, ha_operand_fn *fn, void *arg);
 /* the device's too, whose scratch is its own: NULL */
 void ha_operands_net(const struct ha_net *n, ha_operand_fn *fn, void *arg);
 

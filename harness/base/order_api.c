@@ -383,7 +383,8 @@ static void cpu_operand(void *arg, const char *role, enum ha_access access, stru
 }
 
 static char attend_name[] = "attend", pack_name[] = "pack", unpack_name[] = "unpack", digest_name[] = "digest",
-            score_name[] = "score", digest_score_name[] = "digest_score", net_name[] = "net";
+            score_name[] = "score", digest_score_name[] = "digest_score", net_name[] = "net", hash_name[] = "hash",
+            hamming_name[] = "hamming";
 
 static void cpu_attend(const struct ha_kernels *self, const struct ha_attend *a)
 {
@@ -433,6 +434,18 @@ static void cpu_net(const struct ha_net *n)
     real_cpu.net(n);
 }
 
+static void cpu_hash(const struct ha_hash *h)
+{
+    ha_operands_hash(h, cpu_operand, hash_name);
+    real_cpu.hash(h);
+}
+
+static void cpu_hamming(const struct ha_hamming *h)
+{
+    ha_operands_hamming(h, cpu_operand, hamming_name);
+    real_cpu.hamming(h);
+}
+
 void ha_order_wrap_cpu(struct ha_kernels *kernels)
 {
     real_cpu = *kernels;
@@ -444,4 +457,6 @@ void ha_order_wrap_cpu(struct ha_kernels *kernels)
     kernels->score = cpu_score;
     kernels->digest_score = cpu_digest_score;
     kernels->net = cpu_net;
+    kernels->hash = cpu_hash;
+    kernels->hamming = cpu_hamming;
 }

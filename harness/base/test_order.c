@@ -545,6 +545,26 @@ TEST(codes_are_written_row_by_row)
     assert_seen(&s, 7, "scores", HA_WRITE, scores, 4, 160, 132);
 }
 
+TEST(codes_of_the_cpu_are_written_row_by_row)
+{
+    float x[40], a[32 * 4], scores[40];
+    char codes[1024], q[256];
+    const uint32_t index[3] = { 5, 0, 2 };
+    struct seen s = { 0 };
+    ha_operands_hash(&(struct ha_hash){ a, 32, { x, NULL, 20, 0, index, 3 }, 4, HA_F32, codes, 14 }, see, &s);
+    assert_int_equal(s.count, 6);
+    assert_seen(&s, 0, "a", HA_READ, a, 1, 0, sizeof a);
+    assert_seen(&s, 1, "x", HA_READ, (char *)x + 100, 1, 0, 16);
+    assert_seen(&s, 4, "codes", HA_WRITE, codes + 56, 2, 64, 8);
+    assert_seen(&s, 5, "codes", HA_WRITE, codes + 128, 2, 64, 4);
+    s.count = 0;
+    ha_operands_hamming(&(struct ha_hamming){ q, 2, 32, codes, 16, scores, 20 }, see, &s);
+    assert_int_equal(s.count, 3);
+    assert_seen(&s, 0, "q", HA_READ, q, 1, 64, 8);
+    assert_seen(&s, 1, "codes", HA_READ, codes, 1, 0, 128);
+    assert_seen(&s, 2, "scores", HA_WRITE, scores, 2, 80, 64);
+}
+
 TEST(labels_are_written)
 {
     float q[48], label[24], similar[2], importance[6], threshold[2];
