@@ -27,6 +27,8 @@ static const struct {
     [HA_KERNEL_SCORE] = { "score", &ha_cpu_subject_score, ROWS | KEY(QUERY) },
     [HA_KERNEL_DIGEST] = { "digest", &ha_cpu_subject_digest, ROWS | KEY(BLOCK) },
     [HA_KERNEL_DIGEST_SCORE] = { "digest_score", &ha_cpu_subject_digest_score, ROWS | KEY(QUERY) | KEY(BLOCK) },
+    [HA_KERNEL_HASH] = { "hash", &ha_cpu_subject_hash, ROWS | KEY(BITS) },
+    [HA_KERNEL_HAMMING] = { "hamming", &ha_cpu_subject_hamming, ALL | KEY(CTX) | KEY(BITS) },
     [HA_KERNEL_TOPK] = { "topk", &ha_cpu_subject_topk, ALL | KEY(CTX) | KEY(BUDGET) | KEY(BLOCK) },
     [HA_KERNEL_SOFTMAX] = { "softmax", &ha_cpu_subject_softmax, ALL | KEY(CTX) },
     [HA_KERNEL_MERGE] = { "merge", &ha_cpu_subject_merge, ALL | KEY(DTYPE) | KEY(DIM) },
@@ -78,6 +80,7 @@ const struct ha_key ha_cpu_keys[HA_CPU_ALL_KEYS] = {
                          .column = true, .draw = "all 1..8" },
     [HA_CPU_BUDGET] = NUMBER("budget", "5", budget, 1, 100, "percent of the keys that are chosen", "1..100"),
     [HA_CPU_BLOCK] = NUMBER("block", "32", block, 16, 128, "keys of a block", "16 32 64 128"),
+    [HA_CPU_BITS] = NUMBER("bits", "256", bits, 32, HA_CODE_BITS_MAX, "of a code", "32..256:32"),
     [HA_CPU_TEAM] = { "team", "openmp", "whose threads they are", HA_KEY_WORD, offsetof(struct ha_cpu_point, team),
                       .word = ha_team_name, .column = true, .draw = "*" },
     [HA_CPU_SEED] = { "seed", "1", "of the data", HA_KEY_NUMBER, offsetof(struct ha_cpu_point, seed), 0, UINT64_MAX,
@@ -113,6 +116,7 @@ enum ha_status ha_cpu_settle(void *point, struct ha_why *why)
         return ha_why(why, HA_ERROR, "head_dim=%zu: packed keys have a multiple of 8, at most %d; say layout=natural",
                       p->head_dim, HA_PACK_DIM_MAX);
     if (p->block & (p->block - 1)) return ha_why(why, HA_ERROR, "block=%zu: it is one of 16 32 64 128", p->block);
+    if (p->bits % 32) return ha_why(why, HA_ERROR, "bits=%zu: not a multiple of 32", p->bits);
     return HA_OK;
 }
 
@@ -121,7 +125,8 @@ double ha_cpu_cost(const void *point)
     static const double most = 1e9; /* products, or bytes */
     const struct ha_cpu_point *p = point;
     const size_t ctx = ha_cpu_uses(p, HA_CPU_CTX) ? p->ctx : 1, dim = ha_cpu_uses(p, HA_CPU_DIM) ? p->head_dim : 1;
-    return (double)(ctx * p->batch * dim) * (double)(p->q_heads * p->q_len + 8 * p->kv_heads) / most;
+    const size_t rows = p->kernel == HA_KERNEL_HASH ? p->kv_heads * p->bits : p->q_heads * p->q_len;
+    return (double)(ctx * p->batch * dim) * (double)(rows + 8 * p->kv_heads) / most;
 }
 
 void ha_cpu_shrink(void *point)

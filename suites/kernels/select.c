@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* score, digest, digest_score, topk, softmax: a task for each KV head. */
+/* score, digest, digest_score, hash, hamming, topk, softmax: a task for each KV head. */
 
 enum { Q_STREAM = 1, X_STREAM = 10, SETS = 16, HELD_NUMBERS = 1 << 14 }; /* of softmax, against chance */
 
@@ -18,7 +18,9 @@ struct select {
     float *lse;      /* [units][group] */
     char *digests;   /* [units][digest_bytes] */
     size_t digest_bytes;
-    uint32_t *list; /* [units][chosen] */
+    float *a;              /* [kv_heads][bits][head_dim] */
+    char *codes, *q_codes; /* [units][code_bytes]; [units][ha_code_bytes(group)] */
+    uint32_t *list;        /* [units][chosen] */
 };
 
 static enum ha_status make_queries(struct select *s, struct ha_cpu_work *w, struct ha_why *why)
@@ -58,6 +60,8 @@ static enum ha_status make_numbers(struct select *s, struct ha_cpu_work *w, size
         return ha_ref_judge_##name(__VA_ARGS__);                                                  \
     }
 
+static size_t code_bytes(const struct ha_cpu_work *w, size_t rows) { return ha_code_bytes(rows, w->point.bits); }
+
 static void scores(const struct ha_cpu_work *w, struct ha_cpu_result out[HA_CPU_RESULTS])
 {
     const struct select *s = w->own;
@@ -67,6 +71,11 @@ static void digests(const struct ha_cpu_work *w, struct ha_cpu_result out[HA_CPU
 {
     const struct select *s = w->own;
     out[0] = (struct ha_cpu_result){ s->digests, w->units * s->digest_bytes };
+}
+static void codes(const struct ha_cpu_work *w, struct ha_cpu_result out[HA_CPU_RESULTS])
+{
+    const struct select *s = w->own;
+    out[0] = (struct ha_cpu_result){ s->codes, w->units * code_bytes(w, w->point.ctx) };
 }
 static void lists(const struct ha_cpu_work *w, struct ha_cpu_result out[HA_CPU_RESULTS])
 {
@@ -178,6 +187,89 @@ static struct ha_digest_score digest_score_args(const struct ha_cpu_work *w, siz
 TASK(digest_score)
 JUDGE(digest_score, &args, chances)
 
+/* ---- hash --------------------------------------------------------------------------------------------------- */
+
+static enum ha_status hash_open(struct ha_cpu_work *w, struct ha_why *why)
+{
+    struct select *s = w->own;
+    const size_t matrix = w->point.bits * w->point.head_dim, n = w->point.kv_heads * matrix,
+                 bytes = w->units * code_bytes(w, w->point.ctx);
+    s->a = ha_cpu_alloc(w, n * sizeof *s->a, why);
+    s->codes = ha_cpu_alloc(w, bytes, why);
+    if (!s->a || !s->codes) return HA_ERROR;
+    ha_cpu_normals(w, X_STREAM, n, false, s->a);
+    w->bytes = (double)(w->units * w->point.ctx * w->point.head_dim * w->elem) + (double)bytes;
+    w->flop = 2 * (double)(w->units * w->point.ctx * matrix);
+    return HA_OK;
+}
+
+/* behind the last row a run writes nothing */
+static void hash_turn(struct ha_cpu_work *w)
+{
+    const struct select *s = w->own;
+    const size_t bytes = code_bytes(w, w->point.ctx), block = code_bytes(w, HA_CODE_KEYS);
+    for (size_t u = 0; u < w->units; u++) memset(s->codes + (u + 1) * bytes - block, 0, block);
+}
+
+/* of `rows` rows from `first` on */
+static struct ha_hash hash_of(const struct ha_cpu_work *w, size_t u, size_t first, size_t rows)
+{
+    const struct select *s = w->own;
+    struct ha_rows k = ha_cpu_rows(w, ha_cpu_unit(w, u), w->point.ctx);
+    k.k = (const char *)k.k + first * k.k_stride_bytes;
+    k.keys = rows;
+    return (struct ha_hash){ .a = s->a + u % w->point.kv_heads * w->point.bits * w->point.head_dim,
+                             .bits = w->point.bits,
+                             .rows = k,
+                             .head_dim = w->point.head_dim,
+                             .dtype = w->dtype,
+                             .codes = s->codes + u * code_bytes(w, w->point.ctx),
+                             .first = first };
+}
+static struct ha_hash hash_args(const struct ha_cpu_work *w, size_t u) { return hash_of(w, u, 0, w->point.ctx); }
+
+TASK(hash)
+
+/* the first rows and the last */
+static double hash_judge(const struct ha_cpu_work *w, size_t u, struct ha_chances *chances)
+{
+    enum { ROWS = 1 << 10 };
+    const size_t ctx = w->point.ctx, rows = ctx < ROWS ? ctx : ROWS;
+    const struct ha_hash first = hash_of(w, u, 0, rows), last = hash_of(w, u, ctx - rows, rows);
+    return fmax(ha_ref_judge_hash(&first), ha_ref_judge_hash(&last));
+}
+
+/* ---- hamming ------------------------------------------------------------------------------------------------ */
+
+static size_t hamming_bytes(const struct ha_cpu_work *w) { return code_bytes(w, w->point.ctx); }
+
+/* Any bits are codes, and those of normal numbers have norms that are numbers. */
+static enum ha_status hamming_open(struct ha_cpu_work *w, struct ha_why *why)
+{
+    struct select *s = w->own;
+    const size_t bytes = w->units * code_bytes(w, w->group);
+    s->q_codes = ha_cpu_alloc(w, bytes, why);
+    if (!s->q_codes) return HA_ERROR;
+    ha_cpu_normals(w, Q_STREAM, bytes / sizeof(float), false, (float *)(void *)s->q_codes);
+    w->bytes = (double)(w->units * w->unit_bytes);
+    return make_numbers(s, w, 1, w->group * w->point.ctx, &s->x, why);
+}
+
+static struct ha_hamming hamming_args(const struct ha_cpu_work *w, size_t u)
+{
+    const struct select *s = w->own;
+    return (struct ha_hamming){ .q = s->q_codes + u * code_bytes(w, w->group),
+                                .q_rows = w->group,
+                                .bits = w->point.bits,
+                                .codes = ha_cpu_unit(w, u),
+                                .keys = w->point.ctx,
+                                .s = s->x + u * s->x_unit,
+                                .s_stride = w->point.ctx };
+}
+
+TASK(hamming)
+JUDGE(hamming, &args)
+
 /* ---- topk -------------------------------------------------------------------------------------------------------- */
 
 static enum ha_status topk_open(struct ha_cpu_work *w, struct ha_why *why)
@@ -255,5 +347,8 @@ const struct ha_cpu_subject ha_cpu_subject_score = { SUBJECT(score, scores), .un
 const struct ha_cpu_subject ha_cpu_subject_digest = { SUBJECT(digest, digests), .unit_bytes = ha_cpu_rows_bytes };
 const struct ha_cpu_subject ha_cpu_subject_digest_score = { SUBJECT(digest_score, scores),
                                                             .unit_bytes = ha_cpu_rows_bytes };
+const struct ha_cpu_subject ha_cpu_subject_hash = { SUBJECT(hash, codes), .unit_bytes = ha_cpu_rows_bytes,
+                                                    .turn = hash_turn };
+const struct ha_cpu_subject ha_cpu_subject_hamming = { SUBJECT(hamming, scores), .unit_bytes = hamming_bytes };
 const struct ha_cpu_subject ha_cpu_subject_topk = { SUBJECT(topk, lists), .repeats = SETS };
 const struct ha_cpu_subject ha_cpu_subject_softmax = { SUBJECT(softmax, weights), .turn = softmax_turn };

@@ -22,6 +22,8 @@ enum ha_cpu_kernel {
     HA_KERNEL_SCORE,
     HA_KERNEL_DIGEST,
     HA_KERNEL_DIGEST_SCORE,
+    HA_KERNEL_HASH,
+    HA_KERNEL_HAMMING,
     HA_KERNEL_TOPK,
     HA_KERNEL_SOFTMAX,
     HA_KERNEL_MERGE,
@@ -44,6 +46,7 @@ enum ha_cpu_key {
     HA_CPU_THREADS,
     HA_CPU_BUDGET,
     HA_CPU_BLOCK,
+    HA_CPU_BITS,
     HA_CPU_KEYS /* how many some kernels have and others not; every point has those behind them */
 };
 enum { HA_CPU_TEAM = HA_CPU_KEYS, HA_CPU_SEED, HA_CPU_ALL_KEYS };
@@ -59,6 +62,7 @@ struct ha_cpu_point {
     size_t q_len;         /* of an append; 1 else */
     size_t threads;       /* 0: as many as the process has cores */
     size_t budget, block; /* percent of the keys that are chosen, keys of a block */
+    size_t bits;          /* of a code */
     size_t team;          /* enum ha_team */
     uint64_t seed;
 };
