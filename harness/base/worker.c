@@ -130,5 +130,6 @@ void ha_worker_destroy(struct ha_worker *w)
     pthread_cond_destroy(&w->progress);
     pthread_cond_destroy(&w->to_do);
     pthread_mutex_destroy(&w->lock);
+    if (ha_order_now()) ha_order_drop(ha_order_now(), w); /* another may lie here */
     free(w);
 }
