@@ -61,22 +61,11 @@ static enum ha_status make_room(const struct ha_layer *l, struct ha_why *why)
     return ha_fetch_name_rows(ctx, c->choice.lists * c->choice.list_max, tokens / option(l, BLOCK), &c->place, why);
 }
 
-/* Kernels read the store: of a device that maps no host memory nothing can be asked. */
-static enum ha_status maps_memory(const struct ha_context *ctx, struct ha_why *why)
-{
-    void *some = NULL;
-    struct ha_why less = { "" };
-    if (ctx->api->mem_alloc(ctx->device, HA_MEM_MAPPED, 64, &some, &less) != HA_OK)
-        return ha_why(why, HA_WAIVED, "the device has no mapped memory: %.200s", less.text);
-    ctx->api->mem_free(ctx->device, HA_MEM_MAPPED, some);
-    return HA_OK;
-}
-
 static enum ha_status share(struct ha_layer *first, struct ha_why *why)
 {
     struct chooser *c = first->shared;
     const size_t unit = option(first, BLOCK), blocks = ha_device_choice_blocks(first->ctx->shape, unit);
-    HA_TRY(maps_memory(first->ctx, why));
+    HA_TRY(ha_kv_mapped(first->ctx, why)); /* kernels read the store */
     HA_TRY(ha_device_choice_create(&c->choice, first->ctx, (enum ha_group)option(first, GROUP),
                                    (enum ha_digest_kind)option(first, DIGEST), unit, chosen(first, blocks), why));
     return is_fetched(first) ? make_room(first, why) : HA_OK;

@@ -531,37 +531,45 @@ void ha_frame_selection(struct ha_instance *self, size_t layer, size_t b, size_t
     if (self->rule->report) self->rule->report(l, b, q_head, out);
 }
 
-/* What is counted by layer and has a column. */
-struct totals {
-    double recalls, hits, misses;
+/* Columns that are sums over layers of what the rule counts. */
+struct tally {
+    double recalls, hits, misses, manage_ns; /* NaN: it does not */
 };
 
-static void add_totals(void *arg, const char *name, size_t layer, double value)
+static void add_counted(void *arg, const char *name, size_t layer, double value)
 {
-    struct totals *t = arg;
-    if (!strcmp(name, "recalls")) t->recalls = isnan(t->recalls) ? value : t->recalls + value;
-    if (!strcmp(name, "hits")) t->hits += value;
-    if (!strcmp(name, "misses")) t->misses += value;
+    struct tally *t = arg;
+    const struct {
+        const char *name;
+        double *sum;
+    } of[] = { { "recalls", &t->recalls },
+               { "hits", &t->hits },
+               { "misses", &t->misses },
+               { "manage_ns", &t->manage_ns } };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        if (!strcmp(name, of[i].name)) *of[i].sum = isnan(*of[i].sum) ? value : *of[i].sum + value;
 }
 
 void ha_frame_counters(struct ha_instance *self, struct ha_counters *out)
 {
     const double unmeasured = (double)NAN, heads = (double)(self->ctx.shape->batch * self->ctx.shape->q_heads);
-    settle_all(self); /* the background counts too */
+    struct tally counted = { unmeasured, unmeasured, unmeasured, unmeasured };
+    ha_frame_count(self, add_counted, &counted); /* behind the background, which counts too */
     *out = (struct ha_counters){ unmeasured, unmeasured, unmeasured, unmeasured, unmeasured, unmeasured };
+    out->recalls = counted.recalls;
+    if (counted.hits + counted.misses > 0) out->hit_ratio = counted.hits / (counted.hits + counted.misses);
     /* with two sides the background selects for the next step, unless the CPU chooses in the step itself; then, or
-     * with a CPU side alone, it keeps the store in order */
-    const bool selects = self->rule->device && !self->rule->choose && !self->rule->work;
+     * with a CPU side alone, it keeps the store in order; and where the rule counts what that takes, it does nothing
+     * else */
+    const bool manages = !isnan(counted.manage_ns),
+               selects = self->rule->device && !self->rule->choose && !self->rule->work && !manages;
     if (self->rule->device) out->select_ns = self->selected_ns + (selects ? self->settle_ns : 0);
-    if (!selects && self->rule->settle) out->manage_ns = self->settle_ns;
+    if (manages) out->manage_ns = counted.manage_ns;
+    else if (!selects && self->rule->settle) out->manage_ns = self->settle_ns;
     if (self->rule->device && has_cpu(self->rule) && self->steps > 0) {
         out->cpu_tokens = self->keys_cpu / (self->steps * heads);
         out->cpu_ratio = self->keys_cpu / (self->keys_cpu + self->keys_device);
     }
-    struct totals totals = { .recalls = unmeasured };
-    ha_frame_count(self, add_totals, &totals);
-    out->recalls = totals.recalls;
-    if (totals.hits + totals.misses > 0) out->hit_ratio = totals.hits / (totals.hits + totals.misses);
 }
 
 void ha_frame_count(struct ha_instance *self, ha_count *say, void *arg)

@@ -107,7 +107,9 @@ struct ha_rule {
     /* In the background where it is due: behind post, over before the layer's next step. */
     enum ha_status (*settle)(struct ha_layer *l, struct ha_why *why);
 
-    void (*count)(const struct ha_layer *l, ha_count *say, void *arg); /* its numbers, once the background is over */
+    /* Its numbers, once the background is over. Of hits, misses, recalls and manage_ns (what it takes to keep a cache)
+     * columns are made, where the variant has .counters. */
+    void (*count)(const struct ha_layer *l, ha_count *say, void *arg);
 
     /* a sequence as after its prefill; the frame resets tokens and counters */
     enum ha_status (*rewind)(struct ha_layer *l, size_t b, struct ha_why *why);

@@ -30,6 +30,16 @@ enum ha_status ha_kv_create(const struct ha_context *ctx, enum ha_memory memory,
     return kv->v ? HA_OK : HA_ERROR;
 }
 
+enum ha_status ha_kv_mapped(const struct ha_context *ctx, struct ha_why *why)
+{
+    void *some = NULL;
+    struct ha_why less = { "" };
+    if (ctx->api->mem_alloc(ctx->device, HA_MEM_MAPPED, 64, &some, &less) != HA_OK)
+        return ha_why(why, HA_WAIVED, "the device has no mapped memory: %.200s", less.text);
+    ctx->api->mem_free(ctx->device, HA_MEM_MAPPED, some);
+    return HA_OK;
+}
+
 struct ha_rows ha_kv_rows(const struct ha_shape *shape, const struct ha_kv *kv, size_t head, size_t first, size_t count)
 {
     size_t token = ha_kv_token_bytes(shape), at = first * token + head * ha_kv_head_bytes(shape);

@@ -36,6 +36,9 @@ size_t ha_kv_longest(const struct ha_shape *shape); /* the most that any can */
 enum ha_status ha_kv_create(const struct ha_context *ctx, enum ha_memory memory, size_t cap, struct ha_kv *kv,
                             struct ha_why *why);
 
+/* HA_WAIVED, where the device has no mapped memory: of a store that kernels read nothing can be asked. */
+enum ha_status ha_kv_mapped(const struct ha_context *ctx, struct ha_why *why);
+
 /* rows [first, first + count) of KV head `head` */
 struct ha_rows ha_kv_rows(const struct ha_shape *shape, const struct ha_kv *kv, size_t head, size_t first,
                           size_t count);
