@@ -74,6 +74,7 @@ TEST_WITH(ids_come_back, begin, driven_end)
                                             .threads = i % 4,
                                             .budget = 1 + i,
                                             .block = (size_t)16 << i % 4,
+                                            .bits = 32 * (1 + i % 8),
                                             .team = i / 5 % HA_TEAMS,
                                             .seed = i % 3 ? 1 : UINT64_MAX - i };
             char id[HA_ID_MAX];
@@ -107,6 +108,7 @@ TEST_WITH(wrong_words_are_named, begin, driven_end)
         { "cpu_kernels:threads=0", "threads: '0' is not 'all'" },
         { "cpu_kernels:head_dim=100", "head_dim=100: packed keys have a multiple of 8" },
         { "cpu_kernels:kernel=sparse,block=24", "block=24: it is one of 16 32 64 128" },
+        { "cpu_kernels:kernel=hamming,bits=100", "bits=100: not a multiple of 32" },
         { "cpu_kernels:kernel=topk,dtype=f16", "has no key 'dtype'" },
     };
     for (size_t i = 0; i < sizeof set / sizeof *set; i++) {
@@ -161,11 +163,11 @@ TEST_WITH(the_suite_has_a_file, begin, driven_end)
     assert_int_equal(drive((struct ha_drive){ .words = "cpu_kernels", .config.measure = true, .plan_only = true }),
                      HA_OK);
     assert_ptr_equal(driven.suite, &ha_suite_cpu_kernels);
-    assert_int_equal(driven.results.entries, 132);
-    assert_int_equal(driven.results.sections, 12);
-    for (size_t i = 0; i < 132; i++) seen[point(i)->kernel] = true;
+    assert_int_equal(driven.results.entries, 140);
+    assert_int_equal(driven.results.sections, 13);
+    for (size_t i = 0; i < 140; i++) seen[point(i)->kernel] = true;
     for (size_t k = 0; k < HA_CPU_KERNELS; k++) assert_true(seen[k]);
-    for (size_t i = 0; i < 12; i++) axes += section(i)->axis != SIZE_MAX;
+    for (size_t i = 0; i < 13; i++) axes += section(i)->axis != SIZE_MAX;
     assert_int_equal(axes, 5);
 }
 
@@ -183,6 +185,8 @@ static const char others[] =
     "cpu_kernels:kernel=score,ctx=70,heads=2/1,head_dim=24 "
     "cpu_kernels:kernel=digest,ctx=70,heads=2/2,head_dim=24,block=16 "
     "cpu_kernels:kernel=digest_score,ctx=700,heads=4/2,head_dim=24,block=16 "
+    "cpu_kernels:kernel=hash,ctx=70,heads=2/2,head_dim=24,bits=64 "
+    "cpu_kernels:kernel=hamming,ctx=70,heads=6/2,bits=96 "
     "cpu_kernels:kernel=topk,ctx=7000,block=16,heads=2/2 "
     "cpu_kernels:kernel=softmax,ctx=70,heads=4/2 cpu_kernels:kernel=merge,heads=4/2,head_dim=24";
 
@@ -194,7 +198,7 @@ TEST_WITH(every_kernel_is_right, begin, driven_end)
         run(every, &table, false);
         counted(6, 0, 0, 0);
         run(others, &table, false);
-        counted(8, 0, 0, 0);
+        counted(10, 0, 0, 0);
         says("pass");
     }
 }
@@ -244,6 +248,22 @@ static void wrong_digest_score(const struct ha_digest_score *d)
 {
     good.digest_score(d);
     d->s[(d->q_rows - 1) * d->s_stride] += 1;
+}
+static void wrong_hash(const struct ha_hash *h) /* of the first bit alone */
+{
+    good.hash(h);
+    for (size_t i = 0; i < h->rows.keys; i++) ((uint32_t *)h->codes)[ha_ref_code(h->bits, h->first + i, 0)] ^= 1;
+}
+static void wrong_norm(const struct ha_hash *h)
+{
+    good.hash(h);
+    ((float *)h->codes)[ha_ref_code(h->bits, h->first, h->bits / 32)] *= 1.0001f;
+}
+static void wrong_hamming(const struct ha_hamming *h)
+{
+    good.hamming(h);
+    float *x = &h->s[(h->q_rows - 1) * h->s_stride + h->keys - 1];
+    *x = nextafterf(*x, INFINITY);
 }
 static void wrong_topk(const struct ha_topk *t)
 {
@@ -307,22 +327,25 @@ TEST_WITH(wrong_kernels_fail, begin, driven_end)
         { { .digest_score = wrong_digest_score }, every, "choice of blocks", 1, 6 },
         { { .topk = wrong_topk }, every, "choice of blocks", 1, 6 },
         { { .digest = wrong_digest }, every, "choice of blocks", 1, 6 },
-        { { .pack = wrong_pack }, others, "the packed keys of KV head 1 are not the rows", 2, 8 },
-        { { .score = wrong_score }, others, "error over bound", 1, 8 },
-        { { .digest = wrong_digest }, others, "error over bound", 1, 8 },
-        { { .digest_score = wrong_digest_score }, others, "error over bound", 1, 8 },
-        { { .topk = wrong_topk }, others, "error over bound", 1, 8 },
-        { { .softmax = wrong_softmax }, others, "error over bound", 1, 8 },
-        { { .merge = wrong_merge }, others, "error over bound", 1, 8 },
+        { { .pack = wrong_pack }, others, "the packed keys of KV head 1 are not the rows", 2, 10 },
+        { { .score = wrong_score }, others, "error over bound", 1, 10 },
+        { { .digest = wrong_digest }, others, "error over bound", 1, 10 },
+        { { .digest_score = wrong_digest_score }, others, "error over bound", 1, 10 },
+        { { .hash = wrong_hash }, others, "error over bound", 1, 10 },
+        { { .hash = wrong_norm }, others, "error over bound", 1, 10 },
+        { { .hamming = wrong_hamming }, others, "error over bound", 1, 10 },
+        { { .topk = wrong_topk }, others, "error over bound", 1, 10 },
+        { { .softmax = wrong_softmax }, others, "error over bound", 1, 10 },
+        { { .merge = wrong_merge }, others, "error over bound", 1, 10 },
         { { .attend_chunk = fickle_chunk },
           every,
           "gave other bits",
           2,
           6 }, /* where packed keys come first the bit is lost */
-        { { .score = fickle_score }, others, "gave other bits", 1, 8 },
-        { { .softmax = fickle_softmax }, others, "gave other bits", 1, 8 },
-        { { .merge = fickle_merge }, others, "gave other bits", 1, 8 },
-        { { .digest = lazy_digest }, others, "gave other bits", 2, 8 }, /* and digests that are scored */
+        { { .score = fickle_score }, others, "gave other bits", 1, 10 },
+        { { .softmax = fickle_softmax }, others, "gave other bits", 1, 10 },
+        { { .merge = fickle_merge }, others, "gave other bits", 1, 10 },
+        { { .digest = lazy_digest }, others, "gave other bits", 2, 10 }, /* and digests that are scored */
     };
     for (size_t d = 0; d < COUNT(defect); d++) {
         if (HA_SANITIZED && d % 4) continue; /* what is wrong is judged by the same code */
@@ -529,7 +552,7 @@ TEST_WITH(a_check_of_a_file_is_small, begin, driven_end)
 
 static void measured(size_t i, const char *isa, double ratio, double scale)
 {
-    static struct ha_cpu_row made[8];
+    static struct ha_cpu_row made[9];
     struct ha_cpu_row *r = &made[i];
     ha_fields_clear(&ha_suite_cpu_kernels, r);
     r->head = (struct ha_result){ .verdict = HA_PASS, .samples = 15 };
@@ -555,7 +578,8 @@ static void to_printed(void)
 TEST_WITH(goals_are_judged, begin, driven_end)
 {
     const struct ha_drive d = { .text = "[default]\nsuite = cpu_kernels\n[a]\naxis = threads\ndtype = f32\n"
-                                        "threads = 1 2 all\n[b]\ndtype = f16\n[c]\nkernel = sparse\n",
+                                        "threads = 1 2 all\n[b]\ndtype = f16\n[c]\nkernel = sparse\n[d]\n"
+                                        "kernel = hamming\nthreads = 1\nisa = best avx2\nbits = 256 128\n",
                                 .config.measure = true,
                                 .plan_only = true };
     assert_int_equal(drive(d), HA_OK);
@@ -566,6 +590,8 @@ TEST_WITH(goals_are_judged, begin, driven_end)
     measured(2, "avx512", 0.96, 0.79);
     measured(3, "avx2", 0.649, 0.9);
     measured(4, "avx2", 0.1, 0.9);
+    measured(5, "avx512_vpopcntdq", 0.69, 1);
+    measured(7, "avx2", 0.41, 1);
     to_printed();
     says("  met            0.93  measured 0.930 (0.930-0.930)  decode f32, avx512, ctx 32768, 1 thread\n");
     says("  met            0.93  measured 0.940 (0.940-0.940)  decode f32, avx512_bf16, ctx 32768, 2 threads, "
@@ -576,9 +602,11 @@ TEST_WITH(goals_are_judged, begin, driven_end)
     says("  not applicable 0.88  decode bf16, query=kv: not measured here with AVX-512 BF16\n");
     says("  not met        0.10  measured 0.200 (0.200-0.200)  sparse step over dense step");
     says("  met            0.06  measured 0.010 (0.010-0.010)  top-k over sparse step");
+    says("  not met        0.70  measured 0.690 (0.690-0.690)  scores of codes, 256 bits, avx512_vpopcntdq, ctx 32768");
+    says("  met            0.40  measured 0.410 (0.410-0.410)  scores of codes, 256 bits, avx2, ctx 32768, 1 thread\n");
     says("  threads          1 0.930        2 0.940      all 0.960\n");
     says("0.930-0.930~");
-    says("in 1 of 5 points too few samples kept their cores");
+    says("in 1 of 7 points too few samples kept their cores");
     measured(3, "avx2", (double)NAN, 0.9);
     to_printed();
     says("  not met        0.65  measured nan");
@@ -586,5 +614,5 @@ TEST_WITH(goals_are_judged, begin, driven_end)
     ((struct ha_cpu_row *)(uintptr_t)entry(3)->row)->head.verdict = HA_VERDICT_FAIL;
     to_printed();
     says("  not applicable 0.65  decode f16: not measured here with AVX2 alone\n");
-    for (size_t i = 0; i < 5; i++) ((struct ha_entry *)(uintptr_t)entry(i))->row = NULL;
+    for (size_t i = 0; i < 9; i++) ((struct ha_entry *)(uintptr_t)entry(i))->row = NULL;
 }
