@@ -43,6 +43,7 @@ void *__wrap_ha_device_alloc(struct ha_device_arena *arena, enum ha_memory kind,
 #define SHAPE   "heads=4/2,head_dim=64,layers=2,steps=41,threads=2,ctx="
 #define RING    ",blk_size=4,blk_num=3"
 #define FLUXION ",sink=8,recent=16"
+#define CACHE   ",block=8,recent=16,budget=0.3,capacity=1"
 
 static const char *const ids[] = {
     "cpu:" SHAPE "100",
@@ -73,6 +74,9 @@ static const char *const ids[] = {
     "fluxion:" SHAPE "300+3" FLUXION ",predict=oracle,q_len=3,schedule=length,fetch=move,dataset=walk",
     "fluxion:" SHAPE "300+170" FLUXION ",predict=oracle,schedule=uniform,fetch=pieces,union=1,criterion=score",
     "fluxion:" SHAPE "300" FLUXION ",predict=fixed,schedule=none,granularity=32,skip_streaming=0,digest=mean",
+    "lru_blocks:" SHAPE "100" CACHE,
+    "lru_blocks:" SHAPE "100+3" CACHE ",q_len=3,policy=lfu,lookup=device,fetch=move",
+    "lru_blocks:" SHAPE "100" CACHE ",lookup=device,fetch=gather,dataset=walk",
     "hgca:" SHAPE "100" RING,
     "hgca:" SHAPE "103" RING ",beta=-1",
     "hgca:" SHAPE "100+3" RING ",heads_per_task=3,beta=0.5",
