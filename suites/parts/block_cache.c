@@ -83,6 +83,9 @@ const struct ha_block_policy ha_block_policy[HA_BLOCK_POLICIES] = {
     [HA_BLOCK_LFU] = { lfu_promote, lfu_insert, lfu_remove, first_victim },
 };
 
+static const struct ha_block_policy *policies = ha_block_policy;
+void ha_block_policy_plant(const struct ha_block_policy *of) { policies = of ? of : ha_block_policy; }
+
 /* ---- all of them ------------------------------------------------------------------------------------------------- */
 
 static size_t lists(const struct ha_block_cache *c) { return c->shape->batch * c->shape->kv_heads; } /* of a layer */
@@ -117,7 +120,7 @@ enum ha_status ha_block_cache_create(struct ha_block_cache *c, const struct ha_c
     if (!c->list || !c->map) return HA_ERROR;
     for (size_t i = 0; i < all; i++) {
         struct ha_block_list *l = &c->list[i];
-        *l = (struct ha_block_list){ .policy = &ha_block_policy[policy],
+        *l = (struct ha_block_list){ .policy = &policies[policy],
                                      .blocks = blocks,
                                      .slots = slots[i % lists(c) / ctx->shape->kv_heads],
                                      .slot = c->map + i * blocks,

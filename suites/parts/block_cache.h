@@ -12,7 +12,8 @@ struct ha_block_list;
 
 /* Who is replaced. All are called by ha_block_list_use alone, of a slot that has a block. */
 struct ha_block_policy {
-    /* The block of the slot is used again, or has come. The slot is in the list at the place that it had; or in none. */
+    /* The block of the slot is used again, or has come. The slot is in the list at the place that it had; or in none.
+     */
     void (*promote)(struct ha_block_list *list, uint32_t slot);
     void (*insert)(struct ha_block_list *list, uint32_t slot);
     /* It is replaced: the slot leaves the list. */
@@ -26,10 +27,13 @@ struct ha_block_policy {
  * variants. */
 enum { HA_BLOCK_LRU, HA_BLOCK_LFU, HA_BLOCK_POLICIES };
 extern const struct ha_block_policy ha_block_policy[HA_BLOCK_POLICIES];
+/* For planted defects (suites/variants/mutants.h): caches that are created from now on have these, [HA_BLOCK_POLICIES],
+ * in place of the policies above. NULL: no more. */
+void ha_block_policy_plant(const struct ha_block_policy *of);
 const char *ha_block_policy_word(size_t i);
-#define HA_BLOCK_POLICY                                                                                             \
-    {                                                                                                               \
-        "policy", HA_BLOCK_LRU, .word = ha_block_policy_word,                                                       \
+#define HA_BLOCK_POLICY                                                                                           \
+    {                                                                                                             \
+        "policy", HA_BLOCK_LRU, .word = ha_block_policy_word,                                                     \
                                 .doc = "which block of the cache is replaced: least recently or least often used" \
     }
 
@@ -73,7 +77,8 @@ static inline uint32_t *ha_block_map_of(const struct ha_block_cache *c, size_t l
     return c->map + layer * c->shape->batch * c->shape->kv_heads * c->blocks;
 }
 
-/* The look-up of a rising list of blocks. place: [count] the slot of each; of those that are missing `slots`, slots + 1,
+/* The look-up of a rising list of blocks. place: [count] the slot of each; of those that are missing `slots`, slots +
+ * 1,
  * ...: they are temporary blocks, behind the slots. missing: which these are, rising, with room for count. The number
  * of missing ones. */
 size_t ha_block_list_find(const struct ha_block_list *list, const uint32_t *block, size_t count, uint32_t *place,

@@ -8,8 +8,9 @@
 #include "harness/api/kernels.h"
 #include "harness/api/variant.h"
 
-struct ha_movement;    /* suites/variants/movement.h */
-struct ha_mutant_room; /* suites/variants/planted.h */
+struct ha_block_policy; /* suites/parts/block_cache.h */
+struct ha_movement;     /* suites/variants/movement.h */
+struct ha_mutant_room;  /* suites/variants/planted.h */
 
 struct ha_mutant {
     const char *name, *breaks;
@@ -37,6 +38,8 @@ struct ha_mutant {
     enum ha_status (*device_score)(struct ha_stream *, const struct ha_device_score *);
     enum ha_status (*device_split)(struct ha_stream *, const struct ha_device_split *);
     enum ha_status (*copy_pieces)(struct ha_stream *, const struct ha_device_pieces *, enum ha_direction);
+    enum ha_status (*device_move)(struct ha_stream *, const struct ha_device_move *);
+    const struct ha_block_policy *lists; /* NULL, or [HA_BLOCK_POLICIES]: how lists of blocks are kept */
     /* the variant is made with one less of this option than the case says, or with one more, and the definition with
      * what the case says */
     const char *one_less, *one_more;

@@ -1,5 +1,6 @@
 #include "suites/variants/planted.h"
 
+#include "suites/parts/block_cache.h"
 #include "suites/variants/case.h"
 
 #include <math.h>
@@ -147,6 +148,7 @@ static void attend_all(const struct ha_kernels *self, const struct ha_attend_all
 
 void ha_mutant_plant(const struct ha_mutant *m, struct ha_kernels *kernels, const struct ha_device_api **api)
 {
+    ha_block_policy_plant(m ? m->lists : NULL);
     if (!m) return;
     atomic_store(&step_now, 0);
     w_before = NULL;
@@ -179,6 +181,7 @@ void ha_mutant_plant(const struct ha_mutant *m, struct ha_kernels *kernels, cons
     if (m->device_score) shim.score = m->device_score;
     if (m->device_split) shim.split = m->device_split;
     if (m->copy_pieces) shim.copy_pieces = m->copy_pieces;
+    if (m->device_move) shim.move = m->device_move;
     *api = m->movement ? ha_movement_wrap(m->movement, &shim) : &shim;
 }
 
