@@ -10,6 +10,9 @@ cases="$cases fluxion:ctx=300,layers=1,steps=1,predict=fixed,sink=8,recent=16,bu
 # predictions take a cuBLAS: HABENCH_CUBLAS has to name one for the emulation
 cases="$cases topk:dataset=walk,ctx=100,layers=2,heads=4/2,steps=2,k=20,query=ahead"
 cases="$cases infinigen:dataset=walk,ctx=100,layers=2,heads=4/2,steps=2"
+cases="$cases lru_blocks:ctx=200,layers=2,heads=4/2,steps=3,block=8,recent=16,budget=0.2"
+cases="$cases lru_blocks:ctx=200,layers=1,steps=3,block=8,recent=16,budget=0.2,capacity=1,policy=lfu,lookup=device,fetch=move"
+cases="$cases clo:dataset=walk,ctx=100,layers=2,heads=4/2,steps=2,recent=16,budget=0.2,transfer=kernel"
 cases="$cases scout:dataset=walk,ctx=100,layers=2,heads=4/2,steps=4,block=8,budget=32,interval=2 copy_only:ctx=64,layers=1,steps=1"
 count=$(echo "$cases" | wc -w)
 right=$((count - 1)) # the last one is an arm, whose output is not attention: unchecked
