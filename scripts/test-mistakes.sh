@@ -66,6 +66,8 @@ expect 64 "$dir/nosuch: No such file" check lse_merge --replay "$dir/nosuch"
 # options that no case can have
 expect 64 'block: 24 is none of 8 16 32 64 128' check hybrid_fixed:block=24
 expect 64 'block: 24 is none of 8 16 32 64 128' check scout:block=24
+expect 64 'block: 24 is none of 8 16 32 64 128' check lru_blocks:block=24
+expect 64 'capacity: 0.5 is outside of [1, 1000000]' check lru_blocks:capacity=0.5
 expect 64 'block: 7 is none of 8 16 32 64 128' check hybrid_fixed:block=7
 expect 64 'blocks of 8 tokens: 16, 32, 64 or 128 where layout=packed' check hybrid_fixed:block=8,layout=packed
 expect 64 "variant infinigen has no option 'block'; its own: alpha most columns group fetch predict" \
