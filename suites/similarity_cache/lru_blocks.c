@@ -63,15 +63,15 @@ struct caches {
     struct ha_device_choice choice;
     struct ha_block_cache cache;
     struct ha_fetch fetch;
-    struct cached *layer;       /* [layers] */
-    size_t *most;               /* [batch] blocks that a list chooses */
-    size_t list_max;            /* the most of these */
-    uint32_t *place, *to;       /* pinned, host: where the blocks of a list are read; which slots they get */
-    uint32_t *place_device;     /* what attention reads by */
-    uint32_t *missing;          /* mapped: lists of the blocks that the cache does not have */
-    uint32_t *missing_count;    /* mapped: [batch][kv_heads] */
-    struct ha_fetch_list *list; /* [batch][kv_heads] */
-    struct ha_event *made;      /* the choice is */
+    struct cached *layer;          /* [layers] */
+    size_t *most;                  /* [batch] blocks that a list chooses */
+    size_t list_max;               /* the most of these */
+    uint32_t *place, *to;          /* pinned, host: where the blocks of a list are read; which slots they get */
+    uint32_t *place_device;        /* what attention reads by */
+    uint32_t *missing;             /* mapped: lists of the blocks that the cache does not have */
+    uint32_t *missing_count;       /* mapped: [batch][kv_heads] */
+    struct ha_fetch_list *list;    /* [batch][kv_heads] */
+    struct ha_event *begun, *made; /* the choice is */
     /* of lookup=device */
     struct ha_device_split_seq *split; /* [batch] */
     uint32_t *here_count, *name;       /* device: [batch][kv_heads]; 0, 1, ... */
@@ -162,6 +162,7 @@ static enum ha_status make_update(const struct ha_layer *l, struct caches *c, st
     c->from = c->rows ? numbers(l, HA_MEM_MAPPED, all * option(l, BLOCK), HA_TAG_SCRATCH, why) : NULL;
     c->into = c->from ? numbers(l, HA_MEM_MAPPED, all * option(l, BLOCK), HA_TAG_SCRATCH, why) : NULL;
     if (!c->into) return HA_ERROR;
+    HA_TRY(ha_device_event(l->ctx->device_arena, &c->begun, why));
     HA_TRY(ha_device_event(l->ctx->device_arena, &c->made, why));
     HA_TRY(ha_device_event(l->ctx->device_arena, &c->merged, why));
     return ha_frame_stream(l, "merge", &c->merging, why);
@@ -292,6 +293,7 @@ static enum ha_status choose(const struct ha_layer *l, const float *q)
         of->count[b] = ha_least(c->most[b], before.blocks);
         ha_device_choice_ask(&c->choice, b, q, &before, of->count[b]);
     }
+    HA_TRY(ctx->api->event_record(c->begun, ctx->stream));
     HA_TRY(ha_device_choice_run(&c->choice));
     HA_TRY(ctx->api->event_record(c->made, ctx->stream));
     for (size_t b = 0; b < s->batch && on_device(l); b++) {
@@ -414,8 +416,9 @@ static enum ha_status before(struct ha_layer *l, const struct ha_step *step, str
     const struct ha_device_api *api = l->ctx->api;
     const struct caches *c = l->shared;
     struct cached *of = cached(l);
-    uint64_t begin = ha_now_ns();
     HA_TRY(choose(l, step->q));
+    HA_TRY(api->event_sync(c->begun));
+    uint64_t begin = ha_now_ns();
     HA_TRY(api->event_sync(c->made));
     ha_frame_selected(l, begin);
     begin = ha_now_ns();
