@@ -101,8 +101,8 @@ static enum ha_status score_behind(struct ha_stream *stream, const struct ha_dev
 
 #define INFINIGEN       "infinigen:dataset=walk,ctx=300,heads=4/2,head_dim=64,layers=4,steps=3,seed=5,dtype=bf16"
 #define INFINIGEN_TRACE "infinigen:dataset=trace/english,ctx=1900,layers=3,steps=2"
-/* behind the event of a prediction and the four of its fetches */
-enum { CHOSEN = 1 << 5 };
+/* behind the two events of a prediction and the four of its fetches */
+enum { CHOSEN = 1 << 6 };
 
 static const struct ha_mutant table[] = {
     { "prefetch_unrotated", "keys are sent for by a query without its rotary position", INFINIGEN_TRACE,

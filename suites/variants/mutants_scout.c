@@ -62,7 +62,7 @@ static enum ha_status split_to_both(struct ha_stream *stream, const struct ha_de
 #define SCOUT_TRACE "scout:dataset=trace/english,ctx=1900,layers=3,steps=2,block=16,budget=64"
 /* Events as they are made: of the recalls of three layers, behind those of their fetches; what a recall and the CPU
  * have to wait for. */
-enum { RECALLED = 1 << 4 | 1 << 6 | 1 << 8, WANTED = 1 << 9, FORESEEN = 1 << 12 };
+enum { RECALLED = 1 << 4 | 1 << 6 | 1 << 8, WANTED = 1 << 9, FORESEEN = 1 << 13 };
 
 static const struct ha_mutant table[] = {
     { "residency_of_prefill", "the device takes the blocks to be resident that were after the prefill", SCOUT,
