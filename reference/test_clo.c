@@ -303,4 +303,132 @@ TEST(test_simulated)
     if (!(met[HATA].persistent > 0)) fail_msg("no head behind the first layer is persistent");
 }
 
+/* ---- ties -------------------------------------------------------------------------------------------------------- */
+
+static const size_t ONE[BATCH] = { 150, 30 };
+static void make(const double *param, unsigned has) { ha_test_clo_make(param, ONE, 1, HA_F32, has); }
+
+static size_t candidates(size_t step) { return ONE[0] + step - (size_t)w->param[SINK] - (size_t)w->param[RECENT]; }
+
+/* Of keys that are all alike any may be chosen; the ones that were are in the buffer from then on. */
+TEST(test_tied_keys)
+{
+    const size_t sink = 4;
+    make(CASE[0].param, 0);
+    for (size_t j = 0; j < CAP; j++) memcpy(w->k[2][0][1][j], w->k[2][0][1][0], sizeof *w->k[2][0][1]);
+    memcpy(w->stored[2][0], w->k[2][0], sizeof w->k[2][0]);
+    ha_test_clo_simulate(NO_MISTAKE, right);
+    memcpy(other, right, sizeof other);
+    size_t hit = STEPS;
+    for (size_t step = 0; step < STEPS; step++)
+        for (size_t head = 2; head < Q_HEADS; head++) {
+            uint8_t *to = other[step][2][0][head].part + sink;
+            const uint8_t *was = right[step][2][0][head].part + sink;
+            const bool reused = other[step][2][0][head].hit > 0;
+            if (reused) memcpy(to, other[step - 1][2][0][head].part + sink, candidates(step - 1));
+            for (size_t j = 0; j < candidates(step) && !reused; j++) to[j] = was[candidates(step) - 1 - j];
+            if (reused && hit == STEPS) hit = step;
+        }
+    assert_true(hit < STEPS);
+    if (judge(other) != HA_OK) fail_msg("the last of keys that are alike: %s", why.text);
+    memcpy(other[hit][2][0], right[hit][2][0], sizeof right[hit][2][0]);
+    if (judge(other) != HA_FAIL || !strstr(why.text, "buffer of step")) fail_msg("not refused: %s", why.text);
+}
+
+/* A query that is the label, and a threshold of 1: as near as binary32 can tell it may be a hit or a miss, and the
+ * similarity that is reported has to say the same. */
+TEST(test_tied_threshold)
+{
+    static const struct {
+        double similarity, hit;
+        const char *says; /* NULL: it is right */
+    } each[] = {
+        { 1, 1, NULL },
+        { 1, 0, "note hit is 0, and similarity 1 is not below the threshold, 1" },
+        { 1 - 0x1p-24, 0, NULL },
+        { 1 - 0x1p-24, 1, "is below the threshold, 1" },
+        { 1 + 0x1p-20, 1, NULL },
+        { 1 - 1e-4, 0, "note similarity is 0.9999, not 1" },
+        { 1 + 1e-4, 1, "note similarity is 1.0001, not 1" },
+        { (double)NAN, 1, "note similarity is missing" },
+        { -2, 0, "note similarity is -2, not 1" },
+    };
+    double param[PARAMS];
+    memcpy(param, CASE[5].param, sizeof param);
+    param[K] = param[ETA] = 1;
+    param[RECENT] = 64;
+    make(param, 0);
+    for (size_t step = 1; step < STEPS; step++) memcpy(w->q[step], w->q[0], sizeof w->q[0]);
+    ha_test_clo_simulate(NO_MISTAKE, right);
+    for (size_t i = 0; i < COUNT(each); i++) {
+        memcpy(other, right, sizeof other);
+        for (size_t head = 2; head < Q_HEADS; head++) {
+            struct told *t = &other[STEPS - 1][2][0][head];
+            t->similarity = each[i].similarity;
+            t->hit = each[i].hit;
+            memcpy(t->part, other[STEPS - 2][2][0][head].part, sizeof t->part);
+            memset(t->part, ONCE, t->hit > 0 ? 0 : ONE[0] + STEPS);
+            if (t->hit > 0) t->part[ONE[0] + STEPS - 1 - 64 - 1] = 0; /* it has left */
+            t->part[ONE[0] + STEPS - 1] = ONCE;
+            const struct told *before = &other[STEPS - 2][2][0][head];
+            t->left_out = t->hit > 0 ? before->left_out + 1 : 0;
+        }
+        const enum ha_status status = judge(other);
+        if (status != (each[i].says ? HA_FAIL : HA_OK) || (each[i].says && !strstr(why.text, each[i].says)))
+            fail_msg("%.9g, hit %g: %d: %s", each[i].similarity, each[i].hit, (int)status, why.text);
+    }
+}
+
+/* Queries of zeros have no similarity, and never hit. */
+TEST(test_zeros)
+{
+    make(CASE[5].param, 0);
+    memset(w->q, 0, sizeof w->q);
+    ha_test_clo_simulate(NO_MISTAKE, right);
+    if (judge(right) != HA_OK) fail_msg("%s", why.text);
+    right[3][1][0][0].similarity = right[3][1][0][1].similarity = 0;
+    if (judge(right) != HA_FAIL || !strstr(why.text, "a label or a query is 0")) fail_msg("%s", why.text);
+    right[3][1][0][0].similarity = right[3][1][0][1].similarity = -2;
+    right[3][1][0][0].hit = right[3][1][0][1].hit = 1;
+    if (judge(right) != HA_FAIL || !strstr(why.text, "note hit is 1, and a label")) fail_msg("%s", why.text);
+}
+
+/* ---- what is not there ------------------------------------------------------------------------------------------- */
+
+static void not_made(const char *what, enum ha_status status, const char *says)
+{
+    struct ha_fit *of = ha_test_clo_fit();
+    fit = of;
+    const enum ha_status is = judge(right);
+    fit = NULL;
+    ha_fit_close(of);
+    if (is != status || !strstr(why.text, says)) fail_msg("%s: %d: %s", what, (int)is, why.text);
+}
+
+TEST(test_not_made)
+{
+    double param[PARAMS];
+    make(CASE[0].param, 0);
+    ha_test_clo_simulate(NO_MISTAKE, right);
+    w->shape.model_dim = 0;
+    not_made("no inputs", HA_ERROR, "prefetch=1 needs layer inputs");
+    make(CASE[0].param, 0);
+    w->projection[1].wq = NULL;
+    not_made("no projection", HA_ERROR, "prefetch=1 needs layer inputs");
+    make(CASE[1].param, 0);
+    not_made("learned codes without a fit", HA_WAIVED, "needs a fit, for tensor hash");
+    make(CASE[1].param, HAS_PACE);
+    not_made("learned codes, and the fit has none", HA_ERROR, "tensor hash is missing");
+    make(CASE[1].param, ALL);
+    w->fit.importance_kv[1][1] = 1.5f;
+    not_made("an importance", HA_ERROR, "importance_kv of layer 1 head 1 is 1.5, not in [0, 1]");
+    make(CASE[1].param, ALL);
+    w->fit.importance_q[2][3] = -0.5f;
+    not_made("an importance", HA_ERROR, "importance_q of layer 2 head 3 is -0.5, not in [0, 1]");
+    memcpy(param, CASE[0].param, sizeof param);
+    param[BUDGET_MB] = 0.001;
+    make(param, 0);
+    not_made("no room", HA_ERROR, "the first layer's 2 heads alone take");
+}
+
 int main(void) { return test_all("clo", NULL, NULL); }

@@ -160,7 +160,9 @@ static double similarity(const struct ask *a, const struct state *s)
         for (size_t row = a->of == LAST_TOKEN ? w->q_len - 1 : 0; row < w->q_len; row++) {
             float q[DIM];
             query(a, g, row, a->of == OWN_LOOK_UP, q);
-            x = fmin(x, (double)(dot(q, s->label[g]) / sqrtf(dot(q, q) * dot(s->label[g], s->label[g]))));
+            const double of = (double)(dot(q, s->label[g]) / sqrtf(dot(q, q) * dot(s->label[g], s->label[g])));
+            if (isnan(of)) return -2;
+            x = fmin(x, of);
         }
         const double by = a->of == NO_WEIGHTS ? 1 : importance(a->layer, a->kv * GROUP + g);
         least = fmin(least, x);
