@@ -1,5 +1,6 @@
 """The definition of each variant: which keys it must use."""
 
+from .clo import Clo
 from .fluxion import Fluxion
 from .full import Full, FullOnHost
 from .gpu_only import GpuOnly
@@ -7,6 +8,7 @@ from .h2o import H2o
 from .hgca import Hgca
 from .hybrid_fixed import HybridFixed
 from .infinigen import Infinigen
+from .lru_blocks import LruBlocks
 from .quest import Quest
 from .scout import Scout
 from .streaming import Streaming
@@ -14,4 +16,5 @@ from .topk import Topk
 
 DEFINITIONS = {"resident": Full, "bmm": Full, "offload": Full, "cpu": FullOnHost, "streaming": Streaming, "h2o": H2o,
                "hgca": Hgca, "topk": Topk, "quest": Quest, "infinigen": Infinigen, "gpu_only": GpuOnly, "scout": Scout,
-               "hybrid_fixed": HybridFixed, "fluxion": Fluxion}
+               "hybrid_fixed": HybridFixed, "fluxion": Fluxion,
+               "clo": Clo, "lru_blocks": LruBlocks}

@@ -1,21 +1,17 @@
 """fluxion: docs/variants/fluxion.md."""
 
 import itertools
-import json
-import os
-import re
-import struct
 
 import numpy as np
 
 from .chosen import Chosen, share_of
 from .errors import Wrong
+from .fit import fit_of
 from .numbers import REAL, U
 
 SIZES = (16, 32, 64, 128)
 NET, ORACLE, FIXED = range(3)
 NEAR = 4e-6  # of a feature: what binary32 may make of it
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 
 
 class Fluxion(Chosen):
@@ -203,11 +199,7 @@ class Fluxion(Chosen):
 
     def net(self):
         """Its tensors by name, or None where the file that the case names is not here: then what it says is believed."""
-        name = re.search(r"[:,]fit=([^,]*)", self.dump.word("case"))
-        for path in (name[1], os.path.join(ROOT, "datasets", "fits", name[1] + ".safetensors")) if name else ():
-            if os.path.isfile(path):
-                return read_fit(path)
-        return None
+        return fit_of(self.dump) or None
 
     def judge_net(self, net, head, largest, now, then):
         feature, off = self.features(head, now, then)
@@ -275,13 +267,3 @@ def forward(net, feature, off):
         w, (x, np.maximum(one, 0), np.maximum(two, 0)), b)]
     moved = np.abs(w[0] @ second).T @ x_off + np.abs(second).T @ sums[0] + np.abs(last).T @ sums[1] + sums[2]
     return y, 2 * moved + REAL(1e-30)
-
-
-def read_fit(path):
-    """Tensors of a safetensors file in binary32."""
-    with open(path, "rb") as file:
-        blob = file.read()
-    (length,) = struct.unpack_from("<Q", blob)
-    header, data = json.loads(blob[8:8 + length]), memoryview(blob)[8 + length:]
-    return {name: np.frombuffer(data[of["data_offsets"][0]:of["data_offsets"][1]], "<f4").reshape(of["shape"])
-            for name, of in header.items() if name != "__metadata__" and of["dtype"] == "F32"}

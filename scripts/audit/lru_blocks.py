@@ -1,0 +1,51 @@
+"""lru_blocks: docs/variants/clo.md."""
+
+import numpy as np
+
+from .chosen import share_of
+from .errors import Wrong
+from .kept import Kept
+
+
+class LruBlocks(Kept):
+    """A choice of blocks, and a list of those that a KV head has, kept by the first of its query heads."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        block = int(self.param("block"))
+        n = self.units(self.ctx, block)
+        self.block, self.k = block, max(share_of(self.param("budget"), n) if n else 0, 1)
+        self.slots = max(int(self.param("capacity") * self.k), self.k)
+        self.had, self.uses = [], {}  # blocks by their last use, the oldest first; how often each was used
+
+    def judge(self, step, q, mark, padding):
+        self.taken, self.what = self.between(step, mark, padding, self.block), "block"
+        if self.place == 0:
+            scores = self.digests(self.group, len(self.taken), self.block, int(self.param("sink")))
+            self.best_of(*scores, self.taken, self.k, "block")
+
+    def update(self):
+        """Blocks that were found, and victims."""
+        now = [int(b) for b in np.flatnonzero(self.taken)]
+        found = [b for b in now if b in self.had]
+        spare = [b for b in self.had if b not in now]
+        if self.param("policy"):
+            spare.sort(key=lambda b: self.uses[b])  # stable: of equals the oldest first
+        gone = spare[:max(len(self.had) + len(now) - len(found) - self.slots, 0)]
+        self.uses = {b: self.uses[b] for b in self.had if b not in gone}
+        for b in now:
+            self.uses[b] = self.uses.get(b, 0) + 1
+        self.had = [b for b in self.had if b not in gone and b not in now] + now
+        return {"hits": len(found), "replaced": len(gone)}
+
+    @staticmethod
+    def judge_layer(heads):
+        def judge(group, kv):
+            Kept.alike(group)
+            want = group[0].update()
+            for head in group:
+                for name, value in want.items():
+                    if head.note(name) != value:
+                        raise Wrong(f"note {name} is {head.note(name):g}, not {value}")
+
+        Kept.each_kv_head(heads, judge)
