@@ -30,11 +30,12 @@ from audit.dump import TYPES
 from audit.errors import Wrong
 from audit.fluxion import Fluxion
 from audit.head import Head
+from audit.lru_blocks import LruBlocks
 from audit.numbers import REAL
 from audit.quest import Quest
 from audit.topk import Topk
 
-CASES = 89  # of suites/audit.suite and the traces, but for those that are waived
+CASES = 98  # of suites/audit.suite and the traces, but for those that are waived
 STATES, RIGHT, WRONG = ("all", "profile", "side"), 7, 26  # of the dumps of STATES those that are changed, how many there are
 count = {True: 0, False: 0}
 
@@ -59,10 +60,10 @@ class File:
         with open(path, "rb") as file:
             blob = file.read()
         (length,) = struct.unpack_from("<Q", blob)
-        self.header, self.data, self.layer = json.loads(blob[8:8 + length]), bytearray(blob[8 + length:]), 0
+        self.header, self.data, self.layer, self.seq = json.loads(blob[8:8 + length]), bytearray(blob[8 + length:]), 0, 1
 
     def array(self, what):
-        entry = self.header.get(f"layer{self.layer}.seq1.{what}") or self.header[f"layer{self.layer}.seq0.{what}"]
+        entry = self.header.get(f"layer{self.layer}.seq{self.seq}.{what}") or self.header[f"layer{self.layer}.seq0.{what}"]
         begin, end = entry["data_offsets"]
         return np.frombuffer(self.data, TYPES[entry["dtype"]], (end - begin) // np.dtype(
             TYPES[entry["dtype"]]).itemsize, begin).reshape(entry["shape"])
@@ -194,12 +195,52 @@ def no_projection(file):
     del file.header["layer0.seq0.wo"]
 
 
-def in_layer_1(plant):
+def in_layer_1(plant, layers=2):
     def of(file):
-        meta("shape.layers", lambda x: "2")(file)
+        meta("shape.layers", lambda x: str(layers))(file)
         file.layer = 1
         plant(file)
     return of
+
+
+def in_seq_0(plant):
+    def of(file):
+        file.seq = 0
+        plant(file)
+    return of
+
+
+def looked_up(hit, plant):
+    """plant(file, step, heads) of the first step behind step 0 and KV head of layer 1 that hit or missed."""
+    def of(file):
+        step, head = np.argwhere(file.array("note.hit")[1:] == hit)[0]
+        plant(file, step + 1, slice(head // 2 * 2, head // 2 * 2 + 2))
+    return in_layer_1(of)
+
+
+def between(*changes, unit=1):
+    """Of some heads the first units between the sink and the recent tokens that are in one part are in another."""
+    def plant(file, step, heads):
+        part, numbers = file.array("part")[step], file.header["__metadata__"]
+        now = np.flatnonzero(part[0])[-1] + 1 - int(numbers["shape.q_len"])
+        sink, recent = (int(numbers[f"param.{name}"]) for name in ("sink", "recent"))
+        units = part[heads, sink:sink + (now - recent - sink) // unit * unit].reshape(heads.stop - heads.start, -1, unit)
+        at = [np.flatnonzero(units[0, :, 0] == was)[0] for was, _ in changes]
+        for i, (_, new) in zip(at, changes):
+            units[:, i] = new
+        part[heads, sink:sink + units.shape[1] * unit] = units.reshape(len(units), -1)
+    return plant
+
+
+def noted(name, change):
+    """A note of some heads."""
+    def plant(file, step, heads):
+        file.array("note." + name)[step, heads] = change(file.array("note." + name)[step, heads])
+    return plant
+
+
+def at_step(step, heads, plant):
+    return lambda file: plant(file, step, heads)
 
 
 OF = lambda *at: lambda file, x: x + np.asarray(10 * file.array("bound")[at], x.dtype)
@@ -313,6 +354,58 @@ PLANTS = [  # in the dump of which variant, what it is called, the plant, what m
     ("fixed", "a key of a block nowhere", some_key(1, 3, 0), "is used in part"),
     ("fixed", "a key of the sink nowhere", some_key(1, 1, 0), "token 0 is not used by the device"),
     ("fixed", "a recent key with the sink", some_key(1, 2, 1), "with others that are elsewhere"),
+    ("clo", "a key less", in_layer_1(at_step(0, slice(0, 2), between((1, 0)))), "7 keys are chosen, not 8"),
+    ("clo", "a key more", in_layer_1(at_step(0, slice(0, 2), between((0, 1)))), "9 keys are chosen, not 8"),
+    ("clo", "another key", in_layer_1(at_step(0, slice(0, 2), between((1, 0), (0, 1)))), "largest scores"),
+    ("clo", "another key of one head", in_layer_1(at_step(0, slice(1, 2), between((1, 0), (0, 1)))), "is not used alike"),
+    ("clo", "another key of a persistent head", at_step(1, slice(2, 4), between((1, 0), (0, 1))), "largest scores"),
+    ("clo", "another key on a hit", looked_up(1, between((1, 0), (0, 1))), "the buffer, which is reused"),
+    ("clo", "a key less on a hit", looked_up(1, between((1, 0))), "the buffer, which is reused"),
+    ("clo", "another key on a miss", looked_up(0, between((1, 0), (0, 1))), "largest scores"),
+    ("clo", "a key of the sink", element("part", lambda f, x: 0, 1, 2, 3), "token 3 is not used, and stays"),
+    ("clo", "a recent key", element("part", lambda f, x: 0, 1, 2, 31), "token 31 is not used, and stays"),
+    ("clo", "the host", element("side", lambda f, x: 0, 1, 2, 0), "is used by the host"),
+    ("clo", "a hit for a miss", looked_up(0, noted("hit", lambda x: 1 - x)), "note hit is 1: similarity"),
+    ("clo", "a miss for a hit", looked_up(1, noted("hit", lambda x: 1 - x)), "note hit is 0: similarity"),
+    ("clo", "a hit at first", in_layer_1(at_step(0, slice(0, 2), noted("hit", lambda x: 1))), "there is no label"),
+    ("clo", "a similarity at first", in_layer_1(at_step(0, slice(0, 2), noted("similarity", lambda x: 0))), "there is no label"),
+    ("clo", "a similarity", looked_up(1, noted("similarity", lambda x: x + 1e-4)), "note similarity is"),
+    ("clo", "no similarity", looked_up(1, noted("similarity", lambda x: np.nan)), "they have one buffer"),
+    ("clo", "a note of one head", looked_up(1, lambda f, step, heads: noted("hit", lambda x: 1 - x)(f, step, slice(
+        heads.start, heads.start + 1))), "they have one buffer"),
+    ("clo", "no note hit", looked_up(1, noted("hit", lambda x: np.nan)), "hit nan"),
+    ("clo", "the first layer offloaded", at_step(0, slice(0, 2), noted("persistent", lambda x: 0)), "note persistent is 0, hit nan"),
+    ("clo", "a head persistent", in_layer_1(at_step(0, slice(0, 2), noted("persistent", lambda x: 1))), "note persistent is 1, and was 0"),
+    ("clo", "a head of both sequences persistent", in_layer_1(lambda f: [f.header.pop(f"layer1.seq{i}.note.persistent") for i in (
+        0, 1)] and f.header.update({f"layer1.seq{i}.note.persistent": f.header["layer0.seq0.note.persistent"] for i in (0, 1)})),
+     "no head of this layer is"),
+    ("clo", "the query", in_layer_1(element("q", lambda f, x: x + 1, 1, 0, 0, 0)), "differences"),
+    ("clo", "eta", in_layer_1(meta("param.eta", lambda x: "0.99")), "below the threshold"),
+    ("clo", "a lower eta", in_layer_1(meta("param.eta", lambda x: "0.3")), "is not below the threshold"),
+    ("clo", "the group", in_layer_1(meta("param.group", lambda x: "1")), "note similarity is"),
+    ("clo", "the budget", in_layer_1(meta("param.budget", lambda x: "0.3")), "keys are chosen, not"),
+    ("clo", "the bits", in_layer_1(meta("param.bits", lambda x: "32")), "largest scores"),
+    ("clo", "scores without codes", in_layer_1(meta("param.retrieve", lambda x: "2")), "larg"),
+    ("clo", "the window", in_layer_1(meta("param.recent", lambda x: "11")), "stays on the device"),
+    ("clo", "the sink", in_layer_1(meta("param.sink", lambda x: "5")), "differences"),
+    ("clo", "learned codes", in_layer_1(meta("param.hash", lambda x: "1")), "the codes are learned, and the fit has none"),
+    ("clo_quest", "another block", in_seq_0(in_layer_1(at_step(0, slice(0, 2), between((1, 0), (0, 1), unit=16)))), "larg"),
+    ("clo_quest", "half a block", in_layer_1(at_step(0, slice(0, 2), between((1, 0)))), "is used in part"),
+    ("clo_exact", "another key", in_layer_1(at_step(0, slice(2, 4), between((1, 0), (0, 1)))), "largest scores"),
+    ("clo_exact", "scores by codes", in_layer_1(meta("param.retrieve", lambda x: "0")), "larg"),
+    ("clo_ahead", "a key less", in_layer_1(at_step(0, slice(0, 2), between((1, 0)))), "7 keys are chosen, not 8"),
+    ("clo_ahead", "another key on a hit", looked_up(1, between((1, 0), (0, 1))), "the buffer, which is reused"),
+    ("clo_ahead", "a hit for a miss", looked_up(0, noted("hit", lambda x: 1 - x)), "note hit is 1: similarity"),
+    ("clo_min", "the group", in_layer_1(meta("param.group", lambda x: "0")), "note similarity is"),
+    ("clo_min", "the threshold", in_layer_1(meta("param.eta", lambda x: "0.99")), "below the threshold"),
+    ("clo_all", "a key less", in_seq_0(at_step(1, slice(0, 2), between((1, 0)))), "keys are chosen, not"),
+    ("clo_fit", "another fit", in_layer_1(meta("case", lambda x: re.sub("fit=[^,]*", x[x.index("fit=") :].split(",")[0] + ".other", x)), 3), "note similarity is"),
+    ("clo_fit", "no fit", in_layer_1(meta("case", lambda x: re.sub("fit=[^,]*", "seed=1", x)), 3), "the codes are learned, and the fit has none"),
+    ("clo_fit", "eps", in_layer_1(meta("param.eps", lambda x: "0"), 3), "are persistent"),
+    ("clo_fit", "p", in_layer_1(meta("param.p", lambda x: "1"), 3), "threshold"),
+    ("clo_fit", "a budget", in_layer_1(meta("param.device_budget_MB", lambda x: "0.03"), 3), "the budget has room for"),
+    ("clo_fit", "hard", in_layer_1(meta("param.hard", lambda x: "0"), 3), "no head of this layer is"),
+    ("clo_fit", "persistent later", in_layer_1(lambda f: noted("persistent", lambda x: 1 - x)(f, 2, slice(0, 4)), 3), ""),
     ("scout_max", "another block of one head", other_side(1, 2, 0), "have one choice, and use other blocks"),
     ("all", "another query", element("own_q", lambda f, x: x + 1, 0, 0, 0), "differences"),
     ("all", "the query of another head", element("query", lambda f, x: x + 1, 0, 0, 1), "differences"),
@@ -470,6 +563,20 @@ def random_net(program, case, path):
             [0.1, 0.02, 0])}, header["__metadata__"])
 
 
+def random_reuse(program, case, path):
+    """Fits for a case of clo: `habench fit` says whose they are; heads of all kinds of importance, of which some are hard."""
+    done = subprocess.run([program, "fit", case, "-o", path + ".found"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    expect("habench fit", done.returncode == 0, done.stdout + done.stderr)
+    with open(path + ".found", "rb") as file:
+        blob = file.read()
+    metadata = json.loads(blob[8:8 + struct.unpack_from("<Q", blob)[0]])["__metadata__"]
+    draw = np.random.default_rng(1).uniform
+    of = {"importance_q": draw(0, 1, (3, 4)), "importance_kv": draw(0.97, 1, (3, 2)), "similarity": np.array(
+        [[0.5, 0.5], [0.7, 0.8], [0.93, 0.75]]), "hash": draw(-1, 1, (3, 2, 64, 16)), "pace": np.array([1e3, 2.5])}
+    write_fit(path, of, metadata)
+    write_fit(path + ".other", of | {"importance_q": 1 - of["importance_q"]}, metadata)
+
+
 def write_fit(path, tensors, metadata):
     arrays = {name: of.astype("<f4").tobytes() for name, of in tensors.items()}
     ends = np.cumsum([len(of) for of in arrays.values()])
@@ -574,6 +681,41 @@ def fluxions(path):
         expect(f"fluxion, {name}: {text}", text in said and bool(text) == bool(said), said)
 
 
+ONE_THIRD = dict(block=2, budget=1 / 3, capacity=1.5, sink=1, recent=1, policy=0, digest=0)
+USED = [((0, 1), 0, 0), ((1, 2), 1, 0), ((2, 3), 1, 1), ((0, 1), 1, 1), ((2, 3), 1, 1), ((0, 5), 0, 2)]  # by hand
+LISTS = [  # policy, blocks of each step with hits and victims, what must be said
+    (0, USED + [((1, 3), 1, 1)], ""), (1, USED + [((1, 3), 0, 2)], ""),
+    (1, USED + [((1, 3), 1, 1)], "note hits is 1, not 0"), (0, USED + [((1, 3), 0, 2)], "note hits is 0, not 1"),
+    (0, USED[:2] + [((2, 3), 1, 0)], "note replaced is 0, not 1"), (0, [((0, 1), 1, 0)], "note hits is 1, not 0"),
+    (0, [((0, 1, 2), 0, 0)], "3 blocks are chosen, not 2"), (0, [((0, 1), np.nan, 0)], "note hits is nan"),
+    (0, [((0, 1), 0, 0, 3)], "block 3 is not chosen"), (0, [((0, 1), 0, 0, -1)], "token 0 is not used")]
+
+
+def lists():
+    """Six blocks of two tokens, each a dimension of its own, of which two are chosen; a cache has three places."""
+    for policy, steps, text in LISTS:
+        dump = types.SimpleNamespace(q_heads=1, head_dim=6, q_len=1, number=({"scale": 1} | {
+            f"param.{name}": value for name, value in (ONE_THIRD | dict(policy=policy)).items()}).get, word=lambda key: "f32")
+        keys = np.vstack([np.zeros((1, 6)), np.repeat(np.eye(6), 2, axis=0), np.zeros((len(steps) + 1, 6))]).astype(REAL)
+        head, said = LruBlocks(dump, keys, np.ones((1, 6), REAL), 14), ""
+        head.layer, head.heads, head.place = 0, 1, 0
+        for step, (chosen, hits, replaced, *mistake) in enumerate(steps):
+            mark = np.zeros(15 + step, int)
+            for b in chosen:
+                mark[1 + 2 * b:3 + 2 * b] = 1
+            mark[[0, 13 + step, 14 + step]] = 1
+            head.group = np.zeros((1, 1, 6))
+            head.group[0, 0, list(chosen)] = 1
+            if mistake == [-1]:
+                mark[0] = 0
+            elif mistake:
+                head.group[0, 0, [chosen[1], *mistake]] = 0, 1
+            head.parts = [types.SimpleNamespace(keys=np.flatnonzero(mark), what=[])]
+            head.notes = dict(hits=hits, replaced=replaced)
+            said = said or said_by(head.judge, step, None, mark, mark > 2) or said_by(LruBlocks.judge_layer, [head])
+        expect(f"lists, {text}", text in said and bool(text) == bool(said), said)
+
+
 class Mistaken(Head):
     """A definition that has a mistake of its own."""
 
@@ -616,6 +758,9 @@ def main(program, program_of_states):
         net = "fluxion:ctx=300+170,steps=2,q_len=2,heads=4/2,head_dim=16,layers=1,sink=5,recent=30,observed=48"
         random_net(program, net, path("net"))
         cases += [f"{net},fit={path('net')}", f"{net},fit={path('net')},union=1"]
+        reuse = "clo:ctx=100+40,steps=5,heads=4/2,head_dim=16,layers=3,dataset=walk,observed=30,budget=0.2,recent=10,eta=0.94"
+        random_reuse(program, reuse, path("reuse"))
+        cases += [f"{reuse},bits=64,hash=learned,prefetch=0,fit={path('reuse')}"]
         done = subprocess.run([program, "check", "-q", "suites/audit.suite", *cases, "--dump", path("dump")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         expect("habench check", done.returncode == 0, done.stdout + done.stderr)
         of, files = {}, sorted(os.listdir(path("dump")))
@@ -637,6 +782,11 @@ def main(program, program_of_states):
             for what, end in (("net", "_recent_30"), ("heads", "_11_predict_oracle_tau_0.3"), ("fixed", "_fixed_budget_0.3")):
                 if name.startswith("fluxion") and name.endswith(end + ".safetensors"):
                     of[what] = path("dump/" + name)
+            for what, end in (("", "_0.94_prefetch_0_bits_64"), ("_ahead", "_0.94_bits_64"), ("_quest", "_0_retrieve_quest_bits_64"),
+                              ("_exact", "_0_retrieve_exact_bits_64"), ("_min", "_64_predict_oracle"),
+                              ("_all", "_all_predict_oracle"), ("_fit", "_hash_learned")):
+                if name.startswith("clo") and name.endswith(end + ".safetensors"):
+                    of["clo" + what] = path("dump/" + name)
             if name.startswith("h2o") and "projected" in name:
                 of["projected"] = path("dump/" + name)
             if name.startswith("hybrid_fixed") and re.search("100_steps_.*_budget_0.3.safetensors", name):
@@ -645,6 +795,7 @@ def main(program, program_of_states):
         choices()
         huge_sums()
         fluxions(path("fit"))
+        lists()
         os.mkdir(path("states"))
         cpu, DEFINITIONS["cpu"] = DEFINITIONS["cpu"], AllKeys
         states(program_of_states, path("states"), of)
@@ -657,6 +808,10 @@ def main(program, program_of_states):
             file.write(path("planted"))
             code, said = judged(path("planted"))
             expect(f"planted in {variant}: {name}, to be said: {text}", code == wanted and text in said, said)
+        file = File(of["clo_fit"])
+        meta("case", lambda x: re.sub("fit=[^,]*", "fit=elsewhere", x))(file)
+        file.write(path("planted"))
+        expect("a fit that is elsewhere", judged(path("planted"))[0] == 0, judged(path("planted"))[1])
         DEFINITIONS["cpu"] = Mistaken
         code, said = judged(of["cpu"])
         expect("a mistake in judging", code == 20 and said.startswith("DAMAGED") and said.count("\n") == 1

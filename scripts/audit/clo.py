@@ -62,7 +62,7 @@ class Clo(Kept):
     def judge_kv_head(self, kv):
         if self.is_["persistent"]:
             k = len(self.taken) if self.param("persistent") else self.k_units
-            self.best_of(*self.scores(kv), self.taken, k, self.what)
+            self.judge_choice(kv, k)
             return
         self.look_up(kv)
         if self.is_["hit"]:
@@ -73,12 +73,16 @@ class Clo(Kept):
                             f"{'' if was[bad[0]] else 'not '}in the buffer, which is reused")
             return
         self.buffer = self.taken.copy()
-        if self.known:
-            self.label = self.group[-1].astype(REAL)
-            self.best_of(*self.scores(kv), self.taken, self.k_units, self.what)
+        self.label = self.group[-1].astype(REAL) if self.known else True
+        self.judge_choice(kv, self.k_units)
+
+    def judge_choice(self, kv, k):
+        """By the step's own queries; where others chose, or codes that are not here, how many there are."""
+        learned = self.retrieve == HATA and self.param("hash") and self.dump.reuse.fit is None
+        if learned or not (self.known or self.is_["persistent"]):
+            self.count(self.taken, k, self.what)
         else:
-            self.label = True
-            self.count(self.taken, self.k_units, self.what)
+            self.best_of(*self.scores(kv), self.taken, k, self.what)
 
     def look_up(self, kv):
         """Is the similarity that of query and label, and is this a hit by it?"""
@@ -103,7 +107,7 @@ class Clo(Kept):
             raise Wrong(f"note hit is 0: similarity {s:.9g} is not below the threshold, {float(most):.9g}")
 
     def similarity(self, weight, harmonic):
-        """Of the KV head, at least and at most; NaN where a query or a label is 0."""
+        """Of the KV head, at least and at most; NaN where a query or a label is 0. weight: None, not known"""
         q, label = self.group.astype(REAL), self.label[None]
         size = np.sqrt((q ** 2).sum(axis=2) * (label ** 2).sum(axis=2))
         if (size == 0).any():
@@ -115,6 +119,8 @@ class Clo(Kept):
             return -np.inf, np.inf
         if not harmonic or high.min() <= 0:
             return low.min(), high.min()
+        if weight is None:
+            return low.min(), high.max()
         mean, off = lambda of: weight.sum() / (weight / of).sum(), gamma(3 * len(x) + 4)
         return (low.min() if low.min() <= 0 else mean(low) * (1 - off)), mean(high) * (1 + off)
 
@@ -165,6 +171,8 @@ class Reuse:
 
     def weight(self, layer, kv, heads):
         x = self.tensor("importance_q")
+        if self.fit is None:
+            return None
         return np.ones(heads, REAL) if x is None else np.maximum(x[layer, kv * heads:][:heads].astype(REAL), 2.0 ** -10)
 
     def exact_threshold(self, layer, kv):
@@ -186,7 +194,7 @@ class Reuse:
             learned, dim = self.tensor("hash"), self.of.dump.head_dim
             if self.of.param("hash"):
                 if learned is None:
-                    raise Wrong("the codes are learned, and the fit is not here")
+                    raise Wrong("the codes are learned, and the fit has none")
                 a = learned[layer, kv]
             else:
                 a = normals(0x48415441, layer * self.of.dump.kv_heads + kv, bits * dim).reshape(bits, dim)

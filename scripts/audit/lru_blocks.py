@@ -14,15 +14,15 @@ class LruBlocks(Kept):
         super().__init__(*args)
         block = int(self.param("block"))
         n = self.units(self.ctx, block)
-        self.block, self.k = block, max(share_of(self.param("budget"), n) if n else 0, 1)
-        self.slots = max(int(self.param("capacity") * self.k), self.k)
+        self.block, self.most = block, max(share_of(self.param("budget"), n) if n else 0, 1)
+        self.slots = max(int(self.param("capacity") * self.most), self.most)
         self.had, self.uses = [], {}  # blocks by their last use, the oldest first; how often each was used
 
     def judge(self, step, q, mark, padding):
         self.taken, self.what = self.between(step, mark, padding, self.block), "block"
         if self.place == 0:
             scores = self.digests(self.group, len(self.taken), self.block, int(self.param("sink")))
-            self.best_of(*scores, self.taken, self.k, "block")
+            self.best_of(*scores, self.taken, self.most, "block")
 
     def update(self):
         """Blocks that were found, and victims."""
