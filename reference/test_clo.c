@@ -5,6 +5,7 @@
 #include "reference/definitions.h"
 
 #include "harness/base/fit.h"
+#include "harness/base/rng.h"
 #include "harness/base/test.h"
 
 #include <math.h>
@@ -33,6 +34,8 @@ static const struct {
     [NO_SIMILARITY_NOTE] = { "no note similarity", "note similarity is missing" },
     [HIT_NOTE] = { "the other note hit", "note hit is" },
     [SIMILARITY_NOTE] = { "a similarity a little off", "note similarity is" },
+    [HIT_IS_2] = { "a hit that is 2", "note hit is 2, neither 0 nor 1" },
+    [PERSISTENT_IS_2] = { "persistent that is 2", "note persistent is 2, neither 0 nor 1" },
     [HIT_OF_HEAD] = { "a note hit for one head", "they have one buffer" },
     [SIMILARITY_OF_HEAD] = { "a similarity for one head", "they have one buffer" },
     [FIRST_IS_A_HIT] = { "a hit without a label", "note hit is 1, and there is no label" },
@@ -376,6 +379,83 @@ TEST(test_tied_threshold)
         const enum ha_status status = judge(other);
         if (status != (each[i].says ? HA_FAIL : HA_OK) || (each[i].says && !strstr(why.text, each[i].says)))
             fail_msg("%.9g, hit %g: %d: %s", each[i].similarity, each[i].hit, (int)status, why.text);
+    }
+}
+
+/* With a threshold of -1 all hit but those that the harmonic mean does not let. */
+TEST(test_negative)
+{
+    double param[PARAMS];
+    memcpy(param, CASE[5].param, sizeof param);
+    param[ETA] = -1;
+    for (int group = HARMONIC; group <= MIN; group++) {
+        size_t negative = 0, hits = 0;
+        param[GROUP_RULE] = group;
+        make(param, 0);
+        ha_rng_normals(SEED, 50, 0, sizeof w->q / sizeof(float), (float *)w->q);
+        ha_test_clo_simulate(NO_MISTAKE, right);
+        if (judge(right) != HA_OK) fail_msg("group %d: %s", group, why.text);
+        for (size_t step = 1; step < STEPS; step++)
+            for (size_t layer = 1; layer < LAYERS; layer++) {
+                struct told *t = right[step][layer][0];
+                hits += t->hit > 0;
+                if (t->similarity > 0) continue;
+                negative++;
+                memcpy(other, right, sizeof other);
+                for (size_t g = 0; g < GROUP; g++) other[step][layer][0][g].hit = group == MIN ? 0 : 1;
+                if (judge(other) != HA_FAIL
+                    || !strstr(why.text, group == MIN ? "is not below the threshold" : "is not positive"))
+                    fail_msg("group %d: not refused: %s", group, why.text);
+            }
+        assert_true(negative > 3 && (group == MIN ? hits == (STEPS - 1) * (LAYERS - 1) : hits > 0));
+    }
+}
+
+/* of a predicted query in binary64, and the angle that it may be off by */
+static double predicted(size_t step, size_t head, double *q)
+{
+    double all[Q_HEADS * DIM], off[Q_HEADS * DIM], square = 0, error = 0;
+    ha_projection_query(&w->projection[2], Q_HEADS, DIM, MODEL, w->x[step][1][0][0], ONE[0] + step, all, off);
+    for (size_t d = 0; d < DIM; d++) {
+        q[d] = all[head * DIM + d];
+        square += q[d] * q[d];
+        error += off[head * DIM + d] * off[head * DIM + d];
+    }
+    return asin(sqrt(error / square));
+}
+
+/* A similarity of predicted queries may be off by what both queries may turn by, and by rounding: no less, no more. */
+TEST(test_turned)
+{
+    double param[PARAMS], q[2][DIM];
+    memcpy(param, CASE[0].param, sizeof param);
+    param[GROUP_RULE] = MIN;
+    param[ETA] = -1;
+    make(param, 0);
+    /* sums whose terms cancel are known the less */
+    for (size_t i = 0; i < Q_HEADS * DIM; i++) w->wq[2][i][0] += 300, w->bias[i] -= 300;
+    for (size_t step = 0; step < STEPS; step++) w->x[step][1][0][0][0] = 1;
+    ha_test_clo_simulate(NO_MISTAKE, right);
+    if (judge(right) != HA_OK) fail_msg("%s", why.text);
+    double low = 2, high = 2, slack = 2 * 0x1p-24 * (DIM + 10), narrow = 2;
+    for (size_t head = 2; head < Q_HEADS; head++) {
+        double sum[3] = { 0 };
+        const double turn = predicted(0, head, q[0]) + predicted(STEPS - 1, head, q[1]);
+        for (size_t d = 0; d < DIM; d++) {
+            sum[0] += q[0][d] * q[1][d];
+            sum[1] += q[0][d] * q[0][d];
+            sum[2] += q[1][d] * q[1][d];
+        }
+        const double angle = acos(sum[0] / sqrt(sum[1] * sum[2]));
+        low = fmin(low, cos(angle + turn) - slack);
+        high = fmin(high, cos(angle - turn) + slack);
+        narrow = fmin(narrow, sin(angle) * turn);
+    }
+    assert_true(narrow > 50 * slack);
+    for (int i = 0; i < 4; i++) {
+        const double edge = i % 2 ? high : low, by = (i < 2 ? -1 : 1) * (i % 2 ? 1 : -1) * 0.02 * (high - low);
+        for (size_t head = 2; head < Q_HEADS; head++) right[STEPS - 1][2][0][head].similarity = edge + by;
+        if (judge(right) != (i < 2 ? HA_OK : HA_FAIL)) fail_msg("%g to %g, by %g: %s", low, high, by, why.text);
     }
 }
 

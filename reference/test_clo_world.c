@@ -257,6 +257,8 @@ static void notes(const struct ask *a, size_t g, struct told *t)
     if (t->persistent > 0) t->hit = t->similarity = (double)NAN;
     if (a->of == HIT_NOTE) t->hit = 1 - t->hit;
     if (a->of == SIMILARITY_NOTE) t->similarity += 1e-3;
+    if (a->of == HIT_IS_2) t->hit *= 2;
+    if (a->of == PERSISTENT_IS_2) t->persistent = 2;
     if (a->of == HIT_OF_HEAD && g) t->hit = 1 - t->hit;
     if (a->of == SIMILARITY_OF_HEAD && g) t->similarity -= 1e-9;
     if (a->of == NO_PERSISTENT_NOTE) t->persistent = (double)NAN;
@@ -349,6 +351,7 @@ static void fit_make(void)
             w->fit.similarity[l][i] = 0.6f + 0.05f * (float)((l * 2 + i * 3) % 5);
         }
     }
+    w->fit.importance_q[LAYERS - 1][Q_HEADS - 1] = 0;
     /* one head of a layer */
     w->fit.pace[0] = 1e6f;
     double bytes = 0;

@@ -78,6 +78,8 @@ enum mistake {
     NO_SIMILARITY_NOTE,
     HIT_NOTE,
     SIMILARITY_NOTE,
+    HIT_IS_2,
+    PERSISTENT_IS_2,
     HIT_OF_HEAD,
     SIMILARITY_OF_HEAD,
     FIRST_IS_A_HIT,

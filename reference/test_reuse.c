@@ -82,6 +82,9 @@ TEST(test_codes_by_hand)
     ha_def_code(a[0], 32, 2, (const double[]){ 1e30, 1 }, NULL, &one);
     const struct ha_ref_score any = ha_def_code_score(&open, &one, 32);
     assert_true(any.low == -HUGE_VAL && any.high == HUGE_VAL);
+    /* sums that may overflow */
+    ha_def_code(a[0], 32, 2, (const double[]){ 3e38, 2e38 }, NULL, &one);
+    assert_true(one.open[0] == 0xf);
     /* a negative product of an uncertain norm */
     for (size_t i = 0; i < 32; i++) a[i][0] = 1, a[i][1] = 0;
     ha_def_code(a[0], 32, 2, (const double[]){ 1, 0 }, NULL, &one);
@@ -145,6 +148,7 @@ TEST(test_cosine_group)
     s = ha_def_cosine_group((const struct ha_ref_score[]){ one, maybe }, by, 2, true);
     assert_true(s.low == -0.1 && near(s.high, 4 / (1 + 3 / 0.1)));
     assert_true(isnan(ha_def_cosine_group((const struct ha_ref_score[]){ one, none }, by, 2, true).low));
+    assert_true(isnan(ha_def_cosine_group((const struct ha_ref_score[]){ one, none }, by, 2, false).low));
     s = ha_def_cosine_group((const struct ha_ref_score[]){ one, any }, by, 2, true);
     assert_true(s.low == -HUGE_VAL && s.high == HUGE_VAL);
 }
@@ -258,6 +262,9 @@ TEST(test_sets_by_hand)
         { { 0.5, 0.5, -1, -1, -1, -1 }, 1, 9, 00, "is not persistent, and the budget has room" },
         { { 0.5, -1, -1, 0.5, -1, -1 }, 0, 1, 011, "2 heads behind the first layer are persistent, the budget has" },
         { { 0.5, -1, -1, 0.5, -1, -1 }, 0, 1, 010, NULL },
+        /* each is near the next one, and the first is not near the last */
+        { { 0.3, 0.3 + 7e-10, -1, 0.3 + 7e-10, 0.3 + 1.2e-9, -1 }, 0, 2, 03, "and one that is less hard is" },
+        { { 0.3, 0.3 + 7e-10, -1, 0.3 + 7e-10, 0.3 + 1.2e-9, -1 }, 0, 2, 012, NULL },
     };
     for (size_t i = 0; i < COUNT(each); i++) {
         why = (struct ha_why){ "" };
