@@ -35,7 +35,7 @@ from audit.numbers import REAL
 from audit.quest import Quest
 from audit.topk import Topk
 
-CASES = 98  # of suites/audit.suite and the traces, but for those that are waived
+CASES = 106  # of suites/audit.suite and the traces, but for those that are waived
 STATES, RIGHT, WRONG = ("all", "profile", "side"), 7, 26  # of the dumps of STATES those that are changed, how many there are
 count = {True: 0, False: 0}
 
@@ -406,6 +406,12 @@ PLANTS = [  # in the dump of which variant, what it is called, the plant, what m
     ("clo_fit", "a budget", in_layer_1(meta("param.device_budget_MB", lambda x: "0.03"), 3), "the budget has room for"),
     ("clo_fit", "hard", in_layer_1(meta("param.hard", lambda x: "0"), 3), "no head of this layer is"),
     ("clo_fit", "persistent later", in_layer_1(lambda f: noted("persistent", lambda x: 1 - x)(f, 2, slice(0, 4)), 3), ""),
+    ("lists", "a hit more", element("note.hits", lambda f, x: x + 1, 2, 0), "note hits is"),
+    ("lists", "a victim more", element("note.replaced", lambda f, x: x + 1, 2, 1), "note replaced is"),
+    ("lists", "half a block", in_seq_0(at_step(1, slice(0, 2), between((1, 0)))), "is used in part"),
+    ("lists", "another block", in_seq_0(at_step(1, slice(0, 2), between((1, 0), (0, 1), unit=8))), "larg"),
+    ("lists", "another block of one head", in_seq_0(at_step(1, slice(1, 2), between((1, 0), (0, 1), unit=8))), "is not used alike"),
+    ("lists", "the budget", meta("param.budget", lambda x: "0.6"), "blocks are chosen, not"),
     ("scout_max", "another block of one head", other_side(1, 2, 0), "have one choice, and use other blocks"),
     ("all", "another query", element("own_q", lambda f, x: x + 1, 0, 0, 0), "differences"),
     ("all", "the query of another head", element("query", lambda f, x: x + 1, 0, 0, 1), "differences"),
@@ -787,6 +793,8 @@ def main(program, program_of_states):
                               ("_all", "_all_predict_oracle"), ("_fit", "_hash_learned")):
                 if name.startswith("clo") and name.endswith(end + ".safetensors"):
                     of["clo" + what] = path("dump/" + name)
+            if name.startswith("lru_blocks"):
+                of.setdefault("lists", path("dump/" + name))
             if name.startswith("h2o") and "projected" in name:
                 of["projected"] = path("dump/" + name)
             if name.startswith("hybrid_fixed") and re.search("100_steps_.*_budget_0.3.safetensors", name):
