@@ -59,7 +59,7 @@ static enum ha_status create_codes(struct ha_retrieve *r, struct ha_why *why)
     struct ha_tensor hash = {
         .name = "hash", .type = HA_T_F32, .dims = 4, .dim = { s->layers, s->kv_heads, r->rule.bits, s->head_dim }
     };
-    if (r->rule.hash == HA_HASH_LEARNED && !ha_fit_has(ctx->fit, "hash"))
+    if (r->rule.hash == HA_HASH_LEARNED && !(ctx->fit && ha_fit_has(ctx->fit, "hash")))
         return ha_why(why, HA_WAIVED, "hash=learned takes the matrices of a fit: fit=FILE with a tensor hash, which "
                                       "scripts/train_hash.py writes; or take hash=random");
     if (r->rule.hash == HA_HASH_LEARNED) HA_TRY(ha_fit_get(ctx->fit, &hash, why));
