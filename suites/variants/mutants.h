@@ -38,6 +38,8 @@ struct ha_mutant {
     enum ha_status (*device_score)(struct ha_stream *, const struct ha_device_score *);
     enum ha_status (*device_split)(struct ha_stream *, const struct ha_device_split *);
     enum ha_status (*copy_pieces)(struct ha_stream *, const struct ha_device_pieces *, enum ha_direction);
+    enum ha_status (*flag_write)(struct ha_stream *, uint32_t *flag, uint32_t value);
+    enum ha_status (*flag_wait)(struct ha_stream *, const uint32_t *flag, uint32_t at_least);
     enum ha_status (*device_move)(struct ha_stream *, const struct ha_device_move *);
     const struct ha_block_policy *lists; /* NULL, or [HA_BLOCK_POLICIES]: how lists of blocks are kept */
     /* the variant is made with one less of this option than the case says, or with one more, and the definition with

@@ -66,6 +66,7 @@ static struct ring {
 } ring_w, ring_a, ring_k;
 
 static void forget_rings(void) { ring_w.count = ring_a.count = ring_k.count = 0; }
+void ha_planted_forget_products(void) { ring_w.count = 0; }
 
 /* from: the first layer that is told another */
 static const void *of_layer_behind(struct ring *r, const void *own, size_t from)
@@ -76,7 +77,7 @@ static const void *of_layer_behind(struct ring *r, const void *own, size_t from)
     return ha_planted_step() == 0 || i < from || i + 1 >= r->count ? own : r->of[i + 1];
 }
 
-static enum ha_status product_behind(struct ha_stream *stream, const struct ha_device_product *args)
+enum ha_status ha_planted_product_behind(struct ha_stream *stream, const struct ha_device_product *args)
 {
     struct ha_device_product p = *args;
     p.w = of_layer_behind(&ring_w, args->w, 0);
@@ -118,7 +119,7 @@ static const struct ha_mutant table[] = {
     { "alpha_one_less", "the threshold is too close to the largest score", INFINIGEN, .shown = "question 2",
       .one_less = "alpha" },
     { "prefetch_layer_after_next", "the keys that are sent for are those of the layer after the next", INFINIGEN,
-      .shown = "question 2", .device_product = product_behind, .device_columns = columns_behind,
+      .shown = "question 2", .device_product = ha_planted_product_behind, .device_columns = columns_behind,
       .device_score = score_behind, .forget = forget_rings },
     /* of a first step that does not wait, lists would be of any length */
     HA_MOVES("fetch_before_choice", "from the second step on keys are sent for before it is known which", INFINIGEN, "",

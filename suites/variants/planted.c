@@ -182,6 +182,8 @@ void ha_mutant_plant(const struct ha_mutant *m, struct ha_kernels *kernels, cons
     if (m->device_split) shim.split = m->device_split;
     if (m->copy_pieces) shim.copy_pieces = m->copy_pieces;
     if (m->device_move) shim.move = m->device_move;
+    if (m->flag_write) shim.flag_write = m->flag_write;
+    if (m->flag_wait) shim.flag_wait = m->flag_wait;
     *api = m->movement ? ha_movement_wrap(m->movement, &shim) : &shim;
 }
 

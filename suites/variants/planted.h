@@ -21,7 +21,7 @@ struct ha_mutants {
 extern const struct ha_mutants ha_mutants_attention, ha_mutants_blocks, ha_mutants_counts, ha_mutants_fluxion,
     ha_mutants_infinigen, ha_mutants_scout;
 
-extern const struct ha_mutants ha_mutants_lru;
+extern const struct ha_mutants ha_mutants_lru, ha_mutants_clo;
 
 /* As they were handed to ha_mutant_plant last. */
 const struct ha_kernels *ha_planted_cpu(void);
@@ -44,6 +44,9 @@ enum ha_status ha_planted_choose_once(struct ha_stream *stream, const struct ha_
 enum ha_status ha_planted_unrotated(struct ha_stream *stream, const struct ha_device_rotate *args);
 /* by W_Q of the layer that was predicted before */
 enum ha_status ha_planted_other_projection(struct ha_stream *stream, const struct ha_device_product *args);
+/* from the second step on by that of the layer behind it; what is known of layers is forgotten */
+enum ha_status ha_planted_product_behind(struct ha_stream *stream, const struct ha_device_product *args);
+void ha_planted_forget_products(void);
 /* a product too long, as of an input that was not divided by its root mean square */
 enum ha_status ha_planted_unnormed(struct ha_stream *stream, const struct ha_device_product *args);
 enum ha_status ha_planted_fetch_once(struct ha_stream *stream, const struct ha_device_pieces *pieces,
