@@ -8,7 +8,7 @@
 #include "harness/api/kernels.h"
 #include "harness/api/variant.h"
 
-struct ha_block_policy; /* suites/parts/block_cache.h */
+struct ha_block_policy; /* harness/base/block_list.h */
 struct ha_movement;     /* suites/variants/movement.h */
 struct ha_mutant_room;  /* suites/variants/planted.h */
 

@@ -2,8 +2,8 @@
 
 #include "suites/variants/planted.h"
 
+#include "harness/base/block_list.h"
 #include "harness/base/why.h"
-#include "suites/parts/block_cache.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 #include "suites/variants/planted.h"
 
-#include "suites/parts/block_cache.h"
+#include "harness/base/block_list.h"
 #include "suites/variants/case.h"
 
 #include <math.h>
