@@ -155,8 +155,8 @@ static void run(size_t policy, const size_t slots[BATCH], size_t most, size_t us
     for (int again = 0; again < 2; again++) { /* cleared, it begins anew */
         for (size_t i = 0; i < LAYERS * BATCH * HEADS; i++)
             plain[i] = (struct plain){ .counts = policy == HA_BLOCK_LFU,
-                                             .slots = slots[i / HEADS % BATCH],
-                                             .uses = ha_most(uses, 1) };
+                                       .slots = slots[i / HEADS % BATCH],
+                                       .uses = ha_most(uses, 1) };
         for (size_t step = 0; step < STEPS; step++)
             for (size_t i = 0; i < LAYERS * BATCH * HEADS; i++) {
                 struct ha_block_list *l = ha_block_list_of(&cache, i / (BATCH * HEADS), i / HEADS % BATCH, i % HEADS);
@@ -176,8 +176,7 @@ static void run(size_t policy, const size_t slots[BATCH], size_t most, size_t us
 
 CACHE_TEST(as_the_simulation)
 {
-    static const size_t slots[][BATCH] = { { 0, 1 },   { 6, 6 },   { 6, 18 },
-                                           { 13, 39 }, { 40, 41 }, { 100, 3 } };
+    static const size_t slots[][BATCH] = { { 0, 1 }, { 6, 6 }, { 6, 18 }, { 13, 39 }, { 40, 41 }, { 100, 3 } };
     for (size_t policy = 0; policy < HA_BLOCK_POLICIES; policy++)
         for (size_t i = 0; i < COUNT(slots); i++) {
             run(policy, slots[i], 6, STEPS, 10 * i + policy);
@@ -210,8 +209,7 @@ CACHE_TEST(who_is_replaced)
         assert_int_equal(to[1], policy == HA_BLOCK_LRU ? 0 : 1);
         assert_int_equal(l->slot[1], policy == HA_BLOCK_LRU ? HA_SLOT_NONE : 0);
         /* what was replaced begins anew: 2 and 5 have one use each */
-        for (uint32_t x = 2; policy == HA_BLOCK_LFU && x <= 5; x += 3)
-            assert_int_equal(l->entry[l->slot[x]].count, 1);
+        for (uint32_t x = 2; policy == HA_BLOCK_LFU && x <= 5; x += 3) assert_int_equal(l->entry[l->slot[x]].count, 1);
     }
 }
 
