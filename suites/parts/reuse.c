@@ -345,5 +345,7 @@ enum ha_status ha_reuse_fit(const struct ha_fit_input *in, struct ha_fit_writer 
         { .name = "similarity", .type = HA_T_F32, .dims = 2, .dim = { s->layers, s->kv_heads }, .data = l.similarity },
     };
     for (size_t i = 0; i < sizeof tensor / sizeof *tensor; i++) HA_TRY(ha_fit_put(out, &tensor[i], why));
-    return HA_OK;
+    if (!in->pace) return HA_OK;
+    const float pace[] = { (float)in->pace[0], (float)in->pace[1] };
+    return ha_fit_put(out, &(struct ha_tensor){ "pace", HA_T_F32, 1, { 2 }, .data = pace }, why);
 }

@@ -614,5 +614,6 @@ const struct ha_variant ha_variant_clo = {
     .counters = ha_frame_counters,
     .rewind = ha_frame_rewind,
     .fit = fit,
+    .fits_pace = true,
     HA_FRAME(rule),
 };

@@ -136,6 +136,7 @@ const struct ha_variant ha_fake_learner = {
     .drain = ha_frame_drain,
     .destroy = ha_frame_destroy,
     .fit = fit,
+    .fits_pace = true,
 };
 
 static enum ha_status define(struct ha_def **def, const struct ha_shape *s, const double *param, const struct ha_fit *f,

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -123,13 +124,76 @@ static enum ha_status fill_input(struct ha_fit_input *in, const struct ha_worklo
     return HA_OK;
 }
 
-static enum ha_status learn(const struct ha_case *c, struct ha_workload *w, struct ha_fit_writer *out,
-                            struct ha_why *why)
+/* One pass, the session being open: nanoseconds of a layer. */
+static enum ha_status time_layer(struct ha_session *s, double *ns, struct ha_why *why)
+{
+    struct ha_pass p;
+    HA_TRY(ha_pass_begin(&p, s, s->variant, s->param, false, why));
+    const enum ha_status status = ha_pass_run(&p, false, why);
+    if (status == HA_OK)
+        *ns = (double)(p.window.end_ns - p.window.begin_ns) / (double)(p.steps * s->workload->shape.layers);
+    return ha_pass_end(&p, status, why);
+}
+
+static enum ha_status measure_pace(const struct ha_case *c, struct ha_shared *shared, double pace[2],
+                                   struct ha_why *why)
+{
+    const struct ha_device_api *api;
+    struct ha_device *device;
+    const struct ha_ceilings *ceilings;
+    struct ha_session session;
+    HA_TRY(ha_machine_device(shared->machine, c->device, ha_case_isa(c), &api, &device, why));
+    if (!ha_has_link(api->kind)) return ha_why(why, HA_WAIVED, "device %s has no link", c->device);
+    HA_TRY(ha_session_open(&session, shared, c, NULL, why));
+    const enum ha_status status = time_layer(&session, &pace[0], why);
+    ha_session_close(&session);
+    HA_TRY(status);
+    HA_TRY(ha_machine_ceilings(shared->machine, &ceilings, why));
+    pace[1] = ceilings->of[HA_CEIL_H2D].median;
+    return isfinite(pace[1]) ? HA_OK
+                             : ha_why(why, HA_WAIVED, "the link of device %s cannot be measured", c->device);
+}
+
+enum ha_status ha_fit_pace(const struct ha_case *c, struct ha_machine *machine, double pace[2], struct ha_why *why)
+{
+    struct ha_shared shared;
+    HA_TRY(ha_shared_open(&shared, machine, true, why));
+    const enum ha_status status = measure_pace(c, &shared, pace, why);
+    ha_shared_close(&shared);
+    return status;
+}
+
+/* A line to out says what it is, or why there is none, which is no failure. *known: whether there is. */
+static enum ha_status ask_pace(const struct ha_case *c, double pace[2], bool *known, FILE *out, struct ha_why *why)
+{
+    struct ha_machine *machine;
+    *known = false;
+    if (!ha_variant_find(c->variant)->fits_pace) return HA_OK;
+    HA_TRY(ha_machine_create(&machine, NULL, why));
+    const enum ha_status status = ha_fit_pace(c, machine, pace, why);
+    ha_machine_destroy(machine);
+    *known = status == HA_OK;
+    if (*known)
+        fprintf(out, "pace, measured once, and another the next time: %.0f ns a layer, %.1f GB/s over the link\n",
+                pace[0], pace[1]);
+    else
+        fprintf(out, "no pace is measured: %s\n", why->text);
+    why->text[0] = 0;
+    return HA_OK;
+}
+
+static enum ha_status learn(const struct ha_case *c, struct ha_workload *w, const double *pace,
+                            struct ha_fit_writer *out, struct ha_why *why)
 {
     const struct ha_variant *v = ha_variant_find(c->variant);
     struct ha_kernels kernels;
     struct ha_fit_input in = {
-        .shape = &w->shape, .param = c->param, .seed = c->seed, .projection = w->projection, .kernels = &kernels
+        .shape = &w->shape,
+        .param = c->param,
+        .seed = c->seed,
+        .projection = w->projection,
+        .pace = pace,
+        .kernels = &kernels,
     };
     HA_TRY(ha_kernels_resolve(ha_case_isa(c), &kernels, why));
     HA_TRY(ha_pool_create(&in.pool, (enum ha_team)c->team, c->threads, why));
@@ -164,12 +228,12 @@ static enum ha_status ask_memory(const struct ha_workload *w, struct ha_why *why
     return ha_memory_fits("host", need, ha_memory_available(), "ctx or batch or layers or observed", why);
 }
 
-static enum ha_status learn_and_write(const struct ha_case *c, struct ha_workload *w, const char *id, const char *part,
-                                      struct ha_fit_writer *out, struct ha_why *why)
+static enum ha_status learn_and_write(const struct ha_case *c, struct ha_workload *w, const double *pace,
+                                      const char *id, const char *part, struct ha_fit_writer *out, struct ha_why *why)
 {
     struct ha_fit_of of;
     HA_TRY(ask_memory(w, why));
-    HA_TRY(learn(c, w, out, why));
+    HA_TRY(learn(c, w, pace, out, why));
     ha_fit_of_case(&of, c, w);
     of.about.value[HA_FIT_CASE] = id;
     return ha_fit_write(out, part, &of.about, why);
@@ -180,11 +244,14 @@ enum ha_status ha_fit_learn(const struct ha_case *c, const char *id, const char 
     char part[4096];
     struct ha_workload *w = NULL;
     struct ha_fit_writer writer = { .tensor = NULL };
+    double pace[2];
+    bool known = false;
     if (ha_case_reads_fit(c, why) != HA_OK) return HA_FAIL;
     if (ha_case_has_fit(c)) return ha_why(why, HA_FAIL, "fit: a case to learn from has none: leave fit=%s out", c->fit);
     HA_TRY(ask_place(path, part, why));
-    enum ha_status status = ha_workload_open(&w, c, why);
-    if (status == HA_OK) status = learn_and_write(c, w, id, part, &writer, why);
+    enum ha_status status = ask_pace(c, pace, &known, out, why);
+    if (status == HA_OK) status = ha_workload_open(&w, c, why);
+    if (status == HA_OK) status = learn_and_write(c, w, known ? pace : NULL, id, part, &writer, why);
     if (status == HA_OK && access(path, F_OK) == 0)
         status = ha_why(why, HA_FAIL, "-o %.400s: somebody else has made it meanwhile", path);
     if (status == HA_OK) status = ha_file_take_name(part, path, why);

@@ -20,6 +20,10 @@ void ha_fit_of_case(struct ha_fit_of *out, const struct ha_case *c, const struct
 enum ha_status ha_fit_of_name(struct ha_fit **fit, const struct ha_case *c, const struct ha_workload *workload,
                               struct ha_why *why);
 
+/* How long a layer of a step takes in this case, and how fast the link is (HA_CEIL_H2D), for ha_fit_input: one pass,
+ * over a machine on which nothing else is open. Not HA_OK with words: it cannot run here, or the device has no link. */
+enum ha_status ha_fit_pace(const struct ha_case *c, struct ha_machine *machine, double pace[2], struct ha_why *why);
+
 /* `habench fit`: learns from the case and writes the file `path`, which is not there yet; a line on out says what.
  * HA_FAIL: it is no case to learn from. */
 enum ha_status ha_fit_learn(const struct ha_case *c, const char *id, const char *path, FILE *out, struct ha_why *why);

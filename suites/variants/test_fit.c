@@ -3,6 +3,7 @@
 
 #include "suites/variants/fit.h"
 
+#include "harness/base/clock.h"
 #include "harness/base/rng.h"
 #include "harness/base/test_folder.h"
 #include "harness/engine/drive.h"
@@ -11,6 +12,7 @@
 #include "suites/variants/test_session.h"
 
 #include <sys/stat.h>
+#include <time.h>
 
 static struct ha_fit *fit;
 
@@ -433,13 +435,89 @@ TEST(cases_that_read_none)
 {
     struct ha_case c;
     assert_int_equal(ha_case_parse("streaming:fit=a", &c, &reason), HA_ERROR);
-    expect_reason("fit: streaming learns nothing; those that do: fluxion scout learner");
+    expect_reason("fit: streaming learns nothing; those that do: fluxion scout clo learner");
     assert_ok(ha_case_parse("streaming:fit=none", &c, &reason));
     assert_ok(ha_case_parse("learner:fit=a", &c, &reason));
     assert_int_equal(learn("streaming", "d"), HA_FAIL);
-    expect_reason("fit: streaming learns nothing; those that do: fluxion scout learner");
+    expect_reason("fit: streaming learns nothing; those that do: fluxion scout clo learner");
     assert_int_equal(learn("learner:fit=a", "d"), HA_FAIL);
     expect_reason("leave fit=a out");
+}
+
+/* ---- pace -------------------------------------------------------------------------------------------------------- */
+
+static const struct ha_device_api *host;
+static bool paced; /* the hook has been given one */
+
+enum { SLOW_NS = 5000000 };
+static enum ha_status slow_attend(struct ha_stream *s, const struct ha_device_attend *a)
+{
+    nanosleep(&(struct timespec){ .tv_nsec = SLOW_NS }, NULL);
+    return host->attend(s, a);
+}
+
+static enum ha_status pace_of(const char *id, const char *kind, double link_GBps, double pace[2])
+{
+    static struct ha_ceilings ceilings;
+    struct ha_device_api api;
+    struct ha_machine *machine;
+    struct ha_case c;
+    assert_ok(ha_device_find("host", &host, &reason));
+    api = *host;
+    api.kind = kind;
+    api.attend = slow_attend;
+    ceilings.of[HA_CEIL_H2D].median = link_GBps;
+    assert_ok(ha_case_parse(id, &c, &reason));
+    assert_ok(ha_machine_create(&machine, NULL, &reason));
+    ha_machine_give(machine, "host", &api, &ceilings);
+    const enum ha_status status = ha_fit_pace(&c, machine, pace, &reason);
+    ha_machine_destroy(machine);
+    return status;
+}
+
+TEST(pace_is_that_of_the_case)
+{
+    double pace[2];
+    const uint64_t begin_ns = ha_now_ns();
+    assert_ok(pace_of("streaming:ctx=20,layers=4,steps=3", "plugin", 12.5, pace));
+    const double ns = (double)(ha_now_ns() - begin_ns);
+    assert_true(pace[0] >= SLOW_NS && pace[0] <= ns / 8); /* two steps of four layers are in its window */
+    assert_true(pace[1] == 12.5);
+}
+
+TEST(pace_that_cannot_be_measured)
+{
+    double pace[2];
+    assert_int_equal(pace_of("learner:ctx=20,layers=1", "host", 12.5, pace), HA_WAIVED);
+    expect_reason("device host has no link");
+    assert_int_equal(pace_of("streaming:ctx=20,layers=1,steps=1", "plugin", NAN, pace), HA_WAIVED);
+    expect_reason("the link of device host cannot be measured");
+    assert_int_equal(pace_of("learner:ctx=20,layers=1,device=nosuch", "plugin", 1, pace), HA_ERROR);
+    expect_reason("nosuch");
+}
+
+static enum ha_status asks_pace(const struct ha_fit_input *in, struct ha_fit_writer *out, struct ha_why *why)
+{
+    paced = in->pace != NULL;
+    return ha_fit_put(out, &tensors[0], why);
+}
+
+/* Who learns has a line instead, and the fit is made all the same. */
+TEST(learning_does_without_pace)
+{
+    struct ha_case c;
+    const char id[] = "learner:ctx=20,layers=1";
+    assert_ok(ha_case_parse(id, &c, &reason));
+    ha_fake_learner_fit = asks_pace;
+    paced = true;
+    assert_ok(ha_fit_learn(&c, id, test_path("unpaced"), test_print(), &reason));
+    ha_fake_learner_fit = NULL;
+    assert_contains(test_printed(), "no pace is measured: device host has no link\n");
+    assert_true(!paced && access(test_path("unpaced"), F_OK) == 0);
+    const char other_id[] = "scout:dataset=walk,ctx=200,observed=20,layers=2,steps=1"; /* asks for none */
+    assert_ok(ha_case_parse(other_id, &c, &reason));
+    assert_ok(ha_fit_learn(&c, other_id, test_path("scout"), test_print(), &reason));
+    assert_null(strstr(test_printed(), "pace"));
 }
 
 /* ---- hooks that fail, and places that cannot be written ---------------------------------------------------------- */
