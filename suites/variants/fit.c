@@ -150,8 +150,7 @@ static enum ha_status measure_pace(const struct ha_case *c, struct ha_shared *sh
     HA_TRY(status);
     HA_TRY(ha_machine_ceilings(shared->machine, &ceilings, why));
     pace[1] = ceilings->of[HA_CEIL_H2D].median;
-    return isfinite(pace[1]) ? HA_OK
-                             : ha_why(why, HA_WAIVED, "the link of device %s cannot be measured", c->device);
+    return isfinite(pace[1]) ? HA_OK : ha_why(why, HA_WAIVED, "the link of device %s cannot be measured", c->device);
 }
 
 enum ha_status ha_fit_pace(const struct ha_case *c, struct ha_machine *machine, double pace[2], struct ha_why *why)
@@ -176,8 +175,7 @@ static enum ha_status ask_pace(const struct ha_case *c, double pace[2], bool *kn
     if (*known)
         fprintf(out, "pace, measured once, and another the next time: %.0f ns a layer, %.1f GB/s over the link\n",
                 pace[0], pace[1]);
-    else
-        fprintf(out, "no pace is measured: %s\n", why->text);
+    else fprintf(out, "no pace is measured: %s\n", why->text);
     why->text[0] = 0;
     return HA_OK;
 }
