@@ -132,7 +132,8 @@ static struct ha_def_reuse_rule reuse_rule(const struct ha_def *def, const doubl
                                       .eps = param[EPS],
                                       .budget_bytes = param[DEVICE_BUDGET_MB] * 1e6,
                                       .adaptive = param[THRESHOLD] <= 0,
-                                      .hard = param[HARD] > 0 };
+                                      .hard = param[HARD] > 0,
+                                      .least = param[GROUP] > 0 };
     for (size_t b = 0; b < s->batch; b++) {
         rule.buffer_bytes += row * (double)(units_of(def, b) * def->window.unit);
         rule.whole_bytes += row * (double)(s->ctx[b] + s->steps * s->q_len);

@@ -214,6 +214,7 @@ struct ha_ref_score ha_def_cosine_group(const struct ha_ref_score *x, const doub
 struct ha_def_reuse_rule {
     double eta, p, eps, budget_bytes; /* 0 bytes: as many as are asked for */
     bool adaptive, hard;              /* hard: heads of layers behind the first may be persistent */
+    bool least;                       /* similarity is the least of a group's, else their harmonic mean */
     double buffer_bytes, whole_bytes; /* of a KV head of all sequences: its buffers, all of its keys and values */
 };
 struct ha_def_reuse {

@@ -84,7 +84,7 @@ enum ha_status ha_def_reuse_create(struct ha_def_reuse *r, const struct ha_shape
     *r = (struct ha_def_reuse){ .layers = s->layers, .q_heads = s->q_heads, .kv_heads = s->kv_heads };
     HA_TRY(read_importance(fit, "importance_q", s->layers, s->q_heads, &of_q, why));
     HA_TRY(read_importance(fit, "importance_kv", s->layers, s->kv_heads, &of_kv, why));
-    HA_TRY(read(fit, "similarity", s->layers, s->kv_heads, &similarity, why));
+    HA_TRY(read(fit, rule->least ? "similarity_min" : "similarity", s->layers, s->kv_heads, &similarity, why));
     HA_TRY(read(fit, "pace", 2, 0, &pace, why));
     r->importance = calloc(s->layers * s->q_heads, sizeof *r->importance);
     r->least = calloc(all, sizeof *r->least);

@@ -417,7 +417,10 @@ void ha_test_clo_make(const double *param, const size_t *ctx, size_t q_len, enum
 
 struct ha_fit *ha_test_clo_fit(void)
 {
-    static char file[4096 + sizeof w->fit];
+    static char file[4096 + sizeof w->fit + sizeof w->fit.similarity];
+    static const float unread[LAYERS][KV_HEADS];
+    static const char *const similarity[] = { "similarity", "similarity_min" };
+    const bool least = w->param[GROUP_RULE] > HARMONIC;
     const struct {
         const char *name, *shape;
         const void *data;
@@ -425,7 +428,8 @@ struct ha_fit *ha_test_clo_fit(void)
         unsigned is;
     } tensor[] = { { "importance_q", "3,4", w->fit.importance_q, sizeof w->fit.importance_q, HAS_IMPORTANCE },
                    { "importance_kv", "3,2", w->fit.importance_kv, sizeof w->fit.importance_kv, HAS_IMPORTANCE },
-                   { "similarity", "3,2", w->fit.similarity, sizeof w->fit.similarity, HAS_SIMILARITY },
+                   { similarity[least], "3,2", w->fit.similarity, sizeof w->fit.similarity, HAS_SIMILARITY },
+                   { similarity[!least], "3,2", unread, sizeof unread, HAS_SIMILARITY },
                    { "pace", "2", w->fit.pace, sizeof w->fit.pace, HAS_PACE },
                    { "hash", "3,2,64,16", w->fit.hash, sizeof w->fit.hash, HAS_HASH } };
     size_t bytes = 0;

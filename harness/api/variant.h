@@ -83,7 +83,7 @@ struct ha_fit_input {
     const float *const *x;
     const struct ha_projection *projection; /* [layers], or NULL, as in ha_context */
     /* NULL, or [2]: nanoseconds that a layer of a step takes, and bytes per nanosecond of the link to the device: as
-     * measured, so not the same twice. Only where the variant asks (fits_pace), and the device has a link. */
+     * measured, so not the same twice. Only where the variant asks (pace_param), and the device has a link. */
     const double *pace;
     const struct ha_kernels *kernels;
     struct ha_arena *arena; /* for what lives as long as the call */
@@ -210,7 +210,9 @@ struct ha_variant {
     /* `habench fit`: learns, and hands over tensors by ha_fit_put. The same input gives the same numbers. NULL: it
      * learns nothing, and a case with fit= is refused. */
     enum ha_status (*fit)(const struct ha_fit_input *in, struct ha_fit_writer *out, struct ha_why *why);
-    bool fits_pace; /* it wants `pace` besides: the case then runs once before */
+    /* NULL, or it wants `pace` besides, for which the case runs once: changes the options to those with which no step
+     * waits for the link, nor reads a fit. */
+    void (*pace_param)(double *param);
 };
 
 #ifdef __cplusplus

@@ -12,6 +12,9 @@
 #include <string.h>
 
 static const float importance_least = 0x1p-10f; /* of a query head, in the harmonic mean */
+static const char *const similarity_name[] = {
+    [HA_SIMILAR_HARMONIC] = "similarity", [HA_SIMILAR_LEAST] = "similarity_min"
+};
 
 /* ---- what a case makes of it ------------------------------------------------------------------------------------- */
 
@@ -92,7 +95,7 @@ enum ha_status ha_reuse_create(struct ha_reuse *r, const struct ha_context *ctx,
     const float *of_query, *of_kv, *similarity, *pace;
     HA_TRY(get(ctx->fit, "importance_q", s->layers, s->q_heads, 0, 1, &of_query, why));
     HA_TRY(get(ctx->fit, "importance_kv", s->layers, s->kv_heads, 0, 1, &of_kv, why));
-    HA_TRY(get(ctx->fit, "similarity", s->layers, s->kv_heads, -1, 1, &similarity, why));
+    HA_TRY(get(ctx->fit, similarity_name[rule->group], s->layers, s->kv_heads, -1, 1, &similarity, why));
     HA_TRY(get(ctx->fit, "pace", 2, 0, 0, HUGE_VAL, &pace, why));
     if (rule->budget_bytes > 0 && (double)s->kv_heads * rule->whole_bytes > rule->budget_bytes)
         return ha_why(why, HA_ERROR,
@@ -132,7 +135,7 @@ struct learning {
     void **attend;                   /* [threads] of the kernels */
     double *deviation[2], *count[2]; /* [layers][q_heads], [layers][kv_heads]: sums, later means; of so many */
     float *importance[2];            /* the same shapes, as they are written */
-    float *similarity;               /* [layers][kv_heads] */
+    float *similarity[2];            /* [layers][kv_heads] by enum ha_similar */
 };
 
 static size_t observed(const struct ha_shape *s, size_t b) { return ha_least(s->observed, s->ctx[b]); }
@@ -217,7 +220,8 @@ static enum ha_status add_deviations(struct learning *l, struct ha_why *why)
                   : ha_why(why, HA_ERROR, "layer %zu seq %zu: K, V or an observed query is not finite", l->layer, l->b);
 }
 
-/* Means, so that the largest becomes 1 and the least 0; where all are equal, none is less than another: 1. */
+/* Means, so that the largest becomes 1 and the least 0; where they differ by what rounding makes of them, none is less
+ * than another: 1. */
 static void scale(double *sum, const double *count, size_t n, float *importance)
 {
     double least = HUGE_VAL, most = 0;
@@ -226,7 +230,8 @@ static void scale(double *sum, const double *count, size_t n, float *importance)
         least = fmin(least, sum[i]);
         most = fmax(most, sum[i]);
     }
-    for (size_t i = 0; i < n; i++) importance[i] = most > least ? (float)((sum[i] - least) / (most - least)) : 1;
+    const bool differ = most - least > 1e-6;
+    for (size_t i = 0; i < n; i++) importance[i] = differ ? (float)((sum[i] - least) / (most - least)) : 1;
 }
 
 /* 0 where one of them is zeros */
@@ -254,7 +259,7 @@ static double group_similarity(const float *a, const float *b, const float *impo
 }
 
 /* Means over all pairs of neighbours, of which there is one at least. */
-static void learn_similarity(const struct learning *l, enum ha_similar rule)
+static void learn_similarity(const struct learning *l, enum ha_similar rule, float *mean)
 {
     const struct ha_shape *s = l->in->shape;
     const size_t group = ha_shape_group(s), dim = s->head_dim;
@@ -266,7 +271,7 @@ static void learn_similarity(const struct learning *l, enum ha_similar rule)
             for (size_t i = 1; i < observed(s, b); i++, pairs++)
                 sum += group_similarity(query(l, layer, b, i - 1) + head * dim, query(l, layer, b, i) + head * dim,
                                         l->importance[OF_QUERY] + layer * s->q_heads + head, group, dim, rule);
-        l->similarity[u] = (float)fmax(-1, fmin(1, sum / (double)pairs));
+        mean[u] = (float)fmax(-1, fmin(1, sum / (double)pairs));
     }
 }
 
@@ -293,7 +298,8 @@ static enum ha_status make_rooms(struct learning *l, size_t longest, struct ha_w
         { &l->o[STREAM], units * s->head_dim * sizeof **l->o },
         { &l->lse, units * sizeof *l->lse },
         { &l->attend, threads * sizeof *l->attend },
-        { &l->similarity, heads * sizeof *l->similarity },
+        { &l->similarity[HA_SIMILAR_LEAST], heads * sizeof **l->similarity },
+        { &l->similarity[HA_SIMILAR_HARMONIC], heads * sizeof **l->similarity },
     };
     for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
         void *at = room(l, part[i].bytes, why);
@@ -313,7 +319,7 @@ static enum ha_status make_rooms(struct learning *l, size_t longest, struct ha_w
 }
 
 enum ha_status ha_reuse_fit(const struct ha_fit_input *in, struct ha_fit_writer *out, size_t sink, size_t recent,
-                            enum ha_similar group, struct ha_why *why)
+                            struct ha_why *why)
 {
     const struct ha_shape *s = in->shape;
     struct learning l = { .in = in, .sink = sink, .recent = recent };
@@ -330,22 +336,25 @@ enum ha_status ha_reuse_fit(const struct ha_fit_input *in, struct ha_fit_writer 
         for (l.b = 0; l.b < s->batch; l.b++) HA_TRY(add_deviations(&l, why));
     scale(l.deviation[OF_QUERY], l.count[OF_QUERY], s->layers * s->q_heads, l.importance[OF_QUERY]);
     scale(l.deviation[OF_KV], l.count[OF_KV], s->layers * s->kv_heads, l.importance[OF_KV]);
-    learn_similarity(&l, group);
-    const struct ha_tensor tensor[] = {
-        { .name = "importance_q",
-          .type = HA_T_F32,
-          .dims = 2,
-          .dim = { s->layers, s->q_heads },
-          .data = l.importance[OF_QUERY] },
-        { .name = "importance_kv",
-          .type = HA_T_F32,
-          .dims = 2,
-          .dim = { s->layers, s->kv_heads },
-          .data = l.importance[OF_KV] },
-        { .name = "similarity", .type = HA_T_F32, .dims = 2, .dim = { s->layers, s->kv_heads }, .data = l.similarity },
-    };
-    for (size_t i = 0; i < sizeof tensor / sizeof *tensor; i++) HA_TRY(ha_fit_put(out, &tensor[i], why));
+    const struct {
+        const char *name;
+        size_t heads;
+        const float *data;
+    } learnt[] = { { "importance_q", s->q_heads, l.importance[OF_QUERY] },
+                   { "importance_kv", s->kv_heads, l.importance[OF_KV] },
+                   { similarity_name[HA_SIMILAR_HARMONIC], s->kv_heads, l.similarity[HA_SIMILAR_HARMONIC] },
+                   { similarity_name[HA_SIMILAR_LEAST], s->kv_heads, l.similarity[HA_SIMILAR_LEAST] } };
+    for (size_t i = HA_SIMILAR_LEAST; i <= HA_SIMILAR_HARMONIC; i++)
+        learn_similarity(&l, (enum ha_similar)i, l.similarity[i]);
+    for (size_t i = 0; i < sizeof learnt / sizeof *learnt; i++)
+        HA_TRY(ha_fit_put(out,
+                          &(struct ha_tensor){ .name = learnt[i].name,
+                                               .type = HA_T_F32,
+                                               .dims = 2,
+                                               .dim = { s->layers, learnt[i].heads },
+                                               .data = learnt[i].data },
+                          why));
     if (!in->pace) return HA_OK;
-    const float pace[] = { (float)in->pace[0], (float)in->pace[1] };
-    return ha_fit_put(out, &(struct ha_tensor){ "pace", HA_T_F32, 1, { 2 }, .data = pace }, why);
+    const float pace[2] = { (float)in->pace[0], (float)in->pace[1] };
+    return ha_fit_put(out, &(struct ha_tensor){ "pace", HA_T_F32, 1, { 2 }, pace, sizeof pace }, why);
 }

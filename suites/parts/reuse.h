@@ -8,7 +8,8 @@
  *
  *   importance_q   [layers][q_heads]   in [0, 1]; where it is missing, all are 1
  *   importance_kv  [layers][kv_heads]  the same
- *   similarity     [layers][kv_heads]  the mean, by the rule of the group; without it no head is hard
+ *   similarity     [layers][kv_heads]  the mean, harmonic over the group; without it no head is hard
+ *   similarity_min [layers][kv_heads]  the same of the least of the group, read in its place by that rule
  *   pace           [2]                 nanoseconds of a layer's computing, bytes per nanosecond of the link; without it
  *                                      nothing can be prefetched */
 
@@ -16,12 +17,12 @@
 
 struct ha_reuse_rule {
     double eta, p, eps;
-    bool adaptive;       /* else every threshold is eta */
-    bool hard;           /* whether heads of layers behind the first may be persistent */
-    double budget_bytes; /* of persistent heads, the first layer's too; 0: any */
-    double buffer_bytes; /* K and V of a buffer of one KV head, all sequences together */
-    double whole_bytes;  /* of all tokens that the sequences reach, the same */
-    enum ha_similar group;
+    bool adaptive;         /* else every threshold is eta */
+    bool hard;             /* whether heads of layers behind the first may be persistent */
+    double budget_bytes;   /* of persistent heads, the first layer's too; 0: any */
+    double buffer_bytes;   /* K and V of a buffer of one KV head, all sequences together */
+    double whole_bytes;    /* of all tokens that the sequences reach, the same */
+    enum ha_similar group; /* whose mean similarity counts */
 };
 
 struct ha_reuse {
@@ -35,14 +36,14 @@ struct ha_reuse {
 enum ha_status ha_reuse_create(struct ha_reuse *r, const struct ha_context *ctx, const struct ha_reuse_rule *rule,
                                struct ha_why *why);
 
-/* `habench fit`: importance_q, importance_kv, similarity; pace, where the input has it. sink, recent: as the variant
- * keeps them. Over the observed queries of all sequences: the importance of a query head is the mean of |o_stream -
- * o_full| / |o_full|, o_stream being its attention over sinks, the recent tokens before the query and the query's own,
- * less the least of all query heads' of the model, divided by the largest such difference (1 where all are equal); that
- * of a KV head the same of its query heads' outputs taken together, among KV heads. The similarity is that of each
- * observed query and the one before it, a cosine with a query of zeros being 0. HA_ERROR with words: fewer than two
- * observed queries, no key besides sinks and recent ones, or K, V or a query that is not finite. */
+/* `habench fit`: all of these, pace where the input has it. sink, recent: as the variant keeps them. Over the observed
+ * queries of all sequences: the importance of a query head is the mean of |o_stream - o_full| / |o_full|, o_stream
+ * being its attention over sinks, the recent tokens before the query and the query's own, less the least of all query
+ * heads' of the model, divided by the largest such difference (1 where that is not above 1e-6); that of a KV head the
+ * same of its query heads' outputs taken together, among KV heads. The similarity is that of each observed query and
+ * the one before it, a cosine with a query of zeros being 0. HA_ERROR with words: fewer than two observed queries, no
+ * key besides sinks and recent ones, or K, V or a query that is not finite. */
 enum ha_status ha_reuse_fit(const struct ha_fit_input *in, struct ha_fit_writer *out, size_t sink, size_t recent,
-                            enum ha_similar group, struct ha_why *why);
+                            struct ha_why *why);
 
 #endif

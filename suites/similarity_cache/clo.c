@@ -66,7 +66,7 @@ static const struct ha_param params[] = {
     [P] = { "p", 3, 0, 16, "power of a head's importance", .draw = "0 1 2 3 0.5" },
     [THRESHOLD] = { "threshold", ADAPTIVE, .word = threshold_word,
                     .doc = "what serves a head: by its importance, which a fit has, or eta for all" },
-    [GROUP] = { "group", HARMONIC, .word = group_word, .fitted = true,
+    [GROUP] = { "group", HARMONIC, .word = group_word,
                 .doc = "similarity of a KV head: mean of its query heads weighted by importance, or the least" },
     [PREFETCH] = { "prefetch", 1, 0, 1, "1: by the query predicted a layer ahead; 0: by the layer's own",
                    .whole = true },
@@ -596,8 +596,15 @@ static const struct ha_rule rule = {
 
 static enum ha_status fit(const struct ha_fit_input *in, struct ha_fit_writer *out, struct ha_why *why)
 {
-    return ha_reuse_fit(in, out, (size_t)in->param[SINK], (size_t)in->param[RECENT],
-                        group_of(in->param), why);
+    return ha_reuse_fit(in, out, (size_t)in->param[SINK], (size_t)in->param[RECENT], why);
+}
+
+/* Whatever is labelled serves, so that steps but the first move nothing. */
+static void pace_param(double *param)
+{
+    param[ETA] = -1;
+    param[THRESHOLD] = FIXED;
+    param[HASH] = HA_HASH_RANDOM;
 }
 
 extern const struct ha_variant ha_variant_clo;
@@ -614,6 +621,6 @@ const struct ha_variant ha_variant_clo = {
     .counters = ha_frame_counters,
     .rewind = ha_frame_rewind,
     .fit = fit,
-    .fits_pace = true,
+    .pace_param = pace_param,
     HA_FRAME(rule),
 };

@@ -119,6 +119,9 @@ static enum ha_status create(struct ha_instance **self, const struct ha_context 
     return ha_variant_streaming.create(self, with, why);
 }
 
+/* It never waits for the link. */
+static void pace_param(double *param) { (void)param; }
+
 const struct ha_variant ha_fake_learner = {
     .name = "learner",
     .family = "recency_split",
@@ -136,7 +139,7 @@ const struct ha_variant ha_fake_learner = {
     .drain = ha_frame_drain,
     .destroy = ha_frame_destroy,
     .fit = fit,
-    .fits_pace = true,
+    .pace_param = pace_param,
 };
 
 static enum ha_status define(struct ha_def **def, const struct ha_shape *s, const double *param, const struct ha_fit *f,

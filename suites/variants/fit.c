@@ -165,11 +165,14 @@ enum ha_status ha_fit_pace(const struct ha_case *c, struct ha_machine *machine, 
 /* A line to out says what it is, or why there is none, which is no failure. *known: whether there is. */
 static enum ha_status ask_pace(const struct ha_case *c, double pace[2], bool *known, FILE *out, struct ha_why *why)
 {
+    const struct ha_variant *v = ha_variant_find(c->variant);
     struct ha_machine *machine;
     *known = false;
-    if (!ha_variant_find(c->variant)->fits_pace) return HA_OK;
+    if (!v->pace_param) return HA_OK;
     HA_TRY(ha_machine_create(&machine, NULL, why));
-    const enum ha_status status = ha_fit_pace(c, machine, pace, why);
+    struct ha_case unhindered = *c;
+    v->pace_param(unhindered.param);
+    const enum ha_status status = ha_fit_pace(&unhindered, machine, pace, why);
     ha_machine_destroy(machine);
     *known = status == HA_OK;
     if (*known)
