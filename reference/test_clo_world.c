@@ -418,7 +418,7 @@ void ha_test_clo_make(const double *param, const size_t *ctx, size_t q_len, enum
 struct ha_fit *ha_test_clo_fit(void)
 {
     static char file[4096 + sizeof w->fit + sizeof w->fit.similarity];
-    static const float unread[LAYERS][KV_HEADS];
+    static const float unread[LAYERS][KV_HEADS] = { { 1, 1 }, { 1, 1 }, { 1, 1 } }; /* by which no head is hard */
     static const char *const similarity[] = { "similarity", "similarity_min" };
     const bool least = w->param[GROUP_RULE] > HARMONIC;
     const struct {
