@@ -283,7 +283,7 @@ static const struct {
       2,
       HA_F16,
       HAS_IMPORTANCE | HAS_SIMILARITY | HAS_PACE },
-    { OF(0.1, 4, 10, 0.95, 3, ADAPTIVE, MIN, 1, HATA, BITS, RANDOM, END(0.15, 1, 1, DEVICE)),
+    { OF(0.1, 4, 10, 0.95, 3, ADAPTIVE, MIN, 1, HATA, BITS, RANDOM, 0, 4, 0, 0, 0.15, 1, 1, DEVICE),
       { 150, 100 },
       1,
       HA_F32,
