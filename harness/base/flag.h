@@ -6,8 +6,8 @@
 
 #include "harness/base/order.h"
 
-/* Whether the flag is at least that: flags grow, and what is compared is less than 2^31 apart. Once it is, the caller is
- * behind what was before the write. */
+/* Whether the flag is at least that: flags grow, and what is compared is less than 2^31 apart. Once it is, the caller
+ * is behind what was before the write. */
 static inline bool ha_flag_is(const uint32_t *flag, uint32_t at_least)
 {
     if ((int32_t)(__atomic_load_n(flag, __ATOMIC_ACQUIRE) - at_least) < 0) return false;

@@ -24,9 +24,9 @@ struct ha_ahead {
     float *q;       /* pinned: [batch][q_len][q_heads][head_dim], what was predicted; it stays until the begin after
                      * the next */
     float *q_of[2]; /* of layers 0, 2, ...; of the others */
-    const float *q_device; /* not of the CPU's side: the same on the device, in order on the main stream */
-    float *y;              /* device: of the device's side, where they are computed */
-    float *x;              /* pinned: [batch][q_len][model_dim], of the CPU's side */
+    const float *q_device;    /* not of the CPU's side: the same on the device, in order on the main stream */
+    float *y;                 /* device: of the device's side, where they are computed */
+    float *x;                 /* pinned: [batch][q_len][model_dim], of the CPU's side */
     float *turn, *turn_of[2]; /* mapped: [batch * q_len][rotary/2][2] */
     float **w;                /* device: [layers] of W_Q, bias and norm, each behind the other */
     struct ha_event *came, *came_of[2];

@@ -28,16 +28,15 @@ void ha_crew_end(struct ha_crew *c)
 
 static void work_off(struct ha_crew *c, size_t worker)
 {
-    for (size_t task; (task = __atomic_fetch_add(&c->next, 1, __ATOMIC_RELAXED)) < c->tasks;) c->fn(c->arg, task, worker);
+    for (size_t task; (task = __atomic_fetch_add(&c->next, 1, __ATOMIC_RELAXED)) < c->tasks;)
+        c->fn(c->arg, task, worker);
 }
 
 static void work(void *arg)
 {
     const struct ha_crew_hand *hand = arg;
     struct ha_crew *c = hand->crew;
-    struct ha_span span = {
-        .begin_ns = ha_now_ns(), .kind = HA_SPAN_CPU, .lane = lanes[hand->index], .name = c->name
-    };
+    struct ha_span span = { .begin_ns = ha_now_ns(), .kind = HA_SPAN_CPU, .lane = lanes[hand->index], .name = c->name };
     const struct ha_stores_lane outer = ha_stores_within((struct ha_stores_lane){ c->sink, &span });
     work_off(c, hand->index);
     ha_stores_within(outer);
@@ -45,8 +44,8 @@ static void work(void *arg)
     if (c->sink) c->sink->span(c->sink->self, &span);
 }
 
-void ha_crew_run(struct ha_crew *c, const char *name, size_t tasks,
-                 void (*fn)(void *arg, size_t task, size_t worker), void *arg)
+void ha_crew_run(struct ha_crew *c, const char *name, size_t tasks, void (*fn)(void *arg, size_t task, size_t worker),
+                 void *arg)
 {
     const struct ha_stores_lane own = ha_stores_within((struct ha_stores_lane){ .sink = NULL });
     ha_stores_within(own);

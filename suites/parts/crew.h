@@ -19,15 +19,15 @@ struct ha_crew {
     const char *name;
     void (*fn)(void *arg, size_t task, size_t worker);
     void *arg;
-    size_t tasks, next;               /* next: atomic */
+    size_t tasks, next;              /* next: atomic */
     const struct ha_span_sink *sink; /* where the caller's spans go, and theirs */
 };
 
 /* What was made before a failure ha_crew_end ends, too. */
 enum ha_status ha_crew_create(struct ha_crew *c, size_t threads, struct ha_why *why);
 /* fn(arg, task, worker) for every task, worker below threads. Returns when all are done; by one thread at a time. */
-void ha_crew_run(struct ha_crew *c, const char *name, size_t tasks,
-                 void (*fn)(void *arg, size_t task, size_t worker), void *arg);
+void ha_crew_run(struct ha_crew *c, const char *name, size_t tasks, void (*fn)(void *arg, size_t task, size_t worker),
+                 void *arg);
 void ha_crew_end(struct ha_crew *c);
 
 #endif

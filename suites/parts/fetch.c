@@ -166,7 +166,8 @@ static bool next_image(const struct ha_shape *s, const struct ha_fetch_list *lis
 {
     size_t first = SIZE_MAX, last = 0, l = m->end;
     *m = (struct image){ .begin = l, .at = m->at + (m->rows ? m->rows * apart(s, &list[m->begin]) : 0) };
-    for (; l < count && (l == m->begin || (same(&list[l], &list[m->begin]) && !by_rows(&list[l - 1]) && !by_rows(&list[l])));
+    for (; l < count
+           && (l == m->begin || (same(&list[l], &list[m->begin]) && !by_rows(&list[l - 1]) && !by_rows(&list[l])));
          l++) {
         const size_t at = by_rows(&list[l]) ? 0 : list[l].at, n = rows(&list[l]);
         first = n ? ha_least(first, at) : first;
@@ -333,9 +334,7 @@ enum ha_status ha_fetch_run(struct ha_fetch *f, struct ha_stream *stream, const 
 {
     static enum ha_status (*const run[])(
         struct ha_fetch *, struct ha_stream *, const struct ha_fetch_list *,
-        size_t) = { [HA_FETCH_PIECES] = run_pieces,
-                    [HA_FETCH_MOVE] = run_move,
-                    [HA_FETCH_GATHER] = run_gather };
+        size_t) = { [HA_FETCH_PIECES] = run_pieces, [HA_FETCH_MOVE] = run_move, [HA_FETCH_GATHER] = run_gather };
     size_t all;
     HA_TRY(check(f, list, count, &all, why));
     if (!all) return HA_OK;

@@ -542,10 +542,9 @@ static void add_counted(void *arg, const char *name, size_t layer, double value)
     const struct {
         const char *name;
         double *sum;
-    } of[] = { { "recalls", &t->recalls },
-               { "hits", &t->hits },
-               { "misses", &t->misses },
-               { "manage_ns", &t->manage_ns } };
+    } of[] = {
+        { "recalls", &t->recalls }, { "hits", &t->hits }, { "misses", &t->misses }, { "manage_ns", &t->manage_ns }
+    };
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
         if (!strcmp(name, of[i].name)) *of[i].sum = isnan(*of[i].sum) ? value : *of[i].sum + value;
 }

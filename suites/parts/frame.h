@@ -58,7 +58,8 @@ struct ha_layer {
 struct ha_rule {
     size_t seq_bytes, shared_bytes;
     enum ha_status (*share)(struct ha_layer *first, struct ha_why *why);
-    /* in a drain: returns when nothing that the rule has begun is under way any more, and says what was wrong with it */
+    /* in a drain: returns when nothing that the rule has begun is under way any more, and says what was wrong with it
+     */
     enum ha_status (*drain)(struct ha_layer *first, struct ha_why *why);
     void (*end)(struct ha_layer *first); /* ends what share began, if it was called */
     enum ha_status (*open)(struct ha_layer *l, size_t b, struct ha_why *why); /* makes a sequence */

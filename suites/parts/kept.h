@@ -1,9 +1,9 @@
 #ifndef HA_PARTS_KEPT_H
 #define HA_PARTS_KEPT_H
 
-/* The first tokens of a sequence (sinks) and its last ones before a step, on the device (StreamingLLM; CLO, section 3.1).
- * Token t has the row of its number if it is a sink, else row sink + (t - sink) % recent, so that those of any number of
- * tokens are rows 0 to the last, in any order. */
+/* The first tokens of a sequence (sinks) and its last ones before a step, on the device (StreamingLLM; CLO,
+ * section 3.1). Token t has the row of its number if it is a sink, else row sink + (t - sink) % recent, so that those
+ * of any number of tokens are rows 0 to the last, in any order. */
 
 #include "suites/parts/frame.h"
 

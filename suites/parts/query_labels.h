@@ -1,8 +1,8 @@
 #ifndef HA_PARTS_QUERY_LABELS_H
 #define HA_PARTS_QUERY_LABELS_H
 
-/* Queries as labels of what KV heads have chosen by them: is a query so similar to the label that what that chose serves
- * it, too (CLO, sections 3.1 and 5)? All on the device. */
+/* Queries as labels of what KV heads have chosen by them: is a query so similar to the label that what that chose
+ * serves it, too (CLO, sections 3.1 and 5)? All on the device. */
 
 #include "suites/parts/frame.h"
 #include "suites/parts/reuse.h"

@@ -8,8 +8,8 @@
 
 #include <math.h>
 
-HA_SHARED_WORDS(ha_retrieve_word, [HA_RETRIEVE_HATA] = "hata", [HA_RETRIEVE_QUEST] = "quest",
-                [HA_RETRIEVE_EXACT] = "exact")
+HA_SHARED_WORDS(
+    ha_retrieve_word, [HA_RETRIEVE_HATA] = "hata", [HA_RETRIEVE_QUEST] = "quest", [HA_RETRIEVE_EXACT] = "exact")
 HA_SHARED_WORDS(ha_retrieve_hash_word, [HA_HASH_RANDOM] = "random", [HA_HASH_LEARNED] = "learned")
 
 /* of the random matrices: "HATA" */
@@ -60,8 +60,9 @@ static enum ha_status create_codes(struct ha_retrieve *r, struct ha_why *why)
         .name = "hash", .type = HA_T_F32, .dims = 4, .dim = { s->layers, s->kv_heads, r->rule.bits, s->head_dim }
     };
     if (r->rule.hash == HA_HASH_LEARNED && !(ctx->fit && ha_fit_has(ctx->fit, "hash")))
-        return ha_why(why, HA_WAIVED, "hash=learned takes the matrices of a fit: fit=FILE with a tensor hash, which "
-                                      "scripts/train_hash.py writes; or take hash=random");
+        return ha_why(why, HA_WAIVED,
+                      "hash=learned takes the matrices of a fit: fit=FILE with a tensor hash, which "
+                      "scripts/train_hash.py writes; or take hash=random");
     if (r->rule.hash == HA_HASH_LEARNED) HA_TRY(ha_fit_get(ctx->fit, &hash, why));
     r->q_code_bytes = ha_code_bytes(r->rows, r->rule.bits);
     r->q_code = ha_device_alloc(ctx->device_arena, HA_MEM_DEVICE, s->batch * s->kv_heads * r->q_code_bytes,
@@ -102,8 +103,7 @@ enum ha_status ha_retrieve_open(const struct ha_retrieve *r, size_t b, struct ha
     const struct ha_context *ctx = r->ctx;
     const size_t most = ha_kv_max_tokens(ctx->shape, b);
     *index = (struct ha_retrieve_index){ .tokens = 0 };
-    if (r->rule.by == HA_RETRIEVE_QUEST)
-        return ha_digests_create(ctx, HA_MEM_DEVICE, r->unit, b, &index->digests, why);
+    if (r->rule.by == HA_RETRIEVE_QUEST) return ha_digests_create(ctx, HA_MEM_DEVICE, r->unit, b, &index->digests, why);
     if (r->rule.by == HA_RETRIEVE_EXACT) return HA_OK;
     index->code_head_bytes = ha_code_bytes(ha_most(most, 1), r->rule.bits);
     index->codes = ha_device_alloc(ctx->device_arena, HA_MEM_DEVICE, ctx->shape->kv_heads * index->code_head_bytes,
@@ -206,11 +206,10 @@ static enum ha_status score_codes(struct ha_retrieve *r, size_t layer, const flo
                                                         .only = only ? only + b * s->kv_heads : NULL };
     }
     HA_TRY(hash(r, layer, r->ctx->stream, ha_shape_group(s), HA_F32, 0, s->batch));
-    return r->ctx->api->hamming(r->ctx->stream, &(struct ha_device_hamming){ .batch = s->batch,
-                                                                             .kv_heads = s->kv_heads,
-                                                                             .rows = r->rows,
-                                                                             .bits = r->rule.bits,
-                                                                             .seqs = r->hamming });
+    return r->ctx->api->hamming(
+        r->ctx->stream,
+        &(struct ha_device_hamming){
+            .batch = s->batch, .kv_heads = s->kv_heads, .rows = r->rows, .bits = r->rule.bits, .seqs = r->hamming });
 }
 
 static enum ha_status score_digests(struct ha_retrieve *r, const float *q, const struct ha_retrieve_index *index,
@@ -291,7 +290,8 @@ enum ha_status ha_retrieve_run(struct ha_retrieve *r)
 {
     const size_t chosen = r->chosen;
     r->chosen = 0;
-    return chosen ? r->ctx->api->topk(r->ctx->stream, &(struct ha_device_topk){
-                                                          .batch = chosen, .lists = 1, .rows = r->rows, .seqs = r->most })
+    return chosen ? r->ctx->api->topk(
+               r->ctx->stream,
+               &(struct ha_device_topk){ .batch = chosen, .lists = 1, .rows = r->rows, .seqs = r->most })
                   : HA_OK;
 }

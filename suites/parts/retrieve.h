@@ -2,8 +2,8 @@
 #define HA_PARTS_RETRIEVE_H
 
 /* The keys of largest score by an index of them on the device: codes (HATA), digests of blocks (Quest), or none, the
- * keys themselves (CLO, section 2.1, equations 1 and 2). What may be chosen are units of `unit` tokens, counted from the
- * first token that is no sink, which lie wholly before the last `recent` tokens; of a KV head's query heads and the
+ * keys themselves (CLO, section 2.1, equations 1 and 2). What may be chosen are units of `unit` tokens, counted from
+ * the first token that is no sink, which lie wholly before the last `recent` tokens; of a KV head's query heads and the
  * step's tokens the largest score counts. Everything is enqueued on the main stream, on which layers follow each other:
  * they share what lies in struct ha_retrieve. */
 
@@ -27,7 +27,8 @@ struct ha_retrieve_rule {
 
 /* The index of one layer of one sequence. */
 struct ha_retrieve_index {
-    struct ha_rows rows; /* the caller's: K of KV head 0 from the first token on that is no sink, where kernels read it */
+    struct ha_rows
+        rows; /* the caller's: K of KV head 0 from the first token on that is no sink, where kernels read it */
     size_t k_head_bytes; /* the caller's; neither is read by hata */
     size_t tokens;       /* that are in it */
     unsigned char *codes;
@@ -38,11 +39,11 @@ struct ha_retrieve_index {
 struct ha_retrieve {
     const struct ha_context *ctx;
     struct ha_retrieve_rule rule;
-    size_t unit, rows, units_max; /* queries of a KV head; units of the longest sequence */
-    float **a;                    /* [layers], device: [kv_heads][bits][head_dim] */
-    unsigned char *q_code;        /* device: [batch][kv_heads], a code of each query */
-    size_t q_code_bytes;          /* of a KV head */
-    float *score;                 /* device: [batch][kv_heads][rows][units_max] */
+    size_t unit, rows, units_max;          /* queries of a KV head; units of the longest sequence */
+    float **a;                             /* [layers], device: [kv_heads][bits][head_dim] */
+    unsigned char *q_code;                 /* device: [batch][kv_heads], a code of each query */
+    size_t q_code_bytes;                   /* of a KV head */
+    float *score;                          /* device: [batch][kv_heads][rows][units_max] */
     struct ha_device_hash_seq *hash;       /* [batch] */
     struct ha_device_hamming_seq *hamming; /* [batch] */
     struct ha_device_digest_seq *digest;
@@ -52,7 +53,10 @@ struct ha_retrieve {
     size_t chosen;                   /* of them in use */
 };
 
-static inline size_t ha_retrieve_unit(enum ha_retrieve_by by) { return by == HA_RETRIEVE_QUEST ? HA_RETRIEVE_BLOCK : 1; }
+static inline size_t ha_retrieve_unit(enum ha_retrieve_by by)
+{
+    return by == HA_RETRIEVE_QUEST ? HA_RETRIEVE_BLOCK : 1;
+}
 /* units that may be chosen of so many tokens */
 size_t ha_retrieve_units(const struct ha_retrieve *r, size_t tokens);
 /* HA_WAIVED: the device lacks an operation, or the fit has no `hash`. */
@@ -62,10 +66,12 @@ enum ha_status ha_retrieve_open(const struct ha_retrieve *r, size_t b, struct ha
                                 struct ha_why *why);
 
 /* As tokens come. Of every sequence first which: tokens [first, first + count), the next ones, whose K hata reads at k,
- * token-major in device memory; others read what the index names. Then, on a stream, the index of sequences [b, b + batch). */
+ * token-major in device memory; others read what the index names. Then, on a stream, the index of sequences [b, b +
+ * batch). */
 void ha_retrieve_add(struct ha_retrieve *r, size_t b, struct ha_retrieve_index *index, const void *k, size_t first,
                      size_t count);
-enum ha_status ha_retrieve_encode(struct ha_retrieve *r, size_t layer, struct ha_stream *stream, size_t b, size_t batch);
+enum ha_status ha_retrieve_encode(struct ha_retrieve *r, size_t layer, struct ha_stream *stream, size_t b,
+                                  size_t batch);
 /* to the index of a sequence of so many tokens */
 void ha_retrieve_rewind(const struct ha_retrieve *r, struct ha_retrieve_index *index, size_t tokens);
 

@@ -47,10 +47,10 @@ static enum ha_status create_layer(struct ha_transfer *t, struct ha_transfer_lay
 /* what else a device may lack is what the engine is made of */
 static enum ha_status lacks(const struct ha_context *ctx, enum ha_fetch_way way, struct ha_why *why)
 {
-    const char *missing = !ctx->api->flag_write                                ? "flag_write"
-                          : !ctx->api->flag_wait                               ? "flag_wait"
+    const char *missing = !ctx->api->flag_write                             ? "flag_write"
+                          : !ctx->api->flag_wait                            ? "flag_wait"
                           : way == HA_FETCH_STORES && !ctx->api->map_device ? "map_device"
-                                                                               : NULL;
+                                                                            : NULL;
     return missing ? ha_why(why, HA_WAIVED, "the device has no operation %s; another transfer= may need none", missing)
                    : HA_OK;
 }

@@ -1,33 +1,33 @@
 #ifndef HA_PARTS_TRANSFER_H
 #define HA_PARTS_TRANSFER_H
 
-/* Keys and values of those KV heads of a layer that a look-up on the device has found to miss, from host memory straight
- * to their final places on the device, beside whatever the main stream does meanwhile (CLO, sections 4.3 and 4.4). The
- * device says in mapped memory what is wanted; an engine in the background moves it.
+/* Keys and values of those KV heads of a layer that a look-up on the device has found to miss, from host memory
+ * straight to their final places on the device, beside whatever the main stream does meanwhile (CLO, sections 4.3
+ * and 4.4). The device says in mapped memory what is wanted; an engine in the background moves it.
  *
- * sync=device: the thread that launches never waits. The device sets a flag behind the lists, the engine polls it, moves
- * the keys, and sets another, which the main stream waits for. sync=cpu: the launching thread waits for the lists, and
- * again for the keys. */
+ * sync=device: the thread that launches never waits. The device sets a flag behind the lists, the engine polls it,
+ * moves the keys, and sets another, which the main stream waits for. sync=cpu: the launching thread waits for the
+ * lists, and again for the keys. */
 
 #include "suites/parts/fetch.h"
 #include "suites/parts/frame.h"
 
 enum ha_transfer_sync { HA_SYNC_DEVICE, HA_SYNC_CPU };
 const char *ha_transfer_sync_word(size_t i);
-#define HA_TRANSFER_SYNC                                                                                            \
-    {                                                                                                               \
-        "sync", HA_SYNC_DEVICE, .word = ha_transfer_sync_word,                                                      \
+#define HA_TRANSFER_SYNC                                                                                             \
+    {                                                                                                                \
+        "sync", HA_SYNC_DEVICE, .word = ha_transfer_sync_word,                                                       \
                                 .doc = "who waits for keys: the device, by a flag, or the thread that launches work" \
     }
 
 /* An option `transfer`, and what it stands for. */
 const char *ha_transfer_word(size_t i);
 enum ha_fetch_way ha_transfer_way(size_t i);
-#define HA_TRANSFER_WAY                                                                                              \
-    {                                                                                                                \
-        "transfer", 0, .word = ha_transfer_word,                                                                     \
-                       .doc = "how keys come over the link: stored by CPU threads into device memory, read by a "    \
-                              "kernel, gathered and copied, or copies in one call"                                   \
+#define HA_TRANSFER_WAY                                                                                           \
+    {                                                                                                             \
+        "transfer", 0, .word = ha_transfer_word,                                                                  \
+                       .doc = "how keys come over the link: stored by CPU threads into device memory, read by a " \
+                              "kernel, gathered and copied, or copies in one call"                                \
     }
 
 /* Of one KV head of one sequence. */
@@ -41,8 +41,8 @@ struct ha_transfer_place {
 struct ha_transfer_layer {
     /* Mapped, the device's to write. Index and count of a head are left as they are in a request that does not move it:
      * they are what its place holds. */
-    uint32_t *missed, *index; /* [batch][kv_heads]: 0, or to be moved; [batch][kv_heads][list_max] */
-    uint32_t *count;          /* [batch][kv_heads] keys, entries times unit */
+    uint32_t *missed, *index;        /* [batch][kv_heads]: 0, or to be moved; [batch][kv_heads][list_max] */
+    uint32_t *count;                 /* [batch][kv_heads] keys, entries times unit */
     struct ha_transfer_place *place; /* [batch][kv_heads], the caller's to fill before the first request */
     uint32_t asked, served;          /* requests so far; those that are handed over, or stored: atomic */
     uint64_t ticket;                 /* of the last one's job */
@@ -63,8 +63,8 @@ struct ha_transfer {
     struct ha_transfer_layer *layer; /* [layers] */
     void **window;                   /* [windows] of map_device */
     size_t windows;
-    bool ending;             /* atomic */
-    enum ha_status status;   /* atomic: of the engine, with its words */
+    bool ending;           /* atomic */
+    enum ha_status status; /* atomic: of the engine, with its words */
     struct ha_why why;
     /* NULL, or called by the engine when it has read a request of a layer, its first being 1 */
     void (*answered)(void *arg, size_t layer, uint32_t request);

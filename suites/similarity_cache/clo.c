@@ -1,10 +1,10 @@
 /* CLO: the cache of a KV head is labelled with the query that filled it, and a query like that reads it as it is. The
  * device has, of each KV head, a label and the keys that were chosen by it, besides the first tokens and the last ones;
- * all KV is in host memory. While a layer attends, the next one's query is predicted and compared with the labels; where
- * it is not similar enough it becomes the label, and the keys that it chooses come over the link to where they are read
- * from (sections 3.1, 4.2). How similar it has to be depends on the importance of the head (section 3.2). KV heads that
- * are hard to serve so have all of their keys on the device, and choose by the layer's own query; so do the first
- * layer's, which nothing predicts (section 3.3).
+ * all KV is in host memory. While a layer attends, the next one's query is predicted and compared with the labels;
+ * where it is not similar enough it becomes the label, and the keys that it chooses come over the link to where they
+ * are read from (sections 3.1, 4.2). How similar it has to be depends on the importance of the head (section 3.2). KV
+ * heads that are hard to serve so have all of their keys on the device, and choose by the layer's own query; so do the
+ * first layer's, which nothing predicts (section 3.3).
  *
  * Nothing of it is waited for by the thread that launches: the look-up, the choice and the list of what is missing are
  * the device's, which sets a flag for the transfer engine and waits for another (section 4.4). */
@@ -62,7 +62,8 @@ static const struct ha_param params[] = {
                .fitted = true },
     [RECENT] = { "recent", 64, 0, 1 << 24, "last tokens that stay there", .whole = true, .draw = "0..70",
                  .fitted = true },
-    [ETA] = { "eta", 0.8, -1, 1, "similarity that serves the most important head", .draw = "-1 -0.5 0 0.3 0.5 0.8 0.9 1" },
+    [ETA] = { "eta", 0.8, -1, 1, "similarity that serves the most important head",
+              .draw = "-1 -0.5 0 0.3 0.5 0.8 0.9 1" },
     [P] = { "p", 3, 0, 16, "power of a head's importance", .draw = "0 1 2 3 0.5" },
     [THRESHOLD] = { "threshold", ADAPTIVE, .word = threshold_word,
                     .doc = "what serves a head: by its importance, which a fit has, or eta for all" },
@@ -135,10 +136,7 @@ static bool has_next(const struct ha_layer *l) { return l->layer + 1 < l->ctx->s
 static size_t whole(size_t tokens, size_t unit) { return (tokens + unit - 1) / unit; }
 
 /* tokens that are no sinks, of so many */
-static size_t rest_of(const struct ha_layer *l, size_t tokens)
-{
-    return tokens - ha_least(option(l, SINK), tokens);
-}
+static size_t rest_of(const struct ha_layer *l, size_t tokens) { return tokens - ha_least(option(l, SINK), tokens); }
 
 /* ---- create ------------------------------------------------------------------------------------------------------ */
 
@@ -180,8 +178,8 @@ static uint32_t *numbers(const struct ha_context *ctx, enum ha_memory memory, si
     return ha_device_alloc(ctx->device_arena, memory, count * sizeof(uint32_t), tag, why);
 }
 
-static enum ha_status make_heads(const struct ha_context *ctx, const struct chooser *c, size_t layer,
-                                 struct heads *of, struct ha_why *why)
+static enum ha_status make_heads(const struct ha_context *ctx, const struct chooser *c, size_t layer, struct heads *of,
+                                 struct ha_why *why)
 {
     const struct ha_shape *s = ctx->shape;
     const size_t all = s->batch * s->kv_heads;
@@ -291,7 +289,8 @@ static enum ha_status make_told(const struct ha_layer *l, struct sequence *seq, 
     const struct chooser *c = l->shared;
     const size_t heads = l->ctx->shape->kv_heads;
     seq->told = ha_alloc(l->ctx->arena, heads * sizeof *seq->told, HA_TAG_SCRATCH, why);
-    uint32_t *unit = seq->told ? ha_alloc(l->ctx->arena, heads * c->list_max * sizeof *unit, HA_TAG_SCRATCH, why) : NULL;
+    uint32_t *unit = seq->told ? ha_alloc(l->ctx->arena, heads * c->list_max * sizeof *unit, HA_TAG_SCRATCH, why)
+                               : NULL;
     for (size_t h = 0; unit && h < heads; h++) seq->told[h].unit = unit + h * c->list_max;
     return unit ? HA_OK : HA_ERROR;
 }
@@ -343,7 +342,8 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 
 /* ---- prefill, and back to it ------------------------------------------------------------------------------------- */
 
-/* Tokens [first, first + count), rows `from` and on of src, to where they are read on the device, of `tokens` in all. */
+/* Tokens [first, first + count), rows `from` and on of src, to where they are read on the device, of `tokens` in all.
+ */
 static enum ha_status put(const struct ha_layer *l, const struct sequence *seq, const struct ha_kv *src, size_t from,
                           size_t first, size_t count, size_t tokens)
 {
@@ -611,7 +611,8 @@ extern const struct ha_variant ha_variant_clo;
 const struct ha_variant ha_variant_clo = {
     .name = "clo",
     .family = "similarity_cache",
-    .doc = "all KV in host memory; what a query has chosen serves those like it, and what is missing comes a layer ahead",
+    .doc =
+        "all KV in host memory; what a query has chosen serves those like it, and what is missing comes a layer ahead",
     .source = "CLO (Yi et al. 2025), sections 3 and 4",
     .contract = HA_BOUNDED,
     .checked = true,

@@ -87,10 +87,10 @@ static enum ha_status look_up(struct ha_stream *stream, const struct ha_device_s
     return ha_planted_device()->host_fn(stream, look_up_now, l);
 }
 
-#define LOOK_UP(name, ...)                                                                               \
-    static enum ha_status name(struct ha_stream *stream, const struct ha_device_similarity *args)        \
-    {                                                                                                    \
-        return look_up(stream, args, (struct flaw){ __VA_ARGS__ });                                      \
+#define LOOK_UP(name, ...)                                                                        \
+    static enum ha_status name(struct ha_stream *stream, const struct ha_device_similarity *args) \
+    {                                                                                             \
+        return look_up(stream, args, (struct flaw){ __VA_ARGS__ });                               \
     }
 LOOK_UP(label_on_hit, .label = ALWAYS)
 LOOK_UP(label_once, .label = NEVER)
@@ -222,7 +222,8 @@ static enum ha_status sink_twice(struct ha_stream *stream, const struct ha_devic
     return ha_planted_device()->attend(stream, &a);
 }
 
-/* ---- what the engine and the device tell each other ---------------------------------------------------------------- */
+/* ---- what the engine and the device tell each other ----------------------------------------------------------------
+ */
 
 /* Half of what is wanted: K, and no V of it. */
 static enum ha_status keys_alone(struct ha_stream *stream, const struct ha_device_pieces *pieces, enum ha_direction dir)
@@ -273,12 +274,14 @@ static enum ha_status flag_before_pieces(struct ha_stream *stream, uint32_t *fla
     return status;
 }
 
-#define SHAPE     "clo:dataset=walk,ctx=300,heads=4/2,head_dim=64,layers=4,seed=5,dtype=bf16,recent=16,threshold=fixed"
-#define CLO       SHAPE ",steps=12,budget=0.2,eta=0.94"
-#define PIECES    CLO ",transfer=pieces"
-#define NO_RECENT "clo:dataset=walk,ctx=100,heads=4/2,head_dim=64,layers=3,seed=5,dtype=bf16,recent=0,threshold=fixed," \
-                  "steps=12,budget=0.3,eta=1"
-#define CLO_FIT   "clo:dataset=walk,fit=clo_walk,ctx=500,heads=8/2,head_dim=64,layers=4,seed=5,dtype=bf16,steps=8,eta=1,p=1,hard=0"
+#define SHAPE  "clo:dataset=walk,ctx=300,heads=4/2,head_dim=64,layers=4,seed=5,dtype=bf16,recent=16,threshold=fixed"
+#define CLO    SHAPE ",steps=12,budget=0.2,eta=0.94"
+#define PIECES CLO ",transfer=pieces"
+#define NO_RECENT                                                                                         \
+    "clo:dataset=walk,ctx=100,heads=4/2,head_dim=64,layers=3,seed=5,dtype=bf16,recent=0,threshold=fixed," \
+    "steps=12,budget=0.3,eta=1"
+#define CLO_FIT \
+    "clo:dataset=walk,fit=clo_walk,ctx=500,heads=8/2,head_dim=64,layers=4,seed=5,dtype=bf16,steps=8,eta=1,p=1,hard=0"
 #define CLO_TRACE "clo:dataset=trace/english,ctx=1900,layers=3,steps=6,eta=0.6,threshold=fixed"
 
 static const struct ha_mutant table[] = {
@@ -326,8 +329,8 @@ static const struct ha_mutant table[] = {
       .wrong_count = "misses" },
     { "left_out_not_counted", "keys that a stale buffer leaves out are not counted", CLO, .shown = "left_out",
       .no_count = "left_out" },
-    { "asked_before_choice", "the engine is told of a choice before the device has made it, and writes to buffers that are "
-      "still read", CLO, .order = true, .flag_write = flag_at_once },
+    { "asked_before_choice", "the engine is told of a choice that is not made yet, and writes to buffers that are read",
+      CLO, .order = true, .flag_write = flag_at_once },
     { "keys_unwaited", "attention does not wait for the keys that missed", CLO, .shown = "order: ", .order = true,
       .flag_wait = flag_unwaited },
     { "flag_before_keys", "the flag that says that keys have come is set before they have", PIECES, .shown = "order: ",
