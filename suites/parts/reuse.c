@@ -30,10 +30,11 @@ static enum ha_status get(const struct ha_fit *fit, const char *name, size_t row
     for (size_t i = 0; i < t.bytes / sizeof **x; i++) {
         const double value = (double)(*x)[i];
         if (value >= least && value <= most) continue;
+        const size_t at[] = { columns ? i / columns : i, columns ? i % columns : 0 };
         return ha_why(why, HA_ERROR,
-                      "the fit's tensor %s has %g at [%zu][%zu], and %g to %g is wanted: `habench fit CASE -o FILE` "
-                      "makes another",
-                      name, value, columns ? i / columns : 0, columns ? i % columns : i, least, most);
+                      "the fit's tensor %s has %g at %s, and %g to %g is wanted: `habench fit CASE -o FILE` makes "
+                      "another",
+                      name, value, ha_tensor_place(at, t.dims).text, least, most);
     }
     return HA_OK;
 }
