@@ -118,8 +118,8 @@ TEST_WITH(a_step_by_hand, open_timeline, close_timeline)
     assert_near(r.d2h_link_GBps, 500.0 / 100, 1e-12);
 }
 
-/* two kernels that merge, one across the window's edge, one that attends, and two that predict, 20 ns of them at once;
- * what else is called that is none */
+/* two kernels that merge, one across the window's edge, one that attends, two that predict, 20 ns of them at once,
+ * and one that looks up; what else is called that is none */
 TEST_WITH(kernels_have_shares_of_the_step_by_name, open_timeline, close_timeline)
 {
     struct ha_usage u = { 0 };
@@ -137,11 +137,15 @@ TEST_WITH(kernels_have_shares_of_the_step_by_name, open_timeline, close_timeline
     name = "net";
     put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 150, 250, 0);
     put(HA_FROM_POOL, HA_SPAN_CPU, 0, 300, 0);
+    name = "similarity";
+    put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 900, 930, 0);
+    put(HA_FROM_POOL, HA_SPAN_CPU, 0, 300, 0);
     name = "b";
     ha_timeline_measure(timeline, (struct ha_interval){ 0, 1000 }, &u, NULL);
     assert_near(ha_usage_ratios(&u, 1).merge_share, 0.1, 1e-12);
     assert_near(ha_usage_ratios(&u, 1).attend_share, 0.2, 1e-12);
     assert_near(ha_usage_ratios(&u, 1).predict_share, 0.15, 1e-12);
+    assert_near(ha_usage_ratios(&u, 1).lookup_share, 0.03, 1e-12);
 }
 
 /* the link is the device's side as well */

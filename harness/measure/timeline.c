@@ -116,7 +116,7 @@ void ha_timeline_destroy(struct ha_timeline *t)
 
 /* ---- what a window holds ------------------------------------------------------------ */
 
-enum set { KERNEL, COPY, DEVICE, CPU, H2D, D2H, MERGE, ATTEND, PREDICT, SETS };
+enum set { KERNEL, COPY, DEVICE, CPU, H2D, D2H, MERGE, ATTEND, PREDICT, LOOKUP, SETS };
 
 static bool is_kernel(const struct ha_span *s, const char *name)
 {
@@ -130,6 +130,7 @@ static void classify(const struct ha_timeline_span *s, bool in[SETS])
     in[MERGE] = is_kernel(&s->span, "merge");
     in[ATTEND] = is_kernel(&s->span, "attend");
     in[PREDICT] = is_kernel(&s->span, "features") || is_kernel(&s->span, "net");
+    in[LOOKUP] = is_kernel(&s->span, "similarity");
     in[H2D] = kind == HA_SPAN_H2D;
     in[D2H] = kind == HA_SPAN_D2H;
     in[COPY] = in[H2D] || in[D2H];
@@ -214,6 +215,7 @@ enum ha_status ha_timeline_measure(const struct ha_timeline *t, struct ha_interv
     sum->merge_ns += ha_interval_length(set[MERGE], n[MERGE]);
     sum->attend_ns += ha_interval_length(set[ATTEND], n[ATTEND]);
     sum->predict_ns += ha_interval_length(set[PREDICT], n[PREDICT]);
+    sum->lookup_ns += ha_interval_length(set[LOOKUP], n[LOOKUP]);
     sum->launch_gap_ns += launch_gap(t, w, spans);
     sum->windows++;
     free(x);
@@ -237,6 +239,7 @@ struct ha_ratios ha_usage_ratios(const struct ha_usage *u, size_t threads)
         .merge_share = over((double)u->merge_ns, wall),
         .attend_share = over((double)u->attend_ns, wall),
         .predict_share = over((double)u->predict_ns, wall),
+        .lookup_share = over((double)u->lookup_ns, wall),
         .launch_gap_ns = over(u->launch_gap_ns, (double)u->steps),
     };
 }

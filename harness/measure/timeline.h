@@ -48,6 +48,7 @@ struct ha_usage {
     uint64_t wall_ns, kernel_ns, copy_ns, device_ns /* |K u C| */, cpu_ns /* |P| */, overlap_ns /* |P n (K u C)| */;
     uint64_t h2d_ns, d2h_ns, merge_ns, attend_ns /* device kernels named "merge", "attend" */;
     uint64_t predict_ns; /* those named "features" or "net" */
+    uint64_t lookup_ns;  /* those named "similarity" */
     uint64_t pool_ns;    /* over all threads of the pool */
     double h2d_bytes, d2h_bytes, zero_copy_bytes;
     double launch_gap_ns; /* idle device while the host had not yet enqueued what ran next; NaN: nobody knows */
@@ -61,7 +62,7 @@ enum ha_status ha_timeline_measure(const struct ha_timeline *timeline, struct ha
 /* The columns. NaN where there is nothing to divide by. */
 struct ha_ratios {
     double gpu_kernel_idle, gpu_idle, cpu_idle, overlap, h2d_link_GBps, d2h_link_GBps, merge_share, attend_share;
-    double predict_share;
+    double predict_share, lookup_share;
     double launch_gap_ns; /* of a step */
 };
 struct ha_ratios ha_usage_ratios(const struct ha_usage *sum, size_t threads);

@@ -163,8 +163,8 @@ static enum ha_status serve(struct ha_transfer *t, size_t layer, uint32_t reques
     struct ha_transfer_layer *l = &t->layer[layer];
     size_t count;
     if (t->sync == HA_SYNC_DEVICE) HA_TRY(await_ask(t, layer, request, why));
-    if (t->answered) t->answered(t->arg, layer, request);
     HA_TRY(name_lists(t, l, &count, why));
+    if (t->answered) t->answered(t->arg, layer, request);
     return ha_fetch_run(&t->fetch, t->stream, t->list, count, why);
 }
 

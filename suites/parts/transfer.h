@@ -66,7 +66,7 @@ struct ha_transfer {
     bool ending;           /* atomic */
     enum ha_status status; /* atomic: of the engine, with its words */
     struct ha_why why;
-    /* NULL, or called by the engine when it has read a request of a layer, its first being 1 */
+    /* NULL, or called by the engine when it has read a request of a layer, its first being 1, and found it right */
     void (*answered)(void *arg, size_t layer, uint32_t request);
     void *arg;
 };

@@ -102,6 +102,7 @@ struct sequence {
     struct ha_vectors pool; /* device: of each KV head its buffer, or all tokens that are no sinks */
     struct ha_retrieve_index index;
     size_t *chosen_at; /* [kv_heads] tokens that there were when the buffer was chosen */
+    uint32_t *choice;  /* prefetch=0: [kv_heads][1 + list_max] the last choice, behind how many there are */
     struct told *told; /* [kv_heads] */
 };
 
@@ -112,6 +113,10 @@ struct heads {
     uint32_t *here; /* device: [batch][kv_heads] the same */
     uint32_t *list; /* device: [batch][kv_heads][list_max] what is read, in entries of the pool */
     double encode_ns, offload_ns, hits, left_out;
+    double similarity, labels; /* sum of a look-up's where there was a label; how many */
+    struct shared {
+        double units, of;
+    } low, high;    /* by similarity, of new choices: the one before had; all */
     uint32_t asked; /* requests before the first step */
 };
 
@@ -123,6 +128,7 @@ struct chooser {
     struct ha_reuse reuse;
     struct heads *heads; /* [layers] */
     size_t list_max;     /* units of a list */
+    bool *had;           /* the engine's: [units of a sequence at most] */
     struct ha_kv stage;  /* device: part of a prefill */
     float *q;            /* device: of predict=cpu */
     uint32_t *known;     /* pinned: a layer's lists, where selections are recorded */
@@ -202,19 +208,40 @@ static size_t gone(const struct ha_layer *l, size_t tokens)
     return tokens - ha_least(option(l, SINK) + option(l, RECENT), tokens);
 }
 
-/* What the engine has read of a request: who hits, and how many keys have left the window since their choice. */
+/* A new choice beside the one before it (figure 6), by how similar the queries are that they were made by. */
+static void compare(const struct chooser *c, struct heads *of, uint32_t *before, const uint32_t *now, size_t units,
+                    float similarity)
+{
+    struct shared *to = similarity >= 0.8F ? &of->high : similarity >= 0.4F && similarity < 0.6F ? &of->low : NULL;
+    for (size_t i = 1; to && i <= before[0]; i++) c->had[before[i]] = true;
+    for (size_t i = 0; to && i < units; i++) to->units += c->had[now[i]];
+    for (size_t i = 1; to && i <= before[0]; i++) c->had[before[i]] = false;
+    if (to) to->of += (double)units;
+    before[0] = (uint32_t)units;
+    memcpy(before + 1, now, units * sizeof *now);
+}
+
+/* What the engine has read of a request: how similar it is, who hits, and how many keys have left the window since
+ * their choice. */
 static void answered(void *arg, size_t layer, uint32_t request)
 {
     struct ha_layer *l = (struct ha_layer *)arg + layer;
     const struct ha_shape *s = l->ctx->shape;
     const struct chooser *c = l->shared;
     struct heads *of = heads_of(l);
-    const uint32_t *missed = c->transfer.layer[layer].missed;
+    const struct ha_transfer_layer *moved = &c->transfer.layer[layer];
+    const uint32_t *missed = moved->missed;
     for (size_t i = 0; i < s->batch * s->kv_heads; i++) {
         const size_t b = i / s->kv_heads, h = i % s->kv_heads,
                      tokens = s->ctx[b] + (request - of->asked - 1) * s->q_len;
         size_t *at = &sequence(l, b)->chosen_at[h];
         if (of->persistent[h]) continue;
+        const float similarity = c->labels.layer[layer].similarity[i];
+        of->labels += isfinite(similarity);
+        of->similarity += isfinite(similarity) ? (double)similarity : 0;
+        if (missed[i] && sequence(l, b)->choice)
+            compare(c, of, sequence(l, b)->choice + h * (1 + c->list_max), moved->index + i * c->list_max,
+                    moved->count[i] / c->retrieve.unit, similarity);
         if (missed[i]) *at = tokens;
         else of->hits++;
         of->left_out += (double)(gone(l, tokens) - gone(l, *at));
@@ -236,11 +263,13 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
                                                           .recent = option(first, RECENT) },
                               why));
     HA_TRY(make_reuse(ctx, c, why));
+    size_t units = 1; /* that an index may name */
     c->list_max = 1;
     for (size_t b = 0; b < s->batch; b++)
         c->list_max = ha_most(c->list_max, option(first, PERSISTENT) == ALL
                                                ? ha_retrieve_units(&c->retrieve, ha_kv_max_tokens(s, b))
                                                : buffer_units(ctx, &c->retrieve, b));
+    for (size_t b = 0; b < s->batch; b++) units = ha_most(units, whole(ha_kv_max_tokens(s, b), c->retrieve.unit));
     HA_TRY(ha_transfer_create(&c->transfer, first, ha_transfer_way(option(first, TRANSFER)),
                               (enum ha_transfer_sync)option(first, SYNC), option(first, STORES), c->retrieve.unit,
                               c->list_max, why));
@@ -250,10 +279,12 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
         HA_TRY(ha_ahead_create(&c->ahead, first, (enum ha_ahead_side)option(first, PREDICT), false, why));
     const size_t all = s->batch * s->kv_heads * c->list_max, q = s->batch * s->q_len * s->q_heads * s->head_dim;
     c->heads = ha_alloc(ctx->arena, s->layers * sizeof *c->heads, HA_TAG_META, why);
-    c->q = c->heads ? (float *)numbers(ctx, HA_MEM_DEVICE, q, HA_TAG_SCRATCH, why) : NULL;
+    c->had = c->heads ? ha_alloc(ctx->arena, units * sizeof *c->had, HA_TAG_SCRATCH, why) : NULL;
+    c->q = c->had ? (float *)numbers(ctx, HA_MEM_DEVICE, q, HA_TAG_SCRATCH, why) : NULL;
     c->known = c->q ? numbers(ctx, HA_MEM_PINNED, all, HA_TAG_SCRATCH, why) : NULL;
     if (!c->known) return HA_ERROR;
     memset(c->heads, 0, s->layers * sizeof *c->heads);
+    memset(c->had, 0, units * sizeof *c->had);
     for (size_t i = 0; i < s->layers; i++) HA_TRY(make_heads(ctx, c, i, &c->heads[i], why));
     return ha_kv_create(ctx, HA_MEM_DEVICE, STAGE_TOKENS, &c->stage, why);
 }
@@ -319,6 +350,11 @@ static enum ha_status make_room(const struct ha_layer *l, size_t b, struct seque
     return any_offloaded(l) ? ha_transfer_reach(&c->transfer, l->layer, &seq->pool.kv, why) : HA_OK;
 }
 
+static size_t choices(const struct ha_layer *l)
+{
+    return l->ctx->shape->kv_heads * (1 + ((const struct chooser *)l->shared)->list_max);
+}
+
 static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
@@ -331,6 +367,8 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
     seq->chosen_at = ha_alloc(ctx->arena, s->kv_heads * sizeof *seq->chosen_at, HA_TAG_META, why);
     if (!seq->chosen_at) return HA_ERROR;
     HA_TRY(make_room(l, b, seq, why));
+    if (!option(l, PREFETCH)) seq->choice = ha_alloc(ctx->arena, choices(l) * sizeof *seq->choice, HA_TAG_SCRATCH, why);
+    if (!option(l, PREFETCH) && !seq->choice) return HA_ERROR;
     HA_TRY(ha_kept_create(ctx, option(l, SINK), option(l, RECENT), b, &seq->kept, why));
     HA_TRY(ha_retrieve_open(&c->retrieve, b, &seq->index, why));
     seq->index.rows = any_offloaded(l) ? ha_kv_rows(s, &seq->rest, 0, 0, 0)
@@ -387,7 +425,8 @@ static enum ha_status ready(struct ha_layer *l, struct ha_why *why)
     const struct chooser *c = l->shared;
     struct heads *of = heads_of(l);
     struct ha_transfer_layer *moved = &c->transfer.layer[l->layer];
-    of->hits = of->left_out = 0;
+    of->hits = of->left_out = of->similarity = of->labels = 0;
+    of->low = of->high = (struct shared){ .of = 0 };
     of->asked = moved->asked;
     moved->moved = moved->bytes = 0;
     return ha_query_labels_clear(&c->labels, l->layer);
@@ -574,6 +613,9 @@ static void count(const struct ha_layer *l, ha_count *say, void *arg)
     say(arg, "misses", l->layer, moved->moved);
     say(arg, "left_out", l->layer, of->left_out);
     say(arg, "moved_bytes", l->layer, moved->bytes);
+    if (of->labels > 0) say(arg, "similarity", l->layer, of->similarity / of->labels);
+    if (of->low.of > 0) say(arg, "overlap_low", l->layer, of->low.units / of->low.of);
+    if (of->high.of > 0) say(arg, "overlap_high", l->layer, of->high.units / of->high.of);
 }
 
 static const struct ha_rule rule = {

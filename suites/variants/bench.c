@@ -263,7 +263,7 @@ enum ha_status ha_bench_run(struct ha_bench *b, struct ha_why *why)
     const double nan = (double)NAN;
     struct state s = { .bench = b, .deadline_ns = ha_now_ns() + b->time_cap_ns };
     b->step_ns = b->lo_ns = b->hi_ns = b->perturb = nan;
-    b->ratios = (struct ha_ratios){ nan, nan, nan, nan, nan, nan, nan, nan, nan, nan };
+    b->ratios = (struct ha_ratios){ nan, nan, nan, nan, nan, nan, nan, nan, nan, nan, nan };
     b->counters = (struct ha_counters){ nan, nan, nan, nan, nan, nan };
     b->condition = ha_condition_none();
     enum ha_status status = ha_timeline_create(&b->timeline, why);

@@ -117,6 +117,9 @@ static const struct counter_column {
     { "budget_mean", MEAN, offsetof(struct ha_row, budget_read) },
     { "block_mean", MEAN, offsetof(struct ha_row, block_mean) },
     { "line_r2", MEAN, offsetof(struct ha_row, line_r2) },
+    { "similarity", MEAN, offsetof(struct ha_row, similar) },
+    { "overlap_low", MEAN, offsetof(struct ha_row, overlap_low) },
+    { "overlap_high", MEAN, offsetof(struct ha_row, overlap_high) },
 };
 
 static double over_layers(const struct ha_counted *c, const struct counter_column *column)
@@ -192,12 +195,13 @@ static double floor_of(const struct ha_row *row, const struct ha_session *s, con
                        row->d2h_bytes);
 }
 
-/* What selecting takes, of the step and of what the CPU's threads compute in it. The latter only where they select in
- * the step: there is upkeep in the background then, and else it is the background that selects. */
+/* What selecting takes, of the step and of what the CPU's threads compute in it, and what upkeep does. The second only
+ * where they select in the step: there is upkeep in the background then, and else it is the background that selects. */
 static void fill_selection(struct ha_row *row)
 {
     const double select_ns = row->counters.select_ns, computes = (1 - row->ratios.cpu_idle) * row->step_ns;
     row->select_share = select_ns / row->step_ns;
+    row->manage_share = row->counters.manage_ns / row->step_ns;
     row->choice_share = computes > 0 && !isnan(row->counters.manage_ns) ? select_ns / computes : (double)NAN;
 }
 

@@ -51,8 +51,9 @@ struct ha_row {
     double sensitivity, sensitivity_lse, sensitivity_times;
     char repeat[16];
     char fit[256], fit_text[8];
-    double heads_off, select_share, choice_share;
+    double heads_off, select_share, choice_share, manage_share;
     double streaming, scheduled, budget_read, block_mean, line_r2;
+    double similar, overlap_low, overlap_high;
 };
 
 extern const struct ha_suite ha_suite_variants;

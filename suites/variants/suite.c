@@ -185,6 +185,13 @@ static const struct ha_field fields[] = {
     NUMBER(block_mean, "tokens", C, "block size of the tasks", HA_NEITHER)
     NUMBER(line_r2, "", C, "R2 of the line of least budgets over log2 of the block size, of heads that have not one "
         "budget for all; where they are found out (predict=oracle)", HA_NEITHER)
+    NUMBER(manage_share, "", C, "manage_ns / step_ns", HA_LESS)
+    PART(ratios, lookup_share, "", C, "time in which a device kernel of the name similarity runs, of W; spans", HA_LESS)
+    NUMBER(similar, "", C, "similarity of a look-up's queries and the labels, where there were labels: mean over "
+        "layers of the counter similarity (counters.csv), as are the next, of those of their names", HA_NEITHER)
+    NUMBER(overlap_low, "", C, "of a new choice the share that the choice before it had, where the similarity was from "
+        "0.4 to below 0.6", HA_NEITHER)
+    NUMBER(overlap_high, "", C, "the same where it was at least 0.8", HA_NEITHER)
 };
 /* clang-format on */
 

@@ -154,6 +154,7 @@ TEST(selection_in_the_background_has_no_share_of_the_threads)
     struct ha_bench b = { .step_ns = 100, .full_ns = 50, .moved_steps = 1, .ratios = { .cpu_idle = 0.5 } };
     b.counters = (struct ha_counters){ .select_ns = 8, .manage_ns = 3 };
     assert_near(filled(b, (struct ha_check){ 0 }, 0, 1).choice_share, 2.0 / 50, 1e-15);
+    assert_near(filled(b, (struct ha_check){ 0 }, 0, 1).manage_share, 0.75 / 100, 1e-15);
     b.counters.manage_ns = (double)NAN;
     assert_true(isnan(filled(b, (struct ha_check){ 0 }, 0, 1).choice_share));
     assert_near(filled(b, (struct ha_check){ 0 }, 0, 1).select_share, 2.0 / 100, 1e-15);
@@ -440,7 +441,7 @@ TEST(columns_of_counters)
     assert_true(isnan(row.kept_least) && isnan(row.kept_most) && isnan(row.changed));
     static const double least[] = { 0.3, 0.1, 0.2 }, most[] = { 0.5, 0.7, 0.6 };
     static const char *const means[] = { "streaming_heads", "groups_scheduled", "budget_mean", "block_mean",
-                                         "line_r2" };
+                                         "line_r2",         "similarity",       "overlap_low", "overlap_high" };
     c.of = calloc(3 * (4 + COUNT(means)), sizeof *c.of);
     assert_non_null(c.of);
     for (size_t l = 0; l < 3; l++) {
@@ -463,7 +464,8 @@ TEST(columns_of_counters)
     assert_near(row.kept_most, 0.7, 0);
     assert_near(row.cosine_least, 0.1, 0);
     assert_near(row.cosine, 0.15, 1e-15);
-    const double of_means[] = { row.streaming, row.scheduled, row.budget_read, row.block_mean, row.line_r2 };
+    const double of_means[] = { row.streaming, row.scheduled, row.budget_read, row.block_mean,
+                                row.line_r2,   row.similar,   row.overlap_low, row.overlap_high };
     for (size_t i = 0; i < COUNT(means); i++) assert_near(of_means[i], (double)i + 5.0 / 3, 1e-14);
 }
 
