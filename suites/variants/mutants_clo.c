@@ -280,8 +280,9 @@ static enum ha_status flag_before_pieces(struct ha_stream *stream, uint32_t *fla
 #define NO_RECENT                                                                                         \
     "clo:dataset=walk,ctx=100,heads=4/2,head_dim=64,layers=3,seed=5,dtype=bf16,recent=0,threshold=fixed," \
     "steps=12,budget=0.3,eta=1"
-#define CLO_FIT \
-    "clo:dataset=walk,fit=clo_walk,ctx=500,heads=8/2,head_dim=64,layers=4,seed=5,dtype=bf16,steps=8,eta=1,p=1,hard=0"
+#define CLO_FIT                                      \
+    "clo:dataset=walk,fit=clo_walk,ctx=500,heads=8/" \
+    "2,head_dim=64,layers=4,seed=5,dtype=bf16,steps=8,eta=1,p=0.2,hard=0"
 #define CLO_TRACE "clo:dataset=trace/english,ctx=1900,layers=3,steps=6,eta=0.6,threshold=fixed"
 
 static const struct ha_mutant table[] = {
