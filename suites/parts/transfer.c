@@ -64,7 +64,6 @@ enum ha_status ha_transfer_create(struct ha_transfer *t, const struct ha_layer *
     *t = (struct ha_transfer){ .ctx = ctx, .sync = sync, .unit = unit, .list_max = list_max };
     const size_t rows = units(t) * list_max * unit, windows = 2 * s->layers * s->batch;
     HA_TRY(lacks(ctx, way, why));
-    HA_TRY(ha_kv_mapped(ctx, why));
     HA_TRY(ha_crew_create(&t->crew, way == HA_FETCH_STORES || way == HA_FETCH_GATHER ? threads : 1, why));
     HA_TRY(ha_fetch_create(&t->fetch, ctx, way, 2, units(t), rows, rows * ha_kv_head_bytes(s), why));
     t->fetch.crew = &t->crew;
