@@ -7,7 +7,8 @@
 #include <math.h>
 
 extern const struct ha_dataset ha_dataset_iid, ha_dataset_sinks, ha_dataset_needle, ha_dataset_drift,
-    ha_dataset_residual, ha_dataset_walk, ha_dataset_adversarial;
+    ha_dataset_residual, ha_dataset_walk, ha_dataset_adversarial, ha_dataset_again, ha_dataset_near, ha_dataset_jump,
+    ha_dataset_one_token;
 
 static const struct ha_dataset *const all[] = {
     &ha_dataset_iid,      &ha_dataset_sinks, &ha_dataset_needle,      &ha_dataset_drift,
@@ -457,6 +458,42 @@ TEST(test_drift)
         expect_between(0.75, sqrt(norm / D) / (double)(1 + head % 4), 1.25, "length of the query");
     }
     data_close(&x);
+}
+
+/* Mean cosines of queries 1 and 16 tokens apart, and what sequences have in common. */
+TEST(test_again)
+{
+    enum { N = 96, D = 128 };
+    static const struct {
+        const struct ha_dataset *of;
+        double next, far; /* of tokens in other runs */
+        bool shared;      /* by sequences */
+    } cases[] = { { &ha_dataset_again, 1, 1, false },
+                  { &ha_dataset_near, 0.8, 0.8, false },
+                  { &ha_dataset_jump, 0.98 * 90 / 95, 0, false },
+                  { &ha_dataset_one_token, 1, 1, true } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ha_shape s = shape_of(100, D, HA_F32);
+        s.batch = 2;
+        s.ctx[1] = 100;
+        struct data x = data_open(cases[i].of, s, 200, 41);
+        static float q[N][D], other[D], k[2][100][D];
+        double next = 0, far = 0;
+        for (size_t t = 0; t < N; t++) cases[i].of->query(x.src, 0, 1, 2, t, q[t]);
+        for (size_t t = 1; t < N; t++) next += cosine(q[t], q[t - 1], D) / (N - 1);
+        for (size_t t = 16; t < N; t++) far += cosine(q[t], q[t - 16], D) / (N - 16);
+        expect_between(cases[i].next - 0.02, next, cases[i].next + 0.02, "cosine of neighbours");
+        expect_between(cases[i].far - 0.1, far, cases[i].far + 0.1, "cosine at 16 tokens");
+        cases[i].of->query(x.src, 1, 1, 2, 0, other);
+        assert_true((memcmp(q[0], other, sizeof other) == 0) == cases[i].shared);
+        size_t differ = 0, which = 0;
+        for (size_t seq = 0; seq < 2; seq++) cases[i].of->kv(x.src, seq, 1, 1, 40, 100, k[seq], NULL);
+        for (size_t t = 0; t < 100; t++)
+            if (memcmp(k[0][t], k[1][t], sizeof k[0][t]) != 0) which = t, differ++;
+        assert_int_equal(differ, cases[i].shared ? 1 : 100);
+        if (cases[i].shared) assert_true(cosine(q[0], k[1][which], D) > 0.99 && which + 40 == 100);
+        data_close(&x);
+    }
 }
 
 /* q = round(W_Q x) whatever the order of the sum, and the layer before predicts it. */
