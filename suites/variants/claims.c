@@ -276,7 +276,8 @@ static double beside(const struct ha_claim *c, const struct ha_results *results,
     for (size_t i = 0; text && i < section->count; i++) {
         const struct ha_row *r = row_of(results, section, i, c->over, of->device);
         char *other = r ? ha_row_workload(r) : NULL;
-        if (other && !strcmp(text, other) && has(r, c->over_with)) value = column(r, c->column);
+        if (other && !strcmp(text, other) && has(r, c->over_with))
+            value = column(r, c->over_column ? c->over_column : c->column);
         free(other);
     }
     free(text);

@@ -55,6 +55,7 @@ struct ha_claim {
                                    * that of `variant`: a speedup */
     const char *with, *over_with; /* NULL, or an option that the one and the other have: "key=value,key=value" */
     const char *column, *other;   /* of cases.csv; the second for ha_claim_range */
+    const char *over_column;      /* of the other variant; NULL: the same */
     const char *axis[2]; /* columns, or options of the variant: along which the values are compared; NULL: none */
     bool falls;
     const char *group; /* a column, or NULL */

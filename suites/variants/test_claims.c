@@ -181,6 +181,30 @@ TEST(at_least_beside_another_section)
     assert_int_equal(said.verdict, HA_CLAIM_REFUTED);
 }
 
+/* a column over another one of the same row */
+TEST(at_least_of_another_column)
+{
+    static const struct ha_claim claim = { .section = "made",
+                                           .cases = 1,
+                                           .variant = "b",
+                                           .over = "b",
+                                           .column = "overlap_low",
+                                           .over_column = "overlap_high",
+                                           .scale = 1,
+                                           .unit = "x",
+                                           .form = ha_claim_least,
+                                           .holds = { 1 },
+                                           .in_shape = { 0.5 } };
+    begin();
+    struct ha_row *r = put("b", 1, 1, 1);
+    r->overlap_low = 0.25;
+    judged(&claim, HA_CLAIM_NOT_APPLICABLE, "0 of the 1 cases");
+    r->overlap_high = 0.5;
+    judged(&claim, HA_CLAIM_HOLDS, "2x to 2x");
+    r->overlap_high = 0.15;
+    judged(&claim, HA_CLAIM_IN_SHAPE, "0.6x to 0.6x");
+}
+
 TEST(within)
 {
     static const double from[] = { 0.93, 0.92, 0.94, 0.79, 0.94 }, to[] = { 0.97, 0.97, 0.98, 0.9, 1.1 };
@@ -393,13 +417,13 @@ TEST(what_is_printed)
     strcpy(section.name, "made");
     for (size_t i = 0; i < ha_claims_count; i++) {
         const struct ha_claim *c = &ha_claims[i];
-        const char *const names[] = { c->column, c->other, c->axis[0], c->axis[1], c->group };
+        const char *const names[] = { c->column, c->other, c->over_column, c->axis[0], c->axis[1], c->group };
         for (size_t k = 0; k < COUNT(names); k++) {
             bool known = !names[k];
             for (size_t f = 0; f < ha_suite_variants.fields; f++)
                 known = known || !strcmp(ha_suite_variants.field[f].name, names[k]);
             const struct ha_variant *v = ha_variant_find(c->variant);
-            for (size_t p = 0; k > 1 && p < v->params_count; p++) known = known || !strcmp(v->params[p].name, names[k]);
+            for (size_t p = 0; k > 2 && p < v->params_count; p++) known = known || !strcmp(v->params[p].name, names[k]);
             if (!known) fail_msg("claim %zu: no column %s", i, names[k]);
         }
     }
