@@ -207,7 +207,7 @@ def main():
     p.add_argument("--share", type=float, default=0.1, help="of the keys that may be chosen (0.1)")
     p.add_argument("--sink", type=int, default=4)
     p.add_argument("--recent", type=int, default=64)
-    p.add_argument("--steps", type=int, default=60, help="of a head (60); many make bits alike")
+    p.add_argument("--steps", type=int, default=60, help="of a head (60)")
     p.add_argument("--batch", type=int, default=64, help="queries of a step (64)")
     p.add_argument("--lr", type=float, default=0.01)
     p.add_argument("--seed", type=int, default=1)
