@@ -42,9 +42,11 @@ static void run(struct ha_pass *p)
     assert_ok(ha_pass_settle(p, &reason));
 }
 
-#define OF    "clo:dataset=walk,heads=4/2,head_dim=24,layers=4,threads=2,recent=16,threshold=fixed,eta=0.94,budget=0.2,"
-#define SHAPE OF "ctx=200+61,steps=8"
-#define ALONE "clo:dataset=iid,heads=4/2,head_dim=24,threads=1,threshold=fixed,prefetch=0,"
+#define OF                                                                                          \
+    "clo:dataset=walk,heads=4/2,head_dim=24,layers=4,threads=2,recent=16,threshold=fixed,eta=0.94," \
+    "budget=0.2,"
+#define SHAPE  OF "ctx=200+61,steps=8"
+#define ALONE  "clo:dataset=iid,heads=4/2,head_dim=24,threads=1,threshold=fixed,prefetch=0,"
 #define SINGLE ALONE "layers=1,ctx=60,steps=1"
 
 /* ---- over the link ----------------------------------------------------------------------------------------------- */
