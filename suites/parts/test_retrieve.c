@@ -237,6 +237,22 @@ TEST(sequences_and_layers_are_told_apart)
     }
 }
 
+/* One sequence has come to an end of a block, or has no tokens yet that are no sinks, and the other has. */
+static void one_of_two(enum ha_retrieve_by by, enum ha_dtype dtype)
+{
+    for (size_t last = 0; last < BATCH; last++) {
+        size_t tokens[BATCH] = { 3, 3 };
+        begin(by, dtype);
+        assert_true((w.r.a != NULL) == (by == HA_RETRIEVE_HATA));
+        tokens[last] = 150;
+        for (size_t b = 0; b < BATCH; b++) ha_retrieve_add(&w.r, b, &w.index[b], w.kv[b].k, 0, tokens[b]);
+        ok(ha_retrieve_encode(&w.r, 0, mine.ctx.stream, 0, BATCH));
+        check_all(0, tokens, CHOSEN, 21);
+        close_instance();
+    }
+}
+TEST(one_sequence_alone_has_new_tokens) { each_way(one_of_two); }
+
 /* ---- the index --------------------------------------------------------------------------------------------------- */
 
 static size_t index_bytes(const struct ha_retrieve_index *x)
@@ -283,6 +299,7 @@ static void go_back(enum ha_retrieve_by by, enum ha_dtype dtype)
         const size_t tokens[BATCH] = { 130, 120 };
         ha_retrieve_rewind(&w.r, &w.index[0], to[i]);
         assert_int_equal(w.index[0].tokens, to[i] > SINK ? to[i] - SINK : 0);
+        assert_int_equal(w.index[0].digests.blocks, w.index[0].tokens / w.r.unit);
         fill(0, 50 + i, to[i]);
         add(&w.index[0], 0, 0, to[i], 130, 9);
         check_all(0, tokens, CHOSEN, 70 + i);
