@@ -40,6 +40,7 @@ enum ha_status ha_query_labels_create(struct ha_query_labels *q, const struct ha
 {
     const struct ha_shape *s = ctx->shape;
     *q = (struct ha_query_labels){ .ctx = ctx, .group = group };
+    HA_TRY(ha_kv_mapped(ctx, why));
     q->layer = ha_alloc(ctx->arena, s->layers * sizeof *q->layer, HA_TAG_META, why);
     q->seq = q->layer ? ha_alloc(ctx->arena, s->batch * sizeof *q->seq, HA_TAG_SCRATCH, why) : NULL;
     q->zeros = q->seq ? ha_device_alloc(ctx->device_arena, HA_MEM_PINNED, label_bytes(s), HA_TAG_SCRATCH, why) : NULL;

@@ -21,7 +21,7 @@ struct ha_query_labels {
     float *zeros;                         /* pinned: [batch][q_heads][head_dim] */
 };
 
-/* Persistent heads of `reuse` are never looked up: they count as hits. */
+/* Persistent heads of `reuse` are never looked up: they count as hits. HA_WAIVED: the device has no mapped memory. */
 enum ha_status ha_query_labels_create(struct ha_query_labels *q, const struct ha_context *ctx,
                                       const struct ha_reuse *reuse, enum ha_similar group, struct ha_why *why);
 /* Enqueues on the main stream: nothing has a label. */

@@ -47,12 +47,12 @@ static enum ha_status create_layer(struct ha_transfer *t, struct ha_transfer_lay
 /* what else a device may lack is what the engine is made of */
 static enum ha_status lacks(const struct ha_context *ctx, enum ha_fetch_way way, struct ha_why *why)
 {
-    const char *missing = !ctx->api->flag_write                             ? "flag_write"
-                          : !ctx->api->flag_wait                            ? "flag_wait"
-                          : way == HA_FETCH_STORES && !ctx->api->map_device ? "map_device"
-                                                                            : NULL;
-    return missing ? ha_why(why, HA_WAIVED, "the device has no operation %s; another transfer= may need none", missing)
-                   : HA_OK;
+    const char *flag = !ctx->api->flag_write ? "flag_write" : !ctx->api->flag_wait ? "flag_wait" : NULL;
+    if (flag)
+        return ha_why(why, HA_WAIVED, "the device has no operation %s, by which device and engine wait for each other",
+                      flag);
+    if (way != HA_FETCH_STORES || ctx->api->map_device) return HA_OK;
+    return ha_why(why, HA_WAIVED, "the device has no operation map_device; another transfer= needs none");
 }
 
 enum ha_status ha_transfer_create(struct ha_transfer *t, const struct ha_layer *first, enum ha_fetch_way way,
