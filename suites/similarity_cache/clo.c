@@ -255,7 +255,6 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
     const struct ha_context *ctx = first->ctx;
     const struct ha_shape *s = ctx->shape;
     struct chooser *c = first->shared;
-    HA_TRY(ha_kv_mapped(ctx, why));
     HA_TRY(ha_retrieve_create(&c->retrieve, ctx,
                               &(struct ha_retrieve_rule){ .by = (enum ha_retrieve_by)option(first, RETRIEVE),
                                                           .hash = (enum ha_retrieve_hash)option(first, HASH),
