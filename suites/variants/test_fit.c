@@ -490,7 +490,7 @@ TEST(pace_that_cannot_be_measured)
     double pace[2];
     assert_int_equal(pace_of("learner:ctx=20,layers=1", "host", 12.5, pace), HA_WAIVED);
     expect_reason("device host has no link");
-    assert_int_equal(pace_of("streaming:ctx=20,layers=1,steps=1", "plugin", NAN, pace), HA_WAIVED);
+    assert_int_equal(pace_of("streaming:ctx=20,layers=1,steps=1", "plugin", (double)NAN, pace), HA_WAIVED);
     expect_reason("the link of device host cannot be measured");
     assert_int_equal(pace_of("learner:ctx=20,layers=1,device=nosuch", "plugin", 1, pace), HA_ERROR);
     expect_reason("nosuch");
