@@ -34,6 +34,7 @@ FAILS(copy_2d,
       s, dst, dst_stride, src, src_stride, row_bytes, rows, dir)
 FAILS(copy_pieces, (struct ha_stream * s, const struct ha_device_pieces *pieces, enum ha_direction dir), s, pieces, dir)
 FAILS(flag_write, (struct ha_stream * s, uint32_t *flag, uint32_t value), s, flag, value)
+FAILS(flag_wait, (struct ha_stream * s, const uint32_t *flag, uint32_t at_least), s, flag, at_least)
 FAILS(attend, (struct ha_stream * s, const struct ha_device_attend *args), s, args)
 FAILS(product, (struct ha_stream * s, const struct ha_device_product *args), s, args)
 FAILS(merge, (struct ha_stream * s, const struct ha_merge *args), s, args)
@@ -47,6 +48,9 @@ FAILS(columns, (struct ha_stream * s, const struct ha_device_columns *args), s, 
 FAILS(score, (struct ha_stream * s, const struct ha_device_score *args), s, args)
 FAILS(features, (struct ha_stream * s, const struct ha_device_features *args), s, args)
 FAILS(net, (struct ha_stream * s, const struct ha_net *args), s, args)
+FAILS(hash, (struct ha_stream * s, const struct ha_device_hash *args), s, args)
+FAILS(hamming, (struct ha_stream * s, const struct ha_device_hamming *args), s, args)
+FAILS(similarity, (struct ha_stream * s, const struct ha_device_similarity *args), s, args)
 FAILS(graph_begin, (struct ha_stream * s), s)
 FAILS(graph_launch, (struct ha_graph * graph, struct ha_stream *s), graph, s)
 
@@ -64,6 +68,9 @@ MAKES(mem_alloc, (struct ha_device * dev, enum ha_memory kind, size_t bytes, voi
 MAKES(stream_create, (struct ha_device * dev, const char *name, struct ha_stream **s, struct ha_why *why), dev, name, s,
       why)
 MAKES(event_create, (struct ha_device * dev, struct ha_event **event, struct ha_why *why), dev, event, why)
+
+MAKES(map_device, (struct ha_device * dev, void *ptr, size_t bytes, void **host, struct ha_why *why), dev, ptr, bytes,
+      host, why)
 
 /* one that fails ends what was begun, too */
 static enum ha_status graph_end(struct ha_stream *s, struct ha_graph **graph, struct ha_why *why)
@@ -93,6 +100,12 @@ static void event_destroy(struct ha_event *event)
     real->event_destroy(event);
 }
 
+static void unmap_device(struct ha_device *dev, void *host)
+{
+    made--;
+    real->unmap_device(dev, host);
+}
+
 static void graph_destroy(struct ha_graph *graph)
 {
     made--;
@@ -113,6 +126,7 @@ static void open_failing(const char *id)
     WRAP(copy_2d)
     WRAP(copy_pieces)
     WRAP(flag_write)
+    WRAP(flag_wait)
     WRAP(attend)
     WRAP(product)
     WRAP(merge)
@@ -126,6 +140,9 @@ static void open_failing(const char *id)
     WRAP(score)
     WRAP(features)
     WRAP(net)
+    WRAP(hash)
+    WRAP(hamming)
+    WRAP(similarity)
     WRAP(graph_begin)
     WRAP(graph_end)
     WRAP(graph_launch)
@@ -136,6 +153,8 @@ static void open_failing(const char *id)
     WRAP(stream_destroy)
     WRAP(event_create)
     WRAP(event_destroy)
+    WRAP(map_device)
+    WRAP(unmap_device)
 #undef WRAP
     session.variant_api = &shim;
 }
@@ -166,6 +185,7 @@ static enum ha_status pass(bool checks)
 
 static const char *const ids[] = {
 #define SHAPE   ":dataset=walk,ctx=21+6,heads=2/1,head_dim=8,layers=3,steps=2,threads=2"
+#define CLO     SHAPE ",sink=2,recent=4,budget=1,eta=0.9,threshold=fixed"
 #define FLUXION ":dataset=walk,ctx=150+6,heads=6/3,head_dim=8,layers=2,steps=2,threads=2,sink=4,recent=8"
     "scout" SHAPE ",block=8,budget=8,interval=1",
     "scout" SHAPE ",block=8,budget=8,interval=1,recall=wait,resident=all,fetch=gather,group=head",
@@ -174,6 +194,10 @@ static const char *const ids[] = {
     "infinigen" SHAPE ",predict=cpu,fetch=gather",
     "gpu_only" SHAPE ",block=8,budget=0.5,fetch=move",
     "hybrid_fixed" SHAPE ",sink=4,recent=8,block=16,budget=0.5",
+    "clo" CLO ",transfer=stores",
+    "clo" CLO ",transfer=kernel,retrieve=quest,predict=cpu",
+    "clo" CLO ",transfer=gather,retrieve=exact,sync=cpu",
+    "clo" CLO ",transfer=pieces,prefetch=0",
     "fluxion" FLUXION ",predict=fixed",
     "fluxion" FLUXION ",predict=oracle,schedule=length,fetch=move,union=1",
     "fluxion" FLUXION ",predict=oracle,schedule=uniform,fetch=pieces",

@@ -167,12 +167,14 @@ static enum ha_status serve(struct ha_transfer *t, size_t layer, uint32_t reques
     return ha_fetch_run(&t->fetch, t->stream, t->list, count, why);
 }
 
-/* Says that a request is over, where the main stream waits for it: behind what was stored, or what its stream does. */
+/* Says that a request is over, where the main stream waits for it: behind what was stored, or what its stream does. A
+ * device that cannot say so leaves nobody waiting: the failure is said by who asks next. */
 static enum ha_status say_done(struct ha_transfer *t, size_t layer, uint32_t request)
 {
-    if (t->fetch.way != HA_FETCH_STORES) return t->ctx->api->flag_write(t->stream, &t->done[layer], request);
-    ha_flag_set(&t->done[layer], request);
-    return HA_OK;
+    enum ha_status said = HA_OK;
+    if (t->fetch.way != HA_FETCH_STORES) said = t->ctx->api->flag_write(t->stream, &t->done[layer], request);
+    if (t->fetch.way == HA_FETCH_STORES || said != HA_OK) ha_flag_set(&t->done[layer], request);
+    return said;
 }
 
 static void job(void *arg)
@@ -243,7 +245,6 @@ void ha_transfer_end(struct ha_transfer *t)
     if (!t->ctx) return;
     __atomic_store_n(&t->ending, true, __ATOMIC_RELEASE);
     ha_transfer_drain(t, &why);
-    if (t->stream) t->ctx->api->stream_sync(t->stream);
     for (size_t i = 0; i < t->windows; i++) t->ctx->api->unmap_device(t->ctx->device, t->window[i]);
     ha_crew_end(&t->crew);
     t->windows = 0;
