@@ -43,6 +43,7 @@ void *__wrap_ha_device_alloc(struct ha_device_arena *arena, enum ha_memory kind,
 #define SHAPE   "heads=4/2,head_dim=64,layers=2,steps=41,threads=2,ctx="
 #define RING    ",blk_size=4,blk_num=3"
 #define FLUXION ",sink=8,recent=16"
+#define LABELS  ",dataset=walk,recent=16,budget=0.3,eta=0.9"
 #define CACHE   ",block=8,recent=16,budget=0.3,capacity=1"
 
 static const char *const ids[] = {
@@ -77,6 +78,10 @@ static const char *const ids[] = {
     "lru_blocks:" SHAPE "100" CACHE,
     "lru_blocks:" SHAPE "100+3" CACHE ",q_len=3,policy=lfu,lookup=device,fetch=move",
     "lru_blocks:" SHAPE "100" CACHE ",lookup=device,fetch=gather,dataset=walk",
+    "clo:" SHAPE "100" LABELS,
+    "clo:" SHAPE "100+3" LABELS ",q_len=3,retrieve=quest,group=min,transfer=kernel,predict=cpu",
+    "clo:" SHAPE "100" LABELS ",retrieve=exact,prefetch=0,transfer=gather,sync=cpu",
+    "clo:" SHAPE "100+40" LABELS ",persistent=all,transfer=pieces,stores=1",
     "hgca:" SHAPE "100" RING,
     "hgca:" SHAPE "103" RING ",beta=-1",
     "hgca:" SHAPE "100+3" RING ",heads_per_task=3,beta=0.5",

@@ -54,6 +54,13 @@ TEST(delays_change_no_result)
         "fluxion:dataset=walk,ctx=200,heads=4/2,head_dim=64,layers=2,steps=3,seed=5,sink=8,recent=16,predict=oracle,"
         "schedule=length",
         "streaming:ctx=40,heads=4/2,head_dim=64,layers=2,steps=3,seed=5",
+        "clo:dataset=walk,ctx=100+60,heads=4/2,head_dim=64,layers=3,steps=6,seed=5,recent=8,budget=0.3,eta=0.95",
+        "clo:dataset=walk,ctx=100+60,heads=4/2,head_dim=64,layers=3,steps=6,seed=5,recent=8,budget=0.3,eta=0.95,"
+        "transfer=gather,retrieve=quest,predict=cpu",
+        "clo:dataset=walk,ctx=100+60,heads=4/2,head_dim=64,layers=3,steps=6,seed=5,recent=8,budget=0.3,eta=0.95,"
+        "transfer=kernel,prefetch=0",
+        "clo:dataset=walk,ctx=100+60,heads=4/2,head_dim=64,layers=3,steps=6,seed=5,recent=8,budget=0.3,eta=0.95,"
+        "transfer=pieces,sync=cpu",
     };
     for (size_t i = 0; i < COUNT(id); i++) {
         assert_int_equal(judge(id[i], NULL, NULL), HA_OK);
