@@ -142,6 +142,29 @@ static enum ha_status attend_and_relabel(struct ha_stream *stream, const struct 
     return ha_planted_device()->host_fn(stream, relabel, r);
 }
 
+/* ---- of several query tokens ------------------------------------------------------------------------------------- */
+
+static enum ha_status look_up_last_token(struct ha_stream *stream, const struct ha_device_similarity *args)
+{
+    struct ha_device_similarity one = *args;
+    struct ha_device_similarity_seq seq[HA_BATCH_MAX];
+    memcpy(seq, args->seqs, args->batch * sizeof *seq);
+    for (size_t b = 0; b < args->batch; b++) seq[b].q += (args->q_len - 1) * args->q_heads * args->head_dim;
+    one.q_len = 1;
+    one.seqs = seq;
+    return ha_planted_device()->similarity(stream, &one);
+}
+
+/* of one sequence */
+static enum ha_status label_by_first_token(struct ha_stream *stream, const struct ha_device_similarity *args)
+{
+    HA_TRY(look_up_and_see(stream, args));
+    struct relabel *r = malloc(sizeof *r);
+    if (!r) abort();
+    *r = (struct relabel){ &seen.of[1 + (seen.look_ups - 1) % (LAYERS - 1)], args->seqs[0].q };
+    return ha_planted_device()->host_fn(stream, relabel, r);
+}
+
 /* ---- codes and choices ------------------------------------------------------------------------------------------- */
 
 struct norms {
@@ -207,6 +230,30 @@ static enum ha_status choose_for_hits(struct ha_stream *stream, const struct ha_
     return status;
 }
 
+static enum ha_status choose_otherwise(struct ha_stream *stream, const struct ha_device_topk *args, bool one_less)
+{
+    struct ha_device_topk other = *args;
+    struct ha_device_topk_seq *seqs = malloc(args->batch * sizeof *seqs);
+    if (!seqs) abort();
+    memcpy(seqs, args->seqs, args->batch * sizeof *seqs);
+    for (size_t b = 0; b < args->batch; b++) {
+        if (one_less) seqs[b].k -= seqs[b].k > 1;
+        else if (ha_planted_step() > 0) seqs[b].keys = NULL;
+    }
+    other.seqs = seqs;
+    const enum ha_status status = ha_planted_device()->topk(stream, &other);
+    free(seqs);
+    return status;
+}
+static enum ha_status choose_one_less(struct ha_stream *stream, const struct ha_device_topk *args)
+{
+    return choose_otherwise(stream, args, true);
+}
+static enum ha_status count_once(struct ha_stream *stream, const struct ha_device_topk *args)
+{
+    return choose_otherwise(stream, args, false);
+}
+
 /* the first of the tokens that are kept, as a run of its own besides */
 static enum ha_status sink_twice(struct ha_stream *stream, const struct ha_device_attend *args)
 {
@@ -222,6 +269,20 @@ static enum ha_status sink_twice(struct ha_stream *stream, const struct ha_devic
     return ha_planted_device()->attend(stream, &a);
 }
 
+/* ---- what is kept, and for how long ------------------------------------------------------------------------------ */
+
+enum { TOKEN_BYTES = 2 * 64 * 2 }; /* of the cases: K or V */
+
+static enum ha_status keep_none(struct ha_stream *stream, void *dst, const void *src, size_t bytes,
+                                enum ha_direction dir)
+{
+    return dir == HA_D2D && ha_planted_step() > 0 ? HA_OK : ha_planted_device()->copy(stream, dst, src, bytes, dir);
+}
+static enum ha_status store_none(struct ha_stream *stream, void *dst, const void *src, size_t bytes,
+                                 enum ha_direction dir)
+{
+    return dir == HA_D2H && bytes == TOKEN_BYTES ? HA_OK : ha_planted_device()->copy(stream, dst, src, bytes, dir);
+}
 /* ---- what the engine and the device tell each other ----------------------------------------------------------------
  */
 
@@ -231,6 +292,24 @@ static enum ha_status keys_alone(struct ha_stream *stream, const struct ha_devic
     struct ha_device_pieces half = *pieces;
     if (ha_planted_step() > 0) half.count /= 2;
     return ha_planted_device()->copy_pieces(stream, &half, dir);
+}
+
+/* Of the last two keys of a request each has the value of the other. */
+static enum ha_status values_swapped(struct ha_stream *stream, const struct ha_device_pieces *pieces,
+                                     enum ha_direction dir)
+{
+    struct ha_device_pieces other = *pieces;
+    const size_t n = pieces->count;
+    if (n < 4) return ha_planted_device()->copy_pieces(stream, pieces, dir);
+    void **dst = malloc(n * sizeof *dst);
+    if (!dst) abort();
+    memcpy(dst, pieces->dst, n * sizeof *dst);
+    dst[n - 1] = pieces->dst[n - 2];
+    dst[n - 2] = pieces->dst[n - 1];
+    other.dst = dst;
+    const enum ha_status status = ha_planted_device()->copy_pieces(stream, &other, dir);
+    free(dst);
+    return status;
 }
 
 /* The flag is there before the stream has come to it; in the first step there would be no list at all. */
@@ -274,6 +353,29 @@ static enum ha_status flag_before_pieces(struct ha_stream *stream, uint32_t *fla
     return status;
 }
 
+/* What a request has brought is brought once more with the next one, which is another layer's: that one attends. In a
+ * pass's first step nothing is, as the memory may be another instance's. */
+static struct ha_device_pieces last;
+static void forget_last(void)
+{
+    if (last.count) {
+        free((void *)(uintptr_t)last.dst);
+        free((void *)(uintptr_t)last.src);
+        free((void *)(uintptr_t)last.bytes);
+    }
+    last.count = 0;
+}
+static enum ha_status bring_again(struct ha_stream *stream, const struct ha_device_pieces *p, enum ha_direction dir)
+{
+    HA_TRY(ha_planted_device()->copy_pieces(stream, p, dir));
+    if (last.count && ha_planted_step() > 0) HA_TRY(ha_planted_device()->copy_pieces(stream, &last, dir));
+    forget_last();
+    last = (struct ha_device_pieces){ copy_of(p->dst, p->count * sizeof *p->dst),
+                                      copy_of(p->src, p->count * sizeof *p->src),
+                                      copy_of(p->bytes, p->count * sizeof *p->bytes), p->count };
+    return HA_OK;
+}
+
 #define SHAPE  "clo:dataset=walk,ctx=300,heads=4/2,head_dim=64,layers=4,seed=5,dtype=bf16,recent=16,threshold=fixed"
 #define CLO    SHAPE ",steps=12,budget=0.2,eta=0.94"
 #define PIECES CLO ",transfer=pieces"
@@ -283,7 +385,12 @@ static enum ha_status flag_before_pieces(struct ha_stream *stream, uint32_t *fla
 #define CLO_FIT                                      \
     "clo:dataset=walk,fit=clo_walk,ctx=500,heads=8/" \
     "2,head_dim=64,layers=4,seed=5,dtype=bf16,steps=8,eta=1,p=0.2,hard=0"
+#define TOKENS    SHAPE ",steps=12,budget=0.2,eta=0.8,q_len=3"
+#define FEW       "clo:dataset=walk,ctx=30,heads=4/2,head_dim=64,layers=3,seed=5,recent=16,steps=8,budget=1,eta=1"
 #define CLO_TRACE "clo:dataset=trace/english,ctx=1900,layers=3,steps=6,eta=0.6,threshold=fixed"
+
+/* the first event that is made where the CPU stores: that lists are down */
+enum { CAME = 1 << 0 };
 
 static const struct ha_mutant table[] = {
     { "label_on_hit", "a query that hits becomes the label, too", CLO, .shown = "question 2",
@@ -324,6 +431,28 @@ static const struct ha_mutant table[] = {
       .copy_pieces = keys_alone },
     { "missed_fetched_once", "what misses in later steps does not arrive", PIECES, .shown = "question 1",
       .copy_pieces = ha_planted_fetch_once },
+    { "label_of_first_token", "the label of a miss is the query of the step's first token", TOKENS,
+      .shown = "question 2", .device_similarity = label_by_first_token, .forget = forget_seen },
+    { "look_up_last_token", "the query of the step's last token alone is looked up", TOKENS, .shown = "question 2",
+      .device_similarity = look_up_last_token },
+    { "looked_up_by_own_query", "labels are looked up by the layer's own query, not the predicted one", CLO,
+      .shown = "question 2", .one_less = "prefetch" },
+    { "group_of_other_rule", "the least of a group counts where it should be the mean", CLO, .shown = "question 2",
+      .one_more = "group" },
+    { "retrieve_of_other", "keys are chosen by digests where it should be codes", CLO, .shown = "question 2",
+      .one_more = "retrieve" },
+    { "persistent_reads_all", "a persistent head reads all keys where it should choose", CLO, .shown = "question 2",
+      .one_more = "persistent" },
+    { "buffer_one_less", "a key less than the budget has is chosen", CLO, .shown = "question 2",
+      .device_topk = choose_one_less },
+    { "keys_counted_once", "later steps read as many keys as the first one has chosen", FEW, .shown = "question 2",
+      .device_topk = count_once },
+    { "recent_not_kept", "tokens of later steps are not kept on the device", CLO, .shown = "question 1",
+      .copy = keep_none },
+    { "new_keys_not_stored", "tokens of steps do not come to host memory", NO_RECENT, .shown = "question 1",
+      .copy = store_none },
+    { "values_of_other_key", "two keys of a buffer have each other's values", PIECES, .shown = "question 1",
+      .copy_pieces = values_swapped },
     { "label_hits_counted_more", "hits of the last layer are counted 1% too many", CLO, .shown = "hits",
       .wrong_count = "hits" },
     { "label_misses_counted_more", "misses of the last layer are counted 1% too many", CLO, .shown = "misses",
@@ -336,5 +465,10 @@ static const struct ha_mutant table[] = {
       .flag_wait = flag_unwaited },
     { "flag_before_keys", "the flag that says that keys have come is set before they have", PIECES, .shown = "order: ",
       .order = true, .copy_pieces = hold_pieces, .flag_write = flag_before_pieces, .forget = forget_held },
+    { "keys_over_attention", "the keys of a layer are written to their buffer again while it attends",
+      SHAPE ",steps=6,budget=0.2,eta=1,transfer=pieces", .shown = "order: ", .order = true, .copy_pieces = bring_again,
+      .forget = forget_last },
+    HA_MOVES("engine_before_choice", "the engine begins before it is known what it is to move", CLO ",sync=cpu", "",
+             .unsynced = CAME, .from_step = 1),
 };
 const struct ha_mutants ha_mutants_clo = { table, sizeof table / sizeof *table };
