@@ -113,6 +113,28 @@ expect 64 "was made for model 'walk'" check "fluxion:dataset=trace/english,ctx=1
 expect 64 "the case has 'sink=5,recent=8" check "fluxion:dataset=walk,sink=5,recent=8,fit=$labels"
 expect 64 'tau: 2 is outside of [0.001, 1]' check fluxion:tau=2
 
+# clo: numbers out of range, a budget that is too small, no inputs to predict from, a fit of something else, or with a NaN
+small=clo:dataset=walk,ctx=100,layers=4,steps=1
+expect 64 'eta: 2 is outside of [-1, 1]' check clo:eta=2
+expect 64 'p: -1 is outside of [0, 16]' check clo:p=-1
+expect 64 'budget: 1.5 is outside of [1e-06, 1]' check clo:budget=1.5
+expect 64 'bits: 48 is none of 32 64 128 256' check clo:bits=48
+expect 64 'stores: 9 is outside of [1, 8]' check clo:stores=9
+expect 64 "unknown transfer 'memcpy'; it is one of: stores kernel gather pieces" check clo:transfer=memcpy
+expect 40 '1 of 1 could not be judged' check "$small,device_budget_MB=0.01"
+holds 'how much it takes' grep -q 'keys and values of the first layer stay on the device: 0.052 MB, of which device_b' "$dir/out"
+expect 77 'everything was waived' check clo:dataset=iid,ctx=100,layers=2,steps=1
+holds 'which data set there is' grep -q 'the dataset has no layer inputs to predict from: take dataset=walk' "$dir/out"
+expect 77 'everything was waived' check "$small,hash=learned"
+holds 'how to come to codes' grep -q 'hash=learned takes the matrices of a fit' "$dir/out"
+expect 64 "was made for model 'walk'" check clo:dataset=trace/english,ctx=1900,fit=clo_walk
+expect 64 "was made for variant 'fluxion', the case has 'clo'" check "$small,fit=walk"
+expect 64 "the case has 'sink=5,recent=64'" check "$small,sink=5,fit=clo_walk"
+cp datasets/fits/clo_walk.safetensors "$dir/nan.safetensors"
+size=$(wc -c < "$dir/nan.safetensors")
+printf '\000\000\300\177' | dd of="$dir/nan.safetensors" bs=1 seek=$((size - 4)) conv=notrunc 2> /dev/null
+expect 20 'is NaN' check "$small,fit=$dir/nan.safetensors"
+
 # options before the command, and their values
 ids='resident:dataset=sinks,ctx=64,dtype=f16'
 expect 0 "$ids" --dry-run run resident:ctx=64
