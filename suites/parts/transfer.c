@@ -4,6 +4,7 @@
 #include "harness/base/clock.h"
 #include "harness/base/device_arena.h"
 #include "harness/base/flag.h"
+#include "harness/base/order.h"
 #include "harness/base/stores.h"
 #include "harness/base/thread.h"
 #include "harness/base/why.h"
@@ -134,6 +135,8 @@ static enum ha_status await_ask(struct ha_transfer *t, size_t layer, uint32_t re
 static enum ha_status name_lists(struct ha_transfer *t, struct ha_transfer_layer *l, size_t *count, struct ha_why *why)
 {
     const struct ha_shape *s = t->ctx->shape;
+    ha_order_thread_access("transfer", "missed", HA_READ, l->missed, 1, 0, units(t) * sizeof *l->missed);
+    ha_order_thread_access("transfer", "count", HA_READ, l->count, 1, 0, units(t) * sizeof *l->count);
     *count = 0;
     for (size_t i = 0; i < units(t); i++) {
         const struct ha_transfer_place *place = &l->place[i];

@@ -96,7 +96,7 @@ static void assert_redundant(const char *id, const char *const *expected)
     for (size_t event = 0; event < events; event++) {
         char list[128];
         snprintf(list, sizeof list, "%zu:", count[event]);
-        for (size_t i = 1; i <= (HA_SANITIZED ? 1 : count[event]); i++) {
+        for (size_t i = 1; i <= count[event] && !(HA_SANITIZED && i > 1); i++) {
             const struct ha_movement without = { .left_out = i, .for_event = event };
             const enum ha_status status = judge(id, &without, true);
             assert_true(status == HA_OK || (status == HA_FAIL && !strncmp(reason.text, "order: ", 7)));
