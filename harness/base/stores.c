@@ -3,10 +3,6 @@
 #include "harness/base/clock.h"
 
 #include <stdatomic.h>
-#include <string.h>
-#if defined(__x86_64__)
-#include <emmintrin.h>
-#endif
 
 static atomic_uint_fast64_t stored;
 static _Thread_local struct ha_stores_lane now;
@@ -37,25 +33,3 @@ void ha_stores_end(uint64_t begun, size_t bytes)
 }
 
 uint64_t ha_stores_take(void) { return atomic_exchange(&stored, 0); }
-
-void ha_store_stream(void *dst, const void *src, size_t bytes)
-{
-#if defined(__x86_64__)
-    if (((uintptr_t)dst | bytes) % 16 == 0) {
-        for (size_t i = 0; i < bytes; i += 16)
-            _mm_stream_si128((__m128i *)(void *)((char *)dst + i),
-                             _mm_loadu_si128((const __m128i *)(const void *)((const char *)src + i)));
-        return;
-    }
-#endif
-    memcpy(dst, src, bytes);
-}
-
-void ha_store_fence(void)
-{
-#if defined(__x86_64__)
-    _mm_sfence();
-#else
-    __sync_synchronize();
-#endif
-}

@@ -19,12 +19,6 @@ void ha_stores_end(uint64_t begun, size_t bytes);
 /* The bytes of all threads since the last call. */
 uint64_t ha_stores_take(void);
 
-/* Stores that go past the caches: over the bus each is part of a full line, and in memory no line is read first. Where
- * addresses or bytes are no multiples of 16, and where there are none, plain ones. They are there once the thread that
- * stored has fenced them. */
-void ha_store_stream(void *dst, const void *src, size_t bytes);
-void ha_store_fence(void);
-
 /* For those who give threads their work: the span that is under way in the calling thread, and where spans go.
  * sink NULL: nowhere. Returns the one of before, to put back. */
 struct ha_stores_lane {

@@ -1,5 +1,6 @@
 #include "suites/link/bench.h"
 
+#include "harness/base/gather.h"
 #include "harness/base/order.h"
 #include "harness/base/stores.h"
 #include "harness/base/why.h"
@@ -7,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CHUNK = 256 << 10 }; /* bytes that a CPU thread takes at a time */
+enum { CHUNK = 256 << 10 }; /* bytes that a CPU thread takes at a time: of a larger piece a part, of which it is a multiple */
 
 /* ---- the device moves ------------------------------------------------------------------------- */
 
@@ -61,56 +62,57 @@ static enum ha_status kernel(struct ha_link_bench *b, const struct ha_link_metho
 
 /* ---- the CPU's threads do ------------------------------------------------------------------------ */
 
+/* Rows are pieces, or parts of one where it is more than a thread takes at a time. */
 struct gather {
-    const struct ha_link_plan *plan;
-    char *dst;
-    bool stores; /* past the caches; else plain copies */
+    struct ha_gather of;
+    enum ha_gather_by by;
+    size_t rows, each; /* each: rows of a task */
 };
 
-/* Task t writes the bytes [t CHUNK, (t+1) CHUNK): several pieces, or a part of one. */
 static void gather_chunk(void *arg, size_t task, size_t worker)
 {
     const struct gather *g = arg;
-    const struct ha_link_plan *p = g->plan;
-    const size_t all = p->pieces * p->piece_bytes, begin = task * CHUNK,
-                 end = begin + CHUNK < all ? begin + CHUNK : all;
-    const uint64_t begun = g->stores ? ha_stores_begin() : 0;
-    ha_order_thread_access("gather", "its pieces together", HA_WRITE, g->dst + begin, 1, 0, end - begin);
-    for (size_t at = begin; at < end;) {
-        const size_t piece = at / p->piece_bytes, within = at % p->piece_bytes;
-        const size_t left = p->piece_bytes - within, bytes = left < end - at ? left : end - at;
-        /* the next piece is somewhere else, where no hardware looks ahead */
-        if (piece + 1 < p->pieces) __builtin_prefetch(host_piece(p, piece + 1), 0, 1);
-        if (g->stores) ha_store_stream(g->dst + at, host_piece(p, piece) + within, bytes);
-        else memcpy(g->dst + at, host_piece(p, piece) + within, bytes);
-        at += bytes;
-    }
-    if (!g->stores) return;
-    ha_store_fence();
-    ha_stores_end(begun, end - begin);
+    const size_t first = task * g->each, left = g->rows - first, count = left < g->each ? left : g->each,
+                 bytes = count * g->of.row_bytes;
+    const uint64_t begun = g->by == HA_GATHER_STORE ? ha_stores_begin() : 0;
+    ha_order_thread_access("gather", "its pieces together", HA_WRITE, g->of.dst + first * g->of.row_bytes, 1, 0, bytes);
+    ha_gather_rows(&g->of, g->by, first, first + count);
+    if (g->by != HA_GATHER_STORE) return;
+    ha_gather_fence();
+    ha_stores_end(begun, bytes);
 }
 
-static enum ha_status by_threads(struct ha_link_bench *b, const struct ha_link_method *m, struct gather *g)
+static enum ha_status by_threads(struct ha_link_bench *b, const struct ha_link_method *m, const struct ha_link_plan *p,
+                                 char *dst, enum ha_gather_by by)
 {
-    const size_t all = g->plan->pieces * g->plan->piece_bytes;
+    const size_t bytes = p->piece_bytes < CHUNK ? p->piece_bytes : CHUNK, unit = p->piece_bytes / bytes;
+    struct gather g = { .of = { .dst = (unsigned char *)dst,
+                                .src = (const unsigned char *)p->host,
+                                .index = p->slot,
+                                .unit = unit,
+                                .row_bytes = bytes,
+                                .dst_stride_bytes = bytes,
+                                .src_stride_bytes = bytes },
+                        .by = by,
+                        .rows = p->pieces * unit,
+                        .each = CHUNK / bytes };
     struct ha_pool *team = ha_link_bench_team(b, m->threads, NULL);
     if (!team) return HA_ERROR;
-    ha_pool_run(team, m->name, (all + CHUNK - 1) / CHUNK, gather_chunk, g);
+    ha_pool_run(team, m->name, (g.rows + g.each - 1) / g.each, gather_chunk, &g);
     return HA_OK;
 }
 
 static enum ha_status gather(struct ha_link_bench *b, const struct ha_link_method *m, const struct ha_link_plan *p)
 {
-    HA_TRY(by_threads(b, m, &(struct gather){ p, b->staging, false }));
+    HA_TRY(by_threads(b, m, p, b->staging, HA_GATHER_COPY));
     HA_TRY(b->api->copy(b->stream, b->memory, b->staging, p->pieces * p->piece_bytes, HA_H2D));
     return b->api->stream_sync(b->stream);
 }
 
 static enum ha_status stores(struct ha_link_bench *b, const struct ha_link_method *m, const struct ha_link_plan *p)
 {
-    HA_TRY(by_threads(b, m, &(struct gather){ p, b->window, true }));
-    /* a read over the bus does not overtake the stores before it: when it is back, they are there */
-    (void)*(volatile char *)(b->window + p->pieces * p->piece_bytes - 1);
+    HA_TRY(by_threads(b, m, p, b->window, HA_GATHER_STORE));
+    ha_gather_arrived(b->window + p->pieces * p->piece_bytes - 1);
     return HA_OK;
 }
 

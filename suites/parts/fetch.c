@@ -2,13 +2,12 @@
 
 #include "harness/base/arena.h"
 #include "harness/base/device_arena.h"
+#include "harness/base/gather.h"
 #include "harness/base/order.h"
 #include "harness/base/pool.h"
 #include "harness/base/stores.h"
 #include "harness/base/why.h"
 #include "suites/parts/listed.h"
-
-#include <string.h>
 
 HA_SHARED_WORDS(ha_fetch_word, [HA_FETCH_PIECES] = "pieces", [HA_FETCH_MOVE] = "move", [HA_FETCH_GATHER] = "gather")
 
@@ -145,6 +144,33 @@ static enum ha_status run_move(struct ha_fetch *f, struct ha_stream *stream, con
     return HA_OK;
 }
 
+/* ---- what the CPU moves, by itself or for one copy */
+
+/* K or V of a list: from its store to dst, rows apart_bytes from each other */
+static struct ha_gather half(const struct ha_shape *s, const struct ha_fetch_list *list, int v, unsigned char *dst,
+                             size_t apart_bytes)
+{
+    return (struct ha_gather){ .dst = dst,
+                               .src = (v ? list->from->v : list->from->k) + place(s, list, 0),
+                               .index = list->index,
+                               .unit = list->unit,
+                               .row_bytes = row_bytes(s, list),
+                               .dst_stride_bytes = apart_bytes,
+                               .src_stride_bytes = ha_kv_token_bytes(s) };
+}
+
+/* To the history: rows [first, end) of it. to: where dst is in memory that the history knows. */
+static void tell(const struct ha_gather *g, int v, const char *name, const char *role, const unsigned char *to,
+                 size_t first, size_t end)
+{
+    for (size_t i = first; i < end && ha_order_now(); i++) {
+        const size_t within = i % g->unit, from = g->index[i / g->unit] * g->unit + within,
+                     row = g->slot ? g->slot[i / g->unit] * g->unit + within : i;
+        ha_order_thread_access(name, v ? "V" : "K", HA_READ, g->src + from * g->src_stride_bytes, 1, 0, g->row_bytes);
+        ha_order_thread_access(name, role, HA_WRITE, to + row * g->dst_stride_bytes, 1, 0, g->row_bytes);
+    }
+}
+
 /* ---- gather: images of what is copied, one after the other in the slot: of the rows of a store from the first to the
  * last of its lists; of a list with slots or of vectors, of its rows one after the other */
 
@@ -184,16 +210,11 @@ static void gather(void *arg, size_t task, size_t worker)
     const struct ha_fetch *f = arg;
     const struct ha_shape *s = f->ctx->shape;
     const struct ha_fetch_list *list = &f->list[task];
-    const size_t each = row_bytes(s, list), begin = f->image[task];
-    for (size_t i = 0; i < rows(list); i++) {
-        const size_t from = place(s, list, token(list, i)),
-                     to = by_rows(list) ? begin + i * each : begin + place(s, list, i);
-        ha_order_thread_access("gather", "K", HA_READ, list->from->k + from, 1, 0, each);
-        ha_order_thread_access("gather", "V", HA_READ, list->from->v + from, 1, 0, each);
-        ha_order_thread_access("gather", "staging", HA_WRITE, f->to->k + to, 1, 0, each);
-        ha_order_thread_access("gather", "staging", HA_WRITE, f->to->v + to, 1, 0, each);
-        memcpy(f->to->k + to, list->from->k + from, each);
-        memcpy(f->to->v + to, list->from->v + from, each);
+    const size_t begin = f->image[task] + (by_rows(list) ? 0 : place(s, list, 0));
+    for (int v = 0; v < 2; v++) {
+        const struct ha_gather g = half(s, list, v, (v ? f->to->v : f->to->k) + begin, apart(s, list));
+        tell(&g, v, "gather", "staging", g.dst, 0, rows(list));
+        ha_gather_rows(&g, HA_GATHER_COPY, 0, rows(list));
     }
 }
 
@@ -234,9 +255,9 @@ static enum ha_status run_gather(struct ha_fetch *f, struct ha_stream *stream, c
     return HA_OK;
 }
 
-/* ---- stores: each K or V vector by one of the crew, which is then somewhere else, where no hardware looks ahead */
+/* ---- stores: each K or V vector by one of the crew */
 
-enum { STORE_ROWS = 256, AHEAD = 4 }; /* rows of a task; rows that are asked for ahead */
+enum { STORE_ROWS = 256 }; /* of a task */
 
 struct storing {
     const struct ha_shape *shape;
@@ -244,13 +265,14 @@ struct storing {
     size_t count;
 };
 
-static void store_row(const struct ha_fetch_list *l, size_t from, size_t to, size_t each)
+static void store_rows(const struct ha_shape *s, const struct ha_fetch_list *l, size_t first, size_t end)
 {
+    const size_t at = place_to(s, l, l->at), apart_bytes = l->vectors ? row_bytes(s, l) : ha_kv_token_bytes(s);
     for (int v = 0; v < 2; v++) {
-        const unsigned char *src = (v ? l->from->v : l->from->k) + from;
-        ha_order_thread_access("store", v ? "V" : "K", HA_READ, src, 1, 0, each);
-        ha_order_thread_access("store", v ? "V" : "K", HA_WRITE, (v ? l->to->v : l->to->k) + to, 1, 0, each);
-        ha_store_stream((v ? l->v : l->k) + to, src, each);
+        struct ha_gather g = half(s, l, v, (v ? l->v : l->k) + at, apart_bytes);
+        g.slot = l->slot;
+        tell(&g, v, "store", v ? "V" : "K", (v ? l->to->v : l->to->k) + at, first, end);
+        ha_gather_rows(&g, HA_GATHER_STORE, first, end);
     }
 }
 
@@ -261,35 +283,29 @@ static void store(void *arg, size_t task, size_t worker)
     size_t at = task * STORE_ROWS, left = STORE_ROWS, bytes = 0;
     const uint64_t begun = ha_stores_begin();
     for (const struct ha_fetch_list *l = st->list; l < st->list + st->count && left; l++) {
-        const size_t all = rows(l), each = row_bytes(st->shape, l);
-        if (at >= all) {
-            at -= all;
-            continue;
-        }
-        const size_t n = ha_least(all - at, left);
-        for (size_t i = at; i < at + n; i++) {
-            const size_t from = place(st->shape, l, token(l, i)), to = place_to(st->shape, l, target(l, i)),
-                         next = place(st->shape, l, token(l, ha_least(i + AHEAD, all - 1)));
-            __builtin_prefetch(l->from->k + next, 0, 1);
-            __builtin_prefetch(l->from->v + next, 0, 1);
-            store_row(l, from, to, each);
-        }
-        bytes += 2 * n * each;
+        const size_t all = rows(l), n = at < all ? ha_least(all - at, left) : 0;
+        if (n) store_rows(st->shape, l, at, at + n);
+        bytes += 2 * n * row_bytes(st->shape, l);
         left -= n;
-        at = 0;
+        at = at < all ? 0 : at - all;
     }
-    ha_store_fence();
+    ha_gather_fence();
     ha_stores_end(begun, bytes);
 }
 
 static enum ha_status run_stores(const struct ha_fetch *f, const struct ha_fetch_list *list, size_t count)
 {
+    const struct ha_fetch_list *last = list;
     size_t all = 0;
-    for (size_t l = 0; l < count; l++) all += rows(&list[l]);
+    for (size_t l = 0; l < count; l++) {
+        all += rows(&list[l]);
+        if (rows(&list[l])) last = &list[l];
+    }
     struct storing storing = { f->ctx->shape, list, count };
     const size_t tasks = (all + STORE_ROWS - 1) / STORE_ROWS;
     if (f->crew) ha_crew_run(f->crew, "stores", tasks, store, &storing);
     else ha_pool_run(f->ctx->pool, "stores", tasks, store, &storing);
+    ha_gather_arrived(last->k + place_to(f->ctx->shape, last, target(last, 0)));
     return HA_OK;
 }
 

@@ -63,7 +63,7 @@ enum ha_status ha_fetch_create(struct ha_fetch *f, const struct ha_context *ctx,
  * `to` follow each other.
  * gather reads the stores before it returns. Without slots it writes all heads of the rows of a store's lists, from the
  * first row to the last, by one copy, whatever was there; with slots, or vectors, nothing but the rows of the list, by
- * a copy for each stretch of them. stores enqueues nothing: when it returns, everything is stored and fenced. HA_ERROR,
+ * a copy for each stretch of them. stores enqueues nothing: when it returns, everything is there. HA_ERROR,
  * or what ha_list_refuse returns, and nothing is enqueued: a row that is not in `from` or `to`, more lists, rows or
  * bytes than there is room for. */
 enum ha_status ha_fetch_run(struct ha_fetch *f, struct ha_stream *stream, const struct ha_fetch_list *list,
