@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CHUNK = 256 << 10 }; /* bytes that a CPU thread takes at a time: of a larger piece a part, of which it is a multiple */
+/* bytes that a CPU thread takes at a time; a larger piece is a multiple of them */
+enum { CHUNK = 256 << 10 };
 
 /* ---- the device moves ------------------------------------------------------------------------- */
 

@@ -1,19 +1,21 @@
 /* What is fetched is what was asked for, byte for byte, and nothing beside it, by every way; in how few calls; behind a
- * closed gate, whatever becomes of the arguments; and buffers that are still read are not written
- * (harness/base/order.h). Linked with the arenas' functions wrapped, so that each allocation is counted. */
+ * closed gate, whatever becomes of the arguments, unless the CPU stores them itself; and buffers that are still read
+ * are not written (harness/base/order.h). Linked with the arenas' functions wrapped, so that each allocation is
+ * counted. */
 
 #include "harness/base/arena.h"
 #include "harness/base/device_arena.h"
 #include "harness/base/order_api.h"
 #include "harness/base/pool.h"
 #include "harness/base/rng.h"
+#include "harness/base/stores.h"
 #include "harness/base/test.h"
 #include "suites/parts/fetch.h"
 
 extern const struct ha_device_api ha_device_host;
 extern const struct ha_kernels ha_kernels_c;
 
-enum { WAYS = HA_FETCH_GATHER + 1, SEQS = 2, HEADS = 3, DIM = 8, HEAD = DIM * sizeof(float), ROW = HEADS * HEAD };
+enum { WAYS = HA_FETCH_STORES + 1, SEQS = 2, HEADS = 3, DIM = 8, HEAD = DIM * sizeof(float), ROW = HEADS * HEAD };
 /* tokens of a store; a destination has two parts */
 enum { TOKENS = 56, PART = 64, CAP = 2 * PART, LISTS_MAX = HEADS + 1, SLOTS = 3, TURNS = SLOTS };
 enum { ROWS_MAX = SEQS * LISTS_MAX * TOKENS, BYTES_MAX = SEQS * LISTS_MAX * PART * ROW };
@@ -119,8 +121,9 @@ static const struct ha_shape shape = { .batch = SEQS,
 static struct {
     struct ha_device_api api;
     struct ha_context ctx;
-    struct ha_kv from[SEQS], to[TURNS][SEQS];
+    struct ha_kv from[SEQS], to[TURNS][SEQS], vectors[TURNS][SEQS]; /* which is `to` once more, by rows of a head */
     struct ha_fetch f;
+    struct ha_crew crew;
 } w;
 
 /* the embedded device; watched: by the history of this process */
@@ -144,6 +147,7 @@ static void open_device(bool watched)
     ok(ha_arena_create(&w.ctx.arena, true, &why));
     ok(ha_device_arena_create(&w.ctx.device_arena, w.ctx.api, w.ctx.device, &why));
     ok(ha_pool_create(&w.ctx.pool, HA_TEAM_DEFAULT, 2, &why));
+    ok(ha_crew_create(&w.crew, 3, &why));
 }
 
 /* stores in the way's memory, each byte drawn, and destinations; of the embedded device both are host memory */
@@ -159,7 +163,11 @@ static void create(enum ha_fetch_way way, size_t slots)
 {
     for (size_t b = 0; b < SEQS; b++) {
         ok(ha_kv_create(&w.ctx, ha_fetch_memory(way), TOKENS, &w.from[b], &why));
-        for (int t = 0; t < TURNS; t++) ok(ha_kv_create(&w.ctx, HA_MEM_DEVICE, CAP, &w.to[t][b], &why));
+        for (int t = 0; t < TURNS; t++) {
+            ok(ha_kv_create(&w.ctx, HA_MEM_DEVICE, CAP, &w.to[t][b], &why));
+            w.vectors[t][b] = w.to[t][b];
+            w.vectors[t][b].cap = CAP * HEADS;
+        }
     }
     fill_stores();
     ok(ha_fetch_create(&w.f, &w.ctx, way, slots, SEQS * LISTS_MAX, ROWS_MAX, BYTES_MAX, &why));
@@ -170,6 +178,7 @@ static void close_device(void)
 {
     const char *failure = w.ctx.api->failure(w.ctx.device);
     if (failure) fail_msg("%s", failure);
+    ha_crew_end(&w.crew);
     w.ctx.api->stream_destroy(w.ctx.stream);
     ha_pool_destroy(w.ctx.pool);
     ha_device_arena_destroy(w.ctx.device_arena);
@@ -204,7 +213,8 @@ static void expect(struct asked *a, enum ha_fetch_way way)
         const size_t offset = all ? 0 : l->head * HEAD, bytes = all ? ROW : HEAD;
         for (size_t r = 0; r < rows_of(l); r++) {
             const size_t from = (l->index[r / l->unit] * l->unit + r % l->unit) * ROW + offset,
-                         to = (l->at + (l->slot ? l->slot[r / l->unit] * l->unit + r % l->unit : r)) * ROW + offset;
+                         row = l->at + (l->slot ? l->slot[r / l->unit] * l->unit + r % l->unit : r),
+                         to = l->vectors ? row * HEAD : row * ROW + offset;
             memcpy(a->k[b] + to, w.from[b].k + from, bytes);
             memcpy(a->v[b] + to, w.from[b].v + from, bytes);
             memset(a->is[b] + to, ASKED, bytes);
@@ -215,7 +225,7 @@ static void expect(struct asked *a, enum ha_fetch_way way)
         size_t first = CAP, end = 0;
         for (size_t i = 0; i < a->count; i++) {
             const struct ha_fetch_list *l = &a->list[i];
-            if (l->from != &w.from[b] || l->slot || !l->count) continue;
+            if (l->from != &w.from[b] || l->slot || l->vectors || !l->count) continue;
             first = ha_least(first, l->at);
             end = ha_most(end, l->at + rows_of(l));
         }
@@ -224,20 +234,28 @@ static void expect(struct asked *a, enum ha_fetch_way way)
     }
 }
 
+/* What lists are like. Vectors: those of one head; the rows of head h then are PART of the second half, those h * PART
+ * behind the first. */
+enum { SCATTERED = 1, VECTORS = 2, LIKES = 4 };
+
 /* Adds a list: of each entry one in `of`, at random, rising or falling; of 0: none; 1: all. They go to that part of the
  * destination; scattered: to slots of it. */
-static void add(struct asked *a, int turn, size_t b, size_t head, size_t unit, size_t of, size_t part, bool scattered,
+static void add(struct asked *a, int turn, size_t b, size_t head, size_t unit, size_t of, size_t part, int like,
                 uint64_t seed)
 {
     const size_t i = a->count++, entries = TOKENS / unit, h = head % HEADS;
+    const bool scattered = like & SCATTERED, vectors = like & VECTORS && head != HA_FETCH_ALL_HEADS;
     struct ha_fetch_list *l = &a->list[i];
     *l = (struct ha_fetch_list){ .from = &w.from[b],
-                                 .to = &w.to[turn][b],
+                                 .to = vectors ? &w.vectors[turn][b] : &w.to[turn][b],
                                  .head = head,
+                                 .vectors = vectors,
                                  .index = a->index[i],
                                  .unit = unit,
-                                 .at = part * PART + (scattered ? 0 : 2 * h),
-                                 .slot = scattered ? a->slot[i] : NULL };
+                                 .at = (vectors ? PART * (HEADS + h) : part * PART) + (scattered ? 0 : 2 * h),
+                                 .slot = scattered ? a->slot[i] : NULL,
+                                 .k = w.to[turn][b].k,
+                                 .v = w.to[turn][b].v };
     for (size_t n = 0; n < entries; n++) {
         const size_t e = seed & 1 ? n : entries - 1 - n;
         if (!of || ha_rng_bits(seed, i, n) % of) continue;
@@ -248,7 +266,7 @@ static void add(struct asked *a, int turn, size_t b, size_t head, size_t unit, s
 }
 
 enum { HEADS_APART, HEADS_TOGETHER, BOTH, KINDS };
-static void ask(struct asked *a, enum ha_fetch_way way, int turn, int kind, size_t unit, size_t of, bool scattered,
+static void ask(struct asked *a, enum ha_fetch_way way, int turn, int kind, size_t unit, size_t of, int like,
                 uint64_t seed)
 {
     a->count = 0;
@@ -256,10 +274,10 @@ static void ask(struct asked *a, enum ha_fetch_way way, int turn, int kind, size
         /* of both, one with slots and one without: each in a part of its own */
         const bool together_first = seed & 4;
         if (kind == HEADS_TOGETHER || (kind == BOTH && together_first))
-            add(a, turn, b, HA_FETCH_ALL_HEADS, unit, of, 0, scattered, seed);
+            add(a, turn, b, HA_FETCH_ALL_HEADS, unit, of, 0, like, seed);
         for (size_t h = 0; h < HEADS && kind != HEADS_TOGETHER; h++)
-            add(a, turn, b, seed & 8 ? h : HEADS - 1 - h, unit, of, 1, kind == BOTH ? !scattered : scattered, seed);
-        if (kind == BOTH && !together_first) add(a, turn, b, HA_FETCH_ALL_HEADS, unit, of, 0, scattered, seed);
+            add(a, turn, b, seed & 8 ? h : HEADS - 1 - h, unit, of, 1, kind == BOTH ? like ^ SCATTERED : like, seed);
+        if (kind == BOTH && !together_first) add(a, turn, b, HA_FETCH_ALL_HEADS, unit, of, 0, like, seed);
         memset(w.to[turn][b].k, BLANK, CAP * ROW);
         memset(w.to[turn][b].v, BLANK, CAP * ROW);
     }
@@ -280,6 +298,15 @@ static void assert_there(const struct asked *a, int turn)
         }
 }
 
+/* no row is stored twice */
+static void assert_stored(const struct asked *a, enum ha_fetch_way way)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < a->count; i++)
+        bytes += 2 * rows_of(&a->list[i]) * (a->list[i].head == HA_FETCH_ALL_HEADS ? ROW : HEAD);
+    assert_int_equal(ha_stores_take(), way == HA_FETCH_STORES ? bytes : 0);
+}
+
 static void run(const struct asked *a) { ok(ha_fetch_run(&w.f, w.ctx.stream, a->list, a->count, &why)); }
 
 enum { SEEDS = HA_SANITIZED ? 2 : 5 };
@@ -293,14 +320,17 @@ TEST(test_every_byte)
     for (int way = 0; way < WAYS; way++) {
         open_device(false);
         create((enum ha_fetch_way)way, SLOTS);
-        for (size_t n = 0; n < COUNT(units) * COUNT(shares) * KINDS * 2; n++)
+        ha_stores_take();
+        for (size_t n = 0; n < COUNT(units) * COUNT(shares) * KINDS * LIKES; n++)
             for (uint64_t j = 0; j < SEEDS; j++) {
                 const uint64_t seed = n + 5 * j; /* its low bits are orders */
                 const size_t unit = units[n % COUNT(units)], of = shares[n / COUNT(units) % COUNT(shares)],
                              rest = n / COUNT(units) / COUNT(shares);
-                ask(&a, (enum ha_fetch_way)way, 0, (int)(rest / 2), unit, of, rest % 2, seed);
+                w.f.crew = j % 2 ? &w.crew : NULL;
+                ask(&a, (enum ha_fetch_way)way, 0, (int)(rest / LIKES), unit, of, (int)(rest % LIKES), seed);
                 run(&a);
                 assert_there(&a, 0);
+                assert_stored(&a, (enum ha_fetch_way)way);
             }
         assert_int_equal(taken, 0);
         close_device();
@@ -312,15 +342,15 @@ TEST(test_every_byte)
 TEST(test_arguments_are_copied)
 {
     static struct asked a[TURNS], told;
-    for (int way = 0; way < WAYS; way++)
-        for (int scattered = 0; scattered < 2; scattered++) {
+    for (int way = 0; way < HA_FETCH_STORES; way++)
+        for (int like = 0; like < LIKES; like++) {
             open_device(false);
             create((enum ha_fetch_way)way, SLOTS);
             uint32_t *gate = ha_device_alloc(w.ctx.device_arena, HA_MEM_MAPPED, sizeof *gate, HA_TAG_SCRATCH, &why);
             assert_non_null(gate);
             __atomic_store_n(gate, 0, __ATOMIC_RELEASE);
             for (int t = 0; t < TURNS; t++)
-                ask(&a[t], (enum ha_fetch_way)way, t, BOTH, 1, t ? 3 : 2, scattered, 7 + (uint64_t)t);
+                ask(&a[t], (enum ha_fetch_way)way, t, BOTH, 1, t ? 3 : 2, like, 7 + (uint64_t)t);
             ok(w.api.flag_wait(w.ctx.stream, gate, 1));
             gated = true;
             behind_count = 0;
@@ -350,7 +380,7 @@ TEST(test_buffers_are_awaited)
         ok(ha_order_begin(&why));
         open_device(true);
         create((enum ha_fetch_way)way, SLOTS);
-        ask(&a, (enum ha_fetch_way)way, 0, BOTH, 1, 2, false, 7);
+        ask(&a, (enum ha_fetch_way)way, 0, BOTH, 1, 2, VECTORS, 7);
         for (int n = 0; n < 3 * SLOTS; n++) run(&a);
         assert_there(&a, 0);
         if (ha_order_verdict(ha_order_now(), &why) != HA_OK) fail_msg("%s", why.text);
@@ -362,7 +392,9 @@ TEST(test_buffers_are_awaited)
 static void assert_counted(struct ha_fetch_list *list, size_t count, struct counted want)
 {
     counted = (struct counted){ .events = 0 };
+    ha_stores_take();
     ok(ha_fetch_run(&w.f, w.ctx.stream, list, count, &why));
+    counted.bytes += ha_stores_take();
     assert_int_equal(counted.pieces_calls, want.pieces_calls);
     assert_int_equal(counted.pieces, want.pieces);
     assert_int_equal(counted.copies, want.copies);
@@ -382,13 +414,19 @@ TEST(test_calls)
         create((enum ha_fetch_way)way, SLOTS);
         struct ha_fetch_list heads[HEADS], all[SEQS + 1];
         for (size_t h = 0; h < HEADS; h++)
-            heads[h] = (struct ha_fetch_list){
-                .from = w.from, .to = w.to[0], .head = h, .index = index, .count = N, .unit = 1
-            };
+            heads[h] = (struct ha_fetch_list){ .from = w.from,
+                                               .to = w.to[0],
+                                               .head = h,
+                                               .index = index,
+                                               .count = N,
+                                               .unit = 1,
+                                               .k = w.to[0]->k,
+                                               .v = w.to[0]->v };
         const struct counted apart[] = {
             { .pieces_calls = 1, .pieces = 2 * HEADS * N, .bytes = BYTES, .events = 1 },
             { .moves = 2, .bytes = BYTES, .events = 1 },
             { .copies = 2, .bytes = BYTES, .events = 1 },
+            { .bytes = BYTES },
         };
         assert_counted(heads, HEADS, apart[way]);
 
@@ -397,13 +435,30 @@ TEST(test_calls)
             apart[0],
             apart[1],
             { .copies = 2 * HEADS * 2, .copies_2d = 2 * HEADS, .bytes = BYTES, .events = 1 },
+            apart[3],
         };
         assert_counted(heads, HEADS, scattered[way]);
         w.api.copy_2d = NULL;
-        const struct counted by_row[] = { apart[0],
-                                          apart[1],
-                                          { .copies = 2 * HEADS * N, .bytes = BYTES, .events = 1 } };
+        const struct counted by_row[] = {
+            apart[0], apart[1], { .copies = 2 * HEADS * N, .bytes = BYTES, .events = 1 }, apart[3]
+        };
         assert_counted(heads, HEADS, by_row[way]);
+
+        /* vectors need no copy_2d: one copy of what is dense, and one for each of 7 and 8, 20, and 9 */
+        for (size_t h = 0; h < HEADS; h++) {
+            heads[h].vectors = true;
+            heads[h].to = w.vectors[0];
+            heads[h].at = 100 * h;
+        }
+        const struct counted of_slots[] = {
+            apart[0], apart[1], { .copies = 2 * HEADS * 3, .bytes = BYTES, .events = 1 }, apart[3]
+        };
+        assert_counted(heads, HEADS, of_slots[way]);
+        for (size_t h = 0; h < HEADS; h++) heads[h].slot = NULL;
+        const struct counted dense[] = {
+            apart[0], apart[1], { .copies = 2 * HEADS, .bytes = BYTES, .events = 1 }, apart[3]
+        };
+        assert_counted(heads, HEADS, dense[way]);
 
         /* all heads, of the first and the last of the stores; between them nothing of one */
         for (size_t i = 0; i < SEQS + 1; i++)
@@ -413,11 +468,14 @@ TEST(test_calls)
                                              .index = index,
                                              .count = i == 1 ? 0 : N,
                                              .unit = 1,
-                                             .at = 3 };
+                                             .at = 3,
+                                             .k = w.to[i == 1][i / SEQS].k,
+                                             .v = w.to[i == 1][i / SEQS].v };
         const struct counted together[] = {
             { .pieces_calls = 1, .pieces = 2 * 2 * 2, .bytes = 2 * BYTES, .events = 1 },
             { .moves = 2 * 2, .bytes = 2 * BYTES, .events = 1 },
             { .copies = 2 * 2, .bytes = 2 * BYTES, .events = 1 },
+            { .bytes = 2 * BYTES },
         };
         assert_counted(all, SEQS + 1, together[way]);
 
@@ -426,6 +484,7 @@ TEST(test_calls)
             { .pieces_calls = 1, .pieces = 2 * 3, .bytes = BYTES, .events = 1 },
             { .moves = 2, .bytes = BYTES, .events = 1 },
             { .copies = 2 * 3, .bytes = BYTES, .events = 1 },
+            apart[3],
         };
         assert_counted(all, 1, to_slots[way]);
 
@@ -455,9 +514,14 @@ TEST(test_refused)
         ok(ha_fetch_create(&w.f, &w.ctx, (enum ha_fetch_way)way, 1, 4, 8, 16 * ROW, &why));
         struct ha_fetch_list list[2];
         for (int i = 0; i < 2; i++)
-            list[i] = (struct ha_fetch_list){
-                .from = &w.from[i], .to = &w.to[0][i], .head = 1, .index = index, .count = 3, .unit = 1
-            };
+            list[i] = (struct ha_fetch_list){ .from = &w.from[i],
+                                              .to = &w.to[0][i],
+                                              .head = 1,
+                                              .index = index,
+                                              .count = 3,
+                                              .unit = 1,
+                                              .k = w.to[0][i].k,
+                                              .v = w.to[0][i].v };
         ok(ha_fetch_run(&w.f, w.ctx.stream, list, 2, &why)); /* which is right */
 
         list[1].count = 4;
@@ -501,6 +565,8 @@ TEST(test_refused)
         list[0].unit = list[1].unit = 1;
         list[1].from = list[0].from;
         list[1].to = list[0].to;
+        list[1].k = list[0].k;
+        list[1].v = list[0].v;
         list[1].at = 15;
         ok(ha_fetch_run(&w.f, w.ctx.stream, list, 2, &why));
         list[1].at = 16;
@@ -516,6 +582,16 @@ TEST(test_refused)
         list[0].count = 4;
         if (way == HA_FETCH_GATHER) assert_refused(list, 1, "fetch=gather: 128 bytes, with room for 96");
         else ok(ha_fetch_run(&w.f, w.ctx.stream, list, 1, &why));
+
+        /* of vectors, as many as there are */
+        list[0].vectors = true;
+        list[0].to = &w.vectors[0][0];
+        list[0].slot = NULL;
+        list[0].count = 3;
+        list[0].at = CAP * HEADS - 2;
+        assert_refused(list, 1, "fetch: list 0 is of rows up to 10 of 56, to rows up to 385 of 384");
+        list[0].at--;
+        ok(ha_fetch_run(&w.f, w.ctx.stream, list, 1, &why));
         ok(w.ctx.api->stream_sync(w.ctx.stream));
         close_device();
     }
@@ -524,7 +600,7 @@ TEST(test_refused)
 TEST(test_waived)
 {
     static const char *const lacks[WAYS] = { "the device has no operation copy_pieces; another fetch needs none",
-                                             "the device has no operation move; another fetch needs none", NULL };
+                                             "the device has no operation move; another fetch needs none", NULL, NULL };
     open_device(false);
     w.api.copy_pieces = NULL;
     w.api.move = NULL;
