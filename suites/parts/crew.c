@@ -10,9 +10,10 @@ static const char *const lanes[HA_CREW_MAX] = { "transfer 0", "transfer 1", "tra
 
 enum ha_status ha_crew_create(struct ha_crew *c, size_t threads, struct ha_why *why)
 {
-    *c = (struct ha_crew){ .threads = threads };
+    *c = (struct ha_crew){ .threads = 0 };
     if (threads < 1 || threads > HA_CREW_MAX)
         return ha_why(why, HA_ERROR, "%zu threads: 1 to %d", threads, HA_CREW_MAX);
+    c->threads = threads;
     for (size_t i = 1; i < threads; i++) {
         c->hand[i] = (struct ha_crew_hand){ .crew = c, .index = i };
         HA_TRY(ha_worker_create(&c->hand[i].worker, why));

@@ -143,6 +143,8 @@ static enum ha_status name_lists(struct ha_transfer *t, struct ha_transfer_layer
         if (!l->missed[i] || !place->from) continue;
         const uint32_t *index = l->index + i * t->list_max;
         const size_t entries = l->count[i] / t->unit;
+        if (l->count[i] % t->unit)
+            return ha_list_refuse(t->ctx, why, "keys that missed: %u, in entries of %zu", l->count[i], t->unit);
         HA_TRY(ha_list_check(t->ctx, "keys that missed", index, entries, t->list_max, place->from->cap / t->unit, why));
         t->list[(*count)++] = (struct ha_fetch_list){ .from = place->from,
                                                       .to = place->to,
@@ -167,7 +169,12 @@ static enum ha_status serve(struct ha_transfer *t, size_t layer, uint32_t reques
     if (t->sync == HA_SYNC_DEVICE) HA_TRY(await_ask(t, layer, request, why));
     HA_TRY(name_lists(t, l, &count, why));
     if (t->answered) t->answered(t->arg, layer, request);
-    return ha_fetch_run(&t->fetch, t->stream, t->list, count, why);
+    const enum ha_status status = ha_fetch_run(&t->fetch, t->stream, t->list, count, why);
+    /* an operation of the device that fails says nothing */
+    if (status == HA_OK || *why->text) return status;
+    const char *failure = t->ctx->api->failure(t->ctx->device);
+    if (failure) return ha_why(why, status, "%s", failure);
+    return ha_why(why, status, "transfer: the device has not moved the keys of layer %zu", layer);
 }
 
 /* Says that a request is over, where the main stream waits for it: behind what was stored, or what its stream does. A
@@ -186,7 +193,7 @@ static void job(void *arg)
     struct ha_transfer *t = l->engine;
     const size_t layer = (size_t)(l - t->layer);
     const uint32_t request = l->served + 1;
-    struct ha_why why;
+    struct ha_why why = { 0 };
     /* after a failure nothing more is moved, and nobody is left waiting */
     enum ha_status status = __atomic_load_n(&t->status, __ATOMIC_ACQUIRE);
     const bool failed = status != HA_OK;
@@ -206,12 +213,12 @@ enum ha_status ha_transfer_ask(struct ha_transfer *t, const struct ha_layer *l, 
 {
     const struct ha_device_api *api = t->ctx->api;
     struct ha_transfer_layer *of = &t->layer[l->layer];
-    of->asked++;
-    if (t->sync == HA_SYNC_DEVICE) HA_TRY(api->flag_write(t->ctx->stream, &t->ask[l->layer], of->asked));
+    if (t->sync == HA_SYNC_DEVICE) HA_TRY(api->flag_write(t->ctx->stream, &t->ask[l->layer], of->asked + 1));
     else {
         HA_TRY(api->event_record(t->came, t->ctx->stream));
         HA_TRY(api->event_sync(t->came));
     }
+    of->asked++;
     of->ticket = ha_worker_submit(t->ctx->worker, "transfer", job, of);
     return HA_OK;
 }
