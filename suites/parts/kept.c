@@ -27,6 +27,19 @@ enum ha_status ha_kept_put(const struct ha_context *ctx, const struct ha_kept *k
     return HA_OK;
 }
 
+enum ha_status ha_kept_rewind(const struct ha_context *ctx, const struct ha_kept *k, const struct ha_kv *store,
+                              size_t tokens)
+{
+    const size_t window = ha_kept_window(k, tokens);
+    return ha_kept_put(ctx, k, store, window, window, tokens - window, tokens);
+}
+
+struct ha_kv ha_kept_rest(const struct ha_shape *shape, const struct ha_kept *k, const struct ha_kv *store)
+{
+    const size_t sinks = ha_least(k->sink, store->cap), bytes = sinks * ha_kv_token_bytes(shape);
+    return (struct ha_kv){ store->memory, store->k + bytes, store->v + bytes, store->cap - sinks };
+}
+
 struct ha_rows ha_kept_rows(const struct ha_shape *shape, const struct ha_kept *k, size_t tokens)
 {
     return ha_kv_rows(shape, &k->kv, 0, 0, ha_least(tokens, k->sink + k->recent));
@@ -37,4 +50,23 @@ enum ha_status ha_kept_use(const struct ha_context *ctx, const struct ha_kept *k
 {
     HA_TRY(ha_positions_add_range(ctx, used, 0, ha_least(k->sink, tokens), why));
     return ha_positions_add_range(ctx, used, ha_kept_window(k, tokens), tokens + fresh, why);
+}
+
+void ha_kept_device(const struct ha_layer *l, const struct ha_kept *k, const struct ha_step *step, size_t b,
+                    struct ha_device_seq *d)
+{
+    const struct ha_shape *s = l->ctx->shape;
+    const struct ha_kv fresh = ha_kv_of_step(s, step, b);
+    d->runs[d->runs_count++] = ha_kept_rows(s, k, l->tokens[b]);
+    d->runs[d->runs_count++] = ha_kv_rows(s, &fresh, 0, 0, step->q_len);
+}
+
+enum ha_status ha_kept_use_listed(const struct ha_context *ctx, const struct ha_kept *k, const uint32_t *entry,
+                                  size_t count, size_t unit, struct ha_positions *used, struct ha_why *why)
+{
+    for (size_t i = 0; i < count; i++) {
+        const size_t first = k->sink + entry[i] * unit;
+        HA_TRY(ha_positions_add_range(ctx, used, first, first + unit, why));
+    }
+    return HA_OK;
 }

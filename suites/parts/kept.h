@@ -12,6 +12,22 @@ struct ha_kept {
     size_t sink, recent;
 };
 
+/* Options `sink` and `recent` of variants, with what else a variant says of them. */
+#define HA_KEPT_SINK(...)                                                                                          \
+    {                                                                                                              \
+        "sink", 4, 0, 1 << 24, "first tokens that stay on the device", .whole = true, .draw = "0..70", __VA_ARGS__ \
+    }
+#define HA_KEPT_RECENT(...)                                                                                  \
+    {                                                                                                        \
+        "recent", 64, 0, 1 << 24, "last tokens that stay there", .whole = true, .draw = "0..70", __VA_ARGS__ \
+    }
+
+/* of so many tokens those that are neither */
+static inline size_t ha_kept_gone(size_t sink, size_t recent, size_t tokens)
+{
+    return tokens > sink + recent ? tokens - (sink + recent) : 0;
+}
+
 /* for all that sequence b can reach */
 enum ha_status ha_kept_create(const struct ha_context *ctx, size_t sink, size_t recent, size_t b, struct ha_kept *k,
                               struct ha_why *why);
@@ -19,10 +35,21 @@ enum ha_status ha_kept_create(const struct ha_context *ctx, size_t sink, size_t 
  * `from` and on of src. */
 enum ha_status ha_kept_put(const struct ha_context *ctx, const struct ha_kept *k, const struct ha_kv *src, size_t from,
                            size_t first, size_t count, size_t tokens);
+/* The same from a store of all tokens in host memory: as when there were so many. */
+enum ha_status ha_kept_rewind(const struct ha_context *ctx, const struct ha_kept *k, const struct ha_kv *store,
+                              size_t tokens);
+/* of a store of all tokens those that are no sinks */
+struct ha_kv ha_kept_rest(const struct ha_shape *shape, const struct ha_kept *k, const struct ha_kv *store);
 /* of so many tokens: the rows of KV head 0; the first one that is kept besides sinks */
 struct ha_rows ha_kept_rows(const struct ha_shape *shape, const struct ha_kept *k, size_t tokens);
 size_t ha_kept_window(const struct ha_kept *k, size_t tokens);
-/* Adds these, and `fresh` ones behind them. */
+/* In a rule's `device`: adds them, and the step's own tokens. */
+void ha_kept_device(const struct ha_layer *l, const struct ha_kept *k, const struct ha_step *step, size_t b,
+                    struct ha_device_seq *d);
+/* Adds entries of a list, of `unit` tokens each, counted from the first token that is no sink. */
+enum ha_status ha_kept_use_listed(const struct ha_context *ctx, const struct ha_kept *k, const uint32_t *entry,
+                                  size_t count, size_t unit, struct ha_positions *used, struct ha_why *why);
+/* Adds the kept tokens, and `fresh` ones behind them. */
 enum ha_status ha_kept_use(const struct ha_context *ctx, const struct ha_kept *k, size_t tokens, size_t fresh,
                            struct ha_positions *used, struct ha_why *why);
 

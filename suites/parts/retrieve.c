@@ -5,6 +5,7 @@
 #include "harness/base/fit.h"
 #include "harness/base/rng.h"
 #include "harness/base/why.h"
+#include "suites/parts/kept.h"
 
 #include <math.h>
 
@@ -17,8 +18,7 @@ enum { HASH_SEED = 0x48415441 };
 
 size_t ha_retrieve_units(const struct ha_retrieve *r, size_t tokens)
 {
-    const size_t kept = r->rule.sink + r->rule.recent;
-    return tokens > kept ? (tokens - kept) / r->unit : 0;
+    return ha_kept_gone(r->rule.sink, r->rule.recent, tokens) / r->unit;
 }
 
 /* ---- create ------------------------------------------------------------------------------------------------------ */

@@ -75,12 +75,11 @@ static void walk(size_t sink, size_t recent, size_t ctx, size_t piece, size_t st
     begin(ctx);
     ok(ha_kept_create(&mine.ctx, sink, recent, 0, &k, &why));
     for (int again = 0; again < 2; again++) {
-        const size_t window = ha_kept_window(&k, ctx);
         for (size_t t = 0, n; t < ctx && !again; t += n) {
             n = ha_least(piece, ctx - t);
             ok(ha_kept_put(&mine.ctx, &k, &all, t, t, n, ctx));
         }
-        if (again) ok(ha_kept_put(&mine.ctx, &k, &all, window, window, ctx - window, ctx));
+        if (again) ok(ha_kept_rewind(&mine.ctx, &k, &all, ctx));
         check(&k, sink, recent, ctx);
         for (size_t t = ctx + step; t <= ctx + 60 && t < LAST; t += step) {
             ok(ha_kept_put(&mine.ctx, &k, &all, t - step, t - step, step, t));
@@ -107,4 +106,46 @@ TEST(the_window_begins_behind_the_sinks)
     const struct ha_kept k = { .sink = 4, .recent = 8 };
     static const size_t tokens[] = { 0, 3, 4, 5, 11, 12, 13, 40 }, window[] = { 0, 3, 4, 4, 4, 4, 5, 32 };
     for (size_t i = 0; i < COUNT(tokens); i++) assert_int_equal(ha_kept_window(&k, tokens[i]), window[i]);
+}
+
+/* Entries of a list are of tokens behind the sinks, where the rest of a store begins; attention reads what is kept, and
+ * the step's own tokens. */
+TEST(the_rest_begins_behind_the_sinks)
+{
+    static const uint32_t entry[] = { 0, 3, 4 };
+    static const size_t sinks[] = { 0, 5, TOKENS + 1 };
+    for (size_t i = 0; i < COUNT(sinks); i++) {
+        size_t tokens = 20;
+        struct ha_positions used = { .token = NULL };
+        struct ha_kept k;
+        begin(20);
+        ok(ha_kept_create(&mine.ctx, sinks[i], 7, 0, &k, &why));
+        const size_t least = ha_least(sinks[i], TOKENS), token = ROW * sizeof(float);
+        const struct ha_kv rest = ha_kept_rest(&shape, &k, &all);
+        assert_true(rest.memory == all.memory && rest.cap == TOKENS - least);
+        assert_true(rest.k == all.k + least * token && rest.v == all.v + least * token);
+
+        ok(ha_kept_use_listed(&mine.ctx, &k, entry, COUNT(entry), 8, &used, &why));
+        assert_int_equal(used.count, 3 * 8);
+        for (size_t j = 0; j < used.count; j++) assert_int_equal(used.token[j], sinks[i] + entry[j / 8] * 8 + j % 8);
+
+        const struct ha_layer layer = { .ctx = &mine.ctx, .tokens = &tokens };
+        const struct ha_step step = { .k = all.k, .v = all.v, .q_len = 1 };
+        struct ha_device_seq d = { .runs_count = 1 };
+        ha_kept_device(&layer, &k, &step, 0, &d);
+        assert_int_equal(d.runs_count, 3);
+        assert_true(d.runs[1].k == k.kv.k && d.runs[1].v == k.kv.v && d.runs[1].keys == ha_least(sinks[i] + 7, 20));
+        assert_true(d.runs[2].k == all.k && d.runs[2].v == all.v && d.runs[2].keys == 1);
+        close_instance();
+    }
+}
+
+TEST(what_has_left_the_window)
+{
+    for (size_t i = 0; i < 10 * 10 * 30; i++) {
+        const size_t sink = i % 10, recent = i / 10 % 10, tokens = i / 100;
+        size_t left = 0;
+        for (size_t t = 0; t < tokens; t++) left += t >= sink && t + recent < tokens;
+        assert_int_equal(ha_kept_gone(sink, recent, tokens), left);
+    }
 }

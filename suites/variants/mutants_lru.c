@@ -140,9 +140,9 @@ static enum ha_status name_next(struct ha_stream *stream, const struct ha_device
 #define LRU    SHAPE ",steps=12,capacity=1.3"
 #define LFU    LRU ",policy=lfu"
 #define DEVICE LRU ",lookup=device"
-/* Events as they are made: that the lists are down, and that the attention is over, of each layer, behind those of the
- * choice, of two fetches, and of the look-up; that a merge is. */
-enum { MERGED = 1 << 5, CAME = 1 << 6 | 1 << 8, ATTENDED = 1 << 7 | 1 << 9 };
+/* Events as they are made, behind those of two fetches: that a merge is over; of each layer that the lists are down,
+ * and that the attention is over. */
+enum { MERGED = 1 << 2, CAME = 1 << 3 | 1 << 5, ATTENDED = 1 << 4 | 1 << 6 };
 
 static const struct ha_mutant table[] = {
     { "promotion_forgotten", "a block of the cache that is used again stays where it is in the list", LRU,

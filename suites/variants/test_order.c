@@ -160,10 +160,10 @@ TEST(each_wait_of_fluxion_is_needed_or_listed)
 TEST(each_wait_of_lru_blocks_is_needed_or_listed)
 {
     if (HA_TSAN) skip(); /* which reports what is planted */
-    /* of a choice that comes down by itself; two of fetches, which pieces do not wait for; two that time the choice, in
-     * front of that for the list; merged: nothing follows the last one of a pass; came and attended, of each layer */
+    /* two of fetches, which pieces do not wait for; merged: nothing follows the last one of a pass; came and attended,
+     * of each layer; of a choice that comes down by itself; two that time the choice, in front of that for the list */
     const char *const timed = "16: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16", *const expected[] = {
-        "0:", "0:", "0:", timed, timed, "16: 8 16", "8:", "8:", "8:", "8:", NULL
+        "0:", "0:", "16: 8 16", "8:", "8:", "8:", "8:", "0:", timed, timed, NULL
     };
     assert_redundant(LRU "cpu", expected);
     assert_redundant(LRU "device", expected);
