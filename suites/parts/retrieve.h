@@ -19,6 +19,22 @@ enum { HA_RETRIEVE_BLOCK = 16 }; /* tokens of a unit, by digests; else 1 */
 enum ha_retrieve_hash { HA_HASH_RANDOM, HA_HASH_LEARNED };
 const char *ha_retrieve_hash_word(size_t i);
 
+/* Options `retrieve`, `bits` and `hash` of variants. */
+#define HA_RETRIEVE_WAY                                                                                               \
+    {                                                                                                                 \
+        "retrieve", HA_RETRIEVE_HATA, .word = ha_retrieve_word,                                                       \
+                                      .doc = "keys are chosen by codes, by digests of blocks of 16 or by all of them" \
+    }
+#define HA_RETRIEVE_BITS                                                                  \
+    {                                                                                     \
+        "bits", 256, 32, HA_CODE_BITS_MAX, "of a code", .whole = true, .power_of_2 = true \
+    }
+#define HA_RETRIEVE_HASH                                                                             \
+    {                                                                                                \
+        "hash", HA_HASH_RANDOM, .word = ha_retrieve_hash_word,                                       \
+                                .doc = "what codes are made with: normal numbers, or what a fit has" \
+    }
+
 struct ha_retrieve_rule {
     enum ha_retrieve_by by;
     enum ha_retrieve_hash hash;
