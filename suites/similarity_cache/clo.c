@@ -17,7 +17,6 @@
 #include "suites/parts/ahead.h"
 #include "suites/parts/buffers.h"
 #include "suites/parts/choose.h"
-#include "suites/parts/listed.h"
 #include "suites/parts/look_ups.h"
 #include "suites/parts/query_labels.h"
 #include "suites/parts/retrieve.h"
@@ -35,10 +34,10 @@ enum reads { TOPK, ALL };
 HA_WORDS(reads_word, [TOPK] = "topk", [ALL] = "all")
 HA_WORDS(predict_word, [HA_AHEAD_DEVICE] = "device", [HA_AHEAD_CPU] = "cpu", [HA_AHEAD_ORACLE] = "oracle")
 
-// clang-format off
+/* clang-format off */
 enum { SHARE, SINK, RECENT, ETA, P, THRESHOLD, GROUP, PREFETCH, RETRIEVE, BITS, HASH, TRANSFER, STORES, SYNC, EPS,
        BUDGET, PERSISTENT, HARD, PREDICT };
-// clang-format on
+/* clang-format on */
 static const struct ha_param params[] = {
     [SHARE] = { "budget", 0.1, 1e-6, 1, "keys of a buffer (k), as a share of the context", .draw = "0.02 0.1 0.5 1" },
     [SINK] = HA_KEPT_SINK(.fitted = true),
@@ -67,30 +66,37 @@ static const struct ha_param params[] = {
                   .doc = "where the next layer's query is computed; oracle: what it will be" },
 };
 
-/* A sequence of a layer is the index of its keys, a struct ha_retrieve_index; what the device has of them is shared. */
+/* For all layers. Each sequence of one has the index of its keys, a struct ha_retrieve_index. */
 struct chooser {
     struct ha_retrieve retrieve;
     struct ha_query_labels labels;
     struct ha_transfer transfer;
     struct ha_ahead ahead;
     struct ha_reuse reuse;
+    struct ha_buffers buffers;
     struct ha_look_ups look_ups;
-    struct heads {
-        struct ha_buffers on;
+    struct prefilled {
         double encode_ns, offload_ns;
         uint32_t asked; /* requests before the first step */
-    } * heads;          /* [layers] */
+    } * prefilled;      /* [layers] */
     size_t list_max;    /* units of a list */
-    struct ha_kv stage; /* device: part of a prefill */
     float *q;           /* device: of predict=cpu */
-    uint32_t *known;    /* pinned: a layer's lists, where selections are recorded */
 };
-enum { STAGE_TOKENS = 2048 };
 
 static size_t option(const struct ha_layer *l, int i) { return (size_t)l->ctx->param[i]; }
-static struct heads *heads_of(const struct ha_layer *l) { return &((struct chooser *)l->shared)->heads[l->layer]; }
-static struct ha_buffers *on_device(const struct ha_layer *l) { return &heads_of(l)->on; }
-static bool any_offloaded(const struct ha_layer *l) { return ha_buffers_any(on_device(l)); }
+static struct ha_retrieve_index *index_of(const struct ha_layer *l, size_t b)
+{
+    return (struct ha_retrieve_index *)l->own + b;
+}
+static struct ha_buffers_layer *buffers_of(const struct ha_layer *l)
+{
+    return &((struct chooser *)l->shared)->buffers.layer[l->layer];
+}
+static struct ha_transfer_layer *moved_of(const struct ha_layer *l)
+{
+    return &((struct chooser *)l->shared)->transfer.layer[l->layer];
+}
+static bool any_offloaded(const struct ha_layer *l) { return ha_buffers_any(buffers_of(l)); }
 static bool has_next(const struct ha_layer *l) { return l->layer + 1 < l->ctx->shape->layers; }
 static size_t whole(size_t tokens, size_t unit) { return (tokens + unit - 1) / unit; }
 
@@ -104,11 +110,6 @@ static size_t buffer_units(const struct ha_context *ctx, const struct ha_retriev
                     ha_retrieve_units(r, ha_kv_max_tokens(s, b)));
 }
 
-static enum ha_similar group_of(const double *param)
-{
-    return (int)param[GROUP] == LEAST ? HA_SIMILAR_LEAST : HA_SIMILAR_HARMONIC;
-}
-
 static enum ha_status make_reuse(const struct ha_context *ctx, struct chooser *c, struct ha_why *why)
 {
     const struct ha_shape *s = ctx->shape;
@@ -118,7 +119,7 @@ static enum ha_status make_reuse(const struct ha_context *ctx, struct chooser *c
                                   .adaptive = (int)ctx->param[THRESHOLD] == ADAPTIVE,
                                   .hard = (bool)ctx->param[HARD],
                                   .budget_bytes = ctx->param[BUDGET] * 1e6,
-                                  .group = group_of(ctx->param) };
+                                  .group = (int)ctx->param[GROUP] == LEAST ? HA_SIMILAR_LEAST : HA_SIMILAR_HARMONIC };
     for (size_t b = 0; b < s->batch; b++) {
         const double key = 2 * (double)ha_kv_head_bytes(s);
         rule.buffer_bytes += key * (double)(buffer_units(ctx, &c->retrieve, b) * c->retrieve.unit);
@@ -134,21 +135,21 @@ static void answered(void *arg, size_t layer, uint32_t request)
     const struct ha_layer *l = (struct ha_layer *)arg + layer;
     const struct ha_shape *s = l->ctx->shape;
     const struct chooser *c = l->shared;
-    const struct ha_transfer_layer *moved = &c->transfer.layer[layer];
+    const struct ha_transfer_layer *moved = moved_of(l);
+    const size_t new = (request - c->prefilled[layer].asked - 1) * s->q_len;
     for (size_t i = 0; i < s->batch * s->kv_heads; i++)
-        if (!on_device(l)->whole[i % s->kv_heads])
-            ha_look_ups_add(&c->look_ups, layer, i,
-                            s->ctx[i / s->kv_heads] + (request - heads_of(l)->asked - 1) * s->q_len, moved->missed[i],
+        if (!buffers_of(l)->whole[i % s->kv_heads])
+            ha_look_ups_add(&c->look_ups, layer, i, s->ctx[i / s->kv_heads] + new, moved->missed[i],
                             c->labels.layer[layer].similarity[i], moved->index + i * c->list_max,
                             moved->count[i] / c->retrieve.unit);
 }
 
-/* Room for all that layers share; list_max is set. */
+/* What of the keys is kept where; list_max is set. */
 static enum ha_status make_room(const struct ha_layer *first, struct chooser *c, struct ha_why *why)
 {
     const struct ha_context *ctx = first->ctx;
     const struct ha_shape *s = ctx->shape;
-    const size_t lists = s->batch * s->kv_heads * c->list_max, q = s->batch * s->q_len * s->q_heads * s->head_dim;
+    const size_t q = s->batch * s->q_len * s->q_heads * s->head_dim;
     const enum ha_fetch_way way = ha_transfer_way(option(first, TRANSFER));
     const struct ha_buffers_rule room = {
         .unit = c->retrieve.unit,
@@ -157,15 +158,12 @@ static enum ha_status make_room(const struct ha_layer *first, struct chooser *c,
         .recent = option(first, RECENT),
         .memory = option(first, RETRIEVE) == HA_RETRIEVE_HATA ? ha_fetch_memory(way) : HA_MEM_MAPPED,
     };
-    c->heads = ha_alloc(ctx->arena, s->layers * sizeof *c->heads, HA_TAG_META, why);
-    if (!c->heads) return HA_ERROR;
-    memset(c->heads, 0, s->layers * sizeof *c->heads);
-    for (size_t i = 0; i < s->layers; i++)
-        HA_TRY(ha_buffers_create(&c->heads[i].on, ctx, &room, c->reuse.persistent + i * s->kv_heads, why));
-    c->q = ha_device_alloc(ctx->device_arena, HA_MEM_DEVICE, q * sizeof *c->q, HA_TAG_SCRATCH, why);
+    c->prefilled = ha_alloc(ctx->arena, s->layers * sizeof *c->prefilled, HA_TAG_META, why);
+    c->q = c->prefilled ? ha_device_alloc(ctx->device_arena, HA_MEM_DEVICE, q * sizeof *c->q, HA_TAG_SCRATCH, why)
+                        : NULL;
     if (!c->q) return HA_ERROR;
-    c->known = ha_device_alloc(ctx->device_arena, HA_MEM_PINNED, lists * sizeof *c->known, HA_TAG_SCRATCH, why);
-    return c->known ? ha_kv_create(ctx, HA_MEM_DEVICE, STAGE_TOKENS, &c->stage, why) : HA_ERROR;
+    memset(c->prefilled, 0, s->layers * sizeof *c->prefilled);
+    return ha_buffers_create(&c->buffers, ctx, &room, c->reuse.persistent, why);
 }
 
 static enum ha_status share(struct ha_layer *first, struct ha_why *why)
@@ -212,17 +210,16 @@ static void end(struct ha_layer *first) { ha_transfer_end(&((struct chooser *)fi
 static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 {
     const struct ha_shape *s = l->ctx->shape;
-    const struct ha_buffers *on = on_device(l);
+    const struct ha_buffers_layer *on = buffers_of(l);
     struct chooser *c = l->shared;
-    struct ha_retrieve_index *index = (struct ha_retrieve_index *)l->own + b;
     l->lists = s->kv_heads;
     l->block = c->retrieve.unit;
     HA_TRY(ha_buffers_open(on, b, buffer_units(l->ctx, &c->retrieve, b), why));
-    HA_TRY(ha_retrieve_open(&c->retrieve, b, index, why));
-    index->rows = ha_buffers_keys(on, b, &index->k_head_bytes);
+    HA_TRY(ha_retrieve_open(&c->retrieve, b, index_of(l, b), why));
+    index_of(l, b)->rows = ha_buffers_keys(on, b, &index_of(l, b)->k_head_bytes);
     const struct ha_vectors *pool = &on->seq[b].pool;
     for (size_t h = 0; h < s->kv_heads; h++)
-        c->transfer.layer[l->layer].place[b * s->kv_heads + h] = (struct ha_transfer_place){
+        moved_of(l)->place[b * s->kv_heads + h] = (struct ha_transfer_place){
             .from = on->whole[h] ? NULL : &on->seq[b].rest, .to = &pool->kv, .at = pool->first[h]
         };
     return any_offloaded(l) ? ha_transfer_reach(&c->transfer, l->layer, &pool->kv, why) : HA_OK;
@@ -236,16 +233,18 @@ static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_pref
     const struct ha_context *ctx = l->ctx;
     const size_t tokens = ctx->shape->ctx[b];
     struct chooser *c = l->shared;
-    struct heads *of = heads_of(l);
+    struct prefilled *of = &c->prefilled[l->layer];
+    const struct ha_buffers_layer *on = buffers_of(l);
     const bool hata = option(l, RETRIEVE) == HA_RETRIEVE_HATA;
     for (size_t first = 0, n; first < tokens; first += n) {
-        n = ha_least(STAGE_TOKENS, tokens - first);
-        HA_TRY(ha_kv_load(ctx, &c->stage, 0, in, b, first, n));
-        HA_TRY(ha_buffers_put(&of->on, b, &c->stage, 0, first, n, tokens));
+        n = ha_least(c->buffers.stage.cap, tokens - first);
+        HA_TRY(ha_kv_load(ctx, &c->buffers.stage, 0, in, b, first, n));
+        HA_TRY(ha_buffers_put(on, b, &c->buffers.stage, 0, first, n, tokens));
         HA_TRY(ctx->api->stream_sync(ctx->stream));
         const uint64_t begin = ha_now_ns();
-        if (any_offloaded(l)) HA_TRY(ha_kv_copy(ctx, c->transfer.stream, &of->on.seq[b].store, first, &c->stage, 0, n));
-        ha_retrieve_add(&c->retrieve, b, (struct ha_retrieve_index *)l->own + b, c->stage.k, first, n);
+        if (any_offloaded(l))
+            HA_TRY(ha_kv_copy(ctx, c->transfer.stream, &on->seq[b].store, first, &c->buffers.stage, 0, n));
+        ha_retrieve_add(&c->retrieve, b, index_of(l, b), c->buffers.stage.k, first, n);
         if (hata) HA_TRY(ha_retrieve_encode(&c->retrieve, l->layer, ctx->stream, b, 1));
         HA_TRY(ctx->api->stream_sync(ctx->stream));
         of->encode_ns += (double)(ha_now_ns() - begin);
@@ -261,9 +260,9 @@ static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_pref
 static enum ha_status ready(struct ha_layer *l, struct ha_why *why)
 {
     const struct chooser *c = l->shared;
-    struct ha_transfer_layer *moved = &c->transfer.layer[l->layer];
+    struct ha_transfer_layer *moved = moved_of(l);
     ha_look_ups_clear(&c->look_ups, l->layer);
-    heads_of(l)->asked = moved->asked;
+    c->prefilled[l->layer].asked = moved->asked;
     moved->moved = moved->bytes = 0;
     return ha_query_labels_clear(&c->labels, l->layer);
 }
@@ -272,48 +271,39 @@ static enum ha_status rewind(struct ha_layer *l, size_t b, struct ha_why *why)
 {
     const struct chooser *c = l->shared;
     const size_t tokens = l->ctx->shape->ctx[b];
-    ha_retrieve_rewind(&c->retrieve, (struct ha_retrieve_index *)l->own + b, tokens);
-    return ha_buffers_rewind(on_device(l), b, &c->stage, tokens);
+    ha_retrieve_rewind(&c->retrieve, index_of(l, b), tokens);
+    return ha_buffers_rewind(buffers_of(l), b, tokens);
 }
 
 /* ---- one step ---------------------------------------------------------------------------------------------------- */
 
-/* Of a layer's offloaded heads: look-up of their labels by queries, which become the labels of those that miss; what
- * they choose is sent for. */
-static enum ha_status look_up(const struct ha_layer *l, const float *q, struct ha_why *why)
+/* The keys of largest score by queries, of each KV head that is offloaded and has missed, or has all keys here. */
+static enum ha_status choose(const struct ha_layer *l, const float *q, bool here)
 {
     const struct ha_shape *s = l->ctx->shape;
     struct chooser *c = l->shared;
-    const struct ha_buffers *on = on_device(l);
-    const struct ha_transfer_layer *to = &c->transfer.layer[l->layer];
-    HA_TRY(ha_query_labels_look_up(&c->labels, l->layer, q, to->missed));
-    HA_TRY(
-        ha_retrieve_score(&c->retrieve, l->layer, q, l->own, sizeof(struct ha_retrieve_index), l->tokens, to->missed));
+    const struct ha_buffers_layer *on = buffers_of(l);
+    const struct ha_transfer_layer *to = moved_of(l);
+    HA_TRY(ha_retrieve_score(&c->retrieve, l->layer, q, index_of(l, 0), sizeof(struct ha_retrieve_index), l->tokens,
+                             here ? on->here : to->missed));
     for (size_t i = 0; i < s->batch * s->kv_heads; i++) {
-        const size_t b = i / s->kv_heads, h = i % s->kv_heads;
-        if (!on->whole[h])
-            ha_retrieve_ask(&c->retrieve, b, h, l->tokens[b], on->seq[b].units, 0, to->index + i * c->list_max,
-                            to->count + i, to->missed + i);
-    }
-    HA_TRY(ha_retrieve_run(&c->retrieve));
-    return ha_transfer_ask(&c->transfer, l, why);
-}
-
-/* The choice of heads whose keys are all on the device, by the layer's own queries. */
-static enum ha_status choose_here(const struct ha_layer *l, const float *q)
-{
-    const struct ha_shape *s = l->ctx->shape;
-    struct chooser *c = l->shared;
-    const struct ha_buffers *on = on_device(l);
-    HA_TRY(ha_retrieve_score(&c->retrieve, l->layer, q, l->own, sizeof(struct ha_retrieve_index), l->tokens, on->here));
-    for (size_t i = 0; i < s->batch * s->kv_heads; i++) {
-        const size_t b = i / s->kv_heads, h = i % s->kv_heads,
-                     count = option(l, PERSISTENT) == ALL ? c->list_max : on->seq[b].units;
-        if (on->whole[h])
-            ha_retrieve_ask(&c->retrieve, b, h, l->tokens[b], count, ha_vectors_entry(&on->seq[b].pool, h),
-                            on->list + i * c->list_max, c->transfer.layer[l->layer].count + i, NULL);
+        const size_t b = i / s->kv_heads, h = i % s->kv_heads, at = i * c->list_max, units = on->seq[b].units;
+        if (on->whole[h] != here) continue;
+        if (here)
+            ha_retrieve_ask(&c->retrieve, b, h, l->tokens[b], option(l, PERSISTENT) == ALL ? c->list_max : units,
+                            ha_vectors_entry(&on->seq[b].pool, h), on->list + at, to->count + i, NULL);
+        else ha_retrieve_ask(&c->retrieve, b, h, l->tokens[b], units, 0, to->index + at, to->count + i, to->missed + i);
     }
     return ha_retrieve_run(&c->retrieve);
+}
+
+/* Look-up of a layer's labels by queries, which become the labels of heads that miss; what these choose is sent for. */
+static enum ha_status look_up(const struct ha_layer *l, const float *q, struct ha_why *why)
+{
+    struct chooser *c = l->shared;
+    HA_TRY(ha_query_labels_look_up(&c->labels, l->layer, q, moved_of(l)->missed));
+    HA_TRY(choose(l, q, false));
+    return ha_transfer_ask(&c->transfer, l, why);
 }
 
 /* Of the next layer, by the query that it will have. */
@@ -329,80 +319,50 @@ static enum ha_status look_ahead(struct ha_layer *l, const struct ha_step *step,
     return look_up(l + 1, c->q, why);
 }
 
-/* The next layer's keys are sent for first, so that they come beside all that follows. */
+/* The next layer's keys are sent for first, so that they come beside all that follows. Heads whose keys are all here
+ * choose by the layer's own queries. */
 static enum ha_status before(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
 {
     struct chooser *c = l->shared;
     const bool ahead = option(l, PREFETCH);
     if (ahead && has_next(l) && any_offloaded(l + 1)) HA_TRY(look_ahead(l, step, why));
     if (!ahead && any_offloaded(l)) HA_TRY(look_up(l, step->q, why));
-    if (on_device(l)->count) HA_TRY(choose_here(l, step->q));
+    if (buffers_of(l)->count) HA_TRY(choose(l, step->q, true));
     return any_offloaded(l) ? ha_transfer_wait(&c->transfer, l, why) : HA_OK;
 }
 
 /* Buffers and whole heads in place (section 5), the kept tokens, and the step's own. */
 static void device(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d)
 {
-    const struct chooser *c = l->shared;
-    ha_buffers_device(on_device(l), b, c->transfer.layer[l->layer].count, d);
-    ha_kept_device(l, &on_device(l)->seq[b].kept, step, b, d);
+    ha_buffers_device(buffers_of(l), l, step, b, moved_of(l)->count, d);
 }
 
 /* The new tokens to where they are kept, to host memory and into the index. */
 static enum ha_status after(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
-    const struct ha_buffers *on = on_device(l);
+    const struct ha_buffers_layer *on = buffers_of(l);
     struct chooser *c = l->shared;
     for (size_t b = 0; b < ctx->shape->batch; b++) {
         const struct ha_kv fresh = ha_kv_of_step(ctx->shape, step, b);
         const size_t first = l->tokens[b] - step->q_len;
         HA_TRY(ha_buffers_put(on, b, &fresh, 0, first, step->q_len, l->tokens[b]));
         if (any_offloaded(l)) HA_TRY(ha_kv_copy(ctx, ctx->stream, &on->seq[b].store, first, &fresh, 0, step->q_len));
-        ha_retrieve_add(&c->retrieve, b, (struct ha_retrieve_index *)l->own + b, fresh.k, first, step->q_len);
+        ha_retrieve_add(&c->retrieve, b, index_of(l, b), fresh.k, first, step->q_len);
     }
     return ha_retrieve_encode(&c->retrieve, l->layer, ctx->stream, 0, ctx->shape->batch);
 }
 
 /* ---- reports ----------------------------------------------------------------------------------------------------- */
 
-/* What a list has read, in units from the first token on that is no sink: where all keys are on the device by the list,
- * which learn has brought down; else what is in the buffer. */
-static uint32_t *list_of(const struct ha_layer *l, size_t list)
-{
-    const struct chooser *c = l->shared;
-    const bool here = on_device(l)->whole[list % l->ctx->shape->kv_heads];
-    return (here ? c->known : c->transfer.layer[l->layer].index) + list * c->list_max;
-}
-
-static enum ha_status learn(const struct ha_layer *l, struct ha_why *why)
-{
-    const struct ha_context *ctx = l->ctx;
-    const struct ha_buffers *on = on_device(l);
-    const struct chooser *c = l->shared;
-    const size_t heads = ctx->shape->kv_heads, lists = ctx->shape->batch * heads;
-    HA_TRY(ctx->api->copy(ctx->stream, c->known, on->list, lists * c->list_max * sizeof *c->known, HA_D2H));
-    HA_TRY(ctx->api->stream_sync(ctx->stream));
-    for (size_t i = 0; i < lists; i++) {
-        const size_t b = i / heads, units = c->transfer.layer[l->layer].count[i] / c->retrieve.unit;
-        const uint32_t from = on->whole[i % heads] ? ha_vectors_entry(&on->seq[b].pool, i % heads) : 0;
-        HA_TRY(ha_list_check(ctx, "keys that the device chose", list_of(l, i), units, c->list_max,
-                             from + ha_retrieve_units(&c->retrieve, l->tokens[b]), why));
-        for (size_t j = 0; j < units && from; j++) list_of(l, i)[j] -= from;
-    }
-    return HA_OK;
-}
-
 static enum ha_status use(const struct ha_layer *l, size_t b, size_t q_head, struct ha_used *used, struct ha_why *why)
 {
     const struct ha_shape *s = l->ctx->shape;
-    const struct chooser *c = l->shared;
-    const struct ha_kept *kept = &on_device(l)->seq[b].kept;
-    const size_t list = b * s->kv_heads + q_head / ha_shape_group(s), unit = c->retrieve.unit;
-    if (b == 0 && q_head == 0) HA_TRY(learn(l, why));
-    HA_TRY(ha_kept_use_listed(l->ctx, kept, list_of(l, list), c->transfer.layer[l->layer].count[list] / unit, unit,
-                              &used->device, why));
-    return ha_kept_use(l->ctx, kept, l->tokens[b], s->q_len, &used->device, why);
+    const struct ha_transfer_layer *held = moved_of(l);
+    const size_t head = q_head / ha_shape_group(s);
+    if (b == 0 && q_head == 0) HA_TRY(ha_buffers_learn(buffers_of(l), held->index, held->count, l->tokens, why));
+    return ha_buffers_use(buffers_of(l), b, head, held->count[b * s->kv_heads + head], l->tokens[b], &used->device,
+                          why);
 }
 
 static void report(const struct ha_layer *l, size_t b, size_t q_head, struct ha_selection *out)
@@ -411,24 +371,24 @@ static void report(const struct ha_layer *l, size_t b, size_t q_head, struct ha_
     const struct chooser *c = l->shared;
     const size_t head = q_head / ha_shape_group(s), list = b * s->kv_heads + head;
     const float similarity = c->labels.layer[l->layer].similarity[list];
-    const bool here = on_device(l)->whole[head];
+    const bool here = buffers_of(l)->whole[head];
     out->note[out->notes++] = (struct ha_note){ "persistent", here };
     if (here) return;
-    out->note[out->notes++] = (struct ha_note){ "hit", !c->transfer.layer[l->layer].missed[list] };
+    out->note[out->notes++] = (struct ha_note){ "hit", !moved_of(l)->missed[list] };
     out->note[out->notes++] = (struct ha_note){ "similarity", isfinite(similarity) ? (double)similarity : -2 };
 }
 
 static void count(const struct ha_layer *l, ha_count *say, void *arg)
 {
     const struct chooser *c = l->shared;
-    const struct heads *of = heads_of(l);
+    const struct prefilled *of = &c->prefilled[l->layer];
     const struct ha_look_ups_layer *found = &c->look_ups.layer[l->layer];
-    const struct ha_transfer_layer *moved = &c->transfer.layer[l->layer];
+    const struct ha_transfer_layer *moved = moved_of(l);
     ha_worker_wait(l->ctx->worker, moved->ticket); /* of a step that is over */
     const struct {
         const char *name;
         double value;
-    } counters[] = { { "persistent", (double)of->on.count },
+    } counters[] = { { "persistent", (double)buffers_of(l)->count },
                      { "encode_ns", of->encode_ns },
                      { "offload_ns", of->offload_ns },
                      { "hits", found->hits },
