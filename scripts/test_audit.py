@@ -688,6 +688,7 @@ def fluxions(path):
 
 
 ONE_THIRD = dict(block=2, budget=1 / 3, capacity=1.5, sink=1, recent=1, policy=0, digest=0)
+PLACES = [(1.16, 25, 29), (1.4, 45, 63), (8.2, 15, 123), (1.5, 3, 4), (1.39, 5, 6), (1, 5, 5)]  # capacity, blocks chosen, places
 USED = [((0, 1), 0, 0), ((1, 2), 1, 0), ((2, 3), 1, 1), ((0, 1), 1, 1), ((2, 3), 1, 1), ((0, 5), 0, 2)]  # by hand
 LISTS = [  # policy, blocks of each step with hits and victims, what must be said
     (0, USED + [((1, 3), 1, 1)], ""), (1, USED + [((1, 3), 0, 2)], ""),
@@ -720,6 +721,15 @@ def lists():
             head.notes = dict(hits=hits, replaced=replaced)
             said = said or said_by(head.judge, step, None, mark, mark > 2) or said_by(LruBlocks.judge_layer, [head])
         expect(f"lists, {text}", text in said and bool(text) == bool(said), said)
+
+
+def places():
+    """A cache has floor(capacity k) places; in binary64 the first three products are below a whole number by their rounding."""
+    for capacity, k, wanted in PLACES:
+        dump = types.SimpleNamespace(number={f"param.{name}": value for name, value in (
+            ONE_THIRD | dict(budget=1, capacity=capacity)).items()}.get)
+        is_ = LruBlocks(dump, None, (), 2 + 2 * k).slots
+        expect(f"places of {capacity} times {k} blocks", is_ == wanted, f"{is_}, not {wanted}")
 
 
 class Mistaken(Head):
@@ -804,6 +814,7 @@ def main(program, program_of_states):
         huge_sums()
         fluxions(path("fit"))
         lists()
+        places()
         os.mkdir(path("states"))
         cpu, DEFINITIONS["cpu"] = DEFINITIONS["cpu"], AllKeys
         states(program_of_states, path("states"), of)

@@ -1,4 +1,4 @@
-"""lru_blocks: docs/variants/clo.md."""
+"""lru_blocks: docs/variants/lru_blocks.md."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ class LruBlocks(Kept):
         block = int(self.param("block"))
         n = self.units(self.ctx, block)
         self.block, self.most = block, max(share_of(self.param("budget"), n) if n else 0, 1)
-        self.slots = max(int(self.param("capacity") * self.most), self.most)
+        self.slots = max(int(self.param("capacity") * self.most * (1 + 1e-12)), self.most)  # a product that is as good as whole
         self.had, self.uses = [], {}  # blocks by their last use, the oldest first; how often each was used
 
     def judge(self, step, q, mark, padding):
