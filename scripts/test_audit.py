@@ -35,7 +35,7 @@ from audit.numbers import REAL
 from audit.quest import Quest
 from audit.topk import Topk
 
-CASES = 106  # of suites/audit.suite and the traces, but for those that are waived
+CASES = 107  # of suites/audit.suite and the traces, but for those that are waived
 STATES, RIGHT, WRONG = ("all", "profile", "side"), 7, 26  # of the dumps of STATES those that are changed, how many there are
 count = {True: 0, False: 0}
 
@@ -578,7 +578,7 @@ def random_reuse(program, case, path):
     metadata = json.loads(blob[8:8 + struct.unpack_from("<Q", blob)[0]])["__metadata__"]
     draw = np.random.default_rng(1).uniform
     of = {"importance_q": draw(0, 1, (3, 4)), "importance_kv": draw(0.97, 1, (3, 2)), "similarity": np.array(
-        [[0.5, 0.5], [0.7, 0.8], [0.93, 0.75]]), "hash": draw(-1, 1, (3, 2, 64, 16)), "pace": np.array([1e3, 2.5])}
+        [[0.5, 0.5], [0.7, 0.8], [0.93, 0.75]]), "similarity_min": np.array([[0.5, 0.5], [1, 0.9], [0.6, 0.65]]), "hash": draw(-1, 1, (3, 2, 64, 16)), "pace": np.array([1e3, 2.5])}
     write_fit(path, of, metadata)
     write_fit(path + ".other", of | {"importance_q": 1 - of["importance_q"]}, metadata)
 
@@ -776,7 +776,7 @@ def main(program, program_of_states):
         cases += [f"{net},fit={path('net')}", f"{net},fit={path('net')},union=1"]
         reuse = "clo:ctx=100+40,steps=5,heads=4/2,head_dim=16,layers=3,dataset=walk,observed=30,budget=0.2,recent=10,eta=0.94"
         random_reuse(program, reuse, path("reuse"))
-        cases += [f"{reuse},bits=64,hash=learned,prefetch=0,fit={path('reuse')}"]
+        cases += [f"{reuse},bits=64,hash=learned,prefetch=0,fit={path('reuse')}", f"{reuse},bits=64,group=min,prefetch=0,fit={path('reuse')}"]
         done = subprocess.run([program, "check", "-q", "suites/audit.suite", *cases, "--dump", path("dump")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         expect("habench check", done.returncode == 0, done.stdout + done.stderr)
         of, files = {}, sorted(os.listdir(path("dump")))

@@ -164,6 +164,7 @@ class Reuse:
 
     def __init__(self, of):
         self.of, self.fit, self.is_, self.matrices = of, fit_of(of.dump), {}, {}
+        self.similarity = self.tensor("similarity_min" if of.param("group") else "similarity")
 
     def tensor(self, name):
         """None where the fit has none, or is not here."""
@@ -207,12 +208,12 @@ class Reuse:
             raise Wrong(f"note persistent is {persistent:d}, and was {not persistent:d}")
         if layer == 0 and not persistent:
             raise Wrong("note persistent is 0, and all heads of the first layer are")
-        if layer and persistent and (not self.of.param("hard") or (self.fit is not None and self.tensor("similarity") is None)):
+        if layer and persistent and (not self.of.param("hard") or (self.fit is not None and self.similarity is None)):
             raise Wrong("note persistent is 1, and no head of this layer is")
 
     def judge(self):
         """The set of persistent heads behind the first layer, once all have said it."""
-        dump, similarity = self.of.dump, self.tensor("similarity")
+        dump, similarity = self.of.dump, self.similarity
         if similarity is None or not self.of.param("hard") or len(self.is_) < dump.layers * dump.kv_heads:
             return
         row, unit = 2 * dump.head_dim * (4 if dump.word("dtype") == "f32" else 2), self.of.unit
