@@ -69,13 +69,20 @@ static enum ha_status meta_check(const struct ha_fit *f, struct ha_why *why)
     return HA_OK;
 }
 
+/* What to do about a file that is damaged. */
+static enum ha_status damaged(struct ha_why *why)
+{
+    const struct ha_why is = *why;
+    return ha_why(why, HA_ERROR, "%s (`habench fit CASE -o FILE` makes another)", is.text);
+}
+
 /* Checks all tensors, and copies them to where they are aligned. */
 static enum ha_status tensors_read(struct ha_fit *f, struct ha_why *why)
 {
     const size_t count = ha_safetensors_count(f->file);
     size_t bytes = 0;
     for (size_t i = 0; i < count; i++) {
-        HA_TRY(tensor_check(ha_safetensors_at(f->file, i), why));
+        if (tensor_check(ha_safetensors_at(f->file, i), why) != HA_OK) return damaged(why);
         bytes += padded(ha_safetensors_at(f->file, i)->bytes);
     }
     f->data = calloc(count + 1, sizeof *f->data);
@@ -122,7 +129,10 @@ enum ha_status ha_fit_open(struct ha_fit **fit, const char *path, struct ha_why 
 {
     struct ha_safetensors *file;
     *fit = NULL;
-    if (ha_safetensors_open(&file, path, why) != HA_OK) return ha_why_prefix(why, HA_ERROR, "fit");
+    if (ha_safetensors_open(&file, path, why) != HA_OK) {
+        ha_why_prefix(why, HA_ERROR, "fit");
+        return damaged(why);
+    }
     return fit_read(fit, path, file, why);
 }
 

@@ -181,6 +181,7 @@ static void expect_refused(const char *const *pairs, const struct ha_tensor *t, 
     assert_null(none);
     expect_reason("c.safetensors: ");
     expect_reason(part);
+    expect_reason("`habench fit");
 }
 
 TEST(metadata_that_is_not_that_of_a_fit)
@@ -260,7 +261,7 @@ TEST(files_that_are_not_there)
     expect_reason("is a directory");
     test_write("zero", "", 0);
     assert_int_equal(ha_fit_open(&fit, test_path("zero"), &reason), HA_ERROR);
-    expect_reason("empty file");
+    expect_reason("empty file (`habench fit CASE -o FILE` makes another)");
 }
 
 /* ---- the whole way ----------------------------------------------------------------------------------------------- */
