@@ -46,6 +46,17 @@ expect 0 "$right passed, 0 failed, 1 skipped" HA_EMULATION_ORDER=backward
 expect 0 "$right passed, 0 failed, 1 skipped" HA_EMULATED_MEMOPS=0
 expect 0 "$right passed, 0 failed, 1 skipped" HABENCH_HUGE_PAGES=1
 
+# by CPU stores into device memory, through a stand-in of GDRCopy; where it keeps them to itself, that is seen
+stores='clo:dataset=walk,ctx=100,layers=2,heads=4/2,steps=4,recent=16,budget=0.2,transfer=stores'
+mkdir "$dir/gdr"
+ln -s "$(cd "$(dirname "$program")" && pwd)/t/fake_gdr.so" "$dir/gdr/libgdrapi.so.2"
+for mapped in here lost; do
+    env LD_LIBRARY_PATH="$dir/gdr" HA_EMULATED_GDR=$mapped "$program" check -q "$stores,sync=device" "$stores,sync=cpu" \
+        --device cuda_emulated > "$dir/err" 2>&1 < /dev/null
+    test $mapped = here && want='2 passed, 0 failed, 0 skipped' || want='0 passed, 2 failed, 0 skipped'
+    holds "stores that are $mapped: $want" grep -qF "$want" "$dir/err"
+done
+
 # a suite that makes processes of its own, behind one that has used the device in this one
 "$program" check -q device:op=attend_index,cases=one lse_merge:case=equal_scores --device cuda_emulated > "$dir/err" 2>&1 < /dev/null
 holds 'a suite that forks has a process of its own' grep -q '^[0-9]* passed, 0 failed' "$dir/err"
