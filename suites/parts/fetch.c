@@ -210,6 +210,7 @@ static void gather(void *arg, size_t task, size_t worker)
     const struct ha_fetch *f = arg;
     const struct ha_shape *s = f->ctx->shape;
     const struct ha_fetch_list *list = &f->list[task];
+    if (!rows(list)) return; /* it has no place in an image */
     const size_t begin = f->image[task] + (by_rows(list) ? 0 : place(s, list, 0));
     for (int v = 0; v < 2; v++) {
         const struct ha_gather g = half(s, list, v, (v ? f->to->v : f->to->k) + begin, apart(s, list));
