@@ -106,7 +106,7 @@ static enum ha_status counting_open(struct ha_device **dev, const struct ha_devi
 /* ---- a run ------------------------------------------------------------------------------------------------------ */
 
 /* time of a measurement: for one round, unless a test reads figures */
-enum { ONE_ROUND_NS = 1, FIGURES_NS = 200000000 };
+enum { ONE_ROUND_NS = 1, FIGURES_NS = 2000000000 };
 static uint64_t cap_ns;
 static struct ha_link_limits limits;
 static const struct ha_link_limits small_limits = { .source_bytes = 2 << 20, .move_bytes = 512 << 10, .pieces = 128 };
