@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-#define HA_DEVICE_ABI    10u
+#define HA_DEVICE_ABI    11u
 #define HA_DEVICE_SYMBOL "ha_device_api"
 
 struct ha_device;
@@ -323,6 +323,91 @@ struct ha_device_similarity {
     const struct ha_device_similarity_seq *seqs; /* [batch]; copied */
 };
 
+/* Codes of keys by product quantisation, and scores by them, as struct ha_pq_encode, ha_pq_table and ha_pq_score make
+ * them: pq has the book of KV head 0, and head h's is h * ha_pq_book_floats(pq) floats further on. All in device or
+ * mapped memory. */
+struct ha_device_pq_encode_seq {
+    struct ha_rows rows; /* of KV head 0; head h starts h * k_head_bytes further on; v is not read */
+    size_t k_head_bytes;
+    void *codes; /* of KV head 0 */
+    size_t code_head_bytes, first;
+};
+struct ha_device_pq_encode {
+    size_t batch, kv_heads;
+    struct ha_pq pq;
+    enum ha_dtype dtype;
+    const struct ha_device_pq_encode_seq *seqs; /* [batch]; copied */
+};
+struct ha_device_pq_table_seq {
+    const float *q; /* [q_len][q_heads][head_dim] */
+    void *table;    /* of KV head 0; head h begins h * table_head_bytes further on */
+    size_t table_head_bytes;
+};
+struct ha_device_pq_table {
+    size_t batch, q_len, q_heads, kv_heads;
+    struct ha_pq pq;
+    enum ha_dtype type;                        /* of the table */
+    const struct ha_device_pq_table_seq *seqs; /* [batch]; copied */
+};
+struct ha_device_pq_score_seq {
+    const void *table, *codes; /* of KV head 0 */
+    size_t table_head_bytes, code_head_bytes, keys;
+    float *s; /* [kv_heads][rows][s_stride]; rows: of a KV head, head by head, of each the query tokens */
+    size_t s_stride;
+};
+struct ha_device_pq_score {
+    size_t batch, kv_heads, rows;
+    struct ha_pq pq; /* its centroids are not read */
+    enum ha_dtype type;
+    float scale;
+    const struct ha_device_pq_score_seq *seqs; /* [batch]; copied */
+};
+
+/* Scores to weights in place, as struct ha_softmax makes them, of query heads and tokens. */
+struct ha_device_softmax_seq {
+    float *x; /* [heads][q_len][stride] */
+    size_t n, stride;
+    float *lse; /* NULL, or [q_len][lse_stride]: of the heads one behind the other */
+    size_t lse_stride;
+};
+struct ha_device_softmax {
+    size_t batch, heads, q_len;
+    const struct ha_device_softmax_seq *seqs; /* [batch]; copied */
+};
+
+/* Of each list the fewest elements of largest weight that reach p in the mean over its rows, as struct ha_topp chooses
+ * them. keys, index and w may be in mapped memory. */
+struct ha_device_topp_seq {
+    const float *x; /* [lists][rows][stride] */
+    size_t n, stride;
+    uint32_t *keys;  /* [lists] */
+    uint32_t *index; /* [lists][index_stride] */
+    void *w;         /* [lists][rows][w_stride] of w_type; index_stride, w_stride >= n */
+    size_t index_stride, w_stride;
+};
+struct ha_device_topp {
+    size_t batch, lists, rows;
+    double p;
+    enum ha_dtype w_type;
+    const struct ha_device_topp_seq *seqs; /* [batch]; copied */
+};
+
+/* Sums of V by lists and their weights, as topp writes them and struct ha_weighted_sum makes them; all in device or
+ * mapped memory. */
+struct ha_device_weighted_sum_seq {
+    const void *v; /* of KV head 0; head h starts h * v_head_bytes further on */
+    size_t v_stride_bytes, v_head_bytes;
+    const uint32_t *keys, *index; /* [q_heads], [q_heads][index_stride] */
+    const void *w;                /* [q_heads][q_len][w_stride] of w_type */
+    size_t index_stride, w_stride;
+    float *o; /* [q_len][q_heads][head_dim] */
+};
+struct ha_device_weighted_sum {
+    size_t batch, q_len, q_heads, kv_heads, head_dim;
+    enum ha_dtype dtype, w_type;
+    const struct ha_device_weighted_sum_seq *seqs; /* [batch]; copied */
+};
+
 /* Copies that are handed over in one call: piece i has bytes[i] bytes. The arrays are copied. */
 struct ha_device_pieces {
     void *const *dst;
@@ -447,6 +532,14 @@ struct ha_device_api {
     enum ha_status (*hash)(struct ha_stream *stream, const struct ha_device_hash *args);
     enum ha_status (*hamming)(struct ha_stream *stream, const struct ha_device_hamming *args);
     enum ha_status (*similarity)(struct ha_stream *stream, const struct ha_device_similarity *args);
+
+    /* attention over keys that are codes: product quantisation, weights by the least prefix, their sum of V */
+    enum ha_status (*pq_encode)(struct ha_stream *stream, const struct ha_device_pq_encode *args);
+    enum ha_status (*pq_table)(struct ha_stream *stream, const struct ha_device_pq_table *args);
+    enum ha_status (*pq_score)(struct ha_stream *stream, const struct ha_device_pq_score *args);
+    enum ha_status (*softmax)(struct ha_stream *stream, const struct ha_device_softmax *args);
+    enum ha_status (*topp)(struct ha_stream *stream, const struct ha_device_topp *args);
+    enum ha_status (*weighted_sum)(struct ha_stream *stream, const struct ha_device_weighted_sum *args);
 };
 
 #ifdef __cplusplus

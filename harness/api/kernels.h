@@ -284,6 +284,96 @@ struct ha_hamming {
     size_t s_stride;
 };
 
+/* Product quantisation (Jegou et al., IEEE TPAMI 33(1), 2011; HCAttention, section 3.1): a key is cut into groups of
+ * so many dimensions, and of each group the number of the nearest of `count` centroids is kept. Codes are blocks of
+ * HA_PQ_KEYS keys, each [groups][HA_PQ_KEYS * bits / 8] bytes: bit j of the code of key i is bit i % HA_PQ_KEYS * bits
+ * + j of them, the lowest of a byte first. A code is below `count`. */
+enum { HA_PQ_KEYS = 32, HA_PQ_BITS_MAX = 16, HA_PQ_ROWS = 4 };
+struct ha_pq {
+    const float *centroid; /* [books][dims][count] */
+    size_t groups, dims;   /* groups * dims is the length of a key */
+    size_t count, books;   /* count: at most 2^bits; books: 1, which all groups share, or one for each of `groups` */
+    size_t bits;           /* 1 to HA_PQ_BITS_MAX */
+};
+static inline size_t ha_pq_block_bytes(const struct ha_pq *pq) { return pq->groups * HA_PQ_KEYS / 8 * pq->bits; }
+static inline size_t ha_pq_code_bytes(const struct ha_pq *pq, size_t keys)
+{
+    return (keys + HA_PQ_KEYS - 1) / HA_PQ_KEYS * ha_pq_block_bytes(pq);
+}
+static inline size_t ha_pq_book_floats(const struct ha_pq *pq) { return pq->books * pq->dims * pq->count; }
+
+/* Codes of rows: of each group the centroid of the least sum of squared differences, a sum of binary32 in the order of
+ * the dimensions, each difference and each square rounded, or squared and added in one; the smaller number of equals. A
+ * distance that is NaN is above every other. */
+struct ha_pq_encode {
+    struct ha_pq pq;
+    struct ha_rows rows; /* v is not read */
+    enum ha_dtype dtype; /* of the rows */
+    void *codes;         /* 64-byte aligned */
+    size_t first;        /* row i becomes key first + i; of other keys nothing is changed */
+};
+
+/* t[r][g][j] = the part of q_r in group g times centroid j, a sum of binary32 in any order; stored as
+ * [rows / HA_PQ_ROWS, rounded up][groups][count][HA_PQ_ROWS] numbers of the table's type, row r being
+ * [r / HA_PQ_ROWS][][][r % HA_PQ_ROWS]; rows that are not there are zeros. Row r is query token r % q_len of head
+ * r / q_len of a group. */
+struct ha_pq_table {
+    struct ha_pq pq;
+    const float *q; /* [q_len][group][head_dim] with the two strides below, in floats */
+    size_t q_len, group, q_token_stride, q_head_stride;
+    enum ha_dtype type; /* F32 or F16 */
+    void *table;        /* 64-byte aligned */
+};
+static inline size_t ha_pq_table_bytes(const struct ha_pq *pq, size_t rows, enum ha_dtype type)
+{
+    return (rows + HA_PQ_ROWS - 1) / HA_PQ_ROWS * pq->groups * pq->count * HA_PQ_ROWS * ha_dtype_bytes(type);
+}
+
+/* s[r][i] = scale times the sum over the groups of t[r][g][code of key i in g]: at most as many additions as there are
+ * groups, of binary32. */
+struct ha_pq_score {
+    struct ha_pq pq;   /* the centroids are not read */
+    const void *table; /* of so many rows */
+    enum ha_dtype type;
+    size_t rows;
+    const void *codes;
+    size_t keys; /* 0 to keys - 1 */
+    float scale;
+    float *s; /* [rows][s_stride] */
+    size_t s_stride;
+};
+
+/* The fewest elements of largest weight whose weights reach p in the mean over the rows: with W_i the sum over the rows
+ * of floor(2^HA_TOPP_BITS w), integers, the shortest prefix of the elements by falling W, of equals the smaller index
+ * first, whose W add up to at least rows p 2^HA_TOPP_BITS; all of them where that is never reached. So the choice is
+ * the same in whatever order sums are made. Weights are 0 to 1, as softmax makes them; a NaN in a row chooses nothing.
+ */
+enum { HA_TOPP_BITS = 52, HA_TOPP_ROWS_MAX = 1024 };
+struct ha_topp {
+    const float *x; /* [rows][stride]; rows: 1 to HA_TOPP_ROWS_MAX */
+    size_t rows, n, stride;
+    double p;        /* above 0, at most 1 */
+    uint32_t *index; /* [n]: those chosen, rising; what is behind them is anything */
+    void *w;         /* [rows][w_stride]: their weights, of w_type, F32 or F16 */
+    enum ha_dtype w_type;
+    size_t w_stride; /* >= n */
+    uint32_t *keys;  /* how many */
+};
+
+/* o[r] = sum of w[r][i] v_i, not divided by anything. On no path has a sum of binary32 more than HA_SUM_KEYS + keys /
+ * HA_SUM_KEYS additions, rounded up. A weight of 0 times a V that is not finite is NaN. */
+enum { HA_SUM_KEYS = 512 };
+struct ha_weighted_sum {
+    struct ha_rows rows; /* k is not read */
+    size_t head_dim;
+    enum ha_dtype dtype; /* of V */
+    const void *w;       /* [q_rows][w_stride] of w_type, F32 or F16 */
+    enum ha_dtype w_type;
+    size_t q_rows, w_stride;
+    float *o; /* [q_rows][o_stride] */
+    size_t o_stride;
+};
+
 /* Rows of scores to weights in place: exp(x - ln sum exp x). A row of -inf, or none: zeros, of LSE -inf. NaN and +inf
  * make a row NaN, and its LSE. On no path has the sum more than 320 + n / 1024 additions. */
 struct ha_softmax {
@@ -361,6 +451,11 @@ struct ha_attend_all {
 
 #define HA_KERNELS_OF_ALL(ONE, TYPED, isa)                                                                            \
     HA_KERNELS_OF_VECTORS(ONE, TYPED, isa)                                                                            \
+    ONE(isa, void, pq_encode, (const struct ha_pq_encode *), none)                                                    \
+    ONE(isa, void, pq_table, (const struct ha_pq_table *), none)                                                      \
+    ONE(isa, void, pq_score, (const struct ha_pq_score *), none)                                                      \
+    ONE(isa, void, topp, (const struct ha_topp *), none)                                                              \
+    ONE(isa, void, weighted_sum, (const struct ha_weighted_sum *), none)                                              \
     ONE(isa, void, pack, (const struct ha_pack *), none)                                                              \
     ONE(isa, void, unpack, (const struct ha_unpack *), none)                                                          \
     /* as flops, of operations such as packed bf16 keys are multiplied with, which may be of pairs */                 \

@@ -165,6 +165,8 @@ enum {
     HA_NEEDS_COLUMNS = 1 << 9, /* columns and score */
     HA_NEEDS_NET = 1 << 10,    /* features and net */
     HA_NEEDS_LABELS = 1 << 11, /* similarity */
+    HA_NEEDS_PQ = 1 << 12,     /* pq_encode, pq_table and pq_score */
+    HA_NEEDS_TOPP = 1 << 13,   /* softmax and topp */
 };
 
 struct ha_instance;

@@ -148,4 +148,10 @@ const struct ha_device_api ha_device_host = {
     .hash = ha_host_hash,
     .hamming = ha_host_hamming,
     .similarity = ha_host_similarity,
+    .pq_encode = ha_host_pq_encode,
+    .pq_table = ha_host_pq_table,
+    .pq_score = ha_host_pq_score,
+    .softmax = ha_host_softmax,
+    .topp = ha_host_topp,
+    .weighted_sum = ha_host_weighted_sum,
 };

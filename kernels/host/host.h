@@ -97,6 +97,12 @@ struct ha_host_op {
         struct ha_device_hash hash;
         struct ha_device_hamming hamming;
         struct ha_device_similarity similarity;
+        struct ha_device_pq_encode pq_encode;
+        struct ha_device_pq_table pq_table;
+        struct ha_device_pq_score pq_score;
+        struct ha_device_softmax softmax;
+        struct ha_device_topp topp;
+        struct ha_device_weighted_sum weighted_sum;
         struct ha_merge merge;
         struct ha_device_blend blend;
         struct {
@@ -269,6 +275,15 @@ enum ha_status ha_host_net(struct ha_stream *stream, const struct ha_net *args);
 enum ha_status ha_host_hash(struct ha_stream *stream, const struct ha_device_hash *args);
 enum ha_status ha_host_hamming(struct ha_stream *stream, const struct ha_device_hamming *args);
 enum ha_status ha_host_similarity(struct ha_stream *stream, const struct ha_device_similarity *args);
+
+/* ---- pq.c */
+
+enum ha_status ha_host_pq_encode(struct ha_stream *stream, const struct ha_device_pq_encode *args);
+enum ha_status ha_host_pq_table(struct ha_stream *stream, const struct ha_device_pq_table *args);
+enum ha_status ha_host_pq_score(struct ha_stream *stream, const struct ha_device_pq_score *args);
+enum ha_status ha_host_softmax(struct ha_stream *stream, const struct ha_device_softmax *args);
+enum ha_status ha_host_topp(struct ha_stream *stream, const struct ha_device_topp *args);
+enum ha_status ha_host_weighted_sum(struct ha_stream *stream, const struct ha_device_weighted_sum *args);
 
 /* ---- products.c: a BLAS of the system, loaded with the first product. HABENCH_BLAS names another library. */
 

@@ -176,6 +176,11 @@ enum ha_status ha_session_takes(const struct ha_session *s, const struct ha_vari
         { HA_NEEDS_NET, s->api->features, "features" },
         { HA_NEEDS_NET, s->api->net, "net" },
         { HA_NEEDS_LABELS, s->api->similarity, "similarity" },
+        { HA_NEEDS_PQ, s->api->pq_encode, "pq_encode" },
+        { HA_NEEDS_PQ, s->api->pq_table, "pq_table" },
+        { HA_NEEDS_PQ, s->api->pq_score, "pq_score" },
+        { HA_NEEDS_TOPP, s->api->softmax, "softmax" },
+        { HA_NEEDS_TOPP, s->api->topp, "topp" },
     };
     struct ha_device_info info;
     s->api->info(s->device, &info);

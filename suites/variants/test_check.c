@@ -170,6 +170,8 @@ TEST(missing_operations_are_named)
         { HA_NEEDS_COLUMNS, "no operation columns" },
         { HA_NEEDS_NET, "no operation features" },
         { HA_NEEDS_LABELS, "no operation similarity" },
+        { HA_NEEDS_PQ, "no operation pq_encode" },
+        { HA_NEEDS_TOPP, "no operation softmax" },
     };
 
     open_session(SMALL);
