@@ -1,4 +1,4 @@
-#include "kernels/pq.h"
+#include "harness/base/pq.h"
 
 #include "harness/base/numeric.h"
 #include "kernels/c/ops.h"

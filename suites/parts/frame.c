@@ -377,7 +377,7 @@ static enum ha_status attend_cpu(struct ha_instance *self, struct ha_layer *l, c
         ha_pool_wait(self->ctx.pool);
         return HA_OK;
     }
-    if (!self->rule->unlinked) HA_TRY(self->ctx.api->event_sync(self->arrived));
+    if (!self->rule->unlinked && !self->rule->asks_itself) HA_TRY(self->ctx.api->event_sync(self->arrived));
     if (self->rule->work) return work(self, l, step, why);
     if (self->rule->choose) HA_TRY(self->rule->choose(l, self->q, why));
     HA_TRY(name_units(self, l, self->q, why));
@@ -475,7 +475,7 @@ enum ha_status ha_frame_attend(struct ha_instance *self, const struct ha_step *s
     const struct ha_shape *s = ctx->shape;
     const struct ha_rule *rule = self->rule;
     struct ha_layer *l = &self->layer[step->layer];
-    const bool linked = has_cpu(rule) && !rule->unlinked, asks = linked && !is_early(l);
+    const bool linked = has_cpu(rule) && !rule->unlinked, asks = linked && !rule->asks_itself && !is_early(l);
     HA_TRY(settled(l, why));
     l->due = false;
     if (asks)

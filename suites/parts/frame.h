@@ -117,9 +117,10 @@ struct ha_rule {
 
     const char *cpu_name, *settle_name; /* of their spans */
     bool appends_last;
-    bool weighs;    /* of several query tokens the CPU side keeps the weights of their keys */
-    bool own_heads; /* on the device each query head reads tokens of its own */
-    bool unlinked;  /* the CPU side's queries and outputs stay where they are: for an arm */
+    bool weighs;      /* of several query tokens the CPU side keeps the weights of their keys */
+    bool own_heads;   /* on the device each query head reads tokens of its own */
+    bool asks_itself; /* work goes by what ask brings down, and waits for it: no queries come down */
+    bool unlinked;    /* the CPU side's queries and outputs stay where they are: for an arm */
 };
 
 /* A stream, which the frame destroys. Events are the device arena's (ha_device_event). */

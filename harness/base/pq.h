@@ -1,5 +1,5 @@
-#ifndef HA_KERNELS_PQ_H
-#define HA_KERNELS_PQ_H
+#ifndef HA_BASE_PQ_H
+#define HA_BASE_PQ_H
 
 #include "harness/api/kernels.h"
 

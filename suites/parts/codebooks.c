@@ -1,0 +1,102 @@
+#include "suites/parts/codebooks.h"
+
+#include "harness/base/arena.h"
+#include "harness/base/device_arena.h"
+#include "harness/base/fit.h"
+#include "harness/base/numeric.h"
+#include "harness/base/why.h"
+
+HA_SHARED_WORDS(ha_books_word, [HA_BOOKS_SHARED] = "shared", [HA_BOOKS_SEPARATE] = "separate")
+
+static size_t bits_of(const struct ha_codebook_rule *r)
+{
+    size_t bits = 1;
+    while ((size_t)1 << bits < r->count) bits++;
+    return r->pack ? bits : bits <= 8 ? 8 : 16;
+}
+
+static enum ha_status open_fit(struct ha_codebooks *b, struct ha_why *why)
+{
+    const struct ha_shape *s = b->ctx->shape;
+    struct ha_tensor t = {
+        "centroids", HA_T_F32, 5, { s->layers, s->kv_heads, b->pq.books, b->pq.dims, b->pq.count }, .data = NULL
+    };
+    HA_TRY(ha_fit_get(b->ctx->fit, &t, why));
+    b->host = t.data;
+    return HA_OK;
+}
+
+enum ha_status ha_codebooks_create(struct ha_codebooks *b, const struct ha_context *ctx,
+                                   const struct ha_codebook_rule *rule, struct ha_why *why)
+{
+    const struct ha_shape *s = ctx->shape;
+    *b = (struct ha_codebooks){ .ctx = ctx, .rule = *rule };
+    if (s->head_dim % rule->dims)
+        return ha_why(why, HA_ERROR, "dims=%zu does not divide head_dim=%zu", rule->dims, s->head_dim);
+    const size_t groups = s->head_dim / rule->dims;
+    b->pq = (struct ha_pq){ .groups = groups,
+                            .dims = rule->dims,
+                            .count = rule->count,
+                            .books = rule->books == HA_BOOKS_SHARED ? 1 : groups,
+                            .bits = bits_of(rule) };
+    b->layer_floats = s->kv_heads * ha_pq_book_floats(&b->pq);
+    const size_t bytes = s->layers * b->layer_floats * sizeof(float);
+    if (ctx->fit) HA_TRY(open_fit(b, why));
+    else b->host = b->sample = ha_alloc(ctx->arena, bytes, HA_TAG_META, why);
+    if (!b->host) return HA_ERROR;
+    b->pq.centroid = ha_device_alloc(ctx->device_arena, HA_MEM_DEVICE, bytes, HA_TAG_META, why);
+    return b->pq.centroid ? HA_OK : HA_ERROR;
+}
+
+struct ha_pq ha_codebooks_there(const struct ha_codebooks *b, size_t layer)
+{
+    struct ha_pq pq = b->pq;
+    pq.centroid += layer * b->layer_floats;
+    return pq;
+}
+
+struct ha_pq ha_codebooks_here(const struct ha_codebooks *b, size_t layer, size_t head)
+{
+    struct ha_pq pq = b->pq;
+    pq.centroid = b->host + layer * b->layer_floats + head * ha_pq_book_floats(&pq);
+    return pq;
+}
+
+/* ---- sample books ------------------------------------------------------------------------------------------------ */
+
+/* element d of part g of key i of all sequences' contexts */
+static float element(const struct ha_codebooks *b, const struct ha_prefill *in, size_t head, size_t i, size_t g,
+                     size_t d)
+{
+    const struct ha_shape *s = b->ctx->shape;
+    size_t seq = 0;
+    for (; i >= s->ctx[seq]; seq++) i -= s->ctx[seq];
+    return ha_load(in->k[seq], (head * in->cap + i) * s->head_dim + g * b->pq.dims + d, s->dtype);
+}
+
+static void sample_head(const struct ha_codebooks *b, const struct ha_prefill *in, size_t head, float *book)
+{
+    const struct ha_pq *pq = &b->pq;
+    size_t keys = 0;
+    for (size_t i = 0; i < b->ctx->shape->batch; i++) keys += b->ctx->shape->ctx[i];
+    for (size_t g = 0; g < pq->books; g++)
+        for (size_t j = 0; j < pq->count; j++) {
+            const size_t parts = pq->books == 1 ? pq->groups : 1, at = j * keys * parts / pq->count;
+            for (size_t d = 0; d < pq->dims; d++)
+                book[(g * pq->dims + d) * pq->count + j] = keys ? element(b, in, head, at / parts,
+                                                                          pq->books == 1 ? at % parts : g, d)
+                                                                : 0;
+        }
+}
+
+enum ha_status ha_codebooks_prefill(struct ha_codebooks *b, size_t layer, const struct ha_prefill *in,
+                                    struct ha_why *why)
+{
+    const struct ha_context *ctx = b->ctx;
+    for (size_t head = 0; b->sample && head < ctx->shape->kv_heads; head++)
+        sample_head(b, in, head, b->sample + layer * b->layer_floats + head * ha_pq_book_floats(&b->pq));
+    const struct ha_pq there = ha_codebooks_there(b, layer);
+    HA_TRY(ctx->api->copy(ctx->stream, (void *)(uintptr_t)there.centroid, b->host + layer * b->layer_floats,
+                          b->layer_floats * sizeof(float), HA_H2D));
+    return ctx->api->stream_sync(ctx->stream);
+}
