@@ -58,7 +58,7 @@ struct sequence {
 
 /* Sums over the steps of a layer. */
 struct sums {
-    double chosen, coded, bytes;
+    double chosen, coded; /* keys, of all query heads */
 };
 
 /* For all layers, which follow each other. */
@@ -211,13 +211,18 @@ static enum ha_status work(struct ha_layer *l, const struct ha_step *step, const
 {
     const struct ha_shape *s = l->ctx->shape;
     struct chooser *c = l->shared;
-    if (!summed_here(l)) return ha_prefix_sum_there(&c->prefix, c->seqs, there);
-    for (size_t h = 0, n; h < s->kv_heads; h += n) {
+    struct sums *sums = &c->sums[l->layer];
+    size_t keys = 0, chosen = 0;
+    for (size_t b = 0; b < s->batch; b++) keys += c->coded_keys[b] * s->q_heads;
+    for (size_t h = 0, n; h < s->kv_heads && summed_here(l); h += n) {
         n = ha_least(c->range, s->kv_heads - h);
         HA_TRY(ha_prefix_sum_here(&c->prefix, c->seqs, h, n, host, why));
     }
-    ha_prefix_count(&c->prefix, &c->sums[l->layer].chosen, &c->sums[l->layer].bytes);
-    for (size_t b = 0; b < s->batch; b++) c->sums[l->layer].coded += (double)(c->coded_keys[b] * s->q_heads);
+    if (!summed_here(l)) HA_TRY(ha_prefix_sum_there(&c->prefix, c->seqs, there));
+    else chosen = ha_prefix_chosen(&c->prefix);
+    ha_frame_worked(l, chosen, option(l, RENORM) ? 0 : keys - chosen);
+    sums->coded += (double)keys;
+    sums->chosen += (double)chosen;
     return HA_OK;
 }
 
@@ -294,6 +299,7 @@ static void report(const struct ha_layer *l, size_t b, size_t q_head, struct ha_
         others->k += told->chosen * l->ctx->shape->head_dim;
         others->count = told->count - told->chosen;
         others->weight_only = true;
+        others->on_device = true;
         out->parts = 3;
     }
     out->note[out->notes++] = (struct ha_note){ "kept", (double)told->chosen };
@@ -304,8 +310,8 @@ static void count(const struct ha_layer *l, ha_count *say, void *arg)
 {
     const struct chooser *c = l->shared;
     const struct sums *sums = &c->sums[l->layer];
-    if (sums->coded > 0) say(arg, "kept_share", l->layer, sums->chosen / sums->coded);
-    say(arg, "weight_bytes", l->layer, sums->bytes);
+    if (sums->chosen > 0) say(arg, "kept_share", l->layer, sums->chosen / sums->coded);
+    if (summed_here(l)) say(arg, "weight_bytes", l->layer, sums->chosen * (double)ha_prefix_key_bytes(&c->prefix));
     say(arg, "encode_ns", l->layer, c->encode_ns[l->layer]);
 }
 

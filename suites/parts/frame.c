@@ -323,6 +323,8 @@ static enum ha_status attend_device(struct ha_instance *self, struct ha_layer *l
 {
     if (self->rule->sink) HA_TRY(attend_state(self, l, step, HA_FRAME_SINK));
     if (self->rule->device) HA_TRY(attend_state(self, l, step, HA_FRAME_DEVICE));
+    /* what the CPU side writes was last read by the merge before this */
+    if (self->rule->asks_itself) HA_TRY(self->ctx.api->event_record(self->arrived, self->ctx.stream));
     return self->rule->ask ? self->rule->ask(l, step, why) : HA_OK;
 }
 
@@ -377,7 +379,7 @@ static enum ha_status attend_cpu(struct ha_instance *self, struct ha_layer *l, c
         ha_pool_wait(self->ctx.pool);
         return HA_OK;
     }
-    if (!self->rule->unlinked && !self->rule->asks_itself) HA_TRY(self->ctx.api->event_sync(self->arrived));
+    if (!self->rule->unlinked) HA_TRY(self->ctx.api->event_sync(self->arrived));
     if (self->rule->work) return work(self, l, step, why);
     if (self->rule->choose) HA_TRY(self->rule->choose(l, self->q, why));
     HA_TRY(name_units(self, l, self->q, why));
@@ -489,7 +491,7 @@ enum ha_status ha_frame_attend(struct ha_instance *self, const struct ha_step *s
     HA_TRY(attend_device(self, l, step, why));
     if (rule->work) {
         HA_TRY(api->copy(ctx->stream, self->worked.lse, self->empty, rows_of(s) * sizeof(float), HA_D2D));
-        HA_TRY(api->event_record(self->arrived, ctx->stream));
+        if (!rule->asks_itself) HA_TRY(api->event_record(self->arrived, ctx->stream));
     }
     if (has_cpu(rule)) HA_TRY(attend_cpu(self, l, step, why));
     HA_TRY(record(self, l, why));

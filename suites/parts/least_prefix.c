@@ -245,13 +245,14 @@ const uint32_t *ha_prefix_list(const struct ha_prefix *p, size_t b, size_t q_hea
     return p->index_down + of_head(p, b, q_head) * p->stride;
 }
 
-void ha_prefix_count(const struct ha_prefix *p, double *keys, double *bytes)
+size_t ha_prefix_chosen(const struct ha_prefix *p)
 {
-    for (size_t list = 0; list < lists(p); list++) {
-        *keys += p->keys_down[list];
-        *bytes += (double)(p->keys_down[list] * (sizeof *p->index + shape(p)->q_len * w_bytes(p)));
-    }
+    size_t keys = 0;
+    for (size_t list = 0; list < lists(p); list++) keys += p->keys_down[list];
+    return keys;
 }
+
+size_t ha_prefix_key_bytes(const struct ha_prefix *p) { return sizeof *p->index + shape(p)->q_len * w_bytes(p); }
 
 enum ha_status ha_prefix_learn(struct ha_prefix *p, const struct ha_prefix_seq *seqs, struct ha_why *why)
 {

@@ -60,8 +60,9 @@ enum ha_status ha_prefix_sum_here(struct ha_prefix *p, const struct ha_prefix_se
                                   const struct ha_state *to, struct ha_why *why);
 /* Ids that a query head has chosen, in host memory, once they are summed by; after sum_there they are fetched. */
 const uint32_t *ha_prefix_list(const struct ha_prefix *p, size_t b, size_t q_head, size_t *count);
-/* Once all are summed up by the CPU: adds keys that were chosen, of all query heads, and bytes of ids and weights. */
-void ha_prefix_count(const struct ha_prefix *p, double *keys, double *bytes);
+/* Once all are summed up by the CPU: keys that were chosen, of all query heads; bytes that come down for each. */
+size_t ha_prefix_chosen(const struct ha_prefix *p);
+size_t ha_prefix_key_bytes(const struct ha_prefix *p);
 /* For reports where the device sums up: waits, and brings all lists down. */
 enum ha_status ha_prefix_learn(struct ha_prefix *p, const struct ha_prefix_seq *seqs, struct ha_why *why);
 
