@@ -9,6 +9,15 @@ static bool sees_as_before(const struct ha_ref_query *query, size_t c)
     return c > 0 && query[c].visible == query[c - 1].visible;
 }
 
+/* A term that is rounded to a type counts as what that is half a unit of, where it is less: least_s. */
+static void score(const struct ha_ref_tile *tile, size_t rows, const struct ha_ref_query *query, double scale, double *s,
+                  double *a)
+{
+    ha_ref_tile_score(tile, rows, query->q, scale, s, a);
+    for (size_t r = 0; r < rows && query->bound->least_s > 0; r++)
+        a[tile->first + r] += fabs(scale) * (double)tile->dim * query->bound->least_s;
+}
+
 /* spread[i] += sum of pt |v - o|, size[i] += sum of (p + pt) |v|: what B1 and A' are made of */
 static void deviate(const struct ha_ref_tile *tile, size_t rows, const double *w, const double *pt, double sum,
                     const double *restrict o, double *restrict spread, double *restrict size)
@@ -39,13 +48,19 @@ static bool weights_are_known(const struct ha_ref_softmax *pass, const struct ha
     return pass->theta < 1 && ha_ref_gamma(b->h_sum + b->rescales) < 1;
 }
 
+/* of the logarithm of a sum, which sum_least may leave smaller than 1 */
+static double log_off(double log_sum, const struct ha_bound *b)
+{
+    return b->log_eps * (log_sum + 1e-3 - (b->sum_least > 0 ? log(b->sum_least) : 0));
+}
+
 /* Where the weights are known. out->bound holds the spread, size the size, of deviate. */
 static void bound(struct ha_ref_state *out, const struct ha_ref_softmax *pass, const struct ha_bound *b,
                   const double *size)
 {
     const double g = ha_ref_gamma(b->h_sum + b->rescales), n = (double)out->keys, theta = pass->theta;
-    out->lse_bound = -log1p(-theta) - log1p(-g) + b->log_eps * (fabs(log(pass->sum)) + 1e-3);
-    for (size_t i = 0; i < out->dim; i++) {
+    out->lse_bound = -log1p(-theta) - log1p(-g) + log_off(fabs(log(pass->sum)), b);
+    for (size_t i = 0; i < out->dim && !(b->sum_least > 0); i++) {
         const double o = fabs(out->o[i]), v = fmax(fabs(out->v_min[i]), fabs(out->v_max[i]));
         const double b1 = (out->bound[i] + pass->lost * (v + o)) / (1 - theta);
         const double a = (size[i] + pass->lost * v) / (1 - theta);
@@ -55,25 +70,42 @@ static void bound(struct ha_ref_state *out, const struct ha_ref_softmax *pass, c
     }
 }
 
+/* The same of a sum that is not divided by that of the weights: these are exp(s - L), so that all are off by what L is,
+ * and what one is off by counts in full. out->bound holds the spread still. */
+static void bound_undivided(struct ha_ref_state *out, const struct ha_ref_softmax *pass, const struct ha_bound *b,
+                            const double *size, size_t left_out)
+{
+    const double g = ha_ref_gamma(b->h_sum + b->rescales), sums = g + b->u_p * (1 + g),
+                 lambda = out->lse_bound * (1 + 4 * HA_REF_U), lost = (double)(out->keys - left_out) / b->sum_least;
+    for (size_t i = 0; i < out->dim; i++) {
+        const double o = fabs(out->o[i]), v = fmax(fabs(out->v_min[i]), fabs(out->v_max[i]));
+        const double each = out->bound[i] + pass->theta * o + sums * size[i]
+                            + lost * (1 + sums) * (b->eta_p + HA_REF_ETA) * v;
+        out->bound[i] = ha_ref_stored(exp(lambda) * each + expm1(lambda) * o, o, b->u_o, b->eta_o);
+    }
+}
+
 /* Where they are not, L is within E, and what sums, exp and log add. A sum of weights is at least 1/2: the largest of
  * them is 2^(x - level) with a level at most 1 above x, or exp(0). */
 static void bound_lse(struct ha_ref_state *out, const struct ha_ref_reach *reach, const struct ha_bound *b)
 {
     const double sums = ha_ref_drift(b->h_sum + b->rescales) + 2 * (double)out->keys * (HA_REF_ETA + b->eta_w);
     const double weights = (1 + b->rescales) * ha_ref_log_drift(b->exp_eps) + ha_ref_log_drift(b->u_w);
-    out->lse_bound = reach->error + sums + weights + b->log_eps * (log((double)reach->keys) + 1e-3);
+    out->lse_bound = reach->error + sums + weights + log_off(log((double)reach->keys), b);
 }
 
 /* The range of what an answer can be, from that of the values of J. size: max |v| of all keys, of which each may lose
- * an underflow. Without known weights that range is all there is. */
+ * an underflow. Without known weights that range is all there is. loose: how far off 1 the sum of the weights may be, that
+ * nothing is divided by. */
 static void bound_range(struct ha_ref_state *out, const struct ha_ref_reach *reach, const struct ha_bound *b,
-                        const double *size)
+                        const double *size, double loose)
 {
-    const double n = (double)out->keys, used = reach ? (double)reach->keys : n;
+    const double n = (double)out->keys, used = reach ? (double)reach->keys : n,
+                 least = b->sum_least > 0 ? b->sum_least : 1;
     for (size_t i = 0; i < out->dim; i++) {
         const double v = fmax(fabs(out->v_min[i]), fabs(out->v_max[i])), all = reach ? size[i] : v;
-        double beyond = ha_ref_overhang(v, b->h_sum + b->rescales, b->u_p);
-        beyond += 2 * (used * b->eta_p * v + n * HA_REF_ETA * (1 + all));
+        double beyond = ha_ref_overhang(v, b->h_sum + b->rescales, b->u_p) * (1 + loose) + loose * v;
+        beyond += 2 * (used * b->eta_p * v + n * HA_REF_ETA * (1 + all)) / least;
         beyond = ha_ref_stored(beyond, v, b->u_o, b->eta_o);
         out->v_min[i] -= beyond;
         out->v_max[i] += beyond;
@@ -90,10 +122,20 @@ static bool may_overflow(const struct ha_ref_state *out, const struct ha_ref_rea
     return isfinite(most) && 0x1p8 * (double)out->keys * most >= (double)FLT_MAX;
 }
 
-/* reach: NULL where the weights are known */
-static void finish(struct ha_ref_state *out, const struct ha_ref_softmax *pass, const struct ha_ref_reach *reach,
-                   const struct ha_bound *b, const double *size)
+/* The sum of weights exp(s - L) less 1: what L is off by beside the scores as they were computed, and where they are not
+ * known the rounding of s - L. */
+static double sum_off(const struct ha_ref_state *out, const struct ha_ref_reach *reach)
 {
+    const double off = out->lse_bound - (reach ? reach->error - 2 * HA_REF_NOTHING * HA_REF_U : 0);
+    return expm1(off * (1 + 4 * HA_REF_U));
+}
+
+/* reach: NULL where the weights are known */
+static void finish(const struct ha_ref_query *query, const struct ha_ref_softmax *pass,
+                   const struct ha_ref_reach *reach, const double *size)
+{
+    struct ha_ref_state *out = query->out;
+    const struct ha_bound *b = query->bound;
     out->lse = pass->max + log(pass->sum);
     out->max = pass->max;
     out->sum = pass->sum;
@@ -101,8 +143,10 @@ static void finish(struct ha_ref_state *out, const struct ha_ref_softmax *pass, 
     if (reach) bound_lse(out, reach, b);
     else bound(out, pass, b, size);
     out->lse_bound += HA_REF_KAPPA_L * HA_REF_U * fabs(pass->max) + HA_REF_U * fabs(out->lse);
+    const double loose = b->sum_least > 0 ? sum_off(out, reach) : 0;
+    if (b->sum_least > 0 && !reach) bound_undivided(out, pass, b, size, query->left_out);
     out->lse_bound = ha_ref_rounded(out->lse_bound, out->lse, b->u_l, b->eta_l);
-    bound_range(out, reach, b, size);
+    bound_range(out, reach, b, size, loose);
 }
 
 /* For queries whose weights are not known: the scores once more, in place of the weights, and the range of the values
@@ -123,7 +167,7 @@ static void reach_keys(const struct ha_ref_query *query, size_t count, size_t di
         for (size_t c = 0; c < count; c++) {
             double *w = weight + c * 2 * keys;
             if (first[c] > j)
-                ha_ref_tile_score(&tile, ha_ref_smaller(first[c] - j, tile.rows), query[c].q, scale, w, w + keys);
+                score(&tile, ha_ref_smaller(first[c] - j, tile.rows), &query[c], scale, w, w + keys);
         }
     }
     for (size_t c = 0; c < count; c++) {
@@ -161,8 +205,7 @@ static void attend(const struct ha_ref_query *query, size_t count, size_t dim, d
         for (size_t c = 0; c < count; c++)
             if (query[c].visible > j) {
                 double *w = weight + c * 2 * keys;
-                ha_ref_tile_score(&tile, ha_ref_smaller(query[c].visible - j, tile.rows), query[c].q, scale, w,
-                                  w + keys);
+                score(&tile, ha_ref_smaller(query[c].visible - j, tile.rows), &query[c], scale, w, w + keys);
             }
     }
     for (size_t c = 0; c < count; c++) {
@@ -209,7 +252,7 @@ static void attend(const struct ha_ref_query *query, size_t count, size_t dim, d
     for (size_t c = 0; c < count; c++) {
         const struct ha_bound *b = query[c].bound;
         if (pass[c].max == -HUGE_VAL) empty(query[c].out, dim);
-        else finish(query[c].out, &pass[c], weights_are_known(&pass[c], b) ? NULL : &reach[c], b, size + c * dim);
+        else finish(&query[c], &pass[c], weights_are_known(&pass[c], b) ? NULL : &reach[c], size + c * dim);
     }
 }
 

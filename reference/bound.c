@@ -2,6 +2,8 @@
 
 #include "harness/base/numeric.h"
 
+#include <math.h>
+
 static unsigned chunk_of(const struct ha_profile *p) { return p->join_keys ? p->join_keys : HA_CHUNK_KEYS; }
 
 static double longest_path(size_t terms, unsigned lanes, unsigned extra)
@@ -62,6 +64,14 @@ static double weight_eta(enum ha_dtype t)
     return t == HA_F32 ? 0 : eta > flushed ? eta : flushed;
 }
 
+/* Weights that are exp(s - L) and not divided by their sum: s - L rounds once, by u (m - s), which kappa_t has, and u (L
+ * - m), where L - m is at most the logarithm of the keys that L is of: ln n, and what the state's own have less than
+ * these. Where weights are quotients of exp(s - m) it is 2 u. */
+static double of_lse(const struct ha_profile *p, size_t keys)
+{
+    return p->sum_least > 0 && keys ? 0x1p-24 * (log((double)keys) - log(p->sum_least) + 2) : 0;
+}
+
 struct ha_bound ha_bound_attend(const struct ha_profile *p, size_t head_dim, size_t keys, size_t runs)
 {
     const size_t used = runs == 0 ? 1 : runs, ends = used < keys ? used : keys, chunk = chunk_of(p);
@@ -70,13 +80,14 @@ struct ha_bound ha_bound_attend(const struct ha_profile *p, size_t head_dim, siz
     const double joins = chunks > 1 ? (double)(chunks - 1 < most ? chunks - 1 : most) : 0;
     const bool rescaled = chunks > 1 && !p->exact_joins;
     const double each = p->truncates ? 2 : 1;
-    const double u = ha_dtype_unit(p->weight_type), eta = weight_eta(p->weight_type);
+    const double u = ha_dtype_unit(p->weight_type), eta = weight_eta(p->weight_type),
+                 u_s = ha_dtype_unit(p->score_type);
     return (struct ha_bound){
         .h_dot = each * longest_path(head_dim, p->dot_lanes, p->dot_extra),
         .h_sum = each * longest_path(keys < chunk ? keys : chunk, p->sum_lanes, p->sum_extra) + 1 + joins
                  + (rescaled ? 4 : 0) + (p->exact_joins ? split_depth(keys) : 0),
         .rescales = rescaled ? joins : 0,
-        .exp_eps = p->exp_eps + (p->exact_joins ? 3 * 0x1p-24 : 0),
+        .exp_eps = p->exp_eps + (p->exact_joins ? 3 * 0x1p-24 : 0) + of_lse(p, keys),
         .log_eps = p->log_eps,
         .kappa_s = rescaled ? 4 : 2,
         .kappa_t = rescaled ? 4 : 3,
@@ -89,6 +100,9 @@ struct ha_bound ha_bound_attend(const struct ha_profile *p, size_t head_dim, siz
         .u_l = ha_dtype_unit(p->lse_type),
         .eta_l = ha_dtype_eta(p->lse_type),
         .one_sign = p->truncates ? 0.5 : 0,
+        .u_s = u_s,
+        .least_s = u_s > 0 ? ha_dtype_eta(p->score_type) / u_s : 0,
+        .sum_least = p->sum_least,
     };
 }
 
@@ -116,6 +130,9 @@ struct ha_profile ha_profile_weaker(const struct ha_profile *of, const struct ha
     MOST(weight_type); /* t or binary32, which is the least */
     MOST(out_type);
     MOST(lse_type);
+    MOST(score_type);
+    if (p.sum_least > 0 && x->sum_least > 0) LEAST(sum_least);
+    else MOST(sum_least); /* one that is divided by its sum is off by no more */
     p.sum_rounded |= x->sum_rounded;
     p.truncates |= x->truncates;
     p.exact_joins &= x->exact_joins;

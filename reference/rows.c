@@ -95,7 +95,8 @@ void ha_ref_tile_range(const struct ha_ref_tile *tile, size_t rows, const double
 
 struct ha_ref_softmax ha_ref_softmax(double *s, double *a, size_t keys, const struct ha_bound *b)
 {
-    const double h = ha_ref_gamma(b->h_dot) + b->kappa_s * HA_REF_U, e = (1 + b->rescales) * b->exp_eps + b->u_w;
+    const double h = ha_ref_gamma(b->h_dot) * (1 + b->u_s) + b->u_s + b->kappa_s * HA_REF_U,
+                 e = (1 + b->rescales) * b->exp_eps + b->u_w;
     double m = -HUGE_VAL, sum = 0, rest = 0;
     for (size_t j = 0; j < keys; j++) m = s[j] > m || isnan(s[j]) ? s[j] : m;
     struct ha_ref_softmax out = { .max = m };
@@ -113,14 +114,15 @@ struct ha_ref_softmax ha_ref_softmax(double *s, double *a, size_t keys, const st
         a[j] /= out.sum;
         out.theta += a[j];
     }
-    out.lost = (double)keys * (HA_REF_ETA + b->eta_w) / out.sum;
+    out.lost = (double)keys * (HA_REF_ETA + b->eta_w) / (b->sum_least > 0 ? b->sum_least : out.sum);
     out.theta += out.lost;
     return out;
 }
 
 struct ha_ref_reach ha_ref_reach(double *s, const double *a, size_t keys, double max, const struct ha_bound *b)
 {
-    const double h = expm1(ha_ref_drift(b->h_dot)) + b->kappa_s * HA_REF_U, t = b->kappa_t * HA_REF_U;
+    const double h = expm1(ha_ref_drift(b->h_dot)) * (1 + b->u_s) + b->u_s + b->kappa_s * HA_REF_U,
+                 t = b->kappa_t * HA_REF_U;
     struct ha_ref_reach out = { 0, 0 };
     double lowest = -HUGE_VAL;
     for (size_t j = 0; j < keys; j++) lowest = fmax(lowest, s[j] - (h * a[j] + t * (max - s[j])));

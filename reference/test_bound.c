@@ -216,7 +216,7 @@ TEST(test_bound_parameters)
           64,
           16,
           1,
-          { 8, 2 + 3 + 1, 0, 1e-7, 2e-7, 2, 3, 0, 0, 0x1p-11, 0x1p-25, 0x1p-8, 0x1p-126, 0x1p-8, 0x1p-134, 0 } },
+          { 8, 2 + 3 + 1, 0, 1e-7, 2e-7, 2, 3, 0, 0, 0x1p-11, 0x1p-25, 0x1p-8, 0x1p-126, 0x1p-8, 0x1p-134, 0, 0, 0, 0 } },
         { &exact, 80, 128, 1, { 9, 16 + 3 + 1, 0, 5 * 0x1p-24, 2e-7, 2, 3, .u_o = 0 } },
         { &exact, 80, 129, 1, { 9, 17 + 3 + 1 + 1, 0, 5 * 0x1p-24, 2e-7, 2, 3, .u_o = 0 } },           /* two parts */
         { &exact, 80, 131072, 3, { 9, 256 + 3 + 1 + 65 + 10, 0, 5 * 0x1p-24, 2e-7, 2, 3, .u_o = 0 } }, /* 1024 */
@@ -282,6 +282,14 @@ TEST(test_profile_of_both)
     both = ha_profile_attend(&k, HA_F16);
     assert_true(both.join_keys == 128 && both.weight_type == HA_F16 && both.out_type == HA_F16
                 && both.lse_type == HA_F16 && both.sum_rounded && both.truncates && !both.exact_joins && both.varies);
+    struct ha_profile table = rows, least = rows;
+    table.score_type = HA_F16;
+    table.sum_least = 0.5;
+    both = ha_profile_weaker(&rows, &table, 1000);
+    assert_true(both.score_type == HA_F16 && both.sum_least == 0.5); /* divided is less off */
+    least.sum_least = 0.25;
+    both = ha_profile_weaker(&table, &least, 1000);
+    assert_true(both.score_type == HA_F16 && both.sum_least == 0.25);
     for (int exact = 0; exact < 2; exact++) {
         k.packed_profile[HA_F16].truncates = false;
         k.packed_profile[HA_F16].exact_joins = exact;

@@ -213,12 +213,13 @@ TEST(claims_follow_from_the_states)
 TEST(usual_claims)
 {
     const struct ha_profile of = {
-        9, 90, 90, 90, 1e-5, 1e-5, 7, 5, HA_BF16, HA_F16, HA_BF16, true, true, false, false
+        9, 90, 90, 90, 1e-5, 1e-5, 7, 5, HA_BF16, HA_F16, HA_BF16, true, true, false, false, HA_F16, 0.5
     };
     struct ha_profile p = ha_profile_usual(&of, &ours, 1e-6, (double)NAN);
     assert_true(p.dot_lanes == 1 && p.sum_lanes == 1 && p.dot_extra == 31 && p.sum_extra == 31 && p.exp_eps == 1e-6
                 && p.log_eps == 2 * U && p.join_keys == 7 && p.joins_max == 5 && p.weight_type == HA_BF16
-                && p.out_type == HA_F16 && p.lse_type == HA_BF16 && p.sum_rounded && !p.truncates && !p.exact_joins);
+                && p.out_type == HA_F16 && p.lse_type == HA_BF16 && p.sum_rounded && !p.truncates && !p.exact_joins
+                && p.score_type == HA_F16 && p.sum_least == 0.5);
     const struct ha_merge_traits mine = { .exp_eps = 2 * U, .log_eps = 2 * U }, theirs = {
         .forms = 5, .exp_eps = 1e-5, .log_eps = 1, .depth_extra = 9, .rescales = 2
     };

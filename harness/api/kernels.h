@@ -47,6 +47,13 @@ struct ha_profile {
     bool varies;      /* The same input may give other bits another time, as where sums are made in the order in which
                        * parts arrive. False promises the same bits, wherever in memory the operands lie, whatever it
                        * held before, and however busy the machine is. */
+
+    /* Of a state of a variant's own alone (struct ha_part); a device's attention has neither. */
+    enum ha_dtype score_type; /* that the terms of a score are rounded to before they are added up: as in a table of
+                               * what the query makes of centroids */
+    double sum_least; /* 0: what the weights make of V is divided by their sum. Else weights are exp(s - L), rounded to
+                       * weight_type, L the LSE that softmax found over more keys than these, or as many, and those of
+                       * this state add up to so much at least; it need not be divided by that */
 };
 
 /* Rows that attention reads. Row i of K starts at (char *)k + (index ? index[i] : i) * k_stride_bytes. */

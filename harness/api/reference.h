@@ -26,6 +26,8 @@ struct ha_bound {
     double u_w, eta_w; /* of the type they are cast to for V and the denominator alike: then u_p and eta_p are 0 */
     double u_l, eta_l; /* of the type that the LSE is stored in */
     double one_sign;   /* the share of the depths whose roundings all have one sign */
+    double u_s, least_s; /* unit of the type that terms of scores are rounded to, and below what these count as it */
+    double sum_least;    /* as in struct ha_profile */
 };
 
 /* The bound parameters of ha_kernels.attend for a row over `keys` keys in `runs` runs; packed keys count as one run.
@@ -66,6 +68,7 @@ void ha_ref_attend(const float *q, size_t head_dim, double scale, const struct h
 struct ha_ref_query {
     const float *q; /* [head_dim] */
     size_t visible; /* <= rows.keys */
+    size_t left_out; /* of these, whose V is zeros, and which were not weighed with it */
     const struct ha_bound *bound;
     struct ha_ref_state *out; /* dim and keys are set here */
 };
@@ -129,8 +132,8 @@ struct ha_chance {
                                 * no LSE, but a vector alone */
     double o_bias, o_size;     /* the same of the Euclidean length of o's error */
 };
-/* Of a state that ha_ref_attend has made of the first want->keys rows; NaN where its weights are not known, and where
- * squares are beyond binary32. weights: NULL, or that of the softmax weights as one vector. work: [2 * want->keys]. */
+/* Of a state that ha_ref_attend has made of the first want->keys rows; NaN where its weights are not known, where
+ * squares are beyond binary32, and where terms of scores are rounded or weights are not divided by their sum. weights: NULL, or that of the softmax weights as one vector. work: [2 * want->keys]. */
 struct ha_chance ha_ref_chance(const float *q, size_t head_dim, double scale, const struct ha_rows *rows,
                                enum ha_dtype dtype, const struct ha_bound *b, const struct ha_ref_state *want,
                                float *work, struct ha_chance *weights);

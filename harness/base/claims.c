@@ -41,11 +41,14 @@ static const struct {
 static const struct ha_claim reals[] = {
     { OF_PROFILE(exp_eps), HA_EXP_EPS_MAX },
     { OF_PROFILE(log_eps), HA_LOG_EPS_MAX },
+    { OF_PROFILE(sum_least), 1 },
 };
 static const struct {
     const char *name;
     size_t offset;
-} types[] = { { OF_PROFILE(weight_type) }, { OF_PROFILE(out_type) }, { OF_PROFILE(lse_type) } };
+} types[] = {
+    { OF_PROFILE(weight_type) }, { OF_PROFILE(out_type) }, { OF_PROFILE(lse_type) }, { OF_PROFILE(score_type) }
+};
 static const struct {
     const char *name;
     size_t offset;
@@ -163,6 +166,12 @@ static enum ha_status profiles_check(const char *name, const struct ha_profile p
     for (size_t t = 0; t < HA_DTYPE_COUNT; t++) {
         snprintf(of, sizeof of, "%s[%s]", name, ha_dtype_name((enum ha_dtype)t));
         HA_TRY(ha_profile_check(of, &profile[t], why));
+        if (profile[t].score_type != HA_F32)
+            return ha_why(why, HA_ERROR, "its %s: score_type is %s, which is a state's of a variant alone", of,
+                          ha_dtype_name(profile[t].score_type));
+        if (profile[t].sum_least > 0)
+            return ha_why(why, HA_ERROR, "its %s: sum_least is %g, which is a state's of a variant alone", of,
+                          profile[t].sum_least);
     }
     return HA_OK;
 }

@@ -53,6 +53,11 @@ TEST(each_field_of_a_profile)
         PROFILE(weight_type, int, 3, "weight_type is 3, not one of f32 0, f16 1, bf16 2"),
         PROFILE(out_type, int, -1, "out_type is -1, not one of"),
         PROFILE(lse_type, int, 1 << 20, "lse_type is 1048576, not one of"),
+        PROFILE(score_type, int, HA_F16, NULL),
+        PROFILE(score_type, int, 3, "score_type is 3, not one of f32 0, f16 1, bf16 2"),
+        PROFILE(sum_least, double, 1, NULL),
+        PROFILE(sum_least, double, 1.5, "sum_least is 1.5, not from 0 to 1"),
+        PROFILE(sum_least, double, -1, "sum_least is -1, not from 0 to 1"),
         PROFILE(sum_rounded, unsigned char, 9, "sum_rounded is 9, neither true nor false"),
         PROFILE(truncates, unsigned char, 2, "truncates is 2, neither true nor false"),
         PROFILE(exact_joins, unsigned char, 255, "exact_joins is 255, neither true nor false"),
@@ -105,6 +110,14 @@ TEST(of_what_a_device_offers)
     claimed.profile[HA_BF16].dot_extra = 1000;
     assert_int_equal(ha_device_claims(&api, NULL, &info, &why), HA_ERROR);
     assert_non_null(strstr(why.text, "its profile[bf16]: dot_extra is 1000, not from 0 to 256"));
+    claimed.profile[HA_BF16].dot_extra = 0;
+    claimed.profile[HA_BF16].score_type = HA_F16;
+    assert_int_equal(ha_device_claims(&api, NULL, &info, &why), HA_ERROR);
+    assert_non_null(strstr(why.text, "its profile[bf16]: score_type is f16, which is a state's of a variant alone"));
+    claimed.profile[HA_BF16].score_type = HA_F32;
+    claimed.profile[HA_BF16].sum_least = 0.5;
+    assert_int_equal(ha_device_claims(&api, NULL, &info, &why), HA_ERROR);
+    assert_non_null(strstr(why.text, "its profile[bf16]: sum_least is 0.5, which is a state's of a variant alone"));
     api.attend = NULL;
     assert_int_equal(ha_device_claims(&api, NULL, &info, &why), HA_OK);
     api.attend_products = attend;

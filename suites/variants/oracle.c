@@ -161,24 +161,64 @@ static struct ha_profile claims_of(const struct task *t, const struct ha_part *p
                                : c.host;
 }
 
-/* The keys of a part that others stood for, as plain rows of binary32, which holds every value of V: the same bits.
- * NULL: no memory. */
-static float *stand_ins(const struct task *t, size_t head, size_t part, struct ha_rows *rows)
+/* A part whose weights are not divided by their sum, and the part of weights alone behind it: one softmax was over both,
+ * so that they are one state, in which the values of the latter are zeros. */
+static bool is_one_state(const struct ha_chosen *c, size_t head, size_t part)
 {
-    const struct ha_shape *s = &data(t)->shape;
+    if (part + 1 >= HA_PARTS_MAX) return false;
+    const struct ha_part *a = ha_chosen_part(c, head, part), *b = a + 1;
+    return a->profile && a->profile->sum_least > 0 && !a->weight_only && b->weight_only && b->profile
+           && b->profile->sum_least > 0;
+}
+static bool is_of_the_one_before(const struct ha_chosen *c, size_t head, size_t part)
+{
+    return part > 0 && is_one_state(c, head, part - 1);
+}
+
+/* A part's keys, with those of the next one where both are one state, as plain rows of binary32, which holds every
+ * number of the cache: the same bits. */
+struct plain {
+    float *k, *v;    /* [count][head_dim] */
+    uint32_t *token; /* [count], ascending */
+    bool *left_out;  /* [count] whose v is zeros */
+    size_t count;
+};
+
+static void plain_end(struct plain *p)
+{
+    free(p->k);
+    free(p->token);
+    free(p->left_out);
+}
+
+/* False: no memory. */
+static bool plain_begin(struct plain *p, const struct task *t, size_t head, size_t part, const struct ha_rows *rows)
+{
     const struct ha_chosen *c = t->chosen;
-    const size_t *offset = c->offset + head * HA_CHOSEN_STRIDE, count = offset[part + 1] - offset[part],
-                 dim = s->head_dim;
-    float *k = malloc((2 * count + 1) * dim * sizeof *k), *v = k + count * dim;
-    for (size_t i = 0; k && i < count; i++) {
-        const size_t at = offset[part] + i;
-        memcpy(k + i * dim, ha_chosen_part(c, head, part)->k + c->row[at] * dim, dim * sizeof *k);
-        ha_load_row((const char *)rows->v + c->token[at] * rows->v_stride_bytes, dim, s->dtype, v + i * dim);
+    const size_t parts = is_one_state(c, head, part) ? 2 : 1, dim = data(t)->shape.head_dim;
+    const size_t *offset = c->offset + head * HA_CHOSEN_STRIDE + part, count = offset[parts] - offset[0];
+    size_t next[] = { offset[0], offset[1] };
+    *p = (struct plain){ .k = calloc(2 * count * dim + 1, sizeof *p->k),
+                         .token = malloc((count + 1) * sizeof *p->token),
+                         .left_out = malloc((count + 1) * sizeof *p->left_out),
+                         .count = count };
+    if (!p->k || !p->token || !p->left_out) return false;
+    p->v = p->k + count * dim;
+    for (size_t i = 0; i < count; i++) {
+        const bool second = next[0] == offset[1] || (next[1] < offset[parts] && c->token[next[1]] < c->token[next[0]]);
+        const size_t at = next[second]++;
+        const float *own = ha_chosen_part(c, head, part + second)->k;
+        p->token[i] = c->token[at];
+        p->left_out[i] = second;
+        if (own) memcpy(p->k + i * dim, own + c->row[at] * dim, dim * sizeof *p->k);
+        else
+            ha_load_row((const char *)rows->k + c->token[at] * rows->k_stride_bytes, dim, data(t)->shape.dtype,
+                        p->k + i * dim);
+        if (!second)
+            ha_load_row((const char *)rows->v + c->token[at] * rows->v_stride_bytes, dim, data(t)->shape.dtype,
+                        p->v + i * dim);
     }
-    *rows = (struct ha_rows){
-        .k = k, .v = v, .k_stride_bytes = dim * sizeof *k, .v_stride_bytes = dim * sizeof *k, .keys = rows->keys
-    };
-    return k;
+    return true;
 }
 
 /* Values that are left out weigh nothing: what is left of the state is its LSE. */
@@ -188,24 +228,43 @@ static void leave_values_out(struct ha_ref_state *state)
     state->may_overflow = false;
 }
 
+/* What is part of another state is an empty one of its own. */
+static void leave_empty(struct ha_ref_state *state, struct ha_chance *chance, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        chance[i] = (struct ha_chance){ .lse_size = (double)NAN };
+        state[i].keys = 0;
+        state[i].lse = state[i].max = -HUGE_VAL;
+        state[i].lse_bound = state[i].sum = 0;
+        leave_values_out(&state[i]);
+    }
+}
+
 static bool attend_part(struct task *t, const struct job *job, size_t part, struct scratch *m)
 {
     const struct ha_session *session = t->pass->session;
     const struct ha_shape *s = &data(t)->shape;
-    const size_t *offset = t->chosen->offset + job->h0 * HA_CHOSEN_STRIDE;
+    const size_t *offset = t->chosen->offset + job->h0 * HA_CHOSEN_STRIDE, dim = s->head_dim;
     const uint32_t *token = t->chosen->token + offset[part];
     const struct ha_part *given = ha_chosen_part(t->chosen, job->h0, part);
+    const bool own = given->k || is_one_state(t->chosen, job->h0, part);
     size_t runs, n = 0, count = offset[part + 1] - offset[part];
     const struct ha_profile profile = claims_of(t, given, &runs);
-    const enum ha_dtype dtype = given->k ? HA_F32 : s->dtype;
+    const enum ha_dtype dtype = own ? HA_F32 : s->dtype;
     struct ha_rows rows = head_rows(t, job->h0);
-    float *memory = NULL;
-    if (given->k && !(memory = stand_ins(t, job->h0, part, &rows))) return false;
-    if (!given->k) rows.index = token;
+    struct plain plain = { 0 };
+    if (own && !plain_begin(&plain, t, job->h0, part, &rows)) return plain_end(&plain), false;
+    if (own) {
+        rows = (struct ha_rows){ plain.k, plain.v, dim * sizeof *plain.k, dim * sizeof *plain.v, NULL, 0 };
+        token = plain.token;
+        count = plain.count;
+    } else rows.index = token;
     for (size_t i = 0; i < job->tokens; i++) {
         size_t at = job->t0 + i;
         size_t visible = visible_of(token, count, ha_workload_tokens(data(t), t->seq, t->step) + at);
+        size_t left_out = 0;
         rows.keys = visible > rows.keys ? visible : rows.keys;
+        for (size_t j = 0; j < visible && own; j++) left_out += plain.left_out[j];
         for (size_t h = 0; h < job->heads; h++, n++) {
             const size_t row = (t->seq * s->q_len + at) * s->q_heads + job->h0 + h;
             const float *other = ha_chosen_part(t->chosen, job->h0 + h, part)->q;
@@ -213,6 +272,7 @@ static bool attend_part(struct task *t, const struct job *job, size_t part, stru
             m->query[n] = (struct ha_ref_query){ .q = other ? other + at * s->head_dim
                                                             : ha_session_q(session, t->layer) + row * s->head_dim,
                                                  .visible = visible,
+                                                 .left_out = left_out,
                                                  .bound = &m->bound[n],
                                                  .out = &m->state[part * job->tokens * job->heads + n] };
         }
@@ -226,7 +286,7 @@ static bool attend_part(struct task *t, const struct job *job, size_t part, stru
                                                         &m->bound[i], m->query[i].out, (float *)m->work, NULL)
                                         : (struct ha_chance){ .lse_size = (double)NAN };
     }
-    free(memory);
+    plain_end(&plain);
     return true;
 }
 
@@ -364,7 +424,10 @@ static bool run_job(struct task *t, const struct job *job)
               && (t->chosen->plain || (m.score && m.left_out));
     if (ok) m.numbers = lay_states(m.state, (parts + 1) * queries, s->head_dim);
     ok = ok && m.numbers;
-    for (size_t p = 0; p < parts && ok; p++) ok = attend_part(t, job, p, &m);
+    for (size_t p = 0; p < parts && ok; p++) {
+        if (is_of_the_one_before(t->chosen, job->h0, p)) leave_empty(m.state + p * queries, m.chance + p * queries, queries);
+        else ok = attend_part(t, job, p, &m);
+    }
     for (size_t i = 0; i < job->tokens && ok; i++)
         for (size_t h = 0; h < job->heads; h++, n++) {
             const struct ha_ref_state *want = join(t, parts, n, queries, &m);

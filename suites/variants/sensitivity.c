@@ -48,6 +48,7 @@ static enum ha_status no_coarser(const char *of, const struct ha_session *sessio
         { "out_type", own->out_type, side.out_type },
         { "lse_type", own->lse_type, side.lse_type },
     };
+    if (own->sum_least > 0) return HA_OK; /* its weights are its own, as they cross a link; its definition knows them */
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i].own > all[i].side) /* as in ha_profile_weaker */
             return ha_why(why, HA_FAIL, "its %s: %s is %s, coarser than %s of its side", of, all[i].field,

@@ -213,6 +213,64 @@ TEST(what_is_reported_is_what_is_judged)
     close_session();
 }
 
+/* ---- one state of two parts -------------------------------------------------------------------------------------- */
+
+static struct ha_profile undivided = { .dot_lanes = 1, .sum_lanes = 1, .exp_eps = 0x1p-22, .log_eps = 0x1p-22 };
+static void one_state(struct ha_selection *s)
+{
+    s->part[0].profile = s->part[1].profile = &undivided;
+    s->part[1].weight_only = true;
+}
+
+/* What head 1 is to be within in the first step, where all its tokens are one state, those of odd number without V. */
+static struct ha_ref_state one_attention(double o[4][DIM])
+{
+    static float k[TOKENS][DIM], v[TOKENS][DIM], q[DIM];
+    static double work[2 * TOKENS + DIM];
+    struct ha_ref_state want = { .o = o[0], .bound = o[1], .v_min = o[2], .v_max = o[3] };
+    const struct ha_bound b = ha_bound_attend(&undivided, DIM, TOKENS, HA_RUNS_MAX + 1);
+    const struct ha_ref_query query = { q, TOKENS, HALF, &b, &want };
+    memset(v, 0, sizeof v);
+    for (size_t j = 0; j < TOKENS; j++) {
+        row_of(session.workload->k[0], 1, j, k[j]);
+        if (j % 2 == 0) row_of(session.workload->v[0], 1, j, v[j]);
+    }
+    memcpy(q, ha_session_q(&session, 0) + DIM, sizeof q);
+    const struct ha_rows rows = { k, v, sizeof *k, sizeof *v, NULL, TOKENS };
+    ha_ref_attend_group(&query, 1, DIM, 0.125, &rows, HA_F32, work);
+    return want;
+}
+
+/* A part whose weights are not divided by their sum and that of weights alone behind it are one softmax: judged as one
+ * state, which nothing is merged with. Where either does not say so they are two. */
+TEST(weights_of_two_parts_are_one_state)
+{
+    struct ha_judged judged[HEADS];
+    double o[4][DIM], x[2 * HEADS * (DIM + 1)];
+    const struct ha_expected expected = { x, x + HEADS * DIM, x + 2 * HEADS * DIM, x + 2 * HEADS * DIM + HEADS };
+    open_session(CASE);
+    for (int divided = 0; divided < 2; divided++) {
+        struct ha_chosen c;
+        struct ha_pass p;
+        now = (struct now){ .made.weight_only = true, .spoil = one_state };
+        undivided.sum_least = 1 - divided;
+        session.variant = &mine;
+        begin_pass(&p, true);
+        assert_ok(ha_pass_step(&p, 0, &reason));
+        assert_ok(ha_chosen_read(&c, &p, 0, 0, 0, &reason));
+        assert_ok(ha_oracle_judge(&p, &c, 0, 0, 0, judged, &expected, &reason));
+        const struct ha_ref_state want = one_attention(o);
+        bool same = expected.lse_bound[1] == want.lse_bound;
+        for (size_t d = 0; d < DIM; d++) same &= expected.o_bound[DIM + d] == want.bound[d];
+        assert_int_equal(same, !divided);
+        assert_near(expected.lse[1], want.lse, 1e-12);
+        assert_true(judged[1].ratio <= 1 && judged[1].cert_slack <= 1);
+        ha_chosen_free(&c);
+        ha_pass_end(&p, HA_OK, NULL);
+    }
+    close_session();
+}
+
 /* Question 3 is asked of full attention, whatever the states are. */
 TEST(quality_is_beside_full_attention)
 {
