@@ -10,8 +10,8 @@ static bool sees_as_before(const struct ha_ref_query *query, size_t c)
 }
 
 /* A term that is rounded to a type counts as what that is half a unit of, where it is less: least_s. */
-static void score(const struct ha_ref_tile *tile, size_t rows, const struct ha_ref_query *query, double scale, double *s,
-                  double *a)
+static void score(const struct ha_ref_tile *tile, size_t rows, const struct ha_ref_query *query, double scale,
+                  double *s, double *a)
 {
     ha_ref_tile_score(tile, rows, query->q, scale, s, a);
     for (size_t r = 0; r < rows && query->bound->least_s > 0; r++)
@@ -79,7 +79,7 @@ static void bound_undivided(struct ha_ref_state *out, const struct ha_ref_softma
                  lambda = out->lse_bound * (1 + 4 * HA_REF_U), lost = (double)(out->keys - left_out) / b->sum_least;
     for (size_t i = 0; i < out->dim; i++) {
         const double o = fabs(out->o[i]), v = fmax(fabs(out->v_min[i]), fabs(out->v_max[i]));
-        const double each = out->bound[i] + pass->theta * o + sums * size[i]
+        const double each = out->bound[i] + pass->theta * o + pass->lost * v + sums * size[i]
                             + lost * (1 + sums) * (b->eta_p + HA_REF_ETA) * v;
         out->bound[i] = ha_ref_stored(exp(lambda) * each + expm1(lambda) * o, o, b->u_o, b->eta_o);
     }
@@ -95,8 +95,8 @@ static void bound_lse(struct ha_ref_state *out, const struct ha_ref_reach *reach
 }
 
 /* The range of what an answer can be, from that of the values of J. size: max |v| of all keys, of which each may lose
- * an underflow. Without known weights that range is all there is. loose: how far off 1 the sum of the weights may be, that
- * nothing is divided by. */
+ * an underflow. Without known weights that range is all there is. loose: how far off 1 the sum of the weights may be,
+ * that nothing is divided by. */
 static void bound_range(struct ha_ref_state *out, const struct ha_ref_reach *reach, const struct ha_bound *b,
                         const double *size, double loose)
 {
@@ -122,8 +122,8 @@ static bool may_overflow(const struct ha_ref_state *out, const struct ha_ref_rea
     return isfinite(most) && 0x1p8 * (double)out->keys * most >= (double)FLT_MAX;
 }
 
-/* The sum of weights exp(s - L) less 1: what L is off by beside the scores as they were computed, and where they are not
- * known the rounding of s - L. */
+/* The sum of weights exp(s - L) less 1: what L is off by beside the scores as they were computed, and where they are
+ * not known the rounding of s - L. */
 static double sum_off(const struct ha_ref_state *out, const struct ha_ref_reach *reach)
 {
     const double off = out->lse_bound - (reach ? reach->error - 2 * HA_REF_NOTHING * HA_REF_U : 0);
@@ -166,8 +166,7 @@ static void reach_keys(const struct ha_ref_query *query, size_t count, size_t di
         ha_ref_tile_load(&tile, rows, HA_REF_K, j, dim, dtype);
         for (size_t c = 0; c < count; c++) {
             double *w = weight + c * 2 * keys;
-            if (first[c] > j)
-                score(&tile, ha_ref_smaller(first[c] - j, tile.rows), &query[c], scale, w, w + keys);
+            if (first[c] > j) score(&tile, ha_ref_smaller(first[c] - j, tile.rows), &query[c], scale, w, w + keys);
         }
     }
     for (size_t c = 0; c < count; c++) {

@@ -64,7 +64,8 @@ static double weight_eta(enum ha_dtype t)
     return t == HA_F32 ? 0 : eta > flushed ? eta : flushed;
 }
 
-/* Weights that are exp(s - L) and not divided by their sum: s - L rounds once, by u (m - s), which kappa_t has, and u (L
+/* Weights that are exp(s - L) and not divided by their sum: s - L rounds once, by u (m - s), which kappa_t has, and u
+ * (L
  * - m), where L - m is at most the logarithm of the keys that L is of: ln n, and what the state's own have less than
  * these. Where weights are quotients of exp(s - m) it is 2 u. */
 static double of_lse(const struct ha_profile *p, size_t keys)

@@ -235,4 +235,46 @@ enum ha_status ha_def_reuse_judge(struct ha_def_reuse *r, const struct ha_def_he
                                   struct ha_why *why);
 void ha_def_reuse_end(struct ha_def_reuse *r);
 
+/* ---- keys that codes stand for: HCAttention, PQCache */
+
+/* A key is cut into groups of `dims` dimensions, and of each the nearest of `count` centroids stands for it, by the sum
+ * of squared differences. */
+struct ha_def_book_rule {
+    const char *variant;
+    size_t dims, count;
+    bool shared; /* all groups of a KV head have one book, else each its own */
+    bool before; /* keys are coded as they are before they are turned by their position */
+};
+/* Of a KV head of a sequence: what stands for its first keys, and how far off it may be where that is not reported yet.
+ */
+struct ha_def_coded {
+    float *k, *off; /* [count][head_dim] */
+    bool *said;     /* [count] it was reported, and is adopted */
+    size_t count;
+};
+struct ha_def_book {
+    struct ha_def_book_rule rule;
+    struct ha_shape shape;
+    size_t groups, books;
+    float *centroid, *off;      /* [layers][kv_heads][books][dims][count]; off: how far off they may be */
+    struct ha_def_coded *coded; /* [layers][batch][kv_heads] */
+    bool sample;                /* centroids are taken from the prefill's keys */
+};
+/* From the fit's tensor `centroids`, if there is a fit. HA_ERROR: no memory, dims that do not divide head_dim, another
+ * tensor. Begins zeroed. */
+enum ha_status ha_def_book_create(struct ha_def_book *b, const struct ha_def_book_rule *rule,
+                                  const struct ha_shape *shape, const struct ha_fit *fit, struct ha_why *why);
+void ha_def_book_end(struct ha_def_book *b);
+/* In prefill, of each head: without a fit, centroid j of a shared book is part floor(j N g / c) of all keys of all
+ * contexts, sequence by sequence, key by key, of each its g groups in order; of group i's own book part i of key
+ * floor(j N / c). Zeros where N is 0. */
+enum ha_status ha_def_book_prefill(struct ha_def_book *b, const struct ha_def_head *h, struct ha_why *why);
+/* In judge: codes the first `keys` keys of h's KV head, as far as they are not. HA_WAIVED: they are to be turned back,
+ * and the dataset does not say how they were turned. */
+enum ha_status ha_def_book_code(struct ha_def_book *b, const struct ha_def_head *h, size_t keys, struct ha_why *why);
+/* HA_FAIL unless part->k, of keys that are coded, are what may stand for them, and the same as ever. */
+enum ha_status ha_def_book_judge(struct ha_def_book *b, const struct ha_def_head *h, const struct ha_part *part,
+                                 struct ha_why *why);
+struct ha_def_coded *ha_def_book_coded(const struct ha_def_book *b, const struct ha_def_head *h);
+
 #endif

@@ -212,9 +212,8 @@ TEST(claims_follow_from_the_states)
 /* What stands in a row's place: the types and joins of whom it stands for, our numbers, or what was seen. */
 TEST(usual_claims)
 {
-    const struct ha_profile of = {
-        9, 90, 90, 90, 1e-5, 1e-5, 7, 5, HA_BF16, HA_F16, HA_BF16, true, true, false, false, HA_F16, 0.5
-    };
+    const struct ha_profile of = { 9,      90,      90,   90,   1e-5,  1e-5,  7,      5,  HA_BF16,
+                                   HA_F16, HA_BF16, true, true, false, false, HA_F16, 0.5 };
     struct ha_profile p = ha_profile_usual(&of, &ours, 1e-6, (double)NAN);
     assert_true(p.dot_lanes == 1 && p.sum_lanes == 1 && p.dot_extra == 31 && p.sum_extra == 31 && p.exp_eps == 1e-6
                 && p.log_eps == 2 * U && p.join_keys == 7 && p.joins_max == 5 && p.weight_type == HA_BF16

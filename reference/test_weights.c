@@ -123,8 +123,7 @@ static void add_up(const struct problem *p, const struct way *way, size_t heavie
             float w = ha_round(made.w[j], way->weight);
             if (j == heaviest && way->plant == KEY_TWICE) w *= 2;
             if (j == heaviest && way->plant == ONE_OFF) w *= 1 + 0x1p-6f;
-            for (size_t d = 0; d < in->dim; d++)
-                part[d] = multiply_add(way->fused, w, in->v[j * in->dim + d], part[d]);
+            for (size_t d = 0; d < in->dim; d++) part[d] = multiply_add(way->fused, w, in->v[j * in->dim + d], part[d]);
             sum += way->fused ? w : made.w[j];
             count++;
         }

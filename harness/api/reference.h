@@ -23,9 +23,9 @@ struct ha_bound {
     double kappa_s, kappa_t; /* 2, 3; 4, 4 where (max, sum, acc) chunks are joined with rounding */
     double u_p, eta_p;       /* unit and subnormal half of the type the weights are cast to for V; 0: binary32 */
     double u_o, eta_o;       /* the same of the output type */
-    double u_w, eta_w; /* of the type they are cast to for V and the denominator alike: then u_p and eta_p are 0 */
-    double u_l, eta_l; /* of the type that the LSE is stored in */
-    double one_sign;   /* the share of the depths whose roundings all have one sign */
+    double u_w, eta_w;   /* of the type they are cast to for V and the denominator alike: then u_p and eta_p are 0 */
+    double u_l, eta_l;   /* of the type that the LSE is stored in */
+    double one_sign;     /* the share of the depths whose roundings all have one sign */
     double u_s, least_s; /* unit of the type that terms of scores are rounded to, and below what these count as it */
     double sum_least;    /* as in struct ha_profile */
 };
@@ -66,8 +66,8 @@ void ha_ref_attend(const float *q, size_t head_dim, double scale, const struct h
 /* The same for queries that share rows, each of which is then converted once. Query i sees the first
  * `visible` rows. The same bits as one at a time. work: [min(count, 32) * (2 * rows.keys + head_dim)]. */
 struct ha_ref_query {
-    const float *q; /* [head_dim] */
-    size_t visible; /* <= rows.keys */
+    const float *q;  /* [head_dim] */
+    size_t visible;  /* <= rows.keys */
     size_t left_out; /* of these, whose V is zeros, and which were not weighed with it */
     const struct ha_bound *bound;
     struct ha_ref_state *out; /* dim and keys are set here */
@@ -133,7 +133,8 @@ struct ha_chance {
     double o_bias, o_size;     /* the same of the Euclidean length of o's error */
 };
 /* Of a state that ha_ref_attend has made of the first want->keys rows; NaN where its weights are not known, where
- * squares are beyond binary32, and where terms of scores are rounded or weights are not divided by their sum. weights: NULL, or that of the softmax weights as one vector. work: [2 * want->keys]. */
+ * squares are beyond binary32, and where terms of scores are rounded or weights are not divided by their sum. weights:
+ * NULL, or that of the softmax weights as one vector. work: [2 * want->keys]. */
 struct ha_chance ha_ref_chance(const float *q, size_t head_dim, double scale, const struct ha_rows *rows,
                                enum ha_dtype dtype, const struct ha_bound *b, const struct ha_ref_state *want,
                                float *work, struct ha_chance *weights);

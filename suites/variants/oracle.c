@@ -161,8 +161,8 @@ static struct ha_profile claims_of(const struct task *t, const struct ha_part *p
                                : c.host;
 }
 
-/* A part whose weights are not divided by their sum, and the part of weights alone behind it: one softmax was over both,
- * so that they are one state, in which the values of the latter are zeros. */
+/* A part whose weights are not divided by their sum, and the part of weights alone behind it: one softmax was over
+ * both, so that they are one state, in which the values of the latter are zeros. */
 static bool is_one_state(const struct ha_chosen *c, size_t head, size_t part)
 {
     if (part + 1 >= HA_PARTS_MAX) return false;
@@ -425,7 +425,8 @@ static bool run_job(struct task *t, const struct job *job)
     if (ok) m.numbers = lay_states(m.state, (parts + 1) * queries, s->head_dim);
     ok = ok && m.numbers;
     for (size_t p = 0; p < parts && ok; p++) {
-        if (is_of_the_one_before(t->chosen, job->h0, p)) leave_empty(m.state + p * queries, m.chance + p * queries, queries);
+        if (is_of_the_one_before(t->chosen, job->h0, p))
+            leave_empty(m.state + p * queries, m.chance + p * queries, queries);
         else ok = attend_part(t, job, p, &m);
     }
     for (size_t i = 0; i < job->tokens && ok; i++)
