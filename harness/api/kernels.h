@@ -369,7 +369,7 @@ struct ha_topp {
 
 /* o[r] = sum of w[r][i] v_i, not divided by anything. On no path has a sum of binary32 more than HA_SUM_KEYS + keys /
  * HA_SUM_KEYS additions, rounded up. A weight of 0 times a V that is not finite is NaN. */
-enum { HA_SUM_KEYS = 512 };
+enum { HA_SUM_KEYS = 256 };
 struct ha_weighted_sum {
     struct ha_rows rows; /* k is not read */
     size_t head_dim;

@@ -20,23 +20,24 @@
 HA_WORDS(values_word, [HA_MEM_DEVICE] = "device", [HA_MEM_PINNED] = "host")
 HA_WORDS(float_word, [HA_F32] = "f32", [HA_F16] = "f16")
 
-enum { DIMS, C, BOOKS, PACK, TAU, RENORM, KEYS, VALUES, WEIGHTS, TABLE, FRESH, OVERLAP };
+enum { DIMS, C, BOOKS, PACK, ROTARY, TAU, RENORM, KEYS, VALUES, WEIGHTS, FRESH, OVERLAP, TABLE };
 static const struct ha_param params[] = {
     [DIMS] = HA_CODEBOOK_DIMS(4),
     [C] = HA_CODEBOOK_COUNT(256),
     [BOOKS] = HA_CODEBOOK_BOOKS,
     [PACK] = HA_CODEBOOK_PACK,
+    [ROTARY] = HA_CODEBOOK_ROTARY,
     [TAU] = { "tau", 0.9, 1e-6, 1, "sum of the weights that the fewest keys have to reach",
               .draw = "0.3 0.5 0.9 0.99 1" },
     [RENORM] = { "renorm", 0, 0, 1, "1: the weights of these keys are made to add up to 1", .whole = true },
     [KEYS] = HA_CODED_AS,
     [VALUES] = { "values", HA_MEM_PINNED, .word = values_word, .doc = "where values are, and who sums them up" },
     [WEIGHTS] = { "weights", HA_F32, .word = float_word, .doc = "type of weights that are sent to the CPU" },
-    [TABLE] = { "table", HA_F32, .word = float_word, .doc = "type of the tables that scores are looked up in" },
     [FRESH] = { "fresh", 64, 0, 1 << 24, "newest tokens that keep exact keys, on the device", .whole = true,
                 .draw = "0..200" },
     [OVERLAP] = { "overlap", 1, 0, 1, "1: the CPU sums up for some heads while the device scores others",
                   .whole = true },
+    [TABLE] = { "table", HA_F32, .word = float_word, .doc = "type of the tables that scores are looked up in" },
 };
 
 /* What a query head has used in the last step: coded tokens, those that were chosen first, and the keys that stood for
@@ -46,6 +47,7 @@ struct told {
     float *key;
     size_t count, chosen;
     double mass;
+    struct ha_profile profile;
 };
 
 struct sequence {
@@ -72,6 +74,7 @@ struct chooser {
     double *encode_ns;         /* [layers] of the prefill */
     float *stood;              /* of reports: a KV head's keys, and whether each is chosen */
     bool *is_chosen;
+    struct ha_profile base; /* exp and ln of the device */
 };
 
 static size_t option(const struct ha_layer *l, int i) { return (size_t)l->ctx->param[i]; }
@@ -119,6 +122,9 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
     c->sums = c->coded_keys ? ha_alloc(ctx->arena, s->layers * sizeof *c->sums, HA_TAG_SCRATCH, why) : NULL;
     c->encode_ns = c->sums ? ha_alloc(ctx->arena, s->layers * sizeof *c->encode_ns, HA_TAG_SCRATCH, why) : NULL;
     if (!c->encode_ns) return HA_ERROR;
+    struct ha_device_info info;
+    ctx->api->info(ctx->device, &info);
+    c->base = info.profile[s->dtype];
     if (!ctx->record_selection) return HA_OK;
     c->stood = ha_alloc(ctx->arena, ha_kv_longest(s) * s->head_dim * sizeof *c->stood, HA_TAG_SCRATCH, why);
     c->is_chosen = c->stood ? ha_alloc(ctx->arena, ha_kv_longest(s) * sizeof *c->is_chosen, HA_TAG_SCRATCH, why) : NULL;
@@ -250,6 +256,9 @@ static void tell(const struct ha_layer *l, size_t b, size_t q_head)
     const uint32_t *list = ha_prefix_list(&c->prefix, b, q_head, &told->chosen);
     told->count = told->chosen;
     told->mass = c->prefix.mass[b * l->ctx->shape->q_heads + q_head];
+    told->profile = c->base;
+    ha_coded_claim(&c->coded, &told->profile);
+    ha_prefix_claim(&c->prefix, b, q_head, c->coded_keys[b], &told->profile);
     memset(c->is_chosen, 0, c->coded_keys[b] * sizeof *c->is_chosen);
     for (size_t i = 0; i < told->chosen; i++) {
         told->token[i] = list[i];
@@ -292,6 +301,7 @@ static void report(const struct ha_layer *l, size_t b, size_t q_head, struct ha_
     struct ha_part *chosen = &out->part[1], *others = &out->part[2];
     chosen->on_device = !summed_here(l);
     chosen->k = told->key;
+    chosen->profile = &told->profile;
     chosen->count = told->chosen;
     if (!option(l, RENORM)) {
         *others = *chosen;

@@ -153,6 +153,17 @@ enum ha_status ha_coded_score(struct ha_coded *c, const struct ha_step *step, co
                                                       c->table_type, s->scale, c->score });
 }
 
+void ha_coded_claim(const struct ha_coded *c, struct ha_profile *profile)
+{
+    enum { MOST = 256 };
+    const struct ha_pq *pq = &c->books.pq;
+    const bool exact = c->as == HA_KEYS_EXACT;
+    /* products of a group's dimensions, then entries of the groups */
+    profile->dot_lanes = exact ? 1 : (unsigned)c->ctx->shape->head_dim;
+    profile->dot_extra = exact ? 0 : (unsigned)ha_least(MOST, pq->dims + pq->groups - 1);
+    profile->score_type = exact ? HA_F32 : c->table_type;
+}
+
 /* ---- reports ----------------------------------------------------------------------------------------------------- */
 
 static void decode(const struct ha_pq *pq, const unsigned char *codes, size_t count, float *k)

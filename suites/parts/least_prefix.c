@@ -65,7 +65,8 @@ enum ha_status ha_prefix_create(struct ha_prefix *p, const struct ha_layer *firs
     for (size_t i = 0; p->chosen && i < s->kv_heads; i++)
         HA_TRY(ha_device_event(ctx->device_arena, &p->chosen[i], why));
     p->mass = p->chosen ? ha_alloc(ctx->arena, all * sizeof *p->mass, HA_TAG_SCRATCH, why) : NULL;
-    p->softmax = p->mass ? ha_alloc(ctx->arena, s->batch * sizeof *p->softmax, HA_TAG_SCRATCH, why) : NULL;
+    p->least_mass = p->mass ? ha_alloc(ctx->arena, all * sizeof *p->least_mass, HA_TAG_SCRATCH, why) : NULL;
+    p->softmax = p->least_mass ? ha_alloc(ctx->arena, s->batch * sizeof *p->softmax, HA_TAG_SCRATCH, why) : NULL;
     p->topp = p->softmax ? ha_alloc(ctx->arena, s->batch * sizeof *p->topp, HA_TAG_SCRATCH, why) : NULL;
     p->sum = p->topp ? ha_alloc(ctx->arena, s->batch * sizeof *p->sum, HA_TAG_SCRATCH, why) : NULL;
     p->dst = p->sum ? ha_alloc(ctx->arena, pieces * sizeof *p->dst, HA_TAG_SCRATCH, why) : NULL;
@@ -186,6 +187,14 @@ static double mass_of(const struct ha_prefix *p, size_t list, size_t t)
     return sum;
 }
 
+static double add_mass(const struct ha_prefix *p, size_t list, size_t t)
+{
+    const double mass = mass_of(p, list, t);
+    p->mass[list] = (t ? p->mass[list] : 0) + mass / (double)shape(p)->q_len;
+    p->least_mass[list] = t ? fmin(p->least_mass[list], mass) : mass;
+    return mass;
+}
+
 /* The state of a token: its LSE, and where it is to be renormalised, that of the chosen keys. */
 static void finish(const struct summing *a, size_t b, size_t q_head, size_t t, double mass)
 {
@@ -219,12 +228,7 @@ static void sum_up(void *arg, size_t task, size_t worker)
                                    .w_stride = p->stride,
                                    .o = a->to->o + (b * s->q_len * s->q_heads + q_head) * s->head_dim,
                                    .o_stride = s->q_heads * s->head_dim });
-    p->mass[list] = 0;
-    for (size_t t = 0; t < s->q_len; t++) {
-        const double mass = mass_of(p, list, t);
-        p->mass[list] += mass / (double)s->q_len;
-        finish(a, b, q_head, t, mass);
-    }
+    for (size_t t = 0; t < s->q_len; t++) finish(a, b, q_head, t, add_mass(p, list, t));
 }
 
 enum ha_status ha_prefix_sum_here(struct ha_prefix *p, const struct ha_prefix_seq *seqs, size_t first, size_t heads,
@@ -245,6 +249,21 @@ const uint32_t *ha_prefix_list(const struct ha_prefix *p, size_t b, size_t q_hea
     return p->index_down + of_head(p, b, q_head) * p->stride;
 }
 
+void ha_prefix_claim(const struct ha_prefix *p, size_t b, size_t q_head, size_t keys, struct ha_profile *profile)
+{
+    /* The longest path of a sum: of softmax 320 + keys / 1024 additions, of values HA_SUM_KEYS + keys / HA_SUM_KEYS; or
+     * as many as there are keys. */
+    enum { EXTRA = 128, SOFTMAX = 320, SPAN = 1024 };
+    const size_t softmax = keys / (SOFTMAX - EXTRA + keys / SPAN + 1),
+                 values = keys / (HA_SUM_KEYS - EXTRA + keys / HA_SUM_KEYS + 1);
+    profile->sum_lanes = (unsigned)ha_most(1, ha_least(softmax, values));
+    profile->sum_extra = EXTRA;
+    profile->sum_rounded = p->renorm;
+    profile->joins_max = 1;
+    profile->weight_type = p->w_type;
+    profile->sum_least = p->renorm ? p->least_mass[of_head(p, b, q_head)] * (1 - 0x1p-9) : 1;
+}
+
 size_t ha_prefix_chosen(const struct ha_prefix *p)
 {
     size_t keys = 0;
@@ -258,9 +277,6 @@ enum ha_status ha_prefix_learn(struct ha_prefix *p, const struct ha_prefix_seq *
 {
     HA_TRY(p->ctx->api->stream_sync(p->ctx->stream));
     HA_TRY(bring(p, seqs, 0, shape(p)->q_heads, why));
-    for (size_t list = 0; list < lists(p); list++) {
-        p->mass[list] = 0;
-        for (size_t t = 0; t < shape(p)->q_len; t++) p->mass[list] += mass_of(p, list, t) / (double)shape(p)->q_len;
-    }
+    for (size_t i = 0; i < lists(p) * shape(p)->q_len; i++) add_mass(p, i / shape(p)->q_len, i % shape(p)->q_len);
     return HA_OK;
 }
