@@ -153,6 +153,7 @@ static enum ha_status judge_coded(const struct ha_def *def, const struct ha_def_
     if (!part->profile) return ha_def_wrong(h, why, "key %u is in a part with codes and no profile", first);
     if (part->q || part->either_side) return ha_def_wrong(h, why, "key %u is not weighed by the step's query", first);
     if (!part->k && !def->exact) return ha_def_wrong(h, why, "key %u is in a part without codes", first);
+    if (part->k && def->exact) return ha_def_wrong(h, why, "something stands for key %u, and keys are exact", first);
     if (!part->weight_only && part->on_device != def->on_device)
         return ha_def_wrong(h, why, "the value of key %u is summed by the %s", first,
                             def->on_device ? "host" : "device");
@@ -307,6 +308,14 @@ static enum ha_status judge_choice(const struct ha_def *def, const struct ha_def
     return HA_OK;
 }
 
+static enum ha_status judge_no_notes(const struct ha_def_head *h, struct ha_why *why)
+{
+    const double kept = ha_def_note(h, "kept"), mass = ha_def_note(h, "mass");
+    if (!(kept == 0)) return ha_def_wrong(h, why, "note kept is %g, no key is coded", kept);
+    if (!(mass == 0)) return ha_def_wrong(h, why, "note mass is %g, no key is coded", mass);
+    return HA_OK;
+}
+
 static enum ha_status judge_notes(const struct ha_def *def, const struct ha_def_head *h, const struct weights *w,
                                   const uint8_t *rest, size_t coded, size_t count, struct ha_why *why)
 {
@@ -388,7 +397,7 @@ static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, con
     const struct ha_part *of[] = { parts.kept, parts.rest };
     for (size_t i = 0; i < 2 && !def->exact; i++)
         if (of[i]) HA_TRY(ha_def_book_judge(&def->book, h, of[i], why));
-    if (coded > 0) HA_TRY(judge_weights(def, h, &parts, coded, mark, why));
+    HA_TRY(coded > 0 ? judge_weights(def, h, &parts, coded, mark, why) : judge_no_notes(h, why));
     count_step(def, h, coded, parts.kept ? parts.kept->count : 0);
     return HA_OK;
 }
