@@ -14,10 +14,16 @@ class Softmax:
         w = np.exp(scores - m)
         self.max, self.sum = m, w.sum()
         self.p, ln_p = w / self.sum, scores - m - np.log(self.sum)
-        eps = (gamma(d.dot) + d.score * U) * sizes + d.shift * U * (m - scores) + (1 + d.rescales) * d.exp + d.both[0]
+        eps = (gamma(d.dot) * (1 + d.term) + d.term + d.score * U) * sizes + d.shift * U * (m - scores) + (1 + d.rescales) * d.exp + d.both[0]
         self.p_theta = np.where(eps < 1, self.p * np.expm1(np.minimum(eps, 1)), np.exp(ln_p + eps) - self.p)
-        self.lost = n * ETA / self.sum + n * d.both[1] / self.sum
+        self.lost = n * (ETA + d.both[1]) / (d.share or self.sum)
         self.theta = self.p_theta.sum() + self.lost
+
+    def lse_error(self, d):
+        """Of L, before it is stored in another type."""
+        g, log_sum = gamma(d.sum + d.rescales), np.log(self.sum)
+        off = -np.log1p(-self.theta) - np.log1p(-g) + d.log * (abs(log_sum) + log_slack(d))
+        return off + 3 * U * abs(self.max) + U * abs(self.max + log_sum)
 
     def errors(self, d):
         """Of each weight, normalised."""
@@ -27,11 +33,16 @@ class Softmax:
         return np.minimum((self.p_theta + self.p * (self.theta + sums)) / (1 - self.theta) + ETA, 1)
 
 
+def log_slack(d):
+    """What the logarithm of a sum may have more than its own size."""
+    return REAL("1e-3") - (np.log(d.share) if d.share else 0)
+
+
 class State:
     """Attention of one query over some keys: o, L, what each may be off by, and the range that o is in."""
 
-    def __init__(self, scores, sizes, v, depths):
-        """v: [keys][head_dim]"""
+    def __init__(self, scores, sizes, v, depths, left_out=0):
+        """v: [keys][head_dim], zeros of so many that are left out of the sum"""
         n = len(scores)
         self.keys, self.empty = n, n == 0
         if self.empty:
@@ -43,31 +54,41 @@ class State:
         self.o, self.lse = p @ v, m + np.log(total)
         g, top, size = gamma(d.sum + d.rescales), np.abs(v).max(axis=0), np.abs(self.o)
         reach = None if theta < 1 and g < 1 else Reach(scores, sizes, m, d)
-        self.widen(v, reach, d)
         if reach is None:
+            off = soft.lse_error(d)
+        else:
+            off = reach.most * (1 + 8 * U) + drift(d.sum + d.rescales) + 2 * n * (ETA + d.both[1]) \
+                + (1 + d.rescales) * d.exp * (1 + d.exp) + d.both[0] * (1 + d.both[0]) \
+                + d.log * (np.log(REAL(reach.keys.sum())) + log_slack(d)) + 3 * U * abs(m) + U * abs(self.lse)
+        self.lse_bound = rounded_to(abs(self.lse), off, d.lse)
+        common = off * (1 + 4 * U) if reach is None else (off - reach.most * (1 + 8 * U) + 208 * U) * (1 + 4 * U)
+        self.widen(v, reach, d, np.expm1(common) if d.share else 0)
+        if reach is None and d.share:
+            sums, values = g + d.weight[0] * (1 + g), n - left_out
+            a = p @ np.abs(v) + p_theta @ np.abs(v)
+            each = p_theta @ np.abs(v - self.o) + theta * size + lost * top + sums * a \
+                + values / d.share * (1 + sums) * (d.weight[1] + ETA) * top
+            self.bound = rounded_to(size, quotient(size, np.exp(common) * each + np.expm1(common) * size), d.out)
+        elif reach is None:
             b1 = (p_theta @ np.abs(v - self.o) + lost * (top + size)) / (1 - theta)
             a = (p @ np.abs(v) + p_theta @ np.abs(v) + lost * top) / (1 - theta)
             b2 = ((g + d.weight[0] * (1 + g)) * a + (size + b1) * g) / (1 - g) + n * (d.weight[1] * top + ETA) / total
             self.bound = rounded_to(size, quotient(size, b1 + b2), d.out)
-            off = -np.log1p(-theta) - np.log1p(-g) + d.log * (abs(np.log(total)) + REAL("1e-3"))
         else:
             self.bound = np.maximum(self.o - self.least, self.most - self.o)
-            off = reach.most * (1 + 8 * U) + drift(d.sum + d.rescales) + 2 * n * (ETA + d.both[1]) \
-                + (1 + d.rescales) * d.exp * (1 + d.exp) + d.both[0] * (1 + d.both[0]) \
-                + d.log * (np.log(REAL(reach.keys.sum())) + REAL("1e-3"))
-        self.lse_bound = rounded_to(abs(self.lse), off + 3 * U * abs(m) + U * abs(self.lse), d.lse)
 
     def leave_values_out(self):
         """Its keys count in the denominator alone."""
         self.o = self.bound = self.least = self.most = np.zeros(len(self.o), REAL)
 
-    def widen(self, v, reach, d):
-        """The range that o is in: that of the values that may weigh, and what rounding adds."""
+    def widen(self, v, reach, d, loose):
+        """The range that o is in: that of the values that may weigh, and what rounding adds. loose: how far off 1 the sum
+        of the weights may be, where nothing is divided by it"""
         keys = np.full(self.keys, True) if reach is None else reach.keys
         least, most = v[keys].min(axis=0), v[keys].max(axis=0)
         top = np.maximum(np.abs(least), np.abs(most))
-        slack = np.expm1(2 * drift(d.sum + d.rescales) + np.log1p(d.weight[0])) * top
-        slack += 2 * (keys.sum() * d.weight[1] * top + self.keys * ETA * (1 + np.abs(v).max(axis=0)))
+        slack = np.expm1(2 * drift(d.sum + d.rescales) + np.log1p(d.weight[0])) * top * (1 + loose) + loose * top
+        slack += 2 * (keys.sum() * d.weight[1] * top + self.keys * ETA * (1 + np.abs(v).max(axis=0))) / (d.share or 1)
         slack = rounded_to(top, quotient(top, slack), d.out)
         self.least, self.most = least - slack, most + slack
 
@@ -76,7 +97,7 @@ class Reach:
     """Where the roundings of the scores are units: the keys that may weigh anything, and the most that theirs are off by."""
 
     def __init__(self, scores, sizes, m, d):
-        e = (np.expm1(drift(d.dot)) + d.score * U) * sizes + d.shift * U * (m - scores)
+        e = (np.expm1(drift(d.dot)) * (1 + d.term) + d.term + d.score * U) * sizes + d.shift * U * (m - scores)
         self.keys = scores + e >= (scores - e).max() - 104
         self.most = e[self.keys].max()
 

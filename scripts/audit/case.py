@@ -78,6 +78,11 @@ class Part:
         q = self.q[token].astype(REAL)
         return k @ q * scale, np.abs(k) @ np.abs(q) * scale
 
+    def is_one_with(self, rest):
+        """A part whose weights are not divided by their sum, and weights alone behind it: one state."""
+        undivided = lambda of: of.claims.startswith("profile") and self.dump.claims(of.claims)["sum_least"] > 0
+        return not self.weight_only and rest.weight_only and undivided(self) and undivided(rest)
+
 
 class Layer:
     """A layer of all sequences, step by step."""
@@ -184,14 +189,25 @@ class Layer:
         visible = known.now(step)[0] + token + 1
         k, v, q, scale = x["k"][kv][:visible], x["v"][kv][:visible], x["q"][at].astype(REAL), REAL(dump.number("scale"))
         scores, sizes = k @ q * scale, np.abs(k) @ np.abs(q) * scale
-        states = []
+        states, joined = [], set()
+
+        def scored(of, keys):
+            return of.scores(token, keys, k) if of.query or of.rows.any() else (scores[keys], sizes[keys])
+
         for p, of in enumerate(parts):
-            keys = of.keys[of.keys < visible]
-            if len(keys) or p == 0:
-                own = of.scores(token, keys, k) if of.query or of.rows.any() else (scores[keys], sizes[keys])
-                states.append(State(*own, v[keys], dump.depths(of.claims, len(keys))))
-                if of.weight_only:
-                    states[-1].leave_values_out()
+            keys, left_out = of.keys[of.keys < visible], 0
+            if p in joined or not (len(keys) or p == 0):
+                continue
+            (s, a), values = scored(of, keys), v[keys]
+            if p + 1 < len(parts) and of.is_one_with(parts[p + 1]):
+                rest = parts[p + 1].keys[parts[p + 1].keys < visible]
+                s, a = (np.concatenate(x) for x in zip((s, a), scored(parts[p + 1], rest)))
+                values, left_out = np.concatenate((values, np.zeros((len(rest), dump.head_dim), REAL))), len(rest)
+                joined.add(p + 1)
+            depths = dump.depths(of.claims, len(s))
+            states.append(State(s, a + scale * dump.head_dim * depths.least_term, values, depths, left_out))
+            if of.weight_only:
+                states[-1].leave_values_out()
         if dump.word("contract") == "exact" and ((part[:visible] == 0).any() or any(of.what for of in parts)):
             raise Wrong("the contract is exact, but a key is not used, or a state has a query, keys or weights of its own")
         want, place = merged(dump, states), f"{place} token {token}"

@@ -6,9 +6,10 @@ from .errors import Wrong
 from .numbers import ETA, REAL, U, UNIT, gamma
 
 CLAIMS = ("dot_lanes", "dot_extra", "sum_lanes", "sum_extra", "exp_eps", "log_eps", "join_keys", "joins_max",
-          "weight_type", "out_type", "lse_type", "sum_rounded", "truncates", "exact_joins", "runs")
+          "weight_type", "out_type", "lse_type", "sum_rounded", "truncates", "exact_joins", "runs",
+          "score_type", "sum_least")
 MOST = dict(dot_extra=256, sum_extra=256, exp_eps=2.0 ** -16, log_eps=2.0 ** -11, sum_rounded=1, truncates=1,
-            exact_joins=1)  # that may be claimed
+            exact_joins=1, sum_least=1)  # that may be claimed
 
 
 def weaker(a, b, keys):
@@ -23,6 +24,8 @@ def weaker(a, b, keys):
         out["sum_extra"] += max(0, max(map(path, (a, b), chunks)) - path(out, min(chunks)))
     if not (a["joins_max"] and b["joins_max"]):
         out["joins_max"] = 0
+    if a["sum_least"] and b["sum_least"]:
+        out["sum_least"] = min(a["sum_least"], b["sum_least"])
     return out
 
 
@@ -48,6 +51,11 @@ class Depths:
         self.sum = REAL(twice * path(min(keys, chunk), "sum") + 1 + joins + (4 if rounded else 0) + split)
         self.rescales = REAL(joins if rounded else 0)
         self.exp = REAL(claim("exp_eps")) + (3 * U if exact else 0)
+        self.share = REAL(claim("sum_least"))  # of weights that are not divided by their sum; 0: they are
+        if self.share and keys:
+            self.exp += U * (np.log(REAL(keys)) - np.log(self.share) + 2)
+        self.term, eta = UNIT[int(claim("score_type"))]
+        self.least_term = eta / self.term if self.term else REAL(0)
         self.log = REAL(claim("log_eps"))
         self.score, self.shift = (4, 4) if rounded else (2, 3)
         weight = UNIT[int(claim("weight_type"))]

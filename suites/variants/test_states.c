@@ -581,6 +581,14 @@ TEST_WITH(every_state_is_dumped, test_folder_make, test_folder_remove)
     now = (struct now){ .made = weights, .reported = weights, .forgotten = true };
     dump_case(in, "wrong denominator", false);
 
+    undivided.sum_least = 1;
+    undivided.score_type = undivided.weight_type = HA_F16;
+    now = (struct now){ .made = weights, .reported = weights, .spoil = one_state };
+    dump_case(in, "right undivided", true);
+    now.error = 0x1p-4;
+    dump_case(in, "wrong undivided", false);
+    undivided.score_type = undivided.weight_type = HA_F32;
+
     claims[0] = claims[1] = session.info.profile[HA_F16];
     now = (struct now){ .error = 0x1.8p-15, .profile = claims };
     dump_case(in, "wrong profile", false);
