@@ -5,6 +5,7 @@ from .fluxion import Fluxion
 from .full import Full, FullOnHost
 from .gpu_only import GpuOnly
 from .h2o import H2o
+from .hcattention import Hcattention
 from .hgca import Hgca
 from .hybrid_fixed import HybridFixed
 from .infinigen import Infinigen
@@ -17,4 +18,4 @@ from .topk import Topk
 DEFINITIONS = {"resident": Full, "bmm": Full, "offload": Full, "cpu": FullOnHost, "streaming": Streaming, "h2o": H2o,
                "hgca": Hgca, "topk": Topk, "quest": Quest, "infinigen": Infinigen, "gpu_only": GpuOnly, "scout": Scout,
                "hybrid_fixed": HybridFixed, "fluxion": Fluxion,
-               "clo": Clo, "lru_blocks": LruBlocks}
+               "clo": Clo, "lru_blocks": LruBlocks, "hcattention": Hcattention}
