@@ -32,26 +32,24 @@ enum {
     C,
     BOOKS, /* shared, separate */
     PACK,
-    ROTARY, /* after, before */
     TAU,
     RENORM,
     KEYS,    /* codes, exact */
-    VALUES,  /* host, device */
+    VALUES,  /* device, host */
     WEIGHTS, /* f32, f16 */
-    FRESH,
-    OVERLAP,
-    TABLE /* f32, f16 */
+    TABLE,   /* f32, f16 */
+    FRESH
 };
 
 struct counted {
-    double kept, coded, weight_bytes, code_bytes;
+    double kept, coded, weight_bytes;
 };
 
 struct ha_def {
     struct ha_shape shape;
     struct ha_def_book book;
     double tau;
-    size_t fresh, bits;
+    size_t fresh;
     bool exact, renorm, on_device;
     enum ha_dtype table, weights;
     struct counted *counted; /* [layers] */
@@ -61,30 +59,20 @@ struct ha_def {
 
 static enum ha_status no_memory(struct ha_why *why) { return ha_why(why, HA_ERROR, "hcattention: no memory"); }
 
-static size_t bits_of(size_t count, bool pack)
-{
-    size_t bits = 1;
-    while ((size_t)1 << bits < count) bits++;
-    return pack ? bits : count <= 256 ? 8 : 16;
-}
-
 static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, const double *param,
                              const struct ha_fit *fit, struct ha_why *why)
 {
-    const struct ha_def_book_rule rule = { .variant = "hcattention",
-                                           .dims = (size_t)param[DIMS],
-                                           .count = (size_t)param[C],
-                                           .shared = param[BOOKS] <= 0,
-                                           .before = param[ROTARY] > 0 };
+    const struct ha_def_book_rule rule = {
+        .variant = "hcattention", .dims = (size_t)param[DIMS], .count = (size_t)param[C], .shared = param[BOOKS] <= 0
+    };
     struct ha_def *def = *out = calloc(1, sizeof *def);
     if (!def) return no_memory(why);
     def->shape = *shape;
     def->tau = param[TAU];
     def->fresh = (size_t)param[FRESH];
-    def->bits = bits_of(rule.count, param[PACK] > 0);
     def->exact = param[KEYS] > 0;
     def->renorm = param[RENORM] > 0;
-    def->on_device = param[VALUES] > 0;
+    def->on_device = param[VALUES] <= 0;
     def->table = param[TABLE] > 0 && !def->exact ? HA_F16 : HA_F32;
     def->weights = param[WEIGHTS] > 0 ? HA_F16 : HA_F32;
     def->counted = calloc(shape->layers, sizeof *def->counted);
@@ -375,16 +363,10 @@ static enum ha_status judge_weights(struct ha_def *def, const struct ha_def_head
 
 static void count_step(const struct ha_def *def, const struct ha_def_head *h, size_t coded, size_t kept)
 {
-    const size_t group = ha_shape_group(&def->shape), after = coded_of(def, h->tokens);
     struct counted *c = &def->counted[h->layer];
-    if (h->seq == 0 && h->head == 0) c->code_bytes = 0;
     c->kept += (double)kept;
     c->coded += (double)coded;
-    if (!def->on_device)
-        c->weight_bytes += (double)(kept * (sizeof(uint32_t) + h->queries * ha_dtype_bytes(def->weights)));
-    if (h->head % group == 0 && !def->exact)
-        c->code_bytes += (double)((after + HA_PQ_KEYS - 1) / HA_PQ_KEYS * def->book.groups * HA_PQ_KEYS / 8
-                                  * def->bits);
+    c->weight_bytes += (double)(kept * (sizeof(uint32_t) + h->queries * ha_dtype_bytes(def->weights)));
 }
 
 static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why)
@@ -404,16 +386,10 @@ static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, con
 
 static void count(const struct ha_def *def, ha_def_count *say, void *arg)
 {
-    const struct ha_shape *s = &def->shape;
-    const double book = def->exact ? 0
-                                   : (double)(s->kv_heads * def->book.books * def->book.rule.dims)
-                                         * (double)(def->book.rule.count * sizeof(float));
-    for (size_t l = 0; l < s->layers; l++) {
+    for (size_t l = 0; l < def->shape.layers && !def->on_device; l++) {
         const struct counted *c = &def->counted[l];
-        if (c->coded > 0) say(arg, "kept_share", l, c->kept / c->coded, c->kept / c->coded);
+        if (c->kept > 0) say(arg, "kept_share", l, c->kept / c->coded, c->kept / c->coded);
         say(arg, "weight_bytes", l, c->weight_bytes, c->weight_bytes);
-        say(arg, "code_bytes", l, c->code_bytes, c->code_bytes);
-        say(arg, "book_bytes", l, book, book);
     }
 }
 

@@ -14,7 +14,7 @@ extern const struct ha_definition ha_definition_hcattention;
 
 enum { LAYERS = 2, BATCH = 2, Q_HEADS = 4, KV_HEADS = 2, GROUP = Q_HEADS / KV_HEADS, DIM = 8 };
 enum { STEPS = 3, ROWS = 2, CAP = 128, COUNT_MOST = 32, FROM = 1, LAYER = 1, PARTS = 4 };
-enum { DIMS, C, BOOKS, PACK, ROTARY, TAU, RENORM, KEYS, VALUES, WEIGHTS, FRESH, OVERLAP, TABLE, PARAMS };
+enum { DIMS, C, BOOKS, PACK, TAU, RENORM, KEYS, VALUES, WEIGHTS, TABLE, FRESH, PARAMS };
 
 enum mistake {
     NO_MISTAKE,
@@ -47,7 +47,6 @@ enum mistake {
     KEY_ITSELF,
     CODE_CHANGES,
     CENTROID_OFF,
-    NOT_TURNED,
     /* in the choice */
     ONE_MORE,
     ONE_LESS,
@@ -95,7 +94,6 @@ static const struct {
     [KEY_ITSELF] = { "the key itself", "is not its nearest centroid|and keys are exact" },
     [CODE_CHANGES] = { "a code that changes", "is not what it was before" },
     [CENTROID_OFF] = { "a centroid a little off", "is not its nearest centroid" },
-    [NOT_TURNED] = { "centroids that are not turned", "is not its nearest centroid" },
     [ONE_MORE] = { "a key more", "without the least of them" },
     [ONE_LESS] = { "a key less", "at most, and tau is|no coded key is chosen" },
     [NEXT_BEST] = { "the next best key", "was chosen, key" },
@@ -116,7 +114,7 @@ static struct {
     double param[PARAMS];
     struct ha_shape shape;
     size_t q_len;
-    bool fitted;
+    bool fitted, turned;
     float k[LAYERS][BATCH][KV_HEADS][CAP][DIM], q[STEPS][LAYERS][BATCH][ROWS][Q_HEADS][DIM];
     char stored[LAYERS][BATCH][KV_HEADS * CAP * DIM * sizeof(float)];
     float book[LAYERS][KV_HEADS][DIM * DIM * COUNT_MOST]; /* [books][dims][count] */
@@ -166,7 +164,7 @@ static void turn(size_t token, int sign, const float *x, float *out)
 static void uncoded(size_t layer, size_t seq, size_t kv, size_t token, float *x)
 {
     memcpy(x, w.k[layer][seq][kv][token], DIM * sizeof *x);
-    if (w.param[ROTARY] > 0) turn(token, -1, w.k[layer][seq][kv][token], x);
+    if (w.turned) turn(token, -1, w.k[layer][seq][kv][token], x);
 }
 
 static float *centroid(size_t layer, size_t kv, size_t group, size_t j)
@@ -278,8 +276,7 @@ static void stand_in(const struct ask *a, size_t token, float *out)
         for (size_t d = 0; d < dims(); d++) k[g * dims() + d] = book[d * centroids() + j];
     }
     if (of == CENTROID_OFF) k[DIM - 1] += 1e-4f;
-    if (w.param[ROTARY] > 0 && of != NOT_TURNED) turn(token, 1, k, out);
-    else memcpy(out, k, sizeof k);
+    memcpy(out, k, sizeof k);
 }
 
 static float score(const struct ask *a, const float *q, const float *k)
@@ -423,7 +420,7 @@ static void step_of(const struct ask *a, struct told *t)
     t->mass = mass;
     t->kept = (double)in->count;
     fresh->on_device = rest->on_device = rest->weight_only = true;
-    in->on_device = w.param[VALUES] > 0;
+    in->on_device = w.param[VALUES] <= 0;
     claim(a, in, least);
     claim(a, rest, least);
     spoil(a, t, fresh, in, rest);
@@ -471,43 +468,31 @@ static void report(void *arg, size_t seq, size_t q_head, struct ha_selection *ou
 }
 
 struct said {
-    double kept, coded, weight_bytes, code_bytes, book_bytes;
+    double kept, coded, weight_bytes;
     size_t names;
 };
 
 static void say(void *arg, const char *name, size_t layer, double least, double most)
 {
-    const struct said *s = (struct said *)arg + layer;
-    const double is = !strcmp(name, "kept_share")     ? s->kept / s->coded
-                      : !strcmp(name, "weight_bytes") ? s->weight_bytes
-                      : !strcmp(name, "code_bytes")   ? s->code_bytes
-                                                      : s->book_bytes;
-    ((struct said *)arg)[layer].names++;
+    struct said *s = (struct said *)arg + layer;
+    const double is = !strcmp(name, "kept_share") ? s->kept / s->coded : s->weight_bytes;
+    s->names++;
     if (!(least == is && most == is)) fail_msg("%s of layer %zu: %g to %g, not %g", name, layer, least, most, is);
 }
 
 static void judge_counts(const struct ha_def *def, table t)
 {
     struct said s[LAYERS] = { { .names = 0 } };
-    const bool codes = w.param[KEYS] <= 0;
-    size_t bits = 1;
-    while ((size_t)1 << bits < centroids()) bits++;
+    const double bytes = 4 + (w.param[WEIGHTS] > 0 ? 2.0 : 4.0) * (double)w.q_len;
     for (size_t i = 0; i < STEPS * LAYERS * BATCH * Q_HEADS; i++) {
         const size_t step = i / Q_HEADS / BATCH / LAYERS, l = i / Q_HEADS / BATCH % LAYERS, b = i / Q_HEADS % BATCH;
         const double kept = t[step][l][b][i % Q_HEADS].kept;
         s[l].kept += kept;
         s[l].coded += (double)coded(b, step);
-        if (w.param[VALUES] <= 0)
-            s[l].weight_bytes += kept * (4 + (w.param[WEIGHTS] > 0 ? 2.0 : 4.0) * (double)w.q_len);
-    }
-    for (size_t l = 0; l < LAYERS && codes; l++) {
-        s[l].book_bytes = (double)(KV_HEADS * books() * dims() * centroids() * 4);
-        for (size_t b = 0; b < BATCH; b++)
-            s[l].code_bytes += (double)(KV_HEADS * ((coded(b, STEPS) + 31) / 32) * groups() * 4
-                                        * (w.param[PACK] > 0 ? bits : 8));
+        s[l].weight_bytes += kept * bytes;
     }
     ha_definition_hcattention.count(def, say, s);
-    for (size_t l = 0; l < LAYERS; l++) assert_int_equal(s[l].names, 3 + (s[l].coded > 0));
+    for (size_t l = 0; l < LAYERS; l++) assert_int_equal(s[l].names, w.param[VALUES] <= 0 ? 0 : s[l].kept > 0 ? 2 : 1);
 }
 
 static enum ha_status judge(table t, const struct ha_fit *fit)
@@ -580,21 +565,20 @@ static const struct {
     enum ha_dtype dtype;
     bool fitted;
 } CASE[] = {
-/* dims, c, books, pack, rotary, tau, renorm, keys, values, weights, fresh, overlap, table */
+/* dims, c, books, pack, tau, renorm, keys, on the host, weights, table, fresh */
 #define OF(...)     \
     {               \
         __VA_ARGS__ \
     }
-    { OF(2, 16, 0, 0, 0, 0.9, 0, 0, 0, 0, 8, 0, 0), { 60, 30 }, 1, HA_F32, false },
-    { OF(4, 32, 1, 1, 0, 0.7, 0, 0, 0, 1, 5, 1, 1), { 50, 40 }, 2, HA_F16, false },
-    { OF(1, 8, 0, 1, 0, 0.9, 1, 0, 1, 0, 6, 0, 0), { 70, 6 }, 1, HA_BF16, true },
-    { OF(2, 16, 1, 0, 0, 0.95, 1, 0, 0, 1, 0, 0, 1), { 40, 20 }, 2, HA_F32, true },
-    { OF(2, 16, 0, 0, 1, 0.8, 0, 0, 0, 0, 8, 0, 0), { 60, 30 }, 1, HA_F32, false },
-    { OF(8, 32, 1, 0, 1, 0.8, 1, 0, 0, 0, 3, 0, 0), { 40, 30 }, 2, HA_F16, true },
-    { OF(4, 16, 0, 0, 0, 0.9, 0, 1, 0, 0, 8, 0, 0), { 60, 30 }, 1, HA_F16, false },
-    { OF(4, 16, 0, 0, 0, 1, 0, 0, 0, 0, 8, 0, 0), { 60, 30 }, 1, HA_F32, false },
-    { OF(4, 16, 0, 0, 0, 0.9, 0, 0, 0, 0, 64, 0, 0), { 60, 30 }, 1, HA_F32, false },
-    { OF(4, 16, 0, 0, 0, 0.9, 0, 0, 0, 0, 0, 0, 0), { 3, 0 }, 2, HA_F32, false },
+    { OF(2, 16, 0, 0, 0.9, 0, 0, 1, 0, 0, 8), { 60, 30 }, 1, HA_F32, false },
+    { OF(4, 32, 1, 1, 0.7, 0, 0, 1, 1, 1, 5), { 50, 40 }, 2, HA_F16, false },
+    { OF(1, 8, 0, 1, 0.9, 1, 0, 0, 0, 0, 6), { 70, 6 }, 1, HA_BF16, true },
+    { OF(2, 16, 1, 0, 0.95, 1, 0, 1, 1, 1, 0), { 40, 20 }, 2, HA_F32, true },
+    { OF(8, 32, 1, 0, 0.8, 1, 0, 1, 0, 0, 3), { 40, 30 }, 2, HA_F16, true },
+    { OF(4, 16, 0, 0, 0.9, 0, 1, 1, 0, 0, 8), { 60, 30 }, 1, HA_F16, false },
+    { OF(4, 16, 0, 0, 1, 0, 0, 1, 0, 0, 8), { 60, 30 }, 1, HA_F32, false },
+    { OF(4, 16, 0, 0, 0.9, 0, 0, 1, 0, 0, 64), { 60, 30 }, 1, HA_F32, false },
+    { OF(4, 16, 0, 0, 0.9, 0, 0, 1, 0, 0, 0), { 3, 0 }, 2, HA_F32, false },
 };
 
 TEST(test_simulated)
@@ -633,4 +617,45 @@ TEST(test_ties)
     t->part[1].token[t->part[1].count - 1] = t->part[2].token[0];
     t->part[2].token[0] = last;
     assert_int_equal(judge(right, NULL), HA_OK);
+}
+
+/* Keys that are coded as they are before they are turned by their position, and turned again. */
+TEST(test_turned_keys)
+{
+    make(CASE[0].param, CASE[0].ctx, 1, HA_F32, false);
+    w.turned = true;
+    make_books();
+    const struct ha_def_book_rule rule = { "hcattention", dims(), centroids(), true, true };
+    const struct ha_selection chosen = { .parts = 0 };
+    struct ha_def_book b = { .centroid = NULL };
+    struct ha_def_head h = { .variant = "hcattention", .projection = w.projection, .chosen = &chosen };
+    const struct ask at = { NO_MISTAKE, 0, 0, 0, 0, 0 };
+    const uint32_t token = 9;
+    float k[DIM], turned[DIM];
+    struct ha_part part = { .token = &token, .count = 1, .k = turned };
+    assert_int_equal(ha_def_book_create(&b, &rule, &w.shape, NULL, &why), HA_OK);
+    for (h.seq = 0; h.seq < BATCH; h.seq++) {
+        h.k = w.stored[0][h.seq];
+        h.tokens = w.shape.ctx[h.seq];
+        assert_int_equal(ha_def_book_prefill(&b, &h, &why), HA_OK);
+    }
+    h.seq = 0;
+    h.k = w.stored[0][0];
+    assert_int_equal(ha_def_book_code(&b, &h, 20, &why), HA_OK);
+    stand_in(&at, token, k);
+    turn(token, 1, k, turned);
+    const struct ha_def_coded *c = ha_def_book_coded(&b, &h);
+    for (size_t d = 0; d < DIM; d++)
+        assert_true(fabsf(c->k[token * DIM + d] - turned[d]) <= c->off[token * DIM + d]
+                    && c->off[token * DIM + d] < 1e-5f);
+    part.k = k; /* not turned again */
+    assert_int_equal(ha_def_book_judge(&b, &h, &part, &why), HA_FAIL);
+    turned[0] += 1e-4f;
+    part.k = turned;
+    assert_int_equal(ha_def_book_judge(&b, &h, &part, &why), HA_FAIL);
+    turned[0] -= 1e-4f;
+    assert_int_equal(ha_def_book_judge(&b, &h, &part, &why), HA_OK);
+    h.projection = NULL;
+    assert_int_equal(ha_def_book_code(&b, &h, 21, &why), HA_WAIVED);
+    ha_def_book_end(&b);
 }
