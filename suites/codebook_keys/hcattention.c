@@ -20,13 +20,12 @@
 HA_WORDS(values_word, [HA_MEM_DEVICE] = "device", [HA_MEM_PINNED] = "host")
 HA_WORDS(float_word, [HA_F32] = "f32", [HA_F16] = "f16")
 
-enum { DIMS, C, BOOKS, PACK, ROTARY, TAU, RENORM, KEYS, VALUES, WEIGHTS, FRESH, OVERLAP, TABLE };
+enum { DIMS, C, BOOKS, PACK, TAU, RENORM, KEYS, VALUES, WEIGHTS, TABLE, FRESH, OVERLAP };
 static const struct ha_param params[] = {
     [DIMS] = HA_CODEBOOK_DIMS(4),
     [C] = HA_CODEBOOK_COUNT(256),
     [BOOKS] = HA_CODEBOOK_BOOKS,
     [PACK] = HA_CODEBOOK_PACK,
-    [ROTARY] = HA_CODEBOOK_ROTARY,
     [TAU] = { "tau", 0.9, 1e-6, 1, "sum of the weights that the fewest keys have to reach",
               .draw = "0.3 0.5 0.9 0.99 1" },
     [RENORM] = { "renorm", 0, 0, 1, "1: the weights of these keys are made to add up to 1", .whole = true },
@@ -300,13 +299,13 @@ static void report(const struct ha_layer *l, size_t b, size_t q_head, struct ha_
     const struct told *told = &sequence(l, b)->told[q_head];
     struct ha_part *chosen = &out->part[1], *others = &out->part[2];
     chosen->on_device = !summed_here(l);
-    chosen->k = told->key;
+    chosen->k = option(l, KEYS) == HA_KEYS_EXACT ? NULL : told->key;
     chosen->profile = &told->profile;
     chosen->count = told->chosen;
     if (!option(l, RENORM)) {
         *others = *chosen;
         others->token += told->chosen;
-        others->k += told->chosen * l->ctx->shape->head_dim;
+        if (others->k) others->k += told->chosen * l->ctx->shape->head_dim;
         others->count = told->count - told->chosen;
         others->weight_only = true;
         others->on_device = true;
