@@ -35,7 +35,7 @@ from audit.numbers import REAL
 from audit.quest import Quest
 from audit.topk import Topk
 
-CASES = 107  # of suites/audit.suite and the traces, but for those that are waived
+CASES = 113  # of suites/audit.suite and the traces, but for those that are waived
 STATES, RIGHT, WRONG = ("all", "profile", "side"), 8, 27  # of the dumps of STATES those that are changed, how many there are
 count = {True: 0, False: 0}
 
@@ -275,13 +275,17 @@ PLANTS = [  # in the dump of which variant, what it is called, the plant, what m
     ("hgca", "alpha and the ring", meta("param.blk_num", lambda x: "5"), "by definition"),
     ("streaming", "the window", meta("param.window", lambda x: "41"), "by definition"),
     ("h2o", "the budget", meta("param.heavy", lambda x: "0.2"), "heavy keys"),
+    ("tova", "the prefill's queries", lambda f: np.negative(f.array("observed"), f.array("observed")), "is kept with a weight"),
+    ("tova", "a step's queries", element("q", lambda f, x: -x, 1), "differences"),
+    ("tova", "the budget", meta("param.budget", lambda x: "0.4"), "keys are kept, not"),
+    ("tova", "a head's own choice", other_key(1, 2), "differences"),
     ("cpu", "the variant", meta("variant", lambda x: "resident"), "used by the host, by definition by the device"),
     ("cpu", "an unknown variant", meta("variant", lambda x: "none"), "no definition"),
     ("cpu", "a claim", meta("host.exp_eps", lambda x: str(2 * float(x))), "bound"),
     ("cpu", "the scale", meta("scale", lambda x: "0.26"), "differences"),
 ] + [(variant, "a key that was used", some_key(1, 1, 0), "differences") for variant in
-     ("resident", "cpu", "bmm", "hgca", "streaming", "h2o")] + [
-    (variant, "a key that was not used", some_key(1, 0, 1), "differences") for variant in ("hgca", "streaming", "h2o")] + [
+     ("resident", "cpu", "bmm", "hgca", "streaming", "h2o", "tova")] + [
+    (variant, "a key that was not used", some_key(1, 0, 1), "differences") for variant in ("hgca", "streaming", "h2o", "tova")] + [
     ("topk", "a key less", some_key(1, 1, 0), "11 keys are chosen, not 12"),
     ("topk", "another key", other_key(1, 2), "has one of the 12 largest scores"),
     ("columns", "another key", other_key(1, 2), "one that is not has a larger score"),

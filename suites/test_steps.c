@@ -57,6 +57,7 @@ static const char *const ids[] = {
     "resident:" SHAPE "100",
     "streaming:" SHAPE "100",
     "h2o:" SHAPE "100",
+    "tova:" SHAPE "100",
     "quest:" SHAPE "100,dense_layers=1,budget=32",
     "topk:" SHAPE "100,k=20",
     "topk:" SHAPE "100+3,k=20,fetch=move,group=union,query=ahead,dataset=residual",

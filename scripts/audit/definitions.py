@@ -14,8 +14,10 @@ from .quest import Quest
 from .scout import Scout
 from .streaming import Streaming
 from .topk import Topk
+from .tova import Tova
 
 DEFINITIONS = {"resident": Full, "bmm": Full, "offload": Full, "cpu": FullOnHost, "streaming": Streaming, "h2o": H2o,
+               "tova": Tova,
                "hgca": Hgca, "topk": Topk, "quest": Quest, "infinigen": Infinigen, "gpu_only": GpuOnly, "scout": Scout,
                "hybrid_fixed": HybridFixed, "fluxion": Fluxion,
                "clo": Clo, "lru_blocks": LruBlocks, "hcattention": Hcattention}
