@@ -5,9 +5,9 @@
  * tokens. After the prefill the weight of a token is the mean over the query heads of the softmax weight that the last
  * observed query gives it in full attention; without observed queries newer tokens weigh more than older ones. After a
  * step it is the mean over query heads and query tokens of its weight in attention over the kept tokens and the new
- * ones. Either time the `room` tokens of largest weight stay, all where there are no more, of equals the newer ones; new
- * tokens are no exception. The others are gone. The keys of a step are what was kept and the new tokens. Nothing is
- * padded. Params: budget.
+ * ones. Either time the `room` tokens of largest weight stay, all where there are no more, and of equals the newer
+ * ones; new tokens are no exception. The others are gone. The keys of a step are what was kept and the new tokens.
+ * Nothing is padded. Params: budget.
  *
  * Which tokens were kept shows one step later. Every weight carries the error that binary32 may have made of it; a
  * choice is right if some values within these errors lead to it, and is then adopted. */
