@@ -35,7 +35,7 @@ from audit.numbers import REAL
 from audit.quest import Quest
 from audit.topk import Topk
 
-CASES = 113  # of suites/audit.suite and the traces, but for those that are waived
+CASES = 115  # of suites/audit.suite and the traces, but for those that are waived
 STATES, RIGHT, WRONG = ("all", "profile", "side"), 8, 27  # of the dumps of STATES those that are changed, how many there are
 count = {True: 0, False: 0}
 
@@ -278,14 +278,16 @@ PLANTS = [  # in the dump of which variant, what it is called, the plant, what m
     ("tova", "the prefill's queries", lambda f: np.negative(f.array("observed"), f.array("observed")), "is kept with a weight"),
     ("tova", "a step's queries", element("q", lambda f, x: -x, 1), "differences"),
     ("tova", "the budget", meta("param.budget", lambda x: "0.4"), "keys are kept, not"),
+    ("duo", "a streaming head that is a retrieval head", meta("param.retrieval", lambda x: "1"), "is used by nothing"),
+    ("duo", "the recent tokens", meta("param.recent", lambda x: "29"), "by definition by nothing"),
     ("tova", "a head's own choice", other_key(1, 2), "differences"),
     ("cpu", "the variant", meta("variant", lambda x: "resident"), "used by the host, by definition by the device"),
     ("cpu", "an unknown variant", meta("variant", lambda x: "none"), "no definition"),
     ("cpu", "a claim", meta("host.exp_eps", lambda x: str(2 * float(x))), "bound"),
     ("cpu", "the scale", meta("scale", lambda x: "0.26"), "differences"),
 ] + [(variant, "a key that was used", some_key(1, 1, 0), "differences") for variant in
-     ("resident", "cpu", "bmm", "hgca", "streaming", "h2o", "tova")] + [
-    (variant, "a key that was not used", some_key(1, 0, 1), "differences") for variant in ("hgca", "streaming", "h2o", "tova")] + [
+     ("resident", "cpu", "bmm", "hgca", "streaming", "h2o", "tova", "duo")] + [
+    (variant, "a key that was not used", some_key(1, 0, 1), "differences") for variant in ("hgca", "streaming", "h2o", "tova", "duo")] + [
     ("topk", "a key less", some_key(1, 1, 0), "11 keys are chosen, not 12"),
     ("topk", "another key", other_key(1, 2), "has one of the 12 largest scores"),
     ("columns", "another key", other_key(1, 2), "one that is not has a larger score"),

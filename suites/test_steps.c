@@ -58,6 +58,7 @@ static const char *const ids[] = {
     "streaming:" SHAPE "100",
     "h2o:" SHAPE "100",
     "tova:" SHAPE "100",
+    "duo:" SHAPE "100,sink=4,recent=16",
     "quest:" SHAPE "100,dense_layers=1,budget=32",
     "topk:" SHAPE "100,k=20",
     "topk:" SHAPE "100+3,k=20,fetch=move,group=union,query=ahead,dataset=residual",

@@ -1,6 +1,7 @@
 """The definition of each variant: which keys it must use."""
 
 from .clo import Clo
+from .duo import Duo
 from .fluxion import Fluxion
 from .full import Full, FullOnHost
 from .gpu_only import GpuOnly
@@ -17,7 +18,7 @@ from .topk import Topk
 from .tova import Tova
 
 DEFINITIONS = {"resident": Full, "bmm": Full, "offload": Full, "cpu": FullOnHost, "streaming": Streaming, "h2o": H2o,
-               "tova": Tova,
+               "tova": Tova, "duo": Duo,
                "hgca": Hgca, "topk": Topk, "quest": Quest, "infinigen": Infinigen, "gpu_only": GpuOnly, "scout": Scout,
                "hybrid_fixed": HybridFixed, "fluxion": Fluxion,
                "clo": Clo, "lru_blocks": LruBlocks, "hcattention": Hcattention}

@@ -198,6 +198,7 @@ TEST(one_seed_one_answer)
         "hgca:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,blk_size=8,blk_num=4,threads=1",
         "h2o:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,threads=1",
         "tova:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,threads=1",
+        "duo:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,threads=1,sink=4,recent=16",
         "offload:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,threads=1",
         "quest:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,budget=32,dense_layers=0",
         "gpu_only:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,budget=0.3",
