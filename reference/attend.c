@@ -9,13 +9,19 @@ static bool sees_as_before(const struct ha_ref_query *query, size_t c)
     return c > 0 && query[c].visible == query[c - 1].visible;
 }
 
-/* A term that is rounded to a type counts as what that is half a unit of, where it is less: least_s. */
-static void score(const struct ha_ref_tile *tile, size_t rows, const struct ha_ref_query *query, double scale,
+/* A term that is rounded to a type counts as what that is half a unit of, where it is less: least_s. False: one may be
+ * beyond the type. */
+static bool score(const struct ha_ref_tile *tile, size_t rows, const struct ha_ref_query *query, double scale,
                   double *s, double *a)
 {
+    const struct ha_bound *b = query->bound;
+    bool fits = true;
     ha_ref_tile_score(tile, rows, query->q, scale, s, a);
-    for (size_t r = 0; r < rows && query->bound->least_s > 0; r++)
-        a[tile->first + r] += fabs(scale) * (double)tile->dim * query->bound->least_s;
+    for (size_t r = tile->first; r < tile->first + rows && b->u_s > 0; r++) {
+        fits &= a[r] * (1 + 2 * b->u_s) < fabs(scale) * b->most_s;
+        a[r] += fabs(scale) * (double)tile->dim * b->least_s;
+    }
+    return fits;
 }
 
 /* spread[i] += sum of pt |v - o|, size[i] += sum of (p + pt) |v|: what B1 and A' are made of */
@@ -195,16 +201,19 @@ static void attend(const struct ha_ref_query *query, size_t count, size_t dim, d
     struct ha_ref_tile tile;
     struct ha_ref_softmax pass[QUERIES];
     struct ha_ref_reach reach[QUERIES];
+    bool fits[QUERIES];
     const size_t keys = rows->keys;
     size_t seen = 0;
-    for (size_t c = 0; c < count; c++) seen = query[c].visible > seen ? query[c].visible : seen;
-
+    for (size_t c = 0; c < count; c++) {
+        seen = query[c].visible > seen ? query[c].visible : seen;
+        fits[c] = true;
+    }
     for (size_t j = 0; j < seen; j += HA_REF_TILE) {
         ha_ref_tile_load(&tile, rows, HA_REF_K, j, dim, dtype);
         for (size_t c = 0; c < count; c++)
             if (query[c].visible > j) {
                 double *w = weight + c * 2 * keys;
-                score(&tile, ha_ref_smaller(query[c].visible - j, tile.rows), &query[c], scale, w, w + keys);
+                fits[c] &= score(&tile, ha_ref_smaller(query[c].visible - j, tile.rows), &query[c], scale, w, w + keys);
             }
     }
     for (size_t c = 0; c < count; c++) {
@@ -252,6 +261,7 @@ static void attend(const struct ha_ref_query *query, size_t count, size_t dim, d
         const struct ha_bound *b = query[c].bound;
         if (pass[c].max == -HUGE_VAL) empty(query[c].out, dim);
         else finish(&query[c], &pass[c], weights_are_known(&pass[c], b) ? NULL : &reach[c], size + c * dim);
+        query[c].out->may_overflow |= !fits[c];
     }
 }
 

@@ -86,6 +86,7 @@ struct certified {
     double full[HA_REF_DIM_MAX], chosen[HA_REF_DIM_MAX], got[HA_REF_DIM_MAX]; /* o, o_S, the output */
     double lo[HA_REF_DIM_MAX], hi[HA_REF_DIM_MAX];                            /* of the values that are not used */
     double off[HA_REF_DIM_MAX], lost[HA_REF_DIM_MAX];                         /* the two sums of the certificate */
+    double size[HA_REF_DIM_MAX];                                              /* of the values, as they are summed */
 };
 
 /* A key: of all weights its share, of those used too, and what it was weighed by. */
@@ -100,6 +101,7 @@ static void add_output(struct certified *restrict c, const float *restrict v, si
     for (size_t d = 0; d < dim; d++) {
         const double x = (double)v[d];
         c->full[d] += w.p * x;
+        c->size[d] += w.p * fabs(x);
         c->chosen[d] += w.share * x;
     }
     for (size_t d = 0; d < dim && !w.left_out; d++) c->got[d] += w.got * (double)v[d];
@@ -165,7 +167,7 @@ double ha_ref_certificate(const float *q, size_t dim, double scale, const struct
         const double o = c.chosen[d], far = c.lo[d] <= c.hi[d] ? fmax(fabs(c.hi[d] - o), fabs(c.lo[d] - o)) : 0;
         const double may = rest * far + expm1(2 * e) * c.off[d] + exp(2 * e) * c.lost[d];
         /* what the sums themselves round off does not count as deviation */
-        const double is = fabs(c.got[d] - c.full[d]) - 0x1p-44 * (fabs(c.got[d]) + fabs(c.full[d]) + fabs(o));
+        const double is = fabs(c.got[d] - c.full[d]) - 0x1p-44 * (fabs(c.got[d]) + c.size[d] + fabs(o));
         if (is > 0) slack = fmax(slack, is / may);
     }
     return slack;

@@ -23,11 +23,13 @@ struct ha_bound {
     double kappa_s, kappa_t; /* 2, 3; 4, 4 where (max, sum, acc) chunks are joined with rounding */
     double u_p, eta_p;       /* unit and subnormal half of the type the weights are cast to for V; 0: binary32 */
     double u_o, eta_o;       /* the same of the output type */
-    double u_w, eta_w;   /* of the type they are cast to for V and the denominator alike: then u_p and eta_p are 0 */
-    double u_l, eta_l;   /* of the type that the LSE is stored in */
-    double one_sign;     /* the share of the depths whose roundings all have one sign */
-    double u_s, least_s; /* unit of the type that terms of scores are rounded to, and below what these count as it */
-    double sum_least;    /* as in struct ha_profile */
+    double u_w, eta_w; /* of the type they are cast to for V and the denominator alike: then u_p and eta_p are 0 */
+    double u_l, eta_l; /* of the type that the LSE is stored in */
+    double one_sign;   /* the share of the depths whose roundings all have one sign */
+    /* of the type that terms of scores are rounded to: unit, what smaller ones count as, and from where on it has no
+     * number; 0: binary32 */
+    double u_s, least_s, most_s;
+    double sum_least; /* as in struct ha_profile */
 };
 
 /* The bound parameters of ha_kernels.attend for a row over `keys` keys in `runs` runs; packed keys count as one run.
@@ -48,8 +50,9 @@ struct ha_ref_state {
     double *v_min, *v_max; /* [dim], what o is between: the range of the values of the keys that may weigh anything, and
                             * what rounding adds to it; asserted, too */
     size_t dim, keys;
-    bool may_overflow; /* by ha_ref_attend: 2^8 keys max|v| is beyond binary32, so that a right implementation may leave
-                        * it and no bound holds; nothing is to be judged by this state */
+    bool may_overflow; /* by ha_ref_attend: 2^8 keys max|v| is beyond binary32, or a term of a score beyond its type, so
+                        * that a right implementation may leave it and no bound holds; nothing is to be judged by this
+                        * state */
 };
 
 /* Largest head_dim of the oracle. */

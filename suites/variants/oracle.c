@@ -512,10 +512,12 @@ enum ha_status ha_oracle_judge(const struct ha_pass *pass, const struct ha_chose
     free(t.full);
     if (!ok) return ha_why(why, HA_ERROR, "no memory for the reference of layer %zu", layer);
     if (!atomic_load(&t.overflows)) return HA_OK;
-    return ha_why(why, HA_ERROR,
-                  "layer %zu seq %zu: 2^8 times the keys times max|V| is beyond binary32: a sum may overflow, whatever "
-                  "computes it, and no bound holds; take smaller values or fewer keys",
-                  layer, seq);
+    return ha_why(
+        why, HA_ERROR,
+        "layer %zu seq %zu: 2^8 times the keys times max|V| is beyond binary32, or a term of a score beyond the "
+        "type that it is rounded to: it may overflow, whatever computes it, and no bound holds; take "
+        "smaller values, fewer keys or a wider type",
+        layer, seq);
 }
 
 enum ha_status ha_oracle_answer(const struct ha_pass *pass, const struct ha_chosen *chosen, size_t step, size_t layer,
