@@ -15,7 +15,6 @@ class Hcattention(Head):
     def __init__(self, *args):
         super().__init__(*args)
         self.exact, self.renorm = self.param("keys") == 1, self.param("renorm") == 1
-        self.before = self.param("rotary") == 1  # the file does not say how keys were turned: what stands for them is believed
         self.codes = None
 
     def judge(self, step, q, mark, padding):
@@ -45,7 +44,7 @@ class Hcattention(Head):
             if self.exact == bool(part.rows.any()) or (not self.exact and not part.rows.all()):
                 raise Wrong("a coded part has keys of its own and they are exact, or has none")
             self.judge_claims(self.dump.claims(part.claims))
-        side = 1 if self.param("values") else 2
+        side = 2 if self.param("values") else 1
         if kept and (mark[kept[0].keys] != side).any():
             raise Wrong(f"values are not summed on the {'device' if side == 1 else 'host'}")
         self.kept, self.rest = (of[0] if of else None for of in (kept, rest))
@@ -83,8 +82,6 @@ class Hcattention(Head):
         if first.codes is None:
             if not hasattr(self.dump, "books"):
                 self.dump.books = Books(self.dump, int(self.param("dims")), int(self.param("c")), not self.param("books"))
-                if self.before:
-                    self.dump.books.fit = None
             first.codes = Codes(self.dump.books, self.layer, kv, self.k)
         codes = first.codes
         codes.grow(self.coded)
