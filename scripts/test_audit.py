@@ -35,7 +35,7 @@ from audit.numbers import REAL
 from audit.quest import Quest
 from audit.topk import Topk
 
-CASES = 115  # of suites/audit.suite and the traces, but for those that are waived
+CASES = 122  # of suites/audit.suite and the traces, but for those that are waived
 STATES, RIGHT, WRONG = ("all", "profile", "side"), 8, 27  # of the dumps of STATES those that are changed, how many there are
 count = {True: 0, False: 0}
 
@@ -418,6 +418,37 @@ PLANTS = [  # in the dump of which variant, what it is called, the plant, what m
     ("lists", "another block", in_seq_0(at_step(1, slice(0, 2), between((1, 0), (0, 1), unit=8))), "larg"),
     ("lists", "another block of one head", in_seq_0(at_step(1, slice(1, 2), between((1, 0), (0, 1), unit=8))), "is not used alike"),
     ("lists", "the budget", meta("param.budget", lambda x: "0.6"), "blocks are chosen, not"),
+    ("codes", "a coded key nowhere", some_key(1, 3, 0), "weighs nothing, and is coded"),
+    ("codes", "a fresh key nowhere", some_key(1, 1, 0), "is not attended by the device: it is fresh"),
+    ("codes", "a fresh key by a code", some_key(1, 1, 2), "is not attended by the device: it is fresh"),
+    ("codes", "a coded key by itself", some_key(1, 2, 1), "there are two parts of one kind"),
+    ("codes", "a key less", some_key(1, 2, 3), "is not"),
+    ("codes", "a key more", some_key(1, 3, 2), "keys are chosen, and fewer reach tau"),
+    ("codes", "another tau", meta("param.tau", lambda x: "0.5"), "keys are chosen, and fewer reach tau"),
+    ("codes", "a larger tau", meta("param.tau", lambda x: "0.9999"), "keys are chosen, whose weights add up to"),
+    ("codes", "what stands for a key", element("own_k", lambda f, x: x + 1, 0, 0), "is not its nearest centroid in group 0"),
+    ("codes", "a query", element("q", lambda f, x: x + 3, 1, 0, 2), "differences"),
+    ("codes", "fewer centroids", meta("param.c", lambda x: "8"), "is not its nearest centroid"),
+    ("codes", "other groups", meta("param.dims", lambda x: "8"), "is not its nearest centroid"),
+    ("codes", "books of their own", meta("param.books", lambda x: "1"), "is not its nearest centroid"),
+    ("codes", "the window", meta("param.fresh", lambda x: "7"), "it is fresh"),
+    ("codes", "renormalised", meta("param.renorm", lambda x: "1"), "one of weights alone without"),
+    ("codes", "exact keys", meta("param.keys", lambda x: "1"), "a coded part has keys of its own and they are exact"),
+    ("codes", "the side of values", element("side", lambda f, x: 1, 1, 2, 1), "values are not summed on the host"),
+    ("codes", "who sums values", meta("param.values", lambda x: "0"), "values are not summed on the device"),
+    ("codes", "a note kept", element("note.kept", lambda f, x: x + 1, 1, 2), "note kept is"),
+    ("codes", "a note mass", element("note.mass", lambda f, x: x * 1.001, 1, 2), "note mass is"),
+    ("codes", "weights that add up to less", meta("profile1.sum_least", lambda x: "0.5"), "add up to 0.5 at least"),
+    ("codes", "weights that are divided", meta("profile1.sum_least", lambda x: "0"), "add up to 0 at least"),
+    ("codes", "more than all", meta("profile1.sum_least", lambda x: "1.5"), "sum_least is 1.5, not from 0 to 1"),
+    ("codes", "a table of 16 bits", meta("profile1.score_type", lambda x: "1"), "is not what the options say"),
+    ("codes_exact", "keys by codes", meta("param.keys", lambda x: "0"), "or has none"),
+    ("codes_renorm", "more than weights add up to", meta("profile1.sum_least", lambda x: "1"), "to add up to 1 at least, and are"),
+    ("codes_renorm", "far less", meta("profile1.sum_least", lambda x: "0.1"), "to add up to 0.1 at least, and are"),
+    ("codes_renorm", "not renormalised", meta("param.renorm", lambda x: "0"), "weighs nothing, and is coded"),
+    ("codes_16", "a table of 32 bits", in_seq_0(meta("param.table", lambda x: "0")), "is not what the options say"),
+    ("codes_16", "weights of 32 bits", in_seq_0(meta("param.weights", lambda x: "0")), "is not what the options say"),
+    ("codes_16", "one book", in_seq_0(meta("param.books", lambda x: "0")), "is not its nearest centroid"),
     ("scout_max", "another block of one head", other_side(1, 2, 0), "have one choice, and use other blocks"),
     ("all", "another query", element("own_q", lambda f, x: x + 1, 0, 0, 0), "differences"),
     ("all", "the query of another head", element("query", lambda f, x: x + 1, 0, 0, 1), "differences"),
@@ -809,6 +840,10 @@ def main(program, program_of_states):
                               ("_all", "_all_predict_oracle"), ("_fit", "_hash_learned")):
                 if name.startswith("clo") and name.endswith(end + ".safetensors"):
                     of["clo" + what] = path("dump/" + name)
+            for what, end in (("", "_16_fresh_6"), ("_exact", "_16_keys_exact_fresh_6"), ("_renorm", "_16_renorm_1_fresh_6"),
+                              ("_16", "_separate_weights_f16_table_f16_fresh_5")):
+                if name.startswith("hcattention") and name.endswith(end + ".safetensors"):
+                    of["codes" + what] = path("dump/" + name)
             if name.startswith("lru_blocks"):
                 of.setdefault("lists", path("dump/" + name))
             if name.startswith("h2o") and "projected" in name:
