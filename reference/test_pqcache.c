@@ -1,0 +1,154 @@
+/* The definition of PQCache against a plain simulation in binary32. */
+
+#include "reference/definitions.h"
+
+#include "harness/base/numeric.h"
+#include "harness/base/rng.h"
+#include "harness/base/test.h"
+
+#include <math.h>
+
+extern const struct ha_definition ha_definition_pqcache;
+
+enum { Q_HEADS = 4, KV_HEADS = 2, GROUP = Q_HEADS / KV_HEADS, DIM = 8, CAP = 80, CTX = 60, STEPS = 3, SUB = 2, C = 8 };
+enum mistake {
+    NO_MISTAKE,
+    RECENT_MISSING,
+    NEW_MISSING,
+    ON_HOST,
+    A_KEY_MORE,
+    A_KEY_LESS,
+    BY_KEYS,
+    BY_ONE_BOOK,
+    OF_ONE_HEAD,
+    OTHER_BUDGET,
+    MISTAKES
+};
+static const char *const SAYS[MISTAKES] = {
+    [RECENT_MISSING] = "is missing: it is recent",
+    [NEW_MISSING] = "is missing: it is new",
+    [ON_HOST] = "is on the host",
+    [A_KEY_MORE] = "is one too many",
+    [A_KEY_LESS] = "is missing",
+    [BY_KEYS] = "was chosen, key",
+    [BY_ONE_BOOK] = "was chosen, key",
+    [OF_ONE_HEAD] = "was chosen, key",
+    [OTHER_BUDGET] = "is missing: it is recent",
+};
+
+static const double param[] = { 0.2, SUB, C };
+static float k[KV_HEADS][CAP][DIM], q[STEPS][Q_HEADS][DIM];
+static const struct ha_shape shape = { .layers = 1,
+                                       .batch = 1,
+                                       .q_heads = Q_HEADS,
+                                       .kv_heads = KV_HEADS,
+                                       .head_dim = DIM,
+                                       .q_len = 1,
+                                       .steps = STEPS,
+                                       .dtype = HA_F32,
+                                       .scale = 0.35355339f,
+                                       .ctx = { CTX } };
+static struct ha_why why;
+
+struct asked {
+    enum mistake of;
+    size_t step;
+    uint32_t token[CAP];
+};
+
+static void stand_in(const struct asked *a, size_t kv, size_t token, float *out)
+{
+    const size_t dims = DIM / SUB;
+    for (size_t g = 0; g < SUB; g++) {
+        float least = INFINITY;
+        const size_t from = a->of == BY_ONE_BOOK ? 0 : g;
+        for (size_t j = 0; j < C; j++) {
+            const float *x = k[kv][j * CTX / C] + from * dims;
+            float sum = 0;
+            for (size_t d = 0; d < dims; d++) sum += powf(k[kv][token][g * dims + d] - x[d], 2);
+            if (!(sum < least)) continue;
+            least = sum;
+            memcpy(out + g * dims, x, dims * sizeof *x);
+        }
+    }
+}
+
+static void choose(const struct asked *a, size_t head, size_t keys, size_t count, bool *taken)
+{
+    const size_t kv = head / GROUP;
+    float best[CAP];
+    for (size_t j = 0; j < keys; j++) {
+        float x[DIM];
+        stand_in(a, kv, j, x);
+        best[j] = -INFINITY;
+        for (size_t h = kv * GROUP; h < (kv + 1) * GROUP; h++) {
+            float sum = 0;
+            for (size_t d = 0; d < DIM; d++) sum += q[a->step][h][d] * (a->of == BY_KEYS ? k[kv][j][d] : x[d]);
+            if (a->of != OF_ONE_HEAD || h == head) best[j] = fmaxf(best[j], sum);
+        }
+        taken[j] = false;
+    }
+    for (size_t i = 0; i < count && i < keys; i++) {
+        size_t at = keys;
+        for (size_t j = 0; j < keys; j++)
+            if (!taken[j] && (at == keys || best[j] > best[at])) at = j;
+        taken[at] = true;
+    }
+}
+
+static void report(void *arg, size_t seq, size_t head, struct ha_selection *out)
+{
+    struct asked *a = arg;
+    const size_t n = CTX + a->step, used = (size_t)ceil((a->of == OTHER_BUDGET ? 0.15 : 0.2) * (double)n - 1e-9),
+                 recent = used / 2, keys = n - recent, from = keys + (a->of == RECENT_MISSING),
+                 to = n + (a->of != NEW_MISSING);
+    bool taken[CAP];
+    size_t count = 0;
+    choose(a, head, keys, used - recent + (a->of == A_KEY_MORE) - (a->of == A_KEY_LESS), taken);
+    for (uint32_t j = 0; j < keys; j++)
+        if (taken[j]) a->token[count++] = j;
+    for (uint32_t j = (uint32_t)from; j < to; j++) a->token[count++] = j;
+    out->parts = 1;
+    out->part[0] = (struct ha_part){ .token = a->token, .count = count, .on_device = a->of != ON_HOST };
+}
+
+static enum ha_status judge(enum mistake m)
+{
+    const struct ha_definition *d = &ha_definition_pqcache;
+    struct ha_def *def = NULL;
+    struct asked a = { .of = m };
+    const void *const rows[] = { k };
+    const float *const none[] = { q[0][0] };
+    const size_t ctx = CTX;
+    struct ha_def_step in = { .q_len = 1, .k = rows, .tokens = &ctx, .kv_cap = CAP };
+    enum ha_status status = d->create(&def, &shape, param, NULL, &why);
+    if (status == HA_OK) status = ha_definition_prefill(d, def, &shape, &in, none, &why);
+    for (; a.step < STEPS && status == HA_OK; a.step++) {
+        const size_t tokens = CTX + a.step + 1;
+        in.q = q[a.step][0];
+        in.tokens = &tokens;
+        status = ha_definition_step(d, def, &shape, &in, report, &a, &why);
+    }
+    d->destroy(def);
+    return status;
+}
+
+TEST(test_simulated)
+{
+    for (size_t i = 0; i < sizeof k / sizeof(float); i++) ((float *)k)[i] = ha_rng_normal(1, 0, i);
+    for (size_t i = 0; i < sizeof q / sizeof(float); i++) ((float *)q)[i] = ha_rng_normal(2, 0, i);
+    if (judge(NO_MISTAKE) != HA_OK) fail_msg("%s", why.text);
+    for (enum mistake m = 1; m < MISTAKES; m++) {
+        if (judge(m) != HA_FAIL) fail_msg("mistake %d is not refused", (int)m);
+        if (!strstr(why.text, SAYS[m])) fail_msg("mistake %d: \"%s\" does not say \"%s\"", (int)m, why.text, SAYS[m]);
+    }
+}
+
+TEST(test_vectors_that_do_not_divide)
+{
+    const double other[] = { 0.2, 16, C };
+    struct ha_def *def = NULL;
+    assert_int_equal(ha_definition_pqcache.create(&def, &shape, other, NULL, &why), HA_ERROR);
+    assert_string_equal(why.text, "pqcache: sub=16 vectors do not divide head_dim=8");
+    ha_definition_pqcache.destroy(def);
+}
