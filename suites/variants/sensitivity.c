@@ -74,7 +74,7 @@ enum ha_status ha_sensitivity_claims(const struct ha_pass *pass, const struct ha
             const struct ha_profile *profile = part->profile ? part->profile : claimed(session, &session->info);
             if (!part->on_device && !part->profile && !part->either_side) continue;
             name_of(session, part, head, p, of);
-            if (part->profile) HA_TRY(no_coarser(of, session, part, why));
+            if (part->profile && part->count) HA_TRY(no_coarser(of, session, part, why));
             while (visible < offset[1] && c->token[visible] <= first) visible++;
             const size_t keys[] = { visible - offset[0], offset[1] - offset[0] };
             for (size_t i = 0; i < 2; i++)
