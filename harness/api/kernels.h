@@ -295,10 +295,10 @@ struct ha_hamming {
  * so many dimensions, and of each group the number of the nearest of `count` centroids is kept. Codes are blocks of
  * HA_PQ_KEYS keys, each [groups][HA_PQ_KEYS * bits / 8] bytes: bit j of the code of key i is bit i % HA_PQ_KEYS * bits
  * + j of them, the lowest of a byte first. A code is below `count`. */
-enum { HA_PQ_KEYS = 32, HA_PQ_BITS_MAX = 16, HA_PQ_ROWS = 4 };
+enum { HA_PQ_KEYS = 32, HA_PQ_BITS_MAX = 16, HA_PQ_ROWS = 4, HA_PQ_DIMS_MAX = 1024 };
 struct ha_pq {
     const float *centroid; /* [books][dims][count] */
-    size_t groups, dims;   /* groups * dims is the length of a key */
+    size_t groups, dims;   /* groups * dims is the length of a key; dims: 1 to HA_PQ_DIMS_MAX */
     size_t count, books;   /* count: at most 2^bits; books: 1, which all groups share, or one for each of `groups` */
     size_t bits;           /* 1 to HA_PQ_BITS_MAX */
 };
@@ -322,8 +322,8 @@ struct ha_pq_encode {
 
 /* t[r][g][j] = the part of q_r in group g times centroid j, a sum of binary32 in any order; stored as
  * [rows / HA_PQ_ROWS, rounded up][groups][count][HA_PQ_ROWS] numbers of the table's type, row r being
- * [r / HA_PQ_ROWS][][][r % HA_PQ_ROWS]; rows that are not there are zeros. Row r is query token r % q_len of head
- * r / q_len of a group. */
+ * [r / HA_PQ_ROWS][][][r % HA_PQ_ROWS]; rows that are not there are zeros, or NaN where a centroid is not finite. Row
+ * r is query token r % q_len of head r / q_len of a group. */
 struct ha_pq_table {
     struct ha_pq pq;
     const float *q; /* [q_len][group][head_dim] with the two strides below, in floats */
@@ -448,6 +448,9 @@ struct ha_attend_all {
     ONE(isa, void, digest_score, (const struct ha_digest_score *), none)                                             \
     ONE(isa, void, hash, (const struct ha_hash *), none)                                                             \
     ONE(isa, void, hamming, (const struct ha_hamming *), none)                                                       \
+    ONE(isa, void, pq_encode, (const struct ha_pq_encode *), none)                                                   \
+    ONE(isa, void, pq_table, (const struct ha_pq_table *), none)                                                     \
+    ONE(isa, void, pq_score, (const struct ha_pq_score *), none)                                                     \
     ONE(isa, void, softmax, (const struct ha_softmax *), none)                                                       \
     ONE(isa, void, net, (const struct ha_net *), none)                                                               \
     /* for ceilings: reads all of it, a multiple of 4 KiB, as fast as this instruction set can, and gives a sum that \
@@ -458,9 +461,6 @@ struct ha_attend_all {
 
 #define HA_KERNELS_OF_ALL(ONE, TYPED, isa)                                                                            \
     HA_KERNELS_OF_VECTORS(ONE, TYPED, isa)                                                                            \
-    ONE(isa, void, pq_encode, (const struct ha_pq_encode *), none)                                                    \
-    ONE(isa, void, pq_table, (const struct ha_pq_table *), none)                                                      \
-    ONE(isa, void, pq_score, (const struct ha_pq_score *), none)                                                      \
     ONE(isa, void, topp, (const struct ha_topp *), none)                                                              \
     ONE(isa, void, weighted_sum, (const struct ha_weighted_sum *), none)                                              \
     ONE(isa, void, pack, (const struct ha_pack *), none)                                                              \

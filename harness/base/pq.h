@@ -16,10 +16,10 @@ static inline uint32_t ha_pq_code(const unsigned char *group, size_t bits, size_
     return word >> at % 8 & ((1u << bits) - 1);
 }
 
-static inline void ha_pq_put(unsigned char *group, size_t bits, size_t i, uint32_t code)
+static inline void ha_pq_put(unsigned char *group, size_t bits, size_t i, uint32_t number)
 {
     const size_t at = i * bits, last = (at + bits - 1) / 8;
-    const uint32_t mask = ((1u << bits) - 1) << at % 8, word = code << at % 8;
+    const uint32_t mask = ((1u << bits) - 1) << at % 8, word = number << at % 8;
     for (size_t byte = at / 8; byte <= last; byte++) {
         const size_t shift = 8 * (byte - at / 8);
         group[byte] = (unsigned char)((group[byte] & ~(mask >> shift)) | (word >> shift & 0xff));

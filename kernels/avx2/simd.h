@@ -55,6 +55,12 @@ static inline void v_put_four(uint32_t *p, uint32_t set, uint32_t first)
     _mm_storeu_si128((__m128i_u *)(void *)p, _mm_add_epi32(at, _mm_set1_epi32((int)first)));
 }
 
+static inline vec v_repeat(const float *p) { return _mm256_broadcast_ps((const __m128 *)(const void *)p); }
+static inline vec v_spread(const float *p)
+{
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_broadcast_ss(p)), _mm_broadcast_ss(p + 1), 1);
+}
+
 static inline vec v_pick(vec a, vec b, vec s) { return _mm256_blendv_ps(a, b, s); }
 
 static inline vec v_hold(vec x)

@@ -44,6 +44,13 @@ static inline void v_put_indices(uint32_t *p, uint32_t first, unsigned bits)
     _mm512_storeu_si512(p, _mm512_maskz_compress_epi32((__mmask16)bits, all));
 }
 
+static inline vec v_repeat(const float *p) { return _mm512_broadcast_f32x4(_mm_loadu_ps(p)); }
+static inline vec v_spread(const float *p)
+{
+    const __m512i one_of_four = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    return _mm512_permutevar_ps(v_repeat(p), one_of_four);
+}
+
 static inline vec v_hold(vec x)
 {
     __asm__("" : "+v"(x));

@@ -8,7 +8,7 @@
 
 static uint32_t nearest(const struct ha_pq *pq, const float *book, const char *x, size_t at, enum ha_dtype t)
 {
-    float least = INFINITY;
+    float least = (float)NAN;
     uint32_t found = 0;
     for (size_t j = 0; j < pq->count; j++) {
         float sum = 0;
@@ -16,7 +16,7 @@ static uint32_t nearest(const struct ha_pq *pq, const float *book, const char *x
             const float difference = ha_load(x, at + d, t) - book[d * pq->count + j];
             sum += difference * difference;
         }
-        if (!(sum < least)) continue;
+        if (!(sum < least) && !(isnan(least) && !isnan(sum))) continue;
         least = sum;
         found = (uint32_t)j;
     }

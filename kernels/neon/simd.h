@@ -78,6 +78,9 @@ static inline void v_put_four(uint32_t *p, uint32_t set, uint32_t first)
     vst1q_u32(p, vaddq_u32(at, vdupq_n_u32(first)));
 }
 
+static inline vec v_repeat(const float *p) { return v_pair(vld1q_f32(p), vld1q_f32(p)); }
+static inline vec v_spread(const float *p) { return v_pair(vld1q_dup_f32(p), vld1q_dup_f32(p + 1)); }
+
 static inline vec v_hold(vec x)
 {
     __asm__("" : "+w"(x.val[0]), "+w"(x.val[1]));

@@ -5,6 +5,7 @@
 
 #include "harness/api/base.h"
 
+#include <arm_neon.h>
 #include <arm_sve.h>
 #include <string.h>
 
@@ -49,6 +50,12 @@ static inline void v_put_indices(uint32_t *p, uint32_t first, unsigned bits)
 {
     const v_bits bit = svlsl_u32_x(V_ALL, svdup_n_u32(1), svindex_u32(0, 1));
     svst1_u32(V_ALL, p, svcompact_u32(svcmpne_n_u32(V_ALL, svand_n_u32_x(V_ALL, bit, bits), 0), svindex_u32(first, 1)));
+}
+
+static inline vec v_repeat(const float *p) { return svld1rq_f32(V_ALL, p); }
+static inline vec v_spread(const float *p)
+{
+    return svtbl_f32(svld1_f32(v_first(LANES / 4), p), svlsr_n_u32_x(V_ALL, svindex_u32(0, 1), 2));
 }
 
 static inline vec v_hold(vec x)
