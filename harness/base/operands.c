@@ -309,6 +309,102 @@ void ha_operands_device_similarity(const struct ha_device_similarity *d, ha_oper
     }
 }
 
+/* Codes of keys [first, first + count) by product quantisation, of all heads that are head_bytes apart: of the blocks
+ * that are not whole a few bytes of each group, which a code may share with its neighbours. */
+static void pq_codes(struct visit v, enum ha_access access, const void *at, size_t heads, size_t head_bytes,
+                     const struct ha_pq *pq, size_t first, size_t count)
+{
+    const size_t block = ha_pq_block_bytes(pq), of_group = block / pq->groups;
+    for (size_t n; count; first += n, count -= n) {
+        const size_t skip = first % HA_PQ_KEYS, left = HA_PQ_KEYS - skip, from = skip * pq->bits / 8;
+        const char *const begin = (const char *)at + first / HA_PQ_KEYS * block;
+        n = skip == 0 && count >= HA_PQ_KEYS ? count / HA_PQ_KEYS * HA_PQ_KEYS : left < count ? left : count;
+        if (n >= HA_PQ_KEYS) rows(v, "codes", access, begin, heads, head_bytes, n / HA_PQ_KEYS * block);
+        else
+            grid(v, "codes", access, begin + from, heads, head_bytes, pq->groups, of_group,
+                 ((skip + n) * pq->bits + 7) / 8 - from);
+    }
+}
+
+static size_t book_bytes(const struct ha_pq *pq) { return ha_pq_book_floats(pq) * sizeof *pq->centroid; }
+
+void ha_operands_device_pq_encode(const struct ha_device_pq_encode *e, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    const size_t key = e->pq.groups * e->pq.dims * ha_dtype_bytes(e->dtype);
+    rows(v, "centroids", HA_READ, e->pq.centroid, 1, 0, e->kv_heads * book_bytes(&e->pq));
+    for (size_t b = 0; b < e->batch; b++) {
+        const struct ha_device_pq_encode_seq *s = &e->seqs[b];
+        keys(v, "K", &s->rows, s->rows.k, s->rows.k_stride_bytes, e->kv_heads, s->k_head_bytes, key);
+        rows(v, "index", HA_READ, s->rows.index, 1, 0, s->rows.keys * sizeof(uint32_t));
+        pq_codes(v, HA_WRITE, s->codes, e->kv_heads, s->code_head_bytes, &e->pq, s->first, s->rows.keys);
+    }
+}
+
+void ha_operands_device_pq_table(const struct ha_device_pq_table *t, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    const size_t heads = t->q_len * t->q_heads;
+    rows(v, "centroids", HA_READ, t->pq.centroid, 1, 0, t->kv_heads * book_bytes(&t->pq));
+    for (size_t b = 0; b < t->batch; b++) {
+        const struct ha_device_pq_table_seq *s = &t->seqs[b];
+        rows(v, "q", HA_READ, s->q, 1, 0, heads * t->pq.groups * t->pq.dims * sizeof *s->q);
+        rows(v, "table", HA_WRITE, s->table, t->kv_heads, s->table_head_bytes,
+             ha_pq_table_bytes(&t->pq, heads / t->kv_heads, t->type));
+    }
+}
+
+void ha_operands_device_pq_score(const struct ha_device_pq_score *d, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    const size_t table = ha_pq_table_bytes(&d->pq, d->rows, d->type);
+    for (size_t b = 0; b < d->batch; b++) {
+        const struct ha_device_pq_score_seq *s = &d->seqs[b];
+        rows(v, "table", HA_READ, s->table, d->kv_heads, s->table_head_bytes, table);
+        pq_codes(v, HA_READ, s->codes, d->kv_heads, s->code_head_bytes, &d->pq, 0, s->keys);
+        rows(v, "scores", HA_WRITE, s->s, d->kv_heads * d->rows, s->s_stride * sizeof *s->s, s->keys * sizeof *s->s);
+    }
+}
+
+void ha_operands_device_softmax(const struct ha_device_softmax *d, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    const size_t f = sizeof(float);
+    for (size_t b = 0; b < d->batch; b++) {
+        const struct ha_device_softmax_seq *s = &d->seqs[b];
+        rows(v, "x", HA_WRITE, s->x, d->heads * d->q_len, s->stride * f, s->n * f);
+        rows(v, "lse", HA_WRITE, s->lse, d->q_len, s->lse_stride * f, d->heads * f);
+    }
+}
+
+/* How many of a list are chosen is known to the device alone: all of it is claimed, and read by weighted_sum. */
+void ha_operands_device_topp(const struct ha_device_topp *t, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    const size_t w = ha_dtype_bytes(t->w_type), f = sizeof(float), index = sizeof(uint32_t);
+    for (size_t b = 0; b < t->batch; b++) {
+        const struct ha_device_topp_seq *s = &t->seqs[b];
+        rows(v, "x", HA_READ, s->x, t->lists * t->rows, s->stride * f, s->n * f);
+        rows(v, "keys", HA_WRITE, s->keys, 1, 0, t->lists * sizeof *s->keys);
+        rows(v, "index", HA_WRITE, s->index, t->lists, s->index_stride * index, s->n * index);
+        rows(v, "weights", HA_WRITE, s->w, t->lists * t->rows, s->w_stride * w, s->n * w);
+    }
+}
+
+void ha_operands_device_weighted_sum(const struct ha_device_weighted_sum *d, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    const size_t n = d->q_len * d->q_heads;
+    for (size_t b = 0; b < d->batch; b++) {
+        const struct ha_device_weighted_sum_seq *s = &d->seqs[b];
+        whole(v, "V", HA_READ, s->v);
+        rows(v, "keys", HA_READ, s->keys, 1, 0, d->q_heads * sizeof *s->keys);
+        rows(v, "index", HA_READ, s->index, 1, 0, d->q_heads * s->index_stride * sizeof *s->index);
+        rows(v, "weights", HA_READ, s->w, 1, 0, n * s->w_stride * ha_dtype_bytes(d->w_type));
+        rows(v, "o", HA_WRITE, s->o, 1, 0, n * d->head_dim * sizeof *s->o);
+    }
+}
+
 /* ---- the CPU's kernels ------------------------------------------------------------------------------------------- */
 
 /* Its index is in host memory: read. */
@@ -411,6 +507,60 @@ void ha_operands_hamming(const struct ha_hamming *h, ha_operand_fn *fn, void *ar
     codes(v, "q", HA_READ, h->q, 1, 0, 0, h->q_rows, h->bits / 32, h->bits);
     codes(v, "codes", HA_READ, h->codes, 1, 0, 0, h->keys, h->bits / 32 + 1, h->bits);
     rows(v, "scores", HA_WRITE, h->s, h->q_rows, h->s_stride * sizeof *h->s, h->keys * sizeof *h->s);
+}
+
+void ha_operands_pq_encode(const struct ha_pq_encode *e, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    rows(v, "centroids", HA_READ, e->pq.centroid, 1, 0, book_bytes(&e->pq));
+    listed(v, "K", &e->rows, e->rows.k, e->rows.k_stride_bytes, e->pq.groups * e->pq.dims * ha_dtype_bytes(e->dtype),
+           1);
+    pq_codes(v, HA_WRITE, e->codes, 1, 0, &e->pq, e->first, e->rows.keys);
+}
+
+void ha_operands_pq_table(const struct ha_pq_table *t, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    const size_t f = sizeof *t->q;
+    rows(v, "centroids", HA_READ, t->pq.centroid, 1, 0, book_bytes(&t->pq));
+    grid(v, "q", HA_READ, t->q, t->q_len, t->q_token_stride * f, t->group, t->q_head_stride * f,
+         t->pq.groups * t->pq.dims * f);
+    rows(v, "table", HA_WRITE, t->table, 1, 0, ha_pq_table_bytes(&t->pq, t->q_len * t->group, t->type));
+}
+
+void ha_operands_pq_score(const struct ha_pq_score *s, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    rows(v, "table", HA_READ, s->table, 1, 0, ha_pq_table_bytes(&s->pq, s->rows, s->type));
+    pq_codes(v, HA_READ, s->codes, 1, 0, &s->pq, 0, s->keys);
+    rows(v, "scores", HA_WRITE, s->s, s->rows, s->s_stride * sizeof *s->s, s->keys * sizeof *s->s);
+}
+
+void ha_operands_softmax(const struct ha_softmax *s, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    rows(v, "x", HA_WRITE, s->x, s->rows, s->stride * sizeof *s->x, s->n * sizeof *s->x);
+    rows(v, "lse", HA_WRITE, s->lse, 1, 0, s->rows * sizeof *s->lse);
+}
+
+void ha_operands_topp(const struct ha_topp *t, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    const size_t w = ha_dtype_bytes(t->w_type), f = sizeof *t->x;
+    rows(v, "x", HA_READ, t->x, t->rows, t->stride * f, t->n * f);
+    rows(v, "keys", HA_WRITE, t->keys, 1, 0, sizeof *t->keys);
+    rows(v, "index", HA_WRITE, t->index, 1, 0, t->n * sizeof *t->index);
+    rows(v, "weights", HA_WRITE, t->w, t->rows, t->w_stride * w, t->n * w);
+}
+
+void ha_operands_weighted_sum(const struct ha_weighted_sum *s, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    const size_t w = ha_dtype_bytes(s->w_type), f = sizeof *s->o;
+    rows(v, "index", HA_READ, s->rows.index, 1, 0, s->rows.keys * sizeof *s->rows.index);
+    listed(v, "V", &s->rows, s->rows.v, s->rows.v_stride_bytes, s->head_dim * ha_dtype_bytes(s->dtype), 1);
+    rows(v, "weights", HA_READ, s->w, s->q_rows, s->w_stride * w, s->rows.keys * w);
+    rows(v, "o", HA_WRITE, s->o, s->q_rows, s->o_stride * f, s->head_dim * f);
 }
 
 void ha_operands_net(const struct ha_net *n, ha_operand_fn *fn, void *arg)

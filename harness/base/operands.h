@@ -29,6 +29,12 @@ void ha_operands_device_features(const struct ha_device_features *f, ha_operand_
 void ha_operands_device_hash(const struct ha_device_hash *h, ha_operand_fn *fn, void *arg);
 void ha_operands_device_hamming(const struct ha_device_hamming *h, ha_operand_fn *fn, void *arg);
 void ha_operands_device_similarity(const struct ha_device_similarity *d, ha_operand_fn *fn, void *arg);
+void ha_operands_device_pq_encode(const struct ha_device_pq_encode *e, ha_operand_fn *fn, void *arg);
+void ha_operands_device_pq_table(const struct ha_device_pq_table *t, ha_operand_fn *fn, void *arg);
+void ha_operands_device_pq_score(const struct ha_device_pq_score *d, ha_operand_fn *fn, void *arg);
+void ha_operands_device_softmax(const struct ha_device_softmax *d, ha_operand_fn *fn, void *arg);
+void ha_operands_device_topp(const struct ha_device_topp *t, ha_operand_fn *fn, void *arg);
+void ha_operands_device_weighted_sum(const struct ha_device_weighted_sum *d, ha_operand_fn *fn, void *arg);
 
 /* of the CPU's kernels */
 void ha_operands_cpu_attend(const struct ha_attend *a, ha_operand_fn *fn, void *arg);
@@ -39,6 +45,12 @@ void ha_operands_score(const struct ha_score *s, ha_operand_fn *fn, void *arg);
 void ha_operands_digest_score(const struct ha_digest_score *s, ha_operand_fn *fn, void *arg);
 void ha_operands_hash(const struct ha_hash *h, ha_operand_fn *fn, void *arg);
 void ha_operands_hamming(const struct ha_hamming *h, ha_operand_fn *fn, void *arg);
+void ha_operands_pq_encode(const struct ha_pq_encode *e, ha_operand_fn *fn, void *arg);
+void ha_operands_pq_table(const struct ha_pq_table *t, ha_operand_fn *fn, void *arg);
+void ha_operands_pq_score(const struct ha_pq_score *s, ha_operand_fn *fn, void *arg);
+void ha_operands_softmax(const struct ha_softmax *s, ha_operand_fn *fn, void *arg);
+void ha_operands_topp(const struct ha_topp *t, ha_operand_fn *fn, void *arg);
+void ha_operands_weighted_sum(const struct ha_weighted_sum *s, ha_operand_fn *fn, void *arg);
 /* the device's too, whose scratch is its own: NULL */
 void ha_operands_net(const struct ha_net *n, ha_operand_fn *fn, void *arg);
 

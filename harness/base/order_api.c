@@ -314,6 +314,12 @@ OPERATION(features, ha_device_features, device_features)
 OPERATION(hash, ha_device_hash, device_hash)
 OPERATION(hamming, ha_device_hamming, device_hamming)
 OPERATION(similarity, ha_device_similarity, device_similarity)
+OPERATION(pq_encode, ha_device_pq_encode, device_pq_encode)
+OPERATION(pq_table, ha_device_pq_table, device_pq_table)
+OPERATION(pq_score, ha_device_pq_score, device_pq_score)
+OPERATION(softmax, ha_device_softmax, device_softmax)
+OPERATION(topp, ha_device_topp, device_topp)
+OPERATION(weighted_sum, ha_device_weighted_sum, device_weighted_sum)
 
 static enum ha_status net(struct ha_stream *s, const struct ha_net *args)
 {
@@ -365,6 +371,12 @@ const struct ha_device_api *ha_order_wrap(const struct ha_device_api *api)
     WRAP(hash, hash);
     WRAP(hamming, hamming);
     WRAP(similarity, similarity);
+    WRAP(pq_encode, pq_encode);
+    WRAP(pq_table, pq_table);
+    WRAP(pq_score, pq_score);
+    WRAP(softmax, softmax);
+    WRAP(topp, topp);
+    WRAP(weighted_sum, weighted_sum);
     WRAP(read, read_all);
     WRAP(graph_begin, graph_begin);
     WRAP(graph_end, graph_end);
@@ -382,9 +394,7 @@ static void cpu_operand(void *arg, const char *role, enum ha_access access, stru
     ha_order_access(o, ha_order_self(o), arg, role, access, range);
 }
 
-static char attend_name[] = "attend", pack_name[] = "pack", unpack_name[] = "unpack", digest_name[] = "digest",
-            score_name[] = "score", digest_score_name[] = "digest_score", net_name[] = "net", hash_name[] = "hash",
-            hamming_name[] = "hamming";
+static char attend_name[] = "attend";
 
 static void cpu_attend(const struct ha_kernels *self, const struct ha_attend *a)
 {
@@ -398,53 +408,28 @@ static void cpu_attend_all(const struct ha_kernels *self, const struct ha_attend
     real_cpu.attend_all(&real_cpu, all);
 }
 
-static void cpu_pack(const struct ha_pack *p)
-{
-    ha_operands_pack(p, cpu_operand, pack_name);
-    real_cpu.pack(p);
-}
-
-static void cpu_unpack(const struct ha_unpack *u)
-{
-    ha_operands_unpack(u, cpu_operand, unpack_name);
-    real_cpu.unpack(u);
-}
-
-static void cpu_digest(const struct ha_digest *d)
-{
-    ha_operands_digest(d, cpu_operand, digest_name);
-    real_cpu.digest(d);
-}
-
-static void cpu_score(const struct ha_score *s)
-{
-    ha_operands_score(s, cpu_operand, score_name);
-    real_cpu.score(s);
-}
-
-static void cpu_digest_score(const struct ha_digest_score *s)
-{
-    ha_operands_digest_score(s, cpu_operand, digest_score_name);
-    real_cpu.digest_score(s);
-}
-
-static void cpu_net(const struct ha_net *n)
-{
-    ha_operands_net(n, cpu_operand, net_name);
-    real_cpu.net(n);
-}
-
-static void cpu_hash(const struct ha_hash *h)
-{
-    ha_operands_hash(h, cpu_operand, hash_name);
-    real_cpu.hash(h);
-}
-
-static void cpu_hamming(const struct ha_hamming *h)
-{
-    ha_operands_hamming(h, cpu_operand, hamming_name);
-    real_cpu.hamming(h);
-}
+/* Those whose arguments are one struct. */
+#define KERNEL(name)                                     \
+    static void cpu_##name(const struct ha_##name *args) \
+    {                                                    \
+        static char called[] = #name;                    \
+        ha_operands_##name(args, cpu_operand, called);   \
+        real_cpu.name(args);                             \
+    }
+KERNEL(pack)
+KERNEL(unpack)
+KERNEL(digest)
+KERNEL(score)
+KERNEL(digest_score)
+KERNEL(net)
+KERNEL(hash)
+KERNEL(hamming)
+KERNEL(pq_encode)
+KERNEL(pq_table)
+KERNEL(pq_score)
+KERNEL(softmax)
+KERNEL(topp)
+KERNEL(weighted_sum)
 
 void ha_order_wrap_cpu(struct ha_kernels *kernels)
 {
@@ -459,4 +444,10 @@ void ha_order_wrap_cpu(struct ha_kernels *kernels)
     kernels->net = cpu_net;
     kernels->hash = cpu_hash;
     kernels->hamming = cpu_hamming;
+    kernels->pq_encode = cpu_pq_encode;
+    kernels->pq_table = cpu_pq_table;
+    kernels->pq_score = cpu_pq_score;
+    kernels->softmax = cpu_softmax;
+    kernels->topp = cpu_topp;
+    kernels->weighted_sum = cpu_weighted_sum;
 }

@@ -586,3 +586,142 @@ TEST(labels_are_written)
     assert_int_equal(s.count, 5);
     assert_seen(&s, 0, "threshold", HA_READ, threshold, 1, 0, 8);
 }
+
+/* 2 groups of 3 dimensions, codes of 3 bits: 12 bytes are the codes of a group of a block, and keys share bytes. */
+static struct ha_pq pq_of(const float *centroid)
+{
+    return (struct ha_pq){ .centroid = centroid, .groups = 2, .dims = 3, .count = 5, .books = 2, .bits = 3 };
+}
+
+TEST(codes_of_groups_are_written_key_by_key)
+{
+    enum { GROUP = 12, BLOCK = 2 * GROUP, HEAD = 128 };
+    float k[400], centroid[2 * 2 * 3 * 5], q[2 * 4 * 6], scores[4 * 80];
+    char codes[2 * HEAD], table[2 * 256];
+    uint32_t index[2];
+    const struct ha_device_pq_encode_seq made[] = {
+        { { k, NULL, 48, 0, NULL, 3 }, 24, codes, HEAD, 30 },  /* keys 30 to 32 */
+        { { k, NULL, 24, 0, NULL, 66 }, 800, codes, HEAD, 0 }, /* to 65: two whole blocks, and 2 keys */
+        { { k, NULL, 48, 0, index, 2 }, 24, codes, HEAD, 9 },
+        { { k, NULL, 48, 0, NULL, 0 }, 24, codes, HEAD, 9 },
+    };
+    struct seen s = { 0 };
+    ha_operands_device_pq_encode(&(struct ha_device_pq_encode){ 1, 2, pq_of(centroid), HA_F32, made }, see, &s);
+    assert_int_equal(s.count, 6);
+    assert_seen(&s, 0, "centroids", HA_READ, centroid, 1, 0, sizeof centroid);
+    assert_seen(&s, 1, "K", HA_READ, k, 3, 48, 48);
+    assert_seen(&s, 2, "codes", HA_WRITE, codes + 11, 2, GROUP, 1); /* bits 90 to 95 of each group */
+    assert_seen(&s, 3, "codes", HA_WRITE, codes + HEAD + 11, 2, GROUP, 1);
+    assert_seen(&s, 4, "codes", HA_WRITE, codes + BLOCK, 2, GROUP, 1); /* bits 0 to 2 */
+    assert_seen(&s, 5, "codes", HA_WRITE, codes + HEAD + BLOCK, 2, GROUP, 1);
+    s.count = 0;
+    ha_operands_device_pq_encode(&(struct ha_device_pq_encode){ 1, 2, pq_of(centroid), HA_F32, made + 1 }, see, &s);
+    assert_int_equal(s.count, 5);
+    assert_seen(&s, 1, "K", HA_READ, k, 2, 800, 66 * 24);
+    assert_seen(&s, 2, "codes", HA_WRITE, codes, 2, HEAD, 2 * BLOCK);
+    assert_seen(&s, 3, "codes", HA_WRITE, codes + 2 * BLOCK, 2, GROUP, 1);
+    s.count = 0;
+    ha_operands_device_pq_encode(&(struct ha_device_pq_encode){ 2, 2, pq_of(centroid), HA_F32, made + 2 }, see, &s);
+    assert_int_equal(s.count, 5);
+    assert_seen(&s, 1, "K", HA_READ, k, 1, 0, SIZE_MAX);
+    assert_seen(&s, 2, "index", HA_READ, index, 1, 0, sizeof index);
+    assert_seen(&s, 3, "codes", HA_WRITE, codes + 3, 2, GROUP, 2); /* bits 27 to 32: they lie in two bytes */
+
+    const struct ha_device_pq_table_seq asked = { q, table, 256 };
+    s.count = 0;
+    ha_operands_device_pq_table(&(struct ha_device_pq_table){ 1, 2, 4, 2, pq_of(centroid), HA_F16, &asked }, see, &s);
+    assert_int_equal(s.count, 3);
+    assert_seen(&s, 0, "centroids", HA_READ, centroid, 1, 0, sizeof centroid);
+    assert_seen(&s, 1, "q", HA_READ, q, 1, 0, sizeof q);
+    assert_seen(&s, 2, "table", HA_WRITE, table, 2, 256, 2 * 5 * 4 * 2); /* a group of 4 rows */
+
+    const struct ha_device_pq_score_seq scored = { table, codes, 256, HEAD, 65, scores, 80 };
+    s.count = 0;
+    ha_operands_device_pq_score(&(struct ha_device_pq_score){ 1, 2, 2, pq_of(NULL), HA_F32, 1, &scored }, see, &s);
+    assert_int_equal(s.count, 5);
+    assert_seen(&s, 0, "table", HA_READ, table, 2, 256, 160);
+    assert_seen(&s, 1, "codes", HA_READ, codes, 2, HEAD, 2 * BLOCK);
+    assert_seen(&s, 2, "codes", HA_READ, codes + 2 * BLOCK, 2, GROUP, 1);
+    assert_seen(&s, 4, "scores", HA_WRITE, scores, 4, 320, 260);
+}
+
+TEST(weights_and_lists_are_written)
+{
+    float x[6 * 40], lse[2 * 5], v[100], o[100];
+    uint32_t keys[6], index[3 * 30];
+    char w[2 * 6 * 32];
+    struct seen s = { 0 };
+    const struct ha_device_softmax_seq made[2] = { { x, 30, 40, lse, 5 }, { x, 30, 40, NULL, 0 } };
+    ha_operands_device_softmax(&(struct ha_device_softmax){ 2, 3, 2, made }, see, &s);
+    assert_int_equal(s.count, 3);
+    assert_seen(&s, 0, "x", HA_WRITE, x, 6, 160, 120);
+    assert_seen(&s, 1, "lse", HA_WRITE, lse, 2, 20, 12);
+
+    const struct ha_device_topp_seq chosen = { x, 25, 40, keys, index, w, 30, 32 };
+    s.count = 0;
+    ha_operands_device_topp(&(struct ha_device_topp){ 1, 3, 2, 0.5, HA_F16, &chosen }, see, &s);
+    assert_int_equal(s.count, 4);
+    assert_seen(&s, 0, "x", HA_READ, x, 6, 160, 100);
+    assert_seen(&s, 1, "keys", HA_WRITE, keys, 1, 0, 12);
+    assert_seen(&s, 2, "index", HA_WRITE, index, 3, 120, 100);
+    assert_seen(&s, 3, "weights", HA_WRITE, w, 6, 64, 50);
+
+    const struct ha_device_weighted_sum_seq summed = { v, 8, 80, keys, index, w, 30, 32, o };
+    s.count = 0;
+    ha_operands_device_weighted_sum(&(struct ha_device_weighted_sum){ 1, 2, 3, 1, 4, HA_F16, HA_F16, &summed }, see,
+                                    &s);
+    assert_int_equal(s.count, 5);
+    assert_seen(&s, 0, "V", HA_READ, v, 1, 0, SIZE_MAX);
+    assert_seen(&s, 1, "keys", HA_READ, keys, 1, 0, 12);
+    assert_seen(&s, 2, "index", HA_READ, index, 1, 0, sizeof index);
+    assert_seen(&s, 3, "weights", HA_READ, w, 1, 0, sizeof w);
+    assert_seen(&s, 4, "o", HA_WRITE, o, 1, 0, 96);
+}
+
+TEST(codes_of_groups_and_lists_of_the_cpu)
+{
+    float k[100], centroid[2 * 3 * 5], q[100], x[100], lse[2], o[40];
+    char codes[64], table[256], w[256];
+    uint32_t keys, index[3] = { 5, 0, 2 };
+    struct seen s = { 0 };
+    ha_operands_pq_encode(&(struct ha_pq_encode){ pq_of(centroid), { k, NULL, 28, 0, index, 3 }, HA_F32, codes, 4 },
+                          see, &s);
+    assert_int_equal(s.count, 5);
+    assert_seen(&s, 0, "centroids", HA_READ, centroid, 1, 0, sizeof centroid);
+    assert_seen(&s, 1, "K", HA_READ, (char *)k + 140, 1, 0, 24);
+    assert_seen(&s, 4, "codes", HA_WRITE, codes + 1, 2, 12, 2); /* bits 12 to 20 */
+    s.count = 0;
+    ha_operands_pq_table(&(struct ha_pq_table){ pq_of(centroid), q, 2, 3, 30, 7, HA_F32, table }, see, &s);
+    assert_int_equal(s.count, 4);
+    assert_seen(&s, 1, "q", HA_READ, q, 3, 28, 24);
+    assert_seen(&s, 2, "q", HA_READ, q + 30, 3, 28, 24);
+    assert_seen(&s, 3, "table", HA_WRITE, table, 1, 0, 2 * 2 * 5 * 16);
+    s.count = 0;
+    ha_operands_pq_score(&(struct ha_pq_score){ pq_of(NULL), table, HA_F16, 3, codes, 33, 1, x, 40 }, see, &s);
+    assert_int_equal(s.count, 4);
+    assert_seen(&s, 0, "table", HA_READ, table, 1, 0, 80);
+    assert_seen(&s, 1, "codes", HA_READ, codes, 1, 0, 24);
+    assert_seen(&s, 2, "codes", HA_READ, codes + 24, 2, 12, 1);
+    assert_seen(&s, 3, "scores", HA_WRITE, x, 3, 160, 132);
+    s.count = 0;
+    ha_operands_softmax(&(struct ha_softmax){ x, 2, 30, 40, lse }, see, &s);
+    assert_int_equal(s.count, 2);
+    assert_seen(&s, 0, "x", HA_WRITE, x, 2, 160, 120);
+    assert_seen(&s, 1, "lse", HA_WRITE, lse, 1, 0, 8);
+    s.count = 0;
+    ha_operands_topp(&(struct ha_topp){ x, 2, 30, 40, 0.5, index, w, HA_F16, 50, &keys }, see, &s);
+    assert_int_equal(s.count, 4);
+    assert_seen(&s, 0, "x", HA_READ, x, 2, 160, 120);
+    assert_seen(&s, 1, "keys", HA_WRITE, &keys, 1, 0, 4);
+    assert_seen(&s, 2, "index", HA_WRITE, index, 1, 0, 120);
+    assert_seen(&s, 3, "weights", HA_WRITE, w, 2, 100, 60);
+    s.count = 0;
+    ha_operands_weighted_sum(
+        &(struct ha_weighted_sum){ { NULL, k, 0, 20, index, 3 }, 8, HA_F16, w, HA_F32, 2, 10, o, 9 }, see, &s);
+    assert_int_equal(s.count, 6);
+    assert_seen(&s, 0, "index", HA_READ, index, 1, 0, 12);
+    assert_seen(&s, 1, "V", HA_READ, (char *)k + 100, 1, 0, 16);
+    assert_seen(&s, 3, "V", HA_READ, (char *)k + 40, 1, 0, 16);
+    assert_seen(&s, 4, "weights", HA_READ, w, 2, 40, 12);
+    assert_seen(&s, 5, "o", HA_WRITE, o, 2, 36, 32);
+}

@@ -397,6 +397,26 @@ static enum ha_status null_similarity(struct ha_stream *stream, const struct ha_
     return HA_OK;
 }
 
+/* ---- attention over keys that are codes: optional, all six or none ---------------------------------------------
+ * pq_encode: codes in the layout of harness/api/kernels.h, of keys `first` on; bits of others are kept, in the same
+ * byte too. pq_table: rows that are not there are zeros. softmax works in place. topp: sums of integers, so that the
+ * choice is exact whatever the order; how many there are is known when the kernel runs, and weighted_sum reads it then,
+ * as it does the lists. */
+static enum ha_status null_pq_encode(struct ha_stream *stream, const struct ha_device_pq_encode *args) { return HA_OK; }
+
+static enum ha_status null_pq_table(struct ha_stream *stream, const struct ha_device_pq_table *args) { return HA_OK; }
+
+static enum ha_status null_pq_score(struct ha_stream *stream, const struct ha_device_pq_score *args) { return HA_OK; }
+
+static enum ha_status null_softmax(struct ha_stream *stream, const struct ha_device_softmax *args) { return HA_OK; }
+
+static enum ha_status null_topp(struct ha_stream *stream, const struct ha_device_topp *args) { return HA_OK; }
+
+static enum ha_status null_weighted_sum(struct ha_stream *stream, const struct ha_device_weighted_sum *args)
+{
+    return HA_OK;
+}
+
 /* ---- graphs: all optional, and all four or none ----------------------------------------------------------
  * Between begin and end the stream runs nothing: what is enqueued on it is kept, with copies of the argument
  * structs and the arrays behind them, but not of the memory that they work on. An operation that a graph of this
@@ -494,4 +514,10 @@ const struct ha_device_api ha_device_api = {
     .hash = null_hash,
     .hamming = null_hamming,
     .similarity = null_similarity,
+    .pq_encode = null_pq_encode,
+    .pq_table = null_pq_table,
+    .pq_score = null_pq_score,
+    .softmax = null_softmax,
+    .topp = null_topp,
+    .weighted_sum = null_weighted_sum,
 };

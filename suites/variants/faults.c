@@ -89,6 +89,12 @@ PAUSED(net, (struct ha_stream * s, const struct ha_net *args), s, args)
 PAUSED(hash, (struct ha_stream * s, const struct ha_device_hash *args), s, args)
 PAUSED(hamming, (struct ha_stream * s, const struct ha_device_hamming *args), s, args)
 PAUSED(similarity, (struct ha_stream * s, const struct ha_device_similarity *args), s, args)
+PAUSED(pq_encode, (struct ha_stream * s, const struct ha_device_pq_encode *args), s, args)
+PAUSED(pq_table, (struct ha_stream * s, const struct ha_device_pq_table *args), s, args)
+PAUSED(pq_score, (struct ha_stream * s, const struct ha_device_pq_score *args), s, args)
+PAUSED(softmax, (struct ha_stream * s, const struct ha_device_softmax *args), s, args)
+PAUSED(topp, (struct ha_stream * s, const struct ha_device_topp *args), s, args)
+PAUSED(weighted_sum, (struct ha_stream * s, const struct ha_device_weighted_sum *args), s, args)
 PAUSED(read, (struct ha_stream * s, const void *ptr, size_t bytes, uint32_t *sum), s, ptr, bytes, sum)
 PAUSED(graph_launch, (struct ha_graph * graph, struct ha_stream *s), graph, s)
 #undef PAUSED
@@ -154,6 +160,12 @@ const struct ha_device_api *ha_faults_wrap(const struct ha_device_api *api, uint
     WRAP(hash);
     WRAP(hamming);
     WRAP(similarity);
+    WRAP(pq_encode);
+    WRAP(pq_table);
+    WRAP(pq_score);
+    WRAP(softmax);
+    WRAP(topp);
+    WRAP(weighted_sum);
     WRAP(read);
     WRAP(graph_launch);
     WRAP(stream_sync);
