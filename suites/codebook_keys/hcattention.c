@@ -12,6 +12,7 @@
 #include "harness/base/clock.h"
 #include "harness/base/pool.h"
 #include "harness/base/why.h"
+#include "suites/parts/codebook_fit.h"
 #include "suites/parts/coded_keys.h"
 #include "suites/parts/least_prefix.h"
 
@@ -20,7 +21,7 @@
 HA_WORDS(values_word, [HA_MEM_DEVICE] = "device", [HA_MEM_PINNED] = "host")
 HA_WORDS(float_word, [HA_F32] = "f32", [HA_F16] = "f16")
 
-enum { DIMS, C, BOOKS, PACK, TAU, RENORM, KEYS, VALUES, WEIGHTS, TABLE, FRESH, OVERLAP };
+enum { DIMS, C, BOOKS, PACK, TAU, RENORM, KEYS, VALUES, WEIGHTS, TABLE, FRESH, OVERLAP, KMEANS, ITERATIONS };
 static const struct ha_param params[] = {
     [DIMS] = HA_CODEBOOK_DIMS(4),
     [C] = HA_CODEBOOK_COUNT(256),
@@ -37,6 +38,8 @@ static const struct ha_param params[] = {
     [OVERLAP] = { "overlap", 1, 0, 1, "1: the CPU sums up for some heads while the device scores others",
                   .whole = true },
     [TABLE] = { "table", HA_F32, .word = float_word, .doc = "type of the tables that scores are looked up in" },
+    [KMEANS] = HA_CODEBOOK_KMEANS,
+    [ITERATIONS] = HA_CODEBOOK_ITERATIONS,
 };
 
 /* What a query head has used in the last step: coded tokens, those that were chosen first, and the keys that stood for
@@ -76,6 +79,14 @@ struct chooser {
     struct ha_profile base; /* exp and ln of the device */
 };
 
+static struct ha_codebook_rule book_rule(const double *param)
+{
+    return (struct ha_codebook_rule){ .dims = (size_t)param[DIMS],
+                                      .count = (size_t)param[C],
+                                      .books = (enum ha_books)param[BOOKS],
+                                      .pack = (int)param[PACK] };
+}
+
 static size_t option(const struct ha_layer *l, int i) { return (size_t)l->ctx->param[i]; }
 static struct sequence *sequence(const struct ha_layer *l, size_t b) { return (struct sequence *)l->own + b; }
 static bool summed_here(const struct ha_layer *l) { return option(l, VALUES) == HA_MEM_PINNED; }
@@ -106,10 +117,7 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
     const struct ha_context *ctx = first->ctx;
     const struct ha_shape *s = ctx->shape;
     struct chooser *c = first->shared;
-    const struct ha_codebook_rule rule = { .dims = option(first, DIMS),
-                                           .count = option(first, C),
-                                           .books = (enum ha_books)option(first, BOOKS),
-                                           .pack = option(first, PACK) };
+    const struct ha_codebook_rule rule = book_rule(ctx->param);
     HA_TRY(ha_coded_create(&c->coded, ctx, (enum ha_coded_as)option(first, KEYS), &rule,
                            (enum ha_dtype)option(first, TABLE), why));
     HA_TRY(ha_prefix_create(&c->prefix, first, ctx->param[TAU], option(first, RENORM),
@@ -342,6 +350,18 @@ static const struct ha_rule rule = {
     .asks_itself = true,
 };
 
+/* ---- a fit ------------------------------------------------------------------------------------------------------- */
+
+static enum ha_status fit(const struct ha_fit_input *in, struct ha_fit_writer *out, struct ha_why *why)
+{
+    return ha_codebook_fit(in, out,
+                           &(struct ha_codebook_learning){ .rule = book_rule(in->param),
+                                                           .rotary = HA_ROTARY_AFTER,
+                                                           .kmeans = (enum ha_kmeans_way)in->param[KMEANS],
+                                                           .iterations = (size_t)in->param[ITERATIONS] },
+                           why);
+}
+
 extern const struct ha_variant ha_variant_hcattention;
 const struct ha_variant ha_variant_hcattention = {
     .name = "hcattention",
@@ -354,6 +374,7 @@ const struct ha_variant ha_variant_hcattention = {
     .params = params,
     .params_count = sizeof params / sizeof *params,
     .agree = agree,
+    .fit = fit,
     .own_states = true,
     .needs = HA_NEEDS_ATTEND | HA_NEEDS_MERGE | HA_NEEDS_COPY_2D | HA_NEEDS_PQ | HA_NEEDS_TOPP,
     .counters = ha_frame_counters,

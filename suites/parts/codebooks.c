@@ -16,6 +16,20 @@ static size_t bits_of(const struct ha_codebook_rule *r)
     return r->pack ? bits : bits <= 8 ? 8 : 16;
 }
 
+enum ha_status ha_codebooks_pq(const struct ha_codebook_rule *rule, const struct ha_shape *shape, struct ha_pq *pq,
+                               struct ha_why *why)
+{
+    if (shape->head_dim % rule->dims)
+        return ha_why(why, HA_ERROR, "dims=%zu does not divide head_dim=%zu", rule->dims, shape->head_dim);
+    const size_t groups = shape->head_dim / rule->dims;
+    *pq = (struct ha_pq){ .groups = groups,
+                          .dims = rule->dims,
+                          .count = rule->count,
+                          .books = rule->books == HA_BOOKS_SHARED ? 1 : groups,
+                          .bits = bits_of(rule) };
+    return HA_OK;
+}
+
 static enum ha_status open_fit(struct ha_codebooks *b, struct ha_why *why)
 {
     const struct ha_shape *s = b->ctx->shape;
@@ -32,14 +46,7 @@ enum ha_status ha_codebooks_create(struct ha_codebooks *b, const struct ha_conte
 {
     const struct ha_shape *s = ctx->shape;
     *b = (struct ha_codebooks){ .ctx = ctx, .rule = *rule };
-    if (s->head_dim % rule->dims)
-        return ha_why(why, HA_ERROR, "dims=%zu does not divide head_dim=%zu", rule->dims, s->head_dim);
-    const size_t groups = s->head_dim / rule->dims;
-    b->pq = (struct ha_pq){ .groups = groups,
-                            .dims = rule->dims,
-                            .count = rule->count,
-                            .books = rule->books == HA_BOOKS_SHARED ? 1 : groups,
-                            .bits = bits_of(rule) };
+    HA_TRY(ha_codebooks_pq(rule, s, &b->pq, why));
     b->layer_floats = s->kv_heads * ha_pq_book_floats(&b->pq);
     const size_t bytes = s->layers * b->layer_floats * sizeof(float);
     if (ctx->fit) HA_TRY(open_fit(b, why));

@@ -58,6 +58,9 @@ struct ha_codebooks {
     size_t layer_floats;
 };
 
+/* What keys of a shape are cut into, without centroids. HA_ERROR with words: dims does not divide head_dim. */
+enum ha_status ha_codebooks_pq(const struct ha_codebook_rule *rule, const struct ha_shape *shape, struct ha_pq *pq,
+                               struct ha_why *why);
 /* HA_ERROR with words, where dims does not divide head_dim; whatever is wrong with a fit. */
 enum ha_status ha_codebooks_create(struct ha_codebooks *b, const struct ha_context *ctx,
                                    const struct ha_codebook_rule *rule, struct ha_why *why);
