@@ -173,15 +173,16 @@ static void open_failing(const char *id)
 
 /* ---- a pass ------------------------------------------------------------------------------------------------------ */
 
-/* All steps, and once more from the prefill. */
+/* All steps, and where the variant can once more from the prefill. */
 static enum ha_status steps(struct ha_pass *p)
 {
-    for (int again = 0; again < 2; again++) {
+    for (int again = 0;; again++) {
         if (p->checks)
             for (size_t step = 0; step < opened.c.shape.steps; step++) HA_TRY(ha_pass_step(p, step, &reason));
         else HA_TRY(ha_pass_run(p, false, &reason));
         HA_TRY(ha_pass_settle(p, &reason));
-        if (!again) HA_TRY(ha_pass_rewind(p, &reason));
+        if (again || !p->variant->rewind) break;
+        HA_TRY(ha_pass_rewind(p, &reason));
     }
     return HA_OK;
 }
@@ -206,6 +207,8 @@ static const char *const ids[] = {
     "infinigen" SHAPE ",predict=cpu,fetch=gather",
     "gpu_only" SHAPE ",block=8,budget=0.5,fetch=move",
     "hybrid_fixed" SHAPE ",sink=4,recent=8,block=16,budget=0.5",
+    "tova" SHAPE ",budget=0.5",
+    "duo" SHAPE ",sink=4,recent=8",
     "clo" CLO ",transfer=stores",
     "clo" CLO ",transfer=kernel,retrieve=quest,predict=cpu",
     "clo" CLO ",transfer=gather,retrieve=exact,sync=cpu",
