@@ -103,7 +103,9 @@ struct ha_bound ha_bound_attend(const struct ha_profile *p, size_t head_dim, siz
         .one_sign = p->truncates ? 0.5 : 0,
         .u_s = u_s,
         .least_s = u_s > 0 ? ha_dtype_eta(p->score_type) / u_s : 0,
-        .most_s = p->score_type == HA_F16 ? 0x1p16 : p->score_type == HA_BF16 ? 0x1p128 : 0,
+        .most_s = p->score_type == HA_F16    ? 0x1p16
+                  : p->score_type == HA_BF16 ? 0x1p128
+                                             : 0,
         .sum_least = p->sum_least,
     };
 }
