@@ -265,7 +265,7 @@ static void tell(const struct ha_layer *l, size_t b, size_t q_head)
     told->mass = c->prefix.mass[b * l->ctx->shape->q_heads + q_head];
     told->profile = c->base;
     ha_coded_claim(&c->coded, &told->profile);
-    ha_prefix_claim(&c->prefix, b, q_head, c->coded_keys[b], &told->profile);
+    ha_prefix_claim(&c->prefix, b, q_head, &told->profile);
     memset(c->is_chosen, 0, c->coded_keys[b] * sizeof *c->is_chosen);
     for (size_t i = 0; i < told->chosen; i++) {
         told->token[i] = list[i];

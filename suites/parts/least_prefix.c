@@ -249,17 +249,16 @@ const uint32_t *ha_prefix_list(const struct ha_prefix *p, size_t b, size_t q_hea
     return p->index_down + of_head(p, b, q_head) * p->stride;
 }
 
-void ha_prefix_claim(const struct ha_prefix *p, size_t b, size_t q_head, size_t keys, struct ha_profile *profile)
+void ha_prefix_claim(const struct ha_prefix *p, size_t b, size_t q_head, struct ha_profile *profile)
 {
-    /* The longest path of a sum: of softmax 320 + keys / 1024 additions, of values HA_SUM_KEYS + keys / HA_SUM_KEYS; or
-     * as many as there are keys. */
-    enum { EXTRA = 128, SOFTMAX = 320, SPAN = 1024 };
-    const size_t softmax = keys / (SOFTMAX - EXTRA + keys / SPAN + 1),
-                 values = keys / (HA_SUM_KEYS - EXTRA + keys / HA_SUM_KEYS + 1);
-    profile->sum_lanes = (unsigned)ha_most(1, ha_least(softmax, values));
-    profile->sum_extra = EXTRA;
+    /* Sums of HA_SUM_KEYS keys one after the other, then of these, which no two numbers are scaled for: no path of
+     * softmax is longer, either. */
+    profile->sum_lanes = 1;
+    profile->sum_extra = 0;
+    profile->join_keys = HA_SUM_KEYS;
+    profile->joins_max = 0;
+    profile->exact_joins = true;
     profile->sum_rounded = p->renorm;
-    profile->joins_max = 1;
     profile->weight_type = p->w_type;
     profile->sum_least = p->renorm ? p->least_mass[of_head(p, b, q_head)] * (1 - 0x1p-9) : 1;
 }

@@ -63,8 +63,8 @@ const uint32_t *ha_prefix_list(const struct ha_prefix *p, size_t b, size_t q_hea
 /* Once all are summed up by the CPU: keys that were chosen, of all query heads; bytes that come down for each. */
 size_t ha_prefix_chosen(const struct ha_prefix *p);
 size_t ha_prefix_key_bytes(const struct ha_prefix *p);
-/* What the state of a query head over so many keys claims of sums and weights. */
-void ha_prefix_claim(const struct ha_prefix *p, size_t b, size_t q_head, size_t keys, struct ha_profile *profile);
+/* What the state of a query head claims of sums and weights. */
+void ha_prefix_claim(const struct ha_prefix *p, size_t b, size_t q_head, struct ha_profile *profile);
 /* For reports where the device sums up: waits, and brings all lists down. */
 enum ha_status ha_prefix_learn(struct ha_prefix *p, const struct ha_prefix_seq *seqs, struct ha_why *why);
 
