@@ -43,6 +43,8 @@ static void check(size_t rows, size_t n, size_t stride, enum family family)
         const double ratio = ha_ref_judge_softmax(&args, x, t->traits.exp_eps);
         if (!(ratio <= 1)) fail_msg("%s: n = %zu: error over bound %g", t->name, n, ratio);
         ha_test_worst(t, "a row", ratio);
+        for (size_t r = 0; r < rows; r++)
+            for (size_t i = 0; i < n; i++) assert_true(y[r * stride + i] >= 0 && y[r * stride + i] <= 1);
         for (size_t r = 0; r + 1 < rows; r++)
             assert_memory_equal(y + r * stride + n, x + r * stride + n, (stride - n) * sizeof *x);
         float *again = ha_guard_alloc(count * sizeof *again);

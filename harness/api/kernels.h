@@ -452,6 +452,8 @@ struct ha_attend_all {
     ONE(isa, void, pq_table, (const struct ha_pq_table *), none)                                                     \
     ONE(isa, void, pq_score, (const struct ha_pq_score *), none)                                                     \
     ONE(isa, void, softmax, (const struct ha_softmax *), none)                                                       \
+    ONE(isa, void, topp, (const struct ha_topp *), none)                                                             \
+    ONE(isa, void, weighted_sum, (const struct ha_weighted_sum *), none)                                             \
     ONE(isa, void, net, (const struct ha_net *), none)                                                               \
     /* for ceilings: reads all of it, a multiple of 4 KiB, as fast as this instruction set can, and gives a sum that \
      * depends on it; spins through so many rounds of independent multiply-adds of binary32 in registers and gives   \
@@ -461,8 +463,6 @@ struct ha_attend_all {
 
 #define HA_KERNELS_OF_ALL(ONE, TYPED, isa)                                                                            \
     HA_KERNELS_OF_VECTORS(ONE, TYPED, isa)                                                                            \
-    ONE(isa, void, topp, (const struct ha_topp *), none)                                                              \
-    ONE(isa, void, weighted_sum, (const struct ha_weighted_sum *), none)                                              \
     ONE(isa, void, pack, (const struct ha_pack *), none)                                                              \
     ONE(isa, void, unpack, (const struct ha_unpack *), none)                                                          \
     /* as flops, of operations such as packed bf16 keys are multiplied with, which may be of pairs */                 \

@@ -261,6 +261,9 @@ double ha_ref_judge_pq_encode(const struct ha_pq_encode *e);
 double ha_ref_judge_pq_table(const struct ha_pq_table *t);
 double ha_ref_judge_pq_score(const struct ha_pq_score *s);
 uint32_t ha_ref_pq_code(const struct ha_pq *pq, const void *codes, size_t key, size_t group);
+/* Of topp the choice and its weights are exact. */
+double ha_ref_judge_topp(const struct ha_topp *t);
+double ha_ref_judge_weighted_sum(const struct ha_weighted_sum *s, struct ha_chances *chances);
 /* Of ha_device_rotate, whose q held `from`; its numbers' squares are normal numbers of binary32. A head's squares are
  * summed in any order. */
 double ha_ref_judge_rotate(const struct ha_device_rotate *r, const float *from);

@@ -36,6 +36,8 @@ static inline vec v_max(vec a, vec b) { return _mm256_max_ps(a, b); }
 static inline vec v_min(vec a, vec b) { return _mm256_min_ps(a, b); }
 static inline unsigned v_ge(vec a, vec b) { return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GE_OQ)); }
 static inline unsigned v_has_nan(vec a) { return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a, a, _CMP_UNORD_Q)); }
+static inline vec v_from(vec a, vec b) { return _mm256_and_ps(a, _mm256_cmp_ps(a, b, _CMP_GE_OQ)); }
+static inline vec v_floor(vec x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
 static inline float v_max_lane(vec a)
 {
     __m128 x = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
@@ -47,6 +49,23 @@ static inline float v_sum_lanes(vec a)
     __m128 x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     x = _mm_add_ps(x, _mm_movehl_ps(x, x));
     return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+}
+
+typedef struct {
+    __m256d low, high;
+} totals;
+static inline totals v_no_totals(void) { return (totals){ _mm256_setzero_pd(), _mm256_setzero_pd() }; }
+static inline totals v_more(totals s, vec x)
+{
+    s.low = _mm256_add_pd(s.low, _mm256_cvtps_pd(_mm256_castps256_ps128(x)));
+    s.high = _mm256_add_pd(s.high, _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)));
+    return s;
+}
+static inline double v_total(totals s)
+{
+    const __m256d four = _mm256_add_pd(s.low, s.high);
+    const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }
 
 static inline void v_put_four(uint32_t *p, uint32_t set, uint32_t first)

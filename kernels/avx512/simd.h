@@ -33,8 +33,22 @@ static inline vec v_max(vec a, vec b) { return _mm512_max_ps(a, b); }
 static inline vec v_min(vec a, vec b) { return _mm512_min_ps(a, b); }
 static inline unsigned v_ge(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
 static inline unsigned v_has_nan(vec a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
+static inline vec v_from(vec a, vec b) { return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, b, _CMP_GE_OQ), a); }
+static inline vec v_floor(vec x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
 static inline float v_max_lane(vec a) { return _mm512_reduce_max_ps(a); }
 static inline float v_sum_lanes(vec a) { return _mm512_reduce_add_ps(a); }
+
+typedef struct {
+    __m512d low, high;
+} totals;
+static inline totals v_no_totals(void) { return (totals){ _mm512_setzero_pd(), _mm512_setzero_pd() }; }
+static inline totals v_more(totals s, vec x)
+{
+    s.low = _mm512_add_pd(s.low, _mm512_cvtps_pd(_mm512_castps512_ps256(x)));
+    s.high = _mm512_add_pd(s.high, _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1)));
+    return s;
+}
+static inline double v_total(totals s) { return _mm512_reduce_add_pd(_mm512_add_pd(s.low, s.high)); }
 
 /* Not compressed in memory: that is slow on many CPUs. */
 static inline void v_put_indices(uint32_t *p, uint32_t first, unsigned bits)

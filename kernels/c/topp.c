@@ -3,6 +3,7 @@
 #include "kernels/rows.h"
 
 enum { DIGIT_BITS = 8, DIGITS = 1 << DIGIT_BITS };
+static const uint64_t enough = UINT64_C(1) << 63; /* more than any p asks for, and no sum overflows */
 
 static uint64_t weight(const struct ha_topp *t, size_t i)
 {
@@ -31,7 +32,8 @@ static bool find_least(const struct ha_topp *t, uint64_t *least, uint64_t *left)
         uint64_t sum[DIGITS] = { 0 };
         for (size_t i = 0; i < t->n; i++) {
             const uint64_t w = weight(t, i);
-            if ((w & mask) == found) sum[w >> shift & (DIGITS - 1)] += w;
+            uint64_t *of = &sum[w >> shift & (DIGITS - 1)];
+            if ((w & mask) == found) *of = ha_least(*of + w, enough);
         }
         size_t digit = DIGITS - 1;
         while (digit > 0 && sum[digit] < *left) *left -= sum[digit--];

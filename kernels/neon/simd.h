@@ -69,8 +69,33 @@ static inline unsigned v_has_nan(vec a)
 {
     return vminvq_u32(vandq_u32(vceqq_f32(a.val[0], a.val[0]), vceqq_f32(a.val[1], a.val[1]))) == 0;
 }
+static inline float32x4_t v_from4(float32x4_t a, float32x4_t b)
+{
+    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(a), vcgeq_f32(a, b)));
+}
+static inline vec v_from(vec a, vec b) { return v_pair(v_from4(a.val[0], b.val[0]), v_from4(a.val[1], b.val[1])); }
+static inline vec v_floor(vec x) { return v_pair(vrndmq_f32(x.val[0]), vrndmq_f32(x.val[1])); }
 static inline float v_max_lane(vec a) { return vmaxvq_f32(v_max4(a.val[0], a.val[1])); }
 static inline float v_sum_lanes(vec a) { return vaddvq_f32(vaddq_f32(a.val[0], a.val[1])); }
+
+typedef float64x2x4_t totals;
+static inline totals v_no_totals(void)
+{
+    const float64x2_t zero = vdupq_n_f64(0);
+    return (totals){ { zero, zero, zero, zero } };
+}
+static inline totals v_more(totals s, vec x)
+{
+    for (int i = 0; i < 2; i++) {
+        s.val[2 * i] = vaddq_f64(s.val[2 * i], vcvt_f64_f32(vget_low_f32(x.val[i])));
+        s.val[2 * i + 1] = vaddq_f64(s.val[2 * i + 1], vcvt_high_f64_f32(x.val[i]));
+    }
+    return s;
+}
+static inline double v_total(totals s)
+{
+    return vaddvq_f64(vaddq_f64(vaddq_f64(s.val[0], s.val[1]), vaddq_f64(s.val[2], s.val[3])));
+}
 
 static inline void v_put_four(uint32_t *p, uint32_t set, uint32_t first)
 {

@@ -43,8 +43,23 @@ static inline vec v_pick(vec a, vec b, vec s)
     return svsel_f32(svcmplt_n_s32(V_ALL, svreinterpret_s32_f32(s), 0), b, a);
 }
 static inline unsigned v_has_nan(vec a) { return svptest_any(V_ALL, svcmpuo_f32(V_ALL, a, a)); }
+static inline vec v_from(vec a, vec b) { return svsel_f32(svcmpge_f32(V_ALL, a, b), a, v_set(0)); }
+static inline vec v_floor(vec x) { return svrintm_f32_x(V_ALL, x); }
 static inline float v_max_lane(vec a) { return svmaxv_f32(V_ALL, a); }
 static inline float v_sum_lanes(vec a) { return svaddv_f32(V_ALL, a); }
+
+typedef svfloat64_t v_wide __attribute__((arm_sve_vector_bits(HA_SVE_BITS)));
+typedef struct {
+    v_wide even, odd;
+} totals;
+static inline totals v_no_totals(void) { return (totals){ svdup_n_f64(0), svdup_n_f64(0) }; }
+static inline totals v_more(totals s, vec x)
+{
+    s.even = svadd_f64_x(svptrue_b64(), s.even, svcvt_f64_f32_x(svptrue_b64(), x));
+    s.odd = svadd_f64_x(svptrue_b64(), s.odd, svcvt_f64_f32_x(svptrue_b64(), svtrn2_f32(x, x)));
+    return s;
+}
+static inline double v_total(totals s) { return svaddv_f64(svptrue_b64(), svadd_f64_x(svptrue_b64(), s.even, s.odd)); }
 
 static inline void v_put_indices(uint32_t *p, uint32_t first, unsigned bits)
 {

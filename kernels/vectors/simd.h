@@ -11,6 +11,11 @@
  *   v_fma, v_fnma              a b + c, c - a b
  *   v_max, v_min               b where either is NaN
  *   v_ge                       bit i: lane i of a is at least that of b, neither is NaN
+ *   v_from                     a where it is at least b, elsewhere 0
+ *   v_floor                    the largest integral number that is not above
+ *   totals, v_no_totals        binary64 numbers of LANES totals; zeros
+ *   v_more                     more by the lanes of a vector
+ *   v_total                    the sum of all of them
  *   v_has_nan                  nonzero if a lane is NaN
  *   v_pick(a, b, s)            b where s is negative, -0 included, a elsewhere; of vectors of 8 floats and of SVE
  *   v_put_indices              first + i for every bit i set, in order; LANES numbers are written

@@ -2,12 +2,10 @@
  * each step a pass that counts. Many numbers are sampled first for two numbers that enclose it, what lies between is
  * collected, and the steps are over that: x is read twice, and again only where the sample misled. */
 
-#include "kernels/vectors/simd.h"
+#include "kernels/vectors/lists.h"
 
 #if defined(HA_VECTORS)
 #include "kernels/rows.h"
-
-#include <math.h>
 
 enum { SHORT = 512, SAMPLE_MIN = 128, SAMPLE_MAX = 2048, SAMPLE_SHARE = 32, KEEP = 4096 };
 
@@ -29,19 +27,12 @@ static inline float nth(int32_t o)
     return c.f;
 }
 
-static inline vec load_at(const float *x, size_t i, size_t end)
-{
-    return end - i >= LANES ? v_load(x + i) : v_load_part(x + i, end - i, NAN);
-}
-
-static inline size_t ones(unsigned bits) { return (size_t)__builtin_popcount(bits); }
-
 static size_t count(const float *x, size_t n, int32_t from)
 {
     const vec t = v_set(nth(from));
     size_t c = 0, i = 0;
-    for (; i + LANES <= n; i += LANES) c += ones(v_ge(v_load(x + i), t));
-    return i < n ? c + ones(v_ge(load_at(x, i, n), t)) : c;
+    for (; i + LANES <= n; i += LANES) c += v_ones(v_ge(v_load(x + i), t));
+    return i < n ? c + v_ones(v_ge(v_load_at(x, i, n), t)) : c;
 }
 
 /* Halves [lo, hi] until it is one number, or between `least` and `most` numbers reach lo, or at most `room` lie in it.
@@ -72,11 +63,11 @@ static size_t collect(const float *x, size_t n, struct search *s, union kept *ke
     const vec lo = v_set(nth(s->lo)), above = v_set(nth(s->hi + 1));
     size_t in = 0, at = 0, reach = 0;
     for (size_t i = 0; i < n; i += LANES) {
-        const vec v = load_at(x, i, n);
+        const vec v = v_load_at(x, i, n);
         const unsigned from_lo = v_ge(v, lo), between = from_lo & ~v_ge(v, above);
         v_put_indices(&kept[at].i, (uint32_t)i, between);
-        reach += ones(from_lo);
-        in += ones(between);
+        reach += v_ones(from_lo);
+        in += v_ones(between);
         at = in <= KEEP - LANES ? in : 0;
     }
     s->from_lo = reach;
@@ -109,38 +100,6 @@ static size_t guess(const struct ha_topk *t, struct search *s, union kept *kept)
     else if (in.from_lo < t->k) *s = (struct search){ LOWEST, in.lo - 1, SIZE_MAX, in.from_lo };
     else *s = in;
     return s->lo == in.lo && s->hi == in.hi ? found : 0;
-}
-
-/* position behind the `left`-th number that equals nth(o) */
-static size_t behind_tie(const float *x, size_t n, int32_t o, size_t left)
-{
-    const vec t = v_set(nth(o)), above = v_set(nth(o + 1));
-    size_t i = 0;
-    unsigned bits = 0;
-    for (; i < n; i += LANES) {
-        const vec v = load_at(x, i, n);
-        bits = v_ge(v, t) & ~v_ge(v, above);
-        if (ones(bits) >= left) break;
-        left -= ones(bits);
-    }
-    while (--left > 0) bits &= bits - 1;
-    return i + (size_t)__builtin_ctz(bits) + 1;
-}
-
-/* the indices of [i, end) that reach nth(from), at most `room`; returns how many */
-static size_t emit(const float *x, size_t i, size_t end, int32_t from, uint32_t *out, size_t room)
-{
-    const vec t = v_set(nth(from));
-    size_t at = 0;
-    for (; i < end && at + LANES <= room; i += LANES) {
-        const unsigned bits = v_ge(load_at(x, i, end), t);
-        v_put_indices(out + at, (uint32_t)i, bits);
-        at += ones(bits);
-    }
-    for (; i < end && at < room; i += LANES)
-        for (unsigned bits = v_ge(load_at(x, i, end), t); bits; bits &= bits - 1)
-            out[at++] = (uint32_t)i + (uint32_t)__builtin_ctz(bits);
-    return at;
 }
 
 /* all numbers, and so many NaN as are missing */
@@ -185,8 +144,8 @@ void HA_KERNEL(topk)(const struct ha_topk *t)
         emit_nan(t->x, n, k - s.from_lo, t->index);
         return;
     }
-    const size_t cut = s.from_lo == k ? n : behind_tie(t->x, n, s.lo, k - s.above);
-    const size_t done = emit(t->x, 0, cut, s.lo, t->index, k);
-    emit(t->x, cut, n, s.lo + 1, t->index + done, k - done);
+    const size_t cut = s.from_lo == k ? n : v_behind_tie(t->x, n, nth(s.lo), nth(s.lo + 1), k - s.above);
+    const size_t done = v_list(t->x, 0, cut, nth(s.lo), t->index, k);
+    v_list(t->x, cut, n, nth(s.lo + 1), t->index + done, k - done);
 }
 #endif
