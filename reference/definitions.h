@@ -189,6 +189,39 @@ size_t ha_def_window_units(const struct ha_def_window *w, size_t n);
 enum ha_status ha_def_window_judge(const struct ha_def_window *w, const struct ha_def_head *h, const uint8_t *mark,
                                    struct ha_why *why);
 
+/* ---- caches whose list the CPU keeps, by LRU or LFU: lists of blocks, PQCache */
+
+struct ha_def_cached {
+    size_t block, uses, last; /* last: the number of its last use */
+};
+/* Of a KV head of a sequence. Begins zeroed, which is empty. */
+struct ha_def_cache {
+    struct ha_def_cached *of; /* [count] */
+    size_t count, uses;
+    double hits, replaced; /* of the step */
+};
+/* What each KV head of a layer, batch and head has, and what came of it. Begins zeroed. */
+struct ha_def_caches {
+    struct ha_shape shape;
+    bool lfu;
+    struct ha_def_cache *cache; /* [layers][batch][kv_heads] */
+    double (*counted)[3];       /* [layers] hits, misses, replaced */
+};
+/* HA_ERROR: no memory. */
+enum ha_status ha_def_caches_create(struct ha_def_caches *c, const struct ha_shape *shape, bool lfu,
+                                    struct ha_why *why);
+void ha_def_caches_end(struct ha_def_caches *c);
+/* The KV head of h, at its first query head, uses the chosen ones of `count` blocks; its cache has room for `slots`, no
+ * fewer than these. At each of its query heads: HA_FAIL unless note `hits` says how many of them the cache had. Those
+ * that it had not have come in, each in a free place or that of a victim, which none of the chosen is: note `replaced`
+ * says how many victims there were. LRU: the victim is the block that has not been used for longest; of the blocks of
+ * a step the one of smallest index counts as used first. LFU: the one that was used least often since it came in, of
+ * equals the one that LRU would take. */
+enum ha_status ha_def_caches_judge(struct ha_def_caches *c, const struct ha_def_head *h, const bool *chosen,
+                                   size_t count, size_t slots, struct ha_why *why);
+/* hits, misses, replaced of each layer */
+void ha_def_caches_count(const struct ha_def_caches *c, ha_def_count *say, void *arg);
+
 /* ---- codes of keys and of queries: HATA */
 
 struct ha_def_code {

@@ -29,30 +29,16 @@
 
 enum { BLOCK, BUDGET, CAPACITY, SINK, RECENT, POLICY, LOOKUP, DIGEST, FETCH };
 
-struct cached {
-    size_t block, uses, last; /* last: the number of its last use */
-};
-/* Of a KV head of a sequence. */
-struct cache {
-    struct cached *of; /* [count] */
-    size_t count, uses;
-    double hits, replaced; /* of the step */
-};
-
 struct ha_def {
     struct ha_shape shape;
     struct ha_def_window window;
     struct ha_def_blocks block;
     double budget, capacity;
-    bool lfu;
     struct ha_def_choice choice;
-    struct cache *cache;  /* [layers][batch][kv_heads] */
-    double (*counted)[3]; /* [layers] hits, misses, replaced */
+    struct ha_def_caches caches;
 };
 
 static enum ha_status no_memory(struct ha_why *why) { return ha_why(why, HA_ERROR, "lru_blocks: no memory"); }
-
-static size_t caches(const struct ha_shape *s) { return s->layers * s->batch * s->kv_heads; }
 
 static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, const double *param,
                              const struct ha_fit *fit, struct ha_why *why)
@@ -68,60 +54,15 @@ static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, 
                                          .mean = param[DIGEST] > 0 };
     def->budget = param[BUDGET];
     def->capacity = param[CAPACITY];
-    def->lfu = param[POLICY] > 0;
     def->choice = (struct ha_def_choice){ .what = "block", .group = HA_DEF_MAX };
-    def->cache = calloc(caches(shape), sizeof *def->cache);
-    def->counted = calloc(shape->layers, sizeof *def->counted);
-    return def->cache && def->counted ? HA_OK : no_memory(why);
+    return ha_def_caches_create(&def->caches, shape, param[POLICY] > 0, why);
 }
 
 static void destroy(struct ha_def *def)
 {
-    for (size_t i = 0; def->cache && i < caches(&def->shape); i++) free(def->cache[i].of);
     ha_def_choice_end(&def->choice);
-    free(def->cache);
-    free(def->counted);
+    ha_def_caches_end(&def->caches);
     free(def);
-}
-
-/* ---- the cache --------------------------------------------------------------------------------------------------- */
-
-static struct cached *find(const struct cache *c, size_t block)
-{
-    for (size_t i = 0; i < c->count; i++)
-        if (c->of[i].block == block) return &c->of[i];
-    return NULL;
-}
-
-/* The one that goes first; none of those that are chosen. */
-static struct cached *victim(const struct cache *c, const bool *chosen, bool lfu)
-{
-    struct cached *first = NULL;
-    for (size_t i = 0; i < c->count; i++) {
-        struct cached *x = &c->of[i];
-        if (chosen[x->block]) continue;
-        if (!first || (lfu && x->uses != first->uses ? x->uses < first->uses : x->last < first->last)) first = x;
-    }
-    return first;
-}
-
-/* chosen: [count] the blocks of a step. slots: of the cache, as many as are chosen at least */
-static enum ha_status update(struct cache *c, const bool *chosen, size_t count, size_t slots, bool lfu,
-                             struct ha_why *why)
-{
-    if (!c->of) c->of = malloc((slots + 1) * sizeof *c->of);
-    if (!c->of) return no_memory(why);
-    c->hits = c->replaced = 0;
-    for (size_t b = 0; b < count; b++) c->hits += chosen[b] && find(c, b);
-    for (size_t b = 0; b < count; b++) {
-        if (!chosen[b]) continue;
-        struct cached *x = find(c, b);
-        const size_t uses = x ? x->uses : 0;
-        if (!x && c->count < slots) x = &c->of[c->count++];
-        else if (!x) x = victim(c, chosen, lfu), c->replaced += 1;
-        *x = (struct cached){ b, uses + 1, ++c->uses };
-    }
-    return HA_OK;
 }
 
 /* ---- the rule ---------------------------------------------------------------------------------------------------- */
@@ -132,19 +73,10 @@ static size_t blocks_of(const struct ha_def *def, size_t seq)
     return k ? k : 1;
 }
 
-static enum ha_status judge_note(const struct ha_def_head *h, const char *name, double want, size_t of,
-                                 struct ha_why *why)
-{
-    const double is = ha_def_note(h, name);
-    if (is == want) return HA_OK;
-    return ha_def_wrong(h, why, "note %s is %g, not %g of %zu blocks", name, is, want, of);
-}
-
 static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why)
 {
     const size_t heads = ha_shape_group(&def->shape), k = blocks_of(def, h->seq),
                  slots = (size_t)(def->capacity * (double)k * (1 + 1e-12));
-    struct cache *c = &def->cache[(h->layer * def->shape.batch + h->seq) * def->shape.kv_heads + h->head / heads];
     def->block.count = ha_def_window_units(&def->window, h->tokens - h->queries);
     HA_TRY(ha_def_on_device(h, mark, why));
     HA_TRY(ha_def_window_judge(&def->window, h, mark, why));
@@ -154,23 +86,12 @@ static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, con
     }
     HA_TRY(ha_def_choice_blocks(&def->choice, &def->block, h, mark, why));
     HA_TRY(ha_def_choice_judge(&def->choice, h, k, why));
-    const size_t chosen = ha_ref_smaller(k, def->block.count);
-    if (h->head % heads == 0) {
-        double *counted = def->counted[h->layer];
-        HA_TRY(update(c, def->choice.taken, def->block.count, slots > k ? slots : k, def->lfu, why));
-        counted[0] += c->hits;
-        counted[1] += (double)chosen - c->hits;
-        counted[2] += c->replaced;
-    }
-    HA_TRY(judge_note(h, "hits", c->hits, chosen, why));
-    return judge_note(h, "replaced", c->replaced, slots, why);
+    return ha_def_caches_judge(&def->caches, h, def->choice.taken, def->block.count, slots > k ? slots : k, why);
 }
 
 static void count(const struct ha_def *def, ha_def_count *say, void *arg)
 {
-    static const char *const name[] = { "hits", "misses", "replaced" };
-    for (size_t i = 0; i < def->shape.layers * 3; i++)
-        say(arg, name[i % 3], i / 3, def->counted[i / 3][i % 3], def->counted[i / 3][i % 3]);
+    ha_def_caches_count(&def->caches, say, arg);
 }
 
 const struct ha_definition ha_definition_lru_blocks = {

@@ -10,7 +10,7 @@
 
 extern const struct ha_definition ha_definition_pqcache;
 
-enum { Q_HEADS = 4, KV_HEADS = 2, GROUP = Q_HEADS / KV_HEADS, DIM = 8, CAP = 80, CTX = 60, STEPS = 3, SUB = 2, C = 8 };
+enum { Q_HEADS = 4, KV_HEADS = 2, GROUP = Q_HEADS / KV_HEADS, DIM = 8, CAP = 80, CTX = 60, STEPS = 12, SUB = 2, C = 8 };
 enum mistake {
     NO_MISTAKE,
     RECENT_MISSING,
@@ -22,6 +22,10 @@ enum mistake {
     BY_ONE_BOOK,
     OF_ONE_HEAD,
     OTHER_BUDGET,
+    HITS_MORE,
+    HITS_OF_HEAD,
+    REPLACED_LESS,
+    OTHER_POLICY,
     MISTAKES
 };
 static const char *const SAYS[MISTAKES] = {
@@ -34,9 +38,13 @@ static const char *const SAYS[MISTAKES] = {
     [BY_ONE_BOOK] = "was chosen, key",
     [OF_ONE_HEAD] = "was chosen, key",
     [OTHER_BUDGET] = "is missing: it is recent",
+    [HITS_MORE] = "note hits is",
+    [HITS_OF_HEAD] = "note hits is nan",
+    [REPLACED_LESS] = "note replaced is",
+    [OTHER_POLICY] = "note hits is",
 };
 
-static const double param[] = { 0.2, SUB, C };
+static const double param[] = { SUB, C, 0.2, 1, 0 }; /* the cache by LRU, of what is chosen */
 static float k[KV_HEADS][CAP][DIM], q[STEPS][Q_HEADS][DIM];
 static const struct ha_shape shape = { .layers = 1,
                                        .batch = 1,
@@ -54,6 +62,8 @@ struct asked {
     enum mistake of;
     size_t step;
     uint32_t token[CAP];
+    size_t last[KV_HEADS][CAP], uses[KV_HEADS][CAP], clock; /* last: 0, it is not in the cache */
+    double hits, replaced;
 };
 
 static void stand_in(const struct asked *a, size_t kv, size_t token, float *out)
@@ -96,20 +106,53 @@ static void choose(const struct asked *a, size_t head, size_t keys, size_t count
     }
 }
 
+static size_t share(double budget, size_t n) { return (size_t)ceil(budget * (double)n - 1e-9); }
+
+/* The cache of a KV head after a step: of 7 places, as many tokens as the last step could choose. */
+static void use(struct asked *a, size_t kv, const bool *taken, size_t keys)
+{
+    const size_t used = share(0.2, CTX + STEPS), places = used - used / 2;
+    size_t *last = a->last[kv], *uses = a->uses[kv], in = 0;
+    a->hits = a->replaced = 0;
+    for (size_t j = 0; j < keys; j++) {
+        in += last[j] > 0;
+        a->hits += taken[j] && last[j];
+    }
+    for (size_t j = 0; j < keys; j++) {
+        if (!taken[j]) continue;
+        if (!last[j] && in++ == places) {
+            size_t out = CAP;
+            for (size_t i = 0; i < keys; i++) {
+                const bool may = last[i] && !taken[i],
+                           by_uses = may && out < CAP && a->of == OTHER_POLICY && uses[i] != uses[out];
+                if (may && (out == CAP || (by_uses ? uses[i] < uses[out] : last[i] < last[out]))) out = i;
+            }
+            last[out] = uses[out] = 0;
+            a->replaced++;
+            in--;
+        }
+        last[j] = ++a->clock;
+        uses[j]++;
+    }
+}
+
 static void report(void *arg, size_t seq, size_t head, struct ha_selection *out)
 {
     struct asked *a = arg;
-    const size_t n = CTX + a->step, used = (size_t)ceil((a->of == OTHER_BUDGET ? 0.15 : 0.2) * (double)n - 1e-9),
-                 recent = used / 2, keys = n - recent, from = keys + (a->of == RECENT_MISSING),
-                 to = n + (a->of != NEW_MISSING);
+    const size_t n = CTX + a->step, used = share(a->of == OTHER_BUDGET ? 0.15 : 0.2, n), recent = used / 2,
+                 keys = n - recent, from = keys + (a->of == RECENT_MISSING), to = n + (a->of != NEW_MISSING);
     bool taken[CAP];
     size_t count = 0;
     choose(a, head, keys, used - recent + (a->of == A_KEY_MORE) - (a->of == A_KEY_LESS), taken);
+    if (head % GROUP == 0) use(a, head / GROUP, taken, keys);
     for (uint32_t j = 0; j < keys; j++)
         if (taken[j]) a->token[count++] = j;
     for (uint32_t j = (uint32_t)from; j < to; j++) a->token[count++] = j;
     out->parts = 1;
     out->part[0] = (struct ha_part){ .token = a->token, .count = count, .on_device = a->of != ON_HOST };
+    if (a->of != HITS_OF_HEAD || head % GROUP == 0)
+        out->note[out->notes++] = (struct ha_note){ "hits", a->hits + (a->of == HITS_MORE) };
+    out->note[out->notes++] = (struct ha_note){ "replaced", a->replaced - (a->of == REPLACED_LESS) };
 }
 
 static enum ha_status judge(enum mistake m)
@@ -146,9 +189,9 @@ TEST(test_simulated)
 
 TEST(test_vectors_that_do_not_divide)
 {
-    const double other[] = { 0.2, 16, C };
+    const double other[] = { 16, C, 0.2, 1, 0 };
     struct ha_def *def = NULL;
     assert_int_equal(ha_definition_pqcache.create(&def, &shape, other, NULL, &why), HA_ERROR);
-    assert_string_equal(why.text, "pqcache: sub=16 vectors do not divide head_dim=8");
+    assert_string_equal(why.text, "pqcache: parts=16 do not divide head_dim=8");
     ha_definition_pqcache.destroy(def);
 }

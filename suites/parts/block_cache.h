@@ -11,10 +11,10 @@
 
 /* An option `policy` of variants (harness/base/block_list.h). */
 const char *ha_block_policy_word(size_t i);
-#define HA_BLOCK_POLICY                                                                                           \
-    {                                                                                                             \
-        "policy", HA_BLOCK_LRU, .word = ha_block_policy_word,                                                     \
-                                .doc = "which block of the cache is replaced: least recently or least often used" \
+#define HA_BLOCK_POLICY(most)                                                                             \
+    {                                                                                                     \
+        "policy", most, .word = ha_block_policy_word,                                                     \
+                        .doc = "which block of the cache is replaced: least recently or least often used" \
     }
 
 /* The lists of all layers, sequences and KV heads. */

@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+HA_SHARED_WORDS(ha_lookup_word, [HA_LOOKUP_CPU] = "cpu", [HA_LOOKUP_DEVICE] = "device")
+
 static size_t heads_of(const struct ha_slots *s) { return s->ctx->shape->kv_heads; }
 static size_t lists(const struct ha_slots *s) { return s->ctx->shape->batch * heads_of(s); }
 static struct ha_slots_layer *of_layer(const struct ha_slots *s, const struct ha_layer *l)
@@ -105,6 +107,8 @@ enum ha_status ha_slots_create(struct ha_slots *s, const struct ha_layer *first,
     const struct ha_context *ctx = first->ctx;
     const struct ha_shape *shape = ctx->shape;
     *s = (struct ha_slots){ .ctx = ctx, .rule = *rule, .list_max = 1 };
+    if (rule->by_device && !ctx->api->split)
+        return ha_why(why, HA_WAIVED, "the device has no operation split; lookup=cpu needs none");
     for (size_t b = 0; b < shape->batch; b++) s->list_max = ha_most(s->list_max, rule->most[b]);
     const size_t rows = lists(s) * s->list_max * rule->unit;
     HA_TRY(ha_block_cache_create(&s->cache, ctx, rule->policy, rule->slots, rule->blocks, shape->steps, why));

@@ -14,6 +14,16 @@
 #include "suites/parts/fetch.h"
 #include "suites/parts/frame.h"
 
+enum ha_lookup { HA_LOOKUP_CPU, HA_LOOKUP_DEVICE };
+const char *ha_lookup_word(size_t i);
+/* An option `lookup` of variants. */
+#define HA_SLOTS_LOOKUP(most)                                                                                   \
+    {                                                                                                           \
+        "lookup", most,                                                                                         \
+            .word = ha_lookup_word,                                                                             \
+            .doc = "who looks up which blocks the cache has: the CPU, or the device by a copy of the index map" \
+    }
+
 struct ha_slots_rule {
     bool by_device;             /* who looks up */
     size_t policy, unit;        /* HA_BLOCK_LRU, ...; tokens of a block */

@@ -17,9 +17,6 @@
 #include "suites/parts/kept.h"
 #include "suites/parts/slots.h"
 
-enum lookup { BY_CPU, BY_DEVICE };
-HA_WORDS(lookup_word, [BY_CPU] = "cpu", [BY_DEVICE] = "device")
-
 enum { BLOCK, BUDGET, CAPACITY, SINK, RECENT, POLICY, LOOKUP, DIGEST, FETCH };
 static const struct ha_param params[] = {
     [BLOCK] = { "block", 16, 8, 128, "tokens of a block: 8, 16, 32, 64 or 128", .whole = true, .power_of_2 = true,
@@ -29,9 +26,8 @@ static const struct ha_param params[] = {
     [CAPACITY] = { "capacity", 3, 1, 1e6, "blocks of a cache, times those that are read", .draw = "1..4" },
     [SINK] = HA_KEPT_SINK(),
     [RECENT] = HA_KEPT_RECENT(),
-    [POLICY] = HA_BLOCK_POLICY,
-    [LOOKUP] = { "lookup", BY_CPU, .word = lookup_word,
-                 .doc = "who looks up which blocks the cache has: the CPU, or the device by a copy of the index map" },
+    [POLICY] = HA_BLOCK_POLICY(HA_BLOCK_LRU),
+    [LOOKUP] = HA_SLOTS_LOOKUP(HA_LOOKUP_CPU),
     [DIGEST] = HA_DIGEST_KIND,
     [FETCH] = HA_FETCH_WAY,
 };
@@ -81,16 +77,13 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
 {
     const struct ha_context *ctx = first->ctx;
     struct caches *c = first->shared;
-    const bool by_device = option(first, LOOKUP) == BY_DEVICE;
-    if (by_device && !ctx->api->split)
-        return ha_why(why, HA_WAIVED, "the device has no operation split; lookup=cpu needs none");
     HA_TRY(ha_kv_mapped(ctx, why)); /* digests are made of the store */
     size_t *most = ha_alloc(ctx->arena, 2 * ctx->shape->batch * sizeof *most, HA_TAG_META, why);
     if (!most) return HA_ERROR;
     size_t *has = most + ctx->shape->batch;
     size_caches(first, most, has);
     HA_TRY(ha_slots_create(&c->slots, first,
-                           &(struct ha_slots_rule){ .by_device = by_device,
+                           &(struct ha_slots_rule){ .by_device = option(first, LOOKUP) == HA_LOOKUP_DEVICE,
                                                     .policy = option(first, POLICY),
                                                     .unit = option(first, BLOCK),
                                                     .slots = has,

@@ -12,7 +12,8 @@
 
 static const struct ha_mutants *const groups[] = { &ha_mutants_attention, &ha_mutants_blocks,    &ha_mutants_counts,
                                                    &ha_mutants_fluxion,   &ha_mutants_infinigen, &ha_mutants_scout,
-                                                   &ha_mutants_lru,       &ha_mutants_clo,       &ha_mutants_recency };
+                                                   &ha_mutants_lru,       &ha_mutants_clo,       &ha_mutants_recency,
+                                                   &ha_mutants_pq };
 
 const struct ha_mutant *ha_mutant_at(size_t i)
 {

@@ -21,7 +21,7 @@ struct ha_mutants {
 extern const struct ha_mutants ha_mutants_attention, ha_mutants_blocks, ha_mutants_counts, ha_mutants_fluxion,
     ha_mutants_infinigen, ha_mutants_scout;
 
-extern const struct ha_mutants ha_mutants_lru, ha_mutants_clo, ha_mutants_recency;
+extern const struct ha_mutants ha_mutants_lru, ha_mutants_clo, ha_mutants_recency, ha_mutants_pq;
 
 /* As they were handed to ha_mutant_plant last. */
 const struct ha_kernels *ha_planted_cpu(void);

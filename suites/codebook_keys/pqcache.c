@@ -1,0 +1,306 @@
+/* PQCache (Zhang et al., SIGMOD 2025): what HCAttention and CLO are compared with. All KV is in host memory; the device
+ * has codes of all keys (product quantisation), the newest tokens, and for each KV head a cache of tokens. In a step
+ * it makes tables of the query's products with the centroids, looks up the score of every key that is not recent, and
+ * chooses those of largest score; which of them the cache has is looked up, the exact keys and values of the others
+ * come over the link, and attention is over the chosen and the newest tokens. The cache is kept in the background, as
+ * in lru_blocks.
+ *
+ * What the paper leaves open is decided in docs/variants/pqcache.md. */
+
+#include "harness/base/arena.h"
+#include "harness/base/clock.h"
+#include "harness/base/device_arena.h"
+#include "harness/base/why.h"
+#include "harness/base/worker.h"
+#include "suites/parts/choose.h"
+#include "suites/parts/coded_keys.h"
+#include "suites/parts/kept.h"
+#include "suites/parts/slots.h"
+
+enum { PARTS, C, BUDGET, CAPACITY, POLICY, LOOKUP, FETCH };
+static const struct ha_param params[] = {
+    [PARTS] = { "parts", 2, 1, 128, "parts of a key, for each of which a code stands", .power_of_2 = true,
+                .draw = "1 2 4 8", .fitted = true },
+    [C] = HA_CODEBOOK_COUNT(64),
+    [BUDGET] = { "budget", 0.2, 1e-6, 1, "share of the tokens that a KV head reads, half of them the newest",
+                 .draw = "0.02 0.1 0.2 0.5 1" },
+    [CAPACITY] = { "capacity", 1, 1, 1e6, "tokens of a cache, times those that are chosen of the context",
+                   .draw = "1..4" },
+    [POLICY] = HA_BLOCK_POLICY(HA_BLOCK_LFU),
+    [LOOKUP] = HA_SLOTS_LOOKUP(HA_LOOKUP_DEVICE),
+    [FETCH] = HA_FETCH_WAY,
+};
+
+struct sequence {
+    struct ha_kv store; /* host memory: all tokens */
+    struct ha_kept kept;
+    struct ha_coded_seq keys;
+};
+
+/* For all layers, which follow each other on one stream, and their updates on another. */
+struct caches {
+    struct ha_coded coded;
+    struct ha_slots slots;
+    float *score;      /* device: [batch][q_heads][q_len][stride] */
+    uint32_t *index;   /* device: [batch][kv_heads][slots.list_max] */
+    size_t stride;     /* tokens of the longest sequence */
+    size_t *most, *in; /* [batch] each: tokens of a list, and of a cache */
+    const struct ha_coded_seq **keys;
+    struct ha_device_topk_seq *best;
+    struct ha_event *begun, *made; /* the choice is */
+};
+
+static size_t option(const struct ha_layer *l, int i) { return (size_t)l->ctx->param[i]; }
+static struct sequence *sequence(const struct ha_layer *l, size_t b) { return (struct sequence *)l->own + b; }
+static struct ha_slots *slots(const struct ha_layer *l) { return &((struct caches *)l->shared)->slots; }
+static struct ha_slots_layer *step_of(const struct ha_layer *l) { return &slots(l)->layer[l->layer]; }
+
+/* ---- how many ---------------------------------------------------------------------------------------------------- */
+
+/* of so many tokens before a step those that are read as the newest ones, those that can be chosen, and those that are
+ */
+static size_t recent(const struct ha_layer *l, size_t tokens) { return ha_share_of(l->ctx->param[BUDGET], tokens) / 2; }
+static size_t candidates(const struct ha_layer *l, size_t tokens) { return tokens - recent(l, tokens); }
+static size_t chosen(const struct ha_layer *l, size_t tokens)
+{
+    return ha_share_of(l->ctx->param[BUDGET], tokens) - recent(l, tokens);
+}
+
+static void size_caches(const struct ha_layer *l, size_t *most, size_t *in)
+{
+    const struct ha_shape *s = l->ctx->shape;
+    for (size_t b = 0; b < s->batch; b++) {
+        const size_t last = ha_kv_max_tokens(s, b), ever = candidates(l, last);
+        const double wanted = l->ctx->param[CAPACITY] * (double)chosen(l, s->ctx[b]) * (1 + 1e-12);
+        most[b] = chosen(l, last);
+        in[b] = wanted < (double)ever ? ha_most((size_t)wanted, most[b]) : ever;
+    }
+}
+
+/* ---- before the first step --------------------------------------------------------------------------------------- */
+
+static enum ha_status make(struct caches *c, const struct ha_context *ctx, struct ha_why *why)
+{
+    const struct ha_shape *s = ctx->shape;
+    const size_t scores = s->batch * s->q_heads * s->q_len * c->stride,
+                 entries = s->batch * s->kv_heads * c->slots.list_max;
+    c->score = ha_device_alloc(ctx->device_arena, HA_MEM_DEVICE, scores * sizeof *c->score, HA_TAG_SCRATCH, why);
+    c->index = c->score
+                   ? ha_device_alloc(ctx->device_arena, HA_MEM_DEVICE, entries * sizeof *c->index, HA_TAG_SCRATCH, why)
+                   : NULL;
+    c->keys = c->index ? ha_alloc(ctx->arena, s->batch * sizeof *c->keys, HA_TAG_SCRATCH, why) : NULL;
+    c->best = c->keys ? ha_alloc(ctx->arena, s->batch * sizeof *c->best, HA_TAG_SCRATCH, why) : NULL;
+    if (!c->best) return HA_ERROR;
+    HA_TRY(ha_device_event(ctx->device_arena, &c->begun, why));
+    return ha_device_event(ctx->device_arena, &c->made, why);
+}
+
+static enum ha_status share(struct ha_layer *first, struct ha_why *why)
+{
+    const struct ha_context *ctx = first->ctx;
+    const struct ha_shape *s = ctx->shape;
+    struct caches *c = first->shared;
+    const size_t parts = option(first, PARTS);
+    if (s->head_dim % parts) return ha_why(why, HA_ERROR, "parts=%zu does not divide head_dim=%zu", parts, s->head_dim);
+    HA_TRY(ha_kv_mapped(ctx, why)); /* lists are */
+    const struct ha_codebook_rule rule = { .dims = s->head_dim / parts,
+                                           .count = option(first, C),
+                                           .books = HA_BOOKS_SEPARATE };
+    HA_TRY(ha_coded_create(&c->coded, ctx, HA_KEYS_CODES, &rule, HA_F32, why));
+    c->stride = ha_kv_longest(s);
+    c->most = ha_alloc(ctx->arena, 2 * s->batch * sizeof *c->most, HA_TAG_META, why);
+    if (!c->most) return HA_ERROR;
+    c->in = c->most + s->batch;
+    size_caches(first, c->most, c->in);
+    HA_TRY(ha_slots_create(&c->slots, first,
+                           &(struct ha_slots_rule){ .by_device = option(first, LOOKUP) == HA_LOOKUP_DEVICE,
+                                                    .policy = option(first, POLICY),
+                                                    .unit = 1,
+                                                    .slots = c->in,
+                                                    .most = c->most,
+                                                    .blocks = c->stride,
+                                                    .way = (enum ha_fetch_way)option(first, FETCH) },
+                           why));
+    return make(c, ctx, why);
+}
+
+static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
+{
+    const struct ha_context *ctx = l->ctx;
+    const struct caches *c = l->shared;
+    struct sequence *seq = sequence(l, b);
+    l->lists = ctx->shape->kv_heads;
+    l->block = 1;
+    HA_TRY(ha_kv_create(ctx, ha_fetch_memory((enum ha_fetch_way)option(l, FETCH)), ha_kv_max_tokens(ctx->shape, b),
+                        &seq->store, why));
+    HA_TRY(ha_kept_create(ctx, 0, recent(l, ha_kv_max_tokens(ctx->shape, b)), b, &seq->kept, why));
+    HA_TRY(ha_slots_open(slots(l), l, b, &seq->store, why));
+    return ha_coded_open(&c->coded, b, &seq->keys, why);
+}
+
+static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
+{
+    const size_t tokens = l->ctx->shape->ctx[b];
+    struct caches *c = l->shared;
+    struct sequence *seq = sequence(l, b);
+    HA_TRY(ha_coded_prefill(&c->coded, l->layer, b, in, &seq->keys, why));
+    HA_TRY(ha_kv_load(l->ctx, &seq->store, 0, in, b, 0, tokens));
+    return ha_kept_put(l->ctx, &seq->kept, &seq->store, 0, 0, tokens, tokens);
+}
+
+/* Before the first step the caches are empty. */
+static enum ha_status ready(struct ha_layer *l, struct ha_why *why)
+{
+    HA_TRY(ha_slots_clear(slots(l), l));
+    return l->ctx->api->stream_sync(l->ctx->stream);
+}
+
+/* Codes of tokens that are to come again are written again. */
+static enum ha_status rewind(struct ha_layer *l, size_t b, struct ha_why *why)
+{
+    struct sequence *seq = sequence(l, b);
+    return ha_kept_rewind(l->ctx, &seq->kept, &seq->store, l->tokens[b]);
+}
+
+/* ---- a step ------------------------------------------------------------------------------------------------------ */
+
+/* Of the tokens that are not recent those of largest score by their codes, for each KV head. */
+static enum ha_status choose(const struct ha_layer *l, const struct ha_step *step)
+{
+    const struct ha_context *ctx = l->ctx;
+    const struct ha_shape *s = ctx->shape;
+    struct caches *c = l->shared;
+    const struct ha_slots_layer *of = step_of(l);
+    const size_t rows = s->q_heads * s->q_len, lists = s->kv_heads;
+    for (size_t b = 0; b < s->batch; b++) {
+        c->keys[b] = &sequence(l, b)->keys;
+        of->end[b] = candidates(l, l->tokens[b]);
+        of->count[b] = chosen(l, l->tokens[b]);
+        c->best[b] = (struct ha_device_topk_seq){ .x = c->score + b * rows * c->stride,
+                                                  .n = of->end[b],
+                                                  .k = of->count[b],
+                                                  .stride = c->stride,
+                                                  .index = c->index + b * lists * c->slots.list_max,
+                                                  .index_stride = c->slots.list_max };
+    }
+    HA_TRY(ctx->api->event_record(c->begun, ctx->stream));
+    HA_TRY(ha_coded_ask(&c->coded, step));
+    HA_TRY(ha_coded_score(&c->coded, step, c->keys, of->end, 0, lists, c->score, c->stride));
+    HA_TRY(ctx->api->topk(ctx->stream, &(struct ha_device_topk){ s->batch, lists, rows / lists, c->best }));
+    return ctx->api->event_record(c->made, ctx->stream);
+}
+
+/* The choice, the look-up, and what is missing over the link. The update after the step before is over: the frame has
+ * waited for it. */
+static enum ha_status before(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
+{
+    const struct ha_device_api *api = l->ctx->api;
+    const struct caches *c = l->shared;
+    HA_TRY(choose(l, step));
+    HA_TRY(ha_slots_ask(slots(l), l, c->index));
+    HA_TRY(api->event_sync(c->begun));
+    const uint64_t begin = ha_now_ns();
+    HA_TRY(api->event_sync(c->made));
+    ha_frame_selected(l, begin);
+    HA_TRY(ha_slots_look_up(slots(l), l, why));
+    return ha_slots_fetch(slots(l), l, why);
+}
+
+/* Slots and temporary tokens; the newest ones, which may go round the end of where they are kept; the step's
+ * own. */
+static void device(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d)
+{
+    const struct ha_shape *s = l->ctx->shape;
+    const struct ha_kept *kept = &sequence(l, b)->kept;
+    const struct ha_kv fresh = ha_kv_of_step(s, step, b);
+    const size_t count = recent(l, l->tokens[b]), row = count ? (l->tokens[b] - count) % kept->recent : 0,
+                 first = ha_least(count, kept->recent - row);
+    ha_slots_device(slots(l), l, b, d);
+    d->runs[d->runs_count++] = ha_kv_rows(s, &kept->kv, 0, row, first);
+    if (first < count) d->runs[d->runs_count++] = ha_kv_rows(s, &kept->kv, 0, 0, count - first);
+    d->runs[d->runs_count++] = ha_kv_rows(s, &fresh, 0, 0, step->q_len);
+}
+
+/* The new tokens to where they are kept, to host memory, and to codes. */
+static enum ha_status after(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
+{
+    const struct ha_context *ctx = l->ctx;
+    struct caches *c = l->shared;
+    HA_TRY(ha_slots_attended(slots(l), l));
+    for (size_t b = 0; b < ctx->shape->batch; b++) {
+        struct sequence *seq = sequence(l, b);
+        const struct ha_kv fresh = ha_kv_of_step(ctx->shape, step, b);
+        const size_t first = l->tokens[b] - step->q_len;
+        HA_TRY(ha_kept_put(ctx, &seq->kept, &fresh, 0, first, step->q_len, l->tokens[b]));
+        HA_TRY(ha_kv_copy(ctx, ctx->stream, &seq->store, first, &fresh, 0, step->q_len));
+        HA_TRY(ha_coded_put(&c->coded, ctx->stream, l->layer, &seq->keys, fresh.k, first, step->q_len));
+    }
+    l->due = true;
+    return HA_OK;
+}
+
+/* In the background. */
+static enum ha_status settle(struct ha_layer *l, struct ha_why *why)
+{
+    return ha_slots_update(slots(l), l) ? ha_slots_merge(slots(l), l) : HA_OK;
+}
+
+/* ---- reports ----------------------------------------------------------------------------------------------------- */
+
+static size_t list_of(const struct ha_layer *l, size_t b, size_t q_head)
+{
+    return b * l->ctx->shape->kv_heads + q_head / ha_shape_group(l->ctx->shape);
+}
+
+static enum ha_status use(const struct ha_layer *l, size_t b, size_t q_head, struct ha_used *used, struct ha_why *why)
+{
+    const struct ha_slots_layer *of = step_of(l);
+    const uint32_t *token = of->chosen + list_of(l, b, q_head) * slots(l)->list_max;
+    HA_TRY(ha_positions_add(l->ctx, &used->device, token, of->count[b], why));
+    return ha_positions_add_range(l->ctx, &used->device, of->end[b], l->tokens[b] + l->ctx->shape->q_len, why);
+}
+
+/* Who was replaced is known when the update is over. */
+static void report(const struct ha_layer *l, size_t b, size_t q_head, struct ha_selection *out)
+{
+    const size_t list = list_of(l, b, q_head);
+    ha_worker_wait(l->ctx->worker, l->ticket);
+    out->note[out->notes++] = (struct ha_note){ "hits", step_of(l)->hits[list] };
+    out->note[out->notes++] = (struct ha_note){ "replaced", step_of(l)->replaced[list] };
+}
+
+static void count(const struct ha_layer *l, ha_count *say, void *arg) { ha_slots_count(slots(l), l, say, arg); }
+
+static const struct ha_rule rule = {
+    .seq_bytes = sizeof(struct sequence),
+    .shared_bytes = sizeof(struct caches),
+    .share = share,
+    .open = open,
+    .prefill = prefill,
+    .ready = ready,
+    .before = before,
+    .use = use,
+    .report = report,
+    .device = device,
+    .after = after,
+    .settle = settle,
+    .count = count,
+    .rewind = rewind,
+    .settle_name = "cache update",
+};
+
+extern const struct ha_variant ha_variant_pqcache;
+const struct ha_variant ha_variant_pqcache = {
+    .name = "pqcache",
+    .family = "codebook_keys",
+    .doc = "all KV in host memory; tokens chosen by codes of their keys come over the link through a cache of tokens",
+    .source = "PQCache (Zhang et al., SIGMOD 2025), as HCAttention and CLO are compared with it",
+    .contract = HA_BOUNDED,
+    .checked = true,
+    .params = params,
+    .params_count = sizeof params / sizeof *params,
+    .needs = HA_NEEDS_ATTEND | HA_NEEDS_PQ | HA_NEEDS_TOPK | HA_NEEDS_MOVE,
+    .counters = ha_frame_counters,
+    .rewind = ha_frame_rewind,
+    HA_FRAME(rule),
+};
