@@ -80,6 +80,8 @@ static const char *const ids[] = {
     "lru_blocks:" SHAPE "100" CACHE,
     "lru_blocks:" SHAPE "100+3" CACHE ",q_len=3,policy=lfu,lookup=device,fetch=move",
     "lru_blocks:" SHAPE "100" CACHE ",lookup=device,fetch=gather,dataset=walk",
+    "pqcache:" SHAPE "100,budget=0.3",
+    "pqcache:" SHAPE "100+3,budget=0.3,q_len=3,policy=lru,lookup=cpu,fetch=move",
     "clo:" SHAPE "100" LABELS,
     "clo:" SHAPE "100+3" LABELS ",q_len=3,retrieve=quest,group=min,transfer=kernel,predict=cpu",
     "clo:" SHAPE "100" LABELS ",retrieve=exact,prefetch=0,transfer=gather,sync=cpu",
