@@ -169,10 +169,10 @@ TEST_WITH(values_are_those_of_the_whole_space, plan_begin, plan_end)
     static const size_t dims[] = { 8, 24, 40, 64, 72, 80, 96, 128, 160, 192, 256, 576 },
                         few_dims[] = { 8, 40, 80, 96, 160, 192, 256, 576 },
                         few_groups[] = { 1, 2, 3, 5, 6, 7, 8, 12, 16 };
-    static const char *const whole[] = { "resident", "cpu" }, *const part[] = { "hgca",    "streaming",  "h2o",
-                                                                                "tova",    "duo",        "quest",
-                                                                                "topk",    "gpu_only",   "hybrid_fixed",
-                                                                                "fluxion", "lru_blocks", "clo" };
+    static const char *const whole[] = { "resident", "cpu" }, *const part[] = {
+        "hgca",     "streaming",    "h2o",     "tova",       "duo",     "quest", "topk",
+        "gpu_only", "hybrid_fixed", "fluxion", "lru_blocks", "pqcache", "clo"
+    };
     for (size_t v = 0; v < COUNT(whole); v++) {
         for (size_t g = 1; g <= 16; g++) assert_true(any(whole[v], group_is, g));
         for (size_t d = 0; d < COUNT(dims); d++) assert_true(any(whole[v], dim_is, dims[d]));

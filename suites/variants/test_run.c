@@ -208,6 +208,7 @@ TEST(one_seed_one_answer)
          "schedule=length"),
         "infinigen:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,dataset=walk",
         "lru_blocks:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,block=8,recent=16,budget=0.3",
+        "pqcache:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,budget=0.3",
         "clo:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,recent=16,budget=0.3,dataset=walk",
     };
     char another[128];
