@@ -36,7 +36,6 @@ from audit.quest import Quest
 from audit.topk import Topk
 
 CASES = 122  # of suites/audit.suite and the traces, but for those that are waived
-CASES = 116  # of suites/audit.suite and the traces, but for those that are waived
 STATES, RIGHT, WRONG = ("all", "profile", "side"), 8, 27  # of the dumps of STATES those that are changed, how many there are
 count = {True: 0, False: 0}
 
