@@ -3,7 +3,7 @@
 #include "kernels/vectors/simd.h"
 
 #if defined(HA_VECTORS)
-#include "kernels/four.h"
+#include "kernels/four.inc"
 #include "kernels/rows.h"
 #include "kernels/specialised.h"
 

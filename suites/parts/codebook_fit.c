@@ -151,7 +151,11 @@ enum ha_status ha_codebook_fit(const struct ha_fit_input *in, struct ha_fit_writ
             if (status != HA_OK) return ha_why_prefix(why, status, "layer %zu, KV head %zu", l.layer, l.head);
         }
     const struct ha_tensor learnt[] = {
-        { "centroids", HA_T_F32, 5, { s->layers, s->kv_heads, l.pq.books, l.pq.dims, l.pq.count }, .data = l.centroids },
+        { "centroids",
+          HA_T_F32,
+          5,
+          { s->layers, s->kv_heads, l.pq.books, l.pq.dims, l.pq.count },
+          .data = l.centroids },
         { "quant_error", HA_T_F32, 2, { s->layers, s->kv_heads }, .data = l.quant_error },
         { "explained", HA_T_F32, 2, { s->layers, s->kv_heads }, .data = l.explained },
     };
