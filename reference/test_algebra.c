@@ -196,7 +196,7 @@ TEST(test_group)
         states[c] = ha_test_state(DIM);
         const size_t visible = c % KEYS;
         bound[c] = ha_bound_attend(&profile, DIM, visible, 1);
-        query[c] = (struct ha_ref_query){ q[c], visible, &bound[c], &states[c] };
+        query[c] = (struct ha_ref_query){ q[c], visible, 0, &bound[c], &states[c] };
     }
     ha_ref_attend_group(query, QUERIES, DIM, (double)in.scale, &in.rows, in.dtype, work);
     for (size_t c = 0; c < QUERIES; c++) {
