@@ -7,14 +7,21 @@
 #include "harness/base/rotate.h"
 #include "harness/base/why.h"
 
+#include <string.h>
+
+/* A book to learn. */
+struct task {
+    double error, squares, variance; /* of its vectors */
+    enum ha_status status;
+    struct ha_why why;
+};
+
 struct learner {
     const struct ha_fit_input *in;
     const struct ha_codebook_learning *how;
-    struct ha_pq pq; /* without centroids */
-    size_t layer, head, keys;
-    float *key;                                 /* [keys][head_dim] of a KV head, as they are coded */
-    float *part;                                /* [keys][dims] of a group, where it has a book of its own */
-    float *turn;                                /* [batch][head_dim] a token's row of the table of turns */
+    struct ha_pq pq;    /* without centroids */
+    size_t keys, width; /* of a KV head, of all sequences; dimensions of a key that a book is for */
+    struct task *task;  /* [layers][kv_heads][books] */
     float *centroids, *quant_error, *explained; /* as they are put */
 };
 
@@ -32,75 +39,90 @@ static void turn_back(const struct ha_projection *p, const float *turn, float *k
     }
 }
 
-static void load_sequence(void *arg, size_t b, size_t worker)
+/* The keys of a KV head, as far as a book is for them. key: [2][head_dim], one, and a row of the table of turns. */
+static void load(const struct learner *l, size_t layer, size_t head, size_t book, float *key, float *x)
 {
-    const struct learner *l = arg;
     const struct ha_shape *s = l->in->shape;
-    const struct ha_prefill *from = &l->in->layer[l->layer];
-    float *to = l->key, *turn = l->turn + b * s->head_dim;
-    for (size_t i = 0; i < b; i++) to += s->ctx[i] * s->head_dim;
-    const unsigned char *k = (const unsigned char *)from->k[b]
-                             + l->head * from->cap * s->head_dim * ha_dtype_bytes(s->dtype);
-    ha_load_row(k, s->ctx[b] * s->head_dim, s->dtype, to);
-    if (l->how->rotary == HA_ROTARY_AFTER) return;
-    for (size_t token = 0; token < s->ctx[b]; token++) {
-        ha_rotate_turn(&l->in->projection[l->layer], token, turn);
-        turn_back(&l->in->projection[l->layer], turn, to + token * s->head_dim);
-    }
+    const struct ha_prefill *from = &l->in->layer[layer];
+    const size_t dim = s->head_dim;
+    for (size_t b = 0; b < s->batch; b++)
+        for (size_t token = 0; token < s->ctx[b]; token++, x += l->width) {
+            const size_t row = (head * from->cap + token) * dim * ha_dtype_bytes(s->dtype);
+            ha_load_row((const unsigned char *)from->k[b] + row, dim, s->dtype, key);
+            if (l->how->rotary == HA_ROTARY_BEFORE) {
+                ha_rotate_turn(&l->in->projection[layer], token, key + dim);
+                turn_back(&l->in->projection[layer], key + dim, key);
+            }
+            memcpy(x, key + book * l->width, l->width * sizeof *x);
+        }
 }
 
-/* ---- a KV head --------------------------------------------------------------------------------------------------- */
-
-/* Squares of all keys, and of what they are away from the mean. */
-static void spread(const struct learner *l, double *squares, double *variance)
+/* Squares of all numbers, and of what they are away from the mean of their dimension. */
+static void spread(const struct learner *l, const float *x, struct task *task)
 {
-    const size_t dim = l->in->shape->head_dim;
-    *squares = *variance = 0;
-    for (size_t d = 0; d < dim; d++) {
+    for (size_t d = 0; d < l->width; d++) {
         double sum = 0;
-        for (size_t i = 0; i < l->keys; i++) sum += (double)l->key[i * dim + d];
+        for (size_t i = 0; i < l->keys; i++) sum += (double)x[i * l->width + d];
         const double mean = sum / (double)l->keys;
         for (size_t i = 0; i < l->keys; i++) {
-            const double x = (double)l->key[i * dim + d];
-            *squares += x * x;
-            *variance += (x - mean) * (x - mean);
+            const double value = (double)x[i * l->width + d];
+            task->squares += value * value;
+            task->variance += (value - mean) * (value - mean);
         }
     }
 }
 
-static enum ha_status learn_head(struct learner *l, struct ha_why *why)
+/* ---- books ------------------------------------------------------------------------------------------------------- */
+
+static enum ha_status learn(const struct learner *l, size_t i, struct task *task, float *x, struct ha_why *why)
 {
-    const struct ha_shape *s = l->in->shape;
-    const struct ha_pq *pq = &l->pq;
-    const size_t at = l->layer * s->kv_heads + l->head;
-    struct ha_kmeans k = { .way = l->how->kmeans,
-                           .count = pq->count,
-                           .iterations = l->how->iterations,
-                           .batch = HA_KMEANS_BATCH,
-                           .seed = l->in->seed,
-                           .kernels = l->in->kernels,
-                           .pool = l->in->pool,
-                           .arena = l->in->arena };
-    double error = 0, squares, variance;
-    ha_pool_run(l->in->pool, "keys", s->batch, load_sequence, l);
-    for (size_t book = 0; book < pq->books; book++) {
-        struct ha_kmeans_result result;
-        const bool own = pq->books > 1; /* else the keys' parts lie one behind the other */
-        for (size_t i = 0; i < l->keys && own; i++)
-            for (size_t d = 0; d < pq->dims; d++)
-                l->part[i * pq->dims + d] = l->key[i * s->head_dim + book * pq->dims + d];
-        k.stream = at * pq->books + book;
-        HA_TRY(ha_kmeans(&k, own ? l->part : l->key, own ? l->keys : l->keys * pq->groups, pq->dims,
-                         l->centroids + k.stream * pq->dims * pq->count, &result, why));
-        error += result.objective;
-    }
-    spread(l, &squares, &variance);
-    l->quant_error[at] = squares > 0 ? (float)(error / squares) : 0;
-    l->explained[at] = variance > 0 ? (float)(1 - error / variance) : 1;
+    const size_t head = i / l->pq.books, kv_heads = l->in->shape->kv_heads;
+    const struct ha_kmeans k = { .way = l->how->kmeans,
+                                 .count = l->pq.count,
+                                 .iterations = l->how->iterations,
+                                 .batch = HA_KMEANS_BATCH,
+                                 .seed = l->in->seed,
+                                 .stream = i,
+                                 .kernels = l->in->kernels,
+                                 .arena = l->in->arena };
+    struct ha_kmeans_result result;
+    load(l, head / kv_heads, head % kv_heads, i % l->pq.books, x + l->keys * l->width, x);
+    HA_TRY(ha_kmeans(&k, x, l->keys * (l->width / l->pq.dims), l->pq.dims, l->centroids + i * l->pq.dims * l->pq.count,
+                     &result, why));
+    task->error = result.objective;
+    spread(l, x, task);
     return HA_OK;
 }
 
-/* ---- all of them ------------------------------------------------------------------------------------------------- */
+static void learn_task(void *arg, size_t i, size_t worker)
+{
+    const struct learner *l = arg;
+    struct task *task = &l->task[i];
+    const size_t floats = l->keys * l->width + 2 * l->in->shape->head_dim;
+    float *x = ha_alloc(l->in->arena, floats * sizeof *x, HA_TAG_SCRATCH, &task->why);
+    *task = (struct task){ .status = HA_ERROR, .why = task->why };
+    if (x) task->status = learn(l, i, task, x, &task->why);
+    ha_free(l->in->arena, x);
+}
+
+/* Of all books of a KV head. */
+static enum ha_status join(const struct learner *l, size_t head, struct ha_why *why)
+{
+    struct task all = { 0 };
+    for (size_t book = 0; book < l->pq.books; book++) {
+        const struct task *task = &l->task[head * l->pq.books + book];
+        const size_t kv_heads = l->in->shape->kv_heads;
+        if (task->status != HA_OK)
+            return ha_why(why, task->status, "layer %zu, KV head %zu, book %zu: %.300s", head / kv_heads,
+                          head % kv_heads, book, task->why.text);
+        all.error += task->error;
+        all.squares += task->squares;
+        all.variance += task->variance;
+    }
+    l->quant_error[head] = all.squares > 0 ? (float)(all.error / all.squares) : 0;
+    l->explained[head] = all.variance > 0 ? (float)(1 - all.error / all.variance) : 1;
+    return HA_OK;
+}
 
 static enum ha_status refuse(const struct learner *l, struct ha_why *why)
 {
@@ -120,36 +142,28 @@ static enum ha_status refuse(const struct learner *l, struct ha_why *why)
 
 static enum ha_status make_rooms(struct learner *l, struct ha_why *why)
 {
-    const struct ha_shape *s = l->in->shape;
-    const size_t heads = s->layers * s->kv_heads;
-    const struct {
-        float **at;
-        size_t floats;
-    } room[] = {
-        { &l->key, l->keys * s->head_dim },   { &l->part, l->pq.books > 1 ? l->keys * l->pq.dims : 0 },
-        { &l->turn, s->batch * s->head_dim }, { &l->centroids, heads * ha_pq_book_floats(&l->pq) },
-        { &l->quant_error, heads },           { &l->explained, heads },
-    };
-    for (size_t i = 0; i < sizeof room / sizeof *room; i++)
-        if (!(*room[i].at = ha_alloc(l->in->arena, room[i].floats * sizeof(float), HA_TAG_SCRATCH, why)))
-            return HA_ERROR;
-    return HA_OK;
+    struct ha_arena *arena = l->in->arena;
+    const size_t heads = l->in->shape->layers * l->in->shape->kv_heads, floats = heads * ha_pq_book_floats(&l->pq);
+    l->task = ha_alloc(arena, heads * l->pq.books * sizeof *l->task, HA_TAG_SCRATCH, why);
+    l->centroids = l->task ? ha_alloc(arena, floats * sizeof *l->centroids, HA_TAG_SCRATCH, why) : NULL;
+    l->quant_error = l->centroids ? ha_alloc(arena, heads * sizeof *l->quant_error, HA_TAG_SCRATCH, why) : NULL;
+    l->explained = l->quant_error ? ha_alloc(arena, heads * sizeof *l->explained, HA_TAG_SCRATCH, why) : NULL;
+    return l->explained ? HA_OK : HA_ERROR;
 }
 
 enum ha_status ha_codebook_fit(const struct ha_fit_input *in, struct ha_fit_writer *out,
                                const struct ha_codebook_learning *learning, struct ha_why *why)
 {
     const struct ha_shape *s = in->shape;
+    const size_t heads = s->layers * s->kv_heads;
     struct learner l = { .in = in, .how = learning };
     for (size_t b = 0; b < s->batch; b++) l.keys += s->ctx[b];
     HA_TRY(ha_codebooks_pq(&learning->rule, s, &l.pq, why));
+    l.width = l.pq.books == 1 ? s->head_dim : l.pq.dims;
     HA_TRY(refuse(&l, why));
     HA_TRY(make_rooms(&l, why));
-    for (l.layer = 0; l.layer < s->layers; l.layer++)
-        for (l.head = 0; l.head < s->kv_heads; l.head++) {
-            const enum ha_status status = learn_head(&l, why);
-            if (status != HA_OK) return ha_why_prefix(why, status, "layer %zu, KV head %zu", l.layer, l.head);
-        }
+    ha_pool_run(in->pool, "books", heads * l.pq.books, learn_task, &l);
+    for (size_t head = 0; head < heads; head++) HA_TRY(join(&l, head, why));
     const struct ha_tensor learnt[] = {
         { "centroids",
           HA_T_F32,

@@ -1,7 +1,6 @@
 #include "suites/parts/kmeans.h"
 
 #include "harness/base/arena.h"
-#include "harness/base/pool.h"
 #include "harness/base/rng.h"
 #include "harness/base/why.h"
 
@@ -10,7 +9,7 @@
 
 HA_SHARED_WORDS(ha_kmeans_word, [HA_KMEANS_MINIBATCH] = "minibatch", [HA_KMEANS_LLOYD] = "lloyd")
 
-/* Vectors are worked on, and sums over them made, by chunks that do not depend on the threads. */
+/* Sums of distances are kept of so many vectors, for draws. */
 enum { CHUNK = 1024 };
 /* scikit-learn's: batches that the start is made of; batches without a better mean after which it ends; vectors for
  * each centroid after which starved ones are looked for; of the vectors that the largest has had, the share below which
@@ -40,7 +39,6 @@ struct run {
     float *some;        /* [part][dims] vectors that were drawn */
     float *column;      /* [dims][part] of the start: the same */
     float *kept;        /* [dims][count] the best centroids so far */
-    const float *pick;  /* of the start: [dims] the newest centroid */
 };
 
 static size_t chunks(size_t n) { return (n + CHUNK - 1) / CHUNK; }
@@ -76,46 +74,29 @@ static size_t draw_far(struct run *r, int of)
     return found;
 }
 
-static void take_chunk(void *arg, size_t task, size_t worker)
-{
-    struct run *r = arg;
-    for (size_t i = task * CHUNK; i < least((task + 1) * CHUNK, r->n); i++) {
-        const uint64_t from = ha_rng_below(r->k->seed, stream(r, OF_BATCH), r->drawn[OF_BATCH] + i, r->all_n);
-        memcpy(r->some + i * r->dims, r->all + from * r->dims, r->dims * sizeof *r->some);
-    }
-}
-
 /* Looks at n of all vectors, each of them any; at all where there are no more. */
 static void look_at(struct run *r, size_t n)
 {
     r->n = least(n, r->all_n);
     r->x = r->all;
     if (r->n == r->all_n) return;
-    ha_pool_run(r->k->pool, "k-means batch", chunks(r->n), take_chunk, r);
-    r->drawn[OF_BATCH] += r->n;
+    for (size_t i = 0; i < r->n; i++) {
+        const uint64_t from = ha_rng_below(r->k->seed, stream(r, OF_BATCH), r->drawn[OF_BATCH]++, r->all_n);
+        memcpy(r->some + i * r->dims, r->all + from * r->dims, r->dims * sizeof *r->some);
+    }
     r->x = r->some;
 }
 
 /* ---- the start --------------------------------------------------------------------------------------------------- */
 
-static void turn_chunk(void *arg, size_t task, size_t worker)
-{
-    struct run *r = arg;
-    for (size_t i = task * CHUNK; i < least((task + 1) * CHUNK, r->n); i++) {
-        r->distance[i] = INFINITY;
-        for (size_t d = 0; d < r->dims; d++) r->column[d * r->n + i] = r->x[i * r->dims + d];
-    }
-}
-
 /* Distances to the nearest centroid, after a new one. */
-static void near_chunk(void *arg, size_t task, size_t worker)
+static void near_chunk(struct run *r, size_t chunk, const float *newest)
 {
-    struct run *r = arg;
-    const size_t first = task * CHUNK, n = least(CHUNK, r->n - first);
+    const size_t first = chunk * CHUNK, n = least(CHUNK, r->n - first);
     float square[CHUNK] = { 0 };
     double sum = 0;
     for (size_t d = 0; d < r->dims; d++) {
-        const float *x = r->column + d * r->n + first, c = r->pick[d];
+        const float *x = r->column + d * r->n + first, c = newest[d];
         for (size_t i = 0; i < n; i++) square[i] += (x[i] - c) * (x[i] - c);
     }
     for (size_t i = 0; i < n; i++) {
@@ -123,7 +104,7 @@ static void near_chunk(void *arg, size_t task, size_t worker)
         *distance = square[i] < *distance ? square[i] : *distance;
         sum += (double)*distance;
     }
-    r->chunk_sum[task] = sum;
+    r->chunk_sum[chunk] = sum;
 }
 
 static void put(struct run *r, size_t j, const float *vector)
@@ -137,20 +118,22 @@ static void start(struct run *r)
 {
     look_at(r, start_vectors(r));
     for (size_t i = 0; i < chunks(r->n); i++) r->chunk_sum[i] = 0;
-    ha_pool_run(r->k->pool, "k-means start", chunks(r->n), turn_chunk, r);
+    for (size_t i = 0; i < r->n; i++) {
+        r->distance[i] = INFINITY;
+        for (size_t d = 0; d < r->dims; d++) r->column[d * r->n + i] = r->x[i * r->dims + d];
+    }
     for (size_t j = 0; j < r->k->count; j++) {
-        r->pick = r->x + draw_far(r, OF_START) * r->dims;
-        put(r, j, r->pick);
-        ha_pool_run(r->k->pool, "k-means start", chunks(r->n), near_chunk, r);
+        const float *newest = r->x + draw_far(r, OF_START) * r->dims;
+        put(r, j, newest);
+        for (size_t i = 0; i < chunks(r->n); i++) near_chunk(r, i, newest);
     }
 }
 
 /* ---- assignment and means ---------------------------------------------------------------------------------------- */
 
-static void assign_chunk(void *arg, size_t task, size_t worker)
+static void assign_chunk(struct run *r, size_t chunk)
 {
-    struct run *r = arg;
-    const size_t first = task * CHUNK, keys = least(CHUNK, r->n - first), count = r->k->count;
+    const size_t first = chunk * CHUNK, keys = least(CHUNK, r->n - first), count = r->k->count;
     const struct ha_pq pq = { r->centroid, .groups = 1, .dims = r->dims, .count = count, .books = 1, .bits = 16 };
     double sum = 0;
     /* codes of one group and 16 bits are an array of numbers */
@@ -168,39 +151,31 @@ static void assign_chunk(void *arg, size_t task, size_t worker)
         r->distance[i] = (float)square;
         sum += square;
     }
-    r->chunk_sum[task] = sum;
+    r->chunk_sum[chunk] = sum;
 }
 
 /* The sum of the distances. */
 static double assign(struct run *r)
 {
-    ha_pool_run(r->k->pool, "k-means assign", chunks(r->n), assign_chunk, r);
+    for (size_t i = 0; i < chunks(r->n); i++) assign_chunk(r, i);
     return total(r);
 }
 
-static size_t owners(const struct run *r) { return least(ha_pool_threads(r->k->pool), r->k->count); }
-
-/* Who owns a centroid adds up its vectors in their order, however many owners there are. */
-static void move_owned(void *arg, size_t task, size_t worker)
+/* Centroids to the means of all vectors that they have seen, those looked at with them. */
+static void move(struct run *r)
 {
-    struct run *r = arg;
-    const size_t count = r->k->count, dims = r->dims, first = task * count / owners(r),
-                 end = (task + 1) * count / owners(r);
-    for (size_t j = first; j < end; j++)
+    const size_t count = r->k->count, dims = r->dims;
+    for (size_t j = 0; j < count; j++)
         for (size_t d = 0; d < dims; d++) r->sum[j * dims + d] = (double)r->centroid[d * count + j] * r->seen[j];
     for (size_t i = 0; i < r->n; i++) {
         const size_t j = r->code[i];
-        if (j < first || j >= end) continue;
         r->seen[j]++;
         for (size_t d = 0; d < dims; d++) r->sum[j * dims + d] += (double)r->x[i * dims + d];
     }
-    for (size_t j = first; j < end; j++)
+    for (size_t j = 0; j < count; j++)
         for (size_t d = 0; d < dims && r->seen[j] > 0; d++)
             r->centroid[d * count + j] = (float)(r->sum[j * dims + d] / r->seen[j]);
 }
-
-/* Centroids to the means of all vectors that they have seen, those looked at with them. */
-static void move(struct run *r) { ha_pool_run(r->k->pool, "k-means means", owners(r), move_owned, r); }
 
 static void seed(struct run *r, size_t j) { put(r, j, r->x + draw_far(r, OF_SEED) * r->dims); }
 

@@ -22,7 +22,6 @@ struct ha_kmeans {
     size_t batch;          /* vectors of a mini-batch */
     uint64_t seed, stream; /* of what is drawn; streams 3 * stream to 3 * stream + 2 */
     const struct ha_kernels *kernels;
-    struct ha_pool *pool;
     struct ha_arena *arena; /* of what it needs, and gives back */
 };
 
@@ -31,11 +30,11 @@ struct ha_kmeans_result {
     size_t steps;     /* Lloyd's iterations, or mini-batches */
 };
 
-/* x: [n][dims]; centroid: [dims][count], as struct ha_pq has a book. The same seed gives the same bits, with any number
- * of threads. The objective never rises from one of Lloyd's iterations to the next; they end where it does not fall.
- * After mini-batches it is not above that of the start, which is kept where they have made nothing better of it.
- * Where there are no more vectors than centroids, the centroids are the vectors, over and over. HA_ERROR with words: no
- * vectors, or a number in them that is not finite or is beyond 1e17, whose square would be too large. */
+/* x: [n][dims]; centroid: [dims][count], as struct ha_pq has a book. The same seed gives the same bits. The objective
+ * never rises from one of Lloyd's iterations to the next; they end where it does not fall. After mini-batches it is not
+ * above that of the start, which is kept where they have made nothing better of it. Where there are no more vectors
+ * than centroids, the centroids are the vectors, over and over. HA_ERROR with words: no vectors, or a number in them
+ * that is not finite or is beyond 1e17, whose square would be too large. */
 enum ha_status ha_kmeans(const struct ha_kmeans *k, const float *x, size_t n, size_t dims, float *centroid,
                          struct ha_kmeans_result *result, struct ha_why *why);
 

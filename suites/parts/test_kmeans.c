@@ -1,8 +1,7 @@
 /* k-means: what it says of its objective is true, Lloyd's never rises, mini-batches end below their start and near
- * Lloyd's, and the bits hang on the seed and not on the threads. */
+ * Lloyd's, and the seed says every bit. */
 
 #include "harness/base/arena.h"
-#include "harness/base/pool.h"
 #include "harness/base/rng.h"
 #include "harness/base/test.h"
 #include "suites/parts/kmeans.h"
@@ -43,24 +42,22 @@ static double objective(size_t n, size_t dims, size_t count, const float *centro
 }
 
 static enum ha_status run(enum ha_kmeans_way way, size_t n, size_t dims, size_t count, size_t iterations, uint64_t seed,
-                          size_t threads, float *centroid)
+                          float *centroid)
 {
     struct ha_kmeans k = {
         .way = way, .count = count, .iterations = iterations, .batch = 500, .seed = seed, .kernels = &ha_kernels_c
     };
-    assert_int_equal(ha_pool_create(&k.pool, HA_TEAM_DEFAULT, threads, &why), HA_OK);
     assert_int_equal(ha_arena_create(&k.arena, true, &why), HA_OK);
     memset(centroid, 0xff, count * dims * sizeof *centroid);
     const enum ha_status status = ha_kmeans(&k, x, n, dims, centroid, &result, &why);
     assert_int_equal(ha_arena_check(k.arena, &why), HA_OK);
     ha_arena_destroy(k.arena);
-    ha_pool_destroy(k.pool);
     return status;
 }
 
 static void learn(enum ha_kmeans_way way, size_t n, size_t dims, size_t count, size_t iterations, uint64_t seed)
 {
-    if (run(way, n, dims, count, iterations, seed, 2, book) != HA_OK) fail_msg("%s", why.text);
+    if (run(way, n, dims, count, iterations, seed, book) != HA_OK) fail_msg("%s", why.text);
     const double is = objective(n, dims, count, book);
     if (!(fabs(result.objective - is) <= 1e-5 * is))
         fail_msg("the objective is %.9g, and %.9g is said", is, result.objective);
@@ -141,17 +138,16 @@ TEST(minibatches_stop_early)
     assert_true(result.steps > 10 && result.steps < 2000);
 }
 
-TEST(threads_change_no_bit_and_the_seed_does)
+TEST(the_seed_says_every_bit)
 {
     for (size_t way = 0; ha_kmeans_word(way); way++) {
+        const size_t bytes = 37 * 4 * sizeof *book;
         fill(5000, 4, 40, 9);
-        for (size_t threads = 1; threads <= 3; threads++) {
-            assert_int_equal(run((enum ha_kmeans_way)way, 5000, 4, 37, 20, 9, threads, threads == 1 ? book : other),
-                             HA_OK);
-            if (threads > 1) assert_memory_equal(book, other, 37 * 4 * sizeof *book);
-        }
-        assert_int_equal(run((enum ha_kmeans_way)way, 5000, 4, 37, 20, 10, 1, other), HA_OK);
-        assert_true(memcmp(book, other, 37 * 4 * sizeof *book) != 0);
+        assert_int_equal(run((enum ha_kmeans_way)way, 5000, 4, 37, 20, 9, book), HA_OK);
+        assert_int_equal(run((enum ha_kmeans_way)way, 5000, 4, 37, 20, 9, other), HA_OK);
+        assert_memory_equal(book, other, bytes);
+        assert_int_equal(run((enum ha_kmeans_way)way, 5000, 4, 37, 20, 10, other), HA_OK);
+        assert_true(memcmp(book, other, bytes) != 0);
     }
 }
 
@@ -195,11 +191,11 @@ TEST(what_is_refused)
     for (size_t i = 0; i < COUNT(wrong); i++) {
         fill(100, 4, 3, 1);
         x[4 * 61 + 2] = wrong[i];
-        assert_int_equal(run(HA_KMEANS_LLOYD, 100, 4, 9, 20, 1, 1, book), HA_ERROR);
+        assert_int_equal(run(HA_KMEANS_LLOYD, 100, 4, 9, 20, 1, book), HA_ERROR);
         assert_non_null(strstr(why.text, "vector 61 has"));
         assert_non_null(strstr(why.text, "in dimension 2"));
     }
-    assert_int_equal(run(HA_KMEANS_LLOYD, 0, 4, 9, 20, 1, 1, book), HA_ERROR);
+    assert_int_equal(run(HA_KMEANS_LLOYD, 0, 4, 9, 20, 1, book), HA_ERROR);
     assert_non_null(strstr(why.text, "no vectors"));
 }
 
