@@ -182,7 +182,7 @@ static void judge_table(const struct ha_kernels *t, const struct ha_pq_table *a)
 {
     memset(a->table, 0xFF, ha_pq_table_bytes(&a->pq, a->q_len * a->group, a->type));
     t->pq_table(a);
-    const double ratio = ha_ref_judge_pq_table(a);
+    const double ratio = ha_ref_judge_pq_table(a, NULL);
     if (!(ratio <= 1))
         fail_msg("%s: %zu x %zu rows, %zu groups of %zu, %zu centroids, %s: %g", t->name, a->q_len, a->group,
                  a->pq.groups, a->pq.dims, a->pq.count, ha_dtype_name(a->type), ratio);
@@ -222,11 +222,11 @@ TEST(a_wrong_entry_is_seen)
             const float was = f16 ? 0 : *whole;
             if (f16) *half = (uint16_t)(*half + 2);
             else *whole = was + 1e-3f;
-            assert_true(ha_ref_judge_pq_table(&a) > 1);
+            assert_true(ha_ref_judge_pq_table(&a, NULL) > 1);
             if (f16) *half = (uint16_t)(*half - 2);
             else *whole = was;
         }
-        assert_true(ha_ref_judge_pq_table(&a) <= 1);
+        assert_true(ha_ref_judge_pq_table(&a, NULL) <= 1);
     }
     ha_guard_release(0);
 }
@@ -265,7 +265,7 @@ static void judge_scores(const struct ha_kernels *t, const struct scores *s)
     const struct ha_pq_score *a = &s->args;
     memset(a->s, 0xFF, s->bytes);
     t->pq_score(a);
-    const double ratio = ha_ref_judge_pq_score(a);
+    const double ratio = ha_ref_judge_pq_score(a, NULL);
     if (!(ratio <= 1))
         fail_msg("%s: %zu rows, %zu keys, %zu groups, %zu centroids, %zu bits, %s: %g", t->name, a->rows, a->keys,
                  a->pq.groups, a->pq.count, a->pq.bits, ha_dtype_name(a->type), ratio);
@@ -319,10 +319,10 @@ TEST(a_wrong_score_is_seen)
             float *x = &s.args.s[r * s.args.s_stride + i];
             const float was = *x;
             *x = i % 2 ? was + 1e-3f : (float)NAN;
-            assert_true(ha_ref_judge_pq_score(&s.args) > 1);
+            assert_true(ha_ref_judge_pq_score(&s.args, NULL) > 1);
             *x = was;
         }
-    assert_true(ha_ref_judge_pq_score(&s.args) <= 1);
+    assert_true(ha_ref_judge_pq_score(&s.args, NULL) <= 1);
     ha_guard_release(0);
 }
 

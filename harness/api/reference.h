@@ -255,15 +255,15 @@ double ha_ref_judge_topk(const struct ha_topk *t);
  * sum may overflow in binary32. Of hamming the scores are exact. */
 double ha_ref_judge_hash(const struct ha_hash *h);
 double ha_ref_judge_hamming(const struct ha_hamming *h);
-/* Of pq_encode: a centroid may be another than the nearest where binary32 may find them in either order, and no smaller
- * one has the same differences. Of pq_table rows that are not there are 0. */
-double ha_ref_judge_pq_encode(const struct ha_pq_encode *e);
-double ha_ref_judge_pq_table(const struct ha_pq_table *t);
-double ha_ref_judge_pq_score(const struct ha_pq_score *s);
-uint32_t ha_ref_pq_code(const struct ha_pq *pq, const void *codes, size_t key, size_t group);
 /* Of topp the choice and its weights are exact. */
 double ha_ref_judge_topp(const struct ha_topp *t);
 double ha_ref_judge_weighted_sum(const struct ha_weighted_sum *s, struct ha_chances *chances);
+/* Of pq_encode the codes are exact, by squares that are rounded or that are not. Of pq_table rows that are not there are
+ * 0. Of pq_score the table is what lies there. */
+double ha_ref_judge_pq_encode(const struct ha_pq_encode *e);
+double ha_ref_judge_pq_table(const struct ha_pq_table *t, struct ha_chances *chances);
+double ha_ref_judge_pq_score(const struct ha_pq_score *s, struct ha_chances *chances);
+uint32_t ha_ref_pq_code(const struct ha_pq *pq, const void *codes, size_t key, size_t group);
 /* Of ha_device_rotate, whose q held `from`; its numbers' squares are normal numbers of binary32. A head's squares are
  * summed in any order. */
 double ha_ref_judge_rotate(const struct ha_device_rotate *r, const float *from);

@@ -47,4 +47,10 @@ const struct ha_kernels test_kernels = {
     .net = net,
     .hash = ha_c_hash,
     .hamming = ha_c_hamming,
+    .pq_encode = ha_c_pq_encode,
+    .pq_table = ha_c_pq_table,
+    .pq_score = ha_c_pq_score,
+    .softmax = ha_c_softmax,
+    .topp = ha_c_topp,
+    .weighted_sum = ha_c_weighted_sum,
 };
