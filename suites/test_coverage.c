@@ -69,6 +69,12 @@ TEST(every_pair_of_an_operation_is_met)
         { "hash", { "bits: 32 64 96 256", "first: 0 1 16 31" }, 700 },
         { "hamming", { "bits: 32 64 96 256", "only: no yes" }, 700 },
         { "similarity", { "similar: least harmonic", "q_len: 1 2 5" }, 500 },
+        { "pq_encode", { "code_bits: 2 4 7 8 16", "first: 0 1 31 64", "separate: no yes" }, 1000 },
+        { "pq_table", { "w_type: f32 f16", "dims: 1 2 4 7 31", "nan_query" }, 400 },
+        { "pq_score", { "groups: 1 3 32 70", "code_bits: 2 4 7 8 16", "w_type: f32 f16" }, 700 },
+        { "softmax", { "keys: 1 2 33 256 257 1100", "low_key" }, 300 },
+        { "topp", { "repeats", "p: 1 0.9 0.5 1e-09", "q_len: 1 2 5" }, 700 },
+        { "weighted_sum", { "head_dim: 1 8 33 64 128 256", "w_type: f32 f16" }, 900 },
         { "score", { "head_dim: 1 7 26 32 33 128 256", "nan_query" }, 900 },
     };
     for (size_t i = 0; i < COUNT(wide); i++) {
@@ -82,7 +88,8 @@ TEST(every_pair_of_an_operation_is_met)
         for (size_t v = 0; v < 8 && wide[i].values[v]; v++) assert_contains(text, wide[i].values[v]);
         print_message("%s: %zu cases, %zu pairs, %zu met, %zu excluded\n", op->name, c.points, c.pairs, c.met,
                       c.excluded);
-        assert_covered(&c, text, "is allowed|and one has none|and b is not 0|dimensions are turned", wide[i].pairs);
+        assert_covered(&c, text, "is allowed|no bits for so many|and one has none|and b is not 0|dimensions are turned",
+                       wide[i].pairs);
     }
 }
 

@@ -34,6 +34,7 @@ HA_WORDS(cached_word, [HA_OP_SOME_CACHED] = "some", [HA_OP_NONE_CACHED] = "none"
 HA_WORDS(missing_word, [HA_OP_MISSING_BOTH] = "both", [HA_OP_MISSING_NONE] = "none", [HA_OP_MISSING_LIST] = "list",
          [HA_OP_MISSING_COUNT] = "count")
 HA_WORDS(similar_word, [HA_SIMILAR_LEAST] = "least", [HA_SIMILAR_HARMONIC] = "harmonic")
+HA_WORDS(w_type_word, [HA_F32] = "f32", [HA_F16] = "f16")
 HA_WORDS(q_layout_word, [HA_OP_TOKENS] = "tokens", [HA_OP_HEADS] = "heads")
 
 #define AT(member) .offset = offsetof(struct ha_op_point, member)
@@ -146,6 +147,14 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
     NUMBER(bits, 32, HA_CODE_BITS_MAX, "of a code", "32..256:32"),
     WORD(only, "no", yes_word, "of some lists or heads nothing is asked, which memory says"),
     WORD(similar, "least", similar_word, "what a KV head's similarity is of its query heads'"),
+    NUMBER(groups, 1, 1024, "of a key's dimensions, of each of which it has a code", "1..64"),
+    NUMBER(dims, 1, 1024, "dimensions of such a group", "1 2 4 8 1..16"),
+    NUMBER(centroids, 1, 65536, "of a group", "1..16 16 64 256 1..600"),
+    NUMBER(code_bits, 1, HA_PQ_BITS_MAX, "of the code of a group", "8 16 1..16"),
+    WORD(separate, "no", yes_word, "groups have centroids of their own"),
+    WORD(w_type, "f32", w_type_word, "of weights, of the products of a query and the centroids"),
+    { "p", "1", "the share of the weights that what is chosen reaches", HA_KEY_REAL, AT(of.p), .least = 0x1p-60,
+      .most = 1, .draw = "1 0.9 0.5 0.99 0.001 1e-09" },
 };
 enum { BYTES = 2, REPEAT, CASE = 7 }; /* the keys of one case stand behind the others */
 _Static_assert(sizeof(size_t) == sizeof(uint64_t), "keys are of uint64_t");
@@ -183,6 +192,9 @@ static double bytes_of(const struct ha_op_case *c)
            + 4 * ((double)(c->m * c->k + c->n * c->k + c->m * c->n) + weights_of(c))
            + (double)(c->batch * c->keys * c->group) * (double)(c->kv_heads * (c->n - 1) * 8)
            + (double)(c->batch * c->keys * lists) * (double)(c->kv_heads * (c->head_dim * 8 + c->pad + c->v_pad))
+           + (double)(c->batch * c->kv_heads * c->groups)
+                 * ((double)(c->centroids * (c->dims * 4 + c->q_len * c->group * 16))
+                    + 12 * (double)(c->keys * c->dims))
            + (double)(c->batch * c->q_len * c->group * c->kv_heads)
                  * (double)(8 * (c->head_dim + c->q_gap) + (c->weights ? c->keys : 0));
 }
@@ -193,6 +205,8 @@ static double products_of(const struct ha_op_case *c)
            + (double)(c->states * c->rows * c->head_dim)
            + (double)(c->batch * c->q_len * c->kv_heads * c->group) * (double)(c->head_dim * c->keys)
            + (double)(c->batch * c->kv_heads * c->group) * (double)(c->head_dim * c->keys * (c->n - 1))
+           + (double)(c->batch * c->kv_heads * c->groups)
+                 * (double)(c->centroids * c->dims * c->q_len * c->group + 4 * c->keys * c->q_len * c->group)
            + (double)(c->batch * c->kv_heads < 300 ? c->batch * c->kv_heads : 3 * (c->batch + c->kv_heads)) * 1000;
 }
 
@@ -221,6 +235,8 @@ double ha_op_cost(const void *point)
     const double held = ha_ops[p->op]->held_ms * 1e-3 + (double)c->us * 1e-6,
                  codes = ha_ops[p->op] == &ha_op_hash
                              ? (double)(c->batch * c->kv_heads * c->group) * (double)(c->head_dim * c->keys * c->bits)
-                             : 0;
+                         : ha_ops[p->op] == &ha_op_pq_encode ? 4 * (double)(c->batch * c->kv_heads * c->groups)
+                                                                   * (double)(c->dims * c->keys * c->centroids)
+                                                             : 0;
     return (double)c->times * (held + (double)c->size * 8e-9) + bytes_of(c) * 2e-9 + (products_of(c) + codes) * 4e-9;
 }

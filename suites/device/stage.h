@@ -48,6 +48,9 @@ struct ha_op_case {
     size_t y_type;              /* of columns, which are n */
     size_t layers, hidden;      /* of a net */
     size_t bits, only, similar; /* of codes, of what is asked of some lists or heads alone, of labels */
+    size_t groups, dims, centroids, code_bits, separate; /* of codes of groups of dimensions */
+    size_t w_type;                                       /* of weights, of a table */
+    double p;                                            /* the share of the weights that is asked for */
 };
 
 struct ha_op_stage {
