@@ -324,4 +324,6 @@ __attribute__((constructor)) static void fill_in(void)
     ha_wrong_columns(&ha_device_api);
     ha_wrong_predict(&ha_device_api);
     ha_wrong_codes(&ha_device_api);
+    ha_wrong_pq(&ha_device_api);
+    ha_wrong_weights(&ha_device_api);
 }

@@ -43,6 +43,12 @@ struct ha_wrong_later {
         struct ha_device_hash hash;
         struct ha_device_hamming hamming;
         struct ha_device_similarity similarity;
+        struct ha_device_pq_encode pq_encode;
+        struct ha_device_pq_table pq_table;
+        struct ha_device_pq_score pq_score;
+        struct ha_device_softmax softmax;
+        struct ha_device_topp topp;
+        struct ha_device_weighted_sum weighted_sum;
         struct ha_wrong_job attend;
         struct {
             float *x;
@@ -76,6 +82,8 @@ void ha_wrong_select(struct ha_device_api *api);
 void ha_wrong_columns(struct ha_device_api *api);
 void ha_wrong_predict(struct ha_device_api *api);
 void ha_wrong_codes(struct ha_device_api *api);
+void ha_wrong_pq(struct ha_device_api *api);
+void ha_wrong_weights(struct ha_device_api *api);
 void ha_wrong_moves_begin(void);
 void ha_wrong_order_begin(void);
 void ha_wrong_order_end(void); /* before the device is closed */
