@@ -324,8 +324,8 @@ struct ha_device_similarity {
 };
 
 /* Codes of keys by product quantisation, and scores by them, as struct ha_pq_encode, ha_pq_table and ha_pq_score make
- * them: pq has the book of KV head 0, and head h's is h * ha_pq_book_floats(pq) floats further on. All in device or
- * mapped memory. */
+ * them: pq has the book of KV head 0, and head h's is h * ha_pq_book_floats(pq) floats further on. Codes and tables of
+ * each head begin at a multiple of 64 bytes. All in device or mapped memory. */
 struct ha_device_pq_encode_seq {
     struct ha_rows rows; /* of KV head 0; head h starts h * k_head_bytes further on; v is not read */
     size_t k_head_bytes;

@@ -203,6 +203,12 @@ enum ha_status ha_cuda_net_enqueue(struct ha_stream *stream, const struct ha_net
 enum ha_status ha_cuda_hash_enqueue(struct ha_stream *stream, const struct ha_device_hash *args);
 enum ha_status ha_cuda_hamming_enqueue(struct ha_stream *stream, const struct ha_device_hamming *args);
 enum ha_status ha_cuda_similarity_enqueue(struct ha_stream *stream, const struct ha_device_similarity *args);
+enum ha_status ha_cuda_pq_encode_enqueue(struct ha_stream *stream, const struct ha_device_pq_encode *args);
+enum ha_status ha_cuda_pq_table_enqueue(struct ha_stream *stream, const struct ha_device_pq_table *args);
+enum ha_status ha_cuda_pq_score_enqueue(struct ha_stream *stream, const struct ha_device_pq_score *args);
+enum ha_status ha_cuda_softmax_enqueue(struct ha_stream *stream, const struct ha_device_softmax *args);
+enum ha_status ha_cuda_topp_enqueue(struct ha_stream *stream, const struct ha_device_topp *args);
+enum ha_status ha_cuda_weighted_sum_enqueue(struct ha_stream *stream, const struct ha_device_weighted_sum *args);
 enum ha_status ha_cuda_product_enqueue(struct ha_stream *stream, const struct ha_device_product *args);
 enum ha_status ha_cuda_read_enqueue(struct ha_stream *stream, const void *ptr, size_t bytes, uint32_t *sum);
 enum ha_status ha_cuda_spin_enqueue(struct ha_stream *stream, uint64_t ns);

@@ -288,4 +288,10 @@ const struct ha_device_api ha_device_api = {
     .hash = ha_cuda_hash_enqueue,
     .hamming = ha_cuda_hamming_enqueue,
     .similarity = ha_cuda_similarity_enqueue,
+    .pq_encode = ha_cuda_pq_encode_enqueue,
+    .pq_table = ha_cuda_pq_table_enqueue,
+    .pq_score = ha_cuda_pq_score_enqueue,
+    .softmax = ha_cuda_softmax_enqueue,
+    .topp = ha_cuda_topp_enqueue,
+    .weighted_sum = ha_cuda_weighted_sum_enqueue,
 };

@@ -98,6 +98,15 @@ cudaError_t ha_cuda_hash(cudaStream_t stream, const struct ha_device_hash *args)
 cudaError_t ha_cuda_hamming(cudaStream_t stream, const struct ha_device_hamming *args);
 cudaError_t ha_cuda_similarity(cudaStream_t stream, const struct ha_device_similarity *args);
 
+/* ---- pq.cu, weights.cu, topp.cu, weighted_sum.cu: as digest.cu; codes and tables of each head begin at multiples of
+ * 16 bytes */
+cudaError_t ha_cuda_pq_encode(cudaStream_t stream, const struct ha_device_pq_encode *args);
+cudaError_t ha_cuda_pq_table(cudaStream_t stream, const struct ha_device_pq_table *args);
+cudaError_t ha_cuda_pq_score(cudaStream_t stream, const struct ha_device_pq_score *args);
+cudaError_t ha_cuda_softmax_rows(cudaStream_t stream, const struct ha_device_softmax *args);
+cudaError_t ha_cuda_topp(cudaStream_t stream, const struct ha_device_topp *args);
+cudaError_t ha_cuda_weighted_sum(cudaStream_t stream, const struct ha_device_weighted_sum *args);
+
 /* ---- measure.cu */
 cudaError_t ha_cuda_read(unsigned multiprocessors, cudaStream_t stream, const void *ptr, size_t bytes, uint32_t *sum);
 cudaError_t ha_cuda_spin(cudaStream_t stream, uint64_t ns);

@@ -17,6 +17,9 @@ static float *drawn(size_t n, uint64_t seed)
     return x;
 }
 
+/* codes and tables of a head begin at multiples of 64 bytes */
+static size_t lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
 struct shape {
     size_t batch, heads, groups, dims, count, bits;
     bool separate, gaps;
@@ -69,7 +72,7 @@ static void encode(const struct shape *c, const size_t *keys, const size_t *firs
         for (size_t i = 0; index && i < n; i++) index[i] = (uint32_t)(2 * (n - 1 - i) + i % 2);
         normals(k, c->heads * pool * (dim + 4), c->type, b + 10);
         if (b % 3 == 2 && n) ha_store(k + (index ? index[0] : 0) * stride, 1, c->type, odd[b / 3 % COUNT(odd)]);
-        const size_t bytes = ha_pq_code_bytes(&pq, first[b % lengths] + n) + (c->gaps ? 64 : 0);
+        const size_t bytes = lines(ha_pq_code_bytes(&pq, first[b % lengths] + n)) + (c->gaps ? 64 : 0);
         seq[b] = (struct ha_device_pq_encode_seq){ { k, NULL, stride, 0, index, n },
                                                    c->gaps ? pool * stride : row,
                                                    device_block(c->heads * bytes + BESIDE),
@@ -159,7 +162,7 @@ static void table(const struct shape *c)
 {
     const struct ha_pq pq = pq_of(c);
     const size_t heads = c->heads * c->group, dim = c->groups * c->dims,
-                 bytes = ha_pq_table_bytes(&pq, c->group * c->q_len, c->type), step = bytes + (c->gaps ? 64 : 0);
+                 bytes = ha_pq_table_bytes(&pq, c->group * c->q_len, c->type), step = lines(bytes) + (c->gaps ? 64 : 0);
     struct ha_device_pq_table_seq seq[BATCH_MAX], copy[BATCH_MAX];
     for (size_t b = 0; b < c->batch; b++) {
         float *q = drawn(c->q_len * heads * dim, b + 1);
@@ -219,11 +222,11 @@ static void score(const struct shape *c, const size_t *keys, size_t lengths)
 {
     const struct ha_pq pq = { NULL, c->groups, c->dims, c->count, 1, c->bits };
     const size_t rows = c->group * c->q_len, bytes = ha_pq_table_bytes(&pq, rows, c->type),
-                 step = bytes + (c->gaps ? 64 : 0);
+                 step = lines(bytes) + (c->gaps ? 64 : 0);
     const float scale = 0.3f;
     struct ha_device_pq_score_seq seq[BATCH_MAX], copy[BATCH_MAX];
     for (size_t b = 0; b < c->batch; b++) {
-        const size_t n = keys[b % lengths], code_step = ha_pq_code_bytes(&pq, n) + (c->gaps ? 64 : 0),
+        const size_t n = keys[b % lengths], code_step = lines(ha_pq_code_bytes(&pq, n)) + (c->gaps ? 64 : 0),
                      stride = n + b % 2 * 5;
         char *const at = device_block(c->heads * step);
         unsigned char *const codes = device_block(c->heads * code_step);

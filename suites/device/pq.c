@@ -14,6 +14,9 @@ enum { F = sizeof(float) };
 
 static float *floats(char *at) { return (float *)(void *)at; }
 
+/* codes and tables of a head begin at multiples of 64 bytes */
+static size_t lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
 static struct ha_pq pq_of(const struct ha_op_case *c)
 {
     return (struct ha_pq){ .groups = c->groups,
@@ -87,7 +90,7 @@ static enum ha_status pq_encode_once(struct ha_op_stage *s, const struct ha_op_c
         const size_t keys = ha_op_length(c, b), pool = indexed ? 2 * keys : keys, first = c->first + b % 3 * 11;
         there[b] = (struct ha_device_pq_encode_seq){ .rows = { .k_stride_bytes = stride, .keys = keys },
                                                      .k_head_bytes = by_head ? pool * stride : row,
-                                                     .code_head_bytes = ha_pq_code_bytes(&pq, first + keys)
+                                                     .code_head_bytes = lines(ha_pq_code_bytes(&pq, first + keys))
                                                                         + c->dst_gap * 64,
                                                      .first = first };
         k_at[b] = ha_op_room(&in, (by_head ? c->kv_heads : 1) * pool * stride, c->src_at / e * e);
@@ -200,7 +203,7 @@ static enum ha_status pq_table_once(struct ha_op_stage *s, const struct ha_op_ca
     const size_t heads = c->kv_heads * c->group, dim = c->groups * c->dims, n = c->q_len * heads * dim;
     struct ha_pq pq = pq_of(c), kept = pq;
     const size_t books = c->kv_heads * ha_pq_book_floats(&pq),
-                 bytes = ha_pq_table_bytes(&pq, c->q_len * c->group, type), step = bytes + c->dst_gap * 64;
+                 bytes = ha_pq_table_bytes(&pq, c->q_len * c->group, type), step = lines(bytes) + c->dst_gap * 64;
     size_t in = 0, out = 0, all = 0, q_at[HA_OP_BATCH], table_at[HA_OP_BATCH];
     const size_t books_at = ha_op_room(&all, books * F, c->q_at / F * F);
     for (size_t b = 0; b < c->batch; b++) {
@@ -300,13 +303,14 @@ static enum ha_status pq_score_once(struct ha_op_stage *s, const struct ha_op_ca
     const enum ha_dtype type = (enum ha_dtype)c->w_type;
     const struct ha_pq pq = pq_of(c);
     const size_t rows = c->q_len * c->group, bytes = ha_pq_table_bytes(&pq, rows, type), e = ha_dtype_bytes(type),
-                 step = bytes + c->src_gap * 64;
+                 step = lines(bytes) + c->src_gap * 64;
     const float scale = (float)c->scale / sqrtf((float)(c->groups * c->dims));
     size_t in = 0, all = 0, out = 0, table_at[HA_OP_BATCH], codes_at[HA_OP_BATCH], s_at[HA_OP_BATCH];
     for (size_t b = 0; b < c->batch; b++) {
         const size_t keys = ha_op_length(c, b);
         there[b] = (struct ha_device_pq_score_seq){ .table_head_bytes = step,
-                                                    .code_head_bytes = ha_pq_code_bytes(&pq, keys) + c->src_gap * 64,
+                                                    .code_head_bytes = lines(ha_pq_code_bytes(&pq, keys))
+                                                                       + c->src_gap * 64,
                                                     .keys = keys,
                                                     .s_stride = keys + c->dst_gap };
         table_at[b] = ha_op_room(&all, c->kv_heads * step, 0);

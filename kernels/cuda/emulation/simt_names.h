@@ -111,6 +111,10 @@ template <class T> static inline T __shfl_xor_sync(unsigned mask, T value, int b
 /* ---- atomics: of the whole machine, since mapped memory is shared with the host; relaxed, as CUDA's */
 
 static inline unsigned atomicAdd(unsigned *p, unsigned value) { return __atomic_fetch_add(p, value, __ATOMIC_RELAXED); }
+static inline unsigned long long atomicAdd(unsigned long long *p, unsigned long long value)
+{
+    return __atomic_fetch_add(p, value, __ATOMIC_RELAXED);
+}
 static inline unsigned long long atomicMax(unsigned long long *p, unsigned long long value)
 {
     unsigned long long old = __atomic_load_n(p, __ATOMIC_RELAXED);
