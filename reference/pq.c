@@ -88,8 +88,12 @@ static double judge_entry(const struct ha_pq_table *t, size_t r, size_t g, size_
     const float got = ha_load(
         t->table, (((r / HA_PQ_ROWS) * pq->groups + g) * pq->count + j) * HA_PQ_ROWS + r % HA_PQ_ROWS, t->type);
     struct sum want = { 0, 0, 0 };
-    if (r >= t->q_len * t->group) return got == 0 ? 0 : HUGE_VAL;
     const double dims = (double)pq->dims;
+    if (r >= t->q_len * t->group) { /* zeros times the centroid, or zeros */
+        double zero = 0;
+        for (size_t d = 0; d < pq->dims; d++) zero += 0 * (double)book_of(pq, g)[d * pq->count + j];
+        return got == 0 || isnan(zero) ? 0 : HUGE_VAL;
+    }
     for (size_t d = 0; d < pq->dims; d++) add(&want, (double)q[d] * (double)book_of(pq, g)[d * pq->count + j]);
     if (isfinite(want.sum) && !isinf(got))
         ha_ref_dots_add(dots, fabs((double)got - want.sum), want.sum, want.squares, dims,
