@@ -35,7 +35,7 @@ TEST(every_pair_is_met_or_says_why_not)
         assert_true(50 * c.excluded < c.pairs && c.excluded > 0);
         assert_covered(&c, test_printed(),
                        "is allowed|, but ctx has |batch=3 is the same as 1|packed keys have a multiple of 8|"
-                       "query=f32 is the same as kv",
+                       "query=f32 is the same as kv|it takes values=host",
                        5000);
     }
 }
