@@ -1,6 +1,7 @@
 /* The fewest of a list whose weights reach a share, a thread block for each list: the least weight that is wanted by
  * its digits, the highest first, from the sums of the weights that begin so; and then what is not below it, in order.
- * Weights are integers, and so are their sums: nothing depends on which thread is first. */
+ * Weights are integers, and so are their sums, which add up to less than 2^64, since those of a row are about 1:
+ * nothing depends on which thread is first. */
 
 #include "kernels/cuda/simt.h"
 #include "kernels/cuda/batch.cuh"
