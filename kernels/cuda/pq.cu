@@ -71,7 +71,8 @@ static __global__ void __launch_bounds__(ENCODE_THREADS) pq_encode_keys(HA_ARGS(
                     + (seq.rows.index ? seq.rows.index[i] : i) * seq.rows.k_stride_bytes;
     const float *book = a.pq.centroid + (head * a.pq.books + (a.pq.books == 1 ? 0 : g)) * a.pq.dims * a.pq.count;
     float x[DIMS ? DIMS : 1] = {};
-    for (unsigned d = 0; d < DIMS; d++) x[d] = d < dims ? ha_cuda_number_at<T>(k, g * dims + d) : 0;
+    if constexpr (DIMS > 0)
+        for (unsigned d = 0; d < DIMS; d++) x[d] = d < dims ? ha_cuda_number_at<T>(k, g * dims + d) : 0;
     unsigned least = 0xffffffffu, found = 0;
     for (unsigned first = 0; first < count; first += STEP) {
         const unsigned here = min(STEP, count - first);
