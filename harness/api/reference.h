@@ -258,8 +258,8 @@ double ha_ref_judge_hamming(const struct ha_hamming *h);
 /* Of topp the choice and its weights are exact. */
 double ha_ref_judge_topp(const struct ha_topp *t);
 double ha_ref_judge_weighted_sum(const struct ha_weighted_sum *s, struct ha_chances *chances);
-/* Of pq_encode the codes are exact, by squares that are rounded or that are not. Of pq_table rows that are not there are
- * 0. Of pq_score the table is what lies there. */
+/* Of pq_encode the codes are exact, by squares that are rounded or that are not. Of pq_table rows that are not there
+ * are 0. Of pq_score the table is what lies there. */
 double ha_ref_judge_pq_encode(const struct ha_pq_encode *e);
 double ha_ref_judge_pq_table(const struct ha_pq_table *t, struct ha_chances *chances);
 double ha_ref_judge_pq_score(const struct ha_pq_score *s, struct ha_chances *chances);
