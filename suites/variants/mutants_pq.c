@@ -59,8 +59,8 @@ static enum ha_status first_query_chooses(struct ha_stream *stream, const struct
 }
 
 /* of 200 tokens 20 are recent, and 20 of the others chosen */
-#define PQ                                                                                          \
-    "pqcache:dataset=iid,ctx=200,heads=4/2,head_dim=16,layers=2,seed=5,dtype=bf16,c=16,budget=0.2," \
+#define PQ                                                                                           \
+    "pqcache:dataset=iid,ctx=200,heads=4/2,head_dim=16,layers=2,seed=5,dtype=bf16,c=256,budget=0.2," \
     "capacity=1.5,steps="
 
 static const struct ha_mutant table[] = {
