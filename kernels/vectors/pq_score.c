@@ -11,9 +11,9 @@
 #include "kernels/specialised.h"
 
 enum {
-    SPAN = 2048,
+    SPAN = 4096,
     TILE = VECTORS / 2, /* keys whose sums are in registers */
-    TABLES = 16 << 10,  /* bytes of the tables that pass together */
+    TABLES = 32 << 10,  /* bytes of the tables that pass together */
     TOGETHER = 8,       /* groups, at most */
     LINE = 64,
     CODED = 8, /* keys whose codes are taken apart at once */

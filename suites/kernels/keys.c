@@ -10,6 +10,7 @@
 enum {
     ALL = KEY(KERNEL) | KEY(ISA) | KEY(BATCH) | KEY(HEADS) | KEY(THREADS),
     ROWS = ALL | KEY(DTYPE) | KEY(CTX) | KEY(DIM),
+    CODES = KEY(DIMS) | KEY(CENTROIDS) | KEY(BOOKS),
 };
 
 static const struct {
@@ -29,6 +30,9 @@ static const struct {
     [HA_KERNEL_DIGEST_SCORE] = { "digest_score", &ha_cpu_subject_digest_score, ROWS | KEY(QUERY) | KEY(BLOCK) },
     [HA_KERNEL_HASH] = { "hash", &ha_cpu_subject_hash, ROWS | KEY(BITS) },
     [HA_KERNEL_HAMMING] = { "hamming", &ha_cpu_subject_hamming, ALL | KEY(CTX) | KEY(BITS) },
+    [HA_KERNEL_PQ_ENCODE] = { "pq_encode", &ha_cpu_subject_pq_encode, ROWS | CODES },
+    [HA_KERNEL_PQ_TABLE] = { "pq_table", &ha_cpu_subject_pq_table, ALL | KEY(DIM) | CODES | KEY(TABLE) },
+    [HA_KERNEL_PQ_SCORE] = { "pq_score", &ha_cpu_subject_pq_score, ROWS | CODES | KEY(TABLE) },
     [HA_KERNEL_TOPK] = { "topk", &ha_cpu_subject_topk, ALL | KEY(CTX) | KEY(BUDGET) | KEY(BLOCK) },
     [HA_KERNEL_SOFTMAX] = { "softmax", &ha_cpu_subject_softmax, ALL | KEY(CTX) },
     [HA_KERNEL_MERGE] = { "merge", &ha_cpu_subject_merge, ALL | KEY(DTYPE) | KEY(DIM) },
@@ -50,6 +54,8 @@ static const char *layout_word(size_t i)
     return i == HA_CPU_PACKED ? "packed" : i == HA_CPU_NATURAL ? "natural" : NULL;
 }
 HA_WORDS(query_word, "kv", "f32")
+HA_WORDS(books_word, "separate", "shared")
+HA_WORDS(table_word, "f32", "f16")
 _Static_assert(HA_TEAM_DEFAULT == HA_TEAM_OPENMP, "the default of team");
 static const char *all_word(size_t i) { return i == 0 ? "all" : NULL; }
 
@@ -81,6 +87,10 @@ const struct ha_key ha_cpu_keys[HA_CPU_ALL_KEYS] = {
     [HA_CPU_BUDGET] = NUMBER("budget", "5", budget, 1, 100, "percent of the keys that are chosen", "1..100"),
     [HA_CPU_BLOCK] = NUMBER("block", "32", block, 16, 128, "keys of a block", "16 32 64 128"),
     [HA_CPU_BITS] = NUMBER("bits", "256", bits, 32, HA_CODE_BITS_MAX, "of a code", "32..256:32"),
+    [HA_CPU_DIMS] = NUMBER("dims", "4", dims, 1, 256, "numbers of a key that a code stands for", "1 2 4 8"),
+    [HA_CPU_CENTROIDS] = NUMBER("centroids", "256", centroids, 2, 1 << HA_PQ_BITS_MAX, "that codes are of", "2 16 64 256 2048"),
+    [HA_CPU_BOOKS] = WORD("books", "separate", shared, books_word, "of centroids: one for each group of numbers, or one", "*"),
+    [HA_CPU_TABLE] = WORD("table", "f32", table, table_word, "what products with centroids are stored as", "*"),
     [HA_CPU_TEAM] = { "team", "openmp", "whose threads they are", HA_KEY_WORD, offsetof(struct ha_cpu_point, team),
                       .word = ha_team_name, .column = true, .draw = "*" },
     [HA_CPU_SEED] = { "seed", "1", "of the data", HA_KEY_NUMBER, offsetof(struct ha_cpu_point, seed), 0, UINT64_MAX,
@@ -98,7 +108,7 @@ static bool packs(const struct ha_cpu_point *p)
     const bool has_layout = ha_cpu_uses(p, HA_CPU_LAYOUT);
     return has_layout ? p->layout == HA_CPU_PACKED
                       : p->kernel == HA_KERNEL_SPARSE || p->kernel == HA_KERNEL_BLOCKS || p->kernel == HA_KERNEL_PACK
-                            || p->kernel == HA_KERNEL_APPEND_KEY;
+                            || p->kernel == HA_KERNEL_APPEND_KEY || p->kernel == HA_KERNEL_PQ_SCORE;
 }
 
 enum ha_status ha_cpu_settle(void *point, struct ha_why *why)
@@ -116,6 +126,10 @@ enum ha_status ha_cpu_settle(void *point, struct ha_why *why)
         return ha_why(why, HA_ERROR, "head_dim=%zu: packed keys have a multiple of 8, at most %d; say layout=natural",
                       p->head_dim, HA_PACK_DIM_MAX);
     if (p->block & (p->block - 1)) return ha_why(why, HA_ERROR, "block=%zu: it is one of 16 32 64 128", p->block);
+    if (ha_cpu_uses(p, HA_CPU_DIMS) && p->head_dim % p->dims)
+        return ha_why(why, HA_ERROR, "dims=%zu does not divide head_dim=%zu", p->dims, p->head_dim);
+    if (p->centroids & (p->centroids - 1))
+        return ha_why(why, HA_ERROR, "centroids=%zu: not a power of 2", p->centroids);
     if (p->bits % 32) return ha_why(why, HA_ERROR, "bits=%zu: not a multiple of 32", p->bits);
     return HA_OK;
 }
@@ -125,7 +139,10 @@ double ha_cpu_cost(const void *point)
     static const double most = 1e9; /* products, or bytes */
     const struct ha_cpu_point *p = point;
     const size_t ctx = ha_cpu_uses(p, HA_CPU_CTX) ? p->ctx : 1, dim = ha_cpu_uses(p, HA_CPU_DIM) ? p->head_dim : 1;
-    const size_t rows = p->kernel == HA_KERNEL_HASH ? p->kv_heads * p->bits : p->q_heads * p->q_len;
+    const size_t rows = p->kernel == HA_KERNEL_HASH        ? p->kv_heads * p->bits
+                        : p->kernel == HA_KERNEL_PQ_ENCODE ? p->kv_heads * p->centroids
+                        : p->kernel == HA_KERNEL_PQ_TABLE  ? p->q_heads * p->centroids
+                                                           : p->q_heads * p->q_len;
     return (double)(ctx * p->batch * dim) * (double)(rows + 8 * p->kv_heads) / most;
 }
 

@@ -24,6 +24,9 @@ enum ha_cpu_kernel {
     HA_KERNEL_DIGEST_SCORE,
     HA_KERNEL_HASH,
     HA_KERNEL_HAMMING,
+    HA_KERNEL_PQ_ENCODE,
+    HA_KERNEL_PQ_TABLE,
+    HA_KERNEL_PQ_SCORE,
     HA_KERNEL_TOPK,
     HA_KERNEL_SOFTMAX,
     HA_KERNEL_MERGE,
@@ -47,6 +50,10 @@ enum ha_cpu_key {
     HA_CPU_BUDGET,
     HA_CPU_BLOCK,
     HA_CPU_BITS,
+    HA_CPU_DIMS,
+    HA_CPU_CENTROIDS,
+    HA_CPU_BOOKS,
+    HA_CPU_TABLE,
     HA_CPU_KEYS /* how many some kernels have and others not; every point has those behind them */
 };
 enum { HA_CPU_TEAM = HA_CPU_KEYS, HA_CPU_SEED, HA_CPU_ALL_KEYS };
@@ -59,11 +66,12 @@ struct ha_cpu_point {
     size_t dtype;
     size_t query; /* 0: queries exact in the type of K and V; 1: any binary32. Always 0 where that is the type */
     size_t ctx, batch, q_heads, kv_heads, head_dim;
-    size_t q_len;         /* of an append; 1 else */
-    size_t threads;       /* 0: as many as the process has cores */
-    size_t budget, block; /* percent of the keys that are chosen, keys of a block */
-    size_t bits;          /* of a code */
-    size_t team;          /* enum ha_team */
+    size_t q_len;                          /* of an append; 1 else */
+    size_t threads;                        /* 0: as many as the process has cores */
+    size_t budget, block;                  /* percent of the keys that are chosen, keys of a block */
+    size_t bits;                           /* of a code */
+    size_t dims, centroids, shared, table; /* of codes by product quantisation; shared, table: 1: one book, f16 */
+    size_t team;                           /* enum ha_team */
     uint64_t seed;
 };
 

@@ -189,7 +189,7 @@ static void print_section(FILE *out, const struct part *s)
     print_columns(out, s, figures, FIGURES);
     for (size_t i = 0; i < s->of->count; i++) {
         const struct ha_entry *e = at(s, i);
-        sparse = sparse || (e->row && point(e)->kernel == HA_KERNEL_SPARSE && row(e)->head.samples > 0);
+        sparse = sparse || (e->row && row(e)->head.samples > 0 && !isnan(row(e)->whole_over_dense.median));
     }
     if (!sparse) return;
     putc('\n', out);
@@ -264,7 +264,7 @@ void ha_cpu_print(FILE *out, const struct ha_results *all)
 
 /* ---- goals ------------------------------------------------------------------------------------------------------- */
 
-enum { CTX_LEAST = 32768, Q_HEADS = 32, KV_HEADS = 8, DIM = 128, BUDGET = 5, BITS = 256 };
+enum { CTX_LEAST = 32768, Q_HEADS = 32, KV_HEADS = 8, DIM = 128, BUDGET = 5, BITS = 256, DIMS = 4 };
 enum {
     AVX512 = HA_CPU_AVX512 | HA_CPU_AVX512_VPOPCNTDQ | HA_CPU_AVX512_BF16 | HA_CPU_AMX,
     BF16 = HA_CPU_AVX512_BF16 | HA_CPU_AMX,
@@ -274,7 +274,7 @@ enum {
 
 /* Decoding, one query token over packed keys with 32/8 heads of 128, and scores of codes by one thread for as many: the
  * share of the read ceiling at least, with one thread or where the threads' ceilings add up (harder), and where they do
- * not (easier). Then a step over 5% of the keys in blocks: figures at most. */
+ * not (easier). Then scores by codebooks, and a step over 5% of the keys in blocks: figures at most. */
 static const struct goal {
     const char *what;
     size_t figure; /* a struct ha_estimate of the row */
@@ -282,7 +282,7 @@ static const struct goal {
     enum ha_cpu_kernel kernel;
     enum ha_dtype dtype;
     unsigned cpu_bits; /* the table that ran needs one of them; 0: any */
-    size_t query;
+    size_t detail;     /* the key query; of scores by codebooks, centroids, whose tables are of dtype */
     const char *absent;
 } goals[] = {
     { "decode f32", FIGURE(ratio), 0.93, 0.97, HA_KERNEL_ATTEND, HA_F32, AVX512, 0, "not measured here with AVX-512" },
@@ -299,6 +299,10 @@ static const struct goal {
       "not measured here with AVX-512 VPOPCNTDQ" },
     { "scores of codes, 256 bits", FIGURE(ratio), 0.40, 0.40, HA_KERNEL_HAMMING, HA_F16, HA_CPU_AVX2, 0,
       "not measured here with AVX2 alone" },
+    { "scores by codebooks over dense attention, c=256", FIGURE(whole_over_dense), 0.50, 0.50, HA_KERNEL_PQ_SCORE,
+      HA_F32, 0, 256, "not measured here with one thread" },
+    { "scores by codebooks over dense attention, c=2048", FIGURE(whole_over_dense), 1.00, 1.00, HA_KERNEL_PQ_SCORE,
+      HA_F16, 0, 2048, "not measured here with one thread and tables of f16" },
     { "sparse step over dense step", FIGURE(whole_over_dense), 0.10, 0.10, HA_KERNEL_SPARSE, HA_F16, 0, 0,
       "f16, ctx 32768, budget 5% was not measured here" },
     { "top-k over sparse step", FIGURE(choice_share), 0.06, 0.06, HA_KERNEL_SPARSE, HA_F16, 0, 0,
@@ -319,14 +323,17 @@ static bool fits(const struct goal *g, const struct ha_entry *e)
 {
     const struct ha_cpu_point *p = e->point;
     const struct ha_cpu_row *r = e->row;
-    if (!r || !ha_passed(r->head.verdict) || !(r->head.samples > 0) || p->kernel != g->kernel || p->ctx < CTX_LEAST
-        || p->dtype != g->dtype)
+    if (!r || !ha_passed(r->head.verdict) || !(r->head.samples > 0) || p->kernel != g->kernel || p->ctx < CTX_LEAST)
         return false;
+    const bool heads = p->q_heads == Q_HEADS && p->kv_heads == KV_HEADS && p->head_dim == DIM;
+    if (p->kernel == HA_KERNEL_PQ_SCORE)
+        return p->threads == 1 && p->dtype == HA_F16 && p->dims == DIMS && p->centroids == g->detail
+               && p->table == (g->dtype == HA_F16) && heads;
+    if (p->dtype != g->dtype) return false;
     if (p->kernel == HA_KERNEL_SPARSE) return p->budget == BUDGET;
     const bool meant = p->kernel == HA_KERNEL_ATTEND ? p->layout == HA_CPU_PACKED
                                                      : p->bits == BITS && p->threads == 1 && p->ctx == CTX_LEAST;
-    return meant && p->batch == 1 && p->q_heads == Q_HEADS && p->kv_heads == KV_HEADS && p->head_dim == DIM
-           && p->query == g->query && (bit_of(r->isa) & g->cpu_bits);
+    return meant && p->batch == 1 && heads && p->query == g->detail && (bit_of(r->isa) & g->cpu_bits);
 }
 
 static void print_one(FILE *out, const struct goal *g, const struct ha_entry *e)
@@ -335,13 +342,13 @@ static void print_one(FILE *out, const struct goal *g, const struct ha_entry *e)
     const struct ha_cpu_row *r = e->row;
     const char *state = ha_cpu_ceiling_state(r);
     const double goal = strcmp(state, "easier") ? g->harder : g->easier;
-    const bool least = g->kernel != HA_KERNEL_SPARSE;
+    const bool least = g->figure == FIGURE(ratio);
     struct ha_estimate x;
     memcpy(&x, (const char *)r + g->figure, sizeof x);
     const bool met = least ? x.median >= goal : x.median <= goal;
     fprintf(out, "  %-14s %.2f  measured %.3f (%.3f-%.3f)  %s, %s, ctx %zu", met ? "met" : "not met", goal, x.median,
             x.lo, x.hi, g->what, r->isa, p->ctx);
-    if (!least) fprintf(out, ", block %zu", p->block);
+    if (g->kernel == HA_KERNEL_SPARSE) fprintf(out, ", block %zu", p->block);
     fprintf(out, ", %.0f thread%s", r->threads, r->threads > 1 ? "s" : "");
     if (least && r->threads > 1) fprintf(out, ", %s", state);
     putc('\n', out);
@@ -354,7 +361,9 @@ bool ha_cpu_conclude(FILE *out, const struct ha_results *all, struct ha_why *why
         for (size_t i = 0; i < all->entries; i++) count[g] += fits(&goals[g], &all->entry[i]);
     for (size_t g = 0; g < GOALS; g++) any += count[g];
     if (!all->measured || !any) return true;
-    fprintf(out, "\ngoals: share of the read ceiling at least; a sparse step, and its top-k, at most\n");
+    fprintf(
+        out,
+        "\ngoals: share of the read ceiling at least; a sparse step, its top-k, and scores by codebooks, at most\n");
     for (size_t g = 0; g < GOALS; g++) {
         if (!count[g])
             fprintf(out, "  %-14s %.2f  %s: %s\n", "not applicable", goals[g].harder, goals[g].what, goals[g].absent);

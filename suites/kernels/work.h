@@ -67,7 +67,9 @@ struct ha_cpu_subject {
 };
 extern const struct ha_cpu_subject ha_cpu_subject_attend, ha_cpu_subject_sparse; /* attention.c */
 extern const struct ha_cpu_subject ha_cpu_subject_score, ha_cpu_subject_digest, ha_cpu_subject_digest_score,
-    ha_cpu_subject_hash, ha_cpu_subject_hamming, ha_cpu_subject_topk, ha_cpu_subject_softmax;            /* select.c */
+    ha_cpu_subject_hash, ha_cpu_subject_hamming, ha_cpu_subject_topk, ha_cpu_subject_softmax; /* select.c */
+extern const struct ha_cpu_subject ha_cpu_subject_pq_encode, ha_cpu_subject_pq_table,
+    ha_cpu_subject_pq_score;                                                                             /* pq.c */
 extern const struct ha_cpu_subject ha_cpu_subject_pack, ha_cpu_subject_append_key, ha_cpu_subject_merge; /* store.c */
 const struct ha_cpu_subject *ha_cpu_subject_of(const struct ha_cpu_point *point);                        /* keys.c */
 

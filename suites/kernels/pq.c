@@ -1,0 +1,278 @@
+#include "suites/kernels/work.h"
+
+#include "harness/api/reference.h"
+#include "harness/base/rng.h"
+#include "harness/base/why.h"
+
+#include <math.h>
+#include <string.h>
+
+/* pq_encode, pq_table, pq_score: a task for each KV head. Beside the scores runs attention over the keys and values
+ * that the codes stand for, so that one run has the share of its time that they take. */
+
+enum { Q_STREAM = 1, BOOK_STREAM, CODE_STREAM, JUDGED = 1 << 14 };
+
+struct codes {
+    float *book, *q; /* [kv_heads][books][dims][centroids]; [units][group][head_dim] */
+    char *codes;     /* [turns][units][code_bytes] */
+    char *table;     /* [units][table_bytes] */
+    size_t code_bytes, table_bytes, scratch_bytes;
+    float *s, *o, *lse; /* [units][group][ctx], [units][group][head_dim], [units][group] */
+    char *scratch;      /* [threads][scratch_bytes] */
+};
+
+static enum ha_dtype table_type(const struct ha_cpu_work *w) { return w->point.table ? HA_F16 : HA_F32; }
+
+static struct ha_pq pq_of(const struct ha_cpu_work *w, size_t u)
+{
+    const struct codes *s = w->own;
+    struct ha_pq pq = { .groups = w->point.head_dim / w->point.dims,
+                        .dims = w->point.dims,
+                        .count = w->point.centroids,
+                        .books = w->point.shared ? 1 : w->point.head_dim / w->point.dims };
+    for (size_t n = pq.count - 1; n; n >>= 1) pq.bits++;
+    pq.centroid = s->book ? s->book + u % w->point.kv_heads * ha_pq_book_floats(&pq) : NULL;
+    return pq;
+}
+
+static char *codes_of(const struct ha_cpu_work *w, size_t u)
+{
+    const struct codes *s = w->own;
+    return s->codes + (w->turn % w->turns * w->units + u) * s->code_bytes;
+}
+
+static size_t lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+static enum ha_status make_books(struct ha_cpu_work *w, struct ha_why *why)
+{
+    struct codes *s = w->own;
+    const struct ha_pq pq = pq_of(w, 0);
+    const size_t n = w->point.kv_heads * ha_pq_book_floats(&pq);
+    s->code_bytes = lines(ha_pq_code_bytes(&pq, w->point.ctx));
+    s->table_bytes = lines(ha_pq_table_bytes(&pq, w->group, table_type(w)));
+    s->book = ha_cpu_alloc(w, n * sizeof *s->book, why);
+    if (!s->book) return HA_ERROR;
+    ha_cpu_normals(w, BOOK_STREAM, n, false, s->book);
+    return HA_OK;
+}
+
+#define TASK(name)                                              \
+    static void name##_task(void *arg, size_t u, size_t worker) \
+    {                                                           \
+        const struct ha_cpu_work *w = arg;                      \
+        const struct ha_##name args = name##_args(w, u);        \
+        (void)worker;                                           \
+        w->kernels->name(&args);                                \
+    }
+
+/* ---- pq_encode --------------------------------------------------------------------------------------------------- */
+
+static enum ha_status pq_encode_open(struct ha_cpu_work *w, struct ha_why *why)
+{
+    struct codes *s = w->own;
+    HA_TRY(make_books(w, why));
+    s->codes = ha_cpu_alloc(w, w->turns * w->units * s->code_bytes, why);
+    const struct ha_pq pq = pq_of(w, 0);
+    w->bytes = (double)(w->units * (w->point.ctx * w->point.head_dim * w->elem + s->code_bytes));
+    w->flop = 3 * (double)(w->units * w->point.ctx * w->point.head_dim) * (double)pq.count;
+    return s->codes ? HA_OK : HA_ERROR;
+}
+
+/* of `keys` keys from `first` on */
+static struct ha_pq_encode encode_of(const struct ha_cpu_work *w, size_t u, size_t first, size_t keys)
+{
+    struct ha_rows rows = ha_cpu_rows(w, ha_cpu_unit(w, u), w->point.ctx);
+    rows.k = (const char *)rows.k + first * rows.k_stride_bytes;
+    rows.keys = keys;
+    return (struct ha_pq_encode){
+        .pq = pq_of(w, u), .rows = rows, .dtype = w->dtype, .codes = codes_of(w, u), .first = first
+    };
+}
+static struct ha_pq_encode pq_encode_args(const struct ha_cpu_work *w, size_t u)
+{
+    return encode_of(w, u, 0, w->point.ctx);
+}
+TASK(pq_encode)
+
+/* behind the last key a run changes nothing */
+static void pq_encode_turn(struct ha_cpu_work *w)
+{
+    const struct codes *s = w->own;
+    const struct ha_pq pq = pq_of(w, 0);
+    const size_t whole = w->point.ctx / HA_PQ_KEYS * ha_pq_block_bytes(&pq);
+    for (size_t u = 0; u < w->units; u++) memset(codes_of(w, u) + whole, 0, s->code_bytes - whole);
+}
+
+/* the first keys and the last */
+static double pq_encode_judge(const struct ha_cpu_work *w, size_t u, struct ha_chances *chances)
+{
+    const size_t ctx = w->point.ctx, some = JUDGED / w->point.centroids + 1, keys = ctx < some ? ctx : some;
+    const struct ha_pq_encode first = encode_of(w, u, 0, keys), last = encode_of(w, u, ctx - keys, keys);
+    return fmax(ha_ref_judge_pq_encode(&first), ha_ref_judge_pq_encode(&last));
+}
+
+static void codes(const struct ha_cpu_work *w, struct ha_cpu_result out[HA_CPU_RESULTS])
+{
+    const struct codes *s = w->own;
+    out[0] = (struct ha_cpu_result){ s->codes, w->units * s->code_bytes };
+}
+
+/* ---- pq_table ---------------------------------------------------------------------------------------------------- */
+
+static enum ha_status make_tables(struct ha_cpu_work *w, struct ha_why *why)
+{
+    struct codes *s = w->own;
+    const size_t n = w->units * w->group * w->point.head_dim;
+    HA_TRY(make_books(w, why));
+    s->q = ha_cpu_alloc(w, n * sizeof *s->q, why);
+    s->table = ha_cpu_alloc(w, w->units * s->table_bytes, why);
+    if (!s->q || !s->table) return HA_ERROR;
+    ha_cpu_normals(w, Q_STREAM, n, false, s->q);
+    return HA_OK;
+}
+
+static enum ha_status pq_table_open(struct ha_cpu_work *w, struct ha_why *why)
+{
+    HA_TRY(make_tables(w, why));
+    const struct codes *s = w->own;
+    const struct ha_pq pq = pq_of(w, 0);
+    w->bytes = (double)(w->units * (ha_pq_book_floats(&pq) * sizeof(float) + s->table_bytes));
+    w->flop = 2 * (double)(w->units * w->group * w->point.head_dim * pq.count);
+    return HA_OK;
+}
+
+static struct ha_pq_table pq_table_args(const struct ha_cpu_work *w, size_t u)
+{
+    const struct codes *s = w->own;
+    return (struct ha_pq_table){ .pq = pq_of(w, u),
+                                 .q = s->q + u * w->group * w->point.head_dim,
+                                 .q_len = 1,
+                                 .group = w->group,
+                                 .q_token_stride = w->group * w->point.head_dim,
+                                 .q_head_stride = w->point.head_dim,
+                                 .type = table_type(w),
+                                 .table = s->table + u * s->table_bytes };
+}
+TASK(pq_table)
+
+static double pq_table_judge(const struct ha_cpu_work *w, size_t u, struct ha_chances *chances)
+{
+    const struct ha_pq_table args = pq_table_args(w, u);
+    return ha_ref_judge_pq_table(&args, chances);
+}
+
+/* behind a table a run writes nothing */
+static void pq_table_turn(struct ha_cpu_work *w)
+{
+    const struct codes *s = w->own;
+    const struct ha_pq pq = pq_of(w, 0);
+    const size_t bytes = ha_pq_table_bytes(&pq, w->group, table_type(w));
+    for (size_t u = 0; u < w->units; u++) memset(s->table + u * s->table_bytes + bytes, 0, s->table_bytes - bytes);
+}
+
+static void tables(const struct ha_cpu_work *w, struct ha_cpu_result out[HA_CPU_RESULTS])
+{
+    const struct codes *s = w->own;
+    out[0] = (struct ha_cpu_result){ s->table, w->units * s->table_bytes };
+}
+
+/* ---- pq_score ---------------------------------------------------------------------------------------------------- */
+
+static struct ha_attend dense_args(const struct ha_cpu_work *w, size_t u, size_t worker)
+{
+    const struct codes *s = w->own;
+    const size_t dim = w->point.head_dim, row = u * w->group;
+    return (struct ha_attend){ .q = s->q + row * dim,
+                               .q_len = 1,
+                               .group = w->group,
+                               .head_dim = dim,
+                               .q_token_stride = w->group * dim,
+                               .q_head_stride = dim,
+                               .packed = { .blocks = ha_cpu_unit(w, u), .keys = w->point.ctx },
+                               .dtype = w->dtype,
+                               .scale = w->scale,
+                               .o = s->o + row * dim,
+                               .lse = s->lse + row,
+                               .lse_token_stride = w->group,
+                               .lse_head_stride = 1,
+                               .scratch = s->scratch + worker * s->scratch_bytes };
+}
+
+static void dense(void *arg, size_t u, size_t worker)
+{
+    const struct ha_cpu_work *w = arg;
+    const struct ha_attend args = dense_args(w, u, worker);
+    w->kernels->attend(w->kernels, &args);
+}
+
+static void draw_codes(void *arg, size_t task, size_t worker)
+{
+    const struct ha_cpu_work *w = arg;
+    const struct codes *s = w->own;
+    const uint64_t seed = w->point.seed ^ (uint64_t)task << 32;
+    char *to = s->codes + task * s->code_bytes;
+    for (size_t at = 0; at < s->code_bytes; at += sizeof seed) {
+        const uint64_t bits = ha_rng_bits(seed, CODE_STREAM, at);
+        memcpy(to + at, &bits, s->code_bytes - at < sizeof bits ? s->code_bytes - at : sizeof bits);
+    }
+}
+
+/* Any bits are codes. */
+static enum ha_status pq_score_open(struct ha_cpu_work *w, struct ha_why *why)
+{
+    struct codes *s = w->own;
+    const size_t rows = w->units * w->group;
+    HA_TRY(make_tables(w, why));
+    s->codes = ha_cpu_alloc(w, w->turns * w->units * s->code_bytes, why);
+    s->s = ha_cpu_alloc(w, rows * w->point.ctx * sizeof *s->s, why);
+    s->o = ha_cpu_alloc(w, rows * w->point.head_dim * sizeof *s->o, why);
+    s->lse = ha_cpu_alloc(w, rows * sizeof *s->lse, why);
+    if (!s->codes || !s->s || !s->o || !s->lse) return HA_ERROR;
+    const struct ha_attend one = dense_args(w, 0, 0);
+    s->scratch_bytes = lines(w->kernels->attend_scratch_bytes(&one));
+    s->scratch = ha_cpu_alloc(w, w->threads * s->scratch_bytes, why);
+    if (!s->scratch) return HA_ERROR;
+    ha_pool_run(w->pool, "codes", w->turns * w->units, draw_codes, w);
+    ha_pool_run(w->pool, "tables", w->units, pq_table_task, w);
+    w->bytes = (double)(w->units * s->code_bytes);
+    return HA_OK;
+}
+
+static struct ha_pq_score pq_score_args(const struct ha_cpu_work *w, size_t u)
+{
+    const struct codes *s = w->own;
+    return (struct ha_pq_score){ .pq = pq_of(w, u),
+                                 .table = s->table + u * s->table_bytes,
+                                 .type = table_type(w),
+                                 .rows = w->group,
+                                 .codes = codes_of(w, u),
+                                 .keys = w->point.ctx,
+                                 .scale = w->scale,
+                                 .s = s->s + u * w->group * w->point.ctx,
+                                 .s_stride = w->point.ctx };
+}
+TASK(pq_score)
+
+static double pq_score_judge(const struct ha_cpu_work *w, size_t u, struct ha_chances *chances)
+{
+    const struct ha_pq_score args = pq_score_args(w, u);
+    return ha_ref_judge_pq_score(&args, chances);
+}
+
+static void scores(const struct ha_cpu_work *w, struct ha_cpu_result out[HA_CPU_RESULTS])
+{
+    const struct codes *s = w->own;
+    out[0] = (struct ha_cpu_result){ s->s, w->units * w->group * w->point.ctx * sizeof *s->s };
+}
+
+/* ---- subjects ---------------------------------------------------------------------------------------------------- */
+
+#define SUBJECT(name_, results_)                                                                          \
+    .own_bytes = sizeof(struct codes), .open = name_##_open, .judge = name_##_judge, .results = results_, \
+    .part[HA_CPU_WHOLE] = { .name = #name_, .task = name_##_task }
+const struct ha_cpu_subject ha_cpu_subject_pq_encode = { SUBJECT(pq_encode, codes), .unit_bytes = ha_cpu_rows_bytes,
+                                                         .turn = pq_encode_turn };
+const struct ha_cpu_subject ha_cpu_subject_pq_table = { SUBJECT(pq_table, tables), .turn = pq_table_turn };
+const struct ha_cpu_subject ha_cpu_subject_pq_score = { SUBJECT(pq_score, scores), .unit_bytes = ha_cpu_packed_bytes,
+                                                        .part[HA_CPU_DENSE] = {
+                                                            .name = "dense", .task = dense, .cold = true } };
