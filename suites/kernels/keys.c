@@ -88,8 +88,10 @@ const struct ha_key ha_cpu_keys[HA_CPU_ALL_KEYS] = {
     [HA_CPU_BLOCK] = NUMBER("block", "32", block, 16, 128, "keys of a block", "16 32 64 128"),
     [HA_CPU_BITS] = NUMBER("bits", "256", bits, 32, HA_CODE_BITS_MAX, "of a code", "32..256:32"),
     [HA_CPU_DIMS] = NUMBER("dims", "4", dims, 1, 256, "numbers of a key that a code stands for", "1 2 4 8"),
-    [HA_CPU_CENTROIDS] = NUMBER("centroids", "256", centroids, 2, 1 << HA_PQ_BITS_MAX, "that codes are of", "2 16 64 256 2048"),
-    [HA_CPU_BOOKS] = WORD("books", "separate", shared, books_word, "of centroids: one for each group of numbers, or one", "*"),
+    [HA_CPU_CENTROIDS] = NUMBER("centroids", "256", centroids, 2, 1 << HA_PQ_BITS_MAX, "that codes are of",
+        "2 16 64 256 2048"),
+    [HA_CPU_BOOKS] = WORD("books", "separate", shared, books_word, "of centroids: one for each group of numbers, or "
+        "one", "*"),
     [HA_CPU_TABLE] = WORD("table", "f32", table, table_word, "what products with centroids are stored as", "*"),
     [HA_CPU_TEAM] = { "team", "openmp", "whose threads they are", HA_KEY_WORD, offsetof(struct ha_cpu_point, team),
                       .word = ha_team_name, .column = true, .draw = "*" },
