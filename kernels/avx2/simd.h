@@ -80,6 +80,13 @@ static inline vec v_spread(const float *p)
     return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_broadcast_ss(p)), _mm_broadcast_ss(p + 1), 1);
 }
 
+static inline void v_put_four_of(char *p, const char *from, uint32_t set)
+{
+    const __m128i at = _mm_cvtepu8_epi32(_mm_cvtsi32_si128((int)set));
+    const __m128i x = _mm_loadu_si128((const __m128i_u *)(const void *)from);
+    _mm_storeu_ps((float *)(void *)p, _mm_permutevar_ps(_mm_castsi128_ps(x), at));
+}
+
 static inline vec v_pick(vec a, vec b, vec s) { return _mm256_blendv_ps(a, b, s); }
 
 static inline vec v_hold(vec x)

@@ -65,6 +65,11 @@ static inline vec v_spread(const float *p)
     return _mm512_permutevar_ps(v_repeat(p), one_of_four);
 }
 
+static inline void v_put_of(void *p, const void *from, unsigned bits)
+{
+    _mm512_storeu_si512(p, _mm512_maskz_compress_epi32((__mmask16)bits, _mm512_loadu_si512(from)));
+}
+
 static inline vec v_hold(vec x)
 {
     __asm__("" : "+v"(x));

@@ -106,6 +106,13 @@ static inline void v_put_four(uint32_t *p, uint32_t set, uint32_t first)
 static inline vec v_repeat(const float *p) { return v_pair(vld1q_f32(p), vld1q_f32(p)); }
 static inline vec v_spread(const float *p) { return v_pair(vld1q_dup_f32(p), vld1q_dup_f32(p + 1)); }
 
+static inline void v_put_four_of(char *p, const char *from, uint32_t set)
+{
+    const uint32x4_t at = vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(set))));
+    const uint32x4_t bytes = vmlaq_n_u32(vdupq_n_u32(0x3020100), at, 0x4040404);
+    vst1q_u8((uint8_t *)p, vqtbl1q_u8(vld1q_u8((const uint8_t *)from), vreinterpretq_u8_u32(bytes)));
+}
+
 static inline vec v_hold(vec x)
 {
     __asm__("" : "+w"(x.val[0]), "+w"(x.val[1]));

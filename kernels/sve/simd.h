@@ -73,6 +73,14 @@ static inline vec v_spread(const float *p)
     return svtbl_f32(svld1_f32(v_first(LANES / 4), p), svlsr_n_u32_x(V_ALL, svindex_u32(0, 1), 2));
 }
 
+static inline void v_put_of(void *p, const void *from, unsigned bits)
+{
+    const v_bits bit = svlsl_u32_x(V_ALL, svdup_n_u32(1), svindex_u32(0, 1));
+    const v_bits x = svreinterpret_u32_u8(svld1_u8(svptrue_b8(), from));
+    const svbool_t in = svcmpne_n_u32(V_ALL, svand_n_u32_x(V_ALL, bit, bits), 0);
+    svst1_u8(svptrue_b8(), p, svreinterpret_u8_u32(svcompact_u32(in, x)));
+}
+
 static inline vec v_hold(vec x)
 {
     __asm__("" : "+w"(x));

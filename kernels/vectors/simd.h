@@ -19,8 +19,9 @@
  *   v_has_nan                  nonzero if a lane is NaN
  *   v_pick(a, b, s)            b where s is negative, -0 included, a elsewhere; of vectors of 8 floats and of SVE
  *   v_put_indices              first + i for every bit i set, in order; LANES numbers are written
- *   v_repeat(p)            four numbers, again and again
- *   v_spread(p)            LANES / 4 numbers, each in four lanes
+ *   v_repeat(p)                four numbers, again and again
+ *   v_spread(p)                LANES / 4 numbers, each in four lanes
+ *   v_put_of                   of the LANES numbers of 32 bits from there on those with a bit set, likewise
  *   v_hold                     x in a register: gcc would load it again for every use
  *   tile_store                 s[r * stride + k] = scale * sum of the lanes of a[r * KEYS + k], for k < keys
  *

@@ -1,9 +1,9 @@
 /* topp in terms of vectors, for one row of weights. As multiples of 2^-HA_TOPP_BITS, which weights from WHOLE on are
  * and others are cut to, they have sums in binary64 that are exact up to 2, and of more than 2 never come out as less:
  * enough to be compared with p. The least weight that is chosen is found by bisection over these multiples. Of many
- * weights a sample says first between which two it lies: the sum below it, of small numbers, is known well. What lies
- * between is collected, and the steps are over that. So a row is read three times, and again where the sample misled.
- */
+ * weights a sample says first between which two it lies: the sum below it, of small numbers, is known well. Those from
+ * the lower one on are copied, if they are few, what lies between is collected, and the steps are over that. So a row
+ * is read twice, and again where the sample misled. */
 
 #include "kernels/vectors/lists.h"
 
@@ -11,12 +11,14 @@
 #include "kernels/c/ops.h"
 #include "kernels/rows.h"
 
+#include "harness/base/numeric.h"
+
 enum { SHORT = 512, SAMPLE_MIN = 128, SAMPLE_MAX = 1024, SAMPLE_SHARE = 32, KEEP = 4096, SUMS = 4 };
 static const float whole = 0x1p-29f, unit = 0x1p-52f;
 _Static_assert(HA_TOPP_BITS == 52, "unit");
 
 /* The multiples in order, from 1: those of binary32 that are at most 1. What follows the last is above it. */
-enum { LEAST = 1, MOST = 30 << 23, COARSE = 1 << 18 };
+enum { LEAST = 1, MOST = 30 << 23, CLASS_BITS = 19, CLASSES = (MOST >> CLASS_BITS) + 1 };
 static inline float nth(uint32_t o)
 {
     union {
@@ -24,6 +26,17 @@ static inline float nth(uint32_t o)
         float f;
     } c = { .u = o };
     return c.f * 0x1p97f; /* the o-th subnormal of binary32, and so on, is 2^-149 o */
+}
+
+/* which 2^CLASS_BITS multiples one is among, roughly where they are cut */
+static inline uint32_t class_of(float x)
+{
+    union {
+        float f;
+        int32_t i;
+    } c = { .f = x };
+    const int32_t o = c.i - (97 << 23);
+    return o < 0 ? 0 : (uint32_t)(o < MOST ? o : MOST) >> CLASS_BITS;
 }
 
 /* the least weight that is chosen lies in [nth(lo), nth(hi)] */
@@ -102,79 +115,88 @@ static size_t collect(const float *x, size_t n, struct search *s, union kept *ke
     return in;
 }
 
-/* of the weights below nth(o) */
-static void sum_below(const float *x, size_t n, uint32_t o, float *sum, float *squares)
-{
-    const vec t = v_set(nth(o));
-    vec a = v_set(0), b = v_set(0);
-    for (size_t i = 0; i < n; i += LANES) {
-        const vec v = v_load(x + i), below = v_sub(v, v_from(v, t));
-        a = v_add(a, below);
-        b = v_fma(below, below, b);
-    }
-    *sum = v_sum_lanes(a);
-    *squares = v_sum_lanes(b);
-}
+/* What is searched: weights, and which of the row they are; NULL: all of them. */
+struct row {
+    const float *x;
+    const uint32_t *id;
+    size_t n;
+};
 
-/* Between which two, near each other, the weights below begin to add up to more than `sum`, so that the multiple is in
- * [lo, hi); their squares' sum at lo. */
-static float rank(const float *x, size_t n, float sum, uint32_t *lo, uint32_t *hi)
+/* Bounds by a sample, some standard deviations wide, and how many reach the lower one: how sums of it grow, by classes
+ * of multiples. False: all are hardly enough. */
+static bool guess(const struct ha_topp *t, double wanted, float total, struct search *s)
 {
-    float least = 0;
-    while (*hi - *lo > COARSE) {
-        const uint32_t middle = *lo + (*hi - *lo) / 2;
-        float below, squares;
-        sum_below(x, n, middle, &below, &squares);
-        if (below > sum) {
-            *hi = middle;
-        } else {
-            *lo = middle;
-            least = squares;
-        }
-    }
-    return least;
-}
-
-/* Narrows to what a sample says, some standard deviations wide, and collects it; returns how many. Where that misled,
- * or all are hardly enough, none, and the search is what is known. */
-static size_t guess(const struct ha_topp *t, double wanted, float total, struct search *s, union kept *kept)
-{
-    const size_t some = t->n / SAMPLE_SHARE,
-                 size = some < SAMPLE_MIN ? SAMPLE_MIN : ha_least(SAMPLE_MAX, some) / LANES * LANES;
-    const size_t step = t->n / size;
-    for (size_t i = 0; i < size; i++) kept[i].f = t->x[i * step];
+    const size_t some = t->n / SAMPLE_SHARE, size = some < SAMPLE_MIN ? SAMPLE_MIN : ha_least(SAMPLE_MAX, some),
+                 step = t->n / size;
     const float below = (total - (float)wanted) / (float)t->n * (float)size;
-    if (below <= 0) return 0;
-    uint32_t near[2] = { LEAST, MOST + 1 };
-    const float off = 2.5f * sqrtf(rank(&kept->f, size, below, &near[0], &near[1]));
-    uint32_t low[2] = { LEAST, near[1] }, high[2] = { near[0], MOST + 1 };
-    rank(&kept->f, size, below - off, &low[0], &low[1]);
-    rank(&kept->f, size, below + off, &high[0], &high[1]);
-
-    struct search in = { .lo = low[0], .hi = high[1] - 1 };
-    const size_t found = collect(t->x, t->n, &in, kept);
-    if (in.above >= wanted) {
-        *s = (struct search){ in.hi + 1, MOST, in.beyond, 0, 0 };
-        return 0;
+    float sum[CLASSES] = { 0 }, squares = 0, up = 0;
+    uint32_t count[CLASSES] = { 0 }, c = 0, lo = 0;
+    if (below <= 0) return false;
+    for (size_t i = 0; i < size; i++) {
+        const uint32_t of = class_of(t->x[i * step]);
+        sum[of] += t->x[i * step];
+        count[of]++;
     }
-    const double sum = found ? in.above + part_from(&kept->f, found, in.lo).sum : part_from(t->x, t->n, in.lo).sum;
-    if (sum < wanted) *s = (struct search){ LEAST, in.lo - 1, t->n, in.from_lo, sum };
-    else *s = in;
-    return sum < wanted ? 0 : found;
+    for (; c < CLASSES && up + sum[c] <= below; c++) {
+        up += sum[c];
+        squares += sum[c] * nth((c + 1) << CLASS_BITS);
+    }
+    const float off = 2.5f * sqrtf(squares);
+    size_t lower = 0;
+    for (c = 0, up = 0; c < CLASSES && up + sum[c] <= below + off; c++) {
+        up += sum[c];
+        if (up > below - off) continue;
+        lower += count[c];
+        lo = c + 1;
+    }
+    *s = (struct search){ .lo = lo ? lo << CLASS_BITS : LEAST,
+                          .hi = c < CLASSES ? ((c + 1) << CLASS_BITS) - 1 : MOST,
+                          .from_lo = (size - lower) * step };
+    return true;
+}
+
+/* The weights that reach nth(o), behind the list of which they are, if both have room in t->index; else all. */
+static struct row shorten(const struct ha_topp *t, uint32_t o)
+{
+    const size_t room = t->n / 2;
+    const vec from = v_set(nth(o));
+    float *x = (float *)(void *)(t->index + room);
+    size_t at = 0, i = 0;
+    for (; i + LANES <= t->n && at + LANES <= room; i += LANES) {
+        const unsigned bits = v_ge(v_load(t->x + i), from);
+        v_put_indices(t->index + at, (uint32_t)i, bits);
+        v_put_of(x + at, t->x + i, bits);
+        at += v_ones(bits);
+    }
+    for (; i < t->n && at < room; i++) {
+        if (!(t->x[i] >= nth(o))) continue;
+        t->index[at] = (uint32_t)i;
+        x[at++] = t->x[i];
+    }
+    return i < t->n ? (struct row){ t->x, NULL, t->n } : (struct row){ x, t->index, at };
+}
+
+/* what a sample says, if it is so; returns how many lie between */
+static size_t sampled(const struct ha_topp *t, double wanted, float total, struct row *row, struct search *s,
+                      union kept *kept)
+{
+    if (t->n <= SHORT || !guess(t, wanted, total, s)) return 0;
+    if (s->from_lo < t->n / 16 * 7) *row = shorten(t, s->lo);
+    const size_t in = collect(row->x, row->n, s, kept);
+    const bool right = s->above < wanted && s->above + part_from(&kept->f, in, s->lo).sum >= wanted;
+    return right ? in : 0;
 }
 
 /* false: all of them are not enough */
-static bool find(const struct ha_topp *t, double wanted, float total, struct search *s)
+static bool find(const struct ha_topp *t, double wanted, float total, struct row *row, struct search *s)
 {
     union kept kept[KEEP];
-    *s = (struct search){ LEAST, MOST, t->n, 0, 0 };
-    size_t in = t->n > SHORT ? guess(t, wanted, total, s, kept) : 0;
+    size_t in = sampled(t, wanted, total, row, s, kept);
     if (in == 0) {
-        if (s->lo == LEAST) {
-            const struct part all = part_from(t->x, t->n, LEAST);
-            if (all.sum < wanted) return false;
-            s->from_lo = all.count;
-        }
+        const struct part all = part_from(t->x, t->n, LEAST);
+        if (all.sum < wanted) return false;
+        *row = (struct row){ t->x, NULL, t->n };
+        *s = (struct search){ LEAST, MOST, all.count, 0, 0 };
         narrow(t->x, t->n, wanted, KEEP - LANES, s);
         in = collect(t->x, t->n, s, kept);
     }
@@ -189,6 +211,38 @@ static bool find(const struct ha_topp *t, double wanted, float total, struct sea
     return true;
 }
 
+static void put_weights(const struct ha_topp *t, size_t at, const float *x, unsigned bits)
+{
+    float some[LANES];
+    if (t->w_type == HA_F32) {
+        v_put_of((float *)t->w + at, x, bits);
+        return;
+    }
+    v_put_of(some, x, bits);
+    v_narrow((char *)t->w + at * ha_dtype_bytes(HA_F16), v_load(some), HA_F16);
+}
+
+/* Lists those of [i, end) that reach `from`, behind the first `at` of `keys`; returns how many there are then. What is
+ * read has not been written over. */
+static size_t list(const struct ha_topp *t, const struct row *row, size_t i, size_t end, float from, size_t at,
+                   size_t keys)
+{
+    const vec least = v_set(from);
+    for (; i + LANES <= end && at + LANES <= keys; i += LANES) {
+        const unsigned bits = v_ge(v_load(row->x + i), least);
+        put_weights(t, at, row->x + i, bits);
+        if (row->id) v_put_of(t->index + at, row->id + i, bits);
+        else v_put_indices(t->index + at, (uint32_t)i, bits);
+        at += v_ones(bits);
+    }
+    for (; i < end && at < keys; i++) {
+        if (!(row->x[i] >= from)) continue;
+        ha_store(t->w, at, t->w_type, row->x[i]);
+        t->index[at++] = row->id ? row->id[i] : (uint32_t)i;
+    }
+    return at;
+}
+
 /* how many of those in [lo, hi], which are equal, are needed */
 static size_t needed(const struct search *s, double wanted)
 {
@@ -197,30 +251,12 @@ static size_t needed(const struct search *s, double wanted)
     return (size_t)((left + each - 1) / each);
 }
 
-static size_t list(const struct ha_topp *t, const struct search *s, double wanted)
+static size_t list_found(const struct ha_topp *t, const struct row *row, const struct search *s, double wanted)
 {
     const size_t ties = needed(s, wanted), keys = s->beyond + ties;
     const float lo = nth(s->lo), above = nth(s->hi + 1);
-    const size_t end = keys == s->from_lo ? t->n : v_behind_tie(t->x, t->n, lo, above, ties);
-    const size_t done = v_list(t->x, 0, end, lo, t->index, keys);
-    v_list(t->x, end, t->n, above, t->index + done, keys - done);
-    return keys;
-}
-
-static void take_weights(const struct ha_topp *t, size_t keys)
-{
-    if (t->w_type == HA_F32) {
-        for (size_t i = 0; i < keys; i++) ((float *)t->w)[i] = t->x[t->index[i]];
-        return;
-    }
-    char *w = t->w;
-    for (size_t i = 0; i < keys; i += LANES, w += LANES * ha_dtype_bytes(HA_F16)) {
-        const size_t some = ha_least(LANES, keys - i);
-        float x[LANES] = { 0 };
-        for (size_t j = 0; j < some; j++) x[j] = t->x[t->index[i + j]];
-        if (some == LANES) v_narrow(w, v_load(x), HA_F16);
-        else v_narrow_part(w, v_load(x), some, HA_F16);
-    }
+    const size_t end = keys == s->from_lo ? row->n : v_behind_tie(row->x, row->n, lo, above, ties);
+    return list(t, row, end, row->n, above, list(t, row, 0, end, lo, 0, keys), keys);
 }
 
 /* in any order; NaN where a weight is */
@@ -243,13 +279,12 @@ void HA_KERNEL(topp)(const struct ha_topp *t)
     }
     const double wanted = ceil(t->p * 0x1p52) * 0x1p-52;
     const float total = add_up(t->x, t->n);
+    struct row row = { t->x, NULL, t->n };
     struct search s;
-    size_t keys = t->n;
+    size_t keys = 0;
     if (isnan(total)) keys = 0;
-    else if (find(t, wanted, total, &s)) keys = list(t, &s, wanted);
-    else
-        for (size_t i = 0; i < t->n; i++) t->index[i] = (uint32_t)i;
-    take_weights(t, keys);
+    else if (find(t, wanted, total, &row, &s)) keys = list_found(t, &row, &s, wanted);
+    else keys = list(t, &(struct row){ t->x, NULL, t->n }, 0, t->n, 0, 0, t->n);
     *t->keys = (uint32_t)keys;
 }
 #endif
