@@ -35,8 +35,8 @@ static inline uint32_t class_of(float x)
         float f;
         int32_t i;
     } c = { .f = x };
-    const int32_t o = c.i - (97 << 23);
-    return o < 0 ? 0 : (uint32_t)(o < MOST ? o : MOST) >> CLASS_BITS;
+    const int32_t first = 97 << 23; /* a 0 of either sign is below it */
+    return c.i < first ? 0 : (uint32_t)(c.i - first < MOST ? c.i - first : MOST) >> CLASS_BITS;
 }
 
 /* the least weight that is chosen lies in [nth(lo), nth(hi)] */
