@@ -13,11 +13,12 @@
 #include "harness/base/why.h"
 #include "harness/base/worker.h"
 #include "suites/parts/choose.h"
+#include "suites/parts/codebook_fit.h"
 #include "suites/parts/coded_keys.h"
 #include "suites/parts/kept.h"
 #include "suites/parts/slots.h"
 
-enum { PARTS, C, BUDGET, CAPACITY, POLICY, LOOKUP, FETCH };
+enum { PARTS, C, BUDGET, CAPACITY, POLICY, LOOKUP, FETCH, KMEANS, ITERATIONS };
 static const struct ha_param params[] = {
     [PARTS] = { "parts", 2, 1, 128, "parts of a key, for each of which a code stands", .power_of_2 = true,
                 .draw = "1 2 4 8", .fitted = true },
@@ -29,6 +30,8 @@ static const struct ha_param params[] = {
     [POLICY] = HA_BLOCK_POLICY(HA_BLOCK_LFU),
     [LOOKUP] = HA_SLOTS_LOOKUP(HA_LOOKUP_DEVICE),
     [FETCH] = HA_FETCH_WAY,
+    [KMEANS] = HA_CODEBOOK_KMEANS,
+    [ITERATIONS] = HA_CODEBOOK_ITERATIONS,
 };
 
 struct sequence {
@@ -95,17 +98,25 @@ static enum ha_status make(struct caches *c, const struct ha_context *ctx, struc
     return ha_device_event(ctx->device_arena, &c->made, why);
 }
 
+static enum ha_status book_rule(const double *param, const struct ha_shape *s, struct ha_codebook_rule *rule,
+                                struct ha_why *why)
+{
+    const size_t parts = (size_t)param[PARTS];
+    if (s->head_dim % parts) return ha_why(why, HA_ERROR, "parts=%zu does not divide head_dim=%zu", parts, s->head_dim);
+    *rule = (struct ha_codebook_rule){ .dims = s->head_dim / parts,
+                                       .count = (size_t)param[C],
+                                       .books = HA_BOOKS_SEPARATE };
+    return HA_OK;
+}
+
 static enum ha_status share(struct ha_layer *first, struct ha_why *why)
 {
     const struct ha_context *ctx = first->ctx;
     const struct ha_shape *s = ctx->shape;
     struct caches *c = first->shared;
-    const size_t parts = option(first, PARTS);
-    if (s->head_dim % parts) return ha_why(why, HA_ERROR, "parts=%zu does not divide head_dim=%zu", parts, s->head_dim);
+    struct ha_codebook_rule rule;
+    HA_TRY(book_rule(ctx->param, s, &rule, why));
     HA_TRY(ha_kv_mapped(ctx, why)); /* lists are */
-    const struct ha_codebook_rule rule = { .dims = s->head_dim / parts,
-                                           .count = option(first, C),
-                                           .books = HA_BOOKS_SEPARATE };
     HA_TRY(ha_coded_create(&c->coded, ctx, HA_KEYS_CODES, &rule, HA_F32, why));
     c->stride = ha_kv_longest(s);
     c->most = ha_alloc(ctx->arena, 2 * s->batch * sizeof *c->most, HA_TAG_META, why);
@@ -289,6 +300,16 @@ static const struct ha_rule rule = {
     .settle_name = "cache update",
 };
 
+/* ---- a fit ------------------------------------------------------------------------------------------------------- */
+
+static enum ha_status fit(const struct ha_fit_input *in, struct ha_fit_writer *out, struct ha_why *why)
+{
+    struct ha_codebook_learning learning = { .kmeans = (enum ha_kmeans_way)in->param[KMEANS],
+                                             .iterations = (size_t)in->param[ITERATIONS] };
+    HA_TRY(book_rule(in->param, in->shape, &learning.rule, why));
+    return ha_codebook_fit(in, out, &learning, why);
+}
+
 extern const struct ha_variant ha_variant_pqcache;
 const struct ha_variant ha_variant_pqcache = {
     .name = "pqcache",
@@ -299,6 +320,7 @@ const struct ha_variant ha_variant_pqcache = {
     .checked = true,
     .params = params,
     .params_count = sizeof params / sizeof *params,
+    .fit = fit,
     .needs = HA_NEEDS_ATTEND | HA_NEEDS_PQ | HA_NEEDS_TOPK | HA_NEEDS_MOVE,
     .counters = ha_frame_counters,
     .rewind = ha_frame_rewind,
