@@ -247,13 +247,21 @@ TEST(what_a_fit_refuses)
     refused(HA_ERROR, "layer 1, KV head 1, book 2: k-means: vector 293 has nan in dimension 1");
 }
 
-/* As many vectors as are wanted are enough. */
+/* As many vectors as are wanted are enough, and one key less is not. */
 TEST(enough_keys)
 {
-    begin(256, 4, HA_BOOKS_SHARED, HA_F16);
-    w.how.iterations = 1;
-    ok(ha_codebook_fit(&w.in, &w.out, &w.how, &why));
-    end();
+    for (size_t less = 0; less < 2; less++) {
+        begin(256, 4, HA_BOOKS_SHARED, HA_F16);
+        w.shape.ctx[1] = 117;
+        w.shape.ctx[0] = 256 - 117 - less;
+        w.how.iterations = 1;
+        if (less) {
+            refused(HA_ERROR, "takes 256 keys at least, 4 vectors for each centroid, and there are 255");
+            continue;
+        }
+        ok(ha_codebook_fit(&w.in, &w.out, &w.how, &why));
+        end();
+    }
 }
 
 /* ---- what a case has --------------------------------------------------------------------------------------------- */

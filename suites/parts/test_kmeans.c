@@ -87,29 +87,35 @@ TEST(lloyds_objective_never_rises)
     }
 }
 
-/* Every centroid is the mean of the vectors that are nearest to it, where it ended by itself. */
-TEST(lloyd_ends_with_means)
+/* After an iteration every centroid is the mean of the vectors that the centroids before were nearest to; where it has
+ * ended by itself, of those that it is nearest to. */
+TEST(lloyd_moves_to_means)
 {
-    enum { N = 2000, DIMS = 3, COUNT = 12 };
-    fill(N, DIMS, 12, 5);
-    learn(HA_KMEANS_LLOYD, N, DIMS, COUNT, 200, 5);
-    assert_true(result.steps < 200);
-    double mean[COUNT][DIMS + 1] = { 0 };
-    for (size_t i = 0; i < N; i++) {
-        size_t nearest = 0;
-        double least = HUGE_VAL;
-        for (size_t j = 0; j < COUNT; j++) {
-            double square = 0;
-            for (size_t d = 0; d < DIMS; d++) square += pow((double)x[i * DIMS + d] - (double)book[d * COUNT + j], 2);
-            if (square < least) nearest = j;
-            least = fmin(least, square);
+    enum { N = 2000, DIMS = 3, CENTROIDS = 12 };
+    static const size_t iterations[] = { 0, 1, 2, 3, 500 };
+    for (size_t it = 0; it < COUNT(iterations); it++) {
+        double mean[CENTROIDS][DIMS + 1] = { 0 };
+        for (size_t i = 0; i < N * DIMS; i++) x[i] = ha_rng_normal(5, 1, i);
+        learn(HA_KMEANS_LLOYD, N, DIMS, CENTROIDS, iterations[it], 5);
+        assert_true(iterations[it] < 500 ? result.steps == iterations[it] : result.steps < 500);
+        for (size_t i = 0; i < N; i++) {
+            size_t nearest = 0;
+            double least = HUGE_VAL;
+            for (size_t j = 0; j < CENTROIDS; j++) {
+                double square = 0;
+                for (size_t d = 0; d < DIMS; d++)
+                    square += pow((double)x[i * DIMS + d] - (double)book[d * CENTROIDS + j], 2);
+                if (square < least) nearest = j;
+                least = fmin(least, square);
+            }
+            for (size_t d = 0; d < DIMS; d++) mean[nearest][d] += (double)x[i * DIMS + d];
+            mean[nearest][DIMS]++;
         }
-        for (size_t d = 0; d < DIMS; d++) mean[nearest][d] += (double)x[i * DIMS + d];
-        mean[nearest][DIMS]++;
+        learn(HA_KMEANS_LLOYD, N, DIMS, CENTROIDS, iterations[it] + 1, 5);
+        for (size_t j = 0; j < CENTROIDS; j++)
+            for (size_t d = 0; d < DIMS; d++)
+                assert_true(fabs(mean[j][d] / mean[j][DIMS] - (double)book[d * CENTROIDS + j]) < 1e-4);
     }
-    for (size_t j = 0; j < COUNT; j++)
-        for (size_t d = 0; d < DIMS; d++)
-            assert_true(fabs(mean[j][d] / mean[j][DIMS] - (double)book[d * COUNT + j]) < 1e-4);
 }
 
 TEST(minibatches_end_below_their_start_and_near_lloyd)
@@ -134,7 +140,7 @@ TEST(minibatches_end_below_their_start_and_near_lloyd)
 TEST(minibatches_stop_early)
 {
     fill(5000, 4, 10, 3);
-    learn(HA_KMEANS_MINIBATCH, 5000, 4, 10, 1000000, 3);
+    learn(HA_KMEANS_MINIBATCH, 5000, 4, 10, 400, 3);
     assert_true(result.steps > 10 && result.steps < 2000);
 }
 
