@@ -5,7 +5,7 @@ MiniBatchKMeans makes of the same keys, with as many iterations and vectors in a
 Of each case the objective (sum of squared distances to the nearest centroids) over scikit-learn's, in binary64, of all
 layers and KV heads together, and the processor time of both: of the whole process of habench, which also reads the
 trace, and of scikit-learn's fits alone. Run by hand: it needs numpy and scikit-learn, and takes minutes. Exit status: 1
-if an objective is more than 3% above scikit-learn's or habench takes longer, 77 if they are missing."""
+if an objective is more than 3% above scikit-learn's, or habench takes longer by mini-batches; 77 if they are missing."""
 
 import json
 import os
@@ -96,7 +96,8 @@ def main():
                     our_sum += objective(x, centroids[layer, head, book].T)
                     their_sum += objective(x, theirs.cluster_centers_)
             ratio = our_sum / their_sum
-            bad |= not (ratio <= LIMIT and our_time < their_time)
+            lloyd = options.endswith("lloyd")  # which is another way to learn, and need not be fast
+            bad |= not (ratio <= LIMIT and (lloyd or our_time < their_time))
             print(f"{options:34} {ratio:9.4f} {our_time:9.2f} {their_time:14.2f}", flush=True)
     print("FAILED" if bad else "ok")
     sys.exit(bad)

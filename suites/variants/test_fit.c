@@ -436,11 +436,11 @@ TEST(cases_that_read_none)
 {
     struct ha_case c;
     assert_int_equal(ha_case_parse("streaming:fit=a", &c, &reason), HA_ERROR);
-    expect_reason("fit: streaming learns nothing; those that do: duo fluxion scout clo hcattention learner");
+    expect_reason("fit: streaming learns nothing; those that do: duo fluxion scout clo hcattention pqcache learner");
     assert_ok(ha_case_parse("streaming:fit=none", &c, &reason));
     assert_ok(ha_case_parse("learner:fit=a", &c, &reason));
     assert_int_equal(learn("streaming", "d"), HA_FAIL);
-    expect_reason("fit: streaming learns nothing; those that do: duo fluxion scout clo hcattention learner");
+    expect_reason("fit: streaming learns nothing; those that do: duo fluxion scout clo hcattention pqcache learner");
     assert_int_equal(learn("learner:fit=a", "d"), HA_FAIL);
     expect_reason("leave fit=a out");
 }
