@@ -7,7 +7,6 @@
 #include "harness/base/why.h"
 
 HA_SHARED_WORDS(ha_books_word, [HA_BOOKS_SHARED] = "shared", [HA_BOOKS_SEPARATE] = "separate")
-HA_SHARED_WORDS(ha_rotary_word, [HA_ROTARY_AFTER] = "after", [HA_ROTARY_BEFORE] = "before")
 
 static size_t bits_of(const struct ha_codebook_rule *r)
 {

@@ -14,7 +14,6 @@ enum ha_books { HA_BOOKS_SHARED, HA_BOOKS_SEPARATE };
 const char *ha_books_word(size_t i);
 
 enum ha_rotary { HA_ROTARY_AFTER, HA_ROTARY_BEFORE };
-const char *ha_rotary_word(size_t i);
 
 /* Options of variants. */
 #define HA_CODEBOOK_DIMS(most)                                                          \
@@ -34,12 +33,6 @@ const char *ha_rotary_word(size_t i);
 #define HA_CODEBOOK_PACK                                                                           \
     {                                                                                              \
         "pack", 0, 0, 1, "1: codes take as many bits as they need, not whole bytes", .whole = true \
-    }
-
-#define HA_CODEBOOK_ROTARY                                                                                            \
-    {                                                                                                                 \
-        "rotary", HA_ROTARY_AFTER, .word = ha_rotary_word, .fitted = true,                                            \
-                                   .doc = "whether codes stand for keys after they are turned by position, or before" \
     }
 
 struct ha_codebook_rule {

@@ -4,6 +4,7 @@
 #include "harness/base/device_arena.h"
 #include "harness/base/numeric.h"
 #include "harness/base/why.h"
+#include "suites/parts/listed.h"
 #include "harness/base/pq.h"
 
 HA_SHARED_WORDS(ha_coded_word, [HA_KEYS_CODES] = "codes", [HA_KEYS_EXACT] = "exact")
@@ -166,15 +167,20 @@ void ha_coded_claim(const struct ha_coded *c, struct ha_profile *profile)
 
 /* ---- reports ----------------------------------------------------------------------------------------------------- */
 
-static void decode(const struct ha_pq *pq, const unsigned char *codes, size_t count, float *k)
+/* The device made the codes: what is none of a book is refused. */
+static enum ha_status decode(const struct ha_context *ctx, const struct ha_pq *pq, const unsigned char *codes,
+                             size_t count, float *k, struct ha_why *why)
 {
     for (size_t i = 0; i < count; i++)
         for (size_t g = 0; g < pq->groups; g++) {
             const unsigned char *group = codes + i / HA_PQ_KEYS * ha_pq_block_bytes(pq) + g * ha_pq_group_bytes(pq);
             const size_t code = ha_pq_code(group, pq->bits, i % HA_PQ_KEYS);
+            if (code >= pq->count)
+                return ha_list_refuse(ctx, why, "code %zu of key %zu, of %zu centroids", code, i, pq->count);
             for (size_t d = 0; d < pq->dims; d++)
                 k[(i * pq->groups + g) * pq->dims + d] = ha_pq_book(pq, g)[d * pq->count + code];
         }
+    return HA_OK;
 }
 
 enum ha_status ha_coded_read(const struct ha_coded *c, size_t layer, const struct ha_coded_seq *seq, size_t head,
@@ -190,7 +196,7 @@ enum ha_status ha_coded_read(const struct ha_coded *c, size_t layer, const struc
                                       : seq->codes + head * seq->head_bytes;
     HA_TRY(ctx->api->copy(ctx->stream, c->known, from, bytes, HA_D2H));
     HA_TRY(ctx->api->stream_sync(ctx->stream));
-    if (exact) ha_load_row(c->known, count * dim, ctx->shape->dtype, k);
-    else decode(&pq, c->known, count, k);
+    if (!exact) return decode(ctx, &pq, c->known, count, k, why);
+    ha_load_row(c->known, count * dim, ctx->shape->dtype, k);
     return HA_OK;
 }

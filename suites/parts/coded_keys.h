@@ -56,7 +56,7 @@ enum ha_status ha_coded_score(struct ha_coded *c, const struct ha_step *step, co
 /* What scores claim. */
 void ha_coded_claim(const struct ha_coded *c, struct ha_profile *profile);
 /* Of a KV head the keys that stand for tokens 0 to count - 1, in host memory: [count][head_dim]. Waits for the device;
- * for reports. */
+ * for reports. Refuses codes that are none (ha_list_refuse). */
 enum ha_status ha_coded_read(const struct ha_coded *c, size_t layer, const struct ha_coded_seq *seq, size_t head,
                              size_t count, float *k, struct ha_why *why);
 

@@ -40,6 +40,7 @@ struct ha_mutant {
     enum ha_status (*device_pq_encode)(struct ha_stream *, const struct ha_device_pq_encode *);
     enum ha_status (*device_pq_table)(struct ha_stream *, const struct ha_device_pq_table *);
     enum ha_status (*device_pq_score)(struct ha_stream *, const struct ha_device_pq_score *);
+    enum ha_status (*device_topp)(struct ha_stream *, const struct ha_device_topp *);
     enum ha_status (*copy_pieces)(struct ha_stream *, const struct ha_device_pieces *, enum ha_direction);
     enum ha_status (*flag_write)(struct ha_stream *, uint32_t *flag, uint32_t value);
     enum ha_status (*flag_wait)(struct ha_stream *, const uint32_t *flag, uint32_t at_least);

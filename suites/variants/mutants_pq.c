@@ -1,4 +1,4 @@
-/* Planted in pqcache: in its codes, in how many are chosen, and in its cache. */
+/* Planted in pqcache and hcattention: in codes, tables and scores, in what is chosen, and in what crosses the link. */
 
 #include "suites/variants/planted.h"
 
@@ -58,6 +58,66 @@ static enum ha_status first_query_chooses(struct ha_stream *stream, const struct
     return HA_OK;
 }
 
+/* Scores that the softmax gets are not scaled. */
+static enum ha_status unscaled(struct ha_stream *stream, const struct ha_device_pq_score *args)
+{
+    struct ha_device_pq_score all = *args;
+    all.scale = 1;
+    return ha_planted_device()->pq_score(stream, &all);
+}
+
+/* Keys of another head's book are meant by codes of this one. */
+static enum ha_status table_of_first_book(struct ha_stream *stream, const struct ha_device_pq_table *args)
+{
+    struct ha_device_pq_table_seq seq[2];
+    struct ha_device_pq_table one = *args;
+    if (args->batch != 1) return ha_planted_device()->pq_table(stream, args);
+    const size_t group = args->q_heads / args->kv_heads, dim = args->pq.groups * args->pq.dims;
+    one.batch = one.kv_heads = 1;
+    one.q_heads = group;
+    one.seqs = seq;
+    for (size_t h = 0; h < args->kv_heads; h++) {
+        seq[0] = args->seqs[0];
+        seq[0].q += h * group * dim;
+        seq[0].table = (char *)seq[0].table + h * seq[0].table_head_bytes;
+        HA_TRY(ha_planted_device()->pq_table(stream, &one));
+    }
+    return HA_OK;
+}
+
+/* Fewer keys than reach tau, or more. */
+static enum ha_status reach(struct ha_stream *stream, const struct ha_device_topp *args, double times)
+{
+    struct ha_device_topp all = *args;
+    all.p *= times;
+    return ha_planted_device()->topp(stream, &all);
+}
+static enum ha_status too_few(struct ha_stream *stream, const struct ha_device_topp *args)
+{
+    return reach(stream, args, 0.97);
+}
+static enum ha_status too_many(struct ha_stream *stream, const struct ha_device_topp *args)
+{
+    return reach(stream, args, 1.03);
+}
+
+/* Weights come down one place further than the ids that they are of. */
+static enum ha_status weights_one_off(struct ha_stream *stream, const struct ha_device_pieces *pieces,
+                                      enum ha_direction dir)
+{
+    enum { PIECES_MAX = 64, WEIGHT = 4 };
+    const void *src[PIECES_MAX];
+    if (dir != HA_D2H || pieces->count > PIECES_MAX) return ha_planted_device()->copy_pieces(stream, pieces, dir);
+    for (size_t i = 0; i < pieces->count; i++) src[i] = (const char *)pieces->src[i] + i % 2 * WEIGHT;
+    return ha_planted_device()->copy_pieces(
+        stream, &(struct ha_device_pieces){ pieces->dst, src, pieces->bytes, pieces->count }, dir);
+}
+
+/* 192 of 200 tokens are coded; each byte is a code */
+#define HC                                                                                                   \
+    "hcattention:dataset=iid,ctx=200,heads=4/2,head_dim=16,layers=2,seed=5,dtype=f32,c=256,fresh=8,tau=0.6," \
+    "steps="
+
 /* of 200 tokens 20 are recent, and 20 of the others chosen */
 #define PQ                                                                                           \
     "pqcache:dataset=iid,ctx=200,heads=4/2,head_dim=16,layers=2,seed=5,dtype=bf16,c=256,budget=0.2," \
@@ -78,5 +138,28 @@ static const struct ha_mutant table[] = {
       .copy_pieces = ha_planted_fetch_once },
     { "token_policy_of_other", "tokens are replaced by LFU where it should be LRU", PQ "12,policy=lru",
       .shown = "note hits", .one_more = "policy" },
+    { "keys_of_prefill_alone", "tokens that come in steps have no code of theirs", HC "20", .shown = "question 2",
+      .device_pq_encode = encode_once },
+    { "keys_one_off", "a key has the code of the one before it", HC "3", .shown = "question 2",
+      .device_pq_encode = encode_one_off },
+    { "weights_of_first_step", "weights are those of an earlier query", HC "3", .shown = "question 1",
+      .device_pq_table = table_once },
+    { "weights_of_first_head", "scores of every head are looked up in the tables of the first", HC "3,overlap=0",
+      .shown = "question 1", .device_pq_score = table_of_first },
+    { "book_of_first_head", "tables of every head are made of the first one's book", HC "3", .shown = "question 1",
+      .device_pq_table = table_of_first_book },
+    { "softmax_unscaled", "the softmax is of scores that are not scaled", HC "3", .shown = "question 1",
+      .device_pq_score = unscaled },
+    { "tau_not_reached", "the chosen weights do not add up to tau", HC "3", .shown = "question 2",
+      .device_topp = too_few },
+    { "tau_exceeded", "more keys are chosen than tau takes", HC "3", .shown = "question 2", .device_topp = too_many },
+    { "weights_of_next_id", "weights are not those of the ids beside them", HC "3", .shown = "question 1",
+      .copy_pieces = weights_one_off },
+    { "renorm_of_other", "weights are made to add up to 1 where they should not", HC "3", .shown = "question 2",
+      .one_more = "renorm" },
+    { "prefix_of_codes", "keys are codes where they should be exact", HC "3,keys=exact", .shown = "question 2",
+      .one_less = "keys" },
+    { "kept_counted_more", "the share of keys that is kept is counted 1% too large in the last layer", HC "3",
+      .shown = "kept_share", .wrong_count = "kept_share" },
 };
 const struct ha_mutants ha_mutants_pq = { table, sizeof table / sizeof *table };

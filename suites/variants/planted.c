@@ -183,6 +183,7 @@ void ha_mutant_plant(const struct ha_mutant *m, struct ha_kernels *kernels, cons
     if (m->device_pq_encode) shim.pq_encode = m->device_pq_encode;
     if (m->device_pq_table) shim.pq_table = m->device_pq_table;
     if (m->device_pq_score) shim.pq_score = m->device_pq_score;
+    if (m->device_topp) shim.topp = m->device_topp;
     if (m->copy_pieces) shim.copy_pieces = m->copy_pieces;
     if (m->device_move) shim.move = m->device_move;
     if (m->flag_write) shim.flag_write = m->flag_write;
