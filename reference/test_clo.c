@@ -3,6 +3,7 @@
 #include "reference/test_clo_world.h"
 
 #include "reference/definitions.h"
+#include "reference/test_says.h"
 
 #include "harness/base/fit.h"
 #include "harness/base/rng.h"
@@ -209,19 +210,6 @@ static enum ha_status judge(table t)
     return status;
 }
 
-/* One of the texts between bars is in it. */
-static bool says(const char *text, const char *any)
-{
-    char part[96];
-    for (const char *end = any; end; any = end + 1) {
-        end = strchr(any, '|');
-        snprintf(part, sizeof part, "%.*s", (int)(end ? end - any : (long)strlen(any)), any);
-        if (strstr(text, part)) return true;
-        if (!end) break;
-    }
-    return false;
-}
-
 static size_t refused[MISTAKES];
 
 static void try_all(const char *what, enum mistake first, size_t stride)
@@ -234,7 +222,7 @@ static void try_all(const char *what, enum mistake first, size_t stride)
         ha_test_clo_simulate(m, other);
         if (!differs(m)) continue;
         if (judge(other) != HA_FAIL) fail_msg("%s: not refused: %s %s", what, MISTAKE[m].name, why.text);
-        if (!says(why.text, MISTAKE[m].text))
+        if (!ha_test_says(why.text, MISTAKE[m].text))
             fail_msg("%s, %s: \"%s\" does not say \"%s\"", what, MISTAKE[m].name, why.text, MISTAKE[m].text);
         if (m < STALE_PERSISTENT && !strstr(why.text, "clo layer 2 seq 0 head 2: ")
             && !strstr(why.text, "clo layer 2 seq 0 head 3: "))

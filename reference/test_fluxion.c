@@ -2,6 +2,7 @@
  */
 
 #include "reference/test_fluxion_world.h"
+#include "reference/test_says.h"
 
 #include "harness/base/fit.h"
 #include "harness/base/rng.h"
@@ -251,19 +252,6 @@ static enum ha_status judge(table t)
     return status;
 }
 
-/* One of the texts between bars is in it. */
-static bool says(const char *text, const char *any)
-{
-    char part[96];
-    for (const char *end = any; end; any = end + 1) {
-        end = strchr(any, '|');
-        snprintf(part, sizeof part, "%.*s", (int)(end ? end - any : (long)strlen(any)), any);
-        if (strstr(text, part)) return true;
-        if (!end) break;
-    }
-    return false;
-}
-
 static size_t refused[MISTAKES];
 static struct {
     size_t streaming, retrieving, unscheduled, of_block[SIZES];
@@ -292,7 +280,7 @@ static void try_all(const char *what, enum mistake first, size_t stride)
         ha_test_fluxion_simulate(m, w->shape.layers - 1, 1, other);
         if (!differs(m)) continue;
         if (judge(other) != HA_FAIL) fail_msg("%s: not refused: %s %s", what, MISTAKE[m].name, why.text);
-        if (!says(why.text, MISTAKE[m].text))
+        if (!ha_test_says(why.text, MISTAKE[m].text))
             fail_msg("%s, %s: \"%s\" does not say \"%s\"", what, MISTAKE[m].name, why.text, MISTAKE[m].text);
         if (!strstr(why.text, "seq 1 head ") || !strstr(why.text, w->shape.layers > 1 ? "layer 1 " : "layer 0 "))
             fail_msg("%s, %s: \"%s\" names another", what, MISTAKE[m].name, why.text);

@@ -2,6 +2,7 @@
  * sees its mistakes. */
 
 #include "reference/definitions.h"
+#include "reference/test_says.h"
 
 #include "harness/base/fit.h"
 #include "harness/base/numeric.h"
@@ -524,19 +525,6 @@ static enum ha_status judge(table t, const struct ha_fit *fit)
     return status;
 }
 
-/* One of the texts between bars is in it. */
-static bool says(const char *text, const char *any)
-{
-    char part[96];
-    for (const char *end = any; end; any = end + 1) {
-        end = strchr(any, '|');
-        snprintf(part, sizeof part, "%.*s", (int)(end ? end - any : (long)strlen(any)), any);
-        if (strstr(text, part)) return true;
-        if (!end) break;
-    }
-    return false;
-}
-
 static size_t refused[MISTAKES];
 
 static void try_all(size_t number)
@@ -550,7 +538,7 @@ static void try_all(size_t number)
         simulate(m, other);
         if (!memcmp(other, right, sizeof other)) continue;
         if (judge(other, fit) != HA_FAIL) fail_msg("case %zu: not refused: %s", number, MISTAKE[m].name);
-        if (!says(why.text, MISTAKE[m].text))
+        if (!ha_test_says(why.text, MISTAKE[m].text))
             fail_msg("case %zu, %s: \"%s\" does not say \"%s\"", number, MISTAKE[m].name, why.text, MISTAKE[m].text);
         if (!strstr(why.text, "layer 1 seq 0 head 2: ") && !strstr(why.text, "layer 1 seq 0 head 3: "))
             fail_msg("case %zu, %s: \"%s\" names another", number, MISTAKE[m].name, why.text);

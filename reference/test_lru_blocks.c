@@ -2,6 +2,7 @@
  * option, and sees its mistakes. */
 
 #include "reference/definitions.h"
+#include "reference/test_says.h"
 
 #include "harness/base/numeric.h"
 #include "harness/base/rng.h"
@@ -421,19 +422,6 @@ static bool differs(enum mistake m)
     return false;
 }
 
-/* One of the texts between bars is in it. */
-static bool says(const char *text, const char *any)
-{
-    char part[96];
-    for (const char *end = any; end; any = end + 1) {
-        end = strchr(any, '|');
-        snprintf(part, sizeof part, "%.*s", (int)(end ? end - any : (long)strlen(any)), any);
-        if (strstr(text, part)) return true;
-        if (!end) break;
-    }
-    return false;
-}
-
 static const struct {
     double param[PARAMS];
     size_t ctx[BATCH], q_len;
@@ -457,7 +445,7 @@ static void try_all(size_t of, enum mistake first, size_t stride)
         simulate(m, other);
         if (!differs(m)) continue;
         if (judge(other) != HA_FAIL) fail_msg("case %zu: not refused: %s %s", of, MISTAKE[m].name, why.text);
-        if (!says(why.text, MISTAKE[m].text))
+        if (!ha_test_says(why.text, MISTAKE[m].text))
             fail_msg("case %zu, %s: \"%s\" does not say \"%s\"", of, MISTAKE[m].name, why.text, MISTAKE[m].text);
         if (!strstr(why.text, "lru_blocks layer 1 seq 0 head 2: ")
             && !strstr(why.text, "lru_blocks layer 1 seq 0 head 3: "))

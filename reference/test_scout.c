@@ -2,6 +2,7 @@
  * when, and sees its mistakes; and by hand where scores are equal. */
 
 #include "reference/definitions.h"
+#include "reference/test_says.h"
 #include "reference/test_world.h"
 
 #include "harness/base/fit.h"
@@ -544,19 +545,6 @@ static void simulate_all(enum mistake m, size_t delay, bool silent, table out)
     for (size_t i = 0; i < LAYERS * BATCH; i++) simulate(m, i / BATCH, i % BATCH, delay, silent, out);
 }
 
-/* One of the texts between bars is in it. */
-static bool says(const char *text, const char *any)
-{
-    char part[96];
-    for (const char *end = any; end; any = end + 1) {
-        end = strchr(any, '|');
-        snprintf(part, sizeof part, "%.*s", (int)(end ? end - any : (long)strlen(any)), any);
-        if (strstr(text, part)) return true;
-        if (!end) break;
-    }
-    return false;
-}
-
 static size_t refused[MISTAKES];
 
 /* in: what differs shows */
@@ -584,7 +572,7 @@ static void try_all(const char *what, size_t delay, bool silent, enum mistake fi
         simulate(m, m == NEEDLESS_QUERY && is_ahead(1) ? 0 : WHERE, 1, delay, silent, other);
         if (!differs(m)) continue;
         if (judge(other) != HA_FAIL) fail_msg("%s: not refused: %s %s", what, MISTAKE[m].name, why.text);
-        if (!says(why.text, MISTAKE[m].text))
+        if (!ha_test_says(why.text, MISTAKE[m].text))
             fail_msg("%s, %s: \"%s\" does not say \"%s\"", what, MISTAKE[m].name, why.text, MISTAKE[m].text);
         const char *layer = m == NEEDLESS_QUERY && is_ahead(1) ? "layer 0 seq 1 head " : "layer 2 seq 1 head ";
         if (!strstr(why.text, layer)) fail_msg("%s, %s: \"%s\" names another", what, MISTAKE[m].name, why.text);
@@ -668,7 +656,7 @@ TEST(test_waited_for)
     simulate_all(NO_MISTAKE, 0, false, right);
     if (judge(right) != HA_OK) fail_msg("in the next step: %s", why.text);
     simulate_all(NO_MISTAKE, 3, false, other);
-    if (judge(other) != HA_FAIL || !says(why.text, "has not landed in step")) fail_msg("later: %s", why.text);
+    if (judge(other) != HA_FAIL || !ha_test_says(why.text, "has not landed in step")) fail_msg("later: %s", why.text);
     w.param[RECALL] = ON;
     if (judge(other) != HA_OK) fail_msg("later, and not waited for: %s", why.text);
 }

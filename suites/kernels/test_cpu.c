@@ -438,7 +438,7 @@ TEST_WITH(too_little_memory_is_an_error, begin, driven_end)
     because("GiB: lower ctx or batch or heads");
     counted(0, 0, 0, 1);
     if (HA_SANITIZED) return; /* whose shadow takes all addresses */
-    unsigned long long pages;
+    unsigned long long pages = 0;
     struct rlimit before, less;
     FILE *f = fopen("/proc/self/statm", "re");
     assert_true(f && fscanf(f, "%llu", &pages) == 1);
