@@ -75,11 +75,6 @@ enum ha_status ha_prefix_create(struct ha_prefix *p, const struct ha_layer *firs
     return p->bytes ? HA_OK : HA_ERROR;
 }
 
-float *ha_prefix_scores(const struct ha_prefix *p, size_t b, size_t q_head)
-{
-    return p->x + of_head(p, b, q_head) * shape(p)->q_len * p->stride;
-}
-
 /* ---- on the device ----------------------------------------------------------------------------------------------- */
 
 enum ha_status ha_prefix_choose(struct ha_prefix *p, const struct ha_prefix_seq *seqs, size_t first, size_t heads)

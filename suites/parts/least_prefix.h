@@ -3,8 +3,8 @@
 
 /* Attention weights of keys that are scored on the device, the fewest of them that reach tau (struct ha_topp), and sums
  * of the values of those, by the CPU where the values are in host memory, or by the device (HCAttention, section 3.2).
- * Scores are written to `x`; KV heads [first, first + heads) at a time. Ids and weights come down as many as there are:
- * how many is known first. */
+ * Scores are the caller's to write to `x`; KV heads [first, first + heads) at a time. Ids and weights come down as many
+ * as there are: how many is known first. */
 
 #include "suites/parts/frame.h"
 #include "suites/parts/head_rows.h"
@@ -47,8 +47,6 @@ struct ha_prefix_seq {
 /* From a rule's share. tau: above 0 to 1; keys_max: of a sequence. */
 enum ha_status ha_prefix_create(struct ha_prefix *p, const struct ha_layer *first, double tau, bool renorm,
                                 enum ha_dtype w_type, size_t keys_max, struct ha_why *why);
-/* the scores of a query head of a sequence: [q_len][stride] */
-float *ha_prefix_scores(const struct ha_prefix *p, size_t b, size_t q_head);
 /* Enqueues on the main stream, behind what makes the scores of these KV heads: weights, the choice, and how many. seqs:
  * [batch]. */
 enum ha_status ha_prefix_choose(struct ha_prefix *p, const struct ha_prefix_seq *seqs, size_t first, size_t heads);
