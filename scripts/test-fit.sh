@@ -29,7 +29,7 @@ expect 64 'smoke: ' fit smoke -o "$dir/a"
 one_line 'of many cases'
 expect 64 'link: ' fit link -o "$dir/a"
 expect 64 'cpu_kernels learns nothing' fit cpu_kernels:kernel=score -o "$dir/a"
-expect 64 'fit: hgca learns nothing; those that do: duo fluxion scout clo hcattention learner' fit hgca -o "$dir/a"
+expect 64 'fit: hgca learns nothing; those that do: duo fluxion scout clo hcattention pqcache learner' fit hgca -o "$dir/a"
 one_line 'of a variant that learns nothing'
 expect 64 'trace nosuch: no such file' fit learner:dataset=trace/nosuch -o "$dir/a"
 head -c 100000 datasets/traces/english.safetensors > "$dir/cut.safetensors"
@@ -80,7 +80,7 @@ expect 64 "tau=0.1', the case has" check "fluxion:dataset=trace/code,$net,tau=0.
 
 # 64: a fit of something else, of another model too; 20: a damaged one, of its cases alone
 expect 64 "was made for params 'share=0.9', the case has 'share=0.5'" check "learner:$small/code,share=0.5,fit=$fit"
-expect 64 'fit: resident learns nothing; those that do: duo fluxion scout clo hcattention learner' check "resident:fit=$fit"
+expect 64 'fit: resident learns nothing; those that do: duo fluxion scout clo hcattention pqcache learner' check "resident:fit=$fit"
 expect 64 "was made for model 'habench-llama-4x256', the case has 'sinks'" check "learner:ctx=64,fit=$fit"
 expect 77 'needs a fit, for tensor window' check learner:ctx=64
 head -c 700 "$fit" > "$dir/cut"
