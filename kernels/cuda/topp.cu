@@ -40,7 +40,7 @@ static __device__ __forceinline__ whole units(float x)
     const unsigned bits = __float_as_uint(x) & 0x7fffffffu;
     const int shift = int(bits >> 23) - 150 + HA_TOPP_BITS;
     const whole digits = bits >> 23 ? (bits & 0x7fffff) | 0x800000 : 0;
-    return shift >= 0 ? digits << shift : digits >> min(-shift, 63);
+    return shift >= 0 ? digits << min(shift, 63) : digits >> min(-shift, 63); /* of a NaN anything */
 }
 
 static __device__ __forceinline__ whole weight_at(const struct list &l, unsigned i)

@@ -306,6 +306,7 @@ static void report(const struct ha_layer *l, size_t b, size_t q_head, struct ha_
 {
     const struct told *told = &sequence(l, b)->told[q_head];
     struct ha_part *chosen = &out->part[1], *others = &out->part[2];
+    chosen->token = told->token;
     chosen->on_device = !summed_here(l);
     chosen->k = option(l, KEYS) == HA_KEYS_EXACT ? NULL : told->key;
     chosen->profile = &told->profile;

@@ -195,7 +195,7 @@ static struct ha_attend dense_args(const struct ha_cpu_work *w, size_t u, size_t
                                .lse = s->lse + row,
                                .lse_token_stride = w->group,
                                .lse_head_stride = 1,
-                               .scratch = s->scratch + worker * s->scratch_bytes };
+                               .scratch = s->scratch ? s->scratch + worker * s->scratch_bytes : NULL };
 }
 
 static void dense(void *arg, size_t u, size_t worker)
