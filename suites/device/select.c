@@ -470,6 +470,14 @@ static enum ha_status judge_topk(struct ha_op_stage *s)
           .chosen = 40000,
           .pattern = HA_OP_SHUFFLED,
           .within = HA_OP_WITHIN_1 },
+        /* whose largest is that of any of their rows */
+        { .batch = 1,
+          .kv_heads = 8,
+          .group = 4,
+          .keys = 1000,
+          .chosen = 100,
+          .pattern = HA_OP_SHUFFLED,
+          .within = HA_OP_WITHIN_0 },
     };
     for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
         struct ha_op_case c = large[i];
