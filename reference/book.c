@@ -31,7 +31,8 @@ enum ha_status ha_def_book_create(struct ha_def_book *b, const struct ha_def_boo
     b->centroid = calloc(all, sizeof *b->centroid);
     b->off = calloc(all, sizeof *b->off);
     b->coded = calloc(heads_of(shape), sizeof *b->coded);
-    if (!b->centroid || !b->off || !b->coded) return no_memory(b, why);
+    b->low = calloc(rule->count, sizeof *b->low);
+    if (!b->centroid || !b->off || !b->coded || !b->low) return no_memory(b, why);
     if (!fit) return HA_OK;
     struct ha_tensor t = { .name = "centroids",
                            .type = HA_T_F32,
@@ -48,7 +49,9 @@ void ha_def_book_end(struct ha_def_book *b)
         free(b->coded[i].k);
         free(b->coded[i].off);
         free(b->coded[i].said);
+        free(b->coded[i].least);
     }
+    free(b->low);
     free(b->centroid);
     free(b->off);
     free(b->coded);
@@ -149,19 +152,19 @@ static struct ha_ref_score distance(const struct ha_def_book *b, const struct ab
     for (size_t d = 0; d < b->rule.dims; d++) {
         const size_t i = group * b->rule.dims + d, c = at + d * b->rule.count;
         const double difference = fabs(x->value[i] - (double)b->centroid[c]), off = x->off[i] + (double)b->off[c],
-                     least = fmax(difference - off, 0);
+                     least = difference > off ? difference - off : 0;
         s.value += difference * difference;
         s.low += least * least;
         s.high += (difference + off) * (difference + off);
     }
     const double by = ha_ref_gamma((double)b->rule.dims + 2), lost = (double)b->rule.dims * HA_REF_ETA;
-    s.low = fmax(s.low * (1 - by) - lost, 0);
+    s.low = s.low * (1 - by) > lost ? s.low * (1 - by) - lost : 0;
     s.high = s.high * (1 + by) + lost;
     if (s.high >= (double)FLT_MAX) s.low = 0, s.high = HUGE_VAL; /* which may be infinite like any other */
     return s;
 }
 
-/* The nearest centroid of a group, and down to what distance others may be it. */
+/* The nearest centroid of a group, and down to what distance others may be it; b->low: what theirs may be. */
 static size_t nearest(const struct ha_def_book *b, const struct ha_def_head *h, const struct about *x, size_t group,
                       double *least)
 {
@@ -170,18 +173,19 @@ static size_t nearest(const struct ha_def_book *b, const struct ha_def_head *h, 
     *least = HUGE_VAL;
     for (size_t j = 0; j < b->rule.count; j++) {
         const struct ha_ref_score s = distance(b, x, group, place(b, h, group, j));
-        *least = fmin(*least, s.high);
+        b->low[j] = s.low;
+        if (s.high < *least) *least = s.high;
         if (s.value < value) value = s.value, found = j;
     }
     return found;
 }
 
-/* The joined centroids, and how far off others that may be the nearest are; before they are turned. */
-static void code(const struct ha_def_book *b, const struct ha_def_head *h, const struct about *x, struct about *out)
+/* The joined centroids, and how far off others that may be the nearest are; before they are turned. least: [groups] */
+static void code(const struct ha_def_book *b, const struct ha_def_head *h, const struct about *x, struct about *out,
+                 double *least)
 {
     for (size_t g = 0; g < b->groups; g++) {
-        double least;
-        const size_t at = place(b, h, g, nearest(b, h, x, g, &least));
+        const size_t at = place(b, h, g, nearest(b, h, x, g, &least[g]));
         for (size_t d = 0; d < b->rule.dims; d++) {
             const size_t c = at + d * b->rule.count;
             out->value[g * b->rule.dims + d] = (double)b->centroid[c];
@@ -189,7 +193,7 @@ static void code(const struct ha_def_book *b, const struct ha_def_head *h, const
         }
         for (size_t j = 0; j < b->rule.count; j++) {
             const size_t to = place(b, h, g, j);
-            if (to == at || distance(b, x, g, to).low > least) continue;
+            if (to == at || b->low[j] > least[g]) continue;
             for (size_t d = 0; d < b->rule.dims; d++) {
                 const size_t c = to + d * b->rule.count, i = g * b->rule.dims + d;
                 out->off[i] = fmax(out->off[i], fabs((double)b->centroid[c] - out->value[i]) + (double)b->off[c]);
@@ -207,7 +211,9 @@ static enum ha_status room_for(const struct ha_def_book *b, struct ha_def_coded 
     if (off) c->off = off;
     bool *said = realloc(c->said, (keys + 1) * sizeof *said);
     if (said) c->said = said;
-    return k && off && said ? HA_OK : no_memory(b, why);
+    double *least = realloc(c->least, (keys + 1) * b->groups * sizeof *least);
+    if (least) c->least = least;
+    return k && off && said && least ? HA_OK : no_memory(b, why);
 }
 
 enum ha_status ha_def_book_code(struct ha_def_book *b, const struct ha_def_head *h, size_t keys, struct ha_why *why)
@@ -219,7 +225,7 @@ enum ha_status ha_def_book_code(struct ha_def_book *b, const struct ha_def_head 
     if (keys > c->count) HA_TRY(room_for(b, c, keys, why));
     for (; c->count < keys; c->count++) {
         key_of(b, h, c->count, &x);
-        code(b, h, &x, &out);
+        code(b, h, &x, &out, c->least + c->count * b->groups);
         if (b->rule.before) turn(&h->projection[h->layer], c->count, false, &out);
         for (size_t d = 0; d < dim; d++) {
             c->k[c->count * dim + d] = (float)out.value[d];
@@ -232,20 +238,19 @@ enum ha_status ha_def_book_code(struct ha_def_book *b, const struct ha_def_head 
 
 /* ---- what is reported -------------------------------------------------------------------------------------------- */
 
-/* Whether the group of what stands for a key may be one of the nearest centroids. got: before it was turned */
+/* Whether the group of what stands for a key may be one of the nearest centroids. got: before it was turned; least: down
+ * to what distance they may be that */
 static bool may_be(const struct ha_def_book *b, const struct ha_def_head *h, const struct about *x, size_t group,
-                   const struct about *got)
+                   const struct about *got, double least)
 {
-    double least;
-    nearest(b, h, x, group, &least);
     for (size_t j = 0; j < b->rule.count; j++) {
         const size_t at = place(b, h, group, j);
-        bool is = distance(b, x, group, at).low <= least;
+        bool is = true;
         for (size_t d = 0; d < b->rule.dims && is; d++) {
             const size_t i = group * b->rule.dims + d, c = at + d * b->rule.count;
             is = fabs(got->value[i] - (double)b->centroid[c]) <= got->off[i] + (double)b->off[c];
         }
-        if (is) return true;
+        if (is && distance(b, x, group, at).low <= least) return true;
     }
     return false;
 }
@@ -265,7 +270,7 @@ static enum ha_status judge_key(const struct ha_def_book *b, const struct ha_def
     }
     if (b->rule.before) turn(&h->projection[h->layer], token, true, &got);
     for (size_t g = 0; g < b->groups; g++)
-        if (!may_be(b, h, &x, g, &got))
+        if (!may_be(b, h, &x, g, &got, c->least[token * b->groups + g]))
             return ha_def_wrong(h, why, "what stands for key %zu is not its nearest centroid in group %zu", token, g);
     memcpy(c->k + token * dim, k, dim * sizeof *k);
     memset(c->off + token * dim, 0, dim * sizeof *c->off);

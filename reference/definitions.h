@@ -283,6 +283,7 @@ struct ha_def_book_rule {
 struct ha_def_coded {
     float *k, *off; /* [count][head_dim] */
     bool *said;     /* [count] it was reported, and is adopted */
+    double *least;  /* [count][groups] down to what distance a centroid may be the nearest */
     size_t count;
 };
 struct ha_def_book {
@@ -291,6 +292,7 @@ struct ha_def_book {
     size_t groups, books;
     float *centroid, *off;      /* [layers][kv_heads][books][dims][count]; off: how far off they may be */
     struct ha_def_coded *coded; /* [layers][batch][kv_heads] */
+    double *low;                /* [count] of a group that is being coded: what the distances may be, at least */
     bool sample;                /* centroids are taken from the prefill's keys */
 };
 /* From the fit's tensor `centroids`, if there is a fit. HA_ERROR: no memory, dims that do not divide head_dim, another
