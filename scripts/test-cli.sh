@@ -78,6 +78,66 @@ expect 77 'instruction set amx:' check "$small" --isa amx --without avx2
 expect 0 '; c kernels; habench' check "$small" -q --without avx2,neon
 expect 0 ', team own' check "$small" -q --team own
 
+# how many tokens fit beside a model: what the paper of hcattention says of Llama-3-8B, and what it leaves out
+expect 0 'Usage: habench capacity' capacity --help
+expect 0 'weights 16.06 GB (14.96 GiB); memory 85.90 GB (80.00 GiB)' capacity llama-3-8b --memory 80GiB --tokens 4000000
+cp "$dir/out" "$dir/capacity"
+says() { tr -s ' ' < "$dir/capacity" | grep -q -e "^$1\$"; }
+holds 'a full cache is 128 KiB of a token' says 'resident 16 131072 0 0 100% .* 524.3 540.3 0.0 no'
+holds 'half of it is up' says 'hcattention:keys=exact 16 65536 65536 384 50% .* 262.1 279.7 263.2 no'
+holds '16 bits: 65.5 GB, 33.6 MB of books or 16.8' says 'hcattention:dims=4,c=8192 16 16384 65536 384 12.5% 33.55 ( 16.78) .* 65.5 83.2 263.2 yes'
+holds '13 bits: 53.2 GB' says 'hcattention:dims=4,c=8192,pack=1 13 13312 65536 384 10.16% 33.55 ( 16.78) .* 53.2 70.9 263.2 yes'
+holds 'separate books: 1.07 GB or 0.54' says 'hcattention:dims=4,c=8192,books=separate 16 16384 65536 384 12.5% 1073.74 (536.87) .* 65.5 84.2 263.2 yes'
+expect 0 'fit' capacity llama-3-8b --memory 80GB --tokens 4000000 --format json
+holds 'a JSON line for each' test "$(grep -c '^{"row":"capacity",.*}$' "$dir/out")" -eq 20
+holds '16 bits do not fit 80 GB' grep -q '"case":"hcattention:dims=4,c=8192",.*"fit":false' "$dir/out"
+holds '13 bits do' grep -q '"case":"hcattention:dims=4,c=8192,pack=1",.*"tokens":46[0-9]*,.*"fit":true' "$dir/out"
+# shellcheck disable=SC2046 # words
+expect 0 'hcattention:' run --dry-run $(sed 's/.*"case":"\([^"]*\)".*/\1/' "$dir/out")
+holds 'each is a case' test "$(lines "$dir/out")" -eq 20
+model=layers=2,heads=4/2,head_dim=64
+expect 0 'memory 0.00 GB' capacity "$model,weights=1B" --memory 1MB
+holds 'nothing on stderr' test ! -s "$dir/err"
+expect 0 'weights 8.50 GB' capacity llama-3-8b,weights=8.5GB --tokens 1
+expect 64 "unknown model 'llama-3-9b'; did you mean 'llama-3-8b'?" capacity llama-3-9b --memory 80GB
+expect 64 "unknown model 'bogus'; it is one of: llama-3-8b llama-3.1-8b" capacity bogus --memory 80GB
+holds 'one line says so' test "$(lines "$dir/err")" -eq 1
+expect 64 'which MODEL?' capacity --memory 80GB
+expect 64 'which MODEL?' capacity small small --memory 80GB
+expect 64 'of how much? --memory 80GiB' capacity small
+expect 64 'the weights of llama-3-8b are 16060522496 bytes, and --memory is 16060522495' capacity llama-3-8b --memory 16060522495B
+expect 0 ' 0' capacity llama-3-8b --memory 16060522496B
+for size in '' 0GB 80 80G -80GB 1e3GB 99999999999TiB 18446744073709551616B; do
+    expect 64 --memory capacity small "--memory=$size"
+    expect 64 weights capacity "small,weights=$size" --memory 80GB
+done
+for tokens in '' 0 -1 1.5 4M 1099511627777 18446744073709551617; do
+    expect 64 'is not a whole number from 1 to 2^40' capacity small "--tokens=$tokens"
+done
+expect 0 'hcattention' capacity "layers=1024,heads=1024,head_dim=576,weights=1B" --tokens 1099511627776
+holds 'what is too much for 64 bits is no number' grep -q '^resident .* - *- *-$' "$dir/out"
+expect 64 "layers: '0' is not a whole number from 1 to 1024" capacity small,layers=0 --memory 1GB
+expect 64 "layers: '1025' is not" capacity small,layers=1025 --memory 1GB
+expect 64 'heads: 7 query heads are not a multiple of 2' capacity small,heads=7/2 --memory 1GB
+expect 64 "heads: '/2' is not" capacity small,heads=/2 --memory 1GB
+expect 64 'head_dim: 60 is not a multiple of 8' capacity small,head_dim=60 --memory 1GB
+expect 64 "unknown key 'layer'; did you mean 'layers'?" capacity small,layer=4 --memory 1GB
+expect 64 "'small' is not KEY=VALUE" capacity layers=4,small --memory 1GB
+expect 64 'weights=... is missing' capacity "$model" --memory 1GB
+expect 64 'is too long for a model' capacity "$(printf '%5000s' x | tr ' ' x)" --memory 1GB
+# what it computes is what the variants ask for: K and V on either side, books and tables
+for case in resident hcattention:keys=exact hcattention:dims=4,c=8192,pack=1 hcattention:dims=2,c=8192,books=separate; do
+    "$program" capacity "$model,weights=1B" --tokens 100 --format json | grep -F "\"case\":\"$case\"" > "$dir/said"
+    more=,fresh=63
+    [ $case != resident ] || more=
+    expect 0 '1 passed' check -q --format json "$case$([ $case = resident ] && echo : || echo ,)ctx=99,steps=1,layers=2,heads=4/2,head_dim=64$more"
+    number() { sed -n "s/.*\"$1\":\([0-9]*\)[,}].*/\1/p" "$2" | head -1; }
+    newest=$([ $case = resident ] && echo 0 || echo $((64 * 2 * 2 * 2 * 64 * 2)))
+    holds "$case: K and V on the device" test $(($(number cache_bytes "$dir/said") + newest)) -eq "$(number kv_gpu_bytes "$dir/out")"
+    holds "$case: in host memory" test "$(number host_cache_bytes "$dir/said")" -eq "$(number kv_cpu_bytes "$dir/out")"
+    holds "$case: books and tables" test $(($(number books_bytes "$dir/said") + $(number fixed_bytes "$dir/said") - newest)) -eq "$(number meta_gpu_bytes "$dir/out")"
+done
+
 # what is empty, too long, or no text
 for option in --output --device --filter --isa --team --dump; do
     expect 64 'is missing' check "$small" $option ''

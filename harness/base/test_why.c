@@ -107,3 +107,48 @@ TEST(durations_have_units)
     for (size_t i = 0; i < COUNT(wrong); i++)
         if (ha_duration_parse(wrong[i], &ns, &why) != HA_ERROR) fail_msg("'%s' is taken", wrong[i]);
 }
+
+TEST(sizes_have_units)
+{
+    static const char *const wrong[] = { "",
+                                         "B",
+                                         "80",
+                                         "80G",
+                                         "80gb",
+                                         "-1GB",
+                                         "0GB",
+                                         "0.1B",
+                                         "1.GB",
+                                         ".5GB",
+                                         "1 GB",
+                                         "1e9B",
+                                         "80GiBs",
+                                         "18446744073709551616B",
+                                         "18446745TB",
+                                         "16777216TiB",
+                                         "1.12345678901TiB",
+                                         "1.123456789012345678901GB" };
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } right[] = { { "80GB", 80000000000 },
+                  { "80GiB", 85899345920 },
+                  { "16.1GB", 16100000000 },
+                  { "0.5KiB", 512 },
+                  { "1.0000001kB", 1000 },
+                  { "7MB", 7000000 },
+                  { "7MiB", 7340032 },
+                  { "2kB", 2000 },
+                  { "3B", 3 },
+                  { "1.5TiB", 1649267441664 },
+                  { "16.060522496GB", 16060522496 },
+                  { "2TB", 2000000000000 },
+                  { "18446744073709551615B", UINT64_MAX } };
+    uint64_t bytes = 0;
+    struct ha_why why;
+    for (size_t i = 0; i < COUNT(right); i++)
+        if (ha_bytes_parse(right[i].text, &bytes, &why) != HA_OK || bytes != right[i].bytes)
+            fail_msg("%s is %llu bytes", right[i].text, (unsigned long long)bytes);
+    for (size_t i = 0; i < COUNT(wrong); i++)
+        if (ha_bytes_parse(wrong[i], &bytes, &why) != HA_ERROR) fail_msg("'%s' is taken", wrong[i]);
+}

@@ -124,3 +124,47 @@ enum ha_status ha_duration_parse(const char *text, uint64_t *out_ns, struct ha_w
                 return HA_OK;
     return ha_why(why, HA_ERROR, "'%.80s' is not a time such as 90s, 10m or 2h", text);
 }
+
+/* Digits, added to *x as to a number that they go on with; how many there are. */
+static size_t read_digits(const char **p, uint64_t *x, bool *ok)
+{
+    const char *const begin = *p;
+    for (; **p >= '0' && **p <= '9'; (*p)++)
+        *ok = *ok && !__builtin_mul_overflow(*x, 10u, x) && !__builtin_add_overflow(*x, (uint64_t)(**p - '0'), x);
+    return (size_t)(*p - begin);
+}
+
+enum ha_status ha_bytes_parse(const char *text, uint64_t *out, struct ha_why *why)
+{
+    static const struct {
+        const char *unit;
+        uint64_t bytes;
+    } units[] = {
+        { "B", 1 },
+        { "kB", 1000 },
+        { "MB", 1000000 },
+        { "GB", 1000000000 },
+        { "TB", 1000000000000 },
+        { "KiB", UINT64_C(1) << 10 },
+        { "MiB", UINT64_C(1) << 20 },
+        { "GiB", UINT64_C(1) << 30 },
+        { "TiB", UINT64_C(1) << 40 },
+    };
+    uint64_t whole = 0, part = 0, tenths = 1, bytes;
+    const char *p = text;
+    bool ok = true;
+    ok = read_digits(&p, &whole, &ok) > 0 && ok;
+    if (*p == '.') {
+        p++;
+        const size_t decimals = read_digits(&p, &part, &ok);
+        for (size_t i = 0; i < decimals; i++) ok = ok && !__builtin_mul_overflow(tenths, 10u, &tenths);
+        ok = ok && decimals > 0;
+    }
+    for (size_t i = 0; ok && i < sizeof units / sizeof *units; i++)
+        if (!strcmp(p, units[i].unit) && !__builtin_mul_overflow(whole, units[i].bytes, &bytes)
+            && !__builtin_mul_overflow(part, units[i].bytes, &part)
+            && !__builtin_add_overflow(bytes, part / tenths, out) && *out > 0)
+            return HA_OK;
+    return ha_why(why, HA_ERROR, "'%.80s' is not a size such as 80GB (80 * 10^9 bytes), 80GiB (80 * 2^30) or 16.1GB",
+                  text);
+}

@@ -36,5 +36,8 @@ const char *ha_dtype_word(size_t dtype);
 
 /* "500ms", "90s", "10m", "2h" */
 enum ha_status ha_duration_parse(const char *text, uint64_t *out_ns, struct ha_why *why);
+/* "80GB" is 80 * 10^9, "80GiB" 80 * 2^30; also B, kB, MB, TB, KiB, MiB, TiB, and decimals, "16.1GB": of what is no
+ * whole number of bytes the part of a byte is left out. Not 0. */
+enum ha_status ha_bytes_parse(const char *text, uint64_t *out, struct ha_why *why);
 
 #endif

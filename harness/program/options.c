@@ -1,6 +1,7 @@
 #include "harness/program/commands.h"
 #include "harness/program/manual.h"
 
+#include "harness/base/storage.h"
 #include "harness/base/why.h"
 #include "harness/base/registry.h"
 #include "harness/base/text.h"
@@ -17,7 +18,8 @@ enum {
     CHECK = 1 << HA_CMD_CHECK,
     LIST = 1 << HA_CMD_LIST,
     PROBE = 1 << HA_CMD_PROBE,
-    FIT = 1 << HA_CMD_FIT
+    FIT = 1 << HA_CMD_FIT,
+    CAPACITY = 1 << HA_CMD_CAPACITY
 };
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
@@ -63,6 +65,20 @@ static enum ha_status take_processes(void *to, const char *value, struct ha_why 
     if (!ha_whole_parse(value, &count, &end) || *end || count < 1 || count > 1000)
         return ha_why(why, HA_ERROR, "'%s' is not a whole number from 1 to 1000", value);
     *(size_t *)to = count;
+    return HA_OK;
+}
+
+static enum ha_status take_bytes(void *to, const char *value, struct ha_why *why)
+{
+    return ha_bytes_parse(value, to, why);
+}
+
+static enum ha_status take_tokens(void *to, const char *value, struct ha_why *why)
+{
+    const char *end;
+    uint64_t *tokens = to;
+    if (!ha_whole_parse(value, tokens, &end) || *end || *tokens < 1 || *tokens > HA_STORAGE_TOKENS_MAX)
+        return ha_why(why, HA_ERROR, "'%s' is not a whole number from 1 to 2^40", value);
     return HA_OK;
 }
 
@@ -118,8 +134,11 @@ const struct ha_option ha_option_table[] = {
       take_time, TO(case_time_ns) },
     { RUN | CHECK, 0, "processes", "N", "Run each case in N fresh processes, in turns, a row for each", take_processes,
       TO(processes) },
-    { RUN | CHECK, 0, "format", "table|json", "stdout: tables, or a JSON line for each row and figure", take_format,
-      TO(json) },
+    { CAPACITY, 0, "memory", "SIZE", "Memory of the device, as 80GB (80 * 10^9 bytes) or 80GiB (80 * 2^30)", take_bytes,
+      TO(memory_bytes) },
+    { CAPACITY, 0, "tokens", "N", "What so many tokens need, too, and whether they fit", take_tokens, TO(tokens) },
+    { RUN | CHECK | CAPACITY, 0, "format", "table|json", "stdout: tables, or a JSON line for each row and figure",
+      take_format, TO(json) },
     { RUN | CHECK, 0, "dry-run", NULL, "Print the ids of the cases, one a line, and run none", take_flag, TO(dry_run) },
     { CHECK, 0, "mutants", NULL, "Plant each known defect in turn; one that no check finds is a failure", take_flag,
       TO(mutants) },
@@ -168,6 +187,18 @@ const struct ha_command_text ha_command_table[HA_COMMANDS + 1] = {
                      "the same variant and model read by fit=FILE (docs/adding.md).\v"
                      "Exit code: 0 it is written, 20 the file of the dataset is damaged, 40 it cannot be learnt or "
                      "written here, 64 usage." },
+    [HA_CMD_CAPACITY] = { "capacity", "MODEL",
+                          "Computes how many tokens of context fit beside a model's weights on the device, by each way "
+                          "of keeping keys and values. MODEL is a name of `habench list models`, whose weights count "
+                          "2 bytes a parameter, or layers=32,heads=32/8,head_dim=128,weights=16.1GB, or a name and "
+                          "what "
+                          "differs from it: llama-3-8b,weights=8.5GB.\v"
+                          "Columns of bytes: `device` and `host` of a token's K and V there, of 2 bytes a number, or "
+                          "codes; `step` of a token's scores, ids and weights on the device while a layer attends; "
+                          "`books` of all centroids, as f32, and as f16 in brackets; `fixed` of tables and the 64 "
+                          "newest "
+                          "tokens. `of full` is `device` over that of `resident`. `tokens` fit with all of these. "
+                          "Activations and what a driver takes are not counted." },
 };
 
 const char *ha_command_args(const struct ha_command_text *c)
@@ -302,6 +333,10 @@ static void check_options(const char *program, const struct ha_options *o)
     if (o->command == HA_CMD_PROBE && o->words_count) refuse(program, "probe takes options only");
     if (o->command == HA_CMD_FIT && o->words_count != 1) refuse(program, "which CASE? one is learnt from");
     if (o->command == HA_CMD_FIT && !o->out_dir) refuse(program, "where to? -o FILE");
+    if (o->command == HA_CMD_CAPACITY && o->words_count != 1)
+        refuse(program, "which MODEL? `habench list models` prints those that have a name");
+    if (o->command == HA_CMD_CAPACITY && !o->memory_bytes && !o->tokens)
+        refuse(program, "of how much? --memory 80GiB, or what do how many need? --tokens 4000000");
 }
 
 static void parse_command(int argc, char **argv, struct ha_options *out)
@@ -372,7 +407,7 @@ void ha_options_parse(int argc, char **argv, struct ha_options *out)
     static char program[] = "habench";
     static const struct argp argp = {
         .parser = parse_top,
-        .args_doc = "run SUITE|CASE...\ncheck [SUITE|CASE...]\nlist WHAT\nprobe\nfit CASE",
+        .args_doc = "run SUITE|CASE...\ncheck [SUITE|CASE...]\nlist WHAT\nprobe\nfit CASE\ncapacity MODEL",
         .doc = "Benchmark and correctness suite for attention over KV caches that are split between a device and host "
                "memory.\v`habench COMMAND --help` says more of one command.",
     };

@@ -4,7 +4,7 @@
 #include "harness/api/base.h"
 #include "harness/api/exit.h"
 
-enum ha_command { HA_CMD_RUN, HA_CMD_CHECK, HA_CMD_LIST, HA_CMD_PROBE, HA_CMD_FIT, HA_COMMANDS };
+enum ha_command { HA_CMD_RUN, HA_CMD_CHECK, HA_CMD_LIST, HA_CMD_PROBE, HA_CMD_FIT, HA_CMD_CAPACITY, HA_COMMANDS };
 
 /* The command line. Texts point into argv; NULL: not given. */
 struct ha_options {
@@ -12,13 +12,14 @@ struct ha_options {
     char **words; /* SUITE or CASE ..., or what to list */
     size_t words_count;
     const char *filter, *device, *seed, *threads, *isa, *team, *without, *dump_dir;
-    const char *out_dir;       /* of `fit`: the file */
-    const char *replay, *exec; /* of the merge suite */
-    const char *faults;        /* seed */
-    uint64_t case_time_ns;     /* 0: ten minutes */
-    size_t processes;          /* 0: all cases in one */
-    uint64_t max_time_ns;      /* 0: none */
-    uint64_t random_ns;        /* 0: no random cases */
+    const char *out_dir;           /* of `fit`: the file */
+    const char *replay, *exec;     /* of the merge suite */
+    const char *faults;            /* seed */
+    uint64_t case_time_ns;         /* 0: ten minutes */
+    size_t processes;              /* 0: all cases in one */
+    uint64_t max_time_ns;          /* 0: none */
+    uint64_t random_ns;            /* 0: no random cases */
+    uint64_t memory_bytes, tokens; /* of `capacity`; 0: not given */
     bool dry_run, resume, mutants, exhaustive, order, quiet, json;
 };
 

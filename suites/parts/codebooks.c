@@ -4,28 +4,17 @@
 #include "harness/base/device_arena.h"
 #include "harness/base/fit.h"
 #include "harness/base/numeric.h"
+#include "harness/base/pq.h"
 #include "harness/base/why.h"
 
 HA_SHARED_WORDS(ha_books_word, [HA_BOOKS_SHARED] = "shared", [HA_BOOKS_SEPARATE] = "separate")
-
-static size_t bits_of(const struct ha_codebook_rule *r)
-{
-    size_t bits = 1;
-    while ((size_t)1 << bits < r->count) bits++;
-    return r->pack ? bits : bits <= 8 ? 8 : 16;
-}
 
 enum ha_status ha_codebooks_pq(const struct ha_codebook_rule *rule, const struct ha_shape *shape, struct ha_pq *pq,
                                struct ha_why *why)
 {
     if (shape->head_dim % rule->dims)
         return ha_why(why, HA_ERROR, "dims=%zu does not divide head_dim=%zu", rule->dims, shape->head_dim);
-    const size_t groups = shape->head_dim / rule->dims;
-    *pq = (struct ha_pq){ .groups = groups,
-                          .dims = rule->dims,
-                          .count = rule->count,
-                          .books = rule->books == HA_BOOKS_SHARED ? 1 : groups,
-                          .bits = bits_of(rule) };
+    *pq = ha_pq_of(shape->head_dim, rule->dims, rule->count, rule->books == HA_BOOKS_SEPARATE, rule->pack);
     return HA_OK;
 }
 

@@ -9,15 +9,13 @@
 
 HA_SHARED_WORDS(ha_coded_word, [HA_KEYS_CODES] = "codes", [HA_KEYS_EXACT] = "exact")
 
-enum { STAGE_TOKENS = 4096, ALIGNED = 256 };
+enum { STAGE_TOKENS = 4096 };
 
 static void *alloc(const struct ha_context *ctx, enum ha_memory memory, size_t bytes, enum ha_tag tag,
                    struct ha_why *why)
 {
     return ha_device_alloc(ctx->device_arena, memory, bytes, tag, why);
 }
-
-static size_t aligned(size_t bytes) { return (bytes + ALIGNED - 1) / ALIGNED * ALIGNED; }
 
 enum ha_status ha_coded_create(struct ha_coded *c, const struct ha_context *ctx, enum ha_coded_as as,
                                const struct ha_codebook_rule *rule, enum ha_dtype table_type, struct ha_why *why)
@@ -37,7 +35,7 @@ enum ha_status ha_coded_create(struct ha_coded *c, const struct ha_context *ctx,
     c->tables = c->encode ? ha_alloc(ctx->arena, s->batch * sizeof *c->tables, HA_TAG_SCRATCH, why) : NULL;
     c->score = c->tables ? ha_alloc(ctx->arena, s->batch * sizeof *c->score, HA_TAG_SCRATCH, why) : NULL;
     if (!c->score) return HA_ERROR;
-    c->table_bytes = aligned(ha_pq_table_bytes(&c->books.pq, s->q_len * ha_shape_group(s), table_type));
+    c->table_bytes = ha_pq_head_table_bytes(&c->books.pq, s->q_len * ha_shape_group(s), table_type);
     c->table = alloc(ctx, HA_MEM_DEVICE, s->batch * s->kv_heads * c->table_bytes, HA_TAG_META, why);
     const size_t head = STAGE_TOKENS * ha_kv_head_bytes(s);
     c->stage = (struct ha_head_rows){ .memory = HA_MEM_DEVICE, .cap = STAGE_TOKENS, .head_bytes = head };
@@ -50,7 +48,7 @@ enum ha_status ha_coded_open(const struct ha_coded *c, size_t b, struct ha_coded
     const struct ha_shape *s = c->ctx->shape;
     *seq = (struct ha_coded_seq){ .codes = NULL };
     if (c->as == HA_KEYS_EXACT) return ha_head_rows_create(c->ctx, HA_MEM_DEVICE, b, &seq->exact, why);
-    seq->head_bytes = aligned(ha_pq_code_bytes(&c->books.pq, ha_kv_max_tokens(s, b)));
+    seq->head_bytes = ha_pq_head_bytes(&c->books.pq, ha_kv_max_tokens(s, b));
     seq->codes = alloc(c->ctx, HA_MEM_DEVICE, s->kv_heads * seq->head_bytes, HA_TAG_KV, why);
     return seq->codes ? HA_OK : HA_ERROR;
 }

@@ -7,16 +7,9 @@
 #include "harness/api/dataset.h"
 #include "harness/api/suite.h"
 #include "harness/api/variant.h"
+#include "harness/base/model.h"
 
 enum { HA_PARAMS_MAX = 32, HA_CASE_ID_MAX = 512 };
-
-/* The sizes of a model's layer. Feed-forward: two products (up, down), or three where it is gated. */
-struct ha_model {
-    const char *name;
-    size_t layers, q_heads, kv_heads, head_dim, hidden, feed_forward;
-    bool gated;
-    const char *source;
-};
 
 /* What runs in a step: attention alone, or the products of each layer around it. */
 enum ha_load_kind { HA_LOAD_ATTENTION, HA_LOAD_LAYER };
@@ -60,10 +53,7 @@ const char *ha_case_isa(const struct ha_case *c);
 /* "1000" where all sequences have as many tokens, or "1000+3000": the value of ctx */
 void ha_ctx_print(const struct ha_shape *shape, char *out, size_t size);
 
-/* the values of the key `model`, but for "none" */
-extern const struct ha_model ha_models[];
-enum { HA_MODELS_COUNT = 5 };
-/* NULL: none is named */
+/* one of ha_models, which are the values of the key `model` but for "none"; NULL: none is named */
 const struct ha_model *ha_case_model(const struct ha_case *c);
 
 #endif

@@ -451,9 +451,11 @@ static void print_variants(FILE *out)
 static void print_models(FILE *out)
 {
     for (const struct ha_model *m = ha_models; m < ha_models + HA_MODELS_COUNT; m++)
-        fprintf(out, "%-13s %2zu layers, heads %zu/%zu x %zu, hidden %zu, feed-forward %zu%s (%s)\n", m->name,
-                m->layers, m->q_heads, m->kv_heads, m->head_dim, m->hidden, m->feed_forward, m->gated ? " gated" : "",
-                m->source);
+        fprintf(
+            out,
+            "%-15s %2zu layers, heads %zu/%zu x %zu, hidden %zu, feed-forward %zu%s, %.4g million parameters (%s)\n",
+            m->name, m->layers, m->q_heads, m->kv_heads, m->head_dim, m->hidden, m->feed_forward,
+            m->gated ? " gated" : "", (double)m->parameters / 1e6, m->source);
 }
 
 /* The products of attention, which the check does in binary64, and memory: a case at either limit takes some seconds.

@@ -139,7 +139,7 @@ TEST(mistakes_are_named)
         { "plain:device=", "a value is missing" },
         { "plain:device=a b", "a blank" },
         { "plain:model=llama-3.1-9b", "unknown model 'llama-3.1-9b'; did you mean 'llama-3.1-8b'?" },
-        { "plain:model=quixotic", "it is one of: none llama-3.1-8b qwen2.5-7b qwen3-14b opt-6.7b small" },
+        { "plain:model=quixotic", "it is one of: none llama-3-8b llama-3.1-8b llama-3.1-70b mistral-7b-v0.3" },
         { "plain:model=", "unknown model ''" },
         { "plain:load=layers,model=small", "unknown load 'layers'; did you mean 'layer'?" },
         { "plain:load=layer", "load=layer goes with model=NAME" },
