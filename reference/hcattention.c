@@ -38,7 +38,8 @@ enum {
     VALUES,  /* device, host */
     WEIGHTS, /* f32, f16 */
     TABLE,   /* f32, f16 */
-    FRESH
+    FRESH,
+    ROTARY = FRESH + 4 /* after, before */
 };
 
 struct counted {
@@ -62,9 +63,11 @@ static enum ha_status no_memory(struct ha_why *why) { return ha_why(why, HA_ERRO
 static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, const double *param,
                              const struct ha_fit *fit, struct ha_why *why)
 {
-    const struct ha_def_book_rule rule = {
-        .variant = "hcattention", .dims = (size_t)param[DIMS], .count = (size_t)param[C], .shared = param[BOOKS] <= 0
-    };
+    const struct ha_def_book_rule rule = { .variant = "hcattention",
+                                           .dims = (size_t)param[DIMS],
+                                           .count = (size_t)param[C],
+                                           .shared = param[BOOKS] <= 0,
+                                           .before = param[ROTARY] > 0 };
     struct ha_def *def = *out = calloc(1, sizeof *def);
     if (!def) return no_memory(why);
     def->shape = *shape;
@@ -73,7 +76,7 @@ static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, 
     def->exact = param[KEYS] > 0;
     def->renorm = param[RENORM] > 0;
     def->on_device = param[VALUES] <= 0;
-    def->table = param[TABLE] > 0 && !def->exact ? HA_F16 : HA_F32;
+    def->table = param[TABLE] > 0 && !def->exact && !rule.before ? HA_F16 : HA_F32;
     def->weights = param[WEIGHTS] > 0 ? HA_F16 : HA_F32;
     def->counted = calloc(shape->layers, sizeof *def->counted);
     if (!def->counted) return no_memory(why);

@@ -15,7 +15,24 @@ extern const struct ha_definition ha_definition_hcattention;
 
 enum { LAYERS = 2, BATCH = 2, Q_HEADS = 4, KV_HEADS = 2, GROUP = Q_HEADS / KV_HEADS, DIM = 8 };
 enum { STEPS = 3, ROWS = 2, CAP = 128, COUNT_MOST = 32, FROM = 1, LAYER = 1, PARTS = 4 };
-enum { DIMS, C, BOOKS, PACK, TAU, RENORM, KEYS, VALUES, WEIGHTS, TABLE, FRESH, PARAMS };
+enum {
+    DIMS,
+    C,
+    BOOKS,
+    PACK,
+    TAU,
+    RENORM,
+    KEYS,
+    VALUES,
+    WEIGHTS,
+    TABLE,
+    FRESH,
+    OVERLAP,
+    KMEANS,
+    ITERATIONS,
+    ROTARY,
+    PARAMS
+};
 
 enum mistake {
     NO_MISTAKE,
@@ -48,6 +65,7 @@ enum mistake {
     KEY_ITSELF,
     CODE_CHANGES,
     CENTROID_OFF,
+    OTHER_POSITION,
     /* in the choice */
     ONE_MORE,
     ONE_LESS,
@@ -92,9 +110,10 @@ static const struct {
     [LEAST_TOO_SMALL] = { "far less than weights add up to", "sum_least is" },
     [SECOND_NEAREST] = { "a centroid that is not the nearest", "is not its nearest centroid in group 1" },
     [OTHER_HEADS_BOOK] = { "another head's book", "is not its nearest centroid" },
-    [KEY_ITSELF] = { "the key itself", "is not its nearest centroid|and keys are exact" },
+    [KEY_ITSELF] = { "the key itself", "is not its nearest centroid|and keys are exact|is not what it was before" },
     [CODE_CHANGES] = { "a code that changes", "is not what it was before" },
     [CENTROID_OFF] = { "a centroid a little off", "is not its nearest centroid" },
+    [OTHER_POSITION] = { "turned to another token's position", "is not its nearest centroid" },
     [ONE_MORE] = { "a key more", "without the least of them" },
     [ONE_LESS] = { "a key less", "at most, and tau is|no coded key is chosen" },
     [NEXT_BEST] = { "the next best key", "was chosen, key" },
@@ -145,6 +164,7 @@ static size_t dims(void) { return (size_t)w.param[DIMS]; }
 static size_t groups(void) { return DIM / dims(); }
 static size_t books(void) { return w.param[BOOKS] > 0 ? groups() : 1; }
 static size_t centroids(void) { return (size_t)w.param[C]; }
+static bool f16_table(void) { return w.param[TABLE] > 0 && w.param[KEYS] <= 0 && !w.turned; }
 static size_t before(size_t seq, size_t step) { return w.shape.ctx[seq] + step * w.q_len; }
 static size_t coded(size_t seq, size_t step)
 {
@@ -195,6 +215,7 @@ static void make(const double *param, const size_t *ctx, size_t q_len, enum ha_d
     memcpy(w.param, param, sizeof w.param);
     w.q_len = q_len;
     w.fitted = fitted;
+    w.turned = param[ROTARY] > 0;
     w.shape = (struct ha_shape){ .layers = LAYERS,
                                  .batch = BATCH,
                                  .q_heads = Q_HEADS,
@@ -277,7 +298,8 @@ static void stand_in(const struct ask *a, size_t token, float *out)
         for (size_t d = 0; d < dims(); d++) k[g * dims() + d] = book[d * centroids() + j];
     }
     if (of == CENTROID_OFF) k[DIM - 1] += 1e-4f;
-    memcpy(out, k, sizeof k);
+    if (w.turned) turn(of == OTHER_POSITION ? token + 1 : token, 1, k, out);
+    else memcpy(out, k, sizeof k);
 }
 
 static float score(const struct ask *a, const float *q, const float *k)
@@ -286,7 +308,7 @@ static float score(const struct ask *a, const float *q, const float *k)
     for (size_t g = 0; g < groups(); g++) {
         float entry = 0;
         for (size_t d = g * dims(); d < (g + 1) * dims(); d++) entry += q[d] * k[d];
-        sum += ha_round(entry, w.param[TABLE] > 0 && w.param[KEYS] <= 0 ? HA_F16 : HA_F32);
+        sum += ha_round(entry, f16_table() ? HA_F16 : HA_F32);
     }
     return a->of == NO_SCALE ? sum : w.shape.scale * sum;
 }
@@ -344,7 +366,7 @@ static void claim(const struct ask *a, struct made *part, double least)
     struct ha_profile p = { .dot_lanes = 1, .sum_lanes = 1, .dot_extra = 2, .exp_eps = 0x1p-22, .log_eps = 0x1p-22 };
     p.join_keys = HA_SUM_KEYS;
     p.exact_joins = true;
-    p.score_type = a->of == SCORE_TYPE ? HA_BF16 : w.param[TABLE] > 0 && w.param[KEYS] <= 0 ? HA_F16 : HA_F32;
+    p.score_type = a->of == SCORE_TYPE ? HA_BF16 : f16_table() ? HA_F16 : HA_F32;
     p.weight_type = a->of == WEIGHT_TYPE ? HA_BF16 : w.param[WEIGHTS] > 0 ? HA_F16 : HA_F32;
     p.sum_least = w.param[RENORM] > 0 ? least * 0.99 : 1;
     if (a->of == DIVIDED) p.sum_least = 0;
@@ -553,7 +575,7 @@ static const struct {
     enum ha_dtype dtype;
     bool fitted;
 } CASE[] = {
-/* dims, c, books, pack, tau, renorm, keys, on the host, weights, table, fresh */
+/* dims, c, books, pack, tau, renorm, keys, on the host, weights, table, fresh, -, -, -, before */
 #define OF(...)     \
     {               \
         __VA_ARGS__ \
@@ -567,6 +589,9 @@ static const struct {
     { OF(4, 16, 0, 0, 1, 0, 0, 1, 0, 0, 8), { 60, 30 }, 1, HA_F32, false },
     { OF(4, 16, 0, 0, 0.9, 0, 0, 1, 0, 0, 64), { 60, 30 }, 1, HA_F32, false },
     { OF(4, 16, 0, 0, 0.9, 0, 0, 1, 0, 0, 0), { 3, 0 }, 2, HA_F32, false },
+    { OF(2, 16, 0, 0, 0.9, 0, 0, 1, 0, 1, 8, 0, 0, 0, 1), { 60, 30 }, 1, HA_F32, false },
+    { OF(4, 32, 1, 1, 0.7, 1, 0, 1, 1, 0, 5, 0, 0, 0, 1), { 50, 40 }, 2, HA_F16, false },
+    { OF(4, 8, 0, 0, 0.9, 0, 0, 0, 0, 0, 6, 0, 0, 0, 1), { 40, 6 }, 1, HA_BF16, true },
 };
 
 TEST(test_simulated)
@@ -630,8 +655,8 @@ TEST(test_turned_keys)
     h.seq = 0;
     h.k = w.stored[0][0];
     assert_int_equal(ha_def_book_code(&b, &h, 20, &why), HA_OK);
-    stand_in(&at, token, k);
-    turn(token, 1, k, turned);
+    stand_in(&at, token, turned);
+    turn(token, -1, turned, k);
     const struct ha_def_coded *c = ha_def_book_coded(&b, &h);
     for (size_t d = 0; d < DIM; d++)
         assert_true(fabsf(c->k[token * DIM + d] - turned[d]) <= c->off[token * DIM + d]

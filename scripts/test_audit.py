@@ -35,7 +35,7 @@ from audit.numbers import REAL
 from audit.quest import Quest
 from audit.topk import Topk
 
-CASES = 122  # of suites/audit.suite and the traces, but for those that are waived
+CASES = 124  # of suites/audit.suite and the traces, but for those that are waived
 STATES, RIGHT, WRONG = ("all", "profile", "side"), 8, 27  # of the dumps of STATES those that are changed, how many there are
 count = {True: 0, False: 0}
 
@@ -97,6 +97,12 @@ def projected(rng):
                     (layer, "norm", np.ones(MODEL_DIM)), (layer, "wo", rng.standard_normal((MODEL_DIM, 4 * DIM))))
 
 
+def turned(rng):
+    """With rotary positions, of 10 of the dimensions of a head."""
+    yield None, "rope.inv_freq", 0.7 ** np.arange(5)
+    yield from projected(rng)
+
+
 def trace(path, arrays):
     meta = dict(format="habench-trace", version="2", model="none", source="random", tokens=str(END),
                 q_first=str(FIRST), layers="2", q_heads="4", kv_heads="2", head_dim=str(DIM), model_dim=str(MODEL_DIM),
@@ -104,7 +110,9 @@ def trace(path, arrays):
     header, data = {"__metadata__": meta}, b""
     for layer, name, x in arrays(np.random.default_rng(7)):
         raw = x.astype("<f4").tobytes()
-        header[f"layers.{layer}.{name}"] = dict(dtype="F32", shape=x.shape, data_offsets=(len(data), len(data) + len(raw)))
+        if layer is None:
+            meta.update(rope_pairing="adjacent", rope_scale="1.25")
+        header[name if layer is None else f"layers.{layer}.{name}"] = dict(dtype="F32", shape=x.shape, data_offsets=(len(data), len(data) + len(raw)))
         data += raw
     text = json.dumps(header).encode()
     with open(path, "wb") as file:
@@ -442,6 +450,11 @@ PLANTS = [  # in the dump of which variant, what it is called, the plant, what m
     ("codes", "weights that are divided", meta("profile1.sum_least", lambda x: "0"), "add up to 0 at least"),
     ("codes", "more than all", meta("profile1.sum_least", lambda x: "1.5"), "sum_least is 1.5, not from 0 to 1"),
     ("codes", "a table of 16 bits", meta("profile1.score_type", lambda x: "1"), "is not what the options say"),
+    ("turned", "keys coded as they are", meta("param.rotary", lambda x: "0"), "is not its nearest centroid"),
+    ("turned", "what stands for a key", element("own_k", lambda f, x: x + 1e-4, 0, 0), "is not its nearest centroid in group 0"),
+    ("turned", "an angle", in_seq_0(element("inv_freq", lambda f, x: x * 1.001, 1)), "is not its nearest centroid"),
+    ("turned", "pairs of halves", in_seq_0(element("rope", lambda f, x: 0, 0)), "is not its nearest centroid"),
+    ("turned", "the scale", in_seq_0(element("rope", lambda f, x: x * 1.001, 1)), "is not its nearest centroid"),
     ("codes_exact", "keys by codes", meta("param.keys", lambda x: "0"), "or has none"),
     ("codes_renorm", "more than weights add up to", meta("profile1.sum_least", lambda x: "1"), "to add up to 1 at least, and are"),
     ("codes_renorm", "far less", meta("profile1.sum_least", lambda x: "0.1"), "to add up to 0.1 at least, and are"),
@@ -804,7 +817,8 @@ def main(program, program_of_states):
         path = lambda name: os.path.join(folder, name)
         cases = []
         for arrays, variant, options in (huge, "hgca:blk_size=4,blk_num=4,", "ctx=44"), (
-                projected, "h2o:", "ctx=43+41,batch=2,q_len=2"):
+                projected, "h2o:", "ctx=43+41,batch=2,q_len=2"), (
+                turned, "hcattention:c=16,fresh=5,rotary=before,", "ctx=40+30,batch=2,observed=1"):
             file = path(arrays.__name__ + ".safetensors")
             trace(file, arrays)
             cases += [f"{of_any}dataset=trace/{file},steps=2,dtype=f32,{options}" for of_any in ("resident:", variant)]
@@ -846,6 +860,8 @@ def main(program, program_of_states):
                     of["codes" + what] = path("dump/" + name)
             if name.startswith("lru_blocks"):
                 of.setdefault("lists", path("dump/" + name))
+            if name.startswith("hcattention") and "turned" in name:
+                of["turned"] = path("dump/" + name)
             if name.startswith("h2o") and "projected" in name:
                 of["projected"] = path("dump/" + name)
             if name.startswith("hybrid_fixed") and re.search("100_steps_.*_budget_0.3.safetensors", name):

@@ -40,3 +40,15 @@ void ha_rotate_turn(const struct ha_projection *p, size_t position, float *turn)
         turn[2 * j + 1] = (float)(sin(angle) * (double)p->rope_scale);
     }
 }
+
+void ha_rotate_back(const struct ha_projection *p, const float *turn, float *x)
+{
+    const size_t pairs = p->rotary / 2, apart = p->adjacent ? 1 : pairs, step = p->adjacent ? 2 : 1;
+    const float square = p->rope_scale * p->rope_scale;
+    for (size_t j = 0; j < pairs; j++, turn += 2) {
+        float *a = x + j * step, *b = a + apart;
+        const float one = *a, other = *b;
+        *a = (one * turn[0] + other * turn[1]) / square;
+        *b = (other * turn[0] - one * turn[1]) / square;
+    }
+}

@@ -15,6 +15,7 @@ class Hcattention(Head):
     def __init__(self, *args):
         super().__init__(*args)
         self.exact, self.renorm = self.param("keys") == 1, self.param("renorm") == 1
+        self.before = self.param("rotary") == 1  # keys are coded before they are turned by their position
         self.codes = None
 
     def judge(self, step, q, mark, padding):
@@ -50,7 +51,7 @@ class Hcattention(Head):
         self.kept, self.rest = (of[0] if of else None for of in (kept, rest))
 
     def judge_claims(self, claims):
-        table = 1 if self.param("table") and not self.exact else 0
+        table = 1 if self.param("table") and not self.exact and not self.before else 0
         if claims["score_type"] not in (0, table) or claims["weight_type"] not in (0, self.param("weights")):
             raise Wrong("what terms of scores or weights are rounded to is not what the options say")
         if not claims["sum_least"] > 0 or (not self.renorm and claims["sum_least"] != 1):
@@ -81,7 +82,7 @@ class Hcattention(Head):
     def stand_ins(self, kv, first):
         if first.codes is None:
             if not hasattr(self.dump, "books"):
-                self.dump.books = Books(self.dump, int(self.param("dims")), int(self.param("c")), not self.param("books"))
+                self.dump.books = Books(self.dump, int(self.param("dims")), int(self.param("c")), not self.param("books"), self.before)
             first.codes = Codes(self.dump.books, self.layer, kv, self.k)
         codes = first.codes
         codes.grow(self.coded)

@@ -21,7 +21,7 @@
 HA_WORDS(values_word, [HA_MEM_DEVICE] = "device", [HA_MEM_PINNED] = "host")
 HA_WORDS(float_word, [HA_F32] = "f32", [HA_F16] = "f16")
 
-enum { DIMS, C, BOOKS, PACK, TAU, RENORM, KEYS, VALUES, WEIGHTS, TABLE, FRESH, OVERLAP, KMEANS, ITERATIONS };
+enum { DIMS, C, BOOKS, PACK, TAU, RENORM, KEYS, VALUES, WEIGHTS, TABLE, FRESH, OVERLAP, KMEANS, ITERATIONS, ROTARY };
 static const struct ha_param params[] = {
     [DIMS] = HA_CODEBOOK_DIMS(4),
     [C] = HA_CODEBOOK_COUNT(256),
@@ -40,6 +40,7 @@ static const struct ha_param params[] = {
     [TABLE] = { "table", HA_F32, .word = float_word, .doc = "type of the tables that scores are looked up in" },
     [KMEANS] = HA_CODEBOOK_KMEANS,
     [ITERATIONS] = HA_CODEBOOK_ITERATIONS,
+    [ROTARY] = HA_CODEBOOK_ROTARY,
 };
 
 /* What a query head has used in the last step: coded tokens, those that were chosen first, and the keys that stood for
@@ -84,6 +85,7 @@ static struct ha_codebook_rule book_rule(const double *param)
     return (struct ha_codebook_rule){ .dims = (size_t)param[DIMS],
                                       .count = (size_t)param[C],
                                       .books = (enum ha_books)param[BOOKS],
+                                      .rotary = (enum ha_rotary)param[ROTARY],
                                       .pack = (int)param[PACK] };
 }
 
@@ -357,7 +359,6 @@ static enum ha_status fit(const struct ha_fit_input *in, struct ha_fit_writer *o
 {
     return ha_codebook_fit(in, out,
                            &(struct ha_codebook_learning){ .rule = book_rule(in->param),
-                                                           .rotary = HA_ROTARY_AFTER,
                                                            .kmeans = (enum ha_kmeans_way)in->param[KMEANS],
                                                            .iterations = (size_t)in->param[ITERATIONS] },
                            why);

@@ -61,6 +61,20 @@ static float *outputs_of(const char *id, size_t *count)
     return (float *)(void *)all;
 }
 
+/* What two cases come to, of which no number may be further apart. */
+static void assert_same(const char *one, const char *other, double most)
+{
+    size_t count[2];
+    float *o[2] = { outputs_of(one, &count[0]), outputs_of(other, &count[1]) };
+    assert_int_equal(count[0], count[1]);
+    for (size_t j = 0; j < count[0]; j++)
+        if (memcmp(&o[0][j], &o[1][j], sizeof(float)) /* what is behind the outputs is NaN */
+            && !(fabs((double)o[0][j] - (double)o[1][j]) <= most))
+            fail_msg("%s and %s: %zu: %g, %g", one, other, j, (double)o[0][j], (double)o[1][j]);
+    free(o[0]);
+    free(o[1]);
+}
+
 TEST(where_values_are_and_who_waits)
 {
     static const struct {
@@ -73,20 +87,20 @@ TEST(where_values_are_and_who_waits)
                   { "values=host,q_len=3,tau=0.5", "values=device,q_len=3,tau=0.5", 1e-5 } };
     for (size_t i = 0; i < COUNT(cases); i++) {
         char id[2][200];
-        size_t count[2];
-        float *o[2];
-        for (size_t k = 0; k < 2; k++) {
+        for (size_t k = 0; k < 2; k++)
             snprintf(id[k], sizeof id[k], SHAPE "dataset=iid,ctx=150+33,%s", k ? cases[i].other : cases[i].one);
-            o[k] = outputs_of(id[k], &count[k]);
-        }
-        assert_int_equal(count[0], count[1]);
-        for (size_t j = 0; j < count[0]; j++)
-            if (memcmp(&o[0][j], &o[1][j], sizeof(float)) /* what is behind the outputs is NaN */
-                && !(fabs((double)o[0][j] - (double)o[1][j]) <= cases[i].most))
-                fail_msg("%s and %s: %zu: %g, %g", id[0], id[1], j, (double)o[0][j], (double)o[1][j]);
-        free(o[0]);
-        free(o[1]);
+        assert_same(id[0], id[1], cases[i].most);
     }
+}
+
+/* A book that has all keys of the context, before they are turned: what stands for them is turned back to what they
+ * are. The tokens that have left the fresh window are of the context. */
+TEST(all_keys_before_they_are_turned)
+{
+#define TRACE "hcattention:dataset=trace/english,ctx=1808,threads=1,fresh=4,tau=1,"
+    assert_same(TRACE "steps=3,keys=exact", TRACE "steps=3,rotary=before,books=separate,dims=64,c=2048", 1e-4);
+    assert_same(TRACE "steps=2,q_len=2,keys=exact,dtype=f32",
+                TRACE "steps=2,q_len=2,dtype=f32,rotary=before,books=separate,dims=64,c=2048", 1e-4);
 }
 
 /* ---- what comes down */
@@ -198,10 +212,13 @@ TEST(what_does_not_go)
 {
     static const struct {
         const char *id, *text;
-    } wrong[] = {
-        { SHAPE "dataset=iid,ctx=9,renorm=1,values=device", "renorm=1 is the CPU's to do: it takes values=host" },
-        { "hcattention:dataset=iid,ctx=9,heads=1/1,head_dim=24,dims=16", "dims=16 does not divide head_dim=24" }
-    };
+        enum ha_status status;
+    } wrong[] = { { SHAPE "dataset=iid,ctx=9,renorm=1,values=device",
+                    "renorm=1 is the CPU's to do: it takes values=host", HA_ERROR },
+                  { "hcattention:dataset=iid,ctx=9,heads=1/1,head_dim=24,dims=16",
+                    "dims=16 does not divide head_dim=24", HA_ERROR },
+                  { SHAPE "dataset=iid,ctx=9,rotary=before",
+                    "rotary=before needs a dataset that says how its keys were turned", HA_WAIVED } };
     for (size_t i = 0; i < COUNT(wrong); i++) {
         struct ha_pass p;
         enum ha_status status = try_session(wrong[i].id, NULL);
@@ -210,7 +227,7 @@ TEST(what_does_not_go)
             struct ha_why after;
             if (status == HA_OK) ha_pass_end(&p, HA_OK, &after);
         }
-        if (status != HA_ERROR || !strstr(reason.text, wrong[i].text))
+        if (status != wrong[i].status || !strstr(reason.text, wrong[i].text))
             fail_msg("%s: %d %s", wrong[i].id, status, reason.text);
         close_session();
     }

@@ -2,9 +2,7 @@
 
 #include "harness/base/arena.h"
 #include "harness/base/fit.h"
-#include "harness/base/numeric.h"
 #include "harness/base/pool.h"
-#include "harness/base/rotate.h"
 #include "harness/base/why.h"
 
 #include <string.h>
@@ -27,32 +25,14 @@ struct learner {
 
 /* ---- keys -------------------------------------------------------------------------------------------------------- */
 
-static void turn_back(const struct ha_projection *p, const float *turn, float *key)
-{
-    const size_t pairs = p->rotary / 2, apart = p->adjacent ? 1 : pairs, step = p->adjacent ? 2 : 1;
-    const float square = p->rope_scale * p->rope_scale;
-    for (size_t j = 0; j < pairs; j++, turn += 2) {
-        float *a = key + j * step, *b = a + apart;
-        const float x = *a, y = *b;
-        *a = (x * turn[0] + y * turn[1]) / square;
-        *b = (y * turn[0] - x * turn[1]) / square;
-    }
-}
-
-/* The keys of a KV head, as far as a book is for them. key: [2][head_dim], one, and a row of the table of turns. */
+/* The keys of a KV head, as far as a book is for them. key: [2][head_dim], as ha_codebooks_key wants it. */
 static void load(const struct learner *l, size_t layer, size_t head, size_t book, float *key, float *x)
 {
     const struct ha_shape *s = l->in->shape;
     const struct ha_prefill *from = &l->in->layer[layer];
-    const size_t dim = s->head_dim;
     for (size_t b = 0; b < s->batch; b++)
         for (size_t token = 0; token < s->ctx[b]; token++, x += l->width) {
-            const size_t row = (head * from->cap + token) * dim * ha_dtype_bytes(s->dtype);
-            ha_load_row((const unsigned char *)from->k[b] + row, dim, s->dtype, key);
-            if (l->how->rotary == HA_ROTARY_BEFORE) {
-                ha_rotate_turn(&l->in->projection[layer], token, key + dim);
-                turn_back(&l->in->projection[layer], key + dim, key);
-            }
+            ha_codebooks_key(&l->how->rule, l->in->projection, layer, s, from, b, head, token, key);
             memcpy(x, key + book * l->width, l->width * sizeof *x);
         }
 }
@@ -134,10 +114,7 @@ static enum ha_status refuse(const struct learner *l, struct ha_why *why)
                       "c=%zu takes %zu keys at least, %d vectors for each centroid, and there are %zu: raise ctx, give "
                       "more texts (batch) or lower c",
                       l->pq.count, wanted, HA_CODEBOOK_VECTORS_LEAST, l->keys);
-    for (size_t i = 0; i < s->layers && l->how->rotary == HA_ROTARY_BEFORE; i++)
-        if (!l->in->projection || !l->in->projection[i].inv_freq)
-            return ha_why(why, HA_WAIVED, "rotary=before needs a dataset that says how its keys were turned");
-    return HA_OK;
+    return ha_codebooks_turned(&l->how->rule, l->in->projection, s->layers, why);
 }
 
 static enum ha_status make_rooms(struct learner *l, struct ha_why *why)

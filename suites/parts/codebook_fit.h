@@ -26,7 +26,6 @@ enum { HA_CODEBOOK_VECTORS_LEAST = 4 };
 
 struct ha_codebook_learning {
     struct ha_codebook_rule rule;
-    enum ha_rotary rotary;
     enum ha_kmeans_way kmeans;
     size_t iterations;
 };

@@ -4,8 +4,6 @@
 #include "harness/base/device_arena.h"
 #include "harness/base/numeric.h"
 #include "harness/base/why.h"
-#include "suites/parts/listed.h"
-#include "harness/base/pq.h"
 
 HA_SHARED_WORDS(ha_coded_word, [HA_KEYS_CODES] = "codes", [HA_KEYS_EXACT] = "exact")
 
@@ -17,20 +15,32 @@ static void *alloc(const struct ha_context *ctx, enum ha_memory memory, size_t b
     return ha_device_alloc(ctx->device_arena, memory, bytes, tag, why);
 }
 
+static bool is_turned(const struct ha_coded *c)
+{
+    return c->as == HA_KEYS_CODES && c->books.rule.rotary == HA_ROTARY_BEFORE;
+}
+
+/* Whether the device has a row for each key. */
+static bool has_rows(const struct ha_coded *c) { return c->as == HA_KEYS_EXACT || is_turned(c); }
+
+/* ... and of what shape. */
+static const struct ha_context *of_rows(const struct ha_coded *c) { return is_turned(c) ? &c->turned.ctx : c->ctx; }
+
 enum ha_status ha_coded_create(struct ha_coded *c, const struct ha_context *ctx, enum ha_coded_as as,
                                const struct ha_codebook_rule *rule, enum ha_dtype table_type, struct ha_why *why)
 {
     const struct ha_shape *s = ctx->shape;
     *c = (struct ha_coded){ .ctx = ctx, .as = as, .table_type = table_type };
-    size_t known = ha_kv_longest(s) * ha_kv_head_bytes(s);
     c->rows = ha_alloc(ctx->arena, s->batch * sizeof *c->rows, HA_TAG_SCRATCH, why);
     if (!c->rows) return HA_ERROR;
     if (as == HA_KEYS_CODES) {
         HA_TRY(ha_codebooks_create(&c->books, ctx, rule, why));
-        known = ha_pq_code_bytes(&c->books.pq, ha_kv_longest(s));
+        if (is_turned(c)) HA_TRY(ha_turned_create(&c->turned, ctx, &c->books, why));
     }
+    const size_t known = has_rows(c) ? ha_kv_longest(s) * ha_kv_head_bytes(of_rows(c)->shape)
+                                     : ha_pq_code_bytes(&c->books.pq, ha_kv_longest(s));
     if (ctx->record_selection && !(c->known = alloc(ctx, HA_MEM_PINNED, known, HA_TAG_SCRATCH, why))) return HA_ERROR;
-    if (as == HA_KEYS_EXACT) return HA_OK;
+    if (has_rows(c)) return HA_OK;
     c->encode = ha_alloc(ctx->arena, s->batch * sizeof *c->encode, HA_TAG_SCRATCH, why);
     c->tables = c->encode ? ha_alloc(ctx->arena, s->batch * sizeof *c->tables, HA_TAG_SCRATCH, why) : NULL;
     c->score = c->tables ? ha_alloc(ctx->arena, s->batch * sizeof *c->score, HA_TAG_SCRATCH, why) : NULL;
@@ -47,7 +57,7 @@ enum ha_status ha_coded_open(const struct ha_coded *c, size_t b, struct ha_coded
 {
     const struct ha_shape *s = c->ctx->shape;
     *seq = (struct ha_coded_seq){ .codes = NULL };
-    if (c->as == HA_KEYS_EXACT) return ha_head_rows_create(c->ctx, HA_MEM_DEVICE, b, &seq->exact, why);
+    if (has_rows(c)) return ha_head_rows_create(of_rows(c), HA_MEM_DEVICE, b, &seq->rows, why);
     seq->head_bytes = ha_pq_head_bytes(&c->books.pq, ha_kv_max_tokens(s, b));
     seq->codes = alloc(c->ctx, HA_MEM_DEVICE, s->kv_heads * seq->head_bytes, HA_TAG_KV, why);
     return seq->codes ? HA_OK : HA_ERROR;
@@ -74,8 +84,9 @@ enum ha_status ha_coded_prefill(struct ha_coded *c, size_t layer, size_t b, cons
 {
     const struct ha_context *ctx = c->ctx;
     const size_t tokens = ctx->shape->ctx[b], row = ha_kv_head_bytes(ctx->shape);
-    if (c->as == HA_KEYS_EXACT) return ha_head_rows_load(ctx, &seq->exact, 0, in->k[b], in->cap, 0, tokens);
+    if (c->as == HA_KEYS_EXACT) return ha_head_rows_load(ctx, &seq->rows, 0, in->k[b], in->cap, 0, tokens);
     if (b == 0) HA_TRY(ha_codebooks_prefill(&c->books, layer, in, why));
+    if (is_turned(c)) return ha_turned_prefill(&c->turned, layer, b, in, &seq->rows);
     for (size_t t = 0, n; t < tokens; t += n) {
         n = ha_least(STAGE_TOKENS, tokens - t);
         HA_TRY(ha_head_rows_load(ctx, &c->stage, 0, in->k[b], in->cap, t, n));
@@ -89,7 +100,8 @@ enum ha_status ha_coded_put(struct ha_coded *c, struct ha_stream *stream, size_t
                             const unsigned char *k, size_t first, size_t count)
 {
     const struct ha_shape *s = c->ctx->shape;
-    if (c->as == HA_KEYS_EXACT) return ha_head_rows_put(c->ctx, stream, &seq->exact, first, k, count);
+    if (c->as == HA_KEYS_EXACT) return ha_head_rows_put(c->ctx, stream, &seq->rows, first, k, count);
+    if (is_turned(c)) return ha_turned_put(&c->turned, stream, layer, &seq->rows, k, first, count);
     return encode(c, stream, layer, seq,
                   &(struct ha_rows){ .k = k, .k_stride_bytes = ha_kv_token_bytes(s), .keys = count },
                   ha_kv_head_bytes(s), first);
@@ -106,7 +118,7 @@ enum ha_status ha_coded_ask(struct ha_coded *c, const struct ha_step *step)
 {
     const struct ha_shape *s = c->ctx->shape;
     const size_t q = s->q_len * s->q_heads * s->head_dim;
-    if (c->as == HA_KEYS_EXACT) return HA_OK;
+    if (has_rows(c)) return HA_OK;
     for (size_t b = 0; b < s->batch; b++)
         c->tables[b] = (struct ha_device_pq_table_seq){ step->q + b * q, table_of(c, b, 0), c->table_bytes };
     return c->ctx->api->pq_table(c->ctx->stream,
@@ -115,17 +127,16 @@ enum ha_status ha_coded_ask(struct ha_coded *c, const struct ha_step *step)
                                                                c->table_type, c->tables });
 }
 
-static enum ha_status score_exact(struct ha_coded *c, const struct ha_step *step,
-                                  const struct ha_coded_seq *const *seqs, const size_t *keys, float *scores,
-                                  size_t stride)
+static enum ha_status score_rows(struct ha_coded *c, const struct ha_step *step, const struct ha_coded_seq *const *seqs,
+                                 const size_t *keys, float *scores, size_t stride)
 {
-    const struct ha_shape *s = c->ctx->shape;
+    const struct ha_shape *s = of_rows(c)->shape;
     const size_t rows = s->q_len * s->q_heads;
     for (size_t b = 0; b < s->batch; b++)
         c->rows[b] = (struct ha_device_rows_seq){
             .q = step->q + b * rows * s->head_dim,
-            .rows = { .k = seqs[b]->exact.at, .k_stride_bytes = ha_kv_head_bytes(s), .keys = keys[b] },
-            .k_head_bytes = seqs[b]->exact.head_bytes,
+            .rows = { .k = seqs[b]->rows.at, .k_stride_bytes = ha_kv_head_bytes(s), .keys = keys[b] },
+            .k_head_bytes = seqs[b]->rows.head_bytes,
             .s = scores + b * rows * stride,
             .s_stride = stride
         };
@@ -138,7 +149,7 @@ enum ha_status ha_coded_score(struct ha_coded *c, const struct ha_step *step, co
 {
     const struct ha_shape *s = c->ctx->shape;
     const size_t group = ha_shape_group(s), rows = group * s->q_len;
-    if (c->as == HA_KEYS_EXACT) return first ? HA_OK : score_exact(c, step, seqs, keys, scores, stride);
+    if (has_rows(c)) return first ? HA_OK : score_rows(c, step, seqs, keys, scores, stride);
     for (size_t b = 0; b < s->batch; b++)
         c->score[b] = (struct ha_device_pq_score_seq){ .table = table_of(c, b, first),
                                                        .codes = seqs[b]->codes + first * seqs[b]->head_bytes,
@@ -156,7 +167,7 @@ void ha_coded_claim(const struct ha_coded *c, struct ha_profile *profile)
 {
     enum { MOST = 256 };
     const struct ha_pq *pq = &c->books.pq;
-    const bool exact = c->as == HA_KEYS_EXACT;
+    const bool exact = has_rows(c);
     /* products of a group's dimensions, then entries of the groups */
     profile->dot_lanes = exact ? 1 : (unsigned)c->ctx->shape->head_dim;
     profile->dot_extra = exact ? 0 : (unsigned)ha_least(MOST, pq->dims + pq->groups - 1);
@@ -165,36 +176,20 @@ void ha_coded_claim(const struct ha_coded *c, struct ha_profile *profile)
 
 /* ---- reports ----------------------------------------------------------------------------------------------------- */
 
-/* The device made the codes: what is none of a book is refused. */
-static enum ha_status decode(const struct ha_context *ctx, const struct ha_pq *pq, const unsigned char *codes,
-                             size_t count, float *k, struct ha_why *why)
-{
-    for (size_t i = 0; i < count; i++)
-        for (size_t g = 0; g < pq->groups; g++) {
-            const unsigned char *group = codes + i / HA_PQ_KEYS * ha_pq_block_bytes(pq) + g * ha_pq_group_bytes(pq);
-            const size_t code = ha_pq_code(group, pq->bits, i % HA_PQ_KEYS);
-            if (code >= pq->count)
-                return ha_list_refuse(ctx, why, "code %zu of key %zu, of %zu centroids", code, i, pq->count);
-            for (size_t d = 0; d < pq->dims; d++)
-                k[(i * pq->groups + g) * pq->dims + d] = ha_pq_book(pq, g)[d * pq->count + code];
-        }
-    return HA_OK;
-}
-
 enum ha_status ha_coded_read(const struct ha_coded *c, size_t layer, const struct ha_coded_seq *seq, size_t head,
                              size_t count, float *k, struct ha_why *why)
 {
     const struct ha_context *ctx = c->ctx;
-    const size_t dim = ctx->shape->head_dim;
-    const bool exact = c->as == HA_KEYS_EXACT;
+    const struct ha_shape *of = of_rows(c)->shape;
+    const bool exact = has_rows(c);
     const struct ha_pq pq = exact ? (struct ha_pq){ 0 } : ha_codebooks_here(&c->books, layer, head);
-    const size_t bytes = exact ? count * ha_kv_head_bytes(ctx->shape) : ha_pq_code_bytes(&pq, count);
+    const size_t bytes = exact ? count * ha_kv_head_bytes(of) : ha_pq_code_bytes(&pq, count);
     if (!count) return HA_OK;
-    const unsigned char *from = exact ? seq->exact.at + head * seq->exact.head_bytes
+    const unsigned char *from = exact ? seq->rows.at + head * seq->rows.head_bytes
                                       : seq->codes + head * seq->head_bytes;
     HA_TRY(ctx->api->copy(ctx->stream, c->known, from, bytes, HA_D2H));
     HA_TRY(ctx->api->stream_sync(ctx->stream));
-    if (!exact) return decode(ctx, &pq, c->known, count, k, why);
-    ha_load_row(c->known, count * dim, ctx->shape->dtype, k);
+    if (!exact) return ha_codebooks_join(ctx, &pq, c->known, count, k, why);
+    ha_load_row(c->known, count * of->head_dim, of->dtype, k);
     return HA_OK;
 }

@@ -1,12 +1,12 @@
 #ifndef HA_PARTS_CODED_KEYS_H
 #define HA_PARTS_CODED_KEYS_H
 
-/* The keys of all sequences of a layer on the device, as codes (product quantisation) or as they are, and the scores of
- * queries by them (HCAttention, section 3.1). */
+/* The keys of all sequences of a layer on the device, as codes (product quantisation), as what stands for them
+ * (turned_keys.h) or as they are, and the scores of queries by them (HCAttention, section 3.1). */
 
 #include "suites/parts/codebooks.h"
 #include "suites/parts/frame.h"
-#include "suites/parts/head_rows.h"
+#include "suites/parts/turned_keys.h"
 
 enum ha_coded_as { HA_KEYS_CODES, HA_KEYS_EXACT };
 const char *ha_coded_word(size_t i);
@@ -17,9 +17,9 @@ const char *ha_coded_word(size_t i);
 
 /* One sequence of a layer. */
 struct ha_coded_seq {
-    unsigned char *codes; /* device: [kv_heads][head_bytes]; NULL: exact */
+    unsigned char *codes; /* device: [kv_heads][head_bytes]; NULL: there are rows */
     size_t head_bytes;
-    struct ha_head_rows exact; /* device */
+    struct ha_head_rows rows; /* device: exact keys, or what stands for them */
 };
 
 /* For all layers, which follow each other. */
@@ -28,6 +28,7 @@ struct ha_coded {
     enum ha_coded_as as;
     enum ha_dtype table_type;
     struct ha_codebooks books;
+    struct ha_turned turned;   /* with rotary = before */
     struct ha_head_rows stage; /* device: part of a prefill */
     unsigned char *table;      /* device: [batch][kv_heads][table_bytes] */
     size_t table_bytes;

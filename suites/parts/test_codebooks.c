@@ -85,7 +85,7 @@ static void key_of(size_t l, size_t head, size_t i, double key[DIM])
     const size_t b = i >= w.shape.ctx[0], token = b ? i - w.shape.ctx[0] : i;
     const struct ha_projection *p = &w.projection[l];
     for (size_t d = 0; d < DIM; d++) key[d] = (double)number(l, b, head, token, d);
-    for (size_t j = 0; j < p->rotary / 2 && w.how.rotary == HA_ROTARY_BEFORE; j++) {
+    for (size_t j = 0; j < p->rotary / 2 && w.how.rule.rotary == HA_ROTARY_BEFORE; j++) {
         const size_t one = p->adjacent ? 2 * j : j, two = p->adjacent ? 2 * j + 1 : j + p->rotary / 2;
         const double angle = (double)token * (double)inv_freq[j], x = key[one], y = key[two];
         key[one] = (x * cos(angle) + y * sin(angle)) / (double)p->rope_scale;
@@ -168,7 +168,7 @@ TEST(a_fit_learns_what_it_says)
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         begin(cases[i].count, cases[i].dims, cases[i].books, (enum ha_dtype)(i % 3));
-        w.how.rotary = cases[i].rotary;
+        w.how.rule.rotary = cases[i].rotary;
         w.how.kmeans = cases[i].kmeans;
         w.in.projection = cases[i].rotary == HA_ROTARY_BEFORE ? w.projection : NULL;
         ok(ha_codebook_fit(&w.in, &w.out, &w.how, &why));
@@ -240,7 +240,7 @@ TEST(what_a_fit_refuses)
     begin(16, 32, HA_BOOKS_SHARED, HA_F16);
     refused(HA_ERROR, "dims=32 does not divide head_dim=16");
     begin(16, 4, HA_BOOKS_SHARED, HA_F16);
-    w.how.rotary = HA_ROTARY_BEFORE;
+    w.how.rule.rotary = HA_ROTARY_BEFORE;
     refused(HA_WAIVED, "rotary=before needs");
     begin(16, 4, HA_BOOKS_SEPARATE, HA_F16);
     ha_store(w.k[1][1], (1 * CAP + 3) * DIM + 9, HA_F16, NAN);
@@ -310,6 +310,34 @@ TEST(samples_are_taken_evenly)
         expect_books(want);
         end();
     }
+}
+
+TEST(samples_of_keys_before_they_are_turned)
+{
+    static float want[LAYERS * KV_HEADS * COUNT_MAX * DIM];
+    for (size_t i = 0; i < 4; i++) {
+        begin(64, 4, i % 2 ? HA_BOOKS_SEPARATE : HA_BOOKS_SHARED, (enum ha_dtype)(i % 3));
+        w.how.rule.rotary = HA_ROTARY_BEFORE;
+        mine.ctx.projection = w.projection;
+        ok(ha_codebooks_create(&w.books, &mine.ctx, &w.how.rule, &why));
+        for (size_t l = 0; l < LAYERS; l++) ok(ha_codebooks_prefill(&w.books, l, &w.layer[l], &why));
+        sample(want);
+        const size_t floats = ha_pq_book_floats(&w.books.pq);
+        for (size_t at = 0; at < LAYERS * KV_HEADS * floats; at++) {
+            const size_t head = at / floats;
+            const float is = ha_codebooks_here(&w.books, head / KV_HEADS, head % KV_HEADS).centroid[at % floats];
+            if (!(fabsf(is - want[at]) <= 4e-6f)) fail_msg("%zu: %.9g, not %.9g", at, (double)is, (double)want[at]);
+        }
+        end();
+    }
+    begin(64, 4, HA_BOOKS_SHARED, HA_F32);
+    w.how.rule.rotary = HA_ROTARY_BEFORE;
+    assert_int_equal(ha_codebooks_create(&w.books, &mine.ctx, &w.how.rule, &why), HA_WAIVED);
+    w.projection[1].inv_freq = NULL;
+    mine.ctx.projection = w.projection;
+    assert_int_equal(ha_codebooks_create(&w.books, &mine.ctx, &w.how.rule, &why), HA_WAIVED);
+    assert_non_null(strstr(why.text, "rotary=before needs a dataset that says how its keys were turned"));
+    end();
 }
 
 TEST(bits_of_codes)

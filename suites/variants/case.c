@@ -85,7 +85,9 @@ bool ha_case_param(const void *point, size_t i, struct ha_key *out)
                             .power_of_2 = p->power_of_2,
                             .word = p->word,
                             .standard = param_standard,
-                            .draw = words ? "*" : p->draw };
+                            .draw = p->draw ? p->draw
+                                    : words ? "*"
+                                            : NULL };
     return true;
 }
 

@@ -21,13 +21,30 @@
 /* ---- the tensors of one layer of one sequence ------------------------------------------------------------------- */
 
 enum { Q, OUT, WANT, BOUND, LSE, WANT_LSE, LSE_BOUND, RATIO, MASS, PART, SIDE, DONE, K, V, OBSERVED, ALWAYS };
-/* Where the dataset has an output projection, which is of a layer, and stands with its first sequence. */
-enum { WO = ALWAYS, WO_OFF, WO_NORM, OWN };
+/* Where the dataset has an output projection, or says how keys were turned, which is of a layer, and stands with its
+ * first sequence. */
+enum { WO = ALWAYS, WO_OFF, WO_NORM, INV_FREQ, ROPE, OWN };
 /* Left out where they would say nothing: the first use makes them. The last two grow by rows. */
 enum { QUERY = OWN, KEY, PROFILE, WEIGHT_ONLY, EITHER_SIDE, OWN_Q, OWN_K, TENSORS };
 
 /* The lengths of which a dimension is one; NONE ends a list. */
-enum length { NONE, STEPS, Q_LEN, Q_HEADS, KV_HEADS, DIM, TOKENS, PARTS, SEEN, MODEL_DIM, WIDTH, ROWS, LENGTHS };
+enum length {
+    NONE,
+    STEPS,
+    Q_LEN,
+    Q_HEADS,
+    KV_HEADS,
+    DIM,
+    TOKENS,
+    PARTS,
+    SEEN,
+    MODEL_DIM,
+    WIDTH,
+    PAIRS,
+    TWO,
+    ROWS,
+    LENGTHS
+};
 
 static const struct {
     const char *name;
@@ -53,6 +70,8 @@ static const struct {
     [WO] = { "wo", HA_T_F32, 4, { MODEL_DIM, WIDTH } },
     [WO_OFF] = { "wo_off", HA_T_F64, 8, { STEPS, Q_LEN } },
     [WO_NORM] = { "wo_norm", HA_T_F64, 8, { STEPS, Q_LEN } },
+    [INV_FREQ] = { "inv_freq", HA_T_F32, 4, { PAIRS } },
+    [ROPE] = { "rope", HA_T_F32, 4, { TWO } },
     [QUERY] = { "query", HA_T_U32, 4, { STEPS, Q_HEADS, PARTS } },
     [KEY] = { "key", HA_T_U32, 4, { STEPS, Q_HEADS, TOKENS } },
     [PROFILE] = { "profile", HA_T_U32, 4, { STEPS, Q_HEADS, PARTS } },
@@ -70,11 +89,18 @@ static const float *wo_of(const struct ha_dump *d, size_t layer)
     return data(d)->projection ? data(d)->projection[layer].wo : NULL;
 }
 
+static const float *inv_freq_of(const struct ha_dump *d, size_t layer)
+{
+    return data(d)->projection ? data(d)->projection[layer].inv_freq : NULL;
+}
+
 /* Whether there is room for tensor i from the beginning. */
 static bool is_foreseen(const struct ha_dump *d, size_t i)
 {
-    const size_t kind = i % TENSORS, batch = data(d)->shape.batch, seq = i / TENSORS % batch;
-    return kind < ALWAYS || (kind < OWN && wo_of(d, i / TENSORS / batch) && (kind != WO || seq == 0));
+    const size_t kind = i % TENSORS, batch = data(d)->shape.batch, seq = i / TENSORS % batch,
+                 layer = i / TENSORS / batch;
+    if (kind == INV_FREQ || kind == ROPE) return inv_freq_of(d, layer) && seq == 0;
+    return kind < ALWAYS || (kind < OWN && wo_of(d, layer) && (kind != WO || seq == 0));
 }
 
 /* Its name and shape; no data yet. */
@@ -85,11 +111,19 @@ static enum ha_status describe(struct ha_dump *d, size_t i, struct ha_why *why)
     };
     const struct ha_shape *s = &data(d)->shape;
     const size_t kind = i % TENSORS, seq = i / TENSORS % s->batch, layer = i / TENSORS / s->batch;
-    const size_t length[LENGTHS] = { [STEPS] = s->steps,         [Q_LEN] = s->q_len,
-                                     [Q_HEADS] = s->q_heads,     [KV_HEADS] = s->kv_heads,
-                                     [DIM] = s->head_dim,        [TOKENS] = ha_workload_tokens(data(d), seq, s->steps),
-                                     [PARTS] = HA_PARTS_MAX,     [SEEN] = ha_workload_observed(data(d), seq),
-                                     [MODEL_DIM] = s->model_dim, [WIDTH] = s->q_heads * s->head_dim }; /* no ROWS */
+    const size_t pairs = inv_freq_of(d, layer) ? data(d)->projection[layer].rotary / 2 : 0;
+    const size_t length[LENGTHS] = { [STEPS] = s->steps,
+                                     [Q_LEN] = s->q_len,
+                                     [Q_HEADS] = s->q_heads,
+                                     [KV_HEADS] = s->kv_heads,
+                                     [DIM] = s->head_dim,
+                                     [TOKENS] = ha_workload_tokens(data(d), seq, s->steps),
+                                     [PARTS] = HA_PARTS_MAX,
+                                     [SEEN] = ha_workload_observed(data(d), seq),
+                                     [MODEL_DIM] = s->model_dim,
+                                     [WIDTH] = s->q_heads * s->head_dim,
+                                     [TWO] = 2,
+                                     [PAIRS] = pairs }; /* no ROWS */
     const bool is_kv = kinds[kind].type == HA_T_OTHER;
     struct ha_tensor *t = &d->tensor[i];
     char name[64];
@@ -179,6 +213,11 @@ static void fill_context(struct ha_dump *d, size_t layer, size_t seq)
     memcpy(bytes_of(d, layer, seq, OBSERVED), w->q[i], d->tensor[i * TENSORS + OBSERVED].bytes);
     const struct ha_tensor *wo = tensor_of(d, layer, seq, WO);
     if (wo->data) memcpy(bytes_of(d, layer, seq, WO), wo_of(d, layer), wo->bytes);
+    const struct ha_tensor *inv_freq = tensor_of(d, layer, seq, INV_FREQ);
+    if (!inv_freq->data) return;
+    const struct ha_projection *p = &w->projection[layer];
+    memcpy(bytes_of(d, layer, seq, INV_FREQ), p->inv_freq, inv_freq->bytes);
+    memcpy(bytes_of(d, layer, seq, ROPE), (const float[]){ p->adjacent ? 1 : 0, p->rope_scale }, 2 * sizeof(float));
 }
 
 enum ha_status ha_dump_open(struct ha_dump *d, const struct ha_session *session, const char *folder, const char *id,

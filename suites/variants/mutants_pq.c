@@ -113,6 +113,14 @@ static enum ha_status weights_one_off(struct ha_stream *stream, const struct ha_
         stream, &(struct ha_device_pieces){ pieces->dst, src, pieces->bytes, pieces->count }, dir);
 }
 
+/* What stands for a key of the context is turned to the position of the next one. */
+static enum ha_status turned_one_on(struct ha_stream *stream, const struct ha_device_rotate *args)
+{
+    struct ha_device_rotate all = *args;
+    if (args->tokens > 1) all.turn += args->rotary;
+    return ha_planted_device()->rotate(stream, &all);
+}
+
 /* 192 of 200 tokens are coded; each byte is a code */
 #define HC                                                                                                   \
     "hcattention:dataset=iid,ctx=200,heads=4/2,head_dim=16,layers=2,seed=5,dtype=f32,c=256,fresh=8,tau=0.6," \
@@ -142,6 +150,9 @@ static const struct ha_mutant table[] = {
       .device_pq_encode = encode_once },
     { "keys_one_off", "a key has the code of the one before it", HC "3", .shown = "question 2",
       .device_pq_encode = encode_one_off },
+    { "turned_one_on", "what stands for a key is turned to the position of the next token",
+      "hcattention:dataset=trace/english,ctx=1808,steps=1,c=16,rotary=before", .shown = "question 2",
+      .device_rotate = turned_one_on },
     { "weights_of_first_step", "weights are those of an earlier query", HC "3", .shown = "question 1",
       .device_pq_table = table_once },
     { "weights_of_first_head", "scores of every head are looked up in the tables of the first", HC "3,overlap=0",
