@@ -50,7 +50,7 @@ struct ha_def {
     struct ha_shape shape;
     struct ha_def_book book;
     double tau;
-    size_t fresh;
+    size_t fresh, bits; /* of a code */
     bool exact, renorm, on_device;
     enum ha_dtype table, weights;
     struct counted *counted; /* [layers] */
@@ -73,6 +73,8 @@ static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, 
     def->shape = *shape;
     def->tau = param[TAU];
     def->fresh = (size_t)param[FRESH];
+    for (def->bits = 1; (size_t)1 << def->bits < rule.count;) def->bits++;
+    if (!(param[PACK] > 0)) def->bits = def->bits <= 8 ? 8 : 16;
     def->exact = param[KEYS] > 0;
     def->renorm = param[RENORM] > 0;
     def->on_device = param[VALUES] <= 0;
@@ -387,10 +389,35 @@ static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, con
     return HA_OK;
 }
 
+/* what is kept of all sequences, for as many tokens as they reach; of each head it may be aligned */
+static void count_memory(const struct ha_def *def, size_t layer, ha_def_count *say, void *arg)
+{
+    enum { CODED = 32, ROWS = 4, ALIGNED = 256 };
+    const struct ha_shape *s = &def->shape;
+    const bool is_coded = !def->exact && !def->book.rule.before;
+    const double heads = (double)s->kv_heads, slack = is_coded ? heads * (double)s->batch * (ALIGNED - 1) : 0,
+                 book = (double)(def->book.books * def->book.rule.dims * def->book.rule.count) * sizeof(float),
+                 rows = (double)((ha_shape_group(s) * s->q_len + ROWS - 1) / ROWS * ROWS),
+                 entries = rows * (double)(def->book.groups * def->book.rule.count);
+    double codes = 0, values = 0;
+    for (size_t b = 0; b < s->batch; b++) {
+        const size_t tokens = s->ctx[b] + s->steps * s->q_len, blocks = (tokens + CODED - 1) / CODED;
+        codes += is_coded ? heads * (double)(blocks * CODED / 8 * def->book.groups * def->bits) : 0;
+        values += heads * (double)(tokens * s->head_dim * ha_dtype_bytes(s->dtype));
+    }
+    const double tables = is_coded ? heads * (double)s->batch * entries * (double)ha_dtype_bytes(def->table) : 0;
+    say(arg, "book_bytes", layer, def->exact ? 0 : heads * book, def->exact ? 0 : heads * book);
+    say(arg, "code_bytes", layer, codes, codes + slack);
+    say(arg, "v_host_bytes", layer, def->on_device ? 0 : values, def->on_device ? 0 : values);
+    if (layer == 0) say(arg, "table_bytes", 0, tables, tables + slack);
+}
+
 static void count(const struct ha_def *def, ha_def_count *say, void *arg)
 {
-    for (size_t l = 0; l < def->shape.layers && !def->on_device; l++) {
+    for (size_t l = 0; l < def->shape.layers; l++) {
         const struct counted *c = &def->counted[l];
+        count_memory(def, l, say, arg);
+        if (def->on_device) continue;
         if (c->kept > 0) say(arg, "kept_share", l, c->kept / c->coded, c->kept / c->coded);
         say(arg, "weight_bytes", l, c->weight_bytes, c->weight_bytes);
     }

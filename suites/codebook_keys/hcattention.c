@@ -332,6 +332,16 @@ static void count(const struct ha_layer *l, ha_count *say, void *arg)
     const struct sums *sums = &c->sums[l->layer];
     if (sums->chosen > 0) say(arg, "kept_share", l->layer, sums->chosen / sums->coded);
     if (summed_here(l)) say(arg, "weight_bytes", l->layer, sums->chosen * (double)ha_prefix_key_bytes(&c->prefix));
+    const struct ha_shape *s = l->ctx->shape;
+    size_t codes = 0, values = 0;
+    for (size_t b = 0; b < s->batch; b++) {
+        codes += ha_coded_code_bytes(&c->coded, &sequence(l, b)->keys);
+        values += summed_here(l) ? s->kv_heads * sequence(l, b)->values.head_bytes : 0;
+    }
+    say(arg, "book_bytes", l->layer, (double)ha_coded_book_bytes(&c->coded));
+    say(arg, "code_bytes", l->layer, (double)codes);
+    say(arg, "v_host_bytes", l->layer, (double)values);
+    if (l->layer == 0) say(arg, "table_bytes", 0, (double)ha_coded_table_bytes(&c->coded));
     say(arg, "encode_ns", l->layer, c->encode_ns[l->layer]);
 }
 

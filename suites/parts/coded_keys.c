@@ -163,6 +163,21 @@ enum ha_status ha_coded_score(struct ha_coded *c, const struct ha_step *step, co
                                                       c->table_type, s->scale, c->score });
 }
 
+size_t ha_coded_book_bytes(const struct ha_coded *c)
+{
+    return c->as == HA_KEYS_EXACT ? 0 : c->books.layer_floats * sizeof(float);
+}
+
+size_t ha_coded_code_bytes(const struct ha_coded *c, const struct ha_coded_seq *seq)
+{
+    return c->ctx->shape->kv_heads * seq->head_bytes;
+}
+
+size_t ha_coded_table_bytes(const struct ha_coded *c)
+{
+    return c->ctx->shape->batch * c->ctx->shape->kv_heads * c->table_bytes;
+}
+
 void ha_coded_claim(const struct ha_coded *c, struct ha_profile *profile)
 {
     enum { MOST = 256 };

@@ -54,6 +54,11 @@ enum ha_status ha_coded_ask(struct ha_coded *c, const struct ha_step *step);
  * t) * stride; of KV heads [first, first + heads), where keys are codes; else of all of them, in the first call. */
 enum ha_status ha_coded_score(struct ha_coded *c, const struct ha_step *step, const struct ha_coded_seq *const *seqs,
                               const size_t *keys, size_t first, size_t heads, float *s, size_t stride);
+/* Bytes on the device: of a layer's books; of a sequence's codes in a layer; of the tables, which are one for all
+ * layers. 0: there are none. */
+size_t ha_coded_book_bytes(const struct ha_coded *c);
+size_t ha_coded_code_bytes(const struct ha_coded *c, const struct ha_coded_seq *seq);
+size_t ha_coded_table_bytes(const struct ha_coded *c);
 /* What scores claim. */
 void ha_coded_claim(const struct ha_coded *c, struct ha_profile *profile);
 /* Of a KV head the keys that stand for tokens 0 to count - 1, in host memory: [count][head_dim]. Waits for the device;

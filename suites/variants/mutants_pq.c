@@ -172,5 +172,9 @@ static const struct ha_mutant table[] = {
       .one_less = "keys" },
     { "kept_counted_more", "the share of keys that is kept is counted 1% too large in the last layer", HC "3",
       .shown = "kept_share", .wrong_count = "kept_share" },
+    { "v_host_counted_more", "the bytes of values in host memory are counted 1% too many in the last layer", HC "3",
+      .shown = "v_host_bytes", .wrong_count = "v_host_bytes" },
+    { "no_code_bytes", "the bytes of the last layer's codes are not counted", HC "3", .shown = "code_bytes",
+      .no_count = "code_bytes" },
 };
 const struct ha_mutants ha_mutants_pq = { table, sizeof table / sizeof *table };
