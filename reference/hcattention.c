@@ -16,6 +16,10 @@
  * is known up to what the profile claims; where that decides either answer is right. Nothing is known of weights where
  * an entry of a table may be beyond f16.
  *
+ * prefill = anchor, steps of several tokens: a step is a block of a prefill. Its tokens are attended with the first
+ * min(anchor, n) of those before it, the anchor block, by their keys on the device, and with nothing else. No key is
+ * chosen: both notes are 0.
+ *
  * Params: as in the enum; the rule ignores the others. */
 
 #include "reference/definitions.h"
@@ -39,7 +43,9 @@ enum {
     WEIGHTS, /* f32, f16 */
     TABLE,   /* f32, f16 */
     FRESH,
-    ROTARY = FRESH + 4 /* after, before */
+    ROTARY = FRESH + 4, /* after, before */
+    PREFILL,            /* full, anchor */
+    ANCHOR
 };
 
 struct counted {
@@ -50,8 +56,8 @@ struct ha_def {
     struct ha_shape shape;
     struct ha_def_book book;
     double tau;
-    size_t fresh, bits; /* of a code */
-    bool exact, renorm, on_device;
+    size_t fresh, anchor, bits; /* of a code */
+    bool exact, renorm, on_device, in_blocks;
     enum ha_dtype table, weights;
     struct counted *counted; /* [layers] */
     double *memory;          /* [4][most] */
@@ -75,6 +81,8 @@ static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, 
     def->fresh = (size_t)param[FRESH];
     for (def->bits = 1; (size_t)1 << def->bits < rule.count;) def->bits++;
     if (!(param[PACK] > 0)) def->bits = def->bits <= 8 ? 8 : 16;
+    def->anchor = (size_t)param[ANCHOR];
+    def->in_blocks = param[PREFILL] > 0 && shape->q_len > 1;
     def->exact = param[KEYS] > 0;
     def->renorm = param[RENORM] > 0;
     def->on_device = param[VALUES] <= 0;
@@ -186,6 +194,31 @@ static enum ha_status judge_used(const struct ha_def *def, const struct ha_def_h
                                 : j + h->queries >= h->tokens ? "new"
                                                               : "fresh");
     return HA_OK;
+}
+
+static enum ha_status judge_no_notes(const struct ha_def_head *h, struct ha_why *why)
+{
+    const double kept = ha_def_note(h, "kept"), mass = ha_def_note(h, "mass");
+    if (!(kept == 0)) return ha_def_wrong(h, why, "note kept is %g, no key is coded", kept);
+    if (!(mass == 0)) return ha_def_wrong(h, why, "note mass is %g, no key is coded", mass);
+    return HA_OK;
+}
+
+/* A block of a prefill. */
+static enum ha_status judge_block(const struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark,
+                                  struct ha_why *why)
+{
+    const size_t before = h->tokens - h->queries, anchor = before < def->anchor ? before : def->anchor;
+    struct parts parts;
+    HA_TRY(judge_parts(def, h, 0, &parts, why));
+    for (size_t j = 0; j < h->tokens; j++) {
+        const bool wanted = j < anchor || j >= before;
+        if (wanted && mark[j] == HA_MARK_NONE)
+            return ha_def_wrong(h, why, "key %zu is missing: it is %s", j, j < anchor ? "in the anchor block" : "new");
+        if (!wanted && mark[j] != HA_MARK_NONE)
+            return ha_def_wrong(h, why, "key %zu is attended: it is neither in the anchor block nor new", j);
+    }
+    return judge_no_notes(h, why);
 }
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
@@ -301,14 +334,6 @@ static enum ha_status judge_choice(const struct ha_def *def, const struct ha_def
     return HA_OK;
 }
 
-static enum ha_status judge_no_notes(const struct ha_def_head *h, struct ha_why *why)
-{
-    const double kept = ha_def_note(h, "kept"), mass = ha_def_note(h, "mass");
-    if (!(kept == 0)) return ha_def_wrong(h, why, "note kept is %g, no key is coded", kept);
-    if (!(mass == 0)) return ha_def_wrong(h, why, "note mass is %g, no key is coded", mass);
-    return HA_OK;
-}
-
 static enum ha_status judge_notes(const struct ha_def *def, const struct ha_def_head *h, const struct weights *w,
                                   const uint8_t *rest, size_t coded, size_t count, struct ha_why *why)
 {
@@ -378,6 +403,7 @@ static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, con
 {
     const size_t coded = coded_of(def, h->tokens - h->queries);
     struct parts parts;
+    if (def->in_blocks) return judge_block(def, h, mark, why);
     if (!def->exact) HA_TRY(ha_def_book_code(&def->book, h, coded, why));
     HA_TRY(judge_parts(def, h, coded, &parts, why));
     HA_TRY(judge_used(def, h, coded, mark, why));
@@ -405,11 +431,13 @@ static void count_memory(const struct ha_def *def, size_t layer, ha_def_count *s
         codes += is_coded ? heads * (double)(blocks * CODED / 8 * def->book.groups * def->bits) : 0;
         values += heads * (double)(tokens * s->head_dim * ha_dtype_bytes(s->dtype));
     }
-    const double tables = is_coded ? heads * (double)s->batch * entries * (double)ha_dtype_bytes(def->table) : 0;
+    const double tables = is_coded && !def->in_blocks
+                              ? heads * (double)s->batch * entries * (double)ha_dtype_bytes(def->table)
+                              : 0;
     say(arg, "book_bytes", layer, def->exact ? 0 : heads * book, def->exact ? 0 : heads * book);
     say(arg, "code_bytes", layer, codes, codes + slack);
     say(arg, "v_host_bytes", layer, def->on_device ? 0 : values, def->on_device ? 0 : values);
-    if (layer == 0) say(arg, "table_bytes", 0, tables, tables + slack);
+    if (layer == 0) say(arg, "table_bytes", 0, tables, def->in_blocks ? 0 : tables + slack);
 }
 
 static void count(const struct ha_def *def, ha_def_count *say, void *arg)

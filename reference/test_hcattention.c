@@ -31,6 +31,8 @@ enum {
     KMEANS,
     ITERATIONS,
     ROTARY,
+    PREFILL,
+    ANCHOR,
     PARAMS
 };
 
@@ -164,6 +166,7 @@ static size_t dims(void) { return (size_t)w.param[DIMS]; }
 static size_t groups(void) { return DIM / dims(); }
 static size_t books(void) { return w.param[BOOKS] > 0 ? groups() : 1; }
 static size_t centroids(void) { return (size_t)w.param[C]; }
+static bool in_blocks(void) { return w.param[PREFILL] > 0 && w.q_len > 1; }
 static bool f16_table(void) { return w.param[TABLE] > 0 && w.param[KEYS] <= 0 && !w.turned; }
 static size_t before(size_t seq, size_t step) { return w.shape.ctx[seq] + step * w.q_len; }
 static size_t coded(size_t seq, size_t step)
@@ -499,25 +502,26 @@ struct said {
 static void say(void *arg, const char *name, size_t layer, double least, double most)
 {
     struct said *s = (struct said *)arg + layer;
-    const bool is_coded = w.param[KEYS] <= 0 && !w.turned;
+    const bool is_coded = w.param[KEYS] <= 0 && !w.turned, has_tables = is_coded && !in_blocks();
     const double rows = ceil(GROUP * (double)w.q_len / 4) * 4, bytes = f16_table() ? 2 : 4;
     const struct {
         const char *name;
         double is;
-        bool aligned;
+        bool is_aligned;
     } numbers[] = {
         { "kept_share", s->kept / s->coded, false },
         { "weight_bytes", s->weight_bytes, false },
         { "book_bytes", w.param[KEYS] > 0 ? 0 : KV_HEADS * 4.0 * (double)(books() * dims() * centroids()), false },
-        { "code_bytes", s->code_bytes, true },
+        { "code_bytes", s->code_bytes, is_coded },
         { "v_host_bytes", s->v_host_bytes, false },
-        { "table_bytes", is_coded ? BATCH * KV_HEADS * rows * (double)(groups() * centroids()) * bytes : 0, true },
+        { "table_bytes", has_tables ? BATCH * KV_HEADS * rows * (double)(groups() * centroids()) * bytes : 0,
+          has_tables },
     };
     size_t i = 0;
     while (i < COUNT(numbers) && strcmp(name, numbers[i].name) != 0) i++;
     assert_true(i < COUNT(numbers));
     s->names++;
-    const double room = numbers[i].aligned && is_coded ? KV_HEADS * BATCH * 255 : 0, is = numbers[i].is;
+    const double room = numbers[i].is_aligned ? KV_HEADS * BATCH * 255 : 0, is = numbers[i].is;
     if (!(least == is && most == is + room))
         fail_msg("%s of layer %zu: %g to %g, not %g", name, layer, least, most, is);
 }
@@ -658,6 +662,78 @@ TEST(test_ties)
     t->part[1].token[t->part[1].count - 1] = t->part[2].token[0];
     t->part[2].token[0] = last;
     assert_int_equal(judge(right, NULL), HA_OK);
+}
+
+/* ---- blocks of a prefill ----------------------------------------------------------------------------------------- */
+
+enum { ANCHOR_TOKENS = 5 };
+
+/* What a block attends over, after so many tokens of the sequence. */
+static void make_blocks(table t)
+{
+    memset(t, 0, sizeof(table));
+    for (size_t i = 0; i < STEPS * LAYERS * BATCH * Q_HEADS; i++) {
+        const size_t step = i / Q_HEADS / BATCH / LAYERS, b = i / Q_HEADS % BATCH, n = before(b, step);
+        struct told *of = &t[step][i / Q_HEADS / BATCH % LAYERS][b][i % Q_HEADS];
+        of->parts = 2;
+        of->part[0].on_device = true;
+        for (uint32_t j = 0; j < n + w.q_len; j++)
+            if (j < ANCHOR_TOKENS || j >= n) add(&of->part[0], j);
+    }
+}
+
+static void drop(struct told *t, size_t i)
+{
+    struct made *p = &t->part[0];
+    memmove(p->token + i, p->token + i + 1, (p->count - i - 1) * sizeof *p->token);
+    p->count--;
+}
+static void no_anchor(struct told *t)
+{
+    for (size_t i = 0; i < ANCHOR_TOKENS; i++) drop(t, 0);
+}
+static void short_anchor(struct told *t) { drop(t, ANCHOR_TOKENS - 1); }
+static void long_anchor(struct told *t) { add(&t->part[0], ANCHOR_TOKENS); }
+static void no_new(struct told *t) { t->part[0].count--; }
+static void on_host(struct told *t) { t->part[0].on_device = false; }
+static void by_code(struct told *t)
+{
+    t->part[1].coded = t->part[1].profile = true;
+    add(&t->part[1], 9);
+}
+static void kept(struct told *t) { t->kept = 1; }
+static void mass(struct told *t) { t->mass = 0.5; }
+
+TEST(test_blocks)
+{
+    static const struct {
+        void (*of)(struct told *);
+        const char *text;
+    } mistakes[] = { { no_anchor, "key 0 is missing: it is in the anchor block" },
+                     { short_anchor, "key 4 is missing: it is in the anchor block" },
+                     { long_anchor, "key 5 is attended: it is neither in the anchor block nor new" },
+                     { no_new, "is missing: it is new" },
+                     { on_host, "is on the host" },
+                     { by_code, "key 9 is in a part with codes" },
+                     { kept, "note kept is 1" },
+                     { mass, "note mass is 0.5" } };
+    double param[PARAMS];
+    memcpy(param, CASE[0].param, sizeof param);
+    param[PREFILL] = 1;
+    param[ANCHOR] = ANCHOR_TOKENS;
+    make(param, (const size_t[]){ 60, 3 }, 2, HA_F32, false);
+    make_blocks(right);
+    if (judge(right, NULL) != HA_OK) fail_msg("%s", why.text);
+    for (size_t i = 0; i < COUNT(mistakes); i++) {
+        memcpy(other, right, sizeof other);
+        mistakes[i].of(&other[1][LAYER][0][2]);
+        if (judge(other, NULL) != HA_FAIL || !strstr(why.text, mistakes[i].text))
+            fail_msg("\"%s\" does not say \"%s\"", why.text, mistakes[i].text);
+    }
+    /* a step of one token is no block */
+    make(param, CASE[0].ctx, 1, HA_F32, false);
+    simulate(NO_MISTAKE, right);
+    if (judge(right, NULL) != HA_OK) fail_msg("%s", why.text);
 }
 
 /* Keys that are coded as they are before they are turned by their position, and turned again. */

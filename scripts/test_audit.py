@@ -35,7 +35,7 @@ from audit.numbers import REAL
 from audit.quest import Quest
 from audit.topk import Topk
 
-CASES = 124  # of suites/audit.suite and the traces, but for those that are waived
+CASES = 125  # of suites/audit.suite and the traces, but for those that are waived
 STATES, RIGHT, WRONG = ("all", "profile", "side"), 8, 27  # of the dumps of STATES those that are changed, how many there are
 count = {True: 0, False: 0}
 
@@ -459,6 +459,10 @@ PLANTS = [  # in the dump of which variant, what it is called, the plant, what m
     ("codes_renorm", "more than weights add up to", meta("profile1.sum_least", lambda x: "1"), "to add up to 1 at least, and are"),
     ("codes_renorm", "far less", meta("profile1.sum_least", lambda x: "0.1"), "to add up to 0.1 at least, and are"),
     ("codes_renorm", "not renormalised", meta("param.renorm", lambda x: "0"), "weighs nothing, and is coded"),
+    ("codes_block", "a key of the anchor nowhere", in_seq_0(some_key(1, 1, 0)), "key 0 is used by nothing"),
+    ("codes_block", "another anchor", in_seq_0(meta("param.anchor", lambda x: "9")), "key 9 is used by the device, by definition by nothing"),
+    ("codes_block", "no anchor", in_seq_0(meta("param.prefill", lambda x: "0")), "is not attended by the device: it is fresh"),
+    ("codes_block", "a note kept", in_seq_0(element("note.kept", lambda f, x: x + 1, 1, 2)), "a note is not 0"),
     ("codes_16", "a table of 32 bits", in_seq_0(meta("param.table", lambda x: "0")), "is not what the options say"),
     ("codes_16", "weights of 32 bits", in_seq_0(meta("param.weights", lambda x: "0")), "is not what the options say"),
     ("codes_16", "one book", in_seq_0(meta("param.books", lambda x: "0")), "is not its nearest centroid"),
@@ -855,7 +859,7 @@ def main(program, program_of_states):
                 if name.startswith("clo") and name.endswith(end + ".safetensors"):
                     of["clo" + what] = path("dump/" + name)
             for what, end in (("", "_16_fresh_6"), ("_exact", "_16_keys_exact_fresh_6"), ("_renorm", "_16_renorm_1_fresh_6"),
-                              ("_16", "_separate_weights_f16_table_f16_fresh_5")):
+                              ("_16", "_separate_weights_f16_table_f16_fresh_5"), ("_block", "_prefill_anchor_anchor_10")):
                 if name.startswith("hcattention") and name.endswith(end + ".safetensors"):
                     of["codes" + what] = path("dump/" + name)
             if name.startswith("lru_blocks"):

@@ -5,7 +5,7 @@ import numpy as np
 from .attention import Softmax
 from .codes import Books, Codes
 from .errors import Wrong
-from .head import Head
+from .head import Head, compare
 from .numbers import ETA, REAL, UNIT, gamma
 
 
@@ -23,7 +23,17 @@ class Hcattention(Head):
         self.coded, self.queries = max(before - int(self.param("fresh")), 0), q
         if padding.any():
             raise Wrong("nothing is padded")
+        if self.param("prefill") == 1 and len(q) > 1:
+            return self.judge_block(mark, before)
         self.judge_parts(mark)
+
+    def judge_block(self, mark, before):
+        """A block of a prefill: the anchor block and its own tokens, on the device."""
+        keys, anchor = np.arange(len(mark)), min(int(self.param("anchor")), before)
+        compare(((keys < anchor) | (keys >= before)).astype(mark.dtype), mark)
+        if any(part.what for part in self.parts if len(part.keys)):
+            raise Wrong("a block has a state that is not plain attention")
+        self.coded, self.kept, self.rest = 0, None, None
 
     def judge_parts(self, mark):
         live = [part for part in self.parts if len(part.keys)]

@@ -6,6 +6,9 @@
  * sends their ids and weights down. The CPU sums up the values of those (section 3.2). Beside that the device attends
  * over the newest tokens, and both are merged. Weights are those of all keys: what is left out counts in the
  * denominator, unless they are renormalised. New tokens are encoded, and their values go down, off the critical path.
+ *
+ * An append may instead be a block of a prefill (appendix B), which attends over the anchor block, the first tokens of
+ * the sequence, and itself alone.
  */
 
 #include "harness/base/arena.h"
@@ -19,9 +22,29 @@
 #include <string.h>
 
 HA_WORDS(values_word, [HA_MEM_DEVICE] = "device", [HA_MEM_PINNED] = "host")
+enum { PREFILL_FULL, PREFILL_ANCHOR };
+HA_WORDS(prefill_word, [PREFILL_FULL] = "full", [PREFILL_ANCHOR] = "anchor")
 HA_WORDS(float_word, [HA_F32] = "f32", [HA_F16] = "f16")
 
-enum { DIMS, C, BOOKS, PACK, TAU, RENORM, KEYS, VALUES, WEIGHTS, TABLE, FRESH, OVERLAP, KMEANS, ITERATIONS, ROTARY };
+enum {
+    DIMS,
+    C,
+    BOOKS,
+    PACK,
+    TAU,
+    RENORM,
+    KEYS,
+    VALUES,
+    WEIGHTS,
+    TABLE,
+    FRESH,
+    OVERLAP,
+    KMEANS,
+    ITERATIONS,
+    ROTARY,
+    PREFILL,
+    ANCHOR
+};
 static const struct ha_param params[] = {
     [DIMS] = HA_CODEBOOK_DIMS(4),
     [C] = HA_CODEBOOK_COUNT(256),
@@ -41,6 +64,10 @@ static const struct ha_param params[] = {
     [KMEANS] = HA_CODEBOOK_KMEANS,
     [ITERATIONS] = HA_CODEBOOK_ITERATIONS,
     [ROTARY] = HA_CODEBOOK_ROTARY,
+    [PREFILL] = { "prefill", PREFILL_FULL, .word = prefill_word,
+                  .doc = "steps of several tokens attend over all before them, or over the anchor block" },
+    [ANCHOR] = { "anchor", 128, 0, 1 << 24, "tokens of the anchor block, the first of a sequence", .whole = true,
+                 .draw = "0..200" },
 };
 
 /* What a query head has used in the last step: coded tokens, those that were chosen first, and the keys that stood for
@@ -56,7 +83,8 @@ struct told {
 struct sequence {
     struct ha_coded_seq keys;
     struct ha_head_rows values;
-    struct ha_kv fresh; /* device: the tokens that may be new, from `first` on, as they come */
+    struct ha_kv fresh;  /* device: the tokens that may be new, from `first` on, as they come */
+    struct ha_kv anchor; /* device: the anchor block, where steps are blocks */
     size_t first;
     struct told *told; /* [q_heads], where selections are recorded */
 };
@@ -93,6 +121,14 @@ static size_t option(const struct ha_layer *l, int i) { return (size_t)l->ctx->p
 static struct sequence *sequence(const struct ha_layer *l, size_t b) { return (struct sequence *)l->own + b; }
 static bool summed_here(const struct ha_layer *l) { return option(l, VALUES) == HA_MEM_PINNED; }
 
+/* Whether steps are blocks of a prefill, for which nothing is chosen. */
+static bool in_blocks(const struct ha_layer *l)
+{
+    return option(l, PREFILL) == PREFILL_ANCHOR && l->ctx->shape->q_len > 1;
+}
+
+static size_t anchored(const struct ha_layer *l, size_t tokens) { return ha_least(option(l, ANCHOR), tokens); }
+
 /* tokens whose keys are codes, of so many before a step */
 static size_t coded(const struct ha_layer *l, size_t tokens) { return tokens - ha_least(option(l, FRESH), tokens); }
 
@@ -121,9 +157,11 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
     struct chooser *c = first->shared;
     const struct ha_codebook_rule rule = book_rule(ctx->param);
     HA_TRY(ha_coded_create(&c->coded, ctx, (enum ha_coded_as)option(first, KEYS), &rule,
-                           (enum ha_dtype)option(first, TABLE), why));
-    HA_TRY(ha_prefix_create(&c->prefix, first, ctx->param[TAU], option(first, RENORM),
-                            (enum ha_dtype)option(first, WEIGHTS), ha_kv_longest(s), why));
+                           (enum ha_dtype)option(first, TABLE), in_blocks(first) ? 0 : s->q_len * ha_shape_group(s),
+                           why));
+    if (!in_blocks(first))
+        HA_TRY(ha_prefix_create(&c->prefix, first, ctx->param[TAU], option(first, RENORM),
+                                (enum ha_dtype)option(first, WEIGHTS), ha_kv_longest(s), why));
     c->range = range_of(first);
     c->seqs = ha_alloc(ctx->arena, s->batch * sizeof *c->seqs, HA_TAG_SCRATCH, why);
     c->keys = c->seqs ? ha_alloc(ctx->arena, s->batch * sizeof *c->keys, HA_TAG_SCRATCH, why) : NULL;
@@ -163,7 +201,8 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
     HA_TRY(ha_coded_open(&c->coded, b, &seq->keys, why));
     HA_TRY(ha_head_rows_create(ctx, (enum ha_memory)option(l, VALUES), b, &seq->values, why));
     HA_TRY(ha_kv_create(ctx, HA_MEM_DEVICE, most - seq->first, &seq->fresh, why));
-    return ctx->record_selection ? make_told(l, seq, coded(l, most), why) : HA_OK;
+    if (in_blocks(l)) HA_TRY(ha_kv_create(ctx, HA_MEM_DEVICE, anchored(l, most), &seq->anchor, why));
+    return ctx->record_selection ? make_told(l, seq, in_blocks(l) ? 0 : coded(l, most), why) : HA_OK;
 }
 
 static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
@@ -176,6 +215,7 @@ static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_pref
     HA_TRY(ha_coded_prefill(&c->coded, l->layer, b, in, &seq->keys, why));
     c->encode_ns[l->layer] += (double)(ha_now_ns() - begin);
     HA_TRY(ha_head_rows_load(l->ctx, &seq->values, 0, in->v[b], in->cap, 0, tokens));
+    if (in_blocks(l)) HA_TRY(ha_kv_load(l->ctx, &seq->anchor, 0, in, b, 0, anchored(l, tokens)));
     return ha_kv_load(l->ctx, &seq->fresh, 0, in, b, seq->first, tokens - seq->first);
 }
 
@@ -190,14 +230,19 @@ static enum ha_status ready(struct ha_layer *l, struct ha_why *why)
 static enum ha_status append(struct ha_layer *l, size_t b, const struct ha_kv *fresh)
 {
     const struct sequence *seq = sequence(l, b);
-    return ha_kv_copy(l->ctx, l->ctx->stream, &seq->fresh, l->tokens[b] - seq->first, fresh, 0, l->ctx->shape->q_len);
+    const size_t before = l->tokens[b], count = l->ctx->shape->q_len, had = anchored(l, before);
+    if (in_blocks(l))
+        HA_TRY(ha_kv_copy(l->ctx, l->ctx->stream, &seq->anchor, had, fresh, 0, anchored(l, before + count) - had));
+    return ha_kv_copy(l->ctx, l->ctx->stream, &seq->fresh, before - seq->first, fresh, 0, count);
 }
 
-/* the newest tokens, the step's own among them */
+/* the newest tokens, the step's own among them; in blocks the anchor and the step's own */
 static void device(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d)
 {
     const struct sequence *seq = sequence(l, b);
-    const size_t from = coded(l, l->tokens[b]);
+    const size_t from = in_blocks(l) ? l->tokens[b] : coded(l, l->tokens[b]);
+    if (in_blocks(l))
+        d->runs[d->runs_count++] = ha_kv_rows(l->ctx->shape, &seq->anchor, 0, 0, anchored(l, l->tokens[b]));
     d->runs[d->runs_count++] = ha_kv_rows(l->ctx->shape, &seq->fresh, 0, from - seq->first,
                                           l->tokens[b] + step->q_len - from);
 }
@@ -207,6 +252,7 @@ static enum ha_status ask(struct ha_layer *l, const struct ha_step *step, struct
 {
     const struct ha_shape *s = l->ctx->shape;
     struct chooser *c = l->shared;
+    if (in_blocks(l)) return HA_OK;
     for (size_t b = 0; b < s->batch; b++) {
         c->keys[b] = &sequence(l, b)->keys;
         c->coded_keys[b] = coded(l, l->tokens[b]);
@@ -228,6 +274,7 @@ static enum ha_status work(struct ha_layer *l, const struct ha_step *step, const
     struct chooser *c = l->shared;
     struct sums *sums = &c->sums[l->layer];
     size_t keys = 0, chosen = 0;
+    if (in_blocks(l)) return HA_OK;
     for (size_t b = 0; b < s->batch; b++) keys += c->coded_keys[b] * s->q_heads;
     for (size_t h = 0, n; h < s->kv_heads && summed_here(l); h += n) {
         n = ha_least(c->range, s->kv_heads - h);
@@ -298,8 +345,13 @@ static enum ha_status use(const struct ha_layer *l, size_t b, size_t q_head, str
 {
     const struct chooser *c = l->shared;
     const struct told *told = &sequence(l, b)->told[q_head];
+    const size_t before = l->tokens[b], now = before + l->ctx->shape->q_len;
+    if (in_blocks(l)) {
+        HA_TRY(ha_positions_add_range(l->ctx, &used->device, 0, anchored(l, before), why));
+        return ha_positions_add_range(l->ctx, &used->device, before, now, why);
+    }
     if (q_head == 0) HA_TRY(learn(l, b, why));
-    HA_TRY(ha_positions_add_range(l->ctx, &used->device, c->coded_keys[b], l->tokens[b] + l->ctx->shape->q_len, why));
+    HA_TRY(ha_positions_add_range(l->ctx, &used->device, c->coded_keys[b], now, why));
     return ha_positions_add(l->ctx, &used->host, told->token, told->count, why);
 }
 
@@ -308,6 +360,9 @@ static void report(const struct ha_layer *l, size_t b, size_t q_head, struct ha_
 {
     const struct told *told = &sequence(l, b)->told[q_head];
     struct ha_part *chosen = &out->part[1], *others = &out->part[2];
+    out->note[out->notes++] = (struct ha_note){ "kept", (double)told->chosen };
+    out->note[out->notes++] = (struct ha_note){ "mass", told->mass };
+    if (in_blocks(l)) return;
     chosen->token = told->token;
     chosen->on_device = !summed_here(l);
     chosen->k = option(l, KEYS) == HA_KEYS_EXACT ? NULL : told->key;
@@ -322,8 +377,6 @@ static void report(const struct ha_layer *l, size_t b, size_t q_head, struct ha_
         others->on_device = true;
         out->parts = 3;
     }
-    out->note[out->notes++] = (struct ha_note){ "kept", (double)told->chosen };
-    out->note[out->notes++] = (struct ha_note){ "mass", told->mass };
 }
 
 static void count(const struct ha_layer *l, ha_count *say, void *arg)
@@ -331,7 +384,8 @@ static void count(const struct ha_layer *l, ha_count *say, void *arg)
     const struct chooser *c = l->shared;
     const struct sums *sums = &c->sums[l->layer];
     if (sums->chosen > 0) say(arg, "kept_share", l->layer, sums->chosen / sums->coded);
-    if (summed_here(l)) say(arg, "weight_bytes", l->layer, sums->chosen * (double)ha_prefix_key_bytes(&c->prefix));
+    const size_t key_bytes = in_blocks(l) ? 0 : ha_prefix_key_bytes(&c->prefix);
+    if (summed_here(l)) say(arg, "weight_bytes", l->layer, sums->chosen * (double)key_bytes);
     const struct ha_shape *s = l->ctx->shape;
     size_t codes = 0, values = 0;
     for (size_t b = 0; b < s->batch; b++) {
@@ -380,7 +434,7 @@ const struct ha_variant ha_variant_hcattention = {
     .family = "codebook_keys",
     .doc =
         "keys as codes on the device, values in host memory: weights and ids of the fewest keys that reach tau go down",
-    .source = "HCAttention, sections 3.1 and 3.2",
+    .source = "HCAttention, sections 3.1, 3.2 and appendix B",
     .contract = HA_BOUNDED,
     .checked = true,
     .params = params,

@@ -117,7 +117,7 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
     struct ha_codebook_rule rule;
     HA_TRY(book_rule(ctx->param, s, &rule, why));
     HA_TRY(ha_kv_mapped(ctx, why)); /* lists are */
-    HA_TRY(ha_coded_create(&c->coded, ctx, HA_KEYS_CODES, &rule, HA_F32, why));
+    HA_TRY(ha_coded_create(&c->coded, ctx, HA_KEYS_CODES, &rule, HA_F32, s->q_len * ha_shape_group(s), why));
     c->stride = ha_kv_longest(s);
     c->most = ha_alloc(ctx->arena, 2 * s->batch * sizeof *c->most, HA_TAG_META, why);
     if (!c->most) return HA_ERROR;

@@ -29,7 +29,9 @@ TEST(all_of_the_weight_of_exact_keys_is_full_attention)
                                        SHAPE "dataset=walk,ctx=150+33,tau=1,keys=exact,renorm=1,q_len=3,fresh=2",
                                        SHAPE "dataset=iid,ctx=40+33,tau=1,c=128,books=separate,values=device,dtype=f16",
                                        SHAPE "dataset=sinks,ctx=60,tau=1,c=256,dims=4,fresh=10,dtype=f32",
-                                       SHAPE "dataset=iid,ctx=9+3,fresh=64,tau=0.1,c=2" };
+                                       SHAPE "dataset=iid,ctx=9+3,fresh=64,tau=0.1,c=2",
+                                       SHAPE "dataset=iid,ctx=150+3,tau=0.1,c=2,q_len=3,prefill=anchor,anchor=1000",
+                                       SHAPE "dataset=iid,ctx=0,q_len=9,prefill=anchor,anchor=36" };
     for (size_t i = 0; i < COUNT(ids); i++) {
         open_session(ids[i]);
         struct ha_check check = { .session = &session, .id = ids[i] };
@@ -83,6 +85,7 @@ TEST(where_values_are_and_who_waits)
     } cases[] = { { "overlap=0", "overlap=1", 0 },
                   { "overlap=0,weights=f16,q_len=3", "overlap=1,weights=f16,q_len=3", 0 },
                   { "pack=0,c=64", "pack=1,c=64", 0 },
+                  { "prefill=full", "prefill=anchor,anchor=5", 0 },
                   { "values=host", "values=device", 1e-5 },
                   { "values=host,q_len=3,tau=0.5", "values=device,q_len=3,tau=0.5", 1e-5 } };
     for (size_t i = 0; i < COUNT(cases); i++) {

@@ -27,7 +27,8 @@ static bool has_rows(const struct ha_coded *c) { return c->as == HA_KEYS_EXACT |
 static const struct ha_context *of_rows(const struct ha_coded *c) { return is_turned(c) ? &c->turned.ctx : c->ctx; }
 
 enum ha_status ha_coded_create(struct ha_coded *c, const struct ha_context *ctx, enum ha_coded_as as,
-                               const struct ha_codebook_rule *rule, enum ha_dtype table_type, struct ha_why *why)
+                               const struct ha_codebook_rule *rule, enum ha_dtype table_type, size_t query_rows,
+                               struct ha_why *why)
 {
     const struct ha_shape *s = ctx->shape;
     *c = (struct ha_coded){ .ctx = ctx, .as = as, .table_type = table_type };
@@ -45,7 +46,7 @@ enum ha_status ha_coded_create(struct ha_coded *c, const struct ha_context *ctx,
     c->tables = c->encode ? ha_alloc(ctx->arena, s->batch * sizeof *c->tables, HA_TAG_SCRATCH, why) : NULL;
     c->score = c->tables ? ha_alloc(ctx->arena, s->batch * sizeof *c->score, HA_TAG_SCRATCH, why) : NULL;
     if (!c->score) return HA_ERROR;
-    c->table_bytes = ha_pq_head_table_bytes(&c->books.pq, s->q_len * ha_shape_group(s), table_type);
+    c->table_bytes = ha_pq_head_table_bytes(&c->books.pq, query_rows, table_type);
     c->table = alloc(ctx, HA_MEM_DEVICE, s->batch * s->kv_heads * c->table_bytes, HA_TAG_META, why);
     const size_t head = STAGE_TOKENS * ha_kv_head_bytes(s);
     c->stage = (struct ha_head_rows){ .memory = HA_MEM_DEVICE, .cap = STAGE_TOKENS, .head_bytes = head };

@@ -39,8 +39,10 @@ struct ha_coded {
     struct ha_device_rows_seq *rows;
 };
 
+/* query_rows: of a KV head, that are scored at a time; 0: nothing is scored. */
 enum ha_status ha_coded_create(struct ha_coded *c, const struct ha_context *ctx, enum ha_coded_as as,
-                               const struct ha_codebook_rule *rule, enum ha_dtype table_type, struct ha_why *why);
+                               const struct ha_codebook_rule *rule, enum ha_dtype table_type, size_t query_rows,
+                               struct ha_why *why);
 enum ha_status ha_coded_open(const struct ha_coded *c, size_t b, struct ha_coded_seq *seq, struct ha_why *why);
 /* All tokens of a sequence's context. A layer's first call makes its book, where no fit has one. */
 enum ha_status ha_coded_prefill(struct ha_coded *c, size_t layer, size_t b, const struct ha_prefill *in,

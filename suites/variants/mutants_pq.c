@@ -121,6 +121,17 @@ static enum ha_status turned_one_on(struct ha_stream *stream, const struct ha_de
     return ha_planted_device()->rotate(stream, &all);
 }
 
+/* The anchor block is left out: of what the device attends over the last run alone. */
+static enum ha_status no_anchor(struct ha_stream *stream, const struct ha_device_attend *args)
+{
+    struct ha_device_seq seq = args->seqs[0];
+    struct ha_device_attend one = *args;
+    if (args->batch != 1 || seq.runs_count < 2) return ha_planted_device()->attend(stream, args);
+    seq.runs[0] = seq.runs[--seq.runs_count];
+    one.seqs = &seq;
+    return ha_planted_device()->attend(stream, &one);
+}
+
 /* 192 of 200 tokens are coded; each byte is a code */
 #define HC                                                                                                   \
     "hcattention:dataset=iid,ctx=200,heads=4/2,head_dim=16,layers=2,seed=5,dtype=f32,c=256,fresh=8,tau=0.6," \
@@ -168,6 +179,12 @@ static const struct ha_mutant table[] = {
       .copy_pieces = weights_one_off },
     { "renorm_of_other", "weights are made to add up to 1 where they should not", HC "3", .shown = "question 2",
       .one_more = "renorm" },
+    { "anchor_missing", "a block of a prefill does not attend over the anchor block", HC "3,q_len=4,prefill=anchor",
+      .shown = "question 1", .device_attend = no_anchor },
+    { "anchor_shorter", "the anchor block lacks its last token", HC "3,q_len=4,prefill=anchor", .shown = "question 2",
+      .one_less = "anchor" },
+    { "prefill_of_other", "a block of a prefill attends over all before it", HC "3,q_len=4,prefill=anchor",
+      .shown = "question 2", .one_less = "prefill" },
     { "prefix_of_codes", "keys are codes where they should be exact", HC "3,keys=exact", .shown = "question 2",
       .one_less = "keys" },
     { "kept_counted_more", "the share of keys that is kept is counted 1% too large in the last layer", HC "3",
