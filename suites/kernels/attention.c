@@ -24,13 +24,6 @@ enum { Q_STREAM = 1, FRESH_STREAM, LIST_STREAM = 100, LISTS = 16 };
 
 /* ---- data --------------------------------------------------------------------------------------------- */
 
-/* k of n in ascending order, each set as likely as another */
-static void draw_list(uint64_t seed, uint64_t stream, size_t n, size_t k, uint32_t *out)
-{
-    for (size_t i = 0, have = 0; have < k; i++)
-        if (ha_rng_below(seed, stream, i, n - i) < k - have) out[have++] = (uint32_t)i;
-}
-
 static enum ha_status open_lists(struct attention *a, struct ha_cpu_work *w, size_t lists, struct ha_why *why)
 {
     if (!lists) return HA_OK;
@@ -38,7 +31,7 @@ static enum ha_status open_lists(struct attention *a, struct ha_cpu_work *w, siz
     a->list = ha_cpu_alloc(w, lists * w->units * w->chosen * sizeof *a->list, why);
     if (!a->list) return HA_ERROR;
     for (size_t i = 0; i < lists * w->units; i++)
-        draw_list(w->point.seed, LIST_STREAM + i, w->blocks, w->chosen, a->list + i * w->chosen);
+        ha_cpu_draw(w->point.seed, LIST_STREAM + i, w->blocks, w->chosen, a->list + i * w->chosen);
     return HA_OK;
 }
 
@@ -450,5 +443,5 @@ const struct ha_cpu_subject ha_cpu_subject_sparse = {
               [HA_CPU_SCORES] = { .name = "digest_score", .task = score, .cold = true },
               [HA_CPU_CHOICE] = { .name = "topk", .task = choose },
               [HA_CPU_CHOSEN] = { .name = "attend", .task = attend },
-              [HA_CPU_DENSE] = { .name = "dense", .run = run_dense, .cold = true } },
+              [HA_CPU_BESIDE] = { .name = "dense", .run = run_dense, .cold = true } },
 };

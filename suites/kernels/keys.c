@@ -35,6 +35,8 @@ static const struct {
     [HA_KERNEL_PQ_SCORE] = { "pq_score", &ha_cpu_subject_pq_score, ROWS | CODES | KEY(TABLE) },
     [HA_KERNEL_TOPK] = { "topk", &ha_cpu_subject_topk, ALL | KEY(CTX) | KEY(BUDGET) | KEY(BLOCK) },
     [HA_KERNEL_SOFTMAX] = { "softmax", &ha_cpu_subject_softmax, ALL | KEY(CTX) },
+    [HA_KERNEL_TOPP] = { "topp", &ha_cpu_subject_topp, ALL | KEY(CTX) },
+    [HA_KERNEL_WEIGHTED_SUM] = { "weighted_sum", &ha_cpu_subject_weighted_sum, ROWS | KEY(BUDGET) },
     [HA_KERNEL_MERGE] = { "merge", &ha_cpu_subject_merge, ALL | KEY(DTYPE) | KEY(DIM) },
 };
 

@@ -18,7 +18,7 @@ static const double ceilings_apart_most = 0.1; /* of their mean: the one before 
 static const uint64_t quiet_most_ns = 50000000, quiet_step_ns = 2000000; /* how long a sample waits for that speed */
 
 /* What a sample says, by index: ns of each part, and what follows from them and from the ceilings around it. */
-enum { RATIO = HA_CPU_PARTS, FLOOR, OVER_DENSE, CHOICE_SHARE, RATE, CEILING, CEILING_1, SCALE, VALUES };
+enum { RATIO = HA_CPU_PARTS, FLOOR, OVER_BESIDE, CHOICE_SHARE, RATE, CEILING, CEILING_1, SCALE, VALUES };
 struct sample {
     double x[VALUES];
 };
@@ -122,7 +122,7 @@ static void take(struct ha_cpu_work *w, struct ha_cpu_team *team, struct series 
     x[RATIO] = x[RATE] / x[CEILING];
     x[FLOOR] = fmax(w->bytes / x[CEILING], w->flop / s->peak_GFLOPps)
                / ns; /* NaN, an unknown peak, counts for nothing */
-    x[OVER_DENSE] = ns / x[HA_CPU_DENSE];
+    x[OVER_BESIDE] = ns / x[HA_CPU_BESIDE];
     x[CHOICE_SHARE] = x[HA_CPU_CHOICE] / ns;
     const bool steady = fabs(before.GBps - after->GBps) <= ceilings_apart_most * x[CEILING];
     if (lost_cores() == losses && least >= speed_least && steady) {
@@ -161,7 +161,7 @@ static void conclude(const struct ha_cpu_work *w, const struct series *s, struct
     r->ceiling_1_GBps = figure(s, CEILING_1).median;
     r->scale = figure(s, SCALE).median;
     r->peak_GFLOPps = s->peak_GFLOPps;
-    if (w->subject->part[HA_CPU_DENSE].name) r->whole_over_dense = figure(s, OVER_DENSE);
+    if (w->subject->part[HA_CPU_BESIDE].name) r->whole_over_beside = figure(s, OVER_BESIDE);
     if (w->subject->part[HA_CPU_CHOICE].name) r->choice_share = figure(s, CHOICE_SHARE);
 }
 

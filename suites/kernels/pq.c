@@ -7,10 +7,10 @@
 #include <math.h>
 #include <string.h>
 
-/* pq_encode, pq_table, pq_score: a task for each KV head. Beside the scores runs attention over the keys and values
- * that the codes stand for, so that one run has the share of its time that they take. */
+/* pq_encode, pq_table, pq_score, topp: a task for each KV head. Beside the scores runs attention over the keys and
+ * values that the codes stand for, so that one run has the share of its time that they take. */
 
-enum { Q_STREAM = 1, BOOK_STREAM, CODE_STREAM, JUDGED = 1 << 14 };
+enum { Q_STREAM = 1, BOOK_STREAM, CODE_STREAM, SCORE_STREAM, JUDGED = 1 << 14 };
 
 struct codes {
     float *book, *q; /* [kv_heads][books][dims][centroids]; [units][group][head_dim] */
@@ -93,6 +93,16 @@ static struct ha_pq_encode pq_encode_args(const struct ha_cpu_work *w, size_t u)
     return encode_of(w, u, 0, w->point.ctx);
 }
 TASK(pq_encode)
+
+static void each_alone(void *arg, size_t u, size_t worker)
+{
+    const struct ha_cpu_work *w = arg;
+    (void)worker;
+    for (size_t key = 0; key < w->point.ctx; key++) {
+        const struct ha_pq_encode args = encode_of(w, u, key, 1);
+        w->kernels->pq_encode(&args);
+    }
+}
 
 /* behind the last key a run changes nothing */
 static void pq_encode_turn(struct ha_cpu_work *w)
@@ -218,24 +228,31 @@ static void draw_codes(void *arg, size_t task, size_t worker)
 }
 
 /* Any bits are codes. */
-static enum ha_status pq_score_open(struct ha_cpu_work *w, struct ha_why *why)
+static enum ha_status open_scores(struct ha_cpu_work *w, struct ha_why *why)
 {
     struct codes *s = w->own;
-    const size_t rows = w->units * w->group;
     HA_TRY(make_tables(w, why));
     s->codes = ha_cpu_alloc(w, w->turns * w->units * s->code_bytes, why);
-    s->s = ha_cpu_alloc(w, rows * w->point.ctx * sizeof *s->s, why);
-    s->o = ha_cpu_alloc(w, rows * w->point.head_dim * sizeof *s->o, why);
-    s->lse = ha_cpu_alloc(w, rows * sizeof *s->lse, why);
-    if (!s->codes || !s->s || !s->o || !s->lse) return HA_ERROR;
-    const struct ha_attend one = dense_args(w, 0, 0);
-    s->scratch_bytes = lines(w->kernels->attend_scratch_bytes(&one));
-    s->scratch = ha_cpu_alloc(w, w->threads * s->scratch_bytes, why);
-    if (!s->scratch) return HA_ERROR;
+    s->s = ha_cpu_alloc(w, w->units * w->group * w->point.ctx * sizeof *s->s, why);
+    if (!s->codes || !s->s) return HA_ERROR;
     ha_pool_run(w->pool, "codes", w->turns * w->units, draw_codes, w);
     ha_pool_run(w->pool, "tables", w->units, pq_table_task, w);
     w->bytes = (double)(w->units * s->code_bytes);
     return HA_OK;
+}
+
+static enum ha_status pq_score_open(struct ha_cpu_work *w, struct ha_why *why)
+{
+    struct codes *s = w->own;
+    const size_t rows = w->units * w->group;
+    HA_TRY(open_scores(w, why));
+    s->o = ha_cpu_alloc(w, rows * w->point.head_dim * sizeof *s->o, why);
+    s->lse = ha_cpu_alloc(w, rows * sizeof *s->lse, why);
+    if (!s->o || !s->lse) return HA_ERROR;
+    const struct ha_attend one = dense_args(w, 0, 0);
+    s->scratch_bytes = lines(w->kernels->attend_scratch_bytes(&one));
+    s->scratch = ha_cpu_alloc(w, w->threads * s->scratch_bytes, why);
+    return s->scratch ? HA_OK : HA_ERROR;
 }
 
 static struct ha_pq_score pq_score_args(const struct ha_cpu_work *w, size_t u)
@@ -265,14 +282,108 @@ static void scores(const struct ha_cpu_work *w, struct ha_cpu_result out[HA_CPU_
     out[0] = (struct ha_cpu_result){ s->s, w->units * w->group * w->point.ctx * sizeof *s->s };
 }
 
+/* ---- topp -------------------------------------------------------------------------------------------------------- */
+
+/* Weights of scores that have a standard deviation of `spread`: a sixth of the keys then has `mass` of the weight.
+ * Beside the choice run scores of as many keys by codes. */
+static const double mass = 0.9;
+static const float spread = 2.3f;
+
+struct choice {
+    struct codes codes;
+    float *x, *pure, *w;   /* [units][group][ctx]: of all keys; what is copied there; of those chosen */
+    uint32_t *list, *keys; /* [units][group][ctx], [units][group] */
+};
+
+static enum ha_status topp_open(struct ha_cpu_work *w, struct ha_why *why)
+{
+    struct choice *s = w->own;
+    const size_t rows = w->units * w->group, ctx = w->point.ctx;
+    HA_TRY(open_scores(w, why));
+    s->x = ha_cpu_alloc(w, rows * ctx * sizeof *s->x, why);
+    s->pure = ha_cpu_alloc(w, rows * ctx * sizeof *s->pure, why);
+    s->w = ha_cpu_alloc(w, rows * ctx * sizeof *s->w, why);
+    s->list = ha_cpu_alloc(w, rows * ctx * sizeof *s->list, why);
+    s->keys = ha_cpu_alloc(w, rows * sizeof *s->keys, why);
+    if (!s->x || !s->pure || !s->w || !s->list || !s->keys) return HA_ERROR;
+    ha_cpu_normals(w, SCORE_STREAM, rows * ctx, false, s->pure);
+    for (size_t r = 0; r < rows; r++) {
+        float *x = s->pure + r * ctx, sum = 0;
+        for (size_t i = 0; i < ctx; i++) sum += x[i] = expf(spread * x[i]);
+        for (size_t i = 0; i < ctx; i++) x[i] /= sum;
+    }
+    w->bytes = (double)(rows * ctx * sizeof *s->x);
+    return HA_OK;
+}
+
+/* each worker its own rows, as who computes the weights would have left them */
+static void topp_copy(void *arg, size_t u, size_t worker)
+{
+    const struct ha_cpu_work *w = arg;
+    const struct choice *s = w->own;
+    const size_t n = w->group * w->point.ctx;
+    memcpy(s->x + u * n, s->pure + u * n, n * sizeof *s->x);
+}
+static void topp_turn(struct ha_cpu_work *w) { ha_pool_run(w->pool, "copy", w->units, topp_copy, w); }
+
+/* of query head r of all */
+static struct ha_topp topp_args(const struct ha_cpu_work *w, size_t r)
+{
+    const struct choice *s = w->own;
+    const size_t ctx = w->point.ctx;
+    return (struct ha_topp){ .x = s->x + r * ctx,
+                             .rows = 1,
+                             .n = ctx,
+                             .stride = ctx,
+                             .p = mass,
+                             .index = s->list + r * ctx,
+                             .w = s->w + r * ctx,
+                             .w_type = HA_F32,
+                             .w_stride = ctx,
+                             .keys = s->keys + r };
+}
+
+static void topp_task(void *arg, size_t u, size_t worker)
+{
+    const struct ha_cpu_work *w = arg;
+    for (size_t r = u * w->group; r < (u + 1) * w->group; r++) {
+        const struct ha_topp args = topp_args(w, r);
+        w->kernels->topp(&args);
+    }
+}
+
+static double topp_judge(const struct ha_cpu_work *w, size_t u, struct ha_chances *chances)
+{
+    double worst = 0;
+    for (size_t r = u * w->group; r < (u + 1) * w->group; r++) {
+        const struct ha_topp args = topp_args(w, r);
+        worst = fmax(worst, ha_ref_judge_topp(&args));
+    }
+    return worst;
+}
+
+/* how many of each row, and which of the first */
+static void topp_results(const struct ha_cpu_work *w, struct ha_cpu_result out[HA_CPU_RESULTS])
+{
+    const struct choice *s = w->own;
+    out[0] = (struct ha_cpu_result){ s->keys, w->units * w->group * sizeof *s->keys };
+    out[1] = (struct ha_cpu_result){ s->list, *s->keys * sizeof *s->list };
+}
+
 /* ---- subjects ---------------------------------------------------------------------------------------------------- */
 
-#define SUBJECT(name_, results_)                                                                          \
-    .own_bytes = sizeof(struct codes), .open = name_##_open, .judge = name_##_judge, .results = results_, \
+#define SUBJECT(name_, own_, results_)                                                                   \
+    .own_bytes = sizeof(struct own_), .open = name_##_open, .judge = name_##_judge, .results = results_, \
     .part[HA_CPU_WHOLE] = { .name = #name_, .task = name_##_task }
-const struct ha_cpu_subject ha_cpu_subject_pq_encode = { SUBJECT(pq_encode, codes), .unit_bytes = ha_cpu_rows_bytes,
-                                                         .turn = pq_encode_turn };
-const struct ha_cpu_subject ha_cpu_subject_pq_table = { SUBJECT(pq_table, tables), .turn = pq_table_turn };
-const struct ha_cpu_subject ha_cpu_subject_pq_score = { SUBJECT(pq_score, scores), .unit_bytes = ha_cpu_packed_bytes,
-                                                        .part[HA_CPU_DENSE] = {
-                                                            .name = "dense", .task = dense, .cold = true } };
+const struct ha_cpu_subject ha_cpu_subject_pq_encode = {
+    SUBJECT(pq_encode, codes, codes), .unit_bytes = ha_cpu_rows_bytes, .turn = pq_encode_turn,
+    .part[HA_CPU_BESIDE] = { .name = "alone", .task = each_alone, .cold = true }
+};
+const struct ha_cpu_subject ha_cpu_subject_pq_table = { SUBJECT(pq_table, codes, tables), .turn = pq_table_turn };
+const struct ha_cpu_subject ha_cpu_subject_pq_score = {
+    SUBJECT(pq_score, codes, scores), .unit_bytes = ha_cpu_packed_bytes,
+    .part[HA_CPU_BESIDE] = { .name = "dense", .task = dense, .cold = true }
+};
+const struct ha_cpu_subject ha_cpu_subject_topp = { SUBJECT(topp, choice, topp_results), .turn = topp_turn,
+                                                    .part[HA_CPU_BESIDE] = {
+                                                        .name = "scores", .task = pq_score_task, .cold = true } };

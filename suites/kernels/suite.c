@@ -49,8 +49,8 @@ static const struct ha_field fields[] = {
     FIGURE("scores_ns", "ns", part_ns[HA_CPU_SCORES], "of a sparse step: scores of the digests", HA_LESS),
     FIGURE("choice_ns", "ns", part_ns[HA_CPU_CHOICE], "top-k of the blocks", HA_LESS),
     FIGURE("chosen_ns", "ns", part_ns[HA_CPU_CHOSEN], "attention over the chosen blocks", HA_LESS),
-    FIGURE("dense_ns", "ns", part_ns[HA_CPU_DENSE], "attention over all keys, beside it", HA_LESS),
-    FIGURE("whole_over_dense", "", whole_over_dense, "the sparse step over the dense one", HA_LESS),
+    FIGURE("beside_ns", "ns", part_ns[HA_CPU_BESIDE], "of what runs beside it: docs/kernels.md", HA_LESS),
+    FIGURE("whole_over_beside", "", whole_over_beside, "the time of a run over that", HA_LESS),
     FIGURE("choice_share", "", choice_share, "top-k over the sparse step", HA_LESS),
     NUMBER("same_runs", "", same_runs, "of a check: runs after the first under load that gave the same bits"),
 };

@@ -29,6 +29,8 @@ enum ha_cpu_kernel {
     HA_KERNEL_PQ_SCORE,
     HA_KERNEL_TOPK,
     HA_KERNEL_SOFTMAX,
+    HA_KERNEL_TOPP,
+    HA_KERNEL_WEIGHTED_SUM,
     HA_KERNEL_MERGE,
 };
 enum { HA_CPU_KERNELS = HA_KERNEL_MERGE + 1 };
@@ -83,8 +85,8 @@ void ha_cpu_shrink(void *point);
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
-/* Parts of a sparse step, which are timed apart; another kernel is whole only. */
-enum { HA_CPU_WHOLE, HA_CPU_SCORES, HA_CPU_CHOICE, HA_CPU_CHOSEN, HA_CPU_DENSE, HA_CPU_PARTS };
+/* Parts of a sparse step, which are timed apart, and what some kernels are held against: it runs beside them. */
+enum { HA_CPU_WHOLE, HA_CPU_SCORES, HA_CPU_CHOICE, HA_CPU_CHOSEN, HA_CPU_BESIDE, HA_CPU_PARTS };
 
 struct ha_cpu_row {
     struct ha_result head;
@@ -96,7 +98,7 @@ struct ha_cpu_row {
     double threads;
     double retried;     /* samples thrown away: a thread lost its core or half of it, or memory changed its pace */
     double bytes, flop; /* of one run; bytes: of K and V where it reads them, else all that it reads and writes */
-    struct ha_estimate part_ns[HA_CPU_PARTS], ratio, floor, whole_over_dense, choice_share;
+    struct ha_estimate part_ns[HA_CPU_PARTS], ratio, floor, whole_over_beside, choice_share;
     double GBps, ceiling_GBps, ceiling_1_GBps, peak_GFLOPps; /* medians */
     double scale;                  /* ceiling with all threads / (threads x with one): 1 with one thread */
     double huge_share, node_share; /* of the KV: on huge pages; on the NUMA node that has most of it */

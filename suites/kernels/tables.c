@@ -44,14 +44,15 @@ static void samples(const struct ha_entry *e, char out[CELL])
 static void key_ns(const struct ha_entry *e, char out[CELL])
 {
     const struct ha_cpu_point *p = point(e);
+    const bool by_keys = p->kernel == HA_KERNEL_PACK || p->kernel == HA_KERNEL_APPEND_KEY
+                         || p->kernel == HA_KERNEL_PQ_ENCODE;
     const double keys = (double)p->ctx * (double)p->batch * (double)p->kv_heads,
                  ns = row(e)->part_ns[HA_CPU_WHOLE].median;
-    if ((p->kernel == HA_KERNEL_PACK || p->kernel == HA_KERNEL_APPEND_KEY) && !isnan(ns)) number(out, ns / keys);
+    if (by_keys && !isnan(ns)) number(out, ns / keys);
 }
 static void whole(const struct ha_entry *e, char out[CELL])
 {
-    const struct ha_cpu_row *r = row(e);
-    if (!isnan(r->whole_over_dense.median)) number(out, r->part_ns[HA_CPU_WHOLE].median / 1e3);
+    if (!isnan(row(e)->whole_over_beside.median)) number(out, row(e)->part_ns[HA_CPU_WHOLE].median / 1e3);
 }
 
 struct column {
@@ -79,14 +80,14 @@ static const struct column figures[] = {
     { "samples", .cell = samples },
     { "ns/key", .cell = key_ns },
 };
-/* of a sparse step: a table of its own */
+/* of what is timed in parts, or beside something: a table of its own */
 static const struct column parts[] = {
     { "scores us", number, AT(part_ns[HA_CPU_SCORES].median), 1e3 },
     { "top-k us", number, AT(part_ns[HA_CPU_CHOICE].median), 1e3 },
     { "attend us", number, AT(part_ns[HA_CPU_CHOSEN].median), 1e3 },
     { "whole us", .cell = whole },
-    { "dense us", number, AT(part_ns[HA_CPU_DENSE].median), 1e3 },
-    { "whole/dense", share, AT(whole_over_dense.median), 1 },
+    { "beside us", number, AT(part_ns[HA_CPU_BESIDE].median), 1e3 },
+    { "whole/beside", share, AT(whole_over_beside.median), 1 },
     { "top-k/whole", share, AT(choice_share.median), 1 },
 };
 enum { FIGURES = sizeof figures / sizeof *figures, PARTS = sizeof parts / sizeof *parts };
@@ -184,14 +185,14 @@ _Static_assert((int)PARTS <= (int)FIGURES, "room of print_columns");
 
 static void print_section(FILE *out, const struct part *s)
 {
-    bool sparse = false;
+    bool parted = false;
     print_title(out, s);
     print_columns(out, s, figures, FIGURES);
     for (size_t i = 0; i < s->of->count; i++) {
         const struct ha_entry *e = at(s, i);
-        sparse = sparse || (e->row && row(e)->head.samples > 0 && !isnan(row(e)->whole_over_dense.median));
+        parted = parted || (e->row && row(e)->head.samples > 0 && !isnan(row(e)->whole_over_beside.median));
     }
-    if (!sparse) return;
+    if (!parted) return;
     putc('\n', out);
     print_columns(out, s, parts, PARTS);
 }
@@ -264,7 +265,17 @@ void ha_cpu_print(FILE *out, const struct ha_results *all)
 
 /* ---- goals ------------------------------------------------------------------------------------------------------- */
 
-enum { CTX_LEAST = 32768, Q_HEADS = 32, KV_HEADS = 8, DIM = 128, BUDGET = 5, BITS = 256, DIMS = 4 };
+enum {
+    CTX_LEAST = 32768,
+    Q_HEADS = 32,
+    KV_HEADS = 8,
+    DIM = 128,
+    BUDGET = 5,
+    VALUES = 15,
+    BLOCK = 16,
+    BITS = 256,
+    DIMS = 4
+};
 enum {
     AVX512 = HA_CPU_AVX512 | HA_CPU_AVX512_VPOPCNTDQ | HA_CPU_AVX512_BF16 | HA_CPU_AMX,
     BF16 = HA_CPU_AVX512_BF16 | HA_CPU_AMX,
@@ -272,9 +283,10 @@ enum {
 };
 #define FIGURE(member) offsetof(struct ha_cpu_row, member)
 
-/* Decoding, one query token over packed keys with 32/8 heads of 128, and scores of codes by one thread for as many: the
- * share of the read ceiling at least, with one thread or where the threads' ceilings add up (harder), and where they do
- * not (easier). Then scores by codebooks, and a step over 5% of the keys in blocks: figures at most. */
+/* Decoding, one query token over packed keys with 32/8 heads of 128, and by one thread scores of codes for as many, and
+ * sums of 15% of V by a list for each KV head: the share of the read ceiling at least, with one thread or where the
+ * threads' ceilings add up (harder), and where they do not (easier). Then scores by codebooks, the choice by weights,
+ * and a step over 5% of the keys in blocks: figures at most. */
 static const struct goal {
     const char *what;
     size_t figure; /* a struct ha_estimate of the row */
@@ -282,7 +294,7 @@ static const struct goal {
     enum ha_cpu_kernel kernel;
     enum ha_dtype dtype;
     unsigned cpu_bits; /* the table that ran needs one of them; 0: any */
-    size_t detail;     /* the key query; of scores by codebooks, centroids, whose tables are of dtype */
+    size_t detail;     /* the key query; of codes and scores by codebooks, centroids, whose tables are of dtype */
     const char *absent;
 } goals[] = {
     { "decode f32", FIGURE(ratio), 0.93, 0.97, HA_KERNEL_ATTEND, HA_F32, AVX512, 0, "not measured here with AVX-512" },
@@ -299,11 +311,17 @@ static const struct goal {
       "not measured here with AVX-512 VPOPCNTDQ" },
     { "scores of codes, 256 bits", FIGURE(ratio), 0.40, 0.40, HA_KERNEL_HAMMING, HA_F16, HA_CPU_AVX2, 0,
       "not measured here with AVX2 alone" },
-    { "scores by codebooks over dense attention, c=256", FIGURE(whole_over_dense), 0.50, 0.50, HA_KERNEL_PQ_SCORE,
+    { "sums of 15% of V, f16", FIGURE(ratio), 0.60, 0.60, HA_KERNEL_WEIGHTED_SUM, HA_F16, AVX512 | HA_CPU_AVX2, 0,
+      "not measured here with one thread and heads=8/8" },
+    { "scores by codebooks over dense attention, c=256", FIGURE(whole_over_beside), 0.50, 0.50, HA_KERNEL_PQ_SCORE,
       HA_F32, 0, 256, "not measured here with one thread" },
-    { "scores by codebooks over dense attention, c=2048", FIGURE(whole_over_dense), 1.00, 1.00, HA_KERNEL_PQ_SCORE,
+    { "scores by codebooks over dense attention, c=2048", FIGURE(whole_over_beside), 1.00, 1.00, HA_KERNEL_PQ_SCORE,
       HA_F16, 0, 2048, "not measured here with one thread and tables of f16" },
-    { "sparse step over dense step", FIGURE(whole_over_dense), 0.10, 0.10, HA_KERNEL_SPARSE, HA_F16, 0, 0,
+    { "codes of 16 keys over those of each alone, c=2048", FIGURE(whole_over_beside), 0.50, 0.50, HA_KERNEL_PQ_ENCODE,
+      HA_F16, 0, 2048, "not measured here with one thread" },
+    { "weights of 0.9 over scores by codebooks, c=256", FIGURE(whole_over_beside), 0.25, 0.25, HA_KERNEL_TOPP, HA_F16,
+      0, 0, "not measured here with one thread" },
+    { "sparse step over dense step", FIGURE(whole_over_beside), 0.10, 0.10, HA_KERNEL_SPARSE, HA_F16, 0, 0,
       "f16, ctx 32768, budget 5% was not measured here" },
     { "top-k over sparse step", FIGURE(choice_share), 0.06, 0.06, HA_KERNEL_SPARSE, HA_F16, 0, 0,
       "f16, ctx 32768, budget 5% was not measured here" },
@@ -318,22 +336,35 @@ static unsigned bit_of(const char *isa)
     return 0;
 }
 
+/* is it what this goal is about? */
+static bool meant(const struct goal *g, const struct ha_cpu_point *p)
+{
+    const bool one = p->threads == 1, all = p->ctx == CTX_LEAST;
+    if (p->kernel == HA_KERNEL_PQ_ENCODE)
+        return one && p->ctx == BLOCK && p->dtype == g->dtype && p->dims == DIMS && p->centroids == g->detail;
+    if (p->ctx < CTX_LEAST) return false;
+    switch (p->kernel) {
+    case HA_KERNEL_ATTEND: return p->dtype == g->dtype && p->layout == HA_CPU_PACKED && p->query == g->detail;
+    case HA_KERNEL_SPARSE: return p->dtype == g->dtype && p->budget == BUDGET;
+    case HA_KERNEL_HAMMING: return one && all && p->bits == BITS;
+    case HA_KERNEL_WEIGHTED_SUM: return one && all && p->dtype == g->dtype && p->budget == VALUES;
+    case HA_KERNEL_PQ_SCORE:
+        return one && p->dtype == HA_F16 && p->dims == DIMS && p->centroids == g->detail
+               && p->table == (g->dtype == HA_F16);
+    default: return one;
+    }
+}
+
 /* was it measured for this goal? */
 static bool fits(const struct goal *g, const struct ha_entry *e)
 {
     const struct ha_cpu_point *p = e->point;
     const struct ha_cpu_row *r = e->row;
-    if (!r || !ha_passed(r->head.verdict) || !(r->head.samples > 0) || p->kernel != g->kernel || p->ctx < CTX_LEAST)
-        return false;
-    const bool heads = p->q_heads == Q_HEADS && p->kv_heads == KV_HEADS && p->head_dim == DIM;
-    if (p->kernel == HA_KERNEL_PQ_SCORE)
-        return p->threads == 1 && p->dtype == HA_F16 && p->dims == DIMS && p->centroids == g->detail
-               && p->table == (g->dtype == HA_F16) && heads;
-    if (p->dtype != g->dtype) return false;
-    if (p->kernel == HA_KERNEL_SPARSE) return p->budget == BUDGET;
-    const bool meant = p->kernel == HA_KERNEL_ATTEND ? p->layout == HA_CPU_PACKED
-                                                     : p->bits == BITS && p->threads == 1 && p->ctx == CTX_LEAST;
-    return meant && p->batch == 1 && heads && p->query == g->detail && (bit_of(r->isa) & g->cpu_bits);
+    if (!r || !ha_passed(r->head.verdict) || !(r->head.samples > 0) || p->kernel != g->kernel) return false;
+    if (g->cpu_bits && !(bit_of(r->isa) & g->cpu_bits)) return false;
+    const size_t q_heads = p->kernel == HA_KERNEL_WEIGHTED_SUM ? KV_HEADS : Q_HEADS;
+    const bool heads = p->q_heads == q_heads && p->kv_heads == KV_HEADS && p->head_dim == DIM && p->batch == 1;
+    return meant(g, p) && (heads || p->kernel == HA_KERNEL_SPARSE);
 }
 
 static void print_one(FILE *out, const struct goal *g, const struct ha_entry *e)
@@ -361,9 +392,9 @@ bool ha_cpu_conclude(FILE *out, const struct ha_results *all, struct ha_why *why
         for (size_t i = 0; i < all->entries; i++) count[g] += fits(&goals[g], &all->entry[i]);
     for (size_t g = 0; g < GOALS; g++) any += count[g];
     if (!all->measured || !any) return true;
-    fprintf(
-        out,
-        "\ngoals: share of the read ceiling at least; a sparse step, its top-k, and scores by codebooks, at most\n");
+    fprintf(out,
+            "\ngoals: share of the read ceiling at least; a sparse step, its top-k, what codebooks need, and a choice "
+            "by weights, at most\n");
     for (size_t g = 0; g < GOALS; g++) {
         if (!count[g])
             fprintf(out, "  %-14s %.2f  %s: %s\n", "not applicable", goals[g].harder, goals[g].what, goals[g].absent);

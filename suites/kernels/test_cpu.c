@@ -171,11 +171,11 @@ TEST_WITH(the_suite_has_a_file, begin, driven_end)
     assert_int_equal(drive((struct ha_drive){ .words = "cpu_kernels", .config.measure = true, .plan_only = true }),
                      HA_OK);
     assert_ptr_equal(driven.suite, &ha_suite_cpu_kernels);
-    assert_int_equal(driven.results.entries, 150);
-    assert_int_equal(driven.results.sections, 15);
-    for (size_t i = 0; i < 150; i++) seen[point(i)->kernel] = true;
+    assert_int_equal(driven.results.entries, 160);
+    assert_int_equal(driven.results.sections, 17);
+    for (size_t i = 0; i < 160; i++) seen[point(i)->kernel] = true;
     for (size_t k = 0; k < HA_CPU_KERNELS; k++) assert_true(seen[k]);
-    for (size_t i = 0; i < 15; i++) axes += section(i)->axis != SIZE_MAX;
+    for (size_t i = 0; i < 17; i++) axes += section(i)->axis != SIZE_MAX;
     assert_int_equal(axes, 5);
 }
 
@@ -199,6 +199,8 @@ static const char others[] =
     "cpu_kernels:kernel=pq_table,heads=6/2,head_dim=24,centroids=32,table=f16 "
     "cpu_kernels:kernel=pq_score,ctx=70,heads=6/2,head_dim=24,centroids=32 "
     "cpu_kernels:kernel=topk,ctx=7000,block=16,heads=2/2 "
+    "cpu_kernels:kernel=topp,ctx=700,heads=4/2 "
+    "cpu_kernels:kernel=weighted_sum,ctx=700,heads=4/2,head_dim=24,budget=20 "
     "cpu_kernels:kernel=softmax,ctx=70,heads=4/2 cpu_kernels:kernel=merge,heads=4/2,head_dim=24";
 
 TEST_WITH(every_kernel_is_right, begin, driven_end)
@@ -209,7 +211,7 @@ TEST_WITH(every_kernel_is_right, begin, driven_end)
         run(every, &table, false);
         counted(6, 0, 0, 0);
         run(others, &table, false);
-        counted(13, 0, 0, 0);
+        counted(15, 0, 0, 0);
         says("pass");
     }
 }
@@ -299,6 +301,22 @@ static void wrong_topk(const struct ha_topk *t)
     good.topk(t);
     t->index[t->k - 1] = t->index[t->k - 1] + 1 < t->n ? t->index[t->k - 1] + 1 : t->index[t->k - 1] - 1;
 }
+static void wrong_topp(const struct ha_topp *t) /* one too many */
+{
+    good.topp(t);
+    ++*t->keys;
+}
+static void wrong_weights(const struct ha_topp *t)
+{
+    good.topp(t);
+    ((float *)t->w)[*t->keys - 1] *= 1.0001f;
+}
+static void wrong_weighted_sum(const struct ha_weighted_sum *s)
+{
+    struct ha_weighted_sum less = *s;
+    less.rows.keys--;
+    good.weighted_sum(&less);
+}
 static void wrong_softmax(const struct ha_softmax *s)
 {
     good.softmax(s);
@@ -326,6 +344,16 @@ static void fickle_score(const struct ha_score *s)
 {
     good.score(s);
     fickle(s->s);
+}
+static void fickle_weighted_sum(const struct ha_weighted_sum *s)
+{
+    good.weighted_sum(s);
+    fickle(s->o);
+}
+static void fickle_topp(const struct ha_topp *t) /* what it left the first time is right */
+{
+    good.topp(t);
+    if (__atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED) > 4) t->index[0] ^= 1;
 }
 static void fickle_softmax(const struct ha_softmax *s)
 {
@@ -356,28 +384,33 @@ TEST_WITH(wrong_kernels_fail, begin, driven_end)
         { { .digest_score = wrong_digest_score }, every, "choice of blocks", 1, 6 },
         { { .topk = wrong_topk }, every, "choice of blocks", 1, 6 },
         { { .digest = wrong_digest }, every, "choice of blocks", 1, 6 },
-        { { .pack = wrong_pack }, others, "the packed keys of KV head 1 are not the rows", 2, 13 },
-        { { .score = wrong_score }, others, "error over bound", 1, 13 },
-        { { .digest = wrong_digest }, others, "error over bound", 1, 13 },
-        { { .digest_score = wrong_digest_score }, others, "error over bound", 1, 13 },
-        { { .hash = wrong_hash }, others, "error over bound", 1, 13 },
-        { { .hash = wrong_norm }, others, "error over bound", 1, 13 },
-        { { .hamming = wrong_hamming }, others, "error over bound", 1, 13 },
-        { { .pq_encode = wrong_pq_encode }, others, "error over bound", 1, 13 },
-        { { .pq_table = wrong_pq_table }, others, "error over bound", 1, 13 },
-        { { .pq_score = wrong_pq_score }, others, "error over bound", 1, 13 },
-        { { .topk = wrong_topk }, others, "error over bound", 1, 13 },
-        { { .softmax = wrong_softmax }, others, "error over bound", 1, 13 },
-        { { .merge = wrong_merge }, others, "error over bound", 1, 13 },
+        { { .pack = wrong_pack }, others, "the packed keys of KV head 1 are not the rows", 2, 15 },
+        { { .score = wrong_score }, others, "error over bound", 1, 15 },
+        { { .digest = wrong_digest }, others, "error over bound", 1, 15 },
+        { { .digest_score = wrong_digest_score }, others, "error over bound", 1, 15 },
+        { { .hash = wrong_hash }, others, "error over bound", 1, 15 },
+        { { .hash = wrong_norm }, others, "error over bound", 1, 15 },
+        { { .hamming = wrong_hamming }, others, "error over bound", 1, 15 },
+        { { .pq_encode = wrong_pq_encode }, others, "error over bound", 1, 15 },
+        { { .pq_table = wrong_pq_table }, others, "error over bound", 1, 15 },
+        { { .pq_score = wrong_pq_score }, others, "error over bound", 1, 15 },
+        { { .topk = wrong_topk }, others, "error over bound", 1, 15 },
+        { { .topp = wrong_topp }, others, "error over bound", 1, 15 },
+        { { .topp = wrong_weights }, others, "error over bound", 1, 15 },
+        { { .weighted_sum = wrong_weighted_sum }, others, "error over bound", 1, 15 },
+        { { .softmax = wrong_softmax }, others, "error over bound", 1, 15 },
+        { { .merge = wrong_merge }, others, "error over bound", 1, 15 },
         { { .attend_chunk = fickle_chunk },
           every,
           "gave other bits",
           2,
           6 }, /* where packed keys come first the bit is lost */
-        { { .score = fickle_score }, others, "gave other bits", 1, 13 },
-        { { .softmax = fickle_softmax }, others, "gave other bits", 1, 13 },
-        { { .merge = fickle_merge }, others, "gave other bits", 1, 13 },
-        { { .digest = lazy_digest }, others, "gave other bits", 2, 13 }, /* and digests that are scored */
+        { { .score = fickle_score }, others, "gave other bits", 1, 15 },
+        { { .weighted_sum = fickle_weighted_sum }, others, "gave other bits", 1, 15 },
+        { { .topp = fickle_topp }, others, "gave other bits", 1, 15 },
+        { { .softmax = fickle_softmax }, others, "gave other bits", 1, 15 },
+        { { .merge = fickle_merge }, others, "gave other bits", 1, 15 },
+        { { .digest = lazy_digest }, others, "gave other bits", 2, 15 }, /* and digests that are scored */
     };
     for (size_t d = 0; d < COUNT(defect); d++) {
         if (HA_SANITIZED && d % 4) continue; /* what is wrong is judged by the same code */
@@ -510,7 +543,7 @@ TEST_WITH(figures_are_written_and_a_signal_keeps_them, begin, driven_end)
     counted(2, 0, 0, 0);
     assert_int_equal(driven.verdict[HA_NOT_RUN], 1);
     assert_true(!entry(3)->row && isnan(number(2, "ns")));
-    says("whole/dense");
+    says("whole/beside");
     says("not run");
     for (size_t r = 0; r < 2; r++) {
         assert_string_equal(ha_driven_text(&driven, entry(r), "isa_used"), good.name);
@@ -525,10 +558,10 @@ TEST_WITH(figures_are_written_and_a_signal_keeps_them, begin, driven_end)
         assert_true(strlen(ha_driven_text(&driven, entry(r), "disturbed")) > 1);
         if (r == 0) assert_true(bytes == 2 * 2 * 2048 * 64 * 2 && number(r, "flop") == 4.0 * 2048 * 64 * 4);
     }
-    assert_true(isnan(number(0, "whole_over_dense")) && number(1, "scale") == 1);
+    assert_true(isnan(number(0, "whole_over_beside")) && number(1, "scale") == 1);
     assert_true(number(1, "scores_ns") > 0 && number(1, "choice_ns") > 0 && number(1, "chosen_ns") > 0
-                && number(1, "dense_ns") > 0);
-    assert_true(number(1, "choice_share") > 0 && number(1, "whole_over_dense") > 0);
+                && number(1, "beside_ns") > 0);
+    assert_true(number(1, "choice_share") > 0 && number(1, "whole_over_beside") > 0);
 }
 
 TEST_WITH(one_sample_is_enough_behind_the_deadline, begin, driven_end)
@@ -584,13 +617,13 @@ TEST_WITH(a_check_of_a_file_is_small, begin, driven_end)
 
 static void measured(size_t i, const char *isa, double ratio, double scale)
 {
-    static struct ha_cpu_row made[13];
+    static struct ha_cpu_row made[19];
     struct ha_cpu_row *r = &made[i];
     ha_fields_clear(&ha_suite_cpu_kernels, r);
     r->head = (struct ha_result){ .verdict = HA_PASS, .samples = 15 };
     r->threads = point(i)->threads == 1 ? 1 : 2;
     r->ratio = (struct ha_estimate){ ratio, ratio, ratio };
-    r->whole_over_dense = (struct ha_estimate){ 2 * ratio, 2 * ratio, 2 * ratio };
+    r->whole_over_beside = (struct ha_estimate){ 2 * ratio, 2 * ratio, 2 * ratio };
     r->choice_share = (struct ha_estimate){ 0.01, 0.01, 0.01 };
     r->scale = scale;
     strcpy(r->disturbed, i ? "no" : "yes");
@@ -612,7 +645,10 @@ TEST_WITH(goals_are_judged, begin, driven_end)
     const struct ha_drive d = { .text = "[default]\nsuite = cpu_kernels\n[a]\naxis = threads\ndtype = f32\n"
                                         "threads = 1 2 all\n[b]\ndtype = f16\n[c]\nkernel = sparse\n[d]\n"
                                         "kernel = hamming\nthreads = 1\nisa = best avx2\nbits = 256 128\n"
-                                        "[e]\nkernel = pq_score\nthreads = 1\ncentroids = 256 2048\ntable = f32 f16\n",
+                                        "[e]\nkernel = pq_score\nthreads = 1\ncentroids = 256 2048\ntable = f32 f16\n"
+                                        "[f]\nkernel = weighted_sum\nthreads = 1\nheads = 8/8 32/8\nbudget = 15\n"
+                                        "[g]\nkernel = topp\nthreads = 1\nisa = best avx2\n"
+                                        "[h]\nkernel = pq_encode\nthreads = 1\ncentroids = 2048\nctx = 16 64\n",
                                 .config.measure = true,
                                 .plan_only = true };
     assert_int_equal(drive(d), HA_OK);
@@ -627,6 +663,12 @@ TEST_WITH(goals_are_judged, begin, driven_end)
     measured(7, "avx2", 0.41, 1);
     measured(9, "avx2", 0.24, 1);
     measured(12, "avx2", 0.51, 1);
+    measured(13, "avx512", 0.61, 1);
+    measured(14, "avx512", 0.62, 1);
+    measured(15, "avx512", 0.12, 1);
+    measured(16, "avx2", 0.13, 1);
+    measured(17, "avx2", 0.26, 1);
+    measured(18, "avx2", 0.27, 1);
     to_printed();
     says("  met            0.93  measured 0.930 (0.930-0.930)  decode f32, avx512, ctx 32768, 1 thread\n");
     says("  met            0.93  measured 0.940 (0.940-0.940)  decode f32, avx512_bf16, ctx 32768, 2 threads, "
@@ -641,9 +683,16 @@ TEST_WITH(goals_are_judged, begin, driven_end)
     says("  met            0.40  measured 0.410 (0.410-0.410)  scores of codes, 256 bits, avx2, ctx 32768, 1 thread\n");
     says("  met            0.50  measured 0.480 (0.480-0.480)  scores by codebooks over dense attention, c=256, avx2");
     says("  not met        1.00  measured 1.020 (1.020-1.020)  scores by codebooks over dense attention, c=2048, avx2");
+    says("  met            0.60  measured 0.610 (0.610-0.610)  sums of 15% of V, f16, avx512, ctx 32768, 1 thread\n");
+    assert_null(strstr(driven.printed, "measured 0.620"));
+    says("  met            0.25  measured 0.240 (0.240-0.240)  weights of 0.9 over scores by codebooks, c=256, avx512");
+    says("  not met        0.25  measured 0.260 (0.260-0.260)  weights of 0.9 over scores by codebooks, c=256, avx2");
+    says(
+        "  not met        0.50  measured 0.520 (0.520-0.520)  codes of 16 keys over those of each alone, c=2048, avx2");
+    assert_null(strstr(driven.printed, "measured 0.540"));
     says("  threads          1 0.930        2 0.940      all 0.960\n");
     says("0.930-0.930~");
-    says("in 1 of 9 points too few samples kept their cores");
+    says("in 1 of 15 points too few samples kept their cores");
     measured(3, "avx2", (double)NAN, 0.9);
     to_printed();
     says("  not met        0.65  measured nan");
@@ -651,5 +700,5 @@ TEST_WITH(goals_are_judged, begin, driven_end)
     ((struct ha_cpu_row *)(uintptr_t)entry(3)->row)->head.verdict = HA_VERDICT_FAIL;
     to_printed();
     says("  not applicable 0.65  decode f16: not measured here with AVX2 alone\n");
-    for (size_t i = 0; i < 13; i++) ((struct ha_entry *)(uintptr_t)entry(i))->row = NULL;
+    for (size_t i = 0; i < 19; i++) ((struct ha_entry *)(uintptr_t)entry(i))->row = NULL;
 }

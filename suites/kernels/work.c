@@ -237,6 +237,12 @@ void ha_cpu_normals(const struct ha_cpu_work *w, uint64_t stream, size_t n, bool
     for (size_t i = 0; round && !w->point.query && i < n; i++) out[i] = ha_round(out[i], w->dtype);
 }
 
+void ha_cpu_draw(uint64_t seed, uint64_t stream, size_t n, size_t k, uint32_t *out)
+{
+    for (size_t i = 0, have = 0; have < k; i++)
+        if (ha_rng_below(seed, stream, i, n - i) < k - have) out[have++] = (uint32_t)i;
+}
+
 double ha_cpu_worst(struct ha_cpu_work *w,
                     double (*judge)(const struct ha_cpu_work *w, size_t unit, struct ha_chances *chances),
                     const char *what)

@@ -68,8 +68,9 @@ struct ha_cpu_subject {
 extern const struct ha_cpu_subject ha_cpu_subject_attend, ha_cpu_subject_sparse; /* attention.c */
 extern const struct ha_cpu_subject ha_cpu_subject_score, ha_cpu_subject_digest, ha_cpu_subject_digest_score,
     ha_cpu_subject_hash, ha_cpu_subject_hamming, ha_cpu_subject_topk, ha_cpu_subject_softmax; /* select.c */
-extern const struct ha_cpu_subject ha_cpu_subject_pq_encode, ha_cpu_subject_pq_table,
-    ha_cpu_subject_pq_score;                                                                             /* pq.c */
+extern const struct ha_cpu_subject ha_cpu_subject_pq_encode, ha_cpu_subject_pq_table, ha_cpu_subject_pq_score,
+    ha_cpu_subject_topp;                                                                                 /* pq.c */
+extern const struct ha_cpu_subject ha_cpu_subject_weighted_sum;                                          /* weights.c */
 extern const struct ha_cpu_subject ha_cpu_subject_pack, ha_cpu_subject_append_key, ha_cpu_subject_merge; /* store.c */
 const struct ha_cpu_subject *ha_cpu_subject_of(const struct ha_cpu_point *point);                        /* keys.c */
 
@@ -98,6 +99,8 @@ void *ha_cpu_alloc(struct ha_cpu_work *work, size_t bytes, struct ha_why *why);
 char *ha_cpu_unit(const struct ha_cpu_work *work, size_t unit);
 /* normal numbers; `round`: exact in the type of K and V where the point's queries are */
 void ha_cpu_normals(const struct ha_cpu_work *work, uint64_t stream, size_t n, bool round, float *out);
+/* k of n in ascending order, each set as likely as another */
+void ha_cpu_draw(uint64_t seed, uint64_t stream, size_t n, size_t k, uint32_t *out);
 /* The units that a check looks at: the first and the last. */
 enum { HA_CPU_SAMPLES = 2 };
 static inline size_t ha_cpu_samples(const struct ha_cpu_work *w)
