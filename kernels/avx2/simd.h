@@ -68,23 +68,34 @@ static inline double v_total(totals s)
     return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }
 
-static inline void v_put_four(uint32_t *p, uint32_t set, uint32_t first)
-{
-    const __m128i at = _mm_cvtepu8_epi32(_mm_cvtsi32_si128((int)set));
-    _mm_storeu_si128((__m128i_u *)(void *)p, _mm_add_epi32(at, _mm_set1_epi32((int)first)));
-}
-
 static inline vec v_repeat(const float *p) { return _mm256_broadcast_ps((const __m128 *)(const void *)p); }
 static inline vec v_spread(const float *p)
 {
     return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_broadcast_ss(p)), _mm_broadcast_ss(p + 1), 1);
 }
 
-static inline void v_put_four_of(char *p, const char *from, uint32_t set)
+/* the bits set in 8, a byte each */
+#define V_BEFORE(m, i) __builtin_popcount((m) & ((1u << (i)) - 1))
+#define V_AT(m, i)     ((m)&1u << (i) ? (uint64_t)(i) << 8 * V_BEFORE(m, i) : 0)
+#define V_FOUR(m, i)   (V_AT(m, i) | V_AT(m, i + 1) | V_AT(m, i + 2) | V_AT(m, i + 3))
+#define V_SET(m)       (V_FOUR(m, 0) | V_FOUR(m, 4))
+#define V_4_SETS(m)    V_SET(m), V_SET(m + 1u), V_SET(m + 2u), V_SET(m + 3u)
+#define V_16_SETS(m)   V_4_SETS(m), V_4_SETS(m + 4u), V_4_SETS(m + 8u), V_4_SETS(m + 12u)
+#define V_64_SETS(m)   V_16_SETS(m), V_16_SETS(m + 16u), V_16_SETS(m + 32u), V_16_SETS(m + 48u)
+static const uint64_t v_set_of_eight[256] = { V_64_SETS(0u), V_64_SETS(64u), V_64_SETS(128u), V_64_SETS(192u) };
+
+static inline __m256i v_set_of(unsigned bits)
 {
-    const __m128i at = _mm_cvtepu8_epi32(_mm_cvtsi32_si128((int)set));
-    const __m128i x = _mm_loadu_si128((const __m128i_u *)(const void *)from);
-    _mm_storeu_ps((float *)(void *)p, _mm_permutevar_ps(_mm_castsi128_ps(x), at));
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i_u *)(const void *)&v_set_of_eight[bits]));
+}
+static inline void v_put_indices(uint32_t *p, uint32_t first, unsigned bits)
+{
+    _mm256_storeu_si256((__m256i_u *)(void *)p, _mm256_add_epi32(v_set_of(bits), _mm256_set1_epi32((int)first)));
+}
+static inline void v_put_of(void *p, const void *from, unsigned bits)
+{
+    const __m256i x = _mm256_loadu_si256((const __m256i_u *)from);
+    _mm256_storeu_si256((__m256i_u *)p, _mm256_permutevar8x32_epi32(x, v_set_of(bits)));
 }
 
 static inline vec v_pick(vec a, vec b, vec s) { return _mm256_blendv_ps(a, b, s); }

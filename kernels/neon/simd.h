@@ -97,20 +97,44 @@ static inline double v_total(totals s)
     return vaddvq_f64(vaddq_f64(vaddq_f64(s.val[0], s.val[1]), vaddq_f64(s.val[2], s.val[3])));
 }
 
+static inline vec v_repeat(const float *p) { return v_pair(vld1q_f32(p), vld1q_f32(p)); }
+static inline vec v_spread(const float *p) { return v_pair(vld1q_dup_f32(p), vld1q_dup_f32(p + 1)); }
+
+/* the bytes of `set`, each plus `first`, as 4 numbers; of 4 numbers of 32 bits those that these bytes name */
 static inline void v_put_four(uint32_t *p, uint32_t set, uint32_t first)
 {
     const uint32x4_t at = vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(set))));
     vst1q_u32(p, vaddq_u32(at, vdupq_n_u32(first)));
 }
 
-static inline vec v_repeat(const float *p) { return v_pair(vld1q_f32(p), vld1q_f32(p)); }
-static inline vec v_spread(const float *p) { return v_pair(vld1q_dup_f32(p), vld1q_dup_f32(p + 1)); }
-
 static inline void v_put_four_of(char *p, const char *from, uint32_t set)
 {
     const uint32x4_t at = vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(set))));
     const uint32x4_t bytes = vmlaq_n_u32(vdupq_n_u32(0x3020100), at, 0x4040404);
     vst1q_u8((uint8_t *)p, vqtbl1q_u8(vld1q_u8((const uint8_t *)from), vreinterpretq_u8_u32(bytes)));
+}
+
+/* the bits set in 4, a byte each */
+static const uint32_t v_set_of_four[16] = { 0, 0,     1,     0x100,   2,     0x200,   0x201,   0x20100,
+                                            3, 0x300, 0x301, 0x30100, 0x302, 0x30200, 0x30201, 0x3020100 };
+
+static inline void v_put_indices(uint32_t *p, uint32_t first, unsigned bits)
+{
+    for (uint32_t i = 0; i < LANES; i += 4) {
+        const unsigned four = bits >> i & 15;
+        v_put_four(p, v_set_of_four[four], first + i);
+        p += __builtin_popcount(four);
+    }
+}
+
+static inline void v_put_of(void *p, const void *from, unsigned bits)
+{
+    char *to = p;
+    for (size_t i = 0; i < LANES; i += 4) {
+        const unsigned four = bits >> i & 15;
+        v_put_four_of(to, (const char *)from + 4 * i, v_set_of_four[four]);
+        to += 4 * __builtin_popcount(four);
+    }
 }
 
 static inline vec v_hold(vec x)

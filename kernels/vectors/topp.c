@@ -130,20 +130,21 @@ static bool guess(const struct ha_topp *t, double wanted, float total, struct se
                  step = t->n / size;
     const float below = (total - (float)wanted) / (float)t->n * (float)size;
     float sum[CLASSES] = { 0 }, squares = 0, up = 0;
-    uint32_t count[CLASSES] = { 0 }, c = 0, lo = 0;
+    uint32_t count[CLASSES] = { 0 }, c, lo = 0, first = CLASSES;
     if (below <= 0) return false;
     for (size_t i = 0; i < size; i++) {
         const uint32_t of = class_of(t->x[i * step]);
         sum[of] += t->x[i * step];
         count[of]++;
+        first = of < first ? of : first;
     }
-    for (; c < CLASSES && up + sum[c] <= below; c++) {
+    for (c = first; c < CLASSES && up + sum[c] <= below; c++) {
         up += sum[c];
         squares += sum[c] * nth((c + 1) << CLASS_BITS);
     }
     const float off = 2.5f * sqrtf(squares);
     size_t lower = 0;
-    for (c = 0, up = 0; c < CLASSES && up + sum[c] <= below + off; c++) {
+    for (c = first, up = 0; c < CLASSES && up + sum[c] <= below + off; c++) {
         up += sum[c];
         if (up > below - off) continue;
         lower += count[c];
@@ -158,22 +159,24 @@ static bool guess(const struct ha_topp *t, double wanted, float total, struct se
 /* The weights that reach nth(o), behind the list of which they are, if both have room in t->index; else all. */
 static struct row shorten(const struct ha_topp *t, uint32_t o)
 {
-    const size_t room = t->n / 2;
+    const size_t n = t->n, room = n / 2;
+    const float *all = t->x;
     const vec from = v_set(nth(o));
-    float *x = (float *)(void *)(t->index + room);
+    uint32_t *id = t->index;
+    float *x = (float *)(void *)(id + room);
     size_t at = 0, i = 0;
-    for (; i + LANES <= t->n && at + LANES <= room; i += LANES) {
-        const unsigned bits = v_ge(v_load(t->x + i), from);
-        v_put_indices(t->index + at, (uint32_t)i, bits);
-        v_put_of(x + at, t->x + i, bits);
+    for (; i + LANES <= n && at + LANES <= room; i += LANES) {
+        const unsigned bits = v_ge(v_load(all + i), from);
+        v_put_indices(id + at, (uint32_t)i, bits);
+        v_put_of(x + at, all + i, bits);
         at += v_ones(bits);
     }
-    for (; i < t->n && at < room; i++) {
-        if (!(t->x[i] >= nth(o))) continue;
-        t->index[at] = (uint32_t)i;
-        x[at++] = t->x[i];
+    for (; i < n && at < room; i++) {
+        if (!(all[i] >= nth(o))) continue;
+        id[at] = (uint32_t)i;
+        x[at++] = all[i];
     }
-    return i < t->n ? (struct row){ t->x, NULL, t->n } : (struct row){ x, t->index, at };
+    return i < n ? (struct row){ all, NULL, n } : (struct row){ x, id, at };
 }
 
 /* what a sample says, if it is so; returns how many lie between */
