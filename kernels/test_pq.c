@@ -210,6 +210,33 @@ TEST(tables_within_bound)
         }
 }
 
+/* Behind the end of f16 is infinity, of either sign, in each row and wherever a vector ends. */
+TEST(what_is_beyond_f16_is_infinite)
+{
+    enum { COUNT_ = 21 };
+    static const struct {
+        float x, want;
+    } end[] = { { 65504, 65504 },
+                { 0x1.ffdffep15f, 65504 }, /* below the middle */
+                { 65520, INFINITY },
+                { 65536, INFINITY },
+                { 1e30f, INFINITY } };
+    const struct ha_pq pq = book(1, 1, COUNT_, 5, true, 1);
+    const struct ha_pq_table a = table_of(&pq, 1, 5, HA_F16, 1);
+    for (size_t h = 0; h < 5; h++) ((float *)(uintptr_t)a.q)[h * a.q_head_stride] = h % 2 ? -1 : 1;
+    for (size_t j = 0; j < COUNT_; j++) *number(&pq, 0, 0, j) = end[j % COUNT(end)].x;
+    HA_TEST_EACH(t, pq_table)
+    {
+        judge_table(t, &a);
+        for (size_t h = 0; h < 5; h++)
+            for (size_t j = 0; j < COUNT_; j++) {
+                const float got = ha_load(a.table, (h / HA_PQ_ROWS * COUNT_ + j) * HA_PQ_ROWS + h % HA_PQ_ROWS, HA_F16);
+                if (got != (h % 2 ? -1 : 1) * end[j % COUNT(end)].want) fail_msg("%s: entry %zu, %zu", t->name, h, j);
+            }
+    }
+    ha_guard_release(0);
+}
+
 TEST(a_wrong_entry_is_seen)
 {
     const struct ha_pq pq = book(3, 4, 9, 4, false, 5);

@@ -46,7 +46,7 @@ static void empty(struct ha_ref_state *out, size_t dim)
     for (size_t i = 0; i < dim; i++) out->o[i] = out->bound[i] = out->v_min[i] = out->v_max[i] = 0;
     out->lse = out->max = -HUGE_VAL;
     out->lse_bound = out->sum = 0;
-    out->may_overflow = false;
+    out->may_overflow = out->score_beyond = false;
 }
 
 static bool weights_are_known(const struct ha_ref_softmax *pass, const struct ha_bound *b)
@@ -261,6 +261,7 @@ static void attend(const struct ha_ref_query *query, size_t count, size_t dim, d
         const struct ha_bound *b = query[c].bound;
         if (pass[c].max == -HUGE_VAL) empty(query[c].out, dim);
         else finish(&query[c], &pass[c], weights_are_known(&pass[c], b) ? NULL : &reach[c], size + c * dim);
+        query[c].out->score_beyond = !fits[c];
         query[c].out->may_overflow |= !fits[c];
     }
 }

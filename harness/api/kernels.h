@@ -323,7 +323,9 @@ struct ha_pq_encode {
 /* t[r][g][j] = the part of q_r in group g times centroid j, a sum of binary32 in any order; stored as
  * [rows / HA_PQ_ROWS, rounded up][groups][count][HA_PQ_ROWS] numbers of the table's type, row r being
  * [r / HA_PQ_ROWS][][][r % HA_PQ_ROWS]; rows that are not there are zeros, or NaN where a centroid is not finite. Row
- * r is query token r % q_len of head r / q_len of a group. */
+ * r is query token r % q_len of head r / q_len of a group. To f16 a number is rounded to nearest even: from 65520 on it
+ * is infinity of its sign; nothing is scaled or cut. Of scores with such a part no bound holds (score_type of a
+ * profile), and a check refuses them. */
 struct ha_pq_table {
     struct ha_pq pq;
     const float *q; /* [q_len][group][head_dim] with the two strides below, in floats */

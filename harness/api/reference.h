@@ -53,6 +53,7 @@ struct ha_ref_state {
     bool may_overflow; /* by ha_ref_attend: 2^8 keys max|v| is beyond binary32, or a term of a score beyond its type, so
                         * that a right implementation may leave it and no bound holds; nothing is to be judged by this
                         * state */
+    bool score_beyond; /* it is the latter */
 };
 
 /* Largest head_dim of the oracle. */

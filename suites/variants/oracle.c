@@ -31,8 +31,8 @@ struct task {
     double *full;         /* [q_len][q_heads][head_dim], full attention; NULL: it is not projected */
     struct job *job;
     size_t jobs;
-    atomic_bool ok;        /* there was memory for all jobs */
-    atomic_bool overflows; /* a row of one may, whatever computes it */
+    atomic_bool ok;                /* there was memory for all jobs */
+    atomic_bool overflows, beyond; /* a row of one may, whatever computes it; a term of a score, its type */
 };
 
 static const struct ha_workload *data(const struct task *t) { return t->pass->session->workload; }
@@ -282,6 +282,7 @@ static bool attend_part(struct task *t, const struct job *job, size_t part, stru
         const bool asked = !given->weight_only && by_chance(t, job->t0 + i / job->heads, job->h0 + i % job->heads);
         if (given->weight_only) leave_values_out(m->query[i].out);
         if (m->query[i].out->may_overflow) atomic_store(&t->overflows, true);
+        if (m->query[i].out->score_beyond) atomic_store(&t->beyond, true);
         m->chance[part * n + i] = asked ? ha_ref_chance(m->query[i].q, s->head_dim, (double)s->scale, &rows, dtype,
                                                         &m->bound[i], m->query[i].out, (float *)m->work, NULL)
                                         : (struct ha_chance){ .lse_size = (double)NAN };
@@ -503,6 +504,7 @@ enum ha_status ha_oracle_judge(const struct ha_pass *pass, const struct ha_chose
     if (ok) {
         atomic_store(&t.ok, true);
         atomic_store(&t.overflows, false);
+        atomic_store(&t.beyond, false);
         plan(&t);
         ha_pool_run(pass->session->judges, "judge", t.jobs, judge_task, &t);
         ok = atomic_load(&t.ok);
@@ -512,12 +514,17 @@ enum ha_status ha_oracle_judge(const struct ha_pass *pass, const struct ha_chose
     free(t.full);
     if (!ok) return ha_why(why, HA_ERROR, "no memory for the reference of layer %zu", layer);
     if (!atomic_load(&t.overflows)) return HA_OK;
-    return ha_why(
-        why, HA_ERROR,
-        "layer %zu seq %zu: 2^8 times the keys times max|V| is beyond binary32, or a term of a score beyond the "
-        "type that it is rounded to: it may overflow, whatever computes it, and no bound holds; take "
-        "smaller values, fewer keys or a wider type",
-        layer, seq);
+    if (atomic_load(&t.beyond))
+        return ha_why(
+            why, HA_ERROR,
+            "layer %zu seq %zu: a part of a score may be beyond the type that it is rounded to (f16 ends at "
+            "65504): it may overflow, whatever computes it, and no bound holds; take a wider type for scores, "
+            "or smaller keys",
+            layer, seq);
+    return ha_why(why, HA_ERROR,
+                  "layer %zu seq %zu: 2^8 times the keys times max|V| is beyond binary32: it may overflow, whatever "
+                  "computes it, and no bound holds; take smaller values, fewer keys or a wider type",
+                  layer, seq);
 }
 
 enum ha_status ha_oracle_answer(const struct ha_pass *pass, const struct ha_chosen *chosen, size_t step, size_t layer,

@@ -536,6 +536,22 @@ TEST(what_may_overflow_is_not_judged)
     }
 }
 
+/* A part of a score beyond the type of a table, whether its key is chosen or not. */
+TEST(a_score_beyond_its_type_is_not_judged)
+{
+    struct ha_check c = { .session = &session, .id = "the case" };
+    for (size_t i = 0; i < 6; i++) {
+        const bool f16 = i % 2, large = i > 1;
+        open_session(f16 ? "hcattention:ctx=31,heads=2/1,head_dim=8,layers=1,steps=1,dtype=f32,fresh=0,table=f16"
+                         : "hcattention:ctx=31,heads=2/1,head_dim=8,layers=1,steps=1,dtype=f32,fresh=0");
+        for (size_t d = 0; d < 8 && large; d++) ((float *)session.workload->k[0])[3 * 8 + d] = i > 3 ? -1e7f : 1e7f;
+        assert_int_equal(ha_check_run(&c, &reason), f16 && large ? HA_ERROR : HA_OK);
+        if (f16 && large) assert_contains(reason.text, "layer 0 seq 0: a part of a score may be beyond the type");
+        ha_check_free(&c);
+        close_session();
+    }
+}
+
 /* ---- the timed pass ------------------------------------------------------------------------- */
 
 TEST(a_timed_output_that_differs_fails)
