@@ -94,13 +94,24 @@ static struct ha_pq_encode pq_encode_args(const struct ha_cpu_work *w, size_t u)
 }
 TASK(pq_encode)
 
-static void each_alone(void *arg, size_t u, size_t worker)
+struct one_key {
+    const struct ha_cpu_work *work;
+    size_t key;
+};
+static void encode_one(void *arg, size_t u, size_t worker)
 {
-    const struct ha_cpu_work *w = arg;
+    const struct one_key *one = arg;
+    const struct ha_pq_encode args = encode_of(one->work, u, one->key, 1);
     (void)worker;
+    one->work->kernels->pq_encode(&args);
+}
+
+/* A key of all heads after the other, as steps encode them: meanwhile other heads' books are read. */
+static void each_alone(struct ha_cpu_work *w)
+{
     for (size_t key = 0; key < w->point.ctx; key++) {
-        const struct ha_pq_encode args = encode_of(w, u, key, 1);
-        w->kernels->pq_encode(&args);
+        struct one_key one = { w, key };
+        ha_pool_run(w->pool, "alone", w->units, encode_one, &one);
     }
 }
 
@@ -377,7 +388,7 @@ static void topp_results(const struct ha_cpu_work *w, struct ha_cpu_result out[H
     .part[HA_CPU_WHOLE] = { .name = #name_, .task = name_##_task }
 const struct ha_cpu_subject ha_cpu_subject_pq_encode = {
     SUBJECT(pq_encode, codes, codes), .unit_bytes = ha_cpu_rows_bytes, .turn = pq_encode_turn,
-    .part[HA_CPU_BESIDE] = { .name = "alone", .task = each_alone, .cold = true }
+    .part[HA_CPU_BESIDE] = { .name = "alone", .run = each_alone, .cold = true }
 };
 const struct ha_cpu_subject ha_cpu_subject_pq_table = { SUBJECT(pq_table, codes, tables), .turn = pq_table_turn };
 const struct ha_cpu_subject ha_cpu_subject_pq_score = {
