@@ -35,7 +35,7 @@ from audit.numbers import REAL
 from audit.quest import Quest
 from audit.topk import Topk
 
-CASES = 125  # of suites/audit.suite and the traces, but for those that are waived
+CASES = 131  # of suites/audit.suite and the traces, but for those that are waived
 STATES, RIGHT, WRONG = ("all", "profile", "side"), 8, 27  # of the dumps of STATES those that are changed, how many there are
 count = {True: 0, False: 0}
 
@@ -163,6 +163,14 @@ def other_key(step, head):
         used, unused = np.flatnonzero(part == 1)[0], np.flatnonzero(part == 0)
         part[[used, unused[unused != used][0]]] = 0, 1
     return plant
+
+
+def same_key(file):
+    """The first key of head 0 that was chosen is another one before it, too."""
+    chosen = file.array("part")[0, 0]
+    earlier = np.flatnonzero(chosen == 0)[0]
+    later = np.flatnonzero(chosen[earlier:] == 1)[0] + earlier
+    file.array("k")[0, earlier] = file.array("k")[0, later]
 
 
 def every_key_of(step, was, now):
@@ -426,6 +434,22 @@ PLANTS = [  # in the dump of which variant, what it is called, the plant, what m
     ("lists", "another block", in_seq_0(at_step(1, slice(0, 2), between((1, 0), (0, 1), unit=8))), "larg"),
     ("lists", "another block of one head", in_seq_0(at_step(1, slice(1, 2), between((1, 0), (0, 1), unit=8))), "is not used alike"),
     ("lists", "the budget", meta("param.budget", lambda x: "0.6"), "blocks are chosen, not"),
+    ("tokens", "a hit more", element("note.hits", lambda f, x: x + 1, 2, 0), "note hits is"),
+    ("tokens", "a victim more", element("note.replaced", lambda f, x: x + 1, 2, 1), "note replaced is"),
+    ("tokens", "a newest one nowhere", element("part", lambda f, x: 0, 1, 2, 40), "token 40 is not used, and is one of the newest"),
+    ("tokens", "a key less", some_key(1, 1, 0), "is not used alike"),
+    ("tokens", "another key of one head", other_key(1, 2), "is not used alike"),
+    ("tokens", "another key", both(other_key(1, 2), other_key(1, 3)), "larg"),
+    ("tokens", "the host", element("side", lambda f, x: 0, 1, 2, 0), "is used by the host"),
+    ("tokens", "the budget", meta("param.budget", lambda x: "0.4"), "is not used, and is one of the newest"),
+    ("tokens", "a smaller budget", meta("param.budget", lambda x: "0.2"), "tokens are chosen, not"),
+    ("tokens", "more parts", meta("param.parts", lambda x: "4"), "larg"),
+    ("tokens", "fewer centroids", meta("param.c", lambda x: "4"), "larg"),
+    ("tokens", "the query", element("q", lambda f, x: -x, 1), "larg"),
+    ("tokens", "the policy", in_seq_0(meta("param.policy", lambda x: "0")), "note "),
+    ("tokens", "the capacity", in_seq_0(meta("param.capacity", lambda x: "3")), "note "),
+    ("tokens", "equal codes", same_key, "which has the same codes"),
+    ("tokens_4", "fewer parts", meta("param.parts", lambda x: "2"), "larg"),
     ("codes", "a coded key nowhere", some_key(1, 3, 0), "weighs nothing, and is coded"),
     ("codes", "a fresh key nowhere", some_key(1, 1, 0), "is not attended by the device: it is fresh"),
     ("codes", "a fresh key by a code", some_key(1, 1, 2), "is not attended by the device: it is fresh"),
@@ -862,6 +886,9 @@ def main(program, program_of_states):
                               ("_16", "_separate_weights_f16_table_f16_fresh_5"), ("_block", "_prefill_anchor_anchor_10")):
                 if name.startswith("hcattention") and name.endswith(end + ".safetensors"):
                     of["codes" + what] = path("dump/" + name)
+            for what, end in (("", "_c_16_budget_0.3_capacity_1.5"), ("_4", "_parts_4_c_16_budget_0.3_capacity_1.5")):
+                if name.startswith("pqcache") and name.endswith(end + ".safetensors"):
+                    of.setdefault("tokens" + what, path("dump/" + name))
             if name.startswith("lru_blocks"):
                 of.setdefault("lists", path("dump/" + name))
             if name.startswith("hcattention") and "turned" in name:

@@ -11,6 +11,7 @@ from .hgca import Hgca
 from .hybrid_fixed import HybridFixed
 from .infinigen import Infinigen
 from .lru_blocks import LruBlocks
+from .pqcache import Pqcache
 from .quest import Quest
 from .scout import Scout
 from .streaming import Streaming
@@ -21,4 +22,5 @@ DEFINITIONS = {"resident": Full, "bmm": Full, "offload": Full, "cpu": FullOnHost
                "tova": Tova, "duo": Duo,
                "hgca": Hgca, "topk": Topk, "quest": Quest, "infinigen": Infinigen, "gpu_only": GpuOnly, "scout": Scout,
                "hybrid_fixed": HybridFixed, "fluxion": Fluxion,
-               "clo": Clo, "lru_blocks": LruBlocks, "hcattention": Hcattention}
+               "clo": Clo, "lru_blocks": LruBlocks, "hcattention": Hcattention,
+               "pqcache": Pqcache}

@@ -115,7 +115,8 @@ static void expect_key(size_t l, size_t b, size_t head, size_t token, const floa
         const size_t at = nearest(&pq, g, x + g * pq.dims);
         for (size_t d = 0; d < pq.dims && at != SIZE_MAX; d++)
             if (got[g * pq.dims + d] != ha_pq_book(&pq, g)[d * pq.count + at])
-                fail_msg("layer %zu seq %zu head %zu: key %zu is not centroid %zu of group %zu", l, b, head, token, at, g);
+                fail_msg("layer %zu seq %zu head %zu: key %zu is not centroid %zu of group %zu", l, b, head, token, at,
+                         g);
     }
 }
 
@@ -160,8 +161,10 @@ static void expect_scores(size_t l, const size_t keys[BATCH], size_t first, size
         for (size_t j = 0; j < stride; j++) {
             double want = 0;
             for (size_t d = 0; d < DIM && j < keys[b]; d++) want += 0.25 * (double)query[d] * (double)key[j * DIM + d];
-            if (!asked || j >= keys[b] ? !isnan(got[i * stride + j]) : !(fabs((double)got[i * stride + j] - want) <= near))
-                fail_msg("seq %zu head %zu token %zu key %zu: %g, not %g", b, head, t, j, (double)got[i * stride + j], want);
+            if (!asked || j >= keys[b] ? !isnan(got[i * stride + j])
+                                       : !(fabs((double)got[i * stride + j] - want) <= near))
+                fail_msg("seq %zu head %zu token %zu key %zu: %g, not %g", b, head, t, j, (double)got[i * stride + j],
+                         want);
         }
     }
     free(q);
@@ -171,14 +174,18 @@ static void expect_scores(size_t l, const size_t keys[BATCH], size_t first, size
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
 
 static const struct book books[] = {
-    { HA_KEYS_CODES, 4, 16, HA_BOOKS_SHARED, false, HA_F32 },  { HA_KEYS_CODES, 4, 16, HA_BOOKS_SEPARATE, true, HA_F16 },
-    { HA_KEYS_CODES, 8, 512, HA_BOOKS_SHARED, true, HA_F32 },  { HA_KEYS_CODES, 1, 2, HA_BOOKS_SEPARATE, true, HA_F16 },
-    { HA_KEYS_CODES, 2, 8192, HA_BOOKS_SHARED, true, HA_F32 }, { HA_KEYS_CODES, 4, 8192, HA_BOOKS_SEPARATE, true, HA_F16 },
-    { HA_KEYS_CODES, 4, 512, HA_BOOKS_SHARED, false, HA_F32 }, { HA_KEYS_EXACT, 4, 16, HA_BOOKS_SHARED, false, HA_F32 },
+    { HA_KEYS_CODES, 4, 16, HA_BOOKS_SHARED, false, HA_F32 },
+    { HA_KEYS_CODES, 4, 16, HA_BOOKS_SEPARATE, true, HA_F16 },
+    { HA_KEYS_CODES, 8, 512, HA_BOOKS_SHARED, true, HA_F32 },
+    { HA_KEYS_CODES, 1, 2, HA_BOOKS_SEPARATE, true, HA_F16 },
+    { HA_KEYS_CODES, 2, 8192, HA_BOOKS_SHARED, true, HA_F32 },
+    { HA_KEYS_CODES, 4, 8192, HA_BOOKS_SEPARATE, true, HA_F16 },
+    { HA_KEYS_CODES, 4, 512, HA_BOOKS_SHARED, false, HA_F32 },
+    { HA_KEYS_EXACT, 4, 16, HA_BOOKS_SHARED, false, HA_F16 },
 };
 
-/* Contexts that end before, at and behind the end of a block of codes; new tokens one by one and at once, up to the last
- * for which there is room; their codes change no other. */
+/* Contexts that end before, at and behind the end of a block of codes; new tokens one by one and at once, up to the
+ * last for which there is room; their codes change no other. */
 TEST(every_key_has_its_nearest_centroid)
 {
     static const size_t ctx[][BATCH] = { { 0, 1 }, { 31, 32 }, { 33, 60 } };
@@ -246,7 +253,8 @@ TEST(codes_that_are_none)
 {
     static const struct book by[] = { { HA_KEYS_CODES, 4, 16, HA_BOOKS_SHARED, false, HA_F32 },
                                       { HA_KEYS_CODES, 4, 4097, HA_BOOKS_SHARED, true, HA_F32 } };
-    static const char *const words[] = { "code 255 of key 33, of 16 centroids", "code 8191 of key 33, of 4097 centroids" };
+    static const char *const words[] = { "code 255 of key 33, of 16 centroids",
+                                         "code 8191 of key 33, of 4097 centroids" };
     static const size_t ctx[] = { 34, 0 };
     static float got[34 * DIM];
     for (size_t i = 0; i < COUNT(by); i++) {
@@ -266,7 +274,8 @@ TEST(codes_that_are_none)
     }
 }
 
-/* Products of a group's dimensions, then entries of the groups, of the table's type; keys as they are claim one lane. */
+/* Products of a group's dimensions, then entries of the groups, of the table's type; keys as they are claim one lane.
+ */
 TEST(what_scores_claim)
 {
     static const size_t ctx[] = { 3, 1 };

@@ -133,7 +133,8 @@ static double expect_state(size_t b, size_t head, size_t t, const bool *taken, c
     for (size_t d = 0; d < DIM; d++) {
         const double want = now.renorm && n ? o[d] / mass : o[d];
         if (!(fabs((double)got->o[row * DIM + d] - want) <= 4 * near))
-            fail_msg("seq %zu head %zu token %zu: o[%zu] %g, not %g", b, head, t, d, (double)got->o[row * DIM + d], want);
+            fail_msg("seq %zu head %zu token %zu: o[%zu] %g, not %g", b, head, t, d, (double)got->o[row * DIM + d],
+                     want);
     }
     return mass;
 }
@@ -190,7 +191,8 @@ static size_t sum_here(void)
 static size_t sum_there(void)
 {
     const size_t o_bytes = rows() * DIM * sizeof(float), lse_bytes = rows() * sizeof(float);
-    const struct ha_state got = blank(), to = { memory_of(HA_MEM_DEVICE, o_bytes), memory_of(HA_MEM_DEVICE, lse_bytes) };
+    const struct ha_state got = blank(),
+                          to = { memory_of(HA_MEM_DEVICE, o_bytes), memory_of(HA_MEM_DEVICE, lse_bytes) };
     ok(ha_prefix_choose(p, seqs, 0, KV_HEADS));
     ok(ha_prefix_sum_there(p, seqs, &to));
     ok(ha_prefix_learn(p, seqs, &why));
@@ -247,7 +249,7 @@ TEST(ties)
     static const struct {
         double tau;
         size_t keys, chosen;
-    } of[] = { { 0.5, 8, 4 },  { 0.5 + 0x1p-50, 8, 5 }, { 1, 8, 8 },    { 0x1p-50, 8, 1 },
+    } of[] = { { 0.5, 8, 4 },   { 0.5 + 0x1p-50, 8, 5 }, { 1, 8, 8 },     { 0x1p-50, 8, 1 },
                { 0.125, 8, 1 }, { 0.126, 8, 2 },         { 1, 256, 256 }, { 0.25, 256, 64 } };
     for (size_t i = 0; i < COUNT(of); i++) {
         const size_t keys[] = { of[i].keys, of[i].keys };
