@@ -90,4 +90,51 @@ for file in cut fat taken; do
     holds 'the file is named' grep -q "^not run: 1 x .*/$file: " "$dir/out"
 done
 
+# books of codes: learnt from too few keys, of other options and variants, and damaged in one place each
+books='dataset=walk,layers=2,steps=1,c=16'
+for variant in hcattention pqcache; do
+    expect 40 'keys at least, 4 vectors for each centroid, and there are 100: raise ctx, give more texts (batch) or lower c' \
+        fit "$variant:dataset=walk,layers=1,steps=1,ctx=100,c=1024" -o "$dir/a"
+    one_line 'from too few keys'
+    expect 0 '3 tensors, ' fit "$variant:ctx=300,$books" -o "$dir/$variant"
+    expect 0 '1 passed, 0 failed' check "$variant:ctx=40,$books,fit=$dir/$variant"
+    expect 64 "was made for model 'walk', the case has 'sinks': \`habench fit CASE -o FILE\` makes another" check \
+        "$variant:ctx=40,layers=2,c=16,fit=$dir/$variant"
+    expect 64 "c=16," check "$variant:ctx=40,dataset=walk,layers=2,c=32,fit=$dir/$variant"
+    expect 64 "was made for layers '2', the case has '1': \`habench fit CASE -o FILE\` makes another" check \
+        "$variant:ctx=40,dataset=walk,layers=1,c=16,fit=$dir/$variant"
+    one_line 'of another model'
+done
+expect 64 "was made for variant 'pqcache', the case has 'hcattention': \`habench" check "hcattention:ctx=40,$books,fit=$dir/pqcache"
+expect 64 "was made for params 'parts=2,c=16" check "pqcache:ctx=40,$books,parts=4,fit=$dir/pqcache"
+expect 64 "books=shared" check "hcattention:ctx=40,$books,books=separate,fit=$dir/hcattention"
+
+# damaged CODE TEXT: books/damaged, of the fit of hcattention
+damaged()
+{
+    expect "$1" "$2" check "hcattention:ctx=40,$books,fit=$dir/damaged"
+    holds "$2: what to do" grep -qF "$2 (\`habench fit CASE -o FILE\` makes another)" "$dir/out"
+}
+number() # BYTES: those of the sixth number of the first book
+{
+    cp "$dir/hcattention" "$dir/damaged"
+    # shellcheck disable=SC2059 # the bytes are a format
+    printf "$1" | dd of="$dir/damaged" bs=1 seek=$(($(wc -c < "$dir/hcattention") - 1056 + 20)) conv=notrunc 2> "$dir/err"
+}
+header() { LC_ALL=C sed "1s/$1/$2/" "$dir/hcattention" > "$dir/damaged"; }
+number '\000\000\300\177'
+damaged 20 'tensor centroids[0][0][0][0][5] is NaN'
+number '\000\000\200\377'
+damaged 20 'tensor centroids[0][0][0][0][5] is infinite'
+header '\[2,2,1,4,16\]' '[2,2,1,8,8 ]'
+damaged 40 'tensor centroids has shape [2][2][1][8][8], and [2][2][1][4][16] is wanted'
+header '"centroids":{"dtype":"F32"' '"centroids":{"dtype":"I32"'
+damaged 40 'tensor centroids is I32, and F32 is wanted'
+header '"centroids"' '"centroidz"'
+damaged 40 'tensor centroids is missing: it was made by another version of the variant'
+header '\[2,2,1,4,16\]' '[2,2,1,4,99]'
+damaged 20 "tensor 'centroids': shape and dtype need 6336 bytes, data_offsets hold 1024"
+head -c 1500 "$dir/hcattention" > "$dir/damaged"
+expect 20 'is the file complete?' check "hcattention:ctx=40,$books,fit=$dir/damaged"
+
 finish

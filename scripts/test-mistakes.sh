@@ -73,6 +73,17 @@ expect 64 'blocks of 8 tokens: 16, 32, 64 or 128 where layout=packed' check hybr
 expect 64 "variant infinigen has no option 'block'; its own: alpha most columns group fetch predict" \
     check infinigen:block=7
 expect 64 "variant resident has no option 'block'; its own: none" check resident:block=7
+for tau in 0 -0.5 1.01 2; do expect 64 "tau: $tau is outside of [1e-06, 1]" check "hcattention:tau=$tau"; done
+expect 64 "tau: 'nan' is not a finite number" check hcattention:tau=nan
+expect 64 'budget: 0 is outside of [1e-06, 1]' check pqcache:budget=0
+expect 64 'budget: 1.5 is outside of [1e-06, 1]' check pqcache:budget=1.5
+for c in 0 1 3 100 131072; do
+    expect 64 "c: $c is none of 2 4 8 16 32 64 128 256 512 1024 2048 4096 8192 16384 32768 65536" check "hcattention:c=$c"
+    expect 64 "c: $c is none of 2 4 8 16 " check "pqcache:c=$c"
+done
+expect 64 'dims: 3 is none of 1 2 4 8 16 32 64 128' check hcattention:dims=3
+expect 64 'parts: 256 is none of 1 2 4 8 16 32 64 128' check pqcache:parts=256
+expect 64 "the CPU's to do: it takes values=host" check hcattention:renorm=1,values=device
 
 # whole numbers of variants
 for param in hgca:blk_size=32.5 hgca:blk_num=8.5 hgca:heads_per_task=1.5 streaming:sink=0.5 \

@@ -69,7 +69,7 @@ static enum ha_status meta_check(const struct ha_fit *f, struct ha_why *why)
     return HA_OK;
 }
 
-/* What to do about a file that is damaged. */
+/* What to do about a file that is damaged, or of something else. */
 static enum ha_status damaged(struct ha_why *why)
 {
     const struct ha_why is = *why;
@@ -205,6 +205,18 @@ static size_t find(const struct ha_fit *f, const char *name)
 
 bool ha_fit_has(const struct ha_fit *f, const char *name) { return find(f, name) < ha_safetensors_count(f->file); }
 
+static enum ha_status agrees(const struct ha_fit *f, const struct ha_tensor *t, const struct ha_tensor *wanted,
+                             struct ha_why *why)
+{
+    if (t->type != wanted->type)
+        return ha_why(why, HA_ERROR, "fit %s: tensor %s is %s, and %s is wanted", f->name, t->name, type_of(t)->name,
+                      type_of(wanted) ? type_of(wanted)->name : "a type that no fit has");
+    if (t->dims != wanted->dims || memcmp(t->dim, wanted->dim, t->dims * sizeof *t->dim) != 0)
+        return ha_why(why, HA_ERROR, "fit %s: tensor %s has shape %s, and %s is wanted", f->name, t->name,
+                      ha_tensor_place(t->dim, t->dims).text, ha_tensor_place(wanted->dim, wanted->dims).text);
+    return HA_OK;
+}
+
 enum ha_status ha_fit_get(const struct ha_fit *f, struct ha_tensor *tensor, struct ha_why *why)
 {
     if (!f)
@@ -212,18 +224,14 @@ enum ha_status ha_fit_get(const struct ha_fit *f, struct ha_tensor *tensor, stru
                       "needs a fit, for tensor %s: `habench fit CASE -o FILE` learns it, fit=FILE reads it",
                       tensor->name);
     const size_t i = find(f, tensor->name);
-    if (i == ha_safetensors_count(f->file))
-        return ha_why(why, HA_ERROR, "fit %s: tensor %s is missing: it was made by another version of the variant",
-                      f->name, tensor->name);
-    const struct ha_tensor *t = ha_safetensors_at(f->file, i);
-    if (t->type != tensor->type)
-        return ha_why(why, HA_ERROR, "fit %s: tensor %s is %s, and %s is wanted", f->name, t->name, type_of(t)->name,
-                      type_of(tensor) ? type_of(tensor)->name : "a type that no fit has");
-    if (t->dims != tensor->dims || memcmp(t->dim, tensor->dim, t->dims * sizeof *t->dim) != 0)
-        return ha_why(why, HA_ERROR, "fit %s: tensor %s has shape %s, and %s is wanted", f->name, t->name,
-                      ha_tensor_place(t->dim, t->dims).text, ha_tensor_place(tensor->dim, tensor->dims).text);
+    if (i == ha_safetensors_count(f->file)) {
+        ha_why(why, HA_ERROR, "fit %s: tensor %s is missing: it was made by another version of the variant", f->name,
+               tensor->name);
+        return damaged(why);
+    }
+    if (agrees(f, ha_safetensors_at(f->file, i), tensor, why) != HA_OK) return damaged(why);
     tensor->data = f->data[i];
-    tensor->bytes = t->bytes;
+    tensor->bytes = ha_safetensors_at(f->file, i)->bytes;
     return HA_OK;
 }
 

@@ -102,7 +102,9 @@ static enum ha_status book_rule(const double *param, const struct ha_shape *s, s
                                 struct ha_why *why)
 {
     const size_t parts = (size_t)param[PARTS];
-    if (s->head_dim % parts) return ha_why(why, HA_ERROR, "parts=%zu does not divide head_dim=%zu", parts, s->head_dim);
+    if (s->head_dim % parts)
+        return ha_why(why, HA_ERROR, "parts=%zu does not divide head_dim=%zu: the most that does is %zu", parts,
+                      s->head_dim, s->head_dim & -s->head_dim);
     *rule = (struct ha_codebook_rule){ .dims = s->head_dim / parts,
                                        .count = (size_t)param[C],
                                        .books = HA_BOOKS_SEPARATE };

@@ -219,7 +219,7 @@ TEST(what_does_not_go)
     } wrong[] = { { SHAPE "dataset=iid,ctx=9,renorm=1,values=device",
                     "renorm=1 is the CPU's to do: it takes values=host", HA_ERROR },
                   { "hcattention:dataset=iid,ctx=9,heads=1/1,head_dim=24,dims=16",
-                    "dims=16 does not divide head_dim=24", HA_ERROR },
+                    "dims=16 does not divide head_dim=24: the most that does is 8", HA_ERROR },
                   { SHAPE "dataset=iid,ctx=9,rotary=before",
                     "rotary=before needs a dataset that says how its keys were turned", HA_WAIVED } };
     for (size_t i = 0; i < COUNT(wrong); i++) {

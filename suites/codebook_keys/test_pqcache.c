@@ -153,7 +153,7 @@ static void assert_refused(enum ha_status status, const char *text)
 TEST(what_does_not_go)
 {
     open_session("pqcache:ctx=20,parts=32," SHAPE "1");
-    assert_refused(HA_ERROR, "parts=32 does not divide head_dim=16");
+    assert_refused(HA_ERROR, "parts=32 does not divide head_dim=16: the most that does is 16");
     open_shim("pqcache:ctx=20," SHAPE "1");
     shim.split = NULL;
     assert_refused(HA_WAIVED, "the device has no operation split; lookup=cpu needs none");

@@ -16,7 +16,8 @@ enum ha_status ha_codebooks_pq(const struct ha_codebook_rule *rule, const struct
                                struct ha_why *why)
 {
     if (shape->head_dim % rule->dims)
-        return ha_why(why, HA_ERROR, "dims=%zu does not divide head_dim=%zu", rule->dims, shape->head_dim);
+        return ha_why(why, HA_ERROR, "dims=%zu does not divide head_dim=%zu: the most that does is %zu", rule->dims,
+                      shape->head_dim, shape->head_dim & -shape->head_dim);
     *pq = ha_pq_of(shape->head_dim, rule->dims, rule->count, rule->books == HA_BOOKS_SEPARATE, rule->pack);
     return HA_OK;
 }

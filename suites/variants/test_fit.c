@@ -122,7 +122,7 @@ TEST(tensors_are_what_is_wanted)
     expect_not_there(&(struct ha_tensor){ .name = "codebooks.1", .type = HA_T_F32 }, HA_ERROR,
                      "a.safetensors: tensor codebooks.1 is missing");
     expect_not_there(&(struct ha_tensor){ .name = "half", .type = HA_T_F32, .dims = 1, .dim = { 3 } }, HA_ERROR,
-                     "a.safetensors: tensor half is F16, and F32 is wanted");
+                     "a.safetensors: tensor half is F16, and F32 is wanted (`habench fit CASE -o FILE` makes another)");
     expect_not_there(&(struct ha_tensor){ .name = "half", .type = HA_T_F64, .dims = 1, .dim = { 3 } }, HA_ERROR,
                      "a type that no fit has is wanted");
     expect_not_there(&(struct ha_tensor){ .name = "codebooks.0", .type = HA_T_F32, .dims = 2, .dim = { 3, 2 } },
@@ -561,10 +561,10 @@ TEST(a_fit_of_another_version_of_the_variant)
 {
     ha_fake_learner_fit = misshapen;
     assert_ok(learn("learner:" WALK, "misshapen"));
-    expect_error(WALK, "misshapen", "misshapen: tensor window has shape [6], and [2][4] is wanted");
+    expect_error(WALK, "misshapen", "misshapen: tensor window has shape [6], and [2][4] is wanted (`habench fit");
     ha_fake_learner_fit = other;
     assert_ok(learn("learner:" WALK, "other"));
-    expect_error(WALK, "other", "tensor window is missing: it was made by another version of the variant");
+    expect_error(WALK, "other", "tensor window is missing: it was made by another version of the variant (`habench fit");
     ha_fake_learner_fit = NULL;
 }
 
