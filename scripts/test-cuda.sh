@@ -13,6 +13,10 @@ cases="$cases infinigen:dataset=walk,ctx=100,layers=2,heads=4/2,steps=2"
 cases="$cases lru_blocks:ctx=200,layers=2,heads=4/2,steps=3,block=8,recent=16,budget=0.2"
 cases="$cases lru_blocks:ctx=200,layers=1,steps=3,block=8,recent=16,budget=0.2,capacity=1,policy=lfu,lookup=device,fetch=move"
 cases="$cases clo:dataset=walk,ctx=100,layers=2,heads=4/2,steps=2,recent=16,budget=0.2,transfer=kernel"
+walk='dataset=walk,layers=1,heads=4/2'
+cases="$cases hcattention:$walk,ctx=100,steps=3,c=16,fresh=1"
+cases="$cases hcattention:$walk,ctx=70,steps=1,c=512,pack=1,table=f16,weights=f16,values=device"
+cases="$cases pqcache:$walk,ctx=100,steps=2,c=16 pqcache:$walk,ctx=100,steps=2,c=512,parts=4,lookup=cpu,fetch=move,budget=0.3"
 cases="$cases scout:dataset=walk,ctx=100,layers=2,heads=4/2,steps=4,block=8,budget=32,interval=2 copy_only:ctx=64,layers=1,steps=1"
 count=$(echo "$cases" | wc -w)
 right=$((count - 1)) # the last one is an arm, whose output is not attention: unchecked

@@ -564,7 +564,8 @@ TEST(a_fit_of_another_version_of_the_variant)
     expect_error(WALK, "misshapen", "misshapen: tensor window has shape [6], and [2][4] is wanted (`habench fit");
     ha_fake_learner_fit = other;
     assert_ok(learn("learner:" WALK, "other"));
-    expect_error(WALK, "other", "tensor window is missing: it was made by another version of the variant (`habench fit");
+    expect_error(WALK, "other",
+                 "tensor window is missing: it was made by another version of the variant (`habench fit");
     ha_fake_learner_fit = NULL;
 }
 
