@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-enum { BATCH = 2, Q_HEADS = 4, KV_HEADS = 2, GROUP = 2, DIM = 8, Q_MOST = 3, KEYS_MOST = 700, LISTS = BATCH * Q_HEADS };
+enum { BATCH = 2, Q_HEADS = 4, KV_HEADS = 2, GROUP = 2, DIM = 8, Q_MOST = 3, KEYS_MOST = 704, LISTS = BATCH * Q_HEADS };
 
 static struct {
     struct ha_shape shape;
