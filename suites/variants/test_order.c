@@ -82,6 +82,10 @@ TEST(nothing_is_watched_unless_it_is_asked_for)
     "lru_blocks:dataset=iid,ctx=100,heads=4/2,head_dim=64,layers=2,steps=4,seed=5,block=8,sink=4,recent=8,budget=0.3," \
     "capacity=1.4,lookup="
 
+#define PQCACHE                                                                                  \
+    "pqcache:dataset=iid,ctx=100,heads=4/2,head_dim=64,layers=2,steps=4,seed=5,c=16,budget=0.3," \
+    "capacity=1.4,lookup="
+
 /* Each wait is left out by itself: for each event how many of its waits there are, and which of them another path of
  * order stands for: "4: 1 2". The others are seen. Under a sanitizer the first wait of each event alone. */
 static void assert_redundant(const char *id, const char *const *expected)
@@ -167,6 +171,17 @@ TEST(each_wait_of_lru_blocks_is_needed_or_listed)
     };
     assert_redundant(LRU "cpu", expected);
     assert_redundant(LRU "device", expected);
+}
+
+TEST(each_wait_of_pqcache_is_needed_or_listed)
+{
+    if (HA_TSAN) skip(); /* which reports what is planted */
+    /* those of lru_blocks, but for a choice that comes down by itself */
+    const char *const timed = "16: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16", *const expected[] = {
+        "0:", "0:", "16: 8 16", "8:", "8:", "8:", "8:", timed, timed, NULL
+    };
+    assert_redundant(PQCACHE "cpu", expected);
+    assert_redundant(PQCACHE "device", expected);
 }
 
 /* ---- the table ----------------------------------------------------------------------------------------------------
