@@ -3,6 +3,7 @@
 #include "harness/base/arena.h"
 #include "harness/base/device_arena.h"
 #include "harness/base/numeric.h"
+#include "harness/base/pq.h"
 #include "harness/base/why.h"
 
 HA_SHARED_WORDS(ha_coded_word, [HA_KEYS_CODES] = "codes", [HA_KEYS_EXACT] = "exact")
