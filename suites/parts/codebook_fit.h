@@ -21,8 +21,9 @@
                                                                                           .fitted = true \
     }
 
-/* Vectors that are wanted for each centroid: with as many as centroids, every one would be its own. */
-enum { HA_CODEBOOK_VECTORS_LEAST = 4 };
+/* Vectors that are wanted for each centroid. With as many as centroids every one would be its own, and what a book of
+ * few says of its own keys (quant_error, explained) is too good for others. */
+enum { HA_CODEBOOK_VECTORS_LEAST = 16 };
 
 struct ha_codebook_learning {
     struct ha_codebook_rule rule;
