@@ -119,26 +119,30 @@ static void add_deviation(struct certified *restrict c, const float *restrict v,
     for (size_t d = 0; d < dim && w.left_out; d++) c->lost[d] += w.share * fabs((double)v[d]);
 }
 
-/* The most that a score of the set is off by. The LSE of one key is its score. */
+/* The most that a score of the set is off by, and the mean of the squares. The LSE of one key is its score. */
 static double most_off(const float *q, size_t dim, double scale, const struct ha_rows *rows, enum ha_dtype dtype,
-                       const struct ha_ref_weighed *set)
+                       const struct ha_ref_weighed *set, double *mean_square)
 {
-    double e = 0, one;
+    double e = 0, squares = 0, one;
     for (size_t i = 0; i < set->count; i++) {
         struct ha_rows row = *rows;
         row.index = rows->index ? rows->index + set->token[i] : &set->token[i];
         row.keys = 1;
-        e = fmax(e, fabs(set->score[i] - ha_ref_weights(q, dim, scale, &row, dtype, &one)));
+        const double off = fabs(set->score[i] - ha_ref_weights(q, dim, scale, &row, dtype, &one));
+        e = fmax(e, off);
+        squares += off * off;
     }
+    *mean_square = set->count ? squares / (double)set->count : (double)NAN;
     return e;
 }
 
 double ha_ref_certificate(const float *q, size_t dim, double scale, const struct ha_rows *rows, enum ha_dtype dtype,
-                          const struct ha_ref_weighed *set, double *work)
+                          const struct ha_ref_weighed *set, double *work, double *score_off2)
 {
     double *p = work, *got = work + rows->keys, mass = 0, rest = 0, sum = 0, most = -HUGE_VAL, slack = 0;
     struct certified c = { .full = { 0 } };
-    const double lse = ha_ref_weights(q, dim, scale, rows, dtype, p), e = most_off(q, dim, scale, rows, dtype, set);
+    const double lse = ha_ref_weights(q, dim, scale, rows, dtype, p),
+                 e = most_off(q, dim, scale, rows, dtype, set, score_off2);
     for (size_t j = 0; j < rows->keys; j++) got[j] = (double)NAN; /* it is not used; negative: its value is left out */
     for (size_t i = 0; i < set->count; i++) most = fmax(most, set->score[i]);
     for (size_t i = 0; i < set->count; i++) {

@@ -278,7 +278,9 @@ TEST(test_certificate_by_hand)
         { { token, tilted, NULL, 1 }, 2, 0.5 * 4 }, /* alone: its weight is 1 whatever its score */
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
-        const double got = ha_ref_certificate(q, 1, 1, &rows, HA_F32, &cases[i].set, work);
+        double off2;
+        const double got = ha_ref_certificate(q, 1, 1, &rows, HA_F32, &cases[i].set, work, &off2);
+        assert_true(off2 == (cases[i].set.score == tilted ? e * e : 0));
         if (!(fabs(got - cases[i].is / cases[i].may) < 1e-12))
             fail_msg("%zu: %.17g, want %.17g", i, got, cases[i].is / cases[i].may);
     }
@@ -307,7 +309,7 @@ TEST(test_certificate)
                 left_out[j] = wrong > 1 && j % 3 == 0;
             }
             const struct ha_ref_weighed set = { token, score, left_out, CHOSEN };
-            const double slack = ha_ref_certificate(in.q, DIM, (double)in.scale, &in.rows, in.dtype, &set, work);
+            const double slack = ha_ref_certificate(in.q, DIM, (double)in.scale, &in.rows, in.dtype, &set, work, &one);
             if (!(slack <= 1) && !isnan(slack)) fail_msg("family %zu, wrong %zu: %.17g", f, wrong, slack);
             if (f == 0) assert_true(slack > 0.01);
             ha_ref_quality(in.q, DIM, (double)in.scale, &in.rows, in.dtype, got, token, CHOSEN, work, &quality);

@@ -313,9 +313,10 @@ struct ha_ref_weighed {
  * With P the mass of the key set, o_S the attention over it, and e the most that a score is off by, so that each
  * weight is off by a factor within exp(-+2e), it is at most
  *   (1 - P) max |v - o_S| over the other keys + (exp(2e) - 1) sum p_j / P |v_j - o_S| + exp(2e) sum p_j / P |v_j|,
- * the last over those left out. work: [2 * rows.keys]. */
+ * the last over those left out. score_off2: the mean square of what the scores of the set are off by; NaN of none.
+ * work: [2 * rows.keys]. */
 double ha_ref_certificate(const float *q, size_t head_dim, double scale, const struct ha_rows *rows,
-                          enum ha_dtype dtype, const struct ha_ref_weighed *set, double *work);
+                          enum ha_dtype dtype, const struct ha_ref_weighed *set, double *work, double *score_off2);
 
 /* The query of token `token` that layer input x gives: what the dataset's query is before it is rounded, but for the
  * rounding of what the projection was stored in. x: [model_dim], q: [q_heads][head_dim]; p->wq is not NULL.

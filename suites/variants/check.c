@@ -443,6 +443,12 @@ static enum ha_status ask_sequence(struct state *s, size_t step, size_t layer, s
     return status;
 }
 
+static void start(struct ha_check *c)
+{
+    ha_accuracy_start(&c->total);
+    for (size_t i = 0; i < 2; i++) ha_accuracy_start(&c->half[i]);
+}
+
 static enum ha_status ask_layer(struct state *s, size_t step, size_t layer, struct ha_why *why)
 {
     struct ha_check *c = s->check;
@@ -452,6 +458,7 @@ static enum ha_status ask_layer(struct state *s, size_t step, size_t layer, stru
     for (size_t seq = 0; seq < shape(c)->batch && status == HA_OK; seq++)
         status = ask_sequence(s, step, layer, seq, &a, why);
     ha_accuracy_join(&c->total, &a);
+    ha_accuracy_join(&c->half[2 * layer >= shape(c)->layers], &a);
     if (c->layer_done) c->layer_done(c->arg, step, layer, &a);
     HA_TRY(status);
     if (c->session->variant->contract == HA_EXACT && !a.everything) {
@@ -565,7 +572,7 @@ static enum ha_status judge_again(const struct state *first, struct ha_why *why)
     struct ha_check *c = first->check;
     struct ha_check other = { .session = c->session, .id = c->id, .steps = c->steps };
     struct state s = { .check = &other, .definition = first->definition, .repeat = first->repeat, .again = true };
-    ha_accuracy_start(&other.total);
+    start(&other);
     HA_TRY(ha_repeat_disturb(s.repeat, why));
     const enum ha_status status = run_pass(&s, why);
     s.repeat->passes++;
@@ -620,7 +627,7 @@ enum ha_status ha_check_run(struct ha_check *c, struct ha_why *why)
     struct state s = { .check = c, .definition = ha_definition_find(c->session->variant->name) };
     if (c->repeats && ha_session_checked(c->session)) s.repeat = &again;
     c->repeat = HA_REPEAT_NONE;
-    ha_accuracy_start(&c->total);
+    start(c);
     c->question = 0;
     c->steps_done = c->asked = 0;
     c->expected = NULL;

@@ -51,10 +51,11 @@ struct ha_judged {
     size_t keys, visible;                          /* used, of how many it could see */
     bool full;                                     /* all of them, and as they are: that is full attention */
     double diff2, norm2, mass, cert_slack, recall; /* question 3; NaN where there is none */
-    struct ha_projected after_wo;                  /* question 3 of the query token, of one of q_heads shares of the
-                                                    * rows of W_O; NaN where there is none */
-    double lse_error, o_error;                     /* got - want of the LSE; the length of that of o */
-    struct ha_chance chance;                       /* what they may be by chance; NaN: it was not asked */
+    double score_off2;            /* mean square of what scores are off by; NaN: they are the query's */
+    struct ha_projected after_wo; /* question 3 of the query token, of one of q_heads shares of the
+                                   * rows of W_O; NaN where there is none */
+    double lse_error, o_error;    /* got - want of the LSE; the length of that of o */
+    struct ha_chance chance;      /* what they may be by chance; NaN: it was not asked */
 };
 
 /* What the output must be, kept so that later passes can be compared. */
@@ -118,9 +119,9 @@ struct ha_accuracy {
     double diff2, norm2;
     struct ha_projected after_wo;
     double rel_l2_head_max;
-    double mass_min, mass_sum, cert_slack, recall_sum;
+    double mass_min, mass_sum, cert_slack, recall_sum, score_off2_sum;
     double keys_sum, visible_sum;
-    size_t queries, mass_count, slack_count, recall_count, rel_count;
+    size_t queries, mass_count, slack_count, recall_count, score_count, rel_count;
     size_t off_count; /* heads of queries whose error against full attention is above HA_HEAD_OFF of their own norm */
     bool everything;  /* every query's answer is full attention */
     struct ha_chances chances;
@@ -130,7 +131,8 @@ void ha_accuracy_start(struct ha_accuracy *a);
 /* the query heads of one query token */
 void ha_accuracy_add(struct ha_accuracy *a, const struct ha_judged *heads, size_t count);
 void ha_accuracy_join(struct ha_accuracy *a, const struct ha_accuracy *b);
-double ha_accuracy_rel_l2(const struct ha_accuracy *a); /* NaN where it was not asked */
+double ha_accuracy_rel_l2(const struct ha_accuracy *a);      /* NaN where it was not asked */
+double ha_accuracy_score_error(const struct ha_accuracy *a); /* root mean square over keys and queries */
 double ha_accuracy_rel_l2_wo(const struct ha_accuracy *a);
 double ha_accuracy_heads_off(const struct ha_accuracy *a);
 
@@ -164,9 +166,9 @@ struct ha_check {
     void (*layer_done)(void *arg, size_t step, size_t layer, const struct ha_accuracy *a);
     void *arg;
     /* out */
-    int question;             /* that failed; 0: none, or the guards */
-    size_t steps_done, asked; /* of how many questions 1 and 3 were asked */
-    struct ha_accuracy total;
+    int question;                            /* that failed; 0: none, or the guards */
+    size_t steps_done, asked;                /* of how many questions 1 and 3 were asked */
+    struct ha_accuracy total, half[2];       /* of all layers; of the earlier half, and of the later */
     double device_key_bytes, host_key_bytes; /* K and V that a step must read at least once, by side */
     struct ha_sensitivity sensitivity;
     struct ha_counters counters;

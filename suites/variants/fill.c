@@ -87,6 +87,7 @@ void ha_fill_accuracy(struct ha_row *row, const struct ha_accuracy *a)
     row->mass_mean = mean(a->mass_sum, a->mass_count);
     row->cert_slack = a->slack_count ? a->cert_slack : nan;
     row->recall = mean(a->recall_sum, a->recall_count);
+    row->score_error = ha_accuracy_score_error(a);
     row->keys_mean = mean(a->keys_sum, a->queries);
     row->bias = ha_chances_bias(&a->chances);
     row->rms = ha_chances_rms(&a->chances);
@@ -102,7 +103,7 @@ static void fill_counters(struct ha_row *row, const struct ha_counters *c, doubl
 /* The columns that are counters, over the layers that count them. */
 static const struct counter_column {
     const char *counter;
-    enum { LEAST, MOST, MEAN } of;
+    enum { LEAST, MOST, MEAN, FIRST } of;
     size_t at;
 } counter_columns[] = {
     { "kept_least", LEAST, offsetof(struct ha_row, kept_least) },
@@ -120,20 +121,24 @@ static const struct counter_column {
     { "similarity", MEAN, offsetof(struct ha_row, similar) },
     { "overlap_low", MEAN, offsetof(struct ha_row, overlap_low) },
     { "overlap_high", MEAN, offsetof(struct ha_row, overlap_high) },
+    { "kept_share", MEAN, offsetof(struct ha_row, kept_share) },
+    { "kept_share", FIRST, offsetof(struct ha_row, kept_first) },
 };
 
 static double over_layers(const struct ha_counted *c, const struct counter_column *column)
 {
-    double least = (double)NAN, most = (double)NAN, sum = 0;
+    double least = (double)NAN, most = (double)NAN, first = (double)NAN, sum = 0;
     size_t layers = 0;
     for (size_t i = 0; i < c->count; i++) {
         if (strcmp(c->of[i].name, column->counter) != 0 || isnan(c->of[i].value)) continue;
         least = fmin(least, c->of[i].value);
         most = fmax(most, c->of[i].value);
+        if (c->of[i].layer == 0) first = c->of[i].value;
         sum += c->of[i].value;
         layers++;
     }
-    return column->of == LEAST ? least : column->of == MOST ? most : mean(sum, layers);
+    const double figure[] = { [LEAST] = least, [MOST] = most, [MEAN] = mean(sum, layers), [FIRST] = first };
+    return figure[column->of];
 }
 
 void ha_fill_counted(struct ha_row *row, const struct ha_counted *c)
@@ -148,6 +153,7 @@ void ha_fill_check(struct ha_row *row, const struct ha_check *c)
 {
     if (ha_session_checked(c->session)) {
         ha_fill_accuracy(row, &c->total);
+        row->score_rise = ha_accuracy_score_error(&c->half[1]) / ha_accuracy_score_error(&c->half[0]);
         struct ha_suspect suspect = { .groups = 0 };
         ha_suspect_add(&suspect, &c->total.chances, "%s", "");
         ha_suspect_tell(&suspect, &row->head, &row->bias, &row->rms);

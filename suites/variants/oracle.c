@@ -382,7 +382,7 @@ static void ask_quality(const struct task *t, size_t token, size_t head, const s
     j->full = count == rows.keys && t->chosen->plain;
     if (j->full) { /* question 1 has compared with full attention */
         j->mass = j->recall = 1;
-        j->cert_slack = (double)NAN;
+        j->cert_slack = j->score_off2 = (double)NAN;
         keep_full(t, row, want->o);
         return;
     }
@@ -392,10 +392,12 @@ static void ask_quality(const struct task *t, size_t token, size_t head, const s
     j->norm2 = quality.norm2;
     j->mass = quality.mass;
     j->cert_slack = quality.cert_slack;
+    j->score_off2 = (double)NAN;
     j->recall = recall_of(m->work, rows.keys, m->token, count, m->work + rows.keys);
     if (t->chosen->plain) return;
     const struct ha_ref_weighed set = { m->token, m->score, m->left_out, count };
-    j->cert_slack = ha_ref_certificate(q, s->head_dim, (double)s->scale, &rows, s->dtype, &set, m->work);
+    j->cert_slack = ha_ref_certificate(q, s->head_dim, (double)s->scale, &rows, s->dtype, &set, m->work,
+                                       &j->score_off2);
 }
 
 /* ---- jobs -------------------------------------------------------------------------------- */
@@ -574,6 +576,10 @@ void ha_accuracy_add(struct ha_accuracy *a, const struct ha_judged *head, size_t
             a->cert_slack = j->cert_slack > a->cert_slack ? j->cert_slack : a->cert_slack;
             a->slack_count++;
         }
+        if (!isnan(j->score_off2)) {
+            a->score_off2_sum += j->score_off2;
+            a->score_count++;
+        }
         if (!isnan(j->recall)) {
             a->recall_sum += j->recall;
             a->recall_count++;
@@ -606,11 +612,13 @@ void ha_accuracy_join(struct ha_accuracy *a, const struct ha_accuracy *b)
     a->mass_sum += b->mass_sum;
     a->cert_slack = fmax(a->cert_slack, b->cert_slack);
     a->recall_sum += b->recall_sum;
+    a->score_off2_sum += b->score_off2_sum;
     a->keys_sum += b->keys_sum;
     a->visible_sum += b->visible_sum;
     a->queries += b->queries;
     a->mass_count += b->mass_count;
     a->slack_count += b->slack_count;
+    a->score_count += b->score_count;
     a->recall_count += b->recall_count;
     a->rel_count += b->rel_count;
     a->off_count += b->off_count;
@@ -621,6 +629,11 @@ void ha_accuracy_join(struct ha_accuracy *a, const struct ha_accuracy *b)
 double ha_accuracy_rel_l2(const struct ha_accuracy *a)
 {
     return a->rel_count && a->norm2 > 0 ? sqrt(a->diff2 / a->norm2) : (double)NAN;
+}
+
+double ha_accuracy_score_error(const struct ha_accuracy *a)
+{
+    return a->score_count ? sqrt(a->score_off2_sum / (double)a->score_count) : (double)NAN;
 }
 
 double ha_accuracy_rel_l2_wo(const struct ha_accuracy *a)

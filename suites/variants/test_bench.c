@@ -431,8 +431,8 @@ TEST(counts_of_two_passes)
     ha_counted_free(&checked);
 }
 
-/* The least, the most and the mean of the layers that count, in any order; nothing of other counters, and nothing where
- * there is none. */
+/* The least, the most, the mean and the first of the layers that count, in any order; nothing of other counters, and
+ * nothing where there is none. */
 TEST(columns_of_counters)
 {
     struct ha_counted c = { .count = 0 };
@@ -442,7 +442,7 @@ TEST(columns_of_counters)
     static const double least[] = { 0.3, 0.1, 0.2 }, most[] = { 0.5, 0.7, 0.6 };
     static const char *const means[] = { "streaming_heads", "groups_scheduled", "budget_mean", "block_mean",
                                          "line_r2",         "similarity",       "overlap_low", "overlap_high" };
-    c.of = calloc(3 * (4 + COUNT(means)), sizeof *c.of);
+    c.of = calloc(3 * (5 + COUNT(means)), sizeof *c.of);
     assert_non_null(c.of);
     for (size_t l = 0; l < 3; l++) {
         c.of[c.count].name = "kept_least";
@@ -451,6 +451,9 @@ TEST(columns_of_counters)
         c.of[c.count++].value = most[l];
         c.of[c.count].name = "cosine";
         c.of[c.count++].value = l ? least[l] : (double)NAN; /* the first layer has none */
+        c.of[c.count].name = "kept_share";
+        c.of[c.count].layer = (l + 2) % 3;
+        c.of[c.count++].value = least[l];
         c.of[c.count].name = "kv_ctx_tokens";
         c.of[c.count++].value = 0.01;
         for (size_t i = 0; i < COUNT(means); i++) {
@@ -464,6 +467,8 @@ TEST(columns_of_counters)
     assert_near(row.kept_most, 0.7, 0);
     assert_near(row.cosine_least, 0.1, 0);
     assert_near(row.cosine, 0.15, 1e-15);
+    assert_near(row.kept_share, 0.2, 1e-15);
+    assert_near(row.kept_first, 0.1, 0);
     const double of_means[] = { row.streaming, row.scheduled, row.budget_read, row.block_mean,
                                 row.line_r2,   row.similar,   row.overlap_low, row.overlap_high };
     for (size_t i = 0; i < COUNT(means); i++) assert_near(of_means[i], (double)i + 5.0 / 3, 1e-14);

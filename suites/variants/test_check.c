@@ -826,9 +826,21 @@ TEST(an_error_that_is_not_a_number_is_the_largest)
 /* The worst of all is kept, in whatever order they come. */
 TEST(accuracies_are_joined)
 {
-    const struct ha_judged
-        poor = { .ratio = 0.9, .keys = 3, .visible = 4, .mass = 0.5, .cert_slack = 0.8, .recall = 0.25 },
-        good = { .ratio = 0.1, .keys = 4, .visible = 4, .full = true, .mass = 1, .cert_slack = 0.2, .recall = 0.75 };
+    const struct ha_judged poor = { .ratio = 0.9,
+                                    .keys = 3,
+                                    .visible = 4,
+                                    .mass = 0.5,
+                                    .cert_slack = 0.8,
+                                    .recall = 0.25,
+                                    .score_off2 = 4 },
+                           good = { .ratio = 0.1,
+                                    .keys = 4,
+                                    .visible = 4,
+                                    .full = true,
+                                    .mass = 1,
+                                    .cert_slack = 0.2,
+                                    .recall = 0.75,
+                                    .score_off2 = (double)NAN };
     for (int order = 0; order < 2; order++) {
         struct ha_accuracy all, each[2];
         ha_accuracy_start(&all);
@@ -845,8 +857,40 @@ TEST(accuracies_are_joined)
         assert_near(all.mass_sum, 1.5, 0);
         assert_near(all.recall_sum, 1, 0);
         assert_near(all.keys_sum, 7, 0);
+        assert_near(ha_accuracy_score_error(&all), 2, 0);
         assert_true(all.queries == 2 && all.mass_count == 2 && all.slack_count == 2 && all.recall_count == 2);
     }
+}
+
+static void add_scores(void *arg, size_t step, size_t layer, const struct ha_accuracy *a)
+{
+    ((double *)arg)[layer] += a->score_off2_sum;
+    assert_int_equal(a->score_count, 4);
+}
+
+/* Of three layers the last one alone is the later half. Keys that are themselves have no such error. */
+TEST(score_errors_of_layers)
+{
+    for (size_t layers = 3; layers <= 4; layers++) {
+        double layer[4] = { 0 };
+        struct ha_check c = { .session = &session, .id = "the case", .layer_done = add_scores, .arg = layer };
+        open_session(layers == 3 ? "hcattention:ctx=90,heads=4/2,head_dim=64,layers=3,steps=2,c=16,fresh=5,threads=1"
+                                 : "hcattention:ctx=90,heads=4/2,head_dim=64,layers=4,steps=2,c=16,fresh=5,threads=1");
+        assert_ok(ha_check_run(&c, &reason));
+        ha_check_free(&c);
+        close_session();
+        const double earlier = layer[0] + layer[1], later = layer[2] + layer[3];
+        assert_true(layer[0] > 0 && layer[1] > 0 && layer[2] > 0);
+        assert_near(c.half[0].score_off2_sum, earlier, 1e-9);
+        assert_near(c.half[1].score_off2_sum, later, 1e-9);
+        assert_near(ha_accuracy_score_error(&c.total), sqrt((earlier + later) / (double)(4 * layers * 2)), 1e-9);
+    }
+    struct ha_check c = { .session = &session, .id = "the case" };
+    open_session(SMALL);
+    assert_ok(ha_check_run(&c, &reason));
+    ha_check_free(&c);
+    close_session();
+    assert_true(isnan(ha_accuracy_score_error(&c.total)));
 }
 
 /* ---- sequences on CPU workers of their own ------------------------------------------------------ */

@@ -286,6 +286,7 @@ TEST(quality_is_beside_full_attention)
         assert_true(sqrt(other[h].diff2 / other[h].norm2) > 1e-3);
         assert_near(other[h].mass, 1, 1e-12);
         assert_true(isnan(judged[h].cert_slack) && other[h].cert_slack > 1e-6 && other[h].cert_slack <= 1);
+        assert_true(isnan(judged[h].score_off2) && other[h].score_off2 > 1e-6);
     }
     close_session();
 }
