@@ -31,8 +31,8 @@ enum ha_status ha_def_book_create(struct ha_def_book *b, const struct ha_def_boo
     b->centroid = calloc(all, sizeof *b->centroid);
     b->off = calloc(all, sizeof *b->off);
     b->coded = calloc(heads_of(shape), sizeof *b->coded);
-    b->low = calloc(rule->count, sizeof *b->low);
-    if (!b->centroid || !b->off || !b->coded || !b->low) return no_memory(b, why);
+    b->square = calloc(rule->count, sizeof *b->square);
+    if (!b->centroid || !b->off || !b->coded || !b->square) return no_memory(b, why);
     if (!fit) return HA_OK;
     struct ha_tensor t = { .name = "centroids",
                            .type = HA_T_F32,
@@ -51,10 +51,10 @@ void ha_def_book_end(struct ha_def_book *b)
         free(b->coded[i].said);
         free(b->coded[i].least);
     }
-    free(b->low);
     free(b->centroid);
     free(b->off);
     free(b->coded);
+    free(b->square);
 }
 
 struct ha_def_coded *ha_def_book_coded(const struct ha_def_book *b, const struct ha_def_head *h)
@@ -164,19 +164,38 @@ static struct ha_ref_score distance(const struct ha_def_book *b, const struct ab
     return s;
 }
 
-/* The nearest centroid of a group, and down to what distance others may be it; b->low: what theirs may be. */
+/* The values of all distances of a group, which do not ask how far off they may be. */
+static void measure(const struct ha_def_book *b, const struct ha_def_head *h, const struct about *x, size_t group)
+{
+    const float *centroid = b->centroid + place(b, h, group, 0);
+    memset(b->square, 0, b->rule.count * sizeof *b->square);
+    for (size_t d = 0; d < b->rule.dims; d++, centroid += b->rule.count) {
+        const double value = x->value[group * b->rule.dims + d];
+        for (size_t j = 0; j < b->rule.count; j++) {
+            const double difference = value - (double)centroid[j];
+            b->square[j] += difference * difference;
+        }
+    }
+}
+
+/* Whether a centroid is so far off that it is not the nearest, whatever is rounded: by half of the distance and more,
+ * where what is known of keys and centroids is exact. */
+static bool is_far(const struct ha_def_book *b, size_t j, double least)
+{
+    return !b->rule.before && b->square[j] > 4 * least;
+}
+
+/* The nearest centroid of a group, and down to what distance others may be it. */
 static size_t nearest(const struct ha_def_book *b, const struct ha_def_head *h, const struct about *x, size_t group,
                       double *least)
 {
-    double value = HUGE_VAL;
     size_t found = 0;
-    *least = HUGE_VAL;
-    for (size_t j = 0; j < b->rule.count; j++) {
-        const struct ha_ref_score s = distance(b, x, group, place(b, h, group, j));
-        b->low[j] = s.low;
-        if (s.high < *least) *least = s.high;
-        if (s.value < value) value = s.value, found = j;
-    }
+    measure(b, h, x, group);
+    for (size_t j = 1; j < b->rule.count; j++)
+        if (b->square[j] < b->square[found]) found = j;
+    *least = distance(b, x, group, place(b, h, group, found)).high;
+    for (size_t j = 0; j < b->rule.count; j++)
+        if (!is_far(b, j, *least)) *least = fmin(*least, distance(b, x, group, place(b, h, group, j)).high);
     return found;
 }
 
@@ -193,7 +212,7 @@ static void code(const struct ha_def_book *b, const struct ha_def_head *h, const
         }
         for (size_t j = 0; j < b->rule.count; j++) {
             const size_t to = place(b, h, g, j);
-            if (to == at || b->low[j] > least[g]) continue;
+            if (to == at || is_far(b, j, least[g]) || distance(b, x, g, to).low > least[g]) continue;
             for (size_t d = 0; d < b->rule.dims; d++) {
                 const size_t c = to + d * b->rule.count, i = g * b->rule.dims + d;
                 out->off[i] = fmax(out->off[i], fabs((double)b->centroid[c] - out->value[i]) + (double)b->off[c]);

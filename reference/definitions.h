@@ -292,7 +292,7 @@ struct ha_def_book {
     size_t groups, books;
     float *centroid, *off;      /* [layers][kv_heads][books][dims][count]; off: how far off they may be */
     struct ha_def_coded *coded; /* [layers][batch][kv_heads] */
-    double *low;                /* [count] of a group that is being coded: what the distances may be, at least */
+    double *square;             /* [count] of the group at hand */
     bool sample;                /* centroids are taken from the prefill's keys */
 };
 /* From the fit's tensor `centroids`, if there is a fit. HA_ERROR: no memory, dims that do not divide head_dim, another

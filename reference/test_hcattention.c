@@ -736,6 +736,25 @@ TEST(test_blocks)
     if (judge(right, NULL) != HA_OK) fail_msg("%s", why.text);
 }
 
+/* Distances whose squares binary32 cannot have are infinite, and so alike: any such centroid may be the nearest. */
+TEST(test_infinite_distances)
+{
+    make(CASE[0].param, CASE[0].ctx, 1, HA_F32, false);
+    const struct ha_def_book_rule rule = { "hcattention", dims(), centroids(), true, false };
+    const struct ha_selection chosen = { .parts = 0 };
+    struct ha_def_book b = { .centroid = NULL };
+    struct ha_def_head h = { .variant = "hcattention", .chosen = &chosen, .k = w.stored[0][0], .tokens = 1 };
+    const uint32_t token = 0;
+    float k[DIM];
+    const struct ha_part part = { .token = &token, .count = 1, .k = k };
+    assert_int_equal(ha_def_book_create(&b, &rule, &w.shape, NULL, &why), HA_OK);
+    for (size_t i = 0; i < dims() * centroids(); i++) b.centroid[i] = 1e20f * (float)(i % centroids() + 1);
+    for (size_t d = 0; d < DIM; d++) k[d] = 1e20f * (float)centroids();
+    assert_int_equal(ha_def_book_code(&b, &h, 1, &why), HA_OK);
+    assert_int_equal(ha_def_book_judge(&b, &h, &part, &why), HA_OK);
+    ha_def_book_end(&b);
+}
+
 /* Keys that are coded as they are before they are turned by their position, and turned again. */
 TEST(test_turned_keys)
 {
