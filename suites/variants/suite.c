@@ -192,8 +192,8 @@ static const struct ha_field fields[] = {
     NUMBER(overlap_low, "", C, "of a new choice the share that the choice before it had, where the similarity was from "
         "0.4 to below 0.6", HA_NEITHER)
     NUMBER(overlap_high, "", C, "the same where it was at least 0.8", HA_NEITHER)
-    NUMBER(score_error, "", C | A, "what scores are off by, times the scale: root mean square over queries and the keys "
-        "they are weighed by; where they are not the query's own over the keys (quantised keys, a predicted query)",
+    NUMBER(score_error, "", C | A, "what scores are off by, times the scale: root mean square over queries and the "
+        "keys that were weighed; where they are not the query's own over the keys (quantised keys, a predicted query)",
         HA_NEITHER)
     NUMBER(score_rise, "", C, "that of the later half of the layers over that of the earlier", HA_NEITHER)
     NUMBER(kept_share, "", C, "of the keys that could be chosen those that were: mean over layers of the counter of "
