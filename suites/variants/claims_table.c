@@ -1022,6 +1022,7 @@ const struct ha_claim ha_claims[] = {
       .form = ha_claim_within,
       .holds = { 0.12375, 0.13 },
       .in_shape = { 0.1, 0.15 } },
+    { .system = "hcattention",
       .text = "the fewest keys that reach tau are 1.9 to 15.6% of all",
       .source = "HCAttention, section 4.3.1, table 3",
       .condition = "traces of small trained models, keys as they are, all of them; mean over layers of what is kept, "
