@@ -257,8 +257,8 @@ enum ha_status ha_def_book_code(struct ha_def_book *b, const struct ha_def_head 
 
 /* ---- what is reported -------------------------------------------------------------------------------------------- */
 
-/* Whether the group of what stands for a key may be one of the nearest centroids. got: before it was turned; least: down
- * to what distance they may be that */
+/* Whether the group of what stands for a key may be one of the nearest centroids. got: before it was turned; least:
+ * down to what distance they may be that */
 static bool may_be(const struct ha_def_book *b, const struct ha_def_head *h, const struct about *x, size_t group,
                    const struct about *got, double least)
 {
