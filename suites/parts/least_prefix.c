@@ -64,7 +64,8 @@ enum ha_status ha_prefix_create(struct ha_prefix *p, const struct ha_layer *firs
     p->chosen = ha_alloc(ctx->arena, s->kv_heads * sizeof *p->chosen, HA_TAG_SCRATCH, why);
     for (size_t i = 0; p->chosen && i < s->kv_heads; i++)
         HA_TRY(ha_device_event(ctx->device_arena, &p->chosen[i], why));
-    p->mass = p->chosen ? ha_alloc(ctx->arena, all * sizeof *p->mass, HA_TAG_SCRATCH, why) : NULL;
+    p->count = p->chosen ? ha_alloc(ctx->arena, all * sizeof *p->count, HA_TAG_SCRATCH, why) : NULL;
+    p->mass = p->count ? ha_alloc(ctx->arena, all * sizeof *p->mass, HA_TAG_SCRATCH, why) : NULL;
     p->least_mass = p->mass ? ha_alloc(ctx->arena, all * sizeof *p->least_mass, HA_TAG_SCRATCH, why) : NULL;
     p->softmax = p->least_mass ? ha_alloc(ctx->arena, s->batch * sizeof *p->softmax, HA_TAG_SCRATCH, why) : NULL;
     p->topp = p->softmax ? ha_alloc(ctx->arena, s->batch * sizeof *p->topp, HA_TAG_SCRATCH, why) : NULL;
@@ -145,6 +146,7 @@ static enum ha_status bring(struct ha_prefix *p, const struct ha_prefix_seq *seq
     for (size_t i = 0; i < s->batch * count; i++) {
         const size_t b = i / count, list = of_head(p, b, first + i % count), keys = p->keys_down[list];
         ha_order_thread_access("down", "keys", HA_READ, p->keys_down + list, 1, 0, sizeof *p->keys_down);
+        p->count[list] = keys;
         if (keys > seqs[b].keys) return ha_list_refuse(p->ctx, why, "%zu keys chosen of %zu", keys, seqs[b].keys);
         for (size_t t = 0; keys && t <= s->q_len; t++, n++) {
             const size_t at = t ? (list * s->q_len + t - 1) * p->stride * w_bytes(p) : list * p->stride;
@@ -161,7 +163,7 @@ static enum ha_status bring(struct ha_prefix *p, const struct ha_prefix_seq *seq
     HA_TRY(api->event_sync(p->came));
     for (size_t i = 0; i < s->batch * count; i++) {
         const size_t b = i / count, list = of_head(p, b, first + i % count);
-        HA_TRY(ha_list_check(p->ctx, "keys that the device chose", p->index_down + list * p->stride, p->keys_down[list],
+        HA_TRY(ha_list_check(p->ctx, "keys that the device chose", p->index_down + list * p->stride, p->count[list],
                              seqs[b].keys, seqs[b].keys, why));
     }
     return HA_OK;
@@ -178,7 +180,7 @@ static double mass_of(const struct ha_prefix *p, size_t list, size_t t)
 {
     const unsigned char *w = p->w_down + (list * shape(p)->q_len + t) * p->stride * w_bytes(p);
     double sum = 0;
-    for (size_t i = 0; i < p->keys_down[list]; i++) sum += (double)ha_load(w, i, p->w_type);
+    for (size_t i = 0; i < p->count[list]; i++) sum += (double)ha_load(w, i, p->w_type);
     return sum;
 }
 
@@ -214,7 +216,7 @@ static void sum_up(void *arg, size_t task, size_t worker)
         &(struct ha_weighted_sum){ .rows = { .v = values->at + q_head / ha_shape_group(s) * values->head_bytes,
                                              .v_stride_bytes = ha_kv_head_bytes(s),
                                              .index = p->index_down + list * p->stride,
-                                             .keys = p->keys_down[list] },
+                                             .keys = p->count[list] },
                                    .head_dim = s->head_dim,
                                    .dtype = s->dtype,
                                    .w = p->w_down + list * s->q_len * p->stride * w_bytes(p),
@@ -226,6 +228,22 @@ static void sum_up(void *arg, size_t task, size_t worker)
     for (size_t t = 0; t < s->q_len; t++) finish(a, b, q_head, t, add_mass(p, list, t));
 }
 
+/* A query head chooses for all tokens of a step: of keys that weigh nothing in one of them there is nothing to divide.
+ */
+static enum ha_status refuse_weightless(const struct summing *a, struct ha_why *why)
+{
+    const struct ha_prefix *p = a->p;
+    for (size_t i = 0; p->renorm && i < shape(p)->batch * a->count; i++) {
+        const size_t q_head = a->first + i % a->count, list = of_head(p, i / a->count, q_head);
+        if (p->count[list] && !(p->least_mass[list] > 0))
+            return ha_why(why, HA_WAIVED,
+                          "renorm=1: the %zu keys that query head %zu chose weigh nothing in one of the step's tokens; "
+                          "renorm=0 or q_len=1 divides by no such sum",
+                          p->count[list], q_head);
+    }
+    return HA_OK;
+}
+
 enum ha_status ha_prefix_sum_here(struct ha_prefix *p, const struct ha_prefix_seq *seqs, size_t first, size_t heads,
                                   const struct ha_state *to, struct ha_why *why)
 {
@@ -235,12 +253,12 @@ enum ha_status ha_prefix_sum_here(struct ha_prefix *p, const struct ha_prefix_se
     HA_TRY(p->ctx->api->event_sync(p->chosen[first]));
     HA_TRY(bring(p, seqs, a.first, a.count, why));
     ha_pool_run(p->ctx->pool, "weighted_sum", s->batch * a.count, sum_up, &a);
-    return HA_OK;
+    return refuse_weightless(&a, why);
 }
 
 const uint32_t *ha_prefix_list(const struct ha_prefix *p, size_t b, size_t q_head, size_t *count)
 {
-    *count = p->keys_down[of_head(p, b, q_head)];
+    *count = p->count[of_head(p, b, q_head)];
     return p->index_down + of_head(p, b, q_head) * p->stride;
 }
 
@@ -261,7 +279,7 @@ void ha_prefix_claim(const struct ha_prefix *p, size_t b, size_t q_head, struct 
 size_t ha_prefix_chosen(const struct ha_prefix *p)
 {
     size_t keys = 0;
-    for (size_t list = 0; list < lists(p); list++) keys += p->keys_down[list];
+    for (size_t list = 0; list < lists(p); list++) keys += p->count[list];
     return keys;
 }
 

@@ -25,6 +25,7 @@ struct ha_prefix {
     float *lse_down;
     uint32_t *keys_down, *index_down;
     unsigned char *w_down;
+    size_t *count;             /* [batch][q_heads] of keys_down, as it was checked */
     double *mass, *least_mass; /* [batch][q_heads] of the last step: in the mean over its tokens, of any of them */
 
     struct ha_stream *down;   /* ids and weights */
@@ -53,7 +54,7 @@ enum ha_status ha_prefix_choose(struct ha_prefix *p, const struct ha_prefix_seq 
 /* Behind all choices: their sums by the device, to a state in its memory. Not with renorm. */
 enum ha_status ha_prefix_sum_there(struct ha_prefix *p, const struct ha_prefix_seq *seqs, const struct ha_state *to);
 /* Waits for the choice of a range, brings ids and weights down, and has the pool's workers sum up to a state in host
- * memory. Refuses lists that cannot be. */
+ * memory. Refuses lists that cannot be. HA_WAIVED: with renorm, keys that weigh nothing in one of the step's tokens. */
 enum ha_status ha_prefix_sum_here(struct ha_prefix *p, const struct ha_prefix_seq *seqs, size_t first, size_t heads,
                                   const struct ha_state *to, struct ha_why *why);
 /* Ids that a query head has chosen, in host memory, once they are summed by; after sum_there they are fetched. */

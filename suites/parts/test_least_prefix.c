@@ -310,6 +310,26 @@ TEST(lists_that_cannot_be)
     }
 }
 
+/* Two tokens that want other keys: with tau below half the first one's alone are chosen, and weigh nothing in the
+ * other. */
+TEST(keys_without_weight)
+{
+    static const size_t keys[] = { 9, 4 };
+    now.tau = 0.3, now.w_type = HA_F32;
+    for (size_t i = 0; i < 2; i++) {
+        now.renorm = i;
+        begin(keys, HA_F32, 2, HA_MEM_PINNED);
+        for (size_t row = 0; row < LISTS * 2; row++)
+            for (size_t j = 0; j < 9; j++) score[row][j] = j == row % 2 ? 0 : -1e4f;
+        put_scores();
+        const struct ha_state got = blank();
+        ok(ha_prefix_choose(p, seqs, 0, KV_HEADS));
+        assert_int_equal(ha_prefix_sum_here(p, seqs, 0, KV_HEADS, &got, &why), i ? HA_WAIVED : HA_OK);
+        if (i) assert_non_null(strstr(why.text, "the 1 keys that query head 0 chose weigh nothing"));
+        close_instance();
+    }
+}
+
 /* More tokens of a step than a choice can be of are refused before anything is allocated. */
 TEST(steps_that_are_too_long)
 {
