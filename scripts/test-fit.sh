@@ -97,7 +97,7 @@ done
 # books of codes: learnt from too few keys, of other options and variants, and damaged in one place each
 books='dataset=walk,layers=2,steps=1,c=16'
 for variant in hcattention pqcache; do
-    expect 40 'keys at least, 4 vectors for each centroid, and there are 100: raise ctx, give more texts (batch) or lower c' \
+    expect 40 'keys at least, 16 vectors for each centroid, and there are 100: raise ctx, give more texts (batch) or lower c' \
         fit "$variant:dataset=walk,layers=1,steps=1,ctx=100,c=1024" -o "$dir/a"
     one_line 'from too few keys'
     expect 0 '3 tensors, ' fit "$variant:ctx=300,$books" -o "$dir/$variant"

@@ -37,7 +37,7 @@ class Pqcache(Cached):
         n = len(self.taken)
         if self.codes is None:
             if not hasattr(self.dump, "books"):
-                self.dump.books = Books(self.dump, self.dump.head_dim // int(self.param("parts")), int(self.param("c")), False)
+                self.dump.books = Books(self.dump, self.dump.head_dim // int(self.param("parts")), int(self.param("c")), False, False)
             self.codes = Codes(self.dump.books, self.layer, kv, self.k)
         self.codes.grow(n)
         self.best_of(*self.products(self.group, self.codes.value[:n], self.codes.off[:n]), self.taken, self.k_now, "token")

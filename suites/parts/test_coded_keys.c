@@ -33,7 +33,7 @@ struct book {
 
 static void begin(const struct book *book, enum ha_dtype type, size_t kv_heads, size_t q_len, const size_t ctx[BATCH])
 {
-    const struct ha_codebook_rule rule = { book->dims, book->count, book->books, book->pack };
+    const struct ha_codebook_rule rule = { book->dims, book->count, book->books, HA_ROTARY_AFTER, book->pack };
     memset(&w, 0, sizeof w);
     w.shape = (struct ha_shape){ .layers = LAYERS,
                                  .batch = BATCH,
@@ -47,7 +47,7 @@ static void begin(const struct book *book, enum ha_dtype type, size_t kv_heads, 
                                  .scale = 0.25f };
     open_context(&ha_device_host, &w.shape, &nothing);
     mine.ctx.record_selection = true;
-    ok(ha_coded_create(&w.coded, &mine.ctx, book->as, &rule, book->table, &why));
+    ok(ha_coded_create(&w.coded, &mine.ctx, book->as, &rule, book->table, q_len * GROUP, &why));
     for (size_t l = 0; l < LAYERS; l++)
         for (size_t b = 0; b < BATCH; b++) {
             w.in[l][b] = w.k[l][b] = malloc(kv_heads * CAP * DIM * sizeof(float));
