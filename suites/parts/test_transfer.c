@@ -499,7 +499,7 @@ TEST(test_waived)
             const struct ha_kv to = { HA_MEM_DEVICE, memory_of(HA_MEM_DEVICE, HEAD), memory_of(HA_MEM_DEVICE, HEAD),
                                       1 };
             assert_int_equal(ha_transfer_reach(&w.t, 0, &to, &why), HA_WAIVED);
-            assert_string_equal(why.text, "GDRCopy: no such library");
+            assert_string_equal(why.text, "transfer=stores, where any other needs no window: GDRCopy: no such library");
         }
         close_instance();
     }

@@ -87,7 +87,9 @@ static enum ha_status map(struct ha_transfer *t, unsigned char *at, size_t bytes
                           struct ha_why *why)
 {
     void *host;
-    HA_TRY(t->ctx->api->map_device(t->ctx->device, at, bytes, &host, why));
+    const enum ha_status status = t->ctx->api->map_device(t->ctx->device, at, bytes, &host, why);
+    if (status == HA_WAIVED) return ha_why_prefix(why, HA_WAIVED, "transfer=stores, where any other needs no window");
+    HA_TRY(status);
     t->window[t->windows++] = host;
     *out = host;
     return HA_OK;
@@ -96,7 +98,7 @@ static enum ha_status map(struct ha_transfer *t, unsigned char *at, size_t bytes
 enum ha_status ha_transfer_reach(struct ha_transfer *t, size_t layer, const struct ha_kv *to, struct ha_why *why)
 {
     const size_t bytes = to->cap * ha_kv_head_bytes(t->ctx->shape);
-    unsigned char *k, *v;
+    unsigned char *k = NULL, *v = NULL;
     if (t->fetch.way != HA_FETCH_STORES) return HA_OK;
     HA_TRY(map(t, to->k, bytes, &k, why));
     HA_TRY(map(t, to->v, bytes, &v, why));
