@@ -199,8 +199,8 @@ static enum ha_status judge_used(const struct ha_def *def, const struct ha_def_h
 static enum ha_status judge_no_notes(const struct ha_def_head *h, struct ha_why *why)
 {
     const double kept = ha_def_note(h, "kept"), mass = ha_def_note(h, "mass");
-    if (!(kept == 0)) return ha_def_wrong(h, why, "note kept is %g, no key is coded", kept);
-    if (!(mass == 0)) return ha_def_wrong(h, why, "note mass is %g, no key is coded", mass);
+    if (!(kept == 0)) return ha_def_wrong(h, why, "note kept is %g, no key is chosen", kept);
+    if (!(mass == 0)) return ha_def_wrong(h, why, "note mass is %g, no key is chosen", mass);
     return HA_OK;
 }
 

@@ -80,7 +80,7 @@ class Hcattention(Head):
     def judge_coded(self, kv, first):
         if self.coded == 0:
             if self.note("kept") != 0 or self.note("mass") != 0:
-                raise Wrong("a note is not 0, and no key is coded")
+                raise Wrong("a note is not 0, and no key is chosen")
             return
         if self.kept is None:
             raise Wrong(f"none of {self.coded} coded keys is chosen")

@@ -40,8 +40,10 @@ static bool of_tensor(const struct ha_tensor *t, struct ha_shape *shape, struct 
         || t->dim[4] > 1 << HA_PQ_BITS_MAX || t->dim[4] < 2)
         return false;
     const size_t groups = t->dim[2] == 1 ? 2 : t->dim[2];
-    *rule = (struct ha_codebook_rule){ t->dim[3], t->dim[4], t->dim[2] == 1 ? HA_BOOKS_SHARED : HA_BOOKS_SEPARATE,
-                                       t->bytes / 4 % 2 };
+    *rule = (struct ha_codebook_rule){ .dims = t->dim[3],
+                                       .count = t->dim[4],
+                                       .books = t->dim[2] == 1 ? HA_BOOKS_SHARED : HA_BOOKS_SEPARATE,
+                                       .pack = t->bytes / 4 % 2 };
     *shape = (struct ha_shape){ .layers = t->dim[0],
                                 .batch = 1,
                                 .q_heads = t->dim[1],

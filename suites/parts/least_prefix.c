@@ -229,17 +229,20 @@ static void sum_up(void *arg, size_t task, size_t worker)
 }
 
 /* A query head chooses for all tokens of a step: of keys that weigh nothing in one of them there is nothing to divide.
- */
+ * In the mean they weigh tau and more, less what f16 rounds off; a device that brings less down has lost them. */
 static enum ha_status refuse_weightless(const struct summing *a, struct ha_why *why)
 {
     const struct ha_prefix *p = a->p;
     for (size_t i = 0; p->renorm && i < shape(p)->batch * a->count; i++) {
-        const size_t q_head = a->first + i % a->count, list = of_head(p, i / a->count, q_head);
-        if (p->count[list] && !(p->least_mass[list] > 0))
-            return ha_why(why, HA_WAIVED,
-                          "renorm=1: the %zu keys that query head %zu chose weigh nothing in one of the step's tokens; "
-                          "renorm=0 or q_len=1 divides by no such sum",
-                          p->count[list], q_head);
+        const size_t q_head = a->first + i % a->count, list = of_head(p, i / a->count, q_head), keys = p->count[list];
+        if (!keys || p->least_mass[list] > 0) continue;
+        if (!(p->mass[list] >= p->tau / 2 - (double)keys * 0x1p-24))
+            return ha_list_refuse(p->ctx, why, "weights of %zu chosen keys add up to %g, where tau is %g", keys,
+                                  p->mass[list], p->tau);
+        return ha_why(why, HA_WAIVED,
+                      "renorm=1: the %zu keys that query head %zu chose weigh nothing in one of the step's tokens; "
+                      "renorm=0 or q_len=1 divides by no such sum",
+                      keys, q_head);
     }
     return HA_OK;
 }

@@ -330,6 +330,24 @@ TEST(keys_without_weight)
     }
 }
 
+/* Weights that did not arrive are no weights of nothing. */
+TEST(weights_that_are_lost)
+{
+    static const size_t keys[] = { 9, 4 };
+    now.tau = 0.3, now.w_type = HA_F32, now.renorm = true;
+    begin(keys, HA_F32, 1, HA_MEM_PINNED);
+    draw_scores(1);
+    put_scores();
+    const struct ha_state got = blank();
+    ok(ha_prefix_choose(p, seqs, 0, KV_HEADS));
+    ok(mine.ctx.api->stream_sync(mine.ctx.stream));
+    static const float nothing[KEYS_MOST];
+    move(p->w, nothing, 9 * sizeof(float), HA_H2D);
+    assert_int_equal(ha_prefix_sum_here(p, seqs, 0, KV_HEADS, &got, &why), HA_ERROR);
+    assert_non_null(strstr(why.text, "chosen keys add up to 0, where tau is 0.3"));
+    close_instance();
+}
+
 /* More tokens of a step than a choice can be of are refused before anything is allocated. */
 TEST(steps_that_are_too_long)
 {

@@ -8,6 +8,8 @@
 #include "harness/base/rotate.h"
 #include "harness/base/why.h"
 
+#include <math.h>
+
 enum { TOKENS_AT_ONCE = 4096, ALIGNED = 64 };
 
 static size_t key_bytes(const struct ha_turned *t) { return HA_PQ_KEYS * t->shape.head_dim * sizeof(float); }
@@ -88,7 +90,9 @@ static void join_task(void *arg, size_t task, size_t worker)
         .dtype = HA_F32,
         .codes = codes,
     });
-    ha_codebooks_join(ctx, &pq, codes, n, t->up + (head * t->at_once + first) * dim, &none);
+    float *up = t->up + (head * t->at_once + first) * dim;
+    if (ha_codebooks_join(ctx, &pq, codes, n, up, &none) == HA_OK) return;
+    for (size_t i = 0; i < n * dim; i++) up[i] = NAN; /* codes that are none stand for no key */
 }
 
 static enum ha_status put(const struct put *p, struct ha_stream *stream, const struct ha_head_rows *rows)
