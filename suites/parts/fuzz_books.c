@@ -75,7 +75,7 @@ static void code(const struct ha_tensor *t, const struct ha_codebook_rule *rule)
     const size_t keys = KEYS, layer = s->layers - 1;
     for (size_t i = 0; i < s->kv_heads * KEYS * s->head_dim; i++)
         memcpy(&k[i], (const char *)t->data + i * 4 % t->bytes, sizeof *k);
-    must(ha_coded_create(&coded, &ctx, HA_KEYS_CODES, rule, HA_F32, &why) == HA_OK);
+    must(ha_coded_create(&coded, &ctx, HA_KEYS_CODES, rule, HA_F32, 1, &why) == HA_OK);
     must(ha_coded_open(&coded, 0, &seq, &why) == HA_OK);
     must(ha_coded_prefill(&coded, layer, 0, &(struct ha_prefill){ .k = in, .cap = KEYS }, &seq, &why) == HA_OK);
     for (size_t head = 0; head < s->kv_heads; head++)
