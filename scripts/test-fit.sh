@@ -74,7 +74,7 @@ expect 0 '4 passed, 0 failed' check "fluxion:dataset=trace/english,$net,fit=smal
     "fluxion:dataset=trace/deep,$net,fit=deep" "fluxion:dataset=walk,layers=4,$net,fit=walk" -o "$dir/shipped"
 holds 'the table marks none as its own text' sh -c "! grep -q 'own text' '$dir/out'"
 expect 0 '4 passed, 0 failed' check "hcattention:dataset=trace/english,$net,fit=hcattention_small" \
-    "hcattention:dataset=trace/code,$net,fit=hcattention_small_d2,dims=2,c=1024" "hcattention:dataset=trace/deep,$net,fit=hcattention_deep" \
+    "hcattention:dataset=trace/code,$net,fit=hcattention_small_separate,books=separate" "hcattention:dataset=trace/deep,$net,fit=hcattention_deep" \
     "hcattention:dataset=needle,steps=1,ctx=300,fit=hcattention_needle,c=1024" -o "$dir/books"
 holds 'nor of the books' sh -c "! grep -q 'own text' '$dir/out'"
 expect 64 "was made for model 'habench-llama-4x256', the case has 'habench-llama-10x192'" check \
