@@ -22,6 +22,7 @@ struct ha_mutant {
     void (*digest)(const struct ha_digest *d);
     void (*digest_score)(const struct ha_digest_score *s);
     void (*topk)(const struct ha_topk *t);
+    void (*weighted_sum)(const struct ha_weighted_sum *w);
     enum ha_status (*device_attend)(struct ha_stream *stream, const struct ha_device_attend *args);
     enum ha_status (*merge)(struct ha_stream *stream, const struct ha_merge *args);
     enum ha_status (*device_digest)(struct ha_stream *, const struct ha_device_digest *);

@@ -132,6 +132,46 @@ static enum ha_status no_anchor(struct ha_stream *stream, const struct ha_device
     return ha_planted_device()->attend(stream, &one);
 }
 
+/* Of all keys but the last each group has the code of the next one, and the last group that of the next key's first. */
+static enum ha_status encode_group_off(struct ha_stream *stream, const struct ha_device_pq_encode *args)
+{
+    struct ha_device_pq_encode_seq seq = args->seqs[0];
+    struct ha_device_pq_encode off = *args;
+    HA_TRY(ha_planted_device()->pq_encode(stream, args));
+    if (args->batch != 1 || seq.rows.keys < 2) return HA_OK;
+    off.seqs = &seq;
+    seq.rows.keys--;
+    seq.rows.k = (const char *)seq.rows.k + args->pq.dims * ha_dtype_bytes(args->dtype);
+    return ha_planted_device()->pq_encode(stream, &off);
+}
+
+/* Books of layers lie one behind the other: the second layer's tables are made of the first one's. */
+static const float *book_before;
+static void forget_book(void) { book_before = NULL; }
+static enum ha_status table_of_first_layer(struct ha_stream *stream, const struct ha_device_pq_table *args)
+{
+    struct ha_device_pq_table all = *args;
+    const size_t floats = args->kv_heads * args->pq.books * args->pq.dims * args->pq.count;
+    if (book_before && args->pq.centroid == book_before + floats) all.pq.centroid = book_before;
+    book_before = args->pq.centroid;
+    return ha_planted_device()->pq_table(stream, &all);
+}
+
+/* One thread sums up the 4 heads of a layer, then those of the other one, whose values are those of the first. */
+static struct {
+    const void *v[4];
+    size_t calls;
+} sums;
+static void forget_sums(void) { sums.calls = 0; }
+static void values_of_first(const struct ha_weighted_sum *args)
+{
+    struct ha_weighted_sum other = *args;
+    const size_t call = sums.calls++ % 8;
+    if (call < 4) sums.v[call] = args->rows.v;
+    else other.rows.v = sums.v[call - 4];
+    ha_planted_cpu()->weighted_sum(&other);
+}
+
 /* 192 of 200 tokens are coded; each byte is a code */
 #define HC                                                                                                   \
     "hcattention:dataset=iid,ctx=200,heads=4/2,head_dim=16,layers=2,seed=5,dtype=f32,c=256,fresh=8,tau=0.6," \
@@ -161,6 +201,8 @@ static const struct ha_mutant table[] = {
       .device_pq_encode = encode_once },
     { "keys_one_off", "a key has the code of the one before it", HC "3", .shown = "question 2",
       .device_pq_encode = encode_one_off },
+    { "keys_group_off", "each group of a key has the code of the next group", HC "3", .shown = "question 2",
+      .device_pq_encode = encode_group_off },
     { "turned_one_on", "what stands for a key is turned to the position of the next token",
       "hcattention:dataset=trace/english,ctx=1808,steps=1,c=16,rotary=before", .shown = "question 2",
       .device_rotate = turned_one_on },
@@ -170,6 +212,12 @@ static const struct ha_mutant table[] = {
       .shown = "question 1", .device_pq_score = table_of_first },
     { "book_of_first_head", "tables of every head are made of the first one's book", HC "3", .shown = "question 1",
       .device_pq_table = table_of_first_book },
+    { "book_of_first_layer", "tables of the second layer are made of the first one's books", HC "3",
+      .shown = "question 1", .device_pq_table = table_of_first_layer, .forget = forget_book },
+    { "values_of_first_layer", "values of the second layer are those of the first", HC "3,threads=1,overlap=0",
+      .shown = "question 1", .weighted_sum = values_of_first, .forget = forget_sums },
+    { "fresh_twice", "the last fresh token counts twice", HC "3", .shown = "question 1",
+      .device_attend = ha_planted_counts_twice },
     { "softmax_unscaled", "the softmax is of scores that are not scaled", HC "3", .shown = "question 1",
       .device_pq_score = unscaled },
     { "tau_not_reached", "the chosen weights do not add up to tau", HC "3", .shown = "question 2",

@@ -163,6 +163,7 @@ void ha_mutant_plant(const struct ha_mutant *m, struct ha_kernels *kernels, cons
     if (m->digest) kernels->digest = m->digest;
     if (m->digest_score) kernels->digest_score = m->digest_score;
     if (m->topk) kernels->topk = m->topk;
+    if (m->weighted_sum) kernels->weighted_sum = m->weighted_sum;
     device = *api;
     shim = **api;
     if (m->device_attend) shim.attend = m->device_attend;
