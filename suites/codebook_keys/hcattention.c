@@ -83,10 +83,10 @@ struct told {
 struct sequence {
     struct ha_coded_seq keys;
     struct ha_head_rows values;
-    struct ha_kv fresh;  /* device: the tokens that may be new, from `first` on, as they come */
-    struct ha_kv anchor; /* device: the anchor block, where steps are blocks */
-    size_t first;
-    struct told *told; /* [q_heads], where selections are recorded */
+    struct ha_kv fresh;    /* device: the tokens that may be new, from `first` on, as they come */
+    struct ha_kv anchor;   /* device: the anchor block, where steps are blocks */
+    size_t first, encoded; /* encoded: the first token without a code */
+    struct told *told;     /* [q_heads], where selections are recorded */
 };
 
 /* Sums over the steps of a layer. */
@@ -214,6 +214,7 @@ static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_pref
     if (b == 0) c->encode_ns[l->layer] = 0;
     HA_TRY(ha_coded_prefill(&c->coded, l->layer, b, in, &seq->keys, why));
     c->encode_ns[l->layer] += (double)(ha_now_ns() - begin);
+    seq->encoded = tokens;
     HA_TRY(ha_head_rows_load(l->ctx, &seq->values, 0, in->v[b], in->cap, 0, tokens));
     if (in_blocks(l)) HA_TRY(ha_kv_load(l->ctx, &seq->anchor, 0, in, b, 0, anchored(l, tokens)));
     return ha_kv_load(l->ctx, &seq->fresh, 0, in, b, seq->first, tokens - seq->first);
@@ -288,15 +289,29 @@ static enum ha_status work(struct ha_layer *l, const struct ha_step *step, const
     return HA_OK;
 }
 
+/* Keys to codes, so many at once, as a book is read once for all of them; fewer where one leaves the fresh ones. */
+enum { ENCODED_AT_ONCE = 16 };
+static enum ha_status encode(struct ha_layer *l, struct ha_stream *stream, size_t b)
+{
+    const struct ha_shape *s = l->ctx->shape;
+    struct chooser *c = l->shared;
+    struct sequence *seq = sequence(l, b);
+    const size_t now = l->tokens[b], at = ha_least(seq->encoded, now - s->q_len); /* less: steps are taken again */
+    seq->encoded = at;
+    if (now - at < ENCODED_AT_ONCE && coded(l, now) <= at) return HA_OK;
+    seq->encoded = now;
+    return ha_coded_put(&c->coded, stream, l->layer, &seq->keys,
+                        seq->fresh.k + (at - seq->first) * ha_kv_token_bytes(s), at, now - at);
+}
+
 /* New tokens to codes, and their values to where values are. */
 static enum ha_status post(struct ha_layer *l, struct ha_stream *stream, struct ha_why *why)
 {
     const struct ha_shape *s = l->ctx->shape;
-    struct chooser *c = l->shared;
     for (size_t b = 0; b < s->batch; b++) {
         struct sequence *seq = sequence(l, b);
         const size_t at = l->tokens[b] - s->q_len, row = (at - seq->first) * ha_kv_token_bytes(s);
-        HA_TRY(ha_coded_put(&c->coded, stream, l->layer, &seq->keys, seq->fresh.k + row, at, s->q_len));
+        HA_TRY(encode(l, stream, b));
         HA_TRY(ha_head_rows_put(l->ctx, stream, &seq->values, at, seq->fresh.v + row, s->q_len));
     }
     return HA_OK;

@@ -164,6 +164,45 @@ TEST(bytes_and_weights_of_what_is_chosen)
     }
 }
 
+/* ---- when keys are encoded */
+
+static size_t encoded[LAYERS], at_once; /* tokens of a layer; of a call, at most */
+static enum ha_status count_encoded(struct ha_stream *stream, const struct ha_device_pq_encode *args)
+{
+    static size_t calls;
+    const size_t keys = args->seqs[0].rows.keys;
+    calls = encoded[0] + encoded[1] ? calls + 1 : 0;
+    encoded[calls % LAYERS] += keys;
+    at_once = keys > at_once ? keys : at_once;
+    return real->pq_encode(stream, args);
+}
+
+/* 16 at a time, or as many as have come when one of them leaves the fresh tokens; the rest when the steps go on. */
+TEST(keys_are_encoded_together)
+{
+    static const struct {
+        const char *rest;
+        size_t at_once, all;
+    } cases[] = { { "steps=36", 16, 32 },        { "steps=36,fresh=20", 16, 32 }, { "steps=36,fresh=16", 16, 32 },
+                  { "steps=36,fresh=5", 6, 36 }, { "steps=36,fresh=0", 1, 36 },   { "steps=12,q_len=3", 18, 36 },
+                  { "steps=3,q_len=20", 20, 60 } };
+    for (size_t c = 0; c < COUNT(cases); c++) {
+        char id[200];
+        struct ha_pass p;
+        snprintf(id, sizeof id, "hcattention:heads=4/2,head_dim=16,layers=2,threads=1,dataset=iid,ctx=150,%s",
+                 cases[c].rest);
+        open_shim(id);
+        begin_pass(&p, true);
+        shim.pq_encode = count_encoded;
+        encoded[0] = encoded[1] = at_once = 0;
+        for (size_t step = 0; step < session.workload->shape.steps; step++) assert_ok(ha_pass_step(&p, step, &reason));
+        assert_ok(ha_pass_end(&p, HA_OK, &reason));
+        if (at_once != cases[c].at_once || encoded[0] != cases[c].all || encoded[1] != cases[c].all)
+            fail_msg("%s: %zu and %zu keys, up to %zu at once", id, encoded[0], encoded[1], at_once);
+        close_session();
+    }
+}
+
 /* ---- what a device says that cannot be */
 
 static uint32_t wrong_keys;
