@@ -1,6 +1,7 @@
 #include "suites/kernels/work.h"
 
 #include "harness/api/reference.h"
+#include "harness/base/pq.h"
 #include "harness/base/rng.h"
 #include "harness/base/why.h"
 
@@ -26,11 +27,7 @@ static enum ha_dtype table_type(const struct ha_cpu_work *w) { return w->point.t
 static struct ha_pq pq_of(const struct ha_cpu_work *w, size_t u)
 {
     const struct codes *s = w->own;
-    struct ha_pq pq = { .groups = w->point.head_dim / w->point.dims,
-                        .dims = w->point.dims,
-                        .count = w->point.centroids,
-                        .books = w->point.shared ? 1 : w->point.head_dim / w->point.dims };
-    for (size_t n = pq.count - 1; n; n >>= 1) pq.bits++;
+    struct ha_pq pq = ha_pq_of(w->point.head_dim, w->point.dims, w->point.centroids, !w->point.shared, true);
     pq.centroid = s->book ? s->book + u % w->point.kv_heads * ha_pq_book_floats(&pq) : NULL;
     return pq;
 }
@@ -55,15 +52,6 @@ static enum ha_status make_books(struct ha_cpu_work *w, struct ha_why *why)
     ha_cpu_normals(w, BOOK_STREAM, n, false, s->book);
     return HA_OK;
 }
-
-#define TASK(name)                                              \
-    static void name##_task(void *arg, size_t u, size_t worker) \
-    {                                                           \
-        const struct ha_cpu_work *w = arg;                      \
-        const struct ha_##name args = name##_args(w, u);        \
-        (void)worker;                                           \
-        w->kernels->name(&args);                                \
-    }
 
 /* ---- pq_encode --------------------------------------------------------------------------------------------------- */
 
@@ -92,7 +80,7 @@ static struct ha_pq_encode pq_encode_args(const struct ha_cpu_work *w, size_t u)
 {
     return encode_of(w, u, 0, w->point.ctx);
 }
-TASK(pq_encode)
+HA_CPU_TASK(pq_encode)
 
 struct one_key {
     const struct ha_cpu_work *work;
@@ -174,7 +162,7 @@ static struct ha_pq_table pq_table_args(const struct ha_cpu_work *w, size_t u)
                                  .type = table_type(w),
                                  .table = s->table + u * s->table_bytes };
 }
-TASK(pq_table)
+HA_CPU_TASK(pq_table)
 
 static double pq_table_judge(const struct ha_cpu_work *w, size_t u, struct ha_chances *chances)
 {
@@ -279,7 +267,7 @@ static struct ha_pq_score pq_score_args(const struct ha_cpu_work *w, size_t u)
                                  .s = s->s + u * w->group * w->point.ctx,
                                  .s_stride = w->point.ctx };
 }
-TASK(pq_score)
+HA_CPU_TASK(pq_score)
 
 static double pq_score_judge(const struct ha_cpu_work *w, size_t u, struct ha_chances *chances)
 {

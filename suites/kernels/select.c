@@ -44,15 +44,6 @@ static enum ha_status make_numbers(struct select *s, struct ha_cpu_work *w, size
     return HA_OK;
 }
 
-/* One call of the kernel for each unit, and its judge; NAME_args says what it is called with. */
-#define TASK(name)                                              \
-    static void name##_task(void *arg, size_t u, size_t worker) \
-    {                                                           \
-        const struct ha_cpu_work *w = arg;                      \
-        const struct ha_##name args = name##_args(w, u);        \
-        (void)worker;                                           \
-        w->kernels->name(&args);                                \
-    }
 #define JUDGE(name, ...)                                                                          \
     static double name##_judge(const struct ha_cpu_work *w, size_t u, struct ha_chances *chances) \
     {                                                                                             \
@@ -153,7 +144,7 @@ static struct ha_digest digest_args(const struct ha_cpu_work *w, size_t u)
                                .dtype = w->dtype };
 }
 
-TASK(digest)
+HA_CPU_TASK(digest)
 JUDGE(digest, &args)
 
 /* ---- digest_score --------------------------------------------------------------------------------------------- */
@@ -184,7 +175,7 @@ static struct ha_digest_score digest_score_args(const struct ha_cpu_work *w, siz
                                      .s_stride = w->blocks };
 }
 
-TASK(digest_score)
+HA_CPU_TASK(digest_score)
 JUDGE(digest_score, &args, chances)
 
 /* ---- hash --------------------------------------------------------------------------------------------------- */
@@ -228,7 +219,7 @@ static struct ha_hash hash_of(const struct ha_cpu_work *w, size_t u, size_t firs
 }
 static struct ha_hash hash_args(const struct ha_cpu_work *w, size_t u) { return hash_of(w, u, 0, w->point.ctx); }
 
-TASK(hash)
+HA_CPU_TASK(hash)
 
 /* the first rows and the last */
 static double hash_judge(const struct ha_cpu_work *w, size_t u, struct ha_chances *chances)
@@ -267,7 +258,7 @@ static struct ha_hamming hamming_args(const struct ha_cpu_work *w, size_t u)
                                 .s_stride = w->point.ctx };
 }
 
-TASK(hamming)
+HA_CPU_TASK(hamming)
 JUDGE(hamming, &args)
 
 /* ---- topk -------------------------------------------------------------------------------------------------------- */
@@ -289,7 +280,7 @@ static struct ha_topk topk_args(const struct ha_cpu_work *w, size_t u)
                              .index = s->list + u * w->chosen };
 }
 
-TASK(topk)
+HA_CPU_TASK(topk)
 JUDGE(topk, &args)
 
 /* ---- softmax ----------------------------------------------------------------------------------------------------- */
@@ -323,7 +314,7 @@ static struct ha_softmax softmax_args(const struct ha_cpu_work *w, size_t u)
                                 .lse = s->lse + u * w->group };
 }
 
-TASK(softmax)
+HA_CPU_TASK(softmax)
 
 static double softmax_judge(const struct ha_cpu_work *w, size_t u, struct ha_chances *chances)
 {

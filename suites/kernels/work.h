@@ -118,4 +118,14 @@ size_t ha_cpu_packed_bytes(const struct ha_cpu_work *work);
 /* the rows at `unit`, of so many keys: all of K, then all of V */
 struct ha_rows ha_cpu_rows(const struct ha_cpu_work *work, const char *unit, size_t keys);
 
+/* One call of the kernel for each unit; NAME_args says what it is called with. */
+#define HA_CPU_TASK(name)                                       \
+    static void name##_task(void *arg, size_t u, size_t worker) \
+    {                                                           \
+        const struct ha_cpu_work *w = arg;                      \
+        const struct ha_##name args = name##_args(w, u);        \
+        (void)worker;                                           \
+        w->kernels->name(&args);                                \
+    }
+
 #endif
