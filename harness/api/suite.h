@@ -67,6 +67,20 @@ enum ha_verdict {
 enum { HA_VERDICTS = HA_SUSPECT + 1 };
 static inline bool ha_passed(enum ha_verdict verdict) { return verdict == HA_PASS || verdict == HA_SUSPECT; }
 
+/* What this host, and the device that was open, could do at the moment of a case: each read right before and right
+ * after its group was measured. */
+enum ha_beside_reading {
+    HA_BESIDE_READ,
+    HA_BESIDE_READ_1, /* host memory, GB/s, all threads and one */
+    HA_BESIDE_FLOPS,  /* multiply-adds of one thread, GFLOP/s */
+    HA_BESIDE_H2D,
+    HA_BESIDE_D2H,    /* the link, GB/s */
+    HA_BESIDE_DEVICE, /* device memory, GB/s */
+    HA_BESIDE_LAUNCH, /* launch and synchronise, ns */
+    HA_BESIDE_APART,  /* no reading: the largest difference of one between before and after, as a share of its mean */
+};
+enum { HA_BESIDES = HA_BESIDE_APART + 1 };
+
 /* What every row begins with. */
 struct ha_result {
     enum ha_verdict verdict;
@@ -75,6 +89,8 @@ struct ha_result {
     double p;         /* how likely what was found is by chance, where nothing is wrong; NaN: nobody knows. The engine
                        * multiplies it by how often the run asks, and calls a pass SUSPECT below HA_SUSPECT_P */
     char suspicion[256]; /* then the reason */
+    /* of enum ha_beside_reading, the mean of before and after: the engine's to write; NaN: not read */
+    double beside[HA_BESIDES];
 };
 #define HA_SUSPECT_P 1e-9
 

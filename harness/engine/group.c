@@ -4,6 +4,7 @@
 #include "harness/base/why.h"
 #include "harness/report/row.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,15 +67,39 @@ static struct ha_group measurable(struct ha_group_rows *g)
     return some;
 }
 
+static void read_after(struct ha_group_rows *g, const struct ha_group *some, const double *before)
+{
+    double after[HA_BESIDE_READINGS], beside[HA_BESIDES];
+    struct ha_why why;
+    if (ha_machine_failed(g->machine, &why)) return;
+    ha_machine_beside(g->machine, g->of.deadline_ns, after);
+    ha_beside_mean(before, after, beside);
+    for (size_t i = 0; i < some->count; i++) {
+        struct ha_result *r = ha_result_of(some->row[i]);
+        if (!isnan(r->samples)) memcpy(r->beside, beside, sizeof r->beside);
+    }
+    g->failed_beside = ha_machine_failed(g->machine, &why);
+}
+
+static enum ha_status measure_group(struct ha_group_rows *g, const struct ha_suite *suite, void *run,
+                                    struct ha_why *why)
+{
+    struct ha_group some = measurable(g);
+    double before[HA_BESIDE_READINGS];
+    if (!some.count) return HA_OK;
+    if (g->machine && !ha_stop) ha_machine_beside(g->machine, g->of.deadline_ns, before);
+    const enum ha_status status = ha_stop ? HA_WAIVED : suite->measure(run, &some, why);
+    if (g->machine && status == HA_OK) read_after(g, &some, before);
+    if (g->machine) ha_machine_beside_end(g->machine);
+    return status;
+}
+
 void ha_group_run(struct ha_group_rows *g, const struct ha_suite *suite, void *run, bool measure)
 {
     struct ha_why why = { "" };
     enum ha_status status = suite->open ? suite->open(run, &g->of, &why) : HA_OK;
     if (status == HA_OK) status = suite->check(run, &g->of, &why);
-    if (status == HA_OK && measure && suite->measure) {
-        struct ha_group some = measurable(g);
-        if (some.count) status = ha_stop ? HA_WAIVED : suite->measure(run, &some, &why);
-    }
+    if (status == HA_OK && measure && suite->measure) status = measure_group(g, suite, run, &why);
     ha_group_set(g, status, &why);
     for (size_t i = 0; i < g->of.count && status == HA_OK && !ha_stop; i++) {
         struct ha_result *r = ha_result_of(g->row[i]);

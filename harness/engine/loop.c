@@ -40,8 +40,9 @@ struct loop {
     struct ha_child *child;
     const struct ha_suite *ran; /* in the child, at last */
     struct ha_serve serve;
-    struct ha_job *order;  /* in the room */
-    const size_t *ordered; /* what it says, where the child cannot write: [ordered_count] of the plan */
+    struct ha_paired_memory *memory; /* that the child reads, or NULL */
+    struct ha_job *order;            /* in the room */
+    const size_t *ordered;           /* what it says, where the child cannot write: [ordered_count] of the plan */
     size_t ordered_count;
     struct described described; /* the case described last */
     struct ha_progress progress;
@@ -454,13 +455,24 @@ static void forked(void *arg)
     ha_folder_forked(l->folder);
 }
 
+/* Without it a run goes on, and says less of the machine. */
+static void open_memory(struct loop *l)
+{
+    struct ha_why why;
+    bool measures = false;
+    for (size_t i = 0; i < l->plan->entries; i++) measures = measures || l->plan->entry[i].suite->measure;
+    if (!l->options->measure || !measures) return;
+    if (ha_paired_memory_create(&l->memory, &why) != HA_OK)
+        fprintf(stderr, "warning: beside_read_GBps is not measured: %s\n", why.text);
+}
+
 static enum ha_status open_child(struct loop *l, struct ha_why *why)
 {
     const struct ha_child_work work = {
         .serve = ha_serve, .self = &l->serve, .limit_ns = CASE_TIME_NS, .hear = hear, .arg = l, .ours = true
     };
     l->serve = (struct ha_serve){
-        .plan = l->plan, .options = l->options, .before = before, .arg = l, .forked = forked
+        .plan = l->plan, .options = l->options, .before = before, .arg = l, .memory = l->memory, .forked = forked
     };
     HA_TRY(ha_child_create(&l->child, &work, sizeof *l->order + group_most(l) * sizeof *l->order->entry, why));
     l->order = (struct ha_job *)(void *)ha_child_room(l->child).base;
@@ -519,6 +531,7 @@ static enum ha_exit run(struct loop *l, struct ha_why *why)
                                       .measured = l->options->measure,
                                       .exec = l->options->exec,
                                       .random = l->options->random != NULL };
+    open_memory(l);
     if (open_child(l, why) != HA_OK || run_all(l, why) != HA_OK) return HA_EXIT_ENVIRONMENT;
     end_child(l);
     return finish(l, why);
@@ -539,6 +552,7 @@ enum ha_exit ha_run(const struct ha_plan *plan, const struct ha_run_options *opt
     ha_child_destroy(l->child);
     if (l->folder) ha_folder_close(l->folder, NULL);
     ha_summary_free(&l->summary);
+    ha_paired_memory_destroy(l->memory);
     free(l);
     return code;
 }

@@ -4,6 +4,7 @@
 #include "harness/base/registry.h"
 #include "harness/base/why.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,10 @@ struct ha_machine {
     const struct ha_device_api *given;
     struct ha_ceilings given_ceilings;
     bool has_given_ceilings;
+    struct ha_paired_memory *memory; /* not the machine's; or NULL */
+    struct ha_beside *beside;        /* NULL before the first reading */
+    struct ha_kernels best;          /* beside points here */
+    bool beside_device;              /* it has buffers on the device that is open */
 };
 
 enum ha_status ha_machine_create(struct ha_machine **machine, ha_machine_seen *seen, struct ha_why *why)
@@ -42,6 +47,7 @@ static void note_failure(struct ha_machine *m)
 
 static void close_device(struct ha_machine *m)
 {
+    ha_machine_beside_end(m);
     note_failure(m);
     if (m->device) m->api->close(m->device);
     m->device = NULL;
@@ -51,6 +57,7 @@ void ha_machine_destroy(struct ha_machine *m)
 {
     if (!m) return;
     close_device(m);
+    ha_beside_destroy(m->beside);
     free(m);
 }
 
@@ -143,4 +150,35 @@ enum ha_status ha_machine_ceilings(struct ha_machine *m, const struct ha_ceiling
     }
     m->measured = true;
     return tell(m, &m->ceilings, why);
+}
+
+void ha_machine_memory(struct ha_machine *m, struct ha_paired_memory *memory) { m->memory = memory; }
+
+static bool open_beside(struct ha_machine *m)
+{
+    struct ha_why why;
+    if (!m->beside
+        && (ha_kernels_resolve(NULL, &m->best, &why) != HA_OK
+            || ha_beside_create(&m->beside, m->memory, &m->best, &why) != HA_OK))
+        return false;
+    if (!m->beside_device && m->device && !m->api->failure(m->device)) {
+        ha_beside_device(m->beside, m->api, m->device);
+        m->beside_device = true;
+    }
+    return true;
+}
+
+void ha_machine_beside(struct ha_machine *m, uint64_t deadline_ns, double reading[HA_BESIDE_READINGS])
+{
+    const bool given = m->device && m->has_given_ceilings && !strcmp(m->given_name, m->name);
+    if (given) ha_beside_of(&m->given_ceilings, reading);
+    else if (open_beside(m)) ha_beside_read(m->beside, deadline_ns, reading);
+    else
+        for (size_t i = 0; i < HA_BESIDE_READINGS; i++) reading[i] = (double)NAN;
+}
+
+void ha_machine_beside_end(struct ha_machine *m)
+{
+    if (m->beside_device) ha_beside_device(m->beside, NULL, NULL);
+    m->beside_device = false;
 }

@@ -4,6 +4,7 @@
 /* Devices, and what they and this host can reach at most: they outlive a case, and every suite finds them here. */
 
 #include "harness/engine/plugin.h"
+#include "harness/measure/beside.h"
 #include "harness/measure/ceilings.h"
 #include "harness/measure/eps.h"
 
@@ -28,7 +29,14 @@ bool ha_machine_failed(struct ha_machine *machine, struct ha_why *why);
 const struct ha_eps *ha_machine_eps(const struct ha_machine *machine);
 /* Of the device that was opened last: measured at the first call. */
 enum ha_status ha_machine_ceilings(struct ha_machine *machine, const struct ha_ceilings **ceilings, struct ha_why *why);
-/* For tests: this is the device of that name, and these are its ceilings (NULL: to be measured). */
+/* The memory that ha_machine_beside reads, which outlives the machine; NULL: it reads none. */
+void ha_machine_memory(struct ha_machine *machine, struct ha_paired_memory *memory);
+/* What this host and the device that is open, if one is, can do right now (harness/measure/beside.h). Buffers on the
+ * device stay until ha_machine_beside_end, or until it is closed. */
+void ha_machine_beside(struct ha_machine *machine, uint64_t deadline_ns, double reading[HA_BESIDE_READINGS]);
+void ha_machine_beside_end(struct ha_machine *machine);
+/* For tests: this is the device of that name, and these are its ceilings (NULL: to be measured), also those of
+ * ha_machine_beside. */
 void ha_machine_give(struct ha_machine *machine, const char *name, const struct ha_device_api *api,
                      const struct ha_ceilings *ceilings);
 

@@ -116,11 +116,12 @@ static enum ha_status serve_order(struct server *s, const struct ha_job *o, stru
         struct ha_why cause = { "" };
         g.of.cap_ns = o->cap_ns;
         g.of.deadline_ns = o->deadline_ns;
+        g.machine = s->machine;
         const enum ha_status begun = use_suite(s, suite, &cause);
         if (begun == HA_OK) ha_group_run(&g, suite, s->run, s->serve->options->measure);
         else ha_group_set(&g, begun, &cause);
         failed = ha_machine_failed(s->machine, why);
-        const size_t blamed = failed ? row_to_blame(&g) : SIZE_MAX;
+        const size_t blamed = failed && !g.failed_beside ? row_to_blame(&g) : SIZE_MAX;
         for (size_t i = 0; i < o->count; i++) {
             const enum ha_verdict v = ha_result_in(g.row[i])->verdict;
             /* for the program to find out, or to say */
@@ -141,6 +142,7 @@ enum ha_status ha_serve(void *self, void *arg, struct ha_why *why)
         if (!s) return ha_why(why, HA_ERROR, "out of memory");
         s->serve = serve;
         HA_TRY(ha_machine_create(&s->machine, seen, why));
+        ha_machine_memory(s->machine, serve->memory);
         serve->server = s;
     }
     return serve_order(serve->server, arg, why);

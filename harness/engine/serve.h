@@ -4,6 +4,7 @@
 /* The child's side of the loop: opens devices, checks and measures, and says rows to the parent. */
 
 #include "harness/engine/loop.h"
+#include "harness/measure/paired.h"
 #include "harness/report/env.h"
 
 /* In the room that both share. */
@@ -36,8 +37,9 @@ struct ha_serve {
     const struct ha_run_options *options;
     struct ha_results (*before)(void *arg, const struct ha_suite *suite); /* rows of this suite that are there */
     void *arg;
-    void (*forked)(void *arg); /* in the child, first of all */
-    struct server *server;     /* NULL before the first order */
+    struct ha_paired_memory *memory; /* for readings beside what is measured, or NULL */
+    void (*forked)(void *arg);       /* in the child, first of all */
+    struct server *server;           /* NULL before the first order */
 };
 
 /* For ha_child_work: self is a struct ha_serve, arg a struct ha_job. */

@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -115,6 +116,48 @@ TEST(one_thread_and_not_from_the_last_cache)
     read_in_turn(1);
     /* of each of two readings in turn */
     assert_true(HA_SANITIZED || asked >= 2 * ((size_t)strtoull(KiB, NULL, 10) << 10));
+}
+
+/* The bytes of a reading by the caller alone: where they begin. */
+static uintptr_t read_alone(struct ha_paired *p)
+{
+    read_.count = 0;
+    assert_true(ha_paired_read_alone(p) > 0);
+    assert_true(read_.count > 0);
+    return read_.of[0].at;
+}
+
+/* Processes that share a memory take turns with its parts: what one has read stays unread until all others were. */
+TEST(parts_are_shared_with_other_processes)
+{
+    static const struct ha_kernels kernels = { .read = keep_and_nap };
+    struct ha_paired_memory *memory;
+    struct ha_paired *a, *b;
+    struct ha_why why;
+    uintptr_t first[8];
+    size_t parts = 1;
+    asked = 0;
+    if (ha_paired_memory_create(&memory, &why) != HA_OK
+        || ha_paired_create_on(&a, NULL, &kernels, memory, &why) != HA_OK
+        || ha_paired_create_on(&b, NULL, &kernels, memory, &why) != HA_OK)
+        fail_msg("%s", why.text);
+    char KiB[64];
+    ha_text_line("/sys/devices/system/cpu/cpu0/cache/index3/size", "", KiB, sizeof KiB);
+    assert_true(HA_SANITIZED || asked >= 2 * ((size_t)strtoull(KiB, NULL, 10) << 10));
+    first[0] = read_alone(a);
+    while (parts < COUNT(first) && (first[parts] = read_alone(parts % 2 ? b : a)) != first[0]) parts++;
+    assert_true(parts >= 2 && parts < COUNT(first));
+    for (size_t i = 0; i < parts; i++)
+        for (size_t j = 0; j < i; j++) assert_true(first[i] != first[j]);
+    const pid_t child = fork();
+    if (!child) _exit(read_alone(b) != first[1 % parts]);
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_true(read_alone(a) == first[2 % parts]);
+    ha_paired_destroy(a);
+    ha_paired_destroy(b);
+    ha_paired_memory_destroy(memory);
 }
 
 /* also where the two share a core */

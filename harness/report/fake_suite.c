@@ -69,6 +69,8 @@ struct fake_row fake_row(size_t n, enum ha_verdict verdict)
     row.result.verdict = verdict;
     if (verdict != HA_PASS) snprintf(row.result.reason, sizeof row.result.reason, "case %zu, \"quoted\" & <odd>", n);
     row.result.samples = 30;
+    row.result.beside[HA_BESIDE_READ] = 31.5;
+    row.result.beside[HA_BESIDE_LAUNCH] = 2e4 + (double)n;
     row.time_ns = 1e6 + (double)n / 3;
     row.lo_ns = row.time_ns * 0.99;
     row.hi_ns = row.time_ns * 1.01;

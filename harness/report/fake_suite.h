@@ -29,7 +29,7 @@ void fake_case(struct fake_case *out, size_t n, size_t process);
 struct fake_row fake_row(size_t n, enum ha_verdict verdict);
 /* lines of samples that a case has */
 size_t fake_lines(size_t n);
-enum { FAKE_FIGURES = 3 }; /* of a row that is not empty */
+enum { FAKE_FIGURES = 5 }; /* of a row that is not empty */
 
 /* a folder of both suites, of the mode run, the build b and the options o */
 struct ha_folder_options fake_options(const char *path, bool resume);

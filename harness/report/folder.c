@@ -355,9 +355,10 @@ enum ha_status ha_folder_line(struct ha_folder *folder, const struct ha_folder_c
 static enum ha_status write_case(struct ha_folder *folder, struct ha_folder_suite *suite,
                                  const struct ha_folder_case *of, const void *row, struct ha_why *why)
 {
-    for (size_t i = 0; i < suite->suite->fields; i++)
-        if (ha_field_figure(&suite->suite->field[i], row))
-            HA_TRY(write_line(folder, &folder->figures, of, row, &suite->suite->field[i], why));
+    for (size_t i = 0; i < ha_fields_all(suite->suite); i++) {
+        const struct ha_field *field = ha_field_at(suite->suite, i);
+        if (ha_field_figure(field, row)) HA_TRY(write_line(folder, &folder->figures, of, row, field, why));
+    }
     for (size_t f = 1; f < HA_SUITE_FILES; f++)
         if (suite->file[f].name && (suite->suite->summary >> f & 1u))
             HA_TRY(write_line(folder, &suite->file[f], of, row, NULL, why));

@@ -89,7 +89,7 @@ size_t ha_columns_find(const struct ha_columns *columns, const char *name)
 
 enum ha_status ha_columns_make(struct ha_columns *out, const struct ha_suite *suite, size_t file, struct ha_why *why)
 {
-    const size_t keys = suite ? suite->keys : 0, fields = suite ? suite->fields : 0;
+    const size_t keys = suite ? suite->keys : 0, fields = suite ? ha_fields_all(suite) : 0;
     const unsigned kind = kind_of(suite, file);
     struct ha_columns c = { calloc(HEADS + keys + fields, sizeof *c.at), 0 };
     enum ha_status status = HA_OK;
@@ -104,7 +104,7 @@ enum ha_status ha_columns_make(struct ha_columns *out, const struct ha_suite *su
         if (column_key(suite, i)) c.at[c.count++] = (struct ha_column){ k->name, "", k->doc, number, -1, i, NULL };
     }
     for (size_t i = 0; i < fields && kind != FIGURES; i++) {
-        const struct ha_field *f = &suite->field[i];
+        const struct ha_field *f = ha_field_at(suite, i);
         if (f->files >> file & 1u)
             c.at[c.count++] = (struct ha_column){
                 f->name, f->unit ? f->unit : "", f->doc, f->kind != HA_FIELD_TEXT, -1, SIZE_MAX, f
@@ -250,10 +250,11 @@ enum ha_status ha_folder_json(const struct ha_folder *folder, FILE *out, const s
     const struct ha_folder_suite *suite = ha_folder_suite(folder, of->suite);
     if (!suite) return ha_why(why, HA_ERROR, "%s: no suite of this run", of->suite->name);
     enum ha_status status = put_line(&line, folder, out, "case", &suite->file[0].columns, of, row, NULL, why);
-    for (size_t i = 0; i < of->suite->fields && status == HA_OK; i++)
-        if (ha_field_figure(&of->suite->field[i], row))
-            status = put_line(&line, folder, out, "figure", &folder->figures.columns, of, row, &of->suite->field[i],
-                              why);
+    for (size_t i = 0; i < ha_fields_all(of->suite) && status == HA_OK; i++) {
+        const struct ha_field *field = ha_field_at(of->suite, i);
+        if (ha_field_figure(field, row))
+            status = put_line(&line, folder, out, "figure", &folder->figures.columns, of, row, field, why);
+    }
     ha_line_free(&line);
     if (status == HA_OK && (fflush(out) != 0 || ferror(out)))
         status = ha_why(why, HA_ERROR, "the JSON lines cannot be written");

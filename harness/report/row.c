@@ -90,11 +90,39 @@ void ha_planted_print(FILE *out, const struct ha_result *head, const char *name,
     if (*why) fprintf(out, "%33s%.300s\n", "", why);
 }
 
+#define BESIDE(i) HA_IN(struct ha_result, beside[i]), .files = 1
+static const struct ha_field beside[] = {
+    { "beside_read_GBps", "GB/s", HA_FIELD_NUMBER, BESIDE(HA_BESIDE_READ), .better = HA_MORE,
+      .doc = "host memory read by all threads, right before and after the case was measured: the mean" },
+    { "beside_read_1_GBps", "GB/s", HA_FIELD_NUMBER, BESIDE(HA_BESIDE_READ_1), .better = HA_MORE,
+      .doc = "the same by one thread" },
+    { "beside_flops_GFLOPps", "GFLOP/s", HA_FIELD_NUMBER, BESIDE(HA_BESIDE_FLOPS), .better = HA_MORE,
+      .doc = "multiply-adds of one thread then: the clock of a core" },
+    { "beside_h2d_GBps", "GB/s", HA_FIELD_NUMBER, BESIDE(HA_BESIDE_H2D), .better = HA_MORE,
+      .doc = "the link then, host to device" },
+    { "beside_d2h_GBps", "GB/s", HA_FIELD_NUMBER, BESIDE(HA_BESIDE_D2H), .better = HA_MORE,
+      .doc = "the link then, device to host" },
+    { "beside_device_GBps", "GB/s", HA_FIELD_NUMBER, BESIDE(HA_BESIDE_DEVICE), .better = HA_MORE,
+      .doc = "device memory then, read by a kernel; empty where it is the host's" },
+    { "beside_launch_ns", "ns", HA_FIELD_NUMBER, BESIDE(HA_BESIDE_LAUNCH), .better = HA_LESS,
+      .doc = "launch and synchronise then" },
+    { "beside_apart", "", HA_FIELD_NUMBER, BESIDE(HA_BESIDE_APART), .better = HA_NEITHER,
+      .doc = "the largest difference between before and after among those, as a share of the mean" },
+};
+#undef BESIDE
+
+size_t ha_fields_all(const struct ha_suite *suite) { return suite->fields + HA_BESIDES; }
+
+const struct ha_field *ha_field_at(const struct ha_suite *suite, size_t i)
+{
+    return i < suite->fields ? &suite->field[i] : &beside[i - suite->fields];
+}
+
 void ha_fields_clear(const struct ha_suite *suite, void *row)
 {
     memset(row, 0, suite->row_bytes);
-    for (size_t i = 0; i < suite->fields; i++) {
-        const struct ha_field *f = &suite->field[i];
+    for (size_t i = 0; i < ha_fields_all(suite); i++) {
+        const struct ha_field *f = ha_field_at(suite, i);
         if (f->kind == HA_FIELD_NUMBER) put_number(row, f->offset, (double)NAN);
         if (f->lo) put_number(row, f->lo, (double)NAN);
         if (f->hi) put_number(row, f->hi, (double)NAN);

@@ -30,6 +30,11 @@ enum ha_verdict ha_verdict_of(const char *name);
 void ha_planted_print(FILE *out, const struct ha_result *head, const char *name, const char *what, const char *seen,
                       const char *alive, const char *where, const char *said);
 
+/* The fields of a row: the suite's, and behind them those that every row has (struct ha_result), which are of file[0]
+ * alone. */
+size_t ha_fields_all(const struct ha_suite *suite);
+const struct ha_field *ha_field_at(const struct ha_suite *suite, size_t i); /* i < ha_fields_all */
+
 /* Zeros, and NaN for every number, the ends of intervals and the samples: not run, nothing measured. */
 void ha_fields_clear(const struct ha_suite *suite, void *row);
 /* Of a row whose bytes came from elsewhere: every text ends and can be printed. false: it has no verdict. */

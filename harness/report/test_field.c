@@ -23,8 +23,8 @@ TEST(a_cleared_row_is_empty)
     assert_int_equal(row.result.verdict, HA_NOT_RUN);
     assert_string_equal(row.result.reason, "");
     assert_true(isnan(row.result.samples));
-    for (size_t i = 0; i < fake_suite.fields; i++) {
-        const struct ha_field *f = &fake_suite.field[i];
+    for (size_t i = 0; i < ha_fields_all(&fake_suite); i++) {
+        const struct ha_field *f = ha_field_at(&fake_suite, i);
         ha_field_print(f, &row, text, sizeof text);
         assert_string_equal(text, f->kind == HA_FIELD_WHOLE ? "0" : "");
         if (f->kind == HA_FIELD_NUMBER) assert_true(isnan(ha_field_value(f, &row)));
@@ -218,7 +218,8 @@ TEST(figures_are_what_has_a_value)
 {
     struct fake_row row = fake_row(3, HA_PASS);
     size_t figures = 0;
-    for (size_t i = 0; i < fake_suite.fields; i++) figures += ha_field_figure(&fake_suite.field[i], &row);
+    for (size_t i = 0; i < ha_fields_all(&fake_suite); i++)
+        figures += ha_field_figure(ha_field_at(&fake_suite, i), &row);
     assert_int_equal(figures, FAKE_FIGURES);
     assert_true(ha_field_end(field("time_ns")->lo, &row) == row.lo_ns
                 && ha_field_end(field("time_ns")->hi, &row) == row.hi_ns);

@@ -33,6 +33,8 @@ static void is_row(const struct ha_folder_entry *e, size_t n, enum ha_verdict ve
     assert_true(row->rate_GBps == right.rate_GBps && row->big == right.big);
     assert_string_equal(row->text, right.text);
     assert_true(isnan(row->sample_ns));
+    assert_true(row->result.beside[HA_BESIDE_READ] == 31.5 && isnan(row->result.beside[HA_BESIDE_H2D]));
+    assert_true(row->result.beside[HA_BESIDE_LAUNCH] == right.result.beside[HA_BESIDE_LAUNCH]);
 }
 
 TEST_WITH(the_files_hold_what_was_written, open_new, test_folder_remove)
@@ -57,6 +59,10 @@ TEST_WITH(the_files_hold_what_was_written, open_new, test_folder_remove)
                     "\"figure\",\"value\",\"lo\",\"hi\",\"samples\",\"unit\",\"better\",\"verdict\"");
     assert_contains(test_text("figures.csv"), "\"big\",\"18446744073709551612\",,,\"30\",,\"neither\",\"fail\"");
     assert_contains(test_text("figures.csv"), "\"GB/s\",\"more\",\"pass\"");
+    assert_contains(test_text("fake.csv"), ",\"beside_read_GBps\",\"beside_read_1_GBps\",");
+    assert_contains(test_text("fake.csv"), ",\"beside_launch_ns\",\"beside_apart\"\r\n"); /* behind all others */
+    assert_contains(test_text("figures.csv"), "\"beside_launch_ns\",\"20003\",,,\"30\",\"ns\",\"less\",\"fail\"");
+    assert_int_equal(test_count(test_text("fake_summary.csv"), "beside"), 0);
     char interval[128];
     const struct fake_row of = fake_row(2, HA_PASS);
     snprintf(interval, sizeof interval, "\"time_ns\",\"%.17g\",\"%.17g\",\"%.17g\"", of.time_ns, of.lo_ns, of.hi_ns);
