@@ -2,6 +2,7 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/registry.h"
+#include "harness/base/rng.h"
 #include "harness/base/span_source.h"
 #include "harness/base/stop.h"
 #include "harness/base/text.h"
@@ -406,6 +407,45 @@ static void shrink(struct loop *l, size_t entry)
     free(point);
 }
 
+/* ---- the order --------------------------------------------------------------------------------------------------- */
+
+/* Where each group of the plan begins, whether there is anything left to run in it or not, in the order of this round
+ * (Fisher and Yates). Same seed, same order, also where a run goes on. */
+static size_t shuffled(const struct loop *l, size_t *first)
+{
+    size_t groups = 0;
+    for (size_t i = 0; i < l->plan->entries; i++)
+        if (!groups || !belong(l, first[groups - 1], i)) first[groups++] = i;
+    for (size_t i = groups; i-- > 1;) {
+        const size_t j = ha_rng_below(*l->options->shuffle, l->process, i, i + 1), moved = first[i];
+        first[i] = first[j];
+        first[j] = moved;
+    }
+    return groups;
+}
+
+static enum ha_status run_round_shuffled(struct loop *l, size_t *entry, struct ha_why *why)
+{
+    size_t *first = calloc(l->plan->entries, sizeof *first), count;
+    if (!first) return ha_why(why, HA_ERROR, "out of memory");
+    const size_t groups = shuffled(l, first);
+    for (size_t i = 0; i < groups && !over(l); i++) {
+        next_group(l, first[i], entry, &count);
+        if (count) run_group(l, entry, count);
+    }
+    free(first);
+    return HA_OK;
+}
+
+static void run_round(struct loop *l, size_t *entry)
+{
+    for (size_t first = 0, count; (first < l->plan->entries || draw_more(l, &first)) && goes_on(l);) {
+        first = next_group(l, first, entry, &count);
+        if (count) run_group(l, entry, count);
+        for (size_t i = 0; i < count && l->options->random; i++) shrink(l, entry[i]);
+    }
+}
+
 /* ---- all of them ------------------------------------------------------------------------------------------------- */
 
 static enum ha_status run_all(struct loop *l, struct ha_why *why)
@@ -414,15 +454,13 @@ static enum ha_status run_all(struct loop *l, struct ha_why *why)
     if (!entry) return ha_why(why, HA_ERROR, "out of memory");
     for (l->process = 0; l->process < l->processes; l->process++) l->groups += count_groups(l, entry);
     ha_progress_start(&l->progress, !l->options->quiet, l->groups);
-    for (l->process = 0; l->process < l->processes && !over(l); l->process++)
-        for (size_t first = 0, count; (first < l->plan->entries || draw_more(l, &first)) && goes_on(l);) {
-            first = next_group(l, first, entry, &count);
-            if (count) run_group(l, entry, count);
-            for (size_t i = 0; i < count && l->options->random; i++) shrink(l, entry[i]);
-        }
+    enum ha_status status = HA_OK;
+    for (l->process = 0; l->process < l->processes && status == HA_OK && !over(l); l->process++)
+        if (l->options->shuffle) status = run_round_shuffled(l, entry, why);
+        else run_round(l, entry);
     ha_progress_end(&l->progress);
     free(entry);
-    return HA_OK;
+    return status;
 }
 
 static void note_not_run(struct loop *l)

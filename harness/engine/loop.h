@@ -30,6 +30,8 @@ struct ha_run_options {
     const char *dump_dir, *exec;
     bool exhaustive, order;
     const uint64_t *faults;   /* NULL, or the seed of delays */
+    const uint64_t *shuffle;  /* NULL: groups run in the plan's order; or the seed of another, drawn for each round of
+                                 processes. Not with random */
     struct ha_random *random; /* or NULL */
     const char *options;      /* what a resumed run must have in common, for people to read */
 };

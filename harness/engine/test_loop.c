@@ -168,7 +168,7 @@ static void ends_with(const char *file, const char *end)
 enum { ID, PROCESS, PID, UNUSED, COLUMNS };
 struct rows {
     size_t column[COLUMNS], count;
-    char at[8][COLUMNS][64];
+    char at[24][COLUMNS][64];
 };
 static enum ha_status take(void *arg, size_t line, char **at, size_t count)
 {
@@ -224,6 +224,74 @@ TEST_WITH(each_row_may_have_its_process, forget, NULL)
             for (size_t j = 0; j < i; j++) assert_int_equal(!strcmp(r.at[i][PID], r.at[j][PID]), processes == 0);
         }
     }
+}
+
+/* The cases in the order in which they were run, "012345", of each round. */
+static void order_of(const char *run, size_t rounds, char order[][CASES + 1])
+{
+    const struct rows r = rows_of(run, "front.csv");
+    assert_int_equal(r.count, rounds * CASES);
+    for (size_t i = 0; i < r.count; i++) {
+        assert_int_equal(strtoul(r.at[i][PROCESS], NULL, 10), i / CASES);
+        order[i / CASES][i % CASES] = r.at[i][ID][strlen("front:n=")];
+    }
+    for (size_t i = 0; i < rounds; i++) order[i][CASES] = 0;
+}
+
+/* Each round has an order of its own, which the seed alone decides; what belongs together stays so; a run that is cut
+ * goes on with what is left. */
+TEST_WITH(rounds_are_shuffled, forget, NULL)
+{
+    static const struct ha_suite *const suites[] = { &front, &front, &front, &front, &front, &front, NULL };
+    enum { ROUNDS = 3 };
+    const uint64_t seeds[] = { 5, 5, 6 };
+    char order[COUNT(seeds)][ROUNDS][CASES + 1], sorted[CASES + 1];
+    struct ha_why why = { "" };
+    for (size_t s = 0; s < COUNT(seeds); s++) {
+        char name[32];
+        snprintf(name, sizeof name, "shuffled.%zu", s);
+        const struct ha_run_options o = { .processes = ROUNDS, .shuffle = &seeds[s] };
+        assert_int_equal(run(name, suites, o, &why), HA_EXIT_OK);
+        order_of(name, ROUNDS, order[s]);
+        for (size_t i = 0; i < ROUNDS; i++)
+            for (char c = '0'; c < '0' + CASES; c++) assert_non_null(strchr(order[s][i], c));
+        snprintf(name, sizeof name, "shuffled.%zu.out", s);
+        ends_with(name, "\n18 passed, 0 failed, 0 skipped\n");
+    }
+    strcpy(sorted, "012345");
+    assert_memory_equal(order[0], order[1], sizeof order[0]);
+    assert_memory_not_equal(order[0], order[2], sizeof order[0]);
+    for (size_t i = 0; i < ROUNDS; i++) {
+        assert_string_not_equal(order[0][i], sorted);
+        assert_string_not_equal(order[0][i], order[0][(i + 1) % ROUNDS]);
+    }
+}
+
+TEST_WITH(groups_are_shuffled_whole, forget, NULL)
+{
+    static const struct ha_suite *const suites[] = { &front, &back, &back, &front, &front, &front, NULL };
+    static const size_t among[CASES] = { 1, 2, 2, 3, 3, 3 };
+    struct ha_why why = { "" };
+    const uint64_t seed = 1;
+    memcpy(told.among, among, sizeof among);
+    told.grouped = true;
+    assert_int_equal(run("whole", suites, (struct ha_run_options){ .shuffle = &seed, .processes = 4 }, &why),
+                     HA_EXIT_OK);
+    ends_with("whole.out", "\n24 passed, 0 failed, 0 skipped\n");
+}
+
+TEST_WITH(a_shuffled_run_goes_on, forget, NULL)
+{
+    static const struct ha_suite *const some[] = { &front, &front, &front, NULL }, *const all[] = { &front, &front,
+                                                                                                    &front, &front,
+                                                                                                    &front, NULL };
+    struct ha_why why = { "" };
+    const uint64_t seed = 3;
+    assert_int_equal(run("goes_on", some, (struct ha_run_options){ .shuffle = &seed }, &why), HA_EXIT_OK);
+    for (size_t n = 0; n < 3; n++) told.among[n] = 0; /* which are there */
+    assert_int_equal(run("goes_on", all, (struct ha_run_options){ .shuffle = &seed, .resume = true }, &why),
+                     HA_EXIT_OK);
+    ends_with("goes_on.out", "\n5 passed, 0 failed, 0 skipped\n");
 }
 
 TEST_WITH(lines_and_events_are_of_their_case, forget, NULL)

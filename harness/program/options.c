@@ -134,6 +134,9 @@ const struct ha_option ha_option_table[] = {
       take_time, TO(case_time_ns) },
     { RUN | CHECK, 0, "processes", "N", "Run each case in N fresh processes, in turns, a row for each", take_processes,
       TO(processes) },
+    { RUN | CHECK, 0, "shuffle", "SEED",
+      "Run the cases in an order drawn from SEED, another one for each round of --processes; tables keep theirs",
+      take_seed, TO(shuffle) },
     { CAPACITY, 0, "memory", "SIZE", "Memory of the device, as 80GB (80 * 10^9 bytes) or 80GiB (80 * 2^30)", take_bytes,
       TO(memory_bytes) },
     { CAPACITY, 0, "tokens", "N", "What so many tokens need, too, and whether they fit", take_tokens, TO(tokens) },
@@ -322,8 +325,9 @@ static void check_options(const char *program, const struct ha_options *o)
         refuse(program, "--replay FILE is the case; leave SUITE and CASE out, but for lse_merge");
     if (o->replay && strpbrk(o->replay, ", \t\n"))
         refuse(program, "--replay: a path with a blank or a comma cannot stand in an id; give the file another name");
-    if (o->random_ns && (o->replay || o->mutants || o->exhaustive || o->processes))
-        refuse(program, "--random draws its cases; leave --replay, --mutants, --exhaustive and --processes out");
+    if (o->random_ns && (o->replay || o->mutants || o->exhaustive || o->processes || o->shuffle))
+        refuse(program,
+               "--random draws its cases; leave --replay, --mutants, --exhaustive, --processes and --shuffle out");
     if (o->resume && !o->out_dir) refuse(program, "--resume needs -o DIR, the folder to go on in");
     if (o->mutants && o->words_count) refuse(program, "--mutants chooses its cases itself; leave SUITE and CASE out");
     if (o->command == HA_CMD_RUN && !o->words_count)

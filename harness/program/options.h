@@ -14,7 +14,7 @@ struct ha_options {
     const char *filter, *device, *seed, *threads, *isa, *team, *without, *dump_dir;
     const char *out_dir;           /* of `fit`: the file */
     const char *replay, *exec;     /* of the merge suite */
-    const char *faults;            /* seed */
+    const char *faults, *shuffle;  /* seeds */
     uint64_t case_time_ns;         /* 0: ten minutes */
     size_t processes;              /* 0: all cases in one */
     uint64_t max_time_ns;          /* 0: none */

@@ -164,6 +164,7 @@ static enum ha_exit run_plan(const struct ha_plan *plan, const struct ha_options
 {
     char *options = options_of(o);
     const uint64_t faults = o->faults ? strtoull(o->faults, NULL, 10) : 0;
+    const uint64_t shuffle = o->shuffle ? strtoull(o->shuffle, NULL, 10) : 0;
     const struct ha_run_options how = {
         .measure = o->command == HA_CMD_RUN,
         .out_dir = o->out_dir,
@@ -180,6 +181,7 @@ static enum ha_exit run_plan(const struct ha_plan *plan, const struct ha_options
         .random = o->random_ns ? random : NULL,
         .order = o->order,
         .faults = o->faults ? &faults : NULL,
+        .shuffle = o->shuffle ? &shuffle : NULL,
         .options = options,
     };
     enum ha_exit code = exit_of(look_at_all(plan, why));
