@@ -85,3 +85,15 @@ void ha_text_line(const char *path, const char *key, char *out, size_t size)
     }
     if (f) fclose(f);
 }
+
+void ha_text_xml(FILE *out, const char *s, const char *apostrophe)
+{
+    for (; *s; s++) switch (*s) {
+        case '&': fputs("&amp;", out); break;
+        case '<': fputs("&lt;", out); break;
+        case '>': fputs("&gt;", out); break;
+        case '"': fputs("&quot;", out); break;
+        case '\'': fputs(apostrophe, out); break;
+        default: putc(*s, out);
+        }
+}

@@ -17,5 +17,7 @@ void ha_text_quote(FILE *out, const char *text);
 void ha_text_line(const char *path, const char *key, char *out, size_t size);
 /* a string of JSON, of a text that is UTF-8 */
 void ha_text_json(FILE *out, const char *text);
+/* text or an attribute of XML, of a text that is clean; apostrophe: what stands for a ' */
+void ha_text_xml(FILE *out, const char *text, const char *apostrophe);
 
 #endif

@@ -19,7 +19,8 @@ enum {
     LIST = 1 << HA_CMD_LIST,
     PROBE = 1 << HA_CMD_PROBE,
     FIT = 1 << HA_CMD_FIT,
-    CAPACITY = 1 << HA_CMD_CAPACITY
+    CAPACITY = 1 << HA_CMD_CAPACITY,
+    COMPARE = 1 << HA_CMD_COMPARE
 };
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
@@ -56,6 +57,15 @@ static enum ha_status take_format(void *to, const char *value, struct ha_why *wh
     *json = !strcmp(value, "json");
     if (*json || !strcmp(value, "table")) return HA_OK;
     return ha_why(why, HA_ERROR, "'%s' is neither table nor json", value);
+}
+
+static enum ha_status take_format_of_compare(void *to, const char *value, struct ha_why *why)
+{
+    struct ha_options *o = to;
+    o->json = !strcmp(value, "json");
+    o->markdown = !strcmp(value, "md");
+    if (o->json || o->markdown || !strcmp(value, "table")) return HA_OK;
+    return ha_why(why, HA_ERROR, "'%s' is none of table, json and md", value);
 }
 
 static enum ha_status take_processes(void *to, const char *value, struct ha_why *why)
@@ -142,6 +152,9 @@ const struct ha_option ha_option_table[] = {
     { CAPACITY, 0, "tokens", "N", "What so many tokens need, too, and whether they fit", take_tokens, TO(tokens) },
     { RUN | CHECK | CAPACITY, 0, "format", "table|json", "stdout: tables, or a JSON line for each row and figure",
       take_format, TO(json) },
+    { COMPARE, 0, "format", "table|json|md", "stdout: for a reader, JSON lines, or Markdown that fits a merge request",
+      take_format_of_compare, 0 },
+    { COMPARE, 0, "junit", "FILE", "Write the same verdicts there for a CI server", take_text, TO(junit) },
     { RUN | CHECK, 0, "dry-run", NULL, "Print the ids of the cases, one a line, and run none", take_flag, TO(dry_run) },
     { CHECK, 0, "mutants", NULL, "Plant each known defect in turn; one that no check finds is a failure", take_flag,
       TO(mutants) },
@@ -202,6 +215,14 @@ const struct ha_command_text ha_command_table[HA_COMMANDS + 1] = {
                           "newest "
                           "tokens. `of full` is `device` over that of `resident`. `tokens` fit with all of these. "
                           "Activations and what a driver takes are not counted." },
+    [HA_CMD_COMPARE] = { "compare", "BASE NEW...",
+                         "Says what has changed since BASE, and whether it was the code or the machine. A folder is "
+                         "that "
+                         "of a run (-o), of a night, or has several of these in it.\v"
+                         "Exit code: 0 nothing changed, 10 results are wrong, 30 slower beyond doubt, 20 cases are "
+                         "missing, "
+                         "or too few processes ran to call what is suspicious; the first that applies. 64: usage, or "
+                         "folders that cannot be read or compared (docs/compare.md)." },
 };
 
 const char *ha_command_args(const struct ha_command_text *c)
@@ -330,6 +351,8 @@ static void check_options(const char *program, const struct ha_options *o)
                "--random draws its cases; leave --replay, --mutants, --exhaustive, --processes and --shuffle out");
     if (o->resume && !o->out_dir) refuse(program, "--resume needs -o DIR, the folder to go on in");
     if (o->mutants && o->words_count) refuse(program, "--mutants chooses its cases itself; leave SUITE and CASE out");
+    if (o->command == HA_CMD_COMPARE && o->words_count < 2)
+        refuse(program, "compare what? BASE and NEW: two folders, of `habench run -o` or of nights");
     if (o->command == HA_CMD_RUN && !o->words_count)
         refuse(program, "which SUITE or CASE? `habench list suites` prints the suites");
     if (o->command == HA_CMD_LIST && !o->words_count)

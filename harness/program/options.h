@@ -4,23 +4,24 @@
 #include "harness/api/base.h"
 #include "harness/api/exit.h"
 
-enum ha_command { HA_CMD_RUN, HA_CMD_CHECK, HA_CMD_LIST, HA_CMD_PROBE, HA_CMD_FIT, HA_CMD_CAPACITY, HA_COMMANDS };
+enum ha_command { HA_CMD_RUN, HA_CMD_CHECK, HA_CMD_LIST, HA_CMD_PROBE, HA_CMD_FIT, HA_CMD_CAPACITY, HA_CMD_COMPARE, HA_COMMANDS };
 
 /* The command line. Texts point into argv; NULL: not given. */
 struct ha_options {
     enum ha_command command;
-    char **words; /* SUITE or CASE ..., or what to list */
+    char **words; /* SUITE or CASE ..., what to list, or folders */
     size_t words_count;
     const char *filter, *device, *seed, *threads, *isa, *team, *without, *dump_dir;
     const char *out_dir;           /* of `fit`: the file */
     const char *replay, *exec;     /* of the merge suite */
+    const char *junit;             /* of `compare`: the file */
     const char *faults, *shuffle;  /* seeds */
     uint64_t case_time_ns;         /* 0: ten minutes */
     size_t processes;              /* 0: all cases in one */
     uint64_t max_time_ns;          /* 0: none */
     uint64_t random_ns;            /* 0: no random cases */
     uint64_t memory_bytes, tokens; /* of `capacity`; 0: not given */
-    bool dry_run, resume, mutants, exhaustive, order, quiet, json;
+    bool dry_run, resume, mutants, exhaustive, order, quiet, json, markdown;
 };
 
 /* What the command line takes; the man page and completions (manual.h) are made of it, too. */

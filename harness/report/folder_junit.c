@@ -1,3 +1,4 @@
+#include "harness/base/text.h"
 #include "harness/base/why.h"
 #include "harness/report/folder_parts.h"
 #include "harness/report/row.h"
@@ -18,19 +19,8 @@ struct item {
     bool measured;
 };
 
-/* Texts of the folder are clean: what is left to do is what XML reads as its own. apostrophe: what stands for a ' */
-static void put_with(FILE *f, const char *s, const char *apostrophe)
-{
-    for (; *s; s++) switch (*s) {
-        case '&': fputs("&amp;", f); break;
-        case '<': fputs("&lt;", f); break;
-        case '>': fputs("&gt;", f); break;
-        case '"': fputs("&quot;", f); break;
-        case '\'': fputs(apostrophe, f); break;
-        default: putc(*s, f);
-        }
-}
-static void put(FILE *f, const char *s) { put_with(f, s, "'"); }
+/* Texts of the folder are clean. */
+static void put(FILE *f, const char *s) { ha_text_xml(f, s, "'"); }
 
 static void put_name(FILE *f, const struct item *i, const char *class)
 {
@@ -57,7 +47,7 @@ bool ha_folder_asks_command(const struct ha_suite *suite, const char *id)
 static void put_word(FILE *f, const char *word)
 {
     putc('\'', f);
-    put_with(f, word, "'\\''");
+    ha_text_xml(f, word, "'\\''");
     putc('\'', f);
 }
 

@@ -1,0 +1,395 @@
+#include "harness/compare/compare.h"
+
+#include "harness/base/array.h"
+#include "harness/base/stats.h"
+#include "harness/base/why.h"
+#include "harness/compare/blame.h"
+#include "harness/compare/sides.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* By which chance a night in which nothing has changed may say that something has. */
+static const double night_alpha = 0.01;
+static const double same_within = 0.05; /* what "same" rules out */
+static const double error_grown = 10, error_least = 1e-3;
+
+static const struct {
+    const char *word, *of_speed; /* of_speed: of times and rates */
+    bool loud;
+    int exit;
+} kinds[HA_CHANGES] = {
+    [HA_CHANGE_SAME] = { "same", "same", false, HA_NIGHT_SAME },
+    [HA_CHANGE_UNCLEAR] = { "unclear", "unclear", false, HA_NIGHT_SAME },
+    [HA_CHANGE_TWO_SPEEDS] = { "two speeds", "two speeds", true, HA_NIGHT_SAME },
+    [HA_CHANGE_ADDED] = { "added", "added", false, HA_NIGHT_SAME },
+    [HA_CHANGE_BETTER] = { "better", "faster", true, HA_NIGHT_SAME },
+    [HA_CHANGE_SUSPICIOUS] = { "suspicious", "suspicious", true, HA_NIGHT_NOT_ALL },
+    [HA_CHANGE_WAIVED] = { "waived", "waived", true, HA_NIGHT_NOT_ALL },
+    [HA_CHANGE_GONE] = { "gone", "gone", true, HA_NIGHT_NOT_ALL },
+    [HA_CHANGE_NOT_JUDGED] = { "not judged", "not judged", true, HA_NIGHT_NOT_ALL },
+    [HA_CHANGE_ERROR_GROWN] = { "error grown", "error grown", true, HA_NIGHT_SLOWER },
+    [HA_CHANGE_WORSE] = { "worse", "slower", true, HA_NIGHT_SLOWER },
+    [HA_CHANGE_WRONG] = { "wrong", "wrong", true, HA_NIGHT_WRONG },
+};
+
+const char *ha_change_word(const struct ha_change *c)
+{
+    return c->figure && ha_figure_is_speed(c->figure) ? kinds[c->kind].of_speed : kinds[c->kind].word;
+}
+
+bool ha_change_loud(enum ha_change_kind kind) { return kinds[kind].loud; }
+int ha_change_exit(enum ha_change_kind kind) { return kinds[kind].exit; }
+
+const char *ha_cause_word(enum ha_cause cause)
+{
+    static const char *const word[] = { "", "machine", "code", "both", "undecided" };
+    return word[cause];
+}
+
+const char *ha_night_word(int exit)
+{
+    switch (exit) {
+    case HA_NIGHT_SAME: return "nothing changed";
+    case HA_NIGHT_WRONG: return "wrong";
+    case HA_NIGHT_NOT_ALL: return "not all ran";
+    case HA_NIGHT_SLOWER: return "slower";
+    default: return "not fit to judge";
+    }
+}
+
+size_t ha_comparison_of(const struct ha_comparison *c, enum ha_change_kind kind)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < c->count; i++) n += c->change[i].kind == kind;
+    return n;
+}
+
+bool ha_comparison_blind(const struct ha_comparison *c)
+{
+    for (size_t i = 0; i < c->count; i++)
+        if (c->change[i].figure && isfinite(c->change[i].shift.noticed)) return false;
+    return c->compared > 0;
+}
+
+int ha_comparison_exit(const struct ha_comparison *c)
+{
+    static const int order[] = { HA_NIGHT_WRONG, HA_NIGHT_SLOWER, HA_NIGHT_NOT_ALL };
+    for (size_t o = 0; o < sizeof order / sizeof *order; o++)
+        for (size_t i = 0; i < c->count; i++)
+            if (kinds[c->change[i].kind].exit == order[o]) return order[o];
+    return ha_comparison_blind(c) ? HA_NIGHT_NOT_ALL : HA_NIGHT_SAME;
+}
+
+/* ---- cases ------------------------------------------------------------------------------------------------------- */
+
+static struct ha_change *add(struct ha_comparison *c, struct ha_why *why)
+{
+    if (!ha_array_room(&c->change, &c->room, c->count + 1, sizeof *c->change)) {
+        ha_why(why, HA_ERROR, "out of memory");
+        return NULL;
+    }
+    struct ha_change *change = &c->change[c->count++];
+    *change = (struct ha_change){ .base_median = (double)NAN,
+                                  .median = (double)NAN,
+                                  .base_lo = (double)NAN,
+                                  .base_hi = (double)NAN,
+                                  .lo = (double)NAN,
+                                  .hi = (double)NAN };
+    return change;
+}
+
+static bool judged(const struct ha_recorded_case *c)
+{
+    return c && (ha_passed(c->verdict) || c->verdict == HA_VERDICT_FAIL || c->verdict == HA_UNCHECKED);
+}
+
+/* What a case is by its verdicts; HA_CHANGE_SAME: its figures say. */
+static enum ha_change_kind kind_of(const struct ha_recorded_case *base, const struct ha_recorded_case *now)
+{
+    if (!now || !now->processes) return HA_CHANGE_GONE;
+    if (now->verdict == HA_VERDICT_FAIL) return HA_CHANGE_WRONG;
+    if (now->verdict == HA_VERDICT_ERROR) return HA_CHANGE_NOT_JUDGED;
+    if (now->verdict == HA_VERDICT_WAIVED && judged(base)) return HA_CHANGE_WAIVED;
+    return base && base->processes ? HA_CHANGE_SAME : HA_CHANGE_ADDED;
+}
+
+static enum ha_status compare_verdicts(struct ha_comparison *c, const struct ha_recorded_case *base,
+                                       const struct ha_recorded_case *now, struct ha_why *why)
+{
+    const enum ha_change_kind kind = kind_of(base, now);
+    if (kind == HA_CHANGE_SAME) return HA_OK;
+    struct ha_change *change = add(c, why);
+    if (!change) return HA_ERROR;
+    change->kind = kind;
+    change->base = base;
+    change->now = now;
+    change->base_processes = base ? base->processes : 0;
+    change->processes = now ? now->processes : 0;
+    return HA_OK;
+}
+
+/* ---- figures ------------------------------------------------------------------------------------------------------
+ */
+
+static void describe(struct ha_change *change, const struct ha_record *base, const bool *counts)
+{
+    double *values;
+    size_t n = ha_values_of(change->base_figure, counts, &values);
+    change->base_processes = n;
+    change->base_median = ha_median(values, n);
+    ha_median_interval(values, n, &change->base_lo, &change->base_hi);
+    free(values);
+    n = ha_values_of(change->figure, NULL, &values);
+    change->processes = n;
+    change->median = ha_median(values, n);
+    ha_median_interval(values, n, &change->lo, &change->hi);
+    free(values);
+}
+
+static double largest(const struct ha_recorded_figure *f)
+{
+    double most = 0;
+    for (size_t i = 0; i < f->count; i++) most = fmax(most, f->at[i].value);
+    return most;
+}
+
+static bool is_error(const char *name) { return !strcmp(name, "err_over_bound"); }
+
+/* Every figure that both have, to be tested or not. */
+static enum ha_status list_figures(struct ha_comparison *c, const bool *counts, const struct ha_recorded_case *base,
+                                   const struct ha_recorded_case *now, struct ha_why *why)
+{
+    for (size_t i = 0; i < now->figures; i++) {
+        const struct ha_recorded_figure *f = &now->figure[i], *before = ha_record_figure(base, f->name);
+        const bool error = is_error(f->name);
+        if (!before || !before->count || (!error && !ha_figure_tested(now, f, c->other_machine))) continue;
+        struct ha_change *change = add(c, why);
+        if (!change) return HA_ERROR;
+        change->base = base;
+        change->now = now;
+        change->base_figure = before;
+        change->figure = f;
+        describe(change, c->base, counts);
+        if (!change->base_processes) c->count--;
+        else if (error && largest(f) > error_grown * largest(before) && largest(f) > error_least)
+            change->kind = HA_CHANGE_ERROR_GROWN;
+    }
+    return HA_OK;
+}
+
+static bool tested(const struct ha_change *c) { return c->figure && !is_error(c->figure->name); }
+
+/* Figures of one name in one suite move from night to night as one another. */
+static bool same_group(const struct ha_change *a, const struct ha_change *b)
+{
+    return !strcmp(a->figure->name, b->figure->name) && !strcmp(a->now->suite, b->now->suite);
+}
+
+static int by_group(const void *a, const void *b)
+{
+    const struct ha_change *x = *(struct ha_change *const *)a, *y = *(struct ha_change *const *)b;
+    const int order = strcmp(x->figure->name, y->figure->name);
+    return order ? order : strcmp(x->now->suite, y->now->suite);
+}
+
+enum { GROUP_LEAST = 8 }; /* figures by which a group knows its own spread; below that it has that of all */
+
+/* Fills in square[], of the changes of order[], and the spread of all; *assumed: nothing is known of it. */
+static enum ha_status find_squares(struct ha_comparison *c, struct ha_change **order, double *square, size_t count,
+                                   const bool *counts, struct ha_why *why)
+{
+    size_t known = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct ha_side base;
+        HA_TRY(ha_side_make(&base, order[i]->base_figure, counts, why));
+        square[i] = ha_shift_nights_squared(&base);
+        known += isnan(square[i]) ? 0 : 1;
+        ha_side_free(&base);
+    }
+    double *copy = malloc((count + 1) * sizeof *copy);
+    if (!copy) return ha_why(why, HA_ERROR, "out of memory");
+    memcpy(copy, square, count * sizeof *copy);
+    c->nights = ha_shift_nights(copy, count);
+    c->assumed = !known;
+    free(copy);
+    return HA_OK;
+}
+
+static enum ha_status find_shift(struct ha_comparison *c, struct ha_change *change, double nights, size_t tests,
+                                 const bool *counts, struct ha_why *why)
+{
+    struct ha_side base, now = { 0 };
+    enum ha_status status = ha_side_make(&base, change->base_figure, counts, why);
+    if (status == HA_OK) status = ha_side_make(&now, change->figure, NULL, why);
+    if (status == HA_OK && base.count && now.count)
+        status = ha_shift_find(&change->shift, &base, &now, nights, night_alpha, tests, why);
+    else change->shift.p = change->shift.p_better = (double)NAN;
+    ha_side_free(&base);
+    ha_side_free(&now);
+    return status;
+}
+
+static enum ha_status find_shifts(struct ha_comparison *c, struct ha_change **order, size_t count, const bool *counts,
+                                  struct ha_why *why)
+{
+    double *square = malloc((count + 1) * sizeof *square);
+    if (!square) return ha_why(why, HA_ERROR, "out of memory");
+    qsort(order, count, sizeof *order, by_group);
+    enum ha_status status = find_squares(c, order, square, count, counts, why);
+    for (size_t i = 0, end; i < count && status == HA_OK; i = end) {
+        for (end = i; end < count && same_group(order[i], order[end]);) end++;
+        const double own = end - i >= GROUP_LEAST && !c->assumed ? ha_shift_nights(square + i, end - i) : c->nights;
+        for (size_t k = i; k < end && status == HA_OK; k++) status = find_shift(c, order[k], own, count, counts, why);
+    }
+    free(square);
+    return status;
+}
+
+/* ---- what is called ------------------------------------------------------------------------------------------------
+ */
+
+static enum ha_change_kind call(const struct ha_change *c, bool worse, bool better)
+{
+    const struct ha_shift *s = &c->shift;
+    if (isnan(s->p)) return HA_CHANGE_UNCLEAR;
+    if (worse) return HA_CHANGE_WORSE;
+    if (better) return HA_CHANGE_BETTER;
+    if (c->processes < HA_SHIFT_PROCESSES_MOST && s->suspicious && (s->size > 0 ? s->beyond : s->beyond_better))
+        return HA_CHANGE_SUSPICIOUS;
+    if (s->speeds.two) {
+        const double before = (double)s->slow[0] / (double)c->base_processes;
+        if (fabs((double)s->slow[1] / (double)c->processes - before) > 0.5) return HA_CHANGE_TWO_SPEEDS;
+    }
+    return s->hi < same_within && isfinite(s->noticed) ? HA_CHANGE_SAME : HA_CHANGE_UNCLEAR;
+}
+
+/* False alarms are held down over the whole night, each way. */
+static enum ha_status call_all(struct ha_comparison *c, struct ha_change **order, size_t count, const bool *counts,
+                               struct ha_why *why)
+{
+    double *p = malloc((2 * count + 1) * sizeof *p);
+    if (!p) return ha_why(why, HA_ERROR, "out of memory");
+    for (size_t i = 0; i < count; i++) {
+        const struct ha_change *k = order[i];
+        const bool enough = k->processes >= HA_SHIFT_PROCESSES && !isnan(k->shift.p);
+        p[i] = enough && k->shift.beyond ? k->shift.p : 1;
+        p[count + i] = enough && k->shift.beyond_better ? k->shift.p_better : 1;
+    }
+    const double worse = ha_shift_threshold(p, count, night_alpha);
+    const double better = ha_shift_threshold(p + count, count, night_alpha);
+    enum ha_status status = HA_OK;
+    for (size_t i = 0; i < count && status == HA_OK; i++) {
+        order[i]->kind = call(order[i], p[i] <= worse, p[count + i] <= better);
+        if (order[i]->kind == HA_CHANGE_WORSE || order[i]->kind == HA_CHANGE_BETTER)
+            status = ha_blame(order[i], counts, c->nights, why);
+    }
+    free(p);
+    return status;
+}
+
+static enum ha_status compare_figures(struct ha_comparison *c, const bool *counts, struct ha_why *why)
+{
+    struct ha_change **order = malloc((c->count + 1) * sizeof *order);
+    if (!order) return ha_why(why, HA_ERROR, "out of memory");
+    for (size_t i = 0; i < c->count; i++)
+        if (tested(&c->change[i])) order[c->compared++] = &c->change[i];
+    enum ha_status status = find_shifts(c, order, c->compared, counts, why);
+    if (status == HA_OK) status = call_all(c, order, c->compared, counts, why);
+    free(order);
+    return status;
+}
+
+/* ---- environments ---------------------------------------------------------------------------------------------------
+ */
+
+static enum ha_status add_environment(struct ha_comparison *c, const char *name, const char *base, const char *now,
+                                      struct ha_why *why)
+{
+    if (!ha_array_room(&c->environment, &c->environments_room, c->environments + 1, sizeof *c->environment))
+        return ha_why(why, HA_ERROR, "out of memory");
+    c->environment[c->environments++] = (struct ha_environment_change){ name, base, now };
+    return HA_OK;
+}
+
+static enum ha_status compare_environments(struct ha_comparison *c, const struct ha_night *base,
+                                           const struct ha_night *now, struct ha_why *why)
+{
+    if (strcmp(base->build, now->build) != 0) HA_TRY(add_environment(c, "build", base->build, now->build, why));
+    for (size_t i = 0; i < now->facts; i++) {
+        const char *before = ha_night_fact(base, now->fact[i].name);
+        if (!before || strcmp(before, now->fact[i].value) != 0)
+            HA_TRY(add_environment(c, now->fact[i].name, before, now->fact[i].value, why));
+    }
+    for (size_t i = 0; i < base->facts; i++)
+        if (!ha_night_fact(now, base->fact[i].name))
+            HA_TRY(add_environment(c, base->fact[i].name, base->fact[i].value, NULL, why));
+    return HA_OK;
+}
+
+/* Nights of the base that are of the new one's machine count; if there are none, all do, and ratios alone are
+ * compared. */
+static enum ha_status choose_nights(struct ha_comparison *c, bool *counts, struct ha_why *why)
+{
+    const struct ha_night *now = &c->now->night[c->now->nights - 1], *like = NULL;
+    const char *differs = NULL;
+    for (size_t i = 0; i < c->base->nights; i++) {
+        counts[i] = ha_night_same_machine(&c->base->night[i], now, &differs);
+        if (counts[i]) like = &c->base->night[i];
+        c->base_nights += counts[i];
+    }
+    for (size_t i = 0; i + 1 < c->now->nights; i++)
+        if (!ha_night_same_machine(&c->now->night[i], now, &differs))
+            return ha_why(why, HA_FAIL, "%s: its nights are of two machines (%s); name one night", c->now->path,
+                          differs);
+    c->left_out = c->base->nights - c->base_nights;
+    if (like) return compare_environments(c, like, now, why);
+    like = &c->base->night[c->base->nights - 1];
+    size_t kind = strlen(differs);
+    if (kind > 4 && !strcmp(differs + kind - 4, "kind"))
+        return ha_why(why, HA_FAIL, "%s and %s: devices of different kinds (%s: %s and %s) are never compared",
+                      c->base->path, c->now->path, differs, ha_night_fact(like, differs), ha_night_fact(now, differs));
+    c->other_machine = true;
+    c->differs = differs;
+    c->left_out = 0;
+    c->base_nights = c->base->nights;
+    for (size_t i = 0; i < c->base->nights; i++) counts[i] = true;
+    return compare_environments(c, like, now, why);
+}
+
+/* ---- all
+ * ------------------------------------------------------------------------------------------------------------- */
+
+static enum ha_status compare_cases(struct ha_comparison *c, const bool *counts, struct ha_why *why)
+{
+    for (size_t i = 0; i < c->base->count; i++) {
+        const struct ha_recorded_case *base = c->base->cases[i], *now = ha_record_case(c->now, base->mode, base->id);
+        HA_TRY(compare_verdicts(c, base, now, why));
+    }
+    for (size_t i = 0; i < c->now->count; i++) {
+        const struct ha_recorded_case *now = c->now->cases[i], *base = ha_record_case(c->base, now->mode, now->id);
+        if (!base) HA_TRY(compare_verdicts(c, NULL, now, why));
+        else HA_TRY(list_figures(c, counts, base, now, why));
+    }
+    return HA_OK;
+}
+
+enum ha_status ha_compare(struct ha_comparison *out, const struct ha_record *base, const struct ha_record *now,
+                          struct ha_why *why)
+{
+    *out = (struct ha_comparison){ .base = base, .now = now };
+    bool *counts = calloc(base->nights + 1, sizeof *counts);
+    enum ha_status status = counts ? choose_nights(out, counts, why) : ha_why(why, HA_ERROR, "out of memory");
+    if (status == HA_OK) status = compare_cases(out, counts, why);
+    if (status == HA_OK) status = compare_figures(out, counts, why);
+    free(counts);
+    return status;
+}
+
+void ha_comparison_free(struct ha_comparison *c)
+{
+    free(c->change);
+    free(c->environment);
+    *c = (struct ha_comparison){ 0 };
+}

@@ -1,0 +1,83 @@
+#ifndef HA_COMPARE_H
+#define HA_COMPARE_H
+
+/* What has changed between two records (record.h), and whether it was the code or the machine. One verdict, from which
+ * tables, JSON lines, JUnit and the exit code are made (print.h). */
+
+#include "harness/compare/record.h"
+#include "harness/compare/shift.h"
+
+/* What became of a case, or of a figure of it; the worse, the later. */
+enum ha_change_kind {
+    HA_CHANGE_SAME,       /* by an interval within 5% of nothing, or less than what counts */
+    HA_CHANGE_UNCLEAR,    /* no change is proved, and none is ruled out */
+    HA_CHANGE_TWO_SPEEDS, /* other shares of two speeds that the base has, too */
+    HA_CHANGE_ADDED,      /* the base has no such case */
+    HA_CHANGE_BETTER,
+    HA_CHANGE_SUSPICIOUS, /* to be run in more processes before it is called */
+    HA_CHANGE_WAIVED,     /* and was judged before */
+    HA_CHANGE_GONE,
+    HA_CHANGE_NOT_JUDGED,  /* an error */
+    HA_CHANGE_ERROR_GROWN, /* error over bound, tenfold */
+    HA_CHANGE_WORSE,
+    HA_CHANGE_WRONG,
+};
+enum { HA_CHANGES = HA_CHANGE_WRONG + 1 };
+
+enum ha_cause { HA_CAUSE_NONE, HA_CAUSE_MACHINE, HA_CAUSE_CODE, HA_CAUSE_BOTH, HA_CAUSE_UNDECIDED };
+
+struct ha_change {
+    enum ha_change_kind kind;
+    const struct ha_recorded_case *base, *now;             /* NULL: not there */
+    const struct ha_recorded_figure *base_figure, *figure; /* NULL: it is about the case */
+    double base_median, median;                            /* of the processes, as in the record */
+    double base_lo, base_hi, lo, hi;                       /* 95% intervals of these medians */
+    size_t base_processes, processes;
+    struct ha_shift shift; /* above zero: worse */
+    enum ha_cause cause;
+    const struct ha_part_of_machine *part; /* the one that moved, or NULL */
+    struct ha_shift part_shift, rest;      /* of that part, and of the figure over it */
+};
+
+struct ha_environment_change {
+    const char *name, *base, *now; /* NULL: not said there */
+};
+
+struct ha_comparison {
+    const struct ha_record *base, *now;
+    struct ha_change
+        *change; /* [count] a line for each case that is not there twice or is not right, and for each figure */
+    size_t count, room;
+    struct ha_environment_change *environment; /* [environments] */
+    size_t environments, environments_room;
+    size_t compared;              /* figures */
+    bool other_machine;           /* ratios alone were compared */
+    const char *differs;          /* the fact by which it is another machine */
+    size_t base_nights, left_out; /* nights of the base that count; those of other machines */
+    double nights;                /* spread between nights, median over figures */
+    bool assumed;                 /* it is not known from the base, which has one night */
+};
+
+/* HA_FAIL: these cannot be compared (devices of different kinds); why says so. */
+enum ha_status ha_compare(struct ha_comparison *out, const struct ha_record *base, const struct ha_record *now,
+                          struct ha_why *why);
+void ha_comparison_free(struct ha_comparison *comparison);
+
+/* How many changes of this kind. */
+size_t ha_comparison_of(const struct ha_comparison *comparison, enum ha_change_kind kind);
+/* The word for a change: "slower" of a time or rate, "worse" of others. */
+const char *ha_change_word(const struct ha_change *change);
+const char *ha_cause_word(enum ha_cause cause);
+/* Does it stand on top? */
+bool ha_change_loud(enum ha_change_kind kind);
+int ha_change_exit(enum ha_change_kind kind); /* HA_NIGHT_... */
+
+/* The verdict of all: 0 nothing changed, 10 wrong results, 30 slower beyond doubt, 20 not all ran, or what ran is not
+ * enough to say; the first that applies in this order. */
+enum { HA_NIGHT_SAME = 0, HA_NIGHT_WRONG = 10, HA_NIGHT_NOT_ALL = 20, HA_NIGHT_SLOWER = 30, HA_NIGHT_UNFIT = 40 };
+/* Are there figures, and so few processes that no change of any would have been noticed? */
+bool ha_comparison_blind(const struct ha_comparison *comparison);
+int ha_comparison_exit(const struct ha_comparison *comparison);
+const char *ha_night_word(int exit);
+
+#endif

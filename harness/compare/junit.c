@@ -1,0 +1,128 @@
+#include "harness/base/text.h"
+#include "harness/base/why.h"
+#include "harness/compare/print.h"
+#include "harness/report/whole_file.h"
+
+#include <libgen.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A change, and the new record that it is of. */
+struct item {
+    const struct ha_change *change;
+    const struct ha_recorded_case *of;
+    size_t record;
+};
+
+static void put(FILE *f, const char *s) { ha_text_xml(f, s, "'"); }
+
+static int by_case(const void *a, const void *b)
+{
+    const struct item *x = a, *y = b;
+    if (x->record != y->record) return x->record < y->record ? -1 : 1;
+    const int order = strcmp(x->of->id, y->of->id);
+    return order ? order : strcmp(x->of->mode, y->of->mode);
+}
+
+static void put_line(FILE *f, const struct ha_change *change)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *line = open_memstream(&text, &size);
+    if (!line) return;
+    ha_change_line(line, change);
+    fclose(line);
+    put(f, text);
+    free(text);
+}
+
+struct counts {
+    size_t tests, failures, errors;
+};
+
+/* The worst of a case says what it is to a CI server: an error where something is missing, a failure where it is wrong
+ * or slower. */
+static int exit_of(const struct item *items, size_t count)
+{
+    int worst = HA_NIGHT_SAME;
+    for (size_t i = 0; i < count; i++) {
+        const int e = ha_change_exit(items[i].change->kind);
+        if (e == HA_NIGHT_WRONG || worst == HA_NIGHT_SAME || (e == HA_NIGHT_SLOWER && worst == HA_NIGHT_NOT_ALL))
+            worst = e == HA_NIGHT_SAME ? worst : e;
+    }
+    return worst;
+}
+
+static void put_lines(FILE *f, const struct item *items, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!ha_change_loud(items[i].change->kind)) continue;
+        put_line(f, items[i].change);
+        putc('\n', f);
+    }
+}
+
+static void put_case(FILE *f, const struct ha_comparison *all, const struct item *items, size_t count, struct counts *c)
+{
+    const int worst = exit_of(items, count);
+    const char *tag = worst == HA_NIGHT_NOT_ALL ? "error" : worst ? "failure" : "system-out";
+    c->tests++;
+    c->failures += worst == HA_NIGHT_WRONG || worst == HA_NIGHT_SLOWER;
+    c->errors += worst == HA_NIGHT_NOT_ALL;
+    fputs("    <testcase classname=\"", f);
+    put(f, all[items->record].now->path);
+    fprintf(f, ".%s\" name=\"", items->of->mode);
+    put(f, items->of->id);
+    fprintf(f, "\"><%s", tag);
+    if (worst) fprintf(f, " message=\"%s\"", ha_night_word(worst));
+    putc('>', f);
+    put_lines(f, items, count);
+    fprintf(f, "</%s></testcase>\n", tag);
+}
+
+static void put_all(FILE *f, const struct ha_comparison *all, const struct item *items, size_t count)
+{
+    struct counts c = { 0 };
+    char *cases = NULL;
+    size_t size;
+    FILE *body = open_memstream(&cases, &size);
+    if (!body) return;
+    for (size_t i = 0, end; i < count; i = end) {
+        for (end = i; end < count && !by_case(&items[i], &items[end]);) end++;
+        put_case(body, all, items + i, end - i, &c);
+    }
+    fclose(body);
+    fprintf(f, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+    fprintf(f, "<testsuites name=\"habench compare\" tests=\"%zu\" failures=\"%zu\" errors=\"%zu\">\n", c.tests,
+            c.failures, c.errors);
+    fprintf(f, "  <testsuite name=\"compare\" tests=\"%zu\" failures=\"%zu\" errors=\"%zu\">\n", c.tests, c.failures,
+            c.errors);
+    fputs(cases, f);
+    fputs("  </testsuite>\n</testsuites>\n", f);
+    free(cases);
+}
+
+enum ha_status ha_compare_junit(const char *path, const struct ha_comparison *all, size_t records, struct ha_why *why)
+{
+    size_t count = 0, k = 0;
+    struct ha_whole_file out;
+    for (size_t r = 0; r < records; r++) count += all[r].count;
+    struct item *items = malloc((count + 1) * sizeof *items);
+    char *folder = strdup(path), *name = strdup(path);
+    enum ha_status status = items && folder && name ? ha_whole_file_open(&out, dirname(folder), basename(name), why)
+                                                    : ha_why(why, HA_ERROR, "out of memory");
+    if (status == HA_OK) {
+        for (size_t r = 0; r < records; r++)
+            for (size_t i = 0; i < all[r].count; i++) {
+                const struct ha_change *c = &all[r].change[i];
+                items[k++] = (struct item){ c, c->now ? c->now : c->base, r };
+            }
+        qsort(items, count, sizeof *items, by_case);
+        put_all(out.file, all, items, count);
+        status = ha_whole_file_close(&out, why);
+    }
+    free(items);
+    free(folder);
+    free(name);
+    return status;
+}

@@ -1,0 +1,434 @@
+#include "harness/compare/print.h"
+
+#include "harness/base/why.h"
+#include "harness/compare/sides.h"
+#include "harness/report/row.h"
+#include "harness/report/whole_file.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LINES_MOST = 20, WORD = 64 };
+
+/* ---- numbers ---------------------------------------------------------------------------------------------------- */
+
+static const char *amount(char out[WORD], double x, const char *unit)
+{
+    static const struct {
+        const char *unit, *shown;
+        double least, scale;
+    } scales[] = {
+        { "ns", "s", 1e9, 1e9 },          { "ns", "ms", 1e6, 1e6 },    { "ns", "us", 1e3, 1e3 },
+        { "bytes", "GB", 1e9, 1e9 },      { "bytes", "MB", 1e6, 1e6 }, { "bytes", "kB", 1e3, 1e3 },
+        { "10^9 bytes/s", "GB/s", 0, 1 },
+    };
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++)
+        if (!strcmp(unit, scales[i].unit) && fabs(x) >= scales[i].least) {
+            snprintf(out, WORD, "%.4g %s", x / scales[i].scale, scales[i].shown);
+            return out;
+        }
+    snprintf(out, WORD, *unit ? "%.4g %.40s" : "%.4g", x, unit);
+    return out;
+}
+
+/* Of a shift, in which above zero is worse, how much larger the figure itself is: of rates it is smaller. */
+static double percent(const struct ha_recorded_figure *f, double shift)
+{
+    return 100 * expm1(f->better == HA_MORE ? -shift : shift);
+}
+
+/* Of a share: points. */
+static bool by_points(const struct ha_recorded_figure *f) { return !*f->unit; }
+
+static const char *moved(char out[WORD], const struct ha_change *c)
+{
+    const struct ha_shift *s = &c->shift;
+    const double a = percent(c->figure, s->lo), b = percent(c->figure, s->hi);
+    if (by_points(c->figure)) snprintf(out, WORD, "%+.1f points", 100 * (c->median - c->base_median));
+    else snprintf(out, WORD, "%+.1f%% (%.1f to %.1f)", percent(c->figure, s->size), fmin(a, b), fmax(a, b));
+    return out;
+}
+
+static const char *noticed(char out[WORD], double shift)
+{
+    if (isinf(shift)) snprintf(out, WORD, "-");
+    else snprintf(out, WORD, "%.1f%%", 100 * expm1(shift));
+    return out;
+}
+
+/* ---- a change in words --------------------------------------------------------------------------------------------
+ */
+
+static void put_part(FILE *out, const struct ha_change *c, const struct ha_shift *s, const char *than)
+{
+    const struct ha_recorded_figure *f = ha_record_figure(c->now, c->part->figure);
+    const double sign = c->kind == HA_CHANGE_BETTER ? -1 : 1; /* how these shifts have been turned */
+    fprintf(out, "%s %+.1f%%%s", c->part->name, f ? percent(f, sign * s->size) : (double)NAN, than);
+}
+
+static void put_cause(FILE *out, const struct ha_change *c)
+{
+    switch (c->cause) {
+    case HA_CAUSE_NONE: return;
+    case HA_CAUSE_CODE:
+        if (c->part) put_part(out, c, &c->part_shift, ", which is the lesser part of it");
+        else fputs("no part of the machine moved with it", out);
+        break;
+    case HA_CAUSE_MACHINE:
+        if (!c->part) fputs("the machine itself", out);
+        else put_part(out, c, &c->part_shift, ", which is enough for it");
+        break;
+    case HA_CAUSE_BOTH: {
+        put_part(out, c, &c->part_shift, "");
+        fprintf(out, ", and %+.1f%% more than that",
+                100 * expm1((c->kind == HA_CHANGE_BETTER ? -1 : 1) * c->rest.size));
+        break;
+    }
+    case HA_CAUSE_UNDECIDED:
+        if (c->part) put_part(out, c, &c->part_shift, ", which does not say whether it is enough");
+        else fputs("what the machine could do beside it does not say", out);
+        break;
+    }
+}
+
+static void put_figure(FILE *out, const struct ha_change *c)
+{
+    char was[WORD], is[WORD], by[WORD];
+    fprintf(out, "%s %s: %s -> %s, %s; %zu and %zu processes", c->now->id, c->figure->name,
+            amount(was, c->base_median, c->figure->unit), amount(is, c->median, c->figure->unit), moved(by, c),
+            c->base_processes, c->processes);
+    if (c->kind == HA_CHANGE_TWO_SPEEDS)
+        fprintf(out, "; the base has two speeds, too: %zu of %zu slow, now %zu of %zu", c->shift.slow[0],
+                c->base_processes, c->shift.slow[1], c->processes);
+    if (c->cause == HA_CAUSE_NONE) return;
+    fputs("; ", out);
+    put_cause(out, c);
+}
+
+void ha_change_line(FILE *out, const struct ha_change *c)
+{
+    const struct ha_recorded_case *of = c->now ? c->now : c->base;
+    char words[WORD];
+    const char *cause = ha_cause_word(c->cause);
+    snprintf(words, sizeof words, "%s%s%s", ha_change_word(c), *cause ? ", " : "", cause);
+    fprintf(out, "%-18s ", words);
+    if (c->kind == HA_CHANGE_ERROR_GROWN)
+        fprintf(out, "%s %s: %.3g -> %.3g of its bound", of->id, c->figure->name, c->base_median, c->median);
+    else if (c->figure) put_figure(out, c);
+    else if (c->kind == HA_CHANGE_GONE)
+        fprintf(out, "%s (%s): it has no row now; %zu before", of->id, of->mode, c->base_processes);
+    else
+        fprintf(out, "%s (%s): %s%s%s", of->id, of->mode, of->reason,
+                c->base && c->base->verdict == c->now->verdict ? "; as in the base" : "", "");
+}
+
+static const char *what_verdict(const struct ha_comparison *c)
+{
+    const int exit = ha_comparison_exit(c);
+    return exit == HA_NIGHT_NOT_ALL && ha_comparison_blind(c) ? "nothing can be said" : ha_night_word(exit);
+}
+
+static int by_noticed(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* From where on changes of times and rates would have been noticed: of half of them, and of nine of ten. */
+static bool sight(const struct ha_comparison *c, double *half, double *most)
+{
+    double *x = malloc((c->count + 1) * sizeof *x);
+    size_t n = 0;
+    for (size_t i = 0; x && i < c->count; i++) {
+        const struct ha_change *k = &c->change[i];
+        if (k->figure && ha_figure_is_speed(k->figure) && !isnan(k->shift.p)) x[n++] = k->shift.noticed;
+    }
+    if (n) qsort(x, n, sizeof *x, by_noticed);
+    *half = n ? x[n / 2] : (double)NAN;
+    *most = n ? x[n * 9 / 10] : (double)NAN;
+    free(x);
+    return n > 0;
+}
+
+void ha_verdict_line(FILE *out, const struct ha_comparison *c)
+{
+    size_t loud = 0;
+    double half, most;
+    char a[WORD], b[WORD];
+    for (int k = 0; k < HA_CHANGES; k++)
+        if (ha_change_loud((enum ha_change_kind)k)) loud += ha_comparison_of(c, (enum ha_change_kind)k);
+    fprintf(out, "%s: %zu change%s in %zu figures beside %zu night%s of the base", what_verdict(c), loud,
+            loud == 1 ? "" : "s", c->compared, c->base_nights, c->base_nights == 1 ? "" : "s");
+    if (!sight(c, &half, &most)) return;
+    if (ha_comparison_blind(c)) fputs("; so few processes say nothing: run both with --processes 10", out);
+    else if (isinf(half)) fputs("; with so few processes half of the times would have shown no change", out);
+    else
+        fprintf(out, "; of times and rates half would have been noticed from %s on, nine of ten from %s",
+                noticed(a, half), noticed(b, most));
+}
+
+/* ---- for a reader --------------------------------------------------------------------------------------------------
+ */
+
+static void print_environment(FILE *out, const struct ha_comparison *c, const char *format)
+{
+    for (size_t i = 0; i < c->environments; i++) {
+        const struct ha_environment_change *e = &c->environment[i];
+        fprintf(out, format, e->name, e->base ? e->base : "(not said)", e->now ? e->now : "(not said)");
+    }
+}
+
+/* Each kind from the worst to the best, its first lines. */
+static void print_lines(FILE *out, const struct ha_comparison *c, const char *before)
+{
+    for (int k = HA_CHANGES; k--;) {
+        size_t lines = 0;
+        const enum ha_change_kind kind = (enum ha_change_kind)k;
+        for (size_t i = 0; i < c->count && ha_change_loud(kind); i++) {
+            if (c->change[i].kind != kind || lines++ >= LINES_MOST) continue;
+            fputs(before, out);
+            ha_change_line(out, &c->change[i]);
+            putc('\n', out);
+        }
+        if (lines > LINES_MOST) fprintf(out, "%sand %zu more of these\n", before, lines - LINES_MOST);
+    }
+}
+
+/* What decides a suspicion. */
+static void print_again(FILE *out, const struct ha_comparison *c)
+{
+    const struct ha_recorded_case *last = NULL;
+    bool any = false;
+    for (size_t i = 0; i < c->count; i++) {
+        const struct ha_change *k = &c->change[i];
+        if (k->kind != HA_CHANGE_SUSPICIOUS || k->now == last || !strcmp(k->now->id, HA_MACHINE_CASE)) continue;
+        if (!any)
+            fputs("\nto decide what is suspicious, run it in more processes, and compare these with the base:\n"
+                  "  habench run",
+                  out);
+        fprintf(out, " '%s'", k->now->id);
+        any = true;
+        last = k->now;
+    }
+    if (any) fprintf(out, " --processes %d -o again\n  habench compare %s again\n", HA_SHIFT_PROCESSES, c->base->path);
+}
+
+static void print_row(FILE *out, const struct ha_change *k)
+{
+    char was[WORD], is[WORD], by[WORD], from[WORD];
+    const bool known = !isnan(k->shift.p);
+    fprintf(out, "%-11s %12s %12s  %-24s %8s  %s %s\n", ha_change_word(k), amount(was, k->base_median, k->figure->unit),
+            amount(is, k->median, k->figure->unit), known ? moved(by, k) : "-",
+            known ? noticed(from, k->shift.noticed) : "-", k->now->id, k->figure->name);
+}
+
+/* The figure that stands for a case in the table: its first time or rate. */
+static bool first_of_case(const struct ha_comparison *c, size_t i)
+{
+    const struct ha_change *k = &c->change[i];
+    if (!k->figure || !ha_figure_is_speed(k->figure)) return false;
+    for (size_t j = i; j-- && c->change[j].now == k->now;)
+        if (c->change[j].figure && ha_figure_is_speed(c->change[j].figure)) return false;
+    return true;
+}
+
+static void print_rows(FILE *out, const struct ha_comparison *c)
+{
+    bool any = false;
+    for (size_t i = 0; i < c->count; i++) {
+        if (!first_of_case(c, i)) continue;
+        if (!any)
+            fprintf(out, "\n%-11s %12s %12s  %-24s %8s  case and figure\n", "", "base", "now", "change (95%)",
+                    "noticed");
+        any = true;
+        print_row(out, &c->change[i]);
+    }
+}
+
+static void print_sides(FILE *out, const struct ha_comparison *c)
+{
+    const struct ha_night *a = &c->base->night[c->base->nights - 1], *b = &c->now->night[c->now->nights - 1];
+    fprintf(out, "base  %s: %zu night%s, the last %s, build %s\n", c->base->path, c->base_nights,
+            c->base_nights == 1 ? "" : "s", *a->date ? a->date : "without a date", *a->build ? a->build : "unknown");
+    fprintf(out, "now   %s: %s, build %s\n", c->now->path, *b->date ? b->date : "without a date",
+            *b->build ? b->build : "unknown");
+    if (c->left_out)
+        fprintf(out, "%zu night%s of the base left out: of another machine\n", c->left_out,
+                c->left_out == 1 ? "" : "s");
+    if (c->other_machine) fprintf(out, "two machines (%s): ratios and shares are compared, no times\n", c->differs);
+    fputs(c->base->notes, out);
+    fputs(c->now->notes, out);
+}
+
+void ha_compare_print_table(FILE *out, const struct ha_comparison *c)
+{
+    if (c->other_machine) print_environment(out, c, "differs  %s: %s -> %s\n");
+    print_lines(out, c, "");
+    print_again(out, c);
+    putc('\n', out);
+    print_sides(out, c);
+    if (!c->other_machine) print_environment(out, c, "differs  %s: %s -> %s\n");
+    if (c->compared)
+        fprintf(out, "spread from night to night %.1f%%%s\n", 100 * c->nights,
+                c->assumed ? ", assumed: the base has one night" : "");
+    print_rows(out, c);
+    putc('\n', out);
+    ha_verdict_line(out, c);
+    putc('\n', out);
+}
+
+void ha_compare_print_markdown(FILE *out, const struct ha_comparison *c)
+{
+    fputs("**", out);
+    ha_verdict_line(out, c);
+    fputs("**\n\n", out);
+    print_environment(out, c, "- %s: %s -> %s\n");
+    if (c->other_machine) fprintf(out, "- two machines (%s): ratios and shares are compared, no times\n", c->differs);
+    fputs("\n```\n", out);
+    print_lines(out, c, "");
+    fputs("```\n", out);
+}
+
+/* ---- for a program -------------------------------------------------------------------------------------------------
+ */
+
+static void put_json(FILE *out, json_t *row)
+{
+    if (row && json_dumpf(row, out, JSON_COMPACT | JSON_PRESERVE_ORDER) == 0) putc('\n', out);
+    json_decref(row);
+}
+
+/* Left out where it is no number. */
+static void set_number(json_t *row, const char *name, double x)
+{
+    if (isfinite(x)) json_object_set_new(row, name, json_real(x));
+}
+
+static void set_text(json_t *row, const char *name, const char *text)
+{
+    json_object_set_new(row, name, text ? json_string(text) : json_null());
+}
+
+static void put_record(FILE *out, const struct ha_record *r, const char *side, size_t index)
+{
+    const struct ha_night *n = &r->night[r->nights - 1];
+    json_t *row = json_object();
+    set_text(row, "row", "record");
+    json_object_set_new(row, "index", json_integer((json_int_t)index));
+    set_text(row, "side", side);
+    set_text(row, "name", n->name);
+    set_text(row, "path", r->path);
+    set_text(row, "date_utc", n->date);
+    set_text(row, "build", n->build);
+    json_object_set_new(row, "nights", json_integer((json_int_t)r->nights));
+    json_object_set_new(row, "cases", json_integer((json_int_t)r->count));
+    for (int v = HA_PASS; v < HA_VERDICTS; v++)
+        json_object_set_new(row, ha_verdict_name((enum ha_verdict)v), json_integer((json_int_t)n->verdicts[v]));
+    json_t *facts = json_object();
+    for (size_t i = 0; i < n->facts; i++) set_text(facts, n->fact[i].name, n->fact[i].value);
+    json_object_set_new(row, "facts", facts);
+    set_text(row, "notes", r->notes);
+    put_json(out, row);
+}
+
+/* The text of a printing function, to be freed; NULL: no memory */
+static char *line_of(const struct ha_change *change, const struct ha_comparison *verdict)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    if (!f) return NULL;
+    if (change) ha_change_line(f, change);
+    else ha_verdict_line(f, verdict);
+    fclose(f);
+    return text;
+}
+
+static void set_figure(json_t *row, const struct ha_change *c)
+{
+    const struct ha_shift *s = &c->shift;
+    const double sign = c->figure->better == HA_MORE ? -1 : 1;
+    set_text(row, "figure", c->figure->name);
+    set_text(row, "unit", c->figure->unit);
+    set_text(row, "better", ha_better_name(c->figure->better));
+    set_number(row, "base", c->base_median);
+    set_number(row, "base_lo", c->base_lo);
+    set_number(row, "base_hi", c->base_hi);
+    set_number(row, "value", c->median);
+    set_number(row, "value_lo", c->lo);
+    set_number(row, "value_hi", c->hi);
+    if (isnan(s->p)) return;
+    set_number(row, "ratio", exp(sign * s->size));
+    set_number(row, "lo", fmin(exp(sign * s->lo), exp(sign * s->hi)));
+    set_number(row, "hi", fmax(exp(sign * s->lo), exp(sign * s->hi)));
+    set_number(row, "p", s->p);
+    set_number(row, "noticed", exp(s->noticed));
+    if (s->speeds.two) json_object_set_new(row, "slow_speed", json_real(exp(s->speeds.apart)));
+}
+
+static void set_cause(json_t *row, const struct ha_change *c)
+{
+    const double sign = c->kind == HA_CHANGE_BETTER ? -1 : 1;
+    set_text(row, "by", ha_cause_word(c->cause));
+    if (!c->part) return;
+    set_text(row, "part", c->part->name);
+    set_number(row, "part_ratio", exp(sign * c->part_shift.size)); /* above 1: slower */
+    set_number(row, "part_lo", exp(sign * c->part_shift.lo));
+    set_number(row, "part_hi", exp(sign * c->part_shift.hi));
+    set_number(row, "rest_ratio", exp(sign * c->rest.size));
+}
+
+static void put_change(FILE *out, const struct ha_change *c, size_t index)
+{
+    const struct ha_recorded_case *of = c->now ? c->now : c->base;
+    json_t *row = json_object();
+    char *line = line_of(c, NULL);
+    set_text(row, "row", "change");
+    json_object_set_new(row, "new", json_integer((json_int_t)index));
+    set_text(row, "case_id", of->id);
+    set_text(row, "mode", of->mode);
+    set_text(row, "suite", of->suite);
+    set_text(row, "change", ha_change_word(c));
+    json_object_set_new(row, "loud", json_boolean(ha_change_loud(c->kind)));
+    json_object_set_new(row, "base_processes", json_integer((json_int_t)c->base_processes));
+    json_object_set_new(row, "new_processes", json_integer((json_int_t)c->processes));
+    if (c->figure) set_figure(row, c);
+    set_cause(row, c);
+    set_text(row, "line", line);
+    put_json(out, row);
+    free(line);
+}
+
+void ha_compare_print_json(FILE *out, const struct ha_comparison *c, size_t index)
+{
+    size_t loud = 0;
+    if (index == 1) put_record(out, c->base, "base", 0);
+    put_record(out, c->now, "new", index);
+    for (size_t i = 0; i < c->environments; i++) {
+        json_t *row = json_object();
+        set_text(row, "row", "environment");
+        json_object_set_new(row, "new", json_integer((json_int_t)index));
+        set_text(row, "name", c->environment[i].name);
+        set_text(row, "base", c->environment[i].base);
+        set_text(row, "now", c->environment[i].now);
+        put_json(out, row);
+    }
+    for (size_t i = 0; i < c->count; i++) {
+        put_change(out, &c->change[i], index);
+        loud += ha_change_loud(c->change[i].kind);
+    }
+    json_t *row = json_object();
+    char *line = line_of(NULL, c);
+    set_text(row, "row", "verdict");
+    json_object_set_new(row, "new", json_integer((json_int_t)index));
+    json_object_set_new(row, "exit", json_integer(ha_comparison_exit(c)));
+    set_text(row, "verdict", what_verdict(c));
+    json_object_set_new(row, "changed", json_integer((json_int_t)loud));
+    json_object_set_new(row, "compared", json_integer((json_int_t)c->compared));
+    set_number(row, "nights_spread", c->nights);
+    set_text(row, "line", line);
+    put_json(out, row);
+    free(line);
+}

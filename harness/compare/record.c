@@ -1,0 +1,294 @@
+#define _GNU_SOURCE /* tdestroy */
+
+#include "harness/compare/record.h"
+
+#include "harness/base/array.h"
+#include "harness/base/text.h"
+#include "harness/base/why.h"
+#include "harness/report/row.h"
+
+#include <search.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NOTES_MOST = 8 };
+
+const struct ha_part_of_machine ha_parts_of_machine[] = {
+    { "beside_flops_GFLOPps", "clock of the CPU", false },
+    { "beside_read_1_GBps", "memory read, 1 thread", false },
+    { "beside_read_GBps", "memory read, all threads", false },
+    { "beside_device_GBps", "device memory read", false },
+    { "beside_h2d_GBps", "link, host to device", true },
+    { "beside_d2h_GBps", "link, device to host", true },
+    { "beside_launch_ns", "launch", false },
+    { 0 },
+};
+
+static enum ha_status no_memory(struct ha_why *why) { return ha_why(why, HA_ERROR, "out of memory"); }
+
+enum ha_status ha_record_begin(struct ha_record *record, const char *path, struct ha_why *why)
+{
+    *record = (struct ha_record){ .path = path, .notes = calloc(1, 1) };
+    return record->notes ? HA_OK : no_memory(why);
+}
+
+const char *ha_record_keep(struct ha_record *r, const char *text)
+{
+    if (!*text) return "";
+    if (!ha_array_room(&r->text, &r->texts_room, r->texts + 1, sizeof *r->text)) return NULL;
+    char *copy = strdup(text);
+    if (copy) r->text[r->texts++] = ha_text_clean(copy);
+    return copy;
+}
+
+static void add_note(struct ha_record *r, const char *line)
+{
+    const size_t have = strlen(r->notes), more = strlen(line);
+    char *notes = realloc(r->notes, have + more + 2);
+    if (!notes) return;
+    memcpy(notes + have, line, more + 1);
+    ha_text_clean(notes + have);
+    memcpy(notes + have + more, "\n", 2);
+    r->notes = notes;
+}
+
+void ha_record_note(struct ha_record *r, const char *line)
+{
+    if (r->noted++ < NOTES_MOST) add_note(r, line);
+}
+
+/* ---- cases ------------------------------------------------------------------------------------------------------- */
+
+static int by_id(const void *a, const void *b)
+{
+    const struct ha_recorded_case *x = a, *y = b;
+    const int order = strcmp(x->id, y->id);
+    return order ? order : strcmp(x->mode, y->mode);
+}
+
+const struct ha_recorded_case *ha_record_case(const struct ha_record *r, const char *mode, const char *id)
+{
+    const struct ha_recorded_case key = { .id = id, .mode = mode };
+    void *const *found = tfind(&key, &r->tree, by_id);
+    return found ? *found : NULL;
+}
+
+const struct ha_recorded_figure *ha_record_figure(const struct ha_recorded_case *c, const char *name)
+{
+    for (size_t i = 0; i < c->figures; i++)
+        if (!strcmp(c->figure[i].name, name)) return &c->figure[i];
+    return NULL;
+}
+
+struct ha_recorded_case *ha_record_add_case(struct ha_record *r, const char *mode, const char *id)
+{
+    const struct ha_recorded_case key = { .id = id, .mode = mode };
+    void **found = tfind(&key, &r->tree, by_id);
+    if (found) return *found;
+    if (!ha_array_room(&r->cases, &r->room, r->count + 1, sizeof *r->cases)) return NULL;
+    struct ha_recorded_case *c = calloc(1, sizeof *c);
+    if (!c) return NULL;
+    c->id = ha_record_keep(r, id);
+    c->mode = ha_record_keep(r, mode);
+    c->suite = c->reason = "";
+    c->last_night = SIZE_MAX;
+    if (!c->id || !c->mode || !tsearch(c, &r->tree, by_id)) {
+        free(c);
+        return NULL;
+    }
+    return r->cases[r->count++] = c;
+}
+
+/* How bad it is: the worst stands for a case. */
+static int badness(enum ha_verdict v)
+{
+    static const int order[HA_VERDICTS] = {
+        [HA_PASS] = 1,           [HA_SUSPECT] = 2,       [HA_UNCHECKED] = 3,
+        [HA_VERDICT_WAIVED] = 4, [HA_VERDICT_ERROR] = 5, [HA_VERDICT_FAIL] = 6,
+    };
+    return order[v];
+}
+
+enum ha_status ha_record_add_verdict(struct ha_record *r, struct ha_recorded_case *c, const char *suite,
+                                     enum ha_verdict verdict, const char *reason, struct ha_why *why)
+{
+    const size_t night = r->nights - 1;
+    c->processes++;
+    r->night[night].verdicts[verdict]++;
+    if (c->last_night == night && badness(verdict) <= badness(c->verdict)) return HA_OK;
+    c->verdict = verdict;
+    c->reason = ha_record_keep(r, reason);
+    if (!*c->suite) c->suite = ha_record_keep(r, suite);
+    c->last_night = night;
+    return c->reason && c->suite ? HA_OK : no_memory(why);
+}
+
+static struct ha_recorded_figure *figure_of(struct ha_record *r, struct ha_recorded_case *c,
+                                            const struct ha_recorded_figure *like)
+{
+    for (size_t i = 0; i < c->figures; i++)
+        if (!strcmp(c->figure[i].name, like->name)) return &c->figure[i];
+    if (!ha_array_room(&c->figure, &c->room, c->figures + 1, sizeof *c->figure)) return NULL;
+    struct ha_recorded_figure *f = &c->figure[c->figures];
+    *f = (struct ha_recorded_figure){
+        ha_record_keep(r, like->name), ha_record_keep(r, like->unit), like->better, NULL, 0, 0
+    };
+    if (!f->name || !f->unit) return NULL;
+    c->figures++;
+    return f;
+}
+
+enum ha_status ha_record_add_value(struct ha_record *r, struct ha_recorded_case *c,
+                                   const struct ha_recorded_figure *like, struct ha_observation at, struct ha_why *why)
+{
+    struct ha_recorded_figure *f = figure_of(r, c, like);
+    if (!f) return no_memory(why);
+    if (at.value < 0 && (!strcmp(f->unit, "ns") || strstr(f->unit, "/s")))
+        return ha_why(why, HA_FAIL, "a time or rate below zero");
+    for (size_t i = f->count; i-- && f->at[i].night == at.night;)
+        if (f->at[i].process == at.process) return ha_why(why, HA_FAIL, "a second row of the same case and process");
+    if (!ha_array_room(&f->at, &f->room, f->count + 1, sizeof *f->at)) return no_memory(why);
+    f->at[f->count++] = at;
+    if (at.process >= r->processes) r->processes = at.process + 1;
+    return HA_OK;
+}
+
+/* ---- nights -------------------------------------------------------------------------------------------------------
+ */
+
+enum ha_status ha_record_add_night(struct ha_record *r, const char *path, struct ha_why *why)
+{
+    if (!ha_array_room(&r->night, &r->nights_room, r->nights + 1, sizeof *r->night)) return no_memory(why);
+    const char *slash = strrchr(path, '/');
+    const struct ha_night night = { .name = ha_record_keep(r, slash && slash[1] ? slash + 1 : path),
+                                    .path = ha_record_keep(r, path) };
+    if (!night.name || !night.path) return no_memory(why);
+    r->night[r->nights++] = night;
+    return HA_OK;
+}
+
+enum ha_status ha_record_add_fact(struct ha_record *r, const char *name, const char *value, bool machine,
+                                  struct ha_why *why)
+{
+    struct ha_night *n = &r->night[r->nights - 1];
+    if (ha_night_fact(n, name)) return HA_OK; /* the first record of a night says */
+    if (!ha_array_room(&n->fact, &n->facts_room, n->facts + 1, sizeof *n->fact)) return no_memory(why);
+    const struct ha_fact fact = { ha_record_keep(r, name), ha_record_keep(r, value), machine };
+    if (!fact.name || !fact.value) return no_memory(why);
+    n->fact[n->facts++] = fact;
+    return HA_OK;
+}
+
+const char *ha_night_fact(const struct ha_night *n, const char *name)
+{
+    for (size_t i = 0; i < n->facts; i++)
+        if (!strcmp(n->fact[i].name, name)) return n->fact[i].value;
+    return NULL;
+}
+
+bool ha_night_same_machine(const struct ha_night *a, const struct ha_night *b, const char **fact)
+{
+    for (size_t i = 0; i < a->facts; i++) {
+        const char *other = a->fact[i].machine ? ha_night_fact(b, a->fact[i].name) : NULL;
+        if (!other || !strcmp(other, a->fact[i].value)) continue;
+        *fact = a->fact[i].name;
+        return false;
+    }
+    return true;
+}
+
+/* ---- the machine ---------------------------------------------------------------------------------------------------
+ */
+
+static int by_process(const void *a, const void *b)
+{
+    const struct ha_observation *x = a, *y = b;
+    if (x->process != y->process) return x->process < y->process ? -1 : 1;
+    return (x->value > y->value) - (x->value < y->value);
+}
+
+/* Of the readings that stand beside all cases, by process and size: their median in each process. */
+/* All cases' readings of one part of the machine, to be freed; *like: one of the figures, or NULL. */
+static struct ha_observation *gather(const struct ha_record *r, const char *name, size_t *count,
+                                     const struct ha_recorded_figure **like)
+{
+    struct ha_observation *all = NULL;
+    size_t room = 0;
+    *count = 0;
+    *like = NULL;
+    for (size_t i = 0; i < r->count; i++) {
+        const struct ha_recorded_figure *f = ha_record_figure(r->cases[i], name);
+        if (!f || !f->count) continue;
+        if (!ha_array_room(&all, &room, *count + f->count, sizeof *all)) break;
+        memcpy(all + *count, f->at, f->count * sizeof *all);
+        *count += f->count;
+        *like = f;
+    }
+    if (*count) qsort(all, *count, sizeof *all, by_process);
+    return all;
+}
+
+/* Of the readings that stand beside all cases, by process: their median in each. */
+static enum ha_status add_readings(struct ha_record *r, struct ha_recorded_case *machine,
+                                   const struct ha_recorded_figure *like, const struct ha_observation *at, size_t count,
+                                   struct ha_why *why)
+{
+    for (size_t i = 0, end; i < count; i = end) {
+        for (end = i; end < count && at[end].process == at[i].process;) end++;
+        const struct ha_observation middle = { at[i].night, at[i].process,
+                                               (at[(i + end - 1) / 2].value + at[(i + end) / 2].value) / 2 };
+        HA_TRY(ha_record_add_value(r, machine, like, middle, why));
+    }
+    return HA_OK;
+}
+
+static enum ha_status add_machine(struct ha_record *r, struct ha_why *why)
+{
+    struct ha_recorded_case *machine = NULL;
+    enum ha_status status = HA_OK;
+    for (const struct ha_part_of_machine *p = ha_parts_of_machine; p->figure && status == HA_OK; p++) {
+        const struct ha_recorded_figure *like;
+        size_t count;
+        struct ha_observation *all = gather(r, p->figure, &count, &like);
+        if (like) {
+            const struct ha_recorded_figure found = *like; /* what it points to may move */
+            if (!machine) machine = ha_record_add_case(r, "run", HA_MACHINE_CASE);
+            status = machine ? add_readings(r, machine, &found, all, count, why) : no_memory(why);
+        }
+        free(all);
+    }
+    if (!machine) return status;
+    machine->verdict = HA_PASS;
+    machine->processes = 1;
+    machine->last_night = r->nights - 1;
+    return status;
+}
+
+enum ha_status ha_record_end(struct ha_record *r, struct ha_why *why)
+{
+    char more[96];
+    HA_TRY(add_machine(r, why));
+    if (r->noted <= NOTES_MOST) return HA_OK;
+    snprintf(more, sizeof more, "and %zu lines more that were left out", r->noted - NOTES_MOST);
+    add_note(r, more);
+    return HA_OK;
+}
+
+static void nothing(void *node) {}
+
+void ha_record_free(struct ha_record *r)
+{
+    tdestroy(r->tree, nothing);
+    for (size_t i = 0; i < r->count; i++) {
+        for (size_t f = 0; f < r->cases[i]->figures; f++) free(r->cases[i]->figure[f].at);
+        free(r->cases[i]->figure);
+        free(r->cases[i]);
+    }
+    for (size_t i = 0; i < r->nights; i++) free(r->night[i].fact);
+    for (size_t i = 0; i < r->texts; i++) free(r->text[i]);
+    free(r->cases);
+    free(r->night);
+    free(r->text);
+    free(r->notes);
+    *r = (struct ha_record){ 0 };
+}

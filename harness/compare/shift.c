@@ -1,0 +1,305 @@
+#include "harness/compare/shift.h"
+
+#include "harness/base/stats.h"
+#include "harness/base/why.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A gap between two speeds: at least so wide, and so many times as wide as the spread at either. */
+static const double gap_least = 0.05, gap_spreads = 4;
+enum { SPEED_LEAST = 3 }; /* processes of the base at each */
+/* One-sided chance from which a figure is worth more processes, and normal quantiles. */
+static const double suspicion = 0.05, z_suspicion = 1.645, z_nine_of_ten = 1.282, z_interval = 1.96;
+static const double mad_to_sd = 1.4826, median_to_mean = 1.05; /* of a normal: spread; a median's error */
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double sorted_median(const double *x, size_t n) { return n ? (x[(n - 1) / 2] + x[n / 2]) / 2 : (double)NAN; }
+
+/* Of sorted values: the median distance from their median, as a standard deviation. work: room for n. */
+static double spread(const double *x, size_t n, double *work)
+{
+    const double middle = sorted_median(x, n);
+    for (size_t i = 0; i < n; i++) work[i] = fabs(x[i] - middle);
+    qsort(work, n, sizeof *work, by_size);
+    return mad_to_sd * sorted_median(work, n);
+}
+
+/* ---- Mann and Whitney ------------------------------------------------------------------------------------------ */
+
+/* How likely each U from 0 to n m is. The one that is last in order is of the n with chance i / (i + j), and then above
+ * all j: sums of what is not negative, so that tails have their digits. NULL: no memory. */
+static double *u_chances(size_t n, size_t m)
+{
+    const size_t row = n * m + 1;
+    double *p = calloc((n + 1) * row, sizeof *p);
+    if (!p) return NULL;
+    for (size_t i = 0; i <= n; i++) p[i * row] = 1; /* of none but these */
+    for (size_t j = 1; j <= m; j++)
+        for (size_t i = 1; i <= n; i++) {
+            const double last = (double)i / (double)(i + j);
+            double *to = p + i * row;
+            const double *from = to - row;
+            for (size_t u = 0; u <= i * j; u++) to[u] = (1 - last) * to[u] + (u >= j ? last * from[u - j] : 0);
+        }
+    memmove(p, p + n * row, row * sizeof *p);
+    return p;
+}
+
+/* Nearly all figures have one of few pairs of sizes. */
+enum { TAILS = 16 };
+static _Thread_local struct {
+    size_t n, m;
+    double *tail;
+} tails[TAILS];
+
+static const double *tail_of(size_t n, size_t m)
+{
+    const size_t at = (n + 5 * m) % TAILS;
+    if (tails[at].tail && tails[at].n == n && tails[at].m == m) return tails[at].tail;
+    double *p = u_chances(n, m);
+    if (!p) return NULL;
+    for (size_t u = n * m; u--;) p[u] += p[u + 1];
+    free(tails[at].tail);
+    tails[at].n = n;
+    tails[at].m = m;
+    return tails[at].tail = p;
+}
+
+double ha_mann_whitney(size_t n, size_t m, double u)
+{
+    enum { EXACT = 2500 };
+    const double pairs = (double)n * (double)m;
+    if (!n || !m || u <= 0) return 1;
+    const double *tail = n * m <= EXACT ? tail_of(n, m) : NULL;
+    if (tail) return fmin(1, tail[(size_t)fmin(u, pairs)]);
+    const double sd = sqrt(pairs * (double)(n + m + 1) / 12);
+    return 0.5 * erfc((u - 0.5 - pairs / 2) / sd / M_SQRT2);
+}
+
+/* ---- nights ------------------------------------------------------------------------------------------------------ */
+
+/* The medians of the nights into night[], of sorted-by-night values; returns how many nights have values. */
+static size_t medians(const double *x, const size_t *of, size_t count, double *night, double *work)
+{
+    size_t nights = 0;
+    for (size_t i = 0, end; i < count; i = end) {
+        for (end = i; end < count && of[end] == of[i]; end++) work[end - i] = x[end];
+        qsort(work, end - i, sizeof *work, by_size);
+        night[nights++] = sorted_median(work, end - i);
+    }
+    return nights;
+}
+
+double ha_shift_nights(double *squares, size_t count)
+{
+    size_t known = 0;
+    for (size_t i = 0; i < count; i++)
+        if (!isnan(squares[i])) squares[known++] = squares[i];
+    if (!known) return HA_SHIFT_NIGHTS;
+    qsort(squares, known, sizeof *squares, by_size);
+    /* The median of a square of few degrees of freedom is below its mean: 0.84 of it where there are five nights. */
+    return fmax(HA_SHIFT_NIGHTS_LEAST, sqrt(fmax(0, sorted_median(squares, known) / 0.84)));
+}
+
+/* ---- two speeds -------------------------------------------------------------------------------------------------- */
+
+/* x: [n] sorted. The widest gap that has enough processes on both sides. */
+static struct ha_speeds speeds_of(const double *x, size_t n, double *work)
+{
+    struct ha_speeds s = { false, (double)INFINITY, 0 };
+    size_t at = 0;
+    if (n < 2 * SPEED_LEAST) return s;
+    for (size_t i = SPEED_LEAST; i + SPEED_LEAST <= n; i++)
+        if (!at || x[i] - x[i - 1] > x[at] - x[at - 1]) at = i;
+    const double gap = x[at] - x[at - 1];
+    const double wide = fmax(spread(x, at, work), spread(x + at, n - at, work));
+    if (!(gap > gap_least && gap > gap_spreads * wide)) return s;
+    return (struct ha_speeds){ true, x[at] - gap / 2, sorted_median(x + at, n - at) - sorted_median(x, at) };
+}
+
+static size_t relative(double *x, size_t n, const struct ha_speeds *s)
+{
+    size_t slow = 0;
+    for (size_t i = 0; i < n; i++)
+        if (s->two && x[i] > s->cut) {
+            x[i] -= s->apart;
+            slow++;
+        }
+    return slow;
+}
+
+static void copy_sorted(double *to, const struct ha_side *from)
+{
+    if (from->count) memcpy(to, from->x, from->count * sizeof *to);
+    qsort(to, from->count, sizeof *to, by_size);
+}
+
+double ha_shift_nights_squared(const struct ha_side *base)
+{
+    const size_t n = base->count;
+    double *night = malloc(4 * (n + 1) * sizeof *night), *x = night + n + 1, *part = x + n + 1, *work = part + n + 1;
+    double within = 0, spreads = 0, mean = 0, square = 0;
+    if (!night) return (double)NAN;
+    copy_sorted(part, base);
+    const struct ha_speeds speeds = speeds_of(part, n, work);
+    if (n) memcpy(x, base->x, n * sizeof *x);
+    relative(x, n, &speeds);
+    const size_t nights = medians(x, base->night, n, night, work);
+    for (size_t i = 0, end; i < n; i = end) {
+        for (end = i; end < n && base->night[end] == base->night[i]; end++) part[end - i] = x[end];
+        if (end - i < 2) continue;
+        qsort(part, end - i, sizeof *part, by_size);
+        const double sd = 1.2 * spread(part, end - i, work); /* of few the median distance is too small */
+        within += sd * sd / (double)(end - i);
+        spreads++;
+    }
+    for (size_t i = 0; i < nights; i++) mean += night[i] / (double)nights;
+    for (size_t i = 0; i < nights; i++) square += (night[i] - mean) * (night[i] - mean) / (double)(nights - 1);
+    free(night);
+    if (nights < 2 || !(spreads > 0)) return (double)NAN;
+    return square - 1.45 * within / spreads; /* the variance of a median of few is 1.45 times that of their mean */
+}
+
+/* ---- one figure ---------------------------------------------------------------------------------------------------
+ */
+
+/* Values of both sides, relative to their speed, and room to work in. */
+struct sides {
+    double *base, *now;                /* sorted */
+    double *night, *work, *difference; /* [n m] */
+    size_t n, m;                       /* now, base */
+};
+
+/* How often a value of now is above one of the base by more than `by`, ties counting half. */
+static double u_of(const struct sides *s, double sign, double by)
+{
+    double u = 0;
+    for (size_t i = 0; i < s->n; i++)
+        for (size_t j = 0; j < s->m; j++) {
+            const double d = sign * (s->now[i] - s->base[j]) - by;
+            u += d > 0 ? 1 : d < 0 ? 0 : 0.5;
+        }
+    return u;
+}
+
+static double upper_tail(double z) { return 0.5 * erfc(z / M_SQRT2); }
+
+/* The quantile of a normal distribution above which p is. */
+static double upper_quantile(double p)
+{
+    double lo = 0, hi = 40;
+    for (int i = 0; i < 60; i++) {
+        const double middle = (lo + hi) / 2;
+        if (upper_tail(middle) > p) lo = middle;
+        else hi = middle;
+    }
+    return lo;
+}
+
+static double hodges_lehmann(const struct sides *s)
+{
+    size_t k = 0;
+    for (size_t i = 0; i < s->n; i++)
+        for (size_t j = 0; j < s->m; j++) s->difference[k++] = s->now[i] - s->base[j];
+    qsort(s->difference, k, sizeof *s->difference, by_size);
+    return sorted_median(s->difference, k);
+}
+
+/* Two tests, of which the weaker counts: of processes, whatever their distribution is; and of nights, whose processes
+ * have something in common. */
+static double chance(const struct sides *s, double sign, double size, double error)
+{
+    const double of_processes = ha_mann_whitney(s->n, s->m, floor(u_of(s, sign, HA_SHIFT_LEAST)));
+    return fmax(of_processes, upper_tail((sign * size - HA_SHIFT_LEAST) / error));
+}
+
+/* The error of a shift, of the processes of both sides, and with that of nights. */
+struct errors {
+    double of_processes, all;
+};
+
+static struct errors errors_of(const struct sides *s, size_t base_nights, size_t now_nights, double nights)
+{
+    const double base = s->m > 2 ? spread(s->base, s->m, s->work) : (double)NAN;
+    const double now = s->n > 2 ? spread(s->now, s->n, s->work) : (double)NAN;
+    /* the larger side knows more of it; of few processes both are asked */
+    double sd = s->m >= HA_SHIFT_PROCESSES || isnan(now) ? base : isnan(base) ? now : fmax(base, now);
+    if (isnan(sd)) sd = fmax(nights, fabs(s->base[s->m - 1] - s->base[0]));
+    const double few = 1 + 0.5 / (double)(s->n < s->m ? s->n : s->m); /* their tails are wider than a normal's */
+    const double e = few * median_to_mean * fmax(sd, 1e-6) * sqrt(1 / (double)s->n + 1 / (double)s->m);
+    return (struct errors){ e, sqrt(e * e + nights * nights * (1 / (double)base_nights + 1 / (double)now_nights)) };
+}
+
+static void judge(struct ha_shift *out, const struct sides *s, struct errors e, double alpha, size_t tests)
+{
+    const bool enough = s->n >= HA_SHIFT_PROCESSES;
+    const double called = upper_quantile(alpha / (double)tests);
+    out->size = hodges_lehmann(s);
+    out->lo = out->size - z_interval * e.all;
+    out->hi = out->size + z_interval * e.all;
+    out->p = chance(s, 1, out->size, e.all);
+    out->p_better = chance(s, -1, out->size, e.all);
+    const double sign = out->size < 0 ? -1 : 1;
+    out->suspicious = fabs(out->size) > HA_SHIFT_LEAST
+                      && ha_mann_whitney(s->n, s->m, floor(u_of(s, sign, 0))) < suspicion;
+    out->noticed = HA_SHIFT_LEAST + ((enough ? called : z_suspicion) + z_nine_of_ten) * e.all;
+    /* so few processes that even the farthest apart say nothing */
+    if (ha_mann_whitney(s->n, s->m, (double)(s->n * s->m)) >= (enough ? alpha / (double)tests : suspicion))
+        out->noticed = (double)INFINITY;
+}
+
+/* Is the new side beyond every night of the base? */
+static void look_beyond(struct ha_shift *out, const struct ha_side *base, const struct sides *s, double *x)
+{
+    memcpy(x, base->x, base->count * sizeof *x);
+    relative(x, base->count, &out->speeds);
+    const size_t nights = medians(x, base->night, base->count, s->night, s->work);
+    const double middle = sorted_median(s->now, s->n);
+    out->beyond = out->beyond_better = true;
+    for (size_t i = 0; i < nights; i++) {
+        out->beyond = out->beyond && middle > s->night[i];
+        out->beyond_better = out->beyond_better && middle < s->night[i];
+    }
+}
+
+enum ha_status ha_shift_find(struct ha_shift *out, const struct ha_side *base, const struct ha_side *now, double nights,
+                             double alpha, size_t tests, struct ha_why *why)
+{
+    const size_t n = now->count, m = base->count, room = n + m + 1;
+    double *all = malloc((5 * room + n * m) * sizeof *all);
+    *out = (struct ha_shift){ 0 };
+    if (!all) return ha_why(why, HA_ERROR, "out of memory");
+    struct sides s = { all, all + room, all + 2 * room, all + 3 * room, all + 5 * room, n, m };
+    copy_sorted(s.base, base);
+    copy_sorted(s.now, now);
+    out->speeds = speeds_of(s.base, m, s.work);
+    out->slow[0] = relative(s.base, m, &out->speeds);
+    out->slow[1] = relative(s.now, n, &out->speeds);
+    if (out->speeds.two) {
+        qsort(s.base, m, sizeof *s.base, by_size);
+        qsort(s.now, n, sizeof *s.now, by_size);
+    }
+    judge(out, &s, errors_of(&s, base->nights, now->nights, nights), alpha, tests);
+    look_beyond(out, base, &s, all + 4 * room);
+    free(all);
+    return HA_OK;
+}
+
+double ha_shift_threshold(const double *p, size_t count, double alpha)
+{
+    double *sorted = malloc((count + 1) * sizeof *sorted), threshold = -1;
+    if (!sorted) return -1;
+    memcpy(sorted, p, count * sizeof *p);
+    qsort(sorted, count, sizeof *sorted, by_size);
+    for (size_t i = 0; i < count; i++)
+        if (sorted[i] <= alpha * (double)(i + 1) / (double)count) threshold = sorted[i];
+    free(sorted);
+    return threshold;
+}

@@ -1,0 +1,461 @@
+#include "harness/base/test_folder.h"
+#include "harness/compare/print.h"
+#include "harness/compare/test_record.h"
+
+/* ---- a machine, and two nights of it
+ * --------------------------------------------------------------------------------- */
+
+enum { PROCESSES = 12 };
+
+static const struct ha_recorded_figure read_all = { .name = "beside_read_GBps", .unit = "GB/s", .better = HA_MORE },
+                                       flops = { .name = "beside_flops_GFLOPps", .unit = "GFLOP/s", .better = HA_MORE },
+                                       link_up = { .name = "beside_h2d_GBps", .unit = "GB/s", .better = HA_MORE },
+                                       launch = { .name = "beside_launch_ns", .unit = "ns", .better = HA_LESS },
+                                       moved = { .name = "h2d_bytes", .unit = "bytes", .better = HA_LESS },
+                                       idle = { .name = "gpu_idle", .unit = "", .better = HA_LESS },
+                                       error = { .name = "err_over_bound", .unit = "", .better = HA_NEITHER };
+
+/* Some noise that is the same each time: a share of up to 1%. */
+static double noise(size_t i) { return 1 + 0.01 * ((double)(i * 7919 % 101) / 101 - 0.5); }
+
+/* What the machine does, and what the code takes of it: 1 is as before, 2 is twice as fast, or as long. */
+struct state {
+    double clock, memory, link, code;
+};
+
+/* Two cases: one that reads memory, and one that moves over the link and reads little. */
+static void add_night(struct ha_record *r, const char *name, struct state s)
+{
+    begin_night(r, name);
+    struct ha_recorded_case *cpu = add_case(r, "run", "cpu:ctx=8192"),
+                            *offload = add_case(r, "run", "offload:ctx=8192");
+    for (size_t i = 0; i < PROCESSES; i++) {
+        const size_t p = 100 * (r->nights - 1) + i, n = p + 31 * (size_t)(r->path[0]);
+        add_value(r, cpu, &step, p, 1e6 * s.code / s.memory / s.clock * noise(n));
+        add_value(r, cpu, &rate, p, 20 / s.code * s.memory * s.clock * noise(n + 1));
+        add_value(r, offload, &step, p, 3e6 / s.link * noise(n + 2));
+        add_value(r, offload, &moved, p, 4096);
+        add_value(r, cpu, &moved, p, 0);
+        struct ha_recorded_case *both[] = { cpu, offload };
+        for (size_t c = 0; c < 2; c++) {
+            add_value(r, both[c], &read_all, p, 30 * s.memory * noise(n + 3));
+            add_value(r, both[c], &flops, p, 100 * s.clock * noise(n + 4));
+            add_value(r, both[c], &link_up, p, 12 * s.link * noise(n + 5));
+            add_value(r, both[c], &launch, p, 900 * noise(n + 6));
+        }
+    }
+}
+
+static const struct state as_before = { 1, 1, 1, 1 };
+static struct ha_record base, now;
+static struct ha_comparison result;
+
+static void compare(void)
+{
+    assert_int_equal(ha_record_end(&base, &why), HA_OK);
+    assert_int_equal(ha_record_end(&now, &why), HA_OK);
+    assert_int_equal(ha_compare(&result, &base, &now, &why), HA_OK);
+}
+
+static void compare_state(struct state s)
+{
+    begin(&base, "base");
+    for (size_t i = 0; i < 4; i++) add_night(&base, "night", as_before);
+    begin(&now, "now");
+    add_night(&now, "tonight", s);
+    compare();
+}
+
+static int clean(void **state)
+{
+    ha_comparison_free(&result);
+    ha_record_free(&base);
+    ha_record_free(&now);
+    return 0;
+}
+
+/* The change of a figure of a case; figure NULL: of the case itself. */
+static const struct ha_change *change_of(const char *id, const char *figure)
+{
+    for (size_t i = 0; i < result.count; i++) {
+        const struct ha_change *c = &result.change[i];
+        const struct ha_recorded_case *of = c->now ? c->now : c->base;
+        if (!strcmp(of->id, id) && (figure ? c->figure && !strcmp(c->figure->name, figure) : !c->figure)) return c;
+    }
+    fail_msg("no change of %s %s", id, figure ? figure : "");
+    return NULL;
+}
+
+static const char *line_of(const struct ha_change *c)
+{
+    ha_change_line(test_print(), c);
+    return test_printed();
+}
+
+#define COMPARE_TEST(name) TEST_WITH(name, NULL, clean)
+
+/* ---- machine or code ------------------------------------------------------------------------------------------------
+ */
+
+COMPARE_TEST(nothing_changed)
+{
+    compare_state(as_before);
+    assert_int_equal(ha_comparison_exit(&result), 0);
+    for (size_t i = 0; i < result.count; i++) assert_int_equal(result.change[i].kind, HA_CHANGE_SAME);
+    assert_true(result.compared >= 7);
+    ha_compare_print_table(test_print(), &result);
+    test_printed();
+    assert_contains(test_print_text, "nothing changed: 0 changes in");
+}
+
+COMPARE_TEST(a_slower_kernel_is_the_code)
+{
+    compare_state((struct state){ 1, 1, 1, 1.08 });
+    assert_int_equal(ha_comparison_exit(&result), 30);
+    const struct ha_change *c = change_of("cpu:ctx=8192", "step_ns");
+    assert_int_equal(c->kind, HA_CHANGE_WORSE);
+    assert_int_equal(c->cause, HA_CAUSE_CODE);
+    assert_contains(line_of(c), "ms, +8.0%");
+    c = change_of("cpu:ctx=8192", "GBps");
+    assert_int_equal(c->kind, HA_CHANGE_WORSE);
+    assert_contains(line_of(c), "cpu:ctx=8192 GBps: ");
+    assert_contains(line_of(c), "-7.");
+    assert_int_equal(change_of("offload:ctx=8192", "step_ns")->kind, HA_CHANGE_SAME);
+}
+
+COMPARE_TEST(a_faster_kernel_is_better_and_fails_nothing)
+{
+    compare_state((struct state){ 1, 1, 1, 0.9 });
+    assert_int_equal(ha_comparison_exit(&result), 0);
+    const struct ha_change *c = change_of("cpu:ctx=8192", "step_ns");
+    assert_int_equal(c->kind, HA_CHANGE_BETTER);
+    assert_int_equal(c->cause, HA_CAUSE_CODE);
+    assert_contains(line_of(c), "faster, code");
+    assert_int_equal(change_of("cpu:ctx=8192", "GBps")->kind, HA_CHANGE_BETTER);
+}
+
+COMPARE_TEST(slower_memory_is_the_machine)
+{
+    compare_state((struct state){ 1, 0.9, 1, 1 });
+    const struct ha_change *c = change_of("cpu:ctx=8192", "step_ns");
+    assert_int_equal(c->kind, HA_CHANGE_WORSE);
+    assert_int_equal(c->cause, HA_CAUSE_MACHINE);
+    assert_string_equal(c->part->name, "memory read, all threads");
+    assert_contains(line_of(c), "memory read, all threads -10");
+    /* and the machine has a line of its own */
+    c = change_of(HA_MACHINE_CASE, "beside_read_GBps");
+    assert_int_equal(c->kind, HA_CHANGE_WORSE);
+    assert_int_equal(c->cause, HA_CAUSE_MACHINE);
+}
+
+COMPARE_TEST(a_capped_clock_is_the_machine)
+{
+    compare_state((struct state){ 0.8, 1, 1, 1 });
+    const struct ha_change *c = change_of("cpu:ctx=8192", "step_ns");
+    assert_int_equal(c->cause, HA_CAUSE_MACHINE);
+    assert_string_equal(c->part->name, "clock of the CPU");
+}
+
+COMPARE_TEST(half_a_link_is_the_machine_of_who_uses_it_alone)
+{
+    compare_state((struct state){ 1, 1, 0.5, 1.08 });
+    const struct ha_change *c = change_of("offload:ctx=8192", "step_ns");
+    assert_int_equal(c->cause, HA_CAUSE_MACHINE);
+    assert_string_equal(c->part->name, "link, host to device");
+    assert_int_equal(change_of("cpu:ctx=8192", "step_ns")->cause, HA_CAUSE_CODE);
+}
+
+COMPARE_TEST(slower_memory_and_a_slower_kernel_are_both)
+{
+    compare_state((struct state){ 1, 0.9, 1, 1.1 });
+    const struct ha_change *c = change_of("cpu:ctx=8192", "step_ns");
+    assert_int_equal(c->cause, HA_CAUSE_BOTH);
+    assert_contains(line_of(c), "more than that");
+}
+
+/* Without the readings of the same case nobody knows. */
+COMPARE_TEST(without_readings_nothing_is_decided)
+{
+    begin(&base, "base");
+    begin(&now, "now");
+    begin_night(&base, "a");
+    begin_night(&now, "b");
+    for (size_t i = 0; i < PROCESSES; i++) {
+        add_value(&base, add_case(&base, "run", "x:"), &step, i, 1e6 * noise(i));
+        add_value(&now, add_case(&now, "run", "x:"), &step, i, 2e6 * noise(i + 5));
+    }
+    compare();
+    assert_int_equal(change_of("x:", "step_ns")->kind, HA_CHANGE_WORSE);
+    assert_int_equal(change_of("x:", "step_ns")->cause, HA_CAUSE_UNDECIDED);
+    assert_true(result.assumed);
+}
+
+/* ---- how many processes ---------------------------------------------------------------------------------------------
+ */
+
+static void compare_processes(size_t before, size_t after, double slower)
+{
+    begin(&base, "base");
+    begin(&now, "now");
+    begin_night(&base, "a");
+    begin_night(&now, "b");
+    for (size_t i = 0; i < before; i++) add_value(&base, add_case(&base, "run", "x:"), &step, i, 1e6 * noise(i));
+    for (size_t i = 0; i < after; i++)
+        add_value(&now, add_case(&now, "run", "x:"), &step, i, slower * 1e6 * noise(i + 50));
+    compare();
+}
+
+COMPARE_TEST(few_processes_make_a_suspicion_and_say_what_decides_it)
+{
+    compare_processes(5, 5, 1.2);
+    assert_int_equal(change_of("x:", "step_ns")->kind, HA_CHANGE_SUSPICIOUS);
+    assert_int_equal(ha_comparison_exit(&result), 20);
+    ha_compare_print_table(test_print(), &result);
+    test_printed();
+    assert_contains(test_print_text, "habench run 'x:' --processes 10 -o again");
+}
+
+COMPARE_TEST(one_process_says_nothing_and_is_no_success)
+{
+    compare_processes(1, 1, 1);
+    assert_int_equal(change_of("x:", "step_ns")->kind, HA_CHANGE_UNCLEAR);
+    assert_true(ha_comparison_blind(&result));
+    assert_int_equal(ha_comparison_exit(&result), 20);
+    ha_verdict_line(test_print(), &result);
+    test_printed();
+    assert_contains(test_print_text, "nothing can be said");
+}
+
+/* ---- what is not there, or not right --------------------------------------------------------------------------------
+ */
+
+static void add_verdict(struct ha_record *r, const char *id, enum ha_verdict v, const char *reason)
+{
+    assert_int_equal(ha_record_add_verdict(r, add_case(r, "check", id), "fake", v, reason, &why), HA_OK);
+}
+
+static void begin_both(void)
+{
+    begin(&base, "base");
+    begin(&now, "now");
+    begin_night(&base, "a");
+    begin_night(&now, "b");
+}
+
+static const struct {
+    const char *id;
+    enum ha_verdict before, after;
+    enum ha_change_kind kind;
+    int exit;
+} verdicts[] = {
+    { "wrong", HA_PASS, HA_VERDICT_FAIL, HA_CHANGE_WRONG, 10 },
+    { "wrong-as-ever", HA_VERDICT_FAIL, HA_VERDICT_FAIL, HA_CHANGE_WRONG, 10 },
+    { "broken", HA_PASS, HA_VERDICT_ERROR, HA_CHANGE_NOT_JUDGED, 20 },
+    { "waived", HA_PASS, HA_VERDICT_WAIVED, HA_CHANGE_WAIVED, 20 },
+    { "gone", HA_PASS, HA_NOT_RUN, HA_CHANGE_GONE, 20 },
+    { "new", HA_NOT_RUN, HA_PASS, HA_CHANGE_ADDED, 0 },
+};
+
+TEST(a_verdict_that_changed_is_as_loud_as_a_time)
+{
+    for (size_t i = 0; i < COUNT(verdicts); i++) {
+        begin_both();
+        add_verdict(&base, "fine", HA_PASS, "");
+        add_verdict(&now, "fine", HA_PASS, "");
+        if (verdicts[i].before) add_verdict(&base, verdicts[i].id, verdicts[i].before, "");
+        if (verdicts[i].after) add_verdict(&now, verdicts[i].id, verdicts[i].after, "because");
+        compare();
+        assert_int_equal(result.count, 1);
+        assert_int_equal(change_of(verdicts[i].id, NULL)->kind, verdicts[i].kind);
+        assert_int_equal(ha_comparison_exit(&result), verdicts[i].exit);
+        assert_int_equal(ha_change_loud(verdicts[i].kind), verdicts[i].exit > 0);
+        if (verdicts[i].after && verdicts[i].exit) assert_contains(line_of(change_of(verdicts[i].id, NULL)), "because");
+        clean(NULL);
+    }
+}
+
+COMPARE_TEST(waived_as_ever_is_no_change)
+{
+    begin_both();
+    add_verdict(&base, "x", HA_VERDICT_WAIVED, "no such device");
+    add_verdict(&now, "x", HA_VERDICT_WAIVED, "no such device");
+    compare();
+    assert_int_equal(result.count, 0);
+}
+
+static void compare_errors(double before, double after)
+{
+    begin_both();
+    add_value(&base, add_case(&base, "check", "x:"), &error, 0, before);
+    add_value(&now, add_case(&now, "check", "x:"), &error, 0, after);
+    compare();
+}
+
+COMPARE_TEST(an_error_grown_tenfold_is_news)
+{
+    compare_errors(0.03, 0.35);
+    assert_int_equal(change_of("x:", "err_over_bound")->kind, HA_CHANGE_ERROR_GROWN);
+    assert_int_equal(ha_comparison_exit(&result), 30);
+    assert_contains(line_of(&result.change[0]), "error grown");
+}
+
+COMPARE_TEST(an_error_grown_threefold_or_from_nothing_to_nothing_is_none)
+{
+    compare_errors(0.03, 0.1);
+    assert_int_equal(ha_comparison_exit(&result), 0);
+    clean(NULL);
+    compare_errors(1e-9, 1e-6);
+    assert_int_equal(ha_comparison_exit(&result), 0);
+}
+
+/* The base's case in one mode is not the new one's in another. */
+COMPARE_TEST(a_check_is_not_a_run)
+{
+    begin_both();
+    add_verdict(&base, "x", HA_PASS, "");
+    add_value(&now, add_case(&now, "run", "x"), &step, 0, 1);
+    compare();
+    assert_int_equal(ha_comparison_of(&result, HA_CHANGE_GONE), 1);
+    assert_int_equal(ha_comparison_of(&result, HA_CHANGE_ADDED), 1);
+}
+
+/* ---- shares ---------------------------------------------------------------------------------------------------------
+ */
+
+COMPARE_TEST(shares_are_compared_by_points)
+{
+    begin_both();
+    for (size_t i = 0; i < PROCESSES; i++) {
+        add_value(&base, add_case(&base, "run", "little"), &idle, i, 0.001 * noise(i));
+        add_value(&now, add_case(&now, "run", "little"), &idle, i, 0.004 * noise(i));
+        add_value(&base, add_case(&base, "run", "much"), &idle, i, 0.10 * noise(i));
+        add_value(&now, add_case(&now, "run", "much"), &idle, i, 0.30 * noise(i));
+        add_value(&base, add_case(&base, "run", "none"), &idle, i, 0);
+        add_value(&now, add_case(&now, "run", "none"), &idle, i, 0);
+    }
+    compare();
+    assert_int_equal(change_of("little", "gpu_idle")->kind, HA_CHANGE_SAME);
+    assert_int_equal(change_of("none", "gpu_idle")->kind, HA_CHANGE_SAME);
+    assert_int_equal(change_of("much", "gpu_idle")->kind, HA_CHANGE_WORSE);
+    assert_contains(line_of(change_of("much", "gpu_idle")), "worse, undecided");
+    assert_contains(line_of(change_of("much", "gpu_idle")), "+20.0 points");
+}
+
+/* ---- machines -------------------------------------------------------------------------------------------------------
+ */
+
+static void add_machine(struct ha_record *r, const char *cpu, const char *kind, const char *kernel)
+{
+    assert_int_equal(ha_record_add_fact(r, "cpu", cpu, true, &why), HA_OK);
+    assert_int_equal(ha_record_add_fact(r, "device d: kind", kind, true, &why), HA_OK);
+    assert_int_equal(ha_record_add_fact(r, "kernel", kernel, false, &why), HA_OK);
+    for (size_t i = 0; i < 2; i++) {
+        const size_t p = 10 * r->nights + i;
+        add_value(r, add_case(r, "run", "x:"), &step, p, 1e6);
+        add_value(r, add_case(r, "run", "x:"), &idle, p, 0.2);
+    }
+}
+
+COMPARE_TEST(of_two_machines_ratios_alone_are_compared)
+{
+    begin_both();
+    add_machine(&base, "A", "host", "6.1");
+    add_machine(&now, "B", "host", "6.2");
+    compare();
+    assert_true(result.other_machine);
+    assert_string_equal(result.differs, "cpu");
+    assert_int_equal(result.compared, 1);
+    assert_int_equal(result.environments, 2);
+    ha_compare_print_table(test_print(), &result);
+    assert_int_equal(strncmp(test_printed(), "differs  cpu: A -> B\ndiffers  kernel: 6.1 -> 6.2\n", 45), 0);
+    assert_contains(test_print_text, "two machines (cpu)");
+}
+
+COMPARE_TEST(devices_of_two_kinds_are_refused)
+{
+    begin_both();
+    add_machine(&base, "A", "host", "6.1");
+    add_machine(&now, "A", "cuda", "6.1");
+    assert_int_equal(ha_compare(&result, &base, &now, &why), HA_FAIL);
+    assert_contains(why.text, "devices of different kinds (device d: kind: host and cuda) are never compared");
+}
+
+COMPARE_TEST(nights_of_another_machine_are_left_out_of_the_base)
+{
+    begin_both();
+    add_machine(&base, "B", "host", "6.1");
+    begin_night(&base, "c");
+    add_machine(&base, "A", "host", "6.1");
+    add_machine(&now, "A", "host", "6.1");
+    compare();
+    assert_int_equal(result.left_out, 1);
+    assert_int_equal(result.base_nights, 1);
+    assert_int_equal(change_of("x:", "step_ns")->base_processes, 2);
+    assert_false(result.other_machine);
+}
+
+/* ---- one verdict everywhere
+ * ------------------------------------------------------------------------------------------- */
+
+static size_t lines_with(const char *text, const char *a, const char *b)
+{
+    size_t n = 0;
+    for (const char *line = text; *line;) {
+        const size_t length = strcspn(line, "\n");
+        char copy[4096];
+        snprintf(copy, sizeof copy, "%.*s", (int)(length < 4000 ? length : 4000), line);
+        n += strstr(copy, a) && strstr(copy, b);
+        line += length + (line[length] == '\n');
+    }
+    return n;
+}
+
+/* Records drawn at random: the exit code, JSON and JUnit say the same of each change. */
+TEST_WITH(table_json_and_junit_say_the_same, test_folder_make, test_folder_remove)
+{
+    static const double slower[] = { 1, 1, 1.3, 0.8 };
+    static const enum ha_verdict after[] = { HA_PASS, HA_PASS, HA_PASS, HA_VERDICT_FAIL, HA_VERDICT_ERROR, HA_NOT_RUN };
+    for (size_t round = 0; round < 40; round++) {
+        begin_both();
+        for (size_t i = 0; i < 6; i++) {
+            char id[32];
+            const size_t draw = round * 31 + i * 17 + round * i;
+            snprintf(id, sizeof id, "<case>&%zu", i);
+            add_verdict(&base, id, HA_PASS, "");
+            if (after[draw % COUNT(after)]) add_verdict(&now, id, after[draw % COUNT(after)], "\"<why>\"");
+            for (size_t p = 0; p < PROCESSES; p++) {
+                add_value(&base, add_case(&base, "run", id), &step, p, 1e6 * noise(p));
+                add_value(&now, add_case(&now, "run", id), &step, p, slower[draw / 3 % 4] * 1e6 * noise(p + i));
+            }
+        }
+        compare();
+        size_t loud = 0, bad = 0;
+        int worst = 0;
+        for (size_t i = 0; i < result.count; i++) {
+            const int exit = ha_change_exit(result.change[i].kind);
+            loud += ha_change_loud(result.change[i].kind);
+            bad += exit != 0;
+            if (exit == 10 || (exit == 30 && worst != 10) || (exit == 20 && !worst)) worst = exit;
+        }
+        assert_int_equal(ha_comparison_exit(&result), worst);
+        char said[64];
+        ha_compare_print_json(test_print(), &result, 1);
+        assert_int_equal(lines_with(test_printed(), "\"row\":\"change\"", "\"loud\":true"), loud);
+        snprintf(said, sizeof said, "\"exit\":%d,", worst);
+        assert_int_equal(lines_with(test_print_text, "\"row\":\"verdict\"", said), 1);
+        snprintf(said, sizeof said, "\"changed\":%zu,", loud);
+        assert_int_equal(lines_with(test_print_text, "\"row\":\"verdict\"", said), 1);
+        assert_int_equal(ha_compare_junit(test_path("j.xml"), &result, 1, &why), HA_OK);
+        assert_null(strstr(test_text("j.xml"), "<case>"));
+        assert_null(strstr(test_text("j.xml"), "<why>"));
+        const size_t failing = test_count(test_text("j.xml"), "<failure"),
+                     broken = test_count(test_text("j.xml"), "<error");
+        assert_int_equal(failing + broken, bad); /* no case has two here: a check and a run are two cases */
+        assert_int_equal(failing + broken > 0, worst != 0);
+        ha_compare_print_table(test_print(), &result);
+        snprintf(said, sizeof said, "%s: %zu change%s", ha_night_word(worst), loud, loud == 1 ? "" : "s");
+        test_printed();
+        assert_contains(test_print_text, said);
+        clean(NULL);
+    }
+}

@@ -1,0 +1,185 @@
+/* How often is a night in which nothing has changed called one that has, and how often is a change found? Nights of
+ * simulated hosts go the way of `habench nightly`: five processes, then more of what is suspicious. With a folder of
+ * many processes of one build as its argument, nights are drawn from that series instead, which is this host's own. */
+
+#include "harness/base/rng.h"
+#include "harness/compare/test_record.h"
+
+enum { CASES = 40, BASE_NIGHTS = 5, PROCESSES = 5, AGAIN = 10, ROUNDS = 3, MOST = PROCESSES + ROUNDS * AGAIN };
+
+/* A host: what a process, and a night, differ by (standard deviations of logarithms); of how many processes something
+ * takes some of the time (mean); how many run at a second speed, and by how much it is slower. */
+struct world {
+    const char *name;
+    double process, night, tail, tail_mean, slow_share, slow;
+    double share_spread; /* the share of slow ones is drawn anew each night, for all cases alike, so far around it */
+    double found;        /* what has to be found of it in nine nights of ten; 0: it is not asked */
+    bool unknowable;     /* a base of few nights may never have met what the new one is */
+};
+static const struct world worlds[] = {
+    { "quiet", .process = 0.007, .night = 0.003, .tail = 0.03, .tail_mean = 0.1, .found = 0.05 },
+    { "noisy", .process = 0.04, .night = 0.01, .tail = 0.05, .tail_mean = 0.1, .found = 0.10 },
+    { "drifting", .process = 0.01, .night = 0.015, .tail = 0.03, .tail_mean = 0.1 },
+    { "two speeds", .process = 0.007, .night = 0.003, .slow_share = 0.3, .slow = 0.25, .found = 0.05 },
+    { "two speeds, shares by night", .process = 0.007, .night = 0.003, .slow_share = 0.5, .slow = 0.25,
+      .share_spread = 0.4, .found = 0.05 },
+    { "one of two speeds a night", .process = 0.007, .night = 0.003, .slow_share = 0.5, .slow = 0.25,
+      .share_spread = 10, .found = 0.05, .unknowable = true },
+};
+
+/* ---- random numbers of one night of one test ------------------------------------------------------------------------
+ */
+
+static uint64_t seed, drawn;
+static double normal(void) { return (double)ha_rng_normal(seed, 7, drawn++); }
+static double uniform(void) { return (double)ha_rng_uniform(seed, 8, drawn++); }
+
+/* ---- records
+ * --------------------------------------------------------------------------------------------------------- */
+
+/* What a case takes in a process, and a rate that has a spread of its own. */
+struct drawn_night {
+    double night[CASES], value[CASES][MOST], rate[CASES][MOST];
+};
+
+static void draw_night(const struct world *w, struct drawn_night *n)
+{
+    const double share = w->slow_share + w->share_spread * (2 * uniform() - 1);
+    for (size_t i = 0; i < CASES; i++) {
+        const double night = w->night * normal();
+        for (size_t p = 0; p < MOST; p++) {
+            double x = night + w->process * normal();
+            if (uniform() < w->tail) x -= w->tail_mean * log(1 - uniform());
+            if (uniform() < share) x += w->slow;
+            n->value[i][p] = 1e6 * (double)(i + 1) * exp(x);
+            n->rate[i][p] = 10 / exp(x + w->process * normal());
+        }
+    }
+}
+
+static void add_processes(struct ha_record *r, const struct drawn_night *n, size_t i, size_t from, size_t to,
+                          size_t first)
+{
+    char id[32];
+    snprintf(id, sizeof id, "case:i=%zu", i);
+    struct ha_recorded_case *c = add_case(r, "run", id);
+    for (size_t p = from; p < to; p++) {
+        add_value(r, c, &step, first + p, n->value[i][p]);
+        add_value(r, c, &rate, first + p, n->rate[i][p]);
+    }
+}
+
+static void add_night(struct ha_record *r, const struct drawn_night *n)
+{
+    const size_t first = 1000 * r->nights;
+    begin_night(r, "night");
+    for (size_t i = 0; i < CASES; i++) add_processes(r, n, i, 0, PROCESSES, first);
+}
+
+/* ---- a night
+ * ---------------------------------------------------------------------------------------------------------- */
+
+struct outcome {
+    bool found, raised; /* the planted case, or another one, is called worse */
+    size_t again;       /* cases that were run again */
+    size_t within, of;  /* intervals with no change in them, of the first comparison's figures */
+};
+
+static bool named(const struct ha_change *c, size_t i)
+{
+    char id[32];
+    snprintf(id, sizeof id, "case:i=%zu", i);
+    return !strcmp(c->now->id, id);
+}
+
+/* Runs what is suspicious in more processes, as `habench nightly` does, until nothing is. */
+static struct outcome judge(const struct ha_record *base, struct ha_record *now, const struct drawn_night *n)
+{
+    struct outcome o = { 0 };
+    size_t have[CASES];
+    for (size_t i = 0; i < CASES; i++) have[i] = PROCESSES;
+    for (size_t round = 0;; round++) {
+        struct ha_comparison c;
+        bool again[CASES] = { false };
+        size_t any = 0;
+        assert_int_equal(ha_compare(&c, base, now, &why), HA_OK);
+        for (size_t k = 0; k < c.count; k++)
+            for (size_t i = 0; i < CASES; i++)
+                if (c.change[k].kind == HA_CHANGE_SUSPICIOUS && named(&c.change[k], i)) again[i] = true;
+        for (size_t k = 0; k < c.count; k++)
+            if (c.change[k].kind == HA_CHANGE_WORSE) *(named(&c.change[k], 0) ? &o.found : &o.raised) = true;
+        for (size_t k = 0; k < c.count && !round; k++) o.within += c.change[k].shift.lo < 0 && c.change[k].shift.hi > 0;
+        if (!round) o.of = c.count;
+        ha_comparison_free(&c);
+        for (size_t i = 0; i < CASES && round < ROUNDS; i++) {
+            if (!again[i]) continue;
+            add_processes(now, n, i, have[i], have[i] + AGAIN, 1000000);
+            have[i] += AGAIN;
+            any++;
+        }
+        o.again += any;
+        if (!any) return o;
+        o.found = o.raised = false; /* the last comparison counts */
+    }
+}
+
+static struct outcome night(const struct world *w, uint64_t number, double planted)
+{
+    static struct drawn_night n;
+    struct ha_record base, now;
+    seed = number;
+    drawn = 0;
+    begin(&base, "base");
+    for (size_t k = 0; k < BASE_NIGHTS; k++) {
+        draw_night(w, &n);
+        add_night(&base, &n);
+    }
+    draw_night(w, &n);
+    for (size_t p = 0; p < MOST; p++) {
+        n.value[0][p] *= 1 + planted;
+        n.rate[0][p] /= 1 + planted;
+    }
+    begin(&now, "now");
+    begin_night(&now, "tonight");
+    for (size_t i = 0; i < CASES; i++) add_processes(&now, &n, i, 0, PROCESSES, 1000000);
+    const struct outcome o = judge(&base, &now, &n);
+    ha_record_free(&base);
+    ha_record_free(&now);
+    return o;
+}
+
+/* Under a sanitizer fewer: what it finds is in the first ones. "few": enough to see a planted mistake by. */
+static bool few;
+static size_t nights(void) { return HA_SANITIZED ? 4 : few ? 40 : 200; }
+
+TEST(a_night_in_which_nothing_has_changed_says_so_and_one_with_a_slower_case_finds_it)
+{
+    printf("%-28s %6s  %-22s %-14s %-14s %-24s %s\n", "host", "nights", "nothing changed: alarms", "+5% found",
+           "+10% found", "95% intervals that hold", "cases run again, a night");
+    for (const struct world *w = worlds; w < worlds + COUNT(worlds); w++) {
+        const size_t count = nights();
+        size_t alarms = 0, found[2] = { 0 }, again = 0, within = 0, of = 0;
+        static const double planted[] = { 0.05, 0.10 };
+        for (size_t i = 0; i < count; i++) {
+            const struct outcome o = night(w, 1 + i, 0);
+            alarms += o.found || o.raised;
+            again += o.again;
+            within += o.within;
+            of += o.of;
+            for (size_t k = 0; k < 2; k++) found[k] += night(w, 1000 + 2 * i + k, planted[k]).found;
+        }
+        printf("%-28s %6zu  %-22zu %-14zu %-14zu %-24.3f %.1f\n", w->name, count, alarms, found[0], found[1],
+               (double)within / (double)of, (double)again / (double)count);
+        if (HA_SANITIZED) continue;
+        assert_true(w->unknowable || alarms * 100 <= count);
+        assert_true(w->unknowable || (double)within > 0.9 * (double)of);
+        for (size_t k = 0; k < 2; k++)
+            if (w->found > 0 && w->found <= planted[k]) assert_true(found[k] * 10 >= 9 * count);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    few = argc > 1 && !strcmp(argv[1], "few");
+    return test_main(argc, argv, NULL, NULL);
+}

@@ -1,0 +1,61 @@
+#include "harness/base/why.h"
+#include "harness/compare/print.h"
+#include "harness/program/commands.h"
+
+#include <stdlib.h>
+
+struct compared {
+    struct ha_record base, *now;
+    struct ha_comparison *all;
+    size_t count; /* of now and of all, that are to be freed */
+};
+
+static enum ha_status compare(struct compared *c, const struct ha_options *o, struct ha_why *why)
+{
+    HA_TRY(ha_record_read(&c->base, o->words[0], why));
+    for (size_t i = 0; i + 1 < o->words_count; i++) {
+        c->count++;
+        HA_TRY(ha_record_read(&c->now[i], o->words[i + 1], why));
+        HA_TRY(ha_compare(&c->all[i], &c->base, &c->now[i], why));
+    }
+    return o->junit ? ha_compare_junit(o->junit, c->all, c->count, why) : HA_OK;
+}
+
+static void print(const struct compared *c, const struct ha_options *o)
+{
+    for (size_t i = 0; i < c->count; i++) {
+        if (i && !o->json) putchar('\n');
+        if (o->json) ha_compare_print_json(stdout, &c->all[i], i + 1);
+        else if (o->markdown) ha_compare_print_markdown(stdout, &c->all[i]);
+        else ha_compare_print_table(stdout, &c->all[i]);
+    }
+}
+
+/* Of several: as of one, the first that applies. */
+static enum ha_exit worst(const struct compared *c)
+{
+    static const int order[] = { HA_NIGHT_WRONG, HA_NIGHT_SLOWER, HA_NIGHT_NOT_ALL };
+    for (size_t k = 0; k < sizeof order / sizeof *order; k++)
+        for (size_t i = 0; i < c->count; i++)
+            if (ha_comparison_exit(&c->all[i]) == order[k]) return (enum ha_exit)order[k];
+    return HA_EXIT_OK;
+}
+
+enum ha_exit ha_command_compare(const struct ha_options *o, struct ha_why *why)
+{
+    struct compared c = { .now = calloc(o->words_count, sizeof *c.now), .all = calloc(o->words_count, sizeof *c.all) };
+    const enum ha_status status = c.now && c.all ? compare(&c, o, why) : ha_why(why, HA_ERROR, "out of memory");
+    enum ha_exit code = HA_EXIT_USAGE;
+    if (status == HA_OK) {
+        print(&c, o);
+        code = worst(&c);
+    }
+    for (size_t i = 0; i < c.count; i++) {
+        ha_comparison_free(&c.all[i]);
+        ha_record_free(&c.now[i]);
+    }
+    ha_record_free(&c.base);
+    free(c.now);
+    free(c.all);
+    return code;
+}

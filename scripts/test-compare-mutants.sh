@@ -1,0 +1,50 @@
+#!/bin/sh
+# test-compare-mutants.sh O CC: mistakes in the statistics of `habench compare`, each planted in a copy of its file, which
+# is linked in place of the right one. What simulated nights and planted cases say has to see every one; and the files as
+# they are have to pass. O: the folder of the build.
+# shellcheck source=scripts/test.sh
+. "$(dirname "$0")/test.sh"
+o=$1 cc=$2
+
+# build FILE TEST: the program of a test, with FILE of the folder in place of the right one
+build()
+{
+    # shellcheck disable=SC2086 # $cc and what the files hold are words
+    $cc -std=c17 -D_DEFAULT_SOURCE -D_XOPEN_SOURCE=700 -O1 -ffp-contract=off -I. -c "$dir/$1" -o "$dir/mutant.o" 2> "$dir/err" &&
+        $cc "$dir/mutant.o" "$o/harness/base/test_main.o" "$o/harness/compare/$2.o" "$o/harness/program/fake_version.o" \
+            -o "$dir/test" @"$o/all" -lcsv -ljansson -lhwloc -linih -lcmocka @"$o/openmp" -ldl -lm -lpthread 2> "$dir/err"
+}
+
+# mutant FILE TEST SED WHAT: TEST fails where FILE is changed so
+mutant()
+{
+    sed -e "$3" "harness/compare/$1" > "$dir/$1"
+    if cmp -s "$dir/$1" "harness/compare/$1"; then fail "$4: nothing was changed in $1"
+    elif ! build "$1" "$2"; then fail "$4: it does not compile"
+    elif "$dir/test" few > "$dir/out" 2>&1; then fail "$4: nobody saw it"
+    else pass; fi
+}
+
+for test in test_nights test_compare; do
+    cp harness/compare/shift.c "$dir/shift.c"
+    if build shift.c $test && "$dir/test" few > "$dir/out" 2> "$dir/err"; then pass; else fail "$test: as it is"; fi
+done
+
+mutant sides.c test_nights 's/s->x\[s->count\] = logarithm(f, f->at\[i\].value);/&\
+        if (s->count + 1 < f->count) { s->night[s->count + 1] = s->night[s->count]; s->x[s->count + 1] = s->x[s->count]; s->count++; }/' \
+    'a process counts twice, as if its samples were pooled'
+mutant shift.c test_nights 's/sqrt(e \* e + nights \* nights \* (.*))/e/' 'the spread between nights is left out'
+mutant shift.c test_nights 's/const double e = few \*/& 0.2 */' 'the interval is too narrow'
+mutant shift.c test_nights 's/return fmax(of_processes, .*;/return of_processes;/' 'processes of a night count as if they had nothing in common'
+mutant shift.c test_nights 's/alpha \* (double)(i + 1) \/ (double)count/alpha/' 'false alarms are held down in each figure, and not over the night'
+mutant compare.c test_compare 's/if (!now || !now->processes) return HA_CHANGE_GONE;/if (!now || !now->processes) return HA_CHANGE_SAME;/' 'a missing case is ignored'
+mutant sides.c test_compare 's/f->better == HA_MORE ? -x : x/f->better == HA_LESS ? -x : x/' 'the sign of "better" is turned'
+mutant sides.c test_compare 's/return f->better == HA_MORE ? -x : x;/return x;/' 'more is worse, also of rates'
+mutant blame.c test_compare 's/ha_record_figure(c->base, p->figure)/ha_record_figure(c->base, ha_parts_of_machine[0].figure)/' 'the reading of another part'
+mutant blame.c test_compare 's/|| (p->link \&\& !link)//' 'the link is blamed by who does not use it'
+mutant blame.c test_compare 's/if (rest->hi < size \/ 2) return HA_CAUSE_MACHINE;//' 'the machine is never to blame alone'
+mutant compare.c test_compare 's/k->processes >= HA_SHIFT_PROCESSES/k->processes >= 1/' 'few processes are called'
+mutant compare.c test_compare 's/error_grown = 10/error_grown = 1e9/' 'an error may grow'
+mutant shift.c test_nights 's/    relative(x, n, &speeds);//' 'two speeds are a spread between nights'
+mutant shift.c test_nights 's/out->slow\[1\] = relative(s.now, n, &out->speeds);//' 'what is at the slow speed is slower'
+finish
