@@ -435,6 +435,21 @@ static inline struct ha_device_meters ha_device_meters_none(bool want_link_GBps)
     return m;
 }
 
+/* What of the device is no meter and may make figures worthless: modes, errors, limits, who else is on it. value is a
+ * number, "on" or "off", "yes" or "no", a version, or of a process "PID BYTES" (or "PID ?"). */
+struct ha_device_fact {
+    char name[24], value[72];
+};
+/* The names that `habench doctor` asks for (docs/doctor.md); others are left alone:
+ *   ecc ecc_pending ecc_corrected ecc_uncorrected   mode now and after the next reset; errors since the driver was
+ * loaded rows_pending rows_failed    are rows of memory to be remapped at the next reset; could one not be? persistence
+ * mig             modes power_limit_W power_default_W link_gen_device             the most that the device can,
+ * whatever the slot busy_percent                of the driver's last window: others, where the caller has not used the
+ * device process                     one for each process that has memory there, this one too driver driver_module
+ * versions of the driver's library, and of its module in the kernel driver_api runtime_api      the interface that the
+ * driver offers, and the one that was compiled for, as 12.8 */
+enum { HA_DEVICE_FACTS_MOST = 64 };
+
 struct ha_device_api {
     uint32_t abi;           /* HA_DEVICE_ABI this was compiled against */
     uint32_t struct_bytes;  /* sizeof(struct ha_device_api) then */
@@ -540,6 +555,10 @@ struct ha_device_api {
     enum ha_status (*softmax)(struct ha_stream *stream, const struct ha_device_softmax *args);
     enum ha_status (*topp)(struct ha_stream *stream, const struct ha_device_topp *args);
     enum ha_status (*weighted_sum)(struct ha_stream *stream, const struct ha_device_weighted_sum *args);
+
+    /* Fills at most `room` facts and returns how many; what cannot be read has none. Also of a device whose streams are
+     * at work; it may take as long as the driver does. */
+    size_t (*facts)(struct ha_device *dev, struct ha_device_fact *facts, size_t room);
 };
 
 #ifdef __cplusplus

@@ -236,6 +236,14 @@ struct ha_cuda_meters;
 struct ha_cuda_meters *ha_cuda_meters_open(const char *bus_id);                        /* NULL: none here */
 void ha_cuda_meters_read(struct ha_cuda_meters *meters, struct ha_device_meters *out); /* NULL: nothing readable */
 void ha_cuda_meters_close(struct ha_cuda_meters *meters);
+/* ha_device_api.facts, as far as NVML says; of a list that is full the rest is left out. */
+struct ha_cuda_facts {
+    struct ha_device_fact *fact;
+    size_t room, count;
+};
+void ha_cuda_fact(struct ha_cuda_facts *list, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void ha_cuda_meters_facts(struct ha_cuda_meters *meters, struct ha_cuda_facts *list); /* NULL: none */
 
 /* ---- blas.c: cuBLAS, loaded at run time when first asked for */
 struct ha_cuda_blas;

@@ -32,6 +32,17 @@ static struct {
 
 /* ---- open */
 
+/* of the driver's module in the kernel; empty: not to be read */
+static void module_version(char *text, int size)
+{
+    FILE *file = EMULATED ? NULL : fopen("/sys/module/nvidia/version", "re");
+    *text = 0;
+    if (!file) return;
+    if (!fgets(text, size, file)) *text = 0;
+    text[strcspn(text, "\n")] = 0;
+    fclose(file);
+}
+
 static enum ha_status find_gpu(struct ha_device *dev, struct ha_why *why)
 {
     int driver = 0, runtime = 0, count = 0;
@@ -50,14 +61,8 @@ static enum ha_status find_gpu(struct ha_device *dev, struct ha_why *why)
             "cuda device: there is a driver, and no GPU that CUDA can use (CUDA_VISIBLE_DEVICES says which it may)");
     if (error != cudaSuccess) return ha_cuda_why(why, error, "cudaGetDeviceCount", "looking for a GPU");
 
-    char kernel[24] = "";
-    FILE *file = EMULATED ? NULL : fopen("/sys/module/nvidia/version", "re");
-    if (file) {
-        if (!fgets(kernel, sizeof kernel, file)) kernel[0] = 0;
-        kernel[strcspn(kernel, "\n")] = 0;
-        fclose(file);
-    }
-    char text[128];
+    char kernel[24] = "", text[128];
+    module_version(kernel, sizeof kernel);
     if (EMULATED)
         snprintf(text, sizeof text, "none: CUDA %d.%d emulated on the CPU", runtime / 1000, runtime % 1000 / 10);
     else
@@ -229,6 +234,22 @@ static const char *cuda_failure(struct ha_device *dev) { return ha_cuda_failed(d
 
 static void cuda_meters(struct ha_device *dev, struct ha_device_meters *out) { ha_cuda_meters_read(dev->meters, out); }
 
+static size_t cuda_facts(struct ha_device *dev, struct ha_device_fact *facts, size_t room)
+{
+    int version = 0;
+    char text[24];
+    struct ha_cuda_facts list = { facts, room, 0 };
+    ha_cuda_meters_facts(dev->meters, &list);
+    if (EMULATED) return list.count; /* there is no driver whose versions count */
+    if (cudaDriverGetVersion(&version) == cudaSuccess)
+        ha_cuda_fact(&list, "driver_api", "%d.%d", version / 1000, version % 1000 / 10);
+    if (cudaRuntimeGetVersion(&version) == cudaSuccess)
+        ha_cuda_fact(&list, "runtime_api", "%d.%d", version / 1000, version % 1000 / 10);
+    module_version(text, sizeof text);
+    if (*text) ha_cuda_fact(&list, "driver_module", "%s", text);
+    return list.count;
+}
+
 #define TEXT_OF(number) #number
 #define TEXT(number)    TEXT_OF(number)
 #define RUNTIME         ", CUDA runtime " TEXT(CUDART_VERSION)
@@ -294,4 +315,5 @@ const struct ha_device_api ha_device_api = {
     .softmax = ha_cuda_softmax_enqueue,
     .topp = ha_cuda_topp_enqueue,
     .weighted_sum = ha_cuda_weighted_sum_enqueue,
+    .facts = cuda_facts,
 };

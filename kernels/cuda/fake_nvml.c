@@ -3,6 +3,7 @@
 #include "kernels/cuda/fake.h"
 #include "kernels/cuda/fake_nvml.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { SUCCESS = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6 };
@@ -10,6 +11,16 @@ enum { SUCCESS = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6 };
 extern struct fake_nvml fake_nvml;
 EXPORT struct fake_nvml fake_nvml;
 static int device;
+
+/* of a process that is started: FAKE_NVML=good for a device without a fault */
+__attribute__((constructor)) static void start(void)
+{
+    const char *kind = getenv("FAKE_NVML");
+    if (!kind || strcmp(kind, "good")) return;
+    fake_nvml = (struct fake_nvml){
+        .ecc = 1, .ecc_pending = 1, .persistence = 1, .power_limit_mW = 700000, .link_gen = 5, .link_width = 16
+    };
+}
 
 static int give(unsigned *out, unsigned value)
 {
@@ -23,7 +34,8 @@ ENTRY(nvmlShutdown, void) { return fake_nvml.users--, SUCCESS; }
 ENTRY(nvmlDeviceGetHandleByPciBusId_v2, const char *bus_id, void **out)
 {
     *out = &device;
-    return strcmp(bus_id, "0000:1B:00.0") ? NOT_FOUND : SUCCESS;
+    /* that of the emulation, too */
+    return strcmp(bus_id, "0000:1B:00.0") && strcmp(bus_id, "ffff:00:00.0") ? NOT_FOUND : SUCCESS;
 }
 ENTRY(nvmlDeviceGetClockInfo, void *d, unsigned which, unsigned *out)
 {
@@ -38,9 +50,15 @@ ENTRY(nvmlDeviceGetTemperature, void *d, unsigned sensor, unsigned *out)
     return d == &device && sensor == 0 ? give(out, 61) : NOT_FOUND;
 }
 ENTRY(nvmlDeviceGetPowerUsage, void *d, unsigned *out) { return d == &device ? give(out, 412500) : NOT_FOUND; }
-ENTRY(nvmlDeviceGetCurrPcieLinkGeneration, void *d, unsigned *out) { return d == &device ? give(out, 4) : NOT_FOUND; }
+ENTRY(nvmlDeviceGetCurrPcieLinkGeneration, void *d, unsigned *out)
+{
+    return d == &device ? give(out, fake_nvml.link_gen ? fake_nvml.link_gen : 4) : NOT_FOUND;
+}
 ENTRY(nvmlDeviceGetMaxPcieLinkGeneration, void *d, unsigned *out) { return d == &device ? give(out, 5) : NOT_FOUND; }
-ENTRY(nvmlDeviceGetCurrPcieLinkWidth, void *d, unsigned *out) { return d == &device ? give(out, 8) : NOT_FOUND; }
+ENTRY(nvmlDeviceGetCurrPcieLinkWidth, void *d, unsigned *out)
+{
+    return d == &device ? give(out, fake_nvml.link_width ? fake_nvml.link_width : 8) : NOT_FOUND;
+}
 ENTRY(nvmlDeviceGetMaxPcieLinkWidth, void *d, unsigned *out) { return d == &device ? give(out, 16) : NOT_FOUND; }
 ENTRY(nvmlDeviceGetPcieThroughput, void *d, unsigned which, unsigned *out)
 {
@@ -62,6 +80,81 @@ ENTRY(nvmlDeviceGetTotalEnergyConsumption, void *d, unsigned long long *out)
 {
     if (d != &device || fake_nvml.unsupported) return NOT_SUPPORTED;
     *out = 5000000123456ull;
+    return SUCCESS;
+}
+
+/* ---- facts, which the older one lacks ---- */
+
+static int give_two(unsigned *a, unsigned x, unsigned *b, unsigned y)
+{
+    const int status = give(a, x);
+    return status == SUCCESS ? give(b, y) : status;
+}
+ENTRY(nvmlSystemGetDriverVersion, char *text, unsigned size)
+{
+    static const char version[] = "575.57.08";
+    if (fake_nvml.unsupported || size < sizeof version) return NOT_SUPPORTED;
+    memcpy(text, version, sizeof version);
+    return SUCCESS;
+}
+ENTRY(nvmlDeviceGetEccMode, void *d, unsigned *now, unsigned *pending)
+{
+    return d == &device ? give_two(now, fake_nvml.ecc, pending, fake_nvml.ecc_pending) : NOT_FOUND;
+}
+ENTRY(nvmlDeviceGetTotalEccErrors, void *d, unsigned type, unsigned counter, unsigned long long *out)
+{
+    if (d != &device || type > 1 || counter != 0 || fake_nvml.unsupported) return NOT_SUPPORTED;
+    *out = fake_nvml.ecc_errors[type];
+    return SUCCESS;
+}
+ENTRY(nvmlDeviceGetRemappedRows, void *d, unsigned *corrected, unsigned *uncorrected, unsigned *pending,
+      unsigned *failed)
+{
+    if (d != &device) return NOT_FOUND;
+    const int status = give_two(corrected, 0, uncorrected, 0);
+    return status == SUCCESS ? give_two(pending, fake_nvml.rows_pending, failed, fake_nvml.rows_failed) : status;
+}
+ENTRY(nvmlDeviceGetPersistenceMode, void *d, unsigned *out)
+{
+    return d == &device ? give(out, fake_nvml.persistence) : NOT_FOUND;
+}
+ENTRY(nvmlDeviceGetMigMode, void *d, unsigned *now, unsigned *pending)
+{
+    return d == &device ? give_two(now, fake_nvml.mig, pending, 0) : NOT_FOUND;
+}
+ENTRY(nvmlDeviceGetPowerManagementLimit, void *d, unsigned *out)
+{
+    return d == &device ? give(out, fake_nvml.power_limit_mW) : NOT_FOUND;
+}
+ENTRY(nvmlDeviceGetPowerManagementDefaultLimit, void *d, unsigned *out)
+{
+    return d == &device ? give(out, 700000) : NOT_FOUND;
+}
+ENTRY(nvmlDeviceGetGpuMaxPcieLinkGeneration, void *d, unsigned *out) { return d == &device ? give(out, 6) : NOT_FOUND; }
+
+struct utilization {
+    unsigned gpu, memory;
+};
+ENTRY(nvmlDeviceGetUtilizationRates, void *d, struct utilization *out)
+{
+    return d == &device ? give_two(&out->gpu, fake_nvml.busy_percent, &out->memory, 0) : NOT_FOUND;
+}
+
+struct process {
+    unsigned pid;
+    unsigned long long bytes;
+    unsigned gpu_instance, compute_instance;
+};
+/* process i has the id 4000 + i and i GiB; of the second it cannot be said */
+ENTRY(nvmlDeviceGetComputeRunningProcesses_v3, void *d, unsigned *count, struct process *out)
+{
+    enum { TOO_SMALL = 7 };
+    const unsigned room = *count;
+    if (d != &device || fake_nvml.unsupported) return NOT_SUPPORTED;
+    *count = fake_nvml.processes;
+    if (room < fake_nvml.processes) return TOO_SMALL;
+    for (unsigned i = 0; i < fake_nvml.processes; i++)
+        out[i] = (struct process){ 4000 + i, i == 1 ? ~0ull : (unsigned long long)i << 30, ~0u, ~0u };
     return SUCCESS;
 }
 #endif

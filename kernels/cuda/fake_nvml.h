@@ -6,7 +6,9 @@
 struct fake_nvml {
     /* in */
     bool init_fails, unsupported;
-    unsigned long long reasons;
+    unsigned long long reasons, ecc_errors[2];
+    unsigned ecc, ecc_pending, rows_pending, rows_failed, persistence, mig, power_limit_mW, busy_percent, processes;
+    unsigned link_gen, link_width; /* now; 0: 4 and 8 */
     /* out */
     int users, link_reads;
 };

@@ -2,6 +2,7 @@
 #include "kernels/cuda/library.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -10,24 +11,50 @@
 enum { SUCCESS = 0 };
 enum { CLOCK_SM = 1, CLOCK_MEMORY = 2, SENSOR_GPU = 0, LINK_TX = 0, LINK_RX = 1 };
 
+struct utilization {
+    unsigned gpu, memory;
+};
+struct process {
+    unsigned pid;
+    unsigned long long bytes; /* all ones: not readable */
+    unsigned gpu_instance, compute_instance;
+};
+enum { CORRECTED = 0, UNCORRECTED = 1, SINCE_LOAD = 0 }; /* of ecc_errors */
+
 /* What a driver lacks is not readable; without the first three nothing is. link_rate is of the last 20 ms, which it
  * waits for; reasons_older: the name before CUDA 12.2. */
-#define ENTRIES(X)                                                                                      \
-    X(init, "nvmlInit_v2", int, (void))                                                                 \
-    X(shutdown, "nvmlShutdown", int, (void))                                                            \
-    X(find, "nvmlDeviceGetHandleByPciBusId_v2", int, (const char *bus_id, void **device))               \
-    X(clock, "nvmlDeviceGetClockInfo", int, (void *device, unsigned which, unsigned *MHz))              \
-    X(clock_max, "nvmlDeviceGetMaxClockInfo", int, (void *device, unsigned which, unsigned *MHz))       \
-    X(temperature, "nvmlDeviceGetTemperature", int, (void *device, unsigned sensor, unsigned *C))       \
-    X(power, "nvmlDeviceGetPowerUsage", int, (void *device, unsigned *mW))                              \
-    X(energy, "nvmlDeviceGetTotalEnergyConsumption", int, (void *device, unsigned long long *mJ))       \
-    X(link_gen, "nvmlDeviceGetCurrPcieLinkGeneration", int, (void *device, unsigned *gen))              \
-    X(link_gen_max, "nvmlDeviceGetMaxPcieLinkGeneration", int, (void *device, unsigned *gen))           \
-    X(link_width, "nvmlDeviceGetCurrPcieLinkWidth", int, (void *device, unsigned *lanes))               \
-    X(link_width_max, "nvmlDeviceGetMaxPcieLinkWidth", int, (void *device, unsigned *lanes))            \
-    X(link_rate, "nvmlDeviceGetPcieThroughput", int, (void *device, unsigned which, unsigned *KBps))    \
-    X(reasons, "nvmlDeviceGetCurrentClocksEventReasons", int, (void *device, unsigned long long *bits)) \
-    X(reasons_older, "nvmlDeviceGetCurrentClocksThrottleReasons", int, (void *device, unsigned long long *bits))
+#define ENTRIES(X)                                                                                               \
+    X(init, "nvmlInit_v2", int, (void))                                                                          \
+    X(shutdown, "nvmlShutdown", int, (void))                                                                     \
+    X(find, "nvmlDeviceGetHandleByPciBusId_v2", int, (const char *bus_id, void **device))                        \
+    X(clock, "nvmlDeviceGetClockInfo", int, (void *device, unsigned which, unsigned *MHz))                       \
+    X(clock_max, "nvmlDeviceGetMaxClockInfo", int, (void *device, unsigned which, unsigned *MHz))                \
+    X(temperature, "nvmlDeviceGetTemperature", int, (void *device, unsigned sensor, unsigned *C))                \
+    X(power, "nvmlDeviceGetPowerUsage", int, (void *device, unsigned *mW))                                       \
+    X(energy, "nvmlDeviceGetTotalEnergyConsumption", int, (void *device, unsigned long long *mJ))                \
+    X(link_gen, "nvmlDeviceGetCurrPcieLinkGeneration", int, (void *device, unsigned *gen))                       \
+    X(link_gen_max, "nvmlDeviceGetMaxPcieLinkGeneration", int, (void *device, unsigned *gen))                    \
+    X(link_width, "nvmlDeviceGetCurrPcieLinkWidth", int, (void *device, unsigned *lanes))                        \
+    X(link_width_max, "nvmlDeviceGetMaxPcieLinkWidth", int, (void *device, unsigned *lanes))                     \
+    X(link_rate, "nvmlDeviceGetPcieThroughput", int, (void *device, unsigned which, unsigned *KBps))             \
+    X(reasons, "nvmlDeviceGetCurrentClocksEventReasons", int, (void *device, unsigned long long *bits))          \
+    X(reasons_older, "nvmlDeviceGetCurrentClocksThrottleReasons", int, (void *device, unsigned long long *bits)) \
+    X(driver, "nvmlSystemGetDriverVersion", int, (char *text, unsigned size))                                    \
+    X(ecc, "nvmlDeviceGetEccMode", int, (void *device, unsigned *now, unsigned *pending))                        \
+    X(ecc_errors, "nvmlDeviceGetTotalEccErrors", int,                                                            \
+      (void *device, unsigned type, unsigned counter, unsigned long long *errors))                               \
+    X(rows, "nvmlDeviceGetRemappedRows", int,                                                                    \
+      (void *device, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed))           \
+    X(persistence, "nvmlDeviceGetPersistenceMode", int, (void *device, unsigned *on))                            \
+    X(mig, "nvmlDeviceGetMigMode", int, (void *device, unsigned *now, unsigned *pending))                        \
+    X(power_limit, "nvmlDeviceGetPowerManagementLimit", int, (void *device, unsigned *mW))                       \
+    X(power_default, "nvmlDeviceGetPowerManagementDefaultLimit", int, (void *device, unsigned *mW))              \
+    X(link_gen_device, "nvmlDeviceGetGpuMaxPcieLinkGeneration", int, (void *device, unsigned *gen))              \
+    X(busy, "nvmlDeviceGetUtilizationRates", int, (void *device, struct utilization *percent))                   \
+    X(computing, "nvmlDeviceGetComputeRunningProcesses_v3", int,                                                 \
+      (void *device, unsigned *count, struct process *process))                                                  \
+    X(drawing, "nvmlDeviceGetGraphicsRunningProcesses_v3", int,                                                  \
+      (void *device, unsigned *count, struct process *process))
 struct entries {
     ENTRIES(HA_CUDA_MEMBER)
 };
@@ -146,4 +173,71 @@ void ha_cuda_meters_read(struct ha_cuda_meters *m, struct ha_device_meters *out)
     out->link_gen_max = one(m, m->at.link_gen_max, 1);
     out->link_width_max = one(m, m->at.link_width_max, 1);
     snprintf(out->bus_id, sizeof out->bus_id, "%s", m->bus_id);
+}
+
+/* ---- facts -------------------------------------------------------------------------------------- */
+
+void ha_cuda_fact(struct ha_cuda_facts *list, const char *name, const char *format, ...)
+{
+    va_list args;
+    if (list->count >= list->room) return;
+    struct ha_device_fact *fact = &list->fact[list->count++];
+    snprintf(fact->name, sizeof fact->name, "%s", name);
+    va_start(args, format);
+    vsnprintf(fact->value, sizeof fact->value, format, args);
+    va_end(args);
+}
+
+static const char *on(unsigned value) { return value ? "on" : "off"; }
+static const char *yes(unsigned value) { return value ? "yes" : "no"; }
+
+static void memory_facts(const struct ha_cuda_meters *m, struct ha_cuda_facts *list)
+{
+    unsigned now, pending, corrected, uncorrected, failed;
+    unsigned long long errors;
+    if (m->at.ecc && m->at.ecc(m->device, &now, &pending) == SUCCESS) {
+        ha_cuda_fact(list, "ecc", "%s", on(now));
+        ha_cuda_fact(list, "ecc_pending", "%s", on(pending));
+    }
+    if (m->at.ecc_errors && m->at.ecc_errors(m->device, CORRECTED, SINCE_LOAD, &errors) == SUCCESS)
+        ha_cuda_fact(list, "ecc_corrected", "%llu", errors);
+    if (m->at.ecc_errors && m->at.ecc_errors(m->device, UNCORRECTED, SINCE_LOAD, &errors) == SUCCESS)
+        ha_cuda_fact(list, "ecc_uncorrected", "%llu", errors);
+    if (m->at.rows && m->at.rows(m->device, &corrected, &uncorrected, &pending, &failed) == SUCCESS) {
+        ha_cuda_fact(list, "rows_pending", "%s", yes(pending));
+        ha_cuda_fact(list, "rows_failed", "%s", yes(failed));
+    }
+}
+
+static void process_facts(const struct ha_cuda_meters *m, struct ha_cuda_facts *list,
+                          int (*read)(void *device, unsigned *count, struct process *process))
+{
+    struct process process[32] = { { 0 } };
+    const unsigned room = sizeof process / sizeof *process;
+    unsigned count = room;
+    if (!read || read(m->device, &count, process) != SUCCESS) return;
+    for (unsigned i = 0; i < count && i < room; i++)
+        if (process[i].bytes == ~0ull) ha_cuda_fact(list, "process", "%u ?", process[i].pid);
+        else ha_cuda_fact(list, "process", "%u %llu", process[i].pid, process[i].bytes);
+}
+
+void ha_cuda_meters_facts(struct ha_cuda_meters *m, struct ha_cuda_facts *list)
+{
+    struct utilization busy;
+    unsigned value, pending;
+    char text[64] = "";
+    if (!m) return;
+    if (m->at.busy && m->at.busy(m->device, &busy) == SUCCESS) ha_cuda_fact(list, "busy_percent", "%u", busy.gpu);
+    if (m->at.driver && m->at.driver(text, sizeof text - 1) == SUCCESS) ha_cuda_fact(list, "driver", "%s", text);
+    memory_facts(m, list);
+    if (m->at.persistence && m->at.persistence(m->device, &value) == SUCCESS)
+        ha_cuda_fact(list, "persistence", "%s", on(value));
+    if (m->at.mig && m->at.mig(m->device, &value, &pending) == SUCCESS) ha_cuda_fact(list, "mig", "%s", on(value));
+    const double limit_W = one(m, m->at.power_limit, 1e-3), default_W = one(m, m->at.power_default, 1e-3),
+                 gen = one(m, m->at.link_gen_device, 1);
+    if (!isnan(limit_W)) ha_cuda_fact(list, "power_limit_W", "%g", limit_W);
+    if (!isnan(default_W)) ha_cuda_fact(list, "power_default_W", "%g", default_W);
+    if (!isnan(gen)) ha_cuda_fact(list, "link_gen_device", "%g", gen);
+    process_facts(m, list, m->at.computing);
+    process_facts(m, list, m->at.drawing);
 }

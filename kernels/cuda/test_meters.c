@@ -134,3 +134,61 @@ TEST(none_here)
 #endif
     ha_cuda_meters_close(NULL);
 }
+
+/* ---- facts ---- */
+
+static char *facts_of(struct ha_cuda_meters *m, size_t room)
+{
+    static char text[4096];
+    struct ha_device_fact fact[HA_DEVICE_FACTS_MOST];
+    struct ha_cuda_facts list = { fact, room, 0 };
+    size_t n = 0;
+    *text = 0;
+    ha_cuda_meters_facts(m, &list);
+    assert_true(list.count <= room);
+    for (size_t i = 0; i < list.count; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s=%s\n", fact[i].name, fact[i].value);
+    return text;
+}
+
+TEST(facts_are_said)
+{
+    struct fake_nvml *fake = use("fake_nvml.so");
+    struct ha_cuda_meters *m = ha_cuda_meters_open(bus_id);
+    fake->ecc = fake->mig = fake->rows_failed = 1;
+    fake->ecc_errors[0] = 12;
+    fake->ecc_errors[1] = 3;
+    fake->power_limit_mW = 350500;
+    fake->busy_percent = 97;
+    fake->processes = 3;
+    assert_string_equal(facts_of(m, HA_DEVICE_FACTS_MOST),
+                        "busy_percent=97\ndriver=575.57.08\necc=on\necc_pending=off\necc_corrected=12\n"
+                        "ecc_uncorrected=3\nrows_pending=no\nrows_failed=yes\npersistence=off\nmig=on\n"
+                        "power_limit_W=350.5\npower_default_W=700\nlink_gen_device=6\nprocess=4000 0\n"
+                        "process=4001 ?\nprocess=4002 2147483648\n");
+    fake->processes = 0;
+    fake->ecc = 0;
+    fake->ecc_pending = fake->rows_pending = fake->persistence = 1;
+    fake->rows_failed = 0;
+    assert_contains(facts_of(m, HA_DEVICE_FACTS_MOST), "ecc=off\necc_pending=on\n");
+    assert_contains(facts_of(m, HA_DEVICE_FACTS_MOST), "rows_pending=yes\nrows_failed=no\npersistence=on\n");
+    assert_null(strstr(facts_of(m, HA_DEVICE_FACTS_MOST), "process"));
+    assert_string_equal(facts_of(m, 2), "busy_percent=97\ndriver=575.57.08\n"); /* no more than there is room for */
+    ha_cuda_meters_close(m);
+}
+
+TEST(facts_that_cannot_be_read_are_none)
+{
+    struct fake_nvml *fake = use("fake_nvml.so");
+    struct ha_cuda_meters *m = ha_cuda_meters_open(bus_id);
+    fake->processes = 1000; /* more than is asked for */
+    assert_null(strstr(facts_of(m, HA_DEVICE_FACTS_MOST), "process"));
+    fake->unsupported = true;
+    assert_string_equal(facts_of(m, HA_DEVICE_FACTS_MOST), "");
+    ha_cuda_meters_close(m);
+    use("fake_nvml_older.so");
+    m = ha_cuda_meters_open(bus_id);
+    assert_string_equal(facts_of(m, HA_DEVICE_FACTS_MOST), "");
+    ha_cuda_meters_close(m);
+    assert_string_equal(facts_of(NULL, HA_DEVICE_FACTS_MOST), "");
+}

@@ -338,6 +338,14 @@ static void null_meters(struct ha_device *dev, struct ha_device_meters *out)
     *out = ha_device_meters_none(out->want_link_GBps);
 }
 
+/* Modes, errors, limits and other users of the device, by the names that struct ha_device_fact lists, for `habench
+ * doctor`. Optional, as all of them are: here the one that says that nobody else is busy on it. */
+static size_t null_facts(struct ha_device *dev, struct ha_device_fact *facts, size_t room)
+{
+    if (room) facts[0] = (struct ha_device_fact){ "busy_percent", "0" };
+    return room ? 1 : 0;
+}
+
 /* ---- CPU stores into device memory: optional, both or neither -------------------------------------------------
  * A window through which the CPU writes device memory in place (GDRCopy, a large BAR, a coherent link). Such memory may
  * be write-combining: reads through it are slow, and a thread that stored ends with a store fence. Work enqueued after
@@ -520,4 +528,5 @@ const struct ha_device_api ha_device_api = {
     .softmax = null_softmax,
     .topp = null_topp,
     .weighted_sum = null_weighted_sum,
+    .facts = null_facts,
 };
