@@ -16,7 +16,7 @@
 static const double load_most = 0.05, load_noticed = 0.01, lost_most = 100, steal_most = 0.02, slower_most = 0.15,
                     slow_most = 0.25, ticks_ns = 30e6;
 
-static void read_stat(const char *root, const cpu_set_t *mine, struct ha_core_counts *out)
+static void read_stat(const char *root, const bool mine[HA_CORES_MOST], struct ha_core_counts *out)
 {
     char path[512], line[512];
     const double tick_ns = 1e9 / (double)sysconf(_SC_CLK_TCK);
@@ -31,7 +31,7 @@ static void read_stat(const char *root, const cpu_set_t *mine, struct ha_core_co
         if (sscanf(line, "cpu%d %lf %lf %lf %lf %lf %lf %lf %lf", &core, &user, &nice, &system, &idle, &wait, &irq,
                    &softirq, &stolen)
                 < 8
-            || core < 0 || core >= CPU_SETSIZE || !CPU_ISSET((size_t)core, mine))
+            || core < 0 || core >= HA_CORES_MOST || !mine[core])
             continue;
         out->cores++;
         busy += user + nice + system + irq + softirq;
@@ -45,27 +45,43 @@ static void read_stat(const char *root, const cpu_set_t *mine, struct ha_core_co
 
 static double read_number(const char *root, int core, const char *file)
 {
-    char path[512], text[64], *end;
+    const double most = 0x1p63;
+    char path[512], text[64];
     snprintf(path, sizeof path, "%s/sys/devices/system/cpu/cpu%d/%s", root, core, file);
     ha_text_line(path, "", text, sizeof text);
-    const double x = strtod(text, &end);
-    return end > text ? x : (double)NAN;
+    const double x = strtod(text, NULL);
+    return *text && !text[strspn(text, "0123456789")] && x < most ? x : (double)NAN;
+}
+
+bool ha_cores_mine(bool core[HA_CORES_MOST])
+{
+    cpu_set_t mine;
+    memset(core, 0, HA_CORES_MOST * sizeof *core);
+    if (sched_getaffinity(0, sizeof mine, &mine) != 0) return false;
+    for (size_t i = 0; i < HA_CORES_MOST && i < CPU_SETSIZE; i++) core[i] = CPU_ISSET(i, &mine);
+    return true;
+}
+
+void ha_core_counts_of(const char *root, const bool core[HA_CORES_MOST], struct ha_core_counts *out)
+{
+    const double nan = (double)NAN;
+    *out = (struct ha_core_counts){ (double)ha_now_ns(), nan, nan, nan, nan, nan, nan, nan };
+    read_stat(root, core, out);
 }
 
 void ha_core_counts_read(const char *root, struct ha_core_counts *out)
 {
-    const double nan = (double)NAN;
     struct timespec own;
     struct rusage use;
-    cpu_set_t mine;
-    *out = (struct ha_core_counts){ (double)ha_now_ns(), nan, nan, nan, nan, nan, nan, nan };
+    bool mine[HA_CORES_MOST];
+    const bool known = ha_cores_mine(mine);
+    ha_core_counts_of(root, mine, out);
     if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own) == 0)
         out->own_ns = (double)own.tv_sec * 1e9 + (double)own.tv_nsec;
     if (getrusage(RUSAGE_SELF, &use) == 0) out->lost_cores = (double)use.ru_nivcsw;
-    if (sched_getaffinity(0, sizeof mine, &mine) != 0) return;
-    read_stat(root, &mine, out);
-    for (int core = 0; core < CPU_SETSIZE; core++) {
-        if (!CPU_ISSET((size_t)core, &mine)) continue;
+    if (!known) return;
+    for (int core = 0; core < HA_CORES_MOST; core++) {
+        if (!mine[core]) continue;
         const double events = read_number(root, core, "thermal_throttle/core_throttle_count"),
                      kHz = read_number(root, core, "cpufreq/scaling_cur_freq");
         if (!isnan(events)) out->throttled = isnan(out->throttled) ? events : out->throttled + events;

@@ -20,6 +20,12 @@ struct ha_core_counts {
 /* root: "" for the system's own files; tests have others. */
 void ha_core_counts_read(const char *root, struct ha_core_counts *out);
 
+enum { HA_CORES_MOST = 1024 };
+/* Which cores this process may run on; false: the system does not say. */
+bool ha_cores_mine(bool core[HA_CORES_MOST]);
+/* The same of other cores: wall_ns, cores, busy_ns, steal_ns, and NaN for all else. */
+void ha_core_counts_of(const char *root, const bool core[HA_CORES_MOST], struct ha_core_counts *out);
+
 enum { HA_DISTURBED_MAX = 48 };
 /* The causes, comma separated, or "":
  *   load       others used more than 5% of the cores' time; or 1%, and the process lost a core more than 100 times a

@@ -112,6 +112,7 @@ static void put(const char *path, const char *text)
 TEST_WITH(counters_are_those_of_own_cores, test_folder_make, test_folder_remove)
 {
     struct ha_core_counts c;
+    static const char *const damaged[] = { "", "nan\n", "0x7f\n", "-1\n", "2600 MHz\n", "99999999999999999999\n" };
     cpu_set_t mine;
     char text[1024], path[128];
     int core = 0;
@@ -133,9 +134,22 @@ TEST_WITH(counters_are_those_of_own_cores, test_folder_make, test_folder_remove)
     snprintf(path, sizeof path, "sys/devices/system/cpu/cpu%d/cpufreq/scaling_cur_freq", core);
     put(path, "2600000\n");
     ha_core_counts_read(test_folder, &c);
+    bool other[HA_CORES_MOST] = { false };
+    struct ha_core_counts others;
+    other[CPU_SETSIZE - 1] = true;
+    ha_core_counts_of(test_folder, other, &others);
+    assert_near(others.busy_ns, 5 * tick_ns, 1);
+    assert_near(others.steal_ns, tick_ns, 1);
+    assert_true(isnan(others.own_ns) && isnan(others.fastest_MHz));
+
     assert_near(c.cores, 1, 0);
     assert_near(c.busy_ns, 165 * tick_ns, 1); /* without waiting and idling */
     assert_near(c.steal_ns, 9 * tick_ns, 1);
     assert_near(c.throttled, 4, 0);
     assert_near(c.fastest_MHz, 2600, 1e-9);
+    for (size_t i = 0; i < COUNT(damaged); i++) {
+        put(path, damaged[i]);
+        ha_core_counts_read(test_folder, &c);
+        assert_true(isnan(c.fastest_MHz));
+    }
 }
