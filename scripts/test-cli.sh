@@ -43,6 +43,25 @@ expect 64 '--resume needs -o' run --resume smoke
 expect 64 'leave SUITE and CASE out' check --mutants smoke
 expect 64 'probe takes options only' probe smoke
 
+# doctor: fit or not hangs on the machine, and so on who else is here; what it says and how it ends are one
+expect 64 'doctor takes options only' doctor smoke
+expect 64 "'xml' is neither table nor json" doctor --format xml
+expect 0 'Exit code: 0 fit to be measured' doctor --help
+for words in doctor 'doctor --device host' 'doctor --device null'; do
+    # shellcheck disable=SC2086 # words
+    timeout 120 "$program" $words --format json > "$dir/out" 2> "$dir/err" < /dev/null
+    got=$?
+    unfit=$(grep -c '"check":.*"verdict":"unfit"' "$dir/out")
+    test "$unfit" -eq 0 && want='0 "fit"' || want='40 "unfit"'
+    holds "$words: ends with $want" test "$got \"$(tail -n 1 "$dir/out" | sed -n 's/^{"row":"doctor","verdict":"\([a-z]*\)","unfit":'"$unfit"',.*}$/\1/p')\"" = "$want"
+    holds "$words: a line for each check" test "$(grep -c '^{"row":"doctor","check":"[A-Za-z -]*","verdict":"[a-z]*","found":".*","why":".*","mend":".*"}$' "$dir/out")" -eq $(($(lines "$dir/out") - 1))
+    holds "$words: nothing on stderr" test ! -s "$dir/err"
+    sed -n 's/.*"check":"\([^"]*\)".*/\1/p' "$dir/out" | sort > "$dir/json"
+    # shellcheck disable=SC2086
+    timeout 120 "$program" $words 2> "$dir/err" < /dev/null | sed -n -E 's/^(unfit|warning|unknown|fit) +([A-Za-z -]*[A-Za-z])  .*/\2/p' | sort > "$dir/table"
+    holds "$words: the table has the same checks" cmp -s "$dir/json" "$dir/table"
+done
+
 expect 64 "unknown variant or suite 'smok'; did you mean 'smoke'?" run --dry-run smok
 expect 64 "unknown variant or suite 'hgcaa'; did you mean 'hgca'?" run --dry-run hgcaa
 expect 64 'recency_split is a file of cases: choose from it by -f KEY=VALUE' run --dry-run recency_split:ctx=64

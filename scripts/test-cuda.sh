@@ -65,4 +65,23 @@ done
 "$program" check -q device:op=attend_index,cases=one lse_merge:case=equal_scores --device cuda_emulated > "$dir/err" 2>&1 < /dev/null
 holds 'a suite that forks has a process of its own' grep -q '^[0-9]* passed, 0 failed' "$dir/err"
 
+# what the driver says reaches the checks: of a device without a fault, and of one at half of its link
+for kind in good bad; do
+    env FAKE_NVML=$kind HABENCH_NVML="$(dirname "$program")/t/fake_nvml.so" "$program" doctor --device cuda_emulated > "$dir/out" 2> "$dir/err" < /dev/null
+    got=$?
+    if [ $kind = bad ]; then
+        holds 'doctor: a narrow link is unfit' test $got -eq 40
+        holds 'doctor: it is read while copies run' grep -q '^unfit    link  .*generation 4, 8 lanes while copies ran; device and slot can do 5, 16$' "$dir/out"
+        holds 'doctor: ECC is off' grep -q '^warning  ECC   *off$' "$dir/out"
+    else
+        for check in 'device' 'device memory' 'device load' 'device processes' 'device throttling' 'device clock' 'power limit' 'link' 'ECC' \
+            'ECC errors' 'persistence' 'MIG'; do
+            holds "doctor: $check is fit" grep -q "^fit      $check  " "$dir/out"
+        done
+    fi
+done
+env HA_EMULATED_DEVICES=none "$program" doctor --device cuda_emulated > "$dir/out" 2> "$dir/err" < /dev/null
+holds 'doctor: no device is unfit' test $? -eq 40
+holds 'doctor: and says why' grep -q '^unfit    device  .*no NVIDIA driver' "$dir/out"
+
 finish

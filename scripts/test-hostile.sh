@@ -87,6 +87,11 @@ for deed in crash exit_0 replaced abort garbage; do
     holds "probe, $deed: exit 40" test $? -eq 40
     holds "probe, $deed: one line" test "$(wc -l < "$dir/err")" -eq 1
     holds "probe, $deed: names the device" grep -q "^habench: device $device: " "$dir/err"
+    rm -f "$dir/once"
+    HA_HOSTILE=open:$deed HA_HOSTILE_ONCE=$dir/once "$program" doctor --device "$device" > "$dir/out" 2> "$dir/err"
+    holds "doctor, $deed: exit 40" test $? -eq 40
+    holds "doctor, $deed: a row of the device" grep -q '^unfit    device  ' "$dir/out"
+    holds "doctor, $deed: and of the host" grep -q ' swappiness  ' "$dir/out"
 done
 
 # ---- time ---------------------------------------------------------------------------------------------

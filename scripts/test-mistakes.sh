@@ -51,6 +51,8 @@ for words in resident link lse_merge:case=gaps 'lse_merge:case=gaps resident'; d
 done
 expect 64 "unknown device 'hots'; did you mean 'host'?" probe --device hots
 expect 40 '`ninja cuda` builds it' probe --device cuda
+expect 64 "unknown device 'hots'; did you mean 'host'?" doctor --device hots
+expect 40 '`ninja cuda` builds it' doctor --device cuda
 expect 40 '`ninja cuda` builds it' check lse_merge:case=gaps,by=cuda
 for variant in resident cpu hgca; do
     expect 64 "threads: '1.5' is not a whole number" check "$variant" --threads=1.5

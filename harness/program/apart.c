@@ -56,3 +56,28 @@ enum ha_status ha_apart(enum ha_status (*work)(void *arg, FILE *out, struct ha_w
     ha_child_destroy(child);
     return status;
 }
+
+struct filled {
+    enum ha_status (*work)(void *arg, void *room, struct ha_why *why);
+    void *arg;
+};
+
+static enum ha_status fill(void *self, void *room, struct ha_why *why)
+{
+    const struct filled *f = self;
+    return f->work(f->arg, room, why);
+}
+
+enum ha_status ha_apart_fill(enum ha_status (*work)(void *arg, void *room, struct ha_why *why), void *arg, void *out,
+                             size_t bytes, uint64_t limit_ns, struct ha_why *why)
+{
+    struct filled f = { work, arg };
+    const struct ha_child_work how = { .serve = fill, .self = &f, .limit_ns = limit_ns, .ours = true };
+    struct ha_child *child;
+    HA_TRY(ha_child_create(&child, &how, (bytes + HA_ROOM_PAGE - 1) / HA_ROOM_PAGE * HA_ROOM_PAGE, why));
+    void *room = ha_child_room(child).base;
+    const enum ha_status status = ha_child_call(child, room, NULL, NULL, 0, why);
+    memcpy(out, room, bytes);
+    ha_child_destroy(child);
+    return status;
+}

@@ -23,6 +23,9 @@ enum ha_exit ha_command_compare(const struct ha_options *options, struct ha_why 
  * OUT/env.json */
 enum ha_exit ha_command_probe(const struct ha_options *options, struct ha_why *why);
 
+/* `habench doctor`: what makes figures of this machine worthless; HA_EXIT_ENVIRONMENT: something does */
+enum ha_exit ha_command_doctor(const struct ha_options *options, struct ha_why *why);
+
 /* The plan of words under the options. small: points of suite files are made small. HA_ERROR: usage. */
 enum ha_status ha_program_plan(struct ha_plan *plan, const struct ha_options *options, char *const *words, size_t count,
                                bool small, struct ha_why *why);

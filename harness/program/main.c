@@ -50,9 +50,10 @@ static void close_stdout(int status, void *unused)
 __attribute__((noinline)) static int run(int argc, char **argv)
 {
     static enum ha_exit (*const command[])(const struct ha_options *o, struct ha_why *why) = {
-        [HA_CMD_RUN] = ha_command_run,         [HA_CMD_CHECK] = ha_command_run, [HA_CMD_LIST] = ha_command_list,
-        [HA_CMD_PROBE] = ha_command_probe,     [HA_CMD_FIT] = ha_command_fit,   [HA_CMD_CAPACITY] = ha_command_capacity,
-        [HA_CMD_COMPARE] = ha_command_compare,
+        [HA_CMD_RUN] = ha_command_run,         [HA_CMD_CHECK] = ha_command_run,
+        [HA_CMD_LIST] = ha_command_list,       [HA_CMD_PROBE] = ha_command_probe,
+        [HA_CMD_FIT] = ha_command_fit,         [HA_CMD_CAPACITY] = ha_command_capacity,
+        [HA_CMD_COMPARE] = ha_command_compare, [HA_CMD_DOCTOR] = ha_command_doctor,
     };
     struct ha_options o;
     struct ha_why why = { "" };

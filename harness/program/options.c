@@ -20,7 +20,8 @@ enum {
     PROBE = 1 << HA_CMD_PROBE,
     FIT = 1 << HA_CMD_FIT,
     CAPACITY = 1 << HA_CMD_CAPACITY,
-    COMPARE = 1 << HA_CMD_COMPARE
+    COMPARE = 1 << HA_CMD_COMPARE,
+    DOCTOR = 1 << HA_CMD_DOCTOR
 };
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
@@ -116,7 +117,7 @@ const struct ha_option ha_option_table[] = {
       "Only the cases that fit every term of EXPR, joined by commas: "
       "key=value, key!=value (a key of the case, variant or family), or a part of the id",
       take_text, TO(filter) },
-    { RUN | CHECK | LIST | PROBE, 0, "device", "NAME", "host, cuda, or the path of a plugin (.so)", take_text,
+    { RUN | CHECK | LIST | PROBE | DOCTOR, 0, "device", "NAME", "host, cuda, or the path of a plugin (.so)", take_text,
       TO(device) },
     { RUN | CHECK | LIST, 0, "seed", "N", "Seed of the datasets, in every case", take_seed, TO(seed) },
     { RUN | CHECK | LIST, 0, "threads", "N",
@@ -150,8 +151,8 @@ const struct ha_option ha_option_table[] = {
     { CAPACITY, 0, "memory", "SIZE", "Memory of the device, as 80GB (80 * 10^9 bytes) or 80GiB (80 * 2^30)", take_bytes,
       TO(memory_bytes) },
     { CAPACITY, 0, "tokens", "N", "What so many tokens need, too, and whether they fit", take_tokens, TO(tokens) },
-    { RUN | CHECK | CAPACITY, 0, "format", "table|json", "stdout: tables, or a JSON line for each row and figure",
-      take_format, TO(json) },
+    { RUN | CHECK | CAPACITY | DOCTOR, 0, "format", "table|json",
+      "stdout: tables, or a JSON line for each row and figure", take_format, TO(json) },
     { COMPARE, 0, "format", "table|json|md", "stdout: for a reader, JSON lines, or Markdown that fits a merge request",
       take_format_of_compare, 0 },
     { COMPARE, 0, "junit", "FILE", "Write the same verdicts there for a CI server", take_text, TO(junit) },
@@ -223,6 +224,13 @@ const struct ha_command_text ha_command_table[HA_COMMANDS + 1] = {
                          "missing, "
                          "or too few processes ran to call what is suspicious; the first that applies. 64: usage, or "
                          "folders that cannot be read or compared (docs/compare.md)." },
+    [HA_CMD_DOCTOR] = { "doctor", "",
+                        "Says what makes figures of this machine worthless, and of a device with --device, unfit "
+                        "first, "
+                        "each with how to mend it; what cannot be read here is unknown (docs/doctor.md).\v"
+                        "Exit code: 0 fit to be measured, 40 at least one check is unfit, or the device's plugin is "
+                        "not "
+                        "built, 64 usage; warnings change none." },
 };
 
 const char *ha_command_args(const struct ha_command_text *c)
@@ -358,6 +366,7 @@ static void check_options(const char *program, const struct ha_options *o)
     if (o->command == HA_CMD_LIST && !o->words_count)
         refuse(program, "list what? `habench list --help` says what there is");
     if (o->command == HA_CMD_PROBE && o->words_count) refuse(program, "probe takes options only");
+    if (o->command == HA_CMD_DOCTOR && o->words_count) refuse(program, "doctor takes options only");
     if (o->command == HA_CMD_FIT && o->words_count != 1) refuse(program, "which CASE? one is learnt from");
     if (o->command == HA_CMD_FIT && !o->out_dir) refuse(program, "where to? -o FILE");
     if (o->command == HA_CMD_CAPACITY && o->words_count != 1)
@@ -434,7 +443,7 @@ void ha_options_parse(int argc, char **argv, struct ha_options *out)
     static char program[] = "habench";
     static const struct argp argp = {
         .parser = parse_top,
-        .args_doc = "run SUITE|CASE...\ncheck [SUITE|CASE...]\nlist WHAT\nprobe\nfit CASE\ncapacity MODEL",
+        .args_doc = "run SUITE|CASE...\ncheck [SUITE|CASE...]\nlist WHAT\nprobe\nfit CASE\ncapacity MODEL\ndoctor",
         .doc = "Benchmark and correctness suite for attention over KV caches that are split between a device and host "
                "memory.\v`habench COMMAND --help` says more of one command.",
     };

@@ -4,7 +4,17 @@
 #include "harness/api/base.h"
 #include "harness/api/exit.h"
 
-enum ha_command { HA_CMD_RUN, HA_CMD_CHECK, HA_CMD_LIST, HA_CMD_PROBE, HA_CMD_FIT, HA_CMD_CAPACITY, HA_CMD_COMPARE, HA_COMMANDS };
+enum ha_command {
+    HA_CMD_RUN,
+    HA_CMD_CHECK,
+    HA_CMD_LIST,
+    HA_CMD_PROBE,
+    HA_CMD_FIT,
+    HA_CMD_CAPACITY,
+    HA_CMD_COMPARE,
+    HA_CMD_DOCTOR,
+    HA_COMMANDS
+};
 
 /* The command line. Texts point into argv; NULL: not given. */
 struct ha_options {
