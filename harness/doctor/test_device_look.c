@@ -10,6 +10,7 @@
 static struct {
     /* in */
     size_t copies_most; /* the next one fails */
+    bool fails_late;    /* once the meters were read while copies ran */
     uint64_t free_bytes;
     const char *bus_id, *failure;
     enum ha_memory refuse; /* there is none of it; HA_MEM_MAPPED: there is all of them */
@@ -54,7 +55,7 @@ static enum ha_status stream_sync(struct ha_stream *stream)
 static enum ha_status copy(struct ha_stream *stream, void *dst, const void *src, size_t bytes, enum ha_direction dir)
 {
     assert_int_equal(dir, HA_H2D);
-    if (fake.copies >= fake.copies_most) return HA_ERROR;
+    if (fake.copies >= fake.copies_most || (fake.fails_late && fake.read_loaded)) return HA_ERROR;
     fake.copies++;
     fake.queued++;
     return HA_OK;
@@ -183,7 +184,13 @@ TEST_WITH(a_device_that_fails_says_why, setup, test_folder_remove)
     assert_int_equal(look(), HA_ERROR);
     assert_string_equal(why.text, "a copy to it failed");
     nothing_is_left();
+    fake.copies_most = SIZE_MAX;
+    fake.copies = fake.read_loaded = 0;
+    fake.fails_late = true;
+    assert_int_equal(look(), HA_ERROR);
+    nothing_is_left();
     for (int kind = HA_MEM_DEVICE; kind <= HA_MEM_PINNED; kind++) {
+        fake.fails_late = false;
         fake.refuse = (enum ha_memory)kind;
         fake.copies = 0;
         assert_int_equal(look(), HA_ERROR);

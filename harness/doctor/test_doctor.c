@@ -650,6 +650,22 @@ TEST_WITH(a_core_that_shows_nothing_is_not_fit, setup, test_folder_remove)
     assert_int_equal(finding_of("NUMA cores")->verdict, HA_WARNING);
 }
 
+/* each process looks at its own part, and what a plugin says may be anything */
+TEST_WITH(host_and_device_are_looked_at_apart, setup, test_folder_remove)
+{
+    static const struct ha_doctor_load none;
+    struct ha_doctor_seen seen = { .root = test_folder, .load = &none, .device = &device };
+    seen.mine[our_core] = true;
+    strcpy(device.info.spans, "\033[2J");
+    for (int host = 0; host < 2; host++) {
+        memset(findings, 0, sizeof findings);
+        ha_doctor_look(&seen, host, findings);
+        for (size_t i = 0; i < ha_doctor_checks_count; i++)
+            assert_int_equal(findings[i].verdict != HA_NOT_LOOKED, (ha_doctor_checks[i].of == HA_OF_HOST) == host);
+        if (!host) assert_string_equal(finding_of("spans")->found, "?[2J");
+    }
+}
+
 TEST_WITH(nothing_was_run, setup, test_folder_remove)
 {
     looks = 0;
@@ -791,13 +807,15 @@ TEST(a_device_in_host_memory_has_no_slot)
 {
     size_t asked[3] = { 0 };
     make_device();
-    const struct ha_doctor_device cuda = device, host = { .kind = "host" }, emulated = { .kind = "emulated" };
+    const struct ha_doctor_device cuda = device, host = { .kind = "host" }, emulated = { .kind = "emulated" },
+                                  placed = { .kind = "emulated", .bus_id = "ffff:00:00.0" };
     for (size_t i = 0; i < ha_doctor_checks_count; i++) {
         const struct ha_doctor_check *c = &ha_doctor_checks[i];
         asked[0] += ha_doctor_asks(c, NULL);
         asked[1] += ha_doctor_asks(c, &host);
         asked[2] += ha_doctor_asks(c, &cuda);
         assert_int_equal(ha_doctor_asks(c, &host), ha_doctor_asks(c, &emulated));
+        assert_true(ha_doctor_asks(c, &placed));
     }
     assert_int_equal(asked[2], ha_doctor_checks_count);
     assert_int_equal(asked[1], asked[0] + 2);
