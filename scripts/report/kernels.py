@@ -1,0 +1,85 @@
+"""cpu_kernels.csv: each kernel against its ceiling."""
+
+from report.charts import Choice, Column, Figure, axis, dots
+from report.files import clean, median, number, positive
+from report.text import size
+
+KEYS = ("layout", "dtype", "query", "isa_used", "team", "q_len", "budget", "block", "bits", "dims", "centroids", "books", "table")
+SIZES = ("ctx", "batch", "heads", "head_dim")
+NAMES_MAX, KERNELS_MAX = 48, 24
+
+
+def rows_of(folder):
+    """A row for each case: its best share of the ceiling, as `floor` has it, or `ratio` where there is no floor."""
+    by_case = {}
+    for row in folder.last.table("cpu_kernels.csv"):
+        if row.get("verdict") in ("pass", "suspect"):
+            by_case.setdefault((row["case_id"], row.get("section", "")), []).append(row)
+    out = []
+    for rows in by_case.values():
+        row = rows[0]
+        key = next((k for k in ("floor", "ratio") if any(positive(r.get(k)) for r in rows)), None)
+        found = [x for x in (positive(r.get(key)) for r in rows) if x] if key else []
+        if not found:
+            continue
+        lo, hi = (positive(row.get(f"{key}_lo")), positive(row.get(f"{key}_hi"))) if len(found) == 1 else (min(found), max(found))
+        out.append({"kernel": clean(row.get("kernel", "?"), 30), "row": row, "share": median(found), "lo": lo, "hi": hi, "side": folder.label,
+                    "threads": clean(row.get("threads_used") or row.get("threads") or "?", 10), "GBps": number(row.get("GBps")),
+                    "ceiling": number(row.get("ceiling_GBps")), "us": (positive(row.get("ns")) or 0) / 1e3 or None,
+                    "disturbed": clean(row.get("disturbed", ""), 20), "case": clean(row["case_id"])})
+    return out
+
+
+def named(rows):
+    """A name for each row from what differs between them."""
+    values = {key: {r["row"].get(key, "") for r in rows} for key in KEYS + SIZES}
+    for r in rows:
+        words = [shown(key, r["row"].get(key, "")) for key in KEYS + SIZES if len(values[key]) > 1 and r["row"].get(key)]
+        r["name"] = clean(" ".join(words) or r["kernel"], 70)
+
+
+def shown(key, text):
+    x = number(text)
+    plain = {"ctx": "{}", "batch": "batch {}", "q_len": "{} queries", "budget": "{}%", "block": "blocks of {}", "query": "query {}"}
+    return plain.get(key, "{}" if key in ("layout", "dtype", "heads", "isa_used", "table") else key + " {}").format(
+        size(x) if x and key == "ctx" else text)
+
+
+def kernels_figure(folders):
+    rows = [r for f in folders for r in rows_of(f)]
+    if not rows:
+        return None
+    sides = [f.label for f in folders if any(r["side"] == f.label for r in rows)]
+    threads = sorted({r["threads"] for r in rows}, key=lambda t: (len(t), t))
+    columns = [Column("name", "kernel"), Column("side", "folder"), Column("threads", "threads"), Column("share", "of the ceiling", "share"),
+               Column("lo", "from", "share"), Column("hi", "to", "share"), Column("GBps", "reads", "GB/s"), Column("ceiling", "memory", "GB/s"),
+               Column("us", "time", "us"), Column("disturbed", "disturbed"), Column("case", "case"), Column("kind")]
+    for r in rows:
+        r["kind"] = r["side"] if len(sides) > 1 else f"{r['threads']} threads" if r["threads"] != "1" else "1 thread"
+    kinds = sides if len(sides) > 1 else [f"{t} threads" if t != "1" else "1 thread" for t in threads]
+    x = axis("share", "share of what memory and arithmetic of these threads allow", zero=True, axis={"format": "%"})
+    choices = []
+    kernels = sorted({r["kernel"] for r in rows}, key=lambda k: -sum(r["kernel"] == k for r in rows))
+    overview = []
+    for kernel in kernels:
+        for side in sides:
+            for t in threads:
+                these = [r for r in rows if (r["kernel"], r["side"], r["threads"]) == (kernel, side, t)]
+                if these:
+                    shares = [r["share"] for r in these]
+                    overview.append({**{c.key: None for c in columns}, "name": kernel, "side": side, "threads": t, "share": median(shares),
+                                     "lo": min(shares), "hi": max(shares), "kind": these[0]["kind"], "case": f"{len(these)} cases"})
+    if len(kernels) > 1:
+        choices.append(Choice("all kernels (median and range of their cases)", dots(columns, x, kernels, kinds, "Share of the ceiling by kernel", rule=1),
+                              columns, overview))
+    for kernel in kernels[:KERNELS_MAX]:
+        these = [r for r in rows if r["kernel"] == kernel]
+        named(these)
+        these.sort(key=lambda r: (r["row"].get("layout", ""), r["row"].get("dtype", ""), number(r["row"].get("ctx")) or 0, r["name"]))
+        names = list(dict.fromkeys(r["name"] for r in these))
+        note = f"{NAMES_MAX} of {len(names)} are drawn." if len(names) > NAMES_MAX else ""
+        choices.append(Choice(kernel, dots(columns, x, names[:NAMES_MAX], kinds, f"Share of the ceiling, {kernel}", rule=1, step=20), columns,
+                              [r for r in these if r["name"] in names[:NAMES_MAX]], note))
+    return Figure("kernels", "Kernels against their ceiling",
+                  "The ceiling is what the same threads read from memory, or multiply in registers, at that moment: 100% is all that this machine has. "
+                  "It is a share, and so means the same on every machine.", choices, "Kernel")

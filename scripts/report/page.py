@@ -1,0 +1,214 @@
+"""The page: what is on top in words and tables, then the figures, then the scripts that draw them."""
+
+import base64
+import hashlib
+import json
+import os
+
+import jinja2
+import markupsafe
+
+from report.charts import Choice, Column, Figure, axis, colour, shape, spec, tips, INK
+from report.compared import ORDER
+from report.cases import short_names
+from report.files import clean, number
+from report.gallery import galleries, gallery_figure, merge_figure
+from report.history import history_figures
+from report.kernels import kernels_figure
+from report.link import link_figure
+from report.machine import ceilings_figure, facts
+from report.record import SUITES, VERDICTS
+from report.steps import quality_figure, time_figure
+from report.text import digits, percent, quantity
+from report.trace import timeline_figure, traces, where_figure
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CHANGES_SHOWN, CHANGES_LISTED, BAD_LISTED, GALLERY_LISTED, NOTES_LISTED, FOREST_MAX = 20, 500, 60, 400, 40, 40
+TONES = {0: "good", 10: "bad", 30: "bad", 20: "warn", 40: "warn"}
+WORDS = {"wrong": "bad", "gone": "bad", "worse": "bad", "slower": "bad", "suspicious": "warn", "two speeds": "warn", "unclear": "warn", "added": "plain",
+         "better": "good", "faster": "good", "same": "plain"}
+SECTIONS = (("Time of a step", "no case of a variant was measured"), ("Where the time went", "there is no traced step (trace.json)"),
+            ("Quality against speed", "fewer than three variants of one shape were judged and measured"),
+            ("Kernels against their ceiling", "cpu_kernels was not run"), ("The link by size of the pieces", "link was not run"),
+            ("History", "there are not two nights of one machine"), ("Merges of attention states", "lse_merge was not run"),
+            ("Planted defects", "neither a gallery nor --mutants was run"), ("What the machine has", "env.json has no ceilings"))
+
+
+def differ(a, b):
+    """Are they different machines? A record that opened no device is of the machine whose CPU it has."""
+    (cpu, cores, devices), (cpu_b, cores_b, devices_b) = a.machine(), b.machine()
+    if cpu != cpu_b or cores != cores_b:
+        return True
+    of, of_b = dict(devices), dict(devices_b)
+    common = set(of) & set(of_b)
+    return any(of[k] != of_b[k] for k in common) or bool(of and of_b and not common)
+
+
+def label(folders):
+    """What a folder is called: nothing where it is alone, its name, or its path where names are the same."""
+    names = [f.name for f in folders]
+    for f in folders:
+        f.label = "" if len(folders) == 1 else clean(f.name if names.count(f.name) == 1 else f.path, 40)
+
+
+def figures(folders, compared, others):
+    found = traces(folders)
+    planted = galleries(folders)
+    made = [forest(compared), time_figure(folders, others), where_figure(found, folders, others), timeline_figure(found),
+            quality_figure(folders, others), kernels_figure(folders), link_figure(folders, others), *history_figures(folders, compared),
+            merge_figure(folders), gallery_figure(planted), ceilings_figure(folders)]
+    return [f for f in made if f], planted
+
+
+def forest(compared):
+    """What changed, as ratios with their intervals."""
+    rows, moved, many = [], compared.moved(), len({c.get("new") for c in compared.changes}) > 1
+    names = short_names([str(c.get("case_id", "?")) for c in moved])
+    for c in moved:
+        ratio, lo, hi = number(c.get("ratio")), number(c.get("lo")), number(c.get("hi"))
+        if ratio is None or ratio <= 0 or not 1e-6 < ratio < 1e6:
+            continue
+        name = f"{names[str(c.get('case_id', '?'))]} {c.get('figure', '?')}" + (f" ({c.get('new')})" if many else "")
+        part = number(c.get("part_ratio"))
+        rows.append({"name": name, "kind": c["change"], "y": ratio, "lo": lo if lo and hi else None, "hi": hi if lo and hi else None,
+                     "by": str(c.get("by", "")), "part": str(c.get("part", "")), "part_ratio": part if part and part > 0 else None, "least": number(c.get("least"))})
+        if len(rows) == FOREST_MAX:
+            break
+    if not rows:
+        return None
+    kinds = [w for w in ORDER if any(r["kind"] == w for r in rows)] + sorted({r["kind"] for r in rows} - set(ORDER))
+    columns = [Column("name", "figure"), Column("kind", "change"), Column("y", "ratio", "x"), Column("lo", "from", "x"), Column("hi", "to", "x"),
+               Column("by", "by"), Column("part", "part of the machine"), Column("part_ratio", "its ratio", "x"), Column("least", "least that could be seen", "x")]
+    y = {"field": "name", "type": "nominal", "sort": [r["name"] for r in rows], "title": None, "axis": {"grid": True, "gridDash": [1, 3]}}
+    x = axis("y", "new over base (1: no change)", log=True, axis={"format": "~g"})
+    tone = colour("kind", kinds)
+    layers = [
+        {"data": {"values": [{"at": 1}]}, "mark": {"type": "rule", "color": INK, "strokeDash": [4, 4]},
+         "encoding": {"x": {"field": "at", "type": "quantitative"}}},
+        {"mark": {"type": "rule", "strokeWidth": 2}, "transform": [{"filter": "isValid(datum.lo)"}],
+         "encoding": {"y": y, "x": {**x, "field": "lo"}, "x2": {"field": "hi"}, "color": tone}},
+        {"mark": {"type": "tick", "thickness": 2, "size": 14, "color": INK}, "transform": [{"filter": "isValid(datum.part_ratio)"}],
+         "encoding": {"y": y, "x": {**x, "field": "part_ratio"}}},
+        {"mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
+         "encoding": {"y": y, "x": x, "color": tone, "shape": shape("kind", kinds), "tooltip": tips(columns)}},
+    ]
+    return Figure("forest", "How much", "Each figure that changed, new over base, with its interval; an upright tick is how the part of the machine moved that it "
+                  "stands beside.", [Choice("all", spec(layers, max(60, 22 * len(rows)), "Ratios of what changed"), columns, rows)])
+
+
+def change_rows(compared):
+    many = len({c.get("new") for c in compared.changes}) > 1
+    names = {r.get("index"): r.get("name") for r in compared.records if r.get("side") == "new"}
+    out = []
+    for c in compared.moved()[:CHANGES_LISTED]:
+        ratio, lo, hi, least = (number(c.get(k)) for k in ("ratio", "lo", "hi", "least"))
+        unit = str(c.get("unit", ""))
+        out.append({"word": c["change"], "tone": WORDS.get(c["change"], "warn"), "line": c.get("line") or f"{c.get('figure', '')} {c.get('case_id', '')}",
+                    "ratio": percent(ratio), "interval": f"{percent(lo)} to {percent(hi)}" if lo and hi else "",
+                    "by": str(c.get("by", "")), "part": str(c.get("part", "")), "least": percent(least).lstrip("+") if least else "",
+                    "base": quantity(number(c.get("base")), unit), "value": quantity(number(c.get("value")), unit),
+                    "processes": " / ".join(str(c[k]) for k in ("base_processes", "new_processes") if k in c),
+                    "new": str(names.get(c.get("new"), "")) if many else ""})
+    return out
+
+
+def could_see(compared):
+    """What of the figures that did not change the pair could have seen."""
+    least = sorted(abs(x - 1) for x in (number(c.get("least")) for c in compared.changes if c["change"] == "same") if x)
+    if not least:
+        return ""
+    at = lambda share: least[min(len(least) - 1, int(share * len(least)))]
+    return (f"{len(least):,} figures are the same as far as could be seen: a change of {digits(100 * at(0.5), 2)}% in half of them, "
+            f"{digits(100 * at(0.9), 2)}% in nine of ten.")
+
+
+def top(folders, compared):
+    """The verdict: compare's where there is one, else what the records say of themselves."""
+    if compared.verdict:
+        v = compared.verdict
+        return {"word": str(v.get("verdict", "?")), "line": str(v.get("line", "")), "tone": TONES.get(v.get("exit"), "warn"),
+                "more": f"{v['compared']:,} figures compared" if isinstance(v.get("compared"), int) else ""}
+    count = dict.fromkeys(VERDICTS, 0)
+    for folder in folders:
+        for record in folder.last.records:
+            for word, n in record.verdicts().items():
+                count[word] += n
+    total = sum(count.values())
+    said = ", ".join(f"{n:,} {word}" for word, n in (("passed", count["pass"] + count["suspect"]), ("wrong", count["fail"]), ("not judged", count["error"]),
+                                                     ("suspect", count["suspect"]), ("waived", count["waived"]), ("unchecked", count["unchecked"])) if n)
+    for word, key, tone in (("wrong", "fail", "bad"), ("not judged", "error", "warn"), ("suspect", "suspect", "warn")):
+        if count[key]:
+            return {"word": word, "line": f"Of {total:,} cases: {said}.", "tone": tone, "more": ""}
+    if not total:
+        return {"word": "no cases", "line": "These folders hold no row of a case.", "tone": "warn", "more": ""}
+    if not count["pass"]:
+        return {"word": "nothing passed", "line": f"Of {total:,} cases: {said}.", "tone": "warn", "more": ""}
+    return {"word": "right", "line": f"No case is wrong. Of {total:,} cases: {said}.", "tone": "good", "more": ""}
+
+
+def bad_cases(folders):
+    rank, out = {"fail": 0, "error": 1, "suspect": 2}, []
+    for folder in folders:
+        for record in folder.last.records:
+            for name in SUITES:
+                for row in record.table(name):
+                    if row.get("verdict") in rank:
+                        out.append({"side": folder.label, "verdict": row["verdict"], "tone": "bad" if row["verdict"] == "fail" else "warn",
+                                    "case": clean(row["case_id"]), "reason": clean(row.get("reason", ""), 300)})
+    return sorted(out, key=lambda r: rank[r["verdict"]])
+
+
+def record_rows(folders):
+    out = []
+    for folder in folders:
+        count = dict.fromkeys(VERDICTS, 0)
+        for record in folder.last.records:
+            for word, n in record.verdicts().items():
+                count[word] += n
+        out.append({"name": clean(folder.path, 80), "run": folder.last.name if len(folder.runs) > 1 else "", "nights": len(folder.runs),
+                    "date": folder.last.date, "cpu": clean(folder.last.env.get("cpu") or "?", 60), "build": clean(folder.last.env.get("build") or "?", 20),
+                    "counts": [(word, n) for word, n in count.items() if n]})
+    return out
+
+
+def in_script(data):
+    """JSON that no HTML parser takes for markup."""
+    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def breaks(text):
+    """The text, escaped, with places where a line may break behind commas."""
+    return markupsafe.Markup("<wbr>").join(piece + "," for piece in str(text).split(","))[:-1]
+
+
+def read(name):
+    with open(os.path.join(HERE, name), encoding="utf-8") as file:
+        return file.read()
+
+
+def digest(script):
+    return "'sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() + "'"
+
+
+def render(folders, compared, notes, vega):
+    others = any(differ(folders[0].last, f.last) for f in folders[1:])
+    drawn, planted = figures(folders, compared, others)
+    have = [f.title for f in drawn]
+    missing = [(title, why) for title, why in SECTIONS if not any(t.startswith(title) for t in have)]
+    machines = [len({r.machine() for r in f.runs}) for f in folders]
+    for f, n in zip(folders, machines):
+        if n > 1:
+            notes.add(f.path, f"nights of {n} machines are mixed here: each has its own history, the rest is of the newest night")
+    draw = read("page.js")
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    environment.filters["breaks"] = breaks
+    page = environment.from_string(read("page.html"))
+    changes, bad, said = change_rows(compared), bad_cases(folders), notes.texts()
+    return page.render(
+        title=", ".join(f.name for f in folders[:3]) + (f" and {len(folders) - 3} more" if len(folders) > 3 else ""), top=top(folders, compared),
+        compared=compared, changes=changes, changes_shown=CHANGES_SHOWN, changes_left=len(compared.moved()) - len(changes), could_see=could_see(compared),
+        environment=compared.environment, others=others, records=record_rows(folders), bad=bad[:BAD_LISTED], bad_left=len(bad) - BAD_LISTED,
+        notes=said[:NOTES_LISTED], notes_left=len(said) - NOTES_LISTED, figures=drawn, missing=missing, planted=planted[:GALLERY_LISTED],
+        planted_left=len(planted) - GALLERY_LISTED, facts=facts(folders), sides=[f.label or f.name for f in folders], style=read("style.css"), vega=vega, draw=draw,
+        hashes=f"{digest(vega)} {digest(draw)}", data=in_script([f.as_json() for f in drawn]))
