@@ -1,11 +1,12 @@
 #!/bin/sh
 # install.sh [--uninstall]: puts what `ninja` built into $PREFIX (/usr/local by default), below $DESTDIR where a package is made;
 # `PREFIX=$HOME/.local ninja install` builds first. The program finds its suites, traces and plugins from where it is, so a
-# prefix can be moved. --uninstall takes away the same files, and the folders of habench alone. BUILT: the folder of what was
-# built, for the test.
+# prefix can be moved. --uninstall takes away the same files, and the folders of habench alone. BUILT, REPORT: the folders of
+# what was built and of what `setup.sh --report` got, for the test.
 set -eu
 cd "$(dirname "$0")/.."
 built=${BUILT:-build/release}
+report=${REPORT:-build/report}
 prefix=${PREFIX:-/usr/local}
 case $prefix in /*) ;; *) echo "install.sh: PREFIX=$prefix is not an absolute path" >&2; exit 64 ;; esac
 to=${DESTDIR:-}$prefix
@@ -31,6 +32,16 @@ install -m 644 "$built/ha_null.so" "$built/defects.so" "$to/lib/habench/" # defe
 # there after `ninja cuda`; one of an earlier build need not fit this program
 if [ -f "$built/ha_cuda.so" ]; then install -m 644 "$built/ha_cuda.so" "$to/lib/habench/"
 else rm -f "$to/lib/habench/ha_cuda.so"; fi
+# there after `scripts/setup.sh --report`
+rm -rf "$to/lib/habench/report"
+if [ -f "$report/vega.js" ]; then
+    find "$report" -type f ! -name '*.pyc' | while read -r file; do
+        install -D -m 644 "$file" "$to/lib/habench/report/${file#"$report"/}"
+    done
+fi
+find scripts/report scripts/report.py -type f ! -name '*.pyc' | while read -r file; do
+    install -D -m 644 "$file" "$to/share/habench/$file"
+done
 find suites datasets/traces datasets/fits -name '*.suite' -o -path 'datasets/*' -type f | while read -r file; do
     install -D -m 644 "$file" "$to/share/habench/$file"
 done

@@ -1,6 +1,7 @@
 #!/bin/sh
 # setup.sh: installs what the build and the tests need, from the packages of Debian or Ubuntu; with --cuda also
-# the CUDA compiler and its libraries, from NVIDIA's wheels on PyPI, into build/cuda.
+# the CUDA compiler and its libraries, from NVIDIA's wheels on PyPI, into build/cuda; with --report what `habench report`
+# makes its page with, into build/report.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -9,13 +10,15 @@ libcsv-dev libhwloc-dev libjansson-dev libinih-dev libcmocka-dev libmpfr-dev lib
 
 usage() {
     cat <<EOF
-usage: scripts/setup.sh [--cuda] [--dry-run]
+usage: scripts/setup.sh [--cuda] [--report] [--dry-run]
 
 Installs what building and testing habench needs, with apt-get: as root, or through sudo.
 What is installed already is left as it is; run it as often as you like.
 
   --cuda      also gets what \`ninja cuda\` needs, unless an nvcc is here: compiler, runtime, cuBLAS and CUPTI
               (CUDA $cuda_release, about 530 MB) from NVIDIA's wheels on PyPI into build/cuda, with pip
+  --report    also gets what the page of \`habench report\` is made with: jinja2, and the script of Vega, which is taken out
+              of vl-convert-python (30 MB, of which 1 MB stays), with pip from PyPI into build/report
   --dry-run   only says what is missing
   --help      this text
 
@@ -58,6 +61,33 @@ get_cuda() {
     build/cuda/bin/nvcc --version >/dev/null
 }
 
+# The page needs jinja2, and one script of Vega, Vega-Lite and their embedding, which a wheel has inside and puts together.
+# markupsafe comes with jinja2; where it was compiled for another Python it uses its own Python code.
+report_wheels="jinja2==3.1.* vl-convert-python==1.9.*"
+report_here() { [ "$(cat build/report/made_of 2>/dev/null)" = "$report_wheels" ]; }
+get_report() {
+    rm -rf build/report.part
+    mkdir -p build/report.part
+    echo "setup.sh: jinja2 and Vega from PyPI into build/report"
+    # shellcheck disable=SC2086
+    if ! PIP_ROOT_USER_ACTION=ignore python3 -m pip install -q --disable-pip-version-check --only-binary=:all: --target build/report.part/all $report_wheels; then
+        rm -rf build/report.part
+        echo "setup.sh: the download failed (above); behind a proxy, see \`pip config\`" >&2
+        exit 1
+    fi
+    mkdir build/report.part/kept
+    # inside a page no text of the script may end the script
+    PYTHONPATH=build/report.part/all python3 -c '
+import vl_convert
+script = vl_convert.javascript_bundle()
+open("build/report.part/kept/vega.js", "w", encoding="utf-8").write(script.replace("</script", "<\\/script").replace("<!--", "<\\!--"))'
+    for name in jinja2 markupsafe; do cp -r build/report.part/all/$name build/report.part/all/$name-*.dist-info build/report.part/kept; done
+    echo "$report_wheels" > build/report.part/kept/made_of
+    rm -rf build/report
+    mv build/report.part/kept build/report
+    rm -rf build/report.part
+}
+
 elsewhere() {
     cat >&2 <<'EOF'
 setup.sh: there is no apt-get here; install these by hand (names as far as we know them):
@@ -74,12 +104,13 @@ EOF
     exit 1
 }
 
-dry_run=false cuda=false
+dry_run=false cuda=false report=false
 for argument in "$@"; do
     case $argument in
         -h|--help) usage; exit 0 ;;
         -n|--dry-run) dry_run=true ;;
         --cuda) cuda=true ;;
+        --report) report=true ;;
         *) echo "setup.sh: unknown argument: $argument" >&2; usage >&2; exit 64 ;;
     esac
 done
@@ -92,11 +123,19 @@ fi
 if $cuda && $dry_run; then
     echo "setup.sh: to be downloaded: CUDA $cuda_release into build/cuda"
 fi
+if $report && report_here; then
+    echo "setup.sh: build/report has what the page is made with"
+    report=false
+fi
+if $report && $dry_run; then
+    echo "setup.sh: to be downloaded: $report_wheels into build/report"
+fi
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
     if $cuda && ! $dry_run && command -v python3 >/dev/null; then get_cuda; fi
+    if $report && ! $dry_run && command -v python3 >/dev/null; then get_report; fi
     elsewhere
 fi
-if $cuda; then packages="$packages python3 python3-pip"; fi
+if $cuda || $report; then packages="$packages python3 python3-pip"; fi
 
 missing=
 for package in $packages; do
@@ -124,6 +163,7 @@ else
 fi
 
 if $cuda && ! $dry_run; then get_cuda; fi
+if $report && ! $dry_run; then get_report; fi
 
 need=1.11 have=$(ninja --version)
 if [ "$(printf '%s\n' "$need" "$have" | sort -V | head -n 1)" != "$need" ]; then
