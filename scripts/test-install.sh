@@ -34,6 +34,17 @@ says 0 '1 passed, 0 failed' check -q fluxion:dataset=trace/english,ctx=1900,step
 says 0 'null       null    ' list devices
 says 77 'null' check -q resident:ctx=64,layers=1,steps=1 --device null
 
+says 64 'of which DIR?' report
+says 0 'habench: right' report --format md "$(pwd)/results/2026-11-22-xeon-2core"
+mkdir "$dir/report"
+does 'it installs without what the page is made with' env REPORT="$dir/report" scripts/install.sh
+says 40 'scripts/setup.sh --report' report -o "$dir/page.html" "$(pwd)/results/2026-11-22-xeon-2core"
+if [ -f build/report/vega.js ]; then
+    does 'it installs with it' scripts/install.sh
+    says 0 '' report -o "$dir/page.html" "$(pwd)/results/2026-11-22-xeon-2core"
+    holds 'there is a page' test -s "$dir/page.html"
+else echo 'SKIP: build/report is not here, so that none is installed: scripts/setup.sh --report'; fi
+
 # with the plugin of `ninja cuda`, for which the emulated one stands here
 mkdir "$dir/built"
 cp build/release/habench build/release/ha_null.so build/release/defects.so "$dir/built"
@@ -51,7 +62,7 @@ man=$to/share/man/man1/habench.1
 bash=$to/share/bash-completion/completions/habench
 zsh=$to/share/zsh/site-functions/_habench
 fish=$to/share/fish/vendor_completions.d/habench.fish
-for command in run check list probe doctor; do
+for command in run check list probe compare doctor report; do
     options=$("$program" $command --help | grep -o -E -e '--[a-z][a-z-]*' | grep -v -x -E -e '--(usage|version)' | sort -u)
     holds "$command has options" test -n "$options"
     for option in $options; do

@@ -19,6 +19,8 @@ enum ha_exit ha_command_fit(const struct ha_options *options, struct ha_why *why
 enum ha_exit ha_command_capacity(const struct ha_options *options, struct ha_why *why);
 /* `habench compare BASE NEW...`: what has changed between folders */
 enum ha_exit ha_command_compare(const struct ha_options *options, struct ha_why *why);
+/* `habench report DIR...`: a page of records, or their figures as text */
+enum ha_exit ha_command_report(const struct ha_options *options, struct ha_why *why);
 /* `habench probe`: measures the ceilings, and calibrates the meters (calibrate.h); with -o also to OUT/probe.csv and
  * OUT/env.json */
 enum ha_exit ha_command_probe(const struct ha_options *options, struct ha_why *why);

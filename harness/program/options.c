@@ -21,7 +21,8 @@ enum {
     FIT = 1 << HA_CMD_FIT,
     CAPACITY = 1 << HA_CMD_CAPACITY,
     COMPARE = 1 << HA_CMD_COMPARE,
-    DOCTOR = 1 << HA_CMD_DOCTOR
+    DOCTOR = 1 << HA_CMD_DOCTOR,
+    REPORT = 1 << HA_CMD_REPORT
 };
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
@@ -67,6 +68,14 @@ static enum ha_status take_format_of_compare(void *to, const char *value, struct
     o->markdown = !strcmp(value, "md");
     if (o->json || o->markdown || !strcmp(value, "table")) return HA_OK;
     return ha_why(why, HA_ERROR, "'%s' is none of table, json and md", value);
+}
+
+static enum ha_status take_report_format(void *to, const char *value, struct ha_why *why)
+{
+    static const char *const formats[] = { "html", "md", "csv", NULL };
+    size_t i;
+    HA_TRY(ha_word_find("format", value, formats, &i, why));
+    return take_text(to, value, why);
 }
 
 static enum ha_status take_processes(void *to, const char *value, struct ha_why *why)
@@ -130,6 +139,8 @@ const struct ha_option ha_option_table[] = {
       "As on a CPU that lacks these instruction sets, and so those that build on them", take_without, TO(without) },
     { FIT, 'o', "output", "FILE", "Write what was learnt there; datasets/fits/NAME.safetensors is what fit=NAME reads",
       take_text, TO(out_dir) },
+    { REPORT, 'o', "output", "FILE", "Write the page there; md and csv go to stdout without it", take_text,
+      TO(out_dir) },
     { RUN | CHECK | PROBE, 'o', "output", "DIR", "Write the result files there; without it there are none", take_text,
       TO(out_dir) },
     { RUN | CHECK, 0, "resume", NULL,
@@ -156,6 +167,9 @@ const struct ha_option ha_option_table[] = {
     { COMPARE, 0, "format", "table|json|md", "stdout: for a reader, JSON lines, or Markdown that fits a merge request",
       take_format_of_compare, 0 },
     { COMPARE, 0, "junit", "FILE", "Write the same verdicts there for a CI server", take_text, TO(junit) },
+    { REPORT, 0, "format", "html|md|csv",
+      "html, the page, by default; md: short enough for a merge request; csv: the figures of all folders in one table",
+      take_report_format, TO(report_format) },
     { RUN | CHECK, 0, "dry-run", NULL, "Print the ids of the cases, one a line, and run none", take_flag, TO(dry_run) },
     { CHECK, 0, "mutants", NULL, "Plant each known defect in turn; one that no check finds is a failure", take_flag,
       TO(mutants) },
@@ -231,6 +245,14 @@ const struct ha_command_text ha_command_table[HA_COMMANDS + 1] = {
                         "Exit code: 0 fit to be measured, 40 at least one check is unfit, or the device's plugin is "
                         "not "
                         "built, 64 usage; warnings change none." },
+    [HA_CMD_REPORT] = { "report", "DIR...",
+                        "Makes one page of records, with the verdict of `habench compare` on top: it needs no network "
+                        "and "
+                        "nothing beside it. DIR is a record (`-o DIR` of run, check or probe), a night, or a folder of "
+                        "nights; of several the first is what the others are compared with. `scripts/setup.sh "
+                        "--report` installs what it needs (docs/report.md).\v"
+                        "Exit code: 0 it is written, whatever the verdict, 20 a file of figures is damaged (csv: the "
+                        "rest is written), 40 it cannot be made or written here, 64 usage." },
 };
 
 const char *ha_command_args(const struct ha_command_text *c)
@@ -369,6 +391,10 @@ static void check_options(const char *program, const struct ha_options *o)
     if (o->command == HA_CMD_DOCTOR && o->words_count) refuse(program, "doctor takes options only");
     if (o->command == HA_CMD_FIT && o->words_count != 1) refuse(program, "which CASE? one is learnt from");
     if (o->command == HA_CMD_FIT && !o->out_dir) refuse(program, "where to? -o FILE");
+    if (o->command == HA_CMD_REPORT && !o->words_count)
+        refuse(program, "of which DIR? a folder that `-o DIR` of run, check or probe wrote");
+    if (o->command == HA_CMD_REPORT && !o->out_dir && (!o->report_format || !strcmp(o->report_format, "html")))
+        refuse(program, "where to? -o report.html");
     if (o->command == HA_CMD_CAPACITY && o->words_count != 1)
         refuse(program, "which MODEL? `habench list models` prints those that have a name");
     if (o->command == HA_CMD_CAPACITY && !o->memory_bytes && !o->tokens)
@@ -443,7 +469,8 @@ void ha_options_parse(int argc, char **argv, struct ha_options *out)
     static char program[] = "habench";
     static const struct argp argp = {
         .parser = parse_top,
-        .args_doc = "run SUITE|CASE...\ncheck [SUITE|CASE...]\nlist WHAT\nprobe\nfit CASE\ncapacity MODEL\ndoctor",
+        .args_doc = "run SUITE|CASE...\ncheck [SUITE|CASE...]\nlist WHAT\nprobe\nfit CASE\ncapacity MODEL\n"
+                    "compare BASE NEW...\ndoctor\nreport DIR...",
         .doc = "Benchmark and correctness suite for attention over KV caches that are split between a device and host "
                "memory.\v`habench COMMAND --help` says more of one command.",
     };

@@ -13,6 +13,7 @@ enum ha_command {
     HA_CMD_CAPACITY,
     HA_CMD_COMPARE,
     HA_CMD_DOCTOR,
+    HA_CMD_REPORT,
     HA_COMMANDS
 };
 
@@ -22,10 +23,11 @@ struct ha_options {
     char **words; /* SUITE or CASE ..., what to list, or folders */
     size_t words_count;
     const char *filter, *device, *seed, *threads, *isa, *team, *without, *dump_dir;
-    const char *out_dir;           /* of `fit`: the file */
+    const char *out_dir;           /* of `fit` and `report`: the file */
     const char *replay, *exec;     /* of the merge suite */
     const char *junit;             /* of `compare`: the file */
     const char *faults, *shuffle;  /* seeds */
+    const char *report_format;     /* html, md, csv */
     uint64_t case_time_ns;         /* 0: ten minutes */
     size_t processes;              /* 0: all cases in one */
     uint64_t max_time_ns;          /* 0: none */

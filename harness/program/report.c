@@ -1,0 +1,173 @@
+#include "harness/program/report_parts.h"
+
+#include "harness/base/program.h"
+#include "harness/base/stop.h"
+#include "harness/base/why.h"
+#include "harness/program/spawned.h"
+#include "harness/report/whole_file.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PATH_BYTES = 4096, FIXED_ARGUMENTS = 12 };
+#define SETUP \
+    "`scripts/setup.sh --report` in the source tree installs it (installed elsewhere: `ninja install` behind it)"
+
+/* ---- what compare says ---- */
+
+static enum ha_status compare(char *const *argv, FILE **rows, char note[512], struct ha_why *why)
+{
+    char last[HA_SPAWNED_LINE];
+    int code;
+    FILE *file = tmpfile();
+    if (!file) return ha_why(why, HA_ERROR, "no temporary file: %s", strerror(errno));
+    const enum ha_status status = ha_spawned_run(argv, fileno(file), &code, last, why);
+    fseek(file, 0, SEEK_END);
+    if (status == HA_OK && ftell(file) > 0) {
+        rewind(file);
+        *rows = file;
+        return HA_OK;
+    }
+    fclose(file);
+    const char *said = strncmp(last, "habench: ", 9) ? last : last + 9;
+    if (*said) snprintf(note, 512, "%s", said);
+    else snprintf(note, 512, "compare printed nothing, and exited with %d", code);
+    return status;
+}
+
+enum ha_status ha_report_compare(const struct ha_options *o, FILE **rows, char note[512], struct ha_why *why)
+{
+    char self[] = "/proc/self/exe", command[] = "compare", format[] = "--format=json", end[] = "--", newest[PATH_BYTES];
+    *rows = NULL;
+    *note = 0;
+    const bool nights = o->words_count == 1 && ha_newest_night(o->words[0], newest);
+    if (o->words_count == 1 && !nights) return HA_OK;
+    char **argv = calloc(o->words_count + 7, sizeof *argv);
+    if (!argv) return ha_why(why, HA_ERROR, "out of memory");
+    size_t n = 0;
+    argv[n++] = self;
+    argv[n++] = command;
+    argv[n++] = format;
+    argv[n++] = end;
+    for (size_t i = 0; i < o->words_count; i++) argv[n++] = o->words[i];
+    if (nights) argv[n++] = newest;
+    const enum ha_status status = compare(argv, rows, note, why);
+    free(argv);
+    return status;
+}
+
+/* ---- the page ---- */
+
+/* A file beside the program: in the source tree, or in the prefix where it is installed. */
+static bool find(char path[PATH_BYTES], const char *in_tree, const char *installed)
+{
+    char folder[HA_PATH_BYTES];
+    char *cut = ha_program_folder(folder, sizeof folder) ? folder + strlen(folder) : NULL;
+    for (; cut; cut = strrchr(folder, '/')) {
+        *cut = 0;
+        const char *const roots[] = { in_tree, installed };
+        for (size_t i = 0; i < 2; i++) {
+            const int n = snprintf(path, PATH_BYTES, "%s/%s", folder, roots[i]);
+            if (n > 0 && n < PATH_BYTES && access(path, F_OK) == 0) return true;
+        }
+    }
+    return false;
+}
+
+/* The arguments of scripts/report.py; the page goes to `part`. */
+static enum ha_exit write_page(const struct ha_options *o, char *part, FILE *rows, char *note, struct ha_why *why)
+{
+    char python[] = "python3", script[PATH_BYTES], library[PATH_BYTES], rows_path[64], last[HA_SPAWNED_LINE];
+    char option_o[] = "-o", option_rows[] = "--rows", option_why[] = "--why", option_library[] = "--library",
+         end[] = "--";
+    int code;
+    if (!find(script, "scripts/report.py", "share/habench/scripts/report.py")) {
+        ha_why(why, HA_ERROR, "scripts/report.py is not beside the program: `ninja install` puts it there");
+        return HA_EXIT_ENVIRONMENT;
+    }
+    if (!find(library, "build/report/vega.js", "lib/habench/report/vega.js")) {
+        ha_why(why, HA_ERROR,
+               "the page needs a plotting library, which is not here: " SETUP
+               "; --format md and --format csv go without");
+        return HA_EXIT_ENVIRONMENT;
+    }
+    *strrchr(library, '/') = 0;
+    snprintf(rows_path, sizeof rows_path, "/proc/%d/fd/%d", (int)getpid(), rows ? fileno(rows) : -1);
+    char **argv = calloc(o->words_count + FIXED_ARGUMENTS, sizeof *argv);
+    if (!argv) {
+        ha_why(why, HA_ERROR, "out of memory");
+        return HA_EXIT_ENVIRONMENT;
+    }
+    char *const fixed[] = { python,
+                            script,
+                            option_o,
+                            part,
+                            option_library,
+                            library,
+                            rows ? option_rows : option_why,
+                            rows ? rows_path : note,
+                            end };
+    size_t n = 0;
+    for (; n < sizeof fixed / sizeof *fixed; n++) argv[n] = fixed[n];
+    for (size_t i = 0; i < o->words_count; i++) argv[n++] = o->words[i];
+    const enum ha_status status = ha_spawned_run(argv, -1, &code, last, why);
+    free(argv);
+    if (status != HA_OK) return HA_EXIT_ENVIRONMENT;
+    if (code == HA_SPAWNED_NOT_FOUND)
+        ha_why(why, HA_ERROR, "the page is made by Python, and there is no python3 here: apt install python3");
+    else if (code) ha_why(why, HA_ERROR, "%s", *last ? last : "scripts/report.py failed without a word");
+    return code == HA_EXIT_OK || code == HA_EXIT_USAGE || code == HA_EXIT_INTERNAL ? (enum ha_exit)code
+                                                                                   : HA_EXIT_ENVIRONMENT;
+}
+
+static enum ha_exit page(const struct ha_options *o, struct ha_why *why)
+{
+    char part[PATH_BYTES], note[512];
+    FILE *rows;
+    const int n = snprintf(part, sizeof part, "%s" HA_PART, o->out_dir);
+    if (n < 0 || (size_t)n >= sizeof part) {
+        ha_why(why, HA_ERROR, "%.200s...: the path is too long", o->out_dir);
+        return HA_EXIT_USAGE;
+    }
+    if (ha_report_compare(o, &rows, note, why) != HA_OK) return HA_EXIT_ENVIRONMENT;
+    enum ha_exit code = write_page(o, part, rows, note, why);
+    if (rows) fclose(rows);
+    if (code == HA_EXIT_OK && ha_file_take_name(part, o->out_dir, why) != HA_OK) code = HA_EXIT_ENVIRONMENT;
+    if (code != HA_EXIT_OK) unlink(part);
+    return code;
+}
+
+/* ---- the other formats ---- */
+
+static enum ha_exit text(const struct ha_options *o,
+                         enum ha_exit (*put)(const struct ha_options *, FILE *, struct ha_why *), struct ha_why *why)
+{
+    struct ha_whole_file file;
+    const char *slash = o->out_dir ? strrchr(o->out_dir, '/') : NULL;
+    char folder[PATH_BYTES];
+    if (!o->out_dir) return put(o, stdout, why);
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - o->out_dir) : 1, slash ? o->out_dir : ".");
+    if (ha_whole_file_open(&file, *folder ? folder : "/", slash ? slash + 1 : o->out_dir, why) != HA_OK)
+        return HA_EXIT_ENVIRONMENT;
+    const enum ha_exit code = put(o, file.file, why);
+    if (code != HA_EXIT_OK && code != HA_EXIT_MISSING) {
+        ha_whole_file_drop(&file);
+        return code;
+    }
+    return ha_whole_file_close(&file, why) == HA_OK ? code : HA_EXIT_ENVIRONMENT;
+}
+
+enum ha_exit ha_command_report(const struct ha_options *o, struct ha_why *why)
+{
+    static const struct {
+        const char *name;
+        enum ha_exit (*put)(const struct ha_options *o, FILE *out, struct ha_why *why); /* NULL: the page */
+    } formats[] = { { "html", NULL }, { "md", ha_report_md }, { "csv", ha_report_csv } };
+    const char *format = o->report_format ? o->report_format : "html";
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+        if (!strcmp(format, formats[i].name)) return formats[i].put ? text(o, formats[i].put, why) : page(o, why);
+    ha_why(why, HA_ERROR, "--format: '%s' is neither html, md nor csv", format);
+    return HA_EXIT_USAGE;
+}

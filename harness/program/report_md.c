@@ -1,0 +1,265 @@
+#include "harness/program/report_parts.h"
+
+#include "harness/base/csv.h"
+#include "harness/base/text.h"
+#include "harness/base/why.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CHANGES_MAX = 20, BAD_MAX = 10, TEXT_MAX = 300, LINE_MAX_BYTES = 1 << 20 };
+
+/* Text that Markdown takes for text: no markup of its own, none of HTML, one line. */
+static void put_text(FILE *out, const char *text)
+{
+    static const char special[] = "\\`*_{}[]()#+!|~<>&@";
+    char *clean = strdup(text);
+    if (!clean) return;
+    ha_text_clean(clean);
+    size_t n = strlen(clean);
+    if (n > TEXT_MAX) n = TEXT_MAX;
+    while (n < strlen(clean) && ((unsigned char)clean[n] & 0xC0) == 0x80) n--; /* no half of a character */
+    for (size_t i = 0; i < n; i++) {
+        if (clean[i] == '<') fputs("&lt;", out);
+        else if (clean[i] == '>') fputs("&gt;", out);
+        else if (clean[i] == '&') fputs("&amp;", out);
+        else if (clean[i] == '@') fputs("&#64;", out); /* names nobody */
+        else {
+            if (strchr(special, clean[i])) putc('\\', out);
+            putc(clean[i], out);
+        }
+    }
+    if (clean[n]) fputs("...", out);
+    free(clean);
+}
+
+static const char *text_of(const json_t *row, const char *key)
+{
+    const char *text = json_string_value(json_object_get(row, key));
+    return text ? text : "";
+}
+
+/* ---- what compare said ---- */
+
+/* Rows of a kind, in their order; those of changes without the figures that are the same. */
+struct said {
+    json_t *environment, *changes, *verdict;
+    size_t same;
+};
+
+static void take_line(struct said *s, const char *line)
+{
+    json_t *row = json_loads(line, 0, NULL);
+    const char *kind = text_of(row, "row");
+    const bool same = !strcmp(text_of(row, "change"), "same");
+    if (!strcmp(kind, "environment")) json_array_append(s->environment, row);
+    if (!strcmp(kind, "change") && same) s->same++;
+    if (!strcmp(kind, "change") && !same) json_array_append(s->changes, row);
+    if (!strcmp(kind, "verdict")) {
+        json_decref(s->verdict);
+        s->verdict = json_incref(row);
+    }
+    json_decref(row);
+}
+
+static void put_percent(FILE *out, const json_t *row, const char *key)
+{
+    const json_t *x = json_object_get(row, key);
+    if (json_is_number(x)) fprintf(out, "%+.1f%%", 100 * (json_number_value(x) - 1));
+}
+
+static void put_change(FILE *out, const json_t *row)
+{
+    fputs("| **", out);
+    put_text(out, text_of(row, "change"));
+    fputs("** | ", out);
+    put_text(out, *text_of(row, "line") ? text_of(row, "line") : text_of(row, "case_id"));
+    fputs(" | ", out);
+    put_percent(out, row, "lo");
+    if (json_is_number(json_object_get(row, "lo"))) fputs(" to ", out);
+    put_percent(out, row, "hi");
+    fputs(" | ", out);
+    put_text(out, text_of(row, "by"));
+    if (*text_of(row, "part")) fputs(", ", out);
+    put_text(out, text_of(row, "part"));
+    fputs(" |\n", out);
+}
+
+/* The words of changes that go first; all others come behind them as they came. */
+static void put_changes(FILE *out, const struct said *s)
+{
+    static const char *const first[] = { "wrong", "gone", "worse", "slower", "suspicious", "two speeds" };
+    enum { FIRST = sizeof first / sizeof *first };
+    const size_t count = json_array_size(s->changes);
+    size_t shown = 0;
+    if (!count) return;
+    fputs("\n| change | what | interval | by |\n|---|---|---|---|\n", out);
+    for (size_t turn = 0; turn <= FIRST; turn++)
+        for (size_t i = 0; i < count; i++) {
+            const json_t *row = json_array_get(s->changes, i);
+            size_t k = 0;
+            while (k < FIRST && strcmp(first[k], text_of(row, "change")) != 0) k++;
+            if (k == turn && shown++ < CHANGES_MAX) put_change(out, row);
+        }
+    if (count > CHANGES_MAX) fprintf(out, "\nand %zu more changes\n", count - CHANGES_MAX);
+}
+
+static void put_environment(FILE *out, const struct said *s)
+{
+    size_t i;
+    json_t *row;
+    if (!json_array_size(s->environment)) return;
+    fputs("\n| differs | base | new |\n|---|---|---|\n", out);
+    json_array_foreach(s->environment, i, row)
+    {
+        static const char *const keys[] = { "name", "base", "new" };
+        for (size_t k = 0; k < 3; k++) {
+            fputs("| ", out);
+            put_text(out, text_of(row, keys[k]));
+            putc(' ', out);
+        }
+        fputs("|\n", out);
+    }
+}
+
+static bool put_compared(FILE *out, FILE *rows)
+{
+    struct said s = { .environment = json_array(), .changes = json_array() };
+    char *line = NULL;
+    size_t room = 0;
+    while (getline(&line, &room, rows) > 0) take_line(&s, line);
+    free(line);
+    const bool any = s.verdict;
+    if (any) {
+        fputs("**habench: ", out);
+        put_text(out, text_of(s.verdict, "verdict"));
+        fputs("**. ", out);
+        put_text(out, text_of(s.verdict, "line"));
+        fputs("\n", out);
+        put_environment(out, &s);
+        put_changes(out, &s);
+        if (s.same) fprintf(out, "\n%zu figures are the same, as far as could be seen.\n", s.same);
+    }
+    json_decref(s.environment);
+    json_decref(s.changes);
+    json_decref(s.verdict);
+    return any;
+}
+
+/* ---- what records say of themselves ---- */
+
+static const char *const words[] = { "pass", "fail", "error", "suspect", "unchecked", "waived" };
+enum { WORDS = sizeof words / sizeof *words, PASS = 0, FAIL, ERROR };
+
+struct counted {
+    size_t count[WORDS], bad;
+    int verdict, id, reason; /* columns of the file at hand; -1: it has none */
+    bool headed;
+    FILE *list; /* of the cases that are not right */
+};
+
+static int column(char **fields, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(fields[i], name)) return (int)i;
+    return -1;
+}
+
+static enum ha_status count_row(void *arg, size_t line, char **fields, size_t count)
+{
+    struct counted *c = arg;
+    if (!c->headed) {
+        c->headed = true;
+        c->verdict = column(fields, count, "verdict");
+        c->id = column(fields, count, "case_id");
+        c->reason = column(fields, count, "reason");
+        return HA_OK;
+    }
+    if (c->verdict < 0 || (size_t)c->verdict >= count) return HA_OK;
+    for (size_t w = 0; w < WORDS; w++) {
+        if (strcmp(fields[c->verdict], words[w]) != 0) continue;
+        c->count[w]++;
+        if ((w != FAIL && w != ERROR) || c->bad++ >= BAD_MAX) continue;
+        fprintf(c->list, "| **%s** | ", words[w]);
+        if (c->id >= 0 && (size_t)c->id < count) put_text(c->list, fields[c->id]);
+        fputs(" | ", c->list);
+        if (c->reason >= 0 && (size_t)c->reason < count) put_text(c->list, fields[c->reason]);
+        fputs(" |\n", c->list);
+    }
+    return HA_OK;
+}
+
+/* The rows of each suite's file; one line for each that cannot be read to its end. */
+static void count_record(struct counted *c, const char *record)
+{
+    static const char *const suites[] = { "cases.csv",  "link.csv",    "cpu_kernels.csv", "lse_merge.csv",
+                                          "device.csv", "mutants.csv", "defects.csv" };
+    char path[4096];
+    struct ha_why why;
+    for (size_t i = 0; i < sizeof suites / sizeof *suites; i++) {
+        const int n = snprintf(path, sizeof path, "%s/%s", record, suites[i]);
+        if (n < 0 || (size_t)n >= sizeof path || access(path, F_OK) != 0) continue;
+        c->headed = false;
+        if (ha_csv_read(path, count_row, c, &why) == HA_OK) continue;
+        fputs("| **damaged** | ", c->list);
+        put_text(c->list, why.text);
+        fputs(" | |\n", c->list);
+        c->bad++;
+    }
+}
+
+static void put_own(FILE *out, const struct ha_options *o)
+{
+    char *list = NULL;
+    size_t bytes = 0, total = 0;
+    struct ha_why why;
+    struct counted c = { .list = open_memstream(&list, &bytes) };
+    if (!c.list) return;
+    for (size_t i = 0; i < o->words_count; i++) {
+        struct ha_record_paths paths;
+        if (ha_record_paths_find(o->words[i], &paths, &why) == HA_OK)
+            for (size_t k = 0; k < paths.count; k++) count_record(&c, paths.path[k]);
+        ha_record_paths_free(&paths);
+    }
+    fclose(c.list);
+    for (size_t w = 0; w < WORDS; w++) total += c.count[w];
+    fprintf(out, "**habench: %s**. %zu cases:",
+            c.count[FAIL]    ? "wrong"
+            : c.count[ERROR] ? "not judged"
+            : c.bad          ? "damaged"
+            : !total         ? "no cases"
+            : !c.count[PASS] ? "nothing passed"
+                             : "right",
+            total);
+    for (size_t w = 0; w < WORDS; w++)
+        if (c.count[w]) fprintf(out, " %zu %s", c.count[w], words[w]);
+    putc('\n', out);
+    if (c.bad) fprintf(out, "\n| verdict | case | reason |\n|---|---|---|\n%s", list);
+    if (c.bad > BAD_MAX) fprintf(out, "\nand %zu more\n", c.bad - BAD_MAX);
+    free(list);
+}
+
+enum ha_exit ha_report_md(const struct ha_options *o, FILE *out, struct ha_why *why)
+{
+    FILE *rows;
+    char note[512];
+    for (size_t i = 0; i < o->words_count; i++) {
+        struct ha_record_paths paths;
+        const enum ha_status found = ha_record_paths_find(o->words[i], &paths, why);
+        ha_record_paths_free(&paths);
+        if (found != HA_OK) return HA_EXIT_USAGE;
+    }
+    if (ha_report_compare(o, &rows, note, why) != HA_OK) return HA_EXIT_ENVIRONMENT;
+    const bool compared = rows && put_compared(out, rows);
+    if (rows) fclose(rows);
+    if (compared) return HA_EXIT_OK;
+    put_own(out, o);
+    if (*note) {
+        fputs("\nNothing is compared: ", out);
+        put_text(out, note);
+        putc('\n', out);
+    }
+    return HA_EXIT_OK;
+}
