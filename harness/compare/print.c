@@ -364,7 +364,7 @@ static void set_figure(json_t *row, const struct ha_change *c)
     set_number(row, "lo", fmin(exp(sign * s->lo), exp(sign * s->hi)));
     set_number(row, "hi", fmax(exp(sign * s->lo), exp(sign * s->hi)));
     set_number(row, "p", s->p);
-    set_number(row, "noticed", exp(s->noticed));
+    set_number(row, "least", exp(s->noticed));
     if (s->speeds.two) json_object_set_new(row, "slow_speed", json_real(exp(s->speeds.apart)));
 }
 
@@ -409,10 +409,9 @@ void ha_compare_print_json(FILE *out, const struct ha_comparison *c, size_t inde
     for (size_t i = 0; i < c->environments; i++) {
         json_t *row = json_object();
         set_text(row, "row", "environment");
-        json_object_set_new(row, "new", json_integer((json_int_t)index));
         set_text(row, "name", c->environment[i].name);
         set_text(row, "base", c->environment[i].base);
-        set_text(row, "now", c->environment[i].now);
+        set_text(row, "new", c->environment[i].now);
         put_json(out, row);
     }
     for (size_t i = 0; i < c->count; i++) {

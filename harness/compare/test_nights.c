@@ -178,8 +178,97 @@ TEST(a_night_in_which_nothing_has_changed_says_so_and_one_with_a_slower_case_fin
     }
 }
 
+/* ---- nights of a real host
+ * -------------------------------------------------------------------------------------------- */
+
+/* A folder of one run with many processes. */
+static struct ha_record series;
+
+/* The processes from..to of the series as a night, or as more of one; the figures of the first case that are times take
+ * `longer` as long. */
+static void add_block(struct ha_record *to, size_t from, size_t end, double longer)
+{
+    for (size_t i = 0; i < series.count; i++) {
+        const struct ha_recorded_case *c = series.cases[i];
+        if (!strcmp(c->id, HA_MACHINE_CASE)) continue;
+        struct ha_recorded_case *copy = add_case(to, "run", c->id);
+        for (size_t k = 0; k < c->figures; k++)
+            for (size_t n = 0; n < c->figure[k].count; n++) {
+                const struct ha_observation *at = &c->figure[k].at[n];
+                const bool slower = !i && !strcmp(c->figure[k].unit, "ns") && strncmp(c->figure[k].name, "beside_", 7);
+                if (at->process < from || at->process >= end) continue;
+                add_value(to, copy, &c->figure[k], 1000 * to->nights + at->process, at->value * (slower ? longer : 1));
+            }
+    }
+}
+
+static size_t below(size_t n) { return (size_t)ha_rng_below(seed, 9, drawn++, n); }
+
+/* Processes next to each other are a night: what drifts on the host is between nights. */
+static struct outcome real_night(uint64_t number, double longer)
+{
+    struct ha_record base, now;
+    struct outcome o = { 0 };
+    seed = number;
+    drawn = 0;
+    const size_t tonight = below(series.processes - MOST + 1);
+    begin(&base, "base");
+    for (size_t k = 0; k < BASE_NIGHTS; k++) {
+        size_t from;
+        do from = below(series.processes - PROCESSES + 1);
+        while (from + PROCESSES > tonight && from < tonight + MOST);
+        begin_night(&base, "night");
+        add_block(&base, from, from + PROCESSES, 1);
+    }
+    begin(&now, "now");
+    begin_night(&now, "tonight");
+    assert_int_equal(ha_record_end(&base, &why), HA_OK);
+    for (size_t have = 0, end = PROCESSES;; end += AGAIN) {
+        struct ha_comparison c;
+        add_block(&now, tonight + have, tonight + end, longer);
+        have = end;
+        struct ha_record all = now;
+        assert_int_equal(ha_compare(&c, &base, &all, &why), HA_OK);
+        o.found = o.raised = false;
+        for (size_t k = 0; k < c.count; k++)
+            if (c.change[k].kind == HA_CHANGE_WORSE)
+                *(strcmp(c.change[k].now->id, series.cases[0]->id) ? &o.raised : &o.found) = true;
+        const bool again = ha_comparison_of(&c, HA_CHANGE_SUSPICIOUS) > 0 && end + AGAIN <= MOST;
+        o.again += again;
+        ha_comparison_free(&c);
+        if (!again) break;
+    }
+    ha_record_free(&base);
+    ha_record_free(&now);
+    return o;
+}
+
+static int real_nights(const char *path)
+{
+    enum { NIGHTS = 200 };
+    size_t alarms = 0, found[2] = { 0 }, again = 0;
+    if (ha_record_read(&series, path, &why) != HA_OK || series.processes < MOST + 2 * PROCESSES) {
+        fprintf(stderr, "%s: %s\n", path, why.text[0] ? why.text : "too few processes; 100 do");
+        return 1;
+    }
+    for (uint64_t i = 0; i < NIGHTS; i++) {
+        struct outcome o = real_night(1 + i, 1);
+        alarms += o.found || o.raised;
+        again += o.again;
+        found[0] += real_night(1 + i, 1.05).found;
+        found[1] += real_night(1 + i, 1.10).found;
+    }
+    printf("%s: %zu processes of %zu cases; of %d nights %zu raise an alarm, and of %s a step that is 5%% slower is "
+           "found in "
+           "%zu, 10%% in %zu; %zu times something was run again\n",
+           path, series.processes, series.count, NIGHTS, alarms, series.cases[0]->id, found[0], found[1], again);
+    ha_record_free(&series);
+    return alarms * 100 > NIGHTS;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 2 && !strcmp(argv[1], "series")) return real_nights(argv[2]);
     few = argc > 1 && !strcmp(argv[1], "few");
     return test_main(argc, argv, NULL, NULL);
 }
