@@ -19,7 +19,7 @@ ROOT = os.path.dirname(HERE)
 sys.path.insert(0, HERE)
 sys.dont_write_bytecode = True
 from look import Browser, chromium  # noqa: E402
-from report.cases import short_names  # noqa: E402
+from report.cases import short_names, steps_of  # noqa: E402
 from report.compared import read_rows  # noqa: E402
 from report.files import Notes, clean, number, rows  # noqa: E402
 from report.history import series_of  # noqa: E402
@@ -164,6 +164,9 @@ def test_folders(folder):
     expect("a figure of each night, slower in the last", len(step.values) == 3 and step.values[2][0] > 1.05 * step.values[1][0], step.values)
     record(f"{folder}/r")
     expect("a record is a run", [r.name for r in runs_in(f"{folder}/r", notes)] == ["r"])
+    old = runs_in(os.path.join(ROOT, "results", "2026-11-21-epyc-zen4-2core"), notes)[0]
+    expect("a record of schema version 1", old.date == "2026-11-21T09:47:01Z" and old.env["build"] == "9339403" and old.machine()[2] and len(steps_of(old, "")) == 41
+           and len(traced_of(old.records[0])) > 30, (old.date, old.machine(), len(traced_of(old.records[0]))))
     os.makedirs(f"{folder}/empty")
     expect("nothing is in an empty folder", runs_in(f"{folder}/empty", notes) == [])
     put(f"{folder}/torn/env.json", '{"cpu": ')
@@ -407,6 +410,12 @@ def test_page(folder):
         put(f"{folder}/month/{night}/run/figures.csv", "\n".join([head] + lines + [line.replace("dtype=f16", "dtype=bf16") for line in lines]) + "\n")
     text = make("month", f"{folder}/month")
     expect("30 nights are below 8 MB", len(text.encode()) < PAGE_MAX, len(text.encode()))
+    put(f"{folder}/big/env.json", '{"schema_version":2,"cpu":"x"}')
+    for name, head, line in (("cases.csv", "schema_version,case_id,process,verdict,variant,ctx_len,step_ns,dataset", "2,resident:ctx={0},0,pass,v{1},{0},{0}1,sinks\n"),
+                             ("figures.csv", "schema_version,case_id,process,figure,value,lo,hi,unit,better", "2,resident:ctx={0},0,step_ns,{0}1,,,ns,less\n")):
+        put(f"{folder}/big/{name}", head + "\n" + "".join(line.format(i, i % 1000) for i in range(1_000_000)))
+    text = make("big", f"{folder}/big")
+    expect("of a million rows what fits, and that it is not all", len(text.encode()) < PAGE_MAX and "only the first 20,000 rows are read" in text, len(text.encode()))
     code, said = page(f"{folder}/x.html", f"{folder}/none")
     expect("a folder that is not there: one line", code == 64 and said.count("\n") == 1 and "there is no such folder" in said, said)
     return pages

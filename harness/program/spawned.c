@@ -19,6 +19,8 @@ struct last_line {
     size_t used;
 };
 
+static const char advice[] = "Try `"; /* argp's last line, behind the reason */
+
 static void take_bytes(struct last_line *l, const char *bytes, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -26,7 +28,7 @@ static void take_bytes(struct last_line *l, const char *bytes, size_t count)
         if (!ends && l->used + 1 < sizeof l->now) l->now[l->used++] = bytes[i];
         if (!ends || !l->used) continue;
         l->now[l->used] = 0;
-        memcpy(l->whole, l->now, l->used + 1);
+        if (strncmp(l->now, advice, sizeof advice - 1) != 0) memcpy(l->whole, l->now, l->used + 1);
         l->used = 0;
     }
 }

@@ -10,6 +10,7 @@ SHAPE = ("dataset", "batch", "q_len", "q_heads", "kv_heads", "head_dim", "kv_dty
          "device", "device_kind", "team")
 SHOWN = {"batch": "batch {}", "q_len": "{} new tokens", "layers": "{} layers", "threads": "{} CPU threads", "seed": "seed {}",
          "device": "device {}", "team": "team {}", "load": "load {}"}
+BEFORE = {"team": "openmp", "load": "attention"}  # what older files, which lack the column, mean
 PLAIN = {("q_len", "1"), ("batch", "1"), ("load", "attention")}  # goes without saying
 ALWAYS = ("dataset", "heads", "kv_dtype")
 
@@ -25,7 +26,7 @@ class Step:
         self.family = clean(row.get("family", "?"), 40)
         lengths = [number(x) for x in row.get("ctx_len", "").split("+")]
         self.context = sum(x for x in lengths if x and x > 0) or None
-        self.shape = tuple(clean(row.get(key, ""), 60) for key in SHAPE) + (clean(row["ctx_len"], 60) if len(lengths) > 1 else "",)
+        self.shape = tuple(clean(row.get(key) or BEFORE.get(key, ""), 60) for key in SHAPE) + (clean(row["ctx_len"], 60) if len(lengths) > 1 else "",)
         self.processes = len(rows)
         self.ns, self.lo, self.hi = self.times(rows)
         full = median([f for f in (positive(r.get("full_step_ns")) for r in rows) if f])
@@ -77,6 +78,10 @@ def short_names(ids):
     common = set.intersection(*map(set, words.values())) if len(words) > 1 else set()
     short = {i: clean(",".join(w for n, w in enumerate(ws) if not n or w not in common).replace(",", ":", 1), 80) for i, ws in words.items()}
     return short if len(set(short.values())) == len(short) else {i: clean(i, 120) for i in ids}
+
+
+def sides_of(steps):
+    return len({s.side for s in steps})
 
 
 def by_shape(steps):

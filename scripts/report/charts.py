@@ -5,7 +5,8 @@ marks or dashes differ, too."""
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#8A8A8A")
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
-SERIES_MAX, POINTS_MAX = 14, 4000
+SERIES_MAX, KINDS_MAX, CHOICES_MAX = 14, 8, 80
+POINTS_MAX, ALL_POINTS_MAX = 4000, 8000  # of a plot; of all plots of a figure
 INK = "currentColor"
 
 
@@ -31,7 +32,20 @@ class Choice:
 
 class Figure:
     def __init__(self, name, title, text, choices, choose="Shown"):
-        self.name, self.title, self.text, self.choices, self.choose = name, title, text, choices, choose
+        self.name, self.title, self.text, self.choose = name, title, text, choose
+        self.choices = self.room_for(choices)
+        if len(self.choices) < len(choices):
+            self.text += f" {len(self.choices)} of {len(choices):,} plots are here: there is no room for more."
+
+    def room_for(self, choices):
+        """The first of them, as many as a page has room for."""
+        kept, points = [], 0
+        for choice in choices[:CHOICES_MAX]:
+            points += len(choice.rows)
+            if kept and points > ALL_POINTS_MAX:
+                break
+            kept.append(choice)
+        return kept
 
     def as_json(self):
         return {"name": self.name, "title": self.title, "choose": self.choose, "choices": [c.as_json() for c in self.choices]}

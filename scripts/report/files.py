@@ -7,7 +7,7 @@ import os
 import re
 import statistics
 
-ROWS_MAX = 50_000  # of a file of which a row is a case
+ROWS_MAX = 20_000  # of a file of which a row is a case
 TEXT_MAX = 200  # characters of a field
 BYTES_MAX = 256 << 20  # of a JSON file
 SCHEMAS = {"1", "2"}

@@ -1,6 +1,6 @@
 """lse_merge.csv, mutants.csv, defects.csv: merges, and whether planted defects are caught."""
 
-from report.charts import COLOURS, Choice, Column, Figure, axis, colour, dots, spec, tips
+from report.charts import COLOURS, KINDS_MAX, Choice, Column, Figure, axis, colour, dots, spec, tips
 from report.files import clean, number, positive
 
 NAMES_MAX = 30
@@ -15,10 +15,13 @@ def merge_figure(folders):
             if row.get("case") == "gallery" or row.get("verdict") not in ("pass", "suspect", "fail"):
                 continue
             rows.append((folder.label, row))
-    by_case, spread = {}, {}
+    by_case, spread, known = {}, {}, set()
     for side, row in rows:
         subject = clean(row.get("subject") or row.get("by") or "?", 40)
         kind = f"{subject} ({side})" if side else subject
+        if kind not in known and len(known) == KINDS_MAX:
+            continue
+        known.add(kind)
         worst = positive(row.get("err_over_bound"))
         name = clean(" ".join(filter(None, (row.get("case"), row.get("problem"), row.get("kind")))), 50)
         if worst and (by_case.get((name, kind)) or {"y": 0})["y"] < worst:

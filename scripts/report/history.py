@@ -7,7 +7,7 @@ from report.compared import ORDER as RANKS, rank
 from report.files import clean, median, number, rows
 from report.machine import words
 
-SERIES_MAX, ROWS_MAX, LABEL_MAX = 3000, 4_000_000, 110
+SERIES_MAX, KEYS_MAX, ROWS_MAX, LABEL_MAX = 3000, 20_000, 4_000_000, 110
 ALSO = {"err_over_bound", "rel_l2"}  # figures that are neither better nor worse, and still followed
 FIRST = ("step_ns", "ns", "GBps", "err_over_bound")
 UNITS = {"ns": (1e6, "ms"), "bytes": (1e6, "MB")}
@@ -35,6 +35,9 @@ def figures_of(run):
             if better not in ("less", "more") and figure not in ALSO:
                 continue
             key = row["case_id"], figure
+            if len(out) >= KEYS_MAX and key not in out:
+                record.notes.add(record.where("figures.csv"), f"has more than {KEYS_MAX:,} figures: the first are followed; `habench report --format csv` has all")
+                break
             mine = owner.setdefault(key, name)
             if mine != name and not {mine, name} <= POOLED:
                 continue
@@ -95,7 +98,8 @@ def events(runs):
 
 class History(Figure):
     def __init__(self, name, title, text, runs, series):
-        super().__init__(name, title, text, series, "Figure")
+        super().__init__(name, title, text, [], "Figure")
+        self.choices = series
         self.runs = runs
 
     def as_json(self):

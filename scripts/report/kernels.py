@@ -1,12 +1,12 @@
 """cpu_kernels.csv: each kernel against its ceiling."""
 
-from report.charts import Choice, Column, Figure, axis, dots
+from report.charts import KINDS_MAX, Choice, Column, Figure, axis, dots
 from report.files import clean, median, number, positive
 from report.text import size
 
 KEYS = ("layout", "dtype", "query", "isa_used", "team", "q_len", "budget", "block", "bits", "dims", "centroids", "books", "table")
 SIZES = ("ctx", "batch", "heads", "head_dim")
-NAMES_MAX, KERNELS_MAX = 48, 24
+NAMES_MAX, KERNELS_MAX, ROWS_MAX = 48, 24, 3000
 
 
 def rows_of(folder):
@@ -46,11 +46,12 @@ def shown(key, text):
 
 
 def kernels_figure(folders):
-    rows = [r for f in folders for r in rows_of(f)]
+    rows = [r for f in folders for r in rows_of(f)[:ROWS_MAX]]
     if not rows:
         return None
     sides = [f.label for f in folders if any(r["side"] == f.label for r in rows)]
-    threads = sorted({r["threads"] for r in rows}, key=lambda t: (len(t), t))
+    threads = sorted({r["threads"] for r in rows}, key=lambda t: (len(t), t))[:KINDS_MAX]
+    rows = [r for r in rows if r["threads"] in threads]
     columns = [Column("name", "kernel"), Column("side", "folder"), Column("threads", "threads"), Column("share", "of the ceiling", "share"),
                Column("lo", "from", "share"), Column("hi", "to", "share"), Column("GBps", "reads", "GB/s"), Column("ceiling", "memory", "GB/s"),
                Column("us", "time", "us"), Column("disturbed", "disturbed"), Column("case", "case"), Column("kind")]
@@ -59,7 +60,7 @@ def kernels_figure(folders):
     kinds = sides if len(sides) > 1 else [f"{t} threads" if t != "1" else "1 thread" for t in threads]
     x = axis("share", "share of what memory and arithmetic of these threads allow", zero=True, axis={"format": "%"})
     choices = []
-    kernels = sorted({r["kernel"] for r in rows}, key=lambda k: -sum(r["kernel"] == k for r in rows))
+    kernels = sorted({r["kernel"] for r in rows}, key=lambda k: -sum(r["kernel"] == k for r in rows))[:KERNELS_MAX] if len({r["kernel"] for r in rows}) <= 200 else sorted({r["kernel"] for r in rows})[:KERNELS_MAX]
     overview = []
     for kernel in kernels:
         for side in sides:
@@ -72,7 +73,7 @@ def kernels_figure(folders):
     if len(kernels) > 1:
         choices.append(Choice("all kernels (median and range of their cases)", dots(columns, x, kernels, kinds, "Share of the ceiling by kernel", rule=1),
                               columns, overview))
-    for kernel in kernels[:KERNELS_MAX]:
+    for kernel in kernels:
         these = [r for r in rows if r["kernel"] == kernel]
         named(these)
         these.sort(key=lambda r: (r["row"].get("layout", ""), r["row"].get("dtype", ""), number(r["row"].get("ctx")) or 0, r["name"]))

@@ -1,9 +1,10 @@
 """env.json: the machines, side by side, and their ceilings."""
 
-from report.charts import Choice, Column, Figure, axis, dots
+from report.charts import KINDS_MAX, Choice, Column, Figure, axis, dots
 from report.files import clean, number, part
 from report.text import quantity
 
+ROWS_MAX = 100
 FACTS = ("cpu", "cores", "memory_bytes", "numa_nodes", "isa", "kernel", "libc", "governor", "huge_pages", "compiler", "build", "mode")
 DEVICE = ("kind", "name", "driver_version", "memory_bytes", "compute_threads", "built_with", "spans", "link_gen", "link_width")
 
@@ -60,8 +61,8 @@ def ceilings_figure(folders):
                 rows.append({"name": clean(what, 60), "kind": clean(f"{folder.label} {name}".strip(), 60), "y": value, "lo": number(c.get("lo")), "hi": number(c.get("hi")),
                              "unit": clean(c.get("unit", ""), 20), "samples": number(c.get("samples"))})
     choices = []
-    for unit in dict.fromkeys(r["unit"] for r in rows):
-        these = [r for r in rows if r["unit"] == unit and r["y"] > 0]
+    for unit in list(dict.fromkeys(r["unit"] for r in rows))[:KINDS_MAX]:
+        these = [r for r in rows if r["unit"] == unit and r["y"] > 0][:ROWS_MAX]
         if not these:
             continue
         for r in these:

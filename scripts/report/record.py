@@ -97,7 +97,15 @@ def record_of(path, notes):
         env = {}
     elif env.get("schema_version") not in (None, 1, 2):
         notes.add(file, f"has schema version {clean(env.get('schema_version'), 20)}, which this program does not know")
-    return Record(path, notes, env)
+    return Record(path, notes, renewed(env) if env.get("schema_version") == 1 else env)
+
+
+def renewed(env):
+    """An env.json of schema version 1, which knew one run and one device, as one of version 2."""
+    device = {**part(env, "device"), "ceilings": part(env, "ceilings")}
+    device.setdefault("asked", device.get("kind", "?"))
+    return {**env, "build": env.get("version"), "devices": [device] if part(env, "device") else [],
+            "runs": [{"date_utc": env.get("date_utc"), "command": env.get("command")}]}
 
 
 def folders_in(path, notes):

@@ -1,15 +1,16 @@
 """The time of a step by context, and quality against speed."""
 
-from report.cases import by_shape, context_text, contexts, shape_labels, steps_of
+from report.cases import by_shape, context_text, contexts, shape_labels, sides_of, steps_of
 from report.charts import SERIES_MAX, Choice, Column, Figure, axis, colour, dots, legend, lines, shape, sizes, spec, tips, INK
 from report.files import median
 
-CHOICES_MAX, DOTS_MAX = 24, 60
+STEPS_MAX = 3000  # of a folder
+CHOICES_MAX, DOTS_MAX, CONTEXTS_MAX = 24, 60, 12
 LEAST = 1e-9  # what is nearer than that to full attention is drawn there
 
 
 def measured(folders):
-    return [s for f in folders for s in steps_of(f.last, f.label) if s.ns]
+    return [s for f in folders for s in steps_of(f.last, f.label)[:STEPS_MAX] if s.ns]
 
 
 def scale(folders, differ):
@@ -65,9 +66,9 @@ def by_context(steps, value, differ, label, sides):
         made = lines(columns, sizes("x", "context (tokens)", [r["x"] for r in shown if r["x"]]), axis("y", title, log=True), drawn,
                      f"{title} by context, {label}", sides)
         out.append(Choice(label, made, columns, shown, note))
-    for x in sorted({r["x"] for r in rows}, key=lambda x: x or 0):
+    for x in sorted({r["x"] for r in rows}, key=lambda x: x or 0)[:CONTEXTS_MAX]:
         these = [r for r in rows if r["x"] == x]
-        here = [n for n in names if any(r["series"] == n for r in these)]
+        here = sorted({r["series"] for r in these})
         if drawn and set(here) <= set(drawn):
             continue
         note = f"{DOTS_MAX} of {len(here)} variants are drawn." if len(here) > DOTS_MAX else ""
@@ -82,7 +83,7 @@ def time_figure(folders, differ):
     groups = by_shape(steps)
     labels = shape_labels([shape_ for shape_, _ in groups])
     sides = [f.label for f in folders]
-    groups.sort(key=lambda g: -len(contexts(g[1])) * len(g[1]))
+    groups.sort(key=lambda g: (-sides_of(g[1]), -len(contexts(g[1])) * len(g[1])))
     choices = [c for s, g in groups[:CHOICES_MAX] for c in by_context(g, value, differ, labels[s], sides)]
     if not choices:
         return None
@@ -128,7 +129,7 @@ def trade(steps, value, differ, what, label):
         best = front(mine)
         for i, p in enumerate(mine):
             p["front"] = "yes" if i in best else "no"
-            p["name"] = p["label"] if i in best else ""
+            p["name"] = p["label"] if i in best and side == points[0]["side"] else ""
     unit = TIME[differ][1]
     columns = [Column("label", "variant"), Column("side", "folder"), Column("x", "step", unit), Column("l2", "deviation", "rel L2"),
                Column("mass", "mass read", "share"), Column("recall", "recall", "share"), Column("keys", "keys used", "keys"),
@@ -156,7 +157,7 @@ def quality_figure(folders, differ):
         groups.setdefault((s.shape, s.context), []).append(s)
     labels = shape_labels([shape_ for shape_, _ in groups])
     choices = []
-    for (shape_, context), group in sorted(groups.items(), key=lambda g: -len({s.variant for s in g[1]}) * 1000 - (g[0][1] or 0) / 1e9):
+    for (shape_, context), group in sorted(groups.items(), key=lambda g: (-sides_of(g[1]), -len({s.variant for s in g[1]}), -(g[0][1] or 0))):
         for what in MEASURES:
             made = trade(group, value, differ, what, f"{labels[shape_]}, context {context_text(context)}")
             if made:

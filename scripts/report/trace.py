@@ -2,7 +2,7 @@
 
 import os
 
-from report.cases import context_text, shape_labels, steps_of
+from report.cases import context_text, shape_labels, sides_of, steps_of
 from report.charts import Choice, Column, Figure, axis, colour, spec, tips
 from report.files import clean, json_file, number, part
 
@@ -74,7 +74,7 @@ def traced_of(record):
         if not isinstance(event, dict):
             record.notes.add(path, "an event that is no object is left out")
             continue
-        pid, tid, name = event.get("pid"), event.get("tid"), event.get("name")
+        pid, tid, name = event.get("pid"), event.get("tid", 0), event.get("name")
         if not isinstance(pid, int) or not isinstance(tid, int):
             continue
         if event.get("ph") == "M" and name == "process_name":
@@ -91,6 +91,8 @@ def traced_of(record):
                 spans.setdefault(pid, []).append(span)
     out = {}
     for pid, case in cases.items():
+        if pid not in length and spans.get(pid):  # as traces were at first
+            length[pid] = max(s.end for s in spans[pid])
         if case not in out and length.get(pid, 0) > 0 and len(out) < CASES_MAX:
             out[case] = Traced(case, sorted(spans.get(pid, []), key=lambda s: s.begin), length[pid])
     return out
@@ -117,7 +119,7 @@ def where_figure(found, folders, differ):
     labels = shape_labels([shape for shape, _ in groups])
     choices = []
     for shares in (True,) if differ else (False, True):
-        for (shape, context), group in sorted(groups.items(), key=lambda g: -len(g[1]))[:BARS_MAX]:
+        for (shape, context), group in sorted(groups.items(), key=lambda g: (-sides_of([step for _, step, _ in g[1]]), -len(g[1])))[:BARS_MAX]:
             label = f"{labels[shape]}, context {context_text(context)}"
             choices.append(bars(label + (", as shares" if shares else ""), group, len(folders) > 1, shares))
     if not choices:
@@ -132,7 +134,10 @@ def where_figure(found, folders, differ):
 
 def bars(label, group, sides, shares):
     names, rows = [], []
-    group = sorted(group[:BARS_MAX * 2], key=lambda g: g[2].length)
+    least = {}
+    for _, step, traced in group:
+        least[step.label] = min(least.get(step.label, traced.length), traced.length)
+    group = sorted(group[:BARS_MAX * 2], key=lambda g: (least[g[1].label], g[1].label, g[0]))
     longest = max(traced.length for _, _, traced in group)
     for side, step, traced in group:
         name = step.label + (f" ({side})" if sides else "") + (" ~" if abs(step.figure("perturb") or 0) > PERTURBED else "")
