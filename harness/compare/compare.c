@@ -18,20 +18,20 @@ static const double error_grown = 10, error_least = 1e-3;
 static const struct {
     const char *word, *of_speed; /* of_speed: of times and rates */
     bool loud;
-    int exit;
+    enum ha_exit exit;
 } kinds[HA_CHANGES] = {
-    [HA_CHANGE_SAME] = { "same", "same", false, HA_NIGHT_SAME },
-    [HA_CHANGE_UNCLEAR] = { "unclear", "unclear", false, HA_NIGHT_SAME },
-    [HA_CHANGE_TWO_SPEEDS] = { "two speeds", "two speeds", true, HA_NIGHT_SAME },
-    [HA_CHANGE_ADDED] = { "added", "added", false, HA_NIGHT_SAME },
-    [HA_CHANGE_BETTER] = { "better", "faster", true, HA_NIGHT_SAME },
-    [HA_CHANGE_SUSPICIOUS] = { "suspicious", "suspicious", true, HA_NIGHT_NOT_ALL },
-    [HA_CHANGE_WAIVED] = { "waived", "waived", true, HA_NIGHT_NOT_ALL },
-    [HA_CHANGE_GONE] = { "gone", "gone", true, HA_NIGHT_NOT_ALL },
-    [HA_CHANGE_NOT_JUDGED] = { "not judged", "not judged", true, HA_NIGHT_NOT_ALL },
-    [HA_CHANGE_ERROR_GROWN] = { "error grown", "error grown", true, HA_NIGHT_SLOWER },
-    [HA_CHANGE_WORSE] = { "worse", "slower", true, HA_NIGHT_SLOWER },
-    [HA_CHANGE_WRONG] = { "wrong", "wrong", true, HA_NIGHT_WRONG },
+    [HA_CHANGE_SAME] = { "same", "same", false, HA_EXIT_OK },
+    [HA_CHANGE_UNCLEAR] = { "unclear", "unclear", false, HA_EXIT_OK },
+    [HA_CHANGE_TWO_SPEEDS] = { "two speeds", "two speeds", true, HA_EXIT_OK },
+    [HA_CHANGE_ADDED] = { "added", "added", false, HA_EXIT_OK },
+    [HA_CHANGE_BETTER] = { "better", "faster", true, HA_EXIT_OK },
+    [HA_CHANGE_SUSPICIOUS] = { "suspicious", "suspicious", true, HA_EXIT_MISSING },
+    [HA_CHANGE_WAIVED] = { "waived", "waived", true, HA_EXIT_MISSING },
+    [HA_CHANGE_GONE] = { "gone", "gone", true, HA_EXIT_MISSING },
+    [HA_CHANGE_NOT_JUDGED] = { "not judged", "not judged", true, HA_EXIT_MISSING },
+    [HA_CHANGE_ERROR_GROWN] = { "error grown", "error grown", true, HA_EXIT_REGRESSION },
+    [HA_CHANGE_WORSE] = { "worse", "slower", true, HA_EXIT_REGRESSION },
+    [HA_CHANGE_WRONG] = { "wrong", "wrong", true, HA_EXIT_WRONG },
 };
 
 const char *ha_change_word(const struct ha_change *c)
@@ -40,7 +40,7 @@ const char *ha_change_word(const struct ha_change *c)
 }
 
 bool ha_change_loud(enum ha_change_kind kind) { return kinds[kind].loud; }
-int ha_change_exit(enum ha_change_kind kind) { return kinds[kind].exit; }
+enum ha_exit ha_change_exit(enum ha_change_kind kind) { return kinds[kind].exit; }
 
 const char *ha_cause_word(enum ha_cause cause)
 {
@@ -48,13 +48,13 @@ const char *ha_cause_word(enum ha_cause cause)
     return word[cause];
 }
 
-const char *ha_night_word(int exit)
+const char *ha_night_word(enum ha_exit exit)
 {
     switch (exit) {
-    case HA_NIGHT_SAME: return "nothing changed";
-    case HA_NIGHT_WRONG: return "wrong";
-    case HA_NIGHT_NOT_ALL: return "not all ran";
-    case HA_NIGHT_SLOWER: return "slower";
+    case HA_EXIT_OK: return "nothing changed";
+    case HA_EXIT_WRONG: return "wrong";
+    case HA_EXIT_MISSING: return "not all ran";
+    case HA_EXIT_REGRESSION: return "slower";
     default: return "not fit to judge";
     }
 }
@@ -73,13 +73,13 @@ bool ha_comparison_blind(const struct ha_comparison *c)
     return c->compared > 0;
 }
 
-int ha_comparison_exit(const struct ha_comparison *c)
+enum ha_exit ha_comparison_exit(const struct ha_comparison *c)
 {
-    static const int order[] = { HA_NIGHT_WRONG, HA_NIGHT_SLOWER, HA_NIGHT_NOT_ALL };
+    static const enum ha_exit order[] = { HA_EXIT_WRONG, HA_EXIT_REGRESSION, HA_EXIT_MISSING };
     for (size_t o = 0; o < sizeof order / sizeof *order; o++)
         for (size_t i = 0; i < c->count; i++)
             if (kinds[c->change[i].kind].exit == order[o]) return order[o];
-    return ha_comparison_blind(c) ? HA_NIGHT_NOT_ALL : HA_NIGHT_SAME;
+    return ha_comparison_blind(c) ? HA_EXIT_MISSING : HA_EXIT_OK;
 }
 
 /* ---- cases ------------------------------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 /* What has changed between two records (record.h), and whether it was the code or the machine. One verdict, from which
  * tables, JSON lines, JUnit and the exit code are made (print.h). */
 
+#include "harness/api/exit.h"
 #include "harness/compare/record.h"
 #include "harness/compare/shift.h"
 
@@ -70,14 +71,13 @@ const char *ha_change_word(const struct ha_change *change);
 const char *ha_cause_word(enum ha_cause cause);
 /* Does it stand on top? */
 bool ha_change_loud(enum ha_change_kind kind);
-int ha_change_exit(enum ha_change_kind kind); /* HA_NIGHT_... */
+enum ha_exit ha_change_exit(enum ha_change_kind kind);
 
 /* The verdict of all: 0 nothing changed, 10 wrong results, 30 slower beyond doubt, 20 not all ran, or what ran is not
  * enough to say; the first that applies in this order. */
-enum { HA_NIGHT_SAME = 0, HA_NIGHT_WRONG = 10, HA_NIGHT_NOT_ALL = 20, HA_NIGHT_SLOWER = 30, HA_NIGHT_UNFIT = 40 };
 /* Are there figures, and so few processes that no change of any would have been noticed? */
 bool ha_comparison_blind(const struct ha_comparison *comparison);
-int ha_comparison_exit(const struct ha_comparison *comparison);
-const char *ha_night_word(int exit);
+enum ha_exit ha_comparison_exit(const struct ha_comparison *comparison);
+const char *ha_night_word(enum ha_exit exit);
 
 #endif

@@ -42,13 +42,13 @@ struct counts {
 
 /* The worst of a case says what it is to a CI server: an error where something is missing, a failure where it is wrong
  * or slower. */
-static int exit_of(const struct item *items, size_t count)
+static enum ha_exit exit_of(const struct item *items, size_t count)
 {
-    int worst = HA_NIGHT_SAME;
+    enum ha_exit worst = HA_EXIT_OK;
     for (size_t i = 0; i < count; i++) {
-        const int e = ha_change_exit(items[i].change->kind);
-        if (e == HA_NIGHT_WRONG || worst == HA_NIGHT_SAME || (e == HA_NIGHT_SLOWER && worst == HA_NIGHT_NOT_ALL))
-            worst = e == HA_NIGHT_SAME ? worst : e;
+        const enum ha_exit e = ha_change_exit(items[i].change->kind);
+        if (e == HA_EXIT_WRONG || worst == HA_EXIT_OK || (e == HA_EXIT_REGRESSION && worst == HA_EXIT_MISSING))
+            worst = e == HA_EXIT_OK ? worst : e;
     }
     return worst;
 }
@@ -64,11 +64,11 @@ static void put_lines(FILE *f, const struct item *items, size_t count)
 
 static void put_case(FILE *f, const struct ha_comparison *all, const struct item *items, size_t count, struct counts *c)
 {
-    const int worst = exit_of(items, count);
-    const char *tag = worst == HA_NIGHT_NOT_ALL ? "error" : worst ? "failure" : "system-out";
+    const enum ha_exit worst = exit_of(items, count);
+    const char *tag = worst == HA_EXIT_MISSING ? "error" : worst ? "failure" : "system-out";
     c->tests++;
-    c->failures += worst == HA_NIGHT_WRONG || worst == HA_NIGHT_SLOWER;
-    c->errors += worst == HA_NIGHT_NOT_ALL;
+    c->failures += worst == HA_EXIT_WRONG || worst == HA_EXIT_REGRESSION;
+    c->errors += worst == HA_EXIT_MISSING;
     fputs("    <testcase classname=\"", f);
     put(f, all[items->record].now->path);
     fprintf(f, ".%s\" name=\"", items->of->mode);

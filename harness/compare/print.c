@@ -126,8 +126,8 @@ void ha_change_line(FILE *out, const struct ha_change *c)
 
 static const char *what_verdict(const struct ha_comparison *c)
 {
-    const int exit = ha_comparison_exit(c);
-    return exit == HA_NIGHT_NOT_ALL && ha_comparison_blind(c) ? "nothing can be said" : ha_night_word(exit);
+    const enum ha_exit exit = ha_comparison_exit(c);
+    return exit == HA_EXIT_MISSING && ha_comparison_blind(c) ? "nothing can be said" : ha_night_word(exit);
 }
 
 static int by_noticed(const void *a, const void *b)
@@ -422,7 +422,7 @@ void ha_compare_print_json(FILE *out, const struct ha_comparison *c, size_t inde
     char *line = line_of(NULL, c);
     set_text(row, "row", "verdict");
     json_object_set_new(row, "new", json_integer((json_int_t)index));
-    json_object_set_new(row, "exit", json_integer(ha_comparison_exit(c)));
+    json_object_set_new(row, "exit", json_integer((json_int_t)ha_comparison_exit(c)));
     set_text(row, "verdict", what_verdict(c));
     json_object_set_new(row, "changed", json_integer((json_int_t)loud));
     json_object_set_new(row, "compared", json_integer((json_int_t)c->compared));

@@ -432,7 +432,7 @@ TEST_WITH(table_json_and_junit_say_the_same, test_folder_make, test_folder_remov
         size_t loud = 0, bad = 0;
         int worst = 0;
         for (size_t i = 0; i < result.count; i++) {
-            const int exit = ha_change_exit(result.change[i].kind);
+            const int exit = (int)ha_change_exit(result.change[i].kind);
             loud += ha_change_loud(result.change[i].kind);
             bad += exit != 0;
             if (exit == 10 || (exit == 30 && worst != 10) || (exit == 20 && !worst)) worst = exit;
@@ -453,7 +453,7 @@ TEST_WITH(table_json_and_junit_say_the_same, test_folder_make, test_folder_remov
         assert_int_equal(failing + broken, bad); /* no case has two here: a check and a run are two cases */
         assert_int_equal(failing + broken > 0, worst != 0);
         ha_compare_print_table(test_print(), &result);
-        snprintf(said, sizeof said, "%s: %zu change%s", ha_night_word(worst), loud, loud == 1 ? "" : "s");
+        snprintf(said, sizeof said, "%s: %zu change%s", ha_night_word((enum ha_exit)worst), loud, loud == 1 ? "" : "s");
         test_printed();
         assert_contains(test_print_text, said);
         clean(NULL);

@@ -34,10 +34,10 @@ static void print(const struct compared *c, const struct ha_options *o)
 /* Of several: as of one, the first that applies. */
 static enum ha_exit worst(const struct compared *c)
 {
-    static const int order[] = { HA_NIGHT_WRONG, HA_NIGHT_SLOWER, HA_NIGHT_NOT_ALL };
+    static const enum ha_exit order[] = { HA_EXIT_WRONG, HA_EXIT_REGRESSION, HA_EXIT_MISSING };
     for (size_t k = 0; k < sizeof order / sizeof *order; k++)
         for (size_t i = 0; i < c->count; i++)
-            if (ha_comparison_exit(&c->all[i]) == order[k]) return (enum ha_exit)order[k];
+            if (ha_comparison_exit(&c->all[i]) == order[k]) return order[k];
     return HA_EXIT_OK;
 }
 
