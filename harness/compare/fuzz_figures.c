@@ -39,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
         if (!out) abort();
         if (ha_compare(&c, &base, &now, &why) != HA_OK) abort();
         /* a record beside itself: nothing is worse */
-        const int exit = ha_comparison_exit(&c);
+        const enum ha_exit exit = ha_comparison_exit(&c);
         if (exit == HA_EXIT_REGRESSION || exit == HA_EXIT_WRONG) abort();
         ha_compare_print_table(out, &c);
         ha_compare_print_json(out, &c, 1);

@@ -437,7 +437,7 @@ TEST_WITH(table_json_and_junit_say_the_same, test_folder_make, test_folder_remov
             bad += exit != 0;
             if (exit == 10 || (exit == 30 && worst != 10) || (exit == 20 && !worst)) worst = exit;
         }
-        assert_int_equal(ha_comparison_exit(&result), worst);
+        assert_int_equal((int)ha_comparison_exit(&result), worst);
         char said[64];
         ha_compare_print_json(test_print(), &result, 1);
         assert_int_equal(lines_with(test_printed(), "\"row\":\"change\"", "\"loud\":true"), loud);
