@@ -62,7 +62,7 @@ man=$to/share/man/man1/habench.1
 bash=$to/share/bash-completion/completions/habench
 zsh=$to/share/zsh/site-functions/_habench
 fish=$to/share/fish/vendor_completions.d/habench.fish
-for command in run check list probe compare doctor report; do
+for command in run check list probe nightly compare doctor report; do
     options=$("$program" $command --help | grep -o -E -e '--[a-z][a-z-]*' | grep -v -x -E -e '--(usage|version)' | sort -u)
     holds "$command has options" test -n "$options"
     for option in $options; do

@@ -75,7 +75,7 @@ enum ha_exit ha_change_exit(enum ha_change_kind kind);
 
 /* The verdict of all: 0 nothing changed, 10 wrong results, 30 slower beyond doubt, 20 not all ran, or what ran is not
  * enough to say; the first that applies in this order. */
-/* Are there figures, and so few processes that no change of any would have been noticed? */
+/* Was there a run, and so few processes, or figures, that no change of any would have been noticed? */
 bool ha_comparison_blind(const struct ha_comparison *comparison);
 enum ha_exit ha_comparison_exit(const struct ha_comparison *comparison);
 const char *ha_night_word(enum ha_exit exit);

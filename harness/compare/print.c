@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINES_MOST = 20, WORD = 64 };
+enum { LINES_MOST = 10, WORD = 64 };
 
 /* ---- numbers ---------------------------------------------------------------------------------------------------- */
 

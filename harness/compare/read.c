@@ -111,9 +111,10 @@ static enum ha_status figure_row(void *arg, size_t line, char **fields, size_t c
     const enum ha_status status = take_case(r, line, fields, count, &process);
     if (status != HA_OK) return status == HA_WAIVED ? HA_OK : status;
     const char *text = field(r, fields, VALUE), *name = field(r, fields, FIGURE);
-    if (!*name || !ha_csv_number_parse(text, &value) || !isfinite(value))
-        note_line(r, line, *name ? "a value that is no finite number" : "a row without a figure");
-    else return take_value(r, line, process, name, field(r, fields, UNIT), field(r, fields, BETTER), value);
+    if (!*name || !ha_csv_number_parse(text, &value) || isnan(value))
+        note_line(r, line, *name ? "a value that is no number" : "a row without a figure");
+    else if (isfinite(value)) /* an infinite one is nothing to compare */
+        return take_value(r, line, process, name, field(r, fields, UNIT), field(r, fields, BETTER), value);
     return HA_OK;
 }
 

@@ -12,7 +12,7 @@ bool ha_figure_beside(const char *name) { return !strncmp(name, "beside_", 7); }
 
 bool ha_figure_tested(const struct ha_recorded_case *of, const struct ha_recorded_figure *f, bool ratios)
 {
-    if (f->better == HA_NEITHER || !f->count) return false;
+    if (f->better == HA_NEITHER || !f->count || strcmp(of->mode, "run") != 0) return false; /* a check times nothing */
     if (ratios && *f->unit) return false;
     /* that of the machine itself is compared once, not with each case */
     return !ha_figure_beside(f->name) || !strcmp(of->id, HA_MACHINE_CASE);

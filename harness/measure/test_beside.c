@@ -94,6 +94,12 @@ static enum ha_status no_stream(struct ha_device *dev, const char *name, struct 
     return ha_why(said, HA_ERROR, "no stream");
 }
 
+static void destroy_stream(struct ha_stream *stream)
+{
+    assert_ptr_not_equal(stream, &memory);
+    host->stream_destroy(stream);
+}
+
 TEST_WITH(what_cannot_be_read_is_left_out, begin, end)
 {
     struct ha_device_api api = *host;
@@ -106,6 +112,7 @@ TEST_WITH(what_cannot_be_read_is_left_out, begin, end)
     assert_int_equal(read_bits(&api, memory, 0), HOST | LINK);
     api = *host;
     api.stream_create = no_stream;
+    api.stream_destroy = destroy_stream;
     assert_int_equal(read_bits(&api, memory, 0), HOST);
     static const char *const nothing[] = { "null", "emulated" };
     for (size_t i = 0; i < COUNT(nothing); i++) {

@@ -17,6 +17,8 @@ bool ha_list_again(size_t i); /* an earlier one has its name: they are printed t
 enum ha_exit ha_command_fit(const struct ha_options *options, struct ha_why *why);
 /* `habench capacity MODEL`: how many tokens fit beside its weights */
 enum ha_exit ha_command_capacity(const struct ha_options *options, struct ha_why *why);
+/* `habench nightly -o DIR`: a night of this machine, beside earlier ones */
+enum ha_exit ha_command_nightly(const struct ha_options *options, struct ha_why *why);
 /* `habench compare BASE NEW...`: what has changed between folders */
 enum ha_exit ha_command_compare(const struct ha_options *options, struct ha_why *why);
 /* `habench report DIR...`: a page of records, or their figures as text */

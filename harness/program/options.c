@@ -21,6 +21,7 @@ enum {
     FIT = 1 << HA_CMD_FIT,
     CAPACITY = 1 << HA_CMD_CAPACITY,
     COMPARE = 1 << HA_CMD_COMPARE,
+    NIGHTLY = 1 << HA_CMD_NIGHTLY,
     DOCTOR = 1 << HA_CMD_DOCTOR,
     REPORT = 1 << HA_CMD_REPORT
 };
@@ -31,6 +32,14 @@ static enum ha_status take_text(void *to, const char *value, struct ha_why *why)
 {
     *(const char **)to = value;
     return *value ? HA_OK : ha_why(why, HA_ERROR, "a value is missing");
+}
+
+static enum ha_status take_devices(void *to, const char *value, struct ha_why *why)
+{
+    struct ha_options *o = to;
+    enum { MOST = sizeof o->devices / sizeof *o->devices };
+    if (o->devices_count == MOST) return ha_why(why, HA_ERROR, "%d devices are the most", MOST);
+    return take_text(&o->devices[o->devices_count++], value, why);
 }
 
 static enum ha_status take_flag(void *to, const char *value, struct ha_why *why)
@@ -166,6 +175,17 @@ const struct ha_option ha_option_table[] = {
       "stdout: tables, or a JSON line for each row and figure", take_format, TO(json) },
     { COMPARE, 0, "format", "table|json|md", "stdout: for a reader, JSON lines, or Markdown that fits a merge request",
       take_format_of_compare, 0 },
+    { NIGHTLY, 'o', "output", "DIR", "The folder of this night, which is not there yet, or empty", take_text,
+      TO(out_dir) },
+    { NIGHTLY, 0, "against", "FOLDER", "Earlier nights: a folder that has them in it, or one of them", take_text,
+      TO(against) },
+    { NIGHTLY, 0, "device", "NAME", "host, cuda, or the path of a plugin (.so); may be given several times",
+      take_devices, 0 },
+    { NIGHTLY, 0, "max-time", "TIME", "Of the whole night: 90s, 30m or 2h; 1h by default", take_time, TO(max_time_ns) },
+    { NIGHTLY, 0, "processes", "N", "Measure each case in N fresh processes, in turns; 5 by default", take_processes,
+      TO(processes) },
+    { NIGHTLY, 0, "shuffle", "SEED", "Of the order in which cases run; drawn by default", take_seed, TO(shuffle) },
+    { NIGHTLY, 0, "notify", "CMD", "At its end, give CMD the verdict as a JSON line", take_text, TO(notify) },
     { COMPARE, 0, "junit", "FILE", "Write the same verdicts there for a CI server", take_text, TO(junit) },
     { REPORT, 0, "format", "html|md|csv",
       "html, the page, by default; md: short enough for a merge request; csv: the figures of all folders in one table",
@@ -193,7 +213,7 @@ const struct ha_option ha_option_table[] = {
       TO(replay) },
     { CHECK, 0, "exec", "CMD", "lse_merge: judge the merge that `CMD IN OUT` does, files as for --replay", take_text,
       TO(exec) },
-    { RUN | CHECK | PROBE, 'q', "quiet", NULL, "No progress on stderr", take_flag, TO(quiet) },
+    { RUN | CHECK | PROBE | NIGHTLY, 'q', "quiet", NULL, "No progress on stderr", take_flag, TO(quiet) },
     { 0 },
 };
 enum { TABLE_COUNT = sizeof ha_option_table / sizeof *ha_option_table - 1 };
@@ -238,6 +258,16 @@ const struct ha_command_text ha_command_table[HA_COMMANDS + 1] = {
                          "missing, "
                          "or too few processes ran to call what is suspicious; the first that applies. 64: usage, or "
                          "folders that cannot be read or compared (docs/compare.md)." },
+    [HA_CMD_NIGHTLY] = { "nightly", "",
+                         "A night of this machine: doctor, probe, the checks, the suite `nightly` in fresh processes "
+                         "in an "
+                         "order drawn anew; beside earlier nights (--against) what is suspicious is run again, and "
+                         "what "
+                         "changed is said (docs/nightly.md).\v"
+                         "Exit code: 10 results are wrong, 30 slower beyond doubt, 20 not all ran, or what ran does "
+                         "not "
+                         "say, 40 the machine is not fit to judge, 0 nothing changed; the first that applies. 64: "
+                         "usage." },
     [HA_CMD_DOCTOR] = { "doctor", "",
                         "Says what makes figures of this machine worthless, and of a device with --device, unfit "
                         "first, "
@@ -381,6 +411,8 @@ static void check_options(const char *program, const struct ha_options *o)
                "--random draws its cases; leave --replay, --mutants, --exhaustive, --processes and --shuffle out");
     if (o->resume && !o->out_dir) refuse(program, "--resume needs -o DIR, the folder to go on in");
     if (o->mutants && o->words_count) refuse(program, "--mutants chooses its cases itself; leave SUITE and CASE out");
+    if (o->command == HA_CMD_NIGHTLY && o->words_count) refuse(program, "nightly takes options only");
+    if (o->command == HA_CMD_NIGHTLY && !o->out_dir) refuse(program, "where to? -o DIR, the folder of this night");
     if (o->command == HA_CMD_COMPARE && o->words_count < 2)
         refuse(program, "compare what? BASE and NEW: two folders, of `habench run -o` or of nights");
     if (o->command == HA_CMD_RUN && !o->words_count)
@@ -470,7 +502,7 @@ void ha_options_parse(int argc, char **argv, struct ha_options *out)
     static const struct argp argp = {
         .parser = parse_top,
         .args_doc = "run SUITE|CASE...\ncheck [SUITE|CASE...]\nlist WHAT\nprobe\nfit CASE\ncapacity MODEL\n"
-                    "compare BASE NEW...\ndoctor\nreport DIR...",
+                    "nightly\ncompare BASE NEW...\ndoctor\nreport DIR...",
         .doc = "Benchmark and correctness suite for attention over KV caches that are split between a device and host "
                "memory.\v`habench COMMAND --help` says more of one command.",
     };

@@ -12,6 +12,7 @@ enum ha_command {
     HA_CMD_FIT,
     HA_CMD_CAPACITY,
     HA_CMD_COMPARE,
+    HA_CMD_NIGHTLY,
     HA_CMD_DOCTOR,
     HA_CMD_REPORT,
     HA_COMMANDS
@@ -23,8 +24,11 @@ struct ha_options {
     char **words; /* SUITE or CASE ..., what to list, or folders */
     size_t words_count;
     const char *filter, *device, *seed, *threads, *isa, *team, *without, *dump_dir;
-    const char *out_dir;           /* of `fit` and `report`: the file */
-    const char *replay, *exec;     /* of the merge suite */
+    const char *out_dir;          /* of `fit` and `report`: the file */
+    const char *replay, *exec;    /* of the merge suite */
+    const char *against, *notify; /* of `nightly` */
+    const char *devices[8];       /* of `nightly`: [devices_count] */
+    size_t devices_count;
     const char *junit;             /* of `compare`: the file */
     const char *faults, *shuffle;  /* seeds */
     const char *report_format;     /* html, md, csv */

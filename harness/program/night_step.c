@@ -1,0 +1,70 @@
+#include "harness/program/night_step.h"
+
+#include "harness/base/clock.h"
+#include "harness/base/stop.h"
+#include "harness/base/why.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static const uint64_t grace_ns = UINT64_C(60000000000);
+
+/* In the child. */
+static void become(const struct ha_night_step *s, const char *path)
+{
+    char *argv[HA_STEP_WORDS + 2] = { (char *)(uintptr_t) "habench" };
+    const int out = open(path, O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0666);
+    if (out < 0 || dup2(out, STDOUT_FILENO) < 0 || dup2(out, STDERR_FILENO) < 0) _exit(126);
+    for (size_t i = 0; i < s->words; i++) argv[i + 1] = (char *)(uintptr_t)s->word[i];
+    execv(s->program ? s->program : "/proc/self/exe", argv);
+    _exit(127);
+}
+
+static void nap(void)
+{
+    const struct timespec t = { 0, 20000000 };
+    nanosleep(&t, NULL);
+}
+
+/* Waits; true: it had to be ended. */
+static bool wait_for(pid_t child, uint64_t limit_ns, int *status)
+{
+    const uint64_t begin = ha_now_ns();
+    bool told = false, ended = false;
+    uint64_t told_at = 0;
+    while (waitpid(child, status, WNOHANG) == 0) {
+        const uint64_t now = ha_now_ns();
+        const bool late = limit_ns && now - begin > limit_ns;
+        if (!told && (ha_stop || late)) {
+            kill(child, ha_stop ? (int)ha_stop : SIGTERM);
+            told = true;
+            ended = late && !ha_stop;
+            told_at = now;
+        }
+        if (ha_stop_now || (told && now - told_at > grace_ns)) kill(child, SIGKILL);
+        nap();
+    }
+    return ended;
+}
+
+enum ha_status ha_night_step(const struct ha_night_step *s, int *code, struct ha_why *why)
+{
+    char path[4096];
+    int status = 0;
+    if ((size_t)snprintf(path, sizeof path, "%s/%s.txt", s->folder, s->name) >= sizeof path || s->words > HA_STEP_WORDS)
+        return ha_why(why, HA_ERROR, "%s: the path, or the command, is too long", s->name);
+    const pid_t child = fork();
+    if (child < 0) return ha_why(why, HA_ERROR, "%s: no process: %s", s->name, strerror(errno));
+    if (!child) become(s, path);
+    const bool ended = wait_for(child, s->limit_ns, &status);
+    *code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    if (*code == 126 || *code == 127)
+        return ha_why(why, HA_ERROR, "%s: cannot be begun, or %s not written", s->name, path);
+    if (ended) return ha_why(why, HA_FAIL, "%s: still running at its limit, and was ended", s->name);
+    return HA_OK;
+}

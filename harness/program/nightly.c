@@ -1,0 +1,458 @@
+#include "harness/base/array.h"
+#include "harness/base/clock.h"
+#include "harness/base/registry.h"
+#include "harness/base/stop.h"
+#include "harness/base/text.h"
+#include "harness/base/version.h"
+#include "harness/base/why.h"
+#include "harness/compare/print.h"
+#include "harness/program/commands.h"
+#include "harness/program/night_step.h"
+#include "harness/report/whole_file.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* A night: steps that are commands of this program, each with its folder, then what they came to. */
+
+enum { SCHEMA = 1, ROUNDS = 3, AGAIN = 10, PROCESSES = 5, NAME = 64, LISTED = 10 };
+static const uint64_t hour_ns = UINT64_C(3600000000000), second_ns = UINT64_C(1000000000);
+
+struct night {
+    const struct ha_options *o;
+    uint64_t begin_ns, end_ns, seed;
+    json_t *said;               /* night.json */
+    bool wrong, missing, unfit; /* what steps came to */
+    char notes[4096];           /* lines: what did not fit, what could not be run */
+    /* against a base, once it has been compared */
+    struct ha_record base, now;
+    struct ha_comparison result;
+    bool read, compared;
+};
+
+static void note(struct night *n, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void note(struct night *n, const char *format, ...)
+{
+    const size_t have = strlen(n->notes);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(n->notes + have, sizeof n->notes - have, format, args);
+    va_end(args);
+}
+
+static uint64_t left(const struct night *n)
+{
+    const uint64_t now = ha_now_ns();
+    return now < n->end_ns ? n->end_ns - now : 0;
+}
+
+/* ---- night.json ----------------------------------------------------------------------------------------------------
+ */
+
+static enum ha_status write_night(struct night *n, struct ha_why *why)
+{
+    struct ha_whole_file out;
+    HA_TRY(ha_whole_file_open(&out, n->o->out_dir, "night.json", why));
+    if (json_dumpf(n->said, out.file, JSON_INDENT(2) | JSON_PRESERVE_ORDER) == 0) putc('\n', out.file);
+    return ha_whole_file_close(&out, why);
+}
+
+static json_t *texts(const char *const *word, size_t words)
+{
+    json_t *all = json_array();
+    for (size_t i = 0; i < words; i++) json_array_append_new(all, json_string(word[i]));
+    return all;
+}
+
+static enum ha_status begin_night(struct night *n, struct ha_why *why)
+{
+    char date[32];
+    const time_t now = time(NULL);
+    struct tm utc;
+    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    n->said = json_pack("{s:i, s:s, s:s, s:I, s:[]}", "schema_version", SCHEMA, "date_utc", date, "build", ha_version(),
+                        "shuffle", (json_int_t)n->seed, "steps");
+    return n->said ? write_night(n, why) : ha_why(why, HA_ERROR, "out of memory");
+}
+
+/* ---- steps
+ * ----------------------------------------------------------------------------------------------------------- */
+
+/* The words of a command; numbers are kept here. */
+struct command {
+    const char *word[HA_STEP_WORDS];
+    size_t words, numbers;
+    char number[4][32], folder[4096];
+};
+
+static void add(struct command *c, const char *word)
+{
+    if (c->words < HA_STEP_WORDS) c->word[c->words++] = word;
+}
+
+static void add_number(struct command *c, const char *option, uint64_t number, const char *unit)
+{
+    char *text = c->number[c->numbers++];
+    snprintf(text, sizeof c->number[0], "%" PRIu64 "%s", number, unit);
+    add(c, option);
+    add(c, text);
+}
+
+static void add_folder(struct command *c, const struct night *n, const char *name)
+{
+    snprintf(c->folder, sizeof c->folder, "%.3900s/%s", n->o->out_dir, name);
+    add(c, "-o");
+    add(c, c->folder);
+}
+
+/* Whether it could be run; *code is what it ended with. */
+static bool run_step(struct night *n, const char *name, const struct command *c, uint64_t limit_ns, int *code)
+{
+    const struct ha_night_step step = {
+        .word = c->word, .words = c->words, .folder = n->o->out_dir, .name = name, .limit_ns = limit_ns
+    };
+    struct ha_why why = { "" };
+    const uint64_t begin = ha_now_ns();
+    if (!n->o->quiet) {
+        fprintf(stderr, "%s: habench", name);
+        for (size_t i = 0; i < c->words; i++) {
+            putc(' ', stderr);
+            ha_text_quote(stderr, c->word[i]);
+        }
+        putc('\n', stderr);
+    }
+    const enum ha_status status = ha_night_step(&step, code, &why);
+    json_array_append_new(json_object_get(n->said, "steps"),
+                          json_pack("{s:s, s:o, s:i, s:f}", "name", name, "command", texts(c->word, c->words), "exit",
+                                    *code, "seconds", (double)(ha_now_ns() - begin) / 1e9));
+    if (status != HA_OK) note(n, "%s\n", why.text);
+    return status == HA_OK;
+}
+
+/* What an exit code of a run or check says of the night. */
+static void take_code(struct night *n, const char *name, int code, bool ran)
+{
+    n->wrong = n->wrong || code == HA_EXIT_WRONG;
+    if (ran && (code == HA_EXIT_OK || code == HA_EXIT_WRONG || ha_stop)) return;
+    n->missing = true;
+    if (ran) note(n, "%s: ended with %d; see %s/%s.txt\n", name, code, n->o->out_dir, name);
+}
+
+static const char *step_name(char out[NAME], const char *step, const struct night *n, size_t device)
+{
+    const char *of = n->o->devices[device];
+    if (!device) return strcpy(out, step);
+    const char *slash = strrchr(of, '/');
+    snprintf(out, NAME, "%s-%.40s", step, slash ? slash + 1 : of);
+    return out;
+}
+
+static void add_device(struct command *c, const struct night *n, size_t device)
+{
+    if (!n->o->devices_count) return;
+    add(c, "--device");
+    add(c, n->o->devices[device]);
+}
+
+static void doctor(struct night *n, const char *name, size_t device)
+{
+    struct command c = { .word = { "doctor" }, .words = 1 };
+    int code = 0;
+    add_device(&c, n, device);
+    const bool ran = run_step(n, name, &c, 10 * 60 * second_ns, &code);
+    n->unfit = n->unfit || code == HA_EXIT_ENVIRONMENT;
+    n->missing = n->missing || !ran || (code && code != HA_EXIT_ENVIRONMENT);
+    if (code == HA_EXIT_ENVIRONMENT) note(n, "doctor: not fit to be measured; see %s/%s.txt\n", n->o->out_dir, name);
+}
+
+static void probe(struct night *n, const char *name, size_t device)
+{
+    struct command c = { .word = { "probe" }, .words = 1 };
+    int code = 0;
+    add_device(&c, n, device);
+    add_folder(&c, n, name);
+    const bool ran = run_step(n, name, &c, 10 * 60 * second_ns, &code);
+    take_code(n, name, code, ran);
+}
+
+/* Two fifths of the time, at most. */
+static void check(struct night *n, const char *name, size_t device)
+{
+    struct command c = { .word = { "check", "smoke", "lse_merge", "device", "-q" }, .words = 5 };
+    const uint64_t most = (n->end_ns - n->begin_ns) / 5 * 2, limit = most < left(n) ? most : left(n);
+    int code = 0;
+    add_device(&c, n, device);
+    add_number(&c, "--shuffle", n->seed, "");
+    add_number(&c, "--max-time", limit / second_ns + 1, "s");
+    add_folder(&c, n, name);
+    const bool ran = run_step(n, name, &c, limit + 120 * second_ns, &code);
+    take_code(n, name, code, ran);
+}
+
+/* Seven tenths of what is left, the rest being for what is suspicious; what it cuts off is looked for in the record. */
+static void run(struct night *n, const char *name, size_t device)
+{
+    struct command c = { .word = { "run", "nightly", "-q" }, .words = 3 };
+    const uint64_t limit = n->o->against ? left(n) / 10 * 7 : left(n);
+    int code = 0;
+    add_device(&c, n, device);
+    add_number(&c, "--processes", n->o->processes ? n->o->processes : PROCESSES, "");
+    add_number(&c, "--shuffle", n->seed, "");
+    add_number(&c, "--max-time", limit / second_ns + 1, "s");
+    add_folder(&c, n, name);
+    const bool ran = run_step(n, name, &c, limit + 120 * second_ns, &code);
+    take_code(n, name, code == HA_EXIT_MISSING ? HA_EXIT_OK : code, ran);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(struct night *n, const char *name, size_t device);
+} steps[] = { { "doctor", doctor }, { "probe", probe }, { "check", check }, { "run", run } };
+
+/* ---- what was run --------------------------------------------------------------------------------------------------
+ */
+
+static const struct ha_recorded_case *measured(const struct ha_record *r, const char *id)
+{
+    const struct ha_recorded_case *c = ha_record_case(r, "run", id);
+    return c && c->processes ? c : NULL;
+}
+
+/* The cases of the plan that have no row, and the fewest processes of those that have. */
+static enum ha_status look_for_all(struct night *n, struct ha_why *why)
+{
+    char word[] = "nightly", *const words[] = { word };
+    size_t absent = 0, all = 0, fewest = SIZE_MAX;
+    const size_t wanted = n->o->processes ? n->o->processes : PROCESSES;
+    for (size_t d = 0; d < (n->o->devices_count ? n->o->devices_count : 1); d++) {
+        struct ha_options one = *n->o;
+        struct ha_plan plan = { 0 };
+        one.command = HA_CMD_RUN;
+        one.device = n->o->devices[d];
+        enum ha_status status = ha_program_plan(&plan, &one, words, 1, false, why);
+        for (size_t i = 0; i < plan.entries && status == HA_OK; i++) {
+            const struct ha_recorded_case *c = measured(&n->now, plan.entry[i].id);
+            all++;
+            if (!c && absent++ < LISTED) note(n, "not run: %s\n", plan.entry[i].id);
+            else if (c && c->processes < fewest) fewest = c->processes;
+        }
+        ha_plan_free(&plan);
+        HA_TRY(status);
+    }
+    if (absent > LISTED) note(n, "and %zu more of %zu cases were not run\n", absent - LISTED, all);
+    if (fewest < wanted)
+        note(n, "the time was over: some of %zu cases ran in %zu of %zu processes; give it more with --max-time\n", all,
+             fewest, wanted);
+    n->missing = n->missing || absent > 0;
+    return HA_OK;
+}
+
+static void drop(struct night *n)
+{
+    if (n->compared) ha_comparison_free(&n->result);
+    if (n->read) ha_record_free(&n->now);
+    n->compared = n->read = false;
+}
+
+/* The night as it stands, beside its base if it has one. */
+static enum ha_status look(struct night *n, struct ha_why *why)
+{
+    drop(n);
+    n->read = true;
+    HA_TRY(ha_record_read(&n->now, n->o->out_dir, why));
+    if (!n->o->against) return HA_OK;
+    n->compared = true;
+    return ha_compare(&n->result, &n->base, &n->now, why);
+}
+
+/* ---- what is suspicious is run again -------------------------------------------------------------------------------
+ */
+
+/* Its cases, each once; they are of the record. */
+static void add_suspicious(struct command *c, const struct ha_comparison *of)
+{
+    const struct ha_recorded_case *last = NULL;
+    for (size_t i = 0; i < of->count; i++) {
+        const struct ha_change *k = &of->change[i];
+        if (k->kind != HA_CHANGE_SUSPICIOUS || k->now == last || !strcmp(k->now->id, HA_MACHINE_CASE)) continue;
+        if (!strcmp(k->now->mode, "run") && c->words + 16 < HA_STEP_WORDS) add(c, k->now->id);
+        last = k->now;
+    }
+}
+
+static enum ha_status run_again(struct night *n, struct ha_why *why)
+{
+    for (uint64_t round = 1; round <= ROUNDS && !ha_stop; round++) {
+        struct command c = { .word = { "run", "-q" }, .words = 2 };
+        char name[NAME];
+        int code = 0;
+        add_suspicious(&c, &n->result);
+        if (c.words == 2) return HA_OK;
+        if (left(n) < 5 * second_ns) {
+            note(n, "the time was over before what is suspicious was run again; give it more with --max-time\n");
+            return HA_OK;
+        }
+        snprintf(name, sizeof name, "again-%" PRIu64, round);
+        const uint64_t limit = left(n);
+        add_number(&c, "--processes", AGAIN, "");
+        add_number(&c, "--shuffle", n->seed + round, "");
+        add_number(&c, "--max-time", limit / second_ns + 1, "s");
+        add_folder(&c, n, name);
+        const bool ran = run_step(n, name, &c, limit + 120 * second_ns, &code);
+        take_code(n, name, code == HA_EXIT_MISSING ? HA_EXIT_OK : code, ran);
+        HA_TRY(look(n, why));
+    }
+    return HA_OK;
+}
+
+/* ---- the verdict ----------------------------------------------------------------------------------------------------
+ */
+
+static enum ha_exit verdict(const struct night *n)
+{
+    const enum ha_exit compared = n->compared ? ha_comparison_exit(&n->result) : HA_EXIT_OK;
+    if (n->wrong || compared == HA_EXIT_WRONG) return HA_EXIT_WRONG;
+    if (compared == HA_EXIT_REGRESSION) return HA_EXIT_REGRESSION;
+    if (n->missing || compared == HA_EXIT_MISSING || ha_stop) return HA_EXIT_MISSING;
+    return n->unfit ? HA_EXIT_ENVIRONMENT : HA_EXIT_OK;
+}
+
+static void print(FILE *out, const struct night *n)
+{
+    const enum ha_exit exit = verdict(n);
+    fprintf(out, "%s: night of %s, build %s\n", ha_night_word(exit),
+            json_string_value(json_object_get(n->said, "date_utc")), ha_version());
+    fputs(n->notes, out);
+    if (ha_stop) fputs("ended by a signal: what was run is kept\n", out);
+    for (size_t i = 0; n->read && !n->compared && i < n->now.count; i++) {
+        const struct ha_recorded_case *c = n->now.cases[i];
+        if (c->verdict == HA_VERDICT_FAIL || c->verdict == HA_VERDICT_ERROR)
+            fprintf(out, "%-18s %s (%s): %s\n", c->verdict == HA_VERDICT_FAIL ? "wrong" : "not judged", c->id, c->mode,
+                    c->reason);
+    }
+    if (n->compared) ha_compare_print_table(out, &n->result);
+    else fputs("nothing to compare with: --against FOLDER names earlier nights\n", out);
+}
+
+/* The lines of what changed, for who is told. */
+static json_t *changes(const struct night *n)
+{
+    json_t *all = json_array();
+    for (size_t i = 0; n->compared && i < n->result.count; i++) {
+        char *text = NULL;
+        size_t size;
+        if (!ha_change_loud(n->result.change[i].kind)) continue;
+        FILE *f = open_memstream(&text, &size);
+        if (!f) continue;
+        ha_change_line(f, &n->result.change[i]);
+        fclose(f);
+        json_array_append_new(all, json_string(text));
+        free(text);
+    }
+    return all;
+}
+
+static void notify(const struct night *n)
+{
+    FILE *to = popen(n->o->notify, "w");
+    char *text = json_dumps(n->said, JSON_COMPACT | JSON_PRESERVE_ORDER);
+    const bool told = to && text && fprintf(to, "%s\n", text) > 0;
+    const int status = to ? pclose(to) : -1;
+    free(text);
+    if (!told || status != 0) fprintf(stderr, "habench: --notify: '%s' failed\n", n->o->notify);
+}
+
+static enum ha_status write_report(struct night *n, struct ha_why *why)
+{
+    struct ha_whole_file out;
+    char path[4096];
+    HA_TRY(ha_whole_file_open(&out, n->o->out_dir, "report.txt", why));
+    print(out.file, n);
+    HA_TRY(ha_whole_file_close(&out, why));
+    if (!n->compared) return HA_OK;
+    HA_TRY(ha_whole_file_open(&out, n->o->out_dir, "compare.jsonl", why));
+    ha_compare_print_json(out.file, &n->result, 1);
+    HA_TRY(ha_whole_file_close(&out, why));
+    HA_TRY(ha_file_path(path, n->o->out_dir, "junit", ".xml", why));
+    return ha_compare_junit(path, &n->result, 1, why);
+}
+
+static enum ha_status end_night(struct night *n, struct ha_why *why)
+{
+    const enum ha_exit exit = verdict(n);
+    json_object_set_new(n->said, "verdict", json_string(ha_night_word(exit)));
+    json_object_set_new(n->said, "exit", json_integer((json_int_t)exit));
+    json_object_set_new(n->said, "folder", json_string(n->o->out_dir));
+    json_object_set_new(n->said, "against", n->o->against ? json_string(n->o->against) : json_null());
+    json_object_set_new(n->said, "notes", json_string(n->notes));
+    json_object_set_new(n->said, "changes", changes(n));
+    enum ha_status status = write_night(n, why);
+    if (status == HA_OK) status = write_report(n, why);
+    print(stdout, n);
+    fflush(stdout);
+    if (n->o->notify) notify(n);
+    return status;
+}
+
+/* ---- the command ----------------------------------------------------------------------------------------------------
+ */
+
+/* Before anything runs: a folder of its own, the base, the devices. */
+static enum ha_exit look_before(struct night *n, struct ha_why *why)
+{
+    struct dirent **found;
+    for (size_t d = 0; d < n->o->devices_count; d++) {
+        const enum ha_exit there = ha_look_for_device(n->o->devices[d], why);
+        if (there != HA_EXIT_OK) return there;
+    }
+    if (n->o->against && ha_record_read(&n->base, n->o->against, why) != HA_OK) return HA_EXIT_USAGE;
+    if (ha_file_folder(n->o->out_dir, why) != HA_OK) return HA_EXIT_ENVIRONMENT;
+    const int count = scandir(n->o->out_dir, &found, NULL, NULL);
+    for (int i = 0; i < count; i++) free(found[i]);
+    if (count >= 0) free(found);
+    if (count <= 2) return HA_EXIT_OK;
+    ha_why(why, HA_ERROR, "%s: not empty; a night has a folder of its own", n->o->out_dir);
+    return HA_EXIT_USAGE;
+}
+
+static enum ha_status spend(struct night *n, struct ha_why *why)
+{
+    HA_TRY(begin_night(n, why));
+    for (size_t s = 0; s < sizeof steps / sizeof *steps && !ha_stop; s++)
+        for (size_t d = 0; d < (n->o->devices_count ? n->o->devices_count : 1) && !ha_stop; d++) {
+            char name[NAME];
+            steps[s].run(n, step_name(name, steps[s].name, n, d), d);
+            HA_TRY(write_night(n, why));
+        }
+    struct ha_why unread = { "" };
+    enum ha_status status = look(n, &unread);
+    if (status == HA_OK) status = look_for_all(n, &unread);
+    if (status == HA_OK && n->compared) status = run_again(n, &unread);
+    if (status != HA_OK) {
+        note(n, "%s\n", unread.text);
+        n->missing = true;
+        drop(n);
+    }
+    return end_night(n, why);
+}
+
+enum ha_exit ha_command_nightly(const struct ha_options *o, struct ha_why *why)
+{
+    struct night n = { .o = o,
+                       .begin_ns = ha_now_ns(),
+                       .seed = o->shuffle ? strtoull(o->shuffle, NULL, 10) : (uint64_t)time(NULL) };
+    n.end_ns = n.begin_ns + (o->max_time_ns ? o->max_time_ns : hour_ns);
+    enum ha_exit code = look_before(&n, why);
+    if (code == HA_EXIT_OK) {
+        const enum ha_status status = spend(&n, why);
+        code = status == HA_OK ? verdict(&n) : HA_EXIT_ENVIRONMENT;
+    }
+    drop(&n);
+    ha_record_free(&n.base);
+    json_decref(n.said);
+    return code;
+}

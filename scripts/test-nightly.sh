@@ -1,0 +1,90 @@
+#!/bin/sh
+# test-nightly.sh PROGRAM: nights from outside: of a small suite, in the folder in which it runs. Times are changed tenfold
+# in the base, so that no other load can hide what is looked for.
+# shellcheck source=scripts/test.sh
+. "$(dirname "$0")/test.sh"
+program=$(realpath "$1")
+cd "$dir" || exit 1
+mkdir suites
+cat > suites/nightly.suite <<'S'
+[default]
+ctx = 256
+layers = 1
+steps = 4
+head_dim = 64
+time = 10ms
+[all]
+variant = resident cpu
+S
+printf '[a]\nvariant = resident\nctx = 64\nlayers = 1\nsteps = 1\n' > suites/smoke.suite
+printf '[a]\nsuite = lse_merge\ncase = permuted\nstates = 2\n' > suites/lse_merge.suite
+printf '[a]\nsuite = device\nop = copy\n' > suites/device.suite
+
+# night CODE ARG...: what it ends with
+night()
+{
+    code=$1
+    shift
+    timeout 300 "$program" nightly -q "$@" > out 2> err < /dev/null
+    got=$?
+    if [ "$got" -eq "$code" ]; then pass; else fail "nightly $*: exit code $got, not $code"; cat out; fi
+}
+says() { holds "nightly says: $1" grep -qF -e "$1" out err; }
+
+night 64 extra
+says 'nightly takes options only'
+night 64
+says 'where to? -o DIR'
+night 64 -o n --against nowhere
+says 'nowhere: there is no such folder'
+night 64 -o n --device nosuch
+holds 'a night that is refused leaves no folder' test ! -e n
+
+# the machine is fit, or is not: both are said of the first night
+mkdir nights
+timeout 300 "$program" nightly -q -o nights/1 --shuffle 3 --notify 'cat > told' > out 2> err < /dev/null
+code=$?
+holds "a first night ends with 0 or 40, not with $code" test "$code" -eq 0 -o "$code" -eq 40
+says 'nothing to compare with'
+for file in night.json report.txt doctor.txt probe/env.json check/cases.csv run/figures.csv; do
+    holds "nights/1/$file" test -s "nights/1/$file"
+done
+holds 'who is told gets one line of JSON' test "$(wc -l < told)" -eq 1
+holds 'which has the code' grep -q "\"exit\":$code" told
+rows=$(grep -c '"resident:' nights/1/run/cases.csv)
+holds "each case in five processes, not $rows" test "$rows" -eq 5
+night 64 -o nights/1
+says 'not empty'
+
+# the same night as the base, ten times as fast
+cp -r nights faster
+awk 'match($0, /"step_ns","[0-9.]+"/) {
+    $0 = substr($0, 1, RSTART - 1) "\"step_ns\",\"" substr($0, RSTART + 11, RLENGTH - 12) / 10 "\"" substr($0, RSTART + RLENGTH)
+} { print }' nights/1/run/figures.csv > faster/1/run/figures.csv
+night 30 -o slow --against faster
+says 'slower'
+holds 'what is suspicious was run again' test -s slow/again-1/figures.csv
+holds 'its cases alone' test "$(cut -d, -f3 slow/again-1/cases.csv | sort -u | wc -l)" -le 3
+holds 'the first line is the verdict' grep -q '^slower: night of' out
+holds 'JUnit says the same' grep -q '<failure message="slower">' slow/junit.xml
+holds 'and so does night.json' grep -q '"exit": 30' slow/night.json
+holds 'and the report' grep -q '^slower: night of' slow/report.txt
+
+# a case that the base had, and one that is wrong in it: gone is not all
+cp -r nights more
+sed 's/resident:/quest:/' nights/1/run/cases.csv | tail -n +2 >> more/1/run/cases.csv
+"$program" compare more nights > out 2> err
+holds 'a case that is gone is exit code 20' test $? -eq 20
+says 'gone'
+
+# no time: nothing is dropped in silence
+night 20 -o short --max-time 1s
+says 'not run: '
+
+# a signal ends the step at hand, and the night says so
+(exec timeout -s INT 3 "$program" nightly -q -o cut > out 2> err < /dev/null)
+holds 'a night that was cut says what it is' grep -q 'ended by a signal' out
+holds 'and leaves its night.json' grep -q '"exit"' cut/night.json
+holds 'no process is left' nobody_is_left
+cd / || exit 1
+finish
