@@ -32,7 +32,8 @@ enum ha_status ha_def_book_create(struct ha_def_book *b, const struct ha_def_boo
     b->off = calloc(all, sizeof *b->off);
     b->coded = calloc(heads_of(shape), sizeof *b->coded);
     b->square = calloc(rule->count, sizeof *b->square);
-    if (!b->centroid || !b->off || !b->coded || !b->square) return no_memory(b, why);
+    b->near = calloc(rule->count, sizeof *b->near);
+    if (!b->centroid || !b->off || !b->coded || !b->square || !b->near) return no_memory(b, why);
     if (!fit) return HA_OK;
     struct ha_tensor t = { .name = "centroids",
                            .type = HA_T_F32,
@@ -55,6 +56,7 @@ void ha_def_book_end(struct ha_def_book *b)
     free(b->off);
     free(b->coded);
     free(b->square);
+    free(b->near);
 }
 
 struct ha_def_coded *ha_def_book_coded(const struct ha_def_book *b, const struct ha_def_head *h)
@@ -178,41 +180,47 @@ static void measure(const struct ha_def_book *b, const struct ha_def_head *h, co
     }
 }
 
-/* Whether a centroid is so far off that it is not the nearest, whatever is rounded: by half of the distance and more,
- * where what is known of keys and centroids is exact. */
-static bool is_far(const struct ha_def_book *b, size_t j, double least)
+/* b->near: those that may be the nearest, whatever is rounded. Others are off by half of the distance and more, where
+ * what is known of keys and centroids is exact. */
+static size_t keep_near(struct ha_def_book *b, double least)
 {
-    return !b->rule.before && b->square[j] > 4 * least;
+    size_t kept = 0;
+    for (size_t j = 0; j < b->rule.count; j++)
+        if (b->rule.before || !(b->square[j] > 4 * least)) b->near[kept++] = j;
+    return kept;
 }
 
-/* The nearest centroid of a group, and down to what distance others may be it. */
-static size_t nearest(const struct ha_def_book *b, const struct ha_def_head *h, const struct about *x, size_t group,
-                      double *least)
+/* The nearest centroid of a group, down to what distance others may be it, and how many of b->near hold those. */
+static size_t nearest(struct ha_def_book *b, const struct ha_def_head *h, const struct about *x, size_t group,
+                      double *least, size_t *kept)
 {
+    const size_t first = place(b, h, group, 0);
+    const double *square = b->square;
     size_t found = 0;
     measure(b, h, x, group);
     for (size_t j = 1; j < b->rule.count; j++)
-        if (b->square[j] < b->square[found]) found = j;
-    *least = distance(b, x, group, place(b, h, group, found)).high;
-    for (size_t j = 0; j < b->rule.count; j++)
-        if (!is_far(b, j, *least)) *least = fmin(*least, distance(b, x, group, place(b, h, group, j)).high);
+        if (square[j] < square[found]) found = j;
+    *least = distance(b, x, group, first + found).high;
+    *kept = keep_near(b, *least);
+    for (size_t i = 0; i < *kept; i++) *least = fmin(*least, distance(b, x, group, first + b->near[i]).high);
     return found;
 }
 
 /* The joined centroids, and how far off others that may be the nearest are; before they are turned. least: [groups] */
-static void code(const struct ha_def_book *b, const struct ha_def_head *h, const struct about *x, struct about *out,
+static void code(struct ha_def_book *b, const struct ha_def_head *h, const struct about *x, struct about *out,
                  double *least)
 {
     for (size_t g = 0; g < b->groups; g++) {
-        const size_t at = place(b, h, g, nearest(b, h, x, g, &least[g]));
+        size_t kept;
+        const size_t first = place(b, h, g, 0), at = first + nearest(b, h, x, g, &least[g], &kept);
         for (size_t d = 0; d < b->rule.dims; d++) {
             const size_t c = at + d * b->rule.count;
             out->value[g * b->rule.dims + d] = (double)b->centroid[c];
             out->off[g * b->rule.dims + d] = (double)b->off[c];
         }
-        for (size_t j = 0; j < b->rule.count; j++) {
-            const size_t to = place(b, h, g, j);
-            if (to == at || is_far(b, j, least[g]) || distance(b, x, g, to).low > least[g]) continue;
+        for (size_t j = 0; j < kept; j++) {
+            const size_t to = first + b->near[j];
+            if (to == at || distance(b, x, g, to).low > least[g]) continue;
             for (size_t d = 0; d < b->rule.dims; d++) {
                 const size_t c = to + d * b->rule.count, i = g * b->rule.dims + d;
                 out->off[i] = fmax(out->off[i], fabs((double)b->centroid[c] - out->value[i]) + (double)b->off[c]);
@@ -262,8 +270,8 @@ enum ha_status ha_def_book_code(struct ha_def_book *b, const struct ha_def_head 
 static bool may_be(const struct ha_def_book *b, const struct ha_def_head *h, const struct about *x, size_t group,
                    const struct about *got, double least)
 {
-    for (size_t j = 0; j < b->rule.count; j++) {
-        const size_t at = place(b, h, group, j);
+    const size_t first = place(b, h, group, 0);
+    for (size_t at = first; at < first + b->rule.count; at++) {
         bool is = true;
         for (size_t d = 0; d < b->rule.dims && is; d++) {
             const size_t i = group * b->rule.dims + d, c = at + d * b->rule.count;

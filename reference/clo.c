@@ -87,8 +87,9 @@ struct ha_def {
     bool ahead, all, harmonic;
     double share;
     size_t bits;
-    const float *hash; /* [layers][kv_heads][bits][head_dim] of the fit, or NULL */
-    float *random;     /* [bits][head_dim] of the KV head that is judged */
+    const float *hash; /* [layers][kv_heads][bits][head_dim], of the fit or random */
+    float *random;     /* NULL: of the fit */
+    double *square;    /* [layers][kv_heads][bits] of its rows */
 
     struct buffer *buffer; /* [layers][batch][kv_heads] */
     size_t *step;          /* [layers] that is judged, from 1 on */
@@ -150,8 +151,17 @@ static enum ha_status read_hash(struct ha_def *def, bool learned, const struct h
     if (def->retrieve != HATA) return HA_OK;
     if (learned) HA_TRY(ha_fit_get(fit, &t, why));
     def->hash = learned ? t.data : NULL;
-    def->random = malloc(def->bits * s->head_dim * sizeof *def->random);
-    return def->random ? HA_OK : no_memory(why);
+    const size_t heads = s->layers * s->kv_heads, size = def->bits * s->head_dim;
+    def->square = malloc(heads * def->bits * sizeof *def->square);
+    if (!def->square) return no_memory(why);
+    if (!learned) {
+        def->random = malloc(heads * size * sizeof *def->random);
+        if (!def->random) return no_memory(why);
+        for (size_t i = 0; i < heads; i++) ha_rng_normals(SEED, i, 0, size, def->random + i * size);
+        def->hash = def->random;
+    }
+    ha_def_code_squares(def->hash, heads * def->bits, s->head_dim, def->square);
+    return HA_OK;
 }
 
 static size_t buffers(const struct ha_shape *s) { return s->layers * s->batch * s->kv_heads; }
@@ -195,6 +205,7 @@ static void destroy(struct ha_def *def)
     ha_def_choice_end(&def->choice);
     ha_def_reuse_end(&def->reuse);
     free(def->random);
+    free(def->square);
     free(def->buffer);
     free(def->step);
     free(def->counted);
@@ -335,15 +346,6 @@ static enum ha_status judge_notes(const struct ha_def *def, const struct ha_def_
 
 /* ---- scores ------------------------------------------------------------------------------------------------------ */
 
-static const float *matrix(const struct ha_def *def, const struct ha_def_head *h)
-{
-    const size_t of = h->layer * def->shape.kv_heads + h->head / ha_shape_group(&def->shape),
-                 size = def->bits * def->shape.head_dim;
-    if (def->hash) return def->hash + of * size;
-    ha_rng_normals(SEED, of, 0, size, def->random);
-    return def->random;
-}
-
 /* Key j of the candidates */
 static void key(const struct ha_def *def, const struct ha_def_head *h, size_t j, double *k)
 {
@@ -355,18 +357,20 @@ static enum ha_status score_codes(struct ha_def *def, const struct ha_def_head *
                                   const struct queries *q, struct ha_why *why)
 {
     const size_t dim = def->shape.head_dim, heads = def->choice.heads, count = def->choice.count;
-    const float *a = matrix(def, h);
+    const size_t row = (h->layer * def->shape.kv_heads + h->head / ha_shape_group(&def->shape)) * def->bits;
+    const float *a = def->hash + row * dim;
+    const double *square = def->square + row;
     double k[HA_REF_DIM_MAX];
     struct ha_def_code code, *grown = count > b->codes ? realloc(b->code, count * sizeof *grown) : b->code;
     if (!grown) return no_memory(why);
     b->code = grown;
     for (; b->codes < count; b->codes++) {
         key(def, h, b->codes, k);
-        ha_def_code(a, def->bits, dim, k, NULL, &b->code[b->codes]);
+        ha_def_code(a, square, def->bits, dim, k, NULL, &b->code[b->codes]);
     }
     for (size_t i = 0; i < h->queries * heads; i++) {
         const size_t at = i / heads * q->stride + i % heads * dim;
-        ha_def_code(a, def->bits, dim, q->q + at, q->off ? q->off + at : NULL, &code);
+        ha_def_code(a, square, def->bits, dim, q->q + at, q->off ? q->off + at : NULL, &code);
         for (size_t j = 0; j < count; j++)
             ha_def_choice_score(&def->choice, i % heads, j, ha_def_code_score(&code, &b->code[j], def->bits));
     }

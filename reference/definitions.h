@@ -228,8 +228,11 @@ struct ha_def_code {
     uint32_t bit[HA_CODE_BITS_MAX / 32], open[HA_CODE_BITS_MAX / 32]; /* open: by rounding the bit may be the other */
     double least, most;                                               /* the norm, as binary32 may find it */
 };
-/* a: [bits][dim]; x: [dim], off: [dim] how far off it may be, or NULL */
-void ha_def_code(const float *a, size_t bits, size_t dim, const double *x, const double *off, struct ha_def_code *out);
+/* The squared norms of a's rows. a: [bits][dim]; square: [bits] */
+void ha_def_code_squares(const float *a, size_t bits, size_t dim, double *square);
+/* a, square: as above; x: [dim], off: [dim] how far off it may be, or NULL */
+void ha_def_code(const float *a, const double *square, size_t bits, size_t dim, const double *x, const double *off,
+                 struct ha_def_code *out);
 /* The key's norm times bits - 2 h, h the bits in which the codes differ. */
 struct ha_ref_score ha_def_code_score(const struct ha_def_code *q, const struct ha_def_code *k, size_t bits);
 
@@ -293,6 +296,7 @@ struct ha_def_book {
     float *centroid, *off;      /* [layers][kv_heads][books][dims][count]; off: how far off they may be */
     struct ha_def_coded *coded; /* [layers][batch][kv_heads] */
     double *square;             /* [count] of the group at hand */
+    size_t *near;               /* of them, those that may be the nearest */
     bool sample;                /* centroids are taken from the prefill's keys */
 };
 /* From the fit's tensor `centroids`, if there is a fit. HA_ERROR: no memory, dims that do not divide head_dim, another

@@ -29,14 +29,16 @@ static bool bit(const uint32_t *of, size_t i) { return of[i / 32] >> i % 32 & 1;
 TEST(test_codes)
 {
     static float a[BITS][DIM], x[ROWS][DIM];
+    double square[BITS];
     struct ha_def_code code[ROWS], query;
     ha_rng_normals(1, 1, 0, BITS * DIM, a[0]);
+    ha_def_code_squares(a[0], BITS, DIM, square);
     ha_rng_normals(1, 2, 0, ROWS * DIM, x[0]);
     for (size_t r = 0; r < ROWS; r++) {
         double at[DIM], off[DIM];
         size_t open = 0;
         for (size_t d = 0; d < DIM; d++) at[d] = (double)x[r][d], off[d] = 1e-3;
-        ha_def_code(a[0], BITS, DIM, at, NULL, &code[r]);
+        ha_def_code(a[0], square, BITS, DIM, at, NULL, &code[r]);
         for (size_t i = 0; i < BITS; i++) {
             open += bit(code[r].open, i);
             for (int order = 0; order < 2; order++)
@@ -46,7 +48,7 @@ TEST(test_codes)
         if (open > 1) fail_msg("row %zu: %zu bits are open", r, open);
         const double norm = (double)sqrtf(sum_of(x[r], x[r], DIM, 0));
         assert_true(code[r].least <= norm && norm <= code[r].most && code[r].most - code[r].least < 1e-4 * norm);
-        ha_def_code(a[0], BITS, DIM, at, off, &query);
+        ha_def_code(a[0], square, BITS, DIM, at, off, &query);
         for (size_t d = 0; d < DIM; d++) x[r][d] += (d * r) % 3 ? 9e-4f : -9e-4f;
         for (size_t i = 0; i < BITS; i++) {
             const float sum = sum_of(a[i], x[r], DIM, 0);
@@ -67,10 +69,12 @@ TEST(test_codes)
 TEST(test_codes_by_hand)
 {
     float a[32][2] = { { 1, 0 }, { 0, 1 }, { -1, 0 }, { 1, 1 } };
+    double square[32];
     struct ha_def_code zero, one, open;
-    ha_def_code(a[0], 32, 2, (const double[]){ 0, 0 }, NULL, &zero);
-    ha_def_code(a[0], 32, 2, (const double[]){ 3, 4 }, NULL, &one);
-    ha_def_code(a[0], 32, 2, (const double[]){ 1, -1 }, NULL, &open);
+    ha_def_code_squares(a[0], 32, 2, square);
+    ha_def_code(a[0], square, 32, 2, (const double[]){ 0, 0 }, NULL, &zero);
+    ha_def_code(a[0], square, 32, 2, (const double[]){ 3, 4 }, NULL, &one);
+    ha_def_code(a[0], square, 32, 2, (const double[]){ 1, -1 }, NULL, &open);
     assert_true(zero.bit[0] == 0 && zero.open[0] == 0 && zero.most == 0);
     assert_true(one.bit[0] == 0xb && one.open[0] == 0);
     assert_true((open.bit[0] & 7) == 1 && open.open[0] == 8);
@@ -79,16 +83,17 @@ TEST(test_codes_by_hand)
     assert_true(s.low <= 140 && s.low > 139.99 && s.high >= 150 && s.high < 150.01);
     const struct ha_ref_score none = ha_def_code_score(&one, &zero, 32);
     assert_true(none.low == 0 && none.high == 0);
-    ha_def_code(a[0], 32, 2, (const double[]){ 1e30, 1 }, NULL, &one);
+    ha_def_code(a[0], square, 32, 2, (const double[]){ 1e30, 1 }, NULL, &one);
     const struct ha_ref_score any = ha_def_code_score(&open, &one, 32);
     assert_true(any.low == -HUGE_VAL && any.high == HUGE_VAL);
     /* sums that may overflow */
-    ha_def_code(a[0], 32, 2, (const double[]){ 3e38, 2e38 }, NULL, &one);
+    ha_def_code(a[0], square, 32, 2, (const double[]){ 3e38, 2e38 }, NULL, &one);
     assert_true(one.open[0] == 0xf);
     /* a negative product of an uncertain norm */
     for (size_t i = 0; i < 32; i++) a[i][0] = 1, a[i][1] = 0;
-    ha_def_code(a[0], 32, 2, (const double[]){ 1, 0 }, NULL, &one);
-    ha_def_code(a[0], 32, 2, (const double[]){ -1, 0 }, NULL, &open);
+    ha_def_code_squares(a[0], 32, 2, square);
+    ha_def_code(a[0], square, 32, 2, (const double[]){ 1, 0 }, NULL, &one);
+    ha_def_code(a[0], square, 32, 2, (const double[]){ -1, 0 }, NULL, &open);
     const struct ha_ref_score least = ha_def_code_score(&open, &one, 32);
     assert_true(least.low < -32 && least.high > -32 && least.high < -31.99 && least.low > -32.01);
 }
