@@ -25,6 +25,8 @@ static void fill(size_t n, size_t dims, size_t blobs, uint64_t seed)
     }
 }
 
+static double squared(double off) { return off * off; }
+
 static double objective(size_t n, size_t dims, size_t count, const float *centroid)
 {
     double sum = 0;
@@ -33,7 +35,7 @@ static double objective(size_t n, size_t dims, size_t count, const float *centro
         for (size_t j = 0; j < count; j++) {
             double square = 0;
             for (size_t d = 0; d < dims; d++)
-                square += pow((double)x[i * dims + d] - (double)centroid[d * count + j], 2);
+                square += squared((double)x[i * dims + d] - (double)centroid[d * count + j]);
             least = fmin(least, square);
         }
         sum += least;
@@ -104,7 +106,7 @@ TEST(lloyd_moves_to_means)
             for (size_t j = 0; j < CENTROIDS; j++) {
                 double square = 0;
                 for (size_t d = 0; d < DIMS; d++)
-                    square += pow((double)x[i * DIMS + d] - (double)book[d * CENTROIDS + j], 2);
+                    square += squared((double)x[i * DIMS + d] - (double)book[d * CENTROIDS + j]);
                 if (square < least) nearest = j;
                 least = fmin(least, square);
             }
