@@ -18,11 +18,6 @@ static int by_weight(const void *a, const void *b)
     if (x->weight != y->weight) return x->weight > y->weight ? -1 : 1;
     return x->i < y->i ? -1 : x->i > y->i;
 }
-static int by_place(const void *a, const void *b)
-{
-    const struct element *x = a, *y = b;
-    return x->i < y->i ? -1 : x->i > y->i;
-}
 
 /* Sorts them; how many are the shortest prefix that reaches p, or all. */
 static size_t choose(const struct ha_topp *t, struct element *e)
@@ -57,14 +52,25 @@ static bool are_these(const struct ha_topp *t, const struct element *e, size_t k
     return right;
 }
 
+/* The first `keys` elements by their place. */
+static void order(const struct ha_topp *t, struct element *e, size_t keys, bool *chosen)
+{
+    for (size_t i = 0; i < keys; i++) chosen[e[i].i] = true;
+    for (size_t i = 0, to = 0; i < t->n; i++)
+        if (chosen[i]) e[to++].i = i;
+}
+
 double ha_ref_judge_topp(const struct ha_topp *t)
 {
     struct element *e = malloc((t->n + 1) * sizeof *e);
-    if (!e) return HUGE_VAL;
-    const size_t keys = choose(t, e);
-    qsort(e, keys, sizeof *e, by_place);
-    const bool right = are_these(t, e, keys);
+    bool *chosen = calloc(t->n + 1, sizeof *chosen), right = false;
+    if (e && chosen) {
+        const size_t keys = choose(t, e);
+        order(t, e, keys, chosen);
+        right = are_these(t, e, keys);
+    }
     free(e);
+    free(chosen);
     return right ? 0 : HUGE_VAL;
 }
 
