@@ -19,6 +19,7 @@ ROOT = os.path.dirname(HERE)
 sys.path.insert(0, HERE)
 sys.dont_write_bytecode = True
 from look import Browser, chromium  # noqa: E402
+from report import charts  # noqa: E402
 from report.cases import short_names, steps_of  # noqa: E402
 from report.compared import read_rows  # noqa: E402
 from report.files import Notes, clean, number, rows  # noqa: E402
@@ -316,6 +317,44 @@ def page(out, *folders, text=None):
     return done.returncode, done.stderr
 
 
+def fields(part):
+    """The fields that a part of a specification takes from the rows of its table."""
+    if isinstance(part, list):
+        return set().union(*map(fields, part))
+    if not isinstance(part, dict) or "values" in part.get("data", {}):
+        return set()
+    own = {part["field"]} if isinstance(part.get("field"), str) else set()
+    return own.union(*map(fields, part.values()))
+
+
+SOMETIMES = {"lo", "hi", "part_ratio", "mark", "event", "name", "side", "kind", "bytes", "least"}  # may be empty in every row
+
+
+def drawn_of(text):
+    """Figures whose plots take what their tables have not, or what is empty in every row."""
+    out = []
+    for figure in json.loads(re.search('id="data">(.*?)</script>', text).group(1)):
+        for choice in figure["choices"]:
+            history = "nights" in figure
+            columns, spec = (figure if history else choice)["columns"], (figure if history else choice)["spec"]
+            keys = [c[0] for c in columns]
+            empty = [] if history else [k for i, k in enumerate(keys) if all(row[i] in (None, "") for row in choice["rows"])]
+            shown = set().union(*(fields({k: v for k, v in layer.get("encoding", {}).items() if k != "tooltip"}) for layer in spec["layer"] if "data" not in layer))
+            if shown - set(keys) or shown & set(empty) - SOMETIMES:
+                out.append((figure["name"], choice["label"], sorted(shown - set(keys)), sorted(shown & set(empty) - SOMETIMES)))
+    return out
+
+
+def test_room():
+    rows_ = [{"a": i} for i in range(10 * charts.POINTS_MAX)]
+    many = [charts.Choice(str(i), {}, [charts.Column("a", "a")], rows_) for i in range(200)]
+    figure = charts.Figure("f", "f", "f", many)
+    expect("a figure has room for so many points", len(many[0].rows) == charts.POINTS_MAX and "first" in many[0].note and len(figure.choices) * charts.POINTS_MAX
+           <= charts.ALL_POINTS_MAX and "no room" in figure.text, (len(many[0].rows), len(figure.choices), figure.text))
+    figure = charts.Figure("f", "f", "f", [charts.Choice(str(i), {}, [charts.Column("a", "a")], [{"a": 1}]) for i in range(200)])
+    expect("and for so many plots", len(figure.choices) == charts.CHOICES_MAX, len(figure.choices))
+
+
 def test_page(folder):
     """Pages of all kinds: name -> path."""
     pages = {}
@@ -325,7 +364,9 @@ def test_page(folder):
         code, said = page(pages[name], *folders, text=text)
         expect(f"the page {name} is made", code == 0 and not said, (code, said))
         with open(pages[name], encoding="utf-8") as file:
-            return file.read()
+            text = file.read()
+        expect(f"{name}: what is drawn is in the tables", not drawn_of(text), drawn_of(text)[:3])
+        return text
 
     record(f"{folder}/full")
     suites(f"{folder}/full")
@@ -429,6 +470,7 @@ CHOICES = """(async () => { const out = [];
         for (let i = 1; select && i < Math.min(6, select.options.length); i++) {
             const before = s.view; select.value = select.options[i].value; select.dispatchEvent(new Event('change'));
             for (let k = 0; k < 200 && s.view === before; k++) await new Promise(r => setTimeout(r, 20));
+            if (s.view === before) { out.push([s.id + ' ' + i, 0]); return out; } // it is not drawn: nor are others, and each would be waited for
             out.push([s.id + ' ' + i, s.querySelectorAll('.plot svg .role-mark path, .plot svg .role-mark line, .plot svg .role-mark rect').length]); } }
     return out; })()"""
 TABLES = """(async () => { const out = [];
@@ -474,6 +516,7 @@ def main(program, scope):
             test_folders(new("folders"))
             test_trace(new("trace"))
             test_words(new("words"))
+            test_room()
             if not os.path.exists(f"{LIBRARY}/vega.js"):
                 print("SKIP: build/report is not there, so no page is made: scripts/setup.sh --report")
             else:
