@@ -41,7 +41,7 @@ does 'it installs without what the page is made with' env REPORT="$dir/report" s
 says 40 'scripts/setup.sh --report' report -o "$dir/page.html" "$(pwd)/results/2026-11-22-xeon-2core"
 if [ -f build/report/vega.js ]; then
     does 'it installs with it' scripts/install.sh
-    says 0 '' report -o "$dir/page.html" "$(pwd)/results/2026-11-22-xeon-2core"
+    does 'it makes a page' "$program" report -o "$dir/page.html" results/2026-11-22-xeon-2core
     holds 'there is a page' test -s "$dir/page.html"
 else echo 'SKIP: build/report is not here, so that none is installed: scripts/setup.sh --report'; fi
 

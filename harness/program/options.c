@@ -279,8 +279,9 @@ const struct ha_command_text ha_command_table[HA_COMMANDS + 1] = {
                         "Makes one page of records, with the verdict of `habench compare` on top: it needs no network "
                         "and "
                         "nothing beside it. DIR is a record (`-o DIR` of run, check or probe), a night, or a folder of "
-                        "nights; of several the first is what the others are compared with. `scripts/setup.sh "
-                        "--report` installs what it needs (docs/report.md).\v"
+                        "nights; of several the first is what the others are compared with. docs/report.md says what "
+                        "has "
+                        "to be installed for it.\v"
                         "Exit code: 0 it is written, whatever the verdict, 20 a file of figures is damaged (csv: the "
                         "rest is written), 40 it cannot be made or written here, 64 usage." },
 };
