@@ -77,6 +77,12 @@ sed 's/resident:/quest:/' nights/1/run/cases.csv | tail -n +2 >> more/1/run/case
 holds 'a case that is gone is exit code 20' test $? -eq 20
 says 'gone'
 
+# a night among its own base is not held against itself
+cp -r slow nights/2
+"$program" compare nights nights/2 > out 2> err
+says 'beside 1 night of the base'
+rm -r nights/2
+
 # no time: nothing is dropped in silence
 night 20 -o short --max-time 1s
 says 'not run: '

@@ -6,6 +6,7 @@
 #include "harness/compare/blame.h"
 #include "harness/compare/sides.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -330,6 +331,17 @@ static enum ha_status compare_environments(struct ha_comparison *c, const struct
     return HA_OK;
 }
 
+/* A night of the new record may lie in the folder of the base: it does not stand beside itself. Of a record whose only
+ * night it is, it does. */
+static bool is_new(const struct ha_comparison *c, size_t night)
+{
+    char a[PATH_MAX], b[PATH_MAX];
+    if (c->base->nights == 1 || !realpath(c->base->night[night].path, a)) return false;
+    for (size_t i = 0; i < c->now->nights; i++)
+        if (realpath(c->now->night[i].path, b) && !strcmp(a, b)) return true;
+    return false;
+}
+
 /* Nights of the base that are of the new one's machine count; if there are none, all do, and ratios alone are
  * compared. */
 static enum ha_status choose_nights(struct ha_comparison *c, bool *counts, struct ha_why *why)
@@ -337,17 +349,21 @@ static enum ha_status choose_nights(struct ha_comparison *c, bool *counts, struc
     const struct ha_night *now = &c->now->night[c->now->nights - 1], *like = NULL;
     const char *differs = NULL;
     for (size_t i = 0; i < c->base->nights; i++) {
-        counts[i] = ha_night_same_machine(&c->base->night[i], now, &differs);
+        const bool itself = is_new(c, i);
+        counts[i] = !itself && ha_night_same_machine(&c->base->night[i], now, &differs);
         if (counts[i]) like = &c->base->night[i];
         c->base_nights += counts[i];
+        c->itself += itself;
     }
     for (size_t i = 0; i + 1 < c->now->nights; i++)
         if (!ha_night_same_machine(&c->now->night[i], now, &differs))
             return ha_why(why, HA_FAIL, "%s: its nights are of two machines (%s); name one night", c->now->path,
                           differs);
-    c->left_out = c->base->nights - c->base_nights;
+    c->left_out = c->base->nights - c->base_nights - c->itself;
     if (like) return compare_environments(c, like, now, why);
-    like = &c->base->night[c->base->nights - 1];
+    for (size_t i = 0; i < c->base->nights; i++)
+        if (!is_new(c, i)) like = &c->base->night[i];
+    if (!like) return ha_why(why, HA_FAIL, "%s: no night in it but those of %s", c->base->path, c->now->path);
     size_t kind = strlen(differs);
     if (kind > 4 && !strcmp(differs + kind - 4, "kind"))
         return ha_why(why, HA_FAIL, "%s and %s: devices of different kinds (%s: %s and %s) are never compared",
@@ -355,8 +371,8 @@ static enum ha_status choose_nights(struct ha_comparison *c, bool *counts, struc
     c->other_machine = true;
     c->differs = differs;
     c->left_out = 0;
-    c->base_nights = c->base->nights;
-    for (size_t i = 0; i < c->base->nights; i++) counts[i] = true;
+    c->base_nights = c->base->nights - c->itself;
+    for (size_t i = 0; i < c->base->nights; i++) counts[i] = !is_new(c, i);
     return compare_environments(c, like, now, why);
 }
 

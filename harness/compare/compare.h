@@ -55,6 +55,7 @@ struct ha_comparison {
     bool other_machine;           /* ratios alone were compared */
     const char *differs;          /* the fact by which it is another machine */
     size_t base_nights, left_out; /* nights of the base that count; those of other machines */
+    size_t itself;                /* nights of the base that are new ones, and do not count */
     double nights;                /* spread between nights, median over figures */
     bool assumed;                 /* it is not known from the base, which has one night */
 };

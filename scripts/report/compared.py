@@ -5,7 +5,7 @@ import json
 from report.files import clean, number
 
 # of a change, the worst first; a word that is not here goes before `same`
-ORDER = ("wrong", "gone", "worse", "slower", "suspicious", "two speeds", "unclear", "added", "better", "faster", "same")
+ORDER = ("wrong", "slower", "worse", "error grown", "not judged", "gone", "waived", "suspicious", "faster", "better", "two speeds", "added", "unclear", "same")
 CHANGES_MAX = 200_000
 
 
@@ -18,11 +18,11 @@ class Compared:
         return self.verdict is not None or bool(self.changes)
 
     def moved(self):
-        """All that is not `same`, the worst first, and among these the largest change."""
+        """What compare has on top of its table, the worst first, and among these the largest change."""
         def size(change):
             ratio = number(change.get("ratio"))
             return -abs(ratio - 1) if ratio else 0
-        return sorted((c for c in self.changes if c["change"] != "same"), key=lambda c: (rank(c["change"]), size(c)))
+        return sorted((c for c in self.changes if c.get("loud", c["change"] != "same")), key=lambda c: (rank(c["change"]), size(c)))
 
 
 def rank(word):

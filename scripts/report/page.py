@@ -25,8 +25,8 @@ from report.trace import timeline_figure, traces, where_figure
 HERE = os.path.dirname(os.path.abspath(__file__))
 CHANGES_SHOWN, CHANGES_LISTED, BAD_LISTED, GALLERY_LISTED, NOTES_LISTED, FOREST_MAX = 20, 500, 60, 400, 40, 40
 TONES = {0: "good", 10: "bad", 30: "bad", 20: "warn", 40: "warn"}
-WORDS = {"wrong": "bad", "gone": "bad", "worse": "bad", "slower": "bad", "suspicious": "warn", "two speeds": "warn", "unclear": "warn", "added": "plain",
-         "better": "good", "faster": "good", "same": "plain"}
+WORDS = {"wrong": "bad", "slower": "bad", "worse": "bad", "error grown": "bad", "not judged": "bad", "gone": "bad", "waived": "warn",
+         "suspicious": "warn", "two speeds": "warn", "unclear": "warn", "added": "plain", "better": "good", "faster": "good", "same": "plain"}
 SECTIONS = (("Time of a step", "no case of a variant was measured"), ("Where the time went", "there is no traced step (trace.json)"),
             ("Quality against speed", "fewer than three variants of one shape were judged and measured"),
             ("Kernels against their ceiling", "cpu_kernels was not run"), ("The link by size of the pieces", "link was not run"),
@@ -110,16 +110,6 @@ def change_rows(compared):
                     "processes": " / ".join(str(c[k]) for k in ("base_processes", "new_processes") if k in c),
                     "new": str(names.get(c.get("new"), "")) if many else ""})
     return out
-
-
-def could_see(compared):
-    """What of the figures that did not change the pair could have seen."""
-    least = sorted(abs(x - 1) for x in (number(c.get("least")) for c in compared.changes if c["change"] == "same") if x)
-    if not least:
-        return ""
-    at = lambda share: least[min(len(least) - 1, int(share * len(least)))]
-    return (f"{len(least):,} figures are the same as far as could be seen: a change of {digits(100 * at(0.5), 2)}% in half of them, "
-            f"{digits(100 * at(0.9), 2)}% in nine of ten.")
 
 
 def top(folders, compared):
@@ -207,7 +197,7 @@ def render(folders, compared, notes, vega):
     changes, bad, said = change_rows(compared), bad_cases(folders), notes.texts()
     return page.render(
         title=", ".join(f.name for f in folders[:3]) + (f" and {len(folders) - 3} more" if len(folders) > 3 else ""), top=top(folders, compared),
-        compared=compared, changes=changes, changes_shown=CHANGES_SHOWN, changes_left=len(compared.moved()) - len(changes), could_see=could_see(compared),
+        compared=compared, changes=changes, changes_shown=CHANGES_SHOWN, changes_left=len(compared.moved()) - len(changes),
         environment=compared.environment, others=others, records=record_rows(folders), bad=bad[:BAD_LISTED], bad_left=len(bad) - BAD_LISTED,
         notes=said[:NOTES_LISTED], notes_left=len(said) - NOTES_LISTED, figures=drawn, missing=missing, planted=planted[:GALLERY_LISTED],
         planted_left=len(planted) - GALLERY_LISTED, facts=facts(folders), sides=[f.label or f.name for f in folders], style=read("style.css"), vega=vega, draw=draw,
