@@ -107,21 +107,26 @@ static void put_figure(FILE *out, const struct ha_change *c)
     put_cause(out, c);
 }
 
-void ha_change_line(FILE *out, const struct ha_change *c)
+static void put_words(FILE *out, const struct ha_change *c)
 {
     const struct ha_recorded_case *of = c->now ? c->now : c->base;
-    char words[WORD];
-    const char *cause = ha_cause_word(c->cause);
-    snprintf(words, sizeof words, "%s%s%s", ha_change_word(c), *cause ? ", " : "", cause);
-    fprintf(out, "%-18s ", words);
     if (c->kind == HA_CHANGE_ERROR_GROWN)
         fprintf(out, "%s %s: %.3g -> %.3g of its bound", of->id, c->figure->name, c->base_median, c->median);
     else if (c->figure) put_figure(out, c);
     else if (c->kind == HA_CHANGE_GONE)
         fprintf(out, "%s (%s): it has no row now; %zu before", of->id, of->mode, c->base_processes);
     else
-        fprintf(out, "%s (%s): %s%s%s", of->id, of->mode, of->reason,
-                c->base && c->base->verdict == c->now->verdict ? "; as in the base" : "", "");
+        fprintf(out, "%s (%s): %s%s", of->id, of->mode, of->reason,
+                c->base && c->base->verdict == c->now->verdict ? "; as in the base" : "");
+}
+
+void ha_change_line(FILE *out, const struct ha_change *c)
+{
+    char words[WORD];
+    const char *cause = ha_cause_word(c->cause);
+    snprintf(words, sizeof words, "%s%s%s", ha_change_word(c), *cause ? ", " : "", cause);
+    fprintf(out, "%-18s ", words);
+    put_words(out, c);
 }
 
 static const char *what_verdict(const struct ha_comparison *c)
@@ -181,18 +186,17 @@ static void print_environment(FILE *out, const struct ha_comparison *c, const ch
 }
 
 /* Each kind from the worst to the best, its first lines. */
-static void print_lines(FILE *out, const struct ha_comparison *c, const char *before)
+static void print_lines(FILE *out, const struct ha_comparison *c)
 {
     for (int k = HA_CHANGES; k--;) {
         size_t lines = 0;
         const enum ha_change_kind kind = (enum ha_change_kind)k;
         for (size_t i = 0; i < c->count && ha_change_loud(kind); i++) {
             if (c->change[i].kind != kind || lines++ >= LINES_MOST) continue;
-            fputs(before, out);
             ha_change_line(out, &c->change[i]);
             putc('\n', out);
         }
-        if (lines > LINES_MOST) fprintf(out, "%sand %zu more of these\n", before, lines - LINES_MOST);
+        if (lines > LINES_MOST) fprintf(out, "and %zu more of these\n", lines - LINES_MOST);
     }
 }
 
@@ -265,7 +269,7 @@ static void print_sides(FILE *out, const struct ha_comparison *c)
 void ha_compare_print_table(FILE *out, const struct ha_comparison *c)
 {
     if (c->other_machine) print_environment(out, c, "differs  %s: %s -> %s\n");
-    print_lines(out, c, "");
+    print_lines(out, c);
     print_again(out, c);
     putc('\n', out);
     print_sides(out, c);
@@ -277,18 +281,6 @@ void ha_compare_print_table(FILE *out, const struct ha_comparison *c)
     putc('\n', out);
     ha_verdict_line(out, c);
     putc('\n', out);
-}
-
-void ha_compare_print_markdown(FILE *out, const struct ha_comparison *c)
-{
-    fputs("**", out);
-    ha_verdict_line(out, c);
-    fputs("**\n\n", out);
-    print_environment(out, c, "- %s: %s -> %s\n");
-    if (c->other_machine) fprintf(out, "- two machines (%s): ratios and shares are compared, no times\n", c->differs);
-    fputs("\n```\n", out);
-    print_lines(out, c, "");
-    fputs("```\n", out);
 }
 
 /* ---- for a program -------------------------------------------------------------------------------------------------
@@ -340,7 +332,7 @@ static char *line_of(const struct ha_change *change, const struct ha_comparison 
     size_t size;
     FILE *f = open_memstream(&text, &size);
     if (!f) return NULL;
-    if (change) ha_change_line(f, change);
+    if (change) put_words(f, change);
     else ha_verdict_line(f, verdict);
     fclose(f);
     return text;

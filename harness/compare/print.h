@@ -1,7 +1,7 @@
 #ifndef HA_COMPARE_PRINT_H
 #define HA_COMPARE_PRINT_H
 
-/* A comparison for a reader, for a program, for a merge request, for a CI server: the same verdicts in all. */
+/* A comparison for a reader, for a program, for a CI server: the same verdicts in all. */
 
 #include "harness/compare/compare.h"
 
@@ -10,8 +10,6 @@
 /* What differs between the machines first, then a line for each thing that changed, then tables, and at last the
  * verdict in one line. */
 void ha_compare_print_table(FILE *out, const struct ha_comparison *comparison);
-/* The same, short, as Markdown. */
-void ha_compare_print_markdown(FILE *out, const struct ha_comparison *comparison);
 /* JSON lines: {"row":"record"}, {"row":"environment"}, {"row":"change"}, and {"row":"verdict"} at last. index: which of
  * several new records it is, from 1. */
 void ha_compare_print_json(FILE *out, const struct ha_comparison *comparison, size_t index);

@@ -26,7 +26,6 @@ static void print(const struct compared *c, const struct ha_options *o)
     for (size_t i = 0; i < c->count; i++) {
         if (i && !o->json) putchar('\n');
         if (o->json) ha_compare_print_json(stdout, &c->all[i], i + 1);
-        else if (o->markdown) ha_compare_print_markdown(stdout, &c->all[i]);
         else ha_compare_print_table(stdout, &c->all[i]);
     }
 }

@@ -70,15 +70,6 @@ static enum ha_status take_format(void *to, const char *value, struct ha_why *wh
     return ha_why(why, HA_ERROR, "'%s' is neither table nor json", value);
 }
 
-static enum ha_status take_format_of_compare(void *to, const char *value, struct ha_why *why)
-{
-    struct ha_options *o = to;
-    o->json = !strcmp(value, "json");
-    o->markdown = !strcmp(value, "md");
-    if (o->json || o->markdown || !strcmp(value, "table")) return HA_OK;
-    return ha_why(why, HA_ERROR, "'%s' is none of table, json and md", value);
-}
-
 static enum ha_status take_report_format(void *to, const char *value, struct ha_why *why)
 {
     static const char *const formats[] = { "html", "md", "csv", NULL };
@@ -171,10 +162,8 @@ const struct ha_option ha_option_table[] = {
     { CAPACITY, 0, "memory", "SIZE", "Memory of the device, as 80GB (80 * 10^9 bytes) or 80GiB (80 * 2^30)", take_bytes,
       TO(memory_bytes) },
     { CAPACITY, 0, "tokens", "N", "What so many tokens need, too, and whether they fit", take_tokens, TO(tokens) },
-    { RUN | CHECK | CAPACITY | DOCTOR, 0, "format", "table|json",
+    { RUN | CHECK | CAPACITY | DOCTOR | COMPARE, 0, "format", "table|json",
       "stdout: tables, or a JSON line for each row and figure", take_format, TO(json) },
-    { COMPARE, 0, "format", "table|json|md", "stdout: for a reader, JSON lines, or Markdown that fits a merge request",
-      take_format_of_compare, 0 },
     { NIGHTLY, 'o', "output", "DIR", "The folder of this night, which is not there yet, or empty", take_text,
       TO(out_dir) },
     { NIGHTLY, 0, "against", "FOLDER", "Earlier nights: a folder that has them in it, or one of them", take_text,
