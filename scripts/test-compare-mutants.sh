@@ -1,7 +1,7 @@
 #!/bin/sh
-# test-compare-mutants.sh O CC: mistakes in the statistics of `habench compare`, each planted in a copy of its file, which
-# is linked in place of the right one. What simulated nights and planted cases say has to see every one; and the files as
-# they are have to pass. O: the folder of the build.
+# test-compare-mutants.sh O CC: mistakes in the statistics of `habench compare` and `habench history`, each planted in
+# a copy of its file, which is linked in place of the right one. What simulated nights and planted cases say has to see
+# every one; and the files as they are have to pass. O: the folder of the build.
 # shellcheck source=scripts/test.sh
 . "$(dirname "$0")/test.sh"
 o=$1 cc=$2
@@ -25,7 +25,7 @@ mutant()
     else pass; fi
 }
 
-for test in test_nights test_compare; do
+for test in test_nights test_compare test_history; do
     cp harness/compare/shift.c "$dir/shift.c"
     if build shift.c $test && "$dir/test" few > "$dir/out" 2> "$dir/err"; then pass; else fail "$test: as it is"; fi
 done
@@ -47,4 +47,28 @@ mutant compare.c test_compare 's/k->processes >= HA_SHIFT_PROCESSES/k->processes
 mutant compare.c test_compare 's/error_grown = 10/error_grown = 1e9/' 'an error may grow'
 mutant shift.c test_nights 's/    relative(x, n, &speeds);//' 'two speeds are a spread between nights'
 mutant shift.c test_nights 's/out->slow\[1\] = relative(s.now, n, &out->speeds);//' 'what is at the slow speed is slower'
+
+# of `habench history`
+mutant history.c test_history 's/n < fewest/n < 1/' 'a few nights are a test'
+mutant history.c test_history 's/h->level = history_alpha .*;/h->level = 1;/; s/ha_shift_threshold(p, h->tested, history_alpha)/1/' 'every figure has a change somewhere'
+mutant history.c test_history 's/if (h->machine\[f->at\[i\].night\] == machine)/if (!machine)/' 'two machines are one curve'
+mutant history.c test_history 's/n += isfinite(x\[n\]) ? 1 : 0;/n++;/' 'what has no logarithm is a level'
+mutant history.c test_history 's/\.night = night,/.night = c->count,/' 'nights are counted by those that have the case'
+mutant history.c test_history 's/k ? at\[point\[k - 1\].at\] : 0/0/' 'a change is measured from the first night on'
+mutant history.c test_history 's/ == negated/ != negated/' 'the filter is turned around'
+mutant history.c test_history 's/if (length == n \&\& /if (length >= n \&\& /' 'a value fits where it begins alike'
+mutant change_points.c test_history 's/fmin(1, (double)of \* chance(n, found))/chance(n, found)/' 'the best of many stretches counts as one'
+mutant change_points.c test_history 's/return 2 \* tail(/return 0.02 * tail(/' 'chances are too small'
+mutant change_points.c test_history 's/fmax(above, below) - inside/fmax(above, below)/' 'nights are set against themselves'
+mutant change_points.c test_history 's/^    while (drop_weakest.*//' 'an end of a stretch is not looked at'
+mutant change_points.c test_history 's/        r->begin\[k\] = from + best.j;/        r->begin[k] = from + best.j + 3;/' 'the change is found too late'
+mutant change_points.c test_history 's/inner \&\& i >= LEAST/false/' 'levels that come back are not seen'
+mutant change_points.c test_history 's/ - HA_SHIFT_LEAST;/;/; s/a - b > HA_SHIFT_LEAST/a - b > 0/' 'a change of nothing is one'
+mutant change_points.c test_history 's/(size < 0 ? -near : near) + error < fabs(size) \/ 2/false/' 'a drift is a step'
+mutant change_points.c test_history 's/ + error < fabs(size) \/ 2/ + error < 2 * fabs(size)/' 'a step is a drift'
+mutant change_points.c test_history 's/fmin(normal, tail_bound(small, n + m - small, pairs - u))/normal/' 'few nights of many are as a normal distribution has them'
+mutant change_points.c test_history 's/exp(log(all) + lgamma/exp(lgamma/' 'what is missing from a U changes nothing'
+mutant history_print.c test_history 's/return i > k ? -1 : 1;/return i > k ? 1 : -1;/' 'the oldest change first'
+mutant history_print.c test_history 's/n->night + NEAR < night || n->night > night + NEAR/false/' 'any change of the machine is beside it'
+mutant history_print.c test_history 's/more == (c->figure->better == HA_LESS)/more/' 'more is worse, also of rates'
 finish

@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINES_MOST = 10, WORD = 64 };
+enum { LINES_MOST = 10, WORD = HA_AMOUNT };
 
 /* ---- numbers ---------------------------------------------------------------------------------------------------- */
 
-static const char *amount(char out[WORD], double x, const char *unit)
+const char *ha_amount(char out[HA_AMOUNT], double x, const char *unit)
 {
     static const struct {
         const char *unit, *shown;
@@ -26,10 +26,10 @@ static const char *amount(char out[WORD], double x, const char *unit)
     };
     for (size_t i = 0; i < sizeof scales / sizeof *scales; i++)
         if (!strcmp(unit, scales[i].unit) && fabs(x) >= scales[i].least) {
-            snprintf(out, WORD, "%.4g %s", x / scales[i].scale, scales[i].shown);
+            snprintf(out, HA_AMOUNT, "%.4g %s", x / scales[i].scale, scales[i].shown);
             return out;
         }
-    snprintf(out, WORD, *unit ? "%.4g %.40s" : "%.4g", x, unit);
+    snprintf(out, HA_AMOUNT, *unit ? "%.4g %.40s" : "%.4g", x, unit);
     return out;
 }
 
@@ -97,7 +97,7 @@ static void put_figure(FILE *out, const struct ha_change *c)
 {
     char was[WORD], is[WORD], by[WORD];
     fprintf(out, "%s %s: %s -> %s, %s; %zu and %zu processes", c->now->id, c->figure->name,
-            amount(was, c->base_median, c->figure->unit), amount(is, c->median, c->figure->unit), moved(by, c),
+            ha_amount(was, c->base_median, c->figure->unit), ha_amount(is, c->median, c->figure->unit), moved(by, c),
             c->base_processes, c->processes);
     if (c->kind == HA_CHANGE_TWO_SPEEDS)
         fprintf(out, "; the base has two speeds, too: %zu of %zu slow, now %zu of %zu", c->shift.slow[0],
@@ -223,9 +223,9 @@ static void print_row(FILE *out, const struct ha_change *k)
 {
     char was[WORD], is[WORD], by[WORD], from[WORD];
     const bool known = !isnan(k->shift.p);
-    fprintf(out, "%-11s %12s %12s  %-24s %8s  %s %s\n", ha_change_word(k), amount(was, k->base_median, k->figure->unit),
-            amount(is, k->median, k->figure->unit), known ? moved(by, k) : "-",
-            known ? noticed(from, k->shift.noticed) : "-", k->now->id, k->figure->name);
+    fprintf(out, "%-11s %12s %12s  %-24s %8s  %s %s\n", ha_change_word(k),
+            ha_amount(was, k->base_median, k->figure->unit), ha_amount(is, k->median, k->figure->unit),
+            known ? moved(by, k) : "-", known ? noticed(from, k->shift.noticed) : "-", k->now->id, k->figure->name);
 }
 
 /* The figure that stands for a case in the table: its first time or rate. */

@@ -18,6 +18,9 @@ enum ha_status ha_compare_junit(const char *path, const struct ha_comparison *co
                                 struct ha_why *why);
 /* A change in words, without a line's end. */
 void ha_change_line(FILE *out, const struct ha_change *change);
+/* A number in a unit that suits it: "1.02 ms" of 1.02e6 ns. Returns out. */
+enum { HA_AMOUNT = 64 };
+const char *ha_amount(char out[HA_AMOUNT], double x, const char *unit);
 /* The verdict in words, without a line's end. */
 void ha_verdict_line(FILE *out, const struct ha_comparison *comparison);
 

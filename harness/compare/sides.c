@@ -27,6 +27,8 @@ static double logarithm(const struct ha_recorded_figure *f, double value)
     return f->better == HA_MORE ? -x : x;
 }
 
+double ha_figure_logarithm(const struct ha_recorded_figure *f, double value) { return logarithm(f, value); }
+
 static bool room(struct ha_side *s, size_t count)
 {
     *s = (struct ha_side){ malloc((count + 1) * sizeof *s->x), malloc((count + 1) * sizeof *s->night), 0, 0 };

@@ -1,0 +1,314 @@
+#include "harness/compare/history_print.h"
+
+#include "harness/base/text.h"
+#include "harness/base/why.h"
+#include "harness/compare/change_points.h"
+#include "harness/compare/print.h"
+#include "harness/compare/sides.h"
+#include "harness/report/row.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORD = HA_AMOUNT, LINES_MOST = 40, INTERVAL_LEAST = 6 };
+/* A bar: columns on each side of its middle, and what the last one stands for, at least and at most. */
+enum { HALF = 10 };
+static const double bar_least = 0.05, bar_most = 0.5;
+
+/* ---- words ------------------------------------------------------------------------------------------------------- */
+
+static const char *word(const struct ha_curve *c, const struct ha_curve_night *n)
+{
+    const bool more = n->after > n->before;
+    if (c->figure->better == HA_NEITHER) return more ? "more" : "less";
+    const bool worse = more == (c->figure->better == HA_LESS);
+    return ha_figure_is_speed(c->figure) ? (worse ? "slower" : "faster") : (worse ? "worse" : "better");
+}
+
+/* By how much; of a share in points. */
+static const char *moved(char out[WORD], const struct ha_curve *c, double before, double after)
+{
+    char amount[WORD];
+    if (!*c->figure->unit) snprintf(out, WORD, "%+.1f points", 100 * (after - before));
+    else if (before != 0) snprintf(out, WORD, "%+.1f%%", 100 * (after / before - 1));
+    else snprintf(out, WORD, "+%.60s", ha_amount(amount, after, c->figure->unit));
+    return out;
+}
+
+/* To the minute; a night that does not say when it was has its name. */
+static const char *date_of(char out[WORD], const struct ha_night *n)
+{
+    snprintf(out, WORD, *n->date ? "%.16s" : "%.40s", *n->date ? n->date : n->name);
+    return out;
+}
+
+static const char *build_of(const struct ha_night *n) { return *n->build ? n->build : "-"; }
+
+static void print_name(FILE *out, const struct ha_curve *c, size_t machines)
+{
+    fprintf(out, "%s %s", c->of->id, c->figure->name);
+    if (strcmp(c->of->mode, "run") != 0) fprintf(out, " (%s)", c->of->mode);
+    if (machines > 1) fprintf(out, ", machine %zu", c->machine + 1);
+}
+
+/* ---- what has changed -------------------------------------------------------------------------------------------- */
+
+/* The last change of a curve. A drift is a row of changes that came by and by, in one direction: it begins at the first
+ * of them. */
+struct last_change {
+    const struct ha_curve *curve;
+    size_t first, last, others; /* the same of a step; changes before it */
+};
+
+static struct last_change last_change(const struct ha_curve *c)
+{
+    struct last_change l = { .curve = c };
+    size_t seen = 0;
+    for (size_t i = 0; i < c->count; i++) {
+        const struct ha_curve_night *n = &c->night[i], *before = &c->night[l.last];
+        if (!n->change) continue;
+        const bool goes_on = seen && n->gradual && before->gradual
+                             && (n->after > n->before) == (before->after > before->before);
+        if (!goes_on) {
+            l.first = i;
+            l.others = seen;
+        }
+        l.last = i;
+        seen++;
+    }
+    return l;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const struct last_change *x = a, *y = b;
+    const size_t i = x->curve->night[x->last].night, k = y->curve->night[y->last].night;
+    if (i != k) return i > k ? -1 : 1;
+    return (x->curve > y->curve) - (x->curve < y->curve);
+}
+
+/* What the machine itself did in the nights around it. */
+static void print_machine_beside(FILE *out, const struct ha_history *h, const struct ha_curve *c, size_t night)
+{
+    enum { NEAR = 2 };
+    for (size_t i = 0; i < h->count; i++) {
+        const struct ha_curve *m = &h->curve[i];
+        if (m == c || m->machine != c->machine || strcmp(m->of->id, HA_MACHINE_CASE) != 0) continue;
+        for (size_t k = 0; k < m->count; k++) {
+            const struct ha_curve_night *n = &m->night[k];
+            char by[WORD];
+            if (!n->change || n->night + NEAR < night || n->night > night + NEAR) continue;
+            fprintf(out, "; there the machine changed, too: %s %s", m->figure->name, moved(by, m, n->before, n->after));
+        }
+    }
+}
+
+static void print_change(FILE *out, const struct ha_history *h, const struct last_change *l)
+{
+    const struct ha_curve *c = l->curve;
+    const struct ha_curve_night *first = &c->night[l->first], *last = &c->night[l->last];
+    const struct ha_night *night = &h->record->night[first->night];
+    char by[WORD], was[WORD], is[WORD], date[WORD];
+    fprintf(out, "%-16s  %-6s %s %s, %s -> %s, build %s: ", date_of(date, night), word(c, last),
+            moved(by, c, first->before, last->after), last->gradual ? "by and by around here" : "since here",
+            ha_amount(was, first->before, c->figure->unit), ha_amount(is, last->after, c->figure->unit),
+            build_of(night));
+    print_name(out, c, h->machines);
+    if (strcmp(c->of->id, HA_MACHINE_CASE) != 0) print_machine_beside(out, h, c, first->night);
+    if (l->others) fprintf(out, "; %zu change%s before", l->others, l->others == 1 ? "" : "s");
+    putc('\n', out);
+}
+
+static enum ha_status print_changes(FILE *out, const struct ha_history *h, struct ha_why *why)
+{
+    struct last_change *l = malloc((h->count + 1) * sizeof *l);
+    size_t n = 0;
+    if (!l) return ha_why(why, HA_ERROR, "out of memory");
+    for (size_t i = 0; i < h->count; i++)
+        if (h->curve[i].changes) l[n++] = last_change(&h->curve[i]);
+    qsort(l, n, sizeof *l, newest_first);
+    for (size_t i = 0; i < n && i < LINES_MOST; i++) print_change(out, h, &l[i]);
+    if (n > LINES_MOST) fprintf(out, "and %zu more, which are marked below\n", n - LINES_MOST);
+    free(l);
+    return HA_OK;
+}
+
+/* ---- what it is a history of ------------------------------------------------------------------------------------- */
+
+static size_t changed(const struct ha_history *h)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < h->count; i++) n += h->curve[i].changes > 0;
+    return n;
+}
+
+static size_t longest(const struct ha_history *h)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < h->count; i++)
+        if (h->curve[i].count > most) most = h->curve[i].count;
+    return most;
+}
+
+static void summary_line(FILE *out, const struct ha_history *h)
+{
+    const struct ha_record *r = h->record;
+    const size_t n = changed(h), most = longest(h), age = ha_change_points_age(most, h->level);
+    char first[WORD], last[WORD];
+    fprintf(out, "%zu of %zu figure%s changed in %zu night%s, %s", n, h->count, h->count == 1 ? "" : "s", r->nights,
+            r->nights == 1 ? "" : "s", date_of(first, &r->night[0]));
+    if (r->nights > 1) fprintf(out, " to %s", date_of(last, &r->night[r->nights - 1]));
+    fputs("; ", out);
+    if (age) fprintf(out, "a change shows from its night %zu on", age);
+    else if (most < 2 * HA_CHANGE_NIGHTS) fputs("so few show no change", out);
+    else fputs("so few of so many figures show no change: fewer figures (-f), or `habench compare`", out);
+}
+
+/* Where the nights of each machine begin. */
+static void print_machines(FILE *out, const struct ha_history *h)
+{
+    for (size_t m = 1; m < h->machines; m++) {
+        const struct ha_night *nights = h->record->night;
+        const char *fact = "", *was, *is;
+        char date[WORD];
+        size_t first = 0, i = 0;
+        while (h->machine[i] != m) i++;
+        while (h->machine[first] != 0) first++;
+        ha_night_same_machine(&nights[first], &nights[i], &fact);
+        was = ha_night_fact(&nights[first], fact);
+        is = ha_night_fact(&nights[i], fact);
+        fprintf(out, "machine %zu from %s on, another one than machine 1 (%s: %s -> %s): a curve of its own\n", m + 1,
+                date_of(date, &nights[i]), fact, was ? was : "-", is ? is : "-");
+    }
+}
+
+/* ---- a curve -----------------------------------------------------------------------------------------------------
+ */
+
+/* What the end of a bar stands for: of the value, or of a share in points, relative to the median. */
+static double away(const struct ha_curve *c, double value)
+{
+    if (!*c->figure->unit) return value - c->median;
+    return c->median != 0 ? value / c->median - 1 : value != 0 ? bar_most : 0;
+}
+
+static double bar_end(const struct ha_curve *c)
+{
+    double most = bar_least;
+    for (size_t i = 0; i < c->count; i++) most = fmax(most, fabs(away(c, c->night[i].value)));
+    return fmin(most, bar_most);
+}
+
+static void print_bar(FILE *out, const struct ha_curve *c, const struct ha_curve_night *n, double end)
+{
+    char bar[2 * HALF + 2];
+    const double at = away(c, n->value) / end * HALF;
+    memset(bar, ' ', sizeof bar - 1);
+    bar[2 * HALF + 1] = 0;
+    bar[HALF] = '|';
+    if (at > HALF + 0.5) bar[2 * HALF] = '>';
+    else if (at < -HALF - 0.5) bar[0] = '<';
+    else bar[(int)lround(HALF + at)] = '*';
+    fputs(bar, out);
+}
+
+static void print_night(FILE *out, const struct ha_history *h, const struct ha_curve *c, size_t i, double end)
+{
+    const struct ha_curve_night *n = &c->night[i];
+    const struct ha_night *night = &h->record->night[n->night];
+    char value[WORD], lo[WORD], hi[WORD], interval[2 * WORD + 8], by[WORD], date[WORD];
+    snprintf(interval, sizeof interval, "%s to %s%s", ha_amount(lo, n->lo, c->figure->unit),
+             ha_amount(hi, n->hi, c->figure->unit), n->processes < INTERVAL_LEAST ? "~" : "");
+    fprintf(out, "%-16s  %-12.12s %12s  %-26s %4zu  ", date_of(date, night), build_of(night),
+            ha_amount(value, n->value, c->figure->unit), n->processes > 1 ? interval : "-", n->processes);
+    print_bar(out, c, n, end);
+    if (n->change)
+        fprintf(out, "  %s %s", moved(by, c, n->before, n->after), n->gradual ? "by and by around here" : "since here");
+    putc('\n', out);
+}
+
+static void print_curve(FILE *out, const struct ha_history *h, const struct ha_curve *c)
+{
+    char middle[WORD], edge[WORD];
+    const double end = bar_end(c);
+    putc('\n', out);
+    print_name(out, c, h->machines);
+    fprintf(out, ": %zu night%s, median %s\n", c->count, c->count == 1 ? "" : "s",
+            ha_amount(middle, c->median, c->figure->unit));
+    snprintf(edge, sizeof edge, *c->figure->unit ? "%.0f%%" : "%.0f pt", 100 * end);
+    fprintf(out, "%-16s  %-12s %12s  %-26s %4s  -%-*s+%s\n", "", "build", "median", "95% (~ range)", "n",
+            2 * HALF - (int)strlen(edge) - 1, edge, edge);
+    for (size_t i = 0; i < c->count; i++) print_night(out, h, c, i, end);
+}
+
+enum ha_status ha_history_print_table(FILE *out, const struct ha_history *h, struct ha_why *why)
+{
+    summary_line(out, h);
+    putc('\n', out);
+    HA_TRY(print_changes(out, h, why));
+    print_machines(out, h);
+    fputs(h->record->notes, out);
+    for (size_t i = 0; i < h->count; i++) print_curve(out, h, &h->curve[i]);
+    return HA_OK;
+}
+
+/* ---- for a program -----------------------------------------------------------------------------------------------
+ */
+
+static void put_text(FILE *out, const char *name, const char *text)
+{
+    fprintf(out, ",\"%s\":", name);
+    ha_text_json(out, text);
+}
+
+/* Left out where it is no number. */
+static void put_number(FILE *out, const char *name, double x)
+{
+    if (isfinite(x)) fprintf(out, ",\"%s\":%.17g", name, x);
+}
+
+static void put_night(FILE *out, const struct ha_history *h, const struct ha_curve *c, const struct ha_curve_night *n)
+{
+    const struct ha_night *night = &h->record->night[n->night];
+    fputs("{\"row\":\"history\"", out);
+    put_text(out, "case_id", c->of->id);
+    put_text(out, "mode", c->of->mode);
+    put_text(out, "figure", c->figure->name);
+    put_text(out, "unit", c->figure->unit);
+    put_text(out, "better", ha_better_name(c->figure->better));
+    fprintf(out, ",\"machine\":%zu", c->machine + 1);
+    put_text(out, "night", night->name);
+    put_text(out, "date_utc", night->date);
+    put_text(out, "build", night->build);
+    put_number(out, "value", n->value);
+    put_number(out, "lo", n->lo);
+    put_number(out, "hi", n->hi);
+    fprintf(out, ",\"processes\":%zu,\"change\":%s", n->processes, n->change ? "true" : "false");
+    if (n->change) {
+        fprintf(out, ",\"gradual\":%s", n->gradual ? "true" : "false");
+        put_number(out, "before", n->before);
+        put_number(out, "after", n->after);
+        put_number(out, "ratio", n->before != 0 ? n->after / n->before : (double)NAN);
+    }
+    fputs("}\n", out);
+}
+
+enum ha_status ha_history_print_json(FILE *out, const struct ha_history *h, struct ha_why *why)
+{
+    char *line = NULL;
+    size_t size;
+    FILE *f = open_memstream(&line, &size);
+    if (!f) return ha_why(why, HA_ERROR, "out of memory");
+    summary_line(f, h);
+    fclose(f);
+    for (size_t i = 0; i < h->count; i++)
+        for (size_t k = 0; k < h->curve[i].count; k++) put_night(out, h, &h->curve[i], &h->curve[i].night[k]);
+    fprintf(out, "{\"row\":\"histories\",\"nights\":%zu,\"machines\":%zu,\"figures\":%zu,\"changed\":%zu,\"age\":%zu",
+            h->record->nights, h->machines, h->count, changed(h), ha_change_points_age(longest(h), h->level));
+    put_text(out, "notes", h->record->notes);
+    put_text(out, "line", line);
+    fputs("}\n", out);
+    free(line);
+    return HA_OK;
+}
