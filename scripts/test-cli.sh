@@ -43,6 +43,20 @@ expect 64 '--resume needs -o' run --resume smoke
 expect 64 'leave SUITE and CASE out' check --mutants smoke
 expect 64 'probe takes options only' probe smoke
 
+# history: of published folders, of the schema of old and of now
+mkdir "$dir/nights"
+for night in 2026-11-21-epyc-zen4-2core 2026-11-22-xeon-2core; do ln -s "$PWD/results/$night" "$dir/nights/$night"; done
+expect 64 'of which DIR? a folder of nights' history
+expect 64 'of which DIR? a folder of nights' history "$dir/nights" results
+expect 64 'there is no such folder' history "$dir/nosuch"
+expect 64 "'md' is neither table nor json" history "$dir/nights" --format md
+expect 64 "cases fits 'nowhere'; the first is resident:" history "$dir/nights" -f nowhere
+expect 64 "unknown figure 'stepns'; did you mean 'step_ns'?" history "$dir/nights" --figure stepns
+expect 0 'machine 2 from 2026-11-22T17:57 on, another one than machine 1 (cpu: AMD EPYC -> Intel' history "$dir/nights"
+expect 0 '"date_utc":"2026-11-22T17:57:45Z","build":"f001271","value":321719.629' history "$dir/nights" -f resident,ctx=1900 --format json
+holds 'history: a line for each night of each figure' test "$(grep -c '^{"row":"history",.*,"processes":1,"change":false}$' "$dir/out")" -eq 4
+holds 'history: and one of all' test "$(tail -n 1 "$dir/out" | grep -c '^{"row":"histories","nights":2,"machines":2,"figures":4,"changed":0,"age":0,.*}$')" -eq 1
+
 # doctor: fit or not hangs on the machine, and so on who else is here; what it says and how it ends are one
 expect 64 'doctor takes options only' doctor smoke
 expect 64 "'xml' is neither table nor json" doctor --format xml

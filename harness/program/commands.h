@@ -21,6 +21,8 @@ enum ha_exit ha_command_capacity(const struct ha_options *options, struct ha_why
 enum ha_exit ha_command_nightly(const struct ha_options *options, struct ha_why *why);
 /* `habench compare BASE NEW...`: what has changed between folders */
 enum ha_exit ha_command_compare(const struct ha_options *options, struct ha_why *why);
+/* `habench history DIR`: figures over nights, and where they change */
+enum ha_exit ha_command_history(const struct ha_options *options, struct ha_why *why);
 /* `habench report DIR...`: a page of records, or their figures as text */
 enum ha_exit ha_command_report(const struct ha_options *options, struct ha_why *why);
 /* `habench probe`: measures the ceilings, and calibrates the meters (calibrate.h); with -o also to OUT/probe.csv and

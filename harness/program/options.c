@@ -23,7 +23,8 @@ enum {
     COMPARE = 1 << HA_CMD_COMPARE,
     NIGHTLY = 1 << HA_CMD_NIGHTLY,
     DOCTOR = 1 << HA_CMD_DOCTOR,
-    REPORT = 1 << HA_CMD_REPORT
+    REPORT = 1 << HA_CMD_REPORT,
+    HISTORY = 1 << HA_CMD_HISTORY
 };
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
@@ -126,6 +127,12 @@ const struct ha_option ha_option_table[] = {
       "Only the cases that fit every term of EXPR, joined by commas: "
       "key=value, key!=value (a key of the case, variant or family), or a part of the id",
       take_text, TO(filter) },
+    { HISTORY, 'f', "filter", "EXPR",
+      "Only the cases whose id has every term of EXPR, joined by commas: key=value, key!=value, or a part of it",
+      take_text, TO(filter) },
+    { HISTORY, 0, "figure", "NAME",
+      "Another figure than the first time or rate of each case, and the readings of the machine", take_text,
+      TO(figure) },
     { RUN | CHECK | LIST | PROBE | DOCTOR, 0, "device", "NAME", "host, cuda, or the path of a plugin (.so)", take_text,
       TO(device) },
     { RUN | CHECK | LIST, 0, "seed", "N", "Seed of the datasets, in every case", take_seed, TO(seed) },
@@ -162,7 +169,7 @@ const struct ha_option ha_option_table[] = {
     { CAPACITY, 0, "memory", "SIZE", "Memory of the device, as 80GB (80 * 10^9 bytes) or 80GiB (80 * 2^30)", take_bytes,
       TO(memory_bytes) },
     { CAPACITY, 0, "tokens", "N", "What so many tokens need, too, and whether they fit", take_tokens, TO(tokens) },
-    { RUN | CHECK | CAPACITY | DOCTOR | COMPARE, 0, "format", "table|json",
+    { RUN | CHECK | CAPACITY | DOCTOR | COMPARE | HISTORY, 0, "format", "table|json",
       "stdout: tables, or a JSON line for each row and figure", take_format, TO(json) },
     { NIGHTLY, 'o', "output", "DIR", "The folder of this night, which is not there yet, or empty", take_text,
       TO(out_dir) },
@@ -273,6 +280,11 @@ const struct ha_command_text ha_command_table[HA_COMMANDS + 1] = {
                         "to be installed for it.\v"
                         "Exit code: 0 it is written, whatever the verdict, 20 a file of figures is damaged (csv: the "
                         "rest is written), 40 it cannot be made or written here, 64 usage." },
+    [HA_CMD_HISTORY] = { "history", "DIR",
+                         "Prints figures over nights, and from which night on they are others: first a line for each "
+                         "figure that has changed, the newest change first. DIR has nights or records (`-o DIR`) in "
+                         "it, in the order of their dates; each machine has a curve of its own (docs/history.md).\v"
+                         "Exit code: 0 whatever has changed, 64 usage, or a folder that cannot be read." },
 };
 
 const char *ha_command_args(const struct ha_command_text *c)
@@ -417,6 +429,8 @@ static void check_options(const char *program, const struct ha_options *o)
         refuse(program, "of which DIR? a folder that `-o DIR` of run, check or probe wrote");
     if (o->command == HA_CMD_REPORT && !o->out_dir && (!o->report_format || !strcmp(o->report_format, "html")))
         refuse(program, "where to? -o report.html");
+    if (o->command == HA_CMD_HISTORY && o->words_count != 1)
+        refuse(program, "of which DIR? a folder of nights, or of folders that `habench run -o` wrote");
     if (o->command == HA_CMD_CAPACITY && o->words_count != 1)
         refuse(program, "which MODEL? `habench list models` prints those that have a name");
     if (o->command == HA_CMD_CAPACITY && !o->memory_bytes && !o->tokens)
@@ -492,7 +506,7 @@ void ha_options_parse(int argc, char **argv, struct ha_options *out)
     static const struct argp argp = {
         .parser = parse_top,
         .args_doc = "run SUITE|CASE...\ncheck [SUITE|CASE...]\nlist WHAT\nprobe\nfit CASE\ncapacity MODEL\n"
-                    "nightly\ncompare BASE NEW...\ndoctor\nreport DIR...",
+                    "nightly\ncompare BASE NEW...\nhistory DIR\ndoctor\nreport DIR...",
         .doc = "Benchmark and correctness suite for attention over KV caches that are split between a device and host "
                "memory.\v`habench COMMAND --help` says more of one command.",
     };

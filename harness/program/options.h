@@ -15,6 +15,7 @@ enum ha_command {
     HA_CMD_NIGHTLY,
     HA_CMD_DOCTOR,
     HA_CMD_REPORT,
+    HA_CMD_HISTORY,
     HA_COMMANDS
 };
 
@@ -29,6 +30,7 @@ struct ha_options {
     const char *against, *notify; /* of `nightly` */
     const char *devices[8];       /* of `nightly`: [devices_count] */
     size_t devices_count;
+    const char *figure;            /* of `history` */
     const char *junit;             /* of `compare`: the file */
     const char *faults, *shuffle;  /* seeds */
     const char *report_format;     /* html, md, csv */

@@ -43,20 +43,17 @@ static const char *text_of(const json_t *row, const char *key)
 
 /* ---- what compare said ---- */
 
-/* Rows of a kind, in their order; those of changes without the figures that are the same. */
+/* Rows of a kind, in their order; of the changes those that stand on top. */
 struct said {
     json_t *environment, *changes, *verdict;
-    size_t same;
 };
 
 static void take_line(struct said *s, const char *line)
 {
     json_t *row = json_loads(line, 0, NULL);
     const char *kind = text_of(row, "row");
-    const bool same = !strcmp(text_of(row, "change"), "same");
     if (!strcmp(kind, "environment")) json_array_append(s->environment, row);
-    if (!strcmp(kind, "change") && same) s->same++;
-    if (!strcmp(kind, "change") && !same) json_array_append(s->changes, row);
+    if (!strcmp(kind, "change") && !json_is_false(json_object_get(row, "loud"))) json_array_append(s->changes, row);
     if (!strcmp(kind, "verdict")) {
         json_decref(s->verdict);
         s->verdict = json_incref(row);
@@ -90,7 +87,8 @@ static void put_change(FILE *out, const json_t *row)
 /* The words of changes that go first; all others come behind them as they came. */
 static void put_changes(FILE *out, const struct said *s)
 {
-    static const char *const first[] = { "wrong", "gone", "worse", "slower", "suspicious", "two speeds" };
+    static const char *const first[] = { "wrong",      "slower", "worse",  "error grown",
+                                         "not judged", "gone",   "waived", "suspicious" };
     enum { FIRST = sizeof first / sizeof *first };
     const size_t count = json_array_size(s->changes);
     size_t shown = 0;
@@ -140,7 +138,6 @@ static bool put_compared(FILE *out, FILE *rows)
         fputs("\n", out);
         put_environment(out, &s);
         put_changes(out, &s);
-        if (s.same) fprintf(out, "\n%zu figures are the same, as far as could be seen.\n", s.same);
     }
     json_decref(s.environment);
     json_decref(s.changes);
