@@ -40,10 +40,14 @@ static const char *moved(char out[WORD], const struct ha_curve *c, double before
 static const char *date_of(char out[WORD], const struct ha_night *n)
 {
     snprintf(out, WORD, *n->date ? "%.16s" : "%.40s", *n->date ? n->date : n->name);
-    return out;
+    return ha_text_clean(out); /* what is cut may end within a character */
 }
 
-static const char *build_of(const struct ha_night *n) { return *n->build ? n->build : "-"; }
+static const char *build_of(char out[WORD], const struct ha_night *n)
+{
+    snprintf(out, WORD, "%.12s", *n->build ? n->build : "-");
+    return ha_text_clean(out);
+}
 
 static void print_name(FILE *out, const struct ha_curve *c, size_t machines)
 {
@@ -109,11 +113,11 @@ static void print_change(FILE *out, const struct ha_history *h, const struct las
     const struct ha_curve *c = l->curve;
     const struct ha_curve_night *first = &c->night[l->first], *last = &c->night[l->last];
     const struct ha_night *night = &h->record->night[first->night];
-    char by[WORD], was[WORD], is[WORD], date[WORD];
+    char by[WORD], was[WORD], is[WORD], date[WORD], build[WORD];
     fprintf(out, "%-16s  %-6s %s %s, %s -> %s, build %s: ", date_of(date, night), word(c, last),
             moved(by, c, first->before, last->after), last->gradual ? "by and by around here" : "since here",
             ha_amount(was, first->before, c->figure->unit), ha_amount(is, last->after, c->figure->unit),
-            build_of(night));
+            build_of(build, night));
     print_name(out, c, h->machines);
     if (strcmp(c->of->id, HA_MACHINE_CASE) != 0) print_machine_beside(out, h, c, first->night);
     if (l->others) fprintf(out, "; %zu change%s before", l->others, l->others == 1 ? "" : "s");
@@ -217,10 +221,10 @@ static void print_night(FILE *out, const struct ha_history *h, const struct ha_c
 {
     const struct ha_curve_night *n = &c->night[i];
     const struct ha_night *night = &h->record->night[n->night];
-    char value[WORD], lo[WORD], hi[WORD], interval[2 * WORD + 8], by[WORD], date[WORD];
+    char value[WORD], lo[WORD], hi[WORD], interval[2 * WORD + 8], by[WORD], date[WORD], build[WORD];
     snprintf(interval, sizeof interval, "%s to %s%s", ha_amount(lo, n->lo, c->figure->unit),
              ha_amount(hi, n->hi, c->figure->unit), n->processes < INTERVAL_LEAST ? "~" : "");
-    fprintf(out, "%-16s  %-12.12s %12s  %-26s %4zu  ", date_of(date, night), build_of(night),
+    fprintf(out, "%-16s  %-12s %12s  %-26s %4zu  ", date_of(date, night), build_of(build, night),
             ha_amount(value, n->value, c->figure->unit), n->processes > 1 ? interval : "-", n->processes);
     print_bar(out, c, n, end);
     if (n->change)
