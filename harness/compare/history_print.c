@@ -224,7 +224,7 @@ static void print_night(FILE *out, const struct ha_history *h, const struct ha_c
     char value[WORD], lo[WORD], hi[WORD], interval[2 * WORD + 8], by[WORD], date[WORD], build[WORD];
     snprintf(interval, sizeof interval, "%s to %s%s", ha_amount(lo, n->lo, c->figure->unit),
              ha_amount(hi, n->hi, c->figure->unit), n->processes < INTERVAL_LEAST ? "~" : "");
-    fprintf(out, "%-16s  %-12s %12s  %-26s %4zu  ", date_of(date, night), build_of(build, night),
+    fprintf(out, "%-16s  %-12s %14s  %-30s %4zu  ", date_of(date, night), build_of(build, night),
             ha_amount(value, n->value, c->figure->unit), n->processes > 1 ? interval : "-", n->processes);
     print_bar(out, c, n, end);
     if (n->change)
@@ -241,7 +241,7 @@ static void print_curve(FILE *out, const struct ha_history *h, const struct ha_c
     fprintf(out, ": %zu night%s, median %s\n", c->count, c->count == 1 ? "" : "s",
             ha_amount(middle, c->median, c->figure->unit));
     snprintf(edge, sizeof edge, *c->figure->unit ? "%.0f%%" : "%.0f pt", 100 * end);
-    fprintf(out, "%-16s  %-12s %12s  %-26s %4s  -%-*s+%s\n", "", "build", "median", "95% (~ range)", "n",
+    fprintf(out, "%-16s  %-12s %14s  %-30s %4s  -%-*s+%s\n", "", "build", "median", "95% (~ range)", "n",
             2 * HALF - (int)strlen(edge) - 1, edge, edge);
     for (size_t i = 0; i < c->count; i++) print_night(out, h, c, i, end);
 }
