@@ -53,7 +53,8 @@ static const struct ha_recorded_figure *next_figure(const struct ha_recorded_cas
     if (last && (name || !machine)) return NULL;
     for (size_t i = last ? (size_t)(last - c->figure) + 1 : 0; i < c->figures; i++) {
         const struct ha_recorded_figure *f = &c->figure[i];
-        const bool by_itself = ha_figure_is_speed(f) && (machine || !ha_figure_beside(f->name));
+        const bool by_itself = !strcmp(c->mode, "run") && ha_figure_is_speed(f)
+                               && (machine || !ha_figure_beside(f->name));
         if (f->count && (name ? !strcmp(f->name, name) : by_itself)) return f;
     }
     return NULL;
