@@ -214,7 +214,7 @@ static enum ha_status find_squares(struct ha_comparison *c, struct ha_change **o
     double *copy = malloc((count + 1) * sizeof *copy);
     if (!copy) return ha_why(why, HA_ERROR, "out of memory");
     memcpy(copy, square, count * sizeof *copy);
-    c->nights = ha_shift_nights(copy, count);
+    c->nights = ha_shift_nights(copy, count, c->base_nights);
     c->assumed = !known;
     free(copy);
     return HA_OK;
@@ -243,7 +243,8 @@ static enum ha_status find_shifts(struct ha_comparison *c, struct ha_change **or
     enum ha_status status = find_squares(c, order, square, count, counts, why);
     for (size_t i = 0, end; i < count && status == HA_OK; i = end) {
         for (end = i; end < count && same_group(order[i], order[end]);) end++;
-        const double own = end - i >= GROUP_LEAST && !c->assumed ? ha_shift_nights(square + i, end - i) : c->nights;
+        const double own = end - i >= GROUP_LEAST && !c->assumed ? ha_shift_nights(square + i, end - i, c->base_nights)
+                                                                 : c->nights;
         for (size_t k = i; k < end && status == HA_OK; k++) status = find_shift(c, order[k], own, count, counts, why);
     }
     free(square);

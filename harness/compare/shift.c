@@ -97,15 +97,16 @@ static size_t medians(const double *x, const size_t *of, size_t count, double *n
     return nights;
 }
 
-double ha_shift_nights(double *squares, size_t count)
+double ha_shift_nights(double *squares, size_t count, size_t nights)
 {
     size_t known = 0;
     for (size_t i = 0; i < count; i++)
         if (!isnan(squares[i])) squares[known++] = squares[i];
     if (!known) return HA_SHIFT_NIGHTS;
     qsort(squares, known, sizeof *squares, by_size);
-    /* The median of a square of few degrees of freedom is below its mean: 0.84 of it where there are five nights. */
-    return fmax(HA_SHIFT_NIGHTS_LEAST, sqrt(fmax(0, sorted_median(squares, known) / 0.84)));
+    /* The median of a square of few degrees of freedom is below its mean (Wilson & Hilferty, PNAS 17, 1931). */
+    const double free = nights > 1 ? (double)(nights - 1) : 1, median = pow(1 - 2 / (9 * free), 3);
+    return fmax(HA_SHIFT_NIGHTS_LEAST, sqrt(fmax(0, sorted_median(squares, known) / median)));
 }
 
 /* ---- two speeds -------------------------------------------------------------------------------------------------- */

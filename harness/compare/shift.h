@@ -42,8 +42,8 @@ enum { HA_SHIFT_PROCESSES = 10, HA_SHIFT_PROCESSES_MOST = 35 };
 /* NaN: not known, of sides with fewer than two nights or processes in them. The squared spread between nights of one
  * figure, less what the processes of a night make of it; below zero where these make more. */
 double ha_shift_nights_squared(const struct ha_side *base);
-/* Of many figures' squares (their order is changed): the spread that they share. */
-double ha_shift_nights(double *squares, size_t count);
+/* Of many figures' squares (their order is changed), each of so many nights: the spread that they share. */
+double ha_shift_nights(double *squares, size_t count, size_t nights);
 
 /* alpha: of a night, by which chance anything at all may be called worse where nothing is; tests: how many figures are
  * compared in it; nights: ha_shift_nights. The sides are left as they are. HA_ERROR: no memory. */

@@ -178,6 +178,50 @@ TEST(a_night_in_which_nothing_has_changed_says_so_and_one_with_a_slower_case_fin
     }
 }
 
+/* The first comparison of a night: what is said of the step of case 0. */
+static struct ha_change first_look(const struct world *w, uint64_t number, double planted)
+{
+    static struct drawn_night n;
+    struct ha_record base, now;
+    struct ha_comparison c;
+    struct ha_change said = { 0 };
+    seed = number;
+    drawn = 0;
+    begin(&base, "base");
+    for (size_t k = 0; k < BASE_NIGHTS; k++) {
+        draw_night(w, &n);
+        add_night(&base, &n);
+    }
+    draw_night(w, &n);
+    for (size_t p = 0; p < MOST; p++) n.value[0][p] *= planted;
+    begin(&now, "now");
+    add_night(&now, &n);
+    assert_int_equal(ha_compare(&c, &base, &now, &why), HA_OK);
+    for (size_t k = 0; k < c.count; k++)
+        if (named(&c.change[k], 0) && c.change[k].figure && !strcmp(c.change[k].figure->name, "step_ns"))
+            said = c.change[k];
+    ha_comparison_free(&c);
+    ha_record_free(&base);
+    ha_record_free(&now);
+    return said;
+}
+
+TEST(what_is_said_to_be_noticed_is_noticed)
+{
+    const uint64_t count = HA_SANITIZED ? 3 : 100;
+    for (const struct world *w = worlds; w < worlds + 2; w++) {
+        size_t seen = 0;
+        for (uint64_t i = 1; i <= count; i++) {
+            const double least = exp(first_look(w, i, 1).shift.noticed);
+            const enum ha_change_kind kind = first_look(w, i, least).kind;
+            assert_true(least > 1.01 && least < 1.2);
+            seen += kind == HA_CHANGE_SUSPICIOUS || kind == HA_CHANGE_WORSE;
+        }
+        printf("%s: of %zu changes as large as would have been noticed, %zu were\n", w->name, (size_t)count, seen);
+        if (!HA_SANITIZED) assert_true(seen * 100 >= 85 * count);
+    }
+}
+
 /* ---- nights of a real host
  * -------------------------------------------------------------------------------------------- */
 

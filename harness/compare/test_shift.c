@@ -144,8 +144,10 @@ TEST(the_spread_between_nights_is_what_processes_do_not_explain)
     const struct ha_side one = { x, night, N, 1 };
     assert_true(isnan(ha_shift_nights_squared(&one)));
     double squares[] = { 4e-4, (double)NAN, 1e-4, 9e-4, (double)NAN };
-    assert_near(ha_shift_nights(squares, COUNT(squares)), sqrt(4e-4 / 0.84), 1e-12);
+    assert_near(ha_shift_nights(squares, COUNT(squares), 5), sqrt(4e-4 / 0.842), 1e-5);
+    /* of two nights the median square is 0.455 of the mean one */
+    assert_near(ha_shift_nights(squares, 3, 2), sqrt(4e-4 / 0.47), 1e-4);
     double few[] = { (double)NAN }, none[] = { -1e-4 };
-    assert_near(ha_shift_nights(few, 1), HA_SHIFT_NIGHTS, 0);
-    assert_near(ha_shift_nights(none, 1), HA_SHIFT_NIGHTS_LEAST, 0);
+    assert_near(ha_shift_nights(few, 1, 5), HA_SHIFT_NIGHTS, 0);
+    assert_near(ha_shift_nights(none, 1, 5), HA_SHIFT_NIGHTS_LEAST, 0);
 }
