@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINES_MOST = 10, WORD = HA_AMOUNT };
+enum { LINES_MOST = 10, WORD = HA_AMOUNT, NIGHTS_ENOUGH = 5 };
 
 /* ---- numbers ---------------------------------------------------------------------------------------------------- */
 
@@ -262,6 +262,9 @@ static void print_sides(FILE *out, const struct ha_comparison *c)
         fprintf(out, "%zu night%s of the base left out: of another machine\n", c->left_out,
                 c->left_out == 1 ? "" : "s");
     if (c->other_machine) fprintf(out, "two machines (%s): ratios and shares are compared, no times\n", c->differs);
+    if (c->base_nights < NIGHTS_ENOUGH && c->compared)
+        fprintf(out, "a base of %zu night%s: false alarms are held down from %d on (docs/compare.md)\n", c->base_nights,
+                c->base_nights == 1 ? "" : "s", NIGHTS_ENOUGH);
     fputs(c->base->notes, out);
     fputs(c->now->notes, out);
 }
