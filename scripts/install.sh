@@ -46,6 +46,14 @@ find suites datasets/traces datasets/fits -name '*.suite' -o -path 'datasets/*' 
     install -D -m 644 "$file" "$to/share/habench/$file"
 done
 install -D -m 644 LICENSE "$to/share/habench/LICENSE"
+# what starts a night names the prefix, which is another where PREFIX is
+nightly=share/habench/scripts/nightly
+for file in scripts/nightly/*; do
+    case $file in *.sh) mode=755 ;; *) mode=644 ;; esac
+    install -D -m $mode "$file" "$to/$nightly/${file##*/}"
+done
+real=$(printf '%s\n' "$prefix" | sed 's/[&#\\]/\\&/g')
+sed -i "s#/usr/local#$real#g" "$to/$nightly/habench.service" "$to/$nightly/crontab" "$to/$nightly/slurm.sh"
 
 # page WORD FILE: what the program prints of its own options
 page()

@@ -34,6 +34,29 @@ says 0 '1 passed, 0 failed' check -q fluxion:dataset=trace/english,ctx=1900,step
 says 0 'null       null    ' list devices
 says 77 'null' check -q resident:ctx=64,layers=1,steps=1 --device null
 
+# what starts a night finds the prefix, and night.sh the program beside which it was installed
+nightly=$to/share/habench/scripts/nightly
+for file in night.sh slurm.sh; do holds "$file is there, and runs" test -x "$nightly/$file"; done
+for file in habench.service habench.timer crontab github.yml README.md; do holds "$file is there" test -s "$nightly/$file"; done
+for file in habench.service crontab slurm.sh; do
+    holds "$file names the prefix" grep -q -F "$PREFIX/share/habench/scripts/nightly" "$nightly/$file"
+    holds "$file names no other" sh -c "! grep -q /usr/local '$nightly/$file'"
+done
+"$nightly/night.sh" > "$dir/err" 2>&1
+holds 'a night without a folder is a mistake' test $? -eq 64
+# a device that is not there ends a night before it begins, and in one line of the program that was found
+mkdir -p "$dir/some nights/cut/run"
+(cd "$dir" && env -u HABENCH PATH=/usr/bin:/bin "$nightly/night.sh" "some nights" --device nosuch) > "$dir/err" 2>&1 < /dev/null
+holds 'night.sh finds the program, and it says what is wrong' grep -q '^habench: .*nosuch' "$dir/err"
+echo 'a header alone' > "$dir/some nights/cut/run/cases.csv"
+printf '#!/bin/sh\necho "$@"\n' > "$dir/echo"
+chmod +x "$dir/echo"
+HABENCH="$dir/echo" "$nightly/night.sh" "$dir/some nights" -q > "$dir/err" 2>&1
+holds 'a night without a row is nothing to be held against' sh -c "grep -q 'nightly -o .*Z -q' '$dir/err' && ! grep -q against '$dir/err'"
+echo 'a row' >> "$dir/some nights/cut/run/cases.csv"
+HABENCH="$dir/echo" "$nightly/night.sh" "$dir/some nights" -q > "$dir/err" 2>&1
+holds 'one with a row is' grep -q -e "-o .*Z --against $dir/some nights -q" "$dir/err"
+
 says 64 'of which DIR?' report
 says 0 'habench: right' report --format md "$(pwd)/results/2026-11-22-xeon-2core"
 mkdir "$dir/report"
