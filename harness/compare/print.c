@@ -1,5 +1,6 @@
 #include "harness/compare/print.h"
 
+#include "harness/base/text.h"
 #include "harness/base/why.h"
 #include "harness/compare/sides.h"
 #include "harness/report/row.h"
@@ -212,11 +213,15 @@ static void print_again(FILE *out, const struct ha_comparison *c)
             fputs("\nto decide what is suspicious, run it in more processes, and compare these with the base:\n"
                   "  habench run",
                   out);
-        fprintf(out, " '%s'", k->now->id);
+        putc(' ', out);
+        ha_text_quote(out, k->now->id);
         any = true;
         last = k->now;
     }
-    if (any) fprintf(out, " --processes %d -o again\n  habench compare %s again\n", HA_SHIFT_PROCESSES, c->base->path);
+    if (!any) return;
+    fprintf(out, " --processes %d -o again\n  habench compare ", HA_SHIFT_PROCESSES);
+    ha_text_quote(out, c->base->path);
+    fputs(" again\n", out);
 }
 
 static void print_row(FILE *out, const struct ha_change *k)
@@ -279,7 +284,7 @@ void ha_compare_print_table(FILE *out, const struct ha_comparison *c)
     if (!c->other_machine) print_environment(out, c, "differs  %s: %s -> %s\n");
     if (c->compared)
         fprintf(out, "spread from night to night %.1f%%%s\n", 100 * c->nights,
-                c->assumed ? ", assumed: the base has one night" : "");
+                c->assumed ? ", assumed: the base does not say" : "");
     print_rows(out, c);
     putc('\n', out);
     ha_verdict_line(out, c);
