@@ -84,7 +84,7 @@ says 'beside 1 night of the base'
 rm -r nights/2
 
 # no time: nothing is dropped in silence
-night 20 -o short --max-time 1s
+night 20 -o short --max-time 1ms
 says 'not run: '
 
 # a signal ends the step at hand, and the night says so

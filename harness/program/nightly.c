@@ -187,7 +187,7 @@ static void check(struct night *n, const char *name, size_t device)
     int code = 0;
     add_device(&c, n, device);
     add_number(&c, "--shuffle", n->seed, "");
-    add_number(&c, "--max-time", limit / second_ns + 1, "s");
+    add_number(&c, "--max-time", limit / 1000000 + 1, "ms");
     add_folder(&c, n, name);
     const bool ran = run_step(n, name, &c, limit + 120 * second_ns, &code);
     take_code(n, name, code, ran);
@@ -202,7 +202,7 @@ static void run(struct night *n, const char *name, size_t device)
     add_device(&c, n, device);
     add_number(&c, "--processes", n->o->processes ? n->o->processes : PROCESSES, "");
     add_number(&c, "--shuffle", n->seed, "");
-    add_number(&c, "--max-time", limit / second_ns + 1, "s");
+    add_number(&c, "--max-time", limit / 1000000 + 1, "ms");
     add_folder(&c, n, name);
     const bool ran = run_step(n, name, &c, limit + 120 * second_ns, &code);
     take_code(n, name, code == HA_EXIT_MISSING ? HA_EXIT_OK : code, ran);
@@ -300,7 +300,7 @@ static enum ha_status run_again(struct night *n, struct ha_why *why)
         const uint64_t limit = left(n);
         add_number(&c, "--processes", AGAIN, "");
         add_number(&c, "--shuffle", n->seed + round, "");
-        add_number(&c, "--max-time", limit / second_ns + 1, "s");
+        add_number(&c, "--max-time", limit / 1000000 + 1, "ms");
         add_folder(&c, n, name);
         const bool ran = run_step(n, name, &c, limit + 120 * second_ns, &code);
         take_code(n, name, code == HA_EXIT_MISSING ? HA_EXIT_OK : code, ran);
@@ -428,9 +428,9 @@ static enum ha_status spend(struct night *n, struct ha_why *why)
             steps[s].run(n, step_name(name, steps[s].name, n, d), d);
             HA_TRY(write_night(n, why));
         }
-    struct ha_why unread = { "" };
+    struct ha_why unread = { "" }, unplanned = { "" };
     enum ha_status status = look(n, &unread);
-    if (status == HA_OK) status = look_for_all(n, &unread);
+    if (look_for_all(n, &unplanned) != HA_OK) note(n, "%s\n", unplanned.text); /* also where nothing has a row */
     if (status == HA_OK && n->compared) status = run_again(n, &unread);
     if (status != HA_OK) {
         note(n, "%s\n", unread.text);
