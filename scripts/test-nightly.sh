@@ -41,10 +41,10 @@ night 64 -o n --device nosuch
 holds 'a night that is refused leaves no folder' test ! -e n
 
 # the machine is fit, or is not: both are said of the first night
-mkdir nights
-timeout 300 "$program" nightly -q -o nights/1 --shuffle 3 --notify 'cat > told' > out 2> err < /dev/null
+timeout 300 "$program" nightly -q -o nights/1 --against nights --shuffle 3 --notify 'cat > told' > out 2> err < /dev/null
 code=$?
 holds "a first night ends with 0 or 40, not with $code" test "$code" -eq 0 -o "$code" -eq 40
+says 'nights: no earlier night in it'
 says 'nothing to compare with'
 for file in night.json report.txt doctor.txt probe/env.json check/cases.csv run/figures.csv; do
     holds "nights/1/$file" test -s "nights/1/$file"

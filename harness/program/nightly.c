@@ -24,6 +24,7 @@ static const uint64_t hour_ns = UINT64_C(3600000000000), second_ns = UINT64_C(10
 
 struct night {
     const struct ha_options *o;
+    const char *against; /* NULL: it is the first night */
     uint64_t begin_ns, end_ns, seed;
     json_t *said;               /* night.json */
     bool wrong, missing, unfit; /* what steps came to */
@@ -197,7 +198,7 @@ static void check(struct night *n, const char *name, size_t device)
 static void run(struct night *n, const char *name, size_t device)
 {
     struct command c = { .word = { "run", "nightly", "-q" }, .words = 3 };
-    const uint64_t limit = n->o->against ? left(n) / 10 * 7 : left(n);
+    const uint64_t limit = n->against ? left(n) / 10 * 7 : left(n);
     int code = 0;
     add_device(&c, n, device);
     add_number(&c, "--processes", n->o->processes ? n->o->processes : PROCESSES, "");
@@ -264,7 +265,7 @@ static enum ha_status look(struct night *n, struct ha_why *why)
     drop(n);
     n->read = true;
     HA_TRY(ha_record_read(&n->now, n->o->out_dir, why));
-    if (!n->o->against) return HA_OK;
+    if (!n->against) return HA_OK;
     n->compared = true;
     return ha_compare(&n->result, &n->base, &n->now, why);
 }
@@ -387,7 +388,7 @@ static enum ha_status end_night(struct night *n, struct ha_why *why)
     json_object_set_new(n->said, "verdict", json_string(ha_night_word(exit)));
     json_object_set_new(n->said, "exit", json_integer((json_int_t)exit));
     json_object_set_new(n->said, "folder", json_string(n->o->out_dir));
-    json_object_set_new(n->said, "against", n->o->against ? json_string(n->o->against) : json_null());
+    json_object_set_new(n->said, "against", n->against ? json_string(n->against) : json_null());
     json_object_set_new(n->said, "notes", json_string(n->notes));
     json_object_set_new(n->said, "changes", changes(n));
     enum ha_status status = write_night(n, why);
@@ -401,6 +402,25 @@ static enum ha_status end_night(struct night *n, struct ha_why *why)
 /* ---- the command ----------------------------------------------------------------------------------------------------
  */
 
+/* The folder of the nights, in which this one is to lie, has none yet: then it is the first, and says so. */
+static bool is_first(struct night *n)
+{
+    const size_t length = strlen(n->against);
+    if (n->base.nights || strncmp(n->o->out_dir, n->against, length) || n->o->out_dir[length] != '/') return false;
+    note(n, "%s: no earlier night in it\n", n->against);
+    n->against = NULL;
+    return true;
+}
+
+static enum ha_status make_parent(const char *path, struct ha_why *why)
+{
+    char parent[4096];
+    const char *slash = strrchr(path, '/');
+    if (!slash || slash == path) return HA_OK;
+    snprintf(parent, sizeof parent, "%.*s", (int)(slash - path), path);
+    return ha_file_folder(parent, why);
+}
+
 /* Before anything runs: a folder of its own, the base, the devices. */
 static enum ha_exit look_before(struct night *n, struct ha_why *why)
 {
@@ -409,7 +429,8 @@ static enum ha_exit look_before(struct night *n, struct ha_why *why)
         const enum ha_exit there = ha_look_for_device(n->o->devices[d], why);
         if (there != HA_EXIT_OK) return there;
     }
-    if (n->o->against && ha_record_read(&n->base, n->o->against, why) != HA_OK) return HA_EXIT_USAGE;
+    if (n->against && ha_record_read(&n->base, n->against, why) != HA_OK && !is_first(n)) return HA_EXIT_USAGE;
+    if (make_parent(n->o->out_dir, why) != HA_OK) return HA_EXIT_ENVIRONMENT;
     if (ha_file_folder(n->o->out_dir, why) != HA_OK) return HA_EXIT_ENVIRONMENT;
     const int count = scandir(n->o->out_dir, &found, NULL, NULL);
     for (int i = 0; i < count; i++) free(found[i]);
@@ -443,6 +464,7 @@ static enum ha_status spend(struct night *n, struct ha_why *why)
 enum ha_exit ha_command_nightly(const struct ha_options *o, struct ha_why *why)
 {
     struct night n = { .o = o,
+                       .against = o->against,
                        .begin_ns = ha_now_ns(),
                        .seed = o->shuffle ? strtoull(o->shuffle, NULL, 10) : (uint64_t)time(NULL) };
     n.end_ns = n.begin_ns + (o->max_time_ns ? o->max_time_ns : hour_ns);
