@@ -45,6 +45,7 @@ timeout 300 "$program" nightly -q -o nights/1 --against nights --shuffle 3 --not
 code=$?
 holds "a first night ends with 0 or 40, not with $code" test "$code" -eq 0 -o "$code" -eq 40
 says 'nights: no earlier night in it'
+holds 'and it is no mistake' test ! -s err
 says 'nothing to compare with'
 for file in night.json report.txt doctor.txt probe/env.json check/cases.csv run/figures.csv; do
     holds "nights/1/$file" test -s "nights/1/$file"

@@ -403,12 +403,13 @@ static enum ha_status end_night(struct night *n, struct ha_why *why)
  */
 
 /* The folder of the nights, in which this one is to lie, has none yet: then it is the first, and says so. */
-static bool is_first(struct night *n)
+static bool is_first(struct night *n, struct ha_why *why)
 {
     const size_t length = strlen(n->against);
     if (n->base.nights || strncmp(n->o->out_dir, n->against, length) || n->o->out_dir[length] != '/') return false;
     note(n, "%s: no earlier night in it\n", n->against);
     n->against = NULL;
+    why->text[0] = 0;
     return true;
 }
 
@@ -429,7 +430,7 @@ static enum ha_exit look_before(struct night *n, struct ha_why *why)
         const enum ha_exit there = ha_look_for_device(n->o->devices[d], why);
         if (there != HA_EXIT_OK) return there;
     }
-    if (n->against && ha_record_read(&n->base, n->against, why) != HA_OK && !is_first(n)) return HA_EXIT_USAGE;
+    if (n->against && ha_record_read(&n->base, n->against, why) != HA_OK && !is_first(n, why)) return HA_EXIT_USAGE;
     if (make_parent(n->o->out_dir, why) != HA_OK) return HA_EXIT_ENVIRONMENT;
     if (ha_file_folder(n->o->out_dir, why) != HA_OK) return HA_EXIT_ENVIRONMENT;
     const int count = scandir(n->o->out_dir, &found, NULL, NULL);
