@@ -174,7 +174,7 @@ double ha_shift_nights_squared(const struct ha_side *base)
 /* Values of both sides, relative to their speed, and room to work in. */
 struct sides {
     double *base, *now;                /* sorted */
-    double *night, *work, *difference; /* [n m] */
+    double *night, *work, *difference; /* [n m]; NULL: there are too many */
     size_t n, m;                       /* now, base */
 };
 
@@ -182,11 +182,13 @@ struct sides {
 static double u_of(const struct sides *s, double sign, double by)
 {
     double u = 0;
-    for (size_t i = 0; i < s->n; i++)
-        for (size_t j = 0; j < s->m; j++) {
-            const double d = sign * (s->now[i] - s->base[j]) - by;
-            u += d > 0 ? 1 : d < 0 ? 0 : 0.5;
-        }
+    /* from the best of both on: how many of the base are below the i-th by more, and by so much or more */
+    for (size_t i = 0, more = 0, as_much = 0; i < s->n; i++) {
+        const double now = sign * s->now[sign > 0 ? i : s->n - 1 - i];
+        while (more < s->m && now - sign * s->base[sign > 0 ? more : s->m - 1 - more] - by > 0) more++;
+        while (as_much < s->m && now - sign * s->base[sign > 0 ? as_much : s->m - 1 - as_much] - by >= 0) as_much++;
+        u += (double)more + 0.5 * (double)(as_much - more);
+    }
     return u;
 }
 
@@ -204,9 +206,33 @@ static double upper_quantile(double p)
     return lo;
 }
 
+/* How many differences are at most d. */
+static double differences_to(const struct sides *s, double d)
+{
+    double count = 0;
+    for (size_t i = 0, above = 0; i < s->n; i++) {
+        while (above < s->m && s->now[i] - s->base[above] > d) above++;
+        count += (double)(s->m - above);
+    }
+    return count;
+}
+
+/* The median difference of more than fit into memory, by bisection. */
+static double median_of_many(const struct sides *s)
+{
+    double lo = s->now[0] - s->base[s->m - 1], hi = s->now[s->n - 1] - s->base[0];
+    for (int i = 0; i < 100; i++) {
+        const double middle = lo + (hi - lo) / 2;
+        if (2 * differences_to(s, middle) < (double)s->n * (double)s->m) lo = middle;
+        else hi = middle;
+    }
+    return hi;
+}
+
 static double hodges_lehmann(const struct sides *s)
 {
     size_t k = 0;
+    if (!s->difference) return median_of_many(s);
     for (size_t i = 0; i < s->n; i++)
         for (size_t j = 0; j < s->m; j++) s->difference[k++] = s->now[i] - s->base[j];
     qsort(s->difference, k, sizeof *s->difference, by_size);
@@ -273,11 +299,13 @@ static void look_beyond(struct ha_shift *out, const struct ha_side *base, const 
 enum ha_status ha_shift_find(struct ha_shift *out, const struct ha_side *base, const struct ha_side *now, double nights,
                              double alpha, size_t tests, struct ha_why *why)
 {
+    enum { DIFFERENCES_MOST = 1 << 20 };
     const size_t n = now->count, m = base->count, room = n + m + 1;
-    double *all = malloc((5 * room + n * m) * sizeof *all);
+    const bool many = m && n > DIFFERENCES_MOST / m;
+    double *all = malloc((5 * room + (many ? 0 : n * m)) * sizeof *all);
     *out = (struct ha_shift){ 0 };
     if (!all) return ha_why(why, HA_ERROR, "out of memory");
-    struct sides s = { all, all + room, all + 2 * room, all + 3 * room, all + 5 * room, n, m };
+    struct sides s = { all, all + room, all + 2 * room, all + 3 * room, many ? NULL : all + 5 * room, n, m };
     copy_sorted(s.base, base);
     copy_sorted(s.now, now);
     out->speeds = speeds_of(s.base, m, s.work);

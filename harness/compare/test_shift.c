@@ -151,3 +151,34 @@ TEST(the_spread_between_nights_is_what_processes_do_not_explain)
     assert_near(ha_shift_nights(few, 1, 5), HA_SHIFT_NIGHTS, 0);
     assert_near(ha_shift_nights(none, 1, 5), HA_SHIFT_NIGHTS_LEAST, 0);
 }
+
+TEST(what_is_the_same_in_each_process_is_neither)
+{
+    for (size_t i = 0; i < N; i++) base_x[i] = now_x[i] = i < N / 2 ? 1 : 1 + HA_SHIFT_LEAST;
+    struct ha_shift s = found();
+    assert_true(s.p > 0.5 && s.p_better > 0.5 && !s.suspicious);
+    /* just as much as counts: each pair is half a win, which proves nothing */
+    for (size_t i = 0; i < N; i++) base_x[i] = 0, now_x[i] = HA_SHIFT_LEAST;
+    s = found();
+    assert_true(s.p > 0.4 && s.p < 0.6);
+}
+
+/* More pairs than are held at once: the same shift, since their order says it. */
+TEST(a_shift_of_a_million_pairs_is_the_median_difference)
+{
+    enum { MANY = 1500 };
+    static double before[MANY], after[MANY];
+    static size_t night[MANY];
+    for (size_t i = 0; i < MANY; i++) {
+        before[i] = (double)(i * 7919 % MANY) / MANY;
+        after[i] = before[i] + 0.25;
+    }
+    const struct ha_side old = { before, night, MANY, 1 }, few = { after, night, 600, 1 },
+                         many = { after, night, MANY, 1 };
+    struct ha_shift all, part;
+    assert_int_equal(ha_shift_find(&all, &old, &many, 0.003, 0.01, 1, &why), HA_OK);
+    assert_near(all.size, 0.25, 1e-3);
+    assert_true(all.p < 1e-9 && all.p_better > 0.999);
+    assert_int_equal(ha_shift_find(&part, &old, &few, 0.003, 0.01, 1, &why), HA_OK);
+    assert_near(part.size, all.size, 0.02);
+}
