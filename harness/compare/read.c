@@ -297,6 +297,9 @@ static enum ha_status each(const char *folder, int (*which)(const struct dirent 
 
 static enum ha_status read_cases(void *arg, const char *path, const char *name)
 {
+    struct stat about;
+    /* a pipe would be waited for, and a device never end */
+    if (stat(path, &about) != 0 || !S_ISREG(about.st_mode)) return HA_OK;
     const enum ha_status status = read_file(arg, path, case_row);
     return status == HA_WAIVED ? HA_OK : status;
 }

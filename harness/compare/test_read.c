@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static struct ha_why why;
 static struct ha_record record;
@@ -204,6 +205,17 @@ TEST(what_is_no_record_is_refused_in_one_line)
     assert_int_equal(read_folder("file"), HA_ERROR);
     assert_contains(why.text, "not a folder");
     after(NULL);
+}
+
+/* Who opened it would wait for ever: then the alarm ends this test. */
+READ_TEST(a_pipe_among_the_files_is_passed_over)
+{
+    write_run("r", ENV("2026-01-01"), NULL, CASES "\"2\",\"x:\",\"0\",\"s\",\"pass\",\n");
+    assert_int_equal(mkfifo(test_path("r/pipe.csv"), 0666), 0);
+    alarm(60);
+    assert_int_equal(read_folder("r"), HA_OK);
+    alarm(0);
+    assert_int_equal(record.count, 1);
 }
 
 /* ---- old folders ---------------------------------------------------------------------------------------------------
