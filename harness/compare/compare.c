@@ -99,36 +99,64 @@ static struct ha_change *add(struct ha_comparison *c, struct ha_why *why)
                                   .base_lo = (double)NAN,
                                   .base_hi = (double)NAN,
                                   .lo = (double)NAN,
-                                  .hi = (double)NAN };
+                                  .hi = (double)NAN,
+                                  .shift = { .p = (double)NAN, .p_better = (double)NAN, .noticed = (double)INFINITY } };
     return change;
 }
 
-static bool judged(const struct ha_recorded_case *c)
+static bool judged(enum ha_verdict v) { return ha_passed(v) || v == HA_VERDICT_FAIL || v == HA_UNCHECKED; }
+
+/* Of the nights of the base that count: its processes, and its verdict in the last. */
+static struct ha_verdict_of_night before(const struct ha_recorded_case *base, const bool *counts)
 {
-    return c && (ha_passed(c->verdict) || c->verdict == HA_VERDICT_FAIL || c->verdict == HA_UNCHECKED);
+    struct ha_verdict_of_night all = { .verdict = HA_NOT_RUN };
+    if (base && !base->nights) return (struct ha_verdict_of_night){ 0, base->processes, base->verdict };
+    for (size_t i = 0; base && i < base->nights; i++)
+        if (counts[base->by_night[i].night]) {
+            all.processes += base->by_night[i].processes;
+            all.verdict = base->by_night[i].verdict;
+        }
+    return all;
 }
 
 /* What a case is by its verdicts; HA_CHANGE_SAME: its figures say. */
-static enum ha_change_kind kind_of(const struct ha_recorded_case *base, const struct ha_recorded_case *now)
+static enum ha_change_kind kind_of(const struct ha_verdict_of_night *base, const struct ha_recorded_case *now)
 {
     if (!now || !now->processes) return HA_CHANGE_GONE;
     if (now->verdict == HA_VERDICT_FAIL) return HA_CHANGE_WRONG;
     if (now->verdict == HA_VERDICT_ERROR) return HA_CHANGE_NOT_JUDGED;
-    if (now->verdict == HA_VERDICT_WAIVED && judged(base)) return HA_CHANGE_WAIVED;
-    return base && base->processes ? HA_CHANGE_SAME : HA_CHANGE_ADDED;
+    if (now->verdict == HA_VERDICT_WAIVED && judged(base->verdict)) return HA_CHANGE_WAIVED;
+    return base->processes ? HA_CHANGE_SAME : HA_CHANGE_ADDED;
 }
 
-static enum ha_status compare_verdicts(struct ha_comparison *c, const struct ha_recorded_case *base,
+/* Has it a time or a rate, in nights that count? counts NULL: all. */
+static bool timed(const struct ha_recorded_case *of, const bool *counts)
+{
+    for (size_t i = 0; i < of->figures; i++) {
+        const struct ha_recorded_figure *f = &of->figure[i];
+        if (!ha_figure_is_speed(f) || !ha_figure_tested(of, f, false)) continue;
+        for (size_t k = 0; k < f->count; k++)
+            if (!counts || counts[f->at[k].night]) return true;
+    }
+    return false;
+}
+
+static enum ha_status compare_verdicts(struct ha_comparison *c, const bool *counts, const struct ha_recorded_case *base,
                                        const struct ha_recorded_case *now, struct ha_why *why)
 {
-    const enum ha_change_kind kind = kind_of(base, now);
+    const struct ha_verdict_of_night was = before(base, counts);
+    enum ha_change_kind kind = kind_of(&was, now);
+    if (!now && base->nights && !was.processes) return HA_OK; /* nights that do not count alone had it */
+    if (kind == HA_CHANGE_SAME && judged(now->verdict) && timed(base, counts) && !timed(now, NULL))
+        kind = HA_CHANGE_GONE; /* its row alone is no result */
     if (kind == HA_CHANGE_SAME) return HA_OK;
     struct ha_change *change = add(c, why);
     if (!change) return HA_ERROR;
     change->kind = kind;
     change->base = base;
     change->now = now;
-    change->base_processes = base ? base->processes : 0;
+    change->base_processes = was.processes;
+    change->base_verdict = was.verdict;
     change->processes = now ? now->processes : 0;
     return HA_OK;
 }
@@ -151,10 +179,11 @@ static void describe(struct ha_change *change, const struct ha_record *base, con
     free(values);
 }
 
-static double largest(const struct ha_recorded_figure *f)
+static double largest(const struct ha_recorded_figure *f, const bool *counts)
 {
     double most = 0;
-    for (size_t i = 0; i < f->count; i++) most = fmax(most, f->at[i].value);
+    for (size_t i = 0; i < f->count; i++)
+        if (!counts || counts[f->at[i].night]) most = fmax(most, f->at[i].value);
     return most;
 }
 
@@ -176,7 +205,7 @@ static enum ha_status list_figures(struct ha_comparison *c, const bool *counts, 
         change->figure = f;
         describe(change, c->base, counts);
         if (!change->base_processes) c->count--;
-        else if (error && largest(f) > error_grown * largest(before) && largest(f) > error_least)
+        else if (error && largest(f, NULL) > error_grown * largest(before, counts) && largest(f, NULL) > error_least)
             change->kind = HA_CHANGE_ERROR_GROWN;
     }
     return HA_OK;
@@ -228,7 +257,6 @@ static enum ha_status find_shift(struct ha_comparison *c, struct ha_change *chan
     if (status == HA_OK) status = ha_side_make(&now, change->figure, NULL, why);
     if (status == HA_OK && base.count && now.count)
         status = ha_shift_find(&change->shift, &base, &now, nights, night_alpha, tests, why);
-    else change->shift.p = change->shift.p_better = (double)NAN;
     ha_side_free(&base);
     ha_side_free(&now);
     return status;
@@ -343,6 +371,18 @@ static bool is_new(const struct ha_comparison *c, size_t night)
     return false;
 }
 
+/* The fact by which two devices of one name are of different kinds, whatever else differs; NULL: none. */
+static const char *other_kind(const struct ha_night *a, const struct ha_night *b)
+{
+    for (size_t i = 0; i < a->facts; i++) {
+        const char *name = a->fact[i].name, *other = ha_night_fact(b, name);
+        const size_t length = strlen(name);
+        if (!other || length < 4 || strcmp(name + length - 4, "kind") != 0) continue;
+        if (strcmp(other, a->fact[i].value) != 0) return name;
+    }
+    return NULL;
+}
+
 /* Nights of the base that are of the new one's machine count; if there are none, all do, and ratios alone are
  * compared. */
 static enum ha_status choose_nights(struct ha_comparison *c, bool *counts, struct ha_why *why)
@@ -365,10 +405,10 @@ static enum ha_status choose_nights(struct ha_comparison *c, bool *counts, struc
     for (size_t i = 0; i < c->base->nights; i++)
         if (!is_new(c, i)) like = &c->base->night[i];
     if (!like) return ha_why(why, HA_FAIL, "%s: no night in it but those of %s", c->base->path, c->now->path);
-    size_t kind = strlen(differs);
-    if (kind > 4 && !strcmp(differs + kind - 4, "kind"))
+    const char *kind = other_kind(like, now);
+    if (kind)
         return ha_why(why, HA_FAIL, "%s and %s: devices of different kinds (%s: %s and %s) are never compared",
-                      c->base->path, c->now->path, differs, ha_night_fact(like, differs), ha_night_fact(now, differs));
+                      c->base->path, c->now->path, kind, ha_night_fact(like, kind), ha_night_fact(now, kind));
     c->other_machine = true;
     c->differs = differs;
     c->left_out = 0;
@@ -384,11 +424,11 @@ static enum ha_status compare_cases(struct ha_comparison *c, const bool *counts,
 {
     for (size_t i = 0; i < c->base->count; i++) {
         const struct ha_recorded_case *base = c->base->cases[i], *now = ha_record_case(c->now, base->mode, base->id);
-        HA_TRY(compare_verdicts(c, base, now, why));
+        HA_TRY(compare_verdicts(c, counts, base, now, why));
     }
     for (size_t i = 0; i < c->now->count; i++) {
         const struct ha_recorded_case *now = c->now->cases[i], *base = ha_record_case(c->base, now->mode, now->id);
-        if (!base) HA_TRY(compare_verdicts(c, NULL, now, why));
+        if (!base) HA_TRY(compare_verdicts(c, counts, NULL, now, why));
         else HA_TRY(list_figures(c, counts, base, now, why));
     }
     return HA_OK;

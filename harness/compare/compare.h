@@ -34,7 +34,8 @@ struct ha_change {
     double base_median, median;                            /* of the processes, as in the record */
     double base_lo, base_hi, lo, hi;                       /* 95% intervals of these medians */
     size_t base_processes, processes;
-    struct ha_shift shift; /* above zero: worse */
+    enum ha_verdict base_verdict; /* of its last night that counts; HA_NOT_RUN: none */
+    struct ha_shift shift;        /* above zero: worse */
     enum ha_cause cause;
     const struct ha_part_of_machine *part; /* the one that moved, or NULL */
     struct ha_shift part_shift, rest;      /* of that part, and of the figure over it */

@@ -80,7 +80,31 @@ static void put_case(FILE *f, const struct ha_comparison *all, const struct item
     fprintf(f, "</%s></testcase>\n", tag);
 }
 
-static void put_all(FILE *f, const struct ha_comparison *all, const struct item *items, size_t count)
+/* What all came to, where that is worse than any case: too few processes, or a night that did not run them all. */
+static void put_verdict(FILE *f, const struct ha_comparison *all, size_t records, enum ha_exit exit, struct counts *c)
+{
+    const bool failed = exit == HA_EXIT_WRONG || exit == HA_EXIT_REGRESSION;
+    const char *tag = failed ? "failure" : "error";
+    c->tests++;
+    c->failures += failed;
+    c->errors += !failed;
+    fprintf(f, "    <testcase classname=\"habench\" name=\"verdict\"><%s message=\"%s\">", tag, ha_night_word(exit));
+    for (size_t r = 0; r < records; r++) {
+        char *text = NULL;
+        size_t size;
+        FILE *line = open_memstream(&text, &size);
+        if (!line) continue;
+        ha_verdict_line(line, &all[r]);
+        fclose(line);
+        put(f, text);
+        putc('\n', f);
+        free(text);
+    }
+    fprintf(f, "</%s></testcase>\n", tag);
+}
+
+static void put_all(FILE *f, const struct ha_comparison *all, size_t records, enum ha_exit exit,
+                    const struct item *items, size_t count)
 {
     struct counts c = { 0 };
     char *cases = NULL;
@@ -91,6 +115,7 @@ static void put_all(FILE *f, const struct ha_comparison *all, const struct item 
         for (end = i; end < count && !by_case(&items[i], &items[end]);) end++;
         put_case(body, all, items + i, end - i, &c);
     }
+    if (exit != HA_EXIT_OK && exit_of(items, count) != exit) put_verdict(body, all, records, exit, &c);
     fclose(body);
     fprintf(f, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     fprintf(f, "<testsuites name=\"habench compare\" tests=\"%zu\" failures=\"%zu\" errors=\"%zu\">\n", c.tests,
@@ -102,7 +127,8 @@ static void put_all(FILE *f, const struct ha_comparison *all, const struct item 
     free(cases);
 }
 
-enum ha_status ha_compare_junit(const char *path, const struct ha_comparison *all, size_t records, struct ha_why *why)
+enum ha_status ha_compare_junit(const char *path, const struct ha_comparison *all, size_t records, enum ha_exit exit,
+                                struct ha_why *why)
 {
     size_t count = 0, k = 0;
     struct ha_whole_file out;
@@ -118,7 +144,7 @@ enum ha_status ha_compare_junit(const char *path, const struct ha_comparison *al
                 items[k++] = (struct item){ c, c->now ? c->now : c->base, r };
             }
         qsort(items, count, sizeof *items, by_case);
-        put_all(out.file, all, items, count);
+        put_all(out.file, all, records, exit, items, count);
         status = ha_whole_file_close(&out, why);
     }
     free(items);

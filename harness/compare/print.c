@@ -114,11 +114,13 @@ static void put_words(FILE *out, const struct ha_change *c)
     if (c->kind == HA_CHANGE_ERROR_GROWN)
         fprintf(out, "%s %s: %.3g -> %.3g of its bound", of->id, c->figure->name, c->base_median, c->median);
     else if (c->figure) put_figure(out, c);
+    else if (c->kind == HA_CHANGE_GONE && c->now && c->now->processes)
+        fprintf(out, "%s (%s): it has no time and no rate now; is figures.csv whole?", of->id, of->mode);
     else if (c->kind == HA_CHANGE_GONE)
         fprintf(out, "%s (%s): it has no row now; %zu before", of->id, of->mode, c->base_processes);
     else
         fprintf(out, "%s (%s): %s%s", of->id, of->mode, of->reason,
-                c->base && c->base->verdict == c->now->verdict ? "; as in the base" : "");
+                c->base_verdict == c->now->verdict ? "; as in the base" : "");
 }
 
 void ha_change_line(FILE *out, const struct ha_change *c)

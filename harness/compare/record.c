@@ -113,6 +113,13 @@ enum ha_status ha_record_add_verdict(struct ha_record *r, struct ha_recorded_cas
                                      enum ha_verdict verdict, const char *reason, struct ha_why *why)
 {
     const size_t night = r->nights - 1;
+    if (!c->nights || c->by_night[c->nights - 1].night != night) {
+        if (!ha_array_room(&c->by_night, &c->nights_room, c->nights + 1, sizeof *c->by_night)) return no_memory(why);
+        c->by_night[c->nights++] = (struct ha_verdict_of_night){ .night = night, .verdict = verdict };
+    }
+    struct ha_verdict_of_night *of_night = &c->by_night[c->nights - 1];
+    if (badness(verdict) > badness(of_night->verdict)) of_night->verdict = verdict;
+    of_night->processes++;
     c->processes++;
     r->night[night].verdicts[verdict]++;
     if (c->last_night == night && badness(verdict) <= badness(c->verdict)) return HA_OK;
@@ -130,9 +137,9 @@ static struct ha_recorded_figure *figure_of(struct ha_record *r, struct ha_recor
         if (!strcmp(c->figure[i].name, like->name)) return &c->figure[i];
     if (!ha_array_room(&c->figure, &c->room, c->figures + 1, sizeof *c->figure)) return NULL;
     struct ha_recorded_figure *f = &c->figure[c->figures];
-    *f = (struct ha_recorded_figure){
-        ha_record_keep(r, like->name), ha_record_keep(r, like->unit), like->better, NULL, 0, 0
-    };
+    *f = (struct ha_recorded_figure){ .name = ha_record_keep(r, like->name),
+                                      .unit = ha_record_keep(r, like->unit),
+                                      .better = like->better };
     if (!f->name || !f->unit) return NULL;
     c->figures++;
     return f;
@@ -145,10 +152,12 @@ enum ha_status ha_record_add_value(struct ha_record *r, struct ha_recorded_case 
     if (!f) return no_memory(why);
     if (at.value < 0 && (!strcmp(f->unit, "ns") || strstr(f->unit, "/s")))
         return ha_why(why, HA_FAIL, "a time or rate below zero");
-    for (size_t i = f->count; i-- && f->at[i].night == at.night;)
+    const bool behind = f->count && f->at[f->count - 1].process >= at.process;
+    for (size_t i = behind || f->unordered ? f->count : 0; i-- && f->at[i].night == at.night;)
         if (f->at[i].process == at.process) return ha_why(why, HA_FAIL, "a second row of the same case and process");
     if (!ha_array_room(&f->at, &f->room, f->count + 1, sizeof *f->at)) return no_memory(why);
     f->at[f->count++] = at;
+    f->unordered = f->unordered || behind;
     if (at.process >= r->processes) r->processes = at.process + 1;
     return HA_OK;
 }
@@ -282,6 +291,7 @@ void ha_record_free(struct ha_record *r)
     for (size_t i = 0; i < r->count; i++) {
         for (size_t f = 0; f < r->cases[i]->figures; f++) free(r->cases[i]->figure[f].at);
         free(r->cases[i]->figure);
+        free(r->cases[i]->by_night);
         free(r->cases[i]);
     }
     for (size_t i = 0; i < r->nights; i++) free(r->night[i].fact);

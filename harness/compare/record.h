@@ -19,15 +19,24 @@ struct ha_recorded_figure {
     enum ha_better better;
     struct ha_observation *at; /* [count], in the order in which they were read: night by night */
     size_t count, room;
+    bool unordered; /* processes do not ascend */
+};
+
+/* The worst verdict of a case in one night. */
+struct ha_verdict_of_night {
+    size_t night, processes;
+    enum ha_verdict verdict;
 };
 
 /* A case in one mode, "run" or "check", over all nights. */
 struct ha_recorded_case {
     const char *id, *mode, *suite;
-    enum ha_verdict verdict;           /* the worst of the last night */
-    const char *reason;                /* of that verdict; "" */
-    size_t processes;                  /* that left a row */
-    size_t last_night;                 /* in which it stands */
+    enum ha_verdict verdict;              /* the worst of the last night */
+    const char *reason;                   /* of that verdict; "" */
+    size_t processes;                     /* that left a row */
+    size_t last_night;                    /* in which it stands */
+    struct ha_verdict_of_night *by_night; /* [nights] in which it has a row */
+    size_t nights, nights_room;
     struct ha_recorded_figure *figure; /* [figures] */
     size_t figures, room;
 };

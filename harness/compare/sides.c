@@ -2,6 +2,7 @@
 
 #include "harness/base/why.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +48,8 @@ enum ha_status ha_side_make(struct ha_side *s, const struct ha_recorded_figure *
     for (size_t i = 0; i < f->count; i++) {
         if (counts && !counts[f->at[i].night]) continue;
         s->night[s->count] = f->at[i].night;
-        s->x[s->count] = logarithm(f, f->at[i].value);
+        /* a rate of zero, where all stands still, is the least there is */
+        s->x[s->count] = logarithm(f, f->at[i].value == 0 ? DBL_MIN : f->at[i].value);
         if (isnan(s->x[s->count++])) {
             s->count = 0;
             break;

@@ -394,6 +394,88 @@ COMPARE_TEST(nights_of_another_machine_are_left_out_of_the_base)
     assert_false(result.other_machine);
 }
 
+/* A case that another machine alone had is not gone, nor are its errors those of this one. */
+COMPARE_TEST(cases_of_another_machine_are_not_gone)
+{
+    begin_both();
+    add_machine(&base, "B", "host", "6.1");
+    add_verdict(&base, "theirs", HA_PASS, "");
+    begin_night(&base, "c");
+    add_machine(&base, "A", "host", "6.1");
+    add_machine(&now, "A", "host", "6.1");
+    compare();
+    assert_int_equal(ha_comparison_of(&result, HA_CHANGE_GONE), 0);
+}
+
+COMPARE_TEST(devices_of_two_kinds_are_refused_of_two_machines_too)
+{
+    begin_both();
+    add_machine(&base, "A", "host", "6.1");
+    add_machine(&now, "B", "cuda", "6.1");
+    assert_int_equal(ha_compare(&result, &base, &now, &why), HA_FAIL);
+    assert_contains(why.text, "(device d: kind: host and cuda) are never compared");
+}
+
+/* ---- what counts of the base ----------------------------------------------------------------------------------------
+ */
+
+/* An error over bound has no test, and makes nothing seen. */
+COMPARE_TEST(an_error_beside_it_makes_one_process_no_success)
+{
+    begin_both();
+    add_value(&base, add_case(&base, "run", "x"), &step, 0, 1e6);
+    add_value(&base, add_case(&base, "run", "x"), &error, 0, 0.1);
+    add_value(&now, add_case(&now, "run", "x"), &step, 0, 2e6);
+    add_value(&now, add_case(&now, "run", "x"), &error, 0, 0.1);
+    compare();
+    assert_true(ha_comparison_blind(&result));
+    assert_int_equal(ha_comparison_exit(&result), 20);
+}
+
+COMPARE_TEST(a_rate_that_falls_to_nothing_is_slower)
+{
+    begin_both();
+    for (size_t i = 0; i < 2 * PROCESSES; i++) add_value(&base, add_case(&base, "run", "x"), &rate, i, 10 * noise(i));
+    for (size_t i = 0; i < PROCESSES; i++) add_value(&now, add_case(&now, "run", "x"), &rate, i, 0);
+    compare();
+    assert_int_equal(change_of("x", "GBps")->kind, HA_CHANGE_WORSE);
+}
+
+COMPARE_TEST(a_case_that_has_lost_its_times_is_gone)
+{
+    begin_both();
+    for (size_t i = 0; i < PROCESSES; i++) {
+        add_value(&base, add_case(&base, "run", "x"), &step, i, 1e6 * noise(i));
+        add_value(&base, add_case(&base, "run", "y"), &step, i, 1e6 * noise(i));
+        add_value(&now, add_case(&now, "run", "x"), &step, i, 1e6 * noise(i));
+        add_value(&now, add_case(&now, "run", "y"), &error, i, 0.1);
+    }
+    compare();
+    assert_int_equal(change_of("y", NULL)->kind, HA_CHANGE_GONE);
+    assert_contains(line_of(change_of("y", NULL)), "no time and no rate now");
+    assert_int_equal(ha_comparison_exit(&result), 20);
+}
+
+/* The night that is looked at lies among those of the base. */
+TEST_WITH(a_night_does_not_excuse_itself, test_folder_make, test_folder_remove)
+{
+    begin(&base, "base");
+    begin(&now, "now");
+    for (size_t night = 0; night < 3; night++) {
+        begin_night(&base, night == 2 ? test_path("") : "nowhere");
+        add_verdict(&base, "w", night == 2 ? HA_VERDICT_WAIVED : HA_PASS, "");
+        add_value(&base, add_case(&base, "check", "x"), &error, night, night == 2 ? 0.5 : 0.01);
+    }
+    begin_night(&now, test_path(""));
+    add_verdict(&now, "w", HA_VERDICT_WAIVED, "");
+    add_value(&now, add_case(&now, "check", "x"), &error, 0, 0.5);
+    compare();
+    assert_int_equal(result.itself, 1);
+    assert_int_equal(change_of("w", NULL)->kind, HA_CHANGE_WAIVED);
+    assert_int_equal(change_of("x", "err_over_bound")->kind, HA_CHANGE_ERROR_GROWN);
+    clean(NULL);
+}
+
 /* ---- one verdict everywhere
  * ------------------------------------------------------------------------------------------- */
 
@@ -445,7 +527,7 @@ TEST_WITH(table_json_and_junit_say_the_same, test_folder_make, test_folder_remov
         assert_int_equal(lines_with(test_print_text, "\"row\":\"verdict\"", said), 1);
         snprintf(said, sizeof said, "\"changed\":%zu,", loud);
         assert_int_equal(lines_with(test_print_text, "\"row\":\"verdict\"", said), 1);
-        assert_int_equal(ha_compare_junit(test_path("j.xml"), &result, 1, &why), HA_OK);
+        assert_int_equal(ha_compare_junit(test_path("j.xml"), &result, 1, ha_comparison_exit(&result), &why), HA_OK);
         assert_null(strstr(test_text("j.xml"), "<case>"));
         assert_null(strstr(test_text("j.xml"), "<why>"));
         const size_t failing = test_count(test_text("j.xml"), "<failure"),
@@ -458,4 +540,15 @@ TEST_WITH(table_json_and_junit_say_the_same, test_folder_make, test_folder_remov
         assert_contains(test_print_text, said);
         clean(NULL);
     }
+}
+
+/* What no case says is said by one of its own. */
+TEST_WITH(junit_is_not_green_where_nothing_can_be_said, test_folder_make, test_folder_remove)
+{
+    compare_processes(1, 1, 1);
+    assert_int_equal(ha_comparison_exit(&result), 20);
+    assert_int_equal(ha_compare_junit(test_path("j.xml"), &result, 1, HA_EXIT_MISSING, &why), HA_OK);
+    assert_int_equal(test_count(test_text("j.xml"), "<error message=\"not all ran\""), 1);
+    assert_contains(test_text("j.xml"), "errors=\"1\"");
+    clean(NULL);
 }

@@ -10,6 +10,16 @@ struct compared {
     size_t count; /* of now and of all, that are to be freed */
 };
 
+/* Of several: as of one, the first that applies. */
+static enum ha_exit worst(const struct compared *c)
+{
+    static const enum ha_exit order[] = { HA_EXIT_WRONG, HA_EXIT_REGRESSION, HA_EXIT_MISSING };
+    for (size_t k = 0; k < sizeof order / sizeof *order; k++)
+        for (size_t i = 0; i < c->count; i++)
+            if (ha_comparison_exit(&c->all[i]) == order[k]) return order[k];
+    return HA_EXIT_OK;
+}
+
 static enum ha_status compare(struct compared *c, const struct ha_options *o, struct ha_why *why)
 {
     HA_TRY(ha_record_read(&c->base, o->words[0], why));
@@ -18,7 +28,7 @@ static enum ha_status compare(struct compared *c, const struct ha_options *o, st
         HA_TRY(ha_record_read(&c->now[i], o->words[i + 1], why));
         HA_TRY(ha_compare(&c->all[i], &c->base, &c->now[i], why));
     }
-    return o->junit ? ha_compare_junit(o->junit, c->all, c->count, why) : HA_OK;
+    return o->junit ? ha_compare_junit(o->junit, c->all, c->count, worst(c), why) : HA_OK;
 }
 
 static void print(const struct compared *c, const struct ha_options *o)
@@ -28,16 +38,6 @@ static void print(const struct compared *c, const struct ha_options *o)
         if (o->json) ha_compare_print_json(stdout, &c->all[i], i + 1);
         else ha_compare_print_table(stdout, &c->all[i]);
     }
-}
-
-/* Of several: as of one, the first that applies. */
-static enum ha_exit worst(const struct compared *c)
-{
-    static const enum ha_exit order[] = { HA_EXIT_WRONG, HA_EXIT_REGRESSION, HA_EXIT_MISSING };
-    for (size_t k = 0; k < sizeof order / sizeof *order; k++)
-        for (size_t i = 0; i < c->count; i++)
-            if (ha_comparison_exit(&c->all[i]) == order[k]) return order[k];
-    return HA_EXIT_OK;
 }
 
 enum ha_exit ha_command_compare(const struct ha_options *o, struct ha_why *why)

@@ -379,7 +379,7 @@ static enum ha_status write_report(struct night *n, struct ha_why *why)
     ha_compare_print_json(out.file, &n->result, 1);
     HA_TRY(ha_whole_file_close(&out, why));
     HA_TRY(ha_file_path(path, n->o->out_dir, "junit", ".xml", why));
-    return ha_compare_junit(path, &n->result, 1, why);
+    return ha_compare_junit(path, &n->result, 1, verdict(n), why);
 }
 
 static enum ha_status end_night(struct night *n, struct ha_why *why)
