@@ -89,9 +89,16 @@ night 20 -o short --max-time 1ms
 says 'not run: '
 
 # a signal ends the step at hand, and the night says so
-(exec timeout -s INT 3 "$program" nightly -q -o cut > out 2> err < /dev/null)
+(exec timeout -s INT 3 "$program" nightly -q -o "$dir/cut" > out 2> err < /dev/null)
 holds 'a night that was cut says what it is' grep -q 'ended by a signal' out
 holds 'and leaves its night.json' grep -q '"exit"' cut/night.json
 holds 'no process is left' nobody_is_left
+
+# a night that is killed leaves no step behind, which would run beside the next
+"$program" nightly -q -o "$dir/killed" > out 2> err < /dev/null &
+sleep 2
+kill -KILL $!
+sleep 2
+holds 'no step outlives a night that was killed' nobody_is_left
 cd / || exit 1
 finish

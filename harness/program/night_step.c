@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -15,8 +16,10 @@
 static const uint64_t grace_ns = UINT64_C(60000000000);
 
 /* In the child. */
-static void become(const struct ha_night_step *s, const char *path)
+static void become(const struct ha_night_step *s, const char *path, pid_t parent)
 {
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a night that is killed leaves nothing that runs on beside the next night */
+    if (getppid() != parent) _exit(126);
     char *argv[HA_STEP_WORDS + 2] = { (char *)(uintptr_t) "habench" };
     const int out = open(path, O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0666);
     if (out < 0 || dup2(out, STDOUT_FILENO) < 0 || dup2(out, STDERR_FILENO) < 0) _exit(126);
@@ -58,9 +61,9 @@ enum ha_status ha_night_step(const struct ha_night_step *s, int *code, struct ha
     int status = 0;
     if ((size_t)snprintf(path, sizeof path, "%s/%s.txt", s->folder, s->name) >= sizeof path || s->words > HA_STEP_WORDS)
         return ha_why(why, HA_ERROR, "%s: the path, or the command, is too long", s->name);
-    const pid_t child = fork();
+    const pid_t parent = getpid(), child = fork();
     if (child < 0) return ha_why(why, HA_ERROR, "%s: no process: %s", s->name, strerror(errno));
-    if (!child) become(s, path);
+    if (!child) become(s, path, parent);
     const bool ended = wait_for(child, s->limit_ns, &status);
     *code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     if (*code == 126 || *code == 127)
