@@ -70,6 +70,8 @@ static enum ha_status take_case(struct reading *r, size_t line, char **fields, s
     double number = 0;
     if (count != r->columns) note_line(r, line, "a torn line, which has not as many fields as the first");
     else if (!*id) note_line(r, line, "a row without a case");
+    else if (!strcmp(id, HA_MACHINE_CASE))
+        note_line(r, line, "a case of the name under which the machine itself stands");
     else if (*text
              && (!ha_csv_number_parse(text, &number) || !(number >= 0 && number < 1e6) || number != floor(number)))
         note_line(r, line, "'process' is no number of a process");

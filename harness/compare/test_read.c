@@ -218,6 +218,17 @@ READ_TEST(a_pipe_among_the_files_is_passed_over)
     assert_int_equal(record.count, 1);
 }
 
+READ_TEST(a_case_that_is_called_as_the_machine_is_left_out)
+{
+    write_run("r", ENV("2026-01-01"),
+              FIGURES "\"2\",\"x:\",\"0\",\"s\",\"beside_read_GBps\",\"30\",\"GB/s\",\"more\",\"?\"\n"
+                      "\"2\",\"machine\",\"0\",\"s\",\"beside_read_GBps\",\"20\",\"GB/s\",\"more\",\"?\"\n",
+              CASES "\"2\",\"x:\",\"0\",\"s\",\"pass\",\n\"2\",\"machine\",\"0\",\"s\",\"fail\",\n");
+    assert_int_equal(read_folder("r"), HA_OK);
+    assert_near(figure(HA_MACHINE_CASE, "beside_read_GBps")->at[0].value, 30, 0);
+    assert_int_equal(record.noted, 2);
+}
+
 /* ---- old folders ---------------------------------------------------------------------------------------------------
  */
 
