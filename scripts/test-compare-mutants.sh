@@ -30,7 +30,7 @@ for test in test_nights test_compare test_history; do
     if build shift.c $test && "$dir/test" few > "$dir/out" 2> "$dir/err"; then pass; else fail "$test: as it is"; fi
 done
 
-mutant sides.c test_nights 's/s->x\[s->count\] = logarithm(f, f->at\[i\].value);/&\
+mutant sides.c test_nights 's/s->x\[s->count\] = logarithm(f, .*;/&\
         if (s->count + 1 < f->count) { s->night[s->count + 1] = s->night[s->count]; s->x[s->count + 1] = s->x[s->count]; s->count++; }/' \
     'a process counts twice, as if its samples were pooled'
 mutant shift.c test_nights 's/sqrt(e \* e + nights \* nights \* (.*))/e/' 'the spread between nights is left out'
