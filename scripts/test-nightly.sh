@@ -94,11 +94,22 @@ holds 'a night that was cut says what it is' grep -q 'ended by a signal' out
 holds 'and leaves its night.json' grep -q '"exit"' cut/night.json
 holds 'no process is left' nobody_is_left
 
-# a night that is killed leaves no step behind, which would run beside the next
+# a night that is killed leaves no step behind, which would run beside the next: its step is stopped, so that it cannot end by itself
+echo "$dir/killed/" > step
+steps() { grep -l -s -F -f step /proc/[0-9]*/cmdline | cut -d / -f 3; }
 "$program" nightly -q -o "$dir/killed" > out 2> err < /dev/null &
-sleep 2
-kill -KILL $!
-sleep 2
+night=$!
+for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    left=$(steps)
+    [ -n "$left" ] && break
+    sleep 1
+done
+holds 'a step of the night is found' test -n "$left"
+# shellcheck disable=SC2086 # each is a word
+kill -STOP $left
+kill -KILL "$night"
 holds 'no step outlives a night that was killed' nobody_is_left
+# shellcheck disable=SC2046
+kill -KILL $(steps) 2> /dev/null
 cd / || exit 1
 finish
