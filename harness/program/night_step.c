@@ -24,7 +24,7 @@ static void become(const struct ha_night_step *s, const char *path, pid_t parent
     const int out = open(path, O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0666);
     if (out < 0 || dup2(out, STDOUT_FILENO) < 0 || dup2(out, STDERR_FILENO) < 0) _exit(126);
     for (size_t i = 0; i < s->words; i++) argv[i + 1] = (char *)(uintptr_t)s->word[i];
-    execv(s->program ? s->program : "/proc/self/exe", argv);
+    execv("/proc/self/exe", argv);
     _exit(127);
 }
 

@@ -8,7 +8,6 @@
 enum { HA_STEP_WORDS = 1024 };
 
 struct ha_night_step {
-    const char *program;     /* path; NULL: this program */
     const char *const *word; /* [words] of the command, from "run" on */
     size_t words;
     const char *folder, *name; /* what it prints goes to FOLDER/NAME.txt, both streams */
