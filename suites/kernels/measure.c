@@ -174,7 +174,7 @@ static void settle(const struct ha_cpu_work *w, struct series *s, struct ha_cpu_
     conclude(w, s, r);
     r->retried = (double)s->lost_all;
     strcpy(r->state, ha_cpu_ceiling_state(r));
-    strcpy(r->disturbed, disturbed ? "yes" : "no");
+    strcpy(r->disturbed, disturbed ? "load" : "");
 }
 
 enum ha_status ha_cpu_measure(struct ha_cpu_work *w, struct ha_cpu_team *team, uint64_t cap_ns, uint64_t deadline_ns,

@@ -92,7 +92,7 @@ struct ha_cpu_row {
     struct ha_result head;
     char isa[24];          /* the table that ran */
     char state[8];         /* ha_cpu_ceiling_state */
-    char disturbed[4];     /* "yes": fewer samples than wanted kept their cores, and the others count too; "no"; "" */
+    char disturbed[16];    /* "load": fewer samples than wanted kept their cores, and the others count too; "" */
     double err_over_bound; /* NaN: not checked */
     double bias, rms;      /* against chance (struct ha_suspect); NaN: nothing of it is rounded */
     double threads;

@@ -29,7 +29,7 @@ static void verdict(const struct ha_entry *e, char out[CELL])
 static void interval(const struct ha_entry *e, char out[CELL])
 {
     const struct ha_cpu_row *r = row(e);
-    const char *mark = strcmp(row(e)->disturbed, "yes") ? " " : "~";
+    const char *mark = *r->disturbed ? "~" : " ";
     if (!isnan(r->ratio.lo)) snprintf(out, CELL, "%.3f-%.3f%s", r->ratio.lo, r->ratio.hi, mark);
 }
 static void scale(const struct ha_entry *e, char out[CELL])
@@ -253,7 +253,7 @@ void ha_cpu_print(FILE *out, const struct ha_results *all)
     for (size_t i = 0; i < all->entries; i++) {
         const struct ha_entry *e = &all->entry[i];
         timed += e->row && row(e)->head.samples > 0;
-        disturbed += e->row && !strcmp(row(e)->disturbed, "yes");
+        disturbed += e->row && *row(e)->disturbed;
     }
     if (disturbed)
         fprintf(out,

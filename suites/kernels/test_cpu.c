@@ -555,7 +555,6 @@ TEST_WITH(figures_are_written_and_a_signal_keeps_them, begin, driven_end)
                     && number(r, "wake_ns") > 0);
         assert_true(number(r, "samples") >= 1 && number(r, "readings") >= 1 && number(r, "retried") >= 0);
         assert_true(number(r, "err_over_bound") >= 0 && number(r, "err_over_bound") <= 1);
-        assert_true(strlen(ha_driven_text(&driven, entry(r), "disturbed")) > 1);
         if (r == 0) assert_true(bytes == 2 * 2 * 2048 * 64 * 2 && number(r, "flop") == 4.0 * 2048 * 64 * 4);
     }
     assert_true(isnan(number(0, "whole_over_beside")) && number(1, "scale") == 1);
@@ -626,7 +625,7 @@ static void measured(size_t i, const char *isa, double ratio, double scale)
     r->whole_over_beside = (struct ha_estimate){ 2 * ratio, 2 * ratio, 2 * ratio };
     r->choice_share = (struct ha_estimate){ 0.01, 0.01, 0.01 };
     r->scale = scale;
-    strcpy(r->disturbed, i ? "no" : "yes");
+    strcpy(r->disturbed, i ? "" : "load");
     snprintf(r->isa, sizeof r->isa, "%s", isa);
     ((struct ha_entry *)(uintptr_t)entry(i))->row = r;
 }

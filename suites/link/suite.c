@@ -85,6 +85,7 @@ static const struct ha_field fields[] = {
     NUMBER("GBps_most", "GB/s", most, "the fastest sample"),
     NUMBER("ceiling_GBps", "GB/s", ceiling_GBps, "large pinned copies that way, in this run", HA_NEITHER),
     NUMBER("link_share", "", share, "GBps over ceiling_GBps; empty where there is no link", HA_MORE),
+    TEXT("disturbed", disturbed, "what else used the cores meanwhile: load, steal, throttled; empty: nothing was seen"),
 };
 /* clang-format on */
 
@@ -289,9 +290,10 @@ static bool enough(const struct ha_group *g, const struct ha_series *series)
     return true;
 }
 
-static void conclude(struct ha_link_row *r, const struct ha_series *s)
+static void conclude(struct ha_link_row *r, const struct ha_series *s, const char *disturbed)
 {
     const struct ha_estimate e = ha_estimate(s->x, s->count);
+    snprintf(r->disturbed, sizeof r->disturbed, "%s", disturbed);
     r->head.samples = (double)s->count;
     r->GBps = e.median;
     r->lo = e.lo;
@@ -307,14 +309,19 @@ static enum ha_status measure_all(struct link_run *run, struct ha_group *g, stru
 {
     const uint64_t begin = ha_now_ns(), cap_ns = g->cap_ns < cap_most_ns ? g->cap_ns : cap_most_ns,
                    until = g->deadline_ns ? g->deadline_ns : UINT64_MAX;
+    struct ha_core_counts before, after;
+    char disturbed[HA_DISTURBED_MAX];
     size_t rounds = 0;
+    ha_core_counts_read("", &before);
     do {
         HA_TRY(measure_round(run, g, series, rounds++, why));
     } while (!enough(g, series) && (rounds < rule.least || ha_now_ns() - begin < cap_ns)
              && ha_now_ns() - begin < 4 * cap_ns && ha_now_ns() < until);
     if (ha_stop) return ha_why(why, HA_WAIVED, "stopped");
+    ha_core_counts_read("", &after);
+    ha_disturbed_judge(&before, &after, 0, 0, "", disturbed);
     for (size_t i = 0; i < g->count; i++)
-        if (runs(g, i)) conclude(g->row[i], &series[i]);
+        if (runs(g, i)) conclude(g->row[i], &series[i], disturbed);
     return HA_OK;
 }
 

@@ -4,6 +4,7 @@
 /* The link as a suite; docs/link.md. A point is one way to move pieces of one size, a row what it came to. */
 
 #include "harness/api/suite.h"
+#include "harness/measure/disturbed.h"
 #include "suites/link/bench.h"
 
 extern const struct ha_suite ha_suite_link;
@@ -23,7 +24,7 @@ struct ha_link_point {
 /* NaN: not measured, or not known */
 struct ha_link_row {
     struct ha_result head;
-    char direction[8], device_kind[16], device_name[96];
+    char direction[8], device_kind[16], device_name[96], disturbed[HA_DISTURBED_MAX];
     double piece_bytes, threads, cores;
     double pieces, moved_bytes, source_bytes, verified_bytes;
     double GBps, lo, hi, least, most; /* median and its interval; of all samples */

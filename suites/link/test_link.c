@@ -14,6 +14,16 @@
 
 enum { PIECE = 4096 };
 
+/* What something else does on these cores is said here, and not looked for. */
+void __wrap_ha_disturbed_judge(const struct ha_core_counts *before, const struct ha_core_counts *after, size_t slow,
+                               size_t looks, const char *device_throttle, char out[HA_DISTURBED_MAX]);
+void __wrap_ha_disturbed_judge(const struct ha_core_counts *before, const struct ha_core_counts *after, size_t slow,
+                               size_t looks, const char *device_throttle, char out[HA_DISTURBED_MAX])
+{
+    assert_true(after->wall_ns > before->wall_ns);
+    strcpy(out, "steal");
+}
+
 /* ---- devices that go wrong ---------------------------------------------------------------------- */
 
 static struct ha_device_api fake;
@@ -284,6 +294,7 @@ TEST_WITH(figures_are_written, begin, driven_end)
         const double least = number(i, "GBps_least"), most = number(i, "GBps_most");
         assert_true(least > 0 && least <= lo && lo <= x && x <= hi && hi <= most);
         assert_true(number(i, "samples") >= 7);
+        assert_string_equal(ha_driven_text(&driven, entry(i), "disturbed"), "steal");
         assert_true(fabs(number(i, "link_share") * 10 - x) < 1e-9 * x);
         assert_true(number(i, "moved_bytes") == 524288 && number(i, "verified_bytes") == 524288);
     }
