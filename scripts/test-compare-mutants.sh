@@ -45,6 +45,9 @@ mutant blame.c test_compare 's/|| (p->link \&\& !link)//' 'the link is blamed by
 mutant blame.c test_compare 's/if (rest->hi < size \/ 2) return HA_CAUSE_MACHINE;//' 'the machine is never to blame alone'
 mutant compare.c test_compare 's/k->processes >= HA_SHIFT_PROCESSES/k->processes >= 1/' 'few processes are called'
 mutant compare.c test_compare 's/error_grown = 10/error_grown = 1e9/' 'an error may grow'
+mutant record.c test_compare 's/if (disturbed(c, f, at.process)) return HA_OK;//' 'processes beside another load count'
+mutant compare.c test_compare 's/return 2 \* disturbed > processes;/return false;/' 'what is left of processes beside another load is enough'
+mutant compare.c test_compare 's/if (c->disturbed > c->processes ||.*;//' 'the few that are left raise a suspicion'
 mutant shift.c test_nights 's/    relative(x, n, &speeds);//' 'two speeds are a spread between nights'
 mutant shift.c test_nights 's/out->slow\[1\] = relative(s.now, n, &out->speeds);//' 'what is at the slow speed is slower'
 

@@ -26,6 +26,7 @@ static const struct {
     [HA_CHANGE_TWO_SPEEDS] = { "two speeds", "two speeds", true, HA_EXIT_OK },
     [HA_CHANGE_ADDED] = { "added", "added", false, HA_EXIT_OK },
     [HA_CHANGE_BETTER] = { "better", "faster", true, HA_EXIT_OK },
+    [HA_CHANGE_DISTURBED] = { "disturbed", "disturbed", true, HA_EXIT_ENVIRONMENT },
     [HA_CHANGE_SUSPICIOUS] = { "suspicious", "suspicious", true, HA_EXIT_MISSING },
     [HA_CHANGE_WAIVED] = { "waived", "waived", true, HA_EXIT_MISSING },
     [HA_CHANGE_GONE] = { "gone", "gone", true, HA_EXIT_MISSING },
@@ -76,13 +77,19 @@ bool ha_comparison_blind(const struct ha_comparison *c)
     return false; /* a check, which has verdicts alone */
 }
 
+enum ha_exit ha_night_worse(enum ha_exit a, enum ha_exit b)
+{
+    static const enum ha_exit order[] = { HA_EXIT_WRONG, HA_EXIT_REGRESSION, HA_EXIT_MISSING, HA_EXIT_ENVIRONMENT };
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++)
+        if (a == order[i] || b == order[i]) return order[i];
+    return HA_EXIT_OK;
+}
+
 enum ha_exit ha_comparison_exit(const struct ha_comparison *c)
 {
-    static const enum ha_exit order[] = { HA_EXIT_WRONG, HA_EXIT_REGRESSION, HA_EXIT_MISSING };
-    for (size_t o = 0; o < sizeof order / sizeof *order; o++)
-        for (size_t i = 0; i < c->count; i++)
-            if (kinds[c->change[i].kind].exit == order[o]) return order[o];
-    return ha_comparison_blind(c) ? HA_EXIT_MISSING : HA_EXIT_OK;
+    enum ha_exit exit = HA_EXIT_OK;
+    for (size_t i = 0; i < c->count; i++) exit = ha_night_worse(exit, kinds[c->change[i].kind].exit);
+    return exit == HA_EXIT_OK && ha_comparison_blind(c) ? HA_EXIT_MISSING : exit;
 }
 
 /* ---- cases ------------------------------------------------------------------------------------------------------- */
@@ -141,14 +148,28 @@ static bool timed(const struct ha_recorded_case *of, const bool *counts)
     return false;
 }
 
+/* In how many of its processes, of nights that count, something else used the cores. */
+static size_t disturbed(const struct ha_recorded_case *of, const bool *counts)
+{
+    size_t n = 0;
+    for (size_t i = 0; of && i < of->disturbances; i++) n += !counts || counts[of->disturbed[i].night];
+    return n;
+}
+
+/* What is left of most of its processes says nothing, however much alike it is. */
+static bool mostly(size_t disturbed, size_t processes) { return 2 * disturbed > processes; }
+
 static enum ha_status compare_verdicts(struct ha_comparison *c, const bool *counts, const struct ha_recorded_case *base,
                                        const struct ha_recorded_case *now, struct ha_why *why)
 {
     const struct ha_verdict_of_night was = before(base, counts);
     enum ha_change_kind kind = kind_of(&was, now);
     if (!now && base->nights && !was.processes) return HA_OK; /* nights that do not count alone had it */
-    if (kind == HA_CHANGE_SAME && judged(now->verdict) && timed(base, counts) && !timed(now, NULL))
-        kind = HA_CHANGE_GONE; /* its row alone is no result */
+    const size_t base_disturbed = disturbed(base, counts), now_disturbed = disturbed(now, NULL);
+    if (kind == HA_CHANGE_SAME && judged(now->verdict)) {
+        if (mostly(base_disturbed, was.processes) || mostly(now_disturbed, now->processes)) kind = HA_CHANGE_DISTURBED;
+        else if (timed(base, counts) && !timed(now, NULL)) kind = HA_CHANGE_GONE; /* its row alone is no result */
+    }
     if (kind == HA_CHANGE_SAME) return HA_OK;
     struct ha_change *change = add(c, why);
     if (!change) return HA_ERROR;
@@ -158,6 +179,8 @@ static enum ha_status compare_verdicts(struct ha_comparison *c, const bool *coun
     change->base_processes = was.processes;
     change->base_verdict = was.verdict;
     change->processes = now ? now->processes : 0;
+    change->base_disturbed = base_disturbed;
+    change->disturbed = now_disturbed;
     return HA_OK;
 }
 
@@ -203,6 +226,8 @@ static enum ha_status list_figures(struct ha_comparison *c, const bool *counts, 
         change->now = now;
         change->base_figure = before;
         change->figure = f;
+        change->base_disturbed = disturbed(base, counts);
+        change->disturbed = disturbed(now, NULL);
         describe(change, c->base, counts);
         if (!change->base_processes) c->count--;
         else if (error && largest(f, NULL) > error_grown * largest(before, counts) && largest(f, NULL) > error_least)
@@ -288,6 +313,7 @@ static enum ha_change_kind call(const struct ha_change *c, bool worse, bool bett
     if (isnan(s->p)) return HA_CHANGE_UNCLEAR;
     if (worse) return HA_CHANGE_WORSE;
     if (better) return HA_CHANGE_BETTER;
+    if (c->disturbed > c->processes || c->base_disturbed > c->base_processes) return HA_CHANGE_UNCLEAR;
     if (c->processes < HA_SHIFT_PROCESSES_MOST && s->suspicious && (s->size > 0 ? s->beyond : s->beyond_better))
         return HA_CHANGE_SUSPICIOUS;
     if (s->speeds.two) {

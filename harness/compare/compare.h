@@ -15,6 +15,7 @@ enum ha_change_kind {
     HA_CHANGE_TWO_SPEEDS, /* other shares of two speeds that the base has, too */
     HA_CHANGE_ADDED,      /* the base has no such case */
     HA_CHANGE_BETTER,
+    HA_CHANGE_DISTURBED,  /* something else used the cores in most of its processes, or of those of the base */
     HA_CHANGE_SUSPICIOUS, /* to be run in more processes before it is called */
     HA_CHANGE_WAIVED,     /* and was judged before */
     HA_CHANGE_GONE,
@@ -33,7 +34,8 @@ struct ha_change {
     const struct ha_recorded_figure *base_figure, *figure; /* NULL: it is about the case */
     double base_median, median;                            /* of the processes, as in the record */
     double base_lo, base_hi, lo, hi;                       /* 95% intervals of these medians */
-    size_t base_processes, processes;
+    size_t base_processes, processes; /* of a figure: those that were not disturbed */
+    size_t base_disturbed, disturbed; /* of its case */
     enum ha_verdict base_verdict; /* of its last night that counts; HA_NOT_RUN: none */
     struct ha_shift shift;        /* above zero: worse */
     enum ha_cause cause;
@@ -75,10 +77,12 @@ const char *ha_cause_word(enum ha_cause cause);
 bool ha_change_loud(enum ha_change_kind kind);
 enum ha_exit ha_change_exit(enum ha_change_kind kind);
 
-/* The verdict of all: 0 nothing changed, 10 wrong results, 30 slower beyond doubt, 20 not all ran, or what ran is not
- * enough to say; the first that applies in this order. */
+/* The verdict of two things together: 10 wrong results, 30 slower beyond doubt, 20 not all ran, or what ran is not enough
+ * to say, 40 the machine was not fit, 0 nothing changed; the first in this order. */
+enum ha_exit ha_night_worse(enum ha_exit a, enum ha_exit b);
 /* Was there a run, and so few processes, or figures, that no change of any would have been noticed? */
 bool ha_comparison_blind(const struct ha_comparison *comparison);
+/* The verdict of all. */
 enum ha_exit ha_comparison_exit(const struct ha_comparison *comparison);
 const char *ha_night_word(enum ha_exit exit);
 

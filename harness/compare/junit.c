@@ -40,18 +40,15 @@ struct counts {
     size_t tests, failures, errors;
 };
 
-/* The worst of a case says what it is to a CI server: an error where something is missing, a failure where it is wrong
- * or slower. */
 static enum ha_exit exit_of(const struct item *items, size_t count)
 {
     enum ha_exit worst = HA_EXIT_OK;
-    for (size_t i = 0; i < count; i++) {
-        const enum ha_exit e = ha_change_exit(items[i].change->kind);
-        if (e == HA_EXIT_WRONG || worst == HA_EXIT_OK || (e == HA_EXIT_REGRESSION && worst == HA_EXIT_MISSING))
-            worst = e == HA_EXIT_OK ? worst : e;
-    }
+    for (size_t i = 0; i < count; i++) worst = ha_night_worse(worst, ha_change_exit(items[i].change->kind));
     return worst;
 }
+
+/* To a CI server it is a failure where something is wrong or slower, an error where it cannot be said. */
+static bool failed(enum ha_exit exit) { return exit == HA_EXIT_WRONG || exit == HA_EXIT_REGRESSION; }
 
 static void put_lines(FILE *f, const struct item *items, size_t count)
 {
@@ -65,10 +62,10 @@ static void put_lines(FILE *f, const struct item *items, size_t count)
 static void put_case(FILE *f, const struct ha_comparison *all, const struct item *items, size_t count, struct counts *c)
 {
     const enum ha_exit worst = exit_of(items, count);
-    const char *tag = worst == HA_EXIT_MISSING ? "error" : worst ? "failure" : "system-out";
+    const char *tag = failed(worst) ? "failure" : worst ? "error" : "system-out";
     c->tests++;
-    c->failures += worst == HA_EXIT_WRONG || worst == HA_EXIT_REGRESSION;
-    c->errors += worst == HA_EXIT_MISSING;
+    c->failures += failed(worst);
+    c->errors += worst && !failed(worst);
     fputs("    <testcase classname=\"", f);
     put(f, all[items->record].now->path);
     fprintf(f, ".%s\" name=\"", items->of->mode);
@@ -83,11 +80,10 @@ static void put_case(FILE *f, const struct ha_comparison *all, const struct item
 /* What all came to, where that is worse than any case: too few processes, or a night that did not run them all. */
 static void put_verdict(FILE *f, const struct ha_comparison *all, size_t records, enum ha_exit exit, struct counts *c)
 {
-    const bool failed = exit == HA_EXIT_WRONG || exit == HA_EXIT_REGRESSION;
-    const char *tag = failed ? "failure" : "error";
+    const char *tag = failed(exit) ? "failure" : "error";
     c->tests++;
-    c->failures += failed;
-    c->errors += !failed;
+    c->failures += failed(exit);
+    c->errors += !failed(exit);
     fprintf(f, "    <testcase classname=\"habench\" name=\"verdict\"><%s message=\"%s\">", tag, ha_night_word(exit));
     for (size_t r = 0; r < records; r++) {
         char *text = NULL;

@@ -114,7 +114,12 @@ static void put_words(FILE *out, const struct ha_change *c)
     if (c->kind == HA_CHANGE_ERROR_GROWN)
         fprintf(out, "%s %s: %.3g -> %.3g of its bound", of->id, c->figure->name, c->base_median, c->median);
     else if (c->figure) put_figure(out, c);
-    else if (c->kind == HA_CHANGE_GONE && c->now && c->now->processes)
+    else if (c->kind == HA_CHANGE_DISTURBED) {
+        const bool of_base = 2 * c->disturbed <= c->processes;
+        fprintf(out, "%s (%s): something else used the cores in %zu of %s %zu processes", of->id, of->mode,
+                of_base ? c->base_disturbed : c->disturbed, of_base ? "the base's" : "its",
+                of_base ? c->base_processes : c->processes);
+    } else if (c->kind == HA_CHANGE_GONE && c->now && c->now->processes)
         fprintf(out, "%s (%s): it has no time and no rate now; is figures.csv whole?", of->id, of->mode);
     else if (c->kind == HA_CHANGE_GONE)
         fprintf(out, "%s (%s): it has no row now; %zu before", of->id, of->mode, c->base_processes);
@@ -258,6 +263,18 @@ static void print_rows(FILE *out, const struct ha_comparison *c)
     }
 }
 
+/* Of how many of its processes the times were left out. */
+static void print_disturbed(FILE *out, const struct ha_record *r, const char *side)
+{
+    size_t disturbed = 0, all = 0;
+    for (size_t i = 0; i < r->count; i++) {
+        disturbed += r->cases[i]->disturbances;
+        all += r->cases[i]->processes;
+    }
+    if (disturbed)
+        fprintf(out, "%s: the times of %zu of %zu rows left out: something else used the cores\n", side, disturbed, all);
+}
+
 static void print_sides(FILE *out, const struct ha_comparison *c)
 {
     const struct ha_night *a = &c->base->night[c->base->nights - 1], *b = &c->now->night[c->now->nights - 1];
@@ -272,6 +289,8 @@ static void print_sides(FILE *out, const struct ha_comparison *c)
     if (c->base_nights < NIGHTS_ENOUGH && c->compared)
         fprintf(out, "a base of %zu night%s: false alarms are held down from %d on (docs/compare.md)\n", c->base_nights,
                 c->base_nights == 1 ? "" : "s", NIGHTS_ENOUGH);
+    print_disturbed(out, c->base, "base");
+    print_disturbed(out, c->now, "now");
     fputs(c->base->notes, out);
     fputs(c->now->notes, out);
 }
@@ -396,6 +415,8 @@ static void put_change(FILE *out, const struct ha_change *c, size_t index)
     json_object_set_new(row, "loud", json_boolean(ha_change_loud(c->kind)));
     json_object_set_new(row, "base_processes", json_integer((json_int_t)c->base_processes));
     json_object_set_new(row, "new_processes", json_integer((json_int_t)c->processes));
+    json_object_set_new(row, "base_disturbed", json_integer((json_int_t)c->base_disturbed));
+    json_object_set_new(row, "new_disturbed", json_integer((json_int_t)c->disturbed));
     if (c->figure) set_figure(row, c);
     set_cause(row, c);
     set_text(row, "line", line);

@@ -20,9 +20,9 @@ static enum ha_status no_memory(struct ha_why *why) { return ha_why(why, HA_ERRO
 /* ---- lines of a file --------------------------------------------------------------------------------------------- */
 
 /* Columns that are looked for, by name: others are passed over. */
-enum column { CASE_ID, PROCESS, SUITE, FIGURE, VALUE, UNIT, BETTER, VERDICT, REASON, MODE };
+enum column { CASE_ID, PROCESS, SUITE, FIGURE, VALUE, UNIT, BETTER, VERDICT, REASON, DISTURBED };
 static const char *const column_name[] = { "case_id", "process", "suite",   "figure", "value",
-                                           "unit",    "better",  "verdict", "reason", "mode" };
+                                           "unit",    "better",  "verdict", "reason", "disturbed" };
 enum { COLUMNS = sizeof column_name / sizeof *column_name };
 
 struct reading {
@@ -144,6 +144,16 @@ static enum ha_status wide_row(struct reading *r, size_t line, char **fields, si
     return HA_OK;
 }
 
+/* Causes of column `disturbed` (harness/measure/disturbed.h) that come from beside the machine. That it is throttled is
+ * the machine's own: a night is there to see it. "yes" is how older builds said it of kernels. */
+static bool by_others(const char *causes)
+{
+    static const char *const cause[] = { "load", "steal", "shared", "yes" };
+    for (size_t i = 0; i < sizeof cause / sizeof *cause; i++)
+        if (strstr(causes, cause[i])) return true;
+    return false;
+}
+
 /* A line of a file that has a row for each case: one with verdicts and reasons. */
 static enum ha_status case_row(void *arg, size_t line, char **fields, size_t count)
 {
@@ -162,6 +172,7 @@ static enum ha_status case_row(void *arg, size_t line, char **fields, size_t cou
         return HA_OK;
     }
     HA_TRY(ha_record_add_verdict(r->record, r->last, field(r, fields, SUITE), v, field(r, fields, REASON), r->why));
+    if (by_others(field(r, fields, DISTURBED))) HA_TRY(ha_record_add_disturbed(r->record, r->last, process, r->why));
     return r->wide ? wide_row(r, line, fields, process) : HA_OK;
 }
 

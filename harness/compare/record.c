@@ -145,6 +145,32 @@ static struct ha_recorded_figure *figure_of(struct ha_record *r, struct ha_recor
     return f;
 }
 
+static int by_number(const void *a, const void *b)
+{
+    const struct ha_disturbed *x = a, *y = b;
+    return (x->process > y->process) - (x->process < y->process);
+}
+
+/* Is it a figure that another load moves, of a process that had one beside it? */
+static bool disturbed(const struct ha_recorded_case *c, const struct ha_recorded_figure *f, size_t process)
+{
+    const struct ha_disturbed key = { .process = process };
+    const bool counted = f->better == HA_NEITHER || !strcmp(f->unit, "bytes");
+    return !counted && c->disturbances && bsearch(&key, c->disturbed, c->disturbances, sizeof key, by_number);
+}
+
+enum ha_status ha_record_add_disturbed(struct ha_record *r, struct ha_recorded_case *c, size_t process,
+                                       struct ha_why *why)
+{
+    const struct ha_disturbed at = { r->nights - 1, process };
+    if (c->disturbances && bsearch(&at, c->disturbed, c->disturbances, sizeof at, by_number)) return HA_OK;
+    if (!ha_array_room(&c->disturbed, &c->disturbances_room, c->disturbances + 1, sizeof at)) return no_memory(why);
+    size_t to = c->disturbances++;
+    for (; to && c->disturbed[to - 1].process > process; to--) c->disturbed[to] = c->disturbed[to - 1];
+    c->disturbed[to] = at;
+    return HA_OK;
+}
+
 enum ha_status ha_record_add_value(struct ha_record *r, struct ha_recorded_case *c,
                                    const struct ha_recorded_figure *like, struct ha_observation at, struct ha_why *why)
 {
@@ -152,6 +178,7 @@ enum ha_status ha_record_add_value(struct ha_record *r, struct ha_recorded_case 
     if (!f) return no_memory(why);
     if (at.value < 0 && (!strcmp(f->unit, "ns") || strstr(f->unit, "/s")))
         return ha_why(why, HA_FAIL, "a time or rate below zero");
+    if (disturbed(c, f, at.process)) return HA_OK;
     const bool behind = f->count && f->at[f->count - 1].process >= at.process;
     for (size_t i = behind || f->unordered ? f->count : 0; i-- && f->at[i].night == at.night;)
         if (f->at[i].process == at.process) return ha_why(why, HA_FAIL, "a second row of the same case and process");
@@ -292,6 +319,7 @@ void ha_record_free(struct ha_record *r)
         for (size_t f = 0; f < r->cases[i]->figures; f++) free(r->cases[i]->figure[f].at);
         free(r->cases[i]->figure);
         free(r->cases[i]->by_night);
+        free(r->cases[i]->disturbed);
         free(r->cases[i]);
     }
     for (size_t i = 0; i < r->nights; i++) free(r->night[i].fact);

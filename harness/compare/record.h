@@ -28,6 +28,11 @@ struct ha_verdict_of_night {
     enum ha_verdict verdict;
 };
 
+/* A process in which something else used the cores while the case was measured. */
+struct ha_disturbed {
+    size_t night, process;
+};
+
 /* A case in one mode, "run" or "check", over all nights. */
 struct ha_recorded_case {
     const char *id, *mode, *suite;
@@ -37,6 +42,8 @@ struct ha_recorded_case {
     size_t last_night;                    /* in which it stands */
     struct ha_verdict_of_night *by_night; /* [nights] in which it has a row */
     size_t nights, nights_room;
+    struct ha_disturbed *disturbed; /* [disturbances], their processes ascending */
+    size_t disturbances, disturbances_room;
     struct ha_recorded_figure *figure; /* [figures] */
     size_t figures, room;
 };
@@ -98,6 +105,9 @@ enum ha_status ha_record_add_fact(struct ha_record *record, const char *name, co
 struct ha_recorded_case *ha_record_add_case(struct ha_record *record, const char *mode, const char *id);
 enum ha_status ha_record_add_verdict(struct ha_record *record, struct ha_recorded_case *of, const char *suite,
                                      enum ha_verdict verdict, const char *reason, struct ha_why *why);
+/* From here on what that process says of time is left out, of this case. */
+enum ha_status ha_record_add_disturbed(struct ha_record *record, struct ha_recorded_case *of, size_t process,
+                                       struct ha_why *why);
 /* like: name, unit, better. HA_FAIL: it cannot be, and is left out; why says what it is. */
 enum ha_status ha_record_add_value(struct ha_record *record, struct ha_recorded_case *of,
                                    const struct ha_recorded_figure *like, struct ha_observation at, struct ha_why *why);

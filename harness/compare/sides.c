@@ -9,7 +9,12 @@
 
 bool ha_figure_is_speed(const struct ha_recorded_figure *f) { return !strcmp(f->unit, "ns") || strstr(f->unit, "/s"); }
 
-bool ha_figure_beside(const char *name) { return !strncmp(name, "beside_", 7); }
+bool ha_figure_beside(const char *name)
+{
+    for (const struct ha_part_of_machine *p = ha_parts_of_machine; p->figure; p++)
+        if (!strcmp(p->figure, name)) return true;
+    return false;
+}
 
 bool ha_figure_tested(const struct ha_recorded_case *of, const struct ha_recorded_figure *f, bool ratios)
 {

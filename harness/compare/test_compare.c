@@ -319,6 +319,70 @@ COMPARE_TEST(a_check_is_not_a_run)
     assert_int_equal(ha_comparison_of(&result, HA_CHANGE_ADDED), 1);
 }
 
+/* ---- what something else disturbed ----------------------------------------------------------------------------------
+ */
+
+enum { BUSY_NIGHTS = 4, BUSY_PROCESSES = 20 };
+
+/* The first of a night's processes had another load beside them, which makes them a fifth slower. */
+static void add_busy_night(struct ha_record *r, size_t disturbed, double longer)
+{
+    begin_night(r, "night");
+    struct ha_recorded_case *c = add_case(r, "run", "x:");
+    for (size_t i = 0; i < BUSY_PROCESSES; i++) {
+        const size_t p = 100 * (r->nights - 1) + i;
+        assert_int_equal(ha_record_add_verdict(r, c, "fake", HA_PASS, "", &why), HA_OK);
+        if (i < disturbed) assert_int_equal(ha_record_add_disturbed(r, c, p, &why), HA_OK);
+        add_value(r, c, &step, p, 1e6 * longer * (i < disturbed ? 1.2 : 1) * noise(p + 31 * (size_t)r->path[0]));
+        add_value(r, c, &moved, p, 4096);
+    }
+}
+
+static const struct {
+    size_t base, now; /* disturbed, of the processes of a night */
+    double longer;
+    enum ha_change_kind kind; /* of the case; HA_CHANGE_SAME: nothing is said of it */
+    enum ha_change_kind figure;
+    int exit;
+    const char *said;
+} busy[] = {
+    { 0, 0, 1, HA_CHANGE_SAME, HA_CHANGE_SAME, 0, "nothing changed" },
+    { 0, 10, 1, HA_CHANGE_SAME, HA_CHANGE_SAME, 0, "now: the times of 10 of 20 rows left out" },
+    { 8, 8, 1, HA_CHANGE_SAME, HA_CHANGE_SAME, 0, "base: the times of 32 of 80 rows left out" },
+    { 0, 11, 1, HA_CHANGE_DISTURBED, HA_CHANGE_UNCLEAR, 40, "something else used the cores in 11 of its 20 processes" },
+    { 0, 20, 1, HA_CHANGE_DISTURBED, HA_CHANGE_UNCLEAR, 40, "not fit to judge" },
+    { 11, 0, 1, HA_CHANGE_DISTURBED, HA_CHANGE_UNCLEAR, 40, "in 44 of the base's 80 processes" },
+    { 20, 0, 1, HA_CHANGE_DISTURBED, HA_CHANGE_UNCLEAR, 40, "in 80 of the base's 80 processes" },
+    { 0, 10, 1.1, HA_CHANGE_SAME, HA_CHANGE_WORSE, 30, "slower" },
+    { 0, 12, 1.1, HA_CHANGE_DISTURBED, HA_CHANGE_UNCLEAR, 40, "not fit to judge" }, /* 8 left, which call nothing */
+};
+
+TEST(what_something_else_disturbed_is_left_out_and_of_too_little_nothing_is_said)
+{
+    for (size_t i = 0; i < COUNT(busy); i++) {
+        bool said = false;
+        begin(&base, "base");
+        for (size_t n = 0; n < BUSY_NIGHTS; n++) add_busy_night(&base, busy[i].base, 1);
+        begin(&now, "now");
+        add_busy_night(&now, busy[i].now, busy[i].longer);
+        compare();
+        assert_int_equal(ha_comparison_of(&result, HA_CHANGE_DISTURBED), busy[i].kind == HA_CHANGE_DISTURBED);
+        for (size_t k = 0; k < result.count; k++) {
+            const struct ha_recorded_figure *f = result.change[k].figure;
+            if (!f || strcmp(f->name, step.name) != 0) continue;
+            assert_int_equal(result.change[k].kind, busy[i].figure);
+            said = true;
+        }
+        assert_int_equal(said, busy[i].now < BUSY_PROCESSES && busy[i].base < BUSY_PROCESSES);
+        assert_int_equal(change_of("x:", moved.name)->kind, HA_CHANGE_SAME); /* what is counted is */
+        assert_int_equal(ha_comparison_exit(&result), busy[i].exit);
+        ha_compare_print_table(test_print(), &result);
+        test_printed();
+        assert_contains(test_print_text, busy[i].said);
+        clean(NULL);
+    }
+}
+
 /* ---- shares ---------------------------------------------------------------------------------------------------------
  */
 
@@ -339,6 +403,19 @@ COMPARE_TEST(shares_are_compared_by_points)
     assert_int_equal(change_of("much", "gpu_idle")->kind, HA_CHANGE_WORSE);
     assert_contains(line_of(change_of("much", "gpu_idle")), "worse, undecided");
     assert_contains(line_of(change_of("much", "gpu_idle")), "+20.0 points");
+}
+
+/* beside_ns, of some kernels, is no reading of the machine. */
+COMPARE_TEST(a_time_whose_name_begins_as_a_reading_does_is_a_time)
+{
+    static const struct ha_recorded_figure beside = { .name = "beside_ns", .unit = "ns", .better = HA_LESS };
+    begin_both();
+    for (size_t i = 0; i < PROCESSES; i++) {
+        add_value(&base, add_case(&base, "run", "x:"), &beside, i, 1e6 * noise(i));
+        add_value(&now, add_case(&now, "run", "x:"), &beside, i, 1.2e6 * noise(i));
+    }
+    compare();
+    assert_int_equal(change_of("x:", "beside_ns")->kind, HA_CHANGE_WORSE);
 }
 
 /* ---- machines -------------------------------------------------------------------------------------------------------

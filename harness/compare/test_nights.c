@@ -3,6 +3,7 @@
  * many processes of one build as its argument, nights are drawn from that series instead, which is this host's own. */
 
 #include "harness/base/rng.h"
+#include "harness/compare/sides.h"
 #include "harness/compare/test_record.h"
 
 enum { CASES = 40, BASE_NIGHTS = 5, PROCESSES = 5, AGAIN = 10, ROUNDS = 3, MOST = PROCESSES + ROUNDS * AGAIN };
@@ -81,6 +82,7 @@ static void add_night(struct ha_record *r, const struct drawn_night *n)
 
 struct outcome {
     bool found, raised; /* the planted case, or another one, is called worse */
+    bool unfit;         /* nothing can be said of a case: it was disturbed, up to the last process */
     size_t again;       /* cases that were run again */
     size_t within, of;  /* intervals with no change in them, of the first comparison's figures */
 };
@@ -235,10 +237,16 @@ static void add_block(struct ha_record *to, size_t from, size_t end, double long
         const struct ha_recorded_case *c = series.cases[i];
         if (!strcmp(c->id, HA_MACHINE_CASE)) continue;
         struct ha_recorded_case *copy = add_case(to, "run", c->id);
+        for (size_t k = from; k < end; k++)
+            assert_int_equal(ha_record_add_verdict(to, copy, c->suite, HA_PASS, "", &why), HA_OK);
+        for (size_t k = 0; k < c->disturbances; k++)
+            if (c->disturbed[k].process >= from && c->disturbed[k].process < end)
+                assert_int_equal(
+                    ha_record_add_disturbed(to, copy, 1000 * to->nights + c->disturbed[k].process, &why), HA_OK);
         for (size_t k = 0; k < c->figures; k++)
             for (size_t n = 0; n < c->figure[k].count; n++) {
                 const struct ha_observation *at = &c->figure[k].at[n];
-                const bool slower = !i && !strcmp(c->figure[k].unit, "ns") && strncmp(c->figure[k].name, "beside_", 7);
+                const bool slower = !i && !strcmp(c->figure[k].unit, "ns") && !ha_figure_beside(c->figure[k].name);
                 if (at->process < from || at->process >= end) continue;
                 add_value(to, copy, &c->figure[k], 1000 * to->nights + at->process, at->value * (slower ? longer : 1));
             }
@@ -275,7 +283,8 @@ static struct outcome real_night(uint64_t number, double longer)
         for (size_t k = 0; k < c.count; k++)
             if (c.change[k].kind == HA_CHANGE_WORSE)
                 *(strcmp(c.change[k].now->id, series.cases[0]->id) ? &o.raised : &o.found) = true;
-        const bool again = ha_comparison_of(&c, HA_CHANGE_SUSPICIOUS) > 0 && end + AGAIN <= MOST;
+        o.unfit = ha_comparison_of(&c, HA_CHANGE_DISTURBED) > 0;
+        const bool again = (o.unfit || ha_comparison_of(&c, HA_CHANGE_SUSPICIOUS) > 0) && end + AGAIN <= MOST;
         o.again += again;
         ha_comparison_free(&c);
         if (!again) break;
@@ -288,7 +297,7 @@ static struct outcome real_night(uint64_t number, double longer)
 static int real_nights(const char *path)
 {
     enum { NIGHTS = 200 };
-    size_t alarms = 0, found[2] = { 0 }, again = 0;
+    size_t alarms = 0, unfit = 0, found[2] = { 0 }, again = 0;
     if (ha_record_read(&series, path, &why) != HA_OK || series.processes < MOST + 2 * PROCESSES) {
         fprintf(stderr, "%s: %s\n", path, why.text[0] ? why.text : "too few processes; 100 do");
         return 1;
@@ -296,14 +305,14 @@ static int real_nights(const char *path)
     for (uint64_t i = 0; i < NIGHTS; i++) {
         struct outcome o = real_night(1 + i, 1);
         alarms += o.found || o.raised;
+        unfit += o.unfit;
         again += o.again;
         found[0] += real_night(1 + i, 1.05).found;
         found[1] += real_night(1 + i, 1.10).found;
     }
-    printf("%s: %zu processes of %zu cases; of %d nights %zu raise an alarm, and of %s a step that is 5%% slower is "
-           "found in "
-           "%zu, 10%% in %zu; %zu times something was run again\n",
-           path, series.processes, series.count, NIGHTS, alarms, series.cases[0]->id, found[0], found[1], again);
+    printf("%s: %zu processes of %zu cases; of %d nights %zu raise an alarm, %zu were too disturbed to say of each "
+           "case, and of %s a step that is 5%% slower is found in %zu, 10%% in %zu; %zu times something was run again\n",
+           path, series.processes, series.count, NIGHTS, alarms, unfit, series.cases[0]->id, found[0], found[1], again);
     ha_record_free(&series);
     return alarms * 100 > NIGHTS;
 }

@@ -118,6 +118,37 @@ READ_TEST(readings_beside_all_cases_are_the_machine_by_process)
     assert_near(f->at[1].value, 10, 0);
 }
 
+#define BUSY_CASES "\"2\",\"x:\",\"%c\",\"s\",\"pass\",\"\",\"%s\"\n"
+
+/* Their times are no values; what is counted is, and what the machine did by itself. */
+READ_TEST(processes_beside_which_something_else_ran_say_nothing_of_time)
+{
+    static const char *const causes[] = { "", "load", "throttled", "load, throttled", "steal", "shared", "yes", "no" };
+    static const bool left_out[] = { false, true, false, true, true, true, true, false };
+    char cases[2048] = "\"schema_version\",\"case_id\",\"process\",\"suite\",\"verdict\",\"reason\",\"disturbed\"\n",
+         figures[4096] = FIGURES;
+    size_t kept = 0;
+    for (size_t i = COUNT(causes); i--;) { /* in any order */
+        snprintf(cases + strlen(cases), sizeof cases - strlen(cases), BUSY_CASES, (int)('0' + i), causes[i]);
+        snprintf(figures + strlen(figures), sizeof figures - strlen(figures),
+                 "\"2\",\"x:\",\"%zu\",\"s\",\"step_ns\",\"%zu\",\"ns\",\"less\",\"\"\n"
+                 "\"2\",\"x:\",\"%zu\",\"s\",\"moved\",\"64\",\"bytes\",\"less\",\"\"\n"
+                 "\"2\",\"x:\",\"%zu\",\"s\",\"err_over_bound\",\"0.5\",\"\",\"neither\",\"\"\n",
+                 i, 100 + i, i, i);
+        kept += !left_out[i];
+    }
+    write_run("r", ENV("2026-01-01"), figures, cases);
+    assert_int_equal(read_folder("r"), HA_OK);
+    const struct ha_recorded_case *c = record.cases[0];
+    assert_int_equal(c->processes, COUNT(causes));
+    assert_int_equal(c->disturbances, COUNT(causes) - kept);
+    const struct ha_recorded_figure *f = figure("x:", "step_ns");
+    assert_int_equal(f->count, kept);
+    for (size_t i = 0; i < f->count; i++) assert_false(left_out[f->at[i].process]);
+    assert_int_equal(figure("x:", "moved")->count, COUNT(causes));
+    assert_int_equal(figure("x:", "err_over_bound")->count, COUNT(causes));
+}
+
 /* ---- what cannot be -----------------------------------------------------------------------------------------------
  */
 

@@ -10,14 +10,11 @@ struct compared {
     size_t count; /* of now and of all, that are to be freed */
 };
 
-/* Of several: as of one, the first that applies. */
 static enum ha_exit worst(const struct compared *c)
 {
-    static const enum ha_exit order[] = { HA_EXIT_WRONG, HA_EXIT_REGRESSION, HA_EXIT_MISSING };
-    for (size_t k = 0; k < sizeof order / sizeof *order; k++)
-        for (size_t i = 0; i < c->count; i++)
-            if (ha_comparison_exit(&c->all[i]) == order[k]) return order[k];
-    return HA_EXIT_OK;
+    enum ha_exit exit = HA_EXIT_OK;
+    for (size_t i = 0; i < c->count; i++) exit = ha_night_worse(exit, ha_comparison_exit(&c->all[i]));
+    return exit;
 }
 
 static enum ha_status compare(struct compared *c, const struct ha_options *o, struct ha_why *why)

@@ -273,13 +273,14 @@ static enum ha_status look(struct night *n, struct ha_why *why)
 /* ---- what is suspicious is run again -------------------------------------------------------------------------------
  */
 
-/* Its cases, each once; they are of the record. */
+/* Its cases, each once, and those that something else disturbed; they are of the record. */
 static void add_suspicious(struct command *c, const struct ha_comparison *of)
 {
     const struct ha_recorded_case *last = NULL;
     for (size_t i = 0; i < of->count; i++) {
         const struct ha_change *k = &of->change[i];
-        if (k->kind != HA_CHANGE_SUSPICIOUS || k->now == last || !strcmp(k->now->id, HA_MACHINE_CASE)) continue;
+        const bool again = k->kind == HA_CHANGE_SUSPICIOUS || k->kind == HA_CHANGE_DISTURBED;
+        if (!again || k->now == last || !strcmp(k->now->id, HA_MACHINE_CASE)) continue;
         if (!strcmp(k->now->mode, "run") && c->words + 16 < HA_STEP_WORDS) add(c, k->now->id);
         last = k->now;
     }
@@ -315,11 +316,12 @@ static enum ha_status run_again(struct night *n, struct ha_why *why)
 
 static enum ha_exit verdict(const struct night *n)
 {
-    const enum ha_exit compared = n->compared ? ha_comparison_exit(&n->result) : HA_EXIT_OK;
-    if (n->wrong || compared == HA_EXIT_WRONG) return HA_EXIT_WRONG;
-    if (compared == HA_EXIT_REGRESSION) return HA_EXIT_REGRESSION;
-    if (n->missing || compared == HA_EXIT_MISSING || ha_stop) return HA_EXIT_MISSING;
-    return n->unfit ? HA_EXIT_ENVIRONMENT : HA_EXIT_OK;
+    const enum ha_exit compared = n->compared ? ha_comparison_exit(&n->result) : HA_EXIT_OK,
+                       steps_came_to = n->wrong                ? HA_EXIT_WRONG
+                                       : n->missing || ha_stop ? HA_EXIT_MISSING
+                                       : n->unfit              ? HA_EXIT_ENVIRONMENT
+                                                               : HA_EXIT_OK;
+    return ha_night_worse(compared, steps_came_to);
 }
 
 static void print(FILE *out, const struct night *n)

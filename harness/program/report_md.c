@@ -88,7 +88,7 @@ static void put_change(FILE *out, const json_t *row)
 static void put_changes(FILE *out, const struct said *s)
 {
     static const char *const first[] = { "wrong",      "slower", "worse",  "error grown",
-                                         "not judged", "gone",   "waived", "suspicious" };
+                                         "not judged", "gone",   "waived", "suspicious", "disturbed" };
     enum { FIRST = sizeof first / sizeof *first };
     const size_t count = json_array_size(s->changes);
     size_t shown = 0;

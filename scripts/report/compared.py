@@ -5,7 +5,7 @@ import json
 from report.files import clean, number
 
 # of a change, the worst first; a word that is not here goes before `same`
-ORDER = ("wrong", "slower", "worse", "error grown", "not judged", "gone", "waived", "suspicious", "faster", "better", "two speeds", "added", "unclear", "same")
+ORDER = ("wrong", "slower", "worse", "error grown", "not judged", "gone", "waived", "suspicious", "disturbed", "faster", "better", "two speeds", "added", "unclear", "same")
 CHANGES_MAX = 200_000
 
 
