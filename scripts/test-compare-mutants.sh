@@ -25,7 +25,7 @@ mutant()
     else pass; fi
 }
 
-for test in test_nights test_compare test_history; do
+for test in test_nights test_compare test_blame test_history; do
     cp harness/compare/shift.c "$dir/shift.c"
     if build shift.c $test && "$dir/test" few > "$dir/out" 2> "$dir/err"; then pass; else fail "$test: as it is"; fi
 done
@@ -43,6 +43,8 @@ mutant sides.c test_compare 's/return f->better == HA_MORE ? -x : x;/return x;/'
 mutant blame.c test_compare 's/ha_record_figure(c->base, p->figure)/ha_record_figure(c->base, ha_parts_of_machine[0].figure)/' 'the reading of another part'
 mutant blame.c test_compare 's/|| (p->link \&\& !link)//' 'the link is blamed by who does not use it'
 mutant blame.c test_compare 's/if (rest->hi < size \/ 2) return HA_CAUSE_MACHINE;//' 'the machine is never to blame alone'
+mutant blame.c test_blame 's/beyond_doubt(part) \&\& beyond_doubt(rest)/rest->lo > HA_SHIFT_LEAST/' 'a part that moved by chance is half of the cause'
+mutant blame.c test_blame 's/beyond_doubt(part) \&\& beyond_doubt(rest)/beyond_doubt(part)/' 'what is left by chance is the code'
 mutant compare.c test_compare 's/k->processes >= HA_SHIFT_PROCESSES/k->processes >= 1/' 'few processes are called'
 mutant compare.c test_compare 's/error_grown = 10/error_grown = 1e9/' 'an error may grow'
 mutant record.c test_compare 's/if (disturbed(c, f, at.process)) return HA_OK;//' 'processes beside another load count'

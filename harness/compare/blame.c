@@ -37,14 +37,17 @@ static enum ha_status shift_of(struct ha_shift *out, const struct ha_recorded_fi
 
 static bool moved(const struct ha_shift *s) { return s->lo > 0 && s->size > HA_SHIFT_LEAST; }
 
+/* Of some seven parts with noisy readings one moves by chance now and then: that is no proof that the machine did. */
+static bool beyond_doubt(const struct ha_shift *s) { return s->p < 0.001; }
+
 static enum ha_cause cause_of(const struct ha_shift *figure, double sign, const struct ha_shift *part,
                               const struct ha_shift *rest)
 {
     const double size = sign * figure->size;
     if (isnan(rest->size)) return HA_CAUSE_UNDECIDED;
     if (rest->hi < size / 2) return HA_CAUSE_MACHINE;
-    if (rest->lo > HA_SHIFT_LEAST) return part->size < size / 4 ? HA_CAUSE_CODE : HA_CAUSE_BOTH;
-    return HA_CAUSE_UNDECIDED;
+    if (rest->lo > HA_SHIFT_LEAST && part->size < size / 4) return HA_CAUSE_CODE;
+    return beyond_doubt(part) && beyond_doubt(rest) ? HA_CAUSE_BOTH : HA_CAUSE_UNDECIDED;
 }
 
 enum ha_status ha_blame(struct ha_change *c, const bool *counts, double nights, struct ha_why *why)
