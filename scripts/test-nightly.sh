@@ -40,6 +40,13 @@ says 'nowhere: there is no such folder'
 night 64 -o n --device nosuch
 holds 'a night that is refused leaves no folder' test ! -e n
 
+# an -o that cannot be: as `habench run` has it
+for to in /proc/x /dev/null/x ./suites/smoke.suite; do
+    "$program" run -q resident:ctx=64,layers=1,steps=1 -o "$to" > out 2> said < /dev/null
+    night $? -o "$to"
+    holds "a night says of -o $to what a run says of it: $(cat said err)" cmp -s said err
+done
+
 # the machine is fit, or is not: both are said of the first night
 timeout 300 "$program" nightly -q -o nights/1 --against nights --shuffle 3 --notify 'cat > told' > out 2> err < /dev/null
 code=$?

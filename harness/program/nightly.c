@@ -11,6 +11,7 @@
 #include "harness/report/whole_file.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -424,23 +425,32 @@ static enum ha_status make_parent(const char *path, struct ha_why *why)
     return ha_file_folder(parent, why);
 }
 
-/* Before anything runs: a folder of its own, the base, the devices. */
-static enum ha_exit look_before(struct night *n, struct ha_why *why)
+/* An empty folder of its own, with the codes and the words of `habench run -o`. */
+static enum ha_exit take_folder(const char *path, struct ha_why *why)
 {
     struct dirent **found;
+    if (make_parent(path, why) != HA_OK || ha_file_folder(path, why) != HA_OK)
+        return ha_why(why, HA_ERROR, "-o %s", why->text), HA_EXIT_ENVIRONMENT;
+    const int count = scandir(path, &found, NULL, NULL);
+    if (count < 0 && errno == ENOTDIR)
+        return ha_why(why, HA_ERROR, "-o %s: it is no folder; give another name", path), HA_EXIT_USAGE;
+    if (count < 0)
+        return ha_why(why, HA_ERROR, "-o %s: cannot open the folder: %s", path, strerror(errno)), HA_EXIT_ENVIRONMENT;
+    for (int i = 0; i < count; i++) free(found[i]);
+    free(found);
+    if (count <= 2) return HA_EXIT_OK;
+    return ha_why(why, HA_ERROR, "-o %s: the folder is not empty; a night has one of its own", path), HA_EXIT_USAGE;
+}
+
+/* Before anything runs: the devices, the base, the folder. */
+static enum ha_exit look_before(struct night *n, struct ha_why *why)
+{
     for (size_t d = 0; d < n->o->devices_count; d++) {
         const enum ha_exit there = ha_look_for_device(n->o->devices[d], why);
         if (there != HA_EXIT_OK) return there;
     }
     if (n->against && ha_record_read(&n->base, n->against, why) != HA_OK && !is_first(n, why)) return HA_EXIT_USAGE;
-    if (make_parent(n->o->out_dir, why) != HA_OK) return HA_EXIT_ENVIRONMENT;
-    if (ha_file_folder(n->o->out_dir, why) != HA_OK) return HA_EXIT_ENVIRONMENT;
-    const int count = scandir(n->o->out_dir, &found, NULL, NULL);
-    for (int i = 0; i < count; i++) free(found[i]);
-    if (count >= 0) free(found);
-    if (count <= 2) return HA_EXIT_OK;
-    ha_why(why, HA_ERROR, "%s: not empty; a night has a folder of its own", n->o->out_dir);
-    return HA_EXIT_USAGE;
+    return take_folder(n->o->out_dir, why);
 }
 
 static enum ha_status spend(struct night *n, struct ha_why *why)
