@@ -95,6 +95,13 @@ rm -r nights/2
 night 20 -o short --max-time 1ms
 says 'not run: '
 
+# what is no UTF-8 is in no way of what is said, in night.json neither, which is JSON
+bad=$(printf 'bad\377')
+night 20 -o "$bad/$bad" --against "$bad" --max-time 1ms
+for text in '"folder": "bad?/bad?"' '"bad?/bad?/check"' 'bad?: no earlier night in it'; do
+    holds "night.json has $text" grep -qF -e "$text" "$bad/$bad/night.json"
+done
+
 # a signal ends the step at hand, and the night says so
 (exec timeout -s INT 3 "$program" nightly -q -o "$dir/cut" > out 2> err < /dev/null)
 holds 'a night that was cut says what it is' grep -q 'ended by a signal' out

@@ -327,9 +327,18 @@ static void set_number(json_t *row, const char *name, double x)
     if (isfinite(x)) json_object_set_new(row, name, json_real(x));
 }
 
+json_t *ha_json_text(const char *text)
+{
+    json_t *string = json_string(text);
+    char *clean = string ? NULL : strdup(text);
+    if (clean) string = json_string(ha_text_clean(clean));
+    free(clean);
+    return string;
+}
+
 static void set_text(json_t *row, const char *name, const char *text)
 {
-    json_object_set_new(row, name, text ? json_string(text) : json_null());
+    json_object_set_new(row, name, text ? ha_json_text(text) : json_null());
 }
 
 static void put_record(FILE *out, const struct ha_record *r, const char *side, size_t index)

@@ -22,6 +22,8 @@ void ha_change_line(FILE *out, const struct ha_change *change);
 /* A number in a unit that suits it: "1.02 ms" of 1.02e6 ns. Returns out. */
 enum { HA_AMOUNT = 64 };
 const char *ha_amount(char out[HA_AMOUNT], double x, const char *unit);
+/* A string of JSON: a byte that is not UTF-8, which JSON cannot hold, is '?'. The caller's; NULL: no memory. */
+struct json_t *ha_json_text(const char *text);
 /* The verdict in words, without a line's end. */
 void ha_verdict_line(FILE *out, const struct ha_comparison *comparison);
 

@@ -28,17 +28,25 @@ static enum ha_status no_memory(struct ha_why *why) { return ha_why(why, HA_ERRO
 
 enum ha_status ha_record_begin(struct ha_record *record, const char *path, struct ha_why *why)
 {
-    *record = (struct ha_record){ .path = path, .notes = calloc(1, 1) };
-    return record->notes ? HA_OK : no_memory(why);
+    *record = (struct ha_record){ .notes = calloc(1, 1) };
+    record->path = ha_record_keep(record, path);
+    return record->notes && record->path ? HA_OK : no_memory(why);
+}
+
+/* As it is */
+static char *keep(struct ha_record *r, const char *text)
+{
+    if (!ha_array_room(&r->text, &r->texts_room, r->texts + 1, sizeof *r->text)) return NULL;
+    char *copy = strdup(text);
+    if (copy) r->text[r->texts++] = copy;
+    return copy;
 }
 
 const char *ha_record_keep(struct ha_record *r, const char *text)
 {
     if (!*text) return "";
-    if (!ha_array_room(&r->text, &r->texts_room, r->texts + 1, sizeof *r->text)) return NULL;
-    char *copy = strdup(text);
-    if (copy) r->text[r->texts++] = ha_text_clean(copy);
-    return copy;
+    char *copy = keep(r, text);
+    return copy ? ha_text_clean(copy) : NULL;
 }
 
 static void add_note(struct ha_record *r, const char *line)
@@ -197,7 +205,7 @@ enum ha_status ha_record_add_night(struct ha_record *r, const char *path, struct
     if (!ha_array_room(&r->night, &r->nights_room, r->nights + 1, sizeof *r->night)) return no_memory(why);
     const char *slash = strrchr(path, '/');
     const struct ha_night night = { .name = ha_record_keep(r, slash && slash[1] ? slash + 1 : path),
-                                    .path = ha_record_keep(r, path) };
+                                    .path = keep(r, path) };
     if (!night.name || !night.path) return no_memory(why);
     r->night[r->nights++] = night;
     return HA_OK;

@@ -619,6 +619,34 @@ TEST_WITH(table_json_and_junit_say_the_same, test_folder_make, test_folder_remov
     }
 }
 
+/* No key is lost to a text that JSON, which is UTF-8, cannot hold. */
+TEST_WITH(what_is_no_utf_8_keeps_its_key, test_folder_make, test_folder_remove)
+{
+    static const struct ha_recorded_figure odd = {
+        .name = "n",
+        .unit = "\u20ac\u20ac\u20ac\u20ac\u20ac\u20ac\u20ac\u20ac\u20ac\u20ac\u20ac\u20ac\u20ac\u20ac",
+        .better = HA_LESS
+    };
+    begin(&base, "b\377");
+    begin(&now, "n\377");
+    begin_night(&base, "a\377");
+    begin_night(&now, "b\377");
+    for (size_t i = 0; i < PROCESSES; i++) {
+        add_value(&base, add_case(&base, "run", "x\377"), &odd, i, 1e6 * noise(i));
+        add_value(&now, add_case(&now, "run", "x\377"), &odd, i, 2e6 * noise(i));
+    }
+    compare();
+    ha_compare_print_json(test_print(), &result, 1);
+    test_printed();
+    assert_contains(test_print_text, "\"path\":\"b?\"");
+    assert_contains(test_print_text, "\"path\":\"n?\"");
+    assert_contains(test_print_text, "\"case_id\":\"x?\"");
+    assert_contains(test_print_text, "\"line\":\"x? n: ");
+    assert_int_equal(ha_compare_junit(test_path("j.xml"), &result, 1, HA_EXIT_REGRESSION, &why), HA_OK);
+    assert_contains(test_text("j.xml"), "classname=\"n?.run\"");
+    clean(NULL);
+}
+
 /* What no case says is said by one of its own. */
 TEST_WITH(junit_is_not_green_where_nothing_can_be_said, test_folder_make, test_folder_remove)
 {

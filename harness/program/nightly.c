@@ -1,3 +1,5 @@
+#define _GNU_SOURCE /* asprintf */
+
 #include "harness/base/array.h"
 #include "harness/base/clock.h"
 #include "harness/base/registry.h"
@@ -29,7 +31,7 @@ struct night {
     uint64_t begin_ns, end_ns, seed;
     json_t *said;               /* night.json */
     bool wrong, missing, unfit; /* what steps came to */
-    char notes[4096];           /* lines: what did not fit, what could not be run */
+    char *notes;                /* lines: what did not fit, what could not be run; NULL: none */
     /* against a base, once it has been compared */
     struct ha_record base, now;
     struct ha_comparison result;
@@ -39,11 +41,14 @@ struct night {
 static void note(struct night *n, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void note(struct night *n, const char *format, ...)
 {
-    const size_t have = strlen(n->notes);
+    char line[4096], *all = NULL;
     va_list args;
     va_start(args, format);
-    vsnprintf(n->notes + have, sizeof n->notes - have, format, args);
+    vsnprintf(line, sizeof line, format, args);
     va_end(args);
+    if (asprintf(&all, "%s%s\n", n->notes ? n->notes : "", ha_text_clean(line)) < 0) return;
+    free(n->notes);
+    n->notes = all;
 }
 
 static uint64_t left(const struct night *n)
@@ -66,7 +71,7 @@ static enum ha_status write_night(struct night *n, struct ha_why *why)
 static json_t *texts(const char *const *word, size_t words)
 {
     json_t *all = json_array();
-    for (size_t i = 0; i < words; i++) json_array_append_new(all, json_string(word[i]));
+    for (size_t i = 0; i < words; i++) json_array_append_new(all, ha_json_text(word[i]));
     return all;
 }
 
@@ -129,9 +134,10 @@ static bool run_step(struct night *n, const char *name, const struct command *c,
     }
     const enum ha_status status = ha_night_step(&step, code, &why);
     json_array_append_new(json_object_get(n->said, "steps"),
-                          json_pack("{s:s, s:o, s:i, s:f}", "name", name, "command", texts(c->word, c->words), "exit",
-                                    *code, "seconds", (double)(ha_now_ns() - begin) / 1e9));
-    if (status != HA_OK) note(n, "%s\n", why.text);
+                          json_pack("{s:o, s:o, s:i, s:f}", "name", ha_json_text(name), "command",
+                                    texts(c->word, c->words), "exit", *code, "seconds",
+                                    (double)(ha_now_ns() - begin) / 1e9));
+    if (status != HA_OK) note(n, "%s", why.text);
     return status == HA_OK;
 }
 
@@ -141,7 +147,7 @@ static void take_code(struct night *n, const char *name, int code, bool ran)
     n->wrong = n->wrong || code == HA_EXIT_WRONG;
     if (ran && (code == HA_EXIT_OK || code == HA_EXIT_WRONG || ha_stop)) return;
     n->missing = true;
-    if (ran) note(n, "%s: ended with %d; see %s/%s.txt\n", name, code, n->o->out_dir, name);
+    if (ran) note(n, "%s: ended with %d; see %s/%s.txt", name, code, n->o->out_dir, name);
 }
 
 static const char *step_name(char out[NAME], const char *step, const struct night *n, size_t device)
@@ -168,7 +174,7 @@ static void doctor(struct night *n, const char *name, size_t device)
     const bool ran = run_step(n, name, &c, 10 * 60 * second_ns, &code);
     n->unfit = n->unfit || code == HA_EXIT_ENVIRONMENT;
     n->missing = n->missing || !ran || (code && code != HA_EXIT_ENVIRONMENT);
-    if (code == HA_EXIT_ENVIRONMENT) note(n, "doctor: not fit to be measured; see %s/%s.txt\n", n->o->out_dir, name);
+    if (code == HA_EXIT_ENVIRONMENT) note(n, "doctor: not fit to be measured; see %s/%s.txt", n->o->out_dir, name);
 }
 
 static void probe(struct night *n, const char *name, size_t device)
@@ -239,15 +245,15 @@ static enum ha_status look_for_all(struct night *n, struct ha_why *why)
         for (size_t i = 0; i < plan.entries && status == HA_OK; i++) {
             const struct ha_recorded_case *c = measured(&n->now, plan.entry[i].id);
             all++;
-            if (!c && absent++ < LISTED) note(n, "not run: %s\n", plan.entry[i].id);
+            if (!c && absent++ < LISTED) note(n, "not run: %s", plan.entry[i].id);
             else if (c && c->processes < fewest) fewest = c->processes;
         }
         ha_plan_free(&plan);
         HA_TRY(status);
     }
-    if (absent > LISTED) note(n, "and %zu more of %zu cases were not run\n", absent - LISTED, all);
+    if (absent > LISTED) note(n, "and %zu more of %zu cases were not run", absent - LISTED, all);
     if (fewest < wanted)
-        note(n, "the time was over: some of %zu cases ran in %zu of %zu processes; give it more with --max-time\n", all,
+        note(n, "the time was over: some of %zu cases ran in %zu of %zu processes; give it more with --max-time", all,
              fewest, wanted);
     n->missing = n->missing || absent > 0;
     return HA_OK;
@@ -296,7 +302,7 @@ static enum ha_status run_again(struct night *n, struct ha_why *why)
         add_suspicious(&c, &n->result);
         if (c.words == 2) return HA_OK;
         if (left(n) < 5 * second_ns) {
-            note(n, "the time was over before what is suspicious was run again; give it more with --max-time\n");
+            note(n, "the time was over before what is suspicious was run again; give it more with --max-time");
             return HA_OK;
         }
         snprintf(name, sizeof name, "again-%" PRIu64, round);
@@ -330,7 +336,7 @@ static void print(FILE *out, const struct night *n)
     const enum ha_exit exit = verdict(n);
     fprintf(out, "%s: night of %s, build %s\n", ha_night_word(exit),
             json_string_value(json_object_get(n->said, "date_utc")), ha_version());
-    fputs(n->notes, out);
+    fputs(n->notes ? n->notes : "", out);
     if (ha_stop) fputs("ended by a signal: what was run is kept\n", out);
     for (size_t i = 0; n->read && !n->compared && i < n->now.count; i++) {
         const struct ha_recorded_case *c = n->now.cases[i];
@@ -354,7 +360,7 @@ static json_t *changes(const struct night *n)
         if (!f) continue;
         ha_change_line(f, &n->result.change[i]);
         fclose(f);
-        json_array_append_new(all, json_string(text));
+        json_array_append_new(all, ha_json_text(text));
         free(text);
     }
     return all;
@@ -390,9 +396,9 @@ static enum ha_status end_night(struct night *n, struct ha_why *why)
     const enum ha_exit exit = verdict(n);
     json_object_set_new(n->said, "verdict", json_string(ha_night_word(exit)));
     json_object_set_new(n->said, "exit", json_integer((json_int_t)exit));
-    json_object_set_new(n->said, "folder", json_string(n->o->out_dir));
-    json_object_set_new(n->said, "against", n->against ? json_string(n->against) : json_null());
-    json_object_set_new(n->said, "notes", json_string(n->notes));
+    json_object_set_new(n->said, "folder", ha_json_text(n->o->out_dir));
+    json_object_set_new(n->said, "against", n->against ? ha_json_text(n->against) : json_null());
+    json_object_set_new(n->said, "notes", json_string(n->notes ? n->notes : ""));
     json_object_set_new(n->said, "changes", changes(n));
     enum ha_status status = write_night(n, why);
     if (status == HA_OK) status = write_report(n, why);
@@ -410,7 +416,7 @@ static bool is_first(struct night *n, struct ha_why *why)
 {
     const size_t length = strlen(n->against);
     if (n->base.nights || strncmp(n->o->out_dir, n->against, length) || n->o->out_dir[length] != '/') return false;
-    note(n, "%s: no earlier night in it\n", n->against);
+    note(n, "%s: no earlier night in it", n->against);
     n->against = NULL;
     why->text[0] = 0;
     return true;
@@ -464,10 +470,10 @@ static enum ha_status spend(struct night *n, struct ha_why *why)
         }
     struct ha_why unread = { "" }, unplanned = { "" };
     enum ha_status status = look(n, &unread);
-    if (look_for_all(n, &unplanned) != HA_OK) note(n, "%s\n", unplanned.text); /* also where nothing has a row */
+    if (look_for_all(n, &unplanned) != HA_OK) note(n, "%s", unplanned.text); /* also where nothing has a row */
     if (status == HA_OK && n->compared) status = run_again(n, &unread);
     if (status != HA_OK) {
-        note(n, "%s\n", unread.text);
+        note(n, "%s", unread.text);
         n->missing = true;
         drop(n);
     }
@@ -489,5 +495,6 @@ enum ha_exit ha_command_nightly(const struct ha_options *o, struct ha_why *why)
     drop(&n);
     ha_record_free(&n.base);
     json_decref(n.said);
+    free(n.notes);
     return code;
 }
