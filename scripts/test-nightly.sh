@@ -102,6 +102,10 @@ for text in '"folder": "bad?/bad?"' '"bad?/bad?/check"' 'bad?: no earlier night 
     holds "night.json has $text" grep -qF -e "$text" "$bad/$bad/night.json"
 done
 
+# a device is said by the name under which it was asked for, in all steps
+"$program" probe --device "$(dirname "$program")/ha_null.so" -o probed > out 2> err
+holds 'the name of a plugin is its path' grep -q '"asked": ".*/ha_null.so"' probed/env.json
+
 # a signal ends the step at hand, and the night says so
 (exec timeout -s INT 3 "$program" nightly -q -o "$dir/cut" > out 2> err < /dev/null)
 holds 'a night that was cut says what it is' grep -q 'ended by a signal' out

@@ -446,14 +446,42 @@ static enum ha_status choose_nights(struct ha_comparison *c, bool *counts, struc
 /* ---- all
  * ------------------------------------------------------------------------------------------------------------- */
 
+/* Writes the id with a device under its other name: a variant's device=FROM, a merge's by=FROM. */
+static bool rename_device(char *out, size_t size, const char *id, const char *from, const char *to)
+{
+    static const char *const keys[] = { ":device=", ",device=", ":by=", ",by=" };
+    const size_t length = strlen(from);
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
+        const char *at = strstr(id, keys[k]), *name = at ? at + strlen(keys[k]) : "", *end = name + length;
+        if (at && !strncmp(name, from, length) && (!*end || *end == ','))
+            return (size_t)snprintf(out, size, "%.*s%s%s", (int)(name - id), id, to, end) < size;
+    }
+    return false;
+}
+
+/* The same case of the other record, in which its device may have been asked for under another name. */
+static const struct ha_recorded_case *counterpart(const struct ha_comparison *c, const struct ha_record *in,
+                                                  const struct ha_recorded_case *of)
+{
+    const struct ha_recorded_case *found = ha_record_case(in, of->mode, of->id);
+    for (size_t i = 0; i < c->environments && !found; i++) {
+        const struct ha_environment_change *e = &c->environment[i];
+        const char *to = in == c->now ? e->now : e->base, *from = in == c->now ? e->base : e->now;
+        char id[4096];
+        if (strstr(e->name, ": asked") && from && to && rename_device(id, sizeof id, of->id, from, to))
+            found = ha_record_case(in, of->mode, id);
+    }
+    return found;
+}
+
 static enum ha_status compare_cases(struct ha_comparison *c, const bool *counts, struct ha_why *why)
 {
     for (size_t i = 0; i < c->base->count; i++) {
-        const struct ha_recorded_case *base = c->base->cases[i], *now = ha_record_case(c->now, base->mode, base->id);
+        const struct ha_recorded_case *base = c->base->cases[i], *now = counterpart(c, c->now, base);
         HA_TRY(compare_verdicts(c, counts, base, now, why));
     }
     for (size_t i = 0; i < c->now->count; i++) {
-        const struct ha_recorded_case *now = c->now->cases[i], *base = ha_record_case(c->base, now->mode, now->id);
+        const struct ha_recorded_case *now = c->now->cases[i], *base = counterpart(c, c->base, now);
         if (!base) HA_TRY(compare_verdicts(c, counts, NULL, now, why));
         else HA_TRY(list_figures(c, counts, base, now, why));
     }

@@ -223,7 +223,7 @@ static bool listed(const char *name, const char *const *list)
 static enum ha_status add_facts(struct ha_record *r, json_t *of, const char *prefix, struct ha_why *why)
 {
     static const char *const not [] = { "schema_version", "mode",    "options", "build", "version",
-                                        "date_utc",       "command", "asked",   "spans", NULL };
+                                        "date_utc",       "command", "spans",   NULL };
     static const char *const machine[] = { "cpu", "cores", "memory_bytes", "kind", "name", "driver", NULL };
     const char *name;
     json_t *value;
@@ -245,12 +245,12 @@ static void take_text(const json_t *of, const char *name, char *out, size_t size
     ha_text_clean(out);
 }
 
-/* name: which of its members is what it was asked for by */
-static enum ha_status add_device(struct reading *r, json_t *device, const char *name)
+/* It goes by its driver, under whatever name it was asked for: that name is a fact of it. */
+static enum ha_status add_device(struct reading *r, json_t *device)
 {
     char prefix[256];
-    const char *asked = json_string_value(json_object_get(device, name));
-    snprintf(prefix, sizeof prefix, "device %.200s: ", asked ? asked : "");
+    const char *driver = json_string_value(json_object_get(device, "driver"));
+    snprintf(prefix, sizeof prefix, "device %.200s: ", driver ? driver : "");
     return add_facts(r->record, device, prefix, r->why);
 }
 
@@ -269,8 +269,8 @@ static enum ha_status read_env(struct reading *r, const char *path, json_t *env)
     take_text(env, "build", n->build, sizeof n->build);
     take_text(env, "version", n->build, sizeof n->build);
     HA_TRY(r->mode ? add_facts(r->record, env, "", r->why) : no_memory(r->why));
-    if (device) HA_TRY(add_device(r, device, "driver"));
-    for (size_t i = 0; i < json_array_size(devices); i++) HA_TRY(add_device(r, json_array_get(devices, i), "asked"));
+    if (device) HA_TRY(add_device(r, device));
+    for (size_t i = 0; i < json_array_size(devices); i++) HA_TRY(add_device(r, json_array_get(devices, i)));
     return HA_OK;
 }
 

@@ -457,6 +457,51 @@ COMPARE_TEST(devices_of_two_kinds_are_refused)
     assert_contains(why.text, "devices of different kinds (device d: kind: host and cuda) are never compared");
 }
 
+static void add_device(struct ha_record *r, const char *asked, const char *name, const char *const *id, size_t ids)
+{
+    assert_int_equal(ha_record_add_fact(r, "device cuda: name", name, true, &why), HA_OK);
+    assert_int_equal(ha_record_add_fact(r, "device cuda: asked", asked, false, &why), HA_OK);
+    for (size_t i = 0; i < ids; i++)
+        for (size_t p = 0; p < 2; p++) {
+            add_value(r, add_case(r, "run", id[i]), &step, p, 1e6);
+            add_value(r, add_case(r, "run", id[i]), &idle, p, 0.2);
+        }
+}
+
+/* A device goes by what it is, and its cases with it. */
+COMPARE_TEST(a_device_that_is_asked_for_under_another_name_is_the_same)
+{
+    static const char *const before[] = { "x:device=cuda,ctx=8", "lse_merge:a=cuda,by=cuda", "cuda:device=cuda" },
+                             *const after[] = { "x:device=d/c.so,ctx=8", "lse_merge:a=cuda,by=d/c.so",
+                                                "cuda:device=d/c.so" };
+    begin_both();
+    add_device(&base, "cuda", "H100", before, COUNT(before));
+    add_device(&now, "d/c.so", "H100", after, COUNT(after));
+    compare();
+    assert_int_equal(ha_comparison_of(&result, HA_CHANGE_GONE) + ha_comparison_of(&result, HA_CHANGE_ADDED), 0);
+    assert_int_equal(result.compared, 6);
+    assert_int_equal(result.environments, 1);
+    clean(NULL);
+    begin_both();
+    add_device(&base, "cuda", "H100", before, COUNT(before));
+    add_device(&now, "d/c.so", "H200", after, COUNT(after));
+    compare();
+    assert_string_equal(result.differs, "device cuda: name");
+    assert_int_equal(result.compared, 3); /* ratios alone */
+}
+
+COMPARE_TEST(a_device_of_a_longer_name_is_another)
+{
+    static const char *const before[] = { "x:device=cuda2", "y:fit=device=cuda", "z:cuda" }, *const after[] = {
+        "x:device=d2", "y:fit=device=d", "z:d"
+    };
+    begin_both();
+    add_device(&base, "cuda", "H100", before, COUNT(before));
+    add_device(&now, "d", "H100", after, COUNT(after));
+    compare();
+    assert_int_equal(ha_comparison_of(&result, HA_CHANGE_GONE), COUNT(before));
+}
+
 COMPARE_TEST(nights_of_another_machine_are_left_out_of_the_base)
 {
     begin_both();

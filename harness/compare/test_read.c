@@ -12,7 +12,8 @@ static struct ha_record record;
 #define ENV(date)                                                                                                \
     "{\"schema_version\":2,\"mode\":\"run\",\"build\":\"b1\",\"cpu\":\"A\",\"kernel\":\"6.1\",\"memory_bytes\":" \
     "25276510208,"                                                                                               \
-    "\"devices\":[{\"asked\":\"host\",\"kind\":\"host\",\"name\":\"n\"}],\"runs\":[{\"date_utc\":\"" date "\"}]}"
+    "\"devices\":[{\"asked\":\"./h.so\",\"driver\":\"host\",\"kind\":\"host\",\"name\":\"n\"}],"                 \
+    "\"runs\":[{\"date_utc\":\"" date "\"}]}"
 #define FIGURES \
     "\"schema_version\",\"case_id\",\"process\",\"suite\",\"figure\",\"value\",\"unit\",\"better\",\"later\"\n"
 #define CASES "\"schema_version\",\"case_id\",\"process\",\"suite\",\"verdict\",\"reason\"\n"

@@ -87,7 +87,7 @@ static enum ha_status probe(struct ha_machine *machine, const char *device, cons
     enum ha_status status = ha_calibrate(out, api, dev, &ceilings, why);
     if (!out_dir) return status;
     HA_TRY(ha_file_folder(out_dir, why));
-    HA_TRY(ha_env_write(out_dir, &env, api, &info, &ceilings, why));
+    HA_TRY(ha_env_write(out_dir, &env, device, api, &info, &ceilings, why));
     HA_TRY(write_csv(out_dir, &ceilings, why));
     return status;
 }

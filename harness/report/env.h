@@ -58,8 +58,9 @@ enum ha_status ha_env_file_resume(struct ha_env_file *file, const char *path, st
 enum ha_status ha_env_file_device(struct ha_env_file *file, const struct ha_env_device *device, struct ha_why *why);
 /* FOLDER/env.json, whole or not at all */
 enum ha_status ha_env_file_write(const struct ha_env_file *file, const char *folder, struct ha_why *why);
-/* The same for a folder of no run. ceilings may be NULL. */
-enum ha_status ha_env_write(const char *folder, const struct ha_env *env, const struct ha_device_api *api,
-                            const struct ha_device_info *info, const struct ha_ceilings *ceilings, struct ha_why *why);
+/* The same for a folder of no run. asked: for the device, by this name. ceilings may be NULL. */
+enum ha_status ha_env_write(const char *folder, const struct ha_env *env, const char *asked,
+                            const struct ha_device_api *api, const struct ha_device_info *info,
+                            const struct ha_ceilings *ceilings, struct ha_why *why);
 
 #endif

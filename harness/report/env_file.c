@@ -227,14 +227,15 @@ enum ha_status ha_env_file_write(const struct ha_env_file *file, const char *fol
     return status;
 }
 
-enum ha_status ha_env_write(const char *folder, const struct ha_env *env, const struct ha_device_api *api,
-                            const struct ha_device_info *info, const struct ha_ceilings *ceilings, struct ha_why *why)
+enum ha_status ha_env_write(const char *folder, const struct ha_env *env, const char *asked,
+                            const struct ha_device_api *api, const struct ha_device_info *info,
+                            const struct ha_ceilings *ceilings, struct ha_why *why)
 {
     const struct ha_env_run run = { .run_id = "", .mode = "", .build = ha_version(), .options = "" };
     struct ha_env_file *file = ha_env_file_create(env, &run);
     if (!file) return ha_why(why, HA_ERROR, "%s/env.json: out of memory", folder);
     struct ha_env_device device;
-    ha_env_device(&device, api->name, api, info, NULL, ceilings);
+    ha_env_device(&device, asked, api, info, NULL, ceilings);
     enum ha_status status = ha_env_file_device(file, &device, why);
     if (status == HA_OK) status = ha_env_file_write(file, folder, why);
     ha_env_file_destroy(file);

@@ -159,8 +159,10 @@ TEST_WITH(what_is_written_fits_the_schema, test_folder_make, remove_folder)
     struct ha_why why = { "" };
     const struct ha_device_info info = { .name = "memory" };
     ha_env_read(&env);
-    assert_int_equal(ha_env_write(test_folder, &env, &host, &info, NULL, &why), HA_OK);
+    assert_int_equal(ha_env_write(test_folder, &env, "./h.so", &host, &info, NULL, &why), HA_OK);
     j = load(test_path("env.json"));
+    assert_string_equal(json_string_value(json_object_get(json_array_get(json_object_get(j, "devices"), 0), "asked")),
+                        "./h.so");
     if (!fits(j, schema, where)) fail_msg("%s", where);
     json_decref(j);
     json_decref(schema);
