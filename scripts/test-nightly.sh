@@ -29,6 +29,19 @@ night()
     got=$?
     if [ "$got" -eq "$code" ]; then pass; else fail "nightly $*: exit code $got, not $code"; cat out; fi
 }
+# agrees NIGHT CODE: what a night came to is the same in all that it leaves
+agrees()
+{
+    word=$(sed -n 's/^  "verdict": "\(.*\)",$/\1/p' "$1/night.json")
+    holds "$1/night.json has $2" grep -q "^  \"exit\": $2," "$1/night.json"
+    holds "$1/report.txt begins with '$word'" sh -c "head -n 1 '$1/report.txt' | grep -q '^$word: night of '"
+    bad=$(sed -n 's/^<testsuites .* failures="\([0-9]*\)" errors="\([0-9]*\)">$/\1\2/p' "$1/junit.xml")
+    if [ "$2" -eq 0 ]; then holds "$1/junit.xml has no failure" test "$bad" = 00
+    else holds "$1/junit.xml has '$word'" grep -q " name=\"verdict\"><[a-z]* message=\"$word\">" "$1/junit.xml"; fi
+    [ -s "$1/run/cases.csv" ] || [ -s "$1/check/cases.csv" ] || return
+    holds "$1/report.txt ends with '$word'" grep -q "^$word: .* \(beside\|nothing to compare\)" "$1/report.txt"
+    holds "$1/compare.jsonl has $2 and '$word'" grep -q "^{\"row\":\"verdict\".*\"exit\":$2,\"verdict\":\"$word\"" "$1/compare.jsonl"
+}
 says() { holds "nightly says: $1" grep -qF -e "$1" out err; }
 
 night 64 extra
@@ -51,6 +64,7 @@ done
 timeout 300 "$program" nightly -q -o nights/1 --against nights --shuffle 3 --notify 'cat > told' > out 2> err < /dev/null
 code=$?
 holds "a first night ends with 0 or 40, not with $code" test "$code" -eq 0 -o "$code" -eq 40
+agrees nights/1 $code
 says 'nights: no earlier night in it'
 holds 'and it is no mistake' test ! -s err
 says 'nothing to compare with'
@@ -70,13 +84,9 @@ awk 'match($0, /"step_ns","[0-9.]+"/) {
     $0 = substr($0, 1, RSTART - 1) "\"step_ns\",\"" substr($0, RSTART + 11, RLENGTH - 12) / 10 "\"" substr($0, RSTART + RLENGTH)
 } { print }' nights/1/run/figures.csv > faster/1/run/figures.csv
 night 30 -o slow --against faster
-says 'slower'
+agrees slow 30
 holds 'what is suspicious was run again' test -s slow/again-1/figures.csv
 holds 'its cases alone' test "$(cut -d, -f3 slow/again-1/cases.csv | sort -u | wc -l)" -le 3
-holds 'the first line is the verdict' grep -q '^slower: night of' out
-holds 'JUnit says the same' grep -q '<failure message="slower">' slow/junit.xml
-holds 'and so does night.json' grep -q '"exit": 30' slow/night.json
-holds 'and the report' grep -q '^slower: night of' slow/report.txt
 
 # a case that the base had, and one that is wrong in it: gone is not all
 cp -r nights more
@@ -84,6 +94,19 @@ sed 's/resident:/quest:/' nights/1/run/cases.csv | tail -n +2 >> more/1/run/case
 "$program" compare more nights > out 2> err
 holds 'a case that is gone is exit code 20' test $? -eq 20
 says 'gone'
+
+# one process says nothing, and no case of it says so
+night 20 -o single --against nights --processes 1
+agrees single 20
+says 'nothing can be said'
+
+# a first night in which something is wrong
+cp suites/lse_merge.suite right
+printf '[a]\nsuite = lse_merge\ncase = all_empty\nby = both_empty_nan\nform = natural\ndtype = f32\n' > suites/lse_merge.suite
+night 10 -o wrong --max-time 3m
+agrees wrong 10
+says 'got nan, want -inf'
+mv right suites/lse_merge.suite
 
 # a night among its own base is not held against itself
 cp -r slow nights/2
@@ -93,6 +116,7 @@ rm -r nights/2
 
 # no time: nothing is dropped in silence
 night 20 -o short --max-time 1ms
+agrees short 20
 says 'not run: '
 
 # what is no UTF-8 is in no way of what is said, in night.json neither, which is JSON
@@ -109,7 +133,7 @@ holds 'the name of a plugin is its path' grep -q '"asked": ".*/ha_null.so"' prob
 # a signal ends the step at hand, and the night says so
 (exec timeout -s INT 3 "$program" nightly -q -o "$dir/cut" > out 2> err < /dev/null)
 holds 'a night that was cut says what it is' grep -q 'ended by a signal' out
-holds 'and leaves its night.json' grep -q '"exit"' cut/night.json
+agrees cut 20
 holds 'no process is left' nobody_is_left
 
 # a night that is killed leaves no step behind, which would run beside the next: its step is stopped, so that it cannot end by itself

@@ -70,6 +70,7 @@ size_t ha_comparison_of(const struct ha_comparison *c, enum ha_change_kind kind)
 
 bool ha_comparison_blind(const struct ha_comparison *c)
 {
+    if (!c->base->nights) return false; /* nothing was to be noticed */
     for (size_t i = 0; i < c->count; i++)
         if (c->change[i].figure && isfinite(c->change[i].shift.noticed)) return false;
     for (size_t i = 0; i < c->now->count; i++)
@@ -87,9 +88,17 @@ enum ha_exit ha_night_worse(enum ha_exit a, enum ha_exit b)
 
 enum ha_exit ha_comparison_exit(const struct ha_comparison *c)
 {
-    enum ha_exit exit = HA_EXIT_OK;
+    enum ha_exit exit = c->besides;
     for (size_t i = 0; i < c->count; i++) exit = ha_night_worse(exit, kinds[c->change[i].kind].exit);
+    /* a machine that was not fit says why nothing can be said */
     return exit == HA_EXIT_OK && ha_comparison_blind(c) ? HA_EXIT_MISSING : exit;
+}
+
+const char *ha_comparison_word(const struct ha_comparison *c)
+{
+    const enum ha_exit exit = ha_comparison_exit(c);
+    const bool known = exit != HA_EXIT_MISSING || c->besides == exit || !ha_comparison_blind(c);
+    return known ? ha_night_word(exit) : "nothing can be said";
 }
 
 /* ---- cases ------------------------------------------------------------------------------------------------------- */
@@ -415,6 +424,7 @@ static enum ha_status choose_nights(struct ha_comparison *c, bool *counts, struc
 {
     const struct ha_night *now = &c->now->night[c->now->nights - 1], *like = NULL;
     const char *differs = NULL;
+    if (!c->base->nights) return HA_OK;
     for (size_t i = 0; i < c->base->nights; i++) {
         const bool itself = is_new(c, i);
         counts[i] = !itself && ha_night_same_machine(&c->base->night[i], now, &differs);

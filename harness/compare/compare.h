@@ -61,9 +61,11 @@ struct ha_comparison {
     size_t itself;                /* nights of the base that are new ones, and do not count */
     double nights;                /* spread between nights, median over figures */
     bool assumed;                 /* it is not known from the base, which has one night */
+    enum ha_exit besides; /* the caller's to set: what else it knows of the new record, which makes it no better */
 };
 
-/* HA_FAIL: these cannot be compared (devices of different kinds); why says so. */
+/* A base without a night: nothing is known of before, and what is wrong or not judged is found. HA_FAIL: these cannot
+ * be compared (devices of different kinds); why says so. */
 enum ha_status ha_compare(struct ha_comparison *out, const struct ha_record *base, const struct ha_record *now,
                           struct ha_why *why);
 void ha_comparison_free(struct ha_comparison *comparison);
@@ -84,6 +86,7 @@ enum ha_exit ha_night_worse(enum ha_exit a, enum ha_exit b);
 bool ha_comparison_blind(const struct ha_comparison *comparison);
 /* The verdict of all. */
 enum ha_exit ha_comparison_exit(const struct ha_comparison *comparison);
+const char *ha_comparison_word(const struct ha_comparison *comparison);
 const char *ha_night_word(enum ha_exit exit);
 
 #endif

@@ -77,14 +77,24 @@ static void put_case(FILE *f, const struct ha_comparison *all, const struct item
     fprintf(f, "</%s></testcase>\n", tag);
 }
 
-/* What all came to, where that is worse than any case: too few processes, or a night that did not run them all. */
-static void put_verdict(FILE *f, const struct ha_comparison *all, size_t records, enum ha_exit exit, struct counts *c)
+static const char *word_of(const struct ha_comparison *all, size_t records, enum ha_exit exit)
+{
+    for (size_t r = 0; r < records; r++)
+        if (ha_comparison_exit(&all[r]) == exit) return ha_comparison_word(&all[r]);
+    return ha_night_word(exit);
+}
+
+/* What all came to: too few processes, or a night that did not run them all. */
+static void put_verdict(FILE *f, const struct ha_comparison *all, size_t records, enum ha_exit exit, const char *said,
+                        struct counts *c)
 {
     const char *tag = failed(exit) ? "failure" : "error";
     c->tests++;
     c->failures += failed(exit);
     c->errors += !failed(exit);
-    fprintf(f, "    <testcase classname=\"habench\" name=\"verdict\"><%s message=\"%s\">", tag, ha_night_word(exit));
+    fprintf(f, "    <testcase classname=\"habench\" name=\"verdict\"><%s message=\"%s\">", tag,
+            word_of(all, records, exit));
+    if (said) put(f, said);
     for (size_t r = 0; r < records; r++) {
         char *text = NULL;
         size_t size;
@@ -99,7 +109,7 @@ static void put_verdict(FILE *f, const struct ha_comparison *all, size_t records
     fprintf(f, "</%s></testcase>\n", tag);
 }
 
-static void put_all(FILE *f, const struct ha_comparison *all, size_t records, enum ha_exit exit,
+static void put_all(FILE *f, const struct ha_comparison *all, size_t records, enum ha_exit exit, const char *said,
                     const struct item *items, size_t count)
 {
     struct counts c = { 0 };
@@ -111,7 +121,7 @@ static void put_all(FILE *f, const struct ha_comparison *all, size_t records, en
         for (end = i; end < count && !by_case(&items[i], &items[end]);) end++;
         put_case(body, all, items + i, end - i, &c);
     }
-    if (exit != HA_EXIT_OK && exit_of(items, count) != exit) put_verdict(body, all, records, exit, &c);
+    if (exit != HA_EXIT_OK && (said || exit_of(items, count) != exit)) put_verdict(body, all, records, exit, said, &c);
     fclose(body);
     fprintf(f, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     fprintf(f, "<testsuites name=\"habench compare\" tests=\"%zu\" failures=\"%zu\" errors=\"%zu\">\n", c.tests,
@@ -124,7 +134,7 @@ static void put_all(FILE *f, const struct ha_comparison *all, size_t records, en
 }
 
 enum ha_status ha_compare_junit(const char *path, const struct ha_comparison *all, size_t records, enum ha_exit exit,
-                                struct ha_why *why)
+                                const char *said, struct ha_why *why)
 {
     size_t count = 0, k = 0;
     struct ha_whole_file out;
@@ -140,7 +150,7 @@ enum ha_status ha_compare_junit(const char *path, const struct ha_comparison *al
                 items[k++] = (struct item){ c, c->now ? c->now : c->base, r };
             }
         qsort(items, count, sizeof *items, by_case);
-        put_all(out.file, all, records, exit, items, count);
+        put_all(out.file, all, records, exit, said, items, count);
         status = ha_whole_file_close(&out, why);
     }
     free(items);

@@ -137,12 +137,6 @@ void ha_change_line(FILE *out, const struct ha_change *c)
     put_words(out, c);
 }
 
-static const char *what_verdict(const struct ha_comparison *c)
-{
-    const enum ha_exit exit = ha_comparison_exit(c);
-    return exit == HA_EXIT_MISSING && ha_comparison_blind(c) ? "nothing can be said" : ha_night_word(exit);
-}
-
 static int by_noticed(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
@@ -170,9 +164,13 @@ void ha_verdict_line(FILE *out, const struct ha_comparison *c)
     size_t loud = 0;
     double half, most;
     char a[WORD], b[WORD];
+    if (!c->base->nights) {
+        fprintf(out, "%s: %zu cases, and nothing to compare them with", ha_comparison_word(c), c->now->count);
+        return;
+    }
     for (int k = 0; k < HA_CHANGES; k++)
         if (ha_change_loud((enum ha_change_kind)k)) loud += ha_comparison_of(c, (enum ha_change_kind)k);
-    fprintf(out, "%s: %zu change%s in %zu figures beside %zu night%s of the base", what_verdict(c), loud,
+    fprintf(out, "%s: %zu change%s in %zu figures beside %zu night%s of the base", ha_comparison_word(c), loud,
             loud == 1 ? "" : "s", c->compared, c->base_nights, c->base_nights == 1 ? "" : "s");
     if (!sight(c, &half, &most)) return;
     if (ha_comparison_blind(c)) fputs("; so few processes say nothing: run both with --processes 10", out);
@@ -275,11 +273,17 @@ static void print_disturbed(FILE *out, const struct ha_record *r, const char *si
         fprintf(out, "%s: the times of %zu of %zu rows left out: something else used the cores\n", side, disturbed, all);
 }
 
-static void print_sides(FILE *out, const struct ha_comparison *c)
+static void print_base(FILE *out, const struct ha_comparison *c)
 {
-    const struct ha_night *a = &c->base->night[c->base->nights - 1], *b = &c->now->night[c->now->nights - 1];
+    const struct ha_night *a = &c->base->night[c->base->nights - 1];
     fprintf(out, "base  %s: %zu night%s, the last %s, build %s\n", c->base->path, c->base_nights,
             c->base_nights == 1 ? "" : "s", *a->date ? a->date : "without a date", *a->build ? a->build : "unknown");
+}
+
+static void print_sides(FILE *out, const struct ha_comparison *c)
+{
+    const struct ha_night *b = &c->now->night[c->now->nights - 1];
+    if (c->base->nights) print_base(out, c);
     fprintf(out, "now   %s: %s, build %s\n", c->now->path, *b->date ? b->date : "without a date",
             *b->build ? b->build : "unknown");
     if (c->left_out)
@@ -291,7 +295,7 @@ static void print_sides(FILE *out, const struct ha_comparison *c)
                 c->base_nights == 1 ? "" : "s", NIGHTS_ENOUGH);
     print_disturbed(out, c->base, "base");
     print_disturbed(out, c->now, "now");
-    fputs(c->base->notes, out);
+    if (c->base->nights) fputs(c->base->notes, out);
     fputs(c->now->notes, out);
 }
 
@@ -436,7 +440,7 @@ static void put_change(FILE *out, const struct ha_change *c, size_t index)
 void ha_compare_print_json(FILE *out, const struct ha_comparison *c, size_t index)
 {
     size_t loud = 0;
-    if (index == 1) put_record(out, c->base, "base", 0);
+    if (index == 1 && c->base->nights) put_record(out, c->base, "base", 0);
     put_record(out, c->now, "new", index);
     for (size_t i = 0; i < c->environments; i++) {
         json_t *row = json_object();
@@ -455,7 +459,7 @@ void ha_compare_print_json(FILE *out, const struct ha_comparison *c, size_t inde
     set_text(row, "row", "verdict");
     json_object_set_new(row, "new", json_integer((json_int_t)index));
     json_object_set_new(row, "exit", json_integer((json_int_t)ha_comparison_exit(c)));
-    set_text(row, "verdict", what_verdict(c));
+    set_text(row, "verdict", ha_comparison_word(c));
     json_object_set_new(row, "changed", json_integer((json_int_t)loud));
     json_object_set_new(row, "compared", json_integer((json_int_t)c->compared));
     set_number(row, "nights_spread", c->nights);

@@ -649,7 +649,8 @@ TEST_WITH(table_json_and_junit_say_the_same, test_folder_make, test_folder_remov
         assert_int_equal(lines_with(test_print_text, "\"row\":\"verdict\"", said), 1);
         snprintf(said, sizeof said, "\"changed\":%zu,", loud);
         assert_int_equal(lines_with(test_print_text, "\"row\":\"verdict\"", said), 1);
-        assert_int_equal(ha_compare_junit(test_path("j.xml"), &result, 1, ha_comparison_exit(&result), &why), HA_OK);
+        assert_int_equal(ha_compare_junit(test_path("j.xml"), &result, 1, ha_comparison_exit(&result), NULL, &why),
+                         HA_OK);
         assert_null(strstr(test_text("j.xml"), "<case>"));
         assert_null(strstr(test_text("j.xml"), "<why>"));
         const size_t failing = test_count(test_text("j.xml"), "<failure"),
@@ -662,6 +663,69 @@ TEST_WITH(table_json_and_junit_say_the_same, test_folder_make, test_folder_remov
         assert_contains(test_print_text, said);
         clean(NULL);
     }
+}
+
+static const struct {
+    enum ha_exit besides, both; /* both: beside what is slower */
+    const char *word;
+} known[] = {
+    { HA_EXIT_OK, HA_EXIT_REGRESSION, "slower" },
+    { HA_EXIT_ENVIRONMENT, HA_EXIT_REGRESSION, "not fit to judge" },
+    { HA_EXIT_MISSING, HA_EXIT_REGRESSION, "not all ran" },
+    { HA_EXIT_WRONG, HA_EXIT_WRONG, "wrong" },
+};
+
+/* What a night knows besides makes its verdict no better, and is in all that is written. */
+TEST_WITH(what_is_known_besides_is_said_everywhere, test_folder_make, test_folder_remove)
+{
+    for (size_t i = 0; i < COUNT(known); i++) {
+        compare_processes(12, 12, 1.2);
+        result.besides = known[i].besides;
+        assert_int_equal(ha_comparison_exit(&result), known[i].both);
+        clean(NULL);
+        if (!known[i].besides) continue;
+        compare_processes(12, 12, 1);
+        result.besides = known[i].besides;
+        assert_int_equal(ha_comparison_exit(&result), known[i].besides);
+        char said[64];
+        snprintf(said, sizeof said, "\n%s: 0 changes in", known[i].word);
+        ha_compare_print_table(test_print(), &result);
+        test_printed();
+        assert_contains(test_print_text, said);
+        snprintf(said, sizeof said, "\"exit\":%d,\"verdict\":\"%s\"", (int)known[i].besides, known[i].word);
+        ha_compare_print_json(test_print(), &result, 1);
+        test_printed();
+        assert_contains(test_print_text, said);
+        assert_int_equal(ha_compare_junit(test_path("j.xml"), &result, 1, known[i].besides, "it was late\n", &why),
+                         HA_OK);
+        snprintf(said, sizeof said, " message=\"%s\">it was late\n", known[i].word);
+        assert_contains(test_text("j.xml"), said);
+        clean(NULL);
+    }
+}
+
+/* Before a first night there was nothing. */
+TEST_WITH(of_a_first_night_what_is_wrong_is_said, test_folder_make, test_folder_remove)
+{
+    begin(&base, "");
+    begin(&now, "now");
+    begin_night(&now, "b");
+    add_verdict(&now, "w", HA_VERDICT_FAIL, "because");
+    add_verdict(&now, "e", HA_VERDICT_ERROR, "");
+    add_verdict(&now, "n", HA_VERDICT_WAIVED, "");
+    add_value(&now, add_case(&now, "run", "x:"), &step, 0, 1e6);
+    compare();
+    assert_int_equal(ha_comparison_exit(&result), HA_EXIT_WRONG);
+    assert_int_equal(ha_comparison_of(&result, HA_CHANGE_ADDED), 2);
+    assert_string_equal(line_of(change_of("w", NULL)), "wrong              w (check): because");
+    ha_compare_print_table(test_print(), &result);
+    test_printed();
+    assert_contains(test_print_text, "\nwrong: 4 cases, and nothing to compare them with\n");
+    ha_compare_print_json(test_print(), &result, 1);
+    assert_int_equal(lines_with(test_printed(), "\"row\":\"record\"", ""), 1);
+    assert_int_equal(ha_compare_junit(test_path("j.xml"), &result, 1, HA_EXIT_WRONG, NULL, &why), HA_OK);
+    assert_contains(test_text("j.xml"), "tests=\"4\" failures=\"1\" errors=\"1\"");
+    clean(NULL);
 }
 
 /* No key is lost to a text that JSON, which is UTF-8, cannot hold. */
@@ -687,7 +751,7 @@ TEST_WITH(what_is_no_utf_8_keeps_its_key, test_folder_make, test_folder_remove)
     assert_contains(test_print_text, "\"path\":\"n?\"");
     assert_contains(test_print_text, "\"case_id\":\"x?\"");
     assert_contains(test_print_text, "\"line\":\"x? n: ");
-    assert_int_equal(ha_compare_junit(test_path("j.xml"), &result, 1, HA_EXIT_REGRESSION, &why), HA_OK);
+    assert_int_equal(ha_compare_junit(test_path("j.xml"), &result, 1, HA_EXIT_REGRESSION, NULL, &why), HA_OK);
     assert_contains(test_text("j.xml"), "classname=\"n?.run\"");
     clean(NULL);
 }
@@ -697,8 +761,8 @@ TEST_WITH(junit_is_not_green_where_nothing_can_be_said, test_folder_make, test_f
 {
     compare_processes(1, 1, 1);
     assert_int_equal(ha_comparison_exit(&result), 20);
-    assert_int_equal(ha_compare_junit(test_path("j.xml"), &result, 1, HA_EXIT_MISSING, &why), HA_OK);
-    assert_int_equal(test_count(test_text("j.xml"), "<error message=\"not all ran\""), 1);
+    assert_int_equal(ha_compare_junit(test_path("j.xml"), &result, 1, HA_EXIT_MISSING, NULL, &why), HA_OK);
+    assert_int_equal(test_count(test_text("j.xml"), "<error message=\"nothing can be said\""), 1);
     assert_contains(test_text("j.xml"), "errors=\"1\"");
     clean(NULL);
 }

@@ -25,7 +25,7 @@ static enum ha_status compare(struct compared *c, const struct ha_options *o, st
         HA_TRY(ha_record_read(&c->now[i], o->words[i + 1], why));
         HA_TRY(ha_compare(&c->all[i], &c->base, &c->now[i], why));
     }
-    return o->junit ? ha_compare_junit(o->junit, c->all, c->count, worst(c), why) : HA_OK;
+    return o->junit ? ha_compare_junit(o->junit, c->all, c->count, worst(c), NULL, why) : HA_OK;
 }
 
 static void print(const struct compared *c, const struct ha_options *o)

@@ -36,6 +36,7 @@ struct night {
     struct ha_record base, now;
     struct ha_comparison result;
     bool read, compared;
+    enum ha_exit exit; /* settle */
 };
 
 static void note(struct night *n, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -266,13 +267,12 @@ static void drop(struct night *n)
     n->compared = n->read = false;
 }
 
-/* The night as it stands, beside its base if it has one. */
+/* The night as it stands, beside its base, which is empty if it is the first. */
 static enum ha_status look(struct night *n, struct ha_why *why)
 {
     drop(n);
     n->read = true;
     HA_TRY(ha_record_read(&n->now, n->o->out_dir, why));
-    if (!n->against) return HA_OK;
     n->compared = true;
     return ha_compare(&n->result, &n->base, &n->now, why);
 }
@@ -321,31 +321,31 @@ static enum ha_status run_again(struct night *n, struct ha_why *why)
 /* ---- the verdict ----------------------------------------------------------------------------------------------------
  */
 
-static enum ha_exit verdict(const struct night *n)
+/* What it came to: from here on the same everywhere. */
+static void settle(struct night *n)
 {
-    const enum ha_exit compared = n->compared ? ha_comparison_exit(&n->result) : HA_EXIT_OK,
-                       steps_came_to = n->wrong                ? HA_EXIT_WRONG
-                                       : n->missing || ha_stop ? HA_EXIT_MISSING
-                                       : n->unfit              ? HA_EXIT_ENVIRONMENT
-                                                               : HA_EXIT_OK;
-    return ha_night_worse(compared, steps_came_to);
+    n->exit = n->wrong                ? HA_EXIT_WRONG
+              : n->missing || ha_stop ? HA_EXIT_MISSING
+              : n->unfit              ? HA_EXIT_ENVIRONMENT
+                                      : HA_EXIT_OK;
+    if (ha_stop) note(n, "ended by a signal: what was run is kept");
+    if (!n->compared) return;
+    n->result.besides = n->exit;
+    n->exit = ha_comparison_exit(&n->result);
+}
+
+static const char *word(const struct night *n)
+{
+    return n->compared ? ha_comparison_word(&n->result) : ha_night_word(n->exit);
 }
 
 static void print(FILE *out, const struct night *n)
 {
-    const enum ha_exit exit = verdict(n);
-    fprintf(out, "%s: night of %s, build %s\n", ha_night_word(exit),
-            json_string_value(json_object_get(n->said, "date_utc")), ha_version());
+    fprintf(out, "%s: night of %s, build %s\n", word(n), json_string_value(json_object_get(n->said, "date_utc")),
+            ha_version());
     fputs(n->notes ? n->notes : "", out);
-    if (ha_stop) fputs("ended by a signal: what was run is kept\n", out);
-    for (size_t i = 0; n->read && !n->compared && i < n->now.count; i++) {
-        const struct ha_recorded_case *c = n->now.cases[i];
-        if (c->verdict == HA_VERDICT_FAIL || c->verdict == HA_VERDICT_ERROR)
-            fprintf(out, "%-18s %s (%s): %s\n", c->verdict == HA_VERDICT_FAIL ? "wrong" : "not judged", c->id, c->mode,
-                    c->reason);
-    }
     if (n->compared) ha_compare_print_table(out, &n->result);
-    else fputs("nothing to compare with: --against FOLDER names earlier nights\n", out);
+    if (!n->against) fputs("nothing to compare with: --against FOLDER names earlier nights\n", out);
 }
 
 /* The lines of what changed, for who is told. */
@@ -383,19 +383,19 @@ static enum ha_status write_report(struct night *n, struct ha_why *why)
     HA_TRY(ha_whole_file_open(&out, n->o->out_dir, "report.txt", why));
     print(out.file, n);
     HA_TRY(ha_whole_file_close(&out, why));
+    HA_TRY(ha_file_path(path, n->o->out_dir, "junit", ".xml", why));
+    HA_TRY(ha_compare_junit(path, &n->result, n->compared, n->exit, n->notes, why));
     if (!n->compared) return HA_OK;
     HA_TRY(ha_whole_file_open(&out, n->o->out_dir, "compare.jsonl", why));
     ha_compare_print_json(out.file, &n->result, 1);
-    HA_TRY(ha_whole_file_close(&out, why));
-    HA_TRY(ha_file_path(path, n->o->out_dir, "junit", ".xml", why));
-    return ha_compare_junit(path, &n->result, 1, verdict(n), why);
+    return ha_whole_file_close(&out, why);
 }
 
 static enum ha_status end_night(struct night *n, struct ha_why *why)
 {
-    const enum ha_exit exit = verdict(n);
-    json_object_set_new(n->said, "verdict", json_string(ha_night_word(exit)));
-    json_object_set_new(n->said, "exit", json_integer((json_int_t)exit));
+    settle(n);
+    json_object_set_new(n->said, "verdict", json_string(word(n)));
+    json_object_set_new(n->said, "exit", json_integer((json_int_t)n->exit));
     json_object_set_new(n->said, "folder", ha_json_text(n->o->out_dir));
     json_object_set_new(n->said, "against", n->against ? ha_json_text(n->against) : json_null());
     json_object_set_new(n->said, "notes", json_string(n->notes ? n->notes : ""));
@@ -490,7 +490,7 @@ enum ha_exit ha_command_nightly(const struct ha_options *o, struct ha_why *why)
     enum ha_exit code = look_before(&n, why);
     if (code == HA_EXIT_OK) {
         const enum ha_status status = spend(&n, why);
-        code = status == HA_OK ? verdict(&n) : HA_EXIT_ENVIRONMENT;
+        code = status == HA_OK ? n.exit : HA_EXIT_ENVIRONMENT;
     }
     drop(&n);
     ha_record_free(&n.base);
