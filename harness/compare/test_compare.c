@@ -682,6 +682,8 @@ TEST_WITH(what_is_known_besides_is_said_everywhere, test_folder_make, test_folde
         compare_processes(12, 12, 1.2);
         result.besides = known[i].besides;
         assert_int_equal(ha_comparison_exit(&result), known[i].both);
+        assert_int_equal(ha_compare_junit(test_path("j.xml"), &result, 1, known[i].both, "it was late\n", &why), HA_OK);
+        assert_contains(test_text("j.xml"), ">it was late\n"); /* though a case says as much, too */
         clean(NULL);
         if (!known[i].besides) continue;
         compare_processes(12, 12, 1);
@@ -710,11 +712,14 @@ TEST_WITH(of_a_first_night_what_is_wrong_is_said, test_folder_make, test_folder_
     begin(&base, "");
     begin(&now, "now");
     begin_night(&now, "b");
+    add_value(&now, add_case(&now, "run", "x:"), &step, 0, 1e6);
+    compare();
+    assert_int_equal(ha_comparison_exit(&result), HA_EXIT_OK);
+    ha_comparison_free(&result);
     add_verdict(&now, "w", HA_VERDICT_FAIL, "because");
     add_verdict(&now, "e", HA_VERDICT_ERROR, "");
     add_verdict(&now, "n", HA_VERDICT_WAIVED, "");
-    add_value(&now, add_case(&now, "run", "x:"), &step, 0, 1e6);
-    compare();
+    assert_int_equal(ha_compare(&result, &base, &now, &why), HA_OK);
     assert_int_equal(ha_comparison_exit(&result), HA_EXIT_WRONG);
     assert_int_equal(ha_comparison_of(&result, HA_CHANGE_ADDED), 2);
     assert_string_equal(line_of(change_of("w", NULL)), "wrong              w (check): because");
