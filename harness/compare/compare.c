@@ -4,6 +4,7 @@
 #include "harness/base/stats.h"
 #include "harness/base/why.h"
 #include "harness/compare/blame.h"
+#include "harness/compare/lost.h"
 #include "harness/compare/sides.h"
 
 #include <limits.h>
@@ -145,14 +146,15 @@ static enum ha_change_kind kind_of(const struct ha_verdict_of_night *base, const
     return base->processes ? HA_CHANGE_SAME : HA_CHANGE_ADDED;
 }
 
-/* Has it a time or a rate, in nights that count? counts NULL: all. */
-static bool timed(const struct ha_recorded_case *of, const bool *counts)
+/* Writes the id with a device under its other name: a variant's device=FROM, a merge's by=FROM. */
+static bool rename_device(char *out, size_t size, const char *id, const char *from, const char *to)
 {
-    for (size_t i = 0; i < of->figures; i++) {
-        const struct ha_recorded_figure *f = &of->figure[i];
-        if (!ha_figure_is_speed(f) || !ha_figure_tested(of, f, false)) continue;
-        for (size_t k = 0; k < f->count; k++)
-            if (!counts || counts[f->at[k].night]) return true;
+    static const char *const keys[] = { ":device=", ",device=", ":by=", ",by=" };
+    const size_t length = strlen(from);
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
+        const char *at = strstr(id, keys[k]), *name = at ? at + strlen(keys[k]) : "", *end = name + length;
+        if (at && !strncmp(name, from, length) && (!*end || *end == ','))
+            return (size_t)snprintf(out, size, "%.*s%s%s", (int)(name - id), id, to, end) < size;
     }
     return false;
 }
@@ -168,23 +170,84 @@ static size_t disturbed(const struct ha_recorded_case *of, const bool *counts)
 /* What is left of most of its processes says nothing, however much alike it is. */
 static bool mostly(size_t disturbed, size_t processes) { return 2 * disturbed > processes; }
 
-static enum ha_status compare_verdicts(struct ha_comparison *c, const bool *counts, const struct ha_recorded_case *base,
+/* The same case of the other record, in which its device may have been asked for under another name. */
+static const struct ha_recorded_case *counterpart(const struct ha_comparison *c, const struct ha_record *in,
+                                                  const struct ha_recorded_case *of)
+{
+    const struct ha_recorded_case *found = ha_record_case(in, of->mode, of->id);
+    for (size_t i = 0; i < c->environments && !found; i++) {
+        const struct ha_environment_change *e = &c->environment[i];
+        const char *to = in == c->now ? e->now : e->base, *from = in == c->now ? e->base : e->now;
+        char id[4096];
+        if (strstr(e->name, ": asked") && from && to && rename_device(id, sizeof id, of->id, from, to))
+            found = ha_record_case(in, of->mode, id);
+    }
+    return found;
+}
+
+static bool differs(const struct ha_comparison *c, const char *fact)
+{
+    for (size_t i = 0; i < c->environments; i++)
+        if (!strcmp(c->environment[i].name, fact)) return true;
+    return false;
+}
+
+/* What a comparison knows of all cases. */
+struct look {
+    const bool *counts;
+    struct ha_figure_names now,
+        gone;       /* figures with a value in any case; those of the base that another build has not */
+    bool disturbed; /* values of some new process were left out */
+};
+
+/* Is there a case in both that had this reading of the machine? Others have not lost it. */
+static bool is_read(const struct ha_comparison *c, const char *figure)
+{
+    for (size_t i = 0; i < c->now->count; i++) {
+        const struct ha_recorded_case *now = c->now->cases[i], *base = counterpart(c, c->base, now);
+        if (base && strcmp(now->id, HA_MACHINE_CASE) != 0 && ha_figure_there(base, figure)) return true;
+    }
+    return false;
+}
+
+/* The figures that the case has lost, and the first of them. */
+static enum ha_status find_lost(const struct ha_comparison *c, struct look *l, const struct ha_recorded_case *base,
+                                const struct ha_recorded_case *now, struct ha_change *change, struct ha_why *why)
+{
+    const bool other = c->other_machine || differs(c, "build");
+    for (size_t i = 0; i < base->figures; i++) {
+        const struct ha_recorded_figure *f = &base->figure[i];
+        if (!ha_figure_tested(base, f, c->other_machine) || ha_figure_there(now, f->name)) continue;
+        if (!ha_figure_steady(base, f, l->counts, c->base_nights)) continue;
+        if (ha_figure_beside(f->name) && !is_read(c, f->name)) continue;
+        if (other && !ha_figure_names_have(&l->now, f->name)) HA_TRY(ha_figure_names_add(&l->gone, f->name, why));
+        else if (!change->lost++) change->base_figure = f;
+    }
+    return HA_OK;
+}
+
+static enum ha_status compare_verdicts(struct ha_comparison *c, struct look *l, const struct ha_recorded_case *base,
                                        const struct ha_recorded_case *now, struct ha_why *why)
 {
-    const struct ha_verdict_of_night was = before(base, counts);
-    enum ha_change_kind kind = kind_of(&was, now);
+    const struct ha_verdict_of_night was = before(base, l->counts);
+    const bool machine = base && !strcmp(base->id, HA_MACHINE_CASE); /* which has figures alone */
+    enum ha_change_kind kind = machine ? HA_CHANGE_SAME : kind_of(&was, now);
+    struct ha_change lost = { 0 };
     if (!now && base->nights && !was.processes) return HA_OK; /* nights that do not count alone had it */
-    const size_t base_disturbed = disturbed(base, counts), now_disturbed = disturbed(now, NULL);
-    if (kind == HA_CHANGE_SAME && judged(now->verdict)) {
-        if (mostly(base_disturbed, was.processes) || mostly(now_disturbed, now->processes)) kind = HA_CHANGE_DISTURBED;
-        else if (timed(base, counts) && !timed(now, NULL)) kind = HA_CHANGE_GONE; /* its row alone is no result */
-    }
+    const size_t base_disturbed = disturbed(base, l->counts), now_disturbed = disturbed(now, NULL);
+    const bool is_judged = kind == HA_CHANGE_SAME && !machine && judged(now->verdict);
+    if (is_judged && (mostly(base_disturbed, was.processes) || mostly(now_disturbed, now->processes)))
+        kind = HA_CHANGE_DISTURBED; /* its figures were left out, not lost */
+    else if (is_judged || (machine && !l->disturbed)) HA_TRY(find_lost(c, l, base, now, &lost, why));
+    if (lost.lost) kind = HA_CHANGE_GONE; /* its row alone is no result */
     if (kind == HA_CHANGE_SAME) return HA_OK;
     struct ha_change *change = add(c, why);
     if (!change) return HA_ERROR;
     change->kind = kind;
     change->base = base;
     change->now = now;
+    change->base_figure = lost.base_figure;
+    change->lost = lost.lost;
     change->base_processes = was.processes;
     change->base_verdict = was.verdict;
     change->processes = now ? now->processes : 0;
@@ -456,46 +519,23 @@ static enum ha_status choose_nights(struct ha_comparison *c, bool *counts, struc
 /* ---- all
  * ------------------------------------------------------------------------------------------------------------- */
 
-/* Writes the id with a device under its other name: a variant's device=FROM, a merge's by=FROM. */
-static bool rename_device(char *out, size_t size, const char *id, const char *from, const char *to)
+static enum ha_status compare_cases(struct ha_comparison *c, struct look *l, struct ha_why *why)
 {
-    static const char *const keys[] = { ":device=", ",device=", ":by=", ",by=" };
-    const size_t length = strlen(from);
-    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
-        const char *at = strstr(id, keys[k]), *name = at ? at + strlen(keys[k]) : "", *end = name + length;
-        if (at && !strncmp(name, from, length) && (!*end || *end == ','))
-            return (size_t)snprintf(out, size, "%.*s%s%s", (int)(name - id), id, to, end) < size;
-    }
-    return false;
-}
-
-/* The same case of the other record, in which its device may have been asked for under another name. */
-static const struct ha_recorded_case *counterpart(const struct ha_comparison *c, const struct ha_record *in,
-                                                  const struct ha_recorded_case *of)
-{
-    const struct ha_recorded_case *found = ha_record_case(in, of->mode, of->id);
-    for (size_t i = 0; i < c->environments && !found; i++) {
-        const struct ha_environment_change *e = &c->environment[i];
-        const char *to = in == c->now ? e->now : e->base, *from = in == c->now ? e->base : e->now;
-        char id[4096];
-        if (strstr(e->name, ": asked") && from && to && rename_device(id, sizeof id, of->id, from, to))
-            found = ha_record_case(in, of->mode, id);
-    }
-    return found;
-}
-
-static enum ha_status compare_cases(struct ha_comparison *c, const bool *counts, struct ha_why *why)
-{
+    HA_TRY(ha_figure_names_of(&l->now, c->now, why));
+    for (size_t i = 0; i < c->now->count; i++) l->disturbed |= c->now->cases[i]->disturbances > 0;
     for (size_t i = 0; i < c->base->count; i++) {
         const struct ha_recorded_case *base = c->base->cases[i], *now = counterpart(c, c->now, base);
-        HA_TRY(compare_verdicts(c, counts, base, now, why));
+        HA_TRY(compare_verdicts(c, l, base, now, why));
     }
     for (size_t i = 0; i < c->now->count; i++) {
         const struct ha_recorded_case *now = c->now->cases[i], *base = counterpart(c, c->base, now);
-        if (!base) HA_TRY(compare_verdicts(c, counts, NULL, now, why));
-        else HA_TRY(list_figures(c, counts, base, now, why));
+        if (!base) HA_TRY(compare_verdicts(c, l, NULL, now, why));
+        else HA_TRY(list_figures(c, l->counts, base, now, why));
     }
-    return HA_OK;
+    if (!l->gone.count) return HA_OK;
+    c->no_figures = ha_figure_names_text(&l->gone);
+    return c->no_figures ? add_environment(c, "figures", c->no_figures, NULL, why)
+                         : ha_why(why, HA_ERROR, "out of memory");
 }
 
 enum ha_status ha_compare(struct ha_comparison *out, const struct ha_record *base, const struct ha_record *now,
@@ -503,9 +543,12 @@ enum ha_status ha_compare(struct ha_comparison *out, const struct ha_record *bas
 {
     *out = (struct ha_comparison){ .base = base, .now = now };
     bool *counts = calloc(base->nights + 1, sizeof *counts);
+    struct look look = { .counts = counts };
     enum ha_status status = counts ? choose_nights(out, counts, why) : ha_why(why, HA_ERROR, "out of memory");
-    if (status == HA_OK) status = compare_cases(out, counts, why);
+    if (status == HA_OK) status = compare_cases(out, &look, why);
     if (status == HA_OK) status = compare_figures(out, counts, why);
+    free(look.now.name);
+    free(look.gone.name);
     free(counts);
     return status;
 }
@@ -514,5 +557,6 @@ void ha_comparison_free(struct ha_comparison *c)
 {
     free(c->change);
     free(c->environment);
+    free(c->no_figures);
     *c = (struct ha_comparison){ 0 };
 }

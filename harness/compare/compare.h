@@ -30,10 +30,12 @@ enum ha_cause { HA_CAUSE_NONE, HA_CAUSE_MACHINE, HA_CAUSE_CODE, HA_CAUSE_BOTH, H
 
 struct ha_change {
     enum ha_change_kind kind;
-    const struct ha_recorded_case *base, *now;             /* NULL: not there */
-    const struct ha_recorded_figure *base_figure, *figure; /* NULL: it is about the case */
-    double base_median, median;                            /* of the processes, as in the record */
-    double base_lo, base_hi, lo, hi;                       /* 95% intervals of these medians */
+    const struct ha_recorded_case *base, *now; /* NULL: not there */
+    const struct ha_recorded_figure *base_figure,
+        *figure;                     /* both NULL: it is about the case; figure alone: it is gone */
+    size_t lost;                     /* figures of the case that are gone, base_figure the first */
+    double base_median, median;      /* of the processes, as in the record */
+    double base_lo, base_hi, lo, hi; /* 95% intervals of these medians */
     size_t base_processes, processes; /* of a figure: those that were not disturbed */
     size_t base_disturbed, disturbed; /* of its case */
     enum ha_verdict base_verdict; /* of its last night that counts; HA_NOT_RUN: none */
@@ -54,6 +56,7 @@ struct ha_comparison {
     size_t count, room;
     struct ha_environment_change *environment; /* [environments] */
     size_t environments, environments_room;
+    char *no_figures;             /* the text of one of these */
     size_t compared;              /* figures */
     bool other_machine;           /* ratios alone were compared */
     const char *differs;          /* the fact by which it is another machine */

@@ -119,8 +119,11 @@ static void put_words(FILE *out, const struct ha_change *c)
         fprintf(out, "%s (%s): something else used the cores in %zu of %s %zu processes", of->id, of->mode,
                 of_base ? c->base_disturbed : c->disturbed, of_base ? "the base's" : "its",
                 of_base ? c->base_processes : c->processes);
-    } else if (c->kind == HA_CHANGE_GONE && c->now && c->now->processes)
-        fprintf(out, "%s (%s): it has no time and no rate now; is figures.csv whole?", of->id, of->mode);
+    } else if (c->lost)
+        fprintf(out,
+                c->lost > 1 ? "%s %s: it has no value now, nor have %zu more figures of this case"
+                            : "%s %s: it has no value now",
+                of->id, c->base_figure->name, c->lost - 1);
     else if (c->kind == HA_CHANGE_GONE)
         fprintf(out, "%s (%s): it has no row now; %zu before", of->id, of->mode, c->base_processes);
     else
@@ -431,6 +434,7 @@ static void put_change(FILE *out, const struct ha_change *c, size_t index)
     json_object_set_new(row, "base_disturbed", json_integer((json_int_t)c->base_disturbed));
     json_object_set_new(row, "new_disturbed", json_integer((json_int_t)c->disturbed));
     if (c->figure) set_figure(row, c);
+    if (c->lost) set_text(row, "figure", c->base_figure->name);
     set_cause(row, c);
     set_text(row, "line", line);
     put_json(out, row);

@@ -92,6 +92,19 @@ static const char *line_of(const struct ha_change *c)
     return test_printed();
 }
 
+static size_t lines_with(const char *text, const char *a, const char *b)
+{
+    size_t n = 0;
+    for (const char *line = text; *line;) {
+        const size_t length = strcspn(line, "\n");
+        char copy[4096];
+        snprintf(copy, sizeof copy, "%.*s", (int)(length < 4000 ? length : 4000), line);
+        n += strstr(copy, a) && strstr(copy, b);
+        line += length + (line[length] == '\n');
+    }
+    return n;
+}
+
 #define COMPARE_TEST(name) TEST_WITH(name, NULL, clean)
 
 /* ---- machine or code ------------------------------------------------------------------------------------------------
@@ -563,19 +576,80 @@ COMPARE_TEST(a_rate_that_falls_to_nothing_is_slower)
     assert_int_equal(change_of("x", "GBps")->kind, HA_CHANGE_WORSE);
 }
 
-COMPARE_TEST(a_case_that_has_lost_its_times_is_gone)
+/* Two nights of the base and one now, of two cases; in which of them x has its rate, of 12 processes. */
+static void compare_rates(size_t first, size_t second, size_t after, bool others, const char *build)
+{
+    const size_t of_x[] = { first, second, after };
+    begin(&base, "base");
+    begin(&now, "now");
+    for (size_t night = 0; night < 3; night++) {
+        struct ha_record *r = night < 2 ? &base : &now;
+        begin_night(r, "a");
+        for (size_t i = 0; i < PROCESSES; i++) {
+            const size_t p = 20 * night + i;
+            assert_int_equal(ha_record_add_verdict(r, add_case(r, "run", "x"), "fake", HA_PASS, "", &why), HA_OK);
+            add_value(r, add_case(r, "run", "x"), &step, p, 1e6 * noise(p));
+            if (i < of_x[night]) add_value(r, add_case(r, "run", "x"), &rate, p, 10 * noise(p));
+            if (i < of_x[night]) add_value(r, add_case(r, "run", "x"), &idle, p, 0.5 * noise(p));
+            add_value(r, add_case(r, "run", "y"), &step, p, 1e6 * noise(p));
+            if (others || night < 2) add_value(r, add_case(r, "run", "y"), &rate, p, 10 * noise(p));
+            if (others || night < 2) add_value(r, add_case(r, "run", "y"), &read_all, p, 10 * noise(p));
+        }
+    }
+    snprintf(now.night[0].build, sizeof now.night[0].build, "%s", build);
+    compare();
+}
+
+static const struct {
+    size_t first, second, after;
+    bool others;
+    const char *build;
+    size_t gone, differs;
+} rates[] = {
+    { 12, 12, 12, true, "", 0, 0 },
+    { 12, 12, 0, true, "", 1, 0 },   /* the rate and the share of x */
+    { 12, 12, 0, true, "b2", 1, 1 }, /* the share is in no case: it is another build; the rate is in y */
+    { 12, 0, 0, true, "", 0, 0 },    /* not in every night */
+    { 10, 10, 0, true, "", 0, 0 },   /* not in every process: it may be missing by chance */
+    { 11, 11, 0, true, "", 1, 0 },
+    { 12, 12, 0, false, "", 3, 0 },   /* of x, of y and of the machine; the build is the same */
+    { 12, 12, 0, false, "b2", 0, 1 }, /* another build has no such figures */
+};
+
+TEST(a_figure_that_was_always_there_is_missed)
+{
+    for (size_t i = 0; i < COUNT(rates); i++) {
+        compare_rates(rates[i].first, rates[i].second, rates[i].after, rates[i].others, rates[i].build);
+        if (ha_comparison_of(&result, HA_CHANGE_GONE) != rates[i].gone)
+            fail_msg("%zu: not %zu are gone", i, rates[i].gone);
+        assert_int_equal(ha_comparison_exit(&result), rates[i].gone ? 20 : 0);
+        assert_int_equal(result.environments, rates[i].differs + (*rates[i].build != 0));
+        ha_compare_print_table(test_print(), &result);
+        test_printed();
+        if (i == 1) assert_contains(test_print_text, "gone               x GBps: it has no value now, nor have 1 more");
+        if (i == 2) assert_contains(test_print_text, "x GBps: it has no value now\n");
+        if (i == 2) assert_contains(test_print_text, "differs  figures: gpu_idle -> (not said)");
+        if (i == 6) assert_contains(test_print_text, "machine beside_read_GBps: it has no value now\n");
+        if (i == 7)
+            assert_contains(test_print_text, "differs  figures: GBps, gpu_idle, beside_read_GBps -> (not said)");
+        ha_compare_print_json(test_print(), &result, 1);
+        assert_int_equal(lines_with(test_printed(), "\"change\":\"gone\"", "\"figure\":\""), rates[i].gone);
+        clean(NULL);
+    }
+}
+
+/* The machine has lost no reading where the cases that took it were not run. */
+COMPARE_TEST(what_no_case_read_is_no_loss_of_the_machine)
 {
     begin_both();
     for (size_t i = 0; i < PROCESSES; i++) {
         add_value(&base, add_case(&base, "run", "x"), &step, i, 1e6 * noise(i));
-        add_value(&base, add_case(&base, "run", "y"), &step, i, 1e6 * noise(i));
         add_value(&now, add_case(&now, "run", "x"), &step, i, 1e6 * noise(i));
-        add_value(&now, add_case(&now, "run", "y"), &error, i, 0.1);
+        add_value(&base, add_case(&base, "run", "y"), &link_up, i, 12 * noise(i));
     }
     compare();
+    assert_int_equal(ha_comparison_of(&result, HA_CHANGE_GONE), 1);
     assert_int_equal(change_of("y", NULL)->kind, HA_CHANGE_GONE);
-    assert_contains(line_of(change_of("y", NULL)), "no time and no rate now");
-    assert_int_equal(ha_comparison_exit(&result), 20);
 }
 
 /* The night that is looked at lies among those of the base. */
@@ -600,19 +674,6 @@ TEST_WITH(a_night_does_not_excuse_itself, test_folder_make, test_folder_remove)
 
 /* ---- one verdict everywhere
  * ------------------------------------------------------------------------------------------- */
-
-static size_t lines_with(const char *text, const char *a, const char *b)
-{
-    size_t n = 0;
-    for (const char *line = text; *line;) {
-        const size_t length = strcspn(line, "\n");
-        char copy[4096];
-        snprintf(copy, sizeof copy, "%.*s", (int)(length < 4000 ? length : 4000), line);
-        n += strstr(copy, a) && strstr(copy, b);
-        line += length + (line[length] == '\n');
-    }
-    return n;
-}
 
 /* Records drawn at random: the exit code, JSON and JUnit say the same of each change. */
 TEST_WITH(table_json_and_junit_say_the_same, test_folder_make, test_folder_remove)
