@@ -39,6 +39,7 @@ mutant shift.c test_nights 's/return fmax(of_processes, .*;/return of_processes;
 mutant shift.c test_nights 's/alpha \* (double)(i + 1) \/ (double)count/alpha/' 'false alarms are held down in each figure, and not over the night'
 mutant compare.c test_compare 's/if (!now || !now->processes) return HA_CHANGE_GONE;/if (!now || !now->processes) return HA_CHANGE_SAME;/' 'a missing case is ignored'
 mutant compare.c test_compare 's/if (lost.lost) kind = HA_CHANGE_GONE;//' 'a figure without a value is ignored'
+mutant lost.c test_compare 's/ && 10 \* values >= 9 \* rows//' 'a figure of some processes is missed'
 mutant lost.c test_compare 's/ && nights == with_row//' 'a figure of some nights is missed'
 mutant sides.c test_compare 's/f->better == HA_MORE ? -x : x/f->better == HA_LESS ? -x : x/' 'the sign of "better" is turned'
 mutant sides.c test_compare 's/return f->better == HA_MORE ? -x : x;/return x;/' 'more is worse, also of rates'
