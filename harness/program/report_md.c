@@ -1,8 +1,11 @@
 #include "harness/program/report_parts.h"
 
 #include "harness/base/csv.h"
+#include "harness/base/registry.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
+#include "harness/compare/compare.h"
+#include "harness/report/row.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -43,9 +46,9 @@ static const char *text_of(const json_t *row, const char *key)
 
 /* ---- what compare said ---- */
 
-/* Rows of a kind, in their order; of the changes those that stand on top. */
+/* Rows of a kind, in their order; of the changes those that stand on top. news: the paths of the new records. */
 struct said {
-    json_t *environment, *changes, *verdict;
+    json_t *environment, *changes, *verdicts, *news;
 };
 
 static void take_line(struct said *s, const char *line)
@@ -54,11 +57,56 @@ static void take_line(struct said *s, const char *line)
     const char *kind = text_of(row, "row");
     if (!strcmp(kind, "environment")) json_array_append(s->environment, row);
     if (!strcmp(kind, "change") && !json_is_false(json_object_get(row, "loud"))) json_array_append(s->changes, row);
-    if (!strcmp(kind, "verdict")) {
-        json_decref(s->verdict);
-        s->verdict = json_incref(row);
-    }
+    if (!strcmp(kind, "verdict")) json_array_append(s->verdicts, row);
+    if (!strcmp(kind, "record") && !strcmp(text_of(row, "side"), "new"))
+        json_array_append(s->news, json_object_get(row, "path"));
     json_decref(row);
+}
+
+/* The new record that a change or verdict is of, where there are several. */
+static void put_new(FILE *out, const struct said *s, const json_t *row, const char *behind)
+{
+    const json_int_t index = json_integer_value(json_object_get(row, "new"));
+    const char *path = index > 0 ? json_string_value(json_array_get(s->news, (size_t)index - 1)) : NULL;
+    if (json_array_size(s->news) < 2 || !path) return;
+    put_text(out, path);
+    fputs(behind, out);
+}
+
+static enum ha_exit exit_of(const json_t *row)
+{
+    return (enum ha_exit)json_integer_value(json_object_get(row, "exit"));
+}
+
+/* The verdict of all, from which the exit code of compare is. */
+static const json_t *worst(const struct said *s)
+{
+    const json_t *worst = json_array_get(s->verdicts, 0);
+    for (size_t i = 1; i < json_array_size(s->verdicts); i++) {
+        const json_t *row = json_array_get(s->verdicts, i);
+        if (ha_night_worse(exit_of(row), exit_of(worst)) != exit_of(worst)) worst = row;
+    }
+    return worst;
+}
+
+static void put_verdict(FILE *out, const struct said *s)
+{
+    size_t i;
+    json_t *row;
+    fputs("**habench: ", out);
+    put_text(out, text_of(worst(s), "verdict"));
+    fputs("**. ", out);
+    put_text(out, text_of(worst(s), "line"));
+    fputs("\n", out);
+    if (json_array_size(s->verdicts) < 2) return;
+    putc('\n', out);
+    json_array_foreach(s->verdicts, i, row)
+    {
+        fputs("- ", out);
+        put_new(out, s, row, ": ");
+        put_text(out, text_of(row, "line"));
+        putc('\n', out);
+    }
 }
 
 static void put_percent(FILE *out, const json_t *row, const char *key)
@@ -67,11 +115,12 @@ static void put_percent(FILE *out, const json_t *row, const char *key)
     if (json_is_number(x)) fprintf(out, "%+.1f%%", 100 * (json_number_value(x) - 1));
 }
 
-static void put_change(FILE *out, const json_t *row)
+static void put_change(FILE *out, const struct said *s, const json_t *row)
 {
     fputs("| **", out);
     put_text(out, text_of(row, "change"));
     fputs("** | ", out);
+    put_new(out, s, row, " ");
     put_text(out, *text_of(row, "line") ? text_of(row, "line") : text_of(row, "case_id"));
     fputs(" | ", out);
     put_percent(out, row, "lo");
@@ -87,8 +136,8 @@ static void put_change(FILE *out, const json_t *row)
 /* The words of changes that go first; all others come behind them as they came. */
 static void put_changes(FILE *out, const struct said *s)
 {
-    static const char *const first[] = { "wrong",      "slower", "worse",  "error grown",
-                                         "not judged", "gone",   "waived", "suspicious", "disturbed" };
+    static const char *const first[] = { "wrong", "slower", "worse",      "error grown", "not judged",
+                                         "gone",  "waived", "suspicious", "disturbed" };
     enum { FIRST = sizeof first / sizeof *first };
     const size_t count = json_array_size(s->changes);
     size_t shown = 0;
@@ -99,7 +148,7 @@ static void put_changes(FILE *out, const struct said *s)
             const json_t *row = json_array_get(s->changes, i);
             size_t k = 0;
             while (k < FIRST && strcmp(first[k], text_of(row, "change")) != 0) k++;
-            if (k == turn && shown++ < CHANGES_MAX) put_change(out, row);
+            if (k == turn && shown++ < CHANGES_MAX) put_change(out, s, row);
         }
     if (count > CHANGES_MAX) fprintf(out, "\nand %zu more changes\n", count - CHANGES_MAX);
 }
@@ -124,34 +173,28 @@ static void put_environment(FILE *out, const struct said *s)
 
 static bool put_compared(FILE *out, FILE *rows)
 {
-    struct said s = { .environment = json_array(), .changes = json_array() };
+    struct said s = { json_array(), json_array(), json_array(), json_array() };
     char *line = NULL;
     size_t room = 0;
     while (getline(&line, &room, rows) > 0) take_line(&s, line);
     free(line);
-    const bool any = s.verdict;
+    const bool any = worst(&s);
     if (any) {
-        fputs("**habench: ", out);
-        put_text(out, text_of(s.verdict, "verdict"));
-        fputs("**. ", out);
-        put_text(out, text_of(s.verdict, "line"));
-        fputs("\n", out);
+        put_verdict(out, &s);
         put_environment(out, &s);
         put_changes(out, &s);
     }
     json_decref(s.environment);
     json_decref(s.changes);
-    json_decref(s.verdict);
+    json_decref(s.verdicts);
+    json_decref(s.news);
     return any;
 }
 
 /* ---- what records say of themselves ---- */
 
-static const char *const words[] = { "pass", "fail", "error", "suspect", "unchecked", "waived" };
-enum { WORDS = sizeof words / sizeof *words, PASS = 0, FAIL, ERROR };
-
 struct counted {
-    size_t count[WORDS], bad;
+    size_t count[HA_VERDICTS], bad;
     int verdict, id, reason; /* columns of the file at hand; -1: it has none */
     bool headed;
     FILE *list; /* of the cases that are not right */
@@ -175,28 +218,24 @@ static enum ha_status count_row(void *arg, size_t line, char **fields, size_t co
         return HA_OK;
     }
     if (c->verdict < 0 || (size_t)c->verdict >= count) return HA_OK;
-    for (size_t w = 0; w < WORDS; w++) {
-        if (strcmp(fields[c->verdict], words[w]) != 0) continue;
-        c->count[w]++;
-        if ((w != FAIL && w != ERROR) || c->bad++ >= BAD_MAX) continue;
-        fprintf(c->list, "| **%s** | ", words[w]);
-        if (c->id >= 0 && (size_t)c->id < count) put_text(c->list, fields[c->id]);
-        fputs(" | ", c->list);
-        if (c->reason >= 0 && (size_t)c->reason < count) put_text(c->list, fields[c->reason]);
-        fputs(" |\n", c->list);
-    }
+    const enum ha_verdict v = ha_verdict_of(fields[c->verdict]);
+    c->count[v]++;
+    if ((v != HA_VERDICT_FAIL && v != HA_VERDICT_ERROR) || c->bad++ >= BAD_MAX) return HA_OK;
+    fprintf(c->list, "| **%s** | ", ha_verdict_name(v));
+    if (c->id >= 0 && (size_t)c->id < count) put_text(c->list, fields[c->id]);
+    fputs(" | ", c->list);
+    if (c->reason >= 0 && (size_t)c->reason < count) put_text(c->list, fields[c->reason]);
+    fputs(" |\n", c->list);
     return HA_OK;
 }
 
 /* The rows of each suite's file; one line for each that cannot be read to its end. */
 static void count_record(struct counted *c, const char *record)
 {
-    static const char *const suites[] = { "cases.csv",  "link.csv",    "cpu_kernels.csv", "lse_merge.csv",
-                                          "device.csv", "mutants.csv", "defects.csv" };
     char path[4096];
     struct ha_why why;
-    for (size_t i = 0; i < sizeof suites / sizeof *suites; i++) {
-        const int n = snprintf(path, sizeof path, "%s/%s", record, suites[i]);
+    for (size_t i = 0; i < ha_suites_count; i++) {
+        const int n = snprintf(path, sizeof path, "%s/%s", record, ha_suites_all[i]->file[0]);
         if (n < 0 || (size_t)n >= sizeof path || access(path, F_OK) != 0) continue;
         c->headed = false;
         if (ha_csv_read(path, count_row, c, &why) == HA_OK) continue;
@@ -216,22 +255,25 @@ static void put_own(FILE *out, const struct ha_options *o)
     if (!c.list) return;
     for (size_t i = 0; i < o->words_count; i++) {
         struct ha_record_paths paths;
-        if (ha_record_paths_find(o->words[i], &paths, &why) == HA_OK)
+        char newest[4096];
+        const char *folder = ha_newest_night(o->words[i], newest) ? newest : o->words[i];
+        if (ha_record_paths_find(folder, &paths, &why) == HA_OK)
             for (size_t k = 0; k < paths.count; k++) count_record(&c, paths.path[k]);
         ha_record_paths_free(&paths);
     }
     fclose(c.list);
-    for (size_t w = 0; w < WORDS; w++) total += c.count[w];
+    for (int v = HA_PASS; v < HA_VERDICTS; v++) total += c.count[v];
     fprintf(out, "**habench: %s**. %zu cases:",
-            c.count[FAIL]    ? "wrong"
-            : c.count[ERROR] ? "not judged"
-            : c.bad          ? "damaged"
-            : !total         ? "no cases"
-            : !c.count[PASS] ? "nothing passed"
-                             : "right",
+            c.count[HA_VERDICT_FAIL]    ? "wrong"
+            : c.count[HA_VERDICT_ERROR] ? "not judged"
+            : c.bad                     ? "damaged"
+            : c.count[HA_SUSPECT]       ? "suspect"
+            : !total                    ? "no cases"
+            : !c.count[HA_PASS]         ? "nothing passed"
+                                        : "right",
             total);
-    for (size_t w = 0; w < WORDS; w++)
-        if (c.count[w]) fprintf(out, " %zu %s", c.count[w], words[w]);
+    for (int v = HA_PASS; v < HA_VERDICTS; v++)
+        if (c.count[v]) fprintf(out, " %zu %s", c.count[v], ha_verdict_name((enum ha_verdict)v));
     putc('\n', out);
     if (c.bad) fprintf(out, "\n| verdict | case | reason |\n|---|---|---|\n%s", list);
     if (c.bad > BAD_MAX) fprintf(out, "\nand %zu more\n", c.bad - BAD_MAX);

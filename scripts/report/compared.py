@@ -5,17 +5,31 @@ import json
 from report.files import clean, number
 
 # of a change, the worst first; a word that is not here goes before `same`
-ORDER = ("wrong", "slower", "worse", "error grown", "not judged", "gone", "waived", "suspicious", "disturbed", "faster", "better", "two speeds", "added", "unclear", "same")
+ORDER = ("wrong", "slower", "worse", "error grown", "not judged", "gone", "waived", "suspicious", "disturbed", "faster", "better", "two speeds", "added", "unclear",
+         "same")
+EXITS = (10, 30, 20, 40, 0)  # of several verdicts the first of these counts
 CHANGES_MAX = 200_000
 
 
 class Compared:
     def __init__(self, why=""):
         self.why = why  # there are no rows because of that
-        self.records, self.environment, self.changes, self.verdict = [], [], [], None
+        self.records, self.environment, self.changes, self.verdicts = [], [], [], []
 
     def __bool__(self):
-        return self.verdict is not None or bool(self.changes)
+        return bool(self.verdicts or self.changes)
+
+    @property
+    def verdict(self):
+        """That of all new records, from which the exit code is; None: there is none."""
+        def order(row):
+            return EXITS.index(row.get("exit")) if row.get("exit") in EXITS else len(EXITS)
+        return min(self.verdicts, key=order, default=None)
+
+    def of(self, row):
+        """The new record that a change or verdict is of; "" where there is one alone."""
+        new = {r.get("index"): str(r.get("path") or r.get("name")) for r in self.records if r.get("side") == "new"}
+        return new.get(row.get("new"), "") if len(new) > 1 else ""
 
     def moved(self):
         """What compare has on top of its table, the worst first, and among these the largest change."""
@@ -56,7 +70,7 @@ def read_rows(path, notes, why=""):
                 row["change"] = str(row.get("change", "?"))
                 out.changes.append(row)
             elif kind == "verdict":
-                out.verdict = row
+                out.verdicts.append(row)
     if damaged:
         notes.add(where, "a line that is no JSON is left out", damaged)
     if not out and not out.why:

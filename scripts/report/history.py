@@ -78,12 +78,10 @@ def mark(series, runs, compared):
             path = os.path.abspath(str(record.get("path", "")))
             names[record.get("index")] = [n for n, run in enumerate(runs)
                                           if os.path.abspath(run.path) == path or any(os.path.abspath(r.path) == path for r in run.records)]
-    for change in compared.changes:
+    for change in compared.moved():  # the worst first
         s = series.get((change.get("case_id"), change.get("figure")))
-        if s is None or change["change"] == "same":
-            continue
-        for night in names.get(change.get("new"), []) or ([len(runs) - 1] if not compared.records else []):
-            s.marks[night] = change["change"]
+        for night in names.get(change.get("new"), []) if s else []:
+            s.marks.setdefault(night, change["change"])
 
 
 def events(runs):

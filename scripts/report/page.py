@@ -62,13 +62,13 @@ def figures(folders, compared, others):
 
 def forest(compared):
     """What changed, as ratios with their intervals."""
-    rows, moved, many = [], compared.moved(), len({c.get("new") for c in compared.changes}) > 1
+    rows, moved = [], compared.moved()
     names = short_names([str(c.get("case_id", "?")) for c in moved])
     for c in moved:
         ratio, lo, hi = number(c.get("ratio")), number(c.get("lo")), number(c.get("hi"))
         if ratio is None or ratio <= 0 or not 1e-6 < ratio < 1e6:
             continue
-        name = f"{names[str(c.get('case_id', '?'))]} {c.get('figure', '?')}" + (f" ({c.get('new')})" if many else "")
+        name = f"{names[str(c.get('case_id', '?'))]} {c.get('figure', '?')}" + (f" ({compared.of(c)})" if compared.of(c) else "")
         part = number(c.get("part_ratio"))
         rows.append({"name": name, "kind": c["change"], "y": ratio, "lo": lo if lo and hi else None, "hi": hi if lo and hi else None,
                      "by": str(c.get("by", "")), "part": str(c.get("part", "")), "part_ratio": part if part and part > 0 else None, "least": number(c.get("least"))})
@@ -97,18 +97,15 @@ def forest(compared):
 
 
 def change_rows(compared):
-    many = len({c.get("new") for c in compared.changes}) > 1
-    names = {r.get("index"): r.get("name") for r in compared.records if r.get("side") == "new"}
     out = []
     for c in compared.moved()[:CHANGES_LISTED]:
-        ratio, lo, hi, least = (number(c.get(k)) for k in ("ratio", "lo", "hi", "least"))
+        lo, hi, least = (number(c.get(k)) for k in ("lo", "hi", "least"))
         unit = str(c.get("unit", ""))
         out.append({"word": c["change"], "tone": WORDS.get(c["change"], "warn"), "line": c.get("line") or f"{c.get('figure', '')} {c.get('case_id', '')}",
-                    "ratio": percent(ratio), "interval": f"{percent(lo)} to {percent(hi)}" if lo and hi else "",
+                    "interval": f"{percent(lo)} to {percent(hi)}" if lo and hi else "",
                     "by": str(c.get("by", "")), "part": str(c.get("part", "")), "least": percent(least).lstrip("+") if least else "",
                     "base": quantity(number(c.get("base")), unit), "value": quantity(number(c.get("value")), unit),
-                    "processes": " / ".join(str(c[k]) for k in ("base_processes", "new_processes") if k in c),
-                    "new": str(names.get(c.get("new"), "")) if many else ""})
+                    "new": compared.of(c)})
     return out
 
 
@@ -117,7 +114,7 @@ def top(folders, compared):
     if compared.verdict:
         v = compared.verdict
         return {"word": str(v.get("verdict", "?")), "line": str(v.get("line", "")), "tone": TONES.get(v.get("exit"), "warn"),
-                "more": f"{v['compared']:,} figures compared" if isinstance(v.get("compared"), int) else ""}
+                "each": [(compared.of(row), str(row.get("line", ""))) for row in compared.verdicts] if len(compared.verdicts) > 1 else []}
     count = dict.fromkeys(VERDICTS, 0)
     for folder in folders:
         for record in folder.last.records:
@@ -128,12 +125,12 @@ def top(folders, compared):
                                                      ("suspect", count["suspect"]), ("waived", count["waived"]), ("unchecked", count["unchecked"])) if n)
     for word, key, tone in (("wrong", "fail", "bad"), ("not judged", "error", "warn"), ("suspect", "suspect", "warn")):
         if count[key]:
-            return {"word": word, "line": f"Of {total:,} cases: {said}.", "tone": tone, "more": ""}
+            return {"word": word, "line": f"Of {total:,} cases: {said}.", "tone": tone, "each": []}
     if not total:
-        return {"word": "no cases", "line": "These folders hold no row of a case.", "tone": "warn", "more": ""}
+        return {"word": "no cases", "line": "These folders hold no row of a case.", "tone": "warn", "each": []}
     if not count["pass"]:
-        return {"word": "nothing passed", "line": f"Of {total:,} cases: {said}.", "tone": "warn", "more": ""}
-    return {"word": "right", "line": f"No case is wrong. Of {total:,} cases: {said}.", "tone": "good", "more": ""}
+        return {"word": "nothing passed", "line": f"Of {total:,} cases: {said}.", "tone": "warn", "each": []}
+    return {"word": "right", "line": f"No case is wrong. Of {total:,} cases: {said}.", "tone": "good", "each": []}
 
 
 def bad_cases(folders):
