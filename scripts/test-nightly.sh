@@ -1,9 +1,9 @@
 #!/bin/sh
-# test-nightly.sh PROGRAM: nights from outside: of a small suite, in the folder in which it runs. Times are changed tenfold
-# in the base, so that no other load can hide what is looked for.
+# test-nightly.sh PROGRAM SCHEMA: nights from outside: of a small suite, in the folder in which it runs. Times are changed tenfold
+# in the base, so that no other load can hide what is looked for. SCHEMA: the program of harness/report/test_schema.c.
 # shellcheck source=scripts/test.sh
 . "$(dirname "$0")/test.sh"
-program=$(realpath "$1")
+program=$(realpath "$1") schema=$(realpath "$2") night_schema=$(realpath results/schema/night.schema.json)
 cd "$dir" || exit 1
 mkdir suites
 cat > suites/nightly.suite <<'S'
@@ -118,6 +118,7 @@ rm -r nights/2
 night 20 -o short --max-time 1ms
 agrees short 20
 says 'not run: '
+holds 'each night.json is as its schema says' "$schema" "$night_schema" nights/1/night.json slow/night.json short/night.json
 
 # what is no UTF-8 is in no way of what is said, in night.json neither, which is JSON
 bad=$(printf 'bad\377')

@@ -1,6 +1,7 @@
 #include "harness/base/test_folder.h"
 #include "harness/compare/print.h"
 #include "harness/compare/test_record.h"
+#include "harness/report/test_schema.h"
 
 /* ---- a machine, and two nights of it
  * --------------------------------------------------------------------------------- */
@@ -50,11 +51,21 @@ static const struct state as_before = { 1, 1, 1, 1 };
 static struct ha_record base, now;
 static struct ha_comparison result;
 
+/* What it came to, as JSON, is what the schema says. */
+static void fits_schema(void)
+{
+    static json_t *schema;
+    if (!schema) schema = test_schema_load("results/schema/compare.schema.json");
+    ha_compare_print_json(test_print(), &result, 1);
+    assert_int_equal(test_schema_lines(test_printed(), schema), result.count + result.environments + 3);
+}
+
 static void compare(void)
 {
     assert_int_equal(ha_record_end(&base, &why), HA_OK);
     assert_int_equal(ha_record_end(&now, &why), HA_OK);
     assert_int_equal(ha_compare(&result, &base, &now, &why), HA_OK);
+    fits_schema();
 }
 
 static void compare_state(struct state s)

@@ -1,10 +1,12 @@
 #include "harness/report/env.h"
 
 #include "harness/base/test_folder.h"
+#include "harness/report/test_schema.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <sys/wait.h>
+
+static json_t *load_env(void) { return test_schema_load(test_path("env.json")); }
 
 /* nothing else is left there */
 static int remove_folder(void **state)
@@ -12,89 +14,6 @@ static int remove_folder(void **state)
     unlink(test_path("env.json"));
     return rmdir(test_folder);
 }
-
-/* ---- as much of JSON Schema as the schema uses ------------------------------------------------------------------ */
-
-static const char *type_of(const json_t *j)
-{
-    switch (json_typeof(j)) {
-    case JSON_OBJECT: return "object";
-    case JSON_ARRAY: return "array";
-    case JSON_STRING: return "string";
-    case JSON_INTEGER: return "integer";
-    case JSON_REAL: return "number";
-    case JSON_NULL: return "null";
-    default: return "boolean";
-    }
-}
-
-static bool is_type(const json_t *j, const json_t *type)
-{
-    if (!type) return true;
-    if (json_is_string(type)) {
-        const char *want = json_string_value(type), *is = type_of(j);
-        return !strcmp(want, is) || (!strcmp(want, "number") && !strcmp(is, "integer"));
-    }
-    size_t i;
-    json_t *one;
-    json_array_foreach(type, i, one) if (is_type(j, one)) return true;
-    return false;
-}
-
-/* where: of the first violation */
-static bool fits(const json_t *j, const json_t *schema, char where[256])
-{
-    const json_t *properties = json_object_get(schema, "properties"), *items = json_object_get(schema, "items"),
-                 *more = json_object_get(schema, "additionalProperties"), *only = json_object_get(schema, "enum");
-    const char *key;
-    json_t *value;
-    size_t i;
-    if (!is_type(j, json_object_get(schema, "type"))) {
-        strcat(where, " has another type");
-        return false;
-    }
-    if (only && !json_equal(j, json_array_get(only, 0))) {
-        strcat(where, " has another value");
-        return false;
-    }
-    json_array_foreach(json_object_get(schema, "required"), i, value)
-    {
-        if (json_is_object(j) && !json_object_get(j, json_string_value(value))) {
-            sprintf(where + strlen(where), " lacks %.60s", json_string_value(value));
-            return false;
-        }
-    }
-    const size_t used = strlen(where);
-    void *at = json_object_iter((json_t *)(uintptr_t)j);
-    for (; at; at = json_object_iter_next((json_t *)(uintptr_t)j, at)) {
-        key = json_object_iter_key(at);
-        const json_t *of = json_object_get(properties, key);
-        snprintf(where + used, 256 - used - 40, "/%.60s", key);
-        if (!of && json_is_false(more)) {
-            strcat(where, " is unknown");
-            return false;
-        }
-        if (!of) of = more;
-        if (of && !fits(json_object_iter_value(at), of, where)) return false;
-    }
-    json_array_foreach(j, i, value)
-    {
-        snprintf(where + used, 256 - used - 40, "/%zu", i);
-        if (items && !fits(value, items, where)) return false;
-    }
-    where[used] = 0;
-    return true;
-}
-
-static json_t *load(const char *name)
-{
-    json_error_t error;
-    json_t *j = json_load_file(name, 0, &error);
-    if (!j) fail_msg("%s: %s", name, error.text);
-    return j;
-}
-
-/* ---- tests ------------------------------------------------------------------------------------------------------ */
 
 static struct ha_env machine(void)
 {
@@ -137,10 +56,10 @@ static struct ha_env_file *two_devices(void)
 TEST_WITH(what_is_written_fits_the_schema, test_folder_make, remove_folder)
 {
     char where[256] = "";
-    json_t *schema = load("results/schema/env.schema.json");
+    json_t *schema = test_schema_load("results/schema/env.schema.json");
     ha_env_file_destroy(two_devices());
-    json_t *j = load(test_path("env.json"));
-    if (!fits(j, schema, where)) fail_msg("%s", where);
+    json_t *j = load_env();
+    if (!test_schema_fits(j, schema, where)) fail_msg("%s", where);
     const json_t *devices = json_object_get(j, "devices"), *first = json_array_get(devices, 0);
     assert_int_equal(json_array_size(devices), 2);
     const json_t *read = json_object_get(json_object_get(first, "ceilings"), ha_ceiling_name(HA_CEIL_READ_ALL));
@@ -160,10 +79,10 @@ TEST_WITH(what_is_written_fits_the_schema, test_folder_make, remove_folder)
     const struct ha_device_info info = { .name = "memory" };
     ha_env_read(&env);
     assert_int_equal(ha_env_write(test_folder, &env, "./h.so", &host, &info, NULL, &why), HA_OK);
-    j = load(test_path("env.json"));
+    j = load_env();
     assert_string_equal(json_string_value(json_object_get(json_array_get(json_object_get(j, "devices"), 0), "asked")),
                         "./h.so");
-    if (!fits(j, schema, where)) fail_msg("%s", where);
+    if (!test_schema_fits(j, schema, where)) fail_msg("%s", where);
     json_decref(j);
     json_decref(schema);
 }
@@ -171,29 +90,27 @@ TEST_WITH(what_is_written_fits_the_schema, test_folder_make, remove_folder)
 static void is_noticed(json_t *schema, json_t *changed, const char *says)
 {
     char where[256] = "";
-    if (fits(changed, schema, where)) fail_msg("not noticed: %s", says);
+    if (test_schema_fits(changed, schema, where)) fail_msg("not noticed: %s", says);
     assert_string_equal(where, says);
     json_decref(changed);
 }
 
 TEST_WITH(what_does_not_fit_is_noticed, test_folder_make, remove_folder)
 {
-    json_t *schema = load("results/schema/env.schema.json"), *j;
+    json_t *schema = test_schema_load("results/schema/env.schema.json"), *j;
     ha_env_file_destroy(two_devices());
-    json_object_set_new(j = load(test_path("env.json")), "hostname", json_string("secret"));
+    json_object_set_new(j = load_env(), "hostname", json_string("secret"));
     is_noticed(schema, j, "/hostname is unknown");
-    json_object_set_new(json_array_get(json_object_get(j = load(test_path("env.json")), "devices"), 1), "color",
-                        json_integer(1));
+    json_object_set_new(json_array_get(json_object_get(j = load_env(), "devices"), 1), "color", json_integer(1));
     is_noticed(schema, j, "/devices/1/color is unknown");
-    json_object_del(j = load(test_path("env.json")), "cpu");
+    json_object_del(j = load_env(), "cpu");
     is_noticed(schema, j, " lacks cpu");
-    json_object_set_new(j = load(test_path("env.json")), "cores", json_string("2"));
+    json_object_set_new(j = load_env(), "cores", json_string("2"));
     is_noticed(schema, j, "/cores has another type");
-    json_object_set_new(j = load(test_path("env.json")), "schema_version", json_integer(1));
+    json_object_set_new(j = load_env(), "schema_version", json_integer(1));
     is_noticed(schema, j, "/schema_version has another value");
-    json_object_set_new(
-        json_object_get(json_array_get(json_object_get(j = load(test_path("env.json")), "devices"), 0), "ceilings"),
-        "x", json_real(1));
+    json_object_set_new(json_object_get(json_array_get(json_object_get(j = load_env(), "devices"), 0), "ceilings"), "x",
+                        json_real(1));
     is_noticed(schema, j, "/devices/0/ceilings/x has another type");
     json_decref(schema);
 }
@@ -209,7 +126,7 @@ TEST_WITH(runs_and_devices_of_before_stay, test_folder_make, remove_folder)
     if (ha_env_file_resume(file, test_path("env.json"), &why) != HA_OK) fail_msg("%s", why.text);
     assert_int_equal(ha_env_file_write(file, test_folder, &why), HA_OK);
     ha_env_file_destroy(file);
-    json_t *j = load(test_path("env.json")), *runs = json_object_get(j, "runs");
+    json_t *j = load_env(), *runs = json_object_get(j, "runs");
     assert_int_equal(json_array_size(runs), 2);
     assert_string_equal(json_string_value(json_object_get(json_array_get(runs, 0), "run_id")), "r1");
     assert_string_equal(json_string_value(json_object_get(json_array_get(runs, 1), "run_id")), "r2");
@@ -249,7 +166,7 @@ TEST_WITH(the_command_is_whole, test_folder_make, remove_folder)
     int status;
     assert_int_equal(waitpid(run, &status, 0), run);
     assert_int_equal(status, 0);
-    json_t *j = load(test_path("env.json"));
+    json_t *j = load_env();
     snprintf(whole, sizeof whole, "habench %s %s  -q", test_folder, many);
     assert_string_equal(json_string_value(json_object_get(json_array_get(json_object_get(j, "runs"), 0), "command")),
                         whole);
