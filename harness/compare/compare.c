@@ -26,6 +26,7 @@ static const struct {
     [HA_CHANGE_UNCLEAR] = { "unclear", "unclear", false, HA_EXIT_OK },
     [HA_CHANGE_TWO_SPEEDS] = { "two speeds", "two speeds", true, HA_EXIT_OK },
     [HA_CHANGE_ADDED] = { "added", "added", false, HA_EXIT_OK },
+    [HA_CHANGE_PERHAPS_BETTER] = { "perhaps better", "perhaps faster", true, HA_EXIT_OK },
     [HA_CHANGE_BETTER] = { "better", "faster", true, HA_EXIT_OK },
     [HA_CHANGE_DISTURBED] = { "disturbed", "disturbed", true, HA_EXIT_ENVIRONMENT },
     [HA_CHANGE_SUSPICIOUS] = { "suspicious", "suspicious", true, HA_EXIT_MISSING },
@@ -387,7 +388,7 @@ static enum ha_change_kind call(const struct ha_change *c, bool worse, bool bett
     if (better) return HA_CHANGE_BETTER;
     if (c->disturbed > c->processes || c->base_disturbed > c->base_processes) return HA_CHANGE_UNCLEAR;
     if (c->processes < HA_SHIFT_PROCESSES_MOST && s->suspicious && (s->size > 0 ? s->beyond : s->beyond_better))
-        return HA_CHANGE_SUSPICIOUS;
+        return s->size > 0 ? HA_CHANGE_SUSPICIOUS : HA_CHANGE_PERHAPS_BETTER;
     if (s->speeds.two) {
         const double before = (double)s->slow[0] / (double)c->base_processes;
         if (fabs((double)s->slow[1] / (double)c->processes - before) > 0.5) return HA_CHANGE_TWO_SPEEDS;

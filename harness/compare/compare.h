@@ -10,10 +10,11 @@
 
 /* What became of a case, or of a figure of it; the worse, the later. */
 enum ha_change_kind {
-    HA_CHANGE_SAME,       /* by an interval within 5% of nothing, or less than what counts */
-    HA_CHANGE_UNCLEAR,    /* no change is proved, and none is ruled out */
-    HA_CHANGE_TWO_SPEEDS, /* other shares of two speeds that the base has, too */
-    HA_CHANGE_ADDED,      /* the base has no such case */
+    HA_CHANGE_SAME,           /* by an interval within 5% of nothing, or less than what counts */
+    HA_CHANGE_UNCLEAR,        /* no change is proved, and none is ruled out */
+    HA_CHANGE_TWO_SPEEDS,     /* other shares of two speeds that the base has, too */
+    HA_CHANGE_ADDED,          /* the base has no such case */
+    HA_CHANGE_PERHAPS_BETTER, /* the same as suspicious, the other way: no mistake, whether it is called or not */
     HA_CHANGE_BETTER,
     HA_CHANGE_DISTURBED,  /* something else used the cores in most of its processes, or of those of the base */
     HA_CHANGE_SUSPICIOUS, /* to be run in more processes before it is called */

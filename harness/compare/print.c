@@ -2,6 +2,7 @@
 
 #include "harness/base/text.h"
 #include "harness/base/why.h"
+#include "harness/compare/again.h"
 #include "harness/compare/sides.h"
 #include "harness/report/row.h"
 #include "harness/report/whole_file.h"
@@ -212,31 +213,28 @@ static void print_lines(FILE *out, const struct ha_comparison *c)
 /* What decides a suspicion. */
 static void print_again(FILE *out, const struct ha_comparison *c)
 {
-    const struct ha_recorded_case *last = NULL;
-    bool any = false;
-    for (size_t i = 0; i < c->count; i++) {
-        const struct ha_change *k = &c->change[i];
-        if (k->kind != HA_CHANGE_SUSPICIOUS || k->now == last || !strcmp(k->now->id, HA_MACHINE_CASE)) continue;
-        if (!any)
-            fputs("\nto decide what is suspicious, run it in more processes, and compare these with the base:\n"
-                  "  habench run",
-                  out);
-        putc(' ', out);
-        ha_text_quote(out, k->now->id);
-        any = true;
-        last = k->now;
+    struct ha_again again;
+    struct ha_why why;
+    if (ha_comparison_again(&again, c, &why) == HA_OK && again.count) {
+        fputs("\nto decide what is suspicious, run it in more processes, and compare these with the base:\n"
+              "  habench run",
+              out);
+        for (size_t i = 0; i < again.count; i++) {
+            putc(' ', out);
+            ha_text_quote(out, again.of[i]->id);
+        }
+        fprintf(out, " --processes %d -o again\n  habench compare ", HA_SHIFT_PROCESSES);
+        ha_text_quote(out, c->base->path);
+        fputs(" again\n", out);
     }
-    if (!any) return;
-    fprintf(out, " --processes %d -o again\n  habench compare ", HA_SHIFT_PROCESSES);
-    ha_text_quote(out, c->base->path);
-    fputs(" again\n", out);
+    free(again.of);
 }
 
 static void print_row(FILE *out, const struct ha_change *k)
 {
     char was[WORD], is[WORD], by[WORD], from[WORD];
     const bool known = !isnan(k->shift.p);
-    fprintf(out, "%-11s %12s %12s  %-24s %8s  %s %s\n", ha_change_word(k),
+    fprintf(out, "%-14s %12s %12s  %-24s %8s  %s %s\n", ha_change_word(k),
             ha_amount(was, k->base_median, k->figure->unit), ha_amount(is, k->median, k->figure->unit),
             known ? moved(by, k) : "-", known ? noticed(from, k->shift.noticed) : "-", k->now->id, k->figure->name);
 }
@@ -257,7 +255,7 @@ static void print_rows(FILE *out, const struct ha_comparison *c)
     for (size_t i = 0; i < c->count; i++) {
         if (!first_of_case(c, i)) continue;
         if (!any)
-            fprintf(out, "\n%-11s %12s %12s  %-24s %8s  case and figure\n", "", "base", "now", "change (95%)",
+            fprintf(out, "\n%-14s %12s %12s  %-24s %8s  case and figure\n", "", "base", "now", "change (95%)",
                     "noticed");
         any = true;
         print_row(out, &c->change[i]);

@@ -217,12 +217,17 @@ COMPARE_TEST(without_readings_nothing_is_decided)
 /* ---- how many processes ---------------------------------------------------------------------------------------------
  */
 
-static void compare_processes(size_t before, size_t after, double slower)
+static void begin_both(void)
 {
     begin(&base, "base");
     begin(&now, "now");
     begin_night(&base, "a");
     begin_night(&now, "b");
+}
+
+static void compare_processes(size_t before, size_t after, double slower)
+{
+    begin_both();
     for (size_t i = 0; i < before; i++) add_value(&base, add_case(&base, "run", "x:"), &step, i, 1e6 * noise(i));
     for (size_t i = 0; i < after; i++)
         add_value(&now, add_case(&now, "run", "x:"), &step, i, slower * 1e6 * noise(i + 50));
@@ -237,6 +242,41 @@ COMPARE_TEST(few_processes_make_a_suspicion_and_say_what_decides_it)
     ha_compare_print_table(test_print(), &result);
     test_printed();
     assert_contains(test_print_text, "habench run 'x:' --processes 10 -o again");
+}
+
+COMPARE_TEST(what_is_perhaps_faster_is_run_again_and_no_mistake)
+{
+    compare_processes(5, 5, 0.8);
+    assert_int_equal(change_of("x:", "step_ns")->kind, HA_CHANGE_PERHAPS_BETTER);
+    assert_string_equal(ha_change_word(change_of("x:", "step_ns")), "perhaps faster");
+    assert_int_equal(ha_comparison_exit(&result), 0);
+    ha_compare_print_table(test_print(), &result);
+    test_printed();
+    assert_contains(test_print_text, "habench run 'x:' --processes 10 -o again");
+}
+
+/* The machine is read beside its cases: some of these are run again, and those that are anyway read it, too. */
+COMPARE_TEST(a_suspicion_of_the_machine_names_cases_that_read_it)
+{
+    static const char *const id[] = { "none", "a", "b", "c", "d", "e" };
+    for (size_t slower = 0; slower < 2; slower++) {
+        begin_both();
+        for (size_t i = 0; i < 5; i++)
+            for (size_t k = 0; k < COUNT(id); k++) {
+                const double longer = slower && k == 5 ? 1.3 : 1;
+                add_value(&base, add_case(&base, "run", id[k]), &step, i, 1e6 * noise(i + k));
+                add_value(&now, add_case(&now, "run", id[k]), &step, i, longer * 1e6 * noise(i + k + 50));
+                if (k) add_value(&base, add_case(&base, "run", id[k]), &read_all, i, 30 * noise(i + k));
+                if (k) add_value(&now, add_case(&now, "run", id[k]), &read_all, i, 20 * noise(i + k + 9));
+            }
+        compare();
+        assert_int_equal(change_of(HA_MACHINE_CASE, "beside_read_GBps")->kind, HA_CHANGE_SUSPICIOUS);
+        assert_int_equal(ha_comparison_exit(&result), 20);
+        ha_compare_print_table(test_print(), &result);
+        test_printed();
+        assert_contains(test_print_text, slower ? "run 'e' 'a' 'b' --processes" : "run 'a' 'b' 'c' --processes");
+        clean(NULL);
+    }
 }
 
 COMPARE_TEST(one_process_says_nothing_and_is_no_success)
@@ -256,14 +296,6 @@ COMPARE_TEST(one_process_says_nothing_and_is_no_success)
 static void add_verdict(struct ha_record *r, const char *id, enum ha_verdict v, const char *reason)
 {
     assert_int_equal(ha_record_add_verdict(r, add_case(r, "check", id), "fake", v, reason, &why), HA_OK);
-}
-
-static void begin_both(void)
-{
-    begin(&base, "base");
-    begin(&now, "now");
-    begin_night(&base, "a");
-    begin_night(&now, "b");
 }
 
 static const struct {

@@ -94,6 +94,11 @@ static bool named(const struct ha_change *c, size_t i)
     return !strcmp(c->now->id, id);
 }
 
+static bool is_open(const struct ha_change *c)
+{
+    return c->kind == HA_CHANGE_SUSPICIOUS || c->kind == HA_CHANGE_PERHAPS_BETTER || c->kind == HA_CHANGE_DISTURBED;
+}
+
 /* Runs what is suspicious in more processes, as `habench nightly` does, until nothing is. */
 static struct outcome judge(const struct ha_record *base, struct ha_record *now, const struct drawn_night *n)
 {
@@ -107,7 +112,7 @@ static struct outcome judge(const struct ha_record *base, struct ha_record *now,
         assert_int_equal(ha_compare(&c, base, now, &why), HA_OK);
         for (size_t k = 0; k < c.count; k++)
             for (size_t i = 0; i < CASES; i++)
-                if (c.change[k].kind == HA_CHANGE_SUSPICIOUS && named(&c.change[k], i)) again[i] = true;
+                if (is_open(&c.change[k]) && named(&c.change[k], i)) again[i] = true;
         for (size_t k = 0; k < c.count; k++)
             if (c.change[k].kind == HA_CHANGE_WORSE) *(named(&c.change[k], 0) ? &o.found : &o.raised) = true;
         for (size_t k = 0; k < c.count && !round; k++) o.within += c.change[k].shift.lo < 0 && c.change[k].shift.hi > 0;
@@ -283,8 +288,10 @@ static struct outcome real_night(uint64_t number, double longer)
         for (size_t k = 0; k < c.count; k++)
             if (c.change[k].kind == HA_CHANGE_WORSE)
                 *(strcmp(c.change[k].now->id, series.cases[0]->id) ? &o.raised : &o.found) = true;
+        size_t open = 0;
+        for (size_t k = 0; k < c.count; k++) open += is_open(&c.change[k]);
         o.unfit = ha_comparison_of(&c, HA_CHANGE_DISTURBED) > 0;
-        const bool again = (o.unfit || ha_comparison_of(&c, HA_CHANGE_SUSPICIOUS) > 0) && end + AGAIN <= MOST;
+        const bool again = open > 0 && end + AGAIN <= MOST;
         o.again += again;
         ha_comparison_free(&c);
         if (!again) break;

@@ -7,6 +7,7 @@
 #include "harness/base/text.h"
 #include "harness/base/version.h"
 #include "harness/base/why.h"
+#include "harness/compare/again.h"
 #include "harness/compare/print.h"
 #include "harness/program/commands.h"
 #include "harness/program/night_step.h"
@@ -280,17 +281,14 @@ static enum ha_status look(struct night *n, struct ha_why *why)
 /* ---- what is suspicious is run again -------------------------------------------------------------------------------
  */
 
-/* Its cases, each once, and those that something else disturbed; they are of the record. */
-static void add_suspicious(struct command *c, const struct ha_comparison *of)
+/* Its cases; their names are of the record. */
+static enum ha_status add_suspicious(struct command *c, const struct ha_comparison *of, struct ha_why *why)
 {
-    const struct ha_recorded_case *last = NULL;
-    for (size_t i = 0; i < of->count; i++) {
-        const struct ha_change *k = &of->change[i];
-        const bool again = k->kind == HA_CHANGE_SUSPICIOUS || k->kind == HA_CHANGE_DISTURBED;
-        if (!again || k->now == last || !strcmp(k->now->id, HA_MACHINE_CASE)) continue;
-        if (!strcmp(k->now->mode, "run") && c->words + 16 < HA_STEP_WORDS) add(c, k->now->id);
-        last = k->now;
-    }
+    struct ha_again again;
+    const enum ha_status status = ha_comparison_again(&again, of, why);
+    for (size_t i = 0; i < again.count && c->words + 16 < HA_STEP_WORDS; i++) add(c, again.of[i]->id);
+    free(again.of);
+    return status;
 }
 
 static enum ha_status run_again(struct night *n, struct ha_why *why)
@@ -299,7 +297,7 @@ static enum ha_status run_again(struct night *n, struct ha_why *why)
         struct command c = { .word = { "run", "-q" }, .words = 2 };
         char name[NAME];
         int code = 0;
-        add_suspicious(&c, &n->result);
+        HA_TRY(add_suspicious(&c, &n->result, why));
         if (c.words == 2) return HA_OK;
         if (left(n) < 5 * second_ns) {
             note(n, "the time was over before what is suspicious was run again; give it more with --max-time");
