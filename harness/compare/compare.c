@@ -5,6 +5,7 @@
 #include "harness/base/why.h"
 #include "harness/compare/blame.h"
 #include "harness/compare/lost.h"
+#include "harness/compare/machine.h"
 #include "harness/compare/sides.h"
 
 #include <limits.h>
@@ -122,6 +123,8 @@ static struct ha_change *add(struct ha_comparison *c, struct ha_why *why)
     return change;
 }
 
+static bool is_machine(const struct ha_recorded_case *c) { return !strcmp(c->id, HA_MACHINE_CASE); }
+
 static bool judged(enum ha_verdict v) { return ha_passed(v) || v == HA_VERDICT_FAIL || v == HA_UNCHECKED; }
 
 /* Of the nights of the base that count: its processes, and its verdict in the last. */
@@ -206,7 +209,7 @@ static bool is_read(const struct ha_comparison *c, const char *figure)
 {
     for (size_t i = 0; i < c->now->count; i++) {
         const struct ha_recorded_case *now = c->now->cases[i], *base = counterpart(c, c->base, now);
-        if (base && strcmp(now->id, HA_MACHINE_CASE) != 0 && ha_figure_there(base, figure)) return true;
+        if (base && !is_machine(now) && ha_figure_there(base, figure)) return true;
     }
     return false;
 }
@@ -231,7 +234,7 @@ static enum ha_status compare_verdicts(struct ha_comparison *c, struct look *l, 
                                        const struct ha_recorded_case *now, struct ha_why *why)
 {
     const struct ha_verdict_of_night was = before(base, l->counts);
-    const bool machine = base && !strcmp(base->id, HA_MACHINE_CASE); /* which has figures alone */
+    const bool machine = base && is_machine(base); /* which has figures alone */
     enum ha_change_kind kind = machine ? HA_CHANGE_SAME : kind_of(&was, now);
     struct ha_change lost = { 0 };
     if (!now && base->nights && !was.processes) return HA_OK; /* nights that do not count alone had it */
@@ -520,20 +523,43 @@ static enum ha_status choose_nights(struct ha_comparison *c, bool *counts, struc
 /* ---- all
  * ------------------------------------------------------------------------------------------------------------- */
 
+/* The machine stands in both records by its readings as they are; here they are made comparable. */
+static enum ha_status compare_machines(struct ha_comparison *c, struct look *l,
+                                       const struct ha_recorded_case *const *pair, struct ha_why *why)
+{
+    HA_TRY(ha_machine_of_both(c->machine, c->base, c->now, l->counts, pair, why));
+    const struct ha_recorded_case *base = ha_record_case(&c->machine[0], "run", HA_MACHINE_CASE),
+                                  *now = ha_record_case(&c->machine[1], "run", HA_MACHINE_CASE);
+    if (!base) return HA_OK;
+    HA_TRY(compare_verdicts(c, l, base, now, why));
+    return now ? list_figures(c, l->counts, base, now, why) : HA_OK;
+}
+
+static enum ha_status compare_each(struct ha_comparison *c, struct look *l, const struct ha_recorded_case **pair,
+                                   struct ha_why *why)
+{
+    for (size_t i = 0; i < c->base->count; i++) {
+        const struct ha_recorded_case *base = c->base->cases[i];
+        if (!is_machine(base)) HA_TRY(compare_verdicts(c, l, base, counterpart(c, c->now, base), why));
+    }
+    for (size_t i = 0; i < c->now->count; i++) {
+        const struct ha_recorded_case *now = c->now->cases[i];
+        if (is_machine(now)) continue;
+        pair[i] = counterpart(c, c->base, now);
+        if (!pair[i]) HA_TRY(compare_verdicts(c, l, NULL, now, why));
+        else HA_TRY(list_figures(c, l->counts, pair[i], now, why));
+    }
+    return compare_machines(c, l, pair, why);
+}
+
 static enum ha_status compare_cases(struct ha_comparison *c, struct look *l, struct ha_why *why)
 {
     HA_TRY(ha_figure_names_of(&l->now, c->now, why));
     for (size_t i = 0; i < c->now->count; i++) l->disturbed |= c->now->cases[i]->disturbances > 0;
-    for (size_t i = 0; i < c->base->count; i++) {
-        const struct ha_recorded_case *base = c->base->cases[i], *now = counterpart(c, c->now, base);
-        HA_TRY(compare_verdicts(c, l, base, now, why));
-    }
-    for (size_t i = 0; i < c->now->count; i++) {
-        const struct ha_recorded_case *now = c->now->cases[i], *base = counterpart(c, c->base, now);
-        if (!base) HA_TRY(compare_verdicts(c, l, NULL, now, why));
-        else HA_TRY(list_figures(c, l->counts, base, now, why));
-    }
-    if (!l->gone.count) return HA_OK;
+    const struct ha_recorded_case **pair = calloc(c->now->count + 1, sizeof *pair);
+    const enum ha_status status = pair ? compare_each(c, l, pair, why) : ha_why(why, HA_ERROR, "out of memory");
+    free(pair);
+    if (status != HA_OK || !l->gone.count) return status;
     c->no_figures = ha_figure_names_text(&l->gone);
     return c->no_figures ? add_environment(c, "figures", c->no_figures, NULL, why)
                          : ha_why(why, HA_ERROR, "out of memory");
@@ -559,5 +585,6 @@ void ha_comparison_free(struct ha_comparison *c)
     free(c->change);
     free(c->environment);
     free(c->no_figures);
+    for (size_t side = 0; side < 2; side++) ha_record_free(&c->machine[side]);
     *c = (struct ha_comparison){ 0 };
 }

@@ -58,6 +58,7 @@ struct ha_comparison {
     struct ha_environment_change *environment; /* [environments] */
     size_t environments, environments_room;
     char *no_figures;             /* the text of one of these */
+    struct ha_record machine[2];  /* the case "machine" of either side, of readings that can be compared */
     size_t compared;              /* figures */
     bool other_machine;           /* ratios alone were compared */
     const char *differs;          /* the fact by which it is another machine */

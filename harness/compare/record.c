@@ -7,6 +7,7 @@
 #include "harness/base/why.h"
 #include "harness/report/row.h"
 
+#include <math.h>
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
@@ -251,9 +252,8 @@ static int by_process(const void *a, const void *b)
     return (x->value > y->value) - (x->value < y->value);
 }
 
-/* Of the readings that stand beside all cases, by process and size: their median in each process. */
 /* All cases' readings of one part of the machine, to be freed; *like: one of the figures, or NULL. */
-static struct ha_observation *gather(const struct ha_record *r, const char *name, size_t *count,
+static struct ha_observation *gather(const struct ha_record *r, const char *name, const double *scale, size_t *count,
                                      const struct ha_recorded_figure **like)
 {
     struct ha_observation *all = NULL;
@@ -262,56 +262,52 @@ static struct ha_observation *gather(const struct ha_record *r, const char *name
     *like = NULL;
     for (size_t i = 0; i < r->count; i++) {
         const struct ha_recorded_figure *f = ha_record_figure(r->cases[i], name);
-        if (!f || !f->count) continue;
+        if (!f || !f->count || (scale && isnan(scale[i]))) continue;
         if (!ha_array_room(&all, &room, *count + f->count, sizeof *all)) break;
-        memcpy(all + *count, f->at, f->count * sizeof *all);
-        *count += f->count;
+        for (size_t k = 0; k < f->count; k++) {
+            all[*count] = f->at[k];
+            all[(*count)++].value *= scale ? scale[i] : 1;
+        }
         *like = f;
     }
     if (*count) qsort(all, *count, sizeof *all, by_process);
     return all;
 }
 
-/* Of the readings that stand beside all cases, by process: their median in each. */
-static enum ha_status add_readings(struct ha_record *r, struct ha_recorded_case *machine,
-                                   const struct ha_recorded_figure *like, const struct ha_observation *at, size_t count,
-                                   struct ha_why *why)
+static struct ha_recorded_case *machine_of(struct ha_record *r, size_t last_night)
 {
-    for (size_t i = 0, end; i < count; i = end) {
+    struct ha_recorded_case *machine = ha_record_add_case(r, "run", HA_MACHINE_CASE);
+    if (!machine) return NULL;
+    machine->verdict = HA_PASS;
+    machine->processes = 1;
+    machine->last_night = last_night;
+    return machine;
+}
+
+enum ha_status ha_record_add_readings(struct ha_record *r, const struct ha_record *of, const char *figure,
+                                      const double *scale, struct ha_why *why)
+{
+    const struct ha_recorded_figure *like;
+    size_t count;
+    struct ha_observation *at = gather(of, figure, scale, &count, &like);
+    const struct ha_recorded_figure found = like ? *like : (struct ha_recorded_figure){ 0 }; /* it may move */
+    struct ha_recorded_case *machine = like ? machine_of(r, of->nights - 1) : NULL;
+    enum ha_status status = like && !machine ? no_memory(why) : HA_OK;
+    for (size_t i = 0, end; i < count && status == HA_OK; i = end) {
         for (end = i; end < count && at[end].process == at[i].process;) end++;
         const struct ha_observation middle = { at[i].night, at[i].process,
                                                (at[(i + end - 1) / 2].value + at[(i + end) / 2].value) / 2 };
-        HA_TRY(ha_record_add_value(r, machine, like, middle, why));
+        status = ha_record_add_value(r, machine, &found, middle, why);
     }
-    return HA_OK;
-}
-
-static enum ha_status add_machine(struct ha_record *r, struct ha_why *why)
-{
-    struct ha_recorded_case *machine = NULL;
-    enum ha_status status = HA_OK;
-    for (const struct ha_part_of_machine *p = ha_parts_of_machine; p->figure && status == HA_OK; p++) {
-        const struct ha_recorded_figure *like;
-        size_t count;
-        struct ha_observation *all = gather(r, p->figure, &count, &like);
-        if (like) {
-            const struct ha_recorded_figure found = *like; /* what it points to may move */
-            if (!machine) machine = ha_record_add_case(r, "run", HA_MACHINE_CASE);
-            status = machine ? add_readings(r, machine, &found, all, count, why) : no_memory(why);
-        }
-        free(all);
-    }
-    if (!machine) return status;
-    machine->verdict = HA_PASS;
-    machine->processes = 1;
-    machine->last_night = r->nights - 1;
+    free(at);
     return status;
 }
 
 enum ha_status ha_record_end(struct ha_record *r, struct ha_why *why)
 {
     char more[96];
-    HA_TRY(add_machine(r, why));
+    for (const struct ha_part_of_machine *p = ha_parts_of_machine; p->figure; p++)
+        HA_TRY(ha_record_add_readings(r, r, p->figure, NULL, why));
     if (r->noted <= NOTES_MOST) return HA_OK;
     snprintf(more, sizeof more, "and %zu lines more that were left out", r->noted - NOTES_MOST);
     add_note(r, more);

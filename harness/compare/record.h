@@ -115,7 +115,11 @@ enum ha_status ha_record_add_value(struct ha_record *record, struct ha_recorded_
 void ha_record_note(struct ha_record *record, const char *line);
 /* A copy of a text that lives as long as the record, and can be printed; NULL: no memory. */
 const char *ha_record_keep(struct ha_record *record, const char *text);
-/* Adds the case "machine". */
+/* Adds a figure to the case "machine": of each process the median of what the cases of a record read, each times its
+ * scale ([of->count]; NULL: as it is; NaN: it is left out). Nothing where none read it. */
+enum ha_status ha_record_add_readings(struct ha_record *record, const struct ha_record *of, const char *figure,
+                                      const double *scale, struct ha_why *why);
+/* Adds the case "machine", of the readings as they are. */
 enum ha_status ha_record_end(struct ha_record *record, struct ha_why *why);
 
 /* ---- what is asked -------------------------------------------------------------------------------------------------

@@ -279,6 +279,34 @@ COMPARE_TEST(a_suspicion_of_the_machine_names_cases_that_read_it)
     }
 }
 
+/* What is read beside one case may be far from what is read beside another: a launch finds its thread awake, or not. Then
+ * a night in which one case is run again, or was run alone, is no other machine. */
+COMPARE_TEST(what_is_read_beside_one_case_is_held_against_the_same_case)
+{
+    static const char *const id[] = { "a", "b", "c" };
+    static const double usual[] = { 900, 15000, 29000 };
+    for (size_t again = 0; again < COUNT(id); again++) {
+        begin(&base, "base");
+        begin(&now, "now");
+        for (size_t night = 0; night < 5; night++) {
+            struct ha_record *r = night < 4 ? &base : &now;
+            begin_night(r, "a");
+            for (size_t k = 0; k < COUNT(id); k++)
+                for (size_t i = 0; i < (night == 4 && k == again ? 30 : 5); i++) {
+                    const size_t p = 40 * night + i;
+                    add_value(r, add_case(r, "run", id[k]), &step, p, 1e6 * noise(p + k));
+                    add_value(r, add_case(r, "run", id[k]), &launch, p, usual[k] * noise(p + k + 31 * night));
+                }
+        }
+        compare();
+        const struct ha_change *c = change_of(HA_MACHINE_CASE, "beside_launch_ns");
+        assert_int_equal(c->processes, 30);
+        assert_int_equal(c->kind, HA_CHANGE_SAME);
+        assert_in_range((uint64_t)c->median, 14500, 15500);
+        clean(NULL);
+    }
+}
+
 COMPARE_TEST(one_process_says_nothing_and_is_no_success)
 {
     compare_processes(1, 1, 1);
