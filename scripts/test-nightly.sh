@@ -131,6 +131,13 @@ done
 "$program" probe --device "$(dirname "$program")/ha_null.so" -o probed > out 2> err
 holds 'the name of a plugin is its path' grep -q '"asked": ".*/ha_null.so"' probed/env.json
 
+# a folder that cannot be written any more: what is said agrees with the code, names the cause, and is all that there is
+(trap '' XFSZ; ulimit -f 2; timeout 300 "$program" nightly -q -o full 2>&1 < /dev/null; echo "code $?") | cat > out
+holds 'a night that cannot be written is said to be none' grep -q '^not all ran: night of' out
+says 'night.json: cannot write: File too large; mend that, and begin a new night'
+says 'code 20'
+holds 'night.json has no verdict' sh -c '! grep -q "\"verdict\":" full/night.json'
+
 # a signal ends the step at hand, and the night says so
 (exec timeout -s INT 3 "$program" nightly -q -o "$dir/cut" > out 2> err < /dev/null)
 holds 'a night that was cut says what it is' grep -q 'ended by a signal' out

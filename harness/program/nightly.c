@@ -143,13 +143,14 @@ static bool run_step(struct night *n, const char *name, const struct command *c,
     return status == HA_OK;
 }
 
-/* What an exit code of a run or check says of the night. */
-static void take_code(struct night *n, const char *name, int code, bool ran)
+/* What an exit code of a run or check says of the night. false: the same command would end so again. */
+static bool take_code(struct night *n, const char *name, int code, bool ran)
 {
     n->wrong = n->wrong || code == HA_EXIT_WRONG;
-    if (ran && (code == HA_EXIT_OK || code == HA_EXIT_WRONG || ha_stop)) return;
+    if (ran && (code == HA_EXIT_OK || code == HA_EXIT_WRONG || ha_stop)) return true;
     n->missing = true;
     if (ran) note(n, "%s: ended with %d; see %s/%s.txt", name, code, n->o->out_dir, name);
+    return false;
 }
 
 static const char *step_name(char out[NAME], const char *step, const struct night *n, size_t device)
@@ -310,8 +311,9 @@ static enum ha_status run_again(struct night *n, struct ha_why *why)
         add_number(&c, "--max-time", limit / 1000000 + 1, "ms");
         add_folder(&c, n, name);
         const bool ran = run_step(n, name, &c, limit + 120 * second_ns, &code);
-        take_code(n, name, code == HA_EXIT_MISSING ? HA_EXIT_OK : code, ran);
+        const bool good = take_code(n, name, code == HA_EXIT_MISSING ? HA_EXIT_OK : code, ran);
         HA_TRY(look(n, why));
+        if (!good) return HA_OK;
     }
     return HA_OK;
 }
@@ -326,7 +328,6 @@ static void settle(struct night *n)
               : n->missing || ha_stop ? HA_EXIT_MISSING
               : n->unfit              ? HA_EXIT_ENVIRONMENT
                                       : HA_EXIT_OK;
-    if (ha_stop) note(n, "ended by a signal: what was run is kept");
     if (!n->compared) return;
     n->result.besides = n->exit;
     n->exit = ha_comparison_exit(&n->result);
@@ -389,21 +390,38 @@ static enum ha_status write_report(struct night *n, struct ha_why *why)
     return ha_whole_file_close(&out, why);
 }
 
-static enum ha_status end_night(struct night *n, struct ha_why *why)
+static enum ha_status write_all(struct night *n, struct ha_why *why)
 {
-    settle(n);
     json_object_set_new(n->said, "verdict", json_string(word(n)));
     json_object_set_new(n->said, "exit", json_integer((json_int_t)n->exit));
     json_object_set_new(n->said, "folder", ha_json_text(n->o->out_dir));
     json_object_set_new(n->said, "against", n->against ? ha_json_text(n->against) : json_null());
     json_object_set_new(n->said, "notes", json_string(n->notes ? n->notes : ""));
     json_object_set_new(n->said, "changes", changes(n));
-    enum ha_status status = write_night(n, why);
-    if (status == HA_OK) status = write_report(n, why);
+    HA_TRY(write_night(n, why));
+    return write_report(n, why);
+}
+
+/* A night that cannot be written is not fit to judge, if it is no worse. */
+static void cannot_write(struct night *n, const struct ha_why *why)
+{
+    if (!n->notes || !strstr(n->notes, why->text)) note(n, "%s; mend that, and begin a new night", why->text);
+    n->unfit = true;
+}
+
+static void end_night(struct night *n, struct ha_why *why)
+{
+    struct ha_why again;
+    if (ha_stop) note(n, "ended by a signal: what was run is kept");
+    settle(n);
+    if (write_all(n, why) != HA_OK) {
+        cannot_write(n, why);
+        settle(n);
+        write_all(n, &again); /* what can be written agrees with the rest */
+    }
     print(stdout, n);
     fflush(stdout);
     if (n->o->notify) notify(n);
-    return status;
 }
 
 /* ---- the command ----------------------------------------------------------------------------------------------------
@@ -457,25 +475,34 @@ static enum ha_exit look_before(struct night *n, struct ha_why *why)
     return take_folder(n->o->out_dir, why);
 }
 
-static enum ha_status spend(struct night *n, struct ha_why *why)
+/* false: the folder cannot be written, and there is no use in going on. */
+static bool run_steps(struct night *n, struct ha_why *why)
 {
-    HA_TRY(begin_night(n, why));
-    for (size_t s = 0; s < sizeof steps / sizeof *steps && !ha_stop; s++)
+    for (size_t s = 0; s < sizeof steps / sizeof *steps; s++)
         for (size_t d = 0; d < (n->o->devices_count ? n->o->devices_count : 1) && !ha_stop; d++) {
             char name[NAME];
             steps[s].run(n, step_name(name, steps[s].name, n, d), d);
-            HA_TRY(write_night(n, why));
+            if (write_night(n, why) != HA_OK) return false;
         }
+    return true;
+}
+
+static enum ha_status spend(struct night *n, struct ha_why *why)
+{
+    HA_TRY(begin_night(n, why));
+    const bool written = run_steps(n, why);
+    if (!written) cannot_write(n, why);
     struct ha_why unread = { "" }, unplanned = { "" };
     enum ha_status status = look(n, &unread);
     if (look_for_all(n, &unplanned) != HA_OK) note(n, "%s", unplanned.text); /* also where nothing has a row */
-    if (status == HA_OK && n->compared) status = run_again(n, &unread);
+    if (status == HA_OK && n->compared && written) status = run_again(n, &unread);
     if (status != HA_OK) {
         note(n, "%s", unread.text);
         n->missing = true;
         drop(n);
     }
-    return end_night(n, why);
+    end_night(n, why);
+    return HA_OK;
 }
 
 enum ha_exit ha_command_nightly(const struct ha_options *o, struct ha_why *why)
@@ -487,8 +514,7 @@ enum ha_exit ha_command_nightly(const struct ha_options *o, struct ha_why *why)
     n.end_ns = n.begin_ns + (o->max_time_ns ? o->max_time_ns : hour_ns);
     enum ha_exit code = look_before(&n, why);
     if (code == HA_EXIT_OK) {
-        const enum ha_status status = spend(&n, why);
-        code = status == HA_OK ? n.exit : HA_EXIT_ENVIRONMENT;
+        code = spend(&n, why) == HA_OK ? n.exit : HA_EXIT_ENVIRONMENT;
     }
     drop(&n);
     ha_record_free(&n.base);
