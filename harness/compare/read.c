@@ -335,9 +335,12 @@ static enum ha_status read_record(struct ha_record *record, size_t night, const 
     json_decref(env);
     if (status != HA_OK) return status;
     HA_TRY(each(folder, csv_file, why, read_cases, &r));
-    if (r.wide || !has(folder, "figures.csv")) return HA_OK;
+    if (r.wide) return HA_OK;
     snprintf(path, sizeof path, "%.4000s/figures.csv", folder);
-    return read_file(&r, path, figure_row);
+    if (has(folder, "figures.csv")) return read_file(&r, path, figure_row);
+    strcat(path, ": there is no such file, and so no times");
+    if (!strcmp(r.mode, "run") && record->processes > r.first) ha_record_note(record, path); /* it has rows */
+    return HA_OK;
 }
 
 struct search {

@@ -49,6 +49,22 @@ static const struct ha_recorded_figure *figure(const char *id, const char *name)
     return ha_record_figure(c, name);
 }
 
+READ_TEST(rows_without_times_are_said_to_be)
+{
+    folder("r");
+    write_run("r/run", ENV("2026-01-01"), NULL, CASES "\"2\",\"x:\",\"0\",\"s\",\"pass\",\n");
+    write_text("r/night.json", "{}");
+    folder("r/probe"); /* which has neither */
+    write_text("r/probe/env.json", ENV("2026-01-01"));
+    assert_int_equal(read_folder("r"), HA_OK);
+    assert_contains(record.notes, "/r/run/figures.csv: there is no such file, and so no times\n");
+    assert_int_equal(record.noted, 1);
+    ha_record_free(&record);
+    folder("r/run/figures.csv"); /* nor is that one */
+    assert_int_equal(read_folder("r"), HA_OK);
+    assert_int_equal(record.noted, 1);
+}
+
 READ_TEST(a_run_is_a_night_with_its_cases_figures_and_facts)
 {
     write_run("r", ENV("2026-01-01"),
