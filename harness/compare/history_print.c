@@ -1,5 +1,6 @@
 #include "harness/compare/history_print.h"
 
+#include "harness/base/json_line.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
 #include "harness/compare/change_points.h"
@@ -260,42 +261,32 @@ enum ha_status ha_history_print_table(FILE *out, const struct ha_history *h, str
 /* ---- for a program -----------------------------------------------------------------------------------------------
  */
 
-static void put_text(FILE *out, const char *name, const char *text)
-{
-    fprintf(out, ",\"%s\":", name);
-    ha_text_json(out, text);
-}
-
-/* Left out where it is no number. */
-static void put_number(FILE *out, const char *name, double x)
-{
-    if (isfinite(x)) fprintf(out, ",\"%s\":%.17g", name, x);
-}
-
 static void put_night(FILE *out, const struct ha_history *h, const struct ha_curve *c, const struct ha_curve_night *n)
 {
     const struct ha_night *night = &h->record->night[n->night];
-    fputs("{\"row\":\"history\"", out);
-    put_text(out, "case_id", c->of->id);
-    put_text(out, "mode", c->of->mode);
-    put_text(out, "figure", c->figure->name);
-    put_text(out, "unit", c->figure->unit);
-    put_text(out, "better", ha_better_name(c->figure->better));
-    fprintf(out, ",\"machine\":%zu", c->machine + 1);
-    put_text(out, "night", night->name);
-    put_text(out, "date_utc", night->date);
-    put_text(out, "build", night->build);
-    put_number(out, "value", n->value);
-    put_number(out, "lo", n->lo);
-    put_number(out, "hi", n->hi);
-    fprintf(out, ",\"processes\":%zu,\"change\":%s", n->processes, n->change ? "true" : "false");
+    json_t *row = json_object();
+    ha_json_set_text(row, "row", "history");
+    ha_json_set_text(row, "case_id", c->of->id);
+    ha_json_set_text(row, "mode", c->of->mode);
+    ha_json_set_text(row, "figure", c->figure->name);
+    ha_json_set_text(row, "unit", c->figure->unit);
+    ha_json_set_text(row, "better", ha_better_name(c->figure->better));
+    ha_json_set_count(row, "machine", c->machine + 1);
+    ha_json_set_text(row, "night", night->name);
+    ha_json_set_text(row, "date_utc", night->date);
+    ha_json_set_text(row, "build", night->build);
+    ha_json_set_number(row, "value", n->value);
+    ha_json_set_number(row, "lo", n->lo);
+    ha_json_set_number(row, "hi", n->hi);
+    ha_json_set_count(row, "processes", n->processes);
+    json_object_set_new(row, "change", json_boolean(n->change));
     if (n->change) {
-        fprintf(out, ",\"gradual\":%s", n->gradual ? "true" : "false");
-        put_number(out, "before", n->before);
-        put_number(out, "after", n->after);
-        put_number(out, "ratio", n->before != 0 ? n->after / n->before : (double)NAN);
+        json_object_set_new(row, "gradual", json_boolean(n->gradual));
+        ha_json_set_number(row, "before", n->before);
+        ha_json_set_number(row, "after", n->after);
+        ha_json_set_number(row, "ratio", n->before != 0 ? n->after / n->before : (double)NAN);
     }
-    fputs("}\n", out);
+    ha_json_put_line(out, row);
 }
 
 enum ha_status ha_history_print_json(FILE *out, const struct ha_history *h, struct ha_why *why)
@@ -308,11 +299,16 @@ enum ha_status ha_history_print_json(FILE *out, const struct ha_history *h, stru
     fclose(f);
     for (size_t i = 0; i < h->count; i++)
         for (size_t k = 0; k < h->curve[i].count; k++) put_night(out, h, &h->curve[i], &h->curve[i].night[k]);
-    fprintf(out, "{\"row\":\"histories\",\"nights\":%zu,\"machines\":%zu,\"figures\":%zu,\"changed\":%zu,\"age\":%zu",
-            h->record->nights, h->machines, h->count, changed(h), ha_change_points_age(longest(h), h->level));
-    put_text(out, "notes", h->record->notes);
-    put_text(out, "line", line);
-    fputs("}\n", out);
+    json_t *row = json_object();
+    ha_json_set_text(row, "row", "histories");
+    ha_json_set_count(row, "nights", h->record->nights);
+    ha_json_set_count(row, "machines", h->machines);
+    ha_json_set_count(row, "figures", h->count);
+    ha_json_set_count(row, "changed", changed(h));
+    ha_json_set_count(row, "age", ha_change_points_age(longest(h), h->level));
+    ha_json_set_text(row, "notes", h->record->notes);
+    ha_json_set_text(row, "line", line);
+    ha_json_put_line(out, row);
     free(line);
     return HA_OK;
 }

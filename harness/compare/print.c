@@ -1,5 +1,6 @@
 #include "harness/compare/print.h"
 
+#include "harness/base/json_line.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
 #include "harness/compare/again.h"
@@ -7,7 +8,6 @@
 #include "harness/report/row.h"
 #include "harness/report/whole_file.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -271,7 +271,8 @@ static void print_disturbed(FILE *out, const struct ha_record *r, const char *si
         all += r->cases[i]->processes;
     }
     if (disturbed)
-        fprintf(out, "%s: the times of %zu of %zu rows left out: something else used the cores\n", side, disturbed, all);
+        fprintf(out, "%s: the times of %zu of %zu rows left out: something else used the cores\n", side, disturbed,
+                all);
 }
 
 static void print_base(FILE *out, const struct ha_comparison *c)
@@ -320,52 +321,26 @@ void ha_compare_print_table(FILE *out, const struct ha_comparison *c)
 /* ---- for a program -------------------------------------------------------------------------------------------------
  */
 
-static void put_json(FILE *out, json_t *row)
-{
-    if (row && json_dumpf(row, out, JSON_COMPACT | JSON_PRESERVE_ORDER) == 0) putc('\n', out);
-    json_decref(row);
-}
-
-/* Left out where it is no number. */
-static void set_number(json_t *row, const char *name, double x)
-{
-    if (isfinite(x)) json_object_set_new(row, name, json_real(x));
-}
-
-json_t *ha_json_text(const char *text)
-{
-    json_t *string = json_string(text);
-    char *clean = string ? NULL : strdup(text);
-    if (clean) string = json_string(ha_text_clean(clean));
-    free(clean);
-    return string;
-}
-
-static void set_text(json_t *row, const char *name, const char *text)
-{
-    json_object_set_new(row, name, text ? ha_json_text(text) : json_null());
-}
-
 static void put_record(FILE *out, const struct ha_record *r, const char *side, size_t index)
 {
     const struct ha_night *n = &r->night[r->nights - 1];
     json_t *row = json_object();
-    set_text(row, "row", "record");
-    json_object_set_new(row, "index", json_integer((json_int_t)index));
-    set_text(row, "side", side);
-    set_text(row, "name", n->name);
-    set_text(row, "path", r->path);
-    set_text(row, "date_utc", n->date);
-    set_text(row, "build", n->build);
-    json_object_set_new(row, "nights", json_integer((json_int_t)r->nights));
-    json_object_set_new(row, "cases", json_integer((json_int_t)r->count));
+    ha_json_set_text(row, "row", "record");
+    ha_json_set_count(row, "index", index);
+    ha_json_set_text(row, "side", side);
+    ha_json_set_text(row, "name", n->name);
+    ha_json_set_text(row, "path", r->path);
+    ha_json_set_text(row, "date_utc", n->date);
+    ha_json_set_text(row, "build", n->build);
+    ha_json_set_count(row, "nights", r->nights);
+    ha_json_set_count(row, "cases", r->count);
     for (int v = HA_PASS; v < HA_VERDICTS; v++)
-        json_object_set_new(row, ha_verdict_name((enum ha_verdict)v), json_integer((json_int_t)n->verdicts[v]));
+        ha_json_set_count(row, ha_verdict_name((enum ha_verdict)v), n->verdicts[v]);
     json_t *facts = json_object();
-    for (size_t i = 0; i < n->facts; i++) set_text(facts, n->fact[i].name, n->fact[i].value);
+    for (size_t i = 0; i < n->facts; i++) ha_json_set_text(facts, n->fact[i].name, n->fact[i].value);
     json_object_set_new(row, "facts", facts);
-    set_text(row, "notes", r->notes);
-    put_json(out, row);
+    ha_json_set_text(row, "notes", r->notes);
+    ha_json_put_line(out, row);
 }
 
 /* The text of a printing function, to be freed; NULL: no memory */
@@ -385,34 +360,34 @@ static void set_figure(json_t *row, const struct ha_change *c)
 {
     const struct ha_shift *s = &c->shift;
     const double sign = c->figure->better == HA_MORE ? -1 : 1;
-    set_text(row, "figure", c->figure->name);
-    set_text(row, "unit", c->figure->unit);
-    set_text(row, "better", ha_better_name(c->figure->better));
-    set_number(row, "base", c->base_median);
-    set_number(row, "base_lo", c->base_lo);
-    set_number(row, "base_hi", c->base_hi);
-    set_number(row, "value", c->median);
-    set_number(row, "value_lo", c->lo);
-    set_number(row, "value_hi", c->hi);
+    ha_json_set_text(row, "figure", c->figure->name);
+    ha_json_set_text(row, "unit", c->figure->unit);
+    ha_json_set_text(row, "better", ha_better_name(c->figure->better));
+    ha_json_set_number(row, "base", c->base_median);
+    ha_json_set_number(row, "base_lo", c->base_lo);
+    ha_json_set_number(row, "base_hi", c->base_hi);
+    ha_json_set_number(row, "value", c->median);
+    ha_json_set_number(row, "value_lo", c->lo);
+    ha_json_set_number(row, "value_hi", c->hi);
     if (isnan(s->p)) return;
-    set_number(row, "ratio", exp(sign * s->size));
-    set_number(row, "lo", fmin(exp(sign * s->lo), exp(sign * s->hi)));
-    set_number(row, "hi", fmax(exp(sign * s->lo), exp(sign * s->hi)));
-    set_number(row, "p", s->p);
-    set_number(row, "least", exp(s->noticed));
+    ha_json_set_number(row, "ratio", exp(sign * s->size));
+    ha_json_set_number(row, "lo", fmin(exp(sign * s->lo), exp(sign * s->hi)));
+    ha_json_set_number(row, "hi", fmax(exp(sign * s->lo), exp(sign * s->hi)));
+    ha_json_set_number(row, "p", s->p);
+    ha_json_set_number(row, "least", exp(s->noticed));
     if (s->speeds.two) json_object_set_new(row, "slow_speed", json_real(exp(s->speeds.apart)));
 }
 
 static void set_cause(json_t *row, const struct ha_change *c)
 {
     const double sign = c->kind == HA_CHANGE_BETTER ? -1 : 1;
-    set_text(row, "by", ha_cause_word(c->cause));
+    ha_json_set_text(row, "by", ha_cause_word(c->cause));
     if (!c->part) return;
-    set_text(row, "part", c->part->name);
-    set_number(row, "part_ratio", exp(sign * c->part_shift.size)); /* above 1: slower */
-    set_number(row, "part_lo", exp(sign * c->part_shift.lo));
-    set_number(row, "part_hi", exp(sign * c->part_shift.hi));
-    set_number(row, "rest_ratio", exp(sign * c->rest.size));
+    ha_json_set_text(row, "part", c->part->name);
+    ha_json_set_number(row, "part_ratio", exp(sign * c->part_shift.size)); /* above 1: slower */
+    ha_json_set_number(row, "part_lo", exp(sign * c->part_shift.lo));
+    ha_json_set_number(row, "part_hi", exp(sign * c->part_shift.hi));
+    ha_json_set_number(row, "rest_ratio", exp(sign * c->rest.size));
 }
 
 static void put_change(FILE *out, const struct ha_change *c, size_t index)
@@ -420,22 +395,22 @@ static void put_change(FILE *out, const struct ha_change *c, size_t index)
     const struct ha_recorded_case *of = c->now ? c->now : c->base;
     json_t *row = json_object();
     char *line = line_of(c, NULL);
-    set_text(row, "row", "change");
-    json_object_set_new(row, "new", json_integer((json_int_t)index));
-    set_text(row, "case_id", of->id);
-    set_text(row, "mode", of->mode);
-    set_text(row, "suite", of->suite);
-    set_text(row, "change", ha_change_word(c));
+    ha_json_set_text(row, "row", "change");
+    ha_json_set_count(row, "new", index);
+    ha_json_set_text(row, "case_id", of->id);
+    ha_json_set_text(row, "mode", of->mode);
+    ha_json_set_text(row, "suite", of->suite);
+    ha_json_set_text(row, "change", ha_change_word(c));
     json_object_set_new(row, "loud", json_boolean(ha_change_loud(c->kind)));
-    json_object_set_new(row, "base_processes", json_integer((json_int_t)c->base_processes));
-    json_object_set_new(row, "new_processes", json_integer((json_int_t)c->processes));
-    json_object_set_new(row, "base_disturbed", json_integer((json_int_t)c->base_disturbed));
-    json_object_set_new(row, "new_disturbed", json_integer((json_int_t)c->disturbed));
+    ha_json_set_count(row, "base_processes", c->base_processes);
+    ha_json_set_count(row, "new_processes", c->processes);
+    ha_json_set_count(row, "base_disturbed", c->base_disturbed);
+    ha_json_set_count(row, "new_disturbed", c->disturbed);
     if (c->figure) set_figure(row, c);
-    if (c->lost) set_text(row, "figure", c->base_figure->name);
+    if (c->lost) ha_json_set_text(row, "figure", c->base_figure->name);
     set_cause(row, c);
-    set_text(row, "line", line);
-    put_json(out, row);
+    ha_json_set_text(row, "line", line);
+    ha_json_put_line(out, row);
     free(line);
 }
 
@@ -446,11 +421,11 @@ void ha_compare_print_json(FILE *out, const struct ha_comparison *c, size_t inde
     put_record(out, c->now, "new", index);
     for (size_t i = 0; i < c->environments; i++) {
         json_t *row = json_object();
-        set_text(row, "row", "environment");
-        set_text(row, "name", c->environment[i].name);
-        set_text(row, "base", c->environment[i].base);
-        set_text(row, "new", c->environment[i].now);
-        put_json(out, row);
+        ha_json_set_text(row, "row", "environment");
+        ha_json_set_text(row, "name", c->environment[i].name);
+        ha_json_set_text(row, "base", c->environment[i].base);
+        ha_json_set_text(row, "new", c->environment[i].now);
+        ha_json_put_line(out, row);
     }
     for (size_t i = 0; i < c->count; i++) {
         put_change(out, &c->change[i], index);
@@ -458,14 +433,14 @@ void ha_compare_print_json(FILE *out, const struct ha_comparison *c, size_t inde
     }
     json_t *row = json_object();
     char *line = line_of(NULL, c);
-    set_text(row, "row", "verdict");
-    json_object_set_new(row, "new", json_integer((json_int_t)index));
-    json_object_set_new(row, "exit", json_integer((json_int_t)ha_comparison_exit(c)));
-    set_text(row, "verdict", ha_comparison_word(c));
-    json_object_set_new(row, "changed", json_integer((json_int_t)loud));
-    json_object_set_new(row, "compared", json_integer((json_int_t)c->compared));
-    set_number(row, "nights_spread", c->nights);
-    set_text(row, "line", line);
-    put_json(out, row);
+    ha_json_set_text(row, "row", "verdict");
+    ha_json_set_count(row, "new", index);
+    ha_json_set_count(row, "exit", (size_t)ha_comparison_exit(c));
+    ha_json_set_text(row, "verdict", ha_comparison_word(c));
+    ha_json_set_count(row, "changed", loud);
+    ha_json_set_count(row, "compared", c->compared);
+    ha_json_set_number(row, "nights_spread", c->nights);
+    ha_json_set_text(row, "line", line);
+    ha_json_put_line(out, row);
     free(line);
 }

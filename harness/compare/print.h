@@ -3,6 +3,7 @@
 
 /* A comparison for a reader, for a program, for a CI server: the same verdicts in all. */
 
+#include "harness/base/json_line.h"
 #include "harness/compare/compare.h"
 
 #include <stdio.h>
@@ -23,8 +24,6 @@ void ha_change_line(FILE *out, const struct ha_change *change);
 /* A number in a unit that suits it: "1.02 ms" of 1.02e6 ns. Returns out. */
 enum { HA_AMOUNT = 64 };
 const char *ha_amount(char out[HA_AMOUNT], double x, const char *unit);
-/* A string of JSON: a byte that is not UTF-8, which JSON cannot hold, is '?'. The caller's; NULL: no memory. */
-struct json_t *ha_json_text(const char *text);
 /* The verdict in words, without a line's end. */
 void ha_verdict_line(FILE *out, const struct ha_comparison *comparison);
 

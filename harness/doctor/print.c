@@ -1,3 +1,4 @@
+#include "harness/base/json_line.h"
 #include "harness/base/text.h"
 #include "harness/doctor/doctor.h"
 
@@ -71,25 +72,24 @@ void ha_doctor_print(FILE *out, const char *of, const struct ha_doctor_row *rows
     }
 }
 
-static void print_member(FILE *out, const char *name, const char *text)
-{
-    fprintf(out, ",\"%s\":", name);
-    ha_text_json(out, text);
-}
-
 void ha_doctor_print_json(FILE *out, const struct ha_doctor_row *rows, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        const struct ha_finding *f = &rows[i].finding;
-        fputs("{\"row\":\"doctor\"", out);
-        print_member(out, "check", rows[i].check);
-        print_member(out, "verdict", ha_fitness_name(f->verdict));
-        print_member(out, "found", f->found);
-        print_member(out, "why", rows[i].why);
-        print_member(out, "mend", f->mend);
-        fputs("}\n", out);
+        json_t *row = json_object();
+        ha_json_set_text(row, "row", "doctor");
+        ha_json_set_text(row, "check", rows[i].check);
+        ha_json_set_text(row, "verdict", ha_fitness_name(rows[i].finding.verdict));
+        ha_json_set_text(row, "found", rows[i].finding.found);
+        ha_json_set_text(row, "why", rows[i].why);
+        ha_json_set_text(row, "mend", rows[i].finding.mend);
+        ha_json_put_line(out, row);
     }
-    fprintf(out, "{\"row\":\"doctor\",\"verdict\":\"%s\",\"unfit\":%zu,\"warnings\":%zu,\"unknown\":%zu,\"fit\":%zu}\n",
-            ha_fitness_name(ha_doctor_verdict(rows, count)), count_of(rows, count, HA_UNFIT),
-            count_of(rows, count, HA_WARNING), count_of(rows, count, HA_UNKNOWN), count_of(rows, count, HA_FIT));
+    json_t *row = json_object();
+    ha_json_set_text(row, "row", "doctor");
+    ha_json_set_text(row, "verdict", ha_fitness_name(ha_doctor_verdict(rows, count)));
+    ha_json_set_count(row, "unfit", count_of(rows, count, HA_UNFIT));
+    ha_json_set_count(row, "warnings", count_of(rows, count, HA_WARNING));
+    ha_json_set_count(row, "unknown", count_of(rows, count, HA_UNKNOWN));
+    ha_json_set_count(row, "fit", count_of(rows, count, HA_FIT));
+    ha_json_put_line(out, row);
 }
