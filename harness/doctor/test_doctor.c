@@ -1,263 +1,16 @@
-/* Every check against trees of files and devices that are made up: fit in the good one, and made to fail by one of its
- * own, so that a check that cannot fail is found. Nothing here looks at the machine or at a clock. */
+/* Every check is fit in the good tree, and made to fail by one of its own, so that a check that cannot fail is found.
+ * Nothing here looks at the machine or at a clock. */
 
 #define _GNU_SOURCE /* sched_setaffinity */
-#include "harness/base/test_folder.h"
-#include "harness/base/text.h"
-#include "harness/doctor/doctor.h"
-
-#include <math.h>
-#include <sched.h>
-#include <sys/stat.h>
-
-/* ---- the good tree: @ is our core, # the other thread of it ------------------------------------------------------ */
-
-#define CPU                "sys/devices/system/cpu/"
-#define OUR                CPU "cpu@/"
-#define NODE               "sys/devices/system/node/"
-#define DEVICE             "sys/devices/pci0000:00/0000:00:01.0/0000:1b:00.0/"
-#define PORT               "sys/devices/pci0000:00/0000:00:01.0/"
-#define THP                "sys/kernel/mm/transparent_hugepage/enabled"
-#define CLOCK              "sys/devices/system/clocksource/clocksource0/current_clocksource"
-#define STAT(ours, theirs) "cpu  9 9 9 9 9 9 9 9 0 0\ncpu@ " ours " 0 0\ncpu# " theirs " 0 0\nintr 5\n"
-#define LIMITS(files, processes, stack, locked, space)                                         \
-    "Limit                     Soft Limit           Hard Limit           Units     \n"         \
-    "Max stack size            " stack "              unlimited            bytes     \n"       \
-    "Max processes             " processes "                96365                processes \n" \
-    "Max open files            " files "                 20000                files     \n"    \
-    "Max locked memory         " locked "              8388608              bytes     \n"      \
-    "Max address space         " space "            unlimited            bytes     \n"
-#define LIMITS_GOOD LIMITS("4096", "96365", "8388608", "8388608", "unlimited")
-#define MEMINFO(available, swap, swap_free)                                                                    \
-    "MemTotal:       24684092 kB\nMemFree:        1000 kB\nMemAvailable:   " available " kB\nSwapTotal: " swap \
-    " kB\nSwapFree: " swap_free " kB\n"
-#define SELF(nice, policy)                                                                                    \
-    "7 (a) b) R 1 2 3 4 5 6 7 8 9 10 11 12 13 14 20 " nice " 1 0 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 " \
-    "17 0 0 " policy " 0 0 0\n"
-#define STATUS(uid, nodes) "Name:\thabench\nUid:\t" uid "\t0\t0\t0\nMems_allowed_list:\t" nodes "\n"
-
-/* spare: another file, or none, says the same, or it only adds to what is found */
-static const struct file {
-    const char *path, *text;
-    bool spare;
-} good[] = {
-    { "proc/stat", STAT("100 0 0 5000 0 0 0 7", "50 0 0 5000 0 0 0 0"), false },
-    { "proc/loadavg", "0.10 0.20 0.30 1/100 4711\n", false },
-    { "proc/vmstat", "nr_free 5\npswpin 10\npswpout 20\n", false },
-    { "proc/meminfo", MEMINFO("20000000", "1000000", "1000000"), false },
-    { "proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu vme hypervisor_not\n", false },
-    { "proc/self/limits", LIMITS_GOOD, false },
-    { "proc/self/cgroup", "9:name=systemd:/\n5:devices:/\n0::/user.slice/a\n", false },
-    { "proc/self/stat", SELF("0", "0"), false },
-    { "proc/self/status", STATUS("1000", "0-1"), false },
-    { "proc/self/numa_maps", "7f00 default anon=9 dirty=9 N0=9 N1=1\n7f01 default file=/x mapped=5 N1=500\n", false },
-    { "proc/sys/kernel/numa_balancing", "0\n", false },
-    { "proc/sys/kernel/sched_rt_runtime_us", "950000\n", true },
-    { "proc/sys/vm/swappiness", "1\n", false },
-    { "proc/driver/nvidia/params", "Mobile: 1\nRmProfilingAdminOnly: 0\n", false },
-    { "sys/fs/cgroup/cpu.max", "max 100000\n", false },
-    { "sys/fs/cgroup/user.slice/a/cpu.max", "200000 100000\n", false },
-    { "sys/fs/cgroup/memory.max", "max\n", false },
-    { "sys/class/dmi/id/product_name", "PowerEdge R760\n", true },
-    { CPU "online", "@\n", false },
-    { CPU "intel_pstate/no_turbo", "1\n", false },
-    { OUR "cpufreq/scaling_governor", "performance\n", false },
-    { OUR "cpufreq/scaling_driver", "acpi-cpufreq\n", true },
-    { OUR "cpufreq/scaling_cur_freq", "2600000\n", false },
-    { OUR "cpufreq/base_frequency", "2600000\n", false },
-    { OUR "thermal_throttle/core_throttle_count", "3\n", false },
-    { OUR "topology/thread_siblings_list", "@,#\n", false },
-    { NODE "online", "0-1\n", false },
-    { NODE "node0/cpulist", "@\n", false },
-    { NODE "node1/cpulist", "#\n", false },
-    { CLOCK, "tsc\n", false },
-    { THP, "always [madvise] never\n", false },
-    { DEVICE "max_link_speed", "32.0 GT/s PCIe\n", false },
-    { DEVICE "max_link_width", "16\n", false },
-    { DEVICE "numa_node", "0\n", false },
-    { DEVICE "iommu_group/type", "identity\n", false },
-    { PORT "max_link_speed", "32.0 GT/s PCIe\n", false },
-    { PORT "max_link_width", "16\n", false },
-};
-
-static int our_core;
-
-static const char *own_numbers(const char *text)
-{
-    static char out[2][16384];
-    static int which;
-    char *to = out[which ^= 1];
-    size_t n = 0;
-    for (; *text && n < sizeof out[0] - 16; text++)
-        if (*text == '@' || *text == '#') n += (size_t)sprintf(to + n, "%d", our_core + (*text == '#'));
-        else to[n++] = *text;
-    to[n] = 0;
-    return to;
-}
-
-static void make_folders(const char *path)
-{
-    char full[512];
-    snprintf(full, sizeof full, "%s", test_path(path));
-    for (char *at = strchr(full + strlen(test_folder) + 1, '/'); at; at = strchr(at + 1, '/')) {
-        *at = 0;
-        mkdir(full, 0700);
-        *at = '/';
-    }
-}
-
-/* text NULL: takes the file away */
-static void put(const char *path, const char *text)
-{
-    char own[512];
-    snprintf(own, sizeof own, "%s", own_numbers(path));
-    make_folders(own);
-    if (!text) remove(test_path(own));
-    else {
-        const char *bytes = own_numbers(text);
-        test_write(own, bytes, strlen(bytes));
-    }
-}
-
-enum { CONFIG = 4096, AER = 0x100, ACS = 0x140, ACS_CONTROL = ACS + 6 };
-
-/* of a port: another capability first, then that of access control */
-static void put_config(unsigned control, size_t bytes)
-{
-    unsigned char config[CONFIG] = { 0 };
-    const unsigned first = 0x0001u | 2u << 16 | (unsigned)ACS << 20, second = 0x000du | 1u << 16;
-    for (int i = 0; i < 4; i++) {
-        config[AER + i] = (unsigned char)(first >> 8 * i);
-        config[ACS + i] = (unsigned char)(second >> 8 * i);
-    }
-    config[ACS_CONTROL] = (unsigned char)control;
-    make_folders(PORT "config");
-    test_write(PORT "config", config, bytes);
-}
-
-static void put_good(void)
-{
-    for (size_t i = 0; i < COUNT(good); i++) put(good[i].path, good[i].text);
-    put_config(0, CONFIG);
-}
-
-/* ---- the good device --------------------------------------------------------------------------------------------- */
-
-static struct ha_doctor_device device;
-
-static void set_fact(const char *name, const char *value)
-{
-    size_t i = 0;
-    while (i < device.facts && strcmp(device.fact[i].name, name)) i++;
-    if (!value) {
-        if (i < device.facts) device.fact[i] = device.fact[--device.facts];
-        return;
-    }
-    device.facts += i == device.facts;
-    snprintf(device.fact[i].name, sizeof device.fact[i].name, "%s", name);
-    snprintf(device.fact[i].value, sizeof device.fact[i].value, "%s", value);
-}
-
-static void make_device(void)
-{
-    static const char *const facts[][2] = {
-        { "busy_percent", "0" },    { "driver", "575.57.08" },  { "driver_module", "575.57.08" },
-        { "driver_api", "12.9" },   { "runtime_api", "12.8" },  { "ecc", "on" },
-        { "ecc_pending", "on" },    { "ecc_corrected", "0" },   { "ecc_uncorrected", "0" },
-        { "rows_pending", "no" },   { "rows_failed", "no" },    { "persistence", "on" },
-        { "mig", "off" },           { "power_limit_W", "700" }, { "power_default_W", "700" },
-        { "link_gen_device", "5" },
-    };
-    device = (struct ha_doctor_device){ .kind = "cuda",
-                                        .bus_id = "0000:1b:00.0",
-                                        .info = { .memory_bytes = 80u * (UINT64_C(1) << 30),
-                                                  .memory_free_bytes = 79u * (UINT64_C(1) << 30),
-                                                  .spans = "CUPTI" },
-                                        .condition = ha_condition_none(),
-                                        .meters = ha_device_meters_none(false),
-                                        .link_width = (double)NAN,
-                                        .copied = 40 };
-    device.meters.link_gen_max = 5;
-    device.meters.link_width_max = 16;
-    device.meters.sm_clock_max_MHz = 1980;
-    device.condition.link_gen = 5;
-    device.condition.link_width = 16;
-    device.condition.sm_clock_MHz = 1755;
-    device.condition.temperature_C = 55;
-    strcpy(device.condition.throttle, "application clocks");
-    for (size_t i = 0; i < COUNT(facts); i++) set_fact(facts[i][0], facts[i][1]);
-}
-
-/* ---- a look at both ---------------------------------------------------------------------------------------------- */
-
-struct change {
-    const char *path, *text;
-};
-static const struct change *meanwhile; /* what changes while our own load runs */
-static size_t meanwhile_count, slow, looks;
-
-static void run(void *arg, struct ha_doctor_load *load)
-{
-    for (size_t i = 0; i < meanwhile_count && meanwhile[i].path; i++) put(meanwhile[i].path, meanwhile[i].text);
-    load->looks = looks;
-    load->slow = slow;
-}
-
-static struct ha_finding findings[HA_DOCTOR_CHECKS_MOST];
-
-static void look(void)
-{
-    static struct ha_doctor_load load;
-    struct ha_doctor_seen seen = { .root = test_folder, .load = &load, .device = &device };
-    memset(findings, 0, sizeof findings);
-    assert_true(ha_cores_mine(seen.mine));
-    ha_doctor_load(test_folder, run, NULL, &load);
-    ha_doctor_look(&seen, true, findings);
-    ha_doctor_look(&seen, false, findings);
-}
-
-static const struct ha_finding *finding_of(const char *check)
-{
-    for (size_t i = 0; i < ha_doctor_checks_count; i++)
-        if (!strcmp(ha_doctor_checks[i].name, check)) return &findings[i];
-    fail_msg("there is no check '%s'", check);
-    return NULL;
-}
-
-/* on one core, of which others than the first of the machine may have other numbers */
-static int setup(void **state)
-{
-    cpu_set_t mine;
-    if (sched_getaffinity(0, sizeof mine, &mine) != 0) return -1;
-    for (our_core = 0; !CPU_ISSET((size_t)our_core, &mine);) our_core++;
-    CPU_ZERO(&mine);
-    CPU_SET((size_t)our_core, &mine);
-    if (sched_setaffinity(0, sizeof mine, &mine) != 0 || test_folder_make(state) != 0) return -1;
-    meanwhile_count = slow = 0;
-    looks = 100;
-    put_good();
-    make_folders("sys/bus/pci/devices/x");
-    make_device();
-    return symlink("../../../devices/pci0000:00/0000:00:01.0/0000:1b:00.0",
-                   test_path("sys/bus/pci/devices/0000:1b:00.0"));
-}
+#include "harness/doctor/test_tree.h"
 
 /* ---- what makes each fail ---------------------------------------------------------------------------------------- */
 
-static void power_capped(void) { strcpy(device.condition.throttle, "application clocks, power cap"); }
-static void too_hot(void) { strcpy(device.condition.throttle, "power cap, hardware thermal"); }
-static void unknown_reason(void) { strcpy(device.condition.throttle, "reasons 0x1000"); }
-static void says_no_throttle(void) { *device.condition.throttle = 0; }
-static void low_clock(void) { device.condition.sm_clock_MHz = 600; }
-static void no_clock(void) { device.condition.sm_clock_MHz = (double)NAN; }
-static void no_highest_clock(void) { device.meters.sm_clock_max_MHz = (double)NAN; }
 static void ecc_off(void)
 {
     set_fact("ecc", "off");
     set_fact("ecc_pending", "off");
 }
-static void narrow(void) { device.condition.link_width = 8; }
-static void old_generation(void) { device.condition.link_gen = 1; }
 static void no_link_of_driver(void)
 {
     device.condition.link_gen = device.condition.link_width = (double)NAN;
@@ -278,15 +31,10 @@ static void right_says_system(void)
 static void half_full(void) { device.info.memory_free_bytes = device.info.memory_bytes / 3; }
 static void partly_full(void) { device.info.memory_free_bytes = device.info.memory_bytes / 5 * 4; }
 static void absurd_memory(void) { device.info.memory_free_bytes = UINT64_MAX; }
-static void events_only(void) { strcpy(device.info.spans, "CUDA events"); }
 static void lost_spans(void) { device.info.spans_lost = 7; }
-static void no_spans(void) { *device.info.spans = 0; }
-static void no_place(void) { *device.bus_id = 0; }
 static void redirects(void) { put_config(0x1d, CONFIG); }
 static void config_for_all(void) { put_config(0, 64); }
 static void config_cut(void) { put_config(0, 100); }
-static void slow_looks(void) { slow = 40; }
-static void few_slow_looks(void) { slow = 20; }
 static void itself(void)
 {
     char value[64];
@@ -311,12 +59,22 @@ static void itself_and_one_unseen(void)
     itself();
     device.fact[device.facts++] = (struct ha_device_fact){ "process", "4714 5" };
 }
-static void no_width(void) { device.condition.link_width = (double)NAN; }
-static void absurd_width(void) { device.condition.link_width = 4294967295.0; }
 static void half_says_system(void)
 {
     right_says_system();
     device.link_width = 8;
+}
+
+#define BEFORE(path, text) .before = { { path, text } }
+#define AFTER(path, text)  .after = { { path, text } }
+#define NUMBER(member, x)  .at = offsetof(struct ha_doctor_device, member), .number = x
+#define TEXT(member, word) .at = offsetof(struct ha_doctor_device, member), .text = word
+
+static void set_member(size_t at, double number, const char *text)
+{
+    char *member = (char *)&device + at;
+    if (text) strcpy(member, text);
+    else memcpy(member, &number, sizeof number);
 }
 
 /* before: files of the tree; after: the same, while our own load runs; fact: of the device, a value of NULL takes it
@@ -327,53 +85,50 @@ static const struct row {
     const char *found; /* a part of what is said */
     struct change before[3], after[2];
     const char *fact, *value;
+    size_t slow_looks;
     void (*set)(void);
+    size_t at; /* of a member of the device, which becomes this number or text */
+    double number;
+    const char *text;
 } rows[] = {
-    { "load", HA_UNFIT, "others used",
-      .after = { { "proc/stat", STAT("900 0 0 5000 0 0 0 7", "50 0 0 5000 0 0 0 0") } } },
-    { "load", HA_UNKNOWN, "cannot be read", .before = { { "proc/stat", "cpu  1 2\n" } } },
+    { "load", HA_UNFIT, "others used", AFTER("proc/stat", STAT("900 0 0 5000 0 0 0 7", "50 0 0 5000 0 0 0 0")) },
+    { "load", HA_UNKNOWN, "cannot be read", BEFORE("proc/stat", "cpu  1 2\n") },
     { "steal", HA_UNFIT, "other guests took",
-      .after = { { "proc/stat", STAT("100 0 0 5000 0 0 0 99", "50 0 0 5000 0 0 0 0") } } },
-    { "steal", HA_UNKNOWN, "cannot be read", .before = { { "proc/stat", NULL } } },
-    { "shared core", HA_UNFIT, "in 40.0% of 100 looks", .set = slow_looks },
-    { "shared core", HA_FIT, "in 20.0% of 100 looks", .set = few_slow_looks },
-    { "shared core", HA_UNKNOWN, "beside us",
-      .after = { { "proc/stat", STAT("900 0 0 5000 0 0 0 7", "50 0 0 5000 0 0 0 0") } }, .set = slow_looks },
-    { "SMT sibling", HA_UNFIT, "busy for",
-      .after = { { "proc/stat", STAT("100 0 0 5000 0 0 0 7", "150 0 0 5000 0 0 0 0") } } },
-    { "SMT sibling", HA_FIT, "busy for",
-      .after = { { "proc/stat", STAT("100 0 0 5000 0 0 0 7", "52 0 0 5000 0 0 0 0") } } },
-    { "SMT sibling", HA_FIT, "no hardware thread but ours",
-      .before = { { OUR "topology/thread_siblings_list", "@\n" } } },
-    { "SMT sibling", HA_UNKNOWN, "does not say which", .before = { { OUR "topology/thread_siblings_list", "@-\n" } } },
-    { "SMT sibling", HA_UNKNOWN, "how busy", .before = { { "proc/stat", "cpu@ 1 1 1 1 1 1 1 1\n" } } },
-    { "load average", HA_WARNING, "9.50 threads", .before = { { "proc/loadavg", "9.50 1 1 1/100 4711\n" } } },
-    { "load average", HA_UNKNOWN, "cannot be read", .before = { { "proc/loadavg", "nan 1 1\n" } } },
-    { "throttling", HA_UNFIT, "2 times in a second",
-      .after = { { OUR "thermal_throttle/core_throttle_count", "5\n" } } },
-    { "throttling", HA_UNFIT, "from 2600 to 1500 MHz", .after = { { OUR "cpufreq/scaling_cur_freq", "1500000\n" } } },
-    { "throttling", HA_UNKNOWN, "counts no", .before = { { OUR "thermal_throttle/core_throttle_count", NULL } } },
-    { "clock", HA_UNFIT, "1500 MHz under load, the base is 2600",
-      .after = { { OUR "cpufreq/scaling_cur_freq", "1500000\n" } } },
+      AFTER("proc/stat", STAT("100 0 0 5000 0 0 0 99", "50 0 0 5000 0 0 0 0")) },
+    { "steal", HA_UNKNOWN, "cannot be read", BEFORE("proc/stat", NULL) },
+    { "shared core", HA_UNFIT, "in 40.0% of 100 looks", .slow_looks = 40 },
+    { "shared core", HA_FIT, "in 20.0% of 100 looks", .slow_looks = 20 },
+    { "shared core", HA_UNKNOWN, "beside us", AFTER("proc/stat", STAT("900 0 0 5000 0 0 0 7", "50 0 0 5000 0 0 0 0")),
+      .slow_looks = 40 },
+    { "SMT sibling", HA_UNFIT, "busy for", AFTER("proc/stat", STAT("100 0 0 5000 0 0 0 7", "150 0 0 5000 0 0 0 0")) },
+    { "SMT sibling", HA_FIT, "busy for", AFTER("proc/stat", STAT("100 0 0 5000 0 0 0 7", "52 0 0 5000 0 0 0 0")) },
+    { "SMT sibling", HA_FIT, "no hardware thread but ours", BEFORE(OUR "topology/thread_siblings_list", "@\n") },
+    { "SMT sibling", HA_UNKNOWN, "does not say which", BEFORE(OUR "topology/thread_siblings_list", "@-\n") },
+    { "SMT sibling", HA_UNKNOWN, "how busy", BEFORE("proc/stat", "cpu@ 1 1 1 1 1 1 1 1\n") },
+    { "load average", HA_WARNING, "9.50 threads", BEFORE("proc/loadavg", "9.50 1 1 1/100 4711\n") },
+    { "load average", HA_UNKNOWN, "cannot be read", BEFORE("proc/loadavg", "nan 1 1\n") },
+    { "throttling", HA_UNFIT, "2 times in a second", AFTER(OUR "thermal_throttle/core_throttle_count", "5\n") },
+    { "throttling", HA_UNFIT, "from 2600 to 1500 MHz", AFTER(OUR "cpufreq/scaling_cur_freq", "1500000\n") },
+    { "throttling", HA_UNKNOWN, "counts no", BEFORE(OUR "thermal_throttle/core_throttle_count", NULL) },
+    { "clock", HA_UNFIT, "1500 MHz under load, the base is 2600", AFTER(OUR "cpufreq/scaling_cur_freq", "1500000\n") },
     { "clock", HA_UNFIT, "the highest is 5300",
       .before = { { OUR "cpufreq/base_frequency", NULL }, { OUR "cpufreq/cpuinfo_max_freq", "5300000\n" } } },
-    { "clock", HA_UNKNOWN, "", .before = { { OUR "cpufreq/scaling_cur_freq", "9000000000000\n" } } },
-    { "clock", HA_UNKNOWN, "", .before = { { OUR "cpufreq/base_frequency", NULL } } },
-    { "clock", HA_UNKNOWN, "", .before = { { OUR "cpufreq/scaling_cur_freq", NULL } } },
-    { "governor", HA_UNFIT, "powersave", .before = { { OUR "cpufreq/scaling_governor", "powersave\n" } } },
+    { "clock", HA_UNKNOWN, "", BEFORE(OUR "cpufreq/scaling_cur_freq", "9000000000000\n") },
+    { "clock", HA_UNKNOWN, "", BEFORE(OUR "cpufreq/base_frequency", NULL) },
+    { "clock", HA_UNKNOWN, "", BEFORE(OUR "cpufreq/scaling_cur_freq", NULL) },
+    { "governor", HA_UNFIT, "powersave", BEFORE(OUR "cpufreq/scaling_governor", "powersave\n") },
     { "governor", HA_WARNING, "powersave",
       .before = { { OUR "cpufreq/scaling_governor", "powersave\n" },
                   { OUR "cpufreq/scaling_driver", "intel_pstate\n" } } },
-    { "governor", HA_WARNING, "schedutil", .before = { { OUR "cpufreq/scaling_governor", "schedutil\n" } } },
-    { "governor", HA_UNKNOWN, "is no governor", .before = { { OUR "cpufreq/scaling_governor", "warp\n" } } },
-    { "governor", HA_UNKNOWN, "shows no governor", .before = { { OUR "cpufreq/scaling_governor", NULL } } },
-    { "turbo", HA_WARNING, "on", .before = { { CPU "intel_pstate/no_turbo", "0\n" } } },
+    { "governor", HA_WARNING, "schedutil", BEFORE(OUR "cpufreq/scaling_governor", "schedutil\n") },
+    { "governor", HA_UNKNOWN, "is no governor", BEFORE(OUR "cpufreq/scaling_governor", "warp\n") },
+    { "governor", HA_UNKNOWN, "shows no governor", BEFORE(OUR "cpufreq/scaling_governor", NULL) },
+    { "turbo", HA_WARNING, "on", BEFORE(CPU "intel_pstate/no_turbo", "0\n") },
     { "turbo", HA_WARNING, "on", .before = { { CPU "intel_pstate/no_turbo", NULL }, { CPU "cpufreq/boost", "1\n" } } },
     { "turbo", HA_FIT, "off", .before = { { CPU "intel_pstate/no_turbo", NULL }, { CPU "cpufreq/boost", "0\n" } } },
-    { "turbo", HA_UNKNOWN, "", .before = { { CPU "intel_pstate/no_turbo", "7\n" } } },
-    { "CPU quota", HA_UNFIT, "0.50 cores, and 1",
-      .before = { { "sys/fs/cgroup/user.slice/a/cpu.max", "50000 100000\n" } } },
-    { "CPU quota", HA_UNFIT, "0.25 cores", .before = { { "sys/fs/cgroup/user.slice/cpu.max", "25000 100000\n" } } },
+    { "turbo", HA_UNKNOWN, "", BEFORE(CPU "intel_pstate/no_turbo", "7\n") },
+    { "CPU quota", HA_UNFIT, "0.50 cores, and 1", BEFORE("sys/fs/cgroup/user.slice/a/cpu.max", "50000 100000\n") },
+    { "CPU quota", HA_UNFIT, "0.25 cores", BEFORE("sys/fs/cgroup/user.slice/cpu.max", "25000 100000\n") },
     { "CPU quota", HA_UNFIT, "0.50 cores",
       .before = { { "proc/self/cgroup", "4:cpu,cpuacct:/b\n0::/\n" },
                   { "sys/fs/cgroup/cpu/b/cpu.cfs_quota_us", "50000\n" },
@@ -382,33 +137,32 @@ static const struct row {
       .before = { { "proc/self/cgroup", "4:cpu,cpuacct:/b\n" },
                   { "sys/fs/cgroup/cpu/b/cpu.cfs_quota_us", "-1\n" },
                   { "sys/fs/cgroup/cpu/b/cpu.cfs_period_us", "100000\n" } } },
-    { "CPU quota", HA_UNKNOWN, "cannot be read", .before = { { "sys/fs/cgroup/user.slice/a/cpu.max", "50000 0\n" } } },
+    { "CPU quota", HA_UNKNOWN, "cannot be read", BEFORE("sys/fs/cgroup/user.slice/a/cpu.max", "50000 0\n") },
     { "CPU quota", HA_FIT, "none",
       .before = { { "proc/self/cgroup", "4:cpuset:/b\n0::/\n" },
                   { "sys/fs/cgroup/cpu/b/cpu.cfs_quota_us", "50000\n" },
                   { "sys/fs/cgroup/cpu/b/cpu.cfs_period_us", "100000\n" } } },
-    { "CPU quota", HA_FIT, "2.00 cores, and 1",
-      .before = { { "sys/fs/cgroup/user.slice/cpu.max", "200000 100000\n" } } },
-    { "CPU quota", HA_UNKNOWN, "in which group", .before = { { "proc/self/cgroup", NULL } } },
-    { "cores", HA_WARNING, "1 of ", .before = { { CPU "online", "0-63\n" } } },
-    { "cores", HA_UNKNOWN, "", .before = { { CPU "online", "3-1\n" } } },
-    { "priority", HA_WARNING, "nice 10", .before = { { "proc/self/stat", SELF("10", "0") } } },
-    { "priority", HA_WARNING, "gives way", .before = { { "proc/self/stat", SELF("0", "5") } } },
-    { "priority", HA_UNFIT, "950000 us", .before = { { "proc/self/stat", SELF("0", "1") } } },
+    { "CPU quota", HA_FIT, "2.00 cores, and 1", BEFORE("sys/fs/cgroup/user.slice/cpu.max", "200000 100000\n") },
+    { "CPU quota", HA_UNKNOWN, "in which group", BEFORE("proc/self/cgroup", NULL) },
+    { "cores", HA_WARNING, "1 of ", BEFORE(CPU "online", "0-63\n") },
+    { "cores", HA_UNKNOWN, "", BEFORE(CPU "online", "3-1\n") },
+    { "priority", HA_WARNING, "nice 10", BEFORE("proc/self/stat", SELF("10", "0")) },
+    { "priority", HA_WARNING, "gives way", BEFORE("proc/self/stat", SELF("0", "5")) },
+    { "priority", HA_UNFIT, "950000 us", BEFORE("proc/self/stat", SELF("0", "1")) },
     { "priority", HA_FIT, "without a limit",
       .before = { { "proc/self/stat", SELF("0", "2") }, { "proc/sys/kernel/sched_rt_runtime_us", "-1\n" } } },
     { "priority", HA_UNKNOWN, "leaves to others",
       .before = { { "proc/self/stat", SELF("0", "1") }, { "proc/sys/kernel/sched_rt_runtime_us", NULL } } },
-    { "priority", HA_UNKNOWN, "", .before = { { "proc/self/stat", "7 (habench) R 1 2 3\n" } } },
-    { "clocksource", HA_UNFIT, "hpet", .before = { { CLOCK, "hpet\n" } } },
-    { "clocksource", HA_WARNING, "kvm-clock", .before = { { CLOCK, "kvm-clock\n" } } },
-    { "clocksource", HA_UNKNOWN, "sundial", .before = { { CLOCK, "sundial\n" } } },
-    { "virtual machine", HA_WARNING, "PowerEdge", .before = { { "proc/cpuinfo", "flags : fpu hypervisor lm\n" } } },
-    { "virtual machine", HA_WARNING, "xen", .before = { { "sys/hypervisor/type", "xen\n" } } },
-    { "virtual machine", HA_UNKNOWN, "", .before = { { "proc/cpuinfo", NULL } } },
-    { "memory", HA_UNFIT, "1.0 GiB", .before = { { "proc/meminfo", MEMINFO("1000000", "0", "0") } } },
-    { "memory", HA_WARNING, "2.2 GiB", .before = { { "proc/meminfo", MEMINFO("2300000", "0", "0") } } },
-    { "memory", HA_UNKNOWN, "", .before = { { "proc/meminfo", "MemTotal: 5\n" } } },
+    { "priority", HA_UNKNOWN, "", BEFORE("proc/self/stat", "7 (habench) R 1 2 3\n") },
+    { "clocksource", HA_UNFIT, "hpet", BEFORE(CLOCK, "hpet\n") },
+    { "clocksource", HA_WARNING, "kvm-clock", BEFORE(CLOCK, "kvm-clock\n") },
+    { "clocksource", HA_UNKNOWN, "sundial", BEFORE(CLOCK, "sundial\n") },
+    { "virtual machine", HA_WARNING, "PowerEdge", BEFORE("proc/cpuinfo", "flags : fpu hypervisor lm\n") },
+    { "virtual machine", HA_WARNING, "xen", BEFORE("sys/hypervisor/type", "xen\n") },
+    { "virtual machine", HA_UNKNOWN, "", BEFORE("proc/cpuinfo", NULL) },
+    { "memory", HA_UNFIT, "1.0 GiB", BEFORE("proc/meminfo", MEMINFO("1000000", "0", "0")) },
+    { "memory", HA_WARNING, "2.2 GiB", BEFORE("proc/meminfo", MEMINFO("2300000", "0", "0")) },
+    { "memory", HA_UNKNOWN, "", BEFORE("proc/meminfo", "MemTotal: 5\n") },
     { "memory limit", HA_WARNING, "8.0 GiB",
       .before = { { "sys/fs/cgroup/user.slice/memory.max", "8589934592\n" },
                   { "sys/fs/cgroup/user.slice/memory.current", "1073741824\n" } } },
@@ -426,55 +180,46 @@ static const struct row {
       .before = { { "proc/self/cgroup", "4:cpuset:/b\n0::/\n" },
                   { "sys/fs/cgroup/memory/b/memory.limit_in_bytes", "1048576\n" },
                   { "sys/fs/cgroup/memory/b/memory.usage_in_bytes", "5\n" } } },
-    { "memory limit", HA_UNKNOWN, "cannot be read", .before = { { "sys/fs/cgroup/memory.max", "-5\n" } } },
-    { "huge pages", HA_WARNING, "never", .before = { { THP, "always madvise [never]\n" } } },
-    { "huge pages", HA_UNKNOWN, "", .before = { { THP, "always madvise never\n" } } },
-    { "swap", HA_UNFIT, "5 pages", .after = { { "proc/vmstat", "pswpin 15\npswpout 20\n" } } },
-    { "swap", HA_WARNING, "0.48 GiB", .before = { { "proc/meminfo", MEMINFO("20000000", "1000000", "500000") } } },
-    { "swap", HA_UNKNOWN, "", .before = { { "proc/vmstat", NULL } } },
-    { "swap", HA_UNKNOWN, "", .before = { { "proc/meminfo", MEMINFO("20000000", "1000000", "5000000") } } },
-    { "swappiness", HA_WARNING, "60, and there is swap", .before = { { "proc/sys/vm/swappiness", "60\n" } } },
+    { "memory limit", HA_UNKNOWN, "cannot be read", BEFORE("sys/fs/cgroup/memory.max", "-5\n") },
+    { "huge pages", HA_WARNING, "never", BEFORE(THP, "always madvise [never]\n") },
+    { "huge pages", HA_UNKNOWN, "", BEFORE(THP, "always madvise never\n") },
+    { "swap", HA_UNFIT, "5 pages", AFTER("proc/vmstat", "pswpin 15\npswpout 20\n") },
+    { "swap", HA_WARNING, "0.48 GiB", BEFORE("proc/meminfo", MEMINFO("20000000", "1000000", "500000")) },
+    { "swap", HA_UNKNOWN, "", BEFORE("proc/vmstat", NULL) },
+    { "swap", HA_UNKNOWN, "", BEFORE("proc/meminfo", MEMINFO("20000000", "1000000", "5000000")) },
+    { "swappiness", HA_WARNING, "60, and there is swap", BEFORE("proc/sys/vm/swappiness", "60\n") },
     { "swappiness", HA_FIT, "there is no swap",
       .before = { { "proc/sys/vm/swappiness", "60\n" }, { "proc/meminfo", MEMINFO("20000000", "0", "0") } } },
-    { "swappiness", HA_UNKNOWN, "", .before = { { "proc/sys/vm/swappiness", "sixty\n" } } },
-    { "NUMA cores", HA_WARNING, "nodes 0-1", .before = { { NODE "node1/cpulist", "@\n" } } },
-    { "NUMA cores", HA_FIT, "only one", .before = { { NODE "online", "0\n" } } },
-    { "NUMA cores", HA_UNKNOWN, "", .before = { { NODE "node1/cpulist", NULL } } },
-    { "NUMA memory", HA_UNFIT, "90% of our memory",
-      .before = { { "proc/self/numa_maps", "7f00 default anon=9 N0=1 N1=9\n" } } },
-    { "NUMA memory", HA_UNFIT, "is not allowed", .before = { { "proc/self/status", STATUS("0", "1") } } },
+    { "swappiness", HA_UNKNOWN, "", BEFORE("proc/sys/vm/swappiness", "sixty\n") },
+    { "NUMA cores", HA_WARNING, "nodes 0-1", BEFORE(NODE "node1/cpulist", "@\n") },
+    { "NUMA cores", HA_FIT, "only one", BEFORE(NODE "online", "0\n") },
+    { "NUMA cores", HA_UNKNOWN, "", BEFORE(NODE "node1/cpulist", NULL) },
+    { "NUMA memory", HA_UNFIT, "90% of our memory", BEFORE("proc/self/numa_maps", "7f00 default anon=9 N0=1 N1=9\n") },
+    { "NUMA memory", HA_UNFIT, "is not allowed", BEFORE("proc/self/status", STATUS("0", "1")) },
     { "NUMA memory", HA_FIT, "one node", .before = { { NODE "online", "0\n" }, { "proc/self/numa_maps", NULL } } },
-    { "NUMA memory", HA_UNKNOWN, "", .before = { { "proc/self/numa_maps", NULL } } },
-    { "NUMA balancing", HA_WARNING, "on", .before = { { "proc/sys/kernel/numa_balancing", "1\n" } } },
-    { "NUMA balancing", HA_UNKNOWN, "", .before = { { "proc/sys/kernel/numa_balancing", "on\n" } } },
-    { "open files", HA_WARNING, "512",
-      .before = { { "proc/self/limits", LIMITS("512", "96365", "8388608", "8388608", "unlimited") } } },
-    { "open files", HA_UNFIT, "64",
-      .before = { { "proc/self/limits", LIMITS("64", "96365", "8388608", "8388608", "unlimited") } } },
-    { "open files", HA_UNKNOWN, "", .before = { { "proc/self/limits", NULL } } },
-    { "threads", HA_UNFIT, "100",
-      .before = { { "proc/self/limits", LIMITS("4096", "100", "8388608", "8388608", "unlimited") } } },
-    { "threads", HA_UNKNOWN, "", .before = { { "proc/self/limits", "Max processes\n" } } },
-    { "stack", HA_UNFIT, "256 KiB",
-      .before = { { "proc/self/limits", LIMITS("4096", "96365", "262144", "8388608", "unlimited") } } },
-    { "stack", HA_WARNING, "1024 KiB",
-      .before = { { "proc/self/limits", LIMITS("4096", "96365", "1048576", "8388608", "unlimited") } } },
-    { "stack", HA_UNKNOWN, "", .before = { { "proc/self/limits", "Max stack size x x bytes\n" } } },
-    { "locked memory", HA_WARNING, "0.0625 MiB",
-      .before = { { "proc/self/limits", LIMITS("4096", "96365", "8388608", "65536", "unlimited") } } },
-    { "locked memory", HA_UNKNOWN, "", .before = { { "proc/self/limits", NULL } } },
-    { "address space", HA_UNFIT, "4 GiB",
-      .before = { { "proc/self/limits", LIMITS("4096", "96365", "8388608", "8388608", "4294967296") } } },
-    { "address space", HA_WARNING, "1024 GiB",
-      .before = { { "proc/self/limits", LIMITS("4096", "96365", "8388608", "8388608", "1099511627776") } } },
-    { "address space", HA_UNKNOWN, "", .before = { { "proc/self/limits", NULL } } },
+    { "NUMA memory", HA_UNKNOWN, "", BEFORE("proc/self/numa_maps", NULL) },
+    { "NUMA balancing", HA_WARNING, "on", BEFORE("proc/sys/kernel/numa_balancing", "1\n") },
+    { "NUMA balancing", HA_UNKNOWN, "", BEFORE("proc/sys/kernel/numa_balancing", "on\n") },
+    { "open files", HA_WARNING, "512", BEFORE("proc/self/limits", FILES("512")) },
+    { "open files", HA_UNFIT, "64", BEFORE("proc/self/limits", FILES("64")) },
+    { "open files", HA_UNKNOWN, "", BEFORE("proc/self/limits", NULL) },
+    { "threads", HA_UNFIT, "100", BEFORE("proc/self/limits", PROCESSES("100")) },
+    { "threads", HA_UNKNOWN, "", BEFORE("proc/self/limits", "Max processes\n") },
+    { "stack", HA_UNFIT, "256 KiB", BEFORE("proc/self/limits", STACK("262144")) },
+    { "stack", HA_WARNING, "1024 KiB", BEFORE("proc/self/limits", STACK("1048576")) },
+    { "stack", HA_UNKNOWN, "", BEFORE("proc/self/limits", "Max stack size x x bytes\n") },
+    { "locked memory", HA_WARNING, "0.0625 MiB", BEFORE("proc/self/limits", LOCKED("65536")) },
+    { "locked memory", HA_UNKNOWN, "", BEFORE("proc/self/limits", NULL) },
+    { "address space", HA_UNFIT, "4 GiB", BEFORE("proc/self/limits", SPACE("4294967296")) },
+    { "address space", HA_WARNING, "1024 GiB", BEFORE("proc/self/limits", SPACE("1099511627776")) },
+    { "address space", HA_UNKNOWN, "", BEFORE("proc/self/limits", NULL) },
 
     { "device memory", HA_UNFIT, "26.7 GiB of 80.0", .set = half_full },
     { "device memory", HA_WARNING, "64.0 GiB", .set = partly_full },
     { "device memory", HA_UNKNOWN, "", .set = absurd_memory },
-    { "spans", HA_WARNING, "CUDA events", .set = events_only },
+    { "spans", HA_WARNING, "CUDA events", TEXT(info.spans, "CUDA events") },
     { "spans", HA_WARNING, "lost 7", .set = lost_spans },
-    { "spans", HA_UNKNOWN, "", .set = no_spans },
+    { "spans", HA_UNKNOWN, "", TEXT(info.spans, "") },
     { "device load", HA_UNFIT, "97%", .fact = "busy_percent", .value = "97" },
     { "device load", HA_UNKNOWN, "", .fact = "busy_percent", .value = "1e9" },
     { "device processes", HA_WARNING, "4711 python3 2.0 GiB, 4712 ?", .set = two_others },
@@ -483,35 +228,34 @@ static const struct row {
     { "device processes", HA_WARNING, "4714 ? 0.0 GiB", .set = itself_and_one_unseen },
     { "device processes", HA_UNKNOWN, "outside of a container", .fact = "process", .value = "4713 5" },
     { "device processes", HA_UNKNOWN, "", .fact = "process", .value = "../../etc/passwd 5" },
-    { "device throttling", HA_WARNING, "power cap", .set = power_capped },
-    { "device throttling", HA_UNFIT, "hardware thermal", .set = too_hot },
-    { "device throttling", HA_UNFIT, "0x1000", .set = unknown_reason },
-    { "device throttling", HA_UNKNOWN, "", .set = says_no_throttle },
-    { "device clock", HA_WARNING, "600 MHz", .set = low_clock },
-    { "device clock", HA_UNKNOWN, "", .set = no_highest_clock },
-    { "device clock", HA_UNKNOWN, "", .set = no_clock },
+    { "device throttling", HA_WARNING, "power cap", TEXT(condition.throttle, "application clocks, power cap") },
+    { "device throttling", HA_UNFIT, "hardware thermal", TEXT(condition.throttle, "power cap, hardware thermal") },
+    { "device throttling", HA_UNFIT, "0x1000", TEXT(condition.throttle, "reasons 0x1000") },
+    { "device throttling", HA_UNKNOWN, "", TEXT(condition.throttle, "") },
+    { "device clock", HA_WARNING, "600 MHz", NUMBER(condition.sm_clock_MHz, 600) },
+    { "device clock", HA_UNKNOWN, "", NUMBER(meters.sm_clock_max_MHz, (double)NAN) },
+    { "device clock", HA_UNKNOWN, "", NUMBER(condition.sm_clock_MHz, (double)NAN) },
     { "power limit", HA_WARNING, "350 W", .fact = "power_limit_W", .value = "350" },
     { "power limit", HA_UNKNOWN, "", .fact = "power_limit_W", .value = "-1" },
-    { "link", HA_UNFIT, "generation 5, 8 lanes while copies ran", .set = narrow },
-    { "link", HA_UNFIT, "generation 1, 16 lanes", .set = old_generation },
+    { "link", HA_UNFIT, "generation 5, 8 lanes while copies ran", NUMBER(condition.link_width, 8) },
+    { "link", HA_UNFIT, "generation 1, 16 lanes", NUMBER(condition.link_gen, 1) },
     { "link", HA_UNFIT, "generation 3, 16 lanes", .set = narrow_says_system },
     { "link", HA_FIT, "generation 5, 16 lanes", .set = right_says_system },
-    { "link", HA_FIT, "can do 3, 16", .before = { { PORT "max_link_speed", "8.0 GT/s PCIe\n" } },
-      .set = narrow_says_system },
-    { "link", HA_FIT, "can do 5, 8", .before = { { PORT "max_link_width", "8\n" } }, .set = half_says_system },
-    { "link", HA_UNKNOWN, "", .set = absurd_width },
-    { "link", HA_UNKNOWN, "", .set = no_width },
+    { "link", HA_FIT, "can do 3, 16", BEFORE(PORT "max_link_speed", "8.0 GT/s PCIe\n"), .set = narrow_says_system },
+    { "link", HA_FIT, "can do 5, 8", BEFORE(PORT "max_link_width", "8\n"), .set = half_says_system },
+    { "link", HA_UNKNOWN, "", NUMBER(condition.link_width, 4294967295.0) },
+    { "link", HA_UNKNOWN, "", NUMBER(condition.link_width, (double)NAN) },
     { "link", HA_UNKNOWN, "", .set = no_link_of_driver },
-    { "slot", HA_WARNING, "its slot 4, 16", .before = { { PORT "max_link_speed", "16.0 GT/s PCIe\n" } } },
-    { "slot", HA_WARNING, "its slot 5, 8", .before = { { PORT "max_link_width", "8\n" } } },
-    { "slot", HA_UNKNOWN, "does not say what", .before = { { PORT "max_link_speed", "Unknown\n" } } },
-    { "slot", HA_UNKNOWN, "where it is plugged in", .set = no_place },
-    { "device node", HA_UNFIT, "at node 1, our cores are of 0", .before = { { DEVICE "numa_node", "1\n" } } },
-    { "device node", HA_WARNING, "of 0-1", .before = { { NODE "node1/cpulist", "@\n" } } },
-    { "device node", HA_UNKNOWN, "firmware", .before = { { DEVICE "numa_node", "-1\n" } } },
-    { "device node", HA_UNKNOWN, "", .before = { { DEVICE "numa_node", "99999999999\n" } } },
-    { "IOMMU", HA_WARNING, "DMA-FQ", .before = { { DEVICE "iommu_group/type", "DMA-FQ\n" } } },
-    { "IOMMU", HA_UNKNOWN, "does not say", .before = { { DEVICE "iommu_group/type", NULL } } },
+    { "slot", HA_WARNING, "its slot 4, 16", BEFORE(PORT "max_link_speed", "16.0 GT/s PCIe\n") },
+    { "slot", HA_WARNING, "its slot 5, 8", BEFORE(PORT "max_link_width", "8\n") },
+    { "slot", HA_UNKNOWN, "does not say what", BEFORE(PORT "max_link_speed", "Unknown\n") },
+    { "slot", HA_UNKNOWN, "where it is plugged in", TEXT(bus_id, "") },
+    { "device node", HA_UNFIT, "at node 1, our cores are of 0", BEFORE(DEVICE "numa_node", "1\n") },
+    { "device node", HA_WARNING, "of 0-1", BEFORE(NODE "node1/cpulist", "@\n") },
+    { "device node", HA_UNKNOWN, "firmware", BEFORE(DEVICE "numa_node", "-1\n") },
+    { "device node", HA_UNKNOWN, "", BEFORE(DEVICE "numa_node", "99999999999\n") },
+    { "IOMMU", HA_WARNING, "DMA-FQ", BEFORE(DEVICE "iommu_group/type", "DMA-FQ\n") },
+    { "IOMMU", HA_UNKNOWN, "does not say", BEFORE(DEVICE "iommu_group/type", NULL) },
     { "ACS", HA_WARNING, "1 of 1 ports", .set = redirects },
     { "ACS", HA_UNKNOWN, "root alone", .set = config_for_all },
     { "ACS", HA_UNKNOWN, "cut short", .set = config_cut },
@@ -531,14 +275,13 @@ static const struct row {
     { "driver", HA_UNFIT, "its module in the kernel 550.1", .fact = "driver_module", .value = "550.1" },
     { "driver", HA_WARNING, "interface 12.4", .fact = "driver_api", .value = "12.4" },
     { "driver", HA_UNKNOWN, "", .fact = "driver_api", .value = NULL },
-    { "profiling", HA_WARNING, "root alone",
-      .before = { { "proc/driver/nvidia/params", "RmProfilingAdminOnly: 1\n" } } },
+    { "profiling", HA_WARNING, "root alone", BEFORE("proc/driver/nvidia/params", "RmProfilingAdminOnly: 1\n") },
     { "profiling", HA_FIT, "we are root",
       .before = { { "proc/driver/nvidia/params", "RmProfilingAdminOnly: 1\n" },
                   { "proc/self/status", STATUS("0", "0-1") } } },
     { "profiling", HA_WARNING, "root alone",
-      .before = { { "proc/driver/nvidia/params", "RestrictProfilingToAdminUsers: 1\n" } } },
-    { "profiling", HA_UNKNOWN, "", .before = { { "proc/driver/nvidia/params", "RmProfilingAdminOnly: yes\n" } } },
+      BEFORE("proc/driver/nvidia/params", "RestrictProfilingToAdminUsers: 1\n") },
+    { "profiling", HA_UNKNOWN, "", BEFORE("proc/driver/nvidia/params", "RmProfilingAdminOnly: yes\n") },
 };
 
 TEST_WITH(all_is_fit_in_the_good_tree, setup, test_folder_remove)
@@ -557,8 +300,9 @@ TEST_WITH(each_check_is_made_to_fail, setup, test_folder_remove)
         const struct row *r = &rows[i];
         for (size_t k = 0; k < COUNT(r->before) && r->before[k].path; k++) put(r->before[k].path, r->before[k].text);
         make_device();
-        slow = 0;
+        slow = r->slow_looks;
         if (r->fact) set_fact(r->fact, r->value);
+        if (r->at) set_member(r->at, r->number, r->text);
         if (r->set) r->set();
         meanwhile = r->after;
         meanwhile_count = COUNT(r->after);
@@ -613,7 +357,7 @@ TEST_WITH(a_command_names_what_it_mends, setup, test_folder_remove)
     set_fact("ecc", "off");
     set_fact("mig", "on");
     set_fact("power_limit_W", "350");
-    low_clock();
+    device.condition.sm_clock_MHz = 600;
     put(DEVICE "numa_node", "1\n");
     put("proc/self/numa_maps", "7f00 default anon=9 N1=9\n");
     put("proc/self/stat", SELF("0", "1"));
@@ -687,118 +431,6 @@ TEST(no_check_is_without_a_tree)
         assert_true(*c->why && strlen(c->mend) < sizeof findings[0].mend);
         for (size_t k = 0; k < i; k++) assert_string_not_equal(c->name, ha_doctor_checks[k].name);
     }
-}
-
-/* ---- damage ------------------------------------------------------------------------------------------------------ */
-
-/* echoes: what is found quotes a file */
-static void all_have_a_verdict(const char *what, bool echoes)
-{
-    for (size_t i = 0; i < ha_doctor_checks_count; i++) {
-        char found[sizeof findings[i].found];
-        snprintf(found, sizeof found, "%s", findings[i].found);
-        if (findings[i].verdict == HA_NOT_LOOKED || !*found
-            || (!echoes && (strstr(found, "nan ") || strstr(found, "nan%") || strstr(found, "inf "))))
-            fail_msg("%s: %s says %s '%s'", what, ha_doctor_checks[i].name, ha_fitness_name(findings[i].verdict),
-                     found);
-        assert_string_equal(ha_text_clean(found), findings[i].found);
-    }
-}
-
-static size_t fit(void)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < ha_doctor_checks_count; i++) n += findings[i].verdict == HA_FIT;
-    return n;
-}
-
-TEST_WITH(damaged_files_are_no_answer, setup, test_folder_remove)
-{
-    static char long_line[9000];
-    static const struct {
-        const char *text;
-        bool no_answer; /* nobody can take it for one */
-    } damage[] = {
-        { "", true },
-        { "\n", true },
-        { "\x01\x80\xff\xfe\n", true },
-        { "\033[2J\n", true },
-        { long_line, true },
-        { "nan\n", true },
-        { "-\n", true },
-        { "0x7f\n", true },
-        { "1e999\n", true },
-        { "99999999999999999999999999\n", false },
-        { "18446744073709551615\n", false },
-        { "-1\n", false },
-        { "0\n", false },
-        { "\0binary", true },
-        { "1,\n", false },
-        { "0-4294967297\n", false },
-    };
-    memset(long_line, '7', sizeof long_line - 1);
-    for (size_t i = 0; i < COUNT(good); i++) {
-        for (size_t k = 0; k < COUNT(damage); k++) {
-            /* a list that is empty is one: no core is of that node */
-            const bool spare = good[i].spare
-                               || (!strcmp(damage[k].text, "\n") && strstr(good[i].path, "node1/cpulist"));
-            put(good[i].path, damage[k].text);
-            look();
-            all_have_a_verdict(good[i].path, good[i].spare);
-            if (damage[k].no_answer && !spare && fit() == ha_doctor_checks_count)
-                fail_msg("%s: '%s' was taken for an answer", good[i].path, damage[k].text);
-        }
-        for (size_t n = strlen(good[i].text); n-- > 0;) { /* cut short */
-            char cut[1024];
-            if (n > 40 && n % 7) continue;
-            snprintf(cut, sizeof cut, "%.*s", (int)n, good[i].text);
-            put(good[i].path, cut);
-            look();
-            all_have_a_verdict(good[i].path, good[i].spare);
-        }
-        put(good[i].path, NULL);
-        look();
-        all_have_a_verdict(good[i].path, good[i].spare);
-        put(good[i].path, good[i].text);
-    }
-    look();
-    assert_int_equal(fit(), ha_doctor_checks_count);
-}
-
-TEST_WITH(damaged_configurations, setup, test_folder_remove)
-{
-    unsigned char config[CONFIG];
-    for (size_t bytes = 0; bytes <= CONFIG; bytes += 61) {
-        put_config(0x1d, bytes);
-        look();
-        assert_true(finding_of("ACS")->verdict != HA_NOT_LOOKED);
-    }
-    memset(config, 0xff, sizeof config); /* of a device that is gone */
-    test_write(PORT "config", config, sizeof config);
-    look();
-    assert_true(finding_of("ACS")->verdict != HA_UNFIT);
-    memset(config, 0, sizeof config);
-    config[AER] = 1; /* a capability whose next one is itself */
-    config[AER + 2] = 0x01;
-    config[AER + 3] = AER >> 4;
-    test_write(PORT "config", config, sizeof config);
-    look();
-    assert_int_equal(finding_of("ACS")->verdict, HA_FIT);
-}
-
-TEST_WITH(an_empty_folder_says_nothing, test_folder_make, test_folder_remove)
-{
-    make_device();
-    device.facts = 0;
-    device.condition = ha_condition_none();
-    device.meters = ha_device_meters_none(false);
-    device.info = (struct ha_device_info){ .memory_bytes = 0 };
-    meanwhile_count = slow = 0;
-    look();
-    all_have_a_verdict("an empty folder", false);
-    for (size_t i = 0; i < ha_doctor_checks_count; i++)
-        if (findings[i].verdict != HA_UNKNOWN && strcmp(ha_doctor_checks[i].name, "shared core"))
-            fail_msg("%s: %s", ha_doctor_checks[i].name, findings[i].found);
 }
 
 /* ---- what is asked, and what is said ----------------------------------------------------------------------------- */
