@@ -238,7 +238,7 @@ def habench(program, *words, where=None):
 
 
 def refuses(program, what, code, text, *words):
-    got, out, err = habench(program, *words)
+    got, _, err = habench(program, *words)
     expect(f"{what}: exit code {code} and '{text}'", got == code and text in err and "Traceback" not in err, (got, err))
 
 

@@ -13,7 +13,6 @@
 
 /* ---- clocks ------------------------------------------------------------------------------------------------------ */
 
-/* fixed: a governor that keeps to one clock, except where the driver itself chooses */
 static const struct governor {
     const char *name;
     enum ha_fitness verdict;

@@ -2,6 +2,7 @@
 
 #include "harness/doctor/checks.h"
 
+#include "harness/base/arena.h"
 #include "harness/doctor/files.h"
 
 #include <math.h>
@@ -119,11 +120,10 @@ void ha_look_memory_limit(const struct ha_doctor_check *check, const struct ha_d
 {
     const double least_left = 2 * 0x1p30;
     struct group g;
-    double least = HUGE_VAL, left = HUGE_VAL, total_KiB, used;
-    char text[64];
+    double least = HUGE_VAL, left = HUGE_VAL, used;
+    const double total = (double)ha_memory_size(s->root).total_bytes;
     find_group(s->root, "memory", &g);
-    if (!g.known || !ha_file_field(text, sizeof text, "MemTotal", s->root, "/proc/meminfo")
-        || !ha_text_number(&total_KiB, text, "kB")) {
+    if (!g.known || !(total > 0)) {
         ha_found(f, HA_UNKNOWN, "/proc/self/cgroup or /proc/meminfo cannot be read");
         return;
     }
@@ -136,10 +136,10 @@ void ha_look_memory_limit(const struct ha_doctor_check *check, const struct ha_d
         least = fmin(least, limit);
         left = fmin(left, limit - used);
     } while (go_up(&g));
-    if (least >= total_KiB * 1024) ha_found(f, HA_FIT, "none below what the machine has");
+    if (least >= total) ha_found(f, HA_FIT, "none below what the machine has");
     else
         ha_found(f, left < least_left ? HA_UNFIT : HA_WARNING, "%.1f GiB of the machine's %.1f, of which %.1f are left",
-                 least / 0x1p30, total_KiB / 0x1p20, fmax(0, left) / 0x1p30);
+                 least / 0x1p30, total / 0x1p30, fmax(0, left) / 0x1p30);
 }
 
 /* ---- ulimit ------------------------------------------------------------------------------------------------------ */

@@ -1,5 +1,7 @@
 """cpu_kernels.csv: each kernel against its ceiling."""
 
+from collections import Counter
+
 from report.charts import KINDS_MAX, Choice, Column, Figure, axis, dots
 from report.files import clean, median, number, positive
 from report.text import size
@@ -55,12 +57,13 @@ def kernels_figure(folders):
     columns = [Column("name", "kernel"), Column("side", "folder"), Column("threads", "threads"), Column("share", "of the ceiling", "share"),
                Column("lo", "from", "share"), Column("hi", "to", "share"), Column("GBps", "reads", "GB/s"), Column("ceiling", "memory", "GB/s"),
                Column("us", "time", "us"), Column("disturbed", "disturbed"), Column("case", "case"), Column("kind")]
+    named_threads = {t: "1 thread" if t == "1" else f"{t} threads" for t in threads}
     for r in rows:
-        r["kind"] = r["side"] if len(sides) > 1 else f"{r['threads']} threads" if r["threads"] != "1" else "1 thread"
-    kinds = sides if len(sides) > 1 else [f"{t} threads" if t != "1" else "1 thread" for t in threads]
+        r["kind"] = r["side"] if len(sides) > 1 else named_threads[r["threads"]]
+    kinds = sides if len(sides) > 1 else list(named_threads.values())
     x = axis("share", "share of what memory and arithmetic of these threads allow", zero=True, axis={"format": "%"})
     choices = []
-    kernels = sorted({r["kernel"] for r in rows}, key=lambda k: -sum(r["kernel"] == k for r in rows))[:KERNELS_MAX] if len({r["kernel"] for r in rows}) <= 200 else sorted({r["kernel"] for r in rows})[:KERNELS_MAX]
+    kernels = [kernel for kernel, _ in Counter(sorted(r["kernel"] for r in rows)).most_common(KERNELS_MAX)]
     overview = []
     for kernel in kernels:
         for side in sides:

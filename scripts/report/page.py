@@ -19,7 +19,7 @@ from report.link import link_figure
 from report.machine import ceilings_figure, facts
 from report.record import SUITES, VERDICTS
 from report.steps import quality_figure, time_figure
-from report.text import digits, percent, quantity
+from report.text import percent, quantity
 from report.trace import timeline_figure, traces, where_figure
 
 HERE = os.path.dirname(os.path.abspath(__file__))

@@ -1,7 +1,7 @@
 """The time of a step by context, and quality against speed."""
 
 from report.cases import by_shape, context_text, contexts, shape_labels, sides_of, steps_of
-from report.charts import SERIES_MAX, Choice, Column, Figure, axis, colour, dots, legend, lines, shape, sizes, spec, tips, INK
+from report.charts import SERIES_MAX, Choice, Column, Figure, axis, colour, dots, lines, shape, sizes, spec, tips, INK
 from report.files import median
 
 STEPS_MAX = 3000  # of a folder
@@ -13,7 +13,7 @@ def measured(folders):
     return [s for f in folders for s in steps_of(f.last, f.label)[:STEPS_MAX] if s.ns]
 
 
-def scale(folders, differ):
+def scale(differ):
     """How a time is shown: in ms on one machine, over full attention's on the same machine where machines differ."""
     def value(step, ns):
         if ns is None:
@@ -79,7 +79,7 @@ def by_context(steps, value, differ, label, sides):
 
 
 def time_figure(folders, differ):
-    steps, value = measured(folders), scale(folders, differ)
+    steps, value = measured(folders), scale(differ)
     groups = by_shape(steps)
     labels = shape_labels([shape_ for shape_, _ in groups])
     sides = [f.label for f in folders]
@@ -151,7 +151,7 @@ def trade(steps, value, differ, what, label):
 
 
 def quality_figure(folders, differ):
-    steps, value = measured(folders), scale(folders, differ)
+    steps, value = measured(folders), scale(differ)
     groups = {}
     for s in steps:
         groups.setdefault((s.shape, s.context), []).append(s)
