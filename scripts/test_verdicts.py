@@ -225,7 +225,13 @@ def percent(ratio):
 
 
 def interval(c):
-    return f"{percent(c['lo'])} to {percent(c['hi'])}" if "lo" in c else ""
+    """Of a share in points, as its line has it."""
+    if "lo" not in c:
+        return ""
+    if c["unit"]:
+        return f"{percent(c['lo'])} to {percent(c['hi'])}"
+    lo, hi = (100 * ((1 + c["base"]) * c[end] - 1 - c["base"]) for end in ("lo", "hi"))
+    return f"{lo:+.1f} to {hi:+.1f} points"
 
 
 def cause(c, comma):

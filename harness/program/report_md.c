@@ -109,10 +109,16 @@ static void put_verdict(FILE *out, const struct said *s)
     }
 }
 
-static void put_percent(FILE *out, const json_t *row, const char *key)
+/* Of a change; of a share, whose ratio is (1 + new) / (1 + base), in points. */
+static void put_interval(FILE *out, const json_t *row)
 {
-    const json_t *x = json_object_get(row, key);
-    if (json_is_number(x)) fprintf(out, "%+.1f%%", 100 * (json_number_value(x) - 1));
+    const json_t *lo = json_object_get(row, "lo"), *hi = json_object_get(row, "hi"),
+                 *base = json_object_get(row, "base");
+    if (!json_is_number(lo) || !json_is_number(hi)) return;
+    const bool points = !*text_of(row, "unit") && json_is_number(base);
+    const double scale = 100 * (points ? 1 + json_number_value(base) : 1);
+    const char *const format = points ? "%+.1f to %+.1f points" : "%+.1f%% to %+.1f%%";
+    fprintf(out, format, scale * (json_number_value(lo) - 1), scale * (json_number_value(hi) - 1));
 }
 
 static void put_change(FILE *out, const struct said *s, const json_t *row)
@@ -123,9 +129,7 @@ static void put_change(FILE *out, const struct said *s, const json_t *row)
     put_new(out, s, row, " ");
     put_text(out, *text_of(row, "line") ? text_of(row, "line") : text_of(row, "case_id"));
     fputs(" | ", out);
-    put_percent(out, row, "lo");
-    if (json_is_number(json_object_get(row, "lo"))) fputs(" to ", out);
-    put_percent(out, row, "hi");
+    put_interval(out, row);
     fputs(" | ", out);
     put_text(out, text_of(row, "by"));
     if (*text_of(row, "part")) fputs(", ", out);

@@ -97,13 +97,23 @@ def forest(compared):
                   "stands beside.", [Choice("all", spec(layers, max(60, 22 * len(rows)), "Ratios of what changed"), columns, rows)])
 
 
+def interval(c):
+    """Of a change; of a share, whose ratio is (1 + new) / (1 + base), in points."""
+    lo, hi, base = (number(c.get(k)) for k in ("lo", "hi", "base"))
+    if not lo or not hi:
+        return ""
+    if c.get("unit") or base is None:
+        return f"{percent(lo)} to {percent(hi)}"
+    return f"{(lo - 1) * (1 + base) * 100:+.1f} to {(hi - 1) * (1 + base) * 100:+.1f} points"
+
+
 def change_rows(compared):
     out = []
     for c in compared.moved()[:CHANGES_LISTED]:
-        lo, hi, least = (number(c.get(k)) for k in ("lo", "hi", "least"))
+        least = number(c.get("least"))
         unit = str(c.get("unit", ""))
         out.append({"word": c["change"], "tone": WORDS.get(c["change"], "warn"), "line": c.get("line") or f"{c.get('figure', '')} {c.get('case_id', '')}",
-                    "interval": f"{percent(lo)} to {percent(hi)}" if lo and hi else "",
+                    "interval": interval(c),
                     "by": str(c.get("by", "")), "part": str(c.get("part", "")), "least": percent(least).lstrip("+") if least else "",
                     "base": quantity(number(c.get("base")), unit), "value": quantity(number(c.get("value")), unit),
                     "new": compared.of(c)})
