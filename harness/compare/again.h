@@ -10,8 +10,8 @@ struct ha_again {
     size_t count, room;
 };
 
-/* Those that something else disturbed, and those of which a figure is suspicious, or perhaps better; and of what is so of the machine itself, three that read
- * it. HA_ERROR: no memory. */
+/* Those that something else disturbed, and those of which a figure is suspicious, or perhaps better; and of what is so
+ * of the machine itself, three that read it. HA_ERROR: no memory. */
 enum ha_status ha_comparison_again(struct ha_again *again, const struct ha_comparison *comparison, struct ha_why *why);
 
 #endif

@@ -33,14 +33,14 @@ struct ha_change {
     enum ha_change_kind kind;
     const struct ha_recorded_case *base, *now; /* NULL: not there */
     const struct ha_recorded_figure *base_figure,
-        *figure;                     /* both NULL: it is about the case; figure alone: it is gone */
-    size_t lost;                     /* figures of the case that are gone, base_figure the first */
-    double base_median, median;      /* of the processes, as in the record */
-    double base_lo, base_hi, lo, hi; /* 95% intervals of these medians */
+        *figure;                      /* both NULL: it is about the case; figure alone: it is gone */
+    size_t lost;                      /* figures of the case that are gone, base_figure the first */
+    double base_median, median;       /* of the processes, as in the record */
+    double base_lo, base_hi, lo, hi;  /* 95% intervals of these medians */
     size_t base_processes, processes; /* of a figure: those that were not disturbed */
     size_t base_disturbed, disturbed; /* of its case */
-    enum ha_verdict base_verdict; /* of its last night that counts; HA_NOT_RUN: none */
-    struct ha_shift shift;        /* above zero: worse */
+    enum ha_verdict base_verdict;     /* of its last night that counts; HA_NOT_RUN: none */
+    struct ha_shift shift;            /* above zero: worse */
     enum ha_cause cause;
     const struct ha_part_of_machine *part; /* the one that moved, or NULL */
     struct ha_shift part_shift, rest;      /* of that part, and of the figure over it */
@@ -84,8 +84,8 @@ const char *ha_cause_word(enum ha_cause cause);
 bool ha_change_loud(enum ha_change_kind kind);
 enum ha_exit ha_change_exit(enum ha_change_kind kind);
 
-/* The verdict of two things together: 10 wrong results, 30 slower beyond doubt, 20 not all ran, or what ran is not enough
- * to say, 40 the machine was not fit, 0 nothing changed; the first in this order. */
+/* The verdict of two things together: 10 wrong results, 30 slower beyond doubt, 20 not all ran, or what ran is not
+ * enough to say, 40 the machine was not fit, 0 nothing changed; the first in this order. */
 enum ha_exit ha_night_worse(enum ha_exit a, enum ha_exit b);
 /* Was there a run, and so few processes, or figures, that no change of any would have been noticed? */
 bool ha_comparison_blind(const struct ha_comparison *comparison);

@@ -11,8 +11,8 @@ struct ha_figure_names {
     size_t count, room;
 };
 
-/* Had it a value in every night of those that count in which its case has a row, and in nine of ten of its processes? One that
- * is not always measured is not missed. all: how many nights count. */
+/* Had it a value in every night of those that count in which its case has a row, and in nine of ten of its processes?
+ * One that is not always measured is not missed. all: how many nights count. */
 bool ha_figure_steady(const struct ha_recorded_case *of, const struct ha_recorded_figure *figure, const bool *counts,
                       size_t all);
 /* of may be NULL */

@@ -55,7 +55,7 @@ struct ha_fact {
 };
 
 struct ha_night {
-    const char *name, *path; /* path: as it was given, for who opens it; all other texts here can be printed */
+    const char *name, *path;  /* path: as it was given, for who opens it; all other texts here can be printed */
     char date[40], build[64]; /* of its first run; "": env.json has none */
     struct ha_fact *fact;     /* [facts] */
     size_t facts, facts_room;

@@ -281,8 +281,8 @@ COMPARE_TEST(a_suspicion_of_the_machine_names_cases_that_read_it)
     }
 }
 
-/* What is read beside one case may be far from what is read beside another: a launch finds its thread awake, or not. Then
- * a night in which one case is run again, or was run alone, is no other machine. */
+/* What is read beside one case may be far from what is read beside another: a launch finds its thread awake, or not.
+ * Then a night in which one case is run again, or was run alone, is no other machine. */
 COMPARE_TEST(what_is_read_beside_one_case_is_held_against_the_same_case)
 {
     static const char *const id[] = { "a", "b", "c" };
@@ -649,8 +649,8 @@ COMPARE_TEST(a_rate_that_falls_to_nothing_is_slower)
     assert_int_equal(change_of("x", "GBps")->kind, HA_CHANGE_WORSE);
 }
 
-/* Two nights of the base and one now, of two cases; in which of them x has its rate, of 12 processes, or of 1 in a second
- * night that has none. */
+/* Two nights of the base and one now, of two cases; in which of them x has its rate, of 12 processes, or of 1 in a
+ * second night that has none. */
 static void compare_rates(size_t first, size_t second, size_t after, bool others, const char *build)
 {
     const size_t of_x[] = { first, second, after };

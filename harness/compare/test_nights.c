@@ -246,8 +246,8 @@ static void add_block(struct ha_record *to, size_t from, size_t end, double long
             assert_int_equal(ha_record_add_verdict(to, copy, c->suite, HA_PASS, "", &why), HA_OK);
         for (size_t k = 0; k < c->disturbances; k++)
             if (c->disturbed[k].process >= from && c->disturbed[k].process < end)
-                assert_int_equal(
-                    ha_record_add_disturbed(to, copy, 1000 * to->nights + c->disturbed[k].process, &why), HA_OK);
+                assert_int_equal(ha_record_add_disturbed(to, copy, 1000 * to->nights + c->disturbed[k].process, &why),
+                                 HA_OK);
         for (size_t k = 0; k < c->figures; k++)
             for (size_t n = 0; n < c->figure[k].count; n++) {
                 const struct ha_observation *at = &c->figure[k].at[n];
@@ -317,9 +317,10 @@ static int real_nights(const char *path)
         found[0] += real_night(1 + i, 1.05).found;
         found[1] += real_night(1 + i, 1.10).found;
     }
-    printf("%s: %zu processes of %zu cases; of %d nights %zu raise an alarm, %zu were too disturbed to say of each "
-           "case, and of %s a step that is 5%% slower is found in %zu, 10%% in %zu; %zu times something was run again\n",
-           path, series.processes, series.count, NIGHTS, alarms, unfit, series.cases[0]->id, found[0], found[1], again);
+    printf(
+        "%s: %zu processes of %zu cases; of %d nights %zu raise an alarm, %zu were too disturbed to say of each "
+        "case, and of %s a step that is 5%% slower is found in %zu, 10%% in %zu; %zu times something was run again\n",
+        path, series.processes, series.count, NIGHTS, alarms, unfit, series.cases[0]->id, found[0], found[1], again);
     ha_record_free(&series);
     return alarms * 100 > NIGHTS;
 }
