@@ -24,8 +24,8 @@
 static const struct ha_field fields[] = {
     TEXT("isa_used", isa, "the table of kernels that ran"),
     TEXT("state", state, "harder: the threads' bandwidths add up to more than 0.8 of linear; easier: they share one"),
-    TEXT("disturbed", disturbed, "load: too few samples kept their cores, and the others are in the figures; empty: enough "
-        "did"),
+    TEXT("disturbed", disturbed, "load: too few samples kept their cores, and the others are in the figures; empty: "
+        "enough did"),
     NUMBER("threads_used", "", threads, "of the team"),
     NUMBER("retried", "", retried, "samples that lost their cores or whose two ceilings differ"),
     NUMBER("readings", "", readings, "of memory, between two samples"),
