@@ -37,7 +37,7 @@ agrees()
     holds "$1/report.txt begins with '$word'" sh -c "head -n 1 '$1/report.txt' | grep -q '^$word: night of '"
     bad=$(sed -n 's/^<testsuites .* failures="\([0-9]*\)" errors="\([0-9]*\)">$/\1\2/p' "$1/junit.xml")
     if [ "$2" -eq 0 ]; then holds "$1/junit.xml has no failure" test "$bad" = 00
-    else holds "$1/junit.xml has '$word'" grep -q " name=\"verdict\"><[a-z]* message=\"$word\">" "$1/junit.xml"; fi
+    else holds "$1/junit.xml has '$word'" grep -q "<[a-z]* message=\"$word\">" "$1/junit.xml"; fi
     [ -s "$1/run/cases.csv" ] || [ -s "$1/check/cases.csv" ] || return
     holds "$1/report.txt ends with '$word'" grep -q "^$word: .* \(beside\|nothing to compare\)" "$1/report.txt"
     holds "$1/compare.jsonl has $2 and '$word'" grep -q "^{\"row\":\"verdict\".*\"exit\":$2,\"verdict\":\"$word\"" "$1/compare.jsonl"

@@ -93,8 +93,9 @@ enum ha_exit ha_comparison_exit(const struct ha_comparison *c)
 {
     enum ha_exit exit = c->besides;
     for (size_t i = 0; i < c->count; i++) exit = ha_night_worse(exit, kinds[c->change[i].kind].exit);
-    /* a machine that was not fit says why nothing can be said */
-    return exit == HA_EXIT_OK && ha_comparison_blind(c) ? HA_EXIT_MISSING : exit;
+    /* that all was disturbed says why nothing can be said */
+    const bool explained = ha_comparison_of(c, HA_CHANGE_DISTURBED) > 0;
+    return ha_comparison_blind(c) && !explained ? ha_night_worse(exit, HA_EXIT_MISSING) : exit;
 }
 
 const char *ha_comparison_word(const struct ha_comparison *c)
