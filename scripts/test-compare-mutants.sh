@@ -25,7 +25,7 @@ mutant()
     else pass; fi
 }
 
-for test in test_nights test_compare test_blame test_history; do
+for test in test_nights test_compare test_blame test_speeds test_history; do
     cp harness/compare/shift.c "$dir/shift.c"
     if build shift.c $test && "$dir/test" few > "$dir/out" 2> "$dir/err"; then pass; else fail "$test: as it is"; fi
 done
@@ -56,7 +56,12 @@ mutant record.c test_compare 's/if (disturbed(c, f, at.process)) return HA_OK;//
 mutant compare.c test_compare 's/return 2 \* disturbed > processes;/return false;/' 'what is left of processes beside another load is enough'
 mutant compare.c test_compare 's/if (c->disturbed > c->processes ||.*;//' 'the few that are left raise a suspicion'
 mutant shift.c test_nights 's/    relative(x, n, &speeds);//' 'two speeds are a spread between nights'
-mutant shift.c test_nights 's/out->slow\[1\] = relative(s.now, n, &out->speeds);//' 'what is at the slow speed is slower'
+mutant shift.c test_nights 's/out->slow\[1\] = relative(s.now, n, &moved);//' 'what is at the slow speed is slower'
+mutant shift.c test_speeds 's/ + common_shift(.*);/;/' 'the speeds of a change are those of the base'
+mutant shift.c test_speeds 's/return of_slow > 0 ? of_slow : of_fast;/return of_slow;/' 'what is between the speeds is faster than the slow one'
+mutant shift.c test_speeds 's/if (best_fit < still_fit + few .*return best_still;//' 'a night at the slow speed is a change'
+mutant shift.c test_speeds 's/best_fit < still_fit + few/best_fit <= still_fit/' 'one late process moves the speeds'
+mutant shift.c test_speeds 's/if (worse) out->p_better = 1;//' 'what may be 22% slower is 3% faster'
 
 # of `habench history`
 mutant history.c test_history 's/n < fewest/n < 1/' 'a few nights are a test'

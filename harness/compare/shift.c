@@ -9,7 +9,8 @@
 
 /* A gap between two speeds: at least so wide, and so many times as wide as the spread at either. */
 static const double gap_least = 0.05, gap_spreads = 4;
-enum { SPEED_LEAST = 3 }; /* processes of the base at each */
+static const double within_spreads = 2; /* so many times as wide as the spread is what is at a speed */
+enum { SPEED_LEAST = 3 };               /* processes of the base at each */
 /* One-sided chance from which a figure is worth more processes, and normal quantiles. */
 static const double suspicion = 0.05, z_suspicion = 1.645, z_nine_of_ten = 1.282, z_interval = 1.96;
 static const double mad_to_sd = 1.4826, median_to_mean = 1.05; /* of a normal: spread; a median's error */
@@ -114,7 +115,7 @@ double ha_shift_nights(double *squares, size_t count, size_t nights)
 /* x: [n] sorted. The widest gap that has enough processes on both sides. */
 static struct ha_speeds speeds_of(const double *x, size_t n, double *work)
 {
-    struct ha_speeds s = { false, (double)INFINITY, 0 };
+    struct ha_speeds s = { .cut = (double)INFINITY };
     size_t at = 0;
     if (n < 2 * SPEED_LEAST) return s;
     for (size_t i = SPEED_LEAST; i + SPEED_LEAST <= n; i++)
@@ -122,7 +123,10 @@ static struct ha_speeds speeds_of(const double *x, size_t n, double *work)
     const double gap = x[at] - x[at - 1];
     const double wide = fmax(spread(x, at, work), spread(x + at, n - at, work));
     if (!(gap > gap_least && gap > gap_spreads * wide)) return s;
-    return (struct ha_speeds){ true, x[at] - gap / 2, sorted_median(x + at, n - at) - sorted_median(x, at) };
+    s = (struct ha_speeds){ .two = true, .cut = x[at] - gap / 2, .fast = sorted_median(x, at) };
+    s.apart = sorted_median(x + at, n - at) - s.fast;
+    s.within = fmin(s.apart / 2, HA_SHIFT_LEAST + within_spreads * wide);
+    return s;
 }
 
 static size_t relative(double *x, size_t n, const struct ha_speeds *s)
@@ -134,6 +138,42 @@ static size_t relative(double *x, size_t n, const struct ha_speeds *s)
             slow++;
         }
     return slow;
+}
+
+/* How many values are at one of the speeds, both moved by `by`: right there each counts as one, farther away as less.
+ */
+static double fit(const double *x, size_t n, const struct ha_speeds *s, double by)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        const double from_fast = x[i] - s->fast - by, from = fmin(fabs(from_fast), fabs(from_fast - s->apart));
+        sum += fmax(0, 1 - from * from / (s->within * s->within));
+    }
+    return sum;
+}
+
+/* By how much both speeds have moved, as the new values have it, x: [n] sorted. As good as not at all, where that
+ * explains them nearly as well, or nothing explains most; *worse: a change for the worse does so, too. Where all are at
+ * one speed nobody knows which: it is the slow one where they are above it, and else the fast one. */
+static double common_shift(const double *x, size_t n, const struct ha_speeds *s, double nights, bool *worse)
+{
+    enum { TRIED = 256 };
+    const double still = HA_SHIFT_LEAST + 2 * nights, few = fmax(1.5, (double)n / 8), most = 0.75 * (double)n;
+    double best = 0, best_fit = fit(x, n, s, 0), best_still = best, still_fit = best_fit, worse_fit = 0;
+    for (size_t i = 0; i < 2 * n; i += 1 + n / TRIED * 2) {
+        const double by = x[i / 2] - s->fast - (i % 2 ? s->apart : 0), its_fit = fit(x, n, s, by);
+        if (its_fit > best_fit) best = by, best_fit = its_fit;
+        if (fabs(by) <= still && its_fit > still_fit) best_still = by, still_fit = its_fit;
+        if (by > still) worse_fit = fmax(worse_fit, its_fit);
+    }
+    *worse = still_fit < worse_fit + few;
+    if (best_fit < still_fit + few || best_fit < most) return best_still;
+    *worse = false;
+    struct ha_speeds one = *s;
+    one.apart = 0;
+    const double of_fast = sorted_median(x, n) - s->fast, of_slow = of_fast - s->apart;
+    if (best_fit > fit(x, n, &one, of_fast) + 0.5) return best; /* a process at the other speed tells */
+    return of_slow > 0 ? of_slow : of_fast;
 }
 
 static void copy_sorted(double *to, const struct ha_side *from)
@@ -302,6 +342,7 @@ enum ha_status ha_shift_find(struct ha_shift *out, const struct ha_side *base, c
     enum { DIFFERENCES_MOST = 1 << 20 };
     const size_t n = now->count, m = base->count, room = n + m + 1;
     const bool many = m && n > DIFFERENCES_MOST / m;
+    bool worse = false;
     double *all = malloc((5 * room + (many ? 0 : n * m)) * sizeof *all);
     *out = (struct ha_shift){ 0 };
     if (!all) return ha_why(why, HA_ERROR, "out of memory");
@@ -310,13 +351,16 @@ enum ha_status ha_shift_find(struct ha_shift *out, const struct ha_side *base, c
     copy_sorted(s.now, now);
     out->speeds = speeds_of(s.base, m, s.work);
     out->slow[0] = relative(s.base, m, &out->speeds);
-    out->slow[1] = relative(s.now, n, &out->speeds);
     if (out->speeds.two) {
+        struct ha_speeds moved = out->speeds;
+        moved.cut = moved.fast + moved.apart - moved.within + common_shift(s.now, n, &moved, nights, &worse);
+        out->slow[1] = relative(s.now, n, &moved);
         qsort(s.base, m, sizeof *s.base, by_size);
         qsort(s.now, n, sizeof *s.now, by_size);
     }
     judge(out, &s, errors_of(&s, base->nights, now->nights, nights), alpha, tests);
     look_beyond(out, base, &s, all + 4 * room);
+    if (worse) out->p_better = 1; /* suspicious at most: more processes may tell */
     free(all);
     return HA_OK;
 }

@@ -15,10 +15,11 @@ struct ha_side {
     size_t count, nights;
 };
 
-/* Hosts with two speeds: where the base itself has two, values are taken relative to the one that they are at. */
+/* Hosts with two speeds: where the base itself has two, values are taken relative to the one that they are at. What is
+ * above cut is at the slow one, which is worse than the fast one by `apart`; a process is within so much of its own. */
 struct ha_speeds {
     bool two;
-    double cut, apart; /* what is above cut is at the slow speed, which is worse by so much */
+    double cut, fast, apart, within;
 };
 
 struct ha_shift {

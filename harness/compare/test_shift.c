@@ -113,6 +113,24 @@ TEST(of_two_speeds_each_is_held_against_its_own)
     s = found();
     assert_near(s.size, 0.05, 0.01);
     assert_true(s.p < 1e-3);
+    /* all that is known of these is that it is worse */
+    fill(now_x, 1.15, 0, 0.3);
+    s = found();
+    assert_true(s.slow[1] == 0 && fabs(s.size - 0.15) < 0.01 && s.p < 1e-3);
+    fill(now_x, 1.35, 0, 0.3);
+    s = found();
+    assert_true(s.slow[1] == 10 && fabs(s.size - 0.05) < 0.01);
+    /* and of these nothing is */
+    fill(now_x, 1.3, 0, 0.3);
+    s = found();
+    assert_true(s.slow[1] == 10 && fabs(s.size) < 0.01 && !s.suspicious);
+    /* both are there: the same change of both, over any way */
+    for (int percent = -60; percent <= 60; percent += 5) {
+        fill(now_x, 1 + percent / 100.0, 5, 0.3);
+        s = found();
+        assert_int_equal(s.slow[1], 5);
+        assert_near(s.size, percent / 100.0, 0.01);
+    }
     /* the base has one speed: the second one is news */
     fill(base_x, 1, 0, 0);
     fill(now_x, 1, 8, 0.3);
