@@ -7,6 +7,10 @@
 #include "harness/base/seq_attend.h"
 #include "harness/base/why.h"
 
+#ifdef HA_CUDA_EMULATED
+#include "kernels/cuda/emulation/runtime.h"
+#endif
+
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,12 +67,12 @@ static const char *look_up(struct ha_cuda_blas *blas, void *library)
     if (lacks) return lacks;
 #ifdef HA_CUDA_EMULATED
     /* a library for the emulation has no runtime of its own */
-    void (*use)(cudaError_t(*host_fn)(cudaStream_t, cudaHostFn_t, void *), cudaError_t(*alloc)(void **, size_t),
+    void (*use)(cudaError_t(*kernel)(cudaStream_t, cudaHostFn_t, void *), cudaError_t(*alloc)(void **, size_t),
                 cudaError_t(*free)(void *));
     void *found = dlsym(library, "ha_emulated_cublas_use");
     if (!found) return "ha_emulated_cublas_use (it is for GPUs)";
     memcpy(&use, &found, sizeof use);
-    use(cudaLaunchHostFunc, cudaMalloc, cudaFree);
+    use(ha_emulated_library_kernel, cudaMalloc, cudaFree);
 #endif
     return NULL;
 }

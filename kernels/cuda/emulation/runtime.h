@@ -10,6 +10,7 @@
  *   HA_EMULATED_MEMOPS=0            no cuStreamWaitValue32 and cuStreamWriteValue32
  *   HA_EMULATED_LOSE=n              the device is lost in its n-th kernel
  *   HA_EMULATED_FAIL=call:nth:code[:once|:sticky][,...]
+ *   HA_EMULATED_RECORDER=path       of the stand-in for CUPTI, which records what runs
  *   HA_EMULATED_FIRST=file          both happen in one process alone: the first, which makes this file
  * What cannot be read makes every call fail with cudaErrorInitializationError, and is named on stderr. */
 
@@ -21,6 +22,27 @@
 void *ha_emulated_dlopen(const char *name, int mode);
 void *ha_emulated_dlsym(void *library, const char *symbol);
 const char *ha_emulated_dlerror(void); /* of a library */
+
+/* ---- a kernel of a library: a function that runs where a host function would, and keeps to its rules */
+cudaError_t ha_emulated_library_kernel(cudaStream_t stream, cudaHostFn_t fn, void *arg);
+
+/* ---- what runs, for who stands in for CUPTI */
+
+enum ha_emulated_what { HA_EMULATED_HOST, HA_EMULATED_KERNEL, HA_EMULATED_COPY, HA_EMULATED_SET };
+struct ha_emulated_ran {
+    enum ha_emulated_what what; /* KERNEL, COPY, SET */
+    const char *kernel;         /* as in ha_emulated_launch; NULL: a library's */
+    bool from_host, to_host;    /* of a copy; a batch is one, told of by its first piece */
+    size_t bytes;
+    cudaStream_t stream;
+    cudaGraphExec_t graph; /* that launched it, or NULL */
+    uint64_t begin_ns, end_ns;
+};
+/* Tells of everything that has run, from the stream's thread. NULL: of nothing. */
+void ha_emulated_tell(void (*ran)(const struct ha_emulated_ran *ran));
+/* recorder.c: of everything to the stand-in for CUPTI (kernels/cuda/fake_cupti.c) at that path. false: there is none.
+ */
+bool ha_emulated_record(const char *path);
 
 /* ---- knobs */
 

@@ -48,6 +48,19 @@ static void batch_run(struct ha_runtime_op *op)
     }
 }
 
+void ha_runtime_copy_ran(const struct ha_runtime_op *op, struct ha_emulated_ran *ran)
+{
+    const bool batch = op->run == batch_run;
+    for (size_t i = 0; i < (batch ? op->u.pieces : 1); i++) {
+        struct ha_runtime_copy c = op->u.copy;
+        if (batch) memcpy(&c, op->data + i * sizeof c, sizeof c);
+        ran->bytes += c.width * c.height;
+        if (i) continue;
+        ran->from_host = c.src_place != HA_PLACE_DEVICE;
+        ran->to_host = c.dst_place != HA_PLACE_DEVICE;
+    }
+}
+
 static void set_run(struct ha_runtime_op *op)
 {
     ha_runtime_lock();
@@ -88,6 +101,7 @@ static cudaError_t copy_submit(cudaError_t error, struct ha_runtime_copy c, enum
     bool staged = c.src_place == HA_PLACE_PAGEABLE && !s->capture;
     if (staged && c.width > SIZE_MAX / c.height) return cudaErrorMemoryAllocation;
     const struct ha_runtime_op like = { .run = staged ? staged_run : copy_run,
+                                        .what = HA_EMULATED_COPY,
                                         .u.copy = c,
                                         .data_bytes = staged ? c.width * c.height : 0 };
     struct ha_runtime_op *op = ha_runtime_op_new(&like, NULL);
@@ -145,7 +159,7 @@ static cudaError_t set_submit(cudaError_t error, void *ptr, int value, size_t by
     if (!s || !bytes) return error;
     enum ha_runtime_place place = ha_runtime_place(ptr, bytes);
     if (place != HA_PLACE_DEVICE && place != HA_PLACE_HOST) return cudaErrorInvalidValue;
-    const struct ha_runtime_op op = { .run = set_run, .u.set = { ptr, value, bytes } };
+    const struct ha_runtime_op op = { .run = set_run, .what = HA_EMULATED_SET, .u.set = { ptr, value, bytes } };
     return ha_runtime_submit(s, ha_runtime_op_new(&op, NULL));
 }
 
@@ -185,6 +199,7 @@ static cudaError_t batch_submit(void *const *dsts, const void *const *srcs, cons
     if (error) return ha_runtime_leave(error);
 
     const struct ha_runtime_op like = { .run = batch_run,
+                                        .what = HA_EMULATED_COPY,
                                         .u.pieces = count,
                                         .data_bytes = count * sizeof(struct ha_runtime_copy) };
     struct ha_runtime_op *op = ha_runtime_op_new(&like, NULL);

@@ -96,6 +96,32 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureSta
 
 /* ---- graphs */
 
+/* A node is its operation, as long as the graph is there. */
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count)
+{
+    cudaError_t error = ha_runtime_enter(HA_CALL_cudaGraphGetNodes);
+    const struct ha_runtime_graph *g = ha_runtime_handle_find(HA_HANDLE_GRAPH, graph);
+    size_t n = 0;
+    if (!error && (!g || !count)) error = cudaErrorInvalidValue;
+    if (error) return ha_runtime_leave(error);
+    for (struct ha_runtime_op *op = g->head; op; op = op->next, n++)
+        if (nodes && n < *count) nodes[n] = (cudaGraphNode_t)op;
+    if (!nodes || n < *count) *count = n;
+    return ha_runtime_leave(cudaSuccess);
+}
+
+cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, enum cudaGraphNodeType *type)
+{
+    static const enum cudaGraphNodeType of[] = { [HA_EMULATED_HOST] = cudaGraphNodeTypeHost,
+                                                 [HA_EMULATED_KERNEL] = cudaGraphNodeTypeKernel,
+                                                 [HA_EMULATED_COPY] = cudaGraphNodeTypeMemcpy,
+                                                 [HA_EMULATED_SET] = cudaGraphNodeTypeMemset };
+    cudaError_t error = ha_runtime_enter(HA_CALL_cudaGraphNodeGetType);
+    if (!error && (!node || !type)) error = cudaErrorInvalidValue;
+    if (!error) *type = of[((const struct ha_runtime_op *)node)->what];
+    return ha_runtime_leave(error);
+}
+
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags)
 {
     cudaError_t error = ha_runtime_enter(HA_CALL_cudaGraphInstantiateWithFlags);
@@ -113,7 +139,7 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t gra
 }
 
 /* The graph's operations between a wait for its launch before and what completes this one. */
-static cudaError_t launch(struct ha_runtime_graph *x, struct ha_runtime_stream *s)
+static cudaError_t launch(struct ha_runtime_graph *x, cudaGraphExec_t exec, struct ha_runtime_stream *s)
 {
     struct ha_runtime_op *ops = NULL, **tail = &ops;
     struct ha_runtime_mark *mark = ha_runtime_mark_new();
@@ -129,6 +155,7 @@ static cudaError_t launch(struct ha_runtime_graph *x, struct ha_runtime_stream *
     for (struct ha_runtime_op *op = ops, *next; op; op = next) {
         next = op->next;
         op->next = NULL;
+        op->graph = exec;
         ha_runtime_submit(s, op); /* to a stream that does not capture: always taken */
     }
     ha_runtime_mark_drop(x->last);
@@ -141,7 +168,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
     cudaError_t error = ha_runtime_enter(HA_CALL_cudaGraphLaunch);
     struct ha_runtime_graph *x = ha_runtime_handle_find(HA_HANDLE_EXEC, exec);
     struct ha_runtime_stream *s = ha_runtime_stream_uncaptured(stream, &error);
-    if (s) error = x ? launch(x, s) : cudaErrorInvalidValue;
+    if (s) error = x ? launch(x, exec, s) : cudaErrorInvalidValue;
     return ha_runtime_leave(error);
 }
 

@@ -60,6 +60,8 @@ enum ha_runtime_needs {
     X(cudaStreamBeginCapture, HA_NEEDS_CONTEXT)        \
     X(cudaStreamEndCapture, HA_NEEDS_CONTEXT)          \
     X(cudaStreamIsCapturing, HA_NEEDS_CONTEXT)         \
+    X(cudaGraphGetNodes, HA_NEEDS_CONTEXT)             \
+    X(cudaGraphNodeGetType, HA_NEEDS_CONTEXT)          \
     X(cudaGraphInstantiateWithFlags, HA_NEEDS_CONTEXT) \
     X(cudaGraphLaunch, HA_NEEDS_CONTEXT)               \
     X(cudaGraphExecDestroy, HA_NEEDS_CONTEXT)          \
@@ -145,9 +147,11 @@ struct ha_runtime_copy {
 struct ha_runtime_op {
     struct ha_runtime_op *next;
     void (*run)(struct ha_runtime_op *op); /* without the lock */
-    bool always;                           /* on a lost device, too */
-    uint64_t serial;                       /* of all streams' operations, in the order of queueing */
-    struct ha_runtime_mark *mark;          /* reached or waited for; not in a graph */
+    enum ha_emulated_what what;
+    cudaGraphExec_t graph;        /* that it was launched by, or NULL */
+    bool always;                  /* on a lost device, too */
+    uint64_t serial;              /* of all streams' operations, in the order of queueing */
+    struct ha_runtime_mark *mark; /* reached or waited for; not in a graph */
     union {
         struct ha_runtime_copy copy;
         size_t pieces; /* copies, in data */
@@ -175,6 +179,9 @@ struct ha_runtime_op {
 /* What `like` says, and its data_bytes of `data`, or NULL: to be filled in. NULL: no memory. */
 struct ha_runtime_op *ha_runtime_op_new(const struct ha_runtime_op *like, const void *data);
 void ha_runtime_op_free(struct ha_runtime_op *op);
+
+void ha_runtime_copy_ran(const struct ha_runtime_op *op, struct ha_emulated_ran *ran); /* runtime_copy.c: of a copy */
+const char *ha_runtime_kernel_name(const struct ha_runtime_op *op); /* runtime_launch.c: NULL: a library's */
 
 struct ha_runtime_graph {
     struct ha_runtime_op *head, **tail;

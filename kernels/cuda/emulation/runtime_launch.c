@@ -39,6 +39,7 @@ cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), 
     if (!s) return ha_runtime_leave(error);
     const struct ha_runtime_op op = {
         .run = kernel_run,
+        .what = HA_EMULATED_KERNEL,
         .u.kernel = { name, run, { grid.x, grid.y, grid.z }, { block.x, block.y, block.z } },
         .data_bytes = bytes,
     };
@@ -54,14 +55,29 @@ static void host_run(struct ha_runtime_op *op)
     ha_runtime_in_host_fn(false);
 }
 
-cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *arg)
+static cudaError_t function_submit(cudaStream_t stream, enum ha_emulated_what what, cudaHostFn_t fn, void *arg)
 {
     cudaError_t error = ha_runtime_enter(HA_CALL_cudaLaunchHostFunc);
     if (!error && !fn) error = cudaErrorInvalidValue;
     struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
     if (!s) return ha_runtime_leave(error);
-    const struct ha_runtime_op op = { .run = host_run, .u.host = { fn, arg } };
+    const struct ha_runtime_op op = { .run = host_run, .what = what, .u.host = { fn, arg } };
     return ha_runtime_leave(ha_runtime_submit(s, ha_runtime_op_new(&op, NULL)));
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *arg)
+{
+    return function_submit(stream, HA_EMULATED_HOST, fn, arg);
+}
+
+cudaError_t ha_emulated_library_kernel(cudaStream_t stream, cudaHostFn_t fn, void *arg)
+{
+    return function_submit(stream, HA_EMULATED_KERNEL, fn, arg);
+}
+
+const char *ha_runtime_kernel_name(const struct ha_runtime_op *op)
+{
+    return op->run == kernel_run ? op->u.kernel.name : NULL;
 }
 
 /* ---- memory operations, and the driver's library that has them */

@@ -65,6 +65,26 @@ static void await_work(struct ha_runtime_stream *s)
     }
 }
 
+static void (*told)(const struct ha_emulated_ran *ran); /* atomic */
+
+void ha_emulated_tell(void (*ran)(const struct ha_emulated_ran *ran))
+{
+    __atomic_store_n(&told, ran, __ATOMIC_RELEASE);
+}
+
+static void tell(const struct ha_runtime_op *op, cudaStream_t stream, uint64_t begin_ns)
+{
+    void (*const ran)(const struct ha_emulated_ran *) = __atomic_load_n(&told, __ATOMIC_ACQUIRE);
+    struct ha_emulated_ran r = {
+        .what = op->what, .stream = stream, .graph = op->graph, .begin_ns = begin_ns, .end_ns = ha_now_ns()
+    };
+    if (!ran || op->what == HA_EMULATED_HOST) return;
+    if (op->what == HA_EMULATED_KERNEL) r.kernel = ha_runtime_kernel_name(op);
+    if (op->what == HA_EMULATED_SET) r.bytes = op->u.set.bytes;
+    if (op->what == HA_EMULATED_COPY) ha_runtime_copy_ran(op, &r);
+    ran(&r);
+}
+
 static void *worker(void *arg)
 {
     struct ha_runtime_stream *s = arg;
@@ -76,8 +96,11 @@ static void *worker(void *arg)
         struct ha_runtime_op *op = s->head;
         if (!op) break;
         ha_runtime_see(op);
+        const cudaStream_t stream = s->handle;
         ha_runtime_unlock();
+        const uint64_t begin_ns = ha_now_ns();
         if (op->always || !ha_runtime_lost()) op->run(op);
+        tell(op, stream, begin_ns);
         ha_runtime_lock();
         ha_runtime_publish(s);
         s->head = op->next;

@@ -44,6 +44,68 @@ TEST_WITH(graphs_run_when_launched, fresh, spent)
     gives(cudaErrorInvalidValue, cudaGraphLaunch(exec, a));
 }
 
+static struct ha_emulated_ran ran[16];
+static size_t ran_count; /* atomic */
+
+static void take(const struct ha_emulated_ran *r)
+{
+    const size_t at = __atomic_fetch_add(&ran_count, 1, __ATOMIC_ACQ_REL);
+    if (at < COUNT(ran)) ran[at] = *r;
+}
+
+/* What a graph holds, and what of it runs on the device, with and without a graph. */
+TEST_WITH(what_runs_is_told, fresh, spent)
+{
+    static const enum cudaGraphNodeType want[] = { cudaGraphNodeTypeKernel, cudaGraphNodeTypeHost,
+                                                   cudaGraphNodeTypeMemcpy, cudaGraphNodeTypeMemset,
+                                                   cudaGraphNodeTypeMemcpy };
+    cudaStream_t a = stream_new();
+    uint32_t *word = word_new(1), *device = device_new(sizeof *device);
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    cudaGraphNode_t node[8];
+    enum cudaGraphNodeType type;
+    size_t count = 0;
+    for (int captured = 0; captured < 2; captured++) {
+        ran_count = 0;
+        ha_emulated_tell(take);
+        if (captured) ok(cudaStreamBeginCapture(a, cudaStreamCaptureModeRelaxed));
+        ok(mix(word, 2, 3, a));
+        ok(cudaLaunchHostFunc(a, add_five, word));
+        ok(cudaMemcpyAsync(device, word, sizeof *word, cudaMemcpyHostToDevice, a));
+        ok(cudaMemsetAsync(device, 0, 3, a));
+        ok(cudaMemcpyAsync(word, device, sizeof *word, cudaMemcpyDeviceToHost, a));
+        if (captured) {
+            ok(cudaStreamEndCapture(a, &graph));
+            ok(cudaGraphGetNodes(graph, NULL, &count));
+            assert_int_equal(count, COUNT(want));
+            ok(cudaGraphGetNodes(graph, node, &count));
+            for (size_t i = 0; i < COUNT(want); i++) {
+                ok(cudaGraphNodeGetType(node[i], &type));
+                assert_int_equal(type, want[i]);
+            }
+            ok(cudaGraphInstantiateWithFlags(&exec, graph, 0));
+            ok(cudaGraphLaunch(exec, a));
+        }
+        ok(cudaDeviceSynchronize());
+        ha_emulated_tell(NULL);
+        assert_int_equal(ran_count, 4);
+        for (size_t i = 0; i < 4; i++)
+            assert_true(ran[i].stream == a && ran[i].graph == exec && ran[i].begin_ns <= ran[i].end_ns
+                        && (i == 0 || ran[i].begin_ns >= ran[i - 1].end_ns));
+        assert_true(ran[0].what == HA_EMULATED_KERNEL && !strcmp(ran[0].kernel, "mix"));
+        assert_true(ran[1].what == HA_EMULATED_COPY && ran[1].from_host && !ran[1].to_host && ran[1].bytes == 4);
+        assert_true(ran[2].what == HA_EMULATED_SET && ran[2].bytes == 3);
+        assert_true(ran[3].what == HA_EMULATED_COPY && !ran[3].from_host && ran[3].to_host && ran[3].bytes == 4);
+    }
+    ok(cudaDeviceSynchronize());
+    assert_int_equal(ran_count, 4);
+    gives(cudaErrorInvalidValue, cudaGraphGetNodes(NULL, NULL, &count));
+    gives(cudaErrorInvalidValue, cudaGraphNodeGetType(NULL, &type));
+    ok(cudaGraphExecDestroy(exec));
+    ok(cudaGraphDestroy(graph));
+}
+
 /* two launches of one graph do not run side by side, whatever their streams */
 TEST_WITH(launches_of_a_graph_take_turns, fresh, spent)
 {
