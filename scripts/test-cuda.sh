@@ -84,4 +84,62 @@ env HA_EMULATED_DEVICES=none "$program" doctor --device cuda_emulated > "$dir/ou
 holds 'doctor: no device is unfit' test $? -eq 40
 holds 'doctor: and says why' grep -q '^unfit    device  .*no NVIDIA driver' "$dir/out"
 
+# what stands in for CUPTI records what runs: each operation enqueues what it says, and no record is somebody else's
+cat > "$dir/spans.suite" << end
+[default]
+time = 10ms
+ctx = 130
+steps = 3
+layers = 2
+heads = 4/2
+[decode]
+variant = offload hgca streaming h2o quest bmm
+budget = 32
+block = 8
+blk_size = 8
+blk_num = 4
+window = 40
+[split]
+variant = hybrid_fixed gpu_only tova duo
+sink = 8
+recent = 32
+q_len = 3
+budget = 0.3
+[net]
+variant = fluxion
+dataset = walk
+fit = walk
+heads = 8/2
+layers = 4
+ctx = 460
+budget = 0.05
+[ahead]
+variant = infinigen
+dataset = walk
+[labels]
+variant = clo lru_blocks
+dataset = walk
+recent = 12
+budget = 0.3
+transfer = pieces
+lookup = device
+[codes]
+variant = hcattention pqcache
+dataset = walk
+c = 64
+[layer]
+variant = resident
+load = layer
+model = small
+heads = 8/2
+layers = 1
+end
+fake="$(cd "$(dirname "$program")" && pwd)/t/fake_cupti.so"
+for memops in 1 0; do
+    env HA_EMULATED_MEMOPS=$memops HABENCH_TRACE=cupti HABENCH_CUPTI="$fake" HA_EMULATED_RECORDER="$fake" "$program" run -q "$dir/spans.suite" \
+        --device cuda_emulated --format json > "$dir/out" 2> "$dir/err" < /dev/null
+    holds 'spans by CUPTI: the cases pass' grep -q '^17 passed, 0 failed, 0 skipped' "$dir/err"
+    holds 'spans by CUPTI: none is lost' test "$(grep -c '"spans_dropped":0,"source":"CUPTI"' "$dir/out")" -eq 17
+done
+
 finish

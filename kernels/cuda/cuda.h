@@ -135,6 +135,7 @@ struct ha_stream {
     struct ha_cuda_room *rooms; /* its workspace */
     struct ha_cuda_waits waits;
     const char *behind; /* atomic: lane of the stream that the last stream_wait was for, or NULL */
+    uint64_t queue;     /* trace.c: of its records; 0: not asked for yet */
 };
 enum ha_status ha_cuda_stream_create(struct ha_device *dev, const char *name, struct ha_stream **stream,
                                      struct ha_why *why);
@@ -172,6 +173,7 @@ struct ha_graph {
     struct ha_cuda_waits waits;
     struct ha_cuda_call *calls;
     uint64_t zero_copy_bytes; /* of a launch */
+    uint32_t nodes;           /* kernels, copies and memsets: each leaves CUPTI a record */
 };
 enum ha_status ha_cuda_graph_begin(struct ha_stream *stream);
 enum ha_status ha_cuda_graph_end(struct ha_stream *stream, struct ha_graph **graph, struct ha_why *why);
@@ -219,9 +221,15 @@ struct ha_cuda_span {
     enum ha_span_kind kind;
     const char *name; /* static */
     uint64_t bytes, zero_copy_bytes;
+    bool library;                 /* cuBLAS launches kernels for it, too, who knows how many */
+    const struct ha_graph *graph; /* that it launches, or NULL */
 };
 struct ha_cuda_trace;
+/* From here to ready the trace watches, so that what CUPTI needs when it first does is done before anything is timed,
+ * and the kernels that run between are seen: where CUPTI does not see them, it is not used. */
 enum ha_status ha_cuda_trace_create(struct ha_cuda_trace **trace, struct ha_device *dev, struct ha_why *why);
+/* kernels: how many ran on the device since, by whatever stream */
+enum ha_status ha_cuda_trace_ready(struct ha_cuda_trace *trace, size_t kernels, struct ha_why *why);
 void ha_cuda_trace_destroy(struct ha_cuda_trace *trace);
 void ha_cuda_trace_set(struct ha_device *dev, const struct ha_span_sink *sink); /* ha_device_api.trace */
 const char *ha_cuda_trace_source(const struct ha_device *dev);                  /* ha_device_info.spans */

@@ -10,8 +10,8 @@
 
 /* ---- the interface, as far as it is used ---------------------------------------------------- */
 
-enum kind { MEMCPY = 1, MEMSET = 2, DRIVER = 4, RUNTIME = 5, CONCURRENT_KERNEL = 10, EXTERNAL_CORRELATION = 39 };
-enum { SUCCESS = 0, EXTERNAL_CUSTOM = 3, FLUSH_FORCED = 1 };
+enum kind { MEMCPY = 1, MEMSET = 2, CONCURRENT_KERNEL = 10 };
+enum { SUCCESS = 0, FLUSH_FORCED = 1 };
 enum copy_kind { HOST_TO_DEVICE = 1, DEVICE_TO_HOST = 2 };
 
 struct kernel_record {
@@ -23,22 +23,24 @@ struct kernel_record {
     uint32_t correlation;
     uint64_t grid;
     const char *name;
+    uint8_t reserved_to_shared_memory[32];
+    uint64_t graph_node;
+    uint32_t shared_memory_limit, graph;
 };
-struct copy_record { /* and of a memset, which has no copy_kind */
+struct memory_record { /* of a copy or a memset, which has no copy_kind */
     uint32_t kind;
     uint8_t copy_kind, places_and_flags[3];
     uint64_t bytes, start, end;
     uint32_t device, context, stream, correlation;
-};
-struct external_record {
-    uint32_t kind, external_kind;
-    uint64_t id;
-    uint32_t correlation, reserved;
+    uint8_t runtime_correlation_to_reserved[16];
+    uint64_t graph_node;
+    uint32_t graph;
 };
 
 typedef void buffer_requested(uint8_t **buffer, size_t *size, size_t *max_records);
 typedef void buffer_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid_bytes);
 
+/* The last one is not in every CUPTI 12. */
 #define ENTRIES(X)                                                                                           \
     X(register_callbacks, "cuptiActivityRegisterCallbacks", int, (buffer_requested *, buffer_completed *))   \
     X(register_timestamp, "cuptiActivityRegisterTimestampCallback", int, (uint64_t(*now)(void)))             \
@@ -47,123 +49,150 @@ typedef void buffer_completed(void *context, uint32_t stream, uint8_t *buffer, s
     X(flush, "cuptiActivityFlushAll", int, (uint32_t flag))                                                  \
     X(next_record, "cuptiActivityGetNextRecord", int, (uint8_t * buffer, size_t valid_bytes, void **record)) \
     X(dropped, "cuptiActivityGetNumDroppedRecords", int, (void *context, uint32_t stream, size_t *dropped))  \
-    X(push, "cuptiActivityPushExternalCorrelationId", int, (uint32_t external_kind, uint64_t id))            \
-    X(pop, "cuptiActivityPopExternalCorrelationId", int, (uint32_t external_kind, uint64_t * last))          \
     X(stream_id, "cuptiGetStreamIdEx", int, (void *context, void *stream, uint8_t per_thread, uint32_t *id)) \
-    X(text, "cuptiGetResultString", int, (int result, const char **text))
+    X(text, "cuptiGetResultString", int, (int result, const char **text))                                    \
+    X(graph_id, "cuptiGetGraphExecId", int, (void *graph, uint32_t *id))
 struct entries {
     ENTRIES(HA_CUDA_MEMBER)
 };
 static const struct ha_cuda_symbol symbols[] = { ENTRIES(HA_CUDA_SYMBOL) };
-enum { SYMBOLS = sizeof symbols / sizeof *symbols };
+enum { SYMBOLS = sizeof symbols / sizeof *symbols, NEEDED = SYMBOLS - 1 };
 
 #if !defined HA_CUDA_EMULATED && __has_include(<cupti.h>)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpedantic"
 #include <cupti.h>
 #pragma GCC diagnostic pop
-#define SAME(type, field, own, own_field) \
-    _Static_assert(offsetof(type, field) == offsetof(struct own, own_field), #type "." #field " has moved")
+#define SAME(type, field, own, own_field)                                                   \
+    _Static_assert(offsetof(type, field) == offsetof(struct own, own_field)                 \
+                       && sizeof((type){ 0 }.field) == sizeof((struct own){ 0 }.own_field), \
+                   #type "." #field " has moved")
 #define SAME_KERNEL(type)                                  \
+    SAME(type, kind, kernel_record, kind);                 \
     SAME(type, start, kernel_record, start);               \
     SAME(type, end, kernel_record, end);                   \
     SAME(type, streamId, kernel_record, stream);           \
     SAME(type, correlationId, kernel_record, correlation); \
-    SAME(type, name, kernel_record, name)
-#define SAME_MEMORY(type)                      \
-    SAME(type, start, copy_record, start);     \
-    SAME(type, end, copy_record, end);         \
-    SAME(type, bytes, copy_record, bytes);     \
-    SAME(type, streamId, copy_record, stream); \
-    SAME(type, correlationId, copy_record, correlation)
+    SAME(type, name, kernel_record, name);                 \
+    SAME(type, graphNodeId, kernel_record, graph_node);    \
+    SAME(type, graphId, kernel_record, graph)
+#define SAME_MEMORY(type)                                  \
+    SAME(type, kind, memory_record, kind);                 \
+    SAME(type, start, memory_record, start);               \
+    SAME(type, end, memory_record, end);                   \
+    SAME(type, bytes, memory_record, bytes);               \
+    SAME(type, streamId, memory_record, stream);           \
+    SAME(type, correlationId, memory_record, correlation); \
+    SAME(type, graphNodeId, memory_record, graph_node);    \
+    SAME(type, graphId, memory_record, graph)
 SAME_KERNEL(CUpti_ActivityKernel9);
 SAME_MEMORY(CUpti_ActivityMemcpy5);
-SAME(CUpti_ActivityMemcpy5, copyKind, copy_record, copy_kind);
+SAME(CUpti_ActivityMemcpy5, copyKind, memory_record, copy_kind);
 SAME_MEMORY(CUpti_ActivityMemset4);
 #if CUPTI_API_VERSION >= 130000
 SAME_KERNEL(CUpti_ActivityKernel10);
 SAME_MEMORY(CUpti_ActivityMemcpy6);
-SAME(CUpti_ActivityMemcpy6, copyKind, copy_record, copy_kind);
+SAME(CUpti_ActivityMemcpy6, copyKind, memory_record, copy_kind);
 #endif
-SAME(CUpti_ActivityExternalCorrelation, externalId, external_record, id);
-SAME(CUpti_ActivityExternalCorrelation, correlationId, external_record, correlation);
 _Static_assert(MEMCPY == (int)CUPTI_ACTIVITY_KIND_MEMCPY && MEMSET == (int)CUPTI_ACTIVITY_KIND_MEMSET
-                   && DRIVER == (int)CUPTI_ACTIVITY_KIND_DRIVER && RUNTIME == (int)CUPTI_ACTIVITY_KIND_RUNTIME
                    && CONCURRENT_KERNEL == (int)CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL
-                   && EXTERNAL_CORRELATION == (int)CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION
-                   && EXTERNAL_CUSTOM == (int)CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0
                    && FLUSH_FORCED == (int)CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
                    && HOST_TO_DEVICE == (int)CUPTI_ACTIVITY_MEMCPY_KIND_HTOD
                    && DEVICE_TO_HOST == (int)CUPTI_ACTIVITY_MEMCPY_KIND_DTOH,
                "an enumeration has moved");
 #endif
 
-/* Records of external ids are made beside records of calls alone, so the calls have to be recorded too. */
-static const enum kind wanted[] = { EXTERNAL_CORRELATION, RUNTIME, DRIVER, MEMCPY, MEMSET, CONCURRENT_KERNEL };
+/* What runs on the GPU, and nothing that a call of the host leaves: records of calls, and ids that are pushed around
+ * them, cost every enqueue of a traced pass microseconds. */
+static const enum kind wanted[] = { MEMCPY, MEMSET, CONCURRENT_KERNEL };
 enum { WANTED = sizeof wanted / sizeof *wanted };
 
 /* ---- what was recorded ---------------------------------------------------------------------- */
 
 enum { BUFFER_BYTES = 1 << 20 };
 
-struct link {
-    uint32_t correlation;
-    uint64_t id;
-};
-
 struct ha_cupti {
     void *library;
     struct entries at;
     size_t users;
     bool tracing;
+    uint64_t from_ns; /* of the trace */
     /* written by CUPTI's threads, under the lock */
     struct ha_cupti_record *records;
     size_t count, capacity;
-    struct link *links;
-    size_t links_count, links_capacity;
     uint64_t lost;
 };
 static struct ha_cupti the_cupti;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Our kernels, by how their names begin, and the operation each belongs to: what a graph launches is known by that
- * alone. */
+/* Our kernels, and the operation that each belongs to. */
 static const struct {
-    const char *word, *operation;
-    enum ha_span_kind kind;
+    const char *kernel, *operation;
 } kernels[] = {
-    { "ha_attend", "attend", HA_SPAN_KERNEL },
-    { "softmax", "softmax", HA_SPAN_KERNEL },
-    { "merge", "merge", HA_SPAN_KERNEL },
-    { "move_rows", "move", HA_SPAN_KERNEL },
-    { "blend_rows", "blend", HA_SPAN_KERNEL },
-    { "read_words", "read", HA_SPAN_KERNEL },
-    { "features_of_heads", "features", HA_SPAN_KERNEL },
-    { "net_of_rows", "net", HA_SPAN_KERNEL },
-    { "hash_rows", "hash", HA_SPAN_KERNEL },
-    { "hamming_of_keys", "hamming", HA_SPAN_KERNEL },
-    { "similarity_of_head", "similarity", HA_SPAN_KERNEL },
-    { "pq_encode_keys", "pq_encode", HA_SPAN_KERNEL },
-    { "pq_table_rows", "pq_table", HA_SPAN_KERNEL },
-    { "pq_score_keys", "pq_score", HA_SPAN_KERNEL },
-    { "topp_list", "topp", HA_SPAN_KERNEL },
-    { "weighted_sum_of_list", "weighted_sum", HA_SPAN_KERNEL },
-    { "spin", "spin", HA_SPAN_KERNEL },
-    { "flag_wait", "flag_wait", HA_SPAN_WAIT },
-    { "flag_write", "flag_write", HA_SPAN_WAIT },
+    { "blend_rows", "blend" },
+    { "columns_of_rows", "columns" },
+    { "digest_group", "digest" },
+    { "features_of_heads", "features" },
+    { "flag_wait", "flag_wait" },
+    { "flag_write", "flag_write" },
+    { "gather", "attend_products" },
+    { "ha_attend_combine", "attend" },
+    { "ha_attend_fma", "attend" },
+    { "ha_attend_mma", "attend" },
+    { "ha_attend_table", "attend" },
+    { "ha_attend_weights", "attend" },
+    { "hamming_of_keys", "hamming" },
+    { "hash_rows", "hash" },
+    { "list_operands", "attend_products" },
+    { "merge_few", "merge" },
+    { "merge_many", "merge" },
+    { "move_rows", "move" },
+    { "net_of_rows", "net" },
+    { "normalise", "attend_products" },
+    { "pq_encode_keys", "pq_encode" },
+    { "pq_score_keys", "pq_score" },
+    { "pq_table_rows", "pq_table" },
+    { "read_words", "read" },
+    { "rotate_heads", "rotate" },
+    { "score_blocks", "digest_score" },
+    { "score_rows", "score" },
+    { "similarity_of_head", "similarity" },
+    { "softmax_in_place", "softmax" },
+    { "softmax_row", "attend_products" },
+    { "spin", "spin" },
+    { "split_list", "split" },
+    { "topk_list", "topk" },
+    { "topp_list", "topp" },
+    { "weighted_sum_of_list", "weighted_sum" },
+    { "worst_error", "accuracy" },
 };
 
-/* function: as the object file has it, _Z, the length of the name, and the name */
-static void name_kernel(struct ha_cupti_record *r, const char *function)
+/* The number that stands before a part of a mangled name, and where the part begins; NULL: there is none. */
+static const char *part_of(const char *at, size_t *length)
 {
-    if (!function || strncmp(function, "_Z", 2) || function[2] < '1' || function[2] > '9') return;
-    const char *name = function + 2 + strspn(function + 2, "0123456789");
-    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
-        if (strncmp(name, kernels[i].word, strlen(kernels[i].word))) continue;
-        r->name = kernels[i].operation;
-        r->kind = kernels[i].kind;
-        return;
-    }
+    for (*length = 0; *at >= '0' && *at <= '9' && *length < 1000; at++) *length = 10 * *length + (size_t)(*at - '0');
+    return *length && strnlen(at, *length) == *length ? at : NULL;
+}
+
+/* function: as the object file has it: _Z, the length of the name, and the name; or, of what stands in an unnamed
+ * namespace, _ZN, a part that nvcc makes of the file's name and a hash, and the same. */
+const char *ha_cupti_operation(const char *function)
+{
+    static const char unnamed[] = "_GLOBAL__N_";
+    size_t length;
+    if (!function || strncmp(function, "_Z", 2) != 0) return NULL;
+    const bool nested = function[2] == 'N';
+    const char *name = part_of(function + 2 + nested, &length);
+    if (nested && name) name = !strncmp(name, unnamed, sizeof unnamed - 1) ? part_of(name + length, &length) : NULL;
+    for (size_t i = 0; name && i < sizeof kernels / sizeof *kernels; i++)
+        if (strlen(kernels[i].kernel) == length && !strncmp(name, kernels[i].kernel, length))
+            return !nested || strchr("EI", name[length]) ? kernels[i].operation : NULL;
+    return NULL;
+}
+
+static uint64_t queue_of(uint32_t stream, uint32_t graph)
+{
+    return graph ? UINT64_C(2) << 32 | graph : UINT64_C(1) << 32 | stream;
 }
 
 static void keep(struct ha_cupti *c, const struct ha_cupti_record *r)
@@ -180,29 +209,25 @@ static void take(struct ha_cupti *c, const void *record)
     memcpy(&kind, record, sizeof kind);
     if (kind == CONCURRENT_KERNEL) {
         const struct kernel_record *k = record;
-        struct ha_cupti_record r = { .begin_ns = k->start,
-                                     .end_ns = k->end,
-                                     .kind = HA_SPAN_KERNEL,
-                                     .stream = k->stream,
-                                     .correlation = k->correlation };
-        name_kernel(&r, k->name);
-        keep(c, &r);
+        const char *operation = ha_cupti_operation(k->name);
+        const bool waits = operation && !strncmp(operation, "flag_", 5);
+        keep(c, &(struct ha_cupti_record){ .what = HA_CUPTI_KERNEL,
+                                           .begin_ns = k->start,
+                                           .end_ns = k->end,
+                                           .kind = waits ? HA_SPAN_WAIT : HA_SPAN_KERNEL,
+                                           .queue = queue_of(k->stream, k->graph),
+                                           .operation = operation });
     } else if (kind == MEMCPY || kind == MEMSET) {
-        const struct copy_record *m = record;
-        bool copy = kind == MEMCPY;
-        keep(c, &(struct ha_cupti_record){ .begin_ns = m->start,
+        const struct memory_record *m = record;
+        const bool copy = kind == MEMCPY;
+        keep(c, &(struct ha_cupti_record){ .what = copy ? HA_CUPTI_COPY : HA_CUPTI_SET,
+                                           .begin_ns = m->start,
                                            .end_ns = m->end,
                                            .bytes = copy ? m->bytes : 0,
-                                           .stream = m->stream,
+                                           .queue = queue_of(m->stream, m->graph),
                                            .kind = copy && m->copy_kind == HOST_TO_DEVICE   ? HA_SPAN_H2D
                                                    : copy && m->copy_kind == DEVICE_TO_HOST ? HA_SPAN_D2H
-                                                                                            : HA_SPAN_D2D,
-                                           .correlation = m->correlation });
-    } else if (kind == EXTERNAL_CORRELATION) {
-        const struct external_record *e = record;
-        if (e->external_kind == EXTERNAL_CUSTOM
-            && ha_array_room(&c->links, &c->links_capacity, c->links_count + 1, sizeof *c->links))
-            c->links[c->links_count++] = (struct link){ e->correlation, e->id };
+                                                                                            : HA_SPAN_D2D });
     }
 }
 
@@ -240,14 +265,9 @@ static void disable(struct ha_cupti *c, size_t count)
 /* Not under the lock: what is enabled may ask for a buffer. */
 static enum ha_status enable(struct ha_cupti *c, struct ha_why *why)
 {
-    /* before any kind is enabled: later stamps would be on two clocks */
-    int result = c->at.register_timestamp(ha_now_ns);
-    if (result != SUCCESS) return failed(c, why, "cuptiActivityRegisterTimestampCallback", result);
-    result = c->at.register_callbacks(requested, completed);
-    if (result != SUCCESS) return failed(c, why, "cuptiActivityRegisterCallbacks", result);
     for (size_t i = 0; i < WANTED; i++) {
         char call[64];
-        result = c->at.enable(wanted[i]);
+        const int result = c->at.enable(wanted[i]);
         if (result == SUCCESS) continue;
         disable(c, i);
         snprintf(call, sizeof call, "cuptiActivityEnable(%d)", (int)wanted[i]);
@@ -261,7 +281,10 @@ enum ha_status ha_cupti_start(struct ha_cupti *c, struct ha_why *why)
     pthread_mutex_lock(&lock);
     bool busy = c->tracing;
     c->tracing = true;
-    if (!busy) c->count = c->links_count = c->lost = 0;
+    if (!busy) {
+        c->count = c->lost = 0;
+        c->from_ns = ha_now_ns();
+    }
     pthread_mutex_unlock(&lock);
     if (busy) return ha_why(why, HA_ERROR, "CUPTI: it traces another device of this process already");
     enum ha_status status = enable(c, why);
@@ -273,16 +296,24 @@ enum ha_status ha_cupti_start(struct ha_cupti *c, struct ha_why *why)
     return status;
 }
 
-static int by_correlation(const void *a, const void *b)
-{
-    const struct link *x = a, *y = b;
-    return (x->correlation > y->correlation) - (x->correlation < y->correlation);
-}
-
-static int by_time(const void *a, const void *b)
+static int by_queue_and_time(const void *a, const void *b)
 {
     const struct ha_cupti_record *x = a, *y = b;
-    return (x->begin_ns > y->begin_ns) - (x->begin_ns < y->begin_ns);
+    if (x->queue != y->queue) return x->queue < y->queue ? -1 : 1;
+    if (x->begin_ns != y->begin_ns) return x->begin_ns < y->begin_ns ? -1 : 1;
+    return (x->end_ns > y->end_ns) - (x->end_ns < y->end_ns);
+}
+
+/* A record of another time than the trace's was stamped by another clock. */
+static void drop_outside(struct ha_cupti *c, uint64_t until_ns)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < c->count; i++) {
+        const struct ha_cupti_record *r = &c->records[i];
+        if (r->begin_ns >= c->from_ns && r->end_ns <= until_ns) c->records[kept++] = *r;
+        else c->lost++;
+    }
+    c->count = kept;
 }
 
 const struct ha_cupti_record *ha_cupti_stop(struct ha_cupti *c, size_t *count, uint64_t *lost)
@@ -294,13 +325,8 @@ const struct ha_cupti_record *ha_cupti_stop(struct ha_cupti *c, size_t *count, u
     if (c->at.dropped(NULL, 0, &dropped) != SUCCESS) dropped = 1; /* nobody knows how many */
     pthread_mutex_lock(&lock);
     c->lost += dropped;
-    if (c->links_count) qsort(c->links, c->links_count, sizeof *c->links, by_correlation);
-    for (size_t i = 0; i < c->count && c->links_count; i++) {
-        const struct link *of = bsearch(&(struct link){ .correlation = c->records[i].correlation }, c->links,
-                                        c->links_count, sizeof *c->links, by_correlation);
-        if (of) c->records[i].id = of->id;
-    }
-    if (c->count) qsort(c->records, c->count, sizeof *c->records, by_time);
+    drop_outside(c, ha_now_ns());
+    if (c->count) qsort(c->records, c->count, sizeof *c->records, by_queue_and_time);
     *count = c->count;
     *lost = c->lost;
     c->tracing = false;
@@ -308,18 +334,16 @@ const struct ha_cupti_record *ha_cupti_stop(struct ha_cupti *c, size_t *count, u
     return c->records;
 }
 
-void ha_cupti_push(struct ha_cupti *c, uint64_t id) { c->at.push(EXTERNAL_CUSTOM, id); }
-
-void ha_cupti_pop(struct ha_cupti *c)
-{
-    uint64_t last;
-    c->at.pop(EXTERNAL_CUSTOM, &last);
-}
-
-uint32_t ha_cupti_stream(struct ha_cupti *c, cudaStream_t stream)
+uint64_t ha_cupti_stream(struct ha_cupti *c, cudaStream_t stream)
 {
     uint32_t id;
-    return c->at.stream_id(NULL, stream, 0, &id) == SUCCESS ? id : UINT32_MAX;
+    return c->at.stream_id(NULL, stream, 0, &id) == SUCCESS ? queue_of(id, 0) : 0;
+}
+
+uint64_t ha_cupti_graph(struct ha_cupti *c, cudaGraphExec_t graph)
+{
+    uint32_t id;
+    return c->at.graph_id && c->at.graph_id(graph, &id) == SUCCESS && id ? queue_of(0, id) : 0;
 }
 
 /* ---- open and close ------------------------------------------------------------------------- */
@@ -357,6 +381,20 @@ static void *load_any(char *error, size_t size)
 #endif
 }
 
+/* Before any kind is enabled, else records are stamped by two clocks; and once for the process, however often it is
+ * opened: after a second time CUPTI stamps the first records by its own clock (pytorch/pytorch#192021). */
+static enum ha_status register_once(const struct ha_cupti *c, struct ha_why *why)
+{
+    static void *registered; /* the library, which stays */
+    if (registered == c->library) return HA_OK;
+    int result = c->at.register_timestamp(ha_now_ns);
+    if (result != SUCCESS) return failed(c, why, "cuptiActivityRegisterTimestampCallback", result);
+    result = c->at.register_callbacks(requested, completed);
+    if (result != SUCCESS) return failed(c, why, "cuptiActivityRegisterCallbacks", result);
+    registered = c->library;
+    return HA_OK;
+}
+
 static enum ha_status open_library(struct ha_cupti *c, struct ha_why *why)
 {
     const char *path = getenv("HABENCH_CUPTI");
@@ -365,13 +403,13 @@ static enum ha_status open_library(struct ha_cupti *c, struct ha_why *why)
     bool named = path && *path;
     void *library = named ? load_named(path, error, sizeof error) : load_any(error, sizeof error);
     if (!library) return ha_why(why, named ? HA_ERROR : HA_WAIVED, "CUPTI: %s", error);
-    const char *lacks = ha_cuda_look_up(library, &c->at, symbols, SYMBOLS, SYMBOLS);
+    const char *lacks = ha_cuda_look_up(library, &c->at, symbols, SYMBOLS, NEEDED);
     if (lacks) {
         dlclose(library);
         return ha_why(why, named ? HA_ERROR : HA_WAIVED, "CUPTI: too old: it has no %s", lacks);
     }
     c->library = library;
-    return HA_OK;
+    return register_once(c, why);
 }
 
 enum ha_status ha_cupti_open(struct ha_cupti **cupti, struct ha_why *why)
@@ -393,7 +431,6 @@ void ha_cupti_close(struct ha_cupti *c)
     pthread_mutex_lock(&lock);
     if (--c->users == 0) {
         free(c->records);
-        free(c->links);
         *c = (struct ha_cupti){ 0 };
     }
     pthread_mutex_unlock(&lock);

@@ -127,9 +127,11 @@ static enum ha_status bring_up(struct ha_device *dev, struct ha_why *why)
 {
     HA_TRY(find_gpu(dev, why));
     HA_TRY(ask_gpu(dev, why));
-    HA_TRY(measure(dev, why));
-    HA_TRY(ha_cuda_watch_start(dev, why));
     HA_TRY(ha_cuda_trace_create(&dev->trace, dev, why));
+    const unsigned launched = ha_cuda_launched;
+    HA_TRY(measure(dev, why));
+    HA_TRY(ha_cuda_trace_ready(dev->trace, ha_cuda_launched - launched, why));
+    HA_TRY(ha_cuda_watch_start(dev, why));
     dev->meters = ha_cuda_meters_open(dev->bus_id);
     return HA_OK;
 }

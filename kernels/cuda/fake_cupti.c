@@ -4,18 +4,11 @@
 #include <pthread.h>
 #include <string.h>
 
-enum { SUCCESS = 0, ERROR_LIMIT = 12, ERROR_EMPTY = 18, ERROR_STREAM = 20, ERROR_PRIVILEGES = 35 };
-enum { KIND_MEMCPY = 1, KIND_MEMSET = 2, KIND_DRIVER = 4, KIND_RUNTIME = 5, KIND_KERNEL = 10, KIND_EXTERNAL = 39 };
+enum { SUCCESS = 0, ERROR_LIMIT = 12, ERROR_STREAM = 20, ERROR_PRIVILEGES = 35 };
+enum { KIND_MEMCPY = 1, KIND_MEMSET = 2, KIND_KERNEL = 10 };
 
-/* sizes of CUpti_ActivityKernel10, Memcpy6, Memset4, API and ExternalCorrelation */
-static size_t bytes_of(uint32_t kind)
-{
-    return kind == KIND_KERNEL     ? 216
-           : kind == KIND_MEMCPY   ? 96
-           : kind == KIND_MEMSET   ? 88
-           : kind == KIND_EXTERNAL ? 24
-                                   : 40;
-}
+/* sizes of CUpti_ActivityKernel10, Memcpy6 and Memset4 */
+static size_t bytes_of(uint32_t kind) { return kind == KIND_KERNEL ? 216 : kind == KIND_MEMCPY ? 96 : 88; }
 
 extern EXPORT struct fake_cupti fake_cupti;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -25,8 +18,7 @@ static uint8_t *buffer;
 static size_t buffer_bytes, used, in_buffer;
 static size_t dropped;
 static uint32_t correlation = 1u << 30;
-static _Thread_local uint64_t pushed[16];
-static _Thread_local size_t depth;
+static size_t registrations, spoilt; /* of the clock; records to come that are stamped by another one */
 
 /* ---- records ------------------------------------------------------------------------------- */
 
@@ -61,36 +53,31 @@ static void put32(uint8_t *record, size_t at, uint32_t value) { memcpy(record + 
 static void put64(uint8_t *record, size_t at, uint64_t value) { memcpy(record + at, &value, sizeof value); }
 static bool on(uint32_t kind) { return fake_cupti.enabled >> kind & 1; }
 
-/* The records of the call: external ids stand before it, and only if calls are recorded. */
-static void put_call(void)
+/* What CUPTI does once the clock was registered again: as many of the first kernels of a session are stamped by its own
+ * clock (pytorch/pytorch#192021). */
+static uint64_t by_clock(uint64_t ns) { return spoilt ? ns + UINT64_C(1700000000000000000) : ns; }
+
+static void finish(uint32_t kind, const uint8_t *record)
 {
-    uint8_t record[40] = { 0 };
-    correlation += fake_cupti.backwards ? UINT32_MAX : 1;
-    if (fake_cupti.no_calls || (!on(KIND_RUNTIME) && !on(KIND_DRIVER))) return;
-    if (on(KIND_EXTERNAL) && depth) {
-        put32(record, 0, KIND_EXTERNAL);
-        put32(record, 4, 3);
-        put64(record, 8, pushed[depth - 1]);
-        put32(record, 16, correlation);
-        put(record, bytes_of(KIND_EXTERNAL));
-        memset(record, 0, sizeof record);
-    }
-    put32(record, 0, on(KIND_RUNTIME) ? KIND_RUNTIME : KIND_DRIVER);
-    put(record, bytes_of(KIND_RUNTIME));
+    if (!on(kind)) return;
+    if (fake_cupti.lose && fake_cupti.lose-- == 1) return;
+    put(record, bytes_of(kind));
 }
 
 static void kernel(const char *function, uint32_t stream, uint64_t begin_ns, uint64_t end_ns)
 {
     uint8_t record[216] = { 0 };
     pthread_mutex_lock(&lock);
-    put_call();
     put32(record, 0, KIND_KERNEL);
-    put64(record, 16, begin_ns);
-    put64(record, 24, end_ns);
+    put64(record, 16, by_clock(begin_ns));
+    put64(record, 24, by_clock(end_ns));
     put32(record, 48, stream);
-    put32(record, 92, correlation);
+    put32(record, 92, ++correlation);
     put64(record, 104, (uint64_t)(uintptr_t)function);
-    if (on(KIND_KERNEL)) put(record, sizeof record);
+    put64(record, 144, (uint64_t)fake_cupti.graph << 32 | fake_cupti.graph);
+    put32(record, 156, fake_cupti.graph);
+    finish(KIND_KERNEL, record);
+    if (spoilt && on(KIND_KERNEL)) spoilt--;
     pthread_mutex_unlock(&lock);
 }
 
@@ -99,15 +86,16 @@ static void memory(uint32_t kind, unsigned copy_kind, uint32_t stream, uint64_t 
 {
     uint8_t record[96] = { 0 };
     pthread_mutex_lock(&lock);
-    put_call();
     put32(record, 0, kind);
     record[4] = (uint8_t)copy_kind;
     put64(record, 8, bytes);
     put64(record, 16, begin_ns);
     put64(record, 24, end_ns);
     put32(record, 40, stream);
-    put32(record, 44, correlation);
-    if (on(kind)) put(record, bytes_of(kind));
+    put32(record, 44, ++correlation);
+    put64(record, 64, (uint64_t)fake_cupti.graph << 32 | fake_cupti.graph);
+    put32(record, 72, fake_cupti.graph);
+    finish(kind, record);
     pthread_mutex_unlock(&lock);
 }
 
@@ -120,18 +108,14 @@ static void set(uint32_t stream, uint64_t bytes, uint64_t begin_ns, uint64_t end
     memory(KIND_MEMSET, 0, stream, bytes, begin_ns, end_ns);
 }
 
-static void late(uint64_t id, uint32_t stream, uint64_t begin_ns, uint64_t end_ns)
-{
-    pushed[depth++] = id;
-    kernel("_Z4latev", stream, begin_ns, end_ns);
-    depth--;
-}
-
+/* The clock stays registered: the process is the same. */
 static void reset(void)
 {
-    fake_cupti = (struct fake_cupti){ .reset = reset, .kernel = kernel, .copy = copy, .set = set, .late = late };
+    uint64_t (*const now)(void) = fake_cupti.now;
+    fake_cupti = (struct fake_cupti){ .reset = reset, .kernel = kernel, .copy = copy, .set = set, .now = now };
+    spoilt = 0;
 }
-struct fake_cupti fake_cupti = { .reset = reset };
+struct fake_cupti fake_cupti = { .reset = reset, .kernel = kernel, .copy = copy, .set = set };
 
 /* ---- CUPTI's entries ------------------------------------------------------------------------ */
 
@@ -146,21 +130,27 @@ ENTRY(cuptiActivityRegisterCallbacks, void (*requested)(uint8_t **, size_t *, si
 ENTRY(cuptiActivityRegisterTimestampCallback, uint64_t (*now)(void))
 {
     fake_cupti.now = now;
+    registrations++;
     return SUCCESS;
 }
 
 ENTRY(cuptiActivityEnable, uint32_t kind)
 {
     if (kind == fake_cupti.fail_kind) return ERROR_PRIVILEGES;
+    pthread_mutex_lock(&lock);
     if (!fake_cupti.now) fake_cupti.kinds_before_clock = true;
+    if (!fake_cupti.enabled && registrations) spoilt = registrations - 1;
     fake_cupti.enabled |= UINT64_C(1) << kind;
     fake_cupti.ever |= UINT64_C(1) << kind;
+    pthread_mutex_unlock(&lock);
     return SUCCESS;
 }
 
 ENTRY(cuptiActivityDisable, uint32_t kind)
 {
+    pthread_mutex_lock(&lock);
     fake_cupti.enabled &= ~(UINT64_C(1) << kind);
+    pthread_mutex_unlock(&lock);
     return SUCCESS;
 }
 
@@ -200,23 +190,6 @@ ENTRY(cuptiActivityGetNumDroppedRecords, void *context, uint32_t stream, size_t 
     return SUCCESS;
 }
 
-ENTRY(cuptiActivityPushExternalCorrelationId, uint32_t kind, uint64_t id)
-{
-    pushed[depth++ % 16] = id;
-    __atomic_fetch_add(&fake_cupti.depth, 1, __ATOMIC_RELAXED);
-    return SUCCESS;
-}
-
-#ifndef FAKE_CUPTI_OLD
-ENTRY(cuptiActivityPopExternalCorrelationId, uint32_t kind, uint64_t *last)
-{
-    if (!depth) return ERROR_EMPTY;
-    *last = pushed[--depth];
-    __atomic_fetch_sub(&fake_cupti.depth, 1, __ATOMIC_RELAXED);
-    return SUCCESS;
-}
-#endif
-
 ENTRY(cuptiGetStreamIdEx, void *context, void *stream, uint8_t per_thread, uint32_t *id)
 {
     if ((uintptr_t)stream < 0x1000) return ERROR_STREAM;
@@ -224,9 +197,20 @@ ENTRY(cuptiGetStreamIdEx, void *context, void *stream, uint8_t per_thread, uint3
     return SUCCESS;
 }
 
+#ifndef FAKE_CUPTI_12
+ENTRY(cuptiGetGraphExecId, void *graph, uint32_t *id)
+{
+    if ((uintptr_t)graph < 0x1000) return ERROR_STREAM;
+    *id = (uint32_t)((uintptr_t)graph - 0x1000);
+    return SUCCESS;
+}
+#endif
+
+#ifndef FAKE_CUPTI_OLD
 ENTRY(cuptiGetResultString, int result, const char **text)
 {
     if (result != ERROR_PRIVILEGES) return 1;
     *text = "insufficient privileges";
     return SUCCESS;
 }
+#endif

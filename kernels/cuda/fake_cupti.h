@@ -9,29 +9,27 @@
 #include <stdint.h>
 
 struct fake_cupti {
-    void (*reset)(void); /* what goes first: all the rest is 0, and there are the functions */
+    void (*reset)(void); /* what goes first: all the rest is 0, but the functions and the clock */
     /* in */
     uint32_t fail_kind;       /* enabling it fails, with error 35 */
     size_t records_in_buffer; /* 0: as many as fit */
     bool no_room;             /* every buffer that it is given counts as none */
-    bool backwards;           /* calls are numbered downwards: records of threads come in no order of their calls */
-    bool no_calls;            /* as if an enqueue's call were not recorded: no external record */
+    size_t lose;              /* the record of that number from now on (1: the next) is not made, and nobody says so */
+    uint32_t graph;           /* what runs was launched by the graph of that number; 0: by a call */
     /* out */
     uint64_t enabled, ever;  /* bits: 1 << kind */
     bool kinds_before_clock; /* a kind was enabled before the clock was set */
-    size_t depth, buffers;   /* ids pushed and not popped; buffers delivered */
+    size_t buffers;          /* delivered */
 
-    /* Something ran: its records belong to the calling thread's innermost id. */
+    /* Something ran. */
     void (*kernel)(const char *function, uint32_t stream, uint64_t begin_ns, uint64_t end_ns);
     void (*copy)(unsigned kind, uint32_t stream, uint64_t bytes, uint64_t begin_ns, uint64_t end_ns);
     void (*set)(uint32_t stream, uint64_t bytes, uint64_t begin_ns, uint64_t end_ns);
-    /* a kernel that belongs to that id */
-    void (*late)(uint64_t id, uint32_t stream, uint64_t begin_ns, uint64_t end_ns);
     uint64_t (*now)(void); /* the clock that it was given */
 };
 #define FAKE_CUPTI_SYMBOL "fake_cupti"
 
-/* The number of a stream: the fake reads it off the handle. */
-static inline void *fake_cupti_stream(uint32_t id) { return (void *)(uintptr_t)(0x1000u + id); }
+/* The number of a stream, or of a graph: the fake reads it off the handle. */
+static inline void *fake_cupti_handle(uint32_t id) { return (void *)(uintptr_t)(0x1000u + id); }
 
 #endif

@@ -36,6 +36,24 @@ static void contents_free(struct ha_graph *g)
     g->calls = NULL;
 }
 
+/* Of what was captured, too, by whatever library. */
+static cudaError_t count_nodes(cudaGraph_t captured, uint32_t *count)
+{
+    size_t all = 0;
+    cudaError_t error = cudaGraphGetNodes(captured, NULL, &all);
+    cudaGraphNode_t *node = all ? malloc(all * sizeof *node) : NULL;
+    if (error == cudaSuccess && all) error = node ? cudaGraphGetNodes(captured, node, &all) : cudaErrorMemoryAllocation;
+    for (size_t i = 0; i < all && error == cudaSuccess; i++) {
+        enum cudaGraphNodeType type;
+        error = cudaGraphNodeGetType(node[i], &type);
+        *count += error == cudaSuccess
+                  && (type == cudaGraphNodeTypeKernel || type == cudaGraphNodeTypeMemcpy
+                      || type == cudaGraphNodeTypeMemset);
+    }
+    free(node);
+    return error;
+}
+
 /* The capture is over; what it gave, or NULL. */
 static cudaGraph_t capture_end(struct ha_stream *s, struct ha_graph **g, cudaError_t *error)
 {
@@ -71,6 +89,10 @@ enum ha_status ha_cuda_graph_end(struct ha_stream *s, struct ha_graph **graph, s
         return ha_why(why, HA_ERROR, "graph_end on %s: %.400s", s->lane, dev->failure);
     }
     cudaGraph_t captured = capture_end(s, &g, &error);
+    if (error == cudaSuccess) {
+        call = "cudaGraphGetNodes";
+        error = count_nodes(captured, &g->nodes);
+    }
     if (error == cudaSuccess) {
         call = "cudaGraphInstantiateWithFlags";
         error = cudaGraphInstantiateWithFlags(&g->exec, captured, 0);

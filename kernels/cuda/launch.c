@@ -185,7 +185,7 @@ enum ha_status ha_cuda_attend_enqueue(struct ha_stream *s, const struct ha_devic
 
 enum ha_status ha_cuda_attend_products_enqueue(struct ha_stream *s, const struct ha_device_attend *args)
 {
-    struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL, .name = "attend_products" };
+    struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL, .name = "attend_products", .library = true };
     HA_TRY(check_attend(s, &span, args));
     if (args->batch * args->q_len * args->q_heads == 0) return HA_OK;
     void *ticket = ha_cuda_begin(s, &span);
@@ -196,7 +196,7 @@ enum ha_status ha_cuda_attend_products_enqueue(struct ha_stream *s, const struct
 
 enum ha_status ha_cuda_product_enqueue(struct ha_stream *s, const struct ha_device_product *p)
 {
-    static const struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL, .name = "product" };
+    static const struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL, .name = "product", .library = true };
     if (ha_cuda_failed(s->device)) return HA_ERROR;
     if ((unsigned)p->dtype >= HA_DTYPE_COUNT) return ha_cuda_fail_on(s, span.name, "an unknown type");
     const size_t e = ha_dtype_bytes(p->dtype);
@@ -511,9 +511,9 @@ enum ha_status ha_cuda_spin_enqueue(struct ha_stream *s, uint64_t ns)
 
 enum ha_status ha_cuda_graph_launch(struct ha_graph *g, struct ha_stream *s)
 {
-    const struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL,
-                                       .name = "graph_launch",
-                                       .zero_copy_bytes = g->zero_copy_bytes };
+    const struct ha_cuda_span span = {
+        .kind = HA_SPAN_KERNEL, .name = "graph_launch", .zero_copy_bytes = g->zero_copy_bytes, .graph = g
+    };
     if (g->device != s->device) return ha_cuda_fail_on(s, span.name, "a graph of another device");
     if (!__atomic_load_n(&g->live, __ATOMIC_ACQUIRE)) return ha_cuda_fail_on(s, span.name, "the graph was destroyed");
     if (ha_cuda_failed(s->device)) return HA_ERROR;

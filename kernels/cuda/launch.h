@@ -14,6 +14,10 @@
 extern "C" {
 #endif
 
+/* The kernels that the calling thread has launched, ever: ha_launch counts them, and trace.c knows by it how many an
+ * operation has enqueued. (trace.c, and emulation/simt.c) */
+extern __thread unsigned ha_cuda_launched;
+
 /* ---- attention (attend*.cu): split-KV, partial results in the workspace, joined by a second kernel */
 
 /* more sequences are several launches */

@@ -34,12 +34,15 @@
 #define HA_SHARED(type, name) __shared__ type name
 #define HA_ARGS(type)         const __grid_constant__ type
 
+extern "C" __thread unsigned ha_cuda_launched; /* launch.h */
+
 template <class A>
 static inline cudaError_t ha_launch(void (*kernel)(A), dim3 grid, dim3 block, cudaStream_t stream, const A &args)
 {
     static_assert(sizeof(A) <= 32000 && alignof(A) <= 16 && __is_trivially_copyable(A),
                   "arguments are one plain struct");
     void *list[] = { const_cast<A *>(&args) };
+    ha_cuda_launched++;
     return cudaLaunchKernel(reinterpret_cast<const void *>(kernel), grid, block, list, 0, stream);
 }
 

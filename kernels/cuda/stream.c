@@ -56,6 +56,7 @@ enum ha_status ha_cuda_stream_create(struct ha_device *dev, const char *name, st
     if (s) {
         s->cuda = cuda;
         s->behind = NULL;
+        s->queue = 0;
         s->live = true;
     }
     pthread_mutex_unlock(&dev->lock);

@@ -35,6 +35,7 @@ struct CUevent_st {
 enum { RECORD_NS = 300, REACH_NS = 700 };
 static int events_made, events_live, streams_live, fail_records, fail_elapsed, fail_creates;
 static bool synchronised;
+static void (*meanwhile)(void); /* what runs until the device is synchronised */
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {
@@ -91,6 +92,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
 cudaError_t cudaDeviceSynchronize(void)
 {
     synchronised = true;
+    if (meanwhile) meanwhile();
     return cudaSuccess;
 }
 
@@ -113,6 +115,8 @@ void ha_cuda_enter(void) {}
 
 /* ---- what the tests share ----------------------------------------------------------------------- */
 
+__thread unsigned ha_cuda_launched;
+
 static struct test_spans others;
 static const struct ha_span_sink other_sink = { &others, test_spans_add };
 
@@ -120,6 +124,15 @@ static struct ha_device device;
 static struct CUstream_st queue[2];
 static struct ha_stream stream[2];
 static struct fake_cupti *fake;
+
+/* Kernels run that were launched when the device was opened. */
+static void warm_up(size_t kernels)
+{
+    const uint64_t begin_ns = (uint64_t)host();
+    pass(100);
+    for (size_t i = 0; i < kernels && fake; i++)
+        fake->kernel("_Z11worst_errorILi0EEv13accuracy_args", 3, begin_ns, begin_ns + 50);
+}
 
 static void open_trace(void)
 {
@@ -134,11 +147,14 @@ static void open_trace(void)
     events_made = events_live = streams_live = fail_records = fail_elapsed = fail_creates = 0;
     spans.count = others.count = 0;
     if (ha_cuda_trace_create(&device.trace, &device, &why) != HA_OK) fail_msg("%s", why.text);
+    warm_up(2);
+    if (ha_cuda_trace_ready(device.trace, 2, &why) != HA_OK) fail_msg("%s", why.text);
 }
 
 static int with_events(void **state)
 {
     setenv("HABENCH_TRACE", "events", 1);
+    fake = NULL;
     open_trace();
     return 0;
 }
@@ -151,7 +167,7 @@ static int with_cupti(void **state)
     fake->reset();
     fake->records_in_buffer = 2;
     open_trace();
-    for (size_t i = 0; i < 2; i++) stream[i].cuda = fake_cupti_stream(7 + (uint32_t)i);
+    for (size_t i = 0; i < 2; i++) stream[i].cuda = fake_cupti_handle(7 + (uint32_t)i);
     return 0;
 }
 
@@ -162,9 +178,10 @@ static int close_trace(void **state)
     return 0;
 }
 
-static const struct ha_cuda_span attend = { HA_SPAN_KERNEL, "attend", 0, 640 },
-                                 merge = { HA_SPAN_KERNEL, "merge", 0, 0 }, up = { HA_SPAN_H2D, "copy H2D", 4096, 0 },
-                                 wait = { HA_SPAN_WAIT, "flag_wait", 0, 0 };
+static const struct ha_cuda_span attend = { .kind = HA_SPAN_KERNEL, .name = "attend", .zero_copy_bytes = 640 },
+                                 merge = { .kind = HA_SPAN_KERNEL, .name = "merge" },
+                                 up = { .kind = HA_SPAN_H2D, .name = "copy H2D", .bytes = 4096 },
+                                 wait = { .kind = HA_SPAN_WAIT, .name = "flag_wait" };
 
 /* An operation that takes so long on the device; where it ran, in host time. */
 static struct ha_span run(struct ha_stream *s, const struct ha_cuda_span *what, double ns)
@@ -367,79 +384,142 @@ TEST_WITH(streams_are_fed_from_threads_of_their_own, with_events, close_trace)
 
 /* ---- CUPTI ---------------------------------------------------------------------------------------- */
 
-/* An operation whose one kernel ran on the stream of that number. */
-static void run_kernel(struct ha_stream *s, const struct ha_cuda_span *what, const char *function, uint32_t on,
-                       uint64_t begin_ns, uint64_t end_ns)
+#define FMA     "_ZN46_GLOBAL__N__59d5438a_13_attend_fma_cu_f0126e9d13ha_attend_fmaIL8ha_dtype0ELj2ELj1EEEv12ha_cuda_call"
+#define COMBINE "_ZN50_GLOBAL__N__7b0f3c51_17_attend_combine_cu_4d00c1a917ha_attend_combineENS_7joiningE"
+#define MERGE   "_Z9merge_fewILi2EL8ha_dtype1ELb0EEv10merge_argsIXT_EE"
+#define WAIT    "_Z9flag_wait9flag_args"
+#define WRITE   "_Z10flag_write9flag_args"
+#define GEMM    "ampere_sgemm_128x64_tn"
+
+static uint64_t from; /* of the trace: times of tests are since then */
+
+static void begin_trace(void)
+{
+    ha_cuda_trace_set(&device, &sink);
+    from = (uint64_t)host();
+    pass(1000000);
+}
+
+static void kernel(const char *function, uint32_t on, uint64_t begin_ns, uint64_t end_ns)
+{
+    fake->kernel(function, on, from + begin_ns, from + end_ns);
+}
+
+/* An operation with its kernels. */
+static void enqueue(struct ha_stream *s, const struct ha_cuda_span *what, unsigned kernels)
 {
     void *ticket = ha_cuda_span_begin(s, what);
-    fake->kernel(function, on, begin_ns, end_ns);
+    assert_non_null(ticket);
+    ha_cuda_launched += kernels;
     ha_cuda_span_end(s, ticket);
 }
 
+static void run_kernel(struct ha_stream *s, const struct ha_cuda_span *what, const char *function, uint32_t on,
+                       uint64_t begin_ns, uint64_t end_ns)
+{
+    enqueue(s, what, 1);
+    kernel(function, on, begin_ns, end_ns);
+}
+
+static const struct ha_cuda_span product = { .kind = HA_SPAN_KERNEL, .name = "product", .library = true },
+                                 host_fn = { .kind = HA_SPAN_CPU, .name = "host_fn" };
+
 TEST_WITH(records_become_spans, with_cupti, close_trace)
 {
-    ha_cuda_trace_set(&device, &sink);
+    begin_trace();
     synchronised = false;
-    void *ticket = ha_cuda_span_begin(&stream[0], &attend);
-    fake->kernel("_Z13ha_attend_fmaILi4EEv12ha_cuda_call", 7, 1000, 1500);
-    fake->kernel("_Z17ha_attend_combine7joining", 7, 1600, 1700);
-    ha_cuda_span_end(&stream[0], ticket);
-    ticket = ha_cuda_span_begin(&stream[1], &up);
-    fake->copy(1, 8, 4096, 900, 1200);
-    ha_cuda_span_end(&stream[1], ticket);
-    ticket = ha_cuda_span_begin(&stream[0], &(struct ha_cuda_span){ HA_SPAN_KERNEL, "product", 0, 0 });
-    fake->kernel("ampere_sgemm_128x64_tn", 7, 2000, 2100);
-    fake->set(7, 64, 1950, 1990);
-    ha_cuda_span_end(&stream[0], ticket);
-    run_kernel(&stream[1], &wait, "_Z7somehowv", 8, 2200, 2300);
-    ticket = ha_cuda_span_begin(&stream[1], &(struct ha_cuda_span){ HA_SPAN_KERNEL, "graph", 0, 0 });
-    fake->kernel("_Z9flag_wait9flag_args", 55, 2400, 2500); /* a graph's kernels run on streams of its own */
-    fake->kernel("_Z9merge_few10merge_args", 55, 2500, 2600);
-    ha_cuda_span_end(&stream[1], ticket);
-    fake->kernel("_Z9merge_few10merge_args", 7, 2700, 2800);  /* without an id, on a stream of ours */
-    fake->kernel("_Z9merge_few10merge_args", 99, 2900, 3000); /* somebody else's */
+    enqueue(&stream[0], &attend, 2);
+    enqueue(&stream[1], &up, 0);
+    enqueue(&stream[0], &product, 0);
+    enqueue(&stream[1], &wait, 0); /* the driver's own leaves no record, */
+    enqueue(&stream[1], &host_fn, 0);
+    enqueue(&stream[1], &wait, 3); /* and one by kernels three */
+    struct ha_graph graph = { .device = &device, .exec = fake_cupti_handle(3), .nodes = 4 };
+    enqueue(&stream[1], &(struct ha_cuda_span){ .kind = HA_SPAN_KERNEL, .name = "graph_launch", .graph = &graph }, 0);
+    enqueue(&stream[0], &merge, 1);
+    kernel(GEMM, 7, 2000, 2100);
+    fake->set(7, 64, from + 1950, from + 1990);
+    kernel(COMBINE, 7, 1600, 1700);
+    kernel(FMA, 7, 1000, 1500);
+    kernel(MERGE, 7, 2700, 2800);
+    kernel(MERGE, 99, 2900, 3000); /* somebody else's */
+    fake->copy(1, 8, 4096, from + 900, from + 1200);
+    kernel(WRITE, 8, 2200, 2210);
+    kernel(WAIT, 8, 2220, 2300);
+    kernel(WRITE, 8, 2310, 2320);
+    fake->graph = 3; /* on whatever stream */
+    kernel(WAIT, 55, 2400, 2500);
+    kernel(MERGE, 56, 2500, 2600);
+    fake->copy(2, 55, 32, from + 2610, from + 2620);
+    fake->set(55, 32, from + 2630, from + 2640);
+    fake->graph = 0;
     size_t launches = spans.count;
     ha_cuda_trace_set(&device, NULL);
     assert_true(synchronised);
-    assert_int_equal(launches, 5);
+    assert_int_equal(launches, 8);
     static const struct {
         struct ha_span span;
-        int launch; /* the call that it came with, or -1 */
+        int launch; /* the call that it came with */
     } want[] = {
-        { { 900, 1200, 4096, 0, HA_SPAN_H2D, "link H2D", "copy H2D", 0 }, 1 },
         { { 1000, 1500, 0, 640, HA_SPAN_KERNEL, "stream a", "attend", 0 }, 0 },
         { { 1600, 1700, 0, 0, HA_SPAN_KERNEL, "stream a", "attend", 0 }, 0 },
         { { 1950, 1990, 0, 0, HA_SPAN_D2D, "stream a", "product", 0 }, 2 },
         { { 2000, 2100, 0, 0, HA_SPAN_KERNEL, "stream a", "product", 0 }, 2 },
-        { { 2200, 2300, 0, 0, HA_SPAN_WAIT, "stream b", "flag_wait", 0 }, 3 },
-        { { 2400, 2500, 0, 0, HA_SPAN_WAIT, "stream b", "flag_wait", 0 }, 4 },
-        { { 2500, 2600, 0, 0, HA_SPAN_KERNEL, "stream b", "merge", 0 }, 4 },
-        { { 2700, 2800, 0, 0, HA_SPAN_KERNEL, "stream a", "merge", 0 }, -1 },
+        { { 2700, 2800, 0, 0, HA_SPAN_KERNEL, "stream a", "merge", 0 }, 7 },
+        { { 900, 1200, 4096, 0, HA_SPAN_H2D, "link H2D", "copy H2D", 0 }, 1 },
+        { { 2200, 2210, 0, 0, HA_SPAN_WAIT, "stream b", "flag_wait", 0 }, 5 },
+        { { 2220, 2300, 0, 0, HA_SPAN_WAIT, "stream b", "flag_wait", 0 }, 5 },
+        { { 2310, 2320, 0, 0, HA_SPAN_WAIT, "stream b", "flag_wait", 0 }, 5 },
+        { { 2400, 2500, 0, 0, HA_SPAN_WAIT, "stream b", "flag_wait", 0 }, 6 },
+        { { 2500, 2600, 0, 0, HA_SPAN_KERNEL, "stream b", "merge", 0 }, 6 },
+        { { 2610, 2620, 32, 0, HA_SPAN_D2H, "link D2H", "copy", 0 }, 6 },
+        { { 2630, 2640, 0, 0, HA_SPAN_D2D, "stream b", "memset", 0 }, 6 },
     };
     assert_int_equal(spans.count, launches + COUNT(want));
     for (size_t i = 0; i < COUNT(want); i++) {
         const struct ha_span *s = &spans.span[launches + i], *w = &want[i].span;
-        assert_true(s->begin_ns == w->begin_ns && s->end_ns == w->end_ns && s->bytes == w->bytes);
+        assert_true(s->begin_ns == from + w->begin_ns && s->end_ns == from + w->end_ns && s->bytes == w->bytes);
         assert_true(s->zero_copy_bytes == w->zero_copy_bytes && s->kind == w->kind);
         assert_string_equal(s->lane, w->lane);
         assert_string_equal(s->name, w->name);
-        assert_int_equal(s->enqueue_ns, want[i].launch < 0 ? 0 : spans.span[want[i].launch].end_ns);
+        assert_int_equal(s->enqueue_ns, spans.span[want[i].launch].end_ns);
     }
     assert_int_equal(ha_cuda_trace_lost(&device), 0);
     assert_int_equal(events_made, 0);
     assert_string_equal(ha_cuda_trace_source(&device), "CUPTI");
-    assert_int_equal(fake->depth, 0);
 }
 
-TEST_WITH(ids_do_not_outlive_their_trace, with_cupti, close_trace)
+/* Another thread enqueues, before a trace and when it has ended: nobody asked for that. */
+static void another_merge(void)
+{
+    const uint64_t begin_ns = (uint64_t)host();
+    pass(1000);
+    fake->kernel(MERGE, 7, begin_ns, begin_ns + 500);
+}
+
+TEST_WITH(what_is_enqueued_beside_a_trace_is_not_missed, with_cupti, close_trace)
+{
+    synchronised = false;
+    meanwhile = another_merge;
+    begin_trace();
+    assert_true(synchronised);
+    run_kernel(&stream[0], &merge, MERGE, 7, 1000, 1100);
+    ha_cuda_trace_set(&device, NULL);
+    meanwhile = NULL;
+    assert_int_equal(spans.count, 2);
+    assert_int_equal(spans.span[1].begin_ns, from + 1000);
+    assert_int_equal(ha_cuda_trace_lost(&device), 0);
+}
+
+TEST_WITH(every_trace_is_its_own, with_cupti, close_trace)
 {
     for (int i = 0; i < 3; i++) {
         spans.count = 0;
-        ha_cuda_trace_set(&device, &sink);
-        run_kernel(&stream[i % 2], i % 2 ? &merge : &attend, "_Z1av", 7 + (uint32_t)i % 2, 1000, 1500);
-        fake->late(1, 99, 1200, 1300); /* of the first trace, in every one: elsewhere than on our streams */
+        begin_trace();
+        run_kernel(&stream[i % 2], i % 2 ? &merge : &attend, i % 2 ? MERGE : FMA, 7 + (uint32_t)i % 2, 1000, 1500);
         ha_cuda_trace_set(&device, NULL);
-        assert_int_equal(spans.count, i ? 2 : 3);
+        kernel(FMA, 7, 1600, 1700); /* untraced: nobody sees it */
+        assert_int_equal(spans.count, 2);
         assert_string_equal(spans.span[1].name, i % 2 ? "merge" : "attend");
         assert_string_equal(spans.span[1].lane, stream[i % 2].lane);
         assert_true(spans.span[1].zero_copy_bytes == (i % 2 ? 0 : 640));
@@ -447,21 +527,88 @@ TEST_WITH(ids_do_not_outlive_their_trace, with_cupti, close_trace)
     assert_int_equal(ha_cuda_trace_lost(&device), 0);
 }
 
+/* Whose the kernels of products in a row are is known where each has one; else only that the first is the first's. */
+TEST_WITH(products_in_a_row, with_cupti, close_trace)
+{
+    for (uint64_t each = 1; each <= 2; each++) {
+        spans.count = 0;
+        begin_trace();
+        for (uint64_t i = 0; i < 2; i++) enqueue(&stream[0], &product, 0);
+        for (uint64_t i = 0; i < 2 * each; i++) kernel(GEMM, 7, 1000 + 100 * i, 1050 + 100 * i);
+        run_kernel(&stream[0], &merge, MERGE, 7, 5000, 5100);
+        ha_cuda_trace_set(&device, NULL);
+        assert_int_equal(spans.count, 3 + 2 * each + 1);
+        for (size_t i = 0; i < 2 * each; i++) {
+            assert_string_equal(spans.span[3 + i].name, "product");
+            assert_int_equal(spans.span[3 + i].enqueue_ns, each == 1 || i == 0 ? spans.span[i].end_ns : 0);
+        }
+        assert_int_equal(spans.span[3 + 2 * each].enqueue_ns, spans.span[2].end_ns);
+        assert_int_equal(ha_cuda_trace_lost(&device), 0);
+    }
+}
+
+TEST_WITH(a_stream_that_was_made_again_has_other_records, with_cupti, close_trace)
+{
+    begin_trace();
+    run_kernel(&stream[0], &merge, MERGE, 7, 1000, 1100);
+    stream[0].cuda = fake_cupti_handle(12); /* as ha_cuda_stream_create does */
+    stream[0].queue = 0;
+    run_kernel(&stream[0], &attend, FMA, 12, 1050, 1200);
+    ha_cuda_trace_set(&device, NULL);
+    assert_int_equal(spans.count, 4);
+    assert_int_equal(ha_cuda_trace_lost(&device), 0);
+}
+
 TEST_WITH(what_cupti_lost_is_counted, with_cupti, close_trace)
 {
-    ha_cuda_trace_set(&device, &sink);
-    ha_cuda_span_end(&stream[0], ha_cuda_span_begin(&stream[0], &up)); /* bytes that no record tells of */
-    run_kernel(&stream[0], &attend, "_Z1av", 7, 0, 0); /* a record without a stamp, and so its zero-copy bytes */
+    begin_trace();
+    enqueue(&stream[1], &up, 0); /* bytes that no record tells of */
+    enqueue(&stream[0], &attend, 1);
+    kernel(FMA, 7, 1000, 1100);
+    fake->kernel(FMA, 7, 0, 0); /* a record without a stamp */
     ha_cuda_trace_set(&device, NULL);
-    assert_int_equal(ha_cuda_trace_lost(&device), 3);
-    ha_cuda_trace_set(&device, &sink);
-    fake->no_calls = true;
-    run_kernel(&stream[0], &attend, "_Z17ha_attend_combine7joining", 7, 100, 200); /* seen, but not whose bytes */
+    assert_int_equal(spans.count, 2 + 1);
+    assert_int_equal(ha_cuda_trace_lost(&device), 1);
     spans.count = 0;
+    begin_trace();
+    enqueue(&stream[0], &attend, 2); /* a kernel without a record, */
+    enqueue(&stream[0], &merge, 1);  /* and what follows it is not known, */
+    enqueue(&stream[1], &merge, 1);  /* but on another stream it is */
+    fake->lose = 2;
+    kernel(FMA, 7, 1000, 1100);
+    kernel(COMBINE, 7, 1200, 1300);
+    kernel(MERGE, 7, 1400, 1500);
+    kernel(MERGE, 8, 1400, 1500);
     ha_cuda_trace_set(&device, NULL);
-    assert_int_equal(spans.count, 1);
-    assert_string_equal(spans.span[0].name, "attend");
-    assert_int_equal(ha_cuda_trace_lost(&device), 4);
+    assert_int_equal(spans.count, 3 + 1);
+    assert_string_equal(spans.span[3].lane, "stream b");
+    assert_int_equal(ha_cuda_trace_lost(&device), 1 + 3);
+    begin_trace();
+    run_kernel(&stream[0], &merge, MERGE, 7, 1000, 1100);
+    kernel(MERGE, 7, 1200, 1300);      /* of an operation that nobody knows */
+    fake->kernel(MERGE, 99, 100, 200); /* by another clock, and not ours, but who knows */
+    ha_cuda_trace_set(&device, NULL);
+    assert_int_equal(ha_cuda_trace_lost(&device), 1 + 3 + 1);
+}
+
+/* From create to ready: kinds are enabled once before anything is timed, and what ran meanwhile must have been seen. */
+TEST_WITH(a_meter_that_sees_nothing, with_cupti, close_trace)
+{
+    for (int forced = 0; forced < 2; forced++)
+        for (size_t seen = 0; seen < 3; seen++) {
+            struct ha_why why = { "" };
+            ha_cuda_trace_destroy(device.trace);
+            if (forced) setenv("HABENCH_TRACE", "cupti", 1);
+            fake->ever = 0;
+            assert_int_equal(ha_cuda_trace_create(&device.trace, &device, &why), HA_OK);
+            assert_true(fake->enabled == fake->ever && fake->enabled != 0);
+            warm_up(seen);
+            const enum ha_status status = ha_cuda_trace_ready(device.trace, 2, &why);
+            assert_true(fake->enabled == 0);
+            assert_int_equal(status, seen < 2 && forced ? HA_ERROR : HA_OK);
+            if (forced && seen < 2) assert_non_null(strstr(why.text, "of the 2 kernels that ran"));
+            else assert_string_equal(ha_cuda_trace_source(&device), seen < 2 ? "CUDA events" : "CUPTI");
+        }
 }
 
 /* A declared fallback where CUPTI was not asked for; where it was, an error. */
@@ -493,6 +640,12 @@ TEST_WITH(a_trace_that_is_on_at_the_end, with_cupti, close_trace)
     ha_cuda_trace_destroy(device.trace);
     assert_true(fake->enabled == 0);
     open_trace();
+    ha_cuda_trace_destroy(device.trace); /* and one that did not come to be ready */
+    struct ha_why why;
+    assert_int_equal(ha_cuda_trace_create(&device.trace, &device, &why), HA_OK);
+    ha_cuda_trace_destroy(device.trace);
+    assert_true(fake->enabled == 0);
+    open_trace();
 }
 
 TEST(what_is_asked_for)
@@ -519,6 +672,7 @@ TEST(what_is_asked_for)
         setenv("HABENCH_CUPTI", strncmp(cases[i].cupti, "fake", 4) ? cases[i].cupti : beside(cases[i].cupti), 1);
         device = (struct ha_device){ .lock = PTHREAD_MUTEX_INITIALIZER };
         assert_int_equal(ha_cuda_trace_create(&device.trace, &device, &why), cases[i].status);
+        if (cases[i].status == HA_OK) assert_int_equal(ha_cuda_trace_ready(device.trace, 0, &why), HA_OK);
         const char *text = cases[i].status == HA_OK ? ha_cuda_trace_source(&device) : why.text;
         if (!strstr(text, cases[i].says)) fail_msg("'%s' lacks '%s'", text, cases[i].says);
         if (cases[i].status == HA_OK) ha_cuda_trace_destroy(device.trace);

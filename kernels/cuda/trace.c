@@ -14,10 +14,11 @@ struct ticket {
     const struct ha_span_sink *sink;
     struct ha_cuda_span span;
     const char *lane;
-    uint64_t id, launch_ns, enqueue_ns; /* the call's begin and end */
-    cudaEvent_t begin, end;             /* of the events' source */
-    uint32_t stream;                    /* of CUPTI's */
-    bool recorded, delivered;
+    uint64_t launch_ns, enqueue_ns; /* the call's begin and end */
+    cudaEvent_t begin, end;         /* of the events' source */
+    uint64_t queue;                 /* of CUPTI's */
+    uint32_t kernels;               /* that it launched; before its end, those of the thread before it */
+    bool recorded;
 };
 enum { BLOCK = 256 };
 
@@ -31,6 +32,7 @@ struct ha_cuda_trace {
     struct ha_device *device;
     struct ha_cupti *cupti; /* NULL: events */
     bool forced;            /* CUPTI was asked for: without it there is no trace */
+    bool warming;           /* from create to ready */
     char source[32];
     pthread_mutex_t switching; /* held through a call of trace */
     bool tracing;
@@ -40,12 +42,16 @@ struct ha_cuda_trace {
     const struct ha_span_sink *sink; /* atomic, written under the lock */
     struct ticket **blocks;
     size_t blocks_count, blocks_room, used, open; /* open: between begin and end */
-    uint64_t first_id;                            /* of this trace's tickets */
     uint64_t lost;                                /* atomic, written under the lock */
+    uint64_t ended_ns;                            /* of the last trace */
 
     cudaStream_t tie_stream;
     struct tie tie[2]; /* at the beginning and at the end */
 };
+
+#ifndef HA_CUDA_EMULATED
+__thread unsigned ha_cuda_launched;
+#endif
 
 static struct ticket *nth(const struct ha_cuda_trace *t, size_t i) { return &t->blocks[i / BLOCK][i % BLOCK]; }
 
@@ -161,82 +167,86 @@ static void finish_events(struct ha_cuda_trace *t)
 
 /* ---- CUPTI -------------------------------------------------------------------------------------- */
 
-/* A record without an id is of an operation whose call CUPTI did not record: its stream says whose it is. */
-static const char *lane_by_stream(const struct ha_cuda_trace *t, uint32_t stream, const struct ha_span_sink **sink)
-{
-    for (size_t i = 0; i < t->used; i++)
-        if (nth(t, i)->stream == stream && stream != UINT32_MAX) {
-            *sink = nth(t, i)->sink;
-            return nth(t, i)->lane;
-        }
-    return NULL;
-}
+static const char *const graph_name[] = {
+    [HA_CUPTI_KERNEL] = "kernel", [HA_CUPTI_COPY] = "copy", [HA_CUPTI_SET] = "memset"
+};
 
-static void deliver(const struct ha_cuda_trace *t, const struct ha_cupti_record *r)
+/* What kernels read over the link CUPTI does not see: the operation's own count, with its first record. */
+static void deliver(const struct ticket *k, const struct ha_cuda_enqueued *x, const struct ha_cupti_record *records)
 {
-    struct ticket *k = r->id > t->first_id && r->id - t->first_id <= t->used ? nth(t, (size_t)(r->id - t->first_id - 1))
-                                                                             : NULL;
-    const struct ha_span_sink *sink = k ? k->sink : NULL;
-    const char *stream = k ? k->lane : lane_by_stream(t, r->stream, &sink);
-    if (!stream) return; /* not ours */
-    bool on_link = r->kind == HA_SPAN_H2D || r->kind == HA_SPAN_D2H;
-    bool waits = r->kind == HA_SPAN_KERNEL && k && k->span.kind == HA_SPAN_WAIT;
-    struct ha_span span = {
-        .begin_ns = r->begin_ns,
-        .end_ns = r->end_ns,
-        .bytes = r->bytes,
-        .kind = waits ? HA_SPAN_WAIT : r->kind,
-        .lane = lane_of(r->kind, stream),
-        .name = r->name   ? r->name
-                : k       ? k->span.name
-                : on_link ? "copy"
-                          : "kernel",
-        .enqueue_ns = k ? k->enqueue_ns : 0,
-    };
-    /* what kernels read over the link CUPTI does not see: the operation's own count, with its first kernel */
-    if (k && r->kind == HA_SPAN_KERNEL) {
-        span.zero_copy_bytes = k->span.zero_copy_bytes;
-        k->span.zero_copy_bytes = 0;
+    for (size_t i = 0; i < x->count; i++) {
+        const struct ha_cupti_record *r = &records[x->first + i];
+        const bool waits = k->span.kind == HA_SPAN_WAIT;
+        const struct ha_span span = {
+            .begin_ns = r->begin_ns,
+            .end_ns = r->end_ns,
+            .bytes = r->bytes,
+            .zero_copy_bytes = i ? 0 : k->span.zero_copy_bytes,
+            .kind = waits ? HA_SPAN_WAIT : r->kind,
+            .lane = lane_of(r->kind, k->lane),
+            .name = !k->span.graph ? k->span.name
+                    : r->operation ? r->operation
+                                   : graph_name[r->what],
+            .enqueue_ns = i && x->shared ? 0 : k->enqueue_ns,
+        };
+        k->sink->span(k->sink->self, &span);
     }
-    if (k) k->delivered = true;
-    sink->span(sink->self, &span);
 }
 
+static uint64_t match_and_deliver(const struct ha_cuda_trace *t, const struct ha_cupti_record *records, size_t count)
+{
+    struct ha_cuda_enqueued *x = calloc(t->used + 1, sizeof *x);
+    if (!x) return t->used;
+    for (size_t i = 0; i < t->used; i++) {
+        const struct ticket *k = nth(t, i);
+        x[i] = (struct ha_cuda_enqueued){ .queue = k->queue, .span = &k->span, .kernels = k->kernels, .of = k };
+    }
+    const uint64_t lost = ha_cuda_match(x, t->used, records, count, t->ended_ns);
+    for (size_t i = 0; i < t->used; i++) deliver(x[i].of, &x[i], records);
+    free(x);
+    return lost;
+}
+
+/* A record that CUPTI lost is one that an operation lacks: the larger number, not both. */
 static void finish_cupti(struct ha_cuda_trace *t)
 {
     size_t count;
     uint64_t lost;
     ha_cuda_check(t->device, cudaDeviceSynchronize(), "cudaDeviceSynchronize()", "the end of a trace");
     const struct ha_cupti_record *r = ha_cupti_stop(t->cupti, &count, &lost);
-    for (size_t i = 0; i < count; i++) deliver(t, &r[i]);
-    for (size_t i = 0; i < t->used; i++) {
-        const struct ticket *k = nth(t, i);
-        lost += k->span.zero_copy_bytes || (k->span.bytes && !k->delivered);
-    }
-    lose(t, lost);
+    const uint64_t lacking = match_and_deliver(t, r, count);
+    lose(t, lacking > lost ? lacking : lost);
 }
 
 /* ---- on and off ------------------------------------------------------------------------------------ */
 
+/* From now on, and info says so. */
+static void take_events(struct ha_cuda_trace *t)
+{
+    ha_cupti_close(t->cupti);
+    t->cupti = NULL;
+    snprintf(t->source, sizeof t->source, "CUDA events");
+}
+
+/* What was enqueued before would be recorded too, and is of no operation. */
 static bool start(struct ha_cuda_trace *t)
 {
     struct ha_why why;
+    if (t->cupti)
+        ha_cuda_check(t->device, cudaDeviceSynchronize(), "cudaDeviceSynchronize()", "the beginning of a trace");
     if (t->cupti && ha_cupti_start(t->cupti, &why) == HA_OK) return true;
     if (t->cupti && t->forced) {
         ha_cuda_fail(t->device, "tracing: %s", why.text);
         return false;
     }
-    if (t->cupti) { /* events from now on, and info says so */
-        ha_cupti_close(t->cupti);
-        t->cupti = NULL;
-        snprintf(t->source, sizeof t->source, "CUDA events");
-    }
+    if (t->cupti) take_events(t);
     return ha_cuda_check(t->device, tie(t, &t->tie[0]), "cudaEventRecord", "the beginning of a trace") == HA_OK;
 }
 
 static void set_sink(struct ha_cuda_trace *t, const struct ha_span_sink *sink)
 {
     pthread_mutex_lock(&t->lock);
+    t->ended_ns = ha_now_ns(); /* first: what finds no sink begins later */
     __atomic_store_n(&t->sink, sink, __ATOMIC_RELEASE);
     while (!sink && t->open) pthread_cond_wait(&t->closed, &t->lock);
     pthread_mutex_unlock(&t->lock);
@@ -255,7 +265,6 @@ void ha_cuda_trace_set(struct ha_device *dev, const struct ha_span_sink *sink)
         if (t->cupti) finish_cupti(t);
         else finish_events(t);
         pthread_mutex_lock(&t->lock);
-        t->first_id += t->used;
         t->used = 0;
         pthread_mutex_unlock(&t->lock);
         t->tracing = false;
@@ -282,7 +291,7 @@ static struct ticket *open_ticket(struct ha_cuda_trace *t)
     const struct ha_span_sink *sink = t->sink;
     struct ticket *k = sink ? take(t) : NULL;
     if (k) {
-        *k = (struct ticket){ .sink = sink, .begin = k->begin, .end = k->end, .id = t->first_id + t->used };
+        *k = (struct ticket){ .sink = sink, .begin = k->begin, .end = k->end };
         t->open++;
     } else if (sink) lose(t, 1);
     pthread_mutex_unlock(&t->lock);
@@ -296,6 +305,13 @@ static bool record_begin(struct ticket *k, cudaStream_t stream)
            && cudaEventRecord(k->begin, stream) == cudaSuccess;
 }
 
+static uint64_t queue_of(const struct ha_cuda_trace *t, struct ha_stream *stream, const struct ha_graph *graph)
+{
+    if (graph) return ha_cupti_graph(t->cupti, graph->exec);
+    if (!stream->queue) stream->queue = ha_cupti_stream(t->cupti, stream->cuda);
+    return stream->queue;
+}
+
 void *ha_cuda_span_begin(struct ha_stream *stream, const struct ha_cuda_span *span)
 {
     struct ha_cuda_trace *t = stream->device->trace;
@@ -305,10 +321,9 @@ void *ha_cuda_span_begin(struct ha_stream *stream, const struct ha_cuda_span *sp
     if (!k) return NULL;
     k->span = *span;
     k->lane = stream->lane;
-    if (t->cupti) {
-        k->stream = ha_cupti_stream(t->cupti, stream->cuda);
-        ha_cupti_push(t->cupti, k->id);
-    } else k->recorded = record_begin(k, stream->cuda);
+    if (t->cupti) k->queue = queue_of(t, stream, span->graph);
+    else k->recorded = record_begin(k, stream->cuda);
+    k->kernels = ha_cuda_launched;
     k->launch_ns = ha_now_ns();
     return k;
 }
@@ -324,8 +339,8 @@ void ha_cuda_span_end(struct ha_stream *stream, void *ticket)
                             .kind = HA_SPAN_LAUNCH,
                             .lane = "launch",
                             .name = k->span.name };
-    if (t->cupti) ha_cupti_pop(t->cupti);
-    else k->recorded = k->recorded && cudaEventRecord(k->end, stream->cuda) == cudaSuccess;
+    k->kernels = k->span.graph ? k->span.graph->nodes : ha_cuda_launched - k->kernels;
+    if (!t->cupti) k->recorded = k->recorded && cudaEventRecord(k->end, stream->cuda) == cudaSuccess;
     k->sink->span(k->sink->self, &span);
     pthread_mutex_lock(&t->lock);
     if (--t->open == 0) pthread_cond_broadcast(&t->closed);
@@ -334,12 +349,11 @@ void ha_cuda_span_end(struct ha_stream *stream, void *ticket)
 
 /* ---- create and destroy ------------------------------------------------------------------------------ */
 
-/* Which source: CUPTI where it is to be had, unless the environment asks for one. */
+/* Which source: CUPTI where it is to be had, unless the environment asks for one. What CUPTI does when a kind is first
+ * enabled takes up to seconds (pytorch/kineto#542): here, and not in the middle of a run. */
 static enum ha_status choose(struct ha_cuda_trace *t, struct ha_why *why)
 {
     enum ha_span_source asked;
-    size_t count;
-    uint64_t lost;
     HA_TRY(ha_span_source(&asked, why));
     snprintf(t->source, sizeof t->source, "CUDA events");
     if (asked == HA_SPANS_EVENTS) return HA_OK;
@@ -348,10 +362,34 @@ static enum ha_status choose(struct ha_cuda_trace *t, struct ha_why *why)
     if (status == HA_WAIVED && !t->forced) return HA_OK;
     if (status != HA_OK) return HA_ERROR;
     snprintf(t->source, sizeof t->source, "CUPTI");
-    if (!t->forced) return HA_OK;
-    status = ha_cupti_start(t->cupti, why); /* rather now than in the middle of a run */
-    if (status == HA_OK) ha_cupti_stop(t->cupti, &count, &lost);
-    return status;
+    t->warming = ha_cupti_start(t->cupti, why) == HA_OK;
+    if (t->warming) return HA_OK;
+    if (t->forced) return HA_ERROR;
+    take_events(t);
+    return HA_OK;
+}
+
+static size_t end_warming(struct ha_cuda_trace *t)
+{
+    size_t count = 0, kernels = 0;
+    uint64_t lost;
+    const struct ha_cupti_record *r = t->warming ? ha_cupti_stop(t->cupti, &count, &lost) : NULL;
+    for (size_t i = 0; i < count; i++) kernels += r[i].what == HA_CUPTI_KERNEL;
+    t->warming = false;
+    return kernels;
+}
+
+enum ha_status ha_cuda_trace_ready(struct ha_cuda_trace *t, size_t kernels, struct ha_why *why)
+{
+    if (!t->warming) return HA_OK;
+    const size_t seen = end_warming(t);
+    if (seen >= kernels) return HA_OK;
+    if (t->forced)
+        return ha_why(why, HA_ERROR,
+                      "CUPTI: of the %zu kernels that ran when the device was opened it saw %zu at their time", kernels,
+                      seen);
+    take_events(t);
+    return HA_OK;
 }
 
 enum ha_status ha_cuda_trace_create(struct ha_cuda_trace **trace, struct ha_device *dev, struct ha_why *why)
@@ -377,6 +415,7 @@ void ha_cuda_trace_destroy(struct ha_cuda_trace *t)
 {
     if (!t) return;
     if (t->tracing) ha_cuda_trace_set(t->device, NULL);
+    end_warming(t);
     for (size_t i = 0; i < t->blocks_count * BLOCK; i++) {
         destroy_event(nth(t, i)->begin);
         destroy_event(nth(t, i)->end);

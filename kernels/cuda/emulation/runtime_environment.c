@@ -67,7 +67,8 @@ static bool faulty(void)
 
 static void read_all(void)
 {
-    const char *devices = getenv("HA_EMULATED_DEVICES"), *faults = getenv("HA_EMULATED_FAIL");
+    const char *devices = getenv("HA_EMULATED_DEVICES"), *faults = getenv("HA_EMULATED_FAIL"),
+               *recorder = getenv("HA_EMULATED_RECORDER");
     const bool no_driver = devices && strcmp(devices, "none") == 0;
     defaults = (struct ha_emulated_settings){
         .devices = no_driver ? -1 : (int)variable("HA_EMULATED_DEVICES", 1, 1),
@@ -81,6 +82,7 @@ static void read_all(void)
         ha_emulated_lose(lose);
         if (faults && !fail(faults)) complain("HA_EMULATED_FAIL", faults);
     }
+    if (recorder && !ha_emulated_record(recorder)) complain("HA_EMULATED_RECORDER", recorder);
     ha_runtime_lock();
     ha_runtime.settings = defaults;
     ha_runtime_unlock();

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+__thread unsigned ha_cuda_launched;
 __thread struct ha_emulated_place ha_emulated __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 /* ---- crews that have nothing to do, and the order */

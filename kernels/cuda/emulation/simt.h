@@ -46,6 +46,9 @@ cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), 
 void ha_emulated_run(const char *name, void (*run)(const void *args), const void *args, const unsigned grid[3],
                      const unsigned block[3]);
 
+/* launch.h: ha_launch counts */
+extern __thread unsigned ha_cuda_launched;
+
 /* In which order threads and blocks take their turns, in launches that begin from now on: "forward", "backward", or a
  * number that seeds a shuffle. At first, as the environment's HA_EMULATION_ORDER says, else forward. A barrier
  * that is missing changes the results of one order or another. false: not understood, nothing changed. */

@@ -54,6 +54,7 @@ static inline cudaError_t ha_emulated_launch_as(const char *name, void (*kernel)
     static_assert(sizeof(A) <= 32000 && alignof(A) <= 16 && __is_trivially_copyable(A),
                   "arguments are one plain struct");
     const ha_emulated_call<P, A> call = { kernel, args };
+    ha_cuda_launched++;
     return ha_emulated_launch(name, call.run, &call, sizeof call, grid, block, stream);
 }
 #define ha_launch(...) ha_emulated_launch_as(#__VA_ARGS__, __VA_ARGS__)
