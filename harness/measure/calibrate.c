@@ -12,6 +12,7 @@
 #include <time.h>
 
 enum { COPIES = 64, COPY_BYTES = 1 << 20 };
+enum { MARGIN_NS = 50000 }; /* of a window on either side: a span that its clock has a little early or late is whole */
 enum { PERIODS = 20, PERIOD_NS = 5000000, PERIOD_IN_HOST_NS = 400000, ATTEMPTS = 5, LINK_NS = 200000000 };
 static const double bytes_off_most = 1e-3, duty_off_most = 0.01;
 
@@ -54,6 +55,14 @@ static enum ha_status failed(const struct calibration *c, struct ha_why *why)
     return ha_why(why, HA_ERROR, "calibration: %s", failure ? failure : "an operation failed");
 }
 
+/* In time; but where the device needs this host's cores, without polling. */
+static void until(const struct calibration *c, uint64_t ns)
+{
+    const uint64_t early_ns = c->in_host ? 0 : 200000;
+    for (uint64_t now = ha_now_ns(); now < ns; now = ha_now_ns())
+        if (ns - now > early_ns) nanosleep(&(struct timespec){ .tv_nsec = (long)(ns - now - early_ns) }, NULL);
+}
+
 static enum ha_status traced(struct calibration *c, work *f, struct ha_usage *usage, struct ha_why *why)
 {
     struct ha_interval window;
@@ -61,8 +70,10 @@ static enum ha_status traced(struct calibration *c, work *f, struct ha_usage *us
     ha_timeline_clear(c->timeline);
     c->api->trace(c->device, ha_timeline_sink(c->timeline, HA_FROM_DEVICE));
     window.begin_ns = ha_now_ns();
+    until(c, window.begin_ns + MARGIN_NS);
     enum ha_status status = f(c);
     if (status == HA_OK) status = c->api->stream_sync(c->stream);
+    until(c, ha_now_ns() + MARGIN_NS);
     window.end_ns = ha_now_ns();
     c->api->trace(c->device, NULL);
     if (status != HA_OK) return failed(c, why);
@@ -74,14 +85,6 @@ static enum ha_status traced(struct calibration *c, work *f, struct ha_usage *us
 }
 
 /* ---- an empty window, and copies ------------------------------------------------------------ */
-
-/* In time; but where the device needs this host's cores, without polling. */
-static void until(const struct calibration *c, uint64_t ns)
-{
-    const uint64_t early_ns = c->in_host ? 0 : 200000;
-    for (uint64_t now = ha_now_ns(); now < ns; now = ha_now_ns())
-        if (ns - now > early_ns) nanosleep(&(struct timespec){ .tv_nsec = (long)(ns - now - early_ns) }, NULL);
-}
 
 static enum ha_status nothing(struct calibration *c)
 {
