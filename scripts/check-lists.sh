@@ -20,7 +20,7 @@ listed() { printf '%s\n' "$text" | grep -q -F -- "$1"; }
 for list in $lists; do
     listed " include $list " || listed " subninja $list " || say "$list: included nowhere"
 done
-for file in $(find harness kernels reference datasets suites scripts/audit scripts/report -name '*.c' -o -name '*.cu' -o -path '*audit/*.py' -o -path 'scripts/report/*.py' | sort); do
+for file in $(find harness kernels reference datasets suites scripts/audit scripts/report -name '*.c' -o -name '*.cu' -o -path '*audit/*.py' -o -path 'scripts/report/*.py' -o -path 'kernels/*.py' | sort); do
     listed " $file " || say "$file: in no list of the build"
 done
 for program in $(printf '%s\n' "$text" | sed -n -E 's/^ build (\$o\/t\/[^: ]*): (link|test) .*/\1/p'); do
