@@ -97,6 +97,11 @@ class Device:
             raise Fault(f'{(~written).sum()} of {written.size} elements of a result are not written')
         return values
 
+    def sequences(self, name, made):
+        """structs side by side in the host's memory: {batch, seqs} of a call"""
+        self.kept = (self.api.structs[name] * len(made))(*(self.api.make(name, **fields) for fields in made))
+        return {'batch': len(made), 'seqs': ctypes.addressof(self.kept)}
+
     # ---- calls
 
     def call(self, name, *args):

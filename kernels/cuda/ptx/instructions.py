@@ -17,7 +17,8 @@ PLAIN, BRANCH, EXIT, BLOCK_BARRIER, WARP = range(5)  # how a step goes on; WARP:
 WINDOW = {'shared': 1 << 60, 'param': 2 << 60, 'local': 3 << 60}
 SPACES = ('global', 'shared', 'param', 'local')
 
-SPECIAL = ('%tid', '%ntid', '%ctaid', '%nctaid', '%laneid', '%warpid', '%globaltimer', '%clock', '%lanemask')
+SPECIAL = ('%tid', '%ntid', '%ctaid', '%nctaid', '%laneid', '%warpid', '%lanemask')
+CLOCKS = ('%globaltimer', '%clock', '%clock64')
 
 
 class Unknown(Exception):
@@ -76,7 +77,7 @@ class Compiler:
 
     def source_place(self, operand, width):
         if operand.startswith(SPECIAL):
-            at = self.place(operand, 64 if operand == '%globaltimer' else 32)
+            at = self.place(operand, 32)
             self.specials[at] = operand
             return at
         if self.kernel.bits(operand) is not None:
@@ -221,6 +222,9 @@ def move(c, text, words):
         return unpack(c, text, words[-1])
     if source.startswith('{'):
         return pack(c, text, words[-1])
+    if source in CLOCKS:
+        at, kind = c.writer(to, words[-1])[0], NUMPY[words[-1]]
+        return Step(text, run=lambda t, m: t.put(at, np.full(t.count, t.tick(), kind), m))
     return c.computes(text, 'mov', words)
 
 

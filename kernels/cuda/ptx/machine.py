@@ -86,6 +86,12 @@ class Threads:
         self.copies = Copies(count)
         self.spaces = dict(zip(SPACES, (memory, self.shared, self.params, self.local)))
         self.last = None, self.every
+        self.ticks = 0
+
+    def tick(self):
+        """a clock that goes on whenever it is read"""
+        self.ticks += 100
+        return self.ticks
 
     # ---- registers
 
@@ -220,9 +226,8 @@ class Place:
                   '%ntid': lambda: np.full(len(threads), self.block_size[axis]),
                   '%nctaid': lambda: np.full(len(threads), self.grid[axis]),
                   '%laneid': lambda: thread % WARP_LANES, '%warpid': lambda: thread // WARP_LANES,
-                  '%lanemask_eq': lambda: 1 << (thread % WARP_LANES), '%lanemask_lt': lambda: (1 << (thread % WARP_LANES)) - 1,
-                  '%globaltimer': lambda: np.full(len(threads), 1_000_000), '%clock': lambda: np.full(len(threads), 1000)}
-        return values[what]().astype(U64 if what == '%globaltimer' else U32)
+                  '%lanemask_eq': lambda: 1 << thread % WARP_LANES, '%lanemask_lt': lambda: (1 << thread % WARP_LANES) - 1}
+        return values[what]().astype(U32)
 
     def name(self, thread):
         block, thread = int(self.blocks[thread // self.each]), int(thread % self.each)

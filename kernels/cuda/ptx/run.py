@@ -10,10 +10,18 @@ import traceback
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import cases_attend  # noqa: E402
+import cases_codes  # noqa: E402
+import cases_merge  # noqa: E402
+import cases_move  # noqa: E402
+import cases_select  # noqa: E402
 from device import Device  # noqa: E402
 
 FAMILIES = {
     'attend': (cases_attend, 'attend attend_mma_f16 attend_mma_bf16 attend_fma attend_combine attend_weights'),
+    'merge': (cases_merge, 'merge'),
+    'move': (cases_move, 'move blend measure accuracy softmax products'),
+    'select': (cases_select, 'digest topk split columns rotate features net'),
+    'codes': (cases_codes, 'hash hamming similarity pq weights topp weighted_sum'),
 }
 
 
