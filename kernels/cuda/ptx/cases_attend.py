@@ -176,7 +176,8 @@ def attend(d, **shape):
 
 def not_seen(d, **shape):
     """A V that is not finite spoils only the rows that see its key."""
-    attend(d, q_len=2, kv_heads=1, runs=(150,), splits=1, spoil=[('v', 0, 149, 2, np.inf), ('v', 0, 149, 9, np.nan)], **shape)
+    attend(d, q_len=2, kv_heads=1, runs=(150,), splits=1,
+           spoil=[('v', 0, 149, 2, np.inf), ('v', 0, 149, 9, np.nan)], **shape)
 
 
 def far(d, **shape):

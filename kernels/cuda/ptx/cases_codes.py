@@ -30,10 +30,11 @@ def hash_(d, dtype='f16', kv_heads=2, group=1, dim=72, bits=96, tokens=(40, 3)):
         seqs.append(dict(x=d.array(x, 'x', offset=BYTES[dtype]), tokens=n, token_stride=kv_heads * group * dim, codes=codes,
                          code_head_bytes=head_bytes, first=2))
         wanted.append((codes, head_bytes, widened(x, dtype)))
-    d.run('ha_cuda_hash', 0, d.api.make('ha_device_hash', kv_heads=kv_heads, group=group, head_dim=dim, bits=bits, dtype=DTYPES[dtype],
-                                        a=d.array(a, 'a'), **d.sequences('ha_device_hash_seq', seqs)))
+    d.batch('ha_cuda_hash', 'ha_device_hash', seqs, kv_heads=kv_heads, group=group, head_dim=dim, bits=bits,
+            dtype=DTYPES[dtype], a=d.array(a, 'a'))
     for codes, head_bytes, x in wanted:
-        raw, written = d.fetch(codes, (kv_heads, head_bytes // (4 * CODE_KEYS * (bits // 32 + 1)), bits // 32 + 1, CODE_KEYS), np.uint32)
+        words = bits // 32
+        raw, written = d.fetch(codes, (kv_heads, head_bytes // (4 * CODE_KEYS * (words + 1)), words + 1, CODE_KEYS), np.uint32)
         for h in range(kv_heads):
             of = x[:, h].reshape(-1, dim)
             rows = raw[h].transpose(0, 2, 1).reshape(-1, bits // 32 + 1)[2:2 + len(of)]
@@ -61,9 +62,10 @@ def hamming(d, kv_heads=2, rows=3, bits=96, only=False):
         asked = np.array([1] + [0 if only else 1] * (kv_heads - 1), np.uint32)
         differ = (codes[:, None] ^ queries[:, :, None]).view(np.uint8)
         wanted.append((s, norms[:, None] * (bits - 2 * np.unpackbits(differ, axis=3).sum(axis=3).astype(np.float32)), asked))
-        seqs.append(dict(q=d.array(q, 'queries'), codes=d.array(packed, 'codes'), q_head_bytes=q[0].nbytes, code_head_bytes=packed[0].nbytes,
-                         keys=keys, s=s, s_stride=keys + 3, only=d.array(asked, 'those asked for') if only else 0))
-    d.run('ha_cuda_hamming', 0, d.api.make('ha_device_hamming', kv_heads=kv_heads, rows=rows, bits=bits, **d.sequences('ha_device_hamming_seq', seqs)))
+        seqs.append(dict(q=d.array(q, 'queries'), codes=d.array(packed, 'codes'), q_head_bytes=q[0].nbytes,
+                         code_head_bytes=packed[0].nbytes, keys=keys, s=s, s_stride=keys + 3,
+                         only=d.array(asked, 'those asked for') if only else 0))
+    d.batch('ha_cuda_hamming', 'ha_device_hamming', seqs, kv_heads=kv_heads, rows=rows, bits=bits)
     for at, want, asked in wanted:
         got, written = d.fetch(at, (*want.shape[:2], want.shape[2] + 3), np.float32)
         equal('s', got[asked > 0, :, :-3], want[asked > 0])
@@ -78,17 +80,19 @@ def similarity(d, q_len=2, group=6, kv_heads=3, dim=72, harmonic=False):
     seqs, wanted = [], []
     for noise in (0.1, 0.6):
         label = rng.standard_normal((heads, dim)).astype(np.float32)
-        q = (label + noise * rng.standard_normal((q_len, heads, dim)) * (np.arange(heads) // group)[:, None]).astype(np.float32)
-        at = {'label': d.array(label, 'labels'), 'similarity': d.empty(4 * kv_heads, 'similarity'), 'missed': d.empty(4 * kv_heads, 'misses')}
+        of_head = noise * (np.arange(heads) // group)[:, None]
+        q = (label + of_head * rng.standard_normal((q_len, heads, dim))).astype(np.float32)
+        at = {'label': d.array(label, 'labels'), 'similarity': d.empty(4 * kv_heads, 'similarity'),
+              'missed': d.empty(4 * kv_heads, 'misses')}
         seqs.append(dict(q=d.array(q, 'q'), **at))
         q64, l64 = q.astype(np.float64), label.astype(np.float64)
         cosine = (q64 * l64).sum(axis=2) / np.sqrt((q64 ** 2).sum(axis=2) * (l64 ** 2).sum(axis=1))
         least, w = cosine.min(axis=0).reshape(kv_heads, group), importance.reshape(kv_heads, group)
         want = w.sum(axis=1) / (w / least).sum(axis=1) if harmonic else least.min(axis=1)
         wanted.append((at, want, np.where((want < 0.8).repeat(group)[:, None], q[-1], label)))
-    d.run('ha_cuda_similarity', 0, d.api.make('ha_device_similarity', q_len=q_len, q_heads=heads, kv_heads=kv_heads, head_dim=dim,
-                                              group=int(harmonic), importance=d.array(importance, 'importance') if harmonic else 0,
-                                              threshold=d.array(threshold, 'thresholds'), **d.sequences('ha_device_similarity_seq', seqs)))
+    d.batch('ha_cuda_similarity', 'ha_device_similarity', seqs, q_len=q_len, q_heads=heads, kv_heads=kv_heads, head_dim=dim,
+            group=int(harmonic), importance=d.array(importance, 'importance') if harmonic else 0,
+            threshold=d.array(threshold, 'thresholds'))
     for at, want, labels in wanted:
         close('similarity', d.result(at['similarity'], (kv_heads,), np.float32), want, 1e-6)
         equal('misses', d.result(at['missed'], (kv_heads,), np.uint32), want < 0.8)
@@ -124,10 +128,10 @@ def pq_encode(d, dtype='f16', kv_heads=2, groups=5, dims=4, count=13, bits=4, bo
         rows, x = rows_of(d, rng, keys, kv_heads, groups * dims, dtype, index=keys == 5)
         old = packed_pq(rng.integers(0, count, (keys + 3, groups)), bits)
         codes = d.array(np.stack([old] * kv_heads), 'codes')
-        seqs.append(dict(rows=rows, k_head_bytes=groups * dims * BYTES[dtype], codes=codes, code_head_bytes=old.nbytes, first=3))
+        seqs.append(dict(rows=rows, k_head_bytes=groups * dims * BYTES[dtype], codes=codes, code_head_bytes=old.nbytes,
+                         first=3))
         wanted.append((codes, x, old))
-    d.run('ha_cuda_pq_encode', 0, d.api.make('ha_device_pq_encode', kv_heads=kv_heads, pq=pq, dtype=DTYPES[dtype],
-                                             **d.sequences('ha_device_pq_encode_seq', seqs)))
+    d.batch('ha_cuda_pq_encode', 'ha_device_pq_encode', seqs, kv_heads=kv_heads, pq=pq, dtype=DTYPES[dtype])
     for at, x, old in wanted:
         got, _ = d.fetch(at, (kv_heads, *old.shape), np.uint8)
         for h in range(kv_heads):
@@ -160,10 +164,11 @@ def pq_table(d, table='f32', q_len=3, group=2, kv_heads=2, groups=5, dims=4, cou
         want[:, :rows] = np.einsum('hrgd,hgdc->hrgc', of, centroids.astype(np.float64))
         wanted.append((at, want.reshape(kv_heads, shape[1], PQ_ROWS, groups, count).transpose(0, 1, 3, 4, 2)))
         seqs.append(dict(q=d.array(q, 'q'), table=at, table_head_bytes=int(np.prod(shape[1:])) * BYTES[table]))
-    d.run('ha_cuda_pq_table', 0, d.api.make('ha_device_pq_table', q_len=q_len, q_heads=heads, kv_heads=kv_heads, pq=pq, type=DTYPES[table],
-                                            **d.sequences('ha_device_pq_table_seq', seqs)))
+    d.batch('ha_cuda_pq_table', 'ha_device_pq_table', seqs, q_len=q_len, q_heads=heads, kv_heads=kv_heads, pq=pq,
+            type=DTYPES[table])
     for at, want in wanted:
-        close('the table', widened(d.result(at, want.shape, stored_kind(table)), table), want, 1e-5 + 1.01 * ROUNDING[table] * np.abs(want))
+        close('the table', widened(d.result(at, want.shape, stored_kind(table)), table), want,
+              1e-5 + 1.01 * ROUNDING[table] * np.abs(want))
 
 
 def pq_score(d, table='f32', rows=6, kv_heads=2, groups=9, count=200, bits=8, keys=300):
@@ -178,11 +183,12 @@ def pq_score(d, table='f32', rows=6, kv_heads=2, groups=9, count=200, bits=8, ke
         s = d.empty(4 * kv_heads * rows * (n + 3), 's')
         seqs.append(dict(table=d.array(values, 'tables'), codes=d.array(packed, 'codes'), table_head_bytes=values[0].nbytes,
                          code_head_bytes=packed[0].nbytes, keys=n, s=s, s_stride=n + 3))
-        want = np.stack([sum(widened(values[h, :, g][:, codes[h, :, g]], table) for g in range(groups)) for h in range(kv_heads)])
+        want = np.stack([sum(widened(values[h, :, g][:, codes[h, :, g]], table) for g in range(groups))
+                         for h in range(kv_heads)])
         wanted.append((s, 0.5 * want.transpose(0, 1, 3, 2).reshape(kv_heads, quads * PQ_ROWS, n)[:, :rows]))
     pq = d.api.make('ha_pq', groups=groups, dims=4, count=count, books=1, bits=bits)
-    d.run('ha_cuda_pq_score', 0, d.api.make('ha_device_pq_score', kv_heads=kv_heads, rows=rows, pq=pq, type=DTYPES[table], scale=0.5,
-                                            **d.sequences('ha_device_pq_score_seq', seqs)))
+    d.batch('ha_cuda_pq_score', 'ha_device_pq_score', seqs, kv_heads=kv_heads, rows=rows, pq=pq, type=DTYPES[table],
+            scale=0.5)
     for at, want in wanted:
         got, _ = d.fetch(at, (*want.shape[:2], want.shape[2] + 3), np.float32)
         close('s', got[..., :-3], want, 1e-5)
@@ -202,7 +208,7 @@ def softmax(d, n=300, heads=3, q_len=2):
         at, lse = d.array(x, 'x'), d.empty(4 * q_len * (heads + 1), 'the LSE')
         seqs.append(dict(x=at, n=n_of, stride=n_of + 2, lse=lse, lse_stride=heads + 1))
         wanted.append((at, lse, x[..., :n_of].astype(np.float64)))
-    d.run('ha_cuda_softmax_rows', 0, d.api.make('ha_device_softmax', heads=heads, q_len=q_len, **d.sequences('ha_device_softmax_seq', seqs)))
+    d.batch('ha_cuda_softmax_rows', 'ha_device_softmax', seqs, heads=heads, q_len=q_len)
     for at, lse, x in wanted:
         with np.errstate(all='ignore'):
             top = x.max(axis=2)
@@ -228,7 +234,7 @@ def topp(d, w_type='f32', n=300, lists=3, rows=2, p=0.9, equals=False):
               'w': d.empty(BYTES[w_type] * lists * rows * (n_of + 1), 'weights')}
         seqs.append(dict(x=d.array(w, 'x'), n=n_of, stride=n_of, index_stride=n_of + 1, w_stride=n_of + 1, **at))
         wanted.append((at, w))
-    d.run('ha_cuda_topp', 0, d.api.make('ha_device_topp', lists=lists, rows=rows, p=p, w_type=DTYPES[w_type], **d.sequences('ha_device_topp_seq', seqs)))
+    d.batch('ha_cuda_topp', 'ha_device_topp', seqs, lists=lists, rows=rows, p=p, w_type=DTYPES[w_type])
     for at, w in wanted:
         n_of = w.shape[2]
         keys, index = d.result(at['keys'], (lists,), np.uint32), d.fetch(at['index'], (lists, n_of + 1), np.uint32)[0]
@@ -261,27 +267,32 @@ def weighted_sum(d, dtype='f16', w_type='f32', q_len=1, heads=4, kv_heads=2, dim
         index = np.stack([np.sort(rng.permutation(n_of + 9)[:n_of]) for _ in range(heads)]).astype(np.uint32)
         w = stored(rng.uniform(0, 1, (heads, q_len, n_of)), w_type)
         o = d.empty(4 * q_len * heads * dim, 'o')
-        seqs.append(dict(v=rows.k, v_stride_bytes=rows.k_stride_bytes, v_head_bytes=dim * BYTES[dtype], keys=d.array(keys, 'counts'),
-                         index=d.array(index, 'the index'), w=d.array(w, 'weights'), index_stride=n_of, w_stride=n_of, o=o))
+        seqs.append(dict(v=rows.k, v_stride_bytes=rows.k_stride_bytes, v_head_bytes=dim * BYTES[dtype],
+                         keys=d.array(keys, 'counts'), index=d.array(index, 'the index'), w=d.array(w, 'weights'), index_stride=n_of, w_stride=n_of, o=o))
         want = [widened(w, w_type)[h, :, :keys[h]] @ v[index[h, :keys[h]], h // (heads // kv_heads)] for h in range(heads)]
         wanted.append((o, np.stack(want, axis=1)))
-    d.run('ha_cuda_weighted_sum', 0, d.api.make('ha_device_weighted_sum', q_len=q_len, q_heads=heads, kv_heads=kv_heads, head_dim=dim,
-                                                dtype=DTYPES[dtype], w_type=DTYPES[w_type], **d.sequences('ha_device_weighted_sum_seq', seqs)))
+    d.batch('ha_cuda_weighted_sum', 'ha_device_weighted_sum', seqs, q_len=q_len, q_heads=heads, kv_heads=kv_heads,
+            head_dim=dim, dtype=DTYPES[dtype], w_type=DTYPES[w_type])
     for at, want in wanted:
         close('o', d.result(at, want.shape, np.float32), want, 2e-5)
 
 
 TYPES = ('f32', 'f16', 'bf16')
-CASES = [(hash_, dict(dtype=dtype, group=group, tokens=tokens)) for dtype in TYPES for group, tokens in ((1, (40, 3)), (4, (2, 1)))]
-CASES += [(hamming, {}), (hamming, dict(rows=9, bits=256)), (hamming, dict(only=True, bits=32)), (similarity, {}), (similarity, dict(harmonic=True))]
+CASES = [(hash_, dict(dtype=dtype, group=group, tokens=tokens)) for dtype in TYPES
+         for group, tokens in ((1, (40, 3)), (4, (2, 1)))]
+CASES += [(hamming, {}), (hamming, dict(rows=9, bits=256)), (hamming, dict(only=True, bits=32)), (similarity, {}),
+          (similarity, dict(harmonic=True))]
 CASES += [(pq_encode, dict(dtype=dtype, dims=dims, bits=bits, books=books)) for dtype in TYPES
           for dims, bits, books in ((4, 4, 5), (9, 5, 1), (20, 11, 5))]
 CASES += [(pq_table, dict(table=table, books=books)) for table, books in (('f32', 1), ('f16', 5))]
 CASES += [(pq_score, dict(table=table, count=count, bits=bits, keys=keys, rows=rows)) for table in ('f32', 'f16')
           for count, bits, keys, rows in ((200, 8, 300, 6), (300, 9, 70, 3), (13, 5, 4200, 1), (300, 11, 4200, 1))]
 CASES += [(softmax, {}), (softmax, dict(n=2100, q_len=2))]
-CASES += [(topp, dict(w_type=w_type, **shape)) for w_type in ('f32', 'f16') for shape in ({}, dict(n=2100), dict(equals=True, p=0.25), dict(p=1.0))]
-CASES += [(weighted_sum, dict(dtype=dtype, w_type=w_type, q_len=q_len)) for dtype in TYPES for w_type in ('f32', 'f16') for q_len in (1, 3)]
+CASES += [(topp, dict(w_type=w_type, **shape)) for w_type in ('f32', 'f16')
+          for shape in ({}, dict(n=2100), dict(equals=True, p=0.25), dict(p=1.0))]
+CASES += [(weighted_sum, dict(dtype=dtype, w_type=w_type, q_len=q_len)) for dtype in TYPES for w_type in ('f32', 'f16')
+          for q_len in (1, 3)]
 MORE = [(pq_score, dict(table=table, count=count, bits=bits, keys=keys, groups=groups)) for table in ('f32', 'f16')
         for count, bits in ((2, 1), (16, 4), (256, 8), (4096, 12)) for keys in (32, 1000) for groups in (1, 32)]
-MORE += [(pq_encode, dict(dtype=dtype, dims=dims, bits=bits, count=1 << bits)) for dtype in TYPES for dims in (1, 8, 64) for bits in (1, 3, 8)]
+MORE += [(pq_encode, dict(dtype=dtype, dims=dims, bits=bits, count=1 << bits)) for dtype in TYPES for dims in (1, 8, 64)
+         for bits in (1, 3, 8)]

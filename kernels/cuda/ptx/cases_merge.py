@@ -13,7 +13,8 @@ def state(d, name, o, lse, total, dtype, pad):
     """A state in memory, rows of o `pad` elements further apart than they are long. o, lse: None, for the output."""
     tokens, heads, dim = o.shape
     stride = heads * dim + pad
-    at = d.empty(((tokens - 1) * stride + heads * dim) * BYTES[dtype], f'o of {name}', offset=16 if pad % 8 == 0 else BYTES[dtype])
+    at = d.empty(((tokens - 1) * stride + heads * dim) * BYTES[dtype], f'o of {name}',
+                 offset=16 if pad % 8 == 0 else BYTES[dtype])
     levels = [d.empty(tokens * heads * 4, f'the LSE of {name}'), d.empty(tokens * heads * 4, f'the sum of {name}')]
     if lse is not None:
         for t in range(tokens):
@@ -35,8 +36,8 @@ def merge(d, states=2, dtype='f32', tokens=3, heads=2, dim=64, form=NATURAL, pad
     made = [state(d, f'state {i}', o[i], lse[i], total[i], dtype, pad) for i in range(states)]
     out = made[alias] if alias is not None else state(d, 'the output', o[0], None, None, dtype, pad)
     array = (d.api.structs['ha_merge_state'] * states)(*made)
-    d.run('ha_cuda_merge', 0, d.api.make('ha_merge', form=form, dtype=DTYPES[dtype], states=ctypes.addressof(array),
-                                         states_count=states, tokens=tokens, heads=heads, dim=dim, out=out))
+    d.one('ha_cuda_merge', 'ha_merge', form=form, dtype=DTYPES[dtype], states=ctypes.addressof(array), states_count=states,
+          tokens=tokens, heads=heads, dim=dim, out=out)
     want_o, want_level, want_sum = merged(o, lse.astype(np.float64), total, form)
     raw, _ = d.fetch(out.o, (((tokens - 1) * out.o_token_stride + heads * dim),), stored_kind(dtype))
     rows = np.arange(tokens)[:, None] * out.o_token_stride + np.arange(heads * dim)
@@ -58,7 +59,8 @@ def merged(o, level, total, form):
         return out, top if form == MAX_SUM else top + np.log(sums) / unit, sums
 
 
-CASES = [(merge, dict(states=states, dtype=dtype, tokens=tokens, heads=heads, dim=dim, pad=pad, form=form, alias=alias, empty=empty))
+CASES = [(merge, dict(states=states, dtype=dtype, tokens=tokens, heads=heads, dim=dim, pad=pad, form=form, alias=alias,
+                      empty=empty))
          for dtype in ('f32', 'f16', 'bf16')
          for states, tokens, heads, dim, pad, form, alias, empty in (
              (2, 3, 4, 128, 8, NATURAL, None, ()), (2, 2, 3, 20, 1, BASE2, 1, ()), (5, 3, 2, 64, 0, DIRECT, 0, (1,)),

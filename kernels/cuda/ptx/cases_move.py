@@ -13,7 +13,8 @@ def move(d, rows=9, row_bytes=256, index=True, offset=0, gap=0):
     d.begin()
     stride = row_bytes + gap
     source = rng.integers(0, 256, (rows + 5, stride), dtype=np.uint8)
-    places = [rng.permutation(rows + 5)[:rows].astype(np.uint32) if index else np.arange(rows, dtype=np.uint32) for _ in range(2)]
+    places = [rng.permutation(rows + 5)[:rows].astype(np.uint32) if index else np.arange(rows, dtype=np.uint32)
+              for _ in range(2)]
     src, dst = d.array(source, 'the source', offset=offset), d.empty((rows + 5) * stride, 'the destination', offset=offset)
     at = [d.array(p, 'an index') if index else 0 for p in places]
     d.run('ha_cuda_move', 1, 0, d.api.make('ha_device_move', dst=dst, src=src, src_index=at[0], dst_index=at[1], rows=rows,
@@ -30,8 +31,8 @@ def blend(d, rows=5, cols=40, gap=4, a=0.5, b=-1.25):
     d.begin()
     x, y = rng.standard_normal((2, rows, cols + gap)).astype(np.float32)
     at = d.array(y, 'y') if a else d.empty(y.nbytes, 'y')
-    d.run('ha_cuda_blend', 0, d.api.make('ha_device_blend', y=at, x=d.array(x, 'x'), rows=rows, cols=cols, y_stride=cols + gap,
-                                         x_stride=cols + gap, a=a, b=b))
+    d.one('ha_cuda_blend', 'ha_device_blend', y=at, x=d.array(x, 'x'), rows=rows, cols=cols, y_stride=cols + gap,
+          x_stride=cols + gap, a=a, b=b)
     want = np.float32(b) * x + (np.float32(a) * y if a else 0)
     got, _ = d.fetch(at, y.shape, np.float32)
     equal('y', got[:, :cols], want[:, :cols])
@@ -69,9 +70,8 @@ def softmax(d, dtype='f16', rows=6, group=2, q_len=3, keys=70, causal=True):
     d.begin()
     s = np.random.default_rng(1).standard_normal((rows, keys + 3)).astype(np.float32) * 4
     p, top, total = d.empty(rows * (keys + 5) * BYTES[dtype], 'p'), d.empty(4 * rows, 'max'), d.empty(4 * rows, 'sum')
-    d.run('ha_cuda_softmax', 0, d.api.make('ha_cuda_scores', s=d.array(s, 's'), p=p, max=top, sum=total, rows=rows, group=group,
-                                           keys=keys, stride=keys + 3, p_stride=keys + 5, q_len=q_len, causal=causal, scale=0.5,
-                                           dtype=DTYPES[dtype]))
+    d.one('ha_cuda_softmax', 'ha_cuda_scores', s=d.array(s, 's'), p=p, max=top, sum=total, rows=rows, group=group, keys=keys,
+          stride=keys + 3, p_stride=keys + 5, q_len=q_len, causal=causal, scale=0.5, dtype=DTYPES[dtype])
     visible = keys - (q_len - 1 - np.arange(rows) // group % q_len if causal else np.zeros(rows, int))
     scores = np.where(np.arange(keys) < visible[:, None], s[:, :keys] * 0.5, -np.inf).astype(np.float64)
     weights = np.exp(scores - scores.max(axis=1)[:, None])
@@ -92,8 +92,8 @@ def products(d, dtype='f16', kv_heads=2, group=2, dim=72, q_len=3, batch=2, runs
     for b in range(batch):
         rows = [d.api.make('ha_rows', k=0x1000 * (b + 1) + r, v=0x2000 * (b + 1) + r, keys=n) for r, n in enumerate(runs)]
         out.append((d.empty(q[b].nbytes, 'o'), d.empty(4 * q_len * heads, 'the LSE')))
-        seqs.append(d.api.make('ha_device_seq', q=d.array(q[b], 'q'), o=out[b][0], lse=out[b][1], runs=rows, runs_count=len(runs),
-                               k_head_bytes=64, v_head_bytes=32))
+        seqs.append(d.api.make('ha_device_seq', q=d.array(q[b], 'q'), o=out[b][0], lse=out[b][1], runs=rows,
+                               runs_count=len(runs), k_head_bytes=64, v_head_bytes=32))
     array = (d.api.structs['ha_device_seq'] * batch)(*seqs)
     rows = count * q_len * group
     sums = rng.standard_normal((rows, dim)).astype(np.float32)
@@ -103,7 +103,8 @@ def products(d, dtype='f16', kv_heads=2, group=2, dim=72, q_len=3, batch=2, runs
           'o': d.array(sums, 'sums'), 'max': d.array(top, 'max'), 'sum': d.array(total, 'sum'),
           'operands': d.empty(len(runs) * 6 * count * 8, 'operands')}
     args = d.api.make('ha_cuda_products', seqs=ctypes.addressof(array), seqs_count=batch, q_heads=heads, kv_heads=kv_heads,
-                      head_dim=dim, q_token_stride=heads * dim, q_head_stride=dim, dtype=DTYPES[dtype], count=count, tokens=q_len,
+                      head_dim=dim, q_token_stride=heads * dim, q_head_stride=dim, dtype=DTYPES[dtype], count=count,
+                      tokens=q_len,
                       stride=stride, run_at=run_at, **at)
     d.run('ha_cuda_products_begin', 0, args)
     d.run('ha_cuda_products_end', 0, args)
@@ -117,8 +118,10 @@ def products(d, dtype='f16', kv_heads=2, group=2, dim=72, q_len=3, batch=2, runs
         n = np.arange(count)
         b, h, first = n // kv_heads, n % kv_heads, n * q_len * group
         score = first * stride + run_at[r]
-        equal('operands', operands[r], [0x1000 * (b + 1) + r + 64 * h, at['q'] + first * dim * BYTES[dtype], at['s'] + 4 * score,
-                                        0x2000 * (b + 1) + r + 32 * h, at['p'] + score * BYTES[dtype], at['o'] + 4 * first * dim])
+        equal('operands', operands[r],
+              [0x1000 * (b + 1) + r + 64 * h, at['q'] + first * dim * BYTES[dtype], at['s'] + 4 * score,
+                                        0x2000 * (b + 1) + r + 32 * h, at['p'] + score * BYTES[dtype],
+               at['o'] + 4 * first * dim])
     with np.errstate(all='ignore'):
         want_o = np.where(np.isneginf(top)[:, None], 0, sums / total[:, None])
         want_lse = np.where(np.isneginf(top), -np.inf, top + np.log(total.astype(np.float64)))
@@ -138,8 +141,10 @@ CASES = [(move, dict(rows=9, row_bytes=256)), (move, dict(rows=40, row_bytes=102
          (move, dict(rows=9, row_bytes=77)), (move, dict(rows=40, row_bytes=77, index=False, offset=1)),
          (blend, {}), (blend, dict(cols=39, gap=1)), (blend, dict(a=0.0)), (blend, dict(rows=1, cols=700, gap=0)),
          (read, {}), (read, dict(words=40_000, offset=4)), (read, dict(words=3, offset=12)), (wait, {}), (accuracy, {})]
-CASES += [(softmax, dict(dtype=dtype, **shape)) for dtype in ('f32', 'f16', 'bf16') for shape in ({}, dict(keys=2060, rows=2, q_len=1, causal=False))]
+CASES += [(softmax, dict(dtype=dtype, **shape)) for dtype in ('f32', 'f16', 'bf16')
+          for shape in ({}, dict(keys=2060, rows=2, q_len=1, causal=False))]
 CASES += [(products, dict(dtype=dtype)) for dtype in ('f32', 'f16', 'bf16')]
 MORE = [(accuracy, dict(step=1 << 14))]
-MORE += [(move, dict(rows=rows, row_bytes=row_bytes, index=index, offset=offset)) for rows in (1, 33, 200) for row_bytes in (16, 100, 512)
+MORE += [(move, dict(rows=rows, row_bytes=row_bytes, index=index, offset=offset)) for rows in (1, 33, 200)
+         for row_bytes in (16, 100, 512)
          for index in (False, True) for offset in (0, 1)]

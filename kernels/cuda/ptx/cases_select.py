@@ -17,8 +17,8 @@ def rows_of(d, rng, keys, kv_heads, dim, dtype, index=False):
     at = d.empty((keys + 4) * stride, 'rows', offset=BYTES[dtype])
     for key, place in enumerate(places):
         d.memory.write(at, int(place) * stride, values[key])
-    fields = dict(k=at, k_stride_bytes=stride, keys=keys, index=d.array(places.astype(np.uint32), 'the index') if index else 0)
-    return d.api.make('ha_rows', **fields), widened(values, dtype)
+    index_at = d.array(places.astype(np.uint32), 'the index') if index else 0
+    return d.api.make('ha_rows', k=at, k_stride_bytes=stride, keys=keys, index=index_at), widened(values, dtype)
 
 
 def digested(x, unit, mean):
@@ -45,9 +45,10 @@ def digest(d, dtype='f16', mean=False, unit=4, kv_heads=2, dim=72):
         head_bytes = want[0].nbytes + 64
         at = d.empty(head_bytes * kv_heads, 'digests')
         wanted.append((at, head_bytes, want))
-        seqs.append(dict(digests=at, head_bytes=head_bytes, first=0, blocks=-(-keys // unit), rows=rows, k_head_bytes=dim * BYTES[dtype]))
-    d.run('ha_cuda_digest', 0, d.api.make('ha_device_digest', kv_heads=kv_heads, head_dim=dim, unit=unit, kind=int(mean),
-                                          dtype=DTYPES[dtype], **d.sequences('ha_device_digest_seq', seqs)))
+        seqs.append(dict(digests=at, head_bytes=head_bytes, first=0, blocks=-(-keys // unit), rows=rows,
+                         k_head_bytes=dim * BYTES[dtype]))
+    d.batch('ha_cuda_digest', 'ha_device_digest', seqs, kv_heads=kv_heads, head_dim=dim, unit=unit, kind=int(mean),
+            dtype=DTYPES[dtype])
     for at, head_bytes, want in wanted:
         got, _ = d.fetch(at, (head_bytes * kv_heads,), np.uint8)
         for h in range(kv_heads):
@@ -69,9 +70,10 @@ def digest_score(d, dtype='f16', q_len=1, group=2, kv_heads=2, dim=72):
         of = bounds[np.arange(heads) // group]  # [heads][blocks][2][dim]
         products = q.transpose(1, 0, 2)[:, :, None, None, :].astype(np.float64) * of[:, None]
         wanted.append((s, 0.5 * products.max(axis=3).sum(axis=3)))
-        seqs.append(dict(q=d.array(q, 'q'), digests=d.array(packed, 'digests'), head_bytes=packed[0].nbytes, blocks=blocks, s=s, s_stride=blocks + 3))
-    d.run('ha_cuda_digest_score', 0, d.api.make('ha_device_digest_score', q_len=q_len, q_heads=heads, kv_heads=kv_heads, head_dim=dim,
-                                                dtype=DTYPES[dtype], scale=0.5, **d.sequences('ha_device_score_seq', seqs)))
+        seqs.append(dict(q=d.array(q, 'q'), digests=d.array(packed, 'digests'), head_bytes=packed[0].nbytes, blocks=blocks,
+                         s=s, s_stride=blocks + 3))
+    d.batch('ha_cuda_digest_score', 'ha_device_digest_score', seqs, 'ha_device_score_seq', q_len=q_len, q_heads=heads,
+            kv_heads=kv_heads, head_dim=dim, dtype=DTYPES[dtype], scale=0.5)
     check_scores(d, wanted)
 
 
@@ -96,9 +98,9 @@ def topk(d, n=300, k=40, lists=3, rows=2, within=None, only=False, ties=False):
         asked = np.ones(lists, np.uint32)
         asked[1:2] = 0 if only else 1
         wanted.append((index, keys, most, n_of, asked))
-        seqs.append(dict(x=d.array(x, 'x'), n=n_of, k=k, stride=n_of + 2, first=11, index=index, index_stride=k + 1, keys=keys,
-                         keys_unit=2, within=within or 0.0, only=d.array(asked, 'those asked for') if only else 0))
-    d.run('ha_cuda_topk', 0, d.api.make('ha_device_topk', lists=lists, rows=rows, **d.sequences('ha_device_topk_seq', seqs)))
+        seqs.append(dict(x=d.array(x, 'x'), n=n_of, k=k, stride=n_of + 2, first=11, index=index, index_stride=k + 1,
+                         keys=keys, keys_unit=2, within=within or 0.0, only=d.array(asked, 'those asked for') if only else 0))
+    d.batch('ha_cuda_topk', 'ha_device_topk', seqs, lists=lists, rows=rows)
     for index, keys, most, n_of, asked in wanted:
         got, written = d.fetch(index, (lists, k + 1), np.uint32)
         counts = d.fetch(keys, (lists,), np.uint32)[0] if keys else None
@@ -125,13 +127,14 @@ def split(d, lists=4, tables=2, blocks=700, count=500):
     seqs, wanted = [], []
     for n in (count, 70):
         index = np.stack([rng.permutation(blocks)[:n + 1] for _ in range(lists)]).astype(np.uint32)
-        slot = np.where(rng.random((tables, blocks)) < 0.5, rng.integers(0, 99, (tables, blocks)), 0xffffffff).astype(np.uint32)
+        slot = rng.integers(0, 99, (tables, blocks)).astype(np.uint32)
+        slot[rng.random((tables, blocks)) < 0.5] = 0xffffffff
         at = {name: d.empty(4 * lists * size, name) for name, size in
               (('here', n + 2), ('here_count', 1), ('missing', n + 2), ('missing_count', 1))}
         wanted.append((at, index[:, :n], slot, n))
-        seqs.append(dict(index=d.array(index, 'the index'), count=n, index_stride=n + 1, slot=d.array(slot, 'slots'), blocks=blocks,
-                         slot_stride=blocks, out_stride=n + 2, here_unit=4, **at))
-    d.run('ha_cuda_split', 0, d.api.make('ha_device_split', lists=lists, tables=tables, **d.sequences('ha_device_split_seq', seqs)))
+        seqs.append(dict(index=d.array(index, 'the index'), count=n, index_stride=n + 1, slot=d.array(slot, 'slots'),
+                         blocks=blocks, slot_stride=blocks, out_stride=n + 2, here_unit=4, **at))
+    d.batch('ha_cuda_split', 'ha_device_split', seqs, lists=lists, tables=tables)
     for at, index, slot, n in wanted:
         for i in range(lists):
             places = slot[i * tables // lists][index[i]]
@@ -152,9 +155,10 @@ def columns(d, x_type='f16', y_type='f16', heads=4, kv_heads=2, dim=72, columns=
         y = d.empty(tokens * heads * (columns + 1) * BYTES[y_type], 'y')
         of = a[np.arange(heads) // (heads // kv_heads)].astype(np.float64)
         wanted.append((y, np.einsum('hcd,thd->thc', of, widened(x, x_type))))
-        seqs.append(dict(x=d.array(x, 'x', offset=BYTES[x_type]), y=y, tokens=tokens, y_token_stride=heads * (columns + 1), y_head_stride=columns + 1))
-    d.run('ha_cuda_columns', 0, d.api.make('ha_device_columns', heads=heads, kv_heads=kv_heads, head_dim=dim, columns=columns,
-                                           x_type=DTYPES[x_type], y_type=DTYPES[y_type], a=d.array(a, 'a'), **d.sequences('ha_device_columns_seq', seqs)))
+        seqs.append(dict(x=d.array(x, 'x', offset=BYTES[x_type]), y=y, tokens=tokens, y_token_stride=heads * (columns + 1),
+                         y_head_stride=columns + 1))
+    d.batch('ha_cuda_columns', 'ha_device_columns', seqs, heads=heads, kv_heads=kv_heads, head_dim=dim, columns=columns,
+            x_type=DTYPES[x_type], y_type=DTYPES[y_type], a=d.array(a, 'a'))
     for at, want in wanted:
         raw, _ = d.fetch(at, (*want.shape[:2], columns + 1), stored_kind(y_type))
         close('y', widened(raw, y_type)[..., :columns], want, 2e-5 + 1.01 * ROUNDING[y_type] * np.abs(want))
@@ -171,8 +175,8 @@ def score(d, dtype='f16', q_len=1, group=1, kv_heads=2, dim=40):
         s = d.empty(heads * q_len * (keys + 3) * 4, 's')
         wanted.append((s, 0.5 * np.einsum('thd,khd->htk', q.astype(np.float64), k[:, np.arange(heads) // group])))
         seqs.append(dict(q=d.array(q, 'q'), rows=rows, k_head_bytes=dim * BYTES[dtype], s=s, s_stride=keys + 3))
-    d.run('ha_cuda_score', 0, d.api.make('ha_device_score', q_len=q_len, q_heads=heads, kv_heads=kv_heads, head_dim=dim,
-                                         dtype=DTYPES[dtype], scale=0.5, **d.sequences('ha_device_rows_seq', seqs)))
+    d.batch('ha_cuda_score', 'ha_device_score', seqs, 'ha_device_rows_seq', q_len=q_len, q_heads=heads, kv_heads=kv_heads,
+            head_dim=dim, dtype=DTYPES[dtype], scale=0.5)
     check_scores(d, wanted)
 
 
@@ -183,9 +187,9 @@ def rotate(d, tokens=3, heads=3, dim=72, rotary=40, adjacent=False, bias=True, n
     n, angle = rng.uniform(0.5, 2, dim).astype(np.float32), rng.uniform(0, 6, (tokens, rotary // 2))
     turn = np.stack([np.cos(angle), np.sin(angle)], axis=2).astype(np.float32)
     at = d.array(q, 'q')
-    d.run('ha_cuda_rotate', 0, d.api.make('ha_device_rotate', q=at, tokens=tokens, heads=heads, head_dim=dim, bias=d.array(b, 'bias') if bias else 0,
-                                          norm=d.array(n, 'norm') if norm else 0, norm_eps=1e-5, turn=d.array(turn, 'turn') if rotary else 0,
-                                          rotary=rotary, adjacent=adjacent))
+    d.one('ha_cuda_rotate', 'ha_device_rotate', q=at, tokens=tokens, heads=heads, head_dim=dim,
+          bias=d.array(b, 'bias') if bias else 0, norm=d.array(n, 'norm') if norm else 0, norm_eps=1e-5,
+          turn=d.array(turn, 'turn') if rotary else 0, rotary=rotary, adjacent=adjacent)
     x = q.astype(np.float64) + (b if bias else 0)
     if norm:
         x = x / np.sqrt((x * x).mean(axis=2) + 1e-5)[..., None] * n
@@ -193,7 +197,8 @@ def rotate(d, tokens=3, heads=3, dim=72, rotary=40, adjacent=False, bias=True, n
     first, second = (2 * j, 2 * j + 1) if adjacent else (j, j + rotary // 2)
     cos, sin = turn[:, None, :, 0].astype(np.float64), turn[:, None, :, 1].astype(np.float64)
     want = x.copy()
-    want[..., first], want[..., second] = x[..., first] * cos - x[..., second] * sin, x[..., second] * cos + x[..., first] * sin
+    want[..., first] = x[..., first] * cos - x[..., second] * sin
+    want[..., second] = x[..., second] * cos + x[..., first] * sin
     close('q', d.result(at, q.shape, np.float32), want, 1e-5)
 
 
@@ -215,9 +220,10 @@ def features(d, heads=6, kv_heads=2, dim=72):
         of = [d.array(v, name) for v, name in ((q, 'q'), (known, 'known'), (anchor, 'the anchor'), (mean_k, 'means'))]
         seqs.append(dict(q=of[0], known=of[1], anchor=of[2], mean_k=of[3], o=[d.array(o0, 'o'), d.array(o1, 'o')],
                          lse=[d.array(v, 'an LSE') for v in lse], device_keys=99, x=x))
-        wanted.append((x, feature_values(f, q, anchor, (o0, o1), known, mean_k[np.arange(heads) // (heads // kv_heads)], lse)))
-    d.run('ha_cuda_features', 0, d.api.make('ha_device_features', q_heads=heads, kv_heads=kv_heads, head_dim=dim, scale=0.125,
-                                            mean=d.array(mean, 'mean'), inv=d.array(inv, 'inv'), **d.sequences('ha_device_features_seq', seqs)))
+        means = mean_k[np.arange(heads) // (heads // kv_heads)]
+        wanted.append((x, feature_values(f, q, anchor, (o0, o1), known, means, lse)))
+    d.batch('ha_cuda_features', 'ha_device_features', seqs, q_heads=heads, kv_heads=kv_heads, head_dim=dim, scale=0.125,
+            mean=d.array(mean, 'mean'), inv=d.array(inv, 'inv'))
     for at, values in wanted:
         with np.errstate(invalid='ignore'):
             want = np.clip(np.where(inv == 0, 0, (values - mean) * inv), -10, 10)
@@ -237,7 +243,8 @@ def feature_values(f, q, anchor, o, known, mean_k, lse):
     x = known.astype(np.float64)
     x[:, f['DEVICE_KEYS']], x[:, f['SCORE_MEAN']], x[:, f['Q_NORM']] = 99, score_mean, norm
     x[:, f['LSE_SINK']], x[:, f['LSE_LOCAL']] = lse
-    x[:, f['LSE_HOST']] = np.log(x[:, f['HOST_KEYS']]) + norm * score_mean + 0.5 * norm ** 2 * x[:, f['ANCHOR_SCORE_VARIANCE']]
+    variance = x[:, f['ANCHOR_SCORE_VARIANCE']]
+    x[:, f['LSE_HOST']] = np.log(x[:, f['HOST_KEYS']]) + norm * score_mean + 0.5 * norm ** 2 * variance
     x[:, f['O_NORM_SINK']], x[:, f['O_NORM_LOCAL']] = length(o[0]), length(o[1])
     x[:, f['Q_COSINE']] = (q * anchor).sum(axis=1) / (norm * length(anchor))
     x[:, f['O_NORM_MAX']] = length(joined).max()
@@ -255,18 +262,22 @@ def net(d, rows=6, width=(37, 70, 33, 3)):
         want = want @ w + b
         want = np.maximum(want, 0) if i + 2 < len(width) else want
     y = d.empty(4 * want.size, 'y')
-    d.run('ha_cuda_net', 0, d.api.make('ha_net', rows=rows, layers=len(width) - 1, width=list(width), w=d.array(np.concatenate(layers), 'w'),
-                                       x=d.array(x, 'x'), y=y))
+    d.one('ha_cuda_net', 'ha_net', rows=rows, layers=len(width) - 1, width=list(width),
+          w=d.array(np.concatenate(layers), 'w'), x=d.array(x, 'x'), y=y)
     close('y', d.result(y, want.shape, np.float32), want, 2e-5)
 
 
 TYPES = ('f32', 'f16', 'bf16')
 CASES = [(digest, dict(dtype=dtype, mean=mean)) for dtype in TYPES for mean in (False, True)]
-CASES += [(digest_score, dict(dtype=dtype, q_len=q_len, group=group)) for dtype in TYPES for q_len, group in ((1, 1), (2, 3))]
-CASES += [(topk, {}), (topk, dict(ties=True)), (topk, dict(within=1.0, only=True)), (topk, dict(n=2100, k=300, lists=2)), (topk, dict(k=400)),
-          (topk, dict(n=60, k=60, within=2.5)), (split, {}), (rotate, {}), (rotate, dict(adjacent=True, bias=False)), (rotate, dict(rotary=0)),
+CASES += [(digest_score, dict(dtype=dtype, q_len=q_len, group=group)) for dtype in TYPES
+          for q_len, group in ((1, 1), (2, 3))]
+CASES += [(topk, {}), (topk, dict(ties=True)), (topk, dict(within=1.0, only=True)), (topk, dict(n=2100, k=300, lists=2)),
+          (topk, dict(k=400)), (topk, dict(n=60, k=60, within=2.5)), (split, {}), (rotate, {}),
+          (rotate, dict(adjacent=True, bias=False)), (rotate, dict(rotary=0)),
           (rotate, dict(norm=False, rotary=72)), (features, {}), (net, {}), (net, dict(rows=1, width=(41, 1024, 3)))]
 CASES += [(columns, dict(x_type=x, y_type=y)) for x in TYPES for y in TYPES]
-CASES += [(score, dict(dtype=dtype, q_len=q_len, group=group)) for dtype in TYPES for q_len, group in ((1, 1), (1, 3), (3, 7))]
-MORE = [(topk, dict(n=n, k=k, rows=rows, ties=ties)) for n in (1, 31, 257, 2048, 5000) for k in (1, 32, 1000) for rows in (1, 3) for ties in (False, True)
-        if n > 12] + [(digest, dict(dtype=dtype, unit=unit, dim=dim)) for dtype in TYPES for unit in (1, 32, 100) for dim in (64, 128)]
+CASES += [(score, dict(dtype=dtype, q_len=q_len, group=group)) for dtype in TYPES
+          for q_len, group in ((1, 1), (1, 3), (3, 7))]
+MORE = [(topk, dict(n=n, k=k, rows=rows, ties=ties)) for n in (1, 31, 257, 2048, 5000) for k in (1, 32, 1000)
+        for rows in (1, 3) for ties in (False, True) if n > 12]
+MORE += [(digest, dict(dtype=dtype, unit=unit, dim=dim)) for dtype in TYPES for unit in (1, 32, 100) for dim in (64, 128)]

@@ -20,7 +20,8 @@ class Contracts:
     def __init__(self, header, flags=()):
         self.compiler = os.environ.get('CC', 'cc')
         self.flags = ['-std=c17', '-I.', *flags]
-        text = subprocess.run([self.compiler, '-E', '-P', *self.flags, header], check=True, capture_output=True, text=True).stdout
+        command = [self.compiler, '-E', '-P', *self.flags, header]
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         self.constants, self.structs = {}, {}
         for found in ENUM.finditer(text):
             self.enum(found[1])

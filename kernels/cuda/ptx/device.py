@@ -97,11 +97,6 @@ class Device:
             raise Fault(f'{(~written).sum()} of {written.size} elements of a result are not written')
         return values
 
-    def sequences(self, name, made):
-        """structs side by side in the host's memory: {batch, seqs} of a call"""
-        self.kept = (self.api.structs[name] * len(made))(*(self.api.make(name, **fields) for fields in made))
-        return {'batch': len(made), 'seqs': ctypes.addressof(self.kept)}
-
     # ---- calls
 
     def call(self, name, *args):
@@ -118,6 +113,16 @@ class Device:
         error = self.call(name, *args) & 0xffffffff
         if error:
             raise Fault(f'{name} gives error {error}')
+
+    def one(self, function, struct, **fields):
+        """a function that takes a stream and a struct"""
+        self.run(function, 0, self.api.make(struct, **fields))
+
+    def batch(self, function, struct, seqs, seq=None, **fields):
+        """one that takes several sequences, of fields each"""
+        seq = seq or struct + '_seq'
+        array = (self.api.structs[seq] * len(seqs))(*(self.api.make(seq, **s) for s in seqs))
+        self.one(function, struct, batch=len(seqs), seqs=ctypes.addressof(array), **fields)
 
     def launched(self, kernel, args, size, grid, block):
         try:

@@ -418,7 +418,8 @@ class Run:
             if threads.dtype == bool:
                 threads = np.flatnonzero(threads)
             if len(threads):
-                where = f', {self.place.name(int(threads[0]))}' + (f' and {len(threads) - 1} more' if len(threads) > 1 else '')
+                where = f', {self.place.name(int(threads[0]))}'
+                where += f' and {len(threads) - 1} more' if len(threads) > 1 else ''
         return Fault(f'{fault.why} ({self.kernel.name}, {step.text}{where})')
 
 

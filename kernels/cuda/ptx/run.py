@@ -2,6 +2,7 @@
 interpreter of PTX over small shapes, against numpy. A kernel that no case of its family runs is a failure, too."""
 
 import argparse
+import importlib
 import os
 import sys
 import time
@@ -9,19 +10,15 @@ import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-import cases_attend  # noqa: E402
-import cases_codes  # noqa: E402
-import cases_merge  # noqa: E402
-import cases_move  # noqa: E402
-import cases_select  # noqa: E402
 from device import Device  # noqa: E402
 
+# files of kernels/cuda; the cases are in cases_<family>.py
 FAMILIES = {
-    'attend': (cases_attend, 'attend attend_mma_f16 attend_mma_bf16 attend_fma attend_combine attend_weights'),
-    'merge': (cases_merge, 'merge'),
-    'move': (cases_move, 'move blend measure accuracy softmax products'),
-    'select': (cases_select, 'digest topk split columns rotate features net'),
-    'codes': (cases_codes, 'hash hamming similarity pq weights topp weighted_sum'),
+    'attend': 'attend attend_mma_f16 attend_mma_bf16 attend_fma attend_combine attend_weights',
+    'merge': 'merge',
+    'move': 'move blend measure accuracy softmax products',
+    'select': 'digest topk split columns rotate features net',
+    'codes': 'hash hamming similarity pq weights topp weighted_sum',
 }
 
 
@@ -41,7 +38,8 @@ def run_case(device, function, arguments, verbose):
             traceback.print_exc()
         return False
     if verbose:
-        print(f'{name}: {device.machine.instructions - before} instructions, {time.process_time() - started:.2f} s', flush=True)
+        print(f'{name}: {device.machine.instructions - before} instructions, {time.process_time() - started:.2f} s',
+              flush=True)
     return True
 
 
@@ -58,14 +56,14 @@ def main():
     parser.add_argument('-v', '--verbose', action='store_true')
     parser.add_argument('-k', default='', metavar='WORDS', help='only cases whose name has these')
     args = parser.parse_args()
-    files = [f for family in args.families for f in family_files(args.folder, FAMILIES[family][1])]
+    files = [f for family in args.families for f in family_files(args.folder, FAMILIES[family])]
     if not all(os.path.getsize(f) for f in files):
         print('SKIP: no nvcc here when this was built, so no PTX is run: scripts/setup.sh --cuda\n0 passed, 0 failed')
         return 0
     device = Device(args.host, files)
     passed = failed = 0
     for family in args.families:
-        module, _ = FAMILIES[family]
+        module = importlib.import_module(f'cases_{family}')
         for function, arguments in module.CASES + (module.MORE if args.all else []):
             if args.k in describe(function, arguments):
                 if run_case(device, function, arguments, args.verbose):

@@ -35,7 +35,8 @@ def close(what, got, want, limit):
         same = (np.isnan(got) & np.isnan(want)) | (got == want) | (np.abs(got - want) <= limit)
     if not same.all():
         at = tuple(int(i) for i in np.argwhere(~same)[0])
-        raise Fault(f'{what}{list(at)} is {got[at]!r}, wanted {want[at]!r} within {np.broadcast_to(limit, got.shape)[at]:.2e}; '
+        within = np.broadcast_to(limit, got.shape)[at]
+        raise Fault(f'{what}{list(at)} is {got[at]!r}, wanted {want[at]!r} within {within:.2e}; '
                     f'{int((~same).sum())} of {same.size} are wrong')
 
 
