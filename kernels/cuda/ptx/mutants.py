@@ -1,0 +1,157 @@
+"""mutants.py NVCC HOST.so PTX_FOLDER WHOLE... -- LIBRARY...: faults planted in the kernels, or in the host's code of theirs, each of which the
+interpreter has to find with the case beside it. A kernel's file is compiled anew with its fault, one entry where that saves
+time. Of the host's code HOST.so is linked anew, of WHOLE and as much of each LIBRARY as that needs."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from cases_attend import attend, far  # noqa: E402
+from cases_merge import merge  # noqa: E402
+from device import Device  # noqa: E402
+from fault import Fault  # noqa: E402
+
+FOLDER = 'kernels/cuda'
+
+
+@dataclass
+class Mutant:
+    what: str
+    file: str  # in which the fault is planted
+    right: str  # text that stands there once
+    wrong: str
+    case: tuple  # function and its arguments
+    says: str  # what is found has this in it
+    entry: str = ''  # of a .cuh: the kernel that is compiled
+    others: tuple = ()  # files whose kernels the case runs besides
+    host: bool = False  # the fault is in the host's code
+
+    @property
+    def unit(self):
+        """the file that is compiled"""
+        return 'mutant.cu' if self.entry else self.file
+
+
+MMA, MMA_MANY = ('template __global__ void ha_attend_mma<HA_F16, 2, %s>(HA_ARGS(struct ha_cuda_call) a);' % many
+                 for many in ('false', 'true'))
+ONE, MANY = dict(kv_heads=1, runs=(90,), splits=1), dict(kv_heads=1, q_len=8, runs=(90,), splits=1)
+SPLIT = dict(kv_heads=1, runs=(90, 7), splits=2)
+
+MUTANTS = [
+    Mutant('K is read where V is', 'attend_mma.cuh', 'at.run->k + head + row_of', 'at.run->v + head + row_of',
+           (attend, ONE), 'o[', MMA),
+    Mutant('V is read where K is', 'attend_fma.cu', 'load_step<T, C>(w.v, next, next.run->v + v_head',
+           'load_step<T, C>(w.v, next, next.run->k + v_head', (attend, dict(dtype='f32', group=1, **ONE)), 'o['),
+    Mutant('two elements of the fragment of K are swapped', 'attend_mma.cuh', 'b[2] = { key.x, key.y }',
+           'b[2] = { key.y, key.x }', (attend, ONE), 'o[', MMA),
+    Mutant('two keys of the fragment of V are swapped', 'attend_mma.cuh', 'low[2] = { v0.x, v1.x }',
+           'low[2] = { v1.x, v0.x }', (attend, ONE), 'o[', MMA),
+    Mutant('no __syncwarp before the result', 'attend_mma.cuh', '__syncwarp();\n        finish<NV>', 'finish<NV>',
+           (attend, MANY), 'with no barrier between', MMA_MANY),
+    Mutant('no __syncthreads before the result', 'attend_mma.cuh', '__syncthreads();\n        finish<NV>', 'finish<NV>',
+           (attend, ONE), 'with no barrier between', MMA),
+    Mutant('offsets of rows are of 32 bits', 'attend_mma.cuh', 'row_of(at, ahead, 8 * e + g) * at.run->k_stride',
+           'unsigned(row_of(at, ahead, 8 * e + g) * at.run->k_stride)', (far, dict(splits=1)), 'in no allocation', MMA),
+    Mutant('a step too many', 'attend_mma.cuh', 'go_on = step < end &&', 'go_on = step <= end &&',
+           (attend, dict(kv_heads=1, runs=(128,), splits=2)), 'o[', MMA, ('attend_combine',)),
+    Mutant('a split too many is joined', 'attend_combine.cu', 's = threadIdx.x; s < seq.splits; s += THREADS) sh.state',
+           's = threadIdx.x; s <= seq.splits; s += THREADS) sh.state', (attend, SPLIT), 'nothing was written to: the workspace',
+           others=('attend_mma_f16',)),
+    Mutant('a split too many is counted', 'attend_combine.cu', 'for (unsigned s = 0; s < seq.splits; s++) m =',
+           'for (unsigned s = 0; s <= seq.splits; s++) m =', (attend, SPLIT), 'shared memory is read that nothing',
+           others=('attend_mma_f16',)),
+    Mutant('a split too many is launched', 'attend.cu', 'seq[b].splits = unsigned(splits);',
+           'seq[b].splits = unsigned(splits) + 1;', (attend, SPLIT), 'nothing was written to: the workspace',
+           others=('attend_mma_f16', 'attend_combine'), host=True),
+    Mutant('no barrier between states and weights of splits', 'attend_combine.cu',
+           'ha_cuda_shift(sh.state[s].x, m);\n    __syncthreads();', 'ha_cuda_shift(sh.state[s].x, m);', (attend, SPLIT),
+           'with no barrier between', others=('attend_mma_f16',)),
+    Mutant('a shuffle that lanes do not reach', 'merge.cu', 'float level = -INFINITY;\n    if (live',
+           'if (!live) return;\n    float level = -INFINITY;\n    if (live', (merge, dict(states=3, tokens=3, heads=1)),
+           'divergent'),
+]
+
+
+class Workshop:
+    """Compiles mutants in a folder that shadows the tree's."""
+
+    def __init__(self, nvcc, host, ptx_folder, whole, libraries, root):
+        self.nvcc, self.host, self.ptx_folder, self.root = nvcc, host, ptx_folder, root
+        self.whole, self.libraries = whole, libraries
+        os.makedirs(os.path.join(root, FOLDER), exist_ok=True)
+
+    def plant(self, mutant):
+        with open(os.path.join(FOLDER, mutant.file), encoding='utf-8') as file:
+            text = file.read()
+        if text.count(mutant.right) != 1:
+            raise ValueError(f'{mutant.what}: {mutant.file} has this {text.count(mutant.right)} times: {mutant.right!r}')
+        self.write(mutant.file, text.replace(mutant.right, mutant.wrong))
+        if mutant.entry:
+            self.write('mutant.cu', f'#include "{FOLDER}/{mutant.file}"\nnamespace {{\n{mutant.entry}\n}}\n')
+
+    def write(self, name, text):
+        with open(os.path.join(self.root, FOLDER, name), 'w', encoding='utf-8') as file:
+            file.write(text)
+
+    def ptx(self, mutant):
+        nvcc, arch = self.nvcc.split()
+        out = os.path.join(self.root, 'mutant.ptx')
+        subprocess.run([nvcc, '-std=c++17', '-O3', '-fmad=false', f'-arch=compute_{arch}', '-ptx', f'-I{self.root}', '-I.',
+                        os.path.join(self.root, FOLDER, mutant.unit), '-o', out], check=True)
+        return out
+
+    def library(self, mutant):
+        """the host's code with the fault, before what it was without"""
+        out = os.path.join(self.root, 'host.so')
+        unit = os.path.join(self.root, FOLDER, mutant.unit)
+        flags = '-std=c++17 -O1 -fPIC -fvisibility=hidden -fno-exceptions -fno-rtti -ffp-contract=off -Ikernels/cuda/emulation'
+        subprocess.run(['g++', '-x', 'c++', *flags.split(), f'-I{self.root}', '-I.', '-c', unit, '-o', out + '.o'],
+                       check=True)
+        subprocess.run(['g++', '-shared', '-o', out, '-Wl,--allow-multiple-definition', '-Wl,--whole-archive', out + '.o',
+                        *self.whole, '-Wl,--no-whole-archive', *self.libraries], check=True)
+        return out
+
+    def device(self, mutant):
+        self.plant(mutant)
+        others = [os.path.join(self.ptx_folder, f'{name}.ptx') for name in mutant.others]
+        if mutant.host:
+            return Device(self.library(mutant), others)
+        return Device(self.host, [*others, self.ptx(mutant)])
+
+
+def found(device, mutant):
+    """what the case says"""
+    function, arguments = mutant.case
+    try:
+        function(device, **arguments)
+    except (Fault, AssertionError) as fault:
+        return str(fault)
+    return 'nothing'
+
+
+def main():
+    named, host, ptx_folder, *linked = sys.argv[1:]
+    at = linked.index('--')
+    with open(named, encoding='utf-8') as file:
+        nvcc = file.read().strip()
+    if not nvcc:
+        print('SKIP: no nvcc here when this was built, so no fault is planted: scripts/setup.sh --cuda\n0 passed, 0 failed')
+        return 0
+    caught = 0
+    for mutant in MUTANTS:
+        with tempfile.TemporaryDirectory() as root:
+            shop = Workshop(nvcc, host, ptx_folder, linked[:at], linked[at + 1:], root)
+            says = found(shop.device(mutant), mutant)
+        right = mutant.says in says
+        caught += right
+        print(f'{mutant.what}: {says[:110]}' if right else f'FAIL: {mutant.what}: found is {says}', flush=True)
+    print(f'{caught} passed, {len(MUTANTS) - caught} failed')
+    return caught < len(MUTANTS)
+
+
+if __name__ == '__main__':
+    sys.exit(main())
