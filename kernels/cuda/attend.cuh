@@ -217,7 +217,7 @@ static __device__ __forceinline__ void ha_cuda_put(const struct ha_cuda_call &a,
     if (seq.splits > 1) {
         const size_t partial = seq.partial + (size_t(to.split) * a.tiles + to.tile) * a.units + to.unit;
         const size_t at = partial * to.tile_rows + within;
-        *reinterpret_cast<float4 *>(a.partial + at * a.dim + dim) = x;
+        ha_at<float4>(a.partial + at * a.dim + dim) = x;
         if (dim == 0) a.state[at] = make_float2(m, sum);
         return;
     }

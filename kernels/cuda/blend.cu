@@ -26,9 +26,9 @@ template <class T> static __global__ void __launch_bounds__(HA_WALK_THREADS) ble
     uint64_t at;
     const struct ha_cuda_step step = ha_cuda_walk_begin(&a.walk, 1, &at);
     if (at >= a.walk.pieces) return;
-    T *y = (T *)(m.y + step.row * m.y_stride + step.piece * in_piece);
-    const T x = *(const T *)(m.x + step.row * m.x_stride + step.piece * in_piece);
-    *y = m.a != 0.0f ? blend(m.a, *y, m.b, x) : scaled(m.b, x);
+    T &y = ha_at<T>(m.y + step.row * m.y_stride + step.piece * in_piece);
+    const T x = ha_at<const T>(m.x + step.row * m.x_stride + step.piece * in_piece);
+    y = m.a != 0.0f ? blend(m.a, y, m.b, x) : scaled(m.b, x);
 }
 
 cudaError_t ha_cuda_blend(cudaStream_t stream, const struct ha_device_blend *args)

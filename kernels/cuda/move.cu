@@ -7,7 +7,7 @@ struct move_args {
     struct ha_cuda_walk walk;
 };
 
-template <class T> static __device__ __forceinline__ T load(const char *p) { return *(const T *)p; }
+template <class T> static __device__ __forceinline__ T load(const char *p) { return ha_at<const T>(p); }
 template <> __device__ __forceinline__ uint4 load<uint4>(const char *p) { return ha_load16(p); }
 
 template <class T, int DEPTH>
@@ -31,7 +31,7 @@ static __global__ void __launch_bounds__(HA_WALK_THREADS) move_rows(const struct
     for (int i = 0; i < DEPTH; i++)
         if ((uint64_t)i * HA_WALK_THREADS < left) piece[i] = load<T>((const char *)m.src + from[i]);
     for (int i = 0; i < DEPTH; i++)
-        if ((uint64_t)i * HA_WALK_THREADS < left) *(T *)((char *)m.dst + to[i]) = piece[i];
+        if ((uint64_t)i * HA_WALK_THREADS < left) ha_at<T>((char *)m.dst + to[i]) = piece[i];
 }
 
 template <class T>

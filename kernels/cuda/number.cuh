@@ -58,14 +58,14 @@ template <enum ha_dtype T, bool WIDE> struct ha_cuda_piece {
     __device__ __forceinline__ void load(const void *p)
     {
         if constexpr (WIDE) {
-            const uint4 x = *(const uint4 *)p;
+            const uint4 x = ha_at<const uint4>(p);
             word[0] = x.x, word[1] = x.y, word[2] = x.z, word[3] = x.w;
         } else if constexpr (T == HA_F32) word[0] = *(const uint32_t *)p;
         else word[0] = *(const uint16_t *)p;
     }
     __device__ __forceinline__ void store(void *p) const
     {
-        if constexpr (WIDE) *(uint4 *)p = make_uint4(word[0], word[1], word[2], word[3]);
+        if constexpr (WIDE) ha_at<uint4>(p) = make_uint4(word[0], word[1], word[2], word[3]);
         else if constexpr (T == HA_F32) *(uint32_t *)p = word[0];
         else *(uint16_t *)p = (uint16_t)word[0];
     }

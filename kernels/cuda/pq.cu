@@ -172,10 +172,10 @@ static __global__ void __launch_bounds__(TABLE_THREADS) pq_table_rows(HA_ARGS(st
         if (quad * HA_PQ_ROWS + i >= rows) sum[i] = 0;
     void *to = (char *)seq.table + head * seq.table_head_bytes
                + ((quad * a.pq.groups + g) * a.pq.count + j) * HA_PQ_ROWS * (T == HA_F32 ? 4 : 2);
-    if constexpr (T == HA_F32) *(float4 *)to = make_float4(sum[0], sum[1], sum[2], sum[3]);
+    if constexpr (T == HA_F32) ha_at<float4>(to) = make_float4(sum[0], sum[1], sum[2], sum[3]);
     else
-        *(uint2 *)to = make_uint2(ha_f32_to_f16(sum[0]) | uint32_t(ha_f32_to_f16(sum[1])) << 16,
-                                  ha_f32_to_f16(sum[2]) | uint32_t(ha_f32_to_f16(sum[3])) << 16);
+        ha_at<uint2>(to) = make_uint2(ha_f32_to_f16(sum[0]) | uint32_t(ha_f32_to_f16(sum[1])) << 16,
+                                      ha_f32_to_f16(sum[2]) | uint32_t(ha_f32_to_f16(sum[3])) << 16);
 }
 
 cudaError_t ha_cuda_pq_table(cudaStream_t stream, const struct ha_device_pq_table *args)

@@ -7,13 +7,22 @@
  *   __global__ void k(HA_ARGS(struct X) a)   one plain struct of at most 32000 bytes; or (const struct X a), which
  *                                            the emulation copies for every thread: for small ones
  *   HA_SHARED(struct Y, y);                  once in a kernel: y is the block's own struct Y of at most 48 KB
+ *   HA_SHARED_DYNAMIC(struct Y, y);          instead, of any size: as large as the launch says, which says sizeof(Y)
  *   ha_launch(k<T, N>, grid, block, stream, x)   cudaError_t; a block has whole warps if it uses warp operations
+ *   ha_launch_dynamic(bytes, k<T, N>, grid, block, stream, x)   the same, with so many bytes of dynamic shared memory
  *
  * No __syncthreads, and no warp operation, that a thread named by it has not yet reached and never will: a thread that
- * others wait for does not return. No dynamic shared memory, no spinning on another block.
+ * others wait for does not return. No spinning on another block.
  *
  * The names, apart from CUDA's:
+ *   T &ha_at<T>(p)                           what lies at p, which is a multiple of T's size
  *   uint4 ha_load16(const void *p)           what no kernel writes meanwhile; p a multiple of 16
+ *   __ldg(p)                                 the same of a number
+ *   ha_copy16<bool L1>(uint4 *to, const void *from, bool real)   asks for a copy to shared memory, both multiples of 16
+ *       (L1: from the first-level cache, if it is there); not real: zeros, and nothing is read
+ *   ha_copy_commit()                         the copies that the thread asked for since the last one are a group
+ *   ha_copy_wait<N>()                        all its groups but the latest N have landed, for this thread to read; a
+ *       place that it has read may be asked for anew
  *   ha_f16_to_f32 ha_bf16_to_f32 (uint16_t), ha_f32_to_f16 ha_f32_to_bf16 (float)   to nearest even, NaN stays NaN
  *   float2 ha_f16x2_to_f32 ha_bf16x2_to_f32 (uint32_t)   x of the low half
  *   float ha_tf32_hi(float)                  the low 13 bits cut, exact in tf32
@@ -33,26 +42,52 @@
 
 #define HA_SHARED(type, name) __shared__ type name
 #define HA_ARGS(type)         const __grid_constant__ type
+#define HA_SHARED_DYNAMIC(type, name)     \
+    extern __shared__ uint4 ha_dynamic[]; \
+    type &name = *reinterpret_cast<type *>(ha_dynamic)
 
 extern "C" __thread unsigned ha_cuda_launched; /* launch.h */
 
 template <class A>
-static inline cudaError_t ha_launch(void (*kernel)(A), dim3 grid, dim3 block, cudaStream_t stream, const A &args)
+static inline cudaError_t ha_launch_dynamic(size_t shared_bytes, void (*kernel)(A), dim3 grid, dim3 block,
+                                            cudaStream_t stream, const A &args)
 {
     static_assert(sizeof(A) <= 32000 && alignof(A) <= 16 && __is_trivially_copyable(A),
                   "arguments are one plain struct");
     void *list[] = { const_cast<A *>(&args) };
     ha_cuda_launched++;
-    return cudaLaunchKernel(reinterpret_cast<const void *>(kernel), grid, block, list, 0, stream);
+    return cudaLaunchKernel(reinterpret_cast<const void *>(kernel), grid, block, list, shared_bytes, stream);
 }
+template <class A>
+static inline cudaError_t ha_launch(void (*kernel)(A), dim3 grid, dim3 block, cudaStream_t stream, const A &args)
+{
+    return ha_launch_dynamic(0, kernel, grid, block, stream, args);
+}
+
+template <class T> static __device__ __forceinline__ T &ha_at(void *p) { return *static_cast<T *>(p); }
+template <class T> static __device__ __forceinline__ T &ha_at(const void *p) { return *static_cast<T *>(p); }
 
 static __device__ __forceinline__ uint4 ha_load16(const void *p)
 {
     uint4 x;
     asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
         : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-        : "l"(p));
+        : "l"(__cvta_generic_to_global(p)));
     return x;
+}
+
+/* cp.async, for compute capability 8.0 and later */
+template <bool L1> static __device__ __forceinline__ void ha_copy16(uint4 *to, const void *from, bool real)
+{
+    const unsigned at = unsigned(__cvta_generic_to_shared(to)), bytes = real ? 16 : 0;
+    const size_t p = __cvta_generic_to_global(from);
+    if (L1) asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" : : "r"(at), "l"(p), "r"(bytes) : "memory");
+    else asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(at), "l"(p), "r"(bytes) : "memory");
+}
+static __device__ __forceinline__ void ha_copy_commit(void) { asm volatile("cp.async.commit_group;" : : : "memory"); }
+template <int GROUPS> static __device__ __forceinline__ void ha_copy_wait(void)
+{
+    asm volatile("cp.async.wait_group %0;" : : "n"(GROUPS) : "memory");
 }
 
 static __device__ __forceinline__ float ha_f16_to_f32(uint16_t h)

@@ -13,14 +13,14 @@ static bool only_counted;
 static unsigned counted;
 
 /* A launch runs at once. */
-cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), const void *args, size_t bytes,
-                               dim3 grid, dim3 block, cudaStream_t stream)
+cudaError_t ha_emulated_launch(const struct ha_emulated_kernel *kernel, const void *args, size_t bytes, dim3 grid,
+                               dim3 block, cudaStream_t stream)
 {
     if (only_counted) {
-        if (strstr(name, "mma") || strstr(name, "fma")) counted = grid.x;
+        if (strstr(kernel->name, "mma") || strstr(kernel->name, "fma")) counted = grid.x;
         return cudaSuccess;
     }
-    ha_emulated_run(name, run, args, (unsigned[]){ grid.x, grid.y, grid.z }, (unsigned[]){ block.x, block.y, block.z });
+    ha_emulated_run(kernel, args, (unsigned[]){ grid.x, grid.y, grid.z }, (unsigned[]){ block.x, block.y, block.z });
     return cudaSuccess;
 }
 

@@ -168,10 +168,9 @@ struct ha_runtime_op {
             uint32_t *address, value;
         } flag;
         struct {
-            const char *name;
-            void (*run)(const void *args);
+            struct ha_emulated_kernel kernel;
             unsigned grid[3], block[3];
-        } kernel;
+        } launch;
     } u;
     size_t data_bytes;
     _Alignas(16) unsigned char data[];

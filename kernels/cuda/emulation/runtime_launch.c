@@ -19,7 +19,7 @@ static void kernel_run(struct ha_runtime_op *op)
     bool lost = ha_runtime_kernel_loses();
     if (lost) ha_runtime_lose_now(cudaErrorLaunchFailure);
     ha_runtime_unlock();
-    if (!lost) ha_emulated_run(op->u.kernel.name, op->u.kernel.run, op->data, op->u.kernel.grid, op->u.kernel.block);
+    if (!lost) ha_emulated_run(&op->u.launch.kernel, op->data, op->u.launch.grid, op->u.launch.block);
 }
 
 static bool within(dim3 d, unsigned x, unsigned y, unsigned z)
@@ -27,8 +27,8 @@ static bool within(dim3 d, unsigned x, unsigned y, unsigned z)
     return d.x >= 1 && d.y >= 1 && d.z >= 1 && d.x <= x && d.y <= y && d.z <= z;
 }
 
-cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), const void *args, size_t bytes,
-                               dim3 grid, dim3 block, cudaStream_t stream)
+cudaError_t ha_emulated_launch(const struct ha_emulated_kernel *kernel, const void *args, size_t bytes, dim3 grid,
+                               dim3 block, cudaStream_t stream)
 {
     cudaError_t error = ha_runtime_enter(HA_CALL_cudaLaunchKernel);
     bool fits = within(grid, GRID_X_MAX, GRID_YZ_MAX, GRID_YZ_MAX)
@@ -40,7 +40,7 @@ cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), 
     const struct ha_runtime_op op = {
         .run = kernel_run,
         .what = HA_EMULATED_KERNEL,
-        .u.kernel = { name, run, { grid.x, grid.y, grid.z }, { block.x, block.y, block.z } },
+        .u.launch = { *kernel, { grid.x, grid.y, grid.z }, { block.x, block.y, block.z } },
         .data_bytes = bytes,
     };
     return ha_runtime_leave(ha_runtime_submit(s, ha_runtime_op_new(&op, args)));
@@ -77,7 +77,7 @@ cudaError_t ha_emulated_library_kernel(cudaStream_t stream, cudaHostFn_t fn, voi
 
 const char *ha_runtime_kernel_name(const struct ha_runtime_op *op)
 {
-    return op->run == kernel_run ? op->u.kernel.name : NULL;
+    return op->run == kernel_run ? op->u.launch.kernel.name : NULL;
 }
 
 /* ---- memory operations, and the driver's library that has them */

@@ -101,6 +101,7 @@ __attribute__((destructor)) static void crews_destroy(void)
         struct ha_crew *next = crew->next;
         for (unsigned i = 0; i < HA_EMULATED_BLOCK_MAX; i++)
             if (crew->fibers[i].map) ha_fiber_destroy(&crew->fibers[i]);
+        for (unsigned i = 0; i < HA_EMULATED_BLOCK_MAX; i++) free(crew->threads[i].copies.list);
         free(crew);
         crew = next;
     }
@@ -195,7 +196,10 @@ static void check_return(struct ha_crew *crew)
 {
     const unsigned lane = 1u << crew->current % HA_EMULATED_WARP;
     struct ha_crew_warp *warp = &crew->warps[crew->current / HA_EMULATED_WARP];
+    struct ha_crew_copies *copies = &crew->threads[crew->current].copies;
     if (crew->waiting) ha_crew_stop(crew, NULL, "it returned, and others wait for it");
+    if (copies->count) ha_crew_stop(crew, NULL, "it returned, and %u of its copies have not landed", copies->count);
+    copies->groups = 0;
     for (unsigned i = 0; i < warp->meetings_count; i++)
         if (warp->meetings[i].mask & lane) ha_crew_stop(crew, NULL, "it returned, and others of its warp wait for it");
     warp->absent |= lane;
@@ -209,8 +213,8 @@ static void fiber_entry(void)
     struct ha_fiber *self = crew->threads[crew->current].fiber;
     ha_fiber_entered(self);
     for (;;) {
-        ha_fiber_acquire(&crew->run);
-        crew->run(crew->args);
+        ha_fiber_acquire(&crew->args);
+        crew->kernel.run(crew->args);
         ha_fiber_release(&crew->returned);
         check_return(crew);
         crew->threads[crew->current].fiber = NULL;
@@ -234,7 +238,7 @@ static void block_run(struct ha_crew *crew)
     for (unsigned first = 0; first < crew->threads_count; first += HA_EMULATED_WARP)
         crew->warps[first / HA_EMULATED_WARP].absent = ~lanes_of_warp(crew, first);
     release_all(crew);
-    ha_fiber_release(&crew->run);
+    ha_fiber_release(&crew->args);
     ha_fiber_switch(&crew->host, fiber_of(crew, turn(crew)));
     ha_fiber_acquire(&crew->returned);
     free(crew->shared);
@@ -251,7 +255,7 @@ static uint64_t common_divisor(uint64_t a, uint64_t b)
     return a;
 }
 
-void ha_emulated_run(const char *name, void (*run)(const void *args), const void *args, const unsigned grid[3],
+void ha_emulated_run(const struct ha_emulated_kernel *kernel, const void *args, const unsigned grid[3],
                      const unsigned block[3])
 {
     struct ha_crew *crew = crew_take();
@@ -259,8 +263,7 @@ void ha_emulated_run(const char *name, void (*run)(const void *args), const void
     *place = (struct ha_emulated_place){ .block_dim = { block[0], block[1], block[2] },
                                          .grid_dim = { grid[0], grid[1], grid[2] },
                                          .crew = crew };
-    crew->name = name;
-    crew->run = run;
+    crew->kernel = *kernel;
     crew->args = args;
     crew->watched = ha_fiber_watched();
     crew->flat = block[1] == 1 && block[2] == 1;
@@ -312,11 +315,13 @@ unsigned ha_emulated_barrier(const struct ha_emulated_site *site, bool vote)
     return crew->votes;
 }
 
-void *ha_emulated_shared(const struct ha_emulated_site *site, size_t bytes, size_t alignment)
+void *ha_emulated_shared(const struct ha_emulated_site *site, size_t bytes, size_t alignment, bool dynamic)
 {
     struct ha_crew *crew = here();
     if (!crew->shared) {
-        if (bytes > 48 << 10) ha_crew_stop(crew, site, "%zu bytes: a block has 48 KB", bytes);
+        if (dynamic && bytes != crew->kernel.shared_bytes)
+            ha_crew_stop(crew, site, "%zu bytes, and the launch says %zu", bytes, crew->kernel.shared_bytes);
+        if (!dynamic && bytes > 48 << 10) ha_crew_stop(crew, site, "%zu bytes: a block has 48 KB", bytes);
         if (posix_memalign(&crew->shared, alignment < sizeof(void *) ? sizeof(void *) : alignment, bytes))
             ha_crew_stop(crew, site, "no memory for %zu bytes", bytes);
         memset(crew->shared, 0xFF, bytes);

@@ -9,7 +9,12 @@
  *   __syncthreads while a thread of the block has returned, or waits at another __syncthreads;
  *   a warp operation whose mask lacks the caller, or names a lane that has returned or does not exist;
  *   a shuffle that reads a lane outside the mask;
+ *   a vector at an address that is not a multiple of it, a copy to elsewhere than the block's shared memory;
+ *   a return with copies on their way;
  *   threads that wait for each other.
+ * A copy to shared memory lands when the thread that asked for it waits for its group, and is 0xFF until then: a wait
+ * that is a group short reads NaN or what was there before, and so does what reads from a place after a copy to it was
+ * asked for.
  * With AddressSanitizer, shared memory and arguments end where they end. With ThreadSanitizer, two threads of a block
  * that touch the same memory without a __syncthreads or __syncwarp between are reported: shuffles and votes do not
  * order memory, here as on a GPU. */
@@ -38,12 +43,19 @@ HA_EMULATED_VECTOR(float, float4, 16, x, y, z, w)
 extern "C" {
 #endif
 
-/* Queues a copy of the arguments (at most 32764 bytes) on the stream, whose thread will call ha_emulated_run. The name
- * is static and ends at its first comma outside of brackets. (runtime.c) */
-cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), const void *args, size_t bytes,
-                               dim3 grid, dim3 block, cudaStream_t stream);
+/* A kernel, and how it is launched. The name is static and ends at its first comma outside of brackets. */
+struct ha_emulated_kernel {
+    const char *name;
+    void (*run)(const void *args);
+    const void *function; /* what the runtime is asked about it with */
+    size_t shared_bytes;  /* of dynamic shared memory */
+};
+/* Queues a copy of the arguments (at most 32764 bytes) on the stream, whose thread will call ha_emulated_run.
+ * (runtime_launch.c) */
+cudaError_t ha_emulated_launch(const struct ha_emulated_kernel *kernel, const void *args, size_t bytes, dim3 grid,
+                               dim3 block, cudaStream_t stream);
 /* Runs all of a launch, whose grid and block are such as a GPU takes. Any thread may call it, several at once. */
-void ha_emulated_run(const char *name, void (*run)(const void *args), const void *args, const unsigned grid[3],
+void ha_emulated_run(const struct ha_emulated_kernel *kernel, const void *args, const unsigned grid[3],
                      const unsigned block[3]);
 
 /* launch.h: ha_launch counts */
@@ -80,8 +92,18 @@ void ha_emulated_sync_warp(const struct ha_emulated_site *site, unsigned mask);
 uint64_t ha_emulated_shuffle(const struct ha_emulated_site *site, unsigned mask, uint64_t value, unsigned source_lane);
 unsigned ha_emulated_ballot(const struct ha_emulated_site *site, unsigned mask, bool vote);
 void ha_emulated_mma(const struct ha_emulated_site *site, float *c, const float *a, const float *b);
-/* the block's own, the same for all its threads; 0xFF at first */
-void *ha_emulated_shared(const struct ha_emulated_site *site, size_t bytes, size_t alignment);
+/* the block's own, the same for all its threads; 0xFF at first. dynamic: of as many bytes as the launch says, and of 48
+ * KB at most otherwise */
+void *ha_emulated_shared(const struct ha_emulated_site *site, size_t bytes, size_t alignment, bool dynamic);
+/* Copies to shared memory, in simt_copy.c: one more of this thread, the end of a group, and, after the end of all but
+ * the latest `groups` of them, the next one to be carried out: false, there is none. from: NULL: zeros */
+struct ha_emulated_copy {
+    void *to;
+    const void *from;
+};
+void ha_emulated_copy_ask(const struct ha_emulated_site *site, void *to, const void *from, bool real);
+void ha_emulated_copy_commit(void);
+bool ha_emulated_copy_land(unsigned groups, struct ha_emulated_copy *copy);
 /* lets the other threads run, of the block and of this machine */
 void ha_emulated_pause(void);
 /* ends the process: kernel, block, thread, and this */

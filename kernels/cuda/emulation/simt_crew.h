@@ -14,10 +14,20 @@ struct ha_crew_wait {
     unsigned mask; /* of a warp operation; 0: the whole block */
 };
 
+/* a thread's copies to shared memory that have not landed, those of earlier groups first; the room stays */
+struct ha_crew_copies {
+    struct ha_crew_copy {
+        struct ha_emulated_copy copy;
+        unsigned group;
+    } * list;
+    unsigned first, count, room, groups;
+};
+
 struct ha_crew_thread {
     struct ha_fiber *fiber;          /* NULL: has not begun, or has returned */
     const struct ha_crew_wait *wait; /* NULL: does not */
     void *record;                    /* what it brings to a meeting */
+    struct ha_crew_copies copies;
 };
 
 /* lanes of a warp at one operation */
@@ -40,8 +50,7 @@ struct ha_crew_order {
 struct ha_crew {
     struct ha_crew *next;            /* while idle */
     struct ha_emulated_place *place; /* of the thread that runs the launch */
-    const char *name;
-    void (*run)(const void *args);
+    struct ha_emulated_kernel kernel;
     const void *args;
     struct ha_crew_order order; /* the seed moves on */
     bool watched;               /* by ThreadSanitizer */

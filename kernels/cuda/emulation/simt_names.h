@@ -24,9 +24,11 @@ extern "C" {
 #define blockDim  (const_cast<const dim3 &>(ha_emulated.block_dim))
 #define gridDim   (const_cast<const dim3 &>(ha_emulated.grid_dim))
 
-#define HA_SHARED(type, name)                                                                       \
-    const ha_emulated_site name##_site = { "HA_SHARED(" #type ", " #name ")", __FILE__, __LINE__ }; \
-    type &name = *static_cast<type *>(ha_emulated_shared(&name##_site, sizeof(type), alignof(type)))
+#define HA_EMULATED_SHARED(macro, type, name, dynamic)                                           \
+    const ha_emulated_site name##_site = { macro "(" #type ", " #name ")", __FILE__, __LINE__ }; \
+    type &name = *static_cast<type *>(ha_emulated_shared(&name##_site, sizeof(type), alignof(type), dynamic))
+#define HA_SHARED(type, name)         HA_EMULATED_SHARED("HA_SHARED", type, name, false)
+#define HA_SHARED_DYNAMIC(type, name) HA_EMULATED_SHARED("HA_SHARED_DYNAMIC", type, name, true)
 
 #define HA_ARGS(type) const type &
 
@@ -48,16 +50,18 @@ template <class P, class A> struct ha_emulated_call {
     }
 };
 template <class P, class A>
-static inline cudaError_t ha_emulated_launch_as(const char *name, void (*kernel)(P), dim3 grid, dim3 block,
-                                                cudaStream_t stream, const A &args)
+static inline cudaError_t ha_emulated_launch_as(const char *name, size_t shared_bytes, void (*kernel)(P), dim3 grid,
+                                                dim3 block, cudaStream_t stream, const A &args)
 {
     static_assert(sizeof(A) <= 32000 && alignof(A) <= 16 && __is_trivially_copyable(A),
                   "arguments are one plain struct");
     const ha_emulated_call<P, A> call = { kernel, args };
     ha_cuda_launched++;
-    return ha_emulated_launch(name, call.run, &call, sizeof call, grid, block, stream);
+    const ha_emulated_kernel k = { name, call.run, reinterpret_cast<const void *>(kernel), shared_bytes };
+    return ha_emulated_launch(&k, &call, sizeof call, grid, block, stream);
 }
-#define ha_launch(...) ha_emulated_launch_as(#__VA_ARGS__, __VA_ARGS__)
+#define ha_launch(...)                       ha_emulated_launch_as(#__VA_ARGS__, 0, __VA_ARGS__)
+#define ha_launch_dynamic(shared_bytes, ...) ha_emulated_launch_as(#__VA_ARGS__, shared_bytes, __VA_ARGS__)
 
 /* ---- barriers, votes and shuffles; the last two parameters are where the call stands */
 
@@ -140,13 +144,41 @@ template <class T> static inline T max(T a, T b) { return a < b ? b : a; }
 
 /* ---- the names of kernels/cuda/simt.h that are instructions of a GPU */
 
+template <class T> static inline void ha_emulated_aligned(const ha_emulated_site *site, const void *p)
+{
+    if (reinterpret_cast<uintptr_t>(p) % sizeof(T))
+        ha_emulated_stop(site, "the address is not a multiple of what is read or written there");
+}
+template <class T> static inline T &ha_at(void *p, HA_EMULATED_WHERE)
+{
+    ha_emulated_aligned<T>(HA_EMULATED_SITE("ha_at"), p);
+    return *static_cast<T *>(p);
+}
+template <class T> static inline T &ha_at(const void *p, HA_EMULATED_WHERE)
+{
+    ha_emulated_aligned<T>(HA_EMULATED_SITE("ha_at"), p);
+    return *static_cast<T *>(p);
+}
 static inline uint4 ha_load16(const void *p, HA_EMULATED_WHERE)
 {
-    if (reinterpret_cast<uintptr_t>(p) % 16)
-        ha_emulated_stop(HA_EMULATED_SITE("ha_load16"), "the address is not a multiple of 16");
+    ha_emulated_aligned<uint4>(HA_EMULATED_SITE("ha_load16"), p);
     uint4 x;
     memcpy(&x, p, sizeof x);
     return x;
+}
+template <class T> static inline T __ldg(const T *p) { return *p; }
+
+template <bool L1> static inline void ha_copy16(uint4 *to, const void *from, bool real, HA_EMULATED_WHERE)
+{
+    ha_emulated_copy_ask(HA_EMULATED_SITE("ha_copy16"), to, from, real);
+    memset(to, 0xff, sizeof *to);
+}
+static inline void ha_copy_commit(void) { ha_emulated_copy_commit(); }
+template <int GROUPS> static inline void ha_copy_wait(void)
+{
+    for (ha_emulated_copy copy; ha_emulated_copy_land(GROUPS, &copy);)
+        if (copy.from) memcpy(copy.to, copy.from, sizeof(uint4));
+        else memset(copy.to, 0, sizeof(uint4));
 }
 
 static inline float ha_f16_to_f32(uint16_t h) { return ha_f32_from_f16(h); }

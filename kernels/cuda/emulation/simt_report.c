@@ -69,8 +69,9 @@ static void put_waiting(const struct ha_crew *crew)
 void ha_crew_stop(const struct ha_crew *crew, const struct ha_emulated_site *site, const char *format, ...)
 {
     const uint3 block = crew->place->block, thread = ha_crew_index(crew, crew->current);
-    fprintf(stderr, "emulated CUDA: kernel %.*s, block (%u, %u, %u), thread (%u, %u, %u): ", name_length(crew->name),
-            crew->name, block.x, block.y, block.z, thread.x, thread.y, thread.z);
+    fprintf(stderr,
+            "emulated CUDA: kernel %.*s, block (%u, %u, %u), thread (%u, %u, %u): ", name_length(crew->kernel.name),
+            crew->kernel.name, block.x, block.y, block.z, thread.x, thread.y, thread.z);
     if (site) {
         put_site(site, 0);
         fprintf(stderr, ": ");

@@ -15,6 +15,7 @@ struct mix {
     uint32_t *word, times, plus;
 };
 void mix_run(const void *args);
+extern const struct ha_emulated_kernel mix_kernel;
 cudaError_t mix(uint32_t *word, uint32_t times, uint32_t plus, cudaStream_t stream);
 
 /* A gate that a stream stands at until it is opened: by a host function, so without memory operations. */

@@ -92,15 +92,15 @@ TEST_WITH(launches_have_limits, fresh, spent)
     uint32_t expected = 0;
     for (size_t i = 0; i < COUNT(table); i++) {
         gives(table[i].good ? cudaSuccess : cudaErrorInvalidConfiguration,
-              ha_emulated_launch("mix", mix_run, &m, sizeof m, table[i].grid, table[i].block, stream));
+              ha_emulated_launch(&mix_kernel, &m, sizeof m, table[i].grid, table[i].block, stream));
         expected += table[i].good;
     }
     ok(cudaStreamSynchronize(stream));
     assert_int_equal(word, expected);
     gives(cudaErrorInvalidValue,
-          ha_emulated_launch("mix", mix_run, &m, 32765, (dim3){ 1, 1, 1 }, (dim3){ 1, 1, 1 }, stream));
+          ha_emulated_launch(&mix_kernel, &m, 32765, (dim3){ 1, 1, 1 }, (dim3){ 1, 1, 1 }, stream));
     gives(cudaErrorInvalidValue,
-          ha_emulated_launch("mix", mix_run, NULL, 8, (dim3){ 1, 1, 1 }, (dim3){ 1, 1, 1 }, stream));
+          ha_emulated_launch(&mix_kernel, NULL, 8, (dim3){ 1, 1, 1 }, (dim3){ 1, 1, 1 }, stream));
 }
 
 TEST_WITH(calls_fail_on_demand, fresh, spent)

@@ -11,7 +11,7 @@ TEST_WITH(arguments_are_copied, fresh, spent)
     uint32_t *word = word_new(1), other = 0;
     ok(gate_enqueue(&gate, stream));
     struct mix m = { word, 2, 3 };
-    ok(ha_emulated_launch("mix", mix_run, &m, sizeof m, (dim3){ 1, 1, 1 }, (dim3){ 1, 1, 1 }, stream));
+    ok(ha_emulated_launch(&mix_kernel, &m, sizeof m, (dim3){ 1, 1, 1 }, (dim3){ 1, 1, 1 }, stream));
     m = (struct mix){ &other, 9, 9 };
     gate_open(&gate);
     ok(cudaStreamSynchronize(stream));

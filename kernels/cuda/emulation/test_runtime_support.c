@@ -5,10 +5,10 @@
 #include <sched.h>
 #include <unistd.h>
 
-void ha_emulated_run(const char *name, void (*run)(const void *args), const void *args, const unsigned grid[3],
+void ha_emulated_run(const struct ha_emulated_kernel *kernel, const void *args, const unsigned grid[3],
                      const unsigned block[3])
 {
-    run(args);
+    kernel->run(args);
 }
 
 void mix_run(const void *args)
@@ -17,10 +17,12 @@ void mix_run(const void *args)
     *m->word = *m->word * m->times + m->plus;
 }
 
+const struct ha_emulated_kernel mix_kernel = { .name = "mix", .run = mix_run };
+
 cudaError_t mix(uint32_t *word, uint32_t times, uint32_t plus, cudaStream_t stream)
 {
     const struct mix m = { word, times, plus };
-    return ha_emulated_launch("mix", mix_run, &m, sizeof m, (dim3){ 1, 1, 1 }, (dim3){ 1, 1, 1 }, stream);
+    return ha_emulated_launch(&mix_kernel, &m, sizeof m, (dim3){ 1, 1, 1 }, (dim3){ 1, 1, 1 }, stream);
 }
 
 static void gate_stand(void *arg)

@@ -339,6 +339,58 @@ TEST(shared_memory_is_fresh)
     assert_int_equal(clean, 0);
 }
 
+/* ---- copies to shared memory: piece i of a thread is asked for two pieces ahead of its use */
+
+enum { COPIED = 5, STAGES = 2 };
+struct copies {
+    const uint4 *from;
+    uint4 *to;
+};
+struct copied_shared {
+    uint4 ring[STAGES][2048]; /* 64 KB: more than a block has unless it is dynamic */
+};
+
+template <int LATEST> __global__ void copied_kernel(HA_ARGS(struct copies) a)
+{
+    HA_SHARED_DYNAMIC(struct copied_shared, s);
+    const unsigned t = threadIdx.x, n = blockDim.x;
+    for (unsigned i = 0; i < STAGES; i++) {
+        ha_copy16<false>(&s.ring[i][t], a.from + i * n + t, true);
+        ha_copy_commit();
+    }
+    for (unsigned i = 0; i < COPIED; i++) {
+        ha_copy_wait<LATEST>();
+        a.to[i * n + t] = s.ring[i % STAGES][t];
+        const bool more = i + STAGES < COPIED;
+        ha_copy16<false>(&s.ring[i % STAGES][t], a.from + (more ? (i + STAGES) * n + t : 0), more);
+        ha_copy_commit();
+    }
+    ha_copy_wait<0>();
+    a.to[COPIED * n + t] = s.ring[COPIED % STAGES][t];
+}
+
+TEST(copies_land_when_they_are_waited_for)
+{
+    enum { THREADS = 64 };
+    static uint4 from[COPIED * THREADS], to[(COPIED + 1) * THREADS];
+    for (unsigned i = 0; i < COPIED * THREADS; i++) from[i] = make_uint4(i, i + 1, i + 2, i + 3);
+    const struct copies a = { from, to };
+    FOR_EACH_ORDER
+    {
+        memset(to, 0, sizeof to);
+        assert_int_equal(
+            ha_launch_dynamic(sizeof(struct copied_shared), copied_kernel<STAGES - 1>, dim3(2), dim3(THREADS), NULL, a),
+            cudaSuccess);
+        assert_memory_equal(to, from, sizeof from);
+        assert_int_equal(to[COPIED * THREADS].w, 0); /* a copy that is not real */
+        /* waits that are a group short: nothing has landed, or what was there before */
+        assert_int_equal(
+            ha_launch_dynamic(sizeof(struct copied_shared), copied_kernel<STAGES>, dim3(2), dim3(THREADS), NULL, a),
+            cudaSuccess);
+        for (unsigned i = 0; i < COPIED * THREADS; i++) assert_int_not_equal(to[i].x, from[i].x);
+    }
+}
+
 /* ---- atomics, and the block that comes last */
 
 struct atomics {

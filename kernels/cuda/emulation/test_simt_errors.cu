@@ -56,7 +56,7 @@ struct words {
     unsigned *out;
     unsigned n;
 };
-static unsigned out[256];
+alignas(16) static unsigned out[256];
 
 /* Children of 64 threads in two blocks, given KERNEL(name) { ... } of `a`. */
 #define KERNEL(name)                                 \
@@ -195,7 +195,48 @@ STOPPED(shares_much, forward, "HA_SHARED(struct large_shared, s), ", "49153 byte
     HA_SHARED(struct large_shared, s);
     s.x[threadIdx.x] = 1;
 }
-STOPPED(misaligned, forward, "thread (0, 0, 0): ha_load16, ", "multiple of 16") { a.out[0] = ha_load16(a.out + 2).x; }
+STOPPED(misaligned, forward, "kernel misaligned, ", "thread (0, 0, 0): ha_load16, ", "not a multiple")
+{
+    a.out[0] = ha_load16(a.out + 2).x;
+}
+STOPPED(misaligned_at, forward, "kernel misaligned_at, ", "thread (0, 0, 0): ha_at, ", "not a multiple")
+{
+    a.out[0] = ha_at<const uint2>(a.out + 1).x;
+}
+
+/* copies to shared memory */
+struct copied_shared {
+    uint4 x[64];
+};
+STOPPED(copies_misaligned, forward, "kernel copies_misaligned, ", "ha_copy16, ", "not a multiple of 16")
+{
+    HA_SHARED(struct copied_shared, s);
+    ha_copy16<false>(&s.x[0], a.out + 2, true);
+}
+STOPPED(copies_elsewhere, forward, "ha_copy16, ", "elsewhere than the block's shared memory")
+{
+    HA_SHARED(struct copied_shared, s);
+    ha_copy16<false>(&s.x[64], a.out, true);
+}
+STOPPED(returns_meanwhile, any, "it returned, and 1 of its copies have not landed")
+{
+    HA_SHARED(struct copied_shared, s);
+    ha_copy16<false>(&s.x[threadIdx.x], a.out, true);
+    ha_copy_commit();
+}
+STOPPED(waits_before_it_commits, any, "it returned, and 1 of its copies have not landed")
+{
+    HA_SHARED(struct copied_shared, s);
+    ha_copy16<false>(&s.x[threadIdx.x], a.out, true);
+    ha_copy_wait<0>();
+    ha_copy_commit();
+}
+STOPPED(launched_with_less, forward, "HA_SHARED_DYNAMIC(struct copied_shared, s), ",
+        "1024 bytes, and the launch says 0")
+{
+    HA_SHARED_DYNAMIC(struct copied_shared, s);
+    s.x[threadIdx.x].x = a.n;
+}
 
 struct short_args {
     unsigned *out;
