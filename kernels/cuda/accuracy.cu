@@ -68,3 +68,6 @@ cudaError_t ha_cuda_accuracy(unsigned multiprocessors, cudaStream_t stream, uint
     }
     return error;
 }
+
+HA_CUDA_KERNELS(accuracy, HA_KERNEL(worst_error<HA_CUDA_EXP>), HA_KERNEL(worst_error<HA_CUDA_EXP2>),
+                HA_KERNEL(worst_error<HA_CUDA_LOG>), HA_KERNEL(worst_error<HA_CUDA_LOG2>));

@@ -267,3 +267,5 @@ cudaError_t ha_cuda_attend(unsigned multiprocessors, cudaStream_t stream, const 
     }
     return cudaSuccess;
 }
+
+HA_CUDA_KERNELS(attend, HA_KERNEL(ha_attend_table));

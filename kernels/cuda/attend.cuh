@@ -59,13 +59,22 @@ struct ha_cuda_call {
 
 /* A kernel and what the host must know of it. */
 struct ha_cuda_path {
-    unsigned rows;  /* of a tile */
-    unsigned tiles; /* of a block */
-    unsigned warps; /* that share a tile's keys */
-    unsigned keys;  /* of a step */
-    unsigned blocks_per_multiprocessor;
+    unsigned rows;                      /* of a tile */
+    unsigned tiles;                     /* of a block */
+    unsigned warps;                     /* that share a tile's keys */
+    unsigned keys;                      /* of a step */
+    unsigned blocks_per_multiprocessor; /* as the driver says, at least 1 */
     cudaError_t (*launch)(const struct ha_cuda_call *call, unsigned blocks, cudaStream_t stream);
 };
+
+/* of a file's paths, which are in the order of its kernels */
+static inline struct ha_cuda_path ha_cuda_path_at(const struct ha_cuda_path *paths,
+                                                  const struct ha_cuda_kernels *kernels, size_t i)
+{
+    struct ha_cuda_path path = paths[i];
+    path.blocks_per_multiprocessor = max(1u, __atomic_load_n(&kernels->list[i].resident, __ATOMIC_RELAXED));
+    return path;
+}
 
 /* many: the rows fill several tiles, which then share what they read */
 struct ha_cuda_path ha_cuda_path_mma_f16(size_t dim, bool many);

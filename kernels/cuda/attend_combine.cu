@@ -63,3 +63,5 @@ cudaError_t ha_cuda_attend_combine(const struct ha_cuda_call *call, unsigned til
     const struct joining a = { *call, tile_rows };
     return ha_launch(ha_attend_combine, dim3(call->rows * call->units, call->batch), dim3(THREADS), stream, a);
 }
+
+HA_CUDA_KERNELS(attend_combine, HA_KERNEL(ha_attend_combine));

@@ -234,26 +234,26 @@ cudaError_t launch(const struct ha_cuda_call *call, unsigned blocks, cudaStream_
     return ha_launch(ha_attend_fma<T, C, R>, dim3(blocks), dim3(shape<C, R>::WARPS * 32), stream, *call);
 }
 
-template <enum ha_dtype T, unsigned C, unsigned R> struct ha_cuda_path path_of()
-{
-    using S = shape<C, R>;
-    return ha_cuda_path{ R, 1, S::WARPS, S::KEYS, S::BLOCKS, launch<T, C, R> };
-}
+/* the kernels of a type: C and R */
+#define SHAPES(X, T) X(T, 1, 1), X(T, 1, 2), X(T, 1, 4), X(T, 1, 8), X(T, 2, 1), X(T, 2, 2), X(T, 2, 4)
+#define KERNEL(T, C, R)                                                                       \
+    {                                                                                         \
+        reinterpret_cast<const void *>(ha_attend_fma<T, C, R>), shape<C, R>::WARPS * 32, 0, 0 \
+    }
+#define PATH(T, C, R)                                                   \
+    {                                                                   \
+        R, 1, shape<C, R>::WARPS, shape<C, R>::KEYS, 0, launch<T, C, R> \
+    }
+#define OF_EACH(X) SHAPES(X, HA_F32), SHAPES(X, HA_F16), SHAPES(X, HA_BF16)
 
-template <enum ha_dtype T> struct ha_cuda_path path_for(size_t dim, size_t rows)
-{
-    if (dim > 128) return rows == 1 ? path_of<T, 2, 1>() : rows == 2 ? path_of<T, 2, 2>() : path_of<T, 2, 4>();
-    return rows == 1   ? path_of<T, 1, 1>()
-           : rows == 2 ? path_of<T, 1, 2>()
-           : rows <= 4 ? path_of<T, 1, 4>()
-                       : path_of<T, 1, 8>();
-}
+const struct ha_cuda_path paths[] = { OF_EACH(PATH) };
 
 } // namespace
 
+HA_CUDA_KERNELS(attend_fma, OF_EACH(KERNEL));
+
 struct ha_cuda_path ha_cuda_path_fma(enum ha_dtype dtype, size_t dim, size_t rows)
 {
-    return dtype == HA_F32   ? path_for<HA_F32>(dim, rows)
-           : dtype == HA_F16 ? path_for<HA_F16>(dim, rows)
-                             : path_for<HA_BF16>(dim, rows);
+    const size_t few = rows <= 2 ? rows - 1 : rows <= 4 || dim > 128 ? 2 : 3;
+    return ha_cuda_path_at(paths, &ha_cuda_kernels_attend_fma, 7 * size_t(dtype) + (dim > 128 ? 4 : 0) + few);
 }

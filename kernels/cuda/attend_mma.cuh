@@ -393,20 +393,21 @@ cudaError_t launch_mma(const struct ha_cuda_call *call, unsigned blocks, cudaStr
     return ha_launch(ha_attend_mma<T, NV, MANY>, dim3(blocks), dim3(shape<NV, MANY>::WARPS * 32), stream, *call);
 }
 
-template <enum ha_dtype T, unsigned NV, bool MANY> struct ha_cuda_path path_of()
-{
-    using S = shape<NV, MANY>;
-    return ha_cuda_path{ ROWS, S::TILES, MANY ? 1 : S::WARPS, S::KEYS, S::BLOCKS, launch_mma<T, NV, MANY> };
-}
+/* the kernels of a type, and how each is used: NV = 1 .. 4, and not MANY before MANY */
+#define HA_ATTEND_MMA(X, T)                                                                                      \
+    X(T, 1, false), X(T, 1, true), X(T, 2, false), X(T, 2, true), X(T, 3, false), X(T, 3, true), X(T, 4, false), \
+        X(T, 4, true)
+#define HA_ATTEND_MMA_KERNEL(T, NV, MANY)                                                             \
+    {                                                                                                 \
+        reinterpret_cast<const void *>(ha_attend_mma<T, NV, MANY>), shape<NV, MANY>::WARPS * 32, 0, 0 \
+    }
+#define HA_ATTEND_MMA_PATH(T, NV, MANY)                                                            \
+    {                                                                                              \
+        ROWS, shape<NV, MANY>::TILES, MANY ? 1 : shape<NV, MANY>::WARPS, shape<NV, MANY>::KEYS, 0, \
+            launch_mma<T, NV, MANY>                                                                \
+    }
 
-template <enum ha_dtype T> struct ha_cuda_path path_mma(size_t dim, bool many)
-{
-    return dim <= 64    ? many ? path_of<T, 1, true>() : path_of<T, 1, false>()
-              : dim <= 128 ? many ? path_of<T, 2, true>() : path_of<T, 2, false>()
-              : dim <= 192 ? many ? path_of<T, 3, true>() : path_of<T, 3, false>()
-              : many ? path_of<T, 4, true>()
-                        : path_of<T, 4, false>();
-}
+inline size_t number_mma(size_t dim, bool many) { return 2 * ((dim - 1) / 64) + many; }
 
 } // namespace
 

@@ -1,3 +1,9 @@
 #include "kernels/cuda/attend_mma.cuh"
 
-struct ha_cuda_path ha_cuda_path_mma_bf16(size_t dim, bool many) { return path_mma<HA_BF16>(dim, many); }
+HA_CUDA_KERNELS(attend_mma_bf16, HA_ATTEND_MMA(HA_ATTEND_MMA_KERNEL, HA_BF16));
+static const struct ha_cuda_path paths[] = { HA_ATTEND_MMA(HA_ATTEND_MMA_PATH, HA_BF16) };
+
+struct ha_cuda_path ha_cuda_path_mma_bf16(size_t dim, bool many)
+{
+    return ha_cuda_path_at(paths, &ha_cuda_kernels_attend_mma_bf16, number_mma(dim, many));
+}

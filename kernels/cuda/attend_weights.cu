@@ -83,3 +83,6 @@ cudaError_t ha_cuda_attend_weights(const struct ha_cuda_call *call, enum ha_dtyp
            : dtype == HA_F16 ? launch<HA_F16>(call, longest, stream)
                              : launch<HA_BF16>(call, longest, stream);
 }
+
+#define OF(T) HA_KERNEL(ha_attend_weights<T, 1>), HA_KERNEL(ha_attend_weights<T, 2>)
+HA_CUDA_KERNELS(attend_weights, OF(HA_F32), OF(HA_F16), OF(HA_BF16));

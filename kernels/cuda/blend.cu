@@ -44,3 +44,5 @@ cudaError_t ha_cuda_blend(cudaStream_t stream, const struct ha_device_blend *arg
     return wide ? ha_launch(blend_rows<float4>, grid, block, stream, a)
                 : ha_launch(blend_rows<float>, grid, block, stream, a);
 }
+
+HA_CUDA_KERNELS(blend, HA_KERNEL(blend_rows<float>), HA_KERNEL(blend_rows<float4>));

@@ -173,3 +173,9 @@ cudaError_t ha_cuda_score(cudaStream_t stream, const struct ha_device_score *arg
            : args->dtype == HA_F16 ? score_of<HA_F16>(stream, args)
                                    : score_of<HA_BF16>(stream, args);
 }
+
+#define OF(T)                                                                                             \
+    HA_KERNEL(columns_of_rows<T, HA_F32>), HA_KERNEL(columns_of_rows<T, HA_F16>),                         \
+        HA_KERNEL(columns_of_rows<T, HA_BF16>), HA_KERNEL(score_rows<T, 1>), HA_KERNEL(score_rows<T, 4>), \
+        HA_KERNEL(score_rows<T, ROWS_MOST>)
+HA_CUDA_KERNELS(columns, OF(HA_F32), OF(HA_F16), OF(HA_BF16));

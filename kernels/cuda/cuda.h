@@ -268,6 +268,10 @@ enum ha_status ha_cuda_map_device(struct ha_device *dev, void *ptr, size_t bytes
 void ha_cuda_unmap_device(struct ha_device *dev, void *host);
 void ha_cuda_gdr_close(struct ha_device *dev);
 
+/* ---- kernels.c */
+/* Loads every kernel, lets it have its shared memory, and asks how many of its blocks a multiprocessor holds. */
+enum ha_status ha_cuda_kernels_ask(struct ha_why *why);
+
 /* ---- device.c */
 struct ha_device {
     char name[96], bus_id[32], driver_text[64];

@@ -127,6 +127,7 @@ static enum ha_status bring_up(struct ha_device *dev, struct ha_why *why)
 {
     HA_TRY(find_gpu(dev, why));
     HA_TRY(ask_gpu(dev, why));
+    HA_TRY(ha_cuda_kernels_ask(why));
     HA_TRY(ha_cuda_trace_create(&dev->trace, dev, why));
     const unsigned launched = ha_cuda_launched;
     HA_TRY(measure(dev, why));

@@ -173,3 +173,6 @@ cudaError_t ha_cuda_digest_score(cudaStream_t stream, const struct ha_device_dig
            : args->dtype == HA_F16 ? score_of<HA_F16>(stream, args)
                                    : score_of<HA_BF16>(stream, args);
 }
+
+#define OF(T) HA_KERNEL(digest_group<T>), HA_KERNEL(score_blocks<T, 1>), HA_KERNEL(score_blocks<T, 4>)
+HA_CUDA_KERNELS(digest, OF(HA_F32), OF(HA_F16), OF(HA_BF16));

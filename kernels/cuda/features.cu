@@ -126,3 +126,5 @@ cudaError_t ha_cuda_features(cudaStream_t stream, const struct ha_device_feature
         a.seq, args->seqs, args->batch, 1, [](const struct ha_device_features_seq &) { return size_t(1); },
         [&](dim3 grid) { return ha_launch(features_of_heads, grid, dim3(THREADS), stream, a); });
 }
+
+HA_CUDA_KERNELS(features, HA_KERNEL(features_of_heads));

@@ -61,3 +61,5 @@ cudaError_t ha_cuda_hamming(cudaStream_t stream, const struct ha_device_hamming 
         [&](const struct ha_device_hamming_seq &seq) { return (seq.keys + THREADS - 1) / THREADS; },
         [&](dim3 grid) { return ha_launch(hamming_of_keys, grid, dim3(THREADS), stream, a); });
 }
+
+HA_CUDA_KERNELS(hamming, HA_KERNEL(hamming_of_keys));

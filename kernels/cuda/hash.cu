@@ -100,3 +100,6 @@ cudaError_t ha_cuda_hash(cudaStream_t stream, const struct ha_device_hash *args)
            : args->dtype == HA_F16 ? hash_of<HA_F16>(stream, args)
                                    : hash_of<HA_BF16>(stream, args);
 }
+
+#define OF(T) HA_KERNEL(hash_rows<T, 1, 1>), HA_KERNEL(hash_rows<T, 8, 2>)
+HA_CUDA_KERNELS(hash, OF(HA_F32), OF(HA_F16), OF(HA_BF16));

@@ -18,6 +18,61 @@ extern "C" {
  * operation has enqueued. (trace.c, and emulation/simt.c) */
 extern __thread unsigned ha_cuda_launched;
 
+/* ---- kernels, as the host knows them: a list in each file. kernels.c asks about each of them when the device is
+ * opened, which loads it; else its first launch would, which waits for all that runs, and for ever where that waits for
+ * the thread that launches. */
+struct ha_cuda_kernel {
+    const void *function;
+    unsigned threads;    /* of a block, where it is asked how many of them a multiprocessor holds; else 0 */
+    size_t shared_bytes; /* dynamic shared memory of a block */
+    unsigned resident;   /* what was asked: blocks that a multiprocessor holds at once; atomic */
+};
+struct ha_cuda_kernels {
+    const char *file;
+    struct ha_cuda_kernel *list;
+    size_t count;
+};
+#define HA_CUDA_KERNEL_FILES(X) \
+    X(accuracy)                 \
+    X(attend)                   \
+    X(attend_combine)           \
+    X(attend_fma)               \
+    X(attend_mma_bf16)          \
+    X(attend_mma_f16)           \
+    X(attend_weights)           \
+    X(blend)                    \
+    X(columns)                  \
+    X(digest)                   \
+    X(features)                 \
+    X(hamming)                  \
+    X(hash)                     \
+    X(measure)                  \
+    X(merge)                    \
+    X(move)                     \
+    X(net)                      \
+    X(pq)                       \
+    X(products)                 \
+    X(rotate)                   \
+    X(similarity)               \
+    X(softmax)                  \
+    X(split)                    \
+    X(topk)                     \
+    X(topp)                     \
+    X(weighted_sum)             \
+    X(weights)
+#define HA_CUDA_KERNELS_EXTERN(file) extern const struct ha_cuda_kernels ha_cuda_kernels_##file;
+HA_CUDA_KERNEL_FILES(HA_CUDA_KERNELS_EXTERN)
+#ifdef __cplusplus
+#define HA_KERNEL(...)                                       \
+    {                                                        \
+        reinterpret_cast<const void *>(__VA_ARGS__), 0, 0, 0 \
+    }
+#define HA_CUDA_KERNELS(file, ...)                                              \
+    static struct ha_cuda_kernel all_kernels[] = { __VA_ARGS__ };               \
+    const struct ha_cuda_kernels ha_cuda_kernels_##file = { #file, all_kernels, \
+                                                            sizeof all_kernels / sizeof *all_kernels }
+#endif
+
 /* ---- attention (attend*.cu): split-KV, partial results in the workspace, joined by a second kernel */
 
 /* more sequences are several launches */

@@ -106,3 +106,5 @@ cudaError_t ha_cuda_flag_write(cudaStream_t stream, uint32_t *flag, uint32_t val
     const struct flag_args a = { flag, NULL, NULL, value };
     return ha_launch(flag_write, dim3(1), dim3(1), stream, a);
 }
+
+HA_CUDA_KERNELS(measure, HA_KERNEL(read_words), HA_KERNEL(spin), HA_KERNEL(flag_wait), HA_KERNEL(flag_write));

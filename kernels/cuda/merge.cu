@@ -82,7 +82,7 @@ static __device__ __forceinline__ void put_level(const struct common &c, struct 
 
 /* ---- few states: a team of lanes for each row. A lane weighs a state, then computes some elements from all. */
 
-enum { PAIR = 2, FEW = 8, FEW_THREADS = 128 };
+enum { PAIR = 2, FEW = 8, SOME = 64, FEW_THREADS = 128 };
 
 template <int MOST, enum ha_dtype T, bool WIDE>
 static __global__ void __launch_bounds__(FEW_THREADS) merge_few(HA_ARGS(struct merge_args<MOST>) a)
@@ -301,7 +301,6 @@ static cudaError_t launch_many(cudaStream_t stream, const struct ha_merge *m)
 
 template <enum ha_dtype T, bool WIDE> static cudaError_t launch(cudaStream_t stream, const struct ha_merge *m)
 {
-    enum { SOME = 64 };
     return m->states_count <= PAIR   ? launch_few<PAIR, T, WIDE>(stream, m)
            : m->states_count <= FEW  ? launch_few<FEW, T, WIDE>(stream, m)
            : m->states_count <= SOME ? launch_many<SOME, T, WIDE>(stream, m)
@@ -335,3 +334,9 @@ struct ha_merge_traits ha_cuda_merge_traits(void)
     t.commutes = true;
     return t;
 }
+
+#define OF(T, WIDE)                                                                                                \
+    HA_KERNEL(merge_few<PAIR, T, WIDE>), HA_KERNEL(merge_few<FEW, T, WIDE>), HA_KERNEL(merge_many<SOME, T, WIDE>), \
+        HA_KERNEL(merge_many<HA_CUDA_STATES_MAX, T, WIDE>)
+HA_CUDA_KERNELS(merge, OF(HA_F32, false), OF(HA_F32, true), OF(HA_F16, false), OF(HA_F16, true), OF(HA_BF16, false),
+                OF(HA_BF16, true));

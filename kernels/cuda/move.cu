@@ -58,3 +58,6 @@ cudaError_t ha_cuda_move(unsigned multiprocessors, cudaStream_t stream, const st
            : all % 2 == 0 ? move<uint16_t>(multiprocessors, stream, args)
                           : move<uint8_t>(multiprocessors, stream, args);
 }
+
+#define OF(T) HA_KERNEL(move_rows<T, 1>), HA_KERNEL(move_rows<T, HA_WALK_DEPTH>)
+HA_CUDA_KERNELS(move, OF(uint4), OF(uint2), OF(uint32_t), OF(uint16_t), OF(uint8_t));

@@ -57,3 +57,5 @@ cudaError_t ha_cuda_net(cudaStream_t stream, const struct ha_net *args)
     if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
     return ha_launch(net_of_rows, dim3(unsigned(blocks)), dim3(THREADS), stream, *args);
 }
+
+HA_CUDA_KERNELS(net, HA_KERNEL(net_of_rows));

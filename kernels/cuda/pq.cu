@@ -310,3 +310,9 @@ cudaError_t ha_cuda_pq_score(cudaStream_t stream, const struct ha_device_pq_scor
         return near ? score_of<HA_F32, true>(stream, args) : score_of<HA_F32, false>(stream, args);
     return near ? score_of<HA_F16, true>(stream, args) : score_of<HA_F16, false>(stream, args);
 }
+
+#define CODED(T) HA_KERNEL(pq_encode_keys<T, 4>), HA_KERNEL(pq_encode_keys<T, 16>), HA_KERNEL(pq_encode_keys<T, 0>)
+#define SCORED(T)                                                                                            \
+    HA_KERNEL(pq_table_rows<T>), HA_KERNEL(pq_score_keys<T, true, 1>), HA_KERNEL(pq_score_keys<T, true, 8>), \
+        HA_KERNEL(pq_score_keys<T, false, 1>), HA_KERNEL(pq_score_keys<T, false, 8>)
+HA_CUDA_KERNELS(pq, CODED(HA_F32), CODED(HA_F16), CODED(HA_BF16), SCORED(HA_F32), SCORED(HA_F16));

@@ -110,3 +110,5 @@ cudaError_t ha_cuda_products_end(cudaStream_t stream, const struct ha_cuda_produ
 {
     return ha_launch(normalise, dim3(static_cast<unsigned>(rows_of(p))), dim3(THREADS), stream, job_of(p));
 }
+
+HA_CUDA_KERNELS(products, HA_KERNEL(gather), HA_KERNEL(list_operands), HA_KERNEL(normalise));

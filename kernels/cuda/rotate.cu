@@ -49,3 +49,5 @@ cudaError_t ha_cuda_rotate(cudaStream_t stream, const struct ha_device_rotate *a
     if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
     return ha_launch(rotate_heads, dim3((unsigned)blocks), dim3(THREADS), stream, *args);
 }
+
+HA_CUDA_KERNELS(rotate, HA_KERNEL(rotate_heads));

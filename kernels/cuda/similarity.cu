@@ -91,3 +91,5 @@ cudaError_t ha_cuda_similarity(cudaStream_t stream, const struct ha_device_simil
         a.seq, args->seqs, args->batch, 1, [&](const struct ha_device_similarity_seq &) { return args->kv_heads; },
         [&](dim3 grid) { return ha_launch(similarity_of_head, grid, dim3(THREADS), stream, a); });
 }
+
+HA_CUDA_KERNELS(similarity, HA_KERNEL(similarity_of_head));

@@ -74,3 +74,6 @@ cudaError_t ha_cuda_softmax(cudaStream_t stream, const struct ha_cuda_scores *ar
            : args->dtype == HA_F16 ? launch<HA_F16>(stream, args)
                                    : launch<HA_BF16>(stream, args);
 }
+
+#define OF(T) HA_KERNEL(softmax_row<SHORT_THREADS, T>), HA_KERNEL(softmax_row<LONG_THREADS, T>)
+HA_CUDA_KERNELS(softmax, OF(HA_F32), OF(HA_F16), OF(HA_BF16));

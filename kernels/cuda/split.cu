@@ -67,3 +67,5 @@ cudaError_t ha_cuda_split(cudaStream_t stream, const struct ha_device_split *arg
         a.seq, args->seqs, args->batch, 1, [&](const struct ha_device_split_seq &) { return args->lists; },
         [&](dim3 grid) { return ha_launch(split_list, grid, dim3(THREADS), stream, a); });
 }
+
+HA_CUDA_KERNELS(split, HA_KERNEL(split_list));

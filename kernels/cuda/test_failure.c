@@ -126,6 +126,8 @@ TEST_WITH(an_open_that_fails_leaves_nothing, NULL, nothing_left)
                                             "cudaGetDeviceProperties",
                                             "cudaDeviceGetPCIBusId",
                                             "cudaDeviceGetAttribute",
+                                            "cudaFuncGetAttributes",
+                                            "cudaOccupancyMaxActiveBlocksPerMultiprocessor",
                                             "cudaMalloc",
                                             "cudaMemset",
                                             "cudaLaunchKernel",

@@ -177,3 +177,5 @@ cudaError_t ha_cuda_topk(cudaStream_t stream, const struct ha_device_topk *args)
                                     : ha_launch(topk_list<LONG_THREADS>, grid, dim3(LONG_THREADS), stream, a);
         });
 }
+
+HA_CUDA_KERNELS(topk, HA_KERNEL(topk_list<SHORT_THREADS>), HA_KERNEL(topk_list<LONG_THREADS>));

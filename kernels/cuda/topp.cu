@@ -206,3 +206,6 @@ cudaError_t ha_cuda_topp(cudaStream_t stream, const struct ha_device_topp *args)
     return args->w_type == HA_F32 ? topp_launch<HA_F32>(stream, args, longest)
                                   : topp_launch<HA_F16>(stream, args, longest);
 }
+
+#define OF(W) HA_KERNEL(topp_list<SHORT_THREADS, W>), HA_KERNEL(topp_list<LONG_THREADS, W>)
+HA_CUDA_KERNELS(topp, OF(HA_F32), OF(HA_F16));

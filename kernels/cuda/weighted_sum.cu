@@ -87,3 +87,7 @@ cudaError_t ha_cuda_weighted_sum(cudaStream_t stream, const struct ha_device_wei
            : args->dtype == HA_F16 ? sum_of<HA_F16>(stream, args)
                                    : sum_of<HA_BF16>(stream, args);
 }
+
+#define OF(T, W) HA_KERNEL(weighted_sum_of_list<T, W, 1>), HA_KERNEL(weighted_sum_of_list<T, W, 4>)
+HA_CUDA_KERNELS(weighted_sum, OF(HA_F32, HA_F32), OF(HA_F32, HA_F16), OF(HA_F16, HA_F32), OF(HA_F16, HA_F16),
+                OF(HA_BF16, HA_F32), OF(HA_BF16, HA_F16));

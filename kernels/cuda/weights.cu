@@ -63,3 +63,5 @@ cudaError_t ha_cuda_softmax_rows(cudaStream_t stream, const struct ha_device_sof
                                     : ha_launch(softmax_in_place<LONG_THREADS>, grid, dim3(LONG_THREADS), stream, a);
         });
 }
+
+HA_CUDA_KERNELS(weights, HA_KERNEL(softmax_in_place<SHORT_THREADS>), HA_KERNEL(softmax_in_place<LONG_THREADS>));

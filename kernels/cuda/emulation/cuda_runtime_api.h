@@ -8,6 +8,8 @@
  *   - the default stream (NULL) is a stream like others: nothing else is ordered with it implicitly;
  *   - captures are relaxed, and take neither events nor graphs: cudaErrorStreamCaptureUnsupported, and it is over;
  *   - device memory begins as bytes 0xFF, and what leaves an allocation is cudaErrorInvalidValue;
+ *   - a kernel is launched once its attributes have been read: the first launch of one that is not loaded yet waits, on
+ *     a GPU, for everything that is enqueued;
  *   - cudaFree, cudaFreeHost and cudaHostUnregister wait for everything that is enqueued, as drivers do. */
 
 #include <stdbool.h>
@@ -37,6 +39,7 @@ extern "C" {
     X(cudaErrorInvalidMemcpyDirection, 21, "there is no such direction of copies")                 \
     X(cudaErrorInsufficientDriver, 35, "no driver, or one that is older than the runtime")         \
     X(cudaErrorCallRequiresNewerDriver, 36, "the call needs a newer driver")                       \
+    X(cudaErrorInvalidDeviceFunction, 98, "not a kernel, or one that was not asked about")         \
     X(cudaErrorNoDevice, 100, "no CUDA device")                                                    \
     X(cudaErrorInvalidDevice, 101, "there is no device of that number")                            \
     X(cudaErrorOperatingSystem, 304, "a call of the operating system failed")                      \
@@ -69,7 +72,8 @@ cudaError_t cudaGetLastError(void); /* of this thread; forgets it, unless the de
 enum cudaDeviceAttr {
     cudaDevAttrMultiProcessorCount = 16,
     cudaDevAttrComputeCapabilityMajor = 75,
-    cudaDevAttrComputeCapabilityMinor = 76
+    cudaDevAttrComputeCapabilityMinor = 76,
+    cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
 };
 
 struct cudaDeviceProp {
@@ -188,6 +192,17 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t gra
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream); /* after its earlier launches, as on a GPU */
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+
+/* ---- kernels */
+
+struct cudaFuncAttributes {
+    size_t sharedSizeBytes; /* 0: of a kernel's own shared memory nothing is known before it runs */
+};
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *function);
+cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attribute, int value);
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *function, int threads,
+                                                          size_t shared_bytes);
 
 /* ---- launches; from C++ with arguments */
 struct dim3 {

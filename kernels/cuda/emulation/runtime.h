@@ -52,6 +52,7 @@ struct ha_emulated_settings {
     int driver_version;  /* below 12080 there are no batches of copies */
     int runtime_version; /* CUDART_VERSION */
     bool memory_operations;
+    int shared_bytes; /* that a block may have, of a kernel that asks for more than 48 KB */
 };
 /* one device of 8 GiB, and what the environment says */
 struct ha_emulated_settings ha_emulated_defaults(void);

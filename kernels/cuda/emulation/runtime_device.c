@@ -39,6 +39,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
     case cudaDevAttrMultiProcessorCount: number = 4; break;
     case cudaDevAttrComputeCapabilityMajor: number = 9; break;
     case cudaDevAttrComputeCapabilityMinor: number = 0; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: number = ha_runtime.settings.shared_bytes; break;
     default:
         if (!error) error = cudaErrorInvalidValue;
     }
@@ -101,6 +102,7 @@ static void reset(void)
         else ha_runtime_graph_free(object);
     }
     ha_runtime_memory_reset();
+    ha_runtime_functions_free();
     ha_runtime_lose_now(cudaSuccess);
 }
 

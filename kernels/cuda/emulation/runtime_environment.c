@@ -75,6 +75,7 @@ static void read_all(void)
         .memory_bytes = variable("HA_EMULATED_MEMORY", SIZE_MAX, (uint64_t)8 << 30),
         .driver_version = (int)variable("HA_EMULATED_DRIVER", 1000000, CUDART_VERSION),
         .runtime_version = CUDART_VERSION,
+        .shared_bytes = 227 << 10,
         .memory_operations = variable("HA_EMULATED_MEMOPS", 1, 1),
     };
     const uint64_t lose = variable("HA_EMULATED_LOSE", UINT64_MAX, 0);

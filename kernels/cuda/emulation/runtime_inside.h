@@ -22,51 +22,54 @@ enum ha_runtime_needs {
 };
 
 /* function, what it needs */
-#define HA_EMULATED_CALLS(X)                           \
-    X(cudaDriverGetVersion, HA_NEEDS_NOTHING)          \
-    X(cudaRuntimeGetVersion, HA_NEEDS_NOTHING)         \
-    X(cudaGetDeviceCount, HA_NEEDS_DEVICE)             \
-    X(cudaSetDevice, HA_NEEDS_DEVICE)                  \
-    X(cudaGetDeviceProperties, HA_NEEDS_DEVICE)        \
-    X(cudaDeviceGetAttribute, HA_NEEDS_DEVICE)         \
-    X(cudaDeviceGetPCIBusId, HA_NEEDS_DEVICE)          \
-    X(cudaDeviceReset, HA_NEEDS_DEVICE)                \
-    X(cudaDeviceSynchronize, HA_NEEDS_CONTEXT)         \
-    X(cudaMemGetInfo, HA_NEEDS_CONTEXT)                \
-    X(cudaMalloc, HA_NEEDS_CONTEXT)                    \
-    X(cudaFree, HA_NEEDS_CONTEXT)                      \
-    X(cudaHostAlloc, HA_NEEDS_CONTEXT)                 \
-    X(cudaFreeHost, HA_NEEDS_CONTEXT)                  \
-    X(cudaHostRegister, HA_NEEDS_CONTEXT)              \
-    X(cudaHostUnregister, HA_NEEDS_CONTEXT)            \
-    X(cudaStreamCreateWithFlags, HA_NEEDS_CONTEXT)     \
-    X(cudaStreamDestroy, HA_NEEDS_CONTEXT)             \
-    X(cudaStreamSynchronize, HA_NEEDS_CONTEXT)         \
-    X(cudaStreamQuery, HA_NEEDS_CONTEXT)               \
-    X(cudaStreamWaitEvent, HA_NEEDS_CONTEXT)           \
-    X(cudaEventCreateWithFlags, HA_NEEDS_CONTEXT)      \
-    X(cudaEventDestroy, HA_NEEDS_CONTEXT)              \
-    X(cudaEventRecord, HA_NEEDS_CONTEXT)               \
-    X(cudaEventSynchronize, HA_NEEDS_CONTEXT)          \
-    X(cudaEventElapsedTime, HA_NEEDS_CONTEXT)          \
-    X(cudaLaunchHostFunc, HA_NEEDS_CONTEXT)            \
-    X(cudaLaunchKernel, HA_NEEDS_CONTEXT)              \
-    X(cudaMemcpy, HA_NEEDS_CONTEXT)                    \
-    X(cudaMemcpyAsync, HA_NEEDS_CONTEXT)               \
-    X(cudaMemcpy2DAsync, HA_NEEDS_CONTEXT)             \
-    X(cudaMemcpyBatchAsync, HA_NEEDS_CONTEXT)          \
-    X(cudaMemset, HA_NEEDS_CONTEXT)                    \
-    X(cudaMemsetAsync, HA_NEEDS_CONTEXT)               \
-    X(cudaStreamBeginCapture, HA_NEEDS_CONTEXT)        \
-    X(cudaStreamEndCapture, HA_NEEDS_CONTEXT)          \
-    X(cudaStreamIsCapturing, HA_NEEDS_CONTEXT)         \
-    X(cudaGraphGetNodes, HA_NEEDS_CONTEXT)             \
-    X(cudaGraphNodeGetType, HA_NEEDS_CONTEXT)          \
-    X(cudaGraphInstantiateWithFlags, HA_NEEDS_CONTEXT) \
-    X(cudaGraphLaunch, HA_NEEDS_CONTEXT)               \
-    X(cudaGraphExecDestroy, HA_NEEDS_CONTEXT)          \
-    X(cudaGraphDestroy, HA_NEEDS_CONTEXT)              \
-    X(cuStreamWaitValue32_v2, HA_NEEDS_CONTEXT)        \
+#define HA_EMULATED_CALLS(X)                                           \
+    X(cudaDriverGetVersion, HA_NEEDS_NOTHING)                          \
+    X(cudaRuntimeGetVersion, HA_NEEDS_NOTHING)                         \
+    X(cudaGetDeviceCount, HA_NEEDS_DEVICE)                             \
+    X(cudaSetDevice, HA_NEEDS_DEVICE)                                  \
+    X(cudaGetDeviceProperties, HA_NEEDS_DEVICE)                        \
+    X(cudaDeviceGetAttribute, HA_NEEDS_DEVICE)                         \
+    X(cudaDeviceGetPCIBusId, HA_NEEDS_DEVICE)                          \
+    X(cudaDeviceReset, HA_NEEDS_DEVICE)                                \
+    X(cudaDeviceSynchronize, HA_NEEDS_CONTEXT)                         \
+    X(cudaMemGetInfo, HA_NEEDS_CONTEXT)                                \
+    X(cudaMalloc, HA_NEEDS_CONTEXT)                                    \
+    X(cudaFree, HA_NEEDS_CONTEXT)                                      \
+    X(cudaHostAlloc, HA_NEEDS_CONTEXT)                                 \
+    X(cudaFreeHost, HA_NEEDS_CONTEXT)                                  \
+    X(cudaHostRegister, HA_NEEDS_CONTEXT)                              \
+    X(cudaHostUnregister, HA_NEEDS_CONTEXT)                            \
+    X(cudaStreamCreateWithFlags, HA_NEEDS_CONTEXT)                     \
+    X(cudaStreamDestroy, HA_NEEDS_CONTEXT)                             \
+    X(cudaStreamSynchronize, HA_NEEDS_CONTEXT)                         \
+    X(cudaStreamQuery, HA_NEEDS_CONTEXT)                               \
+    X(cudaStreamWaitEvent, HA_NEEDS_CONTEXT)                           \
+    X(cudaEventCreateWithFlags, HA_NEEDS_CONTEXT)                      \
+    X(cudaEventDestroy, HA_NEEDS_CONTEXT)                              \
+    X(cudaEventRecord, HA_NEEDS_CONTEXT)                               \
+    X(cudaEventSynchronize, HA_NEEDS_CONTEXT)                          \
+    X(cudaEventElapsedTime, HA_NEEDS_CONTEXT)                          \
+    X(cudaLaunchHostFunc, HA_NEEDS_CONTEXT)                            \
+    X(cudaFuncGetAttributes, HA_NEEDS_CONTEXT)                         \
+    X(cudaFuncSetAttribute, HA_NEEDS_CONTEXT)                          \
+    X(cudaOccupancyMaxActiveBlocksPerMultiprocessor, HA_NEEDS_CONTEXT) \
+    X(cudaLaunchKernel, HA_NEEDS_CONTEXT)                              \
+    X(cudaMemcpy, HA_NEEDS_CONTEXT)                                    \
+    X(cudaMemcpyAsync, HA_NEEDS_CONTEXT)                               \
+    X(cudaMemcpy2DAsync, HA_NEEDS_CONTEXT)                             \
+    X(cudaMemcpyBatchAsync, HA_NEEDS_CONTEXT)                          \
+    X(cudaMemset, HA_NEEDS_CONTEXT)                                    \
+    X(cudaMemsetAsync, HA_NEEDS_CONTEXT)                               \
+    X(cudaStreamBeginCapture, HA_NEEDS_CONTEXT)                        \
+    X(cudaStreamEndCapture, HA_NEEDS_CONTEXT)                          \
+    X(cudaStreamIsCapturing, HA_NEEDS_CONTEXT)                         \
+    X(cudaGraphGetNodes, HA_NEEDS_CONTEXT)                             \
+    X(cudaGraphNodeGetType, HA_NEEDS_CONTEXT)                          \
+    X(cudaGraphInstantiateWithFlags, HA_NEEDS_CONTEXT)                 \
+    X(cudaGraphLaunch, HA_NEEDS_CONTEXT)                               \
+    X(cudaGraphExecDestroy, HA_NEEDS_CONTEXT)                          \
+    X(cudaGraphDestroy, HA_NEEDS_CONTEXT)                              \
+    X(cuStreamWaitValue32_v2, HA_NEEDS_CONTEXT)                        \
     X(cuStreamWriteValue32_v2, HA_NEEDS_CONTEXT)
 #define HA_EMULATED_CALL_ID(name, needs) HA_CALL_##name,
 enum ha_runtime_call { HA_EMULATED_CALLS(HA_EMULATED_CALL_ID) HA_CALLS };
@@ -214,6 +217,11 @@ void ha_runtime_await(bool (*over)(const void *arg), const void *arg);
 void ha_runtime_await_stream(cudaStream_t handle);
 void ha_runtime_streams_reap(void);   /* those whose threads have ended */
 void ha_runtime_streams_finish(void); /* all of them; waits */
+
+/* ---- runtime_function.c: the kernels that were asked about; under the lock */
+/* cudaSuccess, or why a launch of the kernel is refused */
+cudaError_t ha_runtime_function_check(const struct ha_emulated_kernel *kernel);
+void ha_runtime_functions_free(void);
 
 /* ---- runtime_event.c, runtime_graph.c */
 void ha_runtime_event_free(void *event);

@@ -34,6 +34,7 @@ cudaError_t ha_emulated_launch(const struct ha_emulated_kernel *kernel, const vo
     bool fits = within(grid, GRID_X_MAX, GRID_YZ_MAX, GRID_YZ_MAX)
                 && within(block, THREADS_MAX, THREADS_MAX, BLOCK_Z_MAX) && block.x * block.y * block.z <= THREADS_MAX;
     if (!error && !fits) error = cudaErrorInvalidConfiguration;
+    if (!error) error = ha_runtime_function_check(kernel);
     if (!error && (bytes > ARGS_MAX || (bytes && !args))) error = cudaErrorInvalidValue;
     struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
     if (!s) return ha_runtime_leave(error);

@@ -23,6 +23,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* CUDA's vector types, as far as the kernels use them. may_alias: a GPU loads four floats at once from an array of
  * floats, and so may the kernels' source. */
@@ -50,6 +51,16 @@ struct ha_emulated_kernel {
     const void *function; /* what the runtime is asked about it with */
     size_t shared_bytes;  /* of dynamic shared memory */
 };
+static inline int ha_emulated_name_length(const char *name)
+{
+    int depth = 0, i = 0;
+    for (; name[i]; i++) {
+        if (strchr("<([{", name[i])) depth++;
+        if (strchr(">)]}", name[i])) depth--;
+        if (name[i] == ',' && depth == 0) break;
+    }
+    return i;
+}
 /* Queues a copy of the arguments (at most 32764 bytes) on the stream, whose thread will call ha_emulated_run.
  * (runtime_launch.c) */
 cudaError_t ha_emulated_launch(const struct ha_emulated_kernel *kernel, const void *args, size_t bytes, dim3 grid,

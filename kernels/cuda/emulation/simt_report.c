@@ -18,18 +18,6 @@ bool ha_crew_same_site(const struct ha_emulated_site *a, const struct ha_emulate
     return a->line == b->line && same_text(a->operation, b->operation) && same_text(a->file, b->file);
 }
 
-/* up to its first comma outside of brackets */
-static int name_length(const char *name)
-{
-    int depth = 0, i = 0;
-    for (; name[i]; i++) {
-        if (strchr("<([{", name[i])) depth++;
-        if (strchr(">)]}", name[i])) depth--;
-        if (name[i] == ',' && depth == 0) break;
-    }
-    return i;
-}
-
 static void put_site(const struct ha_emulated_site *site, unsigned mask)
 {
     fprintf(stderr, "%s", site->operation);
@@ -69,9 +57,9 @@ static void put_waiting(const struct ha_crew *crew)
 void ha_crew_stop(const struct ha_crew *crew, const struct ha_emulated_site *site, const char *format, ...)
 {
     const uint3 block = crew->place->block, thread = ha_crew_index(crew, crew->current);
-    fprintf(stderr,
-            "emulated CUDA: kernel %.*s, block (%u, %u, %u), thread (%u, %u, %u): ", name_length(crew->kernel.name),
-            crew->kernel.name, block.x, block.y, block.z, thread.x, thread.y, thread.z);
+    fprintf(stderr, "emulated CUDA: kernel %.*s, block (%u, %u, %u), thread (%u, %u, %u): ",
+            ha_emulated_name_length(crew->kernel.name), crew->kernel.name, block.x, block.y, block.z, thread.x,
+            thread.y, thread.z);
     if (site) {
         put_site(site, 0);
         fprintf(stderr, ": ");

@@ -103,6 +103,39 @@ TEST_WITH(launches_have_limits, fresh, spent)
           ha_emulated_launch(&mix_kernel, NULL, 8, (dim3){ 1, 1, 1 }, (dim3){ 1, 1, 1 }, stream));
 }
 
+/* What a kernel is launched with has to be asked for, and what is not loaded is not launched. */
+TEST_WITH(kernels_are_asked_about, fresh, spent)
+{
+    cudaStream_t stream = stream_new();
+    uint32_t word = 0;
+    struct mix m = { &word, 1, 1 };
+    struct ha_emulated_kernel k = { .name = "mix, 1", .run = mix_run, .function = &word };
+    struct cudaFuncAttributes attributes;
+    const dim3 one = { 1, 1, 1 };
+    int blocks;
+    gives(cudaErrorInvalidDeviceFunction, ha_emulated_launch(&k, &m, sizeof m, one, one, stream));
+    gives(cudaErrorInvalidDeviceFunction, cudaFuncGetAttributes(&attributes, NULL));
+    ok(cudaFuncGetAttributes(&attributes, k.function));
+    ok(ha_emulated_launch(&k, &m, sizeof m, one, one, stream));
+    k.shared_bytes = (48 << 10) + 1;
+    gives(cudaErrorInvalidValue, ha_emulated_launch(&k, &m, sizeof m, one, one, stream));
+    ok(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, k.function, 128, k.shared_bytes));
+    assert_int_equal(blocks, 0);
+    gives(cudaErrorInvalidValue,
+          cudaFuncSetAttribute(k.function, cudaFuncAttributeMaxDynamicSharedMemorySize, (227 << 10) + 1));
+    ok(cudaFuncSetAttribute(k.function, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)k.shared_bytes));
+    ok(ha_emulated_launch(&k, &m, sizeof m, one, one, stream));
+    ok(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, k.function, 128, k.shared_bytes));
+    assert_int_equal(blocks, 4);
+    ok(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, k.function, 256, 0));
+    assert_int_equal(blocks, 2);
+    ok(cudaStreamSynchronize(stream));
+    assert_int_equal(word, 2);
+    ok(cudaDeviceReset()); /* which unloads it */
+    stream = stream_new();
+    gives(cudaErrorInvalidDeviceFunction, ha_emulated_launch(&k, &m, sizeof m, one, one, stream));
+}
+
 TEST_WITH(calls_fail_on_demand, fresh, spent)
 {
     void *ptr;
