@@ -1,9 +1,9 @@
 #ifndef HA_KERNELS_CUDA_ATTEND_CUH
 #define HA_KERNELS_CUDA_ATTEND_CUH
 
-/* What the kernels of attention share. Flash-decoding without shared-memory staging: a block takes one unit (a KV
- * head, or one of its lists), one tile of query rows and one split of the keys; its warps read keys straight into
- * registers, keep (reference, sum, sum of weighted V) and merge them at the end. A second kernel joins the splits.
+/* What the kernels of attention share. Flash-decoding: a block takes one unit (a KV head, or one of its lists), one
+ * tile of query rows and one split of the keys; its warps take keys each by itself, keep (reference, sum, sum of
+ * weighted V) and merge them at the end. A second kernel joins the splits.
  *
  * Scores are in units of ln 2: s = (scale log2 e) q.k, weights are 2^(s - M). The reference M of a row is the smallest
  * integer not below any score so far, so that every change of reference is a product with a power of two: exact. */
@@ -118,7 +118,7 @@ static __device__ __forceinline__ void ha_cuda_own(const struct ha_cuda_call &a,
     struct ha_cuda_run &list = seq.run[0];
     list.index += unit * seq.list_stride;
     if (!seq.list_keys) return;
-    const unsigned keys = min(seq.list_keys[unit], list.keys), fewer = list.keys - keys;
+    const unsigned keys = min(__ldg(seq.list_keys + unit), list.keys), fewer = list.keys - keys;
     seq.steps -= (list.keys + step_keys - 1) / step_keys - (keys + step_keys - 1) / step_keys;
     const unsigned each = (seq.steps + seq.splits - 1) / seq.splits;
     seq.split_steps = (each + warps - 1) / warps * warps;
@@ -147,7 +147,7 @@ static __device__ __forceinline__ struct ha_cuda_stretch ha_cuda_stretch_at(cons
 static __device__ __forceinline__ unsigned long long ha_cuda_row(const struct ha_cuda_run &run, unsigned key,
                                                                  unsigned block)
 {
-    return run.index ? (unsigned long long)(run.index[key / block]) * block + key % block : key;
+    return run.index ? (unsigned long long)(__ldg(run.index + key / block)) * block + key % block : key;
 }
 
 /* row of key first + lane % KEYS, asked for a step ahead of the loads that need it; nothing where there is no index */

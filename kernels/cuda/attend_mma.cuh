@@ -7,14 +7,13 @@
  * the 16 rows of m16n8k8, 0-7 are the high parts of 8 query rows and 8-15 their low parts, added when a product is
  * done.
  *
- * Fragments come straight from memory. Lane 4 g + t reads 16 bytes at a time:
+ * Fragments lie in the ring as they are read. Lane 4 g + t reads 16 bytes at a time:
  *   K: of key g, dims 32 j + 8 t .. + 7. Product m of the four that consume them sums over k = t: dim 32 j + 8 t + 2 m,
  * and k = t + 4: the next one; the queries' fragments are put together likewise. V: of keys 2 t and 2 t + 1, dims 64 j
  * + 8 g .. + 7: component e of them is column g of n-tile e. Key 2 t is k = t and key 2 t + 1 is k = t + 4, which is
- * how the scores (c: row g, keys 2 t and 2 t + 1) lie already. Loads of one step are issued before the arithmetic of
- * the step before. */
+ * how the scores (c: row g, keys 2 t and 2 t + 1) lie already. */
 
-#include "kernels/cuda/attend.cuh"
+#include "kernels/cuda/attend_ring.cuh"
 
 namespace
 {
@@ -28,7 +27,10 @@ template <unsigned NV, bool MANY> struct shape {
     static constexpr unsigned KEYS = NV <= 2 ? 16 : 8, EIGHTS = KEYS / 8;
     static constexpr unsigned FOLD = 32 / KEYS; /* steps whose products are added up on the tensor cores */
     static constexpr unsigned TILES = MANY ? WARPS : 1;
-    static constexpr unsigned BLOCKS = NV == 1 ? 4 : NV == 2 ? 2 : 4;
+    static constexpr unsigned STAGES = 2, PIECES = 2 * EIGHTS * NV;
+    static constexpr unsigned BLOCKS = NV == 2 ? 2 : 4; /* of a multiprocessor, whose registers they share */
+    typedef ha_cuda_steps<KEYS, STAGES> steps;
+    typedef uint4 pieces[PIECES][32];
 };
 
 template <unsigned NV, bool MANY> struct shared {
@@ -37,11 +39,11 @@ template <unsigned NV, bool MANY> struct shared {
     float2 q[S::TILES][2 * NV][4][32]; /* fragments before they are cut */
     float4 total[S::WARPS][NV][4][32]; /* of what has been folded: [f][4 g + t]: row g, dims 64 j + 16 t + 4 f .. + 3 */
     float2 state[S::WARPS][ROWS];
+    struct ha_cuda_ring<S::PIECES, S::STAGES> ring[S::WARPS]; /* K: [e][j], V: [e][i][j] */
 };
 
 /* of a warp's tile; what has a row is of row g */
-template <unsigned NV, unsigned EIGHTS> struct warp {
-    uint4 k[EIGHTS][2 * NV], v[EIGHTS][2][NV];
+template <unsigned NV> struct warp {
     float acc[NV][8][4]; /* since the last fold, times 2^-m */
     float m, sum;        /* sum: of this lane's keys */
     float total_m, total_sum;
@@ -52,47 +54,38 @@ template <enum ha_dtype T> __device__ __forceinline__ float2 pair(uint32_t x)
     return T == HA_F16 ? ha_f16x2_to_f32(x) : ha_bf16x2_to_f32(x);
 }
 
-/* tiles that share what they read share it in the first-level cache */
-template <bool MANY> __device__ __forceinline__ uint4 load16(const char *p)
+/* tiles that share what they read share it in the first-level cache: MANY */
+template <bool MANY, unsigned NV, class S>
+__device__ __forceinline__ void ask_k(typename S::pieces &to, const typename S::steps &steps, unsigned i, size_t head,
+                                      unsigned dim)
 {
-    return MANY ? *reinterpret_cast<const uint4 *>(p) : ha_load16(p);
-}
-
-__device__ __forceinline__ unsigned long long row_of(const struct ha_cuda_stretch &at, unsigned long long ahead,
-                                                     unsigned key)
-{
-    return at.run->index ? __shfl_sync(HA_ALL_LANES, ahead, int(key)) : at.first + key;
-}
-
-template <bool MANY, unsigned NV, unsigned E>
-__device__ __forceinline__ void load_k(struct warp<NV, E> &w, const struct ha_cuda_stretch &at,
-                                       unsigned long long ahead, size_t head, unsigned dim)
-{
-    const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const unsigned lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const struct ha_cuda_run &run = *steps.at[i].run;
     HA_UNROLL
-    for (unsigned e = 0; e < E; e++) {
-        const bool real = at.first + 8 * e + g < at.run->keys;
-        const char *p = at.run->k + head + row_of(at, ahead, 8 * e + g) * at.run->k_stride + 16 * t;
+    for (unsigned e = 0; e < S::EIGHTS; e++) {
+        const bool real = steps.real(i, 8 * e + g);
+        const char *p = run.k + head + steps.row(i, 8 * e + g) * run.k_stride + 16 * t;
         HA_UNROLL
         for (unsigned j = 0; j < 2 * NV; j++)
-            w.k[e][j] = real && 32 * j + 8 * t < dim ? load16<MANY>(p + 64 * j) : make_uint4(0, 0, 0, 0);
+            ha_copy16<MANY>(&to[2 * NV * e + j][lane], p + 64 * j, real && 32 * j + 8 * t < dim);
     }
 }
 
-template <bool MANY, unsigned NV, unsigned E>
-__device__ __forceinline__ void load_v(struct warp<NV, E> &w, const struct ha_cuda_stretch &at,
-                                       unsigned long long ahead, size_t head, unsigned dim)
+template <bool MANY, unsigned NV, class S>
+__device__ __forceinline__ void ask_v(typename S::pieces &to, const typename S::steps &steps, unsigned i, size_t head,
+                                      unsigned dim)
 {
-    const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const unsigned lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const struct ha_cuda_run &run = *steps.at[i].run;
     HA_UNROLL
-    for (unsigned e = 0; e < E; e++) HA_UNROLL
-    for (unsigned i = 0; i < 2; i++) {
-        const unsigned key = 8 * e + 2 * t + i;
-        const bool real = at.first + key < at.run->keys;
-        const char *p = at.run->v + head + row_of(at, ahead, key) * at.run->v_stride + 16 * g;
+    for (unsigned e = 0; e < S::EIGHTS; e++) HA_UNROLL
+    for (unsigned odd = 0; odd < 2; odd++) {
+        const unsigned key = 8 * e + 2 * t + odd;
+        const bool real = steps.real(i, key);
+        const char *p = run.v + head + steps.row(i, key) * run.v_stride + 16 * g;
         HA_UNROLL
         for (unsigned j = 0; j < NV; j++)
-            w.v[e][i][j] = real && 64 * j + 8 * g < dim ? load16<MANY>(p + 128 * j) : make_uint4(0, 0, 0, 0);
+            ha_copy16<MANY>(&to[NV * (2 * e + odd) + j][lane], p + 128 * j, real && 64 * j + 8 * g < dim);
     }
 }
 
@@ -103,13 +96,18 @@ __device__ __forceinline__ float whole(float high, float low) { return fabsf(hig
 /* s[e]: of row g and keys 8 e + 2 t, 8 e + 2 t + 1, not yet scaled. 32 dims are added up on the tensor cores, two such
  * sums side by side, and the sums in binary32. */
 template <enum ha_dtype T, unsigned NV, unsigned E>
-__device__ __forceinline__ void score(const struct warp<NV, E> &w, const float2 (&q)[2 * NV][4][32], float (&s)[E][2])
+__device__ __forceinline__ void score(const uint4 (&from)[2 * E * NV][32], const float2 (&q)[2 * NV][4][32],
+                                      float (&s)[E][2])
 {
     HA_UNROLL
     for (unsigned e = 0; e < E; e++) s[e][0] = s[e][1] = 0;
     HA_UNROLL
     for (unsigned j = 0; j < 2 * NV; j += 2) {
         float c[2][E][4] = {};
+        uint4 k[2][E];
+        HA_UNROLL
+        for (unsigned i = 0; i < 2; i++) HA_UNROLL
+        for (unsigned e = 0; e < E; e++) k[i][e] = from[2 * NV * e + j + i][threadIdx.x % 32];
         HA_UNROLL
         for (unsigned m = 0; m < 4; m++) HA_UNROLL
         for (unsigned i = 0; i < 2; i++) {
@@ -118,8 +116,7 @@ __device__ __forceinline__ void score(const struct warp<NV, E> &w, const float2 
             const float a[4] = { hi0, ha_tf32_hi(x.x - hi0), hi1, ha_tf32_hi(x.y - hi1) };
             HA_UNROLL
             for (unsigned e = 0; e < E; e++) {
-                const uint4 &k = w.k[e][j + i];
-                const uint32_t word[4] = { k.x, k.y, k.z, k.w };
+                const uint32_t word[4] = { k[i][e].x, k[i][e].y, k[i][e].z, k[i][e].w };
                 const float2 key = pair<T>(word[m]);
                 const float b[2] = { key.x, key.y };
                 ha_mma_tf32(c[i][e], a, b);
@@ -135,7 +132,7 @@ __device__ __forceinline__ void score(const struct warp<NV, E> &w, const float2 
 }
 
 /* Scores become weights 2^(s - m), m and what was summed up before following the largest. */
-template <unsigned NV, unsigned E> __device__ __forceinline__ void soften(struct warp<NV, E> &w, float (&s)[E][2])
+template <unsigned NV, unsigned E> __device__ __forceinline__ void soften(struct warp<NV> &w, float (&s)[E][2])
 {
     float top = s[0][0];
     HA_UNROLL
@@ -164,7 +161,7 @@ template <unsigned NV, unsigned E> __device__ __forceinline__ void soften(struct
 }
 
 template <enum ha_dtype T, unsigned NV, unsigned E>
-__device__ __forceinline__ void weigh(struct warp<NV, E> &w, const float (&p)[E][2])
+__device__ __forceinline__ void weigh(struct warp<NV> &w, const uint4 (&from)[2 * E * NV][32], const float (&p)[E][2])
 {
     HA_UNROLL
     for (unsigned e = 0; e < E; e++) {
@@ -172,7 +169,8 @@ __device__ __forceinline__ void weigh(struct warp<NV, E> &w, const float (&p)[E]
         const float a[4] = { hi0, ha_tf32_hi(p[e][0] - hi0), hi1, ha_tf32_hi(p[e][1] - hi1) };
         HA_UNROLL
         for (unsigned j = 0; j < NV; j++) {
-            const uint4 &even = w.v[e][0][j], &odd = w.v[e][1][j];
+            const uint4 even = from[NV * 2 * e + j][threadIdx.x % 32],
+                        odd = from[NV * (2 * e + 1) + j][threadIdx.x % 32];
             const uint32_t x[4] = { even.x, even.y, even.z, even.w }, y[4] = { odd.x, odd.y, odd.z, odd.w };
             HA_UNROLL
             for (unsigned i = 0; i < 4; i++) {
@@ -186,16 +184,14 @@ __device__ __forceinline__ void weigh(struct warp<NV, E> &w, const float (&p)[E]
 }
 
 /* True if some V of the step is not finite. */
-template <enum ha_dtype T, unsigned NV, unsigned E> __device__ __forceinline__ bool spoiled(const struct warp<NV, E> &w)
+template <enum ha_dtype T, unsigned PIECES> __device__ __forceinline__ bool spoiled(const uint4 (&v)[PIECES][32])
 {
     constexpr uint32_t ones = T == HA_F16 ? 0x7c00 : 0x7f80;
     bool found = false;
     HA_UNROLL
-    for (unsigned e = 0; e < E; e++) HA_UNROLL
-    for (unsigned i = 0; i < 2; i++) HA_UNROLL
-    for (unsigned j = 0; j < NV; j++) {
-        const uint4 &v = w.v[e][i][j];
-        const uint32_t x[4] = { v.x, v.y, v.z, v.w };
+    for (unsigned i = 0; i < PIECES; i++) {
+        const uint4 piece = v[i][threadIdx.x % 32];
+        const uint32_t x[4] = { piece.x, piece.y, piece.z, piece.w };
         HA_UNROLL
         for (unsigned n = 0; n < 4; n++) found = found || (x[n] & ones) == ones || (x[n] >> 16 & ones) == ones;
     }
@@ -205,7 +201,7 @@ template <enum ha_dtype T, unsigned NV, unsigned E> __device__ __forceinline__ b
 /* The same as weigh, a key at a time and only for the rows that see it: in a product of the whole tile, a V that is not
  * finite would spoil the others, too, as 0 times it is NaN. */
 template <enum ha_dtype T, unsigned NV, unsigned E>
-__device__ __forceinline__ void weigh_apart(struct warp<NV, E> &w, const float (&p)[E][2],
+__device__ __forceinline__ void weigh_apart(struct warp<NV> &w, const float (&p)[E][2],
                                             const struct ha_cuda_stretch &at, size_t head, const struct ha_cuda_call &a)
 {
     const unsigned lane = threadIdx.x % 32, t = lane % 4;
@@ -223,15 +219,14 @@ __device__ __forceinline__ void weigh_apart(struct warp<NV, E> &w, const float (
             for (unsigned n = 0; n < 8; n++) HA_UNROLL
             for (unsigned half = 0; half < 2; half++) {
                 const unsigned d = 64 * j + 16 * t + 8 * half + n;
-                if (d < a.dim) w.acc[j][n][half] = fmaf(x, pair<T>(v[d]).x, w.acc[j][n][half]);
+                if (d < a.dim) w.acc[j][n][half] = fmaf(x, pair<T>(__ldg(v + d)).x, w.acc[j][n][half]);
             }
         }
 }
 
 /* What the tensor cores added up goes to the totals, and they begin anew: their sums lose bits on the way, and all in
  * one direction, so that long ones are not left to them. */
-template <unsigned NV, unsigned E>
-__device__ __forceinline__ void fold(struct warp<NV, E> &w, float4 (&total)[NV][4][32])
+template <unsigned NV> __device__ __forceinline__ void fold(struct warp<NV> &w, float4 (&total)[NV][4][32])
 {
     const float x = ha_cuda_shift(w.total_m, w.m);
     HA_UNROLL
@@ -264,7 +259,7 @@ __device__ __forceinline__ void load_q(float2 (&to)[2 * NV][4][32], const struct
                        dim = 32 * j + 8 * (lane % 4) + 2 * m;
         const bool real = row < a.rows && dim < a.dim;
         const float *q = seq.q + (real ? ha_cuda_q_at(a, unit, row) + dim : 0);
-        to[j][m][lane] = real ? make_float2(q[0], q[1]) : make_float2(0, 0);
+        to[j][m][lane] = real ? make_float2(__ldg(q), __ldg(q + 1)) : make_float2(0, 0);
     }
 }
 
@@ -296,7 +291,7 @@ __global__ void __launch_bounds__(shape<NV, MANY>::WARPS * 32, shape<NV, MANY>::
 {
     using S = shape<NV, MANY>;
     using block_shared = shared<NV, MANY>;
-    HA_SHARED(block_shared, sh);
+    HA_SHARED_DYNAMIC(block_shared, sh);
     unsigned within;
     const unsigned b = ha_cuda_find(a, &within);
     const unsigned unit = within % a.units;
@@ -310,6 +305,32 @@ __global__ void __launch_bounds__(shape<NV, MANY>::WARPS * 32, shape<NV, MANY>::
     const unsigned lane = threadIdx.x % 32, number = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     const unsigned stack = within / a.units % a.stacks, split = within / a.units / a.stacks;
     const unsigned tile = MANY ? stack * S::WARPS + number : stack;
+    const unsigned last = a.rows - 1, row = tile * ROWS;
+    const unsigned seen = row <= last ? ha_cuda_visible(a, seq.keys, min(row + ROWS - 1, last)) : 0;
+    const unsigned own = ha_cuda_visible(a, seq.keys, min(row + g, last));
+    const size_t k_head = unit * seq.k_head_bytes, v_head = unit * seq.v_head_bytes;
+
+    struct ha_cuda_ring<S::PIECES, S::STAGES> &ring = sh.ring[number];
+    typename S::steps steps = { seq,
+                                split * seq.split_steps + (MANY ? 0 : number),
+                                MANY ? 1 : S::WARPS,
+                                min(seq.steps, (split + 1) * seq.split_steps),
+                                seen,
+                                a.block,
+                                0,
+                                {},
+                                {},
+                                {} };
+    HA_UNROLL
+    for (unsigned i = 0; i <= S::STAGES; i++) steps.look(i);
+    HA_UNROLL
+    for (unsigned i = 0; i < S::STAGES; i++) {
+        if (steps.there[i]) ask_k<MANY, NV, S>(ring.k[i], steps, i, k_head, a.dim);
+        ha_copy_commit();
+        if (steps.there[i]) ask_v<MANY, NV, S>(ring.v[i], steps, i, v_head, a.dim);
+        ha_copy_commit();
+    }
+
     if (MANY) {
         load_q<NV>(sh.q[number % S::TILES], a, seq, unit, tile, lane, 32);
         __syncwarp();
@@ -322,7 +343,7 @@ __global__ void __launch_bounds__(shape<NV, MANY>::WARPS * 32, shape<NV, MANY>::
     for (unsigned j = 0; j < NV; j++)
         for (unsigned f = 0; f < 4; f++) total[j][f][lane] = make_float4(0, 0, 0, 0);
 
-    struct warp<NV, S::EIGHTS> w;
+    struct warp<NV> w;
     w.m = w.total_m = -INFINITY;
     w.sum = w.total_sum = 0;
     HA_UNROLL
@@ -330,47 +351,27 @@ __global__ void __launch_bounds__(shape<NV, MANY>::WARPS * 32, shape<NV, MANY>::
     for (unsigned e = 0; e < 8; e++) HA_UNROLL
     for (unsigned i = 0; i < 4; i++) w.acc[j][e][i] = 0;
 
-    /* keys that no row of the tile sees are not read */
-    const unsigned last = a.rows - 1, row = tile * ROWS;
-    const unsigned seen = row <= last ? ha_cuda_visible(a, seq.keys, min(row + ROWS - 1, last)) : 0;
-    const unsigned own = ha_cuda_visible(a, seq.keys, min(row + g, last));
-    const size_t k_head = unit * seq.k_head_bytes, v_head = unit * seq.v_head_bytes;
-    const unsigned end = min(seq.steps, (split + 1) * seq.split_steps), by = MANY ? 1 : S::WARPS;
-
-    unsigned step = split * seq.split_steps + (MANY ? 0 : number);
-    struct ha_cuda_stretch at = ha_cuda_stretch_at(seq, step, S::KEYS), next = at;
-    bool more = step < end && at.run->first + at.first < seen;
-    unsigned long long ahead = 0;
-    if (more) {
-        ahead = ha_cuda_row_ahead<S::KEYS>(at, a.block);
-        load_k<MANY>(w, at, ahead, k_head, a.dim);
-        load_v<MANY>(w, at, ahead, v_head, a.dim);
-        step += by;
-        next = ha_cuda_stretch_at(seq, step, S::KEYS);
-        if (step < end) ahead = ha_cuda_row_ahead<S::KEYS>(next, a.block);
-    }
-    for (unsigned count = 1; more; count++) {
-        const bool go_on = step < end && next.run->first + next.first < seen;
+    for (unsigned count = 1; steps.there[0]; count++) {
+        typename S::pieces &k = ring.k[steps.stage], &v = ring.v[steps.stage];
         float s[S::EIGHTS][2];
-        score<T>(w, q, s);
-        if (go_on) load_k<MANY>(w, next, ahead, k_head, a.dim);
-        step += by;
-        const struct ha_cuda_stretch after = ha_cuda_stretch_at(seq, step, S::KEYS);
-        const unsigned long long ahead_after = step < end ? ha_cuda_row_ahead<S::KEYS>(after, a.block) : 0;
+        ha_copy_wait<2 * S::STAGES - 1>();
+        score<T, NV>(k, q, s);
+        if (steps.there[S::STAGES]) ask_k<MANY, NV, S>(k, steps, S::STAGES, k_head, a.dim);
+        ha_copy_commit();
+        steps.look(S::STAGES + 1);
 
-        const unsigned shown = ha_cuda_shown(at, own);
+        const unsigned shown = ha_cuda_shown(steps.at[0], own);
         HA_UNROLL
         for (unsigned e = 0; e < S::EIGHTS; e++) HA_UNROLL
         for (unsigned i = 0; i < 2; i++) s[e][i] = 8 * e + 2 * t + i < shown ? s[e][i] * a.scale : -INFINITY;
         soften(w, s);
-        if (__any_sync(HA_ALL_LANES, shown < S::KEYS) && spoiled<T>(w)) weigh_apart<T>(w, s, at, v_head, a);
-        else weigh<T>(w, s);
-        if (go_on) load_v<MANY>(w, next, ahead, v_head, a.dim);
+        ha_copy_wait<2 * S::STAGES - 1>();
+        if (__any_sync(HA_ALL_LANES, shown < S::KEYS) && spoiled<T>(v)) weigh_apart<T>(w, s, steps.at[0], v_head, a);
+        else weigh<T>(w, v, s);
+        if (steps.there[S::STAGES]) ask_v<MANY, NV, S>(v, steps, S::STAGES, v_head, a.dim);
+        ha_copy_commit();
         if (count % S::FOLD == 0) fold(w, total);
-        at = next;
-        next = after;
-        ahead = ahead_after;
-        more = go_on;
+        steps.next();
     }
     fold(w, total);
     w.total_sum += __shfl_xor_sync(HA_ALL_LANES, w.total_sum, 1);
@@ -390,16 +391,18 @@ __global__ void __launch_bounds__(shape<NV, MANY>::WARPS * 32, shape<NV, MANY>::
 template <enum ha_dtype T, unsigned NV, bool MANY>
 cudaError_t launch_mma(const struct ha_cuda_call *call, unsigned blocks, cudaStream_t stream)
 {
-    return ha_launch(ha_attend_mma<T, NV, MANY>, dim3(blocks), dim3(shape<NV, MANY>::WARPS * 32), stream, *call);
+    return ha_launch_dynamic(sizeof(struct shared<NV, MANY>), ha_attend_mma<T, NV, MANY>, dim3(blocks),
+                             dim3(shape<NV, MANY>::WARPS * 32), stream, *call);
 }
 
 /* the kernels of a type, and how each is used: NV = 1 .. 4, and not MANY before MANY */
 #define HA_ATTEND_MMA(X, T)                                                                                      \
     X(T, 1, false), X(T, 1, true), X(T, 2, false), X(T, 2, true), X(T, 3, false), X(T, 3, true), X(T, 4, false), \
         X(T, 4, true)
-#define HA_ATTEND_MMA_KERNEL(T, NV, MANY)                                                             \
-    {                                                                                                 \
-        reinterpret_cast<const void *>(ha_attend_mma<T, NV, MANY>), shape<NV, MANY>::WARPS * 32, 0, 0 \
+#define HA_ATTEND_MMA_KERNEL(T, NV, MANY)                                                        \
+    {                                                                                            \
+        reinterpret_cast<const void *>(ha_attend_mma<T, NV, MANY>), shape<NV, MANY>::WARPS * 32, \
+            sizeof(struct shared<NV, MANY>), 0                                                   \
     }
 #define HA_ATTEND_MMA_PATH(T, NV, MANY)                                                            \
     {                                                                                              \

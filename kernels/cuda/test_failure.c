@@ -95,12 +95,13 @@ static void assert_works(void)
 TEST_WITH(a_machine_without_is_waived, NULL, nothing_left)
 {
     static const struct {
-        int devices, driver;
+        int devices, driver, shared_bytes;
         const char *words;
     } machine[] = {
-        { -1, 13000, "no NVIDIA driver" },
-        { 0, 13000, "no GPU that CUDA can use" },
-        { 1, 12040, "driver here is of CUDA 12.4, and this plugin needs CUDA 13.0" },
+        { -1, 13000, 232448, "no NVIDIA driver" },
+        { 0, 13000, 232448, "no GPU that CUDA can use" },
+        { 1, 12040, 232448, "driver here is of CUDA 12.4, and this plugin needs CUDA 13.0" },
+        { 1, 13000, 65536, "bytes of shared memory, and this GPU gives a block 65536" },
     };
     for (size_t i = 0; i < COUNT(machine); i++) {
         struct ha_emulated_settings settings = ha_emulated_defaults();
@@ -108,6 +109,7 @@ TEST_WITH(a_machine_without_is_waived, NULL, nothing_left)
         *why.text = 0;
         settings.devices = machine[i].devices;
         settings.driver_version = machine[i].driver;
+        settings.shared_bytes = machine[i].shared_bytes;
         ha_emulated_set(&settings);
         assert_int_equal(api->open(&dev, &(struct ha_device_config){ &test_kernels, 0 }, &why), HA_WAIVED);
         if (!strstr(why.text, machine[i].words)) fail_msg("'%s' lacks '%s'", why.text, machine[i].words);
@@ -127,6 +129,7 @@ TEST_WITH(an_open_that_fails_leaves_nothing, NULL, nothing_left)
                                             "cudaDeviceGetPCIBusId",
                                             "cudaDeviceGetAttribute",
                                             "cudaFuncGetAttributes",
+                                            "cudaFuncSetAttribute",
                                             "cudaOccupancyMaxActiveBlocksPerMultiprocessor",
                                             "cudaMalloc",
                                             "cudaMemset",
