@@ -16,7 +16,7 @@ constexpr size_t ROUNDS_MAX = 8;
 
 /* What a block takes besides its keys, and each split in the joining kernel, in steps' time: guesses that a measurement
  * may correct. */
-constexpr uint64_t BLOCK_COST = 4, SPLITS_PER_STEP = 2;
+constexpr uint64_t BLOCK_COST = 4, SPLITS_PER_STEP = 32;
 
 bool multiples(const struct ha_device_attend *a, size_t first, size_t count, size_t of)
 {

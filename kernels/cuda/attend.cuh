@@ -14,7 +14,7 @@
 #include "kernels/cuda/number.cuh"
 
 /* sequences in the arguments of the kernels themselves; more come in a table in the workspace */
-enum { HA_CUDA_SEQS_INLINE = 16, HA_CUDA_SPLITS_MAX = 128 };
+enum { HA_CUDA_SEQS_INLINE = 16, HA_CUDA_SPLITS_MAX = 512 };
 
 struct ha_cuda_run {
     const char *k, *v;     /* row 0 of KV head 0 */
@@ -89,9 +89,12 @@ cudaError_t ha_cuda_attend_weights(const struct ha_cuda_call *call, enum ha_dtyp
 
 /* what is indexed by such a loop's variable stays in registers */
 #ifdef __CUDACC__
-#define HA_UNROLL _Pragma("unroll")
+#define HA_PRAGMA(text)     _Pragma(#text)
+#define HA_UNROLL           HA_PRAGMA(unroll)
+#define HA_UNROLL_BY(times) HA_PRAGMA(unroll times)
 #else
 #define HA_UNROLL
+#define HA_UNROLL_BY(times)
 #endif
 
 /* sequence of this block, and the block's number within it; every thread of the block calls it, 64 at least */

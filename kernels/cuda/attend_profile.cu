@@ -20,10 +20,10 @@
  * sums one after another, at most n / 32 + 3 if one warp has all n keys in 4 runs; 4 warps, 4. Without: the 8 keys of a
  * step and their addition to those before, 9; a warp has a step of 8 keys (4 from dim 129 on) of every 8, n / 32 + 2
  * steps; or the weights alone, 2 additions a step of 8 keys, n / 32 + 2, and 3 over the lanes; 8 warps, 8. Splits: a
- * joining thread has four sums, S / 4 + 2, where no more of the S are other than empty than a warp that had all keys
- * would take steps: the more splits, the fewer additions before, and both together are at most n / 32 + 6 besides the 3
- * above. The LSE takes the sum apart into 2^e and [0.75, 1.5]: its logarithm and the sum with e ln 2 err by u |LSE|,
- * which the bound has, and 2 u. */
+ * warp has every eighth, S / 8 + 3 with what joins the warps (of the weights alone a lane has every 32nd, S / 32 + 5),
+ * where no more of the S are other than empty than a warp that had all keys would take steps: the more splits, the
+ * fewer additions before, and both together are at most n / 32 + 6 besides the 3 above. The LSE takes the sum apart
+ * into 2^e and [0.75, 1.5]: its logarithm and the sum with e ln 2 err by u |LSE|, which the bound has, and 2 u. */
 enum { TENSOR = 20, CUT = 6, SMALL = 1, SCALE = 1, REFERENCE = 1, STEPS = 3, SPLITS = 6, LSE = 2 };
 
 struct ha_profile ha_cuda_attend_profile(enum ha_dtype dtype)

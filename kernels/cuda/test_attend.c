@@ -407,31 +407,36 @@ TEST(nan_stays)
  * at most, a fifth where contexts are short; and a long sequence does not keep them waiting for it alone. */
 TEST(splits_fill_the_machine)
 {
-    enum { SLOTS = 264, HEADS = 8 };
+    enum { SLOTS = 264 };
+    static const size_t heads[] = { 8, 1 }; /* one alone fills it from 32768 keys on */
     static const size_t batch[] = { 1, 2, 3, 4, 7, 16, 33, 64 }, keys[] = { 8192, 32768, 100000, 131072, 1000000 };
     static char row[16] __attribute__((aligned(16)));
     struct ha_device_seq seq[64] = { 0 };
-    struct ha_device_attend args = {
-        .q_len = 1, .q_heads = 4 * HEADS, .kv_heads = HEADS, .head_dim = 128, .dtype = HA_F16, .scale = 1, .seqs = seq
-    };
-    for (size_t n = 0; n < COUNT(keys); n++)
+    struct ha_device_attend args = { .q_len = 1, .head_dim = 128, .dtype = HA_F16, .scale = 1, .seqs = seq };
+    for (size_t n = 0; n < COUNT(keys) * COUNT(heads); n++)
         for (size_t i = 0; i < COUNT(batch); i++) {
+            const size_t h = heads[n / COUNT(keys)];
             args.batch = batch[i];
+            args.q_heads = 4 * h;
+            args.kv_heads = h;
+            if (h == 1 && keys[n % COUNT(keys)] < 32768) continue;
             for (size_t b = 0; b < batch[i]; b++) {
                 seq[b].runs_count = 1;
                 seq[b].runs[0] = (struct ha_rows){
-                    .k = row, .v = row, .k_stride_bytes = 256, .v_stride_bytes = 256, .keys = keys[n]
+                    .k = row, .v = row, .k_stride_bytes = 256, .v_stride_bytes = 256, .keys = keys[n % COUNT(keys)]
                 };
             }
             const unsigned blocks = problem_blocks(SLOTS / 2, &args), rounds = (blocks + SLOTS - 1) / SLOTS;
-            if (!(blocks >= (keys[n] < 10000 ? 0.8 : 0.9) * rounds * SLOTS)) {
-                printf("%zu sequences of %zu keys: %u blocks\n", batch[i], keys[n], blocks);
+            if (!(blocks >= (keys[n % COUNT(keys)] < 10000 ? 0.8 : 0.9) * rounds * SLOTS)) {
+                printf("%zu heads, %zu sequences of %zu keys: %u blocks\n", h, batch[i], keys[n % COUNT(keys)], blocks);
                 fail();
             }
         }
     args.batch = 64;
+    args.q_heads = 4 * heads[0];
+    args.kv_heads = heads[0];
     for (size_t b = 1; b < 64; b++) seq[b].runs[0].keys = 500;
-    assert_true(problem_blocks(SLOTS / 2, &args) >= 63 * HEADS + SLOTS / 2);
+    assert_true(problem_blocks(SLOTS / 2, &args) >= 63 * heads[0] + SLOTS / 2);
 }
 
 TEST(wrong_sizes_are_refused)
