@@ -268,7 +268,7 @@ static void print_disturbed(FILE *out, const struct ha_record *r, const char *si
     size_t disturbed = 0, all = 0;
     for (size_t i = 0; i < r->count; i++) {
         disturbed += r->cases[i]->disturbances;
-        all += r->cases[i]->processes;
+        all += strcmp(r->cases[i]->id, HA_MACHINE_CASE) ? r->cases[i]->processes : 0;
     }
     if (disturbed)
         fprintf(out, "%s: the times of %zu of %zu rows left out: something else used the cores\n", side, disturbed,
