@@ -138,6 +138,13 @@ says 'night.json: cannot write: File too large; mend that, and begin a new night
 says 'code 20'
 holds 'night.json has no verdict' sh -c '! grep -q "\"verdict\":" full/night.json'
 
+# plugins of one name in two folders have steps of their own
+mkdir a b
+cp "$(dirname "$program")/ha_null.so" a/x.so
+cp a/x.so b/x.so
+night 20 -o plugins --device host --device a/x.so --device b/x.so --max-time 1ms
+for step in doctor doctor-x.so doctor-2-x.so; do holds "plugins/$step.txt" test -s "plugins/$step.txt"; done
+
 # a signal ends the step at hand, and the night says so
 (exec timeout -s INT 3 "$program" nightly -q -o "$dir/cut" > out 2> err < /dev/null)
 holds 'a night that was cut says what it is' grep -q 'ended by a signal' out

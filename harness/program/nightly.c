@@ -23,7 +23,7 @@
 
 /* A night: steps that are commands of this program, each with its folder, then what they came to. */
 
-enum { SCHEMA = 1, ROUNDS = 3, AGAIN = 10, PROCESSES = 5, NAME = 64, LISTED = 10 };
+enum { SCHEMA = 1, ROUNDS = 3, AGAIN = 10, PROCESSES = 5, NAME = 64, PART = 40, LISTED = 10 };
 static const uint64_t hour_ns = UINT64_C(3600000000000), second_ns = UINT64_C(1000000000);
 
 struct night {
@@ -153,12 +153,21 @@ static bool take_code(struct night *n, const char *name, int code, bool ran)
     return false;
 }
 
+static const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* run, run-DEVICE, and run-2-DEVICE where another device goes by this name, too */
 static const char *step_name(char out[NAME], const char *step, const struct night *n, size_t device)
 {
-    const char *of = n->o->devices[device];
+    bool taken = false;
     if (!device) return strcpy(out, step);
-    const char *slash = strrchr(of, '/');
-    snprintf(out, NAME, "%s-%.40s", step, slash ? slash + 1 : of);
+    const char *of = last_part(n->o->devices[device]);
+    for (size_t d = 1; d < device; d++) taken = taken || !strncmp(last_part(n->o->devices[d]), of, PART);
+    if (taken) snprintf(out, NAME, "%s-%zu-%.*s", step, device, PART, of);
+    else snprintf(out, NAME, "%s-%.*s", step, PART, of);
     return out;
 }
 
@@ -169,12 +178,20 @@ static void add_device(struct command *c, const struct night *n, size_t device)
     add(c, n->o->devices[device]);
 }
 
+/* Of doctor and probe, which take a minute and not the time that they are given: a device that hangs is not to be
+ * waited for much longer than the night is. */
+static uint64_t meter_limit(const struct night *n)
+{
+    const uint64_t least = 60 * second_ns, most = 10 * least, rest = left(n);
+    return rest < least ? least : rest > most ? most : rest;
+}
+
 static void doctor(struct night *n, const char *name, size_t device)
 {
     struct command c = { .word = { "doctor" }, .words = 1 };
     int code = 0;
     add_device(&c, n, device);
-    const bool ran = run_step(n, name, &c, 10 * 60 * second_ns, &code);
+    const bool ran = run_step(n, name, &c, meter_limit(n), &code);
     n->unfit = n->unfit || code == HA_EXIT_ENVIRONMENT;
     n->missing = n->missing || !ran || (code && code != HA_EXIT_ENVIRONMENT);
     if (code == HA_EXIT_ENVIRONMENT) note(n, "doctor: not fit to be measured; see %s/%s.txt", n->o->out_dir, name);
@@ -186,7 +203,7 @@ static void probe(struct night *n, const char *name, size_t device)
     int code = 0;
     add_device(&c, n, device);
     add_folder(&c, n, name);
-    const bool ran = run_step(n, name, &c, 10 * 60 * second_ns, &code);
+    const bool ran = run_step(n, name, &c, meter_limit(n), &code);
     take_code(n, name, code, ran);
 }
 
@@ -256,8 +273,8 @@ static enum ha_status look_for_all(struct night *n, struct ha_why *why)
     }
     if (absent > LISTED) note(n, "and %zu more of %zu cases were not run", absent - LISTED, all);
     if (fewest < wanted)
-        note(n, "the time was over: some of %zu cases ran in %zu of %zu processes; give it more with --max-time", all,
-             fewest, wanted);
+        note(n, "some of %zu cases ran in %zu of %zu processes%s", all, fewest, wanted,
+             ha_stop ? "" : ": the time was over; give it more with --max-time");
     n->missing = n->missing || absent > 0;
     return HA_OK;
 }
