@@ -98,7 +98,7 @@ setup.sh: there is no apt-get here; install these by hand (names as far as we kn
   openSUSE    zypper install git ninja gcc gcc-c++ clang libomp-devel hwloc-devel libjansson-devel inih-devel
               libcmocka-devel mpfr-devel python3-numpy, and libcsv from its source
   macOS       habench needs Linux (CPU pinning, /proc, huge pages): use a Linux container or virtual machine
-Optional: numpy, without which nothing is audited (scripts/audit.py).
+Optional: numpy, without which nothing is audited (scripts/audit.py), and no PTX run (kernels/cuda/ptx).
 Needed: gcc 12 or clang 14 or later, and ninja 1.11 or later.
 EOF
     exit 1

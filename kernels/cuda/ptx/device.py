@@ -127,6 +127,8 @@ class Device:
     def launched(self, kernel, args, size, grid, block):
         try:
             key = self.host.kernels[kernel]
+            if key not in self.entries:
+                raise Fault(f'a kernel that is in none of the files of PTX: {key}')
             module, entry = self.entries[key]
             text = module.kernel(entry)
             at = aligned(ctypes.sizeof(ctypes.c_void_p), text.param_align)

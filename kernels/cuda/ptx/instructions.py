@@ -44,7 +44,8 @@ class Compiler:
     def __init__(self, kernel):
         self.kernel = kernel
         self.places, self.kinds, self.constants, self.specials = {}, [], {}, {}
-        self.grain = 8  # of shared memory: least bytes of an access
+        self.grain = self.global_grain = 8  # least bytes of an access, of shared and of global memory
+        self.atomics = False  # on global memory
         self.reads = []
         dynamic = (kernel.shared_bytes + 15) // 16 * 16
         self.symbols = {**{name: at for name, at in kernel.params.items()}, **kernel.shared, **kernel.local,
@@ -269,8 +270,14 @@ def convert_address(c, text, words):
 
 
 def nothing(c, text, words):
-    """fences: threads see each other's stores at once here; what lacks a barrier, Shared says"""
     return Step(text, run=lambda t, m: None)
+
+
+def fence(c, text, words):
+    """Threads see each other's stores at once here; who may rely on that, races.py says."""
+    if not {'gl', 'sys', 'gpu'} & set(words):
+        return nothing(c, text, words)
+    return Step(text, run=lambda t, m: t.memory.fence(t.chosen(m)))
 
 
 # ---- memory
@@ -284,8 +291,11 @@ def shape_of(c, words):
     """bytes of a number, and how many"""
     count = next((int(w[1]) for w in words if re.fullmatch(r'v[248]', w)), 1)
     each = bits(words[-1]) // 8
-    if space_of(words) == 'shared':
+    space = space_of(words)
+    if space == 'shared':
         c.grain = min(c.grain, each)
+    elif space in (None, 'global'):
+        c.global_grain = min(c.global_grain, each)
     return each, count
 
 
@@ -336,6 +346,7 @@ def atomic(c, text, words):
     kind, change = words[-1], CHANGE[next(w for w in words if w in CHANGE)]
     each, _ = shape_of(c, words)
     space, operands = space_of(words), text.operands[1:] if returns else text.operands
+    c.atomics = c.atomics or space != 'shared'
     at = c.writer(text.operands[0], kind)[0] if returns else None
     base, offset = c.address(operands[0])
     values = [c.reader(o, kind) for o in operands[1:]]
@@ -366,7 +377,7 @@ def copy_async(c, text, words):
     to, source, size = c.address(text.operands[0]), c.address(text.operands[1]), int(text.operands[2], 0)
     if size not in ((16,) if words[1] == 'cg' else (4, 8, 16)):
         raise Unknown(f'a copy of {size} bytes')
-    c.grain = min(c.grain, 4)
+    c.grain, c.global_grain = min(c.grain, 4), min(c.global_grain, 4)
     taken = c.reader(text.operands[3] if len(text.operands) > 3 else str(size), 'u32')
     return Step(text, run=lambda t, m: t.copies.begin(t, m, to, source, size, taken(t.R)))
 
@@ -535,4 +546,4 @@ def multiply_matrices(c, text, words):
 BUILDERS = {'mov': move, 'cvta': convert_address, 'ld': load, 'st': store, 'atom': atomic, 'red': atomic, 'cp': copy_async,
             'bra': branch, 'ret': leave, 'exit': leave, 'bar': barrier, 'barrier': barrier, 'shfl': shuffle, 'vote': vote,
             'match': match, 'redux': reduce_warp, 'activemask': active_mask, 'mma': multiply_matrices,
-            'membar': nothing, 'fence': nothing, 'nanosleep': nothing, 'prefetch': nothing, 'prefetchu': nothing}
+            'membar': fence, 'fence': fence, 'nanosleep': nothing, 'prefetch': nothing, 'prefetchu': nothing}

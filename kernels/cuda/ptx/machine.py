@@ -9,6 +9,7 @@ from arithmetic import U32, U64
 from fault import Fault
 from instructions import BLOCK_BARRIER, BRANCH, EXIT, PLAIN, SPACES, WARP, WINDOW, Compiler
 from memory import UINT, Own, Shared
+from races import Clock
 
 THREADS = 2048  # at once, at least one block
 STEPS_MAX = 3_000_000  # of one run: a loop without an end is a fault
@@ -53,10 +54,11 @@ class Copies:
 
     def land(self, t, threads, at, source, taken, size):
         values = np.zeros((len(at), size), np.uint8)
-        for i in range(size):
-            some = taken > i
-            if some.any():
-                values[some, i] = t.memory.load(source[some] + U64(i), 1, 1, threads[some])[0]
+        for of in np.unique(taken[taken > 0]):
+            some, each = taken == of, 4 if of % 4 == 0 else 1
+            for i in range(0, of, each):
+                word = t.memory.load(source[some] + U64(i), each, 1, threads[some])[0]
+                values[some, i:i + each] = word.view(np.uint8).reshape(-1, each)
         t.shared.land(at, values, threads)
 
 
@@ -64,10 +66,11 @@ class Threads:
     """Registers of all threads (R, one array each), and in `partial` the threads that have written a register where these
     are not all."""
 
-    def __init__(self, compiled, count, memory, params, block, block_threads, place):
+    def __init__(self, compiled, count, memory, params, block, place):
         self.count, self.memory = count, memory
         self.every = np.arange(count)
-        self.place = place
+        self.clock = Clock(block, place.blocks, place.each)
+        memory.begin_run(self.clock)
         kernel = compiled.kernel
         zeros = {1: np.zeros(count, bool), **{8 * b: np.zeros(count, kind) for b, kind in UINT.items()}}
         self.R = [zeros[width] for width in compiled.kinds]
@@ -81,7 +84,7 @@ class Threads:
         self.params = Own(kernel.param_bytes, np.zeros(count, np.int64), 'the parameters', params)
         shared_bytes = kernel.shared_bytes if not kernel.dynamic else \
             (kernel.shared_bytes + 15) // 16 * 16 + place.dynamic_bytes
-        self.shared = Shared(shared_bytes, block, self.every % block_threads, compiled.grain)
+        self.shared = Shared(shared_bytes, block, self.clock, compiled.grain)
         self.local = Own(kernel.local_bytes, self.every, 'local memory')
         self.copies = Copies(count)
         self.spaces = dict(zip(SPACES, (memory, self.shared, self.params, self.local)))
@@ -208,7 +211,7 @@ class Threads:
         return self.in_memory(lambda: memory.atomic(address, each, threads, change), threads, which)
 
     def warp_barrier(self, m):
-        self.shared.warp_synced(self.every[::32] // 32 if m is None else np.unique(self.chosen(m) // 32))
+        self.clock.warp_synced(self.every[::32] // 32 if m is None else np.unique(self.chosen(m) // 32))
 
 
 class Place:
@@ -251,7 +254,7 @@ class Run:
         if not whole_warps and any(step.kind == WARP for step in self.code):
             raise Fault('a block of this kernel must have whole warps', None)
         self.block = np.repeat(np.arange(blocks), place.each)
-        self.threads = Threads(compiled, self.count, memory, params, self.block, place.each, place)
+        self.threads = Threads(compiled, self.count, memory, params, self.block, place)
         self.groups = {0: np.ones(self.count, bool)}  # by the instruction that they come to next
         self.waiting = {}  # threads at a barrier or an instruction of their warps, by the same
         self.ended = np.zeros(self.count, bool)
@@ -388,7 +391,9 @@ class Run:
                 raise Fault('a barrier that lanes of a warp reach by different ways', np.flatnonzero(np.repeat(split, 32)))
         if 'reduce' in step.extra:
             self.reduce(step, mask)
-        t.shared.block_synced(np.unique(self.block[mask]))
+        blocks = np.unique(self.block[mask])
+        t.memory.before_barrier(blocks)
+        t.clock.block_synced(blocks)
         left = self.waiting.pop(at) & ~mask
         if left.any():
             self.waiting[at] = left
@@ -434,9 +439,9 @@ class Machine:
         if kernel not in self.compiled:
             self.compiled[kernel] = Compiler(kernel)
         compiled = self.compiled[kernel]
-        self.memory.begin_launch()
         each = block[0] * block[1] * block[2]
         blocks = list(range(grid[0] * grid[1] * grid[2]))
+        self.memory.begin_launch(compiled.global_grain, len(blocks), compiled.atomics)
         if self.backward:
             blocks.reverse()
         at_once = max(1, THREADS // each)

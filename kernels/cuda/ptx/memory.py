@@ -4,6 +4,7 @@ values come as arrays, one element for each thread; whatever a GPU may not do, o
 import numpy as np
 
 from fault import Fault
+from races import BLOCK, Order, Touches
 
 UINT = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 EMPTY, FULL, FLYING = 0, 255, 1  # a byte: never written; written; a copy to it is on its way
@@ -42,13 +43,61 @@ def check_alignment(address, size):
         raise Fault(f'an address of {size} bytes is misaligned: {int(address[crooked][0]):#x}', crooked)
 
 
-class Global:
+class Watched:
+    """Memory in which two threads that touch a place need a barrier between them if one of them stores. grain: bytes of a
+    place, the least that the kernel reads or writes."""
+
+    def watch(self, size, grain):
+        self.grain = grain
+        self.writers, self.readers = Touches(size // grain), Touches(size // grain)
+        self.atomics = np.zeros(size // grain, bool)
+
+    def places(self, at, size):
+        return (at // self.grain)[:, None] + np.arange(max(size // self.grain, 1))
+
+    def now(self, threads):
+        return self.clock.who[threads][:, None], self.clock.when[threads][:, None]
+
+    def check(self, touches, places, now, why, unless=False):
+        racing = touches.near(places, *now) & ~unless
+        if racing.any():
+            raise Fault(f'{self.name} {why} with no barrier between', racing.any(axis=1))
+
+    def check_blocks(self, places, who, why, unless=False):
+        """what other blocks have of it"""
+
+    def before_load(self, at, size, threads):
+        places, now = self.places(at, size), self.now(threads)
+        self.check(self.writers, places, now, 'is read that another thread wrote,')
+        self.check_blocks(places, now[0], 'is read')
+        self.readers.note(places, *now)
+
+    def before_store(self, at, size, threads):
+        places, now = self.places(at, size), self.now(threads)
+        self.check(self.writers, places, now, 'is written that another thread wrote,')
+        self.check(self.readers, places, now, 'is written that another thread read,')
+        self.check_blocks(places, now[0], 'is written')
+        self.writers.put(places, *now)
+        self.atomics[places] = False
+
+    def before_atomic(self, at, each, threads):
+        """Atomic operations need no barrier between each other."""
+        places, now = self.places(at, each), self.now(threads)
+        self.check(self.writers, places, now, 'is changed that another thread wrote,', self.atomics[places])
+        self.check(self.readers, places, now, 'is changed that another thread read,')
+        self.check_blocks(places, now[0], 'is changed', self.atomics[places])
+        self.writers.note(places, *now)
+        self.atomics[places] = True
+
+
+class Global(Watched):
     """Allocations anywhere in 64 bits, each at its own address; what lies between them takes no room."""
 
     FIRST, GAP = 0x7f0000000000, 4096
+    name = 'memory'
 
     def __init__(self):
-        self.names, self.sizes, self.starts, self.places = [], [], [], []
+        self.names, self.sizes, self.starts, self.offsets = [], [], [], []
         self.used, self.bytes = 0, Bytes(0)
         self.changed = np.zeros(0, bool)  # by the launch that runs
         self.next = self.FIRST
@@ -69,7 +118,7 @@ class Global:
         self.names.append(name)
         self.starts.append(start)
         self.sizes.append(size)
-        self.places.append(place)
+        self.offsets.append(place)
         self.sorted = None
         if array is not None:
             self.bytes.data[place:place + size] = array
@@ -79,7 +128,7 @@ class Global:
     def write(self, start, offset, array):
         """by the host, into an allocation"""
         array = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
-        place = self.places[self.starts.index(start)] + offset
+        place = self.offsets[self.starts.index(start)] + offset
         self.bytes.data[place:place + len(array)] = array
         self.bytes.state[place:place + len(array)] = FULL
 
@@ -95,14 +144,14 @@ class Global:
         sizes = np.array(self.sizes, np.uint64)[order]
         if (starts[1:] < starts[:-1] + sizes[:-1]).any():
             raise ValueError('allocations overlap')
-        self.sorted = starts, sizes, np.array(self.places, np.int64)[order], order
+        self.sorted = starts, sizes, np.array(self.offsets, np.int64)[order], order
 
     def find(self, address, size):
         """where in our bytes these addresses are"""
         check_alignment(address, size)
         if self.sorted is None:
             self.sort()
-        starts, sizes, places, order = self.sorted
+        starts, sizes, offsets, order = self.sorted
         which = np.searchsorted(starts, address, 'right') - 1
         within = address - starts[which]
         outside = (within + np.uint64(size) > sizes[which]) | (which < 0)
@@ -111,13 +160,43 @@ class Global:
             near = order[max(int(which[first]), 0)]
             raise Fault(f'{size} bytes at {int(address[first]):#x} are in no allocation: the one before is '
                         f'{self.names[near]}, {self.sizes[near]} bytes at {self.starts[near]:#x}', outside)
-        return places[which] + within.astype(np.int64)
+        return offsets[which] + within.astype(np.int64)
 
     def name_of(self, place):
-        return next(n for n, p, s in zip(self.names, self.places, self.sizes) if p <= place < p + s)
+        return next(n for n, p, s in zip(self.names, self.offsets, self.sizes) if p <= place < p + s)
 
-    def begin_launch(self):
+    # ---- a launch: as in shared memory, and between blocks
+
+    def begin_launch(self, grain, blocks, atomics):
+        """atomics: whether the kernel has any, by which blocks can rely on each other"""
+        self.watch(len(self.bytes.data), grain)
+        self.order = Order(blocks) if atomics else None
         self.changed[:] = False
+
+    def begin_run(self, clock):
+        self.clock = clock
+
+    def fence(self, threads):
+        if self.order:
+            self.order.fence(self.clock, threads)
+
+    def before_barrier(self, blocks):
+        if self.order:
+            self.order.advance_clean(self.clock, blocks)
+
+    def check_blocks(self, places, who, why, unless=False):
+        then = self.writers.who[places]
+        wrong = (then != 0) & (then >> BLOCK != who >> BLOCK) & ~unless
+        if not wrong.any():
+            return
+        who = np.broadcast_to(who, places.shape)
+        for at in map(tuple, np.argwhere(wrong)) if self.order else ():
+            place = places[at]
+            wrong[at] = not self.order.sees(int(who[at] >> BLOCK) - 1, int(then[at] >> BLOCK) - 1,
+                                            self.writers.when[place] >> 32, place, self.atomics[place])
+        if wrong.any():
+            raise Fault(f'memory {why} that another block wrote, with no fence and atomic operations between',
+                        wrong.any(axis=1))
 
     def load(self, address, each, count, threads, unchanged=False):
         """unchanged: by a load that takes the memory for constant"""
@@ -130,22 +209,29 @@ class Global:
             if empty.any():
                 raise Fault(f'memory is read that nothing was written to: {self.name_of(at[empty][0])}', empty)
             numbers.append(values)
+        self.before_load(at, each * count, threads)
         return numbers
 
     def store(self, address, each, values, threads):
-        at = self.find(address, each * len(values))
+        at, size = self.find(address, each * len(values)), each * len(values)
+        self.before_store(at, size, threads)
         for i, v in enumerate(values):
             self.bytes.write(at + i * each, each, v)
-        self.changed[at[:, None] + np.arange(each * len(values))] = True
+        self.changed[at[:, None] + np.arange(size)] = True
+        self.clock.unfenced[threads] = True
 
     def atomic(self, address, each, threads, change):
         at = self.find(address, each)
+        self.before_atomic(at, each, threads)
         self.changed[at] = True
+        if self.order:
+            for place, thread in zip(self.places(at, each)[:, 0], threads):
+                self.order.atomic(place, int(self.clock.who[thread] >> BLOCK) - 1)
         return change_one_by_one(self.bytes, at, each, change)
 
     def fetch(self, start, size):
         """for the host: the bytes of an allocation, and which of them were written"""
-        place = self.places[self.starts.index(start)]
+        place = self.offsets[self.starts.index(start)]
         return self.bytes.data[place:place + size].copy(), self.bytes.state[place:place + size] == FULL
 
 
@@ -202,107 +288,26 @@ class Own:
             self.bytes.write(at + i * each, each, v)
 
 
-# ---- who touched shared memory: the time since the last barrier in one number for each place
-#      block barriers passed, warp barriers passed, warp, thread; ALL_ONES of a warp or a thread: several of them
+class Shared(Watched, Own):
 
-THREAD_BITS, WARP_BITS, SYNC_BITS = 11, 6, 22
-THREADS, WARPS, SYNCS = (1 << THREAD_BITS) - 1, (1 << WARP_BITS) - 1, (1 << SYNC_BITS) - 1
-
-
-class Shared(Own):
-    """Shared memory, where two threads that touch a place need a barrier between them if one of them stores. grain: bytes
-    of a place, the least that the kernel reads or writes."""
-
-    def __init__(self, size, owner, thread, grain):
+    def __init__(self, size, owner, clock, grain):
         super().__init__(size, owner, 'shared memory')
-        self.grain, self.owner, self.thread = grain, owner.astype(np.int64), thread.astype(np.int64)
-        self.warp_of = np.arange(len(owner)) // 32
-        places = len(self.bytes.data) // grain
-        self.writers, self.readers = np.full(places, -1, np.int64), np.full(places, -1, np.int64)
-        self.atomics = np.zeros(places, bool)
-        self.block_syncs = np.zeros(int(owner.max()) + 1, np.int64)
-        self.warp_syncs = np.zeros(len(owner) // 32 + 1, np.int64)
-        self.stamp()
-
-    def stamp(self):
-        syncs = self.block_syncs[self.owner] << SYNC_BITS | self.warp_syncs[self.warp_of]
-        self.now = syncs << (WARP_BITS + THREAD_BITS) | self.thread // 32 << THREAD_BITS | self.thread
-
-    def block_synced(self, blocks):
-        self.block_syncs[blocks] += 1
-        self.stamp()
-
-    def warp_synced(self, warps):
-        self.warp_syncs[warps] += 1
-        self.stamp()
-
-    def races(self, then, now):
-        """of touches `then` those that another thread made with no barrier before `now`"""
-        block = SYNC_BITS + WARP_BITS + THREAD_BITS
-        same = (then >> block) == (now >> block)
-        if not same.any():
-            return same
-        other = same & ((then & THREADS) != (now & THREADS))
-        warp = (then >> THREAD_BITS & WARPS) == (now >> THREAD_BITS & WARPS)
-        before = (then >> (WARP_BITS + THREAD_BITS) & SYNCS) < (now >> (WARP_BITS + THREAD_BITS) & SYNCS)
-        return other & ~(warp & before)
-
-    def places(self, at, size):
-        count = max(size // self.grain, 1)
-        return (at // self.grain)[:, None] + np.arange(count)
-
-    def check(self, touches, places, now, why):
-        racing = self.races(touches[places], now[:, None])
-        if racing.any():
-            raise Fault(f'shared memory {why} with no barrier between', racing.any(axis=1))
+        self.clock = clock
+        self.watch(len(self.bytes.data), grain)
 
     def load(self, address, each, count, threads):
         numbers = super().load(address, each, count, threads)
-        places = self.places(self.find(address, each * count, threads), each * count)
-        now = self.now[threads]
-        self.check(self.writers, places, now, 'is read that another thread wrote,')
-        self.note_readers(places, now)
+        self.before_load(self.find(address, each * count, threads), each * count, threads)
         return numbers
 
-    def note_readers(self, places, now):
-        """A place with several readers since the last barrier says so."""
-        mine = np.broadcast_to(now[:, None], places.shape)
-        old = self.readers[places]
-        several = self.races(old, mine)
-        self.readers[places] = np.where(several, merged(old, mine), mine)
-        back = self.readers[places]
-        lost = (back & THREADS) != (mine & THREADS)
-        if lost.any():
-            self.readers[places[lost]] = merged(back[lost], mine[lost])
-
-    def before_store(self, at, size, threads):
-        places, now = self.places(at, size), self.now[threads]
-        self.check(self.writers, places, now, 'is written that another thread wrote,')
-        self.check(self.readers, places, now, 'is written that another thread read,')
-        self.writers[places] = now[:, None]
-        self.atomics[places] = False
-
     def store(self, address, each, values, threads):
-        super().store(address, each, values, threads)
         self.before_store(self.find(address, each * len(values), threads), each * len(values), threads)
+        super().store(address, each, values, threads)
 
     def atomic(self, address, each, threads, change):
         at = self.find(address, each, threads)
-        places, now = self.places(at, each), self.now[threads]
-        plain = ~self.atomics[places]
-        if (self.races(self.writers[places], now[:, None]) & plain).any() or \
-                (self.races(self.readers[places], now[:, None])).any():
-            raise Fault('shared memory is changed that another thread wrote or read, with no barrier between', None)
-        old = change_one_by_one(self.bytes, at, each, change)
-        touched = self.writers[places]
-        mine = np.broadcast_to(now[:, None], places.shape)
-        self.writers[places] = np.where(self.races(touched, mine), merged(touched, mine), mine)
-        back = self.writers[places]
-        lost = (back & THREADS) != (mine & THREADS)
-        if lost.any():
-            self.writers[places[lost]] = merged(back[lost], mine[lost])
-        self.atomics[places] = True
-        return old
+        self.before_atomic(at, each, threads)
+        return change_one_by_one(self.bytes, at, each, change)
 
     # ---- copies that take their time
 
@@ -317,10 +322,5 @@ class Shared(Own):
         size = values.shape[1]
         self.bytes.data[at[:, None] + np.arange(size)] = values
         self.bytes.state[at[:, None] + np.arange(size)] = FULL
-        self.writers[self.places(at, size)] = self.now[threads][:, None]
+        self.writers.put(self.places(at, size), *self.now(threads))
 
-
-def merged(a, b):
-    """several threads, and of several warps where these are not the same"""
-    warps = np.where((a ^ b) >> THREAD_BITS & WARPS, WARPS, 0)
-    return np.maximum(a, b) | THREADS | warps << THREAD_BITS

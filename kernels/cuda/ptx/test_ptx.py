@@ -107,6 +107,7 @@ INSTRUCTIONS = [
     ('setp.eq.s32 %p1, 1, 1; setp.eq.and.s32 %p2|%p3, 1, 1, %p1; selp.u32 %r8, 1, 0, %p2; selp.u32 %r9, 5, %r8, %p3;', 1),
     # floats: one rounding of fma; NaN loses in max; unordered comparisons; the ties of conversions
     ('mov.f32 %f1, 0f3f800001; fma.rn.f32 %f1, %f1, %f1, 0fbf800002; mov.b32 %r9, %f1;', f(2.0 ** -46)),
+    ('mov.f32 %f1, 0f3f800800; fma.rn.f32 %f1, %f1, %f1, 0f17800000; mov.b32 %r9, %f1;', 0x3f801001),
     ('mov.f32 %f1, 0f7f7fffff; fma.rn.f32 %f1, %f1, 0f40000000, 0fff7fffff; mov.b32 %r9, %f1;', 0x7f7fffff),
     ('max.f32 %f1, 0f7fffffff, 0f3f800000; mov.b32 %r9, %f1;', f(1)),
     ('setp.ltu.f32 %p1, 0f7fffffff, 0f00000000; setp.lt.f32 %p2, 0f7fffffff, 0f00000000; selp.u32 %r8, 1, 0, %p1; selp.u32 %r9, 9, %r8, %p2;', 1),
@@ -146,7 +147,7 @@ INSTRUCTIONS = [
     ('st.shared.v4.u32 [%r3+16], {1, 2, 3, 4}; bar.sync 0; ld.shared.u32 %r9, [%r3+24];', None),
     ('st.shared.u32 [%r5], 0; bar.sync 0; atom.shared.add.u32 %r8, [%r3], 2; bar.sync 0; ld.shared.u32 %r9, [%r3];', 128),
     ('st.shared.u32 [%r5], %r2; bar.sync 0; red.shared.max.u32 [%r3], %r2; bar.sync 0; ld.shared.u32 %r9, [%r3];', 63),
-    ('atom.global.add.u32 %r8, [%d1+12], 1; ld.volatile.global.u32 %r9, [%d1+12];', 67),
+    ('atom.global.add.u32 %r8, [%d1+12], 1; bar.sync 0; ld.volatile.global.u32 %r9, [%d1+12];', 67),
     ('atom.global.cas.b32 %r9, [%d4], %r2, 99; ld.global.u32 %r9, [%d4];', 99),
 ]
 
@@ -217,13 +218,26 @@ FAULTS = [
     ('is written that another thread read', 'st.shared.u32 [%r5], 0; bar.sync 0; ld.shared.u32 %r9, [%r3]; setp.eq.u32 %p1, %r2, 63; @%p1 st.shared.u32 [%r3], 1;'),
     ('is written that another thread read', 'st.shared.u32 [%r5], 0; bar.sync 0; ld.shared.u32 %r9, [%r3]; bar.warp.sync -1; setp.eq.u32 %p1, %r2, 0; @%p1 st.shared.u32 [%r3], 1;'),
     ('is written that another thread wrote', 'st.shared.u32 [%r3], 0; st.shared.u32 [%r3], 1;'),
-    ('is read that another thread wrote', 'st.shared.u32 [%r5], 0; bar.sync 0; atom.shared.add.u32 %r8, [%r3], 1; ld.shared.u32 %r9, [%r3];'),
+    ('is read that another thread wrote',
+     'st.shared.u32 [%r5], 0; bar.sync 0; atom.shared.add.u32 %r8, [%r3], 1; ld.shared.u32 %r9, [%r3];'),
+    ('is changed that another thread wrote', 'st.shared.u32 [%r5], 0; atom.shared.add.u32 %r8, [%r3], 1;'),
+]
+
+# The same of global memory.
+FAULTS += [
+    ('is read that another thread wrote', 'st.global.u32 [%d4], 0; xor.b64 %d6, %d4, 4; ld.global.u32 %r9, [%d6];'),
+    ('is written that another thread read', 'xor.b64 %d6, %d4, 4; ld.global.u32 %r9, [%d6]; st.global.u32 [%d4], 0;'),
+    ('is changed that another thread wrote', 'st.global.u32 [%d4], 0; atom.global.add.u32 %r9, [%d1], 1;'),
 ]
 
 RIGHT = [  # the same with their barriers
+    ('st.global.u32 [%d4], %r2; bar.warp.sync -1; xor.b64 %d6, %d4, 4; ld.global.u32 %r9, [%d6];', THREAD ^ 1),
+    ('xor.b64 %d6, %d4, 128; ld.global.u32 %r9, [%d6]; bar.sync 0; st.global.u32 [%d4], 0;', THREAD ^ 32),
     ('st.shared.u32 [%r5], %r2; bar.warp.sync -1; xor.b32 %r8, %r5, 4; ld.shared.u32 %r9, [%r8];', THREAD ^ 1),
     ('st.shared.u32 [%r5], %r2; bar.sync 0; xor.b32 %r8, %r5, 128; ld.shared.u32 %r9, [%r8];', THREAD ^ 32),
     ('st.shared.u32 [%r5], 0; bar.sync 0; ld.shared.u32 %r9, [%r3]; bar.sync 0; setp.eq.u32 %p1, %r2, 0; @%p1 st.shared.u32 [%r3], 1;', 0),
+    ('st.shared.u32 [%r5], 0; bar.sync 0; atom.shared.add.u32 %r8, [%r3], 2; atom.shared.add.u32 %r8, [%r3], 1; bar.sync 0; '
+     'ld.shared.u32 %r9, [%r3];', 192),
     ('setp.lt.u32 %p1, %r2, 32; @%p1 bra $A; bar.sync 1, 32; bra $B; $A: bar.sync 2, 32; $B: mov.u32 %r9, 0;', 0),
 ]
 
@@ -245,6 +259,8 @@ def copies():
     gives(STAGES.format(most=1, barrier='bar.warp.sync -1;', turn=others) + OUT, 2 * (THREAD ^ 1) + 64)
     faults('before a copy to it has landed', STAGES.format(most=2, barrier='', turn=own))
     faults('is read that another thread wrote', STAGES.format(most=1, barrier='', turn=others))
+    faults('is read that another thread wrote', 'cp.async.ca.shared.global [%r5], [%d4], 4; bar.sync 0; cp.async.wait_all; '
+           'xor.b32 %r6, %r5, 4; ld.shared.u32 %r9, [%r6];')
     # a group that is not committed is not waited for
     faults('before a copy to it has landed', 'cp.async.ca.shared.global [%r5], [%d4], 4; cp.async.wait_group 0; ld.shared.u32 %r9, [%r5];')
     # what is copied is what is there when it lands
@@ -285,6 +301,49 @@ def far_addresses():
 
 # ---- the last block of a launch: each adds its words to the output, the last one stores their sum. n: it resets the counter
 
+# The blocks' parts: each stores its own, publishes it by a fence and a counter, and the last one adds all up.
+PARTS = """
+ mov.u32 %r6, %ctaid.x; mul.wide.u32 %d6, %r6, 4; add.s64 %d6, %d2, %d6; {store}
+ {barrier}
+ setp.ne.u32 %p1, %r2, 0; @%p1 bra $end;
+ {fence}
+ atom.global.add.u32 %r8, [%d1], 1; mov.u32 %r7, %nctaid.x; sub.s32 %r7, %r7, 1; setp.ne.u32 %p2, %r8, %r7; @%p2 bra $end;
+ mov.u32 %r9, 0; $next: ld.global.u32 %r8, [%d2]; add.s32 %r9, %r9, %r8; add.s64 %d2, %d2, 4; add.s32 %r6, %r7, 0; sub.s32 %r7, %r7, 1;
+ setp.ne.u32 %p2, %r6, 0; @%p2 bra $next; st.global.u32 [%d2], %r9; {reset}
+ $end:
+"""
+BY_ONE = 'setp.eq.u32 %p3, %r2, {thread}; @%p3 st.global.u32 [%d6], %r6;'
+
+
+def parts_of(threads=64, **how):
+    how = {'store': BY_ONE.format(thread=0), 'barrier': '', 'fence': 'membar.gl;', 'reset': '', **how}
+    kernel = Kernel(PARTS.format(**how), words=[0] * 50, threads=threads, blocks=40)
+    return kernel.run()
+
+
+def last_block():
+    def wrong(text, **how):
+        try:
+            parts_of(**how)
+        except Fault as fault:
+            assert text in fault.why, fault.why
+            return
+        raise AssertionError(f'no fault: {how}')
+    for right in ({}, dict(store=BY_ONE.format(thread=40), barrier='bar.sync 0;'), dict(barrier='bar.sync 0;', reset='st.global.u32 [%d1], 0;'),
+                  dict(store=BY_ONE.format(thread=40), barrier='membar.gl; bar.sync 0;', fence='')):
+        kernel = parts_of(**right)
+        data, _ = kernel.memory.fetch(kernel.output, 4 * 64)
+        assert data.view(np.uint32)[40] == 780, data.view(np.uint32)
+    between = 'no fence and atomic operations between'
+    wrong(between, fence='')
+    wrong(between, store=BY_ONE.format(thread=40))  # by a thread that did not wait for it
+    wrong(between, fence='membar.cta;')
+    wrong(between, store=BY_ONE.format(thread=40), barrier='bar.sync 0;', fence='')
+    faults(between, 'st.global.u32 [%d5], 0; st.global.u32 [%d5], 1;', blocks=2)
+    faults(between, 'mov.u32 %r6, %ctaid.x; setp.eq.u32 %p1, %r6, 1; @%p1 bra $A; st.global.u32 [%d5], 1; ret; $A: ld.global.u32 %r9, [%d5];',
+           blocks=2, threads=2048 // 2)
+
+
 LAST = """
  setp.eq.u32 %p1, %r2, 0; @!%p1 bra $end;
  atom.global.add.u32 %r8, [%d1+4], 1; membar.gl; mov.u32 %r7, %nctaid.x; sub.s32 %r7, %r7, 1; setp.ne.u32 %p2, %r8, %r7; @%p2 bra $end;
@@ -301,6 +360,17 @@ def counters():
         kernel.run().run()
         got = kernel.memory.fetch(kernel.output, 4)[0].view(np.uint32)[0]
         assert got == want, f'{got} last blocks of two launches, wanted {want}'
+
+
+def launches():
+    """what one launch has written is constant to the next"""
+    gives('ld.global.nc.u32 %r9, [%d4];' + OUT, 3, memory=written_by_another(3))
+
+
+def written_by_another(value):
+    first = Kernel(f'st.global.u32 [%d4], {value};').run()
+    first.memory.allocate = lambda what, name, made=[first.input, first.output]: made.pop(0)
+    return first.memory
 
 
 def unknown():
@@ -342,7 +412,7 @@ def tests():
         yield body, lambda body=body, want=want: instruction(body, want)
     for text, body in FAULTS:
         yield f'{text}: {body}', lambda text=text, body=body: faults(text, body)
-    for test in (matrices, copies, dynamic_memory, far_addresses, counters, unknown, placed, families):
+    for test in (matrices, copies, dynamic_memory, far_addresses, counters, last_block, launches, unknown, placed, families):
         yield test.__name__, test
 
 
