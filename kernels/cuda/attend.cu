@@ -37,8 +37,8 @@ bool multiples(const struct ha_device_attend *a, size_t first, size_t count, siz
 struct ha_cuda_path path_for(const struct ha_device_attend *a, size_t first, size_t count)
 {
     const size_t rows = a->q_len * (a->q_heads / ha_seq_units(a));
-    if (a->dtype == HA_F32 || rows == 1 || !multiples(a, first, count, 16))
-        return ha_cuda_path_fma(a->dtype, a->head_dim, rows);
+    const bool vectors = multiples(a, first, count, 16);
+    if (a->dtype == HA_F32 || rows == 1 || !vectors) return ha_cuda_path_fma(a->dtype, a->head_dim, rows, vectors);
     return a->dtype == HA_F16 ? ha_cuda_path_mma_f16(a->head_dim, rows > 16)
                               : ha_cuda_path_mma_bf16(a->head_dim, rows > 16);
 }
@@ -200,7 +200,7 @@ cudaError_t attend_some(unsigned multiprocessors, cudaStream_t stream, const str
     call.tiles = unsigned(up(call.rows, path.rows));
     call.stacks = unsigned(up(call.tiles, path.tiles));
     call.causal = a->causal;
-    call.vectors = multiples(a, first, count, 4 * ha_dtype_bytes(a->dtype));
+    call.vectors = multiples(a, first, count, 16);
     call.scale = a->scale * LOG2_E;
     call.partial = reinterpret_cast<float *>(workspace + parts.partial);
     call.state = reinterpret_cast<float2 *>(workspace + parts.state);

@@ -47,7 +47,7 @@ struct ha_cuda_call {
     unsigned stacks;                  /* blocks that the tiles of one split and unit take */
     size_t token_stride, head_stride; /* of q and o */
     bool causal;
-    bool vectors;                    /* rows of K and V begin at multiples of four elements */
+    bool vectors;                    /* rows of K and V are in pieces of 16 bytes */
     float scale;                     /* to units of ln 2 */
     float *partial;                  /* [partials][rows of a tile][dim] */
     float2 *state;                   /* [partials][rows of a tile]: M, sum */
@@ -67,19 +67,18 @@ struct ha_cuda_path {
     cudaError_t (*launch)(const struct ha_cuda_call *call, unsigned blocks, cudaStream_t stream);
 };
 
-/* of a file's paths, which are in the order of its kernels */
-static inline struct ha_cuda_path ha_cuda_path_at(const struct ha_cuda_path *paths,
-                                                  const struct ha_cuda_kernels *kernels, size_t i)
+static inline struct ha_cuda_path ha_cuda_path_at(const struct ha_cuda_path *like, const struct ha_cuda_kernel *kernel)
 {
-    struct ha_cuda_path path = paths[i];
-    path.blocks_per_multiprocessor = max(1u, __atomic_load_n(&kernels->list[i].resident, __ATOMIC_RELAXED));
+    struct ha_cuda_path path = *like;
+    path.blocks_per_multiprocessor = max(1u, __atomic_load_n(&kernel->resident, __ATOMIC_RELAXED));
     return path;
 }
 
 /* many: the rows fill several tiles, which then share what they read */
 struct ha_cuda_path ha_cuda_path_mma_f16(size_t dim, bool many);
 struct ha_cuda_path ha_cuda_path_mma_bf16(size_t dim, bool many);
-struct ha_cuda_path ha_cuda_path_fma(enum ha_dtype dtype, size_t dim, size_t rows);
+/* vectors: rows of K and V are in pieces of 16 bytes */
+struct ha_cuda_path ha_cuda_path_fma(enum ha_dtype dtype, size_t dim, size_t rows, bool vectors);
 cudaError_t ha_cuda_attend_combine(const struct ha_cuda_call *call, unsigned tile_rows, cudaStream_t stream);
 /* for the sequences that want weights; longest: keys of the longest sequence */
 cudaError_t ha_cuda_attend_weights(const struct ha_cuda_call *call, enum ha_dtype dtype, unsigned longest,
@@ -153,11 +152,11 @@ static __device__ __forceinline__ unsigned long long ha_cuda_row(const struct ha
     return run.index ? (unsigned long long)(__ldg(run.index + key / block)) * block + key % block : key;
 }
 
-/* row of key first + lane % KEYS, asked for a step ahead of the loads that need it; nothing where there is no index */
+/* row of key first + lane % KEYS, or of the last one */
 template <unsigned KEYS>
 static __device__ __forceinline__ unsigned long long ha_cuda_row_ahead(const struct ha_cuda_stretch &at, unsigned block)
 {
-    return at.run->index ? ha_cuda_row(*at.run, min(at.first + threadIdx.x % KEYS, at.run->keys - 1), block) : 0;
+    return ha_cuda_row(*at.run, min(at.first + threadIdx.x % KEYS, at.run->keys - 1), block);
 }
 
 /* how many keys a query row sees */

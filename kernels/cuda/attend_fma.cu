@@ -1,79 +1,105 @@
 /* Attention without tensor cores: binary32 K and V, one query row, rows at any address. */
 
 #include "kernels/cuda/attend_fma.cuh"
+#include "kernels/cuda/attend_ring.cuh"
 
 namespace
 {
 
-/* C: head_dim / 128, rounded up; R: query rows of a tile. A step's scores are taken PARTS times, N of them at once: the
- * score of row r and key k of a part is number r GROUP + k, and lane l has number l / COPIES. */
-template <unsigned C, unsigned R> struct shape {
-    static constexpr unsigned WARPS = 8;
-    static constexpr unsigned KEYS = 8 / C;
-    static constexpr unsigned GROUP = KEYS * R > 32 ? 32 / R : KEYS, PARTS = KEYS / GROUP;
-    static constexpr unsigned N = GROUP * R, COPIES = 32 / N;
-    static constexpr unsigned BLOCKS = R == 1 ? 2 : 1;
+/* C: head_dim / 128, rounded up; R: query rows of a tile, so that C R pieces of 16 bytes are at most 128 in binary32.
+ * A step has SLOTS rows for each half (or the whole) of a warp. Its scores are taken PARTS times, N of them at once:
+ * the score of row r and slot k of a part is number r GROUP + k, and of the lanes that have a row, lane l has number
+ * l / COPIES. */
+template <enum ha_dtype T, unsigned C, unsigned R> struct shape : spread<T> {
+    static constexpr unsigned WARPS = 4 * C, STAGES = 2 / C;
+    static constexpr unsigned SLOTS = 8 / C, KEYS = SLOTS * spread<T>::AT_ONCE, PIECES = SLOTS * C;
+    static constexpr unsigned GROUP = SLOTS * R > spread<T>::LANES ? spread<T>::LANES / R : SLOTS;
+    static constexpr unsigned PARTS = SLOTS / GROUP, N = GROUP * R, COPIES = spread<T>::LANES / N;
+    static constexpr unsigned BLOCKS = C == 1 ? 3
+                                       : R * spread<T>::IN_PIECE <= 8
+                                           ? 2
+                                           : 1; /* of a multiprocessor, whose registers they share */
+    typedef ha_cuda_steps<KEYS, STAGES> steps;
+    typedef uint4 pieces[PIECES][32]; /* [slot][c] */
+    typedef float piece[spread<T>::IN_PIECE];
 };
 
-template <unsigned C, unsigned R> struct shared {
-    using S = shape<C, R>;
+template <enum ha_dtype T, unsigned C, unsigned R> struct shared {
+    using S = shape<T, C, R>;
     struct ha_cuda_seq seq;
     float4 total[S::WARPS][R][C][32];
     float2 state[S::WARPS][R];
+    struct ha_cuda_ring<S::PIECES, S::STAGES> ring[S::WARPS];
 };
 
 template <enum ha_dtype T, unsigned C, unsigned R> struct warp {
-    using S = shape<C, R>;
-    typename stored<T>::type k[S::KEYS][C], v[S::KEYS][C];
-    float4 q[R][C], acc[R][C];
+    typename shape<T, C, R>::piece q[R][C], acc[R][C];
     float m, sum; /* of this lane's row; sum: of this lane's keys */
 };
 
-template <enum ha_dtype T, unsigned C, unsigned KEYS>
-__device__ __forceinline__ void load_step(typename stored<T>::type (&to)[KEYS][C], const struct ha_cuda_stretch &at,
-                                          const char *base, size_t stride, unsigned long long ahead, unsigned dim,
-                                          bool vectors)
+/* K or V of a step. VECTORS: rows are in pieces of 16 bytes, which are copied by themselves; else element by element.
+ */
+template <enum ha_dtype T, unsigned C, bool VECTORS, class S>
+__device__ __forceinline__ void ask(typename S::pieces &to, const struct ha_cuda_rows &rows, unsigned dim)
 {
+    const unsigned lane = threadIdx.x % 32;
     HA_UNROLL
-    for (unsigned key = 0; key < KEYS; key++) {
-        const unsigned long long row = at.run->index ? __shfl_sync(HA_ALL_LANES, ahead, int(key)) : at.first + key;
-        load_row<T, C>(to[key], base + row * stride, at.first + key < at.run->keys, dim, vectors);
+    for (unsigned slot = 0; slot < S::SLOTS; slot++) {
+        const unsigned key = slot * S::AT_ONCE + lane / S::LANES;
+        const char *row = rows.row(key);
+        HA_UNROLL
+        for (unsigned c = 0; c < C; c++) {
+            const unsigned d = first_dim<T>(c);
+            const bool real = rows.real(key) && d < dim;
+            uint4 &piece = to[slot * C + c][lane];
+            if (VECTORS) ha_copy16<false>(&piece, row + d * S::BYTES, real);
+            else piece = real ? gather<T>(row + d * S::BYTES) : make_uint4(0, 0, 0, 0);
+        }
     }
 }
 
 template <enum ha_dtype T, unsigned C, unsigned R>
-__device__ __forceinline__ void score(const struct warp<T, C, R> &w, float (&s)[shape<C, R>::PARTS])
+__device__ __forceinline__ void score(const struct warp<T, C, R> &w, const typename shape<T, C, R>::pieces &k,
+                                      float (&s)[shape<T, C, R>::PARTS])
 {
-    using S = shape<C, R>;
+    using S = shape<T, C, R>;
     HA_UNROLL
     for (unsigned part = 0; part < S::PARTS; part++) {
         float x[S::N];
         HA_UNROLL
-        for (unsigned key = 0; key < S::GROUP; key++) {
+        for (unsigned slot = 0; slot < S::GROUP; slot++) {
             HA_UNROLL
-            for (unsigned r = 0; r < R; r++) x[r * S::GROUP + key] = 0;
+            for (unsigned r = 0; r < R; r++) x[r * S::GROUP + slot] = 0;
             HA_UNROLL
             for (unsigned c = 0; c < C; c++) {
-                const float4 k = widen<T>(w.k[part * S::GROUP + key][c]);
+                typename S::piece y;
+                widen<T>(y, k[(part * S::GROUP + slot) * C + c][threadIdx.x % 32]);
                 HA_UNROLL
-                for (unsigned r = 0; r < R; r++) x[r * S::GROUP + key] = dot4(w.q[r][c], k, x[r * S::GROUP + key]);
+                for (unsigned r = 0; r < R; r++) x[r * S::GROUP + slot] = dot(w.q[r][c], y, x[r * S::GROUP + slot]);
             }
         }
-        s[part] = lane_sums<S::N>(x);
+        s[part] = lane_sums<S::N, S::LANES / 2>(x);
     }
+}
+
+/* over the lanes that have keys of the same row */
+template <class S, class Join> __device__ __forceinline__ float over_keys(float x, Join join)
+{
+    HA_UNROLL
+    for (unsigned bit = S::COPIES; bit < S::COPIES * S::GROUP; bit *= 2)
+        x = join(x, __shfl_xor_sync(HA_ALL_LANES, x, int(bit)));
+    return S::AT_ONCE == 2 ? join(x, __shfl_xor_sync(HA_ALL_LANES, x, 16)) : x;
 }
 
 /* Scores become weights 2^(s - m), m and what was summed up before following the largest. */
 template <enum ha_dtype T, unsigned C, unsigned R>
-__device__ __forceinline__ void soften(struct warp<T, C, R> &w, float (&s)[shape<C, R>::PARTS])
+__device__ __forceinline__ void soften(struct warp<T, C, R> &w, float (&s)[shape<T, C, R>::PARTS])
 {
-    using S = shape<C, R>;
+    using S = shape<T, C, R>;
     float top = s[0];
     HA_UNROLL
     for (unsigned part = 1; part < S::PARTS; part++) top = fmaxf(top, s[part]);
-    HA_UNROLL
-    for (unsigned bit = S::COPIES; bit < S::COPIES * S::GROUP; bit *= 2)
-        top = fmaxf(top, __shfl_xor_sync(HA_ALL_LANES, top, int(bit)));
+    top = over_keys<S>(top, [](float x, float y) { return fmaxf(x, y); });
     const float m = fmaxf(w.m, ha_cuda_ceil(top));
     if (__any_sync(HA_ALL_LANES, m != w.m)) {
         const float own = ha_cuda_shift(w.m, m);
@@ -82,54 +108,76 @@ __device__ __forceinline__ void soften(struct warp<T, C, R> &w, float (&s)[shape
         for (unsigned r = 0; r < R; r++) {
             const float x = __shfl_sync(HA_ALL_LANES, own, int(r * S::GROUP * S::COPIES));
             HA_UNROLL
-            for (unsigned c = 0; c < C; c++)
-                w.acc[r][c] = make_float4(w.acc[r][c].x * x, w.acc[r][c].y * x, w.acc[r][c].z * x, w.acc[r][c].w * x);
+            for (unsigned c = 0; c < C; c++) HA_UNROLL
+            for (unsigned i = 0; i < S::IN_PIECE; i++) w.acc[r][c][i] *= x;
         }
         w.m = m;
     }
     const float reference = m == -INFINITY ? 0 : m;
+    float sum = 0;
     HA_UNROLL
     for (unsigned part = 0; part < S::PARTS; part++) {
         s[part] = ha_exp2(s[part] - reference);
-        w.sum += s[part];
+        sum += s[part];
     }
+    w.sum += sum;
 }
 
 /* a step's weighted V is added up by itself before it is added to the rest: shorter sums */
 template <enum ha_dtype T, unsigned C, unsigned R>
-__device__ __forceinline__ void weigh(struct warp<T, C, R> &w, const float (&p)[shape<C, R>::PARTS])
+__device__ __forceinline__ void weigh(struct warp<T, C, R> &w, const typename shape<T, C, R>::pieces &v,
+                                      const float (&p)[shape<T, C, R>::PARTS])
 {
-    using S = shape<C, R>;
+    using S = shape<T, C, R>;
+    const unsigned lane = threadIdx.x % 32;
+    typename S::piece sum[R][C] = {};
     HA_UNROLL
-    for (unsigned r = 0; r < R; r++) {
-        float4 sum[C];
+    for (unsigned slot = 0; slot < S::SLOTS; slot++) {
+        typename S::piece y[C];
         HA_UNROLL
-        for (unsigned c = 0; c < C; c++) sum[c] = make_float4(0, 0, 0, 0);
+        for (unsigned c = 0; c < C; c++) widen<T>(y[c], v[slot * C + c][lane]);
         HA_UNROLL
-        for (unsigned key = 0; key < S::KEYS; key++) {
-            const unsigned lane = (r * S::GROUP + key % S::GROUP) * S::COPIES;
-            const float x = __shfl_sync(HA_ALL_LANES, p[key / S::GROUP], int(lane));
+        for (unsigned r = 0; r < R; r++) {
+            const unsigned from = lane / S::LANES * S::LANES + (r * S::GROUP + slot % S::GROUP) * S::COPIES;
+            const float x = __shfl_sync(HA_ALL_LANES, p[slot / S::GROUP], int(from));
             if (x == 0) continue; /* a key that the row does not see, and whose V may be NaN */
             HA_UNROLL
-            for (unsigned c = 0; c < C; c++) {
-                const float4 v = widen<T>(w.v[key][c]);
-                sum[c] = make_float4(fmaf(x, v.x, sum[c].x), fmaf(x, v.y, sum[c].y), fmaf(x, v.z, sum[c].z),
-                                     fmaf(x, v.w, sum[c].w));
-            }
+            for (unsigned c = 0; c < C; c++) HA_UNROLL
+            for (unsigned i = 0; i < S::IN_PIECE; i++) sum[r][c][i] = fmaf(x, y[c][i], sum[r][c][i]);
         }
+    }
+    HA_UNROLL
+    for (unsigned r = 0; r < R; r++) HA_UNROLL
+    for (unsigned c = 0; c < C; c++) HA_UNROLL
+    for (unsigned i = 0; i < S::IN_PIECE; i++) w.acc[r][c][i] += sum[r][c][i];
+}
+
+/* sums and weighted V of a warp to where the block's are joined */
+template <enum ha_dtype T, unsigned C, unsigned R>
+__device__ __forceinline__ void put(struct shared<T, C, R> &sh, struct warp<T, C, R> &w, unsigned number)
+{
+    using S = shape<T, C, R>;
+    const unsigned lane = threadIdx.x % 32;
+    w.sum = over_keys<S>(w.sum, [](float x, float y) { return x + y; });
+    if (lane < S::LANES && lane % (S::COPIES * S::GROUP) == 0)
+        sh.state[number][lane / S::COPIES / S::GROUP] = make_float2(w.m, w.sum);
+    HA_UNROLL
+    for (unsigned r = 0; r < R; r++) HA_UNROLL
+    for (unsigned c = 0; c < C; c++) {
+        typename S::piece &x = w.acc[r][c];
         HA_UNROLL
-        for (unsigned c = 0; c < C; c++) {
-            float4 &to = w.acc[r][c];
-            to = make_float4(to.x + sum[c].x, to.y + sum[c].y, to.z + sum[c].z, to.w + sum[c].w);
-        }
+        for (unsigned i = 0; i < S::IN_PIECE && S::AT_ONCE == 2; i++) x[i] += __shfl_xor_sync(HA_ALL_LANES, x[i], 16);
+        HA_UNROLL
+        for (unsigned i = 0; i < S::IN_PIECE && lane < S::LANES; i += 4)
+            sh.total[number][r][c][(lane * S::IN_PIECE + i) / 4] = make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]);
     }
 }
 
-template <unsigned C, unsigned R>
-__device__ __forceinline__ void finish(const struct ha_cuda_call &a, const struct shared<C, R> &sh,
+template <enum ha_dtype T, unsigned C, unsigned R>
+__device__ __forceinline__ void finish(const struct ha_cuda_call &a, const struct shared<T, C, R> &sh,
                                        const struct ha_cuda_target &to)
 {
-    using S = shape<C, R>;
+    using S = shape<T, C, R>;
     for (unsigned i = threadIdx.x; i < R * C * 32; i += S::WARPS * 32) {
         const unsigned lane = i % 32, c = i / 32 % C, r = i / 32 / C, dim = 4 * lane + 128 * c;
         if (to.tile * R + r >= a.rows || dim >= a.dim) continue;
@@ -146,13 +194,13 @@ __device__ __forceinline__ void finish(const struct ha_cuda_call &a, const struc
     }
 }
 
-template <enum ha_dtype T, unsigned C, unsigned R>
-__global__ void __launch_bounds__(shape<C, R>::WARPS * 32, shape<C, R>::BLOCKS)
+template <enum ha_dtype T, unsigned C, unsigned R, bool VECTORS>
+__global__ void __launch_bounds__(shape<T, C, R>::WARPS * 32, shape<T, C, R>::BLOCKS)
     ha_attend_fma(HA_ARGS(struct ha_cuda_call) a)
 {
-    using S = shape<C, R>;
-    using block_shared = shared<C, R>;
-    HA_SHARED(block_shared, sh);
+    using S = shape<T, C, R>;
+    using block_shared = shared<T, C, R>;
+    HA_SHARED_DYNAMIC(block_shared, sh);
     unsigned within;
     const unsigned b = ha_cuda_find(a, &within);
     const unsigned unit = within % a.units;
@@ -166,94 +214,115 @@ __global__ void __launch_bounds__(shape<C, R>::WARPS * 32, shape<C, R>::BLOCKS)
     const unsigned lane = threadIdx.x % 32, number = threadIdx.x / 32;
     const unsigned tile = within / a.units % a.stacks, split = within / a.units / a.stacks;
     const unsigned last = a.rows - 1, row = tile * R;
-    struct warp<T, C, R> w;
-    w.m = -INFINITY;
-    w.sum = 0;
-    HA_UNROLL
-    for (unsigned r = 0; r < R; r++) {
-        load_query<C>(w.q[r], seq.q + ha_cuda_q_at(a, unit, min(row + r, last)), row + r <= last, a.dim);
-        HA_UNROLL
-        for (unsigned c = 0; c < C; c++) w.acc[r][c] = make_float4(0, 0, 0, 0);
-    }
-
-    /* as in attend_mma.cuh */
-    const unsigned seen = ha_cuda_visible(a, seq.keys, min(row + R - 1, last));
-    const unsigned mine = lane / S::COPIES / S::GROUP, key = lane / S::COPIES % S::GROUP;
+    const unsigned mine = lane % S::LANES / S::COPIES / S::GROUP;
+    const unsigned key = lane % S::LANES / S::COPIES % S::GROUP * S::AT_ONCE + lane / S::LANES;
     const unsigned own = ha_cuda_visible(a, seq.keys, min(row + mine, last));
     const size_t k_head = unit * seq.k_head_bytes, v_head = unit * seq.v_head_bytes;
-    const unsigned end = min(seq.steps, (split + 1) * seq.split_steps);
 
-    unsigned step = split * seq.split_steps + number;
-    struct ha_cuda_stretch at = ha_cuda_stretch_at(seq, step, S::KEYS), next = at;
-    bool more = step < end && at.run->first + at.first < seen;
-    unsigned long long ahead = 0;
-    if (more) {
-        ahead = ha_cuda_row_ahead<S::KEYS>(at, a.block);
-        load_step<T, C>(w.k, at, at.run->k + k_head, at.run->k_stride, ahead, a.dim, a.vectors);
-        load_step<T, C>(w.v, at, at.run->v + v_head, at.run->v_stride, ahead, a.dim, a.vectors);
-        step += S::WARPS;
-        next = ha_cuda_stretch_at(seq, step, S::KEYS);
-        if (step < end) ahead = ha_cuda_row_ahead<S::KEYS>(next, a.block);
+    struct ha_cuda_ring<S::PIECES, S::STAGES> &ring = sh.ring[number];
+    typename S::steps steps = { seq,
+                                split * seq.split_steps + number,
+                                S::WARPS,
+                                min(seq.steps, (split + 1) * seq.split_steps),
+                                ha_cuda_visible(a, seq.keys, min(row + R - 1, last)),
+                                a.block,
+                                0,
+                                {},
+                                {},
+                                {} };
+    const auto ask_k = [&](unsigned i, typename S::pieces &to) {
+        if (steps.there[i]) ask<T, C, VECTORS, S>(to, steps.k_rows(i, k_head), a.dim);
+        ha_copy_commit();
+    };
+    const auto ask_v = [&](unsigned i, typename S::pieces &to) {
+        if (steps.there[i]) ask<T, C, VECTORS, S>(to, steps.v_rows(i, v_head), a.dim);
+        ha_copy_commit();
+    };
+    HA_UNROLL
+    for (unsigned i = 0; i <= S::STAGES; i++) steps.look(i);
+    HA_UNROLL
+    for (unsigned i = 0; i < S::STAGES; i++) {
+        ask_k(i, ring.k[i]);
+        ask_v(i, ring.v[i]);
     }
-    while (more) {
-        const bool go_on = step < end && next.run->first + next.first < seen;
-        float s[S::PARTS];
-        score(w, s);
-        if (go_on) load_step<T, C>(w.k, next, next.run->k + k_head, next.run->k_stride, ahead, a.dim, a.vectors);
-        step += S::WARPS;
-        const struct ha_cuda_stretch after = ha_cuda_stretch_at(seq, step, S::KEYS);
-        const unsigned long long ahead_after = step < end ? ha_cuda_row_ahead<S::KEYS>(after, a.block) : 0;
 
-        const unsigned shown = ha_cuda_shown(at, own);
+    struct warp<T, C, R> w = {
+    };
+    w.m = -INFINITY;
+    HA_UNROLL
+    for (unsigned r = 0; r < R; r++)
+        load_query<T, C>(w.q[r], seq.q + ha_cuda_q_at(a, unit, min(row + r, last)), row + r <= last, a.dim);
+
+    while (steps.there[0]) {
+        typename S::pieces &k = ring.k[steps.stage], &v = ring.v[steps.stage];
+        float s[S::PARTS];
+        ha_copy_wait<2 * S::STAGES - 1>();
+        score<T, C, R>(w, k, s);
+        ask_k(S::STAGES, k);
+        steps.look(S::STAGES + 1);
+
+        const unsigned shown = ha_cuda_shown(steps.at[0], own);
         HA_UNROLL
         for (unsigned part = 0; part < S::PARTS; part++)
-            s[part] = part * S::GROUP + key < shown ? s[part] * a.scale : -INFINITY;
-        soften(w, s);
-        weigh(w, s);
-        if (go_on) load_step<T, C>(w.v, next, next.run->v + v_head, next.run->v_stride, ahead, a.dim, a.vectors);
-        at = next;
-        next = after;
-        ahead = ahead_after;
-        more = go_on;
+            s[part] = part * S::GROUP * S::AT_ONCE + key < shown ? s[part] * a.scale : -INFINITY;
+        soften<T, C, R>(w, s);
+        ha_copy_wait<2 * S::STAGES - 1>();
+        weigh<T, C, R>(w, v, s);
+        ask_v(S::STAGES, v);
+        steps.next();
     }
 
-    HA_UNROLL
-    for (unsigned bit = S::COPIES; bit < S::COPIES * S::GROUP; bit *= 2)
-        w.sum += __shfl_xor_sync(HA_ALL_LANES, w.sum, int(bit));
-    if (lane % (S::COPIES * S::GROUP) == 0) sh.state[number][mine] = make_float2(w.m, w.sum);
-    HA_UNROLL
-    for (unsigned r = 0; r < R; r++) HA_UNROLL
-    for (unsigned c = 0; c < C; c++) sh.total[number][r][c][lane] = w.acc[r][c];
+    put<T, C, R>(sh, w, number);
     __syncthreads();
-    finish<C, R>(a, sh, ha_cuda_target{ b, unit, split, tile, R });
+    finish<T, C, R>(a, sh, ha_cuda_target{ b, unit, split, tile, R });
 }
 
-template <enum ha_dtype T, unsigned C, unsigned R>
+template <enum ha_dtype T, unsigned C, unsigned R, bool VECTORS>
 cudaError_t launch(const struct ha_cuda_call *call, unsigned blocks, cudaStream_t stream)
 {
-    return ha_launch(ha_attend_fma<T, C, R>, dim3(blocks), dim3(shape<C, R>::WARPS * 32), stream, *call);
+    return ha_launch_dynamic(sizeof(struct shared<T, C, R>), ha_attend_fma<T, C, R, VECTORS>, dim3(blocks),
+                             dim3(shape<T, C, R>::WARPS * 32), stream, *call);
 }
 
-/* the kernels of a type: C and R */
-#define SHAPES(X, T) X(T, 1, 1), X(T, 1, 2), X(T, 1, 4), X(T, 1, 8), X(T, 2, 1), X(T, 2, 2), X(T, 2, 4)
-#define KERNEL(T, C, R)                                                                       \
+/* The kernels: type, C, R, VECTORS; of a C, the R in their order. Several rows of 16 bits in pieces go to tensor cores.
+ */
+#define OF_F32(X, V)                                                                                    \
+    X(HA_F32, 1, 1, V), X(HA_F32, 1, 2, V), X(HA_F32, 1, 4, V), X(HA_F32, 1, 8, V), X(HA_F32, 2, 1, V), \
+        X(HA_F32, 2, 2, V), X(HA_F32, 2, 4, V)
+#define OF_16(X, T)                                                                                                  \
+    X(T, 1, 1, false), X(T, 1, 2, false), X(T, 1, 4, false), X(T, 2, 1, false), X(T, 2, 2, false), X(T, 1, 1, true), \
+        X(T, 2, 1, true)
+#define EACH(X) OF_F32(X, false), OF_F32(X, true), OF_16(X, HA_F16), OF_16(X, HA_BF16)
+#define KERNEL(T, C, R, V)                                                                     \
+    {                                                                                          \
+        reinterpret_cast<const void *>(ha_attend_fma<T, C, R, V>), shape<T, C, R>::WARPS * 32, \
+            sizeof(struct shared<T, C, R>), 0                                                  \
+    }
+#define PATH(T, C, R, V)                                                                      \
     {                                                                                         \
-        reinterpret_cast<const void *>(ha_attend_fma<T, C, R>), shape<C, R>::WARPS * 32, 0, 0 \
+        T, C, V, { R, 1, shape<T, C, R>::WARPS, shape<T, C, R>::KEYS, 0, launch<T, C, R, V> } \
     }
-#define PATH(T, C, R)                                                   \
-    {                                                                   \
-        R, 1, shape<C, R>::WARPS, shape<C, R>::KEYS, 0, launch<T, C, R> \
-    }
-#define OF_EACH(X) SHAPES(X, HA_F32), SHAPES(X, HA_F16), SHAPES(X, HA_BF16)
 
-const struct ha_cuda_path paths[] = { OF_EACH(PATH) };
+const struct {
+    enum ha_dtype dtype;
+    unsigned c;
+    bool vectors;
+    struct ha_cuda_path path;
+} kernel[] = { EACH(PATH) };
 
 } // namespace
 
-HA_CUDA_KERNELS(attend_fma, OF_EACH(KERNEL));
+HA_CUDA_KERNELS(attend_fma, EACH(KERNEL));
 
-struct ha_cuda_path ha_cuda_path_fma(enum ha_dtype dtype, size_t dim, size_t rows)
+/* the first that has a row's number of rows, or else the last, of which a unit takes several */
+struct ha_cuda_path ha_cuda_path_fma(enum ha_dtype dtype, size_t dim, size_t rows, bool vectors)
 {
-    const size_t few = rows <= 2 ? rows - 1 : rows <= 4 || dim > 128 ? 2 : 3;
-    return ha_cuda_path_at(paths, &ha_cuda_kernels_attend_fma, 7 * size_t(dtype) + (dim > 128 ? 4 : 0) + few);
+    size_t best = 0;
+    for (size_t i = 0, few = 0; i < ha_cuda_kernels_attend_fma.count; i++) {
+        if (kernel[i].dtype != dtype || kernel[i].c != (dim + 127) / 128 || kernel[i].vectors != vectors || few >= rows)
+            continue;
+        few = kernel[i].path.rows;
+        best = i;
+    }
+    return ha_cuda_path_at(&kernel[best].path, &ha_cuda_kernels_attend_fma.list[best]);
 }

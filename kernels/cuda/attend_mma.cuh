@@ -60,11 +60,11 @@ __device__ __forceinline__ void ask_k(typename S::pieces &to, const typename S::
                                       unsigned dim)
 {
     const unsigned lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const struct ha_cuda_run &run = *steps.at[i].run;
+    const struct ha_cuda_rows rows = steps.k_rows(i, head);
     HA_UNROLL
     for (unsigned e = 0; e < S::EIGHTS; e++) {
-        const bool real = steps.real(i, 8 * e + g);
-        const char *p = run.k + head + steps.row(i, 8 * e + g) * run.k_stride + 16 * t;
+        const bool real = rows.real(8 * e + g);
+        const char *p = rows.row(8 * e + g) + 16 * t;
         HA_UNROLL
         for (unsigned j = 0; j < 2 * NV; j++)
             ha_copy16<MANY>(&to[2 * NV * e + j][lane], p + 64 * j, real && 32 * j + 8 * t < dim);
@@ -76,13 +76,13 @@ __device__ __forceinline__ void ask_v(typename S::pieces &to, const typename S::
                                       unsigned dim)
 {
     const unsigned lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const struct ha_cuda_run &run = *steps.at[i].run;
+    const struct ha_cuda_rows rows = steps.v_rows(i, head);
     HA_UNROLL
     for (unsigned e = 0; e < S::EIGHTS; e++) HA_UNROLL
     for (unsigned odd = 0; odd < 2; odd++) {
         const unsigned key = 8 * e + 2 * t + odd;
-        const bool real = steps.real(i, key);
-        const char *p = run.v + head + steps.row(i, key) * run.v_stride + 16 * g;
+        const bool real = rows.real(key);
+        const char *p = rows.row(key) + 16 * g;
         HA_UNROLL
         for (unsigned j = 0; j < NV; j++)
             ha_copy16<MANY>(&to[NV * (2 * e + odd) + j][lane], p + 128 * j, real && 64 * j + 8 * g < dim);

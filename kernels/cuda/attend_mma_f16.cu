@@ -5,5 +5,6 @@ static const struct ha_cuda_path paths[] = { HA_ATTEND_MMA(HA_ATTEND_MMA_PATH, H
 
 struct ha_cuda_path ha_cuda_path_mma_f16(size_t dim, bool many)
 {
-    return ha_cuda_path_at(paths, &ha_cuda_kernels_attend_mma_f16, number_mma(dim, many));
+    const size_t i = number_mma(dim, many);
+    return ha_cuda_path_at(&paths[i], &ha_cuda_kernels_attend_mma_f16.list[i]);
 }

@@ -10,20 +10,21 @@
  * number of 24 bits that is cut into two of 11 loses its last two bits at most: 3 * 2^-23, CUT = 6.
  *
  * q.k. Tensor cores: 32 dims are 4 products, then high and low are added, then the ceil(d / 32) sums one after another:
- * ceil(d / 32) + 80 + CUT + 1. Without: a lane's 4 dims in each 128, then 5 additions over the lanes: 9, or 13 from dim
- * 129 on, at most ceil(d / 32) + 8. The scale is multiplied by log2 e, rounded as well: one more than the two of the
- * bound.
+ * ceil(d / 32) + 80 + CUT + 1. Without, in binary32: a lane's 4 dims in each 128, then 5 additions over the lanes: 9,
+ * or 13 from dim 129 on, at most ceil(d / 32) + 8; in 16 bits 8 dims and 4 additions, which are fewer than those of
+ * tensor cores. The scale is multiplied by log2 e, rounded as well: one more than the two of the bound.
  *
  * Sums over keys. Changes of the reference are products with powers of two, exact: there are no rescales, and a join is
  * one addition. A weight is relative to an integer reference up to 1 above the largest score, whose difference is
  * rounded: 1 besides the bound's own. Tensor cores: 32 keys are 4 products, 80, and CUT; high and low, 1; then those
  * sums one after another, at most n / 32 + 3 if one warp has all n keys in 4 runs; 4 warps, 4. Without: the 8 keys of a
- * step and their addition to those before, 9; a warp has a step of 8 keys (4 from dim 129 on) of every 8, n / 32 + 2
- * steps; or the weights alone, 2 additions a step of 8 keys, n / 32 + 2, and 3 over the lanes; 8 warps, 8. Splits: a
- * warp has every eighth, S / 8 + 3 with what joins the warps (of the weights alone a lane has every 32nd, S / 32 + 5),
- * where no more of the S are other than empty than a warp that had all keys would take steps: the more splits, the
- * fewer additions before, and both together are at most n / 32 + 6 besides the 3 above. The LSE takes the sum apart
- * into 2^e and [0.75, 1.5]: its logarithm and the sum with e ln 2 err by u |LSE|, which the bound has, and 2 u. */
+ * step and their addition to those before, 9; a warp has a step of 8 keys of every 4 steps (from dim 129 on, of 4 keys
+ * of every 8), n / 32 + 2 steps; or the weights alone, the 2 of a step that a lane has, n / 32 + 2 steps, and 3 over
+ * the lanes; 8 warps, 8. Splits: a warp has every eighth, S / 8 + 3 with what joins the warps (of the weights alone a
+ * lane has every 32nd, S / 32 + 5), where no more of the S are other than empty than a warp that had all keys would
+ * take steps: the more splits, the fewer additions before, and both together are at most n / 32 + 6 besides the 3
+ * above. The LSE takes the sum apart into 2^e and [0.75, 1.5]: its logarithm and the sum with e ln 2 err by u |LSE|,
+ * which the bound has, and 2 u. */
 enum { TENSOR = 20, CUT = 6, SMALL = 1, SCALE = 1, REFERENCE = 1, STEPS = 3, SPLITS = 6, LSE = 2 };
 
 struct ha_profile ha_cuda_attend_profile(enum ha_dtype dtype)

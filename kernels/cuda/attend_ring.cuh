@@ -13,6 +13,20 @@ template <unsigned PIECES, unsigned STAGES> struct ha_cuda_ring {
     uint4 k[STAGES][PIECES][32], v[STAGES][PIECES][32];
 };
 
+/* K or V of a step's keys. Each lane multiplies for one key, and tells the others. */
+struct ha_cuda_rows {
+    const char *base;
+    unsigned long long offset; /* of key lane % KEYS of the step */
+    unsigned keys;             /* of the step, that are there */
+
+    /* all lanes of the warp */
+    __device__ __forceinline__ const char *row(unsigned key) const
+    {
+        return base + __shfl_sync(HA_ALL_LANES, offset, int(key));
+    }
+    __device__ __forceinline__ bool real(unsigned key) const { return key < keys; }
+};
+
 /* The steps of a warp one after another: at[0] is at work, at[STAGES] is asked for meanwhile into the place that at[0]
  * leaves, and at[STAGES + 1] is looked up. */
 template <unsigned KEYS, unsigned STAGES> struct ha_cuda_steps {
@@ -21,7 +35,7 @@ template <unsigned KEYS, unsigned STAGES> struct ha_cuda_steps {
     unsigned seen;          /* keys that no row sees are not read */
     unsigned block, stage;
     struct ha_cuda_stretch at[STAGES + 2];
-    unsigned long long ahead[STAGES + 2]; /* rows, a lane each, asked for before the loads that need them */
+    unsigned long long ahead[STAGES + 2]; /* row of key lane % KEYS, asked for before the copies that need it */
     bool there[STAGES + 2];
 
     __device__ __forceinline__ void look(unsigned i)
@@ -41,12 +55,16 @@ template <unsigned KEYS, unsigned STAGES> struct ha_cuda_steps {
         }
         stage = stage + 1 == STAGES ? 0 : stage + 1;
     }
-    /* row of a key of at[i]; all lanes of the warp */
-    __device__ __forceinline__ unsigned long long row(unsigned i, unsigned key) const
+    __device__ __forceinline__ struct ha_cuda_rows k_rows(unsigned i, size_t head) const
     {
-        return at[i].run->index ? __shfl_sync(HA_ALL_LANES, ahead[i], int(key)) : at[i].first + key;
+        const struct ha_cuda_run &run = *at[i].run;
+        return ha_cuda_rows{ run.k + head, ahead[i] * run.k_stride, run.keys - at[i].first };
     }
-    __device__ __forceinline__ bool real(unsigned i, unsigned key) const { return at[i].first + key < at[i].run->keys; }
+    __device__ __forceinline__ struct ha_cuda_rows v_rows(unsigned i, size_t head) const
+    {
+        const struct ha_cuda_run &run = *at[i].run;
+        return ha_cuda_rows{ run.v + head, ahead[i] * run.v_stride, run.keys - at[i].first };
+    }
 };
 
 #endif
