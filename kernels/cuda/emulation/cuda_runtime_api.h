@@ -58,6 +58,7 @@ extern "C" {
     X(cudaErrorNotSupported, 801, "not supported")                                                 \
     X(cudaErrorStreamCaptureUnsupported, 900, "not permitted while a stream is capturing")         \
     X(cudaErrorStreamCaptureInvalidated, 901, "an earlier error ended the capture")                \
+    X(cudaErrorGraphExecUpdateFailure, 910, "the graph has other nodes")                           \
     X(cudaErrorUnknown, 999, "unknown error")
 #define HA_EMULATED_ERROR_NUMBER(name, number, text) name = number,
 enum cudaError { HA_EMULATED_ERRORS(HA_EMULATED_ERROR_NUMBER) };
@@ -189,6 +190,13 @@ enum cudaGraphNodeType {
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count);
 cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, enum cudaGraphNodeType *type);
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags);
+enum cudaGraphExecUpdateResult { cudaGraphExecUpdateSuccess = 0, cudaGraphExecUpdateErrorTopologyChanged = 2 };
+typedef struct {
+    enum cudaGraphExecUpdateResult result;
+    cudaGraphNode_t errorNode, errorFromNode;
+} cudaGraphExecUpdateResultInfo;
+/* Of launches that are enqueued nothing changes. */
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo *info);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream); /* after its earlier launches, as on a GPU */
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);

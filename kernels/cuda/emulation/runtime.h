@@ -8,6 +8,7 @@
  *   HA_EMULATED_MEMORY=bytes        of the device
  *   HA_EMULATED_DRIVER=12040        driver's version; below the runtime's first number it is too old
  *   HA_EMULATED_MEMOPS=0            no cuStreamWaitValue32 and cuStreamWriteValue32
+ *   HA_EMULATED_UPDATES=0           an update of a graph says that it was done, and changes nothing
  *   HA_EMULATED_LOSE=n              the device is lost in its n-th kernel
  *   HA_EMULATED_FAIL=call:nth:code[:once|:sticky][,...]
  *   HA_EMULATED_RECORDER=path       of the stand-in for CUPTI, which records what runs
@@ -51,7 +52,7 @@ struct ha_emulated_settings {
     size_t memory_bytes; /* of the device; a cudaMalloc beyond is cudaErrorMemoryAllocation */
     int driver_version;  /* below 12080 there are no batches of copies */
     int runtime_version; /* CUDART_VERSION */
-    bool memory_operations;
+    bool memory_operations, updates;
     int shared_bytes; /* that a block may have, of a kernel that asks for more than 48 KB */
 };
 /* one device of 8 GiB, and what the environment says */

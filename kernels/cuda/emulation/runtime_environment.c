@@ -77,6 +77,7 @@ static void read_all(void)
         .runtime_version = CUDART_VERSION,
         .shared_bytes = 227 << 10,
         .memory_operations = variable("HA_EMULATED_MEMOPS", 1, 1),
+        .updates = variable("HA_EMULATED_UPDATES", 1, 1),
     };
     const uint64_t lose = variable("HA_EMULATED_LOSE", UINT64_MAX, 0);
     if ((lose || faults) && faulty()) {

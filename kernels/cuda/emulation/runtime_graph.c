@@ -138,6 +138,48 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t gra
     return ha_runtime_leave(error);
 }
 
+/* Whether one node may become the other by its parameters. */
+static bool alike(const struct ha_runtime_op *a, const struct ha_runtime_op *b)
+{
+    struct ha_emulated_ran x = { 0 }, y = { 0 };
+    if (a->what != b->what) return false;
+    if (a->what != HA_EMULATED_COPY) return true;
+    ha_runtime_copy_ran(a, &x);
+    ha_runtime_copy_ran(b, &y);
+    return x.from_host == y.from_host && x.to_host == y.to_host;
+}
+
+static cudaError_t update(struct ha_runtime_graph *x, const struct ha_runtime_graph *g)
+{
+    const struct ha_runtime_op *a = x->head, *b = g->head;
+    for (; a && b && alike(a, b); a = a->next) b = b->next;
+    if (a || b) return cudaErrorGraphExecUpdateFailure;
+    if (!ha_runtime.settings.updates) return cudaSuccess;
+    struct ha_runtime_op *ops = NULL, **tail = &ops;
+    if (!ops_copy(g->head, &tail)) {
+        ops_free(ops);
+        return cudaErrorMemoryAllocation;
+    }
+    ops_free(x->head);
+    x->head = ops;
+    x->tail = tail == &ops ? &x->head : tail;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo *info)
+{
+    cudaError_t error = ha_runtime_enter(HA_CALL_cudaGraphExecUpdate);
+    struct ha_runtime_graph *x = ha_runtime_handle_find(HA_HANDLE_EXEC, exec);
+    const struct ha_runtime_graph *g = ha_runtime_handle_find(HA_HANDLE_GRAPH, graph);
+    if (!error && (!x || !g || !info)) error = cudaErrorInvalidValue;
+    if (error) return ha_runtime_leave(error);
+    error = update(x, g);
+    *info = (cudaGraphExecUpdateResultInfo){ error ? cudaGraphExecUpdateErrorTopologyChanged
+                                                   : cudaGraphExecUpdateSuccess,
+                                             NULL, NULL };
+    return ha_runtime_leave(error);
+}
+
 /* The graph's operations between a wait for its launch before and what completes this one. */
 static cudaError_t launch(struct ha_runtime_graph *x, cudaGraphExec_t exec, struct ha_runtime_stream *s)
 {

@@ -66,6 +66,7 @@ enum ha_runtime_needs {
     X(cudaGraphGetNodes, HA_NEEDS_CONTEXT)                             \
     X(cudaGraphNodeGetType, HA_NEEDS_CONTEXT)                          \
     X(cudaGraphInstantiateWithFlags, HA_NEEDS_CONTEXT)                 \
+    X(cudaGraphExecUpdate, HA_NEEDS_CONTEXT)                           \
     X(cudaGraphLaunch, HA_NEEDS_CONTEXT)                               \
     X(cudaGraphExecDestroy, HA_NEEDS_CONTEXT)                          \
     X(cudaGraphDestroy, HA_NEEDS_CONTEXT)                              \

@@ -106,6 +106,57 @@ TEST_WITH(what_runs_is_told, fresh, spent)
     ok(cudaGraphDestroy(graph));
 }
 
+/* What the stream has captured, as a graph that is not instantiated. */
+static cudaGraph_t captured(cudaStream_t stream)
+{
+    cudaGraph_t graph;
+    ok(cudaStreamEndCapture(stream, &graph));
+    return graph;
+}
+
+/* An update takes all parameters, of launches to come; other nodes are refused, and nothing changes. */
+TEST_WITH(graphs_are_updated, fresh, spent)
+{
+    cudaStream_t a = stream_new();
+    struct gate gate = { 0 };
+    uint32_t *word = word_new(1), *other = word_new(1), *device = device_new(sizeof *device);
+    cudaGraphExecUpdateResultInfo info;
+    ok(cudaStreamBeginCapture(a, cudaStreamCaptureModeRelaxed));
+    ok(mix(word, 2, 3, a));
+    ok(cudaMemcpyAsync(device, word, sizeof *word, cudaMemcpyHostToDevice, a));
+    cudaGraphExec_t exec = instantiate(a);
+    ok(cudaStreamBeginCapture(a, cudaStreamCaptureModeRelaxed));
+    ok(mix(other, 10, 7, a));
+    ok(cudaMemcpyAsync(device, other, sizeof *other, cudaMemcpyHostToDevice, a));
+    cudaGraph_t graph = captured(a);
+    ok(gate_enqueue(&gate, a));
+    ok(cudaGraphLaunch(exec, a)); /* not affected, though it has not begun */
+    ok(cudaGraphExecUpdate(exec, graph, &info));
+    assert_int_equal(info.result, cudaGraphExecUpdateSuccess);
+    ok(cudaGraphDestroy(graph));
+    ok(cudaGraphLaunch(exec, a));
+    gate_open(&gate);
+    ok(cudaStreamSynchronize(a));
+    assert_true(*word == 5 && *other == 17);
+    for (int i = 0; i < 3; i++) { /* one node less, another kind, another direction */
+        ok(cudaStreamBeginCapture(a, cudaStreamCaptureModeRelaxed));
+        ok(mix(word, 2, 3, a));
+        if (i == 1) ok(cudaMemsetAsync(device, 0, sizeof *device, a));
+        if (i == 2) ok(cudaMemcpyAsync(word, device, sizeof *word, cudaMemcpyDeviceToHost, a));
+        graph = captured(a);
+        gives(cudaErrorGraphExecUpdateFailure, cudaGraphExecUpdate(exec, graph, &info));
+        assert_int_equal(info.result, cudaGraphExecUpdateErrorTopologyChanged);
+        ok(cudaGraphDestroy(graph));
+    }
+    (void)cudaGetLastError();
+    ok(cudaGraphLaunch(exec, a));
+    ok(cudaStreamSynchronize(a));
+    assert_true(*word == 5 && *other == 177);
+    gives(cudaErrorInvalidValue, cudaGraphExecUpdate(exec, graph, &info));
+    gives(cudaErrorInvalidValue, cudaGraphExecUpdate(NULL, NULL, NULL));
+    ok(cudaGraphExecDestroy(exec));
+}
+
 /* two launches of one graph do not run side by side, whatever their streams */
 TEST_WITH(launches_of_a_graph_take_turns, fresh, spent)
 {
