@@ -187,7 +187,10 @@ struct ha_variant {
     /* Whether the same input may give other bits another time, because what is used depends on what has arrived since
      * the first step; each pass is then judged by itself. NULL: never. */
     bool (*varies)(const double *param);
-    bool keeps_keys;            /* it varies in its bits alone: each time the same keys are used */
+    bool keeps_keys; /* it varies in its bits alone: each time the same keys are used */
+    /* Its attend enqueues all of a step on ctx->stream and waits for nothing, with record_selection, too: a graph may
+     * hold the step (the key graph of a case). */
+    bool one_stream;
     unsigned needs;             /* HA_NEEDS_... */
     const struct ha_rule *rule; /* where the hooks are those of the frame; or NULL */
     enum ha_status (*create)(struct ha_instance **self, const struct ha_context *ctx, struct ha_why *why);

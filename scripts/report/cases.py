@@ -22,7 +22,7 @@ class Step:
         self.row, self.side = row, side
         self.variant = clean(row.get("variant", "?"), 40)
         params = clean(row.get("params", ""), 60)
-        self.label = f"{self.variant} {params}".strip()
+        self.label = f"{self.variant} {params}".strip() + (" graph=1" if row.get("graph") == "1" else "")
         self.family = clean(row.get("family", "?"), 40)
         lengths = [number(x) for x in row.get("ctx_len", "").split("+")]
         self.context = sum(x for x in lengths if x and x > 0) or None

@@ -102,6 +102,7 @@ const struct ha_variant ha_variant_streaming = {
     .source = "StreamingLLM (Xiao et al. 2024), section 3",
     .contract = HA_STATISTICAL,
     .checked = true,
+    .one_stream = true,
     .params = params,
     .params_count = sizeof params / sizeof *params,
     .needs = HA_NEEDS_ATTEND | HA_NEEDS_COPY_2D,

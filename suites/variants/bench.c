@@ -197,9 +197,12 @@ static enum ha_status ready(struct state *s, enum arm arm, struct ha_pass **p, s
     if (other->instance && ha_session_takes(b->session, variant, NULL) != HA_OK) HA_TRY(ha_pass_end(other, HA_OK, why));
     const double *param = arm == FULL ? NULL : b->session->param;
     enum ha_status status = ha_pass_begin(*p, b->session, variant, param, false, why);
-    if (status != HA_ERROR || !other->instance || b->session->api->failure(b->session->device)) return status;
-    HA_TRY(ha_pass_end(other, HA_OK, why)); /* there was no room after all */
-    return ha_pass_begin(*p, b->session, variant, param, false, why);
+    if (status == HA_ERROR && other->instance && !b->session->api->failure(b->session->device)) {
+        HA_TRY(ha_pass_end(other, HA_OK, why)); /* there was no room after all */
+        status = ha_pass_begin(*p, b->session, variant, param, false, why);
+    }
+    if (arm == FULL) (*p)->graphs = false;
+    return status;
 }
 
 /* The columns are those of the timed pass: they must be what was recounted in the one that was checked. */

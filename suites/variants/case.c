@@ -380,6 +380,8 @@ const struct ha_key ha_case_keys[] = {
     { "threads", "0", "of the CPU side; 0: the cores that the device leaves free", HA_KEY_NUMBER, AT(threads),
       .max = 1024, .draw = "0 1..8" },
     { "team", "openmp", "whose threads they are", HA_KEY_WORD, AT(team), .word = ha_team_name, .draw = "*" },
+    { "graph", "0", "1: a step's work on the device is captured as a graph, and launched at once", HA_KEY_NUMBER,
+      AT(graph), .max = 1, .draw = "0 0 0 1" },
     { "repeat", "auto",
       "further passes of a check over the same input, which must give the same bits; auto: one, of "
       "a third of all cases",

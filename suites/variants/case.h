@@ -24,12 +24,13 @@ struct ha_case {
     size_t isa;                  /* 0: the best of this CPU; i: table i - 1 of the registry */
     size_t team;                 /* who the threads of the CPU side are: enum ha_team of harness/base/pool.h */
     size_t threads;              /* of the CPU side; 0: the cores that the device leaves free */
+    size_t graph;                /* 1: a step's work on the device is captured as a graph and launched at once */
     size_t repeat;               /* further passes of a check over the same input; 0: ha_repeat_passes */
     double param[HA_PARAMS_MAX]; /* of the variant, in its order */
 };
 
 /* variant first: its params stand behind the table; dataset and model before what they fix, ctx before batch */
-enum { HA_CASE_KEYS = 22 };
+enum { HA_CASE_KEYS = 23 };
 extern const struct ha_key ha_case_keys[];
 
 /* param i of the case's variant, as a key */

@@ -38,6 +38,7 @@ void ha_fill_case(struct ha_row *row, const struct ha_case *c)
     snprintf(row->model, sizeof row->model, "%s", model ? model->name : "");
     row->threads = (double)c->threads;
     snprintf(row->team, sizeof row->team, "%s", ha_team_name((enum ha_team)c->team));
+    row->graph = (double)c->graph;
     fill_shape(row, &c->shape);
     snprintf(row->family, sizeof row->family, "%s", v->family);
     snprintf(row->contract, sizeof row->contract, "%s", ha_contract_word(v));

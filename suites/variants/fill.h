@@ -55,6 +55,7 @@ struct ha_row {
     double streaming, scheduled, budget_read, block_mean, line_r2;
     double similar, overlap_low, overlap_high;
     double score_error, score_rise, kept_share, kept_first;
+    double graph;
 };
 
 extern const struct ha_suite ha_suite_variants;

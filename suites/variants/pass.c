@@ -90,6 +90,7 @@ enum ha_status ha_pass_begin(struct ha_pass *p, struct ha_session *session, cons
 {
     *p = (struct ha_pass){ .session = session,
                            .variant = variant,
+                           .graphs = session->graph,
                            .checks = checks,
                            .selects = checks && ha_session_checked(session),
                            .held = HA_HELD_NAN };
@@ -113,8 +114,7 @@ enum ha_status ha_pass_again(struct ha_pass *p, struct ha_session *session, cons
     return status == HA_OK ? HA_OK : ha_pass_end(p, status, why);
 }
 
-/* Submits a step; may return before it is over. */
-static enum ha_status submit(struct ha_pass *p, size_t step, struct ha_why *why)
+static enum ha_status enqueue(struct ha_pass *p, size_t step, struct ha_why *why)
 {
     struct ha_session *s = p->session;
     size_t layers = s->workload->shape.layers;
@@ -142,6 +142,32 @@ static enum ha_status submit(struct ha_pass *p, size_t step, struct ha_why *why)
             status = ha_load_enqueue(&s->load, s->api, s->stream, layer, HA_LOAD_BEFORE, HA_LOAD_PRODUCTS);
     }
     return status;
+}
+
+/* The same, captured and launched at once. What is done with is destroyed first: a device may make the next of it. */
+static enum ha_status launch(struct ha_pass *p, size_t step, struct ha_why *why)
+{
+    struct ha_session *s = p->session;
+    struct ha_step_graph *g = &p->graph[step % 2];
+    if (!g->done) HA_TRY(ha_device_event(p->device_arena, &g->done, why));
+    if (g->graph) {
+        HA_TRY(s->api->event_sync(g->done));
+        s->api->graph_destroy(g->graph);
+        g->graph = NULL;
+    }
+    HA_TRY(s->api->graph_begin(s->stream));
+    const enum ha_status status = enqueue(p, step, why);
+    const enum ha_status ended = s->api->graph_end(s->stream, &g->graph, status == HA_OK ? why : NULL);
+    HA_TRY(status);
+    HA_TRY(ended);
+    HA_TRY(s->api->graph_launch(g->graph, s->stream));
+    return s->api->event_record(g->done, s->stream);
+}
+
+/* Submits a step; may return before it is over. */
+static enum ha_status submit(struct ha_pass *p, size_t step, struct ha_why *why)
+{
+    return p->graphs ? launch(p, step, why) : enqueue(p, step, why);
 }
 
 enum ha_status ha_pass_step(struct ha_pass *p, size_t step, struct ha_why *why)
@@ -226,6 +252,8 @@ enum ha_status ha_pass_end(struct ha_pass *p, enum ha_status so_far, struct ha_w
         so_far = so_far == HA_OK ? settled : so_far;
         p->variant->destroy(p->instance);
     }
+    for (size_t i = 0; i < 2; i++)
+        if (p->graph[i].graph) p->session->api->graph_destroy(p->graph[i].graph);
     ha_device_arena_destroy(p->device_arena);
     ha_arena_destroy(p->arena);
     *p = (struct ha_pass){ .session = p->session };

@@ -154,6 +154,14 @@ static enum ha_status same_model(const struct ha_model *m, const struct ha_shape
                   m->kv_heads, m->head_dim, s->q_heads, s->kv_heads, s->head_dim);
 }
 
+static enum ha_status takes_graphs(const struct ha_session *s, struct ha_why *why)
+{
+    if (!s->variant->one_stream)
+        return ha_why(why, HA_WAIVED, "graph=1: a step of %s has more to it than one stream of the device",
+                      s->variant->name);
+    return s->api->graph_begin ? HA_OK : ha_why(why, HA_WAIVED, "graph=1: the device has no operation graph_begin");
+}
+
 enum ha_status ha_session_takes(const struct ha_session *s, const struct ha_variant *v, struct ha_why *why)
 {
     const struct {
@@ -187,6 +195,7 @@ enum ha_status ha_session_takes(const struct ha_session *s, const struct ha_vari
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
         if (v->needs & needs[i].bit && !needs[i].is_there)
             return ha_why(why, HA_WAIVED, "the device has no operation %s", needs[i].name);
+    if (s->graph && v == s->variant) HA_TRY(takes_graphs(s, why));
     if (v->products && *info.no_products) return ha_why(why, HA_WAIVED, "%s", info.no_products);
     const size_t dim = s->workload->shape.head_dim;
     if (info.head_dim_max && dim > info.head_dim_max && v->needs & (HA_NEEDS_ATTEND | HA_NEEDS_PRODUCTS))
@@ -248,6 +257,7 @@ enum ha_status ha_session_open(struct ha_session *s, struct ha_shared *shared, c
     *s = (struct ha_session){ .shared = shared,
                               .variant = ha_mutant_variant(mutant, ha_variant_find(c->variant)),
                               .param = c->param,
+                              .graph = c->graph != 0,
                               .judges = shared->judges };
     enum ha_status status = open_session(s, c, mutant, why);
     if (status != HA_OK) ha_session_close(s);

@@ -113,6 +113,7 @@ struct ha_session {
     struct ha_shared *shared;
     const struct ha_variant *variant;
     const double *param;
+    bool graph;                              /* the case's: see ha_pass.graphs */
     struct ha_fit *fit;                      /* that the case names, or NULL */
     bool fit_own;                            /* it was learnt from a text of the case */
     struct ha_kernels kernels;               /* resolved; what the device computes with if it uses the host */
@@ -174,16 +175,25 @@ enum ha_status ha_memory_check(const struct ha_shape *shape, bool filled, bool i
  * that repeat it large numbers (51015 in f32, 7.3 in f16), which maxima and sums do not pass on as NaN would be. */
 enum { HA_HELD_NAN = 0xFF, HA_HELD_NUMBERS = 0x47, HA_PASS_SHIFT = 64 };
 
+struct ha_step_graph {
+    struct ha_graph *graph; /* or NULL */
+    struct ha_event *done;  /* its launch */
+};
+
 struct ha_pass {
     struct ha_session *session;
     const struct ha_variant *variant;
     struct ha_arena *arena;
     struct ha_device_arena *device_arena;
     struct ha_instance *instance;
-    struct ha_context context;   /* what create was given; stays for the pass */
-    bool checks, selects;        /* selects: the selection is recorded, and there is no way back */
-    unsigned char held;          /* by memory before it is written */
-    size_t shift;                /* bytes that device memory begins behind a multiple of 256 */
+    struct ha_context context; /* what create was given; stays for the pass */
+    /* Steps are captured as graphs, each launched at once: of the session's case, but not in what is held against it,
+     * the passes that repeat it and the companion's. */
+    bool graphs;
+    struct ha_step_graph graph[2]; /* by turns: a step is captured while the one before it runs */
+    bool checks, selects;          /* selects: the selection is recorded, and there is no way back */
+    unsigned char held;            /* by memory before it is written */
+    size_t shift;                  /* bytes that device memory begins behind a multiple of 256 */
     unsigned char *kept;         /* NULL, or pinned [steps][layers][out_bytes], where ha_pass_run brings all outputs */
     struct ha_interval window;   /* ha_pass_step: that step. ha_pass_run: from the second step's begin (of a single
                                   * step: its own) until the last one's output is complete */

@@ -199,6 +199,8 @@ static const struct ha_field fields[] = {
     NUMBER(kept_share, "", C, "of the keys that could be chosen those that were: mean over layers of the counter of "
         "that name (counters.csv)", HA_NEITHER)
     NUMBER(kept_first, "", C, "the same in the first layer", HA_NEITHER)
+    NUMBER(graph, "", C | Y, "1: a step's work on the device was captured as a graph and launched at once; 0: operation "
+        "by operation")
 };
 /* clang-format on */
 
@@ -221,12 +223,15 @@ struct run {
 
 /* ---- the run ----------------------------------------------------------------------------------------------------- */
 
-/* Step times that are there already go on to be what later cases are set beside. */
+static bool is_graph(const struct ha_row *row) { return row->graph > 0; }
+
+/* Step times that are there already go on to be what later cases are set beside: of steps without graphs, as the
+ * companion's are, so that the rows of one workload are set beside one time. */
 static void remember(struct run *r, const struct ha_results *before)
 {
     for (size_t i = 0; i < before->entries; i++) {
         const struct ha_row *row = before->entry[i].row;
-        if (row && ha_passed(row->head.verdict) && !isnan(row->step_ns) && !*row->params)
+        if (row && ha_passed(row->head.verdict) && !isnan(row->step_ns) && !*row->params && !is_graph(row))
             ha_known_add(&r->known, row, row->variant, row->family, row->step_ns);
     }
 }
@@ -375,12 +380,13 @@ static enum ha_status measure_case(void *run, struct ha_group *g, struct ha_why 
                           .time_cap_ns = g->cap_ns < time_cap_ns ? g->cap_ns : time_cap_ns };
     b.full_ns = ha_known_step(&r->known, r->row, HA_COMPANION, NULL);
     /* where the device cannot hold all of K and V there is nothing to set the case beside */
-    if (full && isnan(b.full_ns) && full != s->variant && ha_session_takes(s, full, NULL) == HA_OK) b.full = full;
+    const bool own = full == s->variant && !s->graph;
+    if (full && isnan(b.full_ns) && !own && ha_session_takes(s, full, NULL) == HA_OK) b.full = full;
     enum ha_status status = ha_bench_run(&b, why);
     if (status == HA_OK) {
-        if (s->variant == full) b.full_ns = b.step_ns;
+        if (own) b.full_ns = b.step_ns;
         ha_fill_bench(r->row, &b, ceilings, ha_known_slowest_arm(&r->known, r->row, &b.usage));
-        ha_known_add(&r->known, r->row, s->variant->name, s->variant->family, b.step_ns);
+        if (!s->graph) ha_known_add(&r->known, r->row, s->variant->name, s->variant->family, b.step_ns);
         if (b.full) ha_known_add(&r->known, r->row, b.full->name, b.full->family, b.full_ns);
         status = ha_counted_add(&b.counted, &r->check.counted, why);
         ha_fill_counted(r->row, &b.counted);

@@ -28,7 +28,7 @@ static void name(const struct ha_row *r, char *out)
     if (*r->fit)
         n += snprintf(out + n, CELL - (size_t)n, " fit%s=%.100s", strcmp(r->fit_text, "own") ? "" : "(own text)",
                       slash ? slash + 1 : r->fit);
-    snprintf(out + n, CELL - (size_t)n, "%s%s", *r->params ? " " : "", r->params);
+    snprintf(out + n, CELL - (size_t)n, "%s%s%s", *r->params ? " " : "", r->params, r->graph > 0 ? " graph=1" : "");
 }
 static void verdict(const struct ha_row *r, char *out) { snprintf(out, CELL, "%s", ha_verdict_name(r->head.verdict)); }
 static void error(const struct ha_row *r, char *out)

@@ -205,6 +205,25 @@ TEST(shims_pass_the_rest_of_the_table_on)
     }
 }
 
+/* Where the host has a part in a step, or the device has no graphs. */
+TEST(graphs_that_cannot_be_are_waived)
+{
+    assert_int_equal(try_session("hgca:graph=1,ctx=20,heads=4/2,layers=1,threads=1", NULL), HA_WAIVED);
+    assert_string_equal(reason.text, "graph=1: a step of hgca has more to it than one stream of the device");
+    close_session();
+    open_session("resident:graph=1,ctx=20,heads=4/2,layers=1,threads=1");
+    struct ha_device_api without = *session.api;
+    const struct ha_device_api *const with = session.api;
+    without.graph_begin = NULL;
+    session.api = &without;
+    assert_int_equal(ha_session_takes(&session, session.variant, &reason), HA_WAIVED);
+    assert_string_equal(reason.text, "graph=1: the device has no operation graph_begin");
+    assert_ok(ha_session_takes(&session, ha_variant_find("offload"), &reason)); /* of others the case asks for none */
+    session.api = with;
+    assert_ok(ha_session_takes(&session, session.variant, &reason));
+    close_session();
+}
+
 /* ---- guards and silence ------------------------------------------------------------------- */
 
 TEST(bad_variants_are_seen)

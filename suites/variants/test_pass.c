@@ -377,6 +377,61 @@ TEST(a_pass_leaves_no_trace)
     }
 }
 
+static size_t launches, begun;
+static enum ha_status count_begin(struct ha_stream *stream)
+{
+    begun++;
+    return real->graph_begin(stream);
+}
+static enum ha_status count_launch(struct ha_graph *graph, struct ha_stream *stream)
+{
+    launches++;
+    return real->graph_launch(graph, stream);
+}
+
+/* As a graph a step is one launch, and gives the same bits; the pass that repeats it, and whatever the case does not
+ * ask of, has none. */
+TEST(a_step_is_one_launch)
+{
+    static const char *const ids[] = {
+        "resident:graph=1," SHAPE "100+31,steps=7",
+        "resident:graph=1," SHAPE "100,steps=1",
+        "resident:graph=1," SHAPE "100,q_len=5,steps=70", /* that share a buffer of outputs */
+        "streaming:graph=1," SHAPE "40+3,steps=9,sink=5,window=9",
+        "duo:graph=1," SHAPE "40+3,steps=9,sink=5,recent=9",
+        "device_only:graph=1," SHAPE "40,steps=3",
+    };
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        struct ha_pass p;
+        size_t bytes;
+        open_session(ids[i]);
+        const size_t steps = opened.c.shape.steps;
+        struct ha_device_api mine = *session.api;
+        unsigned char *with = NULL, *without = NULL;
+        real = session.api;
+        mine.graph_begin = count_begin;
+        mine.graph_launch = count_launch;
+        session.api = &mine;
+        for (int graphs = 1; graphs >= 0; graphs--) {
+            launches = begun = 0;
+            begin_pass(&p, false);
+            assert_true(p.graphs);
+            p.graphs = graphs;
+            *(graphs ? &with : &without) = outputs(&p, &bytes);
+            assert_true(launches == (graphs ? steps : 0) && begun == launches);
+            assert_ok(ha_pass_end(&p, HA_OK, &reason));
+        }
+        if (memcmp(with, without, bytes)) fail_msg("%s: other bits as a graph", ids[i]);
+        free(with);
+        free(without);
+        assert_ok(ha_pass_again(&p, &session, session.variant, session.param, NULL, true, &reason));
+        assert_false(p.graphs);
+        assert_ok(ha_pass_end(&p, HA_OK, &reason));
+        session.api = real;
+        close_session();
+    }
+}
+
 /* Where every key is selected, all that the device does not hold is on the CPU: the tokens of its side, over their
  * share, are the sequence's, which grows by one a step. */
 TEST(counters_are_of_a_step_and_a_head)

@@ -70,6 +70,9 @@ TEST(a_row_says_what_was_seen)
         { NULL, "hgca:repeat=1," SHAPE, HA_PASS, "same" },
         { NULL, "hgca:repeat=5,blk_size=4,blk_num=3," SHAPE, HA_PASS, "same" },
         { NULL, "streaming:repeat=3," SHAPE, HA_PASS, "same" },
+        { NULL, "resident:graph=1," SHAPE, HA_PASS, "same" }, /* a pass without graphs, once at least */
+        { NULL, "streaming:graph=1,window=7," SHAPE, HA_PASS, "same" },
+        { NULL, "duo:graph=1,sink=2,recent=9," SHAPE, HA_PASS, "same" },
         { "varies", "resident:repeat=2," SHAPE, HA_PASS, "varies" },
         { "varies", "cpu:repeat=1," SHAPE, HA_PASS, "may vary" },
         { "varies_far", "resident:repeat=1," SHAPE, HA_VERDICT_FAIL, "varies" },
