@@ -17,6 +17,7 @@ walk='dataset=walk,layers=1,heads=4/2'
 cases="$cases hcattention:$walk,ctx=100,steps=3,c=16,fresh=1"
 cases="$cases hcattention:$walk,ctx=70,steps=1,c=512,pack=1,table=f16,weights=f16,values=device"
 cases="$cases pqcache:$walk,ctx=100,steps=2,c=16 pqcache:$walk,ctx=100,steps=2,c=512,parts=4,lookup=cpu,fetch=move,budget=0.3"
+for of in resident streaming duo; do cases="$cases $of:ctx=70,layers=2,steps=5,graph=1"; done
 cases="$cases scout:dataset=walk,ctx=100,layers=2,heads=4/2,steps=4,block=8,budget=32,interval=2 copy_only:ctx=64,layers=1,steps=1"
 count=$(echo "$cases" | wc -w)
 right=$((count - 1)) # the last one is an arm, whose output is not attention: unchecked
@@ -49,6 +50,12 @@ expect 40 'HA_EMULATION_ORDER=garbage: neither forward, backward nor a number' H
 expect 0 "$right passed, 0 failed, 1 skipped" HA_EMULATION_ORDER=backward
 expect 0 "$right passed, 0 failed, 1 skipped" HA_EMULATED_MEMOPS=0
 expect 0 "$right passed, 0 failed, 1 skipped" HABENCH_HUGE_PAGES=1
+
+# a graph that keeps the arguments of an earlier step is seen by what that leaves unwritten
+env HA_EMULATED_UPDATES=0 "$program" check -q resident:ctx=70,layers=2,steps=5 resident:ctx=70,layers=2,steps=5,graph=1 \
+    --device cuda_emulated > "$dir/err" 2>&1 < /dev/null
+holds 'an update of a graph that does nothing is seen' grep -qF '1 passed, 1 failed, 0 skipped' "$dir/err"
+holds 'an update of a graph that does nothing is named' grep -qF 'step 2' "$dir/err"
 
 # by CPU stores into device memory, through a stand-in of GDRCopy; where it keeps them to itself, that is seen
 stores='clo:dataset=walk,ctx=100,layers=2,heads=4/2,steps=4,recent=16,budget=0.2,transfer=stores'
@@ -133,13 +140,16 @@ load = layer
 model = small
 heads = 8/2
 layers = 1
+[graphs]
+variant = resident streaming
+graph = 1
 end
 fake="$(cd "$(dirname "$program")" && pwd)/t/fake_cupti.so"
 for memops in 1 0; do
     env HA_EMULATED_MEMOPS=$memops HABENCH_TRACE=cupti HABENCH_CUPTI="$fake" HA_EMULATED_RECORDER="$fake" "$program" run -q "$dir/spans.suite" \
         --device cuda_emulated --format json > "$dir/out" 2> "$dir/err" < /dev/null
-    holds 'spans by CUPTI: the cases pass' grep -q '^17 passed, 0 failed, 0 skipped' "$dir/err"
-    holds 'spans by CUPTI: none is lost' test "$(grep -c '"spans_dropped":0,"source":"CUPTI"' "$dir/out")" -eq 17
+    holds 'spans by CUPTI: the cases pass' grep -q '^19 passed, 0 failed, 0 skipped' "$dir/err"
+    holds 'spans by CUPTI: none is lost' test "$(grep -c '"spans_dropped":0,"source":"CUPTI"' "$dir/out")" -eq 19
 done
 
 finish

@@ -175,6 +175,12 @@ struct ha_graph {
     uint64_t zero_copy_bytes; /* of a launch */
     uint32_t nodes;           /* kernels, copies and memsets: each leaves CUPTI a record */
 };
+/* Of a graph that was destroyed, what the next one of as many nodes becomes by an update of their parameters. */
+enum { HA_CUDA_SPARES = 8 };
+struct ha_cuda_spare {
+    cudaGraphExec_t exec; /* or NULL; under the device's lock */
+    uint32_t nodes;
+};
 enum ha_status ha_cuda_graph_begin(struct ha_stream *stream);
 enum ha_status ha_cuda_graph_end(struct ha_stream *stream, struct ha_graph **graph, struct ha_why *why);
 void ha_cuda_graph_destroy(struct ha_graph *graph);
@@ -289,9 +295,10 @@ struct ha_device {
     pthread_mutex_t lock; /* of the lists and of the failure */
     struct ha_stream *streams;
     struct ha_graph *graphs;
-    struct ha_cuda_room *spare_rooms;         /* workspace.c: of streams and graphs that are gone */
-    struct ha_cuda_call *calls, *spare_calls; /* call.c: all that no graph holds, and those of them not in use */
-    bool failed;                              /* atomic; set after the text */
+    struct ha_cuda_spare spare[HA_CUDA_SPARES]; /* graph.c */
+    struct ha_cuda_room *spare_rooms;           /* workspace.c: of streams and graphs that are gone */
+    struct ha_cuda_call *calls, *spare_calls;   /* call.c: all that no graph holds, and those of them not in use */
+    bool failed;                                /* atomic; set after the text */
     char failure[1024];
 };
 

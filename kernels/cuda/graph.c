@@ -3,6 +3,7 @@
 #include "harness/base/why.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum ha_status ha_cuda_graph_begin(struct ha_stream *s)
 {
@@ -24,11 +25,71 @@ enum ha_status ha_cuda_graph_begin(struct ha_stream *s)
     return HA_OK;
 }
 
+/* ---- executables that stand spare: a graph that is captured again and again, as of a decode step, is made once --- */
+
+static void exec_free(struct ha_device *dev, cudaGraphExec_t exec)
+{
+    if (exec) ha_cuda_check(dev, cudaGraphExecDestroy(exec), "cudaGraphExecDestroy", "graph_destroy");
+}
+
+/* The oldest of them makes room. */
+static void spare_give(struct ha_device *dev, cudaGraphExec_t exec, uint32_t nodes)
+{
+    pthread_mutex_lock(&dev->lock);
+    const cudaGraphExec_t oldest = dev->spare[HA_CUDA_SPARES - 1].exec;
+    memmove(dev->spare + 1, dev->spare, (HA_CUDA_SPARES - 1) * sizeof *dev->spare);
+    dev->spare[0] = (struct ha_cuda_spare){ exec, nodes };
+    pthread_mutex_unlock(&dev->lock);
+    exec_free(dev, oldest);
+}
+
+static cudaGraphExec_t spare_take(struct ha_device *dev, uint32_t nodes)
+{
+    cudaGraphExec_t exec = NULL;
+    pthread_mutex_lock(&dev->lock);
+    for (size_t i = 0; i < HA_CUDA_SPARES && !exec; i++) {
+        if (!dev->spare[i].exec || dev->spare[i].nodes != nodes) continue;
+        exec = dev->spare[i].exec;
+        memmove(dev->spare + i, dev->spare + i + 1, (HA_CUDA_SPARES - 1 - i) * sizeof *dev->spare);
+        dev->spare[HA_CUDA_SPARES - 1].exec = NULL;
+    }
+    pthread_mutex_unlock(&dev->lock);
+    return exec;
+}
+
+static cudaError_t update(cudaGraphExec_t exec, cudaGraph_t captured)
+{
+#if CUDART_VERSION >= 12000
+    cudaGraphExecUpdateResultInfo info;
+    return cudaGraphExecUpdate(exec, captured, &info);
+#else
+    cudaGraphNode_t node;
+    enum cudaGraphExecUpdateResult result;
+    return cudaGraphExecUpdate(exec, captured, &node, &result);
+#endif
+}
+
+/* One that stands spare, where it takes the parameters of what was captured, or a new one. */
+static cudaError_t exec_make(struct ha_graph *g, cudaGraph_t captured, const char **call)
+{
+    const cudaGraphExec_t spare = spare_take(g->device, g->nodes);
+    cudaError_t error = spare ? update(spare, captured) : cudaErrorGraphExecUpdateFailure;
+    *call = "cudaGraphExecUpdate";
+    if (error == cudaSuccess) g->exec = spare;
+    else exec_free(g->device, spare);
+    if (error != cudaErrorGraphExecUpdateFailure) return error;
+    (void)cudaGetLastError(); /* nobody is to find it: other nodes are no mistake */
+    *call = "cudaGraphInstantiateWithFlags";
+    return cudaGraphInstantiateWithFlags(&g->exec, captured, 0);
+}
+
+/* ---- graphs ------------------------------------------------------------------------------------------------------ */
+
 static void contents_free(struct ha_graph *g)
 {
     struct ha_device *dev = g->device;
     ha_cuda_enter();
-    if (g->exec) ha_cuda_check(dev, cudaGraphExecDestroy(g->exec), "cudaGraphExecDestroy", "graph_destroy");
+    if (g->exec) spare_give(dev, g->exec, g->nodes);
     g->exec = NULL;
     ha_cuda_workspace_give(dev, &g->rooms);
     ha_cuda_waits_end(dev, &g->waits);
@@ -93,10 +154,7 @@ enum ha_status ha_cuda_graph_end(struct ha_stream *s, struct ha_graph **graph, s
         call = "cudaGraphGetNodes";
         error = count_nodes(captured, &g->nodes);
     }
-    if (error == cudaSuccess) {
-        call = "cudaGraphInstantiateWithFlags";
-        error = cudaGraphInstantiateWithFlags(&g->exec, captured, 0);
-    }
+    if (error == cudaSuccess) error = exec_make(g, captured, &call);
     if (captured) cudaGraphDestroy(captured);
     if (error != cudaSuccess) {
         g->exec = NULL;
@@ -131,4 +189,5 @@ void ha_cuda_graphs_free(struct ha_device *dev)
         free(g);
     }
     dev->graphs = NULL;
+    for (size_t i = 0; i < HA_CUDA_SPARES; i++) exec_free(dev, dev->spare[i].exec);
 }

@@ -186,6 +186,69 @@ TEST(calls_of_graphs_and_streams_are_apart)
     device_close(dev, NULL);
 }
 
+/* As a decode step is: captured again and again, with other arguments, of two graphs the one while the other runs. What
+ * launches it is made twice and updated then; of a step with other nodes it is made anew. */
+TEST(a_graph_that_is_captured_again_is_updated)
+{
+    enum { STEPS = 20, ODD = 11 };
+    open_all(0);
+    uint32_t *in = device_alloc(dev, HA_MEM_PINNED, STEPS * sizeof *in),
+             *out = device_alloc(dev, HA_MEM_PINNED, STEPS * sizeof *out),
+             *middle = device_alloc(dev, HA_MEM_DEVICE, 2 * sizeof *middle);
+    struct ha_graph *graph[2] = { NULL, NULL };
+    struct ha_event *done[2];
+    const uint64_t made = ha_emulated_calls("cudaGraphInstantiateWithFlags"),
+                   updated = ha_emulated_calls("cudaGraphExecUpdate");
+    for (int i = 0; i < 2; i++) ok(api->event_create(dev, &done[i], &why));
+    for (uint32_t i = 0; i < STEPS; i++) {
+        in[i] = 100 + i;
+        out[i] = 0;
+        if (graph[i % 2]) {
+            ok(api->event_sync(done[i % 2]));
+            api->graph_destroy(graph[i % 2]);
+        }
+        ok(api->graph_begin(stream));
+        ok(api->copy(stream, middle, &in[i], sizeof *in, HA_H2D));
+        if (i == ODD) ok(api->copy(stream, middle + 1, middle, sizeof *in, HA_D2D));
+        ok(api->copy(stream, &out[i], middle, sizeof *in, HA_D2H));
+        graph[i % 2] = graph_of(stream);
+        ok(api->graph_launch(graph[i % 2], stream));
+        ok(api->event_record(done[i % 2], stream));
+    }
+    ok(api->stream_sync(stream));
+    for (uint32_t i = 0; i < STEPS; i++) assert_int_equal(out[i], 100 + i);
+    assert_int_equal(ha_emulated_calls("cudaGraphInstantiateWithFlags") - made, 3);
+    assert_int_equal(ha_emulated_calls("cudaGraphExecUpdate") - updated, STEPS - 3);
+    for (int i = 0; i < 2; i++) {
+        api->graph_destroy(graph[i]);
+        api->event_destroy(done[i]);
+    }
+    device_close(dev, NULL);
+    assert_int_equal(ha_emulated_alive().graphs, 0);
+}
+
+/* Of many graphs that are gone some are kept, and the update of one that has as many nodes and others is refused. */
+TEST(graphs_that_are_gone_are_not_all_kept)
+{
+    enum { N = 3 * HA_CUDA_SPARES };
+    open_all(0);
+    struct ha_graph *graph[N];
+    uint32_t *word = device_alloc(dev, HA_MEM_DEVICE, 8);
+    for (int i = 0; i < N; i++) {
+        ok(api->graph_begin(stream));
+        ok(api->copy(stream, word, word + 1, 4, HA_D2D));
+        graph[i] = graph_of(stream);
+    }
+    for (int i = 0; i < N; i++) api->graph_destroy(graph[i]);
+    assert_int_equal(ha_emulated_alive().graphs, HA_CUDA_SPARES);
+    ok(api->graph_begin(stream));
+    ok(api->copy(stream, flag, word, 4, HA_D2H));
+    api->graph_destroy(graph_of(stream));
+    assert_int_equal(ha_emulated_alive().graphs, HA_CUDA_SPARES);
+    assert_null(api->failure(dev));
+    device_close(dev, NULL);
+}
+
 /* ---- waits */
 
 /* Many waits, each far shorter than the limit, together far longer: none is too long. by_graph: always the same one. */
