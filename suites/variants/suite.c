@@ -199,8 +199,8 @@ static const struct ha_field fields[] = {
     NUMBER(kept_share, "", C, "of the keys that could be chosen those that were: mean over layers of the counter of "
         "that name (counters.csv)", HA_NEITHER)
     NUMBER(kept_first, "", C, "the same in the first layer", HA_NEITHER)
-    NUMBER(graph, "", C | Y, "1: a step's work on the device was captured as a graph and launched at once; 0: operation "
-        "by operation")
+    NUMBER(graph, "", C | Y, "1: a step's work on the device was captured as a graph and launched at once; 0: each "
+        "operation by itself")
 };
 /* clang-format on */
 

@@ -432,6 +432,31 @@ TEST(a_step_is_one_launch)
     }
 }
 
+/* All passes of the variant have graphs, those that are traced, too; the companion's have none, also where it is the
+ * same variant. */
+TEST(a_companion_has_no_graphs)
+{
+    open_session("resident:graph=1," SHAPE "40,steps=3");
+    struct ha_device_api mine = *session.api;
+    struct heard heard = { 0 };
+    struct ha_check check = { .session = &session, .id = "the case", .steps = 2, .keep_expected = true };
+    struct ha_bench b = {
+        .session = &session, .check = &check, .full = session.variant, .sample = sample, .arg = &heard
+    };
+    assert_ok(ha_check_run(&check, &reason));
+    real = session.api;
+    mine.graph_launch = count_launch;
+    session.api = &mine;
+    launches = 0;
+    assert_ok(ha_bench_run(&b, &reason));
+    session.api = real;
+    assert_true(heard.passes >= 3 && b.full_ns > 0);
+    assert_int_equal(launches, 3 * (heard.passes - 1)); /* there is time for one of the companion */
+    ha_bench_free(&b);
+    ha_check_free(&check);
+    close_session();
+}
+
 /* Where every key is selected, all that the device does not hold is on the CPU: the tokens of its side, over their
  * share, are the sequence's, which grows by one a step. */
 TEST(counters_are_of_a_step_and_a_head)
