@@ -32,9 +32,10 @@ void ha_cuda_enter(void);
 
 /* ---- driver.c: what has no place in the runtime, or NULL where this driver lacks it */
 struct ha_cuda_driver {
-    CUresult (*wait_value)(CUstream stream, CUdeviceptr address, cuuint32_t value,
-                           unsigned flags); /* cuStreamWaitValue32 */
-    CUresult (*write_value)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags);
+    CUresult (*write_value)(CUstream stream, CUdeviceptr address, cuuint32_t value,
+                            unsigned flags); /* cuStreamWriteValue32 */
+    CUresult (*batch)(CUstream stream, unsigned count, CUstreamBatchMemOpParams *operations,
+                      unsigned flags); /* cuStreamBatchMemOp */
 };
 /* HA_WAIVED where there is no driver: "no NVIDIA driver: libcuda.so.1: ..." */
 enum ha_status ha_cuda_driver_load(struct ha_cuda_driver *driver, struct ha_why *why);

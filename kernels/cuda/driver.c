@@ -22,9 +22,9 @@ enum ha_status ha_cuda_driver_load(struct ha_cuda_driver *driver, struct ha_why 
         return ha_why(why, HA_WAIVED, "no NVIDIA driver: %s", reason ? reason : "libcuda.so.1 cannot be loaded");
     }
     /* the second version of both: on every GPU since drivers 11.7, and no option of the kernel module in the way */
-    void *wait = dlsym(library, "cuStreamWaitValue32_v2"), *write = dlsym(library, "cuStreamWriteValue32_v2");
-    memcpy(&driver->wait_value, &wait, sizeof wait); /* ISO C has no cast from void * to a function */
-    memcpy(&driver->write_value, &write, sizeof write);
+    void *write = dlsym(library, "cuStreamWriteValue32_v2"), *batch = dlsym(library, "cuStreamBatchMemOp_v2");
+    memcpy(&driver->write_value, &write, sizeof write); /* ISO C has no cast from void * to a function */
+    memcpy(&driver->batch, &batch, sizeof batch);
     return HA_OK;
 }
 

@@ -11,21 +11,36 @@ static cudaError_t flag_write(struct ha_stream *s, uint32_t *word, uint32_t valu
                                             CU_STREAM_WRITE_VALUE_DEFAULT);
 }
 
-static cudaError_t flag_wait(struct ha_stream *s, const uint32_t *word, uint32_t at_least)
+static CUstreamBatchMemOpParams written(uint32_t *word, uint32_t value)
 {
-    const struct ha_cuda_driver *driver = &s->device->driver;
-    if (!driver->wait_value || s->graph)
-        return ha_cuda_flag_wait(s->cuda, word, at_least, ha_cuda_watch_gave_up(s->device));
-    return (cudaError_t)driver->wait_value((CUstream)s->cuda, (CUdeviceptr)(uintptr_t)word, at_least,
-                                           CU_STREAM_WAIT_VALUE_GEQ);
+    CUstreamBatchMemOpParams operation = { .operation = CU_STREAM_MEM_OP_WRITE_VALUE_32 };
+    operation.writeValue.address = (CUdeviceptr)(uintptr_t)word;
+    operation.writeValue.value = value;
+    operation.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
+    return operation;
 }
 
+static CUstreamBatchMemOpParams awaited(const uint32_t *word, uint32_t at_least)
+{
+    CUstreamBatchMemOpParams operation = { .operation = CU_STREAM_MEM_OP_WAIT_VALUE_32 };
+    operation.waitValue.address = (CUdeviceptr)(uintptr_t)word;
+    operation.waitValue.value = at_least;
+    operation.waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
+    return operation;
+}
+
+/* What the watch looks at is written before the wait and after it: by the driver all in one call. */
 static cudaError_t wait_between(struct ha_stream *s, uint32_t *state, uint32_t n, const uint32_t *flag,
                                 uint32_t at_least)
 {
-    cudaError_t error = flag_write(s, state, 2 * n + 1);
-    if (error == cudaSuccess) error = flag_wait(s, flag, at_least);
-    return error == cudaSuccess ? flag_write(s, state, 2 * n) : error;
+    const struct ha_cuda_driver *driver = &s->device->driver;
+    if (driver->batch && !s->graph) {
+        CUstreamBatchMemOpParams each[] = { written(state, 2 * n + 1), awaited(flag, at_least), written(state, 2 * n) };
+        return (cudaError_t)driver->batch((CUstream)s->cuda, sizeof each / sizeof *each, each, 0);
+    }
+    cudaError_t error = ha_cuda_flag_write(s->cuda, state, 2 * n + 1);
+    if (error == cudaSuccess) error = ha_cuda_flag_wait(s->cuda, flag, at_least, ha_cuda_watch_gave_up(s->device));
+    return error == cudaSuccess ? ha_cuda_flag_write(s->cuda, state, 2 * n) : error;
 }
 
 enum ha_status ha_cuda_flag_write_enqueue(struct ha_stream *s, uint32_t *flag, uint32_t value)

@@ -288,6 +288,22 @@ TEST(many_short_waits_are_no_deadlock)
     short_waits(true, true);
 }
 
+/* Each call costs the host a microsecond, and the device a fence: a wait and what the watch is told are one. */
+TEST(a_wait_is_one_call)
+{
+    open_all(0);
+    const uint64_t batches = ha_emulated_calls("cuStreamBatchMemOp_v2"),
+                   writes = ha_emulated_calls("cuStreamWriteValue32_v2");
+    ok(api->flag_wait(stream, &flag[0], 1));
+    ok(api->flag_write(stream, &flag[1], 1));
+    assert_int_equal(ha_emulated_calls("cuStreamBatchMemOp_v2") - batches, 1);
+    assert_int_equal(ha_emulated_calls("cuStreamWriteValue32_v2") - writes, 1);
+    raise_flag(&flag[0], 1);
+    ok(api->stream_sync(stream));
+    assert_int_equal(flag[1], 1);
+    device_close(dev, NULL);
+}
+
 /* What a stream does before it comes to its wait is no part of the wait. */
 TEST(work_before_a_wait_does_not_count)
 {

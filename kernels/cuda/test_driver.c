@@ -143,19 +143,30 @@ TEST_WITH(the_driver_is_loaded, fresh, spent)
     struct ha_why why;
     toolkit(13000);
     assert_int_equal(ha_cuda_driver_load(&driver, &why), HA_OK);
-    assert_true(driver.wait_value && driver.write_value);
+    assert_true(driver.batch && driver.write_value);
     cudaStream_t stream = stream_new();
     uint32_t *flag = word_new(0);
+    CUstreamBatchMemOpParams each[2] = { { .operation = CU_STREAM_MEM_OP_WAIT_VALUE_32 },
+                                         { .operation = CU_STREAM_MEM_OP_WRITE_VALUE_32 } };
+    each[0].waitValue.address = each[1].writeValue.address = address(flag);
+    each[0].waitValue.value = 3;
+    each[1].writeValue.value = 4;
     ok(driver.write_value(stream, address(flag), 3, CU_STREAM_WRITE_VALUE_DEFAULT));
-    ok(driver.wait_value(stream, address(flag), 3, CU_STREAM_WAIT_VALUE_GEQ));
+    ok(driver.batch(stream, 2, each, 0));
     ok(cudaStreamSynchronize(stream));
-    assert_int_equal(*flag, 3);
+    assert_int_equal(*flag, 4);
+    each[1].writeValue.address = 0; /* then neither of them is enqueued */
+    each[0].waitValue.value = 5;
+    gives(cudaErrorInvalidValue, driver.batch(stream, 2, each, 0));
+    gives(cudaErrorInvalidValue, driver.batch(stream, 2, each, 1));
+    gives(cudaErrorInvalidValue, driver.batch(stream, 0, each, 0));
+    ok(cudaStreamSynchronize(stream));
 
     struct ha_emulated_settings settings = ha_emulated_defaults();
     settings.memory_operations = false;
     ha_emulated_set(&settings);
     assert_int_equal(ha_cuda_driver_load(&driver, &why), HA_OK);
-    assert_true(!driver.wait_value && !driver.write_value);
+    assert_true(!driver.batch && !driver.write_value);
     settings.devices = 0;
     ha_emulated_set(&settings);
     assert_int_equal(ha_cuda_driver_load(&driver, &why), HA_OK); /* a driver may have no device */

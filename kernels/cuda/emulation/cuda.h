@@ -17,6 +17,22 @@ typedef enum cudaError_enum {
     CUDA_ERROR_UNKNOWN = 999
 } CUresult;
 
+typedef enum CUstreamBatchMemOpType_enum {
+    CU_STREAM_MEM_OP_WAIT_VALUE_32 = 1,
+    CU_STREAM_MEM_OP_WRITE_VALUE_32 = 2
+} CUstreamBatchMemOpType;
+typedef union CUstreamBatchMemOpParams_union {
+    CUstreamBatchMemOpType operation;
+    struct {
+        CUstreamBatchMemOpType operation;
+        CUdeviceptr address;
+        cuuint32_t value;
+        unsigned flags;
+        CUdeviceptr alias;
+    } waitValue, writeValue;
+    uint64_t pad[6];
+} CUstreamBatchMemOpParams;
+
 enum { CU_STREAM_WAIT_VALUE_GEQ = 0 }; /* cyclic: (int32_t)(*address - value) >= 0 */
 enum { CU_STREAM_WRITE_VALUE_DEFAULT = 0 };
 

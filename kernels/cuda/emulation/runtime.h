@@ -7,7 +7,7 @@
  *   HA_EMULATED_DEVICES=0 | none    none: no driver
  *   HA_EMULATED_MEMORY=bytes        of the device
  *   HA_EMULATED_DRIVER=12040        driver's version; below the runtime's first number it is too old
- *   HA_EMULATED_MEMOPS=0            no cuStreamWaitValue32 and cuStreamWriteValue32
+ *   HA_EMULATED_MEMOPS=0            no cuStreamWaitValue32, cuStreamWriteValue32 and cuStreamBatchMemOp
  *   HA_EMULATED_UPDATES=0           an update of a graph says that it was done, and changes nothing
  *   HA_EMULATED_LOSE=n              the device is lost in its n-th kernel
  *   HA_EMULATED_FAIL=call:nth:code[:once|:sticky][,...]

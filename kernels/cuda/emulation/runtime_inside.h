@@ -71,7 +71,8 @@ enum ha_runtime_needs {
     X(cudaGraphExecDestroy, HA_NEEDS_CONTEXT)                          \
     X(cudaGraphDestroy, HA_NEEDS_CONTEXT)                              \
     X(cuStreamWaitValue32_v2, HA_NEEDS_CONTEXT)                        \
-    X(cuStreamWriteValue32_v2, HA_NEEDS_CONTEXT)
+    X(cuStreamWriteValue32_v2, HA_NEEDS_CONTEXT)                       \
+    X(cuStreamBatchMemOp_v2, HA_NEEDS_CONTEXT)
 #define HA_EMULATED_CALL_ID(name, needs) HA_CALL_##name,
 enum ha_runtime_call { HA_EMULATED_CALLS(HA_EMULATED_CALL_ID) HA_CALLS };
 

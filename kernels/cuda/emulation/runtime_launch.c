@@ -101,37 +101,79 @@ static void flag_write_run(struct ha_runtime_op *op)
     __atomic_store_n(op->u.flag.address, op->u.flag.value, __ATOMIC_RELEASE);
 }
 
-static CUresult flag_submit(enum ha_runtime_call call, CUstream stream, CUdeviceptr address, cuuint32_t value,
-                            unsigned flags, void (*run)(struct ha_runtime_op *op))
+struct flag_op {
+    CUdeviceptr address;
+    cuuint32_t value;
+    unsigned flags;
+    bool waits;
+};
+
+static bool flag_good(const struct flag_op *f)
+{
+    const enum ha_runtime_place place = ha_runtime_place((const void *)(uintptr_t)f->address, sizeof(uint32_t));
+    return f->address % sizeof(uint32_t) == 0 && (place == HA_PLACE_DEVICE || place == HA_PLACE_HOST)
+           && f->flags == CU_STREAM_WAIT_VALUE_GEQ; /* which is CU_STREAM_WRITE_VALUE_DEFAULT, too */
+}
+
+/* all of them or none */
+static CUresult flag_submit(enum ha_runtime_call call, CUstream stream, const struct flag_op *each, unsigned count)
 {
     cudaError_t error = ha_runtime_enter(call);
-    uint32_t *flag = (uint32_t *)(uintptr_t)address;
-    enum ha_runtime_place place = ha_runtime_place(flag, sizeof *flag);
-    bool good = address % sizeof *flag == 0 && (place == HA_PLACE_DEVICE || place == HA_PLACE_HOST)
-                && flags == CU_STREAM_WAIT_VALUE_GEQ; /* which is CU_STREAM_WRITE_VALUE_DEFAULT, too */
     if (!error && !ha_runtime.settings.memory_operations) error = cudaErrorNotSupported;
-    if (!error && !good) error = cudaErrorInvalidValue;
+    for (unsigned i = 0; i < count && !error; i++)
+        if (!flag_good(&each[i])) error = cudaErrorInvalidValue;
     struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
-    const struct ha_runtime_op op = { .run = run, .u.flag = { flag, value } };
-    if (s) error = ha_runtime_submit(s, ha_runtime_op_new(&op, NULL));
+    for (unsigned i = 0; i < count && s && !error; i++) {
+        const struct ha_runtime_op op = { .run = each[i].waits ? flag_wait_run : flag_write_run,
+                                          .u.flag = { (uint32_t *)(uintptr_t)each[i].address, each[i].value } };
+        error = ha_runtime_submit(s, ha_runtime_op_new(&op, NULL));
+    }
     ha_runtime_unlock();
     return (CUresult)error; /* the codes used here are the same in both APIs */
 }
 
 static CUresult wait_value(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags)
 {
-    return flag_submit(HA_CALL_cuStreamWaitValue32_v2, stream, address, value, flags, flag_wait_run);
+    return flag_submit(HA_CALL_cuStreamWaitValue32_v2, stream, &(struct flag_op){ address, value, flags, true }, 1);
 }
 
 static CUresult write_value(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags)
 {
-    return flag_submit(HA_CALL_cuStreamWriteValue32_v2, stream, address, value, flags, flag_write_run);
+    return flag_submit(HA_CALL_cuStreamWriteValue32_v2, stream, &(struct flag_op){ address, value, flags, false }, 1);
 }
 
-static const struct {
-    const char *name;
-    CUresult (*function)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags);
-} symbols[] = { { "cuStreamWaitValue32_v2", wait_value }, { "cuStreamWriteValue32_v2", write_value } };
+static CUresult batch_mem_op(CUstream stream, unsigned count, CUstreamBatchMemOpParams *params, unsigned flags)
+{
+    enum { MOST = 255 };
+    struct flag_op each[MOST];
+    if (count == 0 || count > MOST || flags) return CUDA_ERROR_INVALID_VALUE;
+    for (unsigned i = 0; i < count; i++) {
+        const CUstreamBatchMemOpParams *p = &params[i];
+        const bool waits = p->operation == CU_STREAM_MEM_OP_WAIT_VALUE_32;
+        if (!waits && p->operation != CU_STREAM_MEM_OP_WRITE_VALUE_32) return CUDA_ERROR_INVALID_VALUE;
+        each[i] = waits ? (struct flag_op){ p->waitValue.address, p->waitValue.value, p->waitValue.flags, true }
+                        : (struct flag_op){ p->writeValue.address, p->writeValue.value, p->writeValue.flags, false };
+    }
+    return flag_submit(HA_CALL_cuStreamBatchMemOp_v2, stream, each, count);
+}
+
+static void *symbol_of(const char *name)
+{
+    typedef CUresult one(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+    typedef CUresult many(CUstream, unsigned, CUstreamBatchMemOpParams *, unsigned);
+    one *const wait = wait_value, *const write = write_value;
+    many *const batch = batch_mem_op;
+    const struct {
+        const char *name;
+        const void *function; /* where the pointer to it is */
+    } symbols[] = { { "cuStreamWaitValue32_v2", &wait },
+                    { "cuStreamWriteValue32_v2", &write },
+                    { "cuStreamBatchMemOp_v2", &batch } };
+    void *address = NULL;
+    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++)
+        if (strcmp(symbols[i].name, name) == 0) memcpy(&address, symbols[i].function, sizeof address);
+    return address;
+}
 
 void *ha_emulated_dlopen(const char *name, int mode)
 {
@@ -144,13 +186,10 @@ void *ha_emulated_dlopen(const char *name, int mode)
 
 void *ha_emulated_dlsym(void *library, const char *symbol)
 {
-    void *address = NULL;
     ha_runtime_lock();
     const bool present = library == &ha_runtime && ha_runtime.settings.memory_operations;
     ha_runtime_unlock();
-    for (size_t i = 0; present && i < sizeof symbols / sizeof *symbols; i++)
-        if (strcmp(symbols[i].name, symbol) == 0) memcpy(&address, &symbols[i].function, sizeof address);
-    return address;
+    return present ? symbol_of(symbol) : NULL;
 }
 
 const char *ha_emulated_dlerror(void) { return "libcuda.so.1: no such library on the emulated machine"; }
