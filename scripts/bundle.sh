@@ -1,11 +1,12 @@
 #!/bin/sh
-# bundle.sh OUT.tar.gz PROGRAM PLUGIN...: one tar that runs on a bare GPU machine: the program and its plugins, which
-# need glibc alone, the suites, the traces and the docs. Fails where one of them needs a glibc younger than 2.31.
+# bundle.sh OUT.tar.gz DRIVER PROGRAM PLUGIN...: one tar that runs on a bare GPU machine: the program and its plugins, which
+# need glibc alone, the suites, the traces and the docs. DRIVER is the oldest that the CUDA device runs with; NEEDS in the
+# tar says so. Fails where a file needs a glibc younger than 2.31.
 set -eu
 
 oldest=2.31
-out=$1
-shift
+out=$1 driver=$2
+shift 2
 name=$(basename "$out" .tar.gz)
 work=${out%.tar.gz}.d
 # younger VERSION: than $oldest
@@ -37,6 +38,9 @@ find suites -name '*.suite' | while read -r suite; do
 done
 cp -r datasets/traces datasets/fits "$work/$name/datasets/"
 cp -r docs README.md LICENSE "$work/$name/"
+cat > "$work/$name/NEEDS" << end
+Linux on x86-64, glibc $oldest or later; for --device cuda an NVIDIA driver $driver or later. No packages, no toolkit.
+end
 # what is linked statically keeps its licence
 mkdir "$work/$name/licenses"
 for package in libcsv-dev libjansson-dev libhwloc-dev libinih-dev "gcc-$(gcc -dumpversion)-base"; do
@@ -46,4 +50,8 @@ done
 tar -C "$work" --sort=name --owner=0 --group=0 -czf "$out.part" "$name"
 rm -rf "$work"
 mv "$out.part" "$out"
-echo "bundle.sh: $out, $(($(wc -c <"$out") / 1000000)) MB: glibc $oldest or later, and the driver for the GPU"
+echo "bundle.sh: $out, $(($(wc -c <"$out") / 1000000)) MB: glibc $oldest or later, for GPUs an NVIDIA driver $driver or later"
+case $driver in
+    525) ;;
+    *) echo "bundle.sh: for drivers from 525 on, install CUDA 12.8 or 12.9 (/usr/local/cuda-12.8, or HABENCH_CUDA names it) and run again" ;;
+esac

@@ -1,8 +1,9 @@
 #!/bin/sh
-# find-cuda.sh DIR ARCH...: the CUDA toolkit that `ninja cuda` builds with: $HABENCH_CUDA, /usr/local/cuda, that of the
-# nvcc in $PATH, or build/cuda, which scripts/setup.sh --cuda fills; the first that has a compiler and a static runtime.
-# DIR/root names it, DIR/libs is where its libraries are, and DIR/arch.rsp what its nvcc is to compile for: each ARCH that
-# it knows, and the last of them for later GPUs, too. HABENCH_CUDA_ARCH="90" compiles for that alone, in a fraction of the time.
+# find-cuda.sh DIR ARCH...: the CUDA toolkit that `ninja cuda` builds with: $HABENCH_CUDA, CUDA 12.9 or 12.8 in /usr/local
+# (they know every ARCH, and what they build runs with older drivers than that of 13), /usr/local/cuda, that of the nvcc
+# in $PATH, or build/cuda, which scripts/setup.sh --cuda fills; the first that has a compiler and a static runtime.
+# DIR/root names it, DIR/libs is where its libraries are, DIR/driver the oldest driver for what it builds, and DIR/arch.rsp
+# what its nvcc is to compile for: each ARCH that it knows, and the last of them for later GPUs, too. HABENCH_CUDA_ARCH="90" compiles for that alone, in a fraction of the time.
 # Exit 1, and one line, where there is none.
 dir=$1
 shift
@@ -27,7 +28,8 @@ if [ -n "$HABENCH_CUDA" ]; then
     }
 else
     path=$(command -v nvcc) && path=$(dirname "$(dirname "$(readlink -f "$path")")")
-    for root in /usr/local/cuda "$path" build/cuda ''; do
+    local=${HABENCH_USR_LOCAL:-/usr/local} # a test has its own
+    for root in "$local/cuda-12.9" "$local/cuda-12.8" "$local/cuda" "$path" build/cuda ''; do
         [ -n "$root" ] && usable "$root" && break
     done
     [ -n "$root" ] || { echo "ninja cuda: no CUDA toolkit here: run scripts/setup.sh --cuda, or set HABENCH_CUDA to where one is" >&2; exit 1; }
@@ -45,6 +47,15 @@ done
 mkdir -p "$dir"
 put "$root" "$dir/root"
 put "$(libs_of "$root")" "$dir/libs"
-# code for six targets takes room: the newer compilers know how to make it small
-if "$root/bin/nvcc" --help | grep -q -e --compress-mode; then small='--compress-mode size'; else small='-Xfatbin -compress-all'; fi
+# A driver runs what any toolkit of its own major version builds: 525.60.13 is the oldest of CUDA 12, 580 of 13.
+major=$("$root/bin/nvcc" --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
+case $major in
+    13) driver=580 ;;
+    12) driver=525 ;;
+    11) driver=450 ;;
+    *) echo "ninja cuda: $root/bin/nvcc does not say of which CUDA it is" >&2; exit 1 ;;
+esac
+put "$driver" "$dir/driver"
+# Code for six targets takes room. What this makes smallest no driver before that of CUDA 12.4 (550) can read.
+if [ "$major" = 13 ]; then small='--compress-mode size'; else small='-Xfatbin -compress-all'; fi
 put "$flags -gencode arch=compute_$last,code=compute_$last $small" "$dir/arch.rsp"
