@@ -17,30 +17,46 @@
 #include <string.h>
 
 /* of the library's interface, as in its versions 11 to 13 */
-enum { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1, CUBLAS_GEMM_DEFAULT = -1 };
-enum { CUDA_R_32F = 0, CUDA_R_16F = 2, CUDA_R_16BF = 14 };
-enum { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_32F_PEDANTIC = 69 };
-enum { CUBLAS_DEFAULT_MATH = 0, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION = 16 };
+enum { OP_N = 0, OP_T = 1, GEMM_DEFAULT = -1 };
+enum { R_32F = 0, R_16F = 2, R_16BF = 14 };
+enum { COMPUTE_32F = 68, COMPUTE_32F_PEDANTIC = 69 };
+enum { DEFAULT_MATH = 0, MATH_DISALLOW_REDUCED_PRECISION_REDUCTION = 16 };
 #define ENTRIES(X)                                                                                                    \
-    X(create, "cublasCreate_v2", int, (void **handle))                                                                \
-    X(destroy, "cublasDestroy_v2", int, (void *handle))                                                               \
-    X(set_stream, "cublasSetStream_v2", int, (void *handle, cudaStream_t stream))                                     \
-    X(set_workspace, "cublasSetWorkspace_v2", int, (void *handle, void *workspace, size_t bytes))                     \
-    X(set_math_mode, "cublasSetMathMode", int, (void *handle, int mode))                                              \
-    X(gemm, "cublasGemmEx", int,                                                                                      \
+    X(create, cublasCreate_v2, int, (void **handle))                                                                  \
+    X(destroy, cublasDestroy_v2, int, (void *handle))                                                                 \
+    X(set_stream, cublasSetStream_v2, int, (void *handle, cudaStream_t stream))                                       \
+    X(set_workspace, cublasSetWorkspace_v2, int, (void *handle, void *workspace, size_t bytes))                       \
+    X(set_math_mode, cublasSetMathMode, int, (void *handle, int mode))                                                \
+    X(gemm, cublasGemmEx, int,                                                                                        \
       (void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, const void *a, int type_a, int lda,  \
        const void *b, int type_b, int ldb, const void *beta, void *c, int type_c, int ldc, int compute,               \
        int algorithm))                                                                                                \
-    X(gemm_batched, "cublasGemmBatchedEx", int,                                                                       \
+    X(gemm_batched, cublasGemmBatchedEx, int,                                                                         \
       (void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, void *const *a, int type_a, int lda, \
        void *const *b, int type_b, int ldb, const void *beta, void *const *c, int type_c, int ldc, int count,         \
        int compute, int algorithm))                                                                                   \
-    X(status_name, "cublasGetStatusName", const char *, (int status)) /* since 11.4 */
+    X(status_name, cublasGetStatusName, const char *, (int status)) /* since 11.4 */
 struct entries {
     ENTRIES(HA_CUDA_MEMBER)
 };
 static const struct ha_cuda_symbol symbols[] = { ENTRIES(HA_CUDA_SYMBOL) };
 enum { SYMBOLS = sizeof symbols / sizeof *symbols, NEEDED = SYMBOLS - 1 };
+
+#if !defined HA_CUDA_EMULATED && __has_include(<cublas_v2.h>)
+#include <cublas_v2.h>
+static inline void same(void){ ENTRIES(HA_CUDA_SAME) }
+#define IS(own, name) _Static_assert((own) == (int)(name), #name " has moved")
+IS(OP_N, CUBLAS_OP_N);
+IS(OP_T, CUBLAS_OP_T);
+IS(GEMM_DEFAULT, CUBLAS_GEMM_DEFAULT);
+IS(R_32F, CUDA_R_32F);
+IS(R_16F, CUDA_R_16F);
+IS(R_16BF, CUDA_R_16BF);
+IS(COMPUTE_32F, CUBLAS_COMPUTE_32F);
+IS(COMPUTE_32F_PEDANTIC, CUBLAS_COMPUTE_32F_PEDANTIC);
+IS(DEFAULT_MATH, CUBLAS_DEFAULT_MATH);
+IS(MATH_DISALLOW_REDUCED_PRECISION_REDUCTION, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
+#endif
 
 struct ha_cuda_blas {
     pthread_mutex_t lock; /* stream, workspace and call go together */
@@ -77,32 +93,41 @@ static const char *look_up(struct ha_cuda_blas *blas, void *library)
     return NULL;
 }
 
-static void load(struct ha_cuda_blas *blas)
+/* The one that HABENCH_CUBLAS names. */
+static void load_named(struct ha_cuda_blas *blas, const char *path)
 {
-    const char *named = getenv("HABENCH_CUBLAS");
-    const char *names[] = { named && *named ? named : "libcublas.so.13", "libcublas.so.12", "libcublas.so.11" };
-    const size_t count = named && *named ? 1 : sizeof names / sizeof *names;
-    const char *lacks = NULL;
-#ifdef HA_CUDA_EMULATED
-    if (!named || !*named) {
-        snprintf(blas->absent, sizeof blas->absent,
-                 "an emulated GPU has no cuBLAS, unless HABENCH_CUBLAS names one for the emulation");
-        return;
-    }
-#endif
-    for (size_t i = 0; i < count; i++) {
-        void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL); /* for good: it leaves threads and exit handlers */
-        if (!library) continue;
-        lacks = look_up(blas, library);
-        if (!lacks) return;
-    }
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* for good: it leaves threads and exit handlers */
+    const char *lacks = library ? look_up(blas, library) : NULL;
+    if (!library)
+        snprintf(blas->absent, sizeof blas->absent, "no cuBLAS: HABENCH_CUBLAS=%.100s cannot be loaded", path);
     if (lacks) snprintf(blas->absent, sizeof blas->absent, "cuBLAS: the library has no %s", lacks);
-    else if (count == 1)
-        snprintf(blas->absent, sizeof blas->absent, "no cuBLAS: HABENCH_CUBLAS=%.100s cannot be loaded", names[0]);
+}
+
+/* The first one here that has all the entries. */
+static void load_any(struct ha_cuda_blas *blas)
+{
+#ifdef HA_CUDA_EMULATED
+    snprintf(blas->absent, sizeof blas->absent,
+             "an emulated GPU has no cuBLAS, unless HABENCH_CUBLAS names one for the emulation");
+#else
+    static const char *const names[] = { HA_CUDA_NAMES("libcublas.so"), "libcublas.so.11", NULL };
+    const char *lacks = NULL;
+    void *library;
+    for (size_t at = 0; (library = ha_cuda_library_next(names, &at));)
+        if (!(lacks = look_up(blas, library))) return;
+    if (lacks) snprintf(blas->absent, sizeof blas->absent, "cuBLAS: the library has no %s", lacks);
     else
         snprintf(blas->absent, sizeof blas->absent,
                  "no cuBLAS: libcublas.so.13, .12 or .11 is not to be found; "
                  "scripts/setup.sh --cuda gets it, HABENCH_CUBLAS names it");
+#endif
+}
+
+static void load(struct ha_cuda_blas *blas)
+{
+    const char *named = getenv("HABENCH_CUBLAS");
+    if (named && *named) load_named(blas, named);
+    else load_any(blas);
 }
 
 static struct ha_cuda_blas *blas_of(struct ha_device *dev)
@@ -144,10 +169,8 @@ static enum ha_status create(struct ha_stream *s, struct ha_cuda_blas *blas, con
     const int status = blas->call.create(&blas->handle); /* it allocates, as it may while a stream captures: relaxed */
     if (status != 0) blas->handle = NULL;
     HA_TRY(check(s, status, "cublasCreate", operation));
-    return check(
-        s,
-        blas->call.set_math_mode(blas->handle, CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION),
-        "cublasSetMathMode", operation);
+    return check(s, blas->call.set_math_mode(blas->handle, DEFAULT_MATH | MATH_DISALLOW_REDUCED_PRECISION_REDUCTION),
+                 "cublasSetMathMode", operation);
 }
 
 /* The handle, on this stream and in this memory; the lock is the caller's. */
@@ -159,15 +182,9 @@ static enum ha_status lend(struct ha_stream *s, struct ha_cuda_blas *blas, void 
     return check(s, blas->call.set_workspace(blas->handle, workspace, library_bytes), "cublasSetWorkspace", operation);
 }
 
-static int type_of(enum ha_dtype dtype)
-{
-    return dtype == HA_F32 ? CUDA_R_32F : dtype == HA_F16 ? CUDA_R_16F : CUDA_R_16BF;
-}
+static int type_of(enum ha_dtype dtype) { return dtype == HA_F32 ? R_32F : dtype == HA_F16 ? R_16F : R_16BF; }
 /* binary32 all the way: no TF32 for what is stored in binary32 */
-static int compute_of(enum ha_dtype dtype)
-{
-    return dtype == HA_F32 ? CUBLAS_COMPUTE_32F_PEDANTIC : CUBLAS_COMPUTE_32F;
-}
+static int compute_of(enum ha_dtype dtype) { return dtype == HA_F32 ? COMPUTE_32F_PEDANTIC : COMPUTE_32F; }
 static const float one = 1.0f, zero = 0.0f;
 
 /* ---- y = x w^T. The library's matrices are column-major: it is asked for y^T = w x^T. */
@@ -178,8 +195,8 @@ static enum ha_status multiply(struct ha_stream *s, struct ha_cuda_blas *blas, c
     const int type = type_of(p->dtype), m = (int)p->m, n = (int)p->n, k = (int)p->k;
     HA_TRY(lend(s, blas, workspace, "product"));
     return check(s,
-                 blas->call.gemm(blas->handle, CUBLAS_OP_T, CUBLAS_OP_N, n, m, k, &one, p->w, type, k, p->x, type, k,
-                                 &zero, p->y, type, n, compute_of(p->dtype), CUBLAS_GEMM_DEFAULT),
+                 blas->call.gemm(blas->handle, OP_T, OP_N, n, m, k, &one, p->w, type, k, p->x, type, k, &zero, p->y,
+                                 type, n, compute_of(p->dtype), GEMM_DEFAULT),
                  "cublasGemmEx", "product");
 }
 
@@ -331,12 +348,12 @@ static enum ha_status multiply_run(struct ha_stream *s, const struct batch *b, s
     const int ld = (int)leading(b->a, rows, which ? rows->v_stride_bytes : rows->k_stride_bytes),
               stride = (int)p->stride;
     void **x = p->operands + (2 * run + (size_t)which) * 3 * p->count, **y = x + p->count, **z = y + p->count;
-    const int status = which ? blas->call.gemm_batched(blas->handle, CUBLAS_OP_N, CUBLAS_OP_N, dim, n, keys, &one, x,
-                                                       type, ld, y, type, stride, add ? &one : &zero, z, CUDA_R_32F,
-                                                       dim, (int)p->count, compute_of(p->dtype), CUBLAS_GEMM_DEFAULT)
-                             : blas->call.gemm_batched(blas->handle, CUBLAS_OP_T, CUBLAS_OP_N, keys, n, dim, &one, x,
-                                                       type, ld, y, type, dim, &zero, z, CUDA_R_32F, stride,
-                                                       (int)p->count, compute_of(p->dtype), CUBLAS_GEMM_DEFAULT);
+    const int status = which ? blas->call.gemm_batched(blas->handle, OP_N, OP_N, dim, n, keys, &one, x, type, ld, y,
+                                                       type, stride, add ? &one : &zero, z, R_32F, dim, (int)p->count,
+                                                       compute_of(p->dtype), GEMM_DEFAULT)
+                             : blas->call.gemm_batched(blas->handle, OP_T, OP_N, keys, n, dim, &one, x, type, ld, y,
+                                                       type, dim, &zero, z, R_32F, stride, (int)p->count,
+                                                       compute_of(p->dtype), GEMM_DEFAULT);
     return check(s, status, "cublasGemmBatchedEx", operation);
 }
 

@@ -40,22 +40,23 @@ struct memory_record { /* of a copy or a memset, which has no copy_kind */
 typedef void buffer_requested(uint8_t **buffer, size_t *size, size_t *max_records);
 typedef void buffer_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid_bytes);
 
-/* The last one is not in every CUPTI 12. */
-#define ENTRIES(X)                                                                                           \
-    X(register_callbacks, "cuptiActivityRegisterCallbacks", int, (buffer_requested *, buffer_completed *))   \
-    X(register_timestamp, "cuptiActivityRegisterTimestampCallback", int, (uint64_t(*now)(void)))             \
-    X(enable, "cuptiActivityEnable", int, (uint32_t kind))                                                   \
-    X(disable, "cuptiActivityDisable", int, (uint32_t kind))                                                 \
-    X(flush, "cuptiActivityFlushAll", int, (uint32_t flag))                                                  \
-    X(next_record, "cuptiActivityGetNextRecord", int, (uint8_t * buffer, size_t valid_bytes, void **record)) \
-    X(dropped, "cuptiActivityGetNumDroppedRecords", int, (void *context, uint32_t stream, size_t *dropped))  \
-    X(stream_id, "cuptiGetStreamIdEx", int, (void *context, void *stream, uint8_t per_thread, uint32_t *id)) \
-    X(text, "cuptiGetResultString", int, (int result, const char **text))                                    \
-    X(graph_id, "cuptiGetGraphExecId", int, (void *graph, uint32_t *id))
+#define ENTRIES(X)                                                                                         \
+    X(register_callbacks, cuptiActivityRegisterCallbacks, int, (buffer_requested *, buffer_completed *))   \
+    X(register_timestamp, cuptiActivityRegisterTimestampCallback, int, (uint64_t(*now)(void)))             \
+    X(enable, cuptiActivityEnable, int, (uint32_t kind))                                                   \
+    X(disable, cuptiActivityDisable, int, (uint32_t kind))                                                 \
+    X(flush, cuptiActivityFlushAll, int, (uint32_t flag))                                                  \
+    X(next_record, cuptiActivityGetNextRecord, int, (uint8_t * buffer, size_t valid_bytes, void **record)) \
+    X(dropped, cuptiActivityGetNumDroppedRecords, int, (void *context, uint32_t stream, size_t *dropped))  \
+    X(stream_id, cuptiGetStreamIdEx, int, (void *context, void *stream, uint8_t per_thread, uint32_t *id)) \
+    X(text, cuptiGetResultString, int, (int result, const char **text))
+/* not in every CUPTI 12 */
+#define LATER_ENTRIES(X) X(graph_id, cuptiGetGraphExecId, int, (void *graph, uint32_t *id))
 struct entries {
     ENTRIES(HA_CUDA_MEMBER)
+    LATER_ENTRIES(HA_CUDA_MEMBER)
 };
-static const struct ha_cuda_symbol symbols[] = { ENTRIES(HA_CUDA_SYMBOL) };
+static const struct ha_cuda_symbol symbols[] = { ENTRIES(HA_CUDA_SYMBOL) LATER_ENTRIES(HA_CUDA_SYMBOL) };
 enum { SYMBOLS = sizeof symbols / sizeof *symbols, NEEDED = SYMBOLS - 1 };
 
 #if !defined HA_CUDA_EMULATED && __has_include(<cupti.h>)
@@ -63,6 +64,13 @@ enum { SYMBOLS = sizeof symbols / sizeof *symbols, NEEDED = SYMBOLS - 1 };
 #pragma GCC diagnostic ignored "-Wpedantic"
 #include <cupti.h>
 #pragma GCC diagnostic pop
+static inline void same(void)
+{
+    ENTRIES(HA_CUDA_SAME)
+#if CUPTI_API_VERSION >= 130000
+    LATER_ENTRIES(HA_CUDA_SAME)
+#endif
+}
 #define SAME(type, field, own, own_field)                                                   \
     _Static_assert(offsetof(type, field) == offsetof(struct own, own_field)                 \
                        && sizeof((type){ 0 }.field) == sizeof((struct own){ 0 }.own_field), \
@@ -355,29 +363,16 @@ static void *load_named(const char *path, char *error, size_t size)
     return library;
 }
 
-/* The one of the toolkit that this was built with goes first: a driver may be too old for a newer one. */
 static void *load_any(char *error, size_t size)
 {
 #ifdef HA_CUDA_EMULATED
     snprintf(error, size, "an emulated device has none");
     return NULL;
 #else
-    static const char *const folder[] = { "", "extras/CUPTI/lib64/", "lib64/", "lib/" };
-    const char *const root[] = { NULL, getenv("CUDA_HOME"), getenv("CUDA_PATH"), "/usr/local/cuda" };
-    char name[3][32], path[4096];
-    snprintf(name[0], sizeof name[0], "libcupti.so.%d", CUDART_VERSION / 1000);
-    snprintf(name[1], sizeof name[1], "libcupti.so.%d", CUDART_VERSION / 1000 == 12 ? 13 : 12);
-    snprintf(name[2], sizeof name[2], "libcupti.so");
-    for (size_t r = 0; r < sizeof root / sizeof *root; r++)
-        for (size_t f = 0; f < sizeof folder / sizeof *folder; f++)
-            for (size_t n = 0; n < 3; n++) {
-                if ((r == 0) != (f == 0) || (r && !(root[r] && *root[r]))) continue;
-                snprintf(path, sizeof path, "%s%s%s%s", r ? root[r] : "", r ? "/" : "", folder[f], name[n]);
-                void *library = load_named(path, error, size);
-                if (library) return library;
-            }
-    snprintf(error, size, "no libcupti.so; name one with HABENCH_CUPTI=PATH");
-    return NULL;
+    static const char *const names[] = { HA_CUDA_NAMES("libcupti.so"), "libcupti.so", NULL };
+    void *library = ha_cuda_library_next(names, &(size_t){ 0 });
+    if (!library) snprintf(error, size, "no libcupti.so; name one with HABENCH_CUPTI=PATH");
+    return library;
 #endif
 }
 

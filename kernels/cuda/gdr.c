@@ -12,37 +12,46 @@
 #define LIBRARY "libgdrapi.so.2"
 static const uintptr_t PAGE = 65536;
 
-/* ABI 2 of the library; what can fail gives an errno */
-struct handle {
+#if !defined HA_CUDA_EMULATED && __has_include(<gdrapi.h>)
+#include <gdrapi.h>
+#define HAS_HEADER 1
+#else
+struct gdr_mh_s {
     unsigned long h;
 };
-#define ENTRIES(X)                                                                                             \
-    X(open, "gdr_open", void *, (void))                                                                        \
-    X(close, "gdr_close", int, (void *gdr))                                                                    \
-    X(pin, "gdr_pin_buffer", int,                                                                              \
-      (void *gdr, unsigned long address, size_t bytes, uint64_t token, uint32_t space, struct handle *handle)) \
-    X(unpin, "gdr_unpin_buffer", int, (void *gdr, struct handle handle))                                       \
-    X(map, "gdr_map", int, (void *gdr, struct handle handle, void **at, size_t bytes))                         \
-    X(unmap, "gdr_unmap", int, (void *gdr, struct handle handle, void *at, size_t bytes))
+#endif
+
+/* ABI 2 of the library; what can fail gives an errno */
+#define ENTRIES(X)                                                                                               \
+    X(open, gdr_open, void *, (void))                                                                            \
+    X(close, gdr_close, int, (void *gdr))                                                                        \
+    X(pin, gdr_pin_buffer, int,                                                                                  \
+      (void *gdr, unsigned long address, size_t bytes, uint64_t token, uint32_t space, struct gdr_mh_s *handle)) \
+    X(unpin, gdr_unpin_buffer, int, (void *gdr, struct gdr_mh_s handle))                                         \
+    X(map, gdr_map, int, (void *gdr, struct gdr_mh_s handle, void **at, size_t bytes))                           \
+    X(unmap, gdr_unmap, int, (void *gdr, struct gdr_mh_s handle, void *at, size_t bytes))
 struct entries {
     ENTRIES(HA_CUDA_MEMBER)
 };
 static const struct ha_cuda_symbol symbols[] = { ENTRIES(HA_CUDA_SYMBOL) };
 enum { SYMBOLS = sizeof symbols / sizeof *symbols };
+#ifdef HAS_HEADER
+static inline void same(void) { ENTRIES(HA_CUDA_SAME) }
+#endif
 
 struct mapping {
     struct mapping *next;
-    struct handle handle;
+    struct gdr_mh_s handle;
     void *at, *host; /* of the first page; of what was asked for */
     size_t bytes;    /* whole pages */
 };
-struct gdr {
+struct gdrcopy {
     struct entries call;
     void *library, *gdr;
     struct mapping *mappings;
 };
 
-static enum ha_status gdr_start(struct gdr *g, struct ha_why *why)
+static enum ha_status gdr_start(struct gdrcopy *g, struct ha_why *why)
 {
     const char *lacks = ha_cuda_look_up(g->library, &g->call, symbols, SYMBOLS, SYMBOLS);
     if (lacks) return ha_why(why, HA_WAIVED, "GDRCopy: " LIBRARY " has no %s", lacks);
@@ -53,11 +62,11 @@ static enum ha_status gdr_start(struct gdr *g, struct ha_why *why)
 }
 
 /* Once for a device; where there is none, every call looks again. */
-static enum ha_status gdr_make(struct gdr **out, struct ha_why *why)
+static enum ha_status gdr_make(struct gdrcopy **out, struct ha_why *why)
 {
     void *library = dlopen(LIBRARY, RTLD_NOW);
     if (!library) return ha_why(why, HA_WAIVED, "GDRCopy: %s", dlerror());
-    struct gdr *g = calloc(1, sizeof *g);
+    struct gdrcopy *g = calloc(1, sizeof *g);
     if (g) g->library = library;
     enum ha_status status = g ? gdr_start(g, why) : ha_why(why, HA_ERROR, "GDRCopy: no host memory");
     if (status == HA_OK) {
@@ -76,7 +85,7 @@ static enum ha_status refused(struct ha_why *why, const char *call, int error, s
                   strerror(error), error);
 }
 
-static enum ha_status map_pages(struct gdr *g, struct mapping *m, uintptr_t first, struct ha_why *why)
+static enum ha_status map_pages(struct gdrcopy *g, struct mapping *m, uintptr_t first, struct ha_why *why)
 {
     int error = g->call.pin(g->gdr, first, m->bytes, 0, 0, &m->handle);
     if (error) return refused(why, "gdr_pin_buffer", error, m->bytes);
@@ -86,7 +95,7 @@ static enum ha_status map_pages(struct gdr *g, struct mapping *m, uintptr_t firs
     return refused(why, "gdr_map", error, m->bytes);
 }
 
-static enum ha_status map(struct gdr *g, uintptr_t ptr, size_t bytes, void **host, struct ha_why *why)
+static enum ha_status map(struct gdrcopy *g, uintptr_t ptr, size_t bytes, void **host, struct ha_why *why)
 {
     const uintptr_t first = ptr & ~(PAGE - 1);
     struct mapping *m = calloc(1, sizeof *m);
@@ -111,7 +120,7 @@ enum ha_status ha_cuda_map_device(struct ha_device *dev, void *ptr, size_t bytes
         return ha_why(why, HA_ERROR, "map_device: [%p, +%zu bytes) is not within an allocation of device memory", ptr,
                       bytes);
     pthread_mutex_lock(&dev->lock);
-    struct gdr *g = dev->gdr;
+    struct gdrcopy *g = dev->gdr;
     enum ha_status status = g ? HA_OK : gdr_make(&g, why);
     dev->gdr = g;
     if (status == HA_OK) status = map(g, (uintptr_t)ptr, bytes, host, why);
@@ -119,7 +128,7 @@ enum ha_status ha_cuda_map_device(struct ha_device *dev, void *ptr, size_t bytes
     return status;
 }
 
-static void drop(struct gdr *g, struct mapping **link)
+static void drop(struct gdrcopy *g, struct mapping **link)
 {
     struct mapping *m = *link;
     *link = m->next;
@@ -132,7 +141,7 @@ void ha_cuda_unmap_device(struct ha_device *dev, void *host)
 {
     if (!host) return;
     pthread_mutex_lock(&dev->lock);
-    struct gdr *g = dev->gdr;
+    struct gdrcopy *g = dev->gdr;
     struct mapping **link = g ? &g->mappings : NULL;
     while (link && *link && (*link)->host != host) link = &(*link)->next;
     const bool known = link && *link;
@@ -143,7 +152,7 @@ void ha_cuda_unmap_device(struct ha_device *dev, void *host)
 
 void ha_cuda_gdr_close(struct ha_device *dev)
 {
-    struct gdr *g = dev->gdr;
+    struct gdrcopy *g = dev->gdr;
     if (!g) return;
     while (g->mappings) drop(g, &g->mappings);
     g->call.close(g->gdr);

@@ -22,44 +22,74 @@ struct process {
 enum { CORRECTED = 0, UNCORRECTED = 1, SINCE_LOAD = 0 }; /* of ecc_errors */
 
 /* What a driver lacks is not readable; without the first three nothing is. link_rate is of the last 20 ms, which it
- * waits for; reasons_older: the name before CUDA 12.2. */
-#define ENTRIES(X)                                                                                               \
-    X(init, "nvmlInit_v2", int, (void))                                                                          \
-    X(shutdown, "nvmlShutdown", int, (void))                                                                     \
-    X(find, "nvmlDeviceGetHandleByPciBusId_v2", int, (const char *bus_id, void **device))                        \
-    X(clock, "nvmlDeviceGetClockInfo", int, (void *device, unsigned which, unsigned *MHz))                       \
-    X(clock_max, "nvmlDeviceGetMaxClockInfo", int, (void *device, unsigned which, unsigned *MHz))                \
-    X(temperature, "nvmlDeviceGetTemperature", int, (void *device, unsigned sensor, unsigned *C))                \
-    X(power, "nvmlDeviceGetPowerUsage", int, (void *device, unsigned *mW))                                       \
-    X(energy, "nvmlDeviceGetTotalEnergyConsumption", int, (void *device, unsigned long long *mJ))                \
-    X(link_gen, "nvmlDeviceGetCurrPcieLinkGeneration", int, (void *device, unsigned *gen))                       \
-    X(link_gen_max, "nvmlDeviceGetMaxPcieLinkGeneration", int, (void *device, unsigned *gen))                    \
-    X(link_width, "nvmlDeviceGetCurrPcieLinkWidth", int, (void *device, unsigned *lanes))                        \
-    X(link_width_max, "nvmlDeviceGetMaxPcieLinkWidth", int, (void *device, unsigned *lanes))                     \
-    X(link_rate, "nvmlDeviceGetPcieThroughput", int, (void *device, unsigned which, unsigned *KBps))             \
-    X(reasons, "nvmlDeviceGetCurrentClocksEventReasons", int, (void *device, unsigned long long *bits))          \
-    X(reasons_older, "nvmlDeviceGetCurrentClocksThrottleReasons", int, (void *device, unsigned long long *bits)) \
-    X(driver, "nvmlSystemGetDriverVersion", int, (char *text, unsigned size))                                    \
-    X(ecc, "nvmlDeviceGetEccMode", int, (void *device, unsigned *now, unsigned *pending))                        \
-    X(ecc_errors, "nvmlDeviceGetTotalEccErrors", int,                                                            \
-      (void *device, unsigned type, unsigned counter, unsigned long long *errors))                               \
-    X(rows, "nvmlDeviceGetRemappedRows", int,                                                                    \
-      (void *device, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed))           \
-    X(persistence, "nvmlDeviceGetPersistenceMode", int, (void *device, unsigned *on))                            \
-    X(mig, "nvmlDeviceGetMigMode", int, (void *device, unsigned *now, unsigned *pending))                        \
-    X(power_limit, "nvmlDeviceGetPowerManagementLimit", int, (void *device, unsigned *mW))                       \
-    X(power_default, "nvmlDeviceGetPowerManagementDefaultLimit", int, (void *device, unsigned *mW))              \
-    X(link_gen_device, "nvmlDeviceGetGpuMaxPcieLinkGeneration", int, (void *device, unsigned *gen))              \
-    X(busy, "nvmlDeviceGetUtilizationRates", int, (void *device, struct utilization *percent))                   \
-    X(computing, "nvmlDeviceGetComputeRunningProcesses_v3", int,                                                 \
-      (void *device, unsigned *count, struct process *process))                                                  \
-    X(drawing, "nvmlDeviceGetGraphicsRunningProcesses_v3", int,                                                  \
-      (void *device, unsigned *count, struct process *process))
+ * waits for; reasons_older: the name before
+ * CUDA 12.2. */
+#define ENTRIES(X)                                                                                             \
+    X(init, nvmlInit_v2, int, (void))                                                                          \
+    X(shutdown, nvmlShutdown, int, (void))                                                                     \
+    X(find, nvmlDeviceGetHandleByPciBusId_v2, int, (const char *bus_id, void **device))                        \
+    X(clock, nvmlDeviceGetClockInfo, int, (void *device, unsigned which, unsigned *MHz))                       \
+    X(clock_max, nvmlDeviceGetMaxClockInfo, int, (void *device, unsigned which, unsigned *MHz))                \
+    X(temperature, nvmlDeviceGetTemperature, int, (void *device, unsigned sensor, unsigned *C))                \
+    X(power, nvmlDeviceGetPowerUsage, int, (void *device, unsigned *mW))                                       \
+    X(energy, nvmlDeviceGetTotalEnergyConsumption, int, (void *device, unsigned long long *mJ))                \
+    X(link_gen, nvmlDeviceGetCurrPcieLinkGeneration, int, (void *device, unsigned *gen))                       \
+    X(link_gen_max, nvmlDeviceGetMaxPcieLinkGeneration, int, (void *device, unsigned *gen))                    \
+    X(link_width, nvmlDeviceGetCurrPcieLinkWidth, int, (void *device, unsigned *lanes))                        \
+    X(link_width_max, nvmlDeviceGetMaxPcieLinkWidth, int, (void *device, unsigned *lanes))                     \
+    X(link_rate, nvmlDeviceGetPcieThroughput, int, (void *device, unsigned which, unsigned *KBps))             \
+    X(reasons_older, nvmlDeviceGetCurrentClocksThrottleReasons, int, (void *device, unsigned long long *bits)) \
+    X(driver, nvmlSystemGetDriverVersion, int, (char *text, unsigned size))                                    \
+    X(ecc, nvmlDeviceGetEccMode, int, (void *device, unsigned *now, unsigned *pending))                        \
+    X(ecc_errors, nvmlDeviceGetTotalEccErrors, int,                                                            \
+      (void *device, unsigned type, unsigned counter, unsigned long long *errors))                             \
+    X(rows, nvmlDeviceGetRemappedRows, int,                                                                    \
+      (void *device, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed))         \
+    X(persistence, nvmlDeviceGetPersistenceMode, int, (void *device, unsigned *on))                            \
+    X(mig, nvmlDeviceGetMigMode, int, (void *device, unsigned *now, unsigned *pending))                        \
+    X(power_limit, nvmlDeviceGetPowerManagementLimit, int, (void *device, unsigned *mW))                       \
+    X(power_default, nvmlDeviceGetPowerManagementDefaultLimit, int, (void *device, unsigned *mW))              \
+    X(link_gen_device, nvmlDeviceGetGpuMaxPcieLinkGeneration, int, (void *device, unsigned *gen))              \
+    X(busy, nvmlDeviceGetUtilizationRates, int, (void *device, struct utilization *percent))                   \
+    X(computing, nvmlDeviceGetComputeRunningProcesses_v3, int,                                                 \
+      (void *device, unsigned *count, struct process *process))                                                \
+    X(drawing, nvmlDeviceGetGraphicsRunningProcesses_v3, int, (void *device, unsigned *count, struct process *process))
+/* since CUDA 12.2 */
+#define LATER_ENTRIES(X) \
+    X(reasons, nvmlDeviceGetCurrentClocksEventReasons, int, (void *device, unsigned long long *bits))
 struct entries {
     ENTRIES(HA_CUDA_MEMBER)
+    LATER_ENTRIES(HA_CUDA_MEMBER)
 };
-static const struct ha_cuda_symbol symbols[] = { ENTRIES(HA_CUDA_SYMBOL) };
+static const struct ha_cuda_symbol symbols[] = { ENTRIES(HA_CUDA_SYMBOL) LATER_ENTRIES(HA_CUDA_SYMBOL) };
 enum { SYMBOLS = sizeof symbols / sizeof *symbols, NEEDED = 3 };
+
+#if !defined HA_CUDA_EMULATED && __has_include(<nvml.h>)
+#include <nvml.h>
+static inline void same(void){ ENTRIES(HA_CUDA_SAME)
+#ifdef nvmlClocksEventReasonGpuIdle
+                                   LATER_ENTRIES(HA_CUDA_SAME)
+#endif
+}
+#define IS(own, name) _Static_assert((own) == (int)(name), #name " has moved")
+IS(SUCCESS, NVML_SUCCESS);
+IS(CLOCK_SM, NVML_CLOCK_SM);
+IS(CLOCK_MEMORY, NVML_CLOCK_MEM);
+IS(SENSOR_GPU, NVML_TEMPERATURE_GPU);
+IS(LINK_TX, NVML_PCIE_UTIL_TX_BYTES);
+IS(LINK_RX, NVML_PCIE_UTIL_RX_BYTES);
+IS(CORRECTED, NVML_MEMORY_ERROR_TYPE_CORRECTED);
+IS(UNCORRECTED, NVML_MEMORY_ERROR_TYPE_UNCORRECTED);
+IS(SINCE_LOAD, NVML_VOLATILE_ECC);
+#define AT(type, field, own, own_field) \
+    _Static_assert(offsetof(type, field) == offsetof(struct own, own_field), #type "." #field " has moved")
+AT(nvmlProcessInfo_t, pid, process, pid);
+AT(nvmlProcessInfo_t, usedGpuMemory, process, bytes);
+AT(nvmlProcessInfo_t, gpuInstanceId, process, gpu_instance);
+_Static_assert(sizeof(nvmlProcessInfo_t) == sizeof(struct process), "nvmlProcessInfo_t has grown");
+AT(nvmlUtilization_t, gpu, utilization, gpu);
+_Static_assert(sizeof(nvmlUtilization_t) == sizeof(struct utilization), "nvmlUtilization_t has grown");
+#endif
 
 /* An idle GPU (bit 0) is not held down. */
 static const struct {
