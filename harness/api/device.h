@@ -447,7 +447,8 @@ struct ha_device_fact {
  * whatever the slot busy_percent                of the driver's last window: others, where the caller has not used the
  * device process                     one for each process that has memory there, this one too driver driver_module
  * versions of the driver's library, and of its module in the kernel driver_api runtime_api      the interface that the
- * driver offers, and the one that was compiled for, as 12.8 */
+ * driver offers, and the one that was compiled for, as 12.8. The probe asks for
+ * l2_bytes, what the cache of the device's memory holds. */
 enum { HA_DEVICE_FACTS_MOST = 64 };
 
 struct ha_device_api {

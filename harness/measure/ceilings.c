@@ -4,6 +4,7 @@
 #include "harness/base/why.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { SAMPLES_MAX = 200, SAMPLES_SLOW = 40 };
@@ -70,15 +71,27 @@ static struct ha_reading measure(struct ha_ceiling_bench *b, enum ha_ceiling whi
     return r;
 }
 
-/* Device memory has to be read from beyond the device's cache, which on the largest is some 100 MB. */
-static size_t device_bytes(const struct ha_ceiling_bench *b, bool brief)
+/* Half of what is read: device memory has to be read from beyond the device's cache, which on the largest is some 100
+ * MB, and what is left in it of the last reading may be no part to speak of. */
+static size_t device_bytes(const struct ha_ceiling_bench *b)
 {
     struct ha_device_info info;
-    size_t bytes = ha_measure_share((size_t)(brief ? 256 : 1024) << 20);
+    size_t bytes = ha_measure_share((size_t)1 << 30);
     b->api->info(b->device, &info);
     if (info.compute_threads || !strcmp(b->api->kind, "null")) return b->link_bytes;
     while (bytes > b->link_bytes && bytes > info.memory_free_bytes / 8) bytes /= 2;
     return bytes > b->link_bytes ? bytes : b->link_bytes;
+}
+
+static double cache_bytes(const struct ha_ceiling_bench *b)
+{
+    struct ha_device_fact fact[HA_DEVICE_FACTS_MOST];
+    const size_t count = b->api->facts ? b->api->facts(b->device, fact, HA_DEVICE_FACTS_MOST) : 0;
+    for (size_t i = 0; i < count && i < HA_DEVICE_FACTS_MOST; i++) {
+        fact[i].value[sizeof fact[i].value - 1] = 0; /* a plugin's text need not end */
+        if (!strncmp(fact[i].name, "l2_bytes", sizeof fact[i].name)) return strtod(fact[i].value, NULL);
+    }
+    return 0;
 }
 
 static enum ha_status open_bench(struct ha_ceiling_bench *b, struct ha_why *why)
@@ -122,7 +135,7 @@ enum ha_status ha_ceilings_measure(struct ha_ceilings *out, const struct ha_devi
                                   .work_ns = emulated ? 10e6
                                              : brief  ? 20e6
                                                       : 50e6 };
-    b.device_bytes = device_bytes(&b, brief);
+    b.device_bytes = device_bytes(&b);
     enum ha_status status = open_bench(&b, why);
 
     for (int i = 0; i < HA_CEILINGS && status == HA_OK; i++) {
@@ -134,6 +147,7 @@ enum ha_status ha_ceilings_measure(struct ha_ceilings *out, const struct ha_devi
                                                     : 15);
     }
     if (status == HA_OK) out->meters = ha_ceiling_meters(&b);
+    out->device_cache_bytes = cache_bytes(&b);
     const char *failure = api->failure(device);
     if (status == HA_OK && failure) status = ha_why(why, HA_ERROR, "probe: device %s: %s", api->name, failure);
     for (int i = 0; i < 2; i++)

@@ -39,6 +39,7 @@ enum { HA_CEILINGS = HA_CEIL_CLOCK + 1 };
 
 struct ha_ceilings {
     struct ha_reading of[HA_CEILINGS];
+    double device_cache_bytes;      /* of its memory, by its fact l2_bytes; 0: it does not say */
     struct ha_device_meters meters; /* read while the device read its memory; NaN and "" where it has none */
 };
 

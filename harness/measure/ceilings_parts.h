@@ -22,7 +22,7 @@ struct ha_ceiling_bench {
     unsigned char *pinned, *mapped; /* [2][link_bytes]; mapped: NULL where it is of no use */
     unsigned char *memory;          /* [2][device_bytes] of the device */
     uint32_t *sum;                  /* of the device */
-    uint32_t *flag;                 /* [2] mapped: to the device, and back; or NULL */
+    uint32_t *flag;                 /* [3] mapped: to the device, back, and that it has come so far; or NULL */
     size_t buffer_bytes, link_bytes, device_bytes;
     double work_ns; /* what one sample may take */
     size_t pair;    /* of cores, the next to be measured */

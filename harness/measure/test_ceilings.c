@@ -3,9 +3,11 @@
 
 #include "harness/base/pool.h"
 #include "harness/measure/ceilings.h"
+#include "harness/measure/paired.h"
 #include "harness/measure/test_host.h"
 
 #include <math.h>
+#include <sys/mman.h>
 #include <time.h>
 
 static struct ha_ceilings measure(const struct ha_device_api *api, const struct ha_kernels *k)
@@ -113,6 +115,105 @@ TEST_WITH(slow_and_poor, open_host, close_host)
     assert_true(largest < 8u << 20);
     assert_true(busy_when_asked);
     assert_true(c.meters.sm_clock_MHz > 1754 && isnan(c.meters.power_W));
+}
+
+/* ---- a device of its own memory, which nobody touches ---------------------------------------------- */
+
+static size_t free_bytes;
+static void real_info(struct ha_device *dev, struct ha_device_info *info)
+{
+    host->info(dev, info);
+    info->compute_threads = 0;
+    info->memory_free_bytes = free_bytes;
+}
+static enum ha_status far_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr,
+                                struct ha_why *because)
+{
+    if (kind != HA_MEM_DEVICE) return host->mem_alloc(dev, kind, bytes, ptr, because);
+    *ptr = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return *ptr == MAP_FAILED ? HA_ERROR : HA_OK;
+}
+static void far_free(struct ha_device *dev, enum ha_memory kind, void *ptr)
+{
+    if (kind != HA_MEM_DEVICE) host->mem_free(dev, kind, ptr);
+}
+static enum ha_status no_copy(struct ha_stream *s, void *dst, const void *src, size_t bytes, enum ha_direction dir)
+{
+    return HA_OK;
+}
+static enum ha_status no_read(struct ha_stream *stream, const void *ptr, size_t bytes, uint32_t *sum)
+{
+    if (bytes > largest) largest = bytes;
+    return HA_OK;
+}
+static enum ha_status no_sync(struct ha_stream *stream) { return HA_OK; }
+static size_t one_fact(struct ha_device *dev, struct ha_device_fact *fact, size_t room)
+{
+    fact[0] = (struct ha_device_fact){ "l2_bytes", "52428800" };
+    return 1;
+}
+
+/* Beyond any cache, where there is so much memory, however short the probe is. */
+TEST_WITH(much_of_a_real_devices_memory_is_read, open_host, close_host)
+{
+    struct ha_device_api api = *host;
+    const size_t gib = (size_t)1 << 30;
+    api.kind = "cuda";
+    api.info = real_info;
+    api.mem_alloc = far_alloc;
+    api.mem_free = far_free;
+    api.copy = no_copy;
+    api.stream_sync = no_sync;
+    api.flag_wait = NULL;
+    api.read = no_read;
+    api.move = NULL;
+    api.blend = NULL;
+    api.facts = one_fact;
+    largest = 0;
+    free_bytes = 64 * gib;
+    assert_true(measure(&api, &kernels).device_cache_bytes == 52428800);
+    assert_int_equal(largest, ha_measure_share(2 * gib));
+    largest = 0;
+    free_bytes = ha_measure_share(4 * gib);
+    api.facts = NULL;
+    assert_true(measure(&api, &kernels).device_cache_bytes == 0);
+    assert_int_equal(largest, ha_measure_share(gib));
+}
+
+/* A device that comes late to the first of what is enqueued, as where a launch takes its time. */
+enum { LATE_NS = 2000000 };
+static bool idle;
+static void be_late(void *arg) { sleep_ns(LATE_NS); }
+static void come_late(struct ha_stream *stream)
+{
+    if (idle) assert_int_equal(host->host_fn(stream, be_late, NULL), HA_OK);
+    idle = false;
+}
+static enum ha_status late_write(struct ha_stream *stream, uint32_t *flag, uint32_t value)
+{
+    come_late(stream);
+    return host->flag_write(stream, flag, value);
+}
+static enum ha_status late_wait(struct ha_stream *stream, const uint32_t *flag, uint32_t at_least)
+{
+    come_late(stream);
+    return host->flag_wait(stream, flag, at_least);
+}
+static enum ha_status idle_sync(struct ha_stream *stream)
+{
+    idle = true;
+    return host->stream_sync(stream);
+}
+
+TEST_WITH(a_launch_is_no_part_of_the_round_trip, open_host, close_host)
+{
+    struct ha_device_api api = *host;
+    api.flag_write = late_write;
+    api.flag_wait = late_wait;
+    api.stream_sync = idle_sync;
+    const struct ha_ceilings c = measure(&api, &kernels);
+    assert_true(measured(&c.of[HA_CEIL_FLAG]));
+    assert_true(c.of[HA_CEIL_FLAG].lo < LATE_NS / 2);
 }
 
 TEST_WITH(all_that_the_device_offers, open_host, close_host)

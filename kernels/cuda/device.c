@@ -239,10 +239,12 @@ static void cuda_meters(struct ha_device *dev, struct ha_device_meters *out) { h
 
 static size_t cuda_facts(struct ha_device *dev, struct ha_device_fact *facts, size_t room)
 {
-    int version = 0;
+    int version = 0, l2_bytes = 0;
     char text[24];
     struct ha_cuda_facts list = { facts, room, 0 };
     ha_cuda_meters_facts(dev->meters, &list);
+    if (cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, HA_CUDA_GPU) == cudaSuccess && l2_bytes > 0)
+        ha_cuda_fact(&list, "l2_bytes", "%d", l2_bytes);
     if (EMULATED) return list.count; /* there is no driver whose versions count */
     if (cudaDriverGetVersion(&version) == cudaSuccess)
         ha_cuda_fact(&list, "driver_api", "%d.%d", version / 1000, version % 1000 / 10);

@@ -175,8 +175,9 @@ double ha_floor_ns(const struct ha_ceilings *c, bool in_host, double device_byte
                    double d2h_bytes)
 {
     /* bytes over 10^9 bytes/s are nanoseconds; a copy inside the device reads and writes; what was not measured is NaN,
-     * and fmax then gives the other */
-    double read = c->of[HA_CEIL_READ_ALL].hi, inside = fmax(c->of[HA_CEIL_DEVICE_READ].hi, 2 * c->of[HA_CEIL_D2D].hi);
+     * and fmax then gives the other. Of the device's memory the median: the best sample met a part in the cache. */
+    double read = c->of[HA_CEIL_READ_ALL].hi,
+           inside = fmax(c->of[HA_CEIL_DEVICE_READ].median, 2 * c->of[HA_CEIL_D2D].median);
     double up = fmax(c->of[HA_CEIL_H2D].hi, c->of[HA_CEIL_KERNEL_H2D].hi),
            down = fmax(c->of[HA_CEIL_D2H].hi, c->of[HA_CEIL_KERNEL_D2H].hi);
     double floor_ns = in_host ? (device_bytes + host_bytes) / read : fmax(device_bytes / inside, host_bytes / read);
@@ -197,6 +198,7 @@ static double floor_of(const struct ha_row *row, const struct ha_session *s, con
         host = 0;
         if (in_host) device = 0;
     }
+    if (!in_host) device = ha_floor_fetched(device, ceilings->device_cache_bytes);
     if (device + host <= 0) return (double)NAN;
     return ha_floor_ns(ceilings, in_host, device, host, row->h2d_bytes + (isnan(zero_copy) ? 0 : zero_copy),
                        row->d2h_bytes);

@@ -53,8 +53,9 @@ static struct ha_ceilings ceilings(void)
     struct ha_ceilings c;
     for (int i = 0; i < HA_CEILINGS; i++) c.of[i] = (struct ha_reading){ 1, 1, 1, 1 };
     c.of[HA_CEIL_READ_ALL].hi = 20;
-    c.of[HA_CEIL_D2D].hi = 50;
-    c.of[HA_CEIL_DEVICE_READ].hi = c.of[HA_CEIL_KERNEL_H2D].hi = c.of[HA_CEIL_KERNEL_D2H].hi = (double)NAN;
+    c.of[HA_CEIL_D2D].median = 50;
+    c.device_cache_bytes = 2000;
+    c.of[HA_CEIL_DEVICE_READ].median = c.of[HA_CEIL_KERNEL_H2D].hi = c.of[HA_CEIL_KERNEL_D2H].hi = (double)NAN;
     c.of[HA_CEIL_H2D].hi = 10;
     c.of[HA_CEIL_D2H].hi = 5;
     return c;
@@ -69,13 +70,14 @@ TEST(the_floor_is_the_slowest_part)
     assert_near(ha_floor_ns(&c, false, 1000, 1000, 2000, 0), 200, 1e-9);
     assert_near(ha_floor_ns(&c, false, 0, 0, 10, 1000), 200, 1e-9);
     /* what is measured by kernels counts where it is faster */
-    c.of[HA_CEIL_DEVICE_READ].hi = 200;
+    c.of[HA_CEIL_DEVICE_READ].median = 200;
+    c.of[HA_CEIL_DEVICE_READ].hi = 250; /* a sample that met the cache */
     c.of[HA_CEIL_KERNEL_H2D].hi = 20;
     c.of[HA_CEIL_KERNEL_D2H].hi = 4;
     assert_near(ha_floor_ns(&c, false, 1000, 10, 0, 0), 5, 1e-9);
     assert_near(ha_floor_ns(&c, false, 0, 0, 2000, 0), 100, 1e-9);
     assert_near(ha_floor_ns(&c, false, 0, 0, 0, 1000), 200, 1e-9);
-    c.of[HA_CEIL_D2D].hi = (double)NAN;
+    c.of[HA_CEIL_D2D].median = (double)NAN;
     assert_near(ha_floor_ns(&c, false, 1000, 10, 0, 0), 5, 1e-9);
 }
 
@@ -199,7 +201,8 @@ TEST(each_side_has_caches_of_its_own)
     assert_true(isnan(floor_in(little, little, 0, 1)));
     assert_near(floor_in(much, little, 0, 0), much / 100, 1e-3);
     assert_near(floor_in(little, much, 0, 0), much / 20, 1e-3);
-    assert_near(floor_in(little, little, 0, 0), little / 100, 1e-9); /* of a device's caches nothing is known */
+    assert_near(floor_in(2001, little, 0, 0), 20.01, 1e-9);
+    assert_true(isnan(floor_in(2000, little, 0, 0))); /* what the device's cache holds */
     assert_true(isnan(floor_in(0, little, 0, 0)));
     assert_true(isnan(floor_in(0, 0, 0, 0)));
     assert_near(floor_in(much, 0, 1000000000, 0), (much + 3e9) / 100, 1e-3); /* weights are read, too */

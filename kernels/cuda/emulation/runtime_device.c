@@ -37,6 +37,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
     int number = 0;
     switch (attribute) {
     case cudaDevAttrMultiProcessorCount: number = 4; break;
+    case cudaDevAttrL2CacheSize: number = 1 << 20; break;
     case cudaDevAttrComputeCapabilityMajor: number = 9; break;
     case cudaDevAttrComputeCapabilityMinor: number = 0; break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin: number = ha_runtime.settings.shared_bytes; break;
