@@ -35,6 +35,8 @@ struct ha_memory_size {
     uint64_t total_bytes, available_bytes;
 };
 struct ha_memory_size ha_memory_size(const char *root);
+/* HABENCH_MEMORY=unchecked: unknown, on machines whose system gives more as it is asked for (what refuses names it). */
+#define HA_MEMORY_UNCHECKED "HABENCH_MEMORY=unchecked"
 uint64_t ha_memory_available(void);
 /* HA_ERROR "needs X GiB of WHERE memory, has Y GiB: lower WHAT"; have 0: unknown. */
 enum ha_status ha_memory_fits(const char *where, double need, uint64_t have, const char *lower, struct ha_why *why);

@@ -216,4 +216,12 @@ TEST_WITH(memory_is_what_the_system_and_its_group_leave, test_folder_make, test_
     size = ha_memory_size("");
     assert_true(size.available_bytes > 0 && size.available_bytes <= size.total_bytes);
     assert_true(ha_memory_available() > 0);
+    assert_int_equal(setenv("HABENCH_MEMORY", "unchecked", 1), 0);
+    assert_true(ha_memory_available() == 0);
+    assert_int_equal(ha_memory_fits("host", 1e18, ha_memory_available(), "ctx", &why), HA_OK);
+    unsetenv("HABENCH_MEMORY");
+    assert_int_equal(ha_memory_fits("host", 1e18, ha_memory_available(), "ctx", &why), HA_ERROR);
+    assert_non_null(strstr(why.text, ": lower ctx, or set HABENCH_MEMORY=unchecked where"));
+    assert_int_equal(ha_memory_fits("device", 1e18, 1, "ctx", &why), HA_ERROR);
+    assert_null(strstr(why.text, "HABENCH_MEMORY"));
 }

@@ -49,7 +49,10 @@ static enum ha_status region_make(struct ha_device *dev, struct ha_region *r, st
         const uint64_t available = ha_memory_available();
         /* pages that are pinned cannot be given back: the kernel would end some process instead */
         if (available && bytes > available - available / 16)
-            return ha_why(why, HA_ERROR, "cuda device: %s, %" PRIu64 " available; use a smaller case", what, available);
+            return ha_why(why, HA_ERROR,
+                          "cuda device: %s, %" PRIu64 " available; use a smaller case, or set " HA_MEMORY_UNCHECKED
+                          " where the system gives more as needed",
+                          what, available);
         if (dev->memory.huge_pages && bytes >= huge_page) return region_huge(r, why);
         cudaError_t error = cudaHostAlloc(
             &ptr, bytes, cudaHostAllocPortable | (r->kind == HA_MEM_MAPPED ? cudaHostAllocMapped : 0u));

@@ -13,8 +13,10 @@ enum ha_status ha_host_mem_alloc(struct ha_device *dev, enum ha_memory kind, siz
     /* Linux would grant it and kill the process at first touch; without /proc nobody knows */
     if (available && bytes > available - available / 16)
         return ha_why(why, HA_ERROR,
-                      "host device: %zu bytes of %s memory asked for, %" PRIu64 " available; use a smaller case", bytes,
-                      ha_memory_name(kind), available);
+                      "host device: %zu bytes of %s memory asked for, %" PRIu64
+                      " available; use a smaller case, or set " HA_MEMORY_UNCHECKED
+                      " where the system gives more as needed",
+                      bytes, ha_memory_name(kind), available);
     void *block = ha_alloc(m->arena, bytes, HA_TAG_SCRATCH, why);
     if (!block) return HA_ERROR;
     if (!ha_regions_add(&m->regions, (struct ha_region){ .base = block, .bytes = bytes, .kind = kind })) {
