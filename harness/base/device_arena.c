@@ -27,6 +27,8 @@ struct ha_device_arena {
     struct block *blocks; /* newest first */
     struct kept_event *events;
     struct ha_device_fill fill; /* stream NULL: as the device gives it */
+    void *staging;              /* one of the blocks, or NULL */
+    size_t staging_bytes;
     struct ha_tally on_device, on_host;
 };
 
@@ -125,6 +127,15 @@ void ha_device_free(struct ha_device_arena *arena, void *ptr)
     }
     pthread_mutex_unlock(&arena->lock);
     if (b) block_release(arena, b);
+}
+
+void *ha_device_staging(struct ha_device_arena *arena, size_t bytes, struct ha_why *why)
+{
+    if (arena->staging && bytes <= arena->staging_bytes) return arena->staging;
+    ha_device_free(arena, arena->staging);
+    arena->staging = ha_device_alloc(arena, HA_MEM_PINNED, bytes, HA_TAG_SCRATCH, why);
+    arena->staging_bytes = bytes;
+    return arena->staging;
 }
 
 static size_t peak_bytes(struct ha_device_arena *arena, const struct ha_tally *tally, enum ha_tag tag)

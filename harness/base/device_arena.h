@@ -24,6 +24,9 @@ void ha_device_arena_fill(struct ha_device_arena *arena, const struct ha_device_
 void *ha_device_alloc(struct ha_device_arena *arena, enum ha_memory kind, size_t bytes, enum ha_tag tag,
                       struct ha_why *why);
 void ha_device_free(struct ha_device_arena *arena, void *ptr);
+/* Pinned memory of the arena's own, at least `bytes`, for what goes up in pieces: the same one each time, so whoever
+ * had it before is done with it. NULL, with why filled in. */
+void *ha_device_staging(struct ha_device_arena *arena, size_t bytes, struct ha_why *why);
 /* an event that nobody destroys but the arena, when it is destroyed */
 enum ha_status ha_device_event(struct ha_device_arena *arena, struct ha_event **event, struct ha_why *why);
 size_t ha_device_arena_peak_bytes(struct ha_device_arena *arena, enum ha_tag tag); /* HA_MEM_DEVICE only */

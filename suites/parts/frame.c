@@ -252,6 +252,7 @@ void ha_frame_destroy(struct ha_instance *self)
 enum ha_status ha_frame_prefill(struct ha_instance *self, size_t layer, const struct ha_prefill *in, struct ha_why *why)
 {
     struct ha_layer *l = &self->layer[layer];
+    if (self->rule->device && !ha_kv_staging(&self->ctx, why)) return HA_ERROR;
     for (size_t b = 0; b < self->ctx.shape->batch; b++) HA_TRY(self->rule->prefill(l, b, in, why));
     return self->rule->ready ? self->rule->ready(l, why) : HA_OK;
 }

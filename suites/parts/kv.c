@@ -71,6 +71,46 @@ static void load_task(void *arg, size_t task, size_t worker)
                 memcpy(l->dst[i] + t * token + h * head, l->src[i] + (h * l->cap + t) * head, head);
 }
 
+/* tokens whose K and V go up at a time, in each half of the staging */
+static size_t staged_tokens(const struct ha_shape *shape)
+{
+    enum { HALF_BYTES = 8 << 20 };
+    return ha_least(ha_kv_longest(shape), ha_most(1, HALF_BYTES / (2 * ha_kv_token_bytes(shape))));
+}
+
+void *ha_kv_staging(const struct ha_context *ctx, struct ha_why *why)
+{
+    return ha_device_staging(ctx->device_arena, 4 * staged_tokens(ctx->shape) * ha_kv_token_bytes(ctx->shape), why);
+}
+
+static void load_all(const struct ha_context *ctx, struct load *l)
+{
+    ha_pool_run(ctx->pool, "load", (l->count + LOAD_TOKENS - 1) / LOAD_TOKENS, load_task, l);
+}
+
+/* Into device memory by way of pinned memory: rows of pageable memory would be taken through a buffer of the driver's,
+ * while nothing else moves. While one half goes up, the workers fill the other. */
+static enum ha_status load_staged(const struct ha_context *ctx, const struct load *all)
+{
+    const size_t token = ha_kv_token_bytes(all->shape), head = ha_kv_head_bytes(all->shape),
+                 piece = staged_tokens(all->shape);
+    unsigned char *const staging = ha_kv_staging(ctx, NULL);
+    if (!staging) return HA_ERROR;
+    for (size_t first = 0, half = 0; first < all->count; first += piece, half = !half) {
+        struct load part = *all;
+        part.count = ha_least(piece, all->count - first);
+        for (size_t i = 0; i < 2; i++) {
+            part.src[i] += first * head;
+            part.dst[i] = staging + (2 * half + i) * piece * token;
+        }
+        load_all(ctx, &part);
+        HA_TRY(ctx->api->stream_sync(ctx->stream)); /* the other half is up */
+        for (size_t i = 0; i < 2; i++)
+            HA_TRY(ctx->api->copy(ctx->stream, all->dst[i] + first * token, part.dst[i], part.count * token, HA_H2D));
+    }
+    return ctx->api->stream_sync(ctx->stream);
+}
+
 enum ha_status ha_kv_load(const struct ha_context *ctx, const struct ha_kv *kv, size_t at, const struct ha_prefill *in,
                           size_t b, size_t first, size_t count)
 {
@@ -83,16 +123,9 @@ enum ha_status ha_kv_load(const struct ha_context *ctx, const struct ha_kv *kv, 
                       .cap = in->cap,
                       .count = count };
     if (!count) return HA_OK;
-    if (kv->memory != HA_MEM_DEVICE) {
-        ha_pool_run(ctx->pool, "load", (count + LOAD_TOKENS - 1) / LOAD_TOKENS, load_task, &l);
-        return HA_OK;
-    }
-    for (size_t h = 0; h < s->kv_heads; h++)
-        for (int i = 0; i < 2; i++)
-            HA_TRY(ctx->api->copy_2d(ctx->stream, l.dst[i] + h * head, token, l.src[i] + h * l.cap * head, head, head,
-                                     count, HA_H2D));
-    /* the caller's host memory is only valid during prefill */
-    return ctx->api->stream_sync(ctx->stream);
+    if (kv->memory == HA_MEM_DEVICE) return load_staged(ctx, &l);
+    load_all(ctx, &l);
+    return HA_OK;
 }
 
 struct ha_kv ha_kv_of_step(const struct ha_shape *shape, const struct ha_step *step, size_t b)

@@ -43,8 +43,13 @@ enum ha_status ha_kv_mapped(const struct ha_context *ctx, struct ha_why *why);
 struct ha_rows ha_kv_rows(const struct ha_shape *shape, const struct ha_kv *kv, size_t head, size_t first,
                           size_t count);
 
+/* The pinned memory that loads go up by, made when it is first asked for: by the frame, ahead of them, so that whoever
+ * has none is told why. */
+void *ha_kv_staging(const struct ha_context *ctx, struct ha_why *why);
+
 /* Tokens [first, first + count) of a prefill, in host memory, to rows
- * [at, at + count): by the device's link if kv is device memory, else by the pool's workers. */
+ * [at, at + count): by the pool's workers, and over the device's link by way of pinned memory if kv is device memory.
+ */
 enum ha_status ha_kv_load(const struct ha_context *ctx, const struct ha_kv *kv, size_t at, const struct ha_prefill *in,
                           size_t b, size_t first, size_t count);
 

@@ -181,6 +181,10 @@ static enum ha_status copy(struct ha_stream *s, void *dst, const void *src, size
     const bool own = is_own(s);
     HA_TRY(flush());
     if (planted->loads_other_layer && dir == HA_H2D && own && other_layer(src)) src = other_layer(src);
+    if (staging.memory && dir == HA_H2D && bytes <= STAGING_BYTES) {
+        ha_order_thread_access("stage", "staging", HA_WRITE, staging.memory, 1, 0, bytes);
+        src = memcpy(staging.memory, src, bytes);
+    }
     if (planted->stores_other_layer && dir == HA_D2H && other_layer(dst)) dst = other_layer(dst);
     if (planted->records_early && own) {
         held.stream = s;
