@@ -3,10 +3,12 @@
 #include "harness/base/clock.h"
 #include "harness/base/stop.h"
 #include "harness/base/why.h"
+#include "harness/engine/child.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -15,16 +17,30 @@
 
 static const uint64_t grace_ns = UINT64_C(60000000000);
 
+/* A night that is killed leaves nothing that runs on beside the next night. */
+static void die_with(pid_t parent, bool shell)
+{
+    if (shell) {
+        ha_process_settle(parent);
+        ha_process_keep();
+        return;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(126);
+}
+
 /* In the child. */
 static void become(const struct ha_night_step *s, const char *path, pid_t parent)
 {
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a night that is killed leaves nothing that runs on beside the next night */
-    if (getppid() != parent) _exit(126);
-    char *argv[HA_STEP_WORDS + 2] = { (char *)(uintptr_t) "habench" };
+    char *argv[HA_STEP_WORDS + 3] = { (char *)(uintptr_t)(s->shell ? "sh" : "habench"), (char *)(uintptr_t) "-c" };
+    const size_t before = s->shell ? 2 : 1;
+    die_with(parent, s->shell);
     const int out = open(path, O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0666);
     if (out < 0 || dup2(out, STDOUT_FILENO) < 0 || dup2(out, STDERR_FILENO) < 0) _exit(126);
-    for (size_t i = 0; i < s->words; i++) argv[i + 1] = (char *)(uintptr_t)s->word[i];
-    execv("/proc/self/exe", argv);
+    for (size_t i = 0; i < s->words; i++) argv[before + i] = (char *)(uintptr_t)s->word[i];
+    argv[before + s->words] = NULL;
+    for (size_t i = 0; s->env && s->env[i]; i++) putenv((char *)(uintptr_t)s->env[i]);
+    execv(s->shell ? "/bin/sh" : "/proc/self/exe", argv);
     _exit(127);
 }
 
@@ -34,22 +50,22 @@ static void nap(void)
     nanosleep(&t, NULL);
 }
 
-/* Waits; true: it had to be ended. */
-static bool wait_for(pid_t child, uint64_t limit_ns, int *status)
+/* Waits; true: it had to be ended. What keeps a shell ends all of it at the first SIGTERM. */
+static bool wait_for(pid_t child, const struct ha_night_step *s, int *status)
 {
     const uint64_t begin = ha_now_ns();
     bool told = false, ended = false;
     uint64_t told_at = 0;
     while (waitpid(child, status, WNOHANG) == 0) {
         const uint64_t now = ha_now_ns();
-        const bool late = limit_ns && now - begin > limit_ns;
+        const bool late = s->limit_ns && now - begin > s->limit_ns;
         if (!told && (ha_stop || late)) {
-            kill(child, ha_stop ? (int)ha_stop : SIGTERM);
+            kill(child, ha_stop && !s->shell ? (int)ha_stop : SIGTERM);
             told = true;
             ended = late && !ha_stop;
             told_at = now;
         }
-        if (ha_stop_now || (told && now - told_at > grace_ns)) kill(child, SIGKILL);
+        if (!s->shell && (ha_stop_now || (told && now - told_at > grace_ns))) kill(child, SIGKILL);
         nap();
     }
     return ended;
@@ -64,9 +80,9 @@ enum ha_status ha_night_step(const struct ha_night_step *s, int *code, struct ha
     const pid_t parent = getpid(), child = fork();
     if (child < 0) return ha_why(why, HA_ERROR, "%s: no process: %s", s->name, strerror(errno));
     if (!child) become(s, path, parent);
-    const bool ended = wait_for(child, s->limit_ns, &status);
+    const bool ended = wait_for(child, s, &status);
     *code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    if (*code == 126 || *code == 127)
+    if (!s->shell && (*code == 126 || *code == 127))
         return ha_why(why, HA_ERROR, "%s: cannot be begun, or %s not written", s->name, path);
     if (ended) return ha_why(why, HA_FAIL, "%s: still running at its limit, and was ended", s->name);
     return HA_OK;
