@@ -32,11 +32,13 @@ done
 rm -rf "$work"
 mkdir -p "$work/$name/datasets" "$work/$name/docs"
 for file in "$@"; do strip -o "$work/$name/$(basename "$file")" "$file"; done
-find suites -name '*.suite' | while read -r suite; do
+find suites -name '*.suite' -o -name '*.steps' | while read -r suite; do
     mkdir -p "$work/$name/$(dirname "$suite")"
     cp "$suite" "$work/$name/$suite"
 done
 cp -r datasets/traces datasets/fits "$work/$name/datasets/"
+mkdir -p "$work/$name/scripts/peers" # of gpu_day.steps
+cp scripts/peers/torch_attention.py "$work/$name/scripts/peers/"
 cp -r docs README.md LICENSE "$work/$name/"
 cat > "$work/$name/NEEDS" << end
 Linux on x86-64, glibc $oldest or later; for --device cuda an NVIDIA driver $driver or later. No packages, no toolkit.

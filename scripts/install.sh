@@ -42,9 +42,10 @@ fi
 find scripts/report scripts/report.py -type f ! -name '*.pyc' | while read -r file; do
     install -D -m 644 "$file" "$to/share/habench/$file"
 done
-find suites datasets/traces datasets/fits -name '*.suite' -o -path 'datasets/*' -type f | while read -r file; do
+find suites datasets/traces datasets/fits -name '*.suite' -o -name '*.steps' -o -path 'datasets/*' -type f | while read -r file; do
     install -D -m 644 "$file" "$to/share/habench/$file"
 done
+install -D -m 755 scripts/peers/torch_attention.py "$to/share/habench/scripts/peers/torch_attention.py" # of gpu_day.steps
 install -D -m 644 LICENSE "$to/share/habench/LICENSE"
 # what starts a night names the prefix, which is another where PREFIX is
 nightly=share/habench/scripts/nightly

@@ -223,7 +223,7 @@ static enum ha_status unknown_head(const char *head, struct ha_why *why)
     const char *names[HA_NAMES_MAX + 1] = { NULL };
     char path[HA_SUITE_PATH_MAX];
     struct ha_why unused;
-    if (ha_suite_find(head, path, &unused) == HA_OK)
+    if (ha_suite_find(head, path, &unused) == HA_OK && !ha_suite_has_steps(path))
         return ha_why(why, HA_ERROR,
                       "%.60s is a file of cases: choose from it by -f KEY=VALUE; --random draws from suites and "
                       "variants",
@@ -348,6 +348,9 @@ static enum ha_status add_word(struct ha_plan *plan, const struct ha_plan_option
     const bool is_file = strchr(word, '/') && !strchr(word, '=');
     if (!o->draw && (!strchr(word, ':') || is_file)) {
         const enum ha_status found = ha_suite_find(word, path, why);
+        if (found == HA_OK && ha_suite_has_steps(path))
+            return ha_why(why, HA_ERROR,
+                          "%.400s is a file of steps: `habench run %.400s -o DIR`, and nothing beside it", path, word);
         if (found == HA_OK) {
             HA_TRY(ha_suite_file_load(path, &text, why));
             const enum ha_status status = add_file(plan, o, filter, path, text, why);

@@ -227,7 +227,7 @@ enum ha_status ha_suite_file_load(const char *path, char **out, struct ha_why *w
 
 /* ---- by name ----------------------------------------------------------------------------------------------------- */
 
-/* Suite files, by the name without folder and ".suite"; of two with one name the first. */
+/* Suite files, by the name without folder and ending; of two with one name the first. */
 struct found {
     struct {
         char *name, *path;
@@ -241,10 +241,22 @@ static bool is_file(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-static bool ends_in_suite(const char *name)
+/* How long the name is without its ending; 0: it is no file of cases or steps. */
+static size_t stem_of(const char *name)
 {
-    const size_t n = strlen(name), ending = strlen(".suite");
-    return n > ending && !strcmp(name + n - ending, ".suite");
+    static const char *const endings[] = { ".suite", HA_STEPS_ENDING };
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        const size_t ending = strlen(endings[i]);
+        if (n > ending && !strcmp(name + n - ending, endings[i])) return n - ending;
+    }
+    return 0;
+}
+
+bool ha_suite_has_steps(const char *path)
+{
+    const size_t n = stem_of(path);
+    return n && !strcmp(path + n, HA_STEPS_ENDING);
 }
 
 static const char *path_of(const struct found *f, const char *name)
@@ -256,8 +268,8 @@ static const char *path_of(const struct found *f, const char *name)
 
 static void add_found(struct found *f, const char *path, const char *file)
 {
-    if (!ends_in_suite(file) || !is_file(path) || f->count == FOUND_MAX) return;
-    char *name = strndup(file, strlen(file) - strlen(".suite")), *copy = strdup(path);
+    if (!stem_of(file) || !is_file(path) || f->count == FOUND_MAX) return;
+    char *name = strndup(file, stem_of(file)), *copy = strdup(path);
     if (name && copy && !path_of(f, name)) {
         f->of[f->count].name = name;
         f->of[f->count++].path = copy;
@@ -327,7 +339,7 @@ static void unknown(const struct found *f, const char *name, struct ha_why *why)
 enum ha_status ha_suite_find(const char *name, char path[HA_SUITE_PATH_MAX], struct ha_why *why)
 {
     if (strlen(name) >= HA_SUITE_PATH_MAX) return ha_why(why, HA_ERROR, "the suite's name is too long");
-    if (strchr(name, '/') || ends_in_suite(name)) {
+    if (strchr(name, '/') || stem_of(name)) {
         struct stat st; /* a pipe, too */
         if (stat(name, &st) != 0 || S_ISDIR(st.st_mode))
             return ha_why(why, HA_ERROR, "%.400s: there is no such suite file", name);

@@ -87,9 +87,13 @@ enum ha_status ha_suite_file_parse(const char *name, const char *text,
 enum ha_status ha_suite_file_load(const char *path, char **text, struct ha_why *why);
 
 enum { HA_SUITE_PATH_MAX = 4096 };
-/* "smoke" -> the path of smoke.suite: as given, or in suites/ or suites/FAMILY/ of the current folder, or of the source
- * tree or the installation that the program is of. HA_ERROR: there is none; why says which suite is near. */
+/* "smoke" -> the path of smoke.suite, "gpu_day" -> that of gpu_day.steps: as given, or in suites/ or suites/FAMILY/ of
+ * the current folder, or of the source tree or the installation that the program is of. HA_ERROR: there is none; why
+ * says which suite is near. */
 enum ha_status ha_suite_find(const char *name, char path[HA_SUITE_PATH_MAX], struct ha_why *why);
+/* Is it a file of steps, each a command, rather than of cases? */
+#define HA_STEPS_ENDING ".steps"
+bool ha_suite_has_steps(const char *path);
 /* A line for each suite file that ha_suite_find would find by name: name, path; then for each suite without a file:
  * name, what it is. */
 void ha_suite_list(FILE *out);

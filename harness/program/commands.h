@@ -19,6 +19,9 @@ enum ha_exit ha_command_fit(const struct ha_options *options, struct ha_why *why
 enum ha_exit ha_command_capacity(const struct ha_options *options, struct ha_why *why);
 /* `habench nightly -o DIR`: a night of this machine, beside earlier ones */
 enum ha_exit ha_command_nightly(const struct ha_options *options, struct ha_why *why);
+/* `habench run gpu_day -o DIR`: the one word names a file of steps, which are run one after another */
+bool ha_day_asked(const struct ha_options *options);
+enum ha_exit ha_command_day(const struct ha_options *options, struct ha_why *why);
 /* `habench compare BASE NEW...`: what has changed between folders */
 enum ha_exit ha_command_compare(const struct ha_options *options, struct ha_why *why);
 /* `habench history DIR`: figures over nights, and where they change */

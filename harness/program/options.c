@@ -217,7 +217,8 @@ enum { TABLE_COUNT = sizeof ha_option_table / sizeof *ha_option_table - 1 };
 const struct ha_command_text ha_command_table[HA_COMMANDS + 1] = {
     [HA_CMD_RUN] = { "run", "SUITE|CASE...",
                      "Checks each case, measures it on the same buffers, and prints a table. `habench list suites` "
-                     "prints the suites; a CASE is HEAD:KEY=VALUE,... as `habench list cases SUITE` prints it.\v"
+                     "prints the suites; a CASE is HEAD:KEY=VALUE,... as `habench list cases SUITE` prints it. "
+                     "`gpu_day`, alone, is a day of steps on a GPU (docs/cuda.md).\v"
                      "Exit code: 0 everything right, 10 a case is wrong, 20 cases were not run (the time was over, or "
                      "their file is damaged), 40 a case could not be judged here, 64 usage, 70 internal, 77 nothing "
                      "was checked or everything waived; 128 + N: ended "

@@ -198,6 +198,7 @@ enum ha_exit ha_command_run(const struct ha_options *o, struct ha_why *why)
                                   : o->words_count ? NULL
                                                    : check;
     struct ha_plan plan = { 0 };
+    if (o->command == HA_CMD_RUN && ha_day_asked(o)) return ha_command_day(o, why);
     if (o->replay) snprintf(replay, sizeof replay, "lse_merge:replay=%s", o->replay);
     enum ha_exit code = HA_EXIT_USAGE;
     const bool small = o->command == HA_CMD_CHECK && !o->dry_run;

@@ -1,0 +1,194 @@
+#!/bin/sh
+# test-gpu-day.sh PROGRAM SCHEMA: the day of suites/gpu_day.steps from outside: all of it, of suites so small that the emulated device
+# runs them, with a stand-in of compute-sanitizer; on the embedded device; days that are cut, killed, resumed and published. SCHEMA:
+# the program of harness/report/test_schema.c.
+# shellcheck source=scripts/test.sh disable=SC2016
+. "$(dirname "$0")/test.sh"
+program=$(realpath "$1") schema=$(realpath "$2") night_schema=$(realpath results/schema/night.schema.json) publish=$(realpath scripts/publish.sh)
+
+# every command of the day is one of the suites that are published
+"$program" run gpu_day --dry-run > "$dir/commands" 2> "$dir/err"
+holds 'the day is said' test $? -eq 0
+holds 'a launch that waits' grep -q "^first: CUDA_LAUNCH_BLOCKING=1 habench 'check' 'resident:" "$dir/commands"
+sed -n 's/^[a-z0-9_]*: \(CUDA[^ ]* \)\{0,1\}habench \(.\(run\|check\).*\)/\2/p' "$dir/commands" > "$dir/lines"
+holds 'nine steps have cases' test "$(wc -l < "$dir/lines")" -eq 9
+while read -r line; do
+    eval "set -- $line"
+    holds "habench $* has cases" sh -c '"$@" | grep : > /dev/null' sh "$program" "$@" --dry-run
+done < "$dir/lines"
+
+cd "$dir" || exit 1
+mkdir suites bin
+head='[default]\nctx = 64\nlayers = 1\nsteps = 1\nhead_dim = 64\ntime = 10ms\n[a]\n'
+for suite in smoke check full; do printf '%b' "${head}variant = resident\n" > suites/$suite.suite; done
+printf '%b' "${head}variant = resident hgca\n" > suites/recency_split.suite
+printf '%b' "${head}variant = resident\ndataset = iid\nheads = 1/1\n[b]\nvariant = resident\nctx = 32768 131072\nheads = 1/1\ndataset = iid\n" > suites/decode.suite
+printf '[a]\nsuite = lse_merge\ncase = permuted\nstates = 2\nform = natural\n' > suites/lse_merge.suite
+printf '[a]\nsuite = link\nlayout = contiguous\npiece = 64K\nmethod = pinned\n' > suites/link.suite
+# a sanitizer that finds what the files say it finds
+cat > bin/compute-sanitizer <<'S'
+#!/bin/sh
+[ "$1 $3 $4 $5 $6" = '--tool --target-processes all --error-exitcode 10' ] || exit 3
+case $2 in
+    racecheck) if [ -e "$FOUND/race" ]; then echo 'ERROR SUMMARY: 1 error'; exit 10; fi ;;
+    synccheck) if [ -e "$FOUND/kill" ]; then kill -KILL $$; fi ;;
+esac
+shift 6
+exec "$@"
+S
+# PyTorch is not to be found, whoever has installed it
+printf '#!/bin/sh\necho "$@" | grep -q torch_attention && exit 77\nexit 0\n' > bin/python3
+chmod +x bin/*
+with=$PATH FOUND=$dir
+PATH=$dir/bin:$PATH
+export PATH FOUND
+
+# day CODE ARG...: what `habench run` ends with
+day()
+{
+    code=$1
+    shift
+    timeout 300 "$program" run -q "$@" > out 2> err < /dev/null
+    got=$?
+    if [ "$got" -eq "$code" ]; then pass; else fail "run $*: exit code $got, not $code"; cat out; fi
+}
+says() { holds "a day says: $1" grep -qF -e "$1" out err; }
+# step NAME WORD...: what the last day said of it
+step()
+{
+    name=$1
+    shift
+    holds "$name $*: $(grep "^$name " out)" grep -q "^$name  *$*\( \|$\)" out
+}
+# agrees DAY CODE
+agrees()
+{
+    word=$(sed -n 's/^  "verdict": "\(.*\)",$/\1/p' "$1/night.json")
+    holds "$1/night.json has $2" grep -q "^  \"exit\": $2," "$1/night.json"
+    holds "$1/report.txt begins with '$word'" sh -c "head -n 1 '$1/report.txt' | grep -q '^$word: '"
+    holds "the last line of $1 begins with '$word'" sh -c "tail -n 1 out | grep -q '^$word: '"
+    holds "$1/night.json is as its schema says" "$schema" "$night_schema" "$1/night.json"
+}
+
+# all of it, on the emulated device; the machine of a test may be unfit
+touch race kill
+day 10 gpu_day -o one --device cuda_emulated
+agrees one 10
+for name in machine first smoke probe lse_merge check decode_32k decode_128k link recency_split full memcheck; do step $name passed; done
+step racecheck wrong
+step synccheck killed
+step peers waived
+for file in machine.txt smoke/cases.csv probe/probe.csv lse_merge/lse_merge.csv decode_128k/figures.csv link/link.csv full/figures.csv; do
+    holds "one/$file" test -s "one/$file"
+done
+holds 'what the sanitizer found is there' grep -q 'ERROR SUMMARY: 1' one/racecheck.txt
+holds 'the device is the emulated one' grep -q '"kind": "emulated"' one/smoke/env.json
+holds 'a day reads as a night' sh -c "'$program' compare one one > out 2> err; grep -q 'resident:' one/full/cases.csv"
+
+# another day: what is complete is not run again, what was killed or waived is
+day 64 gpu_day -o one --device cuda_emulated
+says 'not empty'
+day 64 gpu_day -o one --device host --resume
+says "device: there 'cuda_emulated', here 'host'"
+rm kill
+date -r one/smoke.txt +%s%N > smoke_before
+day 10 gpu_day -o one --device cuda_emulated --resume
+agrees one 10
+step synccheck passed
+holds 'nothing complete is run again' test "$(date -r one/smoke.txt +%s%N)" = "$(cat smoke_before)"
+holds 'and is said to be of an earlier day' sh -c "grep '^smoke ' out | grep -q 'earlier$'"
+holds 'each step is in night.json once' test "$(grep -c '"name": "synccheck"' one/night.json)" -eq 1
+rm race
+
+# on the embedded device, and published
+timeout 300 "$program" run -q gpu_day -o two --device host > out 2> err < /dev/null
+code=$?
+holds "a day on the host ends with 0 or 40, not with $code" test $code -eq 0 -o $code -eq 40
+agrees two $code
+step full passed
+step racecheck passed
+mkdir results
+echo '| run |' > results/README.md
+PATH=$with RESULTS=results HABENCH=$program "$publish" two day > out 2> err
+holds 'a day is published' test $? -eq 0
+for file in night.json report.txt smoke/cases.csv full/figures.csv full/env.json; do holds "results/day/$file" test -s "results/day/$file"; done
+holds 'with a page' sh -c 'test -s results/day/report.html || test -s results/day/figures.md'
+holds 'and a line' grep -q '^| `day` | .* | host | `run gpu_day` at ' results/README.md
+for file in machine.txt full/samples.csv; do holds "without $file" test ! -e "results/day/$file"; done
+holds 'no name of a folder of this machine' sh -c "! grep -r -q -F '$dir' results/day"
+PATH=$with RESULTS=results HABENCH=$program "$publish" two day > out 2> err
+holds 'once' test $? -eq 64
+PATH=$with RESULTS=results HABENCH=$program "$publish" one > out 2> err
+says 'emulated device, whose times are no figures'
+
+# no time
+day 20 gpu_day -o short --device host --max-time 1ms
+agrees short 20
+step peers not run
+
+# steps of one's own: none ends the next, and what one has started ends with it
+cat > sleeper <<S
+sh -c "sleep 1000; : $dir/" &
+sleep 1000
+S
+cat > suites/mine.steps <<S
+[default]
+device = host
+time = 1s
+[slow]
+shell = . $dir/sleeper
+[crash]
+shell = kill -SEGV \$\$
+[told]
+env = GIVEN=1
+shell = test "\$GIVEN\$DEVICE" = 1host && test -x "\$HABENCH" && test "\$TREE" = $dir
+[odd]
+shell = exit 3
+[right]
+time = 1m
+habench = check resident:ctx=64,layers=1,steps=1
+S
+day 20 mine -o mine
+step slow killed
+says 'slow: still running at its limit, and was ended'
+step crash killed
+step told passed
+step odd failed
+step right passed
+agrees mine 20
+holds 'no process is left' nobody_is_left
+
+# Ctrl-C ends the step at hand and the day
+printf '[slow]\ntime = 1m\nshell = . %s/sleeper\n[next]\ntime = 1m\nshell = true\n' "$dir" > suites/long.steps
+(exec timeout -s INT 2 "$program" run -q long -o "$dir/cut" --device host > out 2> err < /dev/null)
+says 'ended by a signal'
+step next not run
+agrees cut 20
+holds 'no process is left after Ctrl-C' nobody_is_left
+
+# what is not to be
+day 64 gpu_day
+says 'where to? -o DIR'
+day 64 gpu_day smoke -o no
+says 'is a file of steps: `habench run gpu_day -o DIR`'
+day 64 gpu_day -o no -f ctx=1
+says '--filter means nothing to gpu_day'
+day 64 gpu_day -o no --device nosuch
+"$program" check gpu_day > out 2> err
+says 'is a file of steps'
+bad()
+{
+    printf '%b' "$1" > suites/bad.steps
+    day 64 bad -o no
+    says "$2"
+}
+bad '[a]\nshell = true\n' 'suites/bad.steps:1: [a]: time: a step has a limit'
+bad '[a]\ntime = 1s\n' 'a step has habench or shell, and not both'
+bad '[a]\ntime = 1s\nhabench = probe\nshell = true\n' 'a step has habench or shell, and not both'
+bad '[a]\ntime = 1s\nhabench = chek\n' "unknown command 'chek'; did you mean 'check'?"
+bad '[a]\ntime = 1s\nshel = true\n' "unknown key 'shel'; did you mean 'shell'?"
+bad '[A/b]\ntime = 1s\nshell = true\n' 'a step is called by'
+bad '[a]\ntime = 1s\nshell = true\ndevice = host\n' 'device: all steps have one'
+holds 'what is refused leaves no folder' test ! -e no
+cd / || exit 1
+finish
