@@ -391,9 +391,7 @@ class Run:
                 raise Fault('a barrier that lanes of a warp reach by different ways', np.flatnonzero(np.repeat(split, 32)))
         if 'reduce' in step.extra:
             self.reduce(step, mask)
-        blocks = np.unique(self.block[mask])
-        t.memory.before_barrier(blocks)
-        t.clock.block_synced(blocks)
+        t.clock.block_synced(np.unique(self.block[mask]))
         left = self.waiting.pop(at) & ~mask
         if left.any():
             self.waiting[at] = left

@@ -180,10 +180,6 @@ class Global(Watched):
         if self.order:
             self.order.fence(self.clock, threads)
 
-    def before_barrier(self, blocks):
-        if self.order:
-            self.order.advance_clean(self.clock, blocks)
-
     def check_blocks(self, places, who, why, unless=False):
         then = self.writers.who[places]
         wrong = (then != 0) & (then >> BLOCK != who >> BLOCK) & ~unless
@@ -191,9 +187,8 @@ class Global(Watched):
             return
         who = np.broadcast_to(who, places.shape)
         for at in map(tuple, np.argwhere(wrong)) if self.order else ():
-            place = places[at]
             wrong[at] = not self.order.sees(int(who[at] >> BLOCK) - 1, int(then[at] >> BLOCK) - 1,
-                                            self.writers.when[place] >> 32, place, self.atomics[place])
+                                            self.writers.when[places[at]] >> 32)
         if wrong.any():
             raise Fault(f'memory {why} that another block wrote, with no fence and atomic operations between',
                         wrong.any(axis=1))

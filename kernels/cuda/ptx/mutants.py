@@ -12,6 +12,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from cases_attend import attend, far  # noqa: E402
 from cases_merge import merge  # noqa: E402
+from cases_select import rotate  # noqa: E402
 from device import Device  # noqa: E402
 from fault import Fault  # noqa: E402
 
@@ -70,6 +71,10 @@ MUTANTS = [
     Mutant('no barrier between states and weights of splits', 'attend_combine.cu',
            'ha_cuda_shift(sh.state[s].x, m);\n    __syncthreads();', 'ha_cuda_shift(sh.state[s].x, m);', (attend, SPLIT),
            'with no barrier between', others=('attend_mma_f16',)),
+    Mutant('no __syncwarp before a state is overwritten', 'merge.cu', '__syncwarp(); /* the levels', '; /* the levels',
+           (merge, dict(states=3, alias=1)), 'is written that another thread read'),
+    Mutant('no __syncwarp before queries are turned in place', 'rotate.cu', '__syncwarp(); /* all', '; /* all', (rotate, {}),
+           'is written that another thread read'),
     Mutant('a shuffle that lanes do not reach', 'merge.cu', 'float level = -INFINITY;\n    if (live',
            'if (!live) return;\n    float level = -INFINITY;\n    if (live', (merge, dict(states=3, tokens=3, heads=1)),
            'divergent'),

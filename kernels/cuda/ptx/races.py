@@ -79,18 +79,10 @@ class Order:
     def fence(self, clock, threads):
         """of what the block had stored before its last barrier; of all, if all have fenced theirs"""
         clock.unfenced[threads] = False
-        here = np.unique(clock.block[threads])
-        self.advance(clock, here, clock.block_syncs[here])
-        self.advance_clean(clock, here)
-
-    def advance_clean(self, clock, blocks):
-        dirty = np.bincount(clock.block, clock.unfenced, len(clock.numbers)) > 0
-        clean = blocks[~dirty[blocks]]
-        self.advance(clock, clean, clock.block_syncs[clean] + 1)
-
-    def advance(self, clock, blocks, to):
+        blocks = np.unique(clock.block[threads])
+        clean = np.bincount(clock.block, clock.unfenced, len(clock.numbers))[blocks] == 0
         numbers = clock.numbers[blocks]
-        self.fenced[numbers] = np.maximum(self.fenced[numbers], to)
+        self.fenced[numbers] = np.maximum(self.fenced[numbers], clock.block_syncs[blocks] + clean)
 
     def of(self, table, key):
         return table.setdefault(key, np.zeros(len(self.fenced), np.int64))
@@ -101,7 +93,6 @@ class Order:
         np.maximum(published, seen, out=published)
         np.maximum(seen, published, out=seen)
 
-    def sees(self, block, other, sync, place, is_atomic):
-        """whether a block may rely on what another did at a place after so many barriers"""
-        seen = self.of(self.seen, block)
-        return (seen >= self.of(self.published, place)).all() if is_atomic else seen[other] > sync
+    def sees(self, block, other, sync):
+        """whether a block may rely on what another did after so many barriers"""
+        return self.of(self.seen, block)[other] > sync

@@ -220,6 +220,11 @@ FAULTS = [
     ('is written that another thread wrote', 'st.shared.u32 [%r3], 0; st.shared.u32 [%r3], 1;'),
     ('is read that another thread wrote',
      'st.shared.u32 [%r5], 0; bar.sync 0; atom.shared.add.u32 %r8, [%r3], 1; ld.shared.u32 %r9, [%r3];'),
+    ('is changed that another thread read',
+     'st.shared.u32 [%r5], 0; bar.sync 0; ld.shared.u32 %r9, [%r5]; atom.shared.add.u32 %r8, [%r3], 1;'),
+    # the reader before the last one
+    ('is written that another thread read', 'st.shared.u32 [%r5], 0; bar.sync 0; setp.eq.u32 %p1, %r2, 7; setp.eq.u32 %p2, %r2, 5; '
+     '@%p1 ld.shared.u32 %r9, [%r3]; @%p2 ld.shared.u32 %r9, [%r3]; @%p2 st.shared.u32 [%r3], 1;'),
     ('is changed that another thread wrote', 'st.shared.u32 [%r5], 0; atom.shared.add.u32 %r8, [%r3], 1;'),
 ]
 
