@@ -86,6 +86,8 @@ class Kernel:
             counted = re.match(r'([%$\w]+)<\d+>', name)
             if counted:
                 self.prefixes[counted[1]] = bits
+            elif len(scopes) == 1:
+                self.registers[name] = bits
             else:
                 made += 1
                 scopes[-1][name] = f'{name}#{made}'

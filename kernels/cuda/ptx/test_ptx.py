@@ -140,6 +140,9 @@ INSTRUCTIONS = [
      np.where(THREAD % 32 < 16, THREAD // 32 * 32 + 3, 7)),
     # a scope has registers of its own
     ('mov.u32 %r9, 4; { .reg .b32 %r9; mov.u32 %r9, 5; }', 4),
+    # local memory is each thread's own
+    ('.local .align 4 .b8 own[8]; .reg .b64 %SPL, %SP; mov.u64 %SPL, own; cvta.local.u64 %SP, %SPL; st.local.u32 [%SPL+4], %r2; '
+     'ld.u32 %r9, [%SP+4];', THREAD),
     # generic addresses of all kinds of memory
     ('cvt.u64.u32 %d9, %r5; cvta.shared.u64 %d9, %d9; st.u32 [%d9], %r2; ld.shared.u32 %r9, [%r5];', THREAD),
     ('mov.u64 %d9, k_n; cvta.param.u64 %d9, %d9; ld.u32 %r9, [%d9];', 0),
@@ -192,6 +195,7 @@ FAULTS = [
     ('in no allocation', 'add.s32 %r8, %r2, 250; mul.wide.u32 %d9, %r8, 4; add.s64 %d9, %d1, %d9; ld.global.u32 %r9, [%d9];'),
     ('in no allocation', 'cvt.u32.u64 %r8, %d1; cvt.u64.u32 %d9, %r8; ld.global.u32 %r9, [%d9];'),  # the lower 32 bits
     ('of the 1024 bytes of shared memory', 'ld.shared.u32 %r9, [%r3+1024];'),
+    ('local memory is read that nothing', '.local .align 4 .b8 own[8]; mov.u64 %d9, own; st.local.u32 [%d9], 0; ld.local.u32 %r9, [%d9+4];'),
     ('of the 20 bytes of the parameters', 'ld.param.u32 %r9, [k_n+4];'),
     ('register is read', 'add.s32 %r9, %r8, 1;'),
     ('register is read', 'setp.lt.u32 %p1, %r2, 40; @%p1 mov.u32 %r8, 1; add.s32 %r9, %r8, 1;'),
