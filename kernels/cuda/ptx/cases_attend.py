@@ -194,9 +194,16 @@ FMA = [(attend, dict(dtype=dtype, dim=dim, q_len=rows, group=1, kv_heads=1, runs
                      offset=2 * offset if dtype == 'f32' else offset))
        for dtype in ('f32', 'f16', 'bf16') for dim, rows, splits, offset in
        ((128, 1, 2, 0), (128, 2, 1, 4), (64, 4, 1, 8), (128, 8, 1, 2), (256, 1, 2, 0), (136, 2, 3, 8), (256, 3, 1, 4))]
+# rows that are not in pieces of 16 bytes, and one whose like above is not
+APART = [(attend, dict(dtype=dtype, dim=dim, q_len=rows, group=1, kv_heads=1, runs=(70, 9), offset=offset))
+         for dtype, dim, rows, offset in
+         (('f32', 128, 1, 4), ('f32', 128, 2, 0), ('f32', 128, 4, 4), ('f32', 256, 1, 4), ('f32', 256, 2, 4),
+          ('f16', 128, 1, 2), ('f16', 256, 1, 2), ('bf16', 128, 1, 2), ('bf16', 256, 1, 2))]
+APART += [(attend, dict(dtype=dtype, dim=dim, q_len=3, kv_heads=1, runs=(40, 11), weights=True, splits=2, offset=BYTES[dtype]))
+          for dtype in ('f32', 'f16', 'bf16') for dim in (128, 256)]
 WEIGHTS = [(attend, dict(dtype=dtype, dim=dim, q_len=3, kv_heads=1, runs=(40, 0, 11), weights=True, splits=2))
            for dtype in ('f32', 'f16', 'bf16') for dim in (128, 256)]
-CASES = MMA + FMA + WEIGHTS + [
+CASES = MMA + FMA + APART + WEIGHTS + [
     (attend, dict(dtype='f32', group=4, kv_heads=1, runs=(70, 9), splits=1)),
     (attend, dict(runs=(150, 1, 37), splits=3)),
     (attend, dict(runs=(70, 33), q_len=3, kv_heads=1, block=8, index=True, splits=2)),

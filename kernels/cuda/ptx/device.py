@@ -48,7 +48,7 @@ class Device:
     """One for all cases: `begin` gives each fresh memory."""
 
     LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t,
-                              ctypes.POINTER(ctypes.c_uint), ctypes.POINTER(ctypes.c_uint))
+                              ctypes.POINTER(ctypes.c_uint), ctypes.POINTER(ctypes.c_uint), ctypes.c_size_t)
 
     def __init__(self, host, ptx_files, contracts=None):
         self.host = Host(host)
@@ -124,7 +124,7 @@ class Device:
         array = (self.api.structs[seq] * len(seqs))(*(self.api.make(seq, **s) for s in seqs))
         self.one(function, struct, batch=len(seqs), seqs=ctypes.addressof(array), **fields)
 
-    def launched(self, kernel, args, size, grid, block):
+    def launched(self, kernel, args, size, grid, block, shared_bytes):
         try:
             key = self.host.kernels[kernel]
             if key not in self.entries:
@@ -136,7 +136,7 @@ class Device:
                 raise Fault(f'{entry}: {text.param_bytes} bytes of arguments in PTX, and {size - at} here')
             before = self.machine.instructions
             params = ctypes.string_at(args + at, text.param_bytes)
-            self.machine.launch(text, tuple(grid[:3]), tuple(block[:3]), params)
+            self.machine.launch(text, tuple(grid[:3]), tuple(block[:3]), params, shared_bytes)
             self.met[key] = self.met.get(key, 0) + self.machine.instructions - before
             return 0
         except BaseException as fault:  # noqa: B902, it must not pass through C

@@ -27,7 +27,7 @@ class Mutant:
     wrong: str
     case: tuple  # function and its arguments
     says: str  # what is found has this in it
-    entry: str = ''  # of a .cuh: the kernel that is compiled
+    entry: str = ''  # of what attend_mma.cuh has: the kernel that is compiled
     others: tuple = ()  # files whose kernels the case runs besides
     host: bool = False  # the fault is in the host's code
 
@@ -43,10 +43,12 @@ ONE, MANY = dict(kv_heads=1, runs=(90,), splits=1), dict(kv_heads=1, q_len=8, ru
 SPLIT = dict(kv_heads=1, runs=(90, 7), splits=2)
 
 MUTANTS = [
-    Mutant('K is read where V is', 'attend_mma.cuh', 'at.run->k + head + row_of', 'at.run->v + head + row_of',
-           (attend, ONE), 'o[', MMA),
-    Mutant('V is read where K is', 'attend_fma.cu', 'load_step<T, C>(w.v, next, next.run->v + v_head',
-           'load_step<T, C>(w.v, next, next.run->k + v_head', (attend, dict(dtype='f32', group=1, **ONE)), 'o['),
+    Mutant('V is read where K is', 'attend_ring.cuh', 'run.k + head', 'run.v + head', (attend, ONE), 'o[', MMA),
+    Mutant('K is read where V is', 'attend_ring.cuh', 'run.v + head', 'run.k + head', (attend, ONE), 'o[', MMA),
+    Mutant('K is waited for one group short', 'attend_mma.cuh', 'ha_copy_wait<2 * S::STAGES - 1>();\n        score',
+           'ha_copy_wait<2 * S::STAGES>();\n        score', (attend, ONE), 'before a copy to it has landed', MMA),
+    Mutant('V is waited for one group short', 'attend_mma.cuh', 'ha_copy_wait<2 * S::STAGES - 1>();\n        if (__any',
+           'ha_copy_wait<2 * S::STAGES>();\n        if (__any', (attend, ONE), 'before a copy to it has landed', MMA),
     Mutant('two elements of the fragment of K are swapped', 'attend_mma.cuh', 'b[2] = { key.x, key.y }',
            'b[2] = { key.y, key.x }', (attend, ONE), 'o[', MMA),
     Mutant('two keys of the fragment of V are swapped', 'attend_mma.cuh', 'low[2] = { v0.x, v1.x }',
@@ -55,15 +57,15 @@ MUTANTS = [
            (attend, MANY), 'with no barrier between', MMA_MANY),
     Mutant('no __syncthreads before the result', 'attend_mma.cuh', '__syncthreads();\n        finish<NV>', 'finish<NV>',
            (attend, ONE), 'with no barrier between', MMA),
-    Mutant('offsets of rows are of 32 bits', 'attend_mma.cuh', 'row_of(at, ahead, 8 * e + g) * at.run->k_stride',
-           'unsigned(row_of(at, ahead, 8 * e + g) * at.run->k_stride)', (far, dict(splits=1)), 'in no allocation', MMA),
-    Mutant('a step too many', 'attend_mma.cuh', 'go_on = step < end &&', 'go_on = step <= end &&',
+    Mutant('offsets of rows are of 32 bits', 'attend_ring.cuh', 'ahead[i] * run.k_stride',
+           'unsigned(ahead[i] * run.k_stride)', (far, dict(splits=1)), 'in no allocation', MMA),
+    Mutant('a step too many', 'attend_ring.cuh', 'there[i] = step < end &&', 'there[i] = step <= end &&',
            (attend, dict(kv_heads=1, runs=(128,), splits=2)), 'o[', MMA, ('attend_combine',)),
     Mutant('a split too many is joined', 'attend_combine.cu', 's = threadIdx.x; s < seq.splits; s += THREADS) sh.state',
            's = threadIdx.x; s <= seq.splits; s += THREADS) sh.state', (attend, SPLIT), 'nothing was written to: the workspace',
            others=('attend_mma_f16',)),
-    Mutant('a split too many is counted', 'attend_combine.cu', 'for (unsigned s = 0; s < seq.splits; s++) m =',
-           'for (unsigned s = 0; s <= seq.splits; s++) m =', (attend, SPLIT), 'shared memory is read that nothing',
+    Mutant('a split too many is counted', 'attend_combine.cu', 'for (unsigned s = lane; s < seq.splits; s += LANES) m =',
+           'for (unsigned s = lane; s <= seq.splits; s += LANES) m =', (attend, SPLIT), 'shared memory is read that nothing',
            others=('attend_mma_f16',)),
     Mutant('a split too many is launched', 'attend.cu', 'seq[b].splits = unsigned(splits);',
            'seq[b].splits = unsigned(splits) + 1;', (attend, SPLIT), 'nothing was written to: the workspace',
@@ -96,7 +98,7 @@ class Workshop:
             raise ValueError(f'{mutant.what}: {mutant.file} has this {text.count(mutant.right)} times: {mutant.right!r}')
         self.write(mutant.file, text.replace(mutant.right, mutant.wrong))
         if mutant.entry:
-            self.write('mutant.cu', f'#include "{FOLDER}/{mutant.file}"\nnamespace {{\n{mutant.entry}\n}}\n')
+            self.write('mutant.cu', f'#include "{FOLDER}/attend_mma.cuh"\nnamespace {{\n{mutant.entry}\n}}\n')
 
     def write(self, name, text):
         with open(os.path.join(self.root, FOLDER, name), 'w', encoding='utf-8') as file:
