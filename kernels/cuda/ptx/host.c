@@ -3,7 +3,8 @@
 
 #include "kernels/cuda/emulation/simt.h"
 
-/* kernel: its address here. block, too, is x, y, z; shared_bytes: of dynamic shared memory. Gives an error of CUDA's, or 0. */
+/* kernel: its address here. block, too, is x, y, z; shared_bytes: of dynamic shared memory. Gives an error of CUDA's,
+ * or 0. */
 typedef int ha_ptx_launch_fn(const void *kernel, const void *args, size_t bytes, const unsigned grid[3],
                              const unsigned block[3], size_t shared_bytes);
 __attribute__((visibility("default"))) extern ha_ptx_launch_fn *ha_ptx_launch;
