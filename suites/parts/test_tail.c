@@ -16,6 +16,7 @@ enum { HEADS = 2, DIM = 2, SINKS = 3, STEPS = 30 };
 extern const struct ha_kernels ha_kernels_c;
 
 static struct ha_why why;
+static struct ha_pool *pool; /* loads contexts */
 
 /* ---- tokens that say which they are */
 
@@ -81,7 +82,7 @@ static void goes(size_t unit, size_t keep, size_t q_len, size_t context)
                                 .q_len = q_len,
                                 .steps = STEPS,
                                 .ctx = { SINKS + context } };
-    struct ha_context ctx = { .shape = &s, .api = &memory };
+    struct ha_context ctx = { .shape = &s, .api = &memory, .pool = pool };
     const size_t most = context + STEPS * q_len;
     struct ha_tail tail;
     struct ha_kv store;
@@ -119,10 +120,12 @@ static void goes(size_t unit, size_t keep, size_t q_len, size_t context)
 
 TEST(test_tail)
 {
+    assert_int_equal(ha_pool_create(&pool, HA_TEAM_DEFAULT, 2, &why), HA_OK);
     for (size_t unit = 1; unit <= 16; unit *= 4)
         for (size_t keep = 0; keep <= 21; keep += 7)
             for (size_t q_len = 1; q_len <= 16; q_len += 5)
                 for (size_t context = 0; context <= 40; context += 13) goes(unit, keep, q_len, context);
+    ha_pool_destroy(pool);
 }
 
 /* ---- to a store, packed or not, with digests --------------------------------------------------- */
