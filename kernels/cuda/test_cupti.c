@@ -46,7 +46,9 @@ static const struct ha_cupti_record *stop_at(uint64_t ns)
 }
 static const struct ha_cupti_record *stop(void) { return stop_at(UINT64_C(1000000000)); }
 
-#define FMA     "_ZN46_GLOBAL__N__59d5438a_13_attend_fma_cu_f0126e9d13ha_attend_fmaIL8ha_dtype0ELj2ELj1EEEv12ha_cuda_call"
+#define FMA                   \
+    "_ZN46_GLOBAL__N__59d543" \
+    "8a_13_attend_fma_cu_f0126e9d13ha_attend_fmaIL8ha_dtype0ELj2ELj1EEEv12ha_cuda_call"
 #define COMBINE "_ZN50_GLOBAL__N__7b0f3c51_17_attend_combine_cu_4d00c1a917ha_attend_combineENS_7joiningE"
 
 TEST_WITH(the_clock_is_ours_and_kernels_stay_concurrent, open_fake, close_fake)

@@ -384,7 +384,9 @@ TEST_WITH(streams_are_fed_from_threads_of_their_own, with_events, close_trace)
 
 /* ---- CUPTI ---------------------------------------------------------------------------------------- */
 
-#define FMA     "_ZN46_GLOBAL__N__59d5438a_13_attend_fma_cu_f0126e9d13ha_attend_fmaIL8ha_dtype0ELj2ELj1EEEv12ha_cuda_call"
+#define FMA                   \
+    "_ZN46_GLOBAL__N__59d543" \
+    "8a_13_attend_fma_cu_f0126e9d13ha_attend_fmaIL8ha_dtype0ELj2ELj1EEEv12ha_cuda_call"
 #define COMBINE "_ZN50_GLOBAL__N__7b0f3c51_17_attend_combine_cu_4d00c1a917ha_attend_combineENS_7joiningE"
 #define MERGE   "_Z9merge_fewILi2EL8ha_dtype1ELb0EEv10merge_argsIXT_EE"
 #define WAIT    "_Z9flag_wait9flag_args"
