@@ -21,6 +21,7 @@ struct problem {
     bool weights;
     size_t gap;
     float q_by, k_by, v_by; /* everything times these; 0: as it is */
+    struct ha_reach reach;
     uint64_t seed;
 };
 
@@ -183,6 +184,7 @@ static void check(const struct problem *p)
         .scale = p->scale != 0 ? p->scale : 1 / sqrtf((float)p->dim),
         .with_weights = p->weights,
         .gap = p->gap,
+        .reach = p->reach,
     };
     s.keys = p->keys - s.first;
     if (p->count && p->count * HA_SPLIT_KEYS < s.keys) s.keys = p->count * HA_SPLIT_KEYS;
@@ -218,6 +220,7 @@ static struct problem draw(uint64_t seed)
 {
     static const float scales[] = { 0, 0, 1, -0.3f, 0.01f };
     static const size_t gaps[] = { 0, 1, 5, 24 };
+    static const uint32_t reaches[] = { 0, 1, 512, 3072, HA_REACH_MOST };
     size_t i = 0;
 #define BELOW(n) (size_t) ha_rng_below(seed, DRAW_STREAM, i++, n)
     enum { DRAW_STREAM = 102 };
@@ -230,6 +233,7 @@ static struct problem draw(uint64_t seed)
     p.bf16 = (int)BELOW(3);
     p.weights = BELOW(2);
     p.keys = 33 + BELOW(40);
+    p.reach = (struct ha_reach){ (enum ha_reach_kind)BELOW(HA_REACH_KINDS), reaches[BELOW(COUNT(reaches))] };
     return p;
 }
 
@@ -335,7 +339,7 @@ TEST(extreme_values)
             }
 }
 
-/* The same bits again, and at other addresses of queries, index and results. */
+/* The same bits again, and at other addresses of queries, index and results, whatever is asked for ahead. */
 TEST(reproducible)
 {
     for (uint64_t id = 20000; id < 20000 + (full ? 1500u : test_small ? 15u : 90u); id++) {
@@ -357,6 +361,7 @@ TEST(reproducible)
                     .with_weights = p.weights,
                     .gap = shift,
                     .shift = shift,
+                    .reach = { (enum ha_reach_kind)((id + i) % HA_REACH_KINDS), (uint32_t)(i * 1000) },
                 };
                 if (i == 2 && keys.packed.index)
                     again.packed.index = memcpy(moved + id % 15, keys.packed.index, keys.packed.units * sizeof *moved);

@@ -86,6 +86,7 @@ void ha_test_packed_attend(void (*attend)(const struct ha_packed_chunk *), const
         .level = s->level,
         .sum = s->sum,
         .acc = s->acc,
+        .reach = s->reach,
         .scratch = scratch,
     });
     ha_guard_free(scratch);

@@ -29,9 +29,10 @@ struct ha_test_states {
     size_t rows, q_stride, first, keys;
     float scale;
     bool with_weights;
-    const uint32_t *visible;            /* of attend_chunk: [rows] how many keys each sees; NULL: all */
-    size_t gap;                         /* the weights' stride is keys + gap */
-    size_t shift;                       /* all outputs start so many floats before they would */
+    const uint32_t *visible; /* of attend_chunk: [rows] how many keys each sees; NULL: all */
+    size_t gap;              /* the weights' stride is keys + gap */
+    size_t shift;            /* all outputs start so many floats before they would */
+    struct ha_reach reach;
     float *level, *sum, *acc, *weights; /* allocated by the first call */
 };
 

@@ -35,7 +35,7 @@ function allowed(from) {
     if (from == "kernels/null") return api from " "
     if (from == "kernels/avx512") return base "kernels kernels/c kernels/avx2 " from " "
     if (from == "kernels/vectors") return base "kernels kernels/c kernels/avx2 kernels/avx512 kernels/neon kernels/sve " from " "
-    if (from ~ /^kernels\/(avx512_vpopcntdq|avx512_bf16|amx)$/) return base "kernels kernels/c kernels/avx512 kernels/avx512_bf16 " from " "
+    if (from ~ /^kernels\/(avx512_ymm|avx512_vpopcntdq|avx512_bf16|amx)$/) return base "kernels kernels/c kernels/avx2 kernels/avx512 kernels/avx512_bf16 " from " "
     if (from ~ /^kernels(\/[^\/]*)?$/) return base "kernels kernels/c " from " "
     if (from == "reference" || from == "datasets" || from == "suites/parts") return base from " "
     if (is_suite(from)) return engine from " "

@@ -24,6 +24,7 @@ enum ha_cpu_bit {
     HA_CPU_SVE256 = 64,
     HA_CPU_SVE512 = 128,           /* AArch64 */
     HA_CPU_AVX512_VPOPCNTDQ = 256, /* x86-64 */
+    HA_CPU_AVX512_YMM = 512,       /* AVX512 by another name, so that it can be masked alone */
 };
 
 /* Keys per chunk at most: attend_chunk is two-pass over one chunk, attend joins chunks. */
@@ -130,6 +131,22 @@ struct ha_chunk {
     float *acc;              /* [q_rows][head_dim] */
 };
 
+/* How a kernel asks for keys that it will read later: of two lines of a stream both, into L2 or into L1, or one into
+ * L2, or none, so many bytes ahead. No kernel can know which is best: it differs by CPU, and a plan says it
+ * (docs/kernels.md#plans). It changes no bit of a result. Of a list, both lines of what it names next are asked for,
+ * whatever the distance; with several passes of query rows both lines too: there HA_REACH_ONE and HA_REACH_NONE are as
+ * HA_REACH_L2. */
+enum ha_reach_kind { HA_REACH_L2, HA_REACH_L1, HA_REACH_ONE, HA_REACH_NONE, HA_REACH_KINDS };
+struct ha_reach {
+    enum ha_reach_kind kind;
+    uint32_t bytes; /* ahead, at most HA_REACH_MOST */
+};
+enum { HA_REACH_MOST = 1 << 20 };
+/* What is read differs in it: keys in order with at most HA_PATTERN_ROWS query rows, which take one pass; a list; keys
+ * in order with more rows, which pass over them several times. */
+enum ha_pattern { HA_PATTERN_LINEAR, HA_PATTERN_LIST, HA_PATTERN_PASSES, HA_PATTERNS };
+enum { HA_PATTERN_ROWS = 4 };
+
 /* The same over packed keys; every row sees all of them. */
 struct ha_packed_chunk {
     const float *q;                    /* [q_rows][head_dim], row stride q_stride floats */
@@ -143,7 +160,8 @@ struct ha_packed_chunk {
     size_t weights_stride; /* >= keys */
     float *level, *sum;    /* [q_rows] */
     float *acc;            /* [q_rows][head_dim] */
-    void *scratch;         /* HA_PACKED_SCRATCH bytes, 64-byte aligned */
+    struct ha_reach reach;
+    void *scratch; /* HA_PACKED_SCRATCH bytes, 64-byte aligned */
 };
 /* queries prepared, scores and weights of a block, sums: each [HA_CHUNK_ROWS] of at most this many floats */
 enum { HA_PACKED_SCRATCH = HA_CHUNK_ROWS * (4 * HA_PACK_DIM_MAX + 2 * HA_PACK_KEYS) * 4 };
@@ -490,8 +508,9 @@ struct ha_kernels {
     const char *absent;        /* why this table is empty ("not compiled for this target"), or NULL */
     unsigned cpu_bit;          /* the ha_cpu_bit it needs */
     struct ha_profile profile; /* of attend_chunk */
-    struct ha_profile packed_profile[HA_DTYPE_COUNT]; /* of attend_packed */
-    struct ha_merge_traits traits;                    /* of merge */
+    struct ha_profile packed_profile[HA_DTYPE_COUNT];   /* of attend_packed */
+    struct ha_merge_traits traits;                      /* of merge */
+    struct ha_reach reach[HA_DTYPE_COUNT][HA_PATTERNS]; /* of attend_packed: as planned, else HA_REACH_DEFAULT */
     HA_KERNELS_OF_ALL(HA_KERNEL_MEMBER, HA_KERNEL_MEMBERS, )
 };
 

@@ -9,6 +9,7 @@ static const struct {
     { HA_CPU_C, 0 },
     { HA_CPU_AVX2, HA_CPU_C },
     { HA_CPU_AVX512, HA_CPU_AVX2 },
+    { HA_CPU_AVX512_YMM, HA_CPU_AVX512 },
     { HA_CPU_AVX512_VPOPCNTDQ, HA_CPU_AVX512 },
     { HA_CPU_AVX512_BF16, HA_CPU_AVX512 },
     { HA_CPU_AMX, HA_CPU_AVX512_BF16 },
@@ -59,7 +60,7 @@ static unsigned detect(void)
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && (c & LEAF_1_C_F16C)) bits |= HA_CPU_AVX2;
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")
         && __builtin_cpu_supports("avx512vl"))
-        bits |= HA_CPU_AVX512;
+        bits |= HA_CPU_AVX512 | HA_CPU_AVX512_YMM;
     if (__builtin_cpu_supports("avx512vpopcntdq")) bits |= HA_CPU_AVX512_VPOPCNTDQ;
     if (__get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & LEAF_7_1_A_AVX512_BF16)) bits |= HA_CPU_AVX512_BF16;
     const unsigned amx = LEAF_7_D_AMX_TILE | LEAF_7_D_AMX_BF16;

@@ -79,6 +79,15 @@ static void fill(struct ha_kernels *out, const struct ha_kernels *below)
     }
 }
 
+/* what its attend_packed of each type came with */
+static void reach(struct ha_kernels *out)
+{
+    for (size_t t = 0; t < HA_DTYPE_COUNT; t++)
+        for (size_t i = 0; i < ha_kernels_count; i++)
+            if (ha_kernels_all[i]->attend_packed[t] == out->attend_packed[t])
+                memcpy(out->reach[t], ha_kernels_all[i]->reach[t], sizeof out->reach[t]);
+}
+
 const char *ha_kernels_part(size_t part) { return part < PARTS ? parts[part].name : NULL; }
 
 const char *ha_isa_word(size_t isa)
@@ -142,5 +151,6 @@ enum ha_status ha_kernels_resolve(const char *isa, struct ha_kernels *out, struc
     *out = *ha_kernels_all[top];
     for (size_t i = top; i-- > 0;)
         if (!ha_kernels_lack(ha_kernels_all[i])) fill(out, ha_kernels_all[i]);
+    reach(out);
     return HA_OK;
 }

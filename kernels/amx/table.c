@@ -14,6 +14,7 @@ const struct ha_kernels ha_kernels_amx = {
                                       HA_KERNELS_SUM_PROFILE,
                                       .weight_type = HA_BF16 } },
     .attend_packed = { [HA_BF16] = HA_AMX(attend_packed_bf16) },
+    .reach = HA_REACH_CONSTANTS(HA_REACH_ONE),
 #else
     .absent = "not compiled for this target",
 #endif

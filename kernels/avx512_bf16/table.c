@@ -11,6 +11,7 @@ const struct ha_kernels ha_kernels_avx512_bf16 = {
 #if defined(HA_ISA_AVX512_BF16)
     .packed_profile = { [HA_BF16] = { HA_KERNELS_PACKED_PROFILE, .weight_type = HA_BF16 } },
     .attend_packed = { [HA_BF16] = ha_avx512_bf16_attend_packed_bf16 },
+    .reach = HA_REACH_CONSTANTS(HA_REACH_ONE),
     .flops_bf16 = ha_avx512_bf16_flops_bf16,
 #else
     .absent = "not compiled for this target",

@@ -164,6 +164,9 @@ static void attend_packed(const struct ha_kernels *self, const struct ha_attend 
                           const struct block *b, size_t rows, float *weights, size_t weights_stride,
                           const struct ha_attend_state *to)
 {
+    const enum ha_pattern pattern = a->packed.index           ? HA_PATTERN_LIST
+                                    : rows <= HA_PATTERN_ROWS ? HA_PATTERN_LINEAR
+                                                              : HA_PATTERN_PASSES;
     const struct ha_packed_chunk c = {
         .q = b->q,
         .q_rows = rows,
@@ -178,6 +181,7 @@ static void attend_packed(const struct ha_kernels *self, const struct ha_attend 
         .level = to->level,
         .sum = to->sum,
         .acc = to->acc,
+        .reach = self->reach[a->dtype][pattern],
         .scratch = b->packed,
     };
     self->attend_packed[a->dtype](&c);

@@ -1,4 +1,4 @@
-/* attend_packed of each type; the types of 16 bits of AVX-512 are in kernels/avx512/attend_packed_256.c. */
+/* attend_packed of each type. */
 
 #include "kernels/vectors/simd.h"
 
@@ -6,8 +6,6 @@
 #include "kernels/attend_packed.inc"
 
 ATTEND_PACKED(HA_KERNEL(attend_packed_f32), HA_F32, SINGLE, SINGLE)
-#if !defined(HA_FOR_AVX512)
 ATTEND_PACKED(HA_KERNEL(attend_packed_f16), HA_F16, SINGLE, SINGLE)
 ATTEND_PACKED(HA_KERNEL(attend_packed_bf16), HA_BF16, SINGLE, SINGLE)
-#endif
 #endif

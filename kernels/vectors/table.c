@@ -13,6 +13,11 @@ const struct ha_kernels HA_ISA_NAME(ha_kernels_, HA_ISA, ) = {
     HA_KERNELS_OF_VECTORS(HA_KERNEL_ENTRY, HA_KERNEL_ENTRY_TYPED, HA_ISA) HA_KERNELS_DECLARED,
     .flops_bf16 = HA_KERNEL(flops),
 #if defined(HA_FOR_AVX2)
+    .reach = HA_REACH_CONSTANTS(HA_REACH_NONE),
+#else
+    .reach = HA_REACH_CONSTANTS(HA_REACH_ONE),
+#endif
+#if defined(HA_FOR_AVX2)
     .pack = ha_avx2_pack,
     .unpack = ha_avx2_unpack,
 #endif
