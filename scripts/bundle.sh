@@ -37,6 +37,7 @@ find suites -name '*.suite' -o -name '*.steps' | while read -r suite; do
     cp "$suite" "$work/$name/$suite"
 done
 cp -r datasets/traces datasets/fits "$work/$name/datasets/"
+mkdir -p "$work/$name/kernels" && cp -r kernels/plans "$work/$name/kernels/"
 mkdir -p "$work/$name/scripts/peers" # of gpu_day.steps
 cp scripts/peers/torch_attention.py "$work/$name/scripts/peers/"
 cp -r docs README.md LICENSE "$work/$name/"

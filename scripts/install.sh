@@ -42,7 +42,7 @@ fi
 find scripts/report scripts/report.py -type f ! -name '*.pyc' | while read -r file; do
     install -D -m 644 "$file" "$to/share/habench/$file"
 done
-find suites datasets/traces datasets/fits -name '*.suite' -o -name '*.steps' -o -path 'datasets/*' -type f | while read -r file; do
+find suites datasets/traces datasets/fits kernels/plans -name '*.suite' -o -name '*.steps' -o -name '*.csv' -o -path 'datasets/*' -type f | while read -r file; do
     install -D -m 644 "$file" "$to/share/habench/$file"
 done
 install -D -m 755 scripts/peers/torch_attention.py "$to/share/habench/scripts/peers/torch_attention.py" # of gpu_day.steps

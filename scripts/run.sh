@@ -3,6 +3,7 @@
 out=$1
 shift
 rm -f "$out"
+export HABENCH_PLAN="${HABENCH_PLAN-constants}" # whatever plan the user has for this CPU
 while [ "$1" != -- ]; do export "${1?}"; shift; done
 shift
 if "$@" > "$out.part" 2>&1; then mv "$out.part" "$out"

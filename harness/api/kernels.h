@@ -510,7 +510,8 @@ struct ha_kernels {
     struct ha_profile profile; /* of attend_chunk */
     struct ha_profile packed_profile[HA_DTYPE_COUNT];   /* of attend_packed */
     struct ha_merge_traits traits;                      /* of merge */
-    struct ha_reach reach[HA_DTYPE_COUNT][HA_PATTERNS]; /* of attend_packed: as planned, else HA_REACH_DEFAULT */
+    struct ha_reach reach[HA_DTYPE_COUNT][HA_PATTERNS]; /* of attend_packed: a table's own; as planned where resolved */
+    bool rows_faster[HA_DTYPE_COUNT]; /* by the plan: attention over natural rows than over packed keys */
     HA_KERNELS_OF_ALL(HA_KERNEL_MEMBER, HA_KERNEL_MEMBERS, )
 };
 

@@ -91,6 +91,7 @@ struct ha_result {
     char suspicion[256]; /* then the reason */
     /* of enum ha_beside_reading, the mean of before and after: the engine's to write; NaN: not read */
     double beside[HA_BESIDES];
+    char plan[16]; /* of the CPU kernels (harness/base/tuning.h), where the suite attends on the CPU: the engine's */
 };
 #define HA_SUSPECT_P 1e-9
 
@@ -183,6 +184,7 @@ struct ha_suite {
     size_t keys;
     const char *head; /* the name of the key whose value an id begins with; NULL: it begins with the suite's name */
     const char *class_key; /* the key by whose value JUnit groups cases */
+    bool attends;          /* on the CPU: its rows depend on the plan of the CPU kernels */
     const struct ha_field *field;
     size_t fields;
     const char *file[HA_SUITE_FILES]; /* names in the folder: [0] a row for each case; [1] lines (engine.line); ... */

@@ -16,6 +16,21 @@ bool ha_program_folder(char *out, size_t bytes)
     return whole;
 }
 
+bool ha_program_beside(char *path, size_t bytes, const char *in_tree, const char *installed)
+{
+    char folder[HA_PATH_BYTES];
+    char *cut = ha_program_folder(folder, sizeof folder) ? folder + strlen(folder) : NULL;
+    for (; cut; cut = strrchr(folder, '/')) {
+        *cut = 0;
+        const char *const roots[] = { in_tree, installed };
+        for (size_t i = 0; i < 2; i++) {
+            const int n = snprintf(path, bytes, "%s/%s", folder, roots[i]);
+            if (n > 0 && (size_t)n < bytes && access(path, F_OK) == 0) return true;
+        }
+    }
+    return false;
+}
+
 static bool is_file(const char *path)
 {
     struct stat st;

@@ -9,7 +9,8 @@
 #include "harness/api/reference.h"
 #include "harness/api/variant.h"
 
-struct ha_suite; /* harness/api/suite.h */
+struct ha_suite;  /* harness/api/suite.h */
+struct ha_tuning; /* harness/base/tuning.h */
 
 extern const struct ha_kernels *const ha_kernels_all[]; /* worst first; kernels/c is [0] */
 extern const size_t ha_kernels_count;
@@ -29,8 +30,16 @@ const struct ha_definition *ha_definition_find(const char *variant);
 const struct ha_dataset *ha_dataset_find(const char *name, size_t name_length);
 
 /* The table of `isa` ("c", "avx2", ...; NULL: the best this CPU has) with its gaps filled from
- * the tables below it. Asking for one that this CPU or this build lacks is HA_WAIVED, and says so. */
-enum ha_status ha_kernels_resolve(const char *isa, struct ha_kernels *out, struct ha_why *why);
+ * the tables below it. The plan in use (harness/base/tuning.h) says what attend_packed asks ahead, and without an isa
+ * whose it is, where `threads` read at once (0: all). Asking for a table that this CPU or this build lacks is
+ * HA_WAIVED, and says so. */
+enum ha_status ha_kernels_resolve_for(const char *isa, size_t threads, struct ha_kernels *out, struct ha_why *why);
+enum ha_status ha_kernels_resolve(const char *isa, struct ha_kernels *out, struct ha_why *why); /* of all threads */
+/* by another plan; NULL: by none, as the tables are built */
+enum ha_status ha_kernels_resolve_by(const struct ha_tuning *plan, const char *isa, size_t threads,
+                                     struct ha_kernels *out, struct ha_why *why);
+/* the table whose attend_packed of this type that is */
+const struct ha_kernels *ha_kernels_packed_origin(const struct ha_kernels *k, enum ha_dtype dtype);
 /* "best", then the tables' names, as points number them; NULL behind the last */
 const char *ha_isa_word(size_t isa);
 /* why this table is not used here, or NULL where it may be */

@@ -1,6 +1,7 @@
 #include "harness/base/registry.h"
 
 #include "harness/base/cpu.h"
+#include "harness/base/tuning.h"
 #include "harness/base/why.h"
 
 #include <stddef.h>
@@ -79,13 +80,11 @@ static void fill(struct ha_kernels *out, const struct ha_kernels *below)
     }
 }
 
-/* what its attend_packed of each type came with */
-static void reach(struct ha_kernels *out)
+const struct ha_kernels *ha_kernels_packed_origin(const struct ha_kernels *k, enum ha_dtype t)
 {
-    for (size_t t = 0; t < HA_DTYPE_COUNT; t++)
-        for (size_t i = 0; i < ha_kernels_count; i++)
-            if (ha_kernels_all[i]->attend_packed[t] == out->attend_packed[t])
-                memcpy(out->reach[t], ha_kernels_all[i]->reach[t], sizeof out->reach[t]);
+    for (size_t i = 0; i < ha_kernels_count; i++)
+        if (ha_kernels_all[i]->attend_packed[t] == k->attend_packed[t]) return ha_kernels_all[i];
+    return NULL;
 }
 
 const char *ha_kernels_part(size_t part) { return part < PARTS ? parts[part].name : NULL; }
@@ -134,7 +133,35 @@ enum ha_status ha_kernels_mask(const char *list, struct ha_why *why)
     return HA_OK;
 }
 
+/* what the plan takes, where it may be used; and what it asks ahead, else what its own table says */
+static void plan_packed(struct ha_kernels *out, const struct ha_tuning *plan, enum ha_dtype t, bool any, size_t threads)
+{
+    const struct ha_choice *taken = any && plan ? ha_tuning_taken(plan, threads, t, HA_PATTERN_LINEAR) : NULL;
+    const size_t i = taken ? index_of(taken->isa) : ha_kernels_count;
+    if (i < ha_kernels_count && !ha_kernels_lack(ha_kernels_all[i]) && ha_kernels_all[i]->attend_packed[t]) {
+        out->attend_packed[t] = ha_kernels_all[i]->attend_packed[t];
+        out->packed_profile[t] = ha_kernels_all[i]->packed_profile[t];
+    }
+    const struct ha_kernels *origin = ha_kernels_packed_origin(out, t);
+    for (unsigned p = 0; origin && p < HA_PATTERNS; p++) {
+        const struct ha_choice *c = plan ? ha_tuning_find(plan, threads, t, p, origin->name) : NULL;
+        out->reach[t][p] = c ? c->reach : origin->reach[t][p];
+    }
+    out->rows_faster[t] = plan && ha_tuning_taken(plan, threads, t, HA_CHOICE_ROWS);
+}
+
 enum ha_status ha_kernels_resolve(const char *isa, struct ha_kernels *out, struct ha_why *why)
+{
+    return ha_kernels_resolve_for(isa, 0, out, why);
+}
+
+enum ha_status ha_kernels_resolve_for(const char *isa, size_t threads, struct ha_kernels *out, struct ha_why *why)
+{
+    return ha_kernels_resolve_by(ha_tuning(), isa, threads, out, why);
+}
+
+enum ha_status ha_kernels_resolve_by(const struct ha_tuning *plan, const char *isa, size_t threads,
+                                     struct ha_kernels *out, struct ha_why *why)
 {
     size_t top = ha_kernels_count;
     if (isa) {
@@ -151,6 +178,6 @@ enum ha_status ha_kernels_resolve(const char *isa, struct ha_kernels *out, struc
     *out = *ha_kernels_all[top];
     for (size_t i = top; i-- > 0;)
         if (!ha_kernels_lack(ha_kernels_all[i])) fill(out, ha_kernels_all[i]);
-    reach(out);
+    for (int t = 0; t < HA_DTYPE_COUNT; t++) plan_packed(out, plan, (enum ha_dtype)t, !isa, threads);
     return HA_OK;
 }

@@ -1,5 +1,7 @@
 #include "harness/engine/group.h"
 
+#include "harness/base/tuning.h"
+
 #include "harness/base/stop.h"
 #include "harness/base/why.h"
 #include "harness/report/row.h"
@@ -97,6 +99,7 @@ static enum ha_status measure_group(struct ha_group_rows *g, const struct ha_sui
 void ha_group_run(struct ha_group_rows *g, const struct ha_suite *suite, void *run, bool measure)
 {
     struct ha_why why = { "" };
+    for (size_t i = 0; i < g->of.count && suite->attends; i++) strcpy(ha_result_of(g->row[i])->plan, ha_tuning()->name);
     enum ha_status status = suite->open ? suite->open(run, &g->of, &why) : HA_OK;
     if (status == HA_OK) status = suite->check(run, &g->of, &why);
     if (status == HA_OK && measure && suite->measure) status = measure_group(g, suite, run, &why);

@@ -6,6 +6,7 @@
 #include "harness/base/span_source.h"
 #include "harness/base/stop.h"
 #include "harness/base/text.h"
+#include "harness/base/tuning.h"
 #include "harness/base/version.h"
 #include "harness/base/why.h"
 #include "harness/engine/child.h"
@@ -16,6 +17,8 @@
 #include "harness/report/folder.h"
 #include "harness/report/progress.h"
 #include "harness/report/row.h"
+#include "harness/report/whole_file.h"
+#include "harness/tune/file.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -517,6 +520,17 @@ static enum ha_status open_child(struct loop *l, struct ha_why *why)
     return HA_OK;
 }
 
+/* beside its rows, so that they can be made again, and the run can go on */
+static enum ha_exit keep_plan(const struct loop *l, struct ha_why *why)
+{
+    char path[4096];
+    if (!l->options->out_dir || ha_tuning()->choices == 0) return HA_EXIT_OK;
+    if (ha_file_path(path, l->options->out_dir, HA_PLAN_FILE, "", why) != HA_OK
+        || (access(path, F_OK) != 0 && ha_tune_write(ha_tuning(), path, why) != HA_OK))
+        return HA_EXIT_ENVIRONMENT;
+    return HA_EXIT_OK;
+}
+
 static enum ha_exit open_folder(struct loop *l, struct ha_why *why)
 {
     ha_env_read(&l->env);
@@ -534,7 +548,7 @@ static enum ha_exit open_folder(struct loop *l, struct ha_why *why)
     const enum ha_exit code = ha_folder_open(&l->folder, &o, why);
     if (code == HA_EXIT_OK && o.resume && ha_folder_found(l->folder)->nothing)
         fputs("warning: --resume: nothing is in the folder yet; the run begins\n", stderr);
-    return code;
+    return code == HA_EXIT_OK ? keep_plan(l, why) : code;
 }
 
 static enum ha_exit finish(struct loop *l, struct ha_why *why)

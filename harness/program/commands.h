@@ -32,6 +32,9 @@ enum ha_exit ha_command_report(const struct ha_options *options, struct ha_why *
  * OUT/env.json */
 enum ha_exit ha_command_probe(const struct ha_options *options, struct ha_why *why);
 
+/* `habench plan`: measures what this CPU wants of its kernels; HA_EXIT_ENVIRONMENT: not all of it could be */
+enum ha_exit ha_command_plan(const struct ha_options *options, struct ha_why *why);
+
 /* `habench doctor`: what makes figures of this machine worthless; HA_EXIT_ENVIRONMENT: something does */
 enum ha_exit ha_command_doctor(const struct ha_options *options, struct ha_why *why);
 

@@ -1,6 +1,7 @@
 #include "harness/program/commands.h"
 #include "harness/program/manual.h"
 
+#include "harness/base/pool.h"
 #include "harness/base/storage.h"
 #include "harness/base/why.h"
 #include "harness/base/registry.h"
@@ -24,7 +25,8 @@ enum {
     NIGHTLY = 1 << HA_CMD_NIGHTLY,
     DOCTOR = 1 << HA_CMD_DOCTOR,
     REPORT = 1 << HA_CMD_REPORT,
-    HISTORY = 1 << HA_CMD_HISTORY
+    HISTORY = 1 << HA_CMD_HISTORY,
+    PLAN = 1 << HA_CMD_PLAN
 };
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
@@ -89,6 +91,16 @@ static enum ha_status take_processes(void *to, const char *value, struct ha_why 
     return HA_OK;
 }
 
+static enum ha_status take_threads(void *to, const char *value, struct ha_why *why)
+{
+    const char *end;
+    uint64_t count;
+    if (!ha_whole_parse(value, &count, &end) || *end || count < 1 || count > HA_POOL_THREADS_MAX)
+        return ha_why(why, HA_ERROR, "'%s' is not a whole number from 1 to %d", value, HA_POOL_THREADS_MAX);
+    *(size_t *)to = count;
+    return HA_OK;
+}
+
 static enum ha_status take_bytes(void *to, const char *value, struct ha_why *why)
 {
     return ha_bytes_parse(value, to, why);
@@ -144,6 +156,17 @@ const struct ha_option ha_option_table[] = {
       TO(isa) },
     { RUN | CHECK | LIST | PROBE, 0, "without", "ISA[,ISA...]",
       "As on a CPU that lacks these instruction sets, and so those that build on them", take_without, TO(without) },
+    { RUN | CHECK | LIST, 0, "plan", "FILE|constants",
+      "What CPU kernels ask ahead and whose they are: a plan that `habench plan` wrote, or what is built in; by "
+      "default "
+      "$HABENCH_PLAN, this machine's own plan, one that is shipped for its CPU, or a quick choice (docs/kernels.md)",
+      take_text, TO(plan) },
+    { PLAN, 'o', "output", "FILE", "Write the plan there instead of where later runs find it by themselves", take_text,
+      TO(out_dir) },
+    { PLAN, 0, "threads", "N", "For N threads that read at once, instead of one and as many as there are cores",
+      take_threads, TO(plan_threads) },
+    { PLAN, 0, "max-time", "TIME", "What is not measured after 90s or 10m stays as it is built in; 5m by default",
+      take_time, TO(max_time_ns) },
     { FIT, 'o', "output", "FILE", "Write what was learnt there; datasets/fits/NAME.safetensors is what fit=NAME reads",
       take_text, TO(out_dir) },
     { REPORT, 'o', "output", "FILE", "Write the page there; md and csv go to stdout without it", take_text,
@@ -281,6 +304,12 @@ const struct ha_command_text ha_command_table[HA_COMMANDS + 1] = {
                         "to be installed for it.\v"
                         "Exit code: 0 it is written, whatever the verdict, 20 a file of figures is damaged (csv: the "
                         "rest is written), 40 it cannot be made or written here, 64 usage." },
+    [HA_CMD_PLAN] = { "plan", "",
+                      "Measures what this CPU wants of attention kernels: whose instructions for which type, how far "
+                      "ahead they ask for keys and into which cache, packed keys or natural rows; and keeps it for "
+                      "later runs (docs/kernels.md). Takes some 20 s on 2 cores.\v"
+                      "Exit code: 0 it is written, 40 it cannot be measured or written here, or something else uses "
+                      "the machine, so that some of it stays as it is built in, 64 usage." },
     [HA_CMD_HISTORY] = { "history", "DIR",
                          "Prints figures over nights, and from which night on they are others: first a line for each "
                          "figure that has changed, the newest change first. DIR has nights or records (`-o DIR`) in "
@@ -424,6 +453,7 @@ static void check_options(const char *program, const struct ha_options *o)
         refuse(program, "list what? `habench list --help` says what there is");
     if (o->command == HA_CMD_PROBE && o->words_count) refuse(program, "probe takes options only");
     if (o->command == HA_CMD_DOCTOR && o->words_count) refuse(program, "doctor takes options only");
+    if (o->command == HA_CMD_PLAN && o->words_count) refuse(program, "plan takes options only");
     if (o->command == HA_CMD_FIT && o->words_count != 1) refuse(program, "which CASE? one is learnt from");
     if (o->command == HA_CMD_FIT && !o->out_dir) refuse(program, "where to? -o FILE");
     if (o->command == HA_CMD_REPORT && !o->words_count)
@@ -507,7 +537,7 @@ void ha_options_parse(int argc, char **argv, struct ha_options *out)
     static const struct argp argp = {
         .parser = parse_top,
         .args_doc = "run SUITE|CASE...\ncheck [SUITE|CASE...]\nlist WHAT\nprobe\nfit CASE\ncapacity MODEL\n"
-                    "nightly\ncompare BASE NEW...\nhistory DIR\ndoctor\nreport DIR...",
+                    "nightly\ncompare BASE NEW...\nhistory DIR\ndoctor\nplan\nreport DIR...",
         .doc = "Benchmark and correctness suite for attention over KV caches that are split between a device and host "
                "memory.\v`habench COMMAND --help` says more of one command.",
     };

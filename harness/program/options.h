@@ -16,6 +16,7 @@ enum ha_command {
     HA_CMD_DOCTOR,
     HA_CMD_REPORT,
     HA_CMD_HISTORY,
+    HA_CMD_PLAN,
     HA_COMMANDS
 };
 
@@ -24,8 +25,8 @@ struct ha_options {
     enum ha_command command;
     char **words; /* SUITE or CASE ..., what to list, or folders */
     size_t words_count;
-    const char *filter, *device, *seed, *threads, *isa, *team, *without, *dump_dir;
-    const char *out_dir;          /* of `fit` and `report`: the file */
+    const char *filter, *device, *seed, *threads, *isa, *team, *without, *dump_dir, *plan;
+    const char *out_dir;          /* of `fit`, `report` and `plan`: the file */
     const char *replay, *exec;    /* of the merge suite */
     const char *against, *notify; /* of `nightly` */
     const char *devices[8];       /* of `nightly`: [devices_count] */
@@ -36,6 +37,7 @@ struct ha_options {
     const char *report_format;     /* html, md, csv */
     uint64_t case_time_ns;         /* 0: ten minutes */
     size_t processes;              /* 0: all cases in one */
+    size_t plan_threads;           /* of `plan`; 0: not given */
     uint64_t max_time_ns;          /* 0: none */
     uint64_t random_ns;            /* 0: no random cases */
     uint64_t memory_bytes, tokens; /* of `capacity`; 0: not given */

@@ -60,22 +60,6 @@ enum ha_status ha_report_compare(const struct ha_options *o, FILE **rows, char n
 
 /* ---- the page ---- */
 
-/* A file beside the program: in the source tree, or in the prefix where it is installed. */
-static bool find(char path[PATH_BYTES], const char *in_tree, const char *installed)
-{
-    char folder[HA_PATH_BYTES];
-    char *cut = ha_program_folder(folder, sizeof folder) ? folder + strlen(folder) : NULL;
-    for (; cut; cut = strrchr(folder, '/')) {
-        *cut = 0;
-        const char *const roots[] = { in_tree, installed };
-        for (size_t i = 0; i < 2; i++) {
-            const int n = snprintf(path, PATH_BYTES, "%s/%s", folder, roots[i]);
-            if (n > 0 && n < PATH_BYTES && access(path, F_OK) == 0) return true;
-        }
-    }
-    return false;
-}
-
 /* The arguments of scripts/report.py; the page goes to `part`. */
 static enum ha_exit write_page(const struct ha_options *o, char *part, FILE *rows, char *note, struct ha_why *why)
 {
@@ -83,11 +67,11 @@ static enum ha_exit write_page(const struct ha_options *o, char *part, FILE *row
     char option_o[] = "-o", option_rows[] = "--rows", option_why[] = "--why", option_library[] = "--library",
          end[] = "--";
     int code;
-    if (!find(script, "scripts/report.py", "share/habench/scripts/report.py")) {
+    if (!ha_program_beside(script, PATH_BYTES, "scripts/report.py", "share/habench/scripts/report.py")) {
         ha_why(why, HA_ERROR, "scripts/report.py is not beside the program: `ninja install` puts it there");
         return HA_EXIT_ENVIRONMENT;
     }
-    if (!find(library, "build/report/vega.js", "lib/habench/report/vega.js")) {
+    if (!ha_program_beside(library, PATH_BYTES, "build/report/vega.js", "lib/habench/report/vega.js")) {
         ha_why(why, HA_ERROR,
                "the page needs a plotting library, which is not here: " SETUP
                "; --format md and --format csv go without");

@@ -1,14 +1,18 @@
 #include "harness/program/commands.h"
 
+#include "harness/base/program.h"
 #include "harness/base/registry.h"
 #include "harness/base/why.h"
 #include "harness/engine/loop.h"
 #include "harness/engine/plugin.h"
 #include "harness/engine/point.h"
+#include "harness/measure/paired.h"
+#include "harness/tune/file.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- before anything runs ---------------------------------------------------------------------------------------- */
 
@@ -190,6 +194,32 @@ static enum ha_exit run_plan(const struct ha_plan *plan, const struct ha_options
     return code;
 }
 
+/* Does a suite of the plan attend on the CPU? */
+static bool attends(const struct ha_plan *plan)
+{
+    for (size_t i = 0; i < plan->entries; i++)
+        if (plan->entry[i].suite->attends) return true;
+    return false;
+}
+
+static bool has(char path[4096], const char *folder, const char *file)
+{
+    const int n = snprintf(path, 4096, "%s/%s", folder, file);
+    return n > 0 && n < 4096 && access(path, F_OK) == 0;
+}
+
+/* The plan of the CPU kernels. A run that goes on has the one that it began with. */
+static enum ha_exit find_tuning(const struct ha_plan *plan, const struct ha_options *o, struct ha_why *why)
+{
+    char shipped[4096], own[4096];
+    const char *asked = o->plan;
+    if (!asked && o->resume && o->out_dir && has(own, o->out_dir, "env.json"))
+        asked = has(own, o->out_dir, HA_PLAN_FILE) ? own : "constants";
+    const bool found = ha_program_beside(shipped, sizeof shipped, "kernels/plans", "share/habench/kernels/plans");
+    const bool quick = o->command == HA_CMD_RUN && attends(plan) && ha_measure_share(2) == 2;
+    return ha_tune_find(asked, found ? shipped : NULL, quick, why) == HA_OK ? HA_EXIT_OK : HA_EXIT_USAGE;
+}
+
 enum ha_exit ha_command_run(const struct ha_options *o, struct ha_why *why)
 {
     static char check[] = "check", mutants[] = "mutants", defects[] = "defects";
@@ -211,7 +241,8 @@ enum ha_exit ha_command_run(const struct ha_options *o, struct ha_why *why)
     if (planned == HA_OK) {
         code = HA_EXIT_OK;
         for (size_t i = 0; o->dry_run && i < plan.entries; i++) puts(plan.entry[i].id);
-        if (!o->dry_run) code = run_plan(&plan, o, &random, why);
+        if (!o->dry_run) code = find_tuning(&plan, o, why);
+        if (!o->dry_run && code == HA_EXIT_OK) code = run_plan(&plan, o, &random, why);
     }
     ha_plan_free(&plan);
     return code;

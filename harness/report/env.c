@@ -2,6 +2,7 @@
 
 #include "harness/base/arena.h"
 #include "harness/base/text.h"
+#include "harness/base/tuning.h"
 #include "harness/base/registry.h"
 #include "harness/base/version.h"
 
@@ -55,6 +56,7 @@ void ha_env_read(struct ha_env *env)
     struct ha_why why;
 
     memset(env, 0, sizeof *env);
+    env->plan = ha_tuning();
     if (ha_kernels_resolve(NULL, &kernels, &why) == HA_OK) snprintf(env->isa, sizeof env->isa, "%s", kernels.name);
     ha_text_line("/proc/cpuinfo", "model name", env->cpu, sizeof env->cpu);
     ha_text_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "", env->governor, sizeof env->governor);

@@ -1,6 +1,7 @@
 #include "harness/report/env.h"
 
 #include "harness/base/text.h"
+#include "harness/base/tuning.h"
 #include "harness/base/version.h"
 #include "harness/base/why.h"
 #include "harness/report/whole_file.h"
@@ -128,6 +129,18 @@ static json_t *device_json(const struct ha_env_device *d)
     return j;
 }
 
+static json_t *plan_json(const struct ha_tuning *plan)
+{
+    json_t *j = json_pack("{s:o, s:o, s:o, s:[]}", "name", text_json(plan ? plan->name : ""), "from",
+                          text_json(plan ? plan->from : ""), "build", text_json(plan ? plan->build : ""), "choices");
+    for (size_t i = 0; j && plan && i < plan->choices; i++) {
+        char text[80];
+        ha_choice_text(text, &plan->choice[i]);
+        json_array_append_new(json_object_get(j, "choices"), text_json(text));
+    }
+    return j ? j : json_null();
+}
+
 struct ha_env_file *ha_env_file_create(const struct ha_env *env, const struct ha_env_run *run)
 {
     struct ha_env_file *file = calloc(1, sizeof *file);
@@ -135,11 +148,11 @@ struct ha_env_file *ha_env_file_create(const struct ha_env *env, const struct ha
     char *own = run->command ? NULL : command_line();
     const char *command = run->command ? run->command : own ? own : "";
     file->all = json_pack(
-        "{s:i, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:[], "
+        "{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:[], "
         "s:[{s:o, s:o, s:o}]}",
         "schema_version", SCHEMA, "mode", text_json(run->mode), "build", text_json(run->build), "options",
-        text_json(run->options), "cpu", text_json(env->cpu), "isa", text_json(env->isa), "cores",
-        (json_int_t)env->cores, "memory_bytes", bytes_json(env->memory_bytes), "numa_nodes",
+        text_json(run->options), "cpu", text_json(env->cpu), "isa", text_json(env->isa), "plan", plan_json(env->plan),
+        "cores", (json_int_t)env->cores, "memory_bytes", bytes_json(env->memory_bytes), "numa_nodes",
         (json_int_t)env->numa_nodes, "numa_node", env->numa_node < 0 ? json_null() : json_integer(env->numa_node),
         "kernel", text_json(env->kernel), "libc", text_json(env->libc), "governor", text_json(env->governor),
         "huge_pages", text_json(env->huge_pages), "compiler", text_json(HA_COMPILER), "devices", "runs", "run_id",
@@ -168,6 +181,11 @@ static const struct {
     const char *name, *word;
 } same[] = { { "mode", "mode" }, { "build", "build" }, { "options", "options" }, { "cpu", "CPU" } };
 
+static const char *plan_name(const json_t *all)
+{
+    return text_of(json_object_get(json_object_get(all, "plan"), "name"));
+}
+
 enum ha_status ha_env_file_resume(struct ha_env_file *file, const char *path, struct ha_why *why)
 {
     json_error_t error;
@@ -188,6 +206,9 @@ enum ha_status ha_env_file_resume(struct ha_env_file *file, const char *path, st
         ha_why(&differs, HA_FAIL, "%s%s%s: there '%.100s', here '%.100s'", before.text, *before.text ? "; " : "",
                same[i].word, was, is);
     }
+    if (status == HA_OK && !*differs.text && strcmp(plan_name(file->all), plan_name(old)) != 0)
+        ha_why(&differs, HA_FAIL, "plan of the CPU kernels: there '%.16s', here '%.16s'", plan_name(old),
+               plan_name(file->all));
     if (status == HA_OK && *differs.text) status = ha_why(why, HA_FAIL, "%s", differs.text);
     json_t *runs = json_object_get(old, "runs"), *devices = json_object_get(old, "devices");
     if (status == HA_OK) {

@@ -91,7 +91,7 @@ void ha_planted_print(FILE *out, const struct ha_result *head, const char *name,
 }
 
 #define BESIDE(i) HA_IN(struct ha_result, beside[i]), .files = 1
-static const struct ha_field beside[] = {
+static const struct ha_field common[] = {
     { "beside_read_GBps", "GB/s", HA_FIELD_NUMBER, BESIDE(HA_BESIDE_READ), .better = HA_MORE,
       .doc = "host memory read by all threads, right before and after the case was measured: the mean" },
     { "beside_read_1_GBps", "GB/s", HA_FIELD_NUMBER, BESIDE(HA_BESIDE_READ_1), .better = HA_MORE,
@@ -108,14 +108,17 @@ static const struct ha_field beside[] = {
       .doc = "launch and synchronise then" },
     { "beside_apart", "", HA_FIELD_NUMBER, BESIDE(HA_BESIDE_APART), .better = HA_NEITHER,
       .doc = "the largest difference between before and after among those, as a share of the mean" },
+    { "plan", "", HA_FIELD_TEXT, HA_IN(struct ha_result, plan), .files = 1,
+      .doc =
+          "what the CPU kernels ask ahead and whose they are: a digest, whose choices env.json has, or `constants`" },
 };
 #undef BESIDE
 
-size_t ha_fields_all(const struct ha_suite *suite) { return suite->fields + HA_BESIDES; }
+size_t ha_fields_all(const struct ha_suite *suite) { return suite->fields + sizeof common / sizeof *common; }
 
 const struct ha_field *ha_field_at(const struct ha_suite *suite, size_t i)
 {
-    return i < suite->fields ? &suite->field[i] : &beside[i - suite->fields];
+    return i < suite->fields ? &suite->field[i] : &common[i - suite->fields];
 }
 
 void ha_fields_clear(const struct ha_suite *suite, void *row)
@@ -140,8 +143,8 @@ bool ha_fields_mend(const struct ha_suite *suite, void *row)
     ha_text_clean(head->reason);
     head->suspicion[sizeof head->suspicion - 1] = 0;
     ha_text_clean(head->suspicion);
-    for (size_t i = 0; i < suite->fields; i++) {
-        const struct ha_field *f = &suite->field[i];
+    for (size_t i = 0; i < ha_fields_all(suite); i++) {
+        const struct ha_field *f = ha_field_at(suite, i);
         if (f->kind != HA_FIELD_TEXT || !f->bytes) continue;
         char *text = (char *)row + f->offset;
         text[f->bytes - 1] = 0;

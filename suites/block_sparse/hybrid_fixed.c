@@ -26,7 +26,7 @@ static const struct ha_param params[] = {
                  .draw = "0.02 0.05 0.3 1" },
     [DIGEST] = HA_DIGEST_KIND,
     [GROUP] = HA_GROUP_RULE(HA_GROUP_HEAD, ha_group_word),
-    [LAYOUT] = HA_KV_LAYOUT("K and V in host memory"),
+    [LAYOUT] = HA_KV_LAYOUT("K and V in host memory", HA_KV_PACKED),
 };
 
 /* Tokens [0, sinks), then blocks in the store, then the tail; but all of the sink before anything else. */
@@ -79,8 +79,9 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
     const size_t all = ha_kv_max_tokens(ctx->shape, b), sink = ha_least(option(l, SINK), all), block = option(l, BLOCK);
     HA_TRY(ha_kv_create(ctx, HA_MEM_DEVICE, sink, &seq->sink, why));
     HA_TRY(ha_tail_create(ctx, block, option(l, RECENT), ha_most(all - sink, 1), &seq->tail, why));
-    HA_TRY(ha_kv_store_create_for(ctx, option(l, LAYOUT) == HA_KV_PACKED, ha_tail_gone(&seq->tail, all - sink) * block,
-                                  ctx->shape->q_len + block - 1, &seq->store, why));
+    HA_TRY(ha_kv_store_create_for(ctx, ha_kv_is_packed(l->ctx, option(l, LAYOUT)),
+                                  ha_tail_gone(&seq->tail, all - sink) * block, ctx->shape->q_len + block - 1,
+                                  &seq->store, why));
     return ha_digests_create(ctx, HA_MEM_PINNED, block, b, &seq->digests, why);
 }
 

@@ -7,13 +7,14 @@
 
 enum { LAYOUT };
 static const struct ha_param params[] = {
-    [LAYOUT] = HA_KV_LAYOUT("K and V"),
+    [LAYOUT] = HA_KV_LAYOUT("K and V", HA_KV_PLANNED),
 };
 
 static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 {
     struct ha_kv_store *store = l->own;
-    bool is_packed = l->ctx->variant->params_count == 0 || l->ctx->param[LAYOUT] >= HA_KV_PACKED;
+    bool is_packed = ha_kv_is_packed(l->ctx,
+                                     l->ctx->variant->params_count ? (size_t)l->ctx->param[LAYOUT] : HA_KV_PLANNED);
     return ha_kv_store_create(l->ctx, is_packed, b, &store[b], why);
 }
 

@@ -243,7 +243,8 @@ const struct ha_cpu_subject ha_cpu_subject_attend = {
     .turn = attend_turn,
     .check = attend_check,
     .results = attend_results,
-    .part = { { .name = "attend", .run = attend_run } },
+    .part = { [HA_CPU_WHOLE] = { .name = "attend", .run = attend_run },
+              [HA_CPU_BESIDE] = { .name = "constants", .constants = true } },
 };
 
 /* ---- a step of block-sparse attention ---------------------------------------------------------------------------- */

@@ -81,7 +81,7 @@ static double run_part(struct ha_cpu_work *w, size_t part, size_t repeats)
 {
     double ns = 0;
     for (size_t i = 0; i < repeats; i++) {
-        if (part == HA_CPU_WHOLE) ha_cpu_work_turn(w, w->turn + 1);
+        if (part == HA_CPU_WHOLE || w->subject->part[part].constants) ha_cpu_work_turn(w, w->turn + 1);
         const uint64_t begin = ha_now_ns();
         ha_cpu_work_run(w, part);
         ns += (double)(ha_now_ns() - begin);
@@ -108,7 +108,7 @@ static void take(struct ha_cpu_work *w, struct ha_cpu_team *team, struct series 
     const long losses = lost_cores();
     const double speed = ha_cpu_team_speed(team);
     for (size_t p = 0; p < HA_CPU_PARTS; p++) {
-        if (!w->subject->part[p].name) continue;
+        if (!ha_cpu_work_has(w, p)) continue;
         if (p != HA_CPU_WHOLE && w->subject->part[p].cold) ha_paired_read(team->paired, &other);
         x[p] = run_part(w, p, repeats);
     }
@@ -152,7 +152,7 @@ static struct ha_estimate figure(const struct series *s, int what)
 static void conclude(const struct ha_cpu_work *w, const struct series *s, struct ha_cpu_row *r)
 {
     for (int p = 0; p < HA_CPU_PARTS; p++)
-        if (w->subject->part[p].name) r->part_ns[p] = figure(s, p);
+        if (ha_cpu_work_has(w, (size_t)p)) r->part_ns[p] = figure(s, p);
     r->head.samples = (double)s->kept_count;
     r->ratio = figure(s, RATIO);
     r->floor = figure(s, FLOOR);
@@ -161,7 +161,7 @@ static void conclude(const struct ha_cpu_work *w, const struct series *s, struct
     r->ceiling_1_GBps = figure(s, CEILING_1).median;
     r->scale = figure(s, SCALE).median;
     r->peak_GFLOPps = s->peak_GFLOPps;
-    if (w->subject->part[HA_CPU_BESIDE].name) r->whole_over_beside = figure(s, OVER_BESIDE);
+    if (ha_cpu_work_has(w, HA_CPU_BESIDE)) r->whole_over_beside = figure(s, OVER_BESIDE);
     if (w->subject->part[HA_CPU_CHOICE].name) r->choice_share = figure(s, CHOICE_SHARE);
 }
 

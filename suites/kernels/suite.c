@@ -2,6 +2,7 @@
 
 #include "harness/base/placement.h"
 #include "harness/base/registry.h"
+#include "harness/base/tuning.h"
 #include "harness/base/why.h"
 #include "suites/kernels/measure.h"
 
@@ -71,9 +72,9 @@ struct cpu_run {
     struct ha_suite_config config;
     struct ha_cpu_store store;
     struct ha_cpu_teams teams;
-    struct ha_kernels best, kernels; /* kernels: of the point that runs */
-    const struct ha_kernels *given;  /* instead of the registry's */
-    struct ha_cpu_work work;         /* of the point */
+    struct ha_kernels best, kernels, constants; /* kernels: of the point that runs; constants: without a plan */
+    const struct ha_kernels *given;             /* instead of the registry's */
+    struct ha_cpu_work work;                    /* of the point */
     struct ha_cpu_team *team;
 };
 
@@ -102,17 +103,34 @@ void ha_cpu_run_with(void *arg, const struct ha_kernels *kernels, size_t rotate)
     if (rotate) run->store.rotate_bytes = rotate;
 }
 
+/* Of packed attention the table whose it is, where the plan takes another than the highest. */
+static const char *name_of(const struct cpu_run *run, const struct ha_cpu_point *p)
+{
+    const enum ha_dtype t = (enum ha_dtype)p->dtype;
+    struct ha_kernels own = run->constants;
+    const bool other = !run->given && p->layout == HA_CPU_PACKED
+                       && own.attend_packed[t] != run->kernels.attend_packed[t];
+    return other ? ha_kernels_packed_origin(&run->kernels, t)->name : run->kernels.name;
+}
+
 static enum ha_status open_point(void *arg, struct ha_group *g, struct ha_why *why)
 {
     struct cpu_run *run = arg;
     const struct ha_cpu_point *p = g->point[0];
     struct ha_cpu_row *r = g->row[0];
-    if (run->given) run->kernels = *run->given;
-    else HA_TRY(ha_kernels_resolve(p->isa ? ha_kernels_all[p->isa - 1]->name : NULL, &run->kernels, why));
-    snprintf(r->isa, sizeof r->isa, "%s", run->kernels.name);
     HA_TRY(ha_cpu_teams_get(&run->teams, (enum ha_team)p->team, p->threads, &run->team, why));
-    r->threads = (double)ha_pool_threads(run->team->pool);
-    return ha_cpu_work_open(&run->work, p, &run->kernels, run->team->pool, &run->store, why);
+    const size_t threads = ha_pool_threads(run->team->pool);
+    r->threads = (double)threads;
+    const char *isa = p->isa ? ha_kernels_all[p->isa - 1]->name : NULL;
+    if (run->given) run->kernels = *run->given;
+    else {
+        HA_TRY(ha_kernels_resolve_for(isa, threads, &run->kernels, why));
+        HA_TRY(ha_kernels_resolve_by(NULL, isa, threads, &run->constants, why));
+    }
+    const bool planned = !run->given && p->layout == HA_CPU_PACKED && ha_tuning()->choices > 0;
+    snprintf(r->isa, sizeof r->isa, "%s", name_of(run, p));
+    return ha_cpu_work_open(&run->work, p, &run->kernels, planned ? &run->constants : NULL, run->team->pool,
+                            &run->store, why);
 }
 
 enum { RUNS_AGAIN = 3 };
@@ -169,6 +187,7 @@ static void end(void *arg)
 
 const struct ha_suite ha_suite_cpu_kernels = {
     .name = "cpu_kernels",
+    .attends = true,
     .doc = "the CPU kernels against what memory gives",
     .key = ha_cpu_keys,
     .keys = HA_CPU_ALL_KEYS,

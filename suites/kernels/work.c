@@ -129,14 +129,15 @@ static enum ha_status open_work(struct ha_cpu_work *w, struct ha_cpu_store *s, s
 }
 
 enum ha_status ha_cpu_work_open(struct ha_cpu_work *w, const struct ha_cpu_point *point,
-                                const struct ha_kernels *kernels, struct ha_pool *pool, struct ha_cpu_store *s,
-                                struct ha_why *why)
+                                const struct ha_kernels *kernels, const struct ha_kernels *constants,
+                                struct ha_pool *pool, struct ha_cpu_store *s, struct ha_why *why)
 {
     const enum ha_dtype dtype = (enum ha_dtype)point->dtype;
     const size_t blocks = (point->ctx + point->block - 1) / point->block;
     *w = (struct ha_cpu_work){
         .point = *point,
         .kernels = kernels,
+        .constants = constants,
         .pool = pool,
         .subject = ha_cpu_subject_of(point),
         .dtype = dtype,
@@ -166,8 +167,25 @@ void ha_cpu_work_turn(struct ha_cpu_work *w, size_t turn)
     if (w->subject->turn) w->subject->turn(w);
 }
 
+bool ha_cpu_work_has(const struct ha_cpu_work *w, size_t part)
+{
+    return w->subject->part[part].name && (!w->subject->part[part].constants || w->constants);
+}
+
+static void run_constants(struct ha_cpu_work *w)
+{
+    const struct ha_kernels *planned = w->kernels;
+    w->kernels = w->constants;
+    ha_cpu_work_run(w, HA_CPU_WHOLE);
+    w->kernels = planned;
+}
+
 void ha_cpu_work_run(struct ha_cpu_work *w, size_t part)
 {
+    if (w->subject->part[part].constants) {
+        run_constants(w);
+        return;
+    }
     if (w->subject->part[part].task)
         ha_pool_run(w->pool, w->subject->part[part].name, w->units, w->subject->part[part].task, w);
     else w->subject->part[part].run(w);

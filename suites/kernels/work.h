@@ -22,7 +22,7 @@ struct ha_cpu_store {
 
 struct ha_cpu_work {
     struct ha_cpu_point point;
-    const struct ha_kernels *kernels;
+    const struct ha_kernels *kernels, *constants; /* constants: the same without a plan, or NULL: there is none */
     struct ha_pool *pool;
     const struct ha_cpu_subject *subject;
     struct ha_arena *arena; /* of everything but K and V; its guards are checked */
@@ -61,7 +61,9 @@ struct ha_cpu_subject {
         const char *name; /* NULL: there is no such part */
         void (*task)(void *work, size_t unit, size_t worker);
         void (*run)(struct ha_cpu_work *work); /* all units, where task is NULL */
-        bool cold; /* something else is read before it, so that no cache holds what it reads */
+        bool cold;      /* something else is read before it, so that no cache holds what it reads */
+        bool constants; /* It is the whole, on another turn, by the kernels without a plan. Where there is none it is
+                         * left out */
     } part[HA_CPU_PARTS];
     size_t repeats; /* runs of a sample; 0: one */
 };
@@ -79,9 +81,10 @@ void ha_cpu_store_close(struct ha_cpu_store *store);
 
 /* On failure nothing is left open. */
 enum ha_status ha_cpu_work_open(struct ha_cpu_work *work, const struct ha_cpu_point *point,
-                                const struct ha_kernels *kernels, struct ha_pool *pool, struct ha_cpu_store *store,
-                                struct ha_why *why);
+                                const struct ha_kernels *kernels, const struct ha_kernels *constants,
+                                struct ha_pool *pool, struct ha_cpu_store *store, struct ha_why *why);
 void ha_cpu_work_close(struct ha_cpu_work *work);
+bool ha_cpu_work_has(const struct ha_cpu_work *work, size_t part);
 void ha_cpu_work_turn(struct ha_cpu_work *work, size_t turn);
 void ha_cpu_work_run(struct ha_cpu_work *work, size_t part);
 /* One run on turn 0, then is it right? As ha_cpu_subject.check, and nothing was written where it should not be. */

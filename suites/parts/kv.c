@@ -7,7 +7,13 @@
 
 #include <string.h>
 
-HA_SHARED_WORDS(ha_kv_layout_word, [HA_KV_NATURAL] = "natural", [HA_KV_PACKED] = "packed")
+HA_SHARED_WORDS(ha_kv_layout_word, [HA_KV_NATURAL] = "natural", [HA_KV_PACKED] = "packed", [HA_KV_PLANNED] = "plan")
+
+bool ha_kv_is_packed(const struct ha_context *ctx, size_t layout)
+{
+    if (layout == HA_KV_PLANNED) return !ctx->kernels->rows_faster[ctx->shape->dtype];
+    return layout == HA_KV_PACKED;
+}
 
 size_t ha_kv_head_bytes(const struct ha_shape *shape) { return shape->head_dim * ha_dtype_bytes(shape->dtype); }
 size_t ha_kv_token_bytes(const struct ha_shape *shape) { return shape->kv_heads * ha_kv_head_bytes(shape); }

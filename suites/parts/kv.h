@@ -13,15 +13,19 @@ struct ha_kv {
     size_t cap;
 };
 
-/* How keys lie in host memory: an option `layout` of variants. */
-enum ha_kv_layout { HA_KV_NATURAL, HA_KV_PACKED };
+/* How keys lie in host memory: an option `layout` of variants. `plan`: natural rows where the plan of the CPU kernels
+ * has found attention over them to be faster for the type, packed else. */
+enum ha_kv_layout { HA_KV_NATURAL, HA_KV_PACKED, HA_KV_PLANNED };
 const char *ha_kv_layout_word(size_t i);
-#define HA_KV_LAYOUT(of)                                                                               \
-    {                                                                                                  \
-        "layout", HA_KV_PACKED,                                                                        \
-            .word = ha_kv_layout_word,                                                                 \
-            .doc = "of " of ": natural rows, or packed where head_dim is a multiple of 8, at most 256" \
+#define HA_KV_LAYOUT(of, standard)                                                                             \
+    {                                                                                                          \
+        "layout", standard,                                                                                    \
+            .word = ha_kv_layout_word,                                                                         \
+            .doc = "of " of                                                                                    \
+                   ": natural rows, or packed where head_dim is a multiple of 8, at most 256; plan: which of " \
+                   "them this CPU's plan has found to be faster"                                               \
     }
+bool ha_kv_is_packed(const struct ha_context *ctx, size_t layout);
 
 static inline size_t ha_least(size_t a, size_t b) { return a < b ? a : b; }
 static inline size_t ha_most(size_t a, size_t b) { return a > b ? a : b; }

@@ -34,7 +34,7 @@ static const struct ha_param params[] = {
     [HEADS_PER_TASK] = { "heads_per_task", 0, 0, 1 << 20,
                          "query heads in a CPU task, padded to equal counts; 0: no tasks, no padding", .whole = true,
                          .draw = "0 0..16" },
-    [LAYOUT] = HA_KV_LAYOUT("KV_ctx"),
+    [LAYOUT] = HA_KV_LAYOUT("KV_ctx", HA_KV_PLANNED),
 };
 
 struct sequence {
@@ -80,8 +80,8 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
     seq->maw_evicted = ha_device_alloc(ctx->device_arena, HA_MEM_PINNED, bytes, HA_TAG_META, why);
     seq->head = ha_alloc(ctx->arena, s->q_heads * sizeof *seq->head, HA_TAG_META, why);
     if (!seq->maw || !seq->weights || !seq->maw_evicted || !seq->head) return HA_ERROR;
-    for (size_t h = 0; h < s->q_heads; h++)
-        seq->head[h] = (struct ha_context_head){ .packed = option(l, LAYOUT) == HA_KV_PACKED && ha_packs(s->head_dim) };
+    const bool packed = ha_kv_is_packed(ctx, option(l, LAYOUT)) && ha_packs(s->head_dim);
+    for (size_t h = 0; h < s->q_heads; h++) seq->head[h] = (struct ha_context_head){ .packed = packed };
     if (!is_append(l)) return HA_OK;
     seq->weights_cpu = ha_alloc(ctx->arena, s->q_heads * most * sizeof(float), HA_TAG_META, why);
     return seq->weights_cpu ? HA_OK : HA_ERROR;

@@ -150,6 +150,7 @@ static const struct ha_list defects = { "defects", print_defects };
 
 const struct ha_suite ha_suite_mutants = {
     .name = "mutants",
+    .attends = true,
     .doc = "planted defects, each of which a check must see",
     .key = keys,
     .keys = sizeof keys / sizeof *keys,

@@ -218,16 +218,17 @@ static enum ha_status open_fit(struct ha_session *s, const struct ha_case *c, st
 static enum ha_status open_session(struct ha_session *s, const struct ha_case *c, const struct ha_mutant *mutant,
                                    struct ha_why *why)
 {
-    HA_TRY(ha_kernels_resolve(ha_case_isa(c), &s->kernels, why));
     HA_TRY(ha_machine_device(s->shared->machine, c->device, ha_case_isa(c), &s->api, &s->device, why));
-    s->cpu = s->kernels;
     if (s->shared->order) {
         HA_TRY(ha_order_begin(why));
         s->ordered = true;
         s->api = ha_order_wrap(s->api);
-        ha_order_wrap_cpu(&s->cpu);
     }
     HA_TRY(ha_device_claims(s->api, s->device, &s->info, why));
+    const size_t threads = c->threads ? c->threads : free_cores(&s->info);
+    HA_TRY(ha_kernels_resolve_for(ha_case_isa(c), threads, &s->kernels, why));
+    s->cpu = s->kernels;
+    if (s->ordered) ha_order_wrap_cpu(&s->cpu);
     HA_TRY(use_workload(s->shared, c, why));
     s->workload = s->shared->workload[0];
     HA_TRY(same_model(ha_case_model(c), &s->workload->shape, why));
@@ -237,7 +238,7 @@ static enum ha_status open_session(struct ha_session *s, const struct ha_case *c
     HA_TRY(ha_session_takes(s, s->variant, why));
     s->variant_api = ha_meter_wrap(s->shared->faults ? ha_faults_wrap(s->api, *s->shared->faults) : s->api);
     ha_mutant_plant(mutant, &s->cpu, &s->variant_api);
-    HA_TRY(ha_pool_create(&s->pool, (enum ha_team)c->team, c->threads ? c->threads : free_cores(&s->info), why));
+    HA_TRY(ha_pool_create(&s->pool, (enum ha_team)c->team, threads, why));
     if (!s->shared->measure) ha_pool_rest(s->pool);
     else if (s->info.compute_threads > 0) ha_pool_share(s->pool);
     HA_TRY(ha_worker_create(&s->worker, why));

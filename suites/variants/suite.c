@@ -493,6 +493,7 @@ static const struct ha_list lists[] = { { "variants", print_variants }, { "model
 
 const struct ha_suite ha_suite_variants = {
     .name = "variants",
+    .attends = true,
     .doc = "attention variants over a trace of steps and layers, beside full attention",
     .key = ha_case_keys,
     .keys = HA_CASE_KEYS,
