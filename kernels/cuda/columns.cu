@@ -90,7 +90,10 @@ cudaError_t ha_cuda_columns(cudaStream_t stream, const struct ha_device_columns 
 
 /* ---- scores */
 
-enum { SCORE_THREADS = 128, SCORE_WARPS = SCORE_THREADS / HA_WARP, ROWS_MOST = 16 };
+enum { SCORE_THREADS = 128, SCORE_WARPS = SCORE_THREADS / HA_WARP, ROWS_MOST = 16, AT_ONCE = 16 };
+/* blocks of a multiprocessor, whose registers they share; 0: as many as the compiler thinks best, which for 4 rows are
+ * too many on 8.0: it spills */
+template <unsigned ROWS> constexpr unsigned SCORE_BLOCKS = ROWS == 4 ? 7 : 0;
 
 struct score_args {
     size_t q_len, q_heads, group, dim, tiles; /* group: query heads of a KV head; tiles: of query rows */
@@ -105,7 +108,7 @@ template <unsigned ROWS> struct score_shared {
 /* A key a thread, and ROWS of the query rows that share its KV head: row r is token r % q_len of head r / q_len. A warp
  * reads the rows of keys one after the other, as many as it can at once. */
 template <enum ha_dtype T, unsigned ROWS>
-static __global__ void __launch_bounds__(SCORE_THREADS) score_rows(HA_ARGS(struct score_args) a)
+static __global__ void __launch_bounds__(SCORE_THREADS, SCORE_BLOCKS<ROWS>) score_rows(HA_ARGS(struct score_args) a)
 {
     HA_SHARED(struct score_shared<ROWS>, s);
     const struct ha_device_rows_seq &seq = a.seq[blockIdx.z];
@@ -120,9 +123,13 @@ static __global__ void __launch_bounds__(SCORE_THREADS) score_rows(HA_ARGS(struc
     for (size_t d = 0; d < a.dim; d += TERMS) {
         const bool in = d + lane < a.dim;
         __syncthreads();
-        for (unsigned j = 0; j < SCORE_THREADS / SCORE_WARPS; j++) { /* so many times: they are all begun at once */
-            const unsigned i = warp + j * SCORE_WARPS;
-            s.k[i][lane] = in && i < here ? ha_cuda_number_at<T>(k + s.at[i], d + lane) : 0;
+        for (unsigned j = 0; j < SCORE_THREADS; j += AT_ONCE * SCORE_WARPS) {
+            struct ha_cuda_piece<T, false> x[AT_ONCE]; /* all of them are asked for before the first is needed */
+            for (unsigned n = 0; n < AT_ONCE; n++) {
+                const unsigned i = j + warp + n * SCORE_WARPS;
+                if (in && i < here) x[n].load(k + s.at[i] + (d + lane) * (T == HA_F32 ? 4 : 2));
+            }
+            for (unsigned n = 0; n < AT_ONCE; n++) s.k[j + warp + n * SCORE_WARPS][lane] = x[n].get(0);
         }
         for (unsigned i = warp; i < ROWS; i += SCORE_WARPS) {
             const size_t r = row + i;
@@ -137,8 +144,8 @@ static __global__ void __launch_bounds__(SCORE_THREADS) score_rows(HA_ARGS(struc
             for (unsigned r = 0; r < ROWS; r++) sum[r] = fmaf(s.q[r][t], x, sum[r]);
         }
     }
-    for (unsigned r = 0; r < ROWS && row + r < rows && key < keys; r++)
-        seq.s[(head * rows + row + r) * seq.s_stride + key] = a.scale * sum[r];
+    for (unsigned r = 0; r < ROWS; r++) /* so many times: sum stays in registers */
+        if (row + r < rows && key < keys) seq.s[(head * rows + row + r) * seq.s_stride + key] = a.scale * sum[r];
 }
 
 template <enum ha_dtype T, unsigned ROWS>

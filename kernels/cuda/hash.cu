@@ -20,9 +20,10 @@ template <unsigned OWN, unsigned WORDS> struct hash_shared {
 };
 
 /* WORDS words of WARPS * OWN rows of a head, of which each warp has OWN; row r is of token r / group. The norm is made
- * beside the first word. What is behind the last dimension, row or word counts as 0. */
+ * beside the first word. What is behind the last dimension, row or word counts as 0. With several rows of a warp a
+ * multiprocessor has 3 blocks, since for more there would be too few registers. */
 template <enum ha_dtype T, unsigned OWN, unsigned WORDS>
-static __global__ void __launch_bounds__(THREADS) hash_rows(HA_ARGS(struct hash_args) a)
+static __global__ void __launch_bounds__(THREADS, OWN > 1 ? 3 : 0) hash_rows(HA_ARGS(struct hash_args) a)
 {
     typedef struct hash_shared<OWN, WORDS> shared;
     HA_SHARED(shared, s);

@@ -112,8 +112,9 @@ template <int THREADS> static __device__ __forceinline__ void find_digit(struct 
     s.left = rest;
 }
 
+/* One block of a multiprocessor is enough of many threads: for two there would be too few registers. */
 template <int THREADS, enum ha_dtype W>
-static __global__ void __launch_bounds__(THREADS) topp_list(HA_ARGS(struct topp_args) a)
+static __global__ void __launch_bounds__(THREADS, 1) topp_list(HA_ARGS(struct topp_args) a)
 {
     HA_SHARED(struct topp_shared<THREADS>, s);
     const unsigned lane = threadIdx.x % HA_WARP, warp = threadIdx.x / HA_WARP, warps = THREADS / HA_WARP;

@@ -19,8 +19,9 @@ template <unsigned TOKENS> struct sum_shared {
     float sum[WARPS][TOKENS][HA_WARP];
 };
 
+/* Of several tokens one block of a multiprocessor is enough: for two there would be too few registers. */
 template <enum ha_dtype T, enum ha_dtype W, unsigned TOKENS>
-static __global__ void __launch_bounds__(THREADS) weighted_sum_of_list(HA_ARGS(struct sum_args) a)
+static __global__ void __launch_bounds__(THREADS, TOKENS > 1 ? 1 : 0) weighted_sum_of_list(HA_ARGS(struct sum_args) a)
 {
     HA_SHARED(struct sum_shared<TOKENS>, s);
     const struct ha_device_weighted_sum_seq &seq = a.seq[blockIdx.z];
@@ -35,16 +36,16 @@ static __global__ void __launch_bounds__(THREADS) weighted_sum_of_list(HA_ARGS(s
     for (size_t first = warp; first < n; first += size_t(PART) * WARPS) {
         float part[TOKENS] = {};
         for (unsigned j = 0; j < PART && first + size_t(j) * WARPS < n; j += DEPTH) {
-            float x[DEPTH];
-            for (unsigned k = 0; k < DEPTH; k++) { /* so many rows: they are all begun at once */
+            struct ha_cuda_piece<T, false> x[DEPTH]; /* of rows that are all asked for before the first is needed */
+            for (unsigned k = 0; k < DEPTH; k++) {
                 const size_t i = first + size_t(j + k) * WARPS;
-                x[k] = in && i < n ? ha_cuda_number_at<T>(v + index[i] * seq.v_stride_bytes, column) : 0;
+                if (in && i < n) x[k].load(v + index[i] * seq.v_stride_bytes + column * (T == HA_F32 ? 4 : 2));
             }
             for (unsigned k = 0; k < DEPTH; k++) {
                 const size_t i = first + size_t(j + k) * WARPS;
                 for (unsigned t = 0; t < TOKENS && i < n; t++)
                     if (token + t < a.q_len)
-                        part[t] = fmaf(ha_cuda_number_at<W>(w, (token + t) * seq.w_stride + i), x[k], part[t]);
+                        part[t] = fmaf(ha_cuda_number_at<W>(w, (token + t) * seq.w_stride + i), x[k].get(0), part[t]);
             }
         }
         for (unsigned t = 0; t < TOKENS; t++) sum[t] += part[t];
