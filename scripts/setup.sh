@@ -1,6 +1,6 @@
 #!/bin/sh
 # setup.sh: installs what the build and the tests need, from the packages of Debian or Ubuntu; with --cuda also
-# the CUDA compiler and its libraries, from NVIDIA's wheels on PyPI, into build/cuda; with --report what `habench report`
+# the CUDA compiler and its libraries, from NVIDIA's wheels on PyPI, into build/cuda and build/cuda_tools; with --report what `habench report`
 # makes its page with, into build/report.
 set -eu
 cd "$(dirname "$0")/.."
@@ -16,7 +16,8 @@ Installs what building and testing habench needs, with apt-get: as root, or thro
 What is installed already is left as it is; run it as often as you like.
 
   --cuda      also gets what \`ninja cuda\` needs, unless an nvcc is here: compiler, runtime, cuBLAS and CUPTI
-              (CUDA $cuda_release, about 530 MB) from NVIDIA's wheels on PyPI into build/cuda, with pip
+              (CUDA $cuda_release, about 530 MB) from NVIDIA's wheels on PyPI into build/cuda, with pip; and what reads
+              machine code (cuobjdump and nvdisasm, 6 MB) into build/cuda_tools, unless the toolkit has it
   --report    also gets what the page of \`habench report\` is made with: jinja2, and the script of Vega, which is taken out
               of vl-convert-python (30 MB, of which 1 MB stays), with pip from PyPI into build/report
   --dry-run   only says what is missing
@@ -37,27 +38,53 @@ nvcc_here() {
     return 1
 }
 
-# The wheels unpack to nvidia/cu13/{bin,include,lib,nvvm}: moved into place at the end, so that a broken download leaves nothing.
+# What reads machine code, of a release that PyPI has; it reads what any earlier one made.
+tools_wheels="nvidia-cuda-cuobjdump==13.2.* nvidia-cuda-nvdisasm==13.2.*"
+tools_here() {
+    for dir in "$(dirname "$nvcc")" build/cuda_tools/bin "$(dirname "$(command -v nvdisasm || echo .)")"; do
+        if [ -x "$dir/cuobjdump" ] && "$dir/nvdisasm" --help 2>/dev/null | grep -q -e --emit-json; then return 0; fi
+    done
+    return 1
+}
+
+# get_wheels DIR WHEEL...: they unpack to nvidia/cu13/{bin,include,lib,nvvm}, which is moved into place at the end, so
+# that a broken download leaves nothing.
+get_wheels() {
+    into=$1
+    shift
+    rm -rf "$into.part"
+    mkdir -p "$into.part"
+    if ! PIP_ROOT_USER_ACTION=ignore python3 -m pip install -q --no-deps --disable-pip-version-check \
+        --only-binary=:all: --target "$into.part" "$@"; then
+        rm -rf "$into.part"
+        return 1
+    fi
+    rm -rf "$into"
+    mv "$into.part/nvidia/cu13" "$into"
+    rm -rf "$into.part"
+    chmod +x "$into"/bin/*
+}
+get_tools() {
+    if nvcc_here && tools_here; then return; fi # the compiler's wheels may have had them
+    echo "setup.sh: cuobjdump and nvdisasm from PyPI into build/cuda_tools"
+    # shellcheck disable=SC2086
+    get_wheels build/cuda_tools $tools_wheels ||
+        echo "setup.sh: the download failed (above); machine code will not be read" >&2
+}
 get_cuda() {
     wheels=
     for wheel in $cuda_wheels; do wheels="$wheels $wheel==$cuda_release.*"; done
-    rm -rf build/cuda.part
-    mkdir -p build/cuda.part
     echo "setup.sh: CUDA $cuda_release from PyPI into build/cuda"
     # shellcheck disable=SC2086
-    if ! PIP_ROOT_USER_ACTION=ignore python3 -m pip install -q --no-deps --disable-pip-version-check --only-binary=:all: --target build/cuda.part $wheels; then
-        rm -rf build/cuda.part
+    if ! get_wheels build/cuda $wheels; then
         echo "setup.sh: the download failed (above); behind a proxy, see \`pip config\`; or install CUDA $cuda_release and set HABENCH_CUDA" >&2
         exit 1
     fi
-    rm -rf build/cuda
-    mv build/cuda.part/nvidia/cu13 build/cuda
-    rm -rf build/cuda.part
     # compilers are linked against libraries by names without a version
     for library in build/cuda/lib/*.so.*; do
         ln -sf "$(basename "$library")" "${library%.so.*}.so"
     done
-    chmod +x build/cuda/bin/* build/cuda/nvvm/bin/*
+    chmod +x build/cuda/nvvm/bin/*
     build/cuda/bin/nvcc --version >/dev/null
 }
 
@@ -116,12 +143,17 @@ for argument in "$@"; do
 done
 installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
+tools=$cuda
 if $cuda && nvcc_here; then
     echo "setup.sh: nvcc is $nvcc"
     cuda=false
+    if tools_here; then tools=false; fi
 fi
 if $cuda && $dry_run; then
     echo "setup.sh: to be downloaded: CUDA $cuda_release into build/cuda"
+fi
+if $tools && $dry_run; then
+    echo "setup.sh: to be downloaded: $tools_wheels into build/cuda_tools"
 fi
 if $report && report_here; then
     echo "setup.sh: build/report has what the page is made with"
@@ -132,10 +164,11 @@ if $report && $dry_run; then
 fi
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
     if $cuda && ! $dry_run && command -v python3 >/dev/null; then get_cuda; fi
+    if $tools && ! $dry_run && command -v python3 >/dev/null; then get_tools; fi
     if $report && ! $dry_run && command -v python3 >/dev/null; then get_report; fi
     elsewhere
 fi
-if $cuda || $report; then packages="$packages python3 python3-pip"; fi
+if $tools || $report; then packages="$packages python3 python3-pip"; fi
 
 missing=
 for package in $packages; do
@@ -163,6 +196,7 @@ else
 fi
 
 if $cuda && ! $dry_run; then get_cuda; fi
+if $tools && ! $dry_run; then get_tools; fi
 if $report && ! $dry_run; then get_report; fi
 
 need=1.11 have=$(ninja --version)
