@@ -23,6 +23,7 @@ from elf import Elf  # noqa: E402
 
 HERE = os.path.dirname(os.path.relpath(os.path.abspath(__file__)))
 COMMAND = f'HABENCH_CUDA_ARCH="80 90 100" ninja cuda; {HERE}/gate.py --write'
+PAGE = 'docs/cuda.md'
 ARCHS = (80, 90, 100)  # of the table; code for others is held to the rules alone
 KEY = ('file', 'kernel', 'arch')
 FACTS = ('threads', 'registers', 'stack', 'local', 'looped', 'shared', 'blocks', 'in_flight', 'by')
@@ -197,6 +198,18 @@ def compare(rows, table, same):
     return [f'{file}: {kernel} sm_{arch}: {line}' for (file, kernel, arch), line in said]
 
 
+def page_differs(page, table):
+    """lines that say where the rows of a page, as model.py prints them, are not those of the table"""
+    said = []
+    for kernel, *cells in re.findall(r'^\| `(\w+<.*>)` \| (.*?) \| (.*?) \| (.*?) \|', page, re.M):
+        rows = [r for (_, name, _), r in table.items() if name == kernel]
+        facts_ = [(r['registers'], r['blocks'], str(int(r['in_flight']) >> 10)) for r in rows]
+        want = [' / '.join(x) for x in zip(*facts_)]
+        if cells != want:
+            said.append(f'{PAGE}: {kernel}: has {cells}, the table {want or "no such kernel"}')
+    return said
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--plugin', default='build/plugin/plugin.a', help='archive of the objects beside it')
@@ -230,11 +243,13 @@ def main():
     others = [f'sm_{arch}' for arch in archs if arch not in ARCHS]
     if others:
         print(f'{", ".join(others)}: not in the table, held to the rules alone')
+    with open(PAGE, encoding='utf-8') as f:
+        lines += page_differs(f.read(), table)
     for line in lines:
         print(line)
     if lines:
         print(f'if that is meant: {COMMAND}')
-    wrong = {line.split(': ')[0] + line.split(': ')[1] for line in lines}
+    wrong = {tuple(line.split(': ')[:2]) for line in lines}
     print(f'{len(rows) - len(wrong)} passed, {len(wrong)} failed')
     return 1 if lines else 0
 

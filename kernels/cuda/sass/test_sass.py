@@ -11,6 +11,7 @@ import traceback
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import gate  # noqa: E402
+import model  # noqa: E402
 import sass  # noqa: E402
 
 
@@ -101,6 +102,34 @@ def registers():
     assert sass.local_accesses(code('STL [R1], R2\nLDL.64 R2, [R1]\n@P0 BRA 0x10\nLDS R1, [R2]')) == (2, 1)
 
 
+def modelled():
+    # two groups a step, of which 4, or 2, or 1 are asked for in the time that memory takes
+    ring = RING.replace('LDG.E R4, [R2.64] |1', 'NOP').replace('||1', '')
+    for left, latencies in (('0x3', .5), ('0x1', 1), ('0x0', 2)):
+        trace = model.steps(code(ring.replace('0x3', left)))
+        assert [len(step) for step in trace] == [11, 11], trace
+        assert 1 < model.cycles(80, trace, 1, 100000) / (100000 * latencies) < 1.01, left
+        assert .99 < model.bytes_a_clock(80, trace, 8, 100000) / (8 * 2048 / (100000 * latencies)) < 1, left
+    # the way of the tensor cores is taken, and what folds every other time; they take 8 cycles, binary32 2 on 8.0
+    loop = '''NOP
+LDGSTS.E.BYPASS.128 [R1], [R2.64]
+LDGDEPBAR |0
+DEPBAR.LE SB0, 0x1
+@P0 BRA 0x70
+FFMA R1, R2, R3, R1
+BRA 0x130
+''' + 10 * 'HMMA.1688.F32.TF32 R4, R4, R8, R4\n' + '''@P0 BRA 0x130
+STS.128 [R1], R4
+@P0 BRA 0x10
+EXIT'''
+    plain, folding = model.steps(code(loop))
+    assert [sum(i.opcode.startswith(x) for i in plain) for x in ('HMMA', 'FFMA', 'STS')] == [10, 0, 0], plain
+    assert len(folding) == len(plain) + 1, folding
+    assert 79 < model.cycles(80, [plain], 1, 0) < 100, model.cycles(80, [plain], 1, 0)
+    floats = [i for i in code(20 * 'FFMA R1, R2, R3, R1\n' + 'EXIT') if i.opcode == 'FFMA']
+    assert 155 < model.cycles(80, [floats], 4, 0) < 161 and 77 < model.cycles(90, [floats], 4, 0) < 81
+
+
 def row(**how):
     return dict(dict(file='a.cu', kernel='k', arch='80', threads='128', registers='40', stack='0', local='0',
                      looped='0', shared='0', blocks='4', in_flight='4096', by='copies', reason=''), **how)
@@ -127,6 +156,16 @@ def tables():
     says(row(arch='86', stack='16'), [row(arch='100', stack='8', reason='it costs nothing')], '16 bytes of stack')
     says(row(arch='86', by='loads'), [row()], 'no longer by')
     says(row(), [row()], 'waits for all', wrong=['waits for all'], same=False)
+
+
+def pages():
+    rows = row(kernel='k<1>'), row(kernel='k<1>', arch='90', registers='48'), row(kernel='l<1>')
+    table = {gate.key_of(r): r for r in rows}
+    right = '| kernel | registers |\n| `k<1>` | 40 / 48 | 4 / 4 | 4 / 4 | 600 / 601 |\n| `attend` | a word | x | y |\n'
+    assert gate.page_differs(right, table) == []
+    for was, wrong in (('48', '49'), ('4 / 4 | 600', '4 / 5 | 600'), ('k<1>', 'm<1>')):
+        said = gate.page_differs(right.replace(was, wrong), table)
+        assert len(said) == 1 and said[0].startswith('docs/cuda.md: '), said
 
 
 # ---- by a compiler
@@ -261,7 +300,7 @@ def occupancy(nvcc):
 
 
 def main():
-    tests = [(t.__name__, t) for t in (control_words, circles, rings, registers, tables)]
+    tests = [(t.__name__, t) for t in (control_words, circles, rings, registers, modelled, tables, pages)]
     with open(sys.argv[1], encoding='utf-8') as f:
         nvcc = (f.read().split() or [''])[0]
     with open(sys.argv[2], encoding='utf-8') as f:
