@@ -3,7 +3,7 @@
 import struct
 from dataclasses import dataclass
 
-MAX_THREADS = 5  # an attribute of a kernel in its .nv.info: threads of a block in x, y and z, of __launch_bounds__
+MAX_THREADS = 5  # an attribute of a kernel in its .nv.info: the threads of its __launch_bounds__
 
 
 @dataclass
@@ -49,8 +49,7 @@ class Elf:
             at += 4
             if form == 4:  # of `size` bytes; the others stand in the place of a size
                 if attribute == MAX_THREADS:
-                    x, y, z = struct.unpack_from('<3I', info.data, at)
-                    return x * y * z
+                    return struct.unpack_from('<I', info.data, at)[0]
                 at += size
         return None
 

@@ -44,7 +44,7 @@ EXIT'''
 
 
 def control_words():
-    assert sass.control(5 << 41 | 2 << 46 | 3 << 49 | 0b010010 << 52) == (5, 2, 3, {1, 4})
+    assert sass.control(13 << 41 | 2 << 46 | 3 << 49 | 0b010010 << 52) == (13, 2, 3, {1, 4})
     # S2R R0, SR_TID.X of a kernel for 8.0
     assert sass.control(0x000e620000002100) == (1, 1, None, frozenset())
     listing = [{'opcode': 'NOP'}, {'predicate': '@!P0', 'opcode': 'BRA', 'operands': '0x10'}]
@@ -109,7 +109,8 @@ def modelled():
         trace = model.steps(code(ring.replace('0x3', left)))
         assert [len(step) for step in trace] == [11, 11], trace
         assert 1 < model.cycles(80, trace, 1, 100000) / (100000 * latencies) < 1.01, left
-        assert .99 < model.bytes_a_clock(80, trace, 8, 100000) / (8 * 2048 / (100000 * latencies)) < 1, left
+        for warps in (6, 8):  # of 6, two quarters have one each and two have two
+            assert .99 < model.bytes_a_clock(80, trace, warps, 100000) / (warps * 2048 / (100000 * latencies)) < 1, left
     # the way of the tensor cores is taken, and what folds every other time; they take 8 cycles, binary32 2 on 8.0
     loop = '''NOP
 LDGSTS.E.BYPASS.128 [R1], [R2.64]
@@ -286,7 +287,7 @@ int main(int count, char **arg)
 def occupancy(nvcc):
     """as NVIDIA's own header reckons it"""
     cases = [(a, t, r, s) for a in gate.LIMITS for t in (32, 64, 96, 128, 256, 480, 1024)
-             for r in (16, 32, 40, 65, 114, 168, 255) for s in (0, 1000, 8192, 43568, 86576, 98864)
+             for r in (16, 32, 50, 65, 114, 168, 255) for s in (0, 1000, 8192, 11890, 43568, 86576, 98864)
              if s <= (99 << 10) and r * t <= 65536]
     with tempfile.TemporaryDirectory() as folder:
         with open(f'{folder}/o.cpp', 'w', encoding='utf-8') as f:
