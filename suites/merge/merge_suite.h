@@ -47,8 +47,10 @@ enum ha_stage {
     HA_STAGE_HUGE,   /* rows so far apart that indices exceed 2^31 and 2^32 elements */
     HA_STAGE_STREAM, /* behind a producer that is late, and again from a graph with other inputs */
     HA_STAGE_FLAG,   /* one state comes from a CPU thread, announced by a flag: in order (bound), and with the
-                      * flag before the data, over poisoned memory (must fail) */
+                      * flag before the data, over poisoned memory (must fail); and from a graph that resets it */
 };
+/* It needs a device; a function is the kernel of an embedded one. */
+static inline bool ha_stage_streams(enum ha_stage stage) { return stage != HA_STAGE_PLAIN && stage != HA_STAGE_HUGE; }
 enum ha_order { HA_ORDER_FLAT, HA_ORDER_CHAIN, HA_ORDER_TREE };
 enum { HA_ORDER_COUNT = 3 };
 enum ha_layout {

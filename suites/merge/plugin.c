@@ -231,13 +231,35 @@ static enum ha_status run_once(const struct plugin *p, const struct request *r, 
     return st;
 }
 
-/* A device has its streams, graphs and flags in its own process alone. */
+/* A library's merge as a kernel, which takes no argument that names it, and returns nothing. */
+static struct {
+    enum ha_status (*merge)(struct ha_stream *stream, const struct ha_merge *args);
+    enum ha_status refused;
+} library;
+
+static void merge_as_kernel(const struct ha_merge *args)
+{
+    const enum ha_status st = library.merge(NULL, args);
+    if (st != HA_OK) library.refused = st;
+}
+
+/* A device has its streams, graphs and flags in its own process alone; a library merges in those of the embedded one.
+ */
 static enum ha_status stage(struct plugin *p, struct request *r, struct ha_why *why)
 {
-    if (!p->merger.run) HA_TRY(ha_subject_device(&p->merger, p->api->name, p->api, p->device, why));
+    if (!p->api->merge) return ha_why(why, HA_WAIVED, "it offers no merge");
+    if (!p->merger.run && p->device) HA_TRY(ha_subject_device(&p->merger, p->api->name, p->api, p->device, why));
+    if (!p->merger.run) {
+        struct answer is;
+        HA_TRY(ask(p, &is));
+        ha_subject_direct(&p->merger, is.name, &is.info.merge, merge_as_kernel);
+    }
+    library.merge = p->api->merge;
+    library.refused = HA_OK;
     r->stage.j = (struct ha_judgement){ 0 };
-    return ha_merge_stage(r->stage.c, &p->merger, r->stage.form, r->stage.dtype, r->stage.seed, &r->stage.j,
-                          &r->stage.why);
+    const enum ha_status st = ha_merge_stage(r->stage.c, &p->merger, r->stage.form, r->stage.dtype, r->stage.seed,
+                                             &r->stage.j, &r->stage.why);
+    return library.refused == HA_OK ? st : judge(library.refused, "merge", &r->stage.why);
 }
 
 static enum ha_status serve(void *self, void *arg, struct ha_why *why)
@@ -333,7 +355,7 @@ static enum ha_status introduce(struct ha_subject *out, struct plugin *p, struct
     ha_subject_describe(out, name, &traits);
     out->room = room_plugin;
     out->run = run_plugin;
-    out->stage = p->is.library ? NULL : stage_plugin;
+    out->stage = stage_plugin;
     out->close = close_plugin;
     out->own = p;
     out->elsewhere = !p->is.library;

@@ -29,7 +29,6 @@ static enum ha_status device_open(struct on_device *d)
 {
     struct ha_stage_run *s = d->s;
     const struct ha_device_api *api = d->api;
-    if (!api) return ha_why(s->why, HA_WAIVED, "it needs a device with streams, and this is a function");
     HA_TRY(ha_stage_open(s, NULL));
     d->bytes = (size_t)(s->trial.batch->end - s->trial.batch->begin);
     HA_TRY(api->mem_alloc(d->device, HA_MEM_PINNED, d->bytes, &d->in, s->why));
@@ -152,17 +151,36 @@ static enum ha_status other_stream(struct on_device *d)
     return st;
 }
 
-static enum ha_status capture(struct on_device *d, struct ha_graph **graph)
+static bool has_graphs(const struct ha_device_api *api)
+{
+    return api->graph_begin && api->graph_end && api->graph_launch;
+}
+
+static enum ha_status enqueue_all(struct on_device *d, const void *arg)
+{
+    HA_TRY(send(d, d->stream));
+    HA_TRY(merge(d, SIZE_MAX, NULL));
+    return fetch(d);
+}
+
+/* what body(d, arg) enqueues */
+static enum ha_status capture(struct on_device *d, enum ha_status (*body)(struct on_device *d, const void *arg),
+                              const void *arg, struct ha_graph **graph)
 {
     struct ha_why why = { "" };
     HA_TRY(ha_stage_did(d->s, d->api->graph_begin(d->stream), "graph_begin"));
-    enum ha_status st = send(d, d->stream);
-    if (st == HA_OK) st = merge(d, SIZE_MAX, NULL);
-    if (st == HA_OK) st = fetch(d);
+    const enum ha_status st = body(d, arg);
     /* the capture is ended after a failure too, since the stream is used again */
     const enum ha_status end = d->api->graph_end(d->stream, graph, &why);
     HA_TRY(st);
     return end == HA_OK ? HA_OK : ha_why(d->s->why, end, "%s", why.text);
+}
+
+/* NULL: it was not made */
+static void graph_end(struct on_device *d, struct ha_graph *graph)
+{
+    d->api->stream_sync(d->stream);
+    if (graph && d->api->graph_destroy) d->api->graph_destroy(graph);
 }
 
 /* Captured over poison, launched with the case's rows, and with others in the same memory. */
@@ -184,10 +202,9 @@ static enum ha_status from_graph(struct on_device *d)
 {
     struct ha_graph *graph = NULL;
     HA_TRY(poison(d));
-    enum ha_status st = capture(d, &graph);
+    enum ha_status st = capture(d, enqueue_all, NULL, &graph);
     if (st == HA_OK) st = launches(d, graph);
-    d->api->stream_sync(d->stream);
-    if (graph && d->api->graph_destroy) d->api->graph_destroy(graph);
+    graph_end(d, graph);
     return st;
 }
 
@@ -198,7 +215,7 @@ static enum ha_status in_order(struct on_device *d)
     if (!api->host_fn) return ha_why(why, HA_WAIVED, "the device does not offer host_fn");
     HA_TRY(late(d, NULL, NULL));
     HA_TRY(other_stream(d));
-    if (api->graph_begin && api->graph_end && api->graph_launch) return from_graph(d);
+    if (has_graphs(api)) return from_graph(d);
     return ha_why(why, HA_OK, "without a graph: the device does not offer graph_begin");
 }
 
@@ -224,34 +241,49 @@ static void *write_state(void *arg)
     return NULL;
 }
 
-/* The result lies in the batch. mapped: a block and the flag behind it. */
-static enum ha_status merge_announced(struct on_device *d, unsigned char *mapped, bool flag_first)
+/* Mapped memory: a block, and behind it the flag. */
+struct mailbox {
+    unsigned char *block;
+    uint32_t *flag;
+};
+
+/* The merge behind the flag; reset: which is 0 again behind it, for the next time that a graph runs. */
+static enum ha_status enqueue_announced(struct on_device *d, const struct mailbox *box, bool reset)
 {
     struct ha_stage_run *s = d->s;
-    const char *what = flag_first ? "flag before data" : "data before flag";
-    struct writer w = { .state = { mapped, s->trial.batch->snapshot, d->bytes }, .flag_first = flag_first };
+    HA_TRY(send(d, d->stream));
+    HA_TRY(ha_stage_did(s, d->api->flag_wait(d->stream, box->flag, 1), "flag_wait"));
+    HA_TRY(merge(d, s->shape.states - 1, box->block));
+    HA_TRY(fetch(d));
+    return reset ? ha_stage_did(s, d->api->flag_write(d->stream, box->flag, 0), "flag_write") : HA_OK;
+}
+
+/* The result lies in the batch. graph: what was captured, or NULL: it is enqueued. */
+static enum ha_status merge_announced(struct on_device *d, const struct mailbox *box, struct ha_graph *graph,
+                                      bool flag_first, const char *what)
+{
+    struct ha_stage_run *s = d->s;
+    struct writer w = { .state = { box->block, s->trial.batch->snapshot, d->bytes },
+                        .flag = box->flag,
+                        .flag_first = flag_first };
     pthread_t thread;
-    w.flag = (uint32_t *)(void *)(mapped + (d->bytes + LINE - 1) / LINE * LINE);
     HA_TRY(poison(d));
-    memset(mapped, POISON, d->bytes);
-    __atomic_store_n(w.flag, 0, __ATOMIC_RELEASE);
+    memset(box->block, POISON, d->bytes);
     memcpy(d->in, s->trial.batch->snapshot, d->bytes);
     sem_init(&w.merged, 0, 0);
     if (pthread_create(&thread, NULL, write_state, &w) != 0) {
         sem_destroy(&w.merged);
         return ha_why(s->why, HA_ERROR, "no thread for the CPU's state");
     }
-    enum ha_status st = send(d, d->stream);
-    if (st == HA_OK) st = ha_stage_did(s, d->api->flag_wait(d->stream, w.flag, 1), "flag_wait");
-    if (st == HA_OK) st = merge(d, s->shape.states - 1, mapped);
-    if (st == HA_OK) st = fetch(d);
+    const enum ha_status st = graph ? ha_stage_did(s, d->api->graph_launch(graph, d->stream), "graph_launch")
+                                    : enqueue_announced(d, box, false);
     const enum ha_status end = d->api->stream_sync(d->stream);
     sem_post(&w.merged);
     pthread_join(thread, NULL);
     sem_destroy(&w.merged);
     HA_TRY(st);
     HA_TRY(ha_stage_did(s, end, what));
-    if (memcmp(mapped, s->trial.batch->snapshot, d->bytes) != 0)
+    if (memcmp(box->block, s->trial.batch->snapshot, d->bytes) != 0)
         return ha_why(s->why, HA_FAIL, "%s: wrote over the CPU's state, which is only read", what);
     return finish(d, what);
 }
@@ -285,17 +317,50 @@ static enum ha_status poison_seen(struct ha_stage_run *s)
     return ha_why(s->why, HA_FAIL, "flag before data: the poisoned buffer was not seen: the result was judged right");
 }
 
+static enum ha_status enqueue_reset(struct on_device *d, const void *box) { return enqueue_announced(d, box, true); }
+
+/* The flag is written by the CPU, and reset by the graph: each launch waits for the state of its own. */
+static enum ha_status announced_again(struct on_device *d, const struct mailbox *box)
+{
+    static const char *const what[] = { "graph behind a flag, first launch",
+                                        "graph behind a flag that it resets, second launch" };
+    struct ha_graph *graph = NULL;
+    __atomic_store_n(box->flag, 0, __ATOMIC_RELEASE);
+    enum ha_status st = capture(d, enqueue_reset, box, &graph);
+    for (size_t i = 0; i < 2 && st == HA_OK; i++) {
+        ha_merge_trial_fill(&d->s->trial, d->s->seed + i, d->s->c->fill, NULL);
+        st = merge_announced(d, box, graph, false, what[i]);
+        if (st == HA_OK) st = ha_stage_judge(d->s, what[i]);
+    }
+    graph_end(d, graph);
+    return st;
+}
+
+static enum ha_status announced_in(struct on_device *d, const struct mailbox *box)
+{
+    const struct ha_device_api *api = d->api;
+    __atomic_store_n(box->flag, 0, __ATOMIC_RELEASE);
+    HA_TRY(merge_announced(d, box, NULL, false, "data before flag"));
+    HA_TRY(ha_stage_judge(d->s, "data before flag"));
+    __atomic_store_n(box->flag, 0, __ATOMIC_RELEASE);
+    HA_TRY(merge_announced(d, box, NULL, true, "flag before data"));
+    HA_TRY(poison_seen(d->s));
+    if (!has_graphs(api) || !api->flag_write)
+        return ha_why(d->s->why, HA_OK, "without a graph: the device does not offer %s",
+                      has_graphs(api) ? "flag_write" : "graph_begin");
+    return announced_again(d, box);
+}
+
 static enum ha_status announced(struct on_device *d)
 {
+    const size_t at = (d->bytes + LINE - 1) / LINE * LINE;
     struct ha_why why = { "" };
     void *mapped;
     if (!d->api->flag_wait) return ha_why(d->s->why, HA_WAIVED, "the device does not offer flag_wait");
-    if (d->api->mem_alloc(d->device, HA_MEM_MAPPED, d->bytes + 2 * LINE, &mapped, &why) != HA_OK)
+    if (d->api->mem_alloc(d->device, HA_MEM_MAPPED, at + LINE, &mapped, &why) != HA_OK)
         return ha_why(d->s->why, HA_WAIVED, "needs mapped memory: %.400s", why.text);
-    enum ha_status st = merge_announced(d, mapped, false);
-    if (st == HA_OK) st = ha_stage_judge(d->s, "data before flag");
-    if (st == HA_OK) st = merge_announced(d, mapped, true);
-    if (st == HA_OK) st = poison_seen(d->s);
+    const struct mailbox box = { mapped, (uint32_t *)(void *)((unsigned char *)mapped + at) };
+    const enum ha_status st = announced_in(d, &box);
     d->api->mem_free(d->device, HA_MEM_MAPPED, mapped);
     return st;
 }
@@ -305,7 +370,8 @@ static enum ha_status announced(struct on_device *d)
 enum ha_status ha_merge_stage(const struct ha_merge_case *c, struct ha_subject *subject, enum ha_form form,
                               enum ha_dtype dtype, uint64_t seed, struct ha_judgement *j, struct ha_why *why)
 {
-    if (subject->stage) return subject->stage(subject, c, form, dtype, seed, j, why);
+    const bool streams = ha_stage_streams(c->stage);
+    if (subject->stage && (streams || subject->elsewhere)) return subject->stage(subject, c, form, dtype, seed, j, why);
     struct ha_stage_run s = { .c = c, .subject = subject, .seed = seed, .j = j, .why = why };
     s.shape = (struct ha_merge_shape){
         .states = c->states_min,
@@ -320,9 +386,15 @@ enum ha_status ha_merge_stage(const struct ha_merge_case *c, struct ha_subject *
     why->text[0] = 0;
     const char *unfit = ha_subject_unfit(subject, &s.shape);
     if (unfit) return ha_why(why, HA_WAIVED, "%s", unfit);
-    const enum ha_status st = c->stage == HA_STAGE_HUGE     ? ha_stage_huge(&s)
+    if (streams && !subject->api && !subject->merge)
+        return ha_why(why, HA_WAIVED, "it needs streams, and a command has none, nor a function that they could call");
+    struct ha_subject embedded = { 0 };
+    if (streams && !subject->api) HA_TRY(ha_subject_embedded(&embedded, subject, why));
+    if (embedded.api) s.subject = &embedded;
+    const enum ha_status st = !streams                      ? ha_stage_huge(&s)
                               : c->stage == HA_STAGE_STREAM ? run_on_device(&s, in_order)
                                                             : run_on_device(&s, announced);
+    ha_subject_close(&embedded);
     if (st == HA_FAIL) j->status = HA_FAIL;
     return st;
 }

@@ -1,6 +1,7 @@
 #include "suites/merge/subject.h"
 
 #include "harness/base/claims.h"
+#include "harness/base/registry.h"
 #include "harness/base/why.h"
 
 #include <stdio.h>
@@ -77,6 +78,7 @@ struct on_device {
     struct ha_room pinned;
     unsigned char *memory;
     size_t bytes;
+    bool embedded; /* the device is the subject's own */
 };
 
 static void free_buffers(struct ha_subject *x)
@@ -147,6 +149,7 @@ static void close_device(struct ha_subject *x)
     struct on_device *own = x->own;
     if (own->stream) x->api->stream_destroy(own->stream);
     free_buffers(x);
+    if (own->embedded) x->api->close(x->device);
     free(own);
 }
 
@@ -169,5 +172,20 @@ enum ha_status ha_subject_device(struct ha_subject *out, const char *name, const
                               : api->merge    ? api->stream_create(device, "merge", &own->stream, why)
                                               : ha_why(why, HA_WAIVED, "device %s offers no merge", api->name);
     if (st != HA_OK) ha_subject_close(out);
+    return st;
+}
+
+enum ha_status ha_subject_embedded(struct ha_subject *out, const struct ha_subject *function, struct ha_why *why)
+{
+    const struct ha_device_api *api = ha_devices_all[0];
+    struct ha_kernels kernels;
+    struct ha_device *device;
+    HA_TRY(ha_kernels_resolve(NULL, &kernels, why));
+    kernels.merge = function->merge;
+    kernels.traits = function->traits;
+    HA_TRY(api->open(&device, &(struct ha_device_config){ .kernels = &kernels }, why));
+    const enum ha_status st = ha_subject_device(out, function->name, api, device, why);
+    if (st == HA_OK) ((struct on_device *)out->own)->embedded = true;
+    else api->close(device);
     return st;
 }

@@ -19,8 +19,8 @@ struct ha_subject {
     /* Merges in place of the batch's pieces. HA_FAIL: it refused (an answer). HA_WAIVED: it does not do such a
      * batch. HA_ERROR: it crashed, hung, or answered what is no answer; the next run starts afresh. */
     enum ha_status (*run)(struct ha_subject *self, struct ha_batch *batch, struct ha_why *why);
-    /* A case that is more than one call (stage.h), of a device that is not in this process; NULL: what it needs, if it
-     * has that, is api. */
+    /* A case that is more than one call (stage.h) and needs streams, of who merges in another process; NULL: what it
+     * needs, if it has that, is api or merge. */
     enum ha_status (*stage)(struct ha_subject *self, const struct ha_merge_case *c, enum ha_form form,
                             enum ha_dtype dtype, uint64_t seed, struct ha_judgement *j, struct ha_why *why);
     void (*close)(struct ha_subject *self);
@@ -45,6 +45,8 @@ void ha_subject_direct(struct ha_subject *out, const char *name, const struct ha
 /* A device that is open; the subject does not close it. */
 enum ha_status ha_subject_device(struct ha_subject *out, const char *name, const struct ha_device_api *api,
                                  struct ha_device *device, struct ha_why *why);
+/* The function as the kernel of an embedded device of its own, which has the streams and flags that a stage needs. */
+enum ha_status ha_subject_embedded(struct ha_subject *out, const struct ha_subject *function, struct ha_why *why);
 /* A state of the batch as it lies in another block, at the same offset in the same bytes. */
 struct ha_merge_state ha_subject_there(const struct ha_batch *batch, unsigned char *block, struct ha_merge_state state);
 /* A shared object, loaded and called in a child process. limit_ns: for one run. */

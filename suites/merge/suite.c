@@ -152,13 +152,14 @@ static bool over(const struct run *run)
     return ha_stop || (run->group->deadline_ns && ha_now_ns() >= run->group->deadline_ns);
 }
 
-/* Of the gallery: many states only where the case asks for them, or is there to find the defect. */
-static bool skip_states(void *arg, const struct ha_merge_task *t, size_t source)
+/* Of the gallery: many states only where the case asks for them, or is there to find the defect; streams, which are
+ * not those of a defect, only where it is. */
+static bool skip_much(void *arg, const struct ha_merge_task *t, size_t source)
 {
     const struct run *run = arg;
     const struct ha_merge_defect *d = &ha_merge_defects[ha_merge_defect_index(run->source[source]->name)];
     const size_t least = t->c->states_min > STATES_GALLERY ? t->c->states_min : STATES_GALLERY;
-    return t->shape.states > least && strcmp(t->c->name, d->finder) != 0;
+    return (t->shape.states > least || ha_stage_streams(t->c->stage)) && strcmp(t->c->name, d->finder) != 0;
 }
 
 /* Tasks on all sources. false in *complete: not all of them were run. */
@@ -171,7 +172,7 @@ static enum ha_status run_tasks(struct run *run, struct ha_merge_task (*task)(vo
                                       .sources = run->sources,
                                       .items = run->items,
                                       .stop_at_first = gallery,
-                                      .skip = gallery ? skip_states : NULL,
+                                      .skip = gallery ? skip_much : NULL,
                                       .cell = run->cell,
                                       .progress = draw,
                                       .arg = run,

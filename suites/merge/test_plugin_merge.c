@@ -327,10 +327,20 @@ TEST_WITH(stages_of_a_device, NULL, nobody_is_left)
     assert_int_equal(staged(&x, HA_STAGE_FLAG, &j), HA_FAIL);
     says("data before flag");
     ha_subject_close(&x);
+}
 
-    open_plugin(&x, "merge_template.so", SECOND);
-    assert_int_equal(staged(&x, HA_STAGE_STREAM, &j), HA_WAIVED);
-    says("this is a function");
+/* the template, in the streams of the embedded device */
+TEST_WITH(stages_of_a_library, NULL, nobody_is_left)
+{
+    struct ha_subject x;
+    struct ha_judgement j;
+    if (HA_TSAN) skip(); /* as above */
+    open_plugin(&x, "merge_template.so", 20 * SECOND);
+    assert_int_equal(staged(&x, HA_STAGE_STREAM, &j), HA_OK);
+    assert_int_equal(j.rows, 4 * 12);
+    assert_int_equal(staged(&x, HA_STAGE_FLAG, &j), HA_OK);
+    assert_int_equal(j.rows, 3 * 12);
+    assert_int_equal(staged(&x, HA_STAGE_HUGE, &j), HA_OK);
     ha_subject_close(&x);
 }
 

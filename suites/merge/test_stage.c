@@ -33,19 +33,30 @@ TEST(streams_judge_every_part)
     close_device(&s, &ha_device_host);
 }
 
-TEST(streams_are_waived)
+/* in the streams of the embedded device */
+TEST(a_function_passes)
 {
     struct ha_subject s = direct(&ha_kernels_c.traits, ha_kernels_c.merge);
-    expect_plain(&s, HA_STAGE_STREAM, HA_WAIVED, "needs a device with streams");
-    expect_plain(&s, HA_STAGE_FLAG, HA_WAIVED, "needs a device with streams");
+    expect_all(&s, HA_STAGE_STREAM, HA_OK, "");
+    expect_all(&s, HA_STAGE_FLAG, HA_OK, "");
+    s.merge = NULL; /* as of a command */
+    expect_plain(&s, HA_STAGE_STREAM, HA_WAIVED, "needs streams");
+    expect_plain(&s, HA_STAGE_FLAG, HA_WAIVED, "needs streams");
     ha_subject_close(&s);
+}
 
+TEST(streams_are_waived)
+{
     struct ha_device_api api = ha_device_host;
-    s = on(&api, NULL);
+    struct ha_subject s = on(&api, NULL);
     api.graph_begin = NULL;
     expect_plain(&s, HA_STAGE_STREAM, HA_OK, "does not offer graph_begin");
     api.host_fn = NULL;
     expect_plain(&s, HA_STAGE_STREAM, HA_WAIVED, "does not offer host_fn");
+    expect_plain(&s, HA_STAGE_FLAG, HA_OK, "does not offer graph_begin");
+    api.graph_begin = ha_device_host.graph_begin;
+    api.flag_write = NULL;
+    expect_plain(&s, HA_STAGE_FLAG, HA_OK, "does not offer flag_write");
     api.flag_wait = NULL;
     expect_plain(&s, HA_STAGE_FLAG, HA_WAIVED, "does not offer flag_wait");
     s.traits.forms = 1u << HA_FORM_BASE2;
@@ -224,6 +235,12 @@ TEST(flags_find_who_hides_poison)
     }
 }
 
+/* the flag of the first launch stays up, and the second one does not wait for its own */
+static enum ha_status no_reset(struct ha_stream *stream, uint32_t *flag, uint32_t value)
+{
+    return value ? ha_device_host.flag_write(stream, flag, value) : HA_OK;
+}
+
 TEST(flags_find_who_does_not_wait)
 {
     if (HA_TSAN) skip(); /* which finds the data races before the stage does */
@@ -231,6 +248,9 @@ TEST(flags_find_who_does_not_wait)
     struct ha_subject s = on(&api, NULL);
     api.flag_wait = no_flag_wait;
     expect_plain(&s, HA_STAGE_FLAG, HA_FAIL, "data before flag: row 0");
+    api = ha_device_host;
+    api.flag_write = no_reset;
+    expect_all(&s, HA_STAGE_FLAG, HA_FAIL, "graph behind a flag that it resets, second launch: row 0");
     api = ha_device_host;
     close_device(&s, &api);
 }
