@@ -62,6 +62,12 @@ enum ha_status ha_attention_check(const struct ha_attention_subject *subject, si
                                   const struct ha_attention_shape *one, struct ha_attention_result *out,
                                   struct ha_why *why);
 
+/* One context in splits on an open device, each attended on one of two streams, and merged in that form behind both:
+ * nothing waits on the host in between. And again as a graph, with other numbers in the same memory. HA_WAIVED: the
+ * device lacks something; after HA_OK why is empty, or says what was left out. */
+enum ha_status ha_attention_on_streams(const struct ha_attention_subject *subject, enum ha_form form, uint64_t seed,
+                                       struct ha_attention_result *out, struct ha_why *why);
+
 /* attention_shape.c: shapes of which each two values of two members meet; the caller frees them */
 enum ha_status ha_attention_pairs(struct ha_attention_shape **shapes, size_t *count, struct ha_why *why);
 /* as a share of what takes too long: some seconds */

@@ -94,3 +94,14 @@ enum ha_status ha_attention_looked(struct ha_attention_look *l, const struct ha_
     out->sense.times = fmax(out->sense.times, l->times);
     return status;
 }
+
+enum ha_status ha_problem_look(const struct ha_problem *p, size_t i, struct ha_attention_bench *bench,
+                               const struct ha_wanted *want, struct ha_attention_result *out, struct ha_why *why)
+{
+    struct ha_attention_look l = { .sense = { (double)NAN, (double)NAN }, .most = -1, .times = (double)NAN };
+    if (p->nan.place != HA_NAN_NOWHERE) return HA_OK;
+    for (size_t b = 0; b < p->batch; b++)
+        for (size_t h = 0; h < p->kv_heads; h++)
+            HA_TRY(ha_attention_look(&l, p, i, b, h, &want->of[b * p->kv_heads + h], why));
+    return ha_attention_looked(&l, p, bench, out, why);
+}

@@ -74,7 +74,10 @@ struct ha_problem {
 };
 
 size_t ha_problem_heads(const struct ha_problem *p);
-size_t ha_problem_rows(const struct ha_problem *p);   /* query rows, [batch][q_len][heads]: r below is one of them */
+size_t ha_problem_rows(const struct ha_problem *p); /* query rows, [batch][q_len][heads]: r below is one of them */
+struct ha_place {
+    size_t seq, token, head;
+} ha_problem_place(const struct ha_problem *p, size_t r);
 size_t ha_problem_stored(const struct ha_problem *p); /* keys of the first sequence, all runs up to runs_count */
 size_t ha_problem_keys(const struct ha_problem *p, size_t seq); /* of the runs attended */
 /* The block laid out and filled: normal q, K and V; NaN everywhere else. */
@@ -106,6 +109,36 @@ void ha_problem_shape(struct ha_problem *p, const struct ha_attention_shape *sha
 enum ha_status ha_attention_attend(struct ha_attention_bench *bench, const struct ha_problem *p, size_t i,
                                    struct ha_why *why);
 
+/* The same, on a stream of a device: it is enqueued, and nobody waits. */
+enum ha_status ha_attention_enqueue(const struct ha_attention_bench *bench, const struct ha_problem *p, size_t i,
+                                    struct ha_stream *stream);
+/* Waits for the bench's stream, unless status says that an operation was refused; an error says why. */
+enum ha_status ha_attention_finish(const struct ha_attention_bench *bench, const char *operation, enum ha_status status,
+                                   struct ha_why *why);
+
+/* ---- attention_judge.c */
+
+struct ha_wanted {
+    struct ha_answer *of; /* [batch][kv_heads] */
+    size_t count;
+};
+enum ha_status ha_wanted_make(struct ha_wanted *want, const struct ha_problem *p, const struct ha_profile *profile,
+                              struct ha_why *why);
+void ha_wanted_free(struct ha_wanted *want);
+const struct ha_ref_state *ha_wanted_state(const struct ha_wanted *want, const struct ha_problem *p, size_t r);
+/* Row r, which is o and lse; what: in front of what a failure says. */
+enum ha_status ha_problem_judge(const struct ha_problem *p, size_t r, const char *what, const float *o, float lse,
+                                const struct ha_ref_state *want, struct ha_attention_result *out, struct ha_why *why);
+/* What attention hands over is of the types that its profile names. */
+enum ha_status ha_problem_judge_types(const struct ha_problem *p, size_t r, const struct ha_profile *profile,
+                                      const float *o, float lse, struct ha_why *why);
+
+/* ---- attention_split.c */
+
+/* Each run attended by itself, judged, and all merged in every form. */
+enum ha_status ha_attention_split(struct ha_problem *p, struct ha_attention_bench *bench,
+                                  struct ha_attention_result *out, struct ha_why *why);
+
 /* ---- attention_look.c */
 
 /* Of one problem, or of one run of it. Begins with sense and times NaN and most -1, else zeroed. */
@@ -123,5 +156,10 @@ enum ha_status ha_attention_look(struct ha_attention_look *look, const struct ha
 enum ha_status ha_attention_looked(struct ha_attention_look *look, const struct ha_problem *p,
                                    struct ha_attention_bench *bench, struct ha_attention_result *out,
                                    struct ha_why *why);
+
+/* Once more at copy i of the outputs, all of whose rows were judged right. Where a NaN was put in, the rows that the
+ * oracle has answered are others. */
+enum ha_status ha_problem_look(const struct ha_problem *p, size_t i, struct ha_attention_bench *bench,
+                               const struct ha_wanted *want, struct ha_attention_result *out, struct ha_why *why);
 
 #endif

@@ -109,6 +109,12 @@ static enum ha_status make_room(struct ha_attention_bench *bench, size_t bytes, 
 size_t ha_problem_heads(const struct ha_problem *p) { return p->kv_heads * p->group; }
 size_t ha_problem_rows(const struct ha_problem *p) { return p->batch * p->q_len * ha_problem_heads(p); }
 
+struct ha_place ha_problem_place(const struct ha_problem *p, size_t r)
+{
+    const size_t heads = ha_problem_heads(p), query = r / heads;
+    return (struct ha_place){ query / p->q_len, query % p->q_len, r % heads };
+}
+
 /* keys of runs [from, to) in the block */
 static size_t stored(const struct ha_problem *p, size_t from, size_t to)
 {
@@ -329,9 +335,8 @@ enum ha_status ha_problem_fail(const struct ha_problem *p, struct ha_why *why, c
 
 /* ---- the subject is asked --------------------------------------------------------------------------------------- */
 
-/* Waits for what was asked of the device; an error says why it was refused, or what went wrong since. */
-static enum ha_status finish(const struct ha_attention_bench *b, const char *operation, enum ha_status status,
-                             struct ha_why *why)
+enum ha_status ha_attention_finish(const struct ha_attention_bench *b, const char *operation, enum ha_status status,
+                                   struct ha_why *why)
 {
     const struct ha_attention_subject *s = b->subject;
     if (status == HA_OK && b->stream) status = s->api->stream_sync(b->stream);
@@ -347,13 +352,13 @@ enum ha_status ha_attention_move(struct ha_attention_bench *b, size_t from, size
     if (!b->stream) return HA_OK;
     const bool there = dir == HA_H2D;
     char *dst = (there ? b->there : b->host) + from, *src = (there ? b->host : b->there) + from;
-    return finish(b, "copy", b->subject->api->copy(b->stream, dst, src, to - from, dir), why);
+    return ha_attention_finish(b, "copy", b->subject->api->copy(b->stream, dst, src, to - from, dir), why);
 }
 
 enum { BATCH_MAX = HA_BATCH_MAX };
 
-static enum ha_status attend_api(struct ha_attention_bench *bench, const struct ha_problem *p, size_t i,
-                                 struct ha_why *why)
+enum ha_status ha_attention_enqueue(const struct ha_attention_bench *bench, const struct ha_problem *p, size_t i,
+                                    struct ha_stream *stream)
 {
     struct ha_device_seq seqs[BATCH_MAX];
     const struct ha_device_attend a = {
@@ -382,14 +387,14 @@ static enum ha_status attend_api(struct ha_attention_bench *bench, const struct 
         };
         memcpy(seqs[b].runs, runs, first.runs_count * sizeof *runs);
     }
-    return finish(bench, "attend", bench->subject->api->attend(bench->stream, &a), why);
+    return bench->subject->api->attend(stream, &a);
 }
 
 enum ha_status ha_attention_attend(struct ha_attention_bench *bench, const struct ha_problem *p, size_t i,
                                    struct ha_why *why)
 {
     const struct ha_kernels *kernels = bench->subject->kernels;
-    if (!kernels) return attend_api(bench, p, i, why);
+    if (!kernels) return ha_attention_finish(bench, "attend", ha_attention_enqueue(bench, p, i, bench->stream), why);
     for (size_t b = 0; b < p->batch; b++)
         for (size_t h = 0; h < p->kv_heads; h++) {
             struct ha_rows runs[HA_RUNS_MAX];
@@ -406,7 +411,7 @@ enum ha_status ha_attention_attend(struct ha_attention_bench *bench, const struc
 enum ha_status ha_attention_merge(struct ha_attention_bench *bench, const struct ha_merge *args, struct ha_why *why)
 {
     const struct ha_attention_subject *s = bench->subject;
-    if (!s->kernels) return finish(bench, "merge", s->api->merge(bench->stream, args), why);
+    if (!s->kernels) return ha_attention_finish(bench, "merge", s->api->merge(bench->stream, args), why);
     s->kernels->merge(args);
     return HA_OK;
 }

@@ -559,4 +559,7 @@ const struct ha_merge_case ha_merge_cases[] = {
       .fill = fill_sparse_union },
     { 45, "predicted_query", "a merge that corrects for a prediction that was right", HA_MUST_BOUND, .states_min = 2,
       .states_max = 512, .rows = 16, .fill = fill_predicted_query },
+    { 46, "device_splits", "splits merged before they are written, again, or not at all", HA_MUST_BOUND, HA_STAGE_SPLIT,
+      .states_min = 2, .states_max = 8, .forms = 1u << HA_FORM_NATURAL | 1u << HA_FORM_DIRECT | 1u << HA_FORM_MAX_SUM,
+      .dtypes = 1u << HA_F32, ONE_WAY, .rows = 16, .fill = fill_splits },
 };

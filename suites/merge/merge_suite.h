@@ -48,6 +48,8 @@ enum ha_stage {
     HA_STAGE_STREAM, /* behind a producer that is late, and again from a graph with other inputs */
     HA_STAGE_FLAG,   /* one state comes from a CPU thread, announced by a flag: in order (bound), and with the
                       * flag before the data, over poisoned memory (must fail); and from a graph that resets it */
+    HA_STAGE_SPLIT,  /* states that the device's own attention leaves on two streams, merged behind both, and again from
+                      * a graph; nothing is filled in */
 };
 /* It needs a device; a function is the kernel of an embedded one. */
 static inline bool ha_stage_streams(enum ha_stage stage) { return stage != HA_STAGE_PLAIN && stage != HA_STAGE_HUGE; }
@@ -62,7 +64,7 @@ enum ha_layout {
 enum { HA_LAYOUT_COUNT = 4, HA_ALIAS_COUNT = 3 };
 
 struct ha_merge_case {
-    unsigned number; /* 1 .. 45, as in docs/merging.md */
+    unsigned number; /* 1 .. 46, as in docs/merging.md */
     const char *name;
     const char *why; /* one line: which mistake it is for */
     enum ha_must must;
@@ -86,7 +88,7 @@ struct ha_merge_defect {
     void (*merge)(const struct ha_merge *args);
 };
 
-enum { HA_MERGE_CASES = 47, HA_MERGE_DEFECTS = 43 };
+enum { HA_MERGE_CASES = 48, HA_MERGE_DEFECTS = 43 };
 extern const struct ha_merge_case ha_merge_cases[HA_MERGE_CASES];
 extern const struct ha_merge_defect ha_merge_defects[HA_MERGE_DEFECTS];
 

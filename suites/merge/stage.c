@@ -5,6 +5,7 @@
 
 #include "harness/base/thread.h"
 #include "harness/base/why.h"
+#include "suites/merge/attention.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -365,6 +366,21 @@ static enum ha_status announced(struct on_device *d)
     return st;
 }
 
+/* ---- splits of one context, on a device that attends to them ------------------------------- */
+
+static enum ha_status splits(struct ha_stage_run *s)
+{
+    const struct ha_attention_subject by = { .name = s->subject->name,
+                                             .api = s->subject->api,
+                                             .device = s->subject->device };
+    struct ha_attention_result got;
+    const enum ha_status st = ha_attention_on_streams(&by, s->shape.form, s->seed, &got, s->why);
+    s->j->rows = got.rows;
+    s->j->ratio = got.ratio;
+    if (st == HA_OK) s->j->against = "attention over all tokens";
+    return st;
+}
+
 /* ---- a stage ----------------------------------------------------------------------------- */
 
 enum ha_status ha_merge_stage(const struct ha_merge_case *c, struct ha_subject *subject, enum ha_form form,
@@ -392,6 +408,7 @@ enum ha_status ha_merge_stage(const struct ha_merge_case *c, struct ha_subject *
     if (streams && !subject->api) HA_TRY(ha_subject_embedded(&embedded, subject, why));
     if (embedded.api) s.subject = &embedded;
     const enum ha_status st = !streams                      ? ha_stage_huge(&s)
+                              : c->stage == HA_STAGE_SPLIT  ? splits(&s)
                               : c->stage == HA_STAGE_STREAM ? run_on_device(&s, in_order)
                                                             : run_on_device(&s, announced);
     ha_subject_close(&embedded);

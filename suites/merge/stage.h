@@ -1,7 +1,7 @@
 #ifndef HA_MERGE_STAGE_H
 #define HA_MERGE_STAGE_H
 
-/* The cases that are more than one call on packed memory: huge strides, late producers, graphs, flags. */
+/* The cases that are more than one call on packed memory: huge strides, late producers, graphs, flags, splits. */
 
 #include "suites/merge/judge.h"
 #include "suites/merge/subject.h"

@@ -313,7 +313,9 @@ TEST_WITH(stages_of_a_device, NULL, nobody_is_left)
     assert_int_equal(staged(&x, HA_STAGE_STREAM, &j), HA_OK);
     assert_int_equal(j.rows, 4 * 12);
     assert_int_equal(staged(&x, HA_STAGE_FLAG, &j), HA_OK);
-    assert_true(j.rows > 0);
+    assert_int_equal(j.rows, 3 * 12);
+    assert_int_equal(staged(&x, HA_STAGE_SPLIT, &j), HA_OK);
+    assert_int_equal(j.rows, 3 * 4 * 8);
     assert_int_equal(staged(&x, HA_STAGE_HUGE, &j), HA_WAIVED);
     says("the device's memory is the host's");
     ha_subject_close(&x);
@@ -326,6 +328,7 @@ TEST_WITH(stages_of_a_device, NULL, nobody_is_left)
     open_guest(&x, "merge");
     assert_int_equal(staged(&x, HA_STAGE_FLAG, &j), HA_FAIL);
     says("data before flag");
+    assert_int_equal(staged(&x, HA_STAGE_SPLIT, &j), HA_FAIL);
     ha_subject_close(&x);
 }
 
@@ -340,6 +343,7 @@ TEST_WITH(stages_of_a_library, NULL, nobody_is_left)
     assert_int_equal(j.rows, 4 * 12);
     assert_int_equal(staged(&x, HA_STAGE_FLAG, &j), HA_OK);
     assert_int_equal(j.rows, 3 * 12);
+    assert_int_equal(staged(&x, HA_STAGE_SPLIT, &j), HA_OK);
     assert_int_equal(staged(&x, HA_STAGE_HUGE, &j), HA_OK);
     ha_subject_close(&x);
 }

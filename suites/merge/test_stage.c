@@ -154,6 +154,130 @@ TEST(a_refusal_is_an_error)
     close_device(&s, &api);
 }
 
+/* ---- splits ------------------------------------------------------------------------------ */
+
+static const enum ha_form split_forms[] = { HA_FORM_NATURAL, HA_FORM_DIRECT, HA_FORM_MAX_SUM };
+
+static void expect_splits(struct ha_subject *s, enum ha_status want, const char *says)
+{
+    for (size_t i = 0; i < sizeof split_forms / sizeof *split_forms; i++)
+        expect(s, HA_STAGE_SPLIT, split_forms[i], HA_F32, want, says);
+}
+
+/* three types of K and V in two rounds on streams and two launches */
+TEST(splits_pass)
+{
+    struct ha_judgement j;
+    struct ha_why why;
+    struct ha_device_api api = ha_device_host;
+    struct ha_subject s = on(&api, NULL);
+    expect_splits(&s, HA_OK, "");
+    assert_int_equal(run(&s, HA_STAGE_SPLIT, HA_FORM_NATURAL, HA_F32, &j, &why), HA_OK);
+    assert_int_equal(j.rows, 3 * 4 * 8);
+    assert_true(j.ratio > 0x1p-10);
+    api.graph_launch = NULL;
+    assert_int_equal(run(&s, HA_STAGE_SPLIT, HA_FORM_NATURAL, HA_F32, &j, &why), HA_OK);
+    assert_int_equal(j.rows, 3 * 2 * 8);
+    assert_non_null(strstr(why.text, "does not offer graph_begin"));
+    api.host_fn = NULL;
+    expect_plain(&s, HA_STAGE_SPLIT, HA_WAIVED, "does not offer host_fn");
+    api = ha_device_host;
+    api.attend = NULL;
+    expect_plain(&s, HA_STAGE_SPLIT, HA_WAIVED, "attend is not offered");
+    api = ha_device_host;
+    close_device(&s, &api);
+
+    s = direct(&ha_kernels_c.traits, ha_kernels_c.merge);
+    expect_splits(&s, HA_OK, "");
+    s.traits.states_max = 2;
+    expect_splits(&s, HA_OK, "");
+    s.traits.lse_order = HA_LSE_HEADS_TOKENS;
+    s.layouts = 1u << HA_LAYOUT_HEADS_FIRST;
+    expect_plain(&s, HA_STAGE_SPLIT, HA_WAIVED, "attention writes [tokens][heads]");
+    ha_subject_close(&s);
+}
+
+/* on a stream of its own, which waits for nothing */
+static struct ha_stream *elsewhere;
+static enum ha_status merge_elsewhere(struct ha_stream *stream, const struct ha_merge *args)
+{
+    return ha_device_host.merge(elsewhere, args);
+}
+
+/* the waits for one of the two streams are lost */
+static size_t waits, lost;
+static enum ha_status wait_for_one(struct ha_stream *stream, struct ha_event *event)
+{
+    return waits++ % 2 == lost ? HA_OK : ha_device_host.stream_wait(stream, event);
+}
+
+/* a split is left out */
+static enum ha_status merge_without_last(struct ha_stream *stream, const struct ha_merge *args)
+{
+    struct ha_merge m = *args;
+    m.states_count--;
+    return ha_device_host.merge(stream, &m);
+}
+/* a split too many */
+static enum ha_status merge_second_again(struct ha_stream *stream, const struct ha_merge *args)
+{
+    struct ha_merge_state states[9];
+    struct ha_merge m = *args;
+    assert_true(m.states_count > 1 && m.states_count < 9);
+    memcpy(states, args->states, args->states_count * sizeof *states);
+    states[m.states_count++] = states[1];
+    m.states = states;
+    return ha_device_host.merge(stream, &m);
+}
+/* the last in place of the first */
+static enum ha_status merge_last_for_first(struct ha_stream *stream, const struct ha_merge *args)
+{
+    struct ha_merge_state states[8];
+    struct ha_merge m = *args;
+    assert_true(m.states_count <= 8);
+    memcpy(states, args->states, args->states_count * sizeof *states);
+    states[0] = states[m.states_count - 1];
+    m.states = states;
+    return ha_device_host.merge(stream, &m);
+}
+
+TEST(splits_find_what_is_lost)
+{
+    enum ha_status (*const wrong[])(
+        struct ha_stream *, const struct ha_merge *) = { merge_without_last, merge_second_again, merge_last_for_first };
+    struct ha_device_api api = ha_device_host;
+    struct ha_subject s = on(&api, NULL);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        api.merge = wrong[i];
+        expect_splits(&s, HA_FAIL, "runs merged");
+    }
+    api = ha_device_host;
+    close_device(&s, &api);
+}
+
+TEST(splits_find_lost_order)
+{
+    struct ha_why why;
+    if (HA_TSAN) skip(); /* which finds the data races before the stage does */
+    struct ha_device_api api = ha_device_host;
+    struct ha_subject s = on(&api, NULL);
+    assert_int_equal(api.stream_create(device, "elsewhere", &elsewhere, &why), HA_OK);
+    api.merge = merge_elsewhere;
+    expect_splits(&s, HA_FAIL, "runs merged");
+    api.stream_destroy(elsewhere);
+    api.merge = ha_device_host.merge;
+    api.stream_wait = wait_for_one;
+    for (lost = 0; lost < 2; lost++) {
+        waits = 0;
+        expect_plain(&s, HA_STAGE_SPLIT, HA_FAIL, "runs merged");
+    }
+    api = ha_device_host;
+    api.graph_launch = launch_nothing;
+    expect_plain(&s, HA_STAGE_SPLIT, HA_FAIL, "from a graph");
+    api = ha_device_host;
+    close_device(&s, &api);
+}
+
 /* ---- flags ------------------------------------------------------------------------------- */
 
 TEST(flags_pass)
