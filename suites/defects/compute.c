@@ -118,13 +118,16 @@ static enum ha_status wrong_merge(struct ha_stream *s, const struct ha_merge *ar
     if (IS(merge_odd) && m.states_count > 2) m.states_count -= m.states_count % 2;
     if (IS(merge_tokens_16)) m.tokens &= 15;
     if (IS(merge_dims_64) && m.dim > 64) m.dim = 64;
-    struct ha_merge_state *states = NULL;
-    if (IS(merge_o_rounded) && (states = malloc((m.states_count + 1) * sizeof *states))) {
-        for (size_t i = 0; i < m.states_count; i++) {
-            states[i] = m.states[i];
-            states[i].o = (char *)states[i].o - (uintptr_t)states[i].o % 16;
-        }
-        m.states = states;
+    if (IS(merge_last_lost) && m.states_count > 1) m.states_count--;
+    struct ha_merge_state *states = malloc((m.states_count + 1) * sizeof *states);
+    if (!states) return HA_ERROR;
+    memcpy(states, m.states, m.states_count * sizeof *states);
+    m.states = states;
+    for (size_t i = 0; IS(merge_o_rounded) && i < m.states_count; i++)
+        states[i].o = (char *)states[i].o - (uintptr_t)states[i].o % 16;
+    if (IS(merge_last_twice) && m.states_count > 1) {
+        states[m.states_count] = states[m.states_count - 1];
+        m.states_count++;
     }
     const enum ha_status status = ha_wrong_over(
         IS(merge_early), BASE.merge(ha_wrong_aside(IS(merge_unjoined), ha_wrong_early(IS(merge_early), s)), &m));

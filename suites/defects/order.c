@@ -84,6 +84,7 @@ static enum ha_status wrong_event_sync(struct ha_event *e)
 static enum ha_status wrong_flag_write(struct ha_stream *s, uint32_t *flag, uint32_t value)
 {
     if (IS(flag_31)) value &= 0x7fffffff;
+    if ((IS(flag_reset) && !value) || (IS(flag_graph) && s == capturing)) return HA_OK;
     if (!IS(flag_early)) return BASE.flag_write(s, flag, value);
     __atomic_store_n(flag, value, __ATOMIC_RELEASE);
     return HA_OK;

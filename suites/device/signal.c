@@ -46,7 +46,10 @@ static enum ha_status judge_flag_write(struct ha_op_stage *s)
         ha_op_open(s);
         HA_TRY(flag_await(s, flag, value));
         HA_TRY(ha_op_path_judge(s, &p, "what was copied back before flag_write, when the CPU sees the flag"));
+        HA_OP(s, flag_write, s->stream[0], flag, 0);
         HA_OP(s, stream_sync, s->stream[0]);
+        const uint32_t left = __atomic_load_n(flag, __ATOMIC_ACQUIRE);
+        if (left) return ha_op_wrong(s, "flag_write of 0: the flag is %u behind stream_sync", left);
         ha_op_clear(s);
     }
     return HA_OK;
