@@ -28,6 +28,7 @@ class Shape:
     head_major: bool = False  # rows of a head side by side, not of a token
     offset: int = 0  # of K and V, from a multiple of 256
     stride: int = 0  # bytes from a row to the next; 0: dense
+    pool: int = 0  # rows in front of those that an index leads to, of other sequences, in the same pool
     weights: bool = False
     backward: bool = False  # blocks in the opposite order
     spoil: tuple = ()  # ('v', head, key, dim, value)
@@ -57,7 +58,7 @@ class Attention:
         places = self.places if self.places is not None else np.arange(keys)
         room = int(places.max()) + 1
         head = stride * room if s.head_major else dense
-        if stride > 1 << 20:  # each row by itself, far apart
+        if stride > 1 << 20 or s.pool:  # each row by itself, far apart
             base = 0x100000000000 * (1 + len(self.d.memory.names))
             for key in range(keys):
                 self.d.array(raw[key], f'{name}, a row', at=base + int(places[key]) * stride)
@@ -75,7 +76,7 @@ class Attention:
         if not s.index:
             return None, 0
         blocks = -(-keys // s.block)
-        chosen = self.rng.permutation(blocks + 3)[:blocks]
+        chosen = s.pool // s.block + self.rng.permutation(blocks + 3)[:blocks]
         places = chosen[np.arange(keys) // s.block] * s.block + np.arange(keys) % s.block
         return places, self.d.array(chosen.astype(np.uint32), 'the index')
 
@@ -181,9 +182,15 @@ def not_seen(d, **shape):
 
 
 def far(d, **shape):
-    """Rows 4 GiB and more apart, as those of a head are in long contexts of large batches: no offset fits 32 bits. 128K
-    rows of 16 sequences of 8 heads of 128 numbers take 4 GiB."""
+    """Rows 4 GiB and more apart: no offset fits 32 bits."""
     attend(d, stride=(5 << 30) + 256, kv_heads=1, runs=(40,), **shape)
+
+
+def last_of_16(d, dtype='f16', **shape):
+    """The last of 16 sequences of 128K tokens in one pool of blocks, with 8 heads of 128 numbers in a token's row: the
+    offsets of its rows are from 3.75 GiB on, of binary32 from 7.5."""
+    attend(d, dtype=dtype, stride=8 * 128 * BYTES[dtype], kv_heads=1, runs=(40,), block=16, index=True, pool=15 << 17,
+           **shape)
 
 
 # every kernel at least once: mma by type, dim and tiles; fma by type, dim and rows; weights by type and dim
@@ -220,6 +227,9 @@ CASES = MMA + FMA + APART + WEIGHTS + [
     (far, dict()),
     (far, dict(dtype='f32', group=1)),
     (far, dict(index=True, q_len=2, splits=2)),
+    (last_of_16, dict()),
+    (last_of_16, dict(dtype='f32', group=1)),
+    (last_of_16, dict(q_len=3, weights=True)),
 ]
 MORE = [(attend, dict(dtype=dtype, group=group, q_len=q_len, kv_heads=2, dim=dim, runs=(130, 70, 1), splits=splits, block=4,
                       index=index, backward=bool(splits), seed=2))

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from cases_attend import attend, far  # noqa: E402
+from cases_attend import attend, far, last_of_16  # noqa: E402
+from cases_codes import topp  # noqa: E402
 from cases_merge import merge  # noqa: E402
-from cases_select import rotate  # noqa: E402
+from cases_move import last_of_16 as moved, wait  # noqa: E402
+from cases_select import rotate, topk  # noqa: E402
 from device import Device  # noqa: E402
 from fault import Fault  # noqa: E402
 
@@ -57,8 +59,28 @@ MUTANTS = [
            (attend, MANY), 'with no barrier between', MMA_MANY),
     Mutant('no __syncthreads before the result', 'attend_mma.cuh', '__syncthreads();\n        finish<NV>', 'finish<NV>',
            (attend, ONE), 'with no barrier between', MMA),
-    Mutant('offsets of rows are of 32 bits', 'attend_ring.cuh', 'ahead[i] * run.k_stride',
+    Mutant('offsets of rows of K are of 32 bits', 'attend_ring.cuh', 'ahead[i] * run.k_stride',
            'unsigned(ahead[i] * run.k_stride)', (far, dict(splits=1)), 'in no allocation', MMA),
+    Mutant('offsets of rows of V are of 32 bits', 'attend_ring.cuh', 'ahead[i] * run.v_stride',
+           'unsigned(ahead[i] * run.v_stride)', (far, dict(splits=1)), 'in no allocation', MMA),
+    Mutant('offsets of rows of K are of 32 bits at 128K x 16', 'attend_ring.cuh', 'ahead[i] * run.k_stride',
+           '(unsigned long long)int(ahead[i] * run.k_stride)', (last_of_16, dict(splits=1)), 'in no allocation', MMA),
+    Mutant('offsets of rows of V are of 32 bits at 128K x 16', 'attend_ring.cuh', 'ahead[i] * run.v_stride',
+           '(unsigned long long)int(ahead[i] * run.v_stride)', (last_of_16, dict(splits=1)), 'in no allocation', MMA),
+    Mutant('offsets of keys whose weights are wanted are of 32 bits at 128K x 16', 'attend_weights.cu', 'row * at.run->k_stride',
+           'int(row * at.run->k_stride)', (last_of_16, dict(splits=1, weights=True)), 'in no allocation',
+           others=('attend_mma_f16',)),
+    Mutant('rows are moved by offsets of 32 bits at 128K x 16', 'move.cu', 'to[i] = to[i] * m.dst_stride_bytes',
+           'to[i] = uint32_t(to[i] * m.dst_stride_bytes)', (moved, {}), 'in no allocation'),
+    Mutant('rows are gathered by offsets of 32 bits at 128K x 16', 'move.cu', 'from[i] = from[i] * m.src_stride_bytes',
+           'from[i] = uint32_t(from[i] * m.src_stride_bytes)', (moved, {}), 'in no allocation'),
+    Mutant('rows of states are merged by offsets of 32 bits', 'merge.cu', '(r.t * s.o_token_stride + r.h',
+           '(uint32_t(r.t * s.o_token_stride) + r.h', (merge, dict(pad=(5 << 30) + 8)), 'in no allocation'),
+    Mutant('counters of digits are not reset', 'topk.cu', 's.count[i] = 0;', 's.count[i] = mask ? s.count[i] : 0;', (topk, {}),
+           'index'),
+    Mutant('sums of digits are not reset', 'topp.cu', 's.sum[i] = 0;', 's.sum[i] = found ? s.sum[i] : 0;', (topp, {}), 'count'),
+    Mutant('a flag is not reset', 'measure.cu', 'ha_store_system(a.to, a.value);',
+           'if (a.value) ha_store_system(a.to, a.value);', (wait, {}), 'flag that is reset'),
     Mutant('a step too many', 'attend_ring.cuh', 'there[i] = step < end &&', 'there[i] = step <= end &&',
            (attend, dict(kv_heads=1, runs=(128,), splits=2)), 'o[', MMA, ('attend_combine',)),
     Mutant('a split too many is joined', 'attend_combine.cu', 's = threadIdx.x; s < seq.splits; s += THREADS) sh.state',
