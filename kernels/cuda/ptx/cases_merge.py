@@ -81,7 +81,8 @@ CASES = [(merge, dict(states=states, dtype=dtype, tokens=tokens, heads=heads, di
              (300, 1, 1, 128, 0, BASE2, None, (7, 299)), (65, 1, 1, 24, 1, DIRECT, 64, ()))]
 CASES += [(merge, dict(states=3, empty=(0, 1, 2))), (merge, dict(states=3, empty=(0, 2))), (merge, dict(states=1)),
           (merge, dict(states=12, tokens=1, empty=tuple(range(11))))]
-CASES += [(merge, dict(states=states, dtype=dtype, pad=(5 << 30) + 8)) for states, dtype in ((2, 'f32'), (9, 'f16'), (70, 'f32'))]
+CASES += [(merge, dict(states=states, dtype=dtype, pad=(5 << 30) + 8))
+          for states, dtype in ((2, 'f32'), (9, 'f16'), (70, 'f32'))]
 MORE = [(merge, dict(states=states, dtype=dtype, tokens=5, heads=3, dim=dim, pad=pad, form=form, alias=alias, seed=3))
         for states in (1, 2, 8, 64, 512) for dtype in ('f32', 'f16', 'bf16') for dim, pad in ((256, 0), (72, 1))
         for form in range(4) for alias in (None, 0)]

@@ -27,7 +27,7 @@ def move(d, rows=9, row_bytes=256, index=True, offset=0, gap=0):
 
 
 def last_of_16(d, row_bytes=4096, tokens=2):
-    """New tokens of 16 sequences of 128K, all in one allocation: rows of binary32 of 8 heads of 128, from 0.5 to 8 GiB."""
+    """New tokens of 16 sequences of 128K in one allocation: rows of binary32 of 8 heads of 128, up to 8 GiB apart."""
     rng = np.random.default_rng(1)
     d.begin()
     at = (np.arange(1, 17)[:, None] * ((1 << 17) + tokens) - tokens + np.arange(tokens)).ravel()
@@ -35,7 +35,8 @@ def last_of_16(d, row_bytes=4096, tokens=2):
     base = 0x100000000000
     for row in at:
         d.empty(row_bytes, 'a row', at=base + int(row) * row_bytes)
-    index, src, back = d.array(at.astype(np.uint32), 'the index'), d.array(source, 'the source'), d.empty(source.nbytes, 'back')
+    index, src = d.array(at.astype(np.uint32), 'the index'), d.array(source, 'the source')
+    back = d.empty(source.nbytes, 'what comes back')
     common = dict(rows=len(at), row_bytes=row_bytes, dst_stride_bytes=row_bytes, src_stride_bytes=row_bytes)
     d.run('ha_cuda_move', 1, 0, d.api.make('ha_device_move', dst=base, src=src, dst_index=index, **common))
     for row, values in zip(at, source):
@@ -159,7 +160,8 @@ CASES = [(move, dict(rows=9, row_bytes=256)), (move, dict(rows=40, row_bytes=102
          (move, dict(rows=9, row_bytes=76)), (move, dict(rows=100, row_bytes=100, offset=4)),
          (move, dict(rows=9, row_bytes=64, offset=2)), (move, dict(rows=50, row_bytes=90)),
          (move, dict(rows=9, row_bytes=77)), (move, dict(rows=40, row_bytes=77, index=False, offset=1)),
-         (last_of_16, {}), (last_of_16, dict(row_bytes=2050)), (blend, {}), (blend, dict(cols=39, gap=1)), (blend, dict(a=0.0)), (blend, dict(rows=1, cols=700, gap=0)),
+         (last_of_16, {}), (last_of_16, dict(row_bytes=2050)),
+         (blend, {}), (blend, dict(cols=39, gap=1)), (blend, dict(a=0.0)), (blend, dict(rows=1, cols=700, gap=0)),
          (read, {}), (read, dict(words=40_000, offset=4)), (read, dict(words=3, offset=12)), (wait, {}), (accuracy, {})]
 CASES += [(softmax, dict(dtype=dtype, **shape)) for dtype in ('f32', 'f16', 'bf16')
           for shape in ({}, dict(keys=2060, rows=2, q_len=1, causal=False))]
