@@ -264,12 +264,9 @@ static enum ha_status enqueue_splits(const struct split *s, struct ha_stream *co
 
 static enum ha_status enqueue_merge(const struct split *s, enum ha_form form)
 {
-    const struct ha_attention_bench *b = s->bench;
-    const size_t from = s->p->out_at, bytes = s->p->end_at - from;
     struct ha_merge_state states[HA_RUNS_MAX];
     const struct ha_merge args = merge_of(s, form, states);
-    HA_TRY(b->subject->api->merge(b->stream, &args));
-    return b->subject->api->copy(b->stream, b->host + from, b->there + from, bytes, HA_D2H);
+    return s->bench->subject->api->merge(s->bench->stream, &args);
 }
 
 /* late: the stream whose splits come long after all was enqueued */
@@ -310,8 +307,8 @@ static enum ha_status run_round(struct split *s, struct streams *st, enum ha_for
     if (graph && !st->graph) HA_TRY(capture(s, st, form, why));
     const enum ha_status asked = graph ? st->api->graph_launch(st->graph, s->bench->stream)
                                        : enqueue(s, st, form, round),
-                         done = ha_attention_finish(s->bench, graph ? "splits in a graph" : "splits on streams", asked,
-                                                    why);
+                         done = asked == HA_OK ? ha_attention_move(s->bench, p->out_at, p->end_at, HA_D2H, why)
+                                               : ha_attention_finish(s->bench, "splits on streams", asked, why);
     for (size_t i = 0; i < AT_ONCE; i++) st->api->stream_sync(st->of[i]); /* they read the block, after a failure too */
     HA_TRY(done);
     const enum ha_status status = judge_all(s, form, out, why);
