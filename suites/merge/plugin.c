@@ -243,8 +243,7 @@ static void merge_as_kernel(const struct ha_merge *args)
     if (st != HA_OK) library.refused = st;
 }
 
-/* A device has its streams, graphs and flags in its own process alone; a library merges in those of the embedded one.
- */
+/* A device has its streams, graphs and flags in its own process alone; a library has those of the embedded one. */
 static enum ha_status stage(struct plugin *p, struct request *r, struct ha_why *why)
 {
     if (!p->api->merge) return ha_why(why, HA_WAIVED, "it offers no merge");
