@@ -50,6 +50,7 @@ MMA, MMA_MANY = ('template __global__ void ha_attend_mma<HA_F16, 2, %s>(HA_ARGS(
 ONE, MANY = dict(kv_heads=1, runs=(90,), splits=1), dict(kv_heads=1, q_len=8, runs=(90,), splits=1)
 WRONG = 10  # what PROGRAM exits with where a case is wrong
 FLAG, SPLITS = (f'lse_merge:case={case},form=natural,dtype=f32' for case in ('flag_before_data', 'device_splits'))
+F32 = dict(dtype='f32', group=1, kv_heads=1, runs=(90,), splits=1)
 SPLIT = dict(kv_heads=1, runs=(90, 7), splits=2)
 
 MUTANTS = [
@@ -59,6 +60,12 @@ MUTANTS = [
            'ha_copy_wait<2 * S::STAGES>();\n        score', (attend, ONE), 'before a copy to it has landed', MMA),
     Mutant('V is waited for one group short', 'attend_mma.cuh', 'ha_copy_wait<2 * S::STAGES - 1>();\n        if (__any',
            'ha_copy_wait<2 * S::STAGES>();\n        if (__any', (attend, ONE), 'before a copy to it has landed', MMA),
+    Mutant('K of binary32 is waited for one group short', 'attend_fma.cu',
+           'ha_copy_wait<2 * S::STAGES - 1>();\n        score', 'ha_copy_wait<2 * S::STAGES>();\n        score',
+           (attend, F32), 'before a copy to it has landed'),
+    Mutant('V of binary32 is waited for one group short', 'attend_fma.cu',
+           'ha_copy_wait<2 * S::STAGES - 1>();\n        weigh', 'ha_copy_wait<2 * S::STAGES>();\n        weigh',
+           (attend, F32), 'before a copy to it has landed'),
     Mutant('two elements of the fragment of K are swapped', 'attend_mma.cuh', 'b[2] = { key.x, key.y }',
            'b[2] = { key.y, key.x }', (attend, ONE), 'o[', MMA),
     Mutant('two keys of the fragment of V are swapped', 'attend_mma.cuh', 'low[2] = { v0.x, v1.x }',
