@@ -234,13 +234,13 @@ static enum ha_status run_once(const struct plugin *p, const struct request *r, 
 /* A library's merge as a kernel, which takes no argument that names it, and returns nothing. */
 static struct {
     enum ha_status (*merge)(struct ha_stream *stream, const struct ha_merge *args);
-    enum ha_status refused;
+    enum ha_status refused; /* the first time; HA_OK: never */
 } library;
 
 static void merge_as_kernel(const struct ha_merge *args)
 {
     const enum ha_status st = library.merge(NULL, args);
-    if (st != HA_OK) library.refused = st;
+    if (library.refused == HA_OK) library.refused = st;
 }
 
 /* A device has its streams, graphs and flags in its own process alone; a library has those of the embedded one. */

@@ -348,6 +348,46 @@ TEST_WITH(stages_of_a_library, NULL, nobody_is_left)
     ha_subject_close(&x);
 }
 
+/* Half of the seed is what the plugin is told, in the first number; an odd one is of a graph's second launch. */
+static void fill_told(struct ha_merge_row *row)
+{
+    for (size_t i = 0; i < row->states * row->dim; i++) row->o[i] = (double)(i % 7);
+    if (row->index == 0 && row->seed % 2 == 0) row->o[0] = (double)HOSTILE_CODE + (double)row->seed / 2 + 0.5;
+}
+
+TEST_WITH(harm_in_a_stage_is_named, NULL, nobody_is_left)
+{
+    static const struct ha_merge_case told = {
+        .name = "told", .stage = HA_STAGE_STREAM, .states_min = 2, .fill = fill_told
+    };
+    static const struct {
+        enum hostile what;
+        enum ha_status status;
+        const char *words;
+    } harm[] = {
+        { NULL_WRITE, HA_ERROR, "killed by SIGSEGV" },
+        { HANGS, HA_ERROR, "no answer in 1 s" },
+        { WRITES_INPUT, HA_FAIL, "late producer on the same stream: wrote where no result goes" },
+        { BAD_STATUS, HA_ERROR, "merge returned 77, which is no status" },
+        { REFUSES, HA_FAIL, "refused: merge returned HA_ERROR" },
+        { WAIVES, HA_WAIVED, "merge returned HA_WAIVED" },
+        { EXITS, HA_ERROR, "exited with 5" },
+        { WRONG_ANSWER, HA_FAIL, "late producer on the same stream: row 0, element 3" },
+        { BEHAVES, HA_OK, "" },
+    };
+    struct ha_subject x;
+    if (HA_TSAN) skip(); /* as above */
+    open_plugin(&x, "merge_hostile.so", SECOND);
+    for (size_t i = 0; i < COUNT(harm); i++) {
+        struct ha_judgement j = { 0 };
+        why.text[0] = '\0';
+        const enum ha_status st = ha_merge_stage(&told, &x, HA_FORM_NATURAL, HA_F32, 2 * harm[i].what, &j, &why);
+        if (st != harm[i].status) fail_msg("harm %d: status %d; %s", (int)harm[i].what, (int)st, why.text);
+        says(harm[i].words);
+    }
+    ha_subject_close(&x);
+}
+
 TEST_WITH(a_device_splits_and_merges, NULL, nobody_is_left)
 {
     static const struct {

@@ -356,6 +356,10 @@ TEST(flags_find_who_hides_poison)
         /* it is right in all else */
         expect_plain(&s, HA_STAGE_STREAM, HA_OK, "");
         close_device(&s, &ha_device_host);
+        s = direct(&ha_kernels_c.traits, hiders[i]);
+        expect_plain(&s, HA_STAGE_FLAG, HA_FAIL,
+                     "flag before data: the poisoned buffer was not seen: row 0, element 0");
+        ha_subject_close(&s);
     }
 }
 
