@@ -441,14 +441,17 @@ struct ha_device_fact {
     char name[24], value[72];
 };
 /* The names that `habench doctor` asks for (docs/doctor.md); others are left alone:
- *   ecc ecc_pending ecc_corrected ecc_uncorrected   mode now and after the next reset; errors since the driver was
- * loaded rows_pending rows_failed    are rows of memory to be remapped at the next reset; could one not be? persistence
- * mig             modes power_limit_W power_default_W link_gen_device             the most that the device can,
- * whatever the slot busy_percent                of the driver's last window: others, where the caller has not used the
- * device process                     one for each process that has memory there, this one too driver driver_module
- * versions of the driver's library, and of its module in the kernel driver_api runtime_api      the interface that the
- * driver offers, and the one that was compiled for, as 12.8. The probe asks for
- * l2_bytes, what the cache of the device's memory holds. */
+ *   ecc ecc_pending              mode now and after the next reset
+ *   ecc_corrected ecc_uncorrected  errors since the driver was loaded
+ *   rows_pending rows_failed     are rows of memory to be remapped at the next reset; could one not be?
+ *   persistence mig              modes
+ *   power_limit_W power_default_W
+ *   link_gen_device              the most that the device can, whatever the slot
+ *   busy_percent                 of the driver's last window: others, where the caller has not used the device
+ *   process                      one for each process that has memory there, this one too; "?": nobody says which
+ *   driver driver_module         versions of the driver's library, and of its module in the kernel
+ *   driver_api runtime_api       the interface that the driver offers, and the one that was compiled for, as 12.8
+ * The probe asks for l2_bytes, what the cache of the device's memory holds. */
 enum { HA_DEVICE_FACTS_MOST = 64 };
 
 struct ha_device_api {

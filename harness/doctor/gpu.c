@@ -159,7 +159,7 @@ void ha_look_device_processes(const struct ha_doctor_check *check, const struct 
         snprintf(value, sizeof value, "%s", s->device->fact[i].value);
         strsep(&bytes, " ");
         if (!ha_text_number(&pid, value, NULL) || strspn(value, "0123456789") != strlen(value)) {
-            ha_found(f, HA_UNKNOWN, "%s what these are", not_said);
+            ha_found(f, HA_UNKNOWN, "%s which they are", not_said);
             return;
         }
         if (pid == (double)getpid()) {

@@ -228,6 +228,7 @@ static const struct row {
     { "device processes", HA_WARNING, "4714 ? 0.0 GiB", .set = itself_and_one_unseen },
     { "device processes", HA_UNKNOWN, "outside of a container", .fact = "process", .value = "4713 5" },
     { "device processes", HA_UNKNOWN, "", .fact = "process", .value = "../../etc/passwd 5" },
+    { "device processes", HA_UNKNOWN, "does not say which they are", .fact = "process", .value = "?" },
     { "device throttling", HA_WARNING, "power cap", TEXT(condition.throttle, "application clocks, power cap") },
     { "device throttling", HA_UNFIT, "hardware thermal", TEXT(condition.throttle, "power cap, hardware thermal") },
     { "device throttling", HA_UNFIT, "0x1000", TEXT(condition.throttle, "reasons 0x1000") },

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SUCCESS = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6 };
+enum { SUCCESS = 0, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
 
 extern struct fake_nvml fake_nvml;
 EXPORT struct fake_nvml fake_nvml;
@@ -24,10 +24,14 @@ __attribute__((constructor)) static void start(void)
 
 static int give(unsigned *out, unsigned value)
 {
-    if (fake_nvml.unsupported) return NOT_SUPPORTED;
+    if (fake_nvml.fails) return fake_nvml.fails;
     *out = value;
     return SUCCESS;
 }
+
+/* A device that has nothing to do: its clocks fall soon, and the link's generation with them
+ * (NVIDIA/open-gpu-kernel-modules#731: from 3 in P0 to 1 in P8). */
+static bool idle(void) { return fake_nvml.idle_after && fake_nvml.reads++ >= fake_nvml.idle_after; }
 
 ENTRY(nvmlInit_v2, void) { return fake_nvml.init_fails ? NOT_SUPPORTED : (fake_nvml.users++, SUCCESS); }
 ENTRY(nvmlShutdown, void) { return fake_nvml.users--, SUCCESS; }
@@ -39,7 +43,7 @@ ENTRY(nvmlDeviceGetHandleByPciBusId_v2, const char *bus_id, void **out)
 }
 ENTRY(nvmlDeviceGetClockInfo, void *d, unsigned which, unsigned *out)
 {
-    return d == &device && (which == 1 || which == 2) ? give(out, which == 1 ? 1755 : 3201) : NOT_FOUND;
+    return d == &device && (which == 1 || which == 2) ? give(out, idle() ? 345 : which == 1 ? 1755 : 3201) : NOT_FOUND;
 }
 ENTRY(nvmlDeviceGetMaxClockInfo, void *d, unsigned which, unsigned *out)
 {
@@ -52,7 +56,7 @@ ENTRY(nvmlDeviceGetTemperature, void *d, unsigned sensor, unsigned *out)
 ENTRY(nvmlDeviceGetPowerUsage, void *d, unsigned *out) { return d == &device ? give(out, 412500) : NOT_FOUND; }
 ENTRY(nvmlDeviceGetCurrPcieLinkGeneration, void *d, unsigned *out)
 {
-    return d == &device ? give(out, fake_nvml.link_gen ? fake_nvml.link_gen : 4) : NOT_FOUND;
+    return d == &device ? give(out, idle() ? 1 : fake_nvml.link_gen ? fake_nvml.link_gen : 4) : NOT_FOUND;
 }
 ENTRY(nvmlDeviceGetMaxPcieLinkGeneration, void *d, unsigned *out) { return d == &device ? give(out, 5) : NOT_FOUND; }
 ENTRY(nvmlDeviceGetCurrPcieLinkWidth, void *d, unsigned *out)
@@ -68,8 +72,10 @@ ENTRY(nvmlDeviceGetPcieThroughput, void *d, unsigned which, unsigned *out)
 
 static int reasons(void *d, unsigned long long *out)
 {
-    if (d != &device || fake_nvml.unsupported) return NOT_SUPPORTED;
-    *out = fake_nvml.reasons;
+    enum { GPU_IDLE = 1 };
+    if (d != &device) return NOT_FOUND;
+    if (fake_nvml.fails) return fake_nvml.fails;
+    *out = idle() ? GPU_IDLE : fake_nvml.reasons;
     return SUCCESS;
 }
 #ifdef FAKE_NVML_OLDER
@@ -78,7 +84,8 @@ ENTRY(nvmlDeviceGetCurrentClocksThrottleReasons, void *d, unsigned long long *ou
 ENTRY(nvmlDeviceGetCurrentClocksEventReasons, void *d, unsigned long long *out) { return reasons(d, out); }
 ENTRY(nvmlDeviceGetTotalEnergyConsumption, void *d, unsigned long long *out)
 {
-    if (d != &device || fake_nvml.unsupported) return NOT_SUPPORTED;
+    if (d != &device) return NOT_FOUND;
+    if (fake_nvml.fails) return fake_nvml.fails;
     *out = 5000000123456ull;
     return SUCCESS;
 }
@@ -93,7 +100,8 @@ static int give_two(unsigned *a, unsigned x, unsigned *b, unsigned y)
 ENTRY(nvmlSystemGetDriverVersion, char *text, unsigned size)
 {
     static const char version[] = "575.57.08";
-    if (fake_nvml.unsupported || size < sizeof version) return NOT_SUPPORTED;
+    if (fake_nvml.fails) return fake_nvml.fails;
+    if (size < sizeof version) return INSUFFICIENT_SIZE;
     memcpy(text, version, sizeof version);
     return SUCCESS;
 }
@@ -103,7 +111,8 @@ ENTRY(nvmlDeviceGetEccMode, void *d, unsigned *now, unsigned *pending)
 }
 ENTRY(nvmlDeviceGetTotalEccErrors, void *d, unsigned type, unsigned counter, unsigned long long *out)
 {
-    if (d != &device || type > 1 || counter != 0 || fake_nvml.unsupported) return NOT_SUPPORTED;
+    if (d != &device || type > 1 || counter != 0) return NOT_FOUND;
+    if (fake_nvml.fails) return fake_nvml.fails;
     *out = fake_nvml.ecc_errors[type];
     return SUCCESS;
 }
@@ -135,26 +144,42 @@ ENTRY(nvmlDeviceGetGpuMaxPcieLinkGeneration, void *d, unsigned *out) { return d 
 struct utilization {
     unsigned gpu, memory;
 };
+/* not of a device in parts: XuehaiPan/nvitop#5 */
 ENTRY(nvmlDeviceGetUtilizationRates, void *d, struct utilization *out)
 {
+    if (fake_nvml.mig) return NOT_SUPPORTED;
     return d == &device ? give_two(&out->gpu, fake_nvml.busy_percent, &out->memory, 0) : NOT_FOUND;
 }
+#endif
 
-struct process {
-    unsigned pid;
-    unsigned long long bytes;
-    unsigned gpu_instance, compute_instance;
-};
-/* process i has the id 4000 + i and i GiB; of the second it cannot be said */
-ENTRY(nvmlDeviceGetComputeRunningProcesses_v3, void *d, unsigned *count, struct process *out)
+/* ---- who is there: process i has the id 4000 + i and i GiB; of the second it cannot be said ---- */
+
+/* Entries are 16 bytes, 24 or 32 by driver, whatever the function is called (XuehaiPan/nvitop#79 and #226). */
+static int processes(void *d, unsigned *count, void *out)
 {
-    enum { TOO_SMALL = 7 };
+    const size_t bytes = fake_nvml.process_bytes ? fake_nvml.process_bytes : 24;
     const unsigned room = *count;
-    if (d != &device || fake_nvml.unsupported) return NOT_SUPPORTED;
+    if (d != &device) return NOT_FOUND;
+    if (fake_nvml.fails) return fake_nvml.fails;
+    if (fake_nvml.limited) return NO_PERMISSION;
     *count = fake_nvml.processes;
-    if (room < fake_nvml.processes) return TOO_SMALL;
-    for (unsigned i = 0; i < fake_nvml.processes; i++)
-        out[i] = (struct process){ 4000 + i, i == 1 ? ~0ull : (unsigned long long)i << 30, ~0u, ~0u };
+    if (room < fake_nvml.processes) return INSUFFICIENT_SIZE;
+    for (unsigned i = 0; i < fake_nvml.processes; i++) {
+        const struct {
+            unsigned pid;
+            unsigned long long bytes;
+            unsigned gpu_instance, compute_instance;
+            unsigned long long protected_bytes;
+        } p = { 4000 + i, i == 1 ? ~0ull : (unsigned long long)i << 30, ~0u, ~0u, 0 };
+        memcpy((char *)out + i * bytes, &p, bytes);
+    }
     return SUCCESS;
 }
+#ifdef FAKE_NVML_OLDER
+ENTRY(nvmlDeviceGetComputeRunningProcesses_v2, void *d, unsigned *count, void *out)
+#else
+ENTRY(nvmlDeviceGetComputeRunningProcesses_v3, void *d, unsigned *count, void *out)
 #endif
+{
+    return processes(d, count, out);
+}

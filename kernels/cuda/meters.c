@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- the interface of NVML, as far as it is used ------------------------------------------------ */
 
@@ -14,46 +15,47 @@ enum { CLOCK_SM = 1, CLOCK_MEMORY = 2, SENSOR_GPU = 0, LINK_TX = 0, LINK_RX = 1 
 struct utilization {
     unsigned gpu, memory;
 };
+/* How the entries of a list of processes begin. What follows, and so how far apart they are, is the driver's. */
 struct process {
     unsigned pid;
     unsigned long long bytes; /* all ones: not readable */
-    unsigned gpu_instance, compute_instance;
 };
 enum { CORRECTED = 0, UNCORRECTED = 1, SINCE_LOAD = 0 }; /* of ecc_errors */
 
 /* What a driver lacks is not readable; without the first three nothing is. link_rate is of the last 20 ms, which it
  * waits for; reasons_older: the name before
- * CUDA 12.2. */
-#define ENTRIES(X)                                                                                             \
-    X(init, nvmlInit_v2, int, (void))                                                                          \
-    X(shutdown, nvmlShutdown, int, (void))                                                                     \
-    X(find, nvmlDeviceGetHandleByPciBusId_v2, int, (const char *bus_id, void **device))                        \
-    X(clock, nvmlDeviceGetClockInfo, int, (void *device, unsigned which, unsigned *MHz))                       \
-    X(clock_max, nvmlDeviceGetMaxClockInfo, int, (void *device, unsigned which, unsigned *MHz))                \
-    X(temperature, nvmlDeviceGetTemperature, int, (void *device, unsigned sensor, unsigned *C))                \
-    X(power, nvmlDeviceGetPowerUsage, int, (void *device, unsigned *mW))                                       \
-    X(energy, nvmlDeviceGetTotalEnergyConsumption, int, (void *device, unsigned long long *mJ))                \
-    X(link_gen, nvmlDeviceGetCurrPcieLinkGeneration, int, (void *device, unsigned *gen))                       \
-    X(link_gen_max, nvmlDeviceGetMaxPcieLinkGeneration, int, (void *device, unsigned *gen))                    \
-    X(link_width, nvmlDeviceGetCurrPcieLinkWidth, int, (void *device, unsigned *lanes))                        \
-    X(link_width_max, nvmlDeviceGetMaxPcieLinkWidth, int, (void *device, unsigned *lanes))                     \
-    X(link_rate, nvmlDeviceGetPcieThroughput, int, (void *device, unsigned which, unsigned *KBps))             \
-    X(reasons_older, nvmlDeviceGetCurrentClocksThrottleReasons, int, (void *device, unsigned long long *bits)) \
-    X(driver, nvmlSystemGetDriverVersion, int, (char *text, unsigned size))                                    \
-    X(ecc, nvmlDeviceGetEccMode, int, (void *device, unsigned *now, unsigned *pending))                        \
-    X(ecc_errors, nvmlDeviceGetTotalEccErrors, int,                                                            \
-      (void *device, unsigned type, unsigned counter, unsigned long long *errors))                             \
-    X(rows, nvmlDeviceGetRemappedRows, int,                                                                    \
-      (void *device, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed))         \
-    X(persistence, nvmlDeviceGetPersistenceMode, int, (void *device, unsigned *on))                            \
-    X(mig, nvmlDeviceGetMigMode, int, (void *device, unsigned *now, unsigned *pending))                        \
-    X(power_limit, nvmlDeviceGetPowerManagementLimit, int, (void *device, unsigned *mW))                       \
-    X(power_default, nvmlDeviceGetPowerManagementDefaultLimit, int, (void *device, unsigned *mW))              \
-    X(link_gen_device, nvmlDeviceGetGpuMaxPcieLinkGeneration, int, (void *device, unsigned *gen))              \
-    X(busy, nvmlDeviceGetUtilizationRates, int, (void *device, struct utilization *percent))                   \
-    X(computing, nvmlDeviceGetComputeRunningProcesses_v3, int,                                                 \
-      (void *device, unsigned *count, struct process *process))                                                \
-    X(drawing, nvmlDeviceGetGraphicsRunningProcesses_v3, int, (void *device, unsigned *count, struct process *process))
+ * CUDA 12.2. Entries of processes that are named _older are those of drivers without the third version. */
+#define ENTRIES(X)                                                                                                \
+    X(init, nvmlInit_v2, int, (void))                                                                             \
+    X(shutdown, nvmlShutdown, int, (void))                                                                        \
+    X(find, nvmlDeviceGetHandleByPciBusId_v2, int, (const char *bus_id, void **device))                           \
+    X(clock, nvmlDeviceGetClockInfo, int, (void *device, unsigned which, unsigned *MHz))                          \
+    X(clock_max, nvmlDeviceGetMaxClockInfo, int, (void *device, unsigned which, unsigned *MHz))                   \
+    X(temperature, nvmlDeviceGetTemperature, int, (void *device, unsigned sensor, unsigned *C))                   \
+    X(power, nvmlDeviceGetPowerUsage, int, (void *device, unsigned *mW))                                          \
+    X(energy, nvmlDeviceGetTotalEnergyConsumption, int, (void *device, unsigned long long *mJ))                   \
+    X(link_gen, nvmlDeviceGetCurrPcieLinkGeneration, int, (void *device, unsigned *gen))                          \
+    X(link_gen_max, nvmlDeviceGetMaxPcieLinkGeneration, int, (void *device, unsigned *gen))                       \
+    X(link_width, nvmlDeviceGetCurrPcieLinkWidth, int, (void *device, unsigned *lanes))                           \
+    X(link_width_max, nvmlDeviceGetMaxPcieLinkWidth, int, (void *device, unsigned *lanes))                        \
+    X(link_rate, nvmlDeviceGetPcieThroughput, int, (void *device, unsigned which, unsigned *KBps))                \
+    X(reasons_older, nvmlDeviceGetCurrentClocksThrottleReasons, int, (void *device, unsigned long long *bits))    \
+    X(driver, nvmlSystemGetDriverVersion, int, (char *text, unsigned size))                                       \
+    X(ecc, nvmlDeviceGetEccMode, int, (void *device, unsigned *now, unsigned *pending))                           \
+    X(ecc_errors, nvmlDeviceGetTotalEccErrors, int,                                                               \
+      (void *device, unsigned type, unsigned counter, unsigned long long *errors))                                \
+    X(rows, nvmlDeviceGetRemappedRows, int,                                                                       \
+      (void *device, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed))            \
+    X(persistence, nvmlDeviceGetPersistenceMode, int, (void *device, unsigned *on))                               \
+    X(mig, nvmlDeviceGetMigMode, int, (void *device, unsigned *now, unsigned *pending))                           \
+    X(power_limit, nvmlDeviceGetPowerManagementLimit, int, (void *device, unsigned *mW))                          \
+    X(power_default, nvmlDeviceGetPowerManagementDefaultLimit, int, (void *device, unsigned *mW))                 \
+    X(link_gen_device, nvmlDeviceGetGpuMaxPcieLinkGeneration, int, (void *device, unsigned *gen))                 \
+    X(busy, nvmlDeviceGetUtilizationRates, int, (void *device, struct utilization *percent))                      \
+    X(computing, nvmlDeviceGetComputeRunningProcesses_v3, int, (void *device, unsigned *count, void *list))       \
+    X(drawing, nvmlDeviceGetGraphicsRunningProcesses_v3, int, (void *device, unsigned *count, void *list))        \
+    X(computing_older, nvmlDeviceGetComputeRunningProcesses_v2, int, (void *device, unsigned *count, void *list)) \
+    X(drawing_older, nvmlDeviceGetGraphicsRunningProcesses_v2, int, (void *device, unsigned *count, void *list))
 /* since CUDA 12.2 */
 #define LATER_ENTRIES(X) \
     X(reasons, nvmlDeviceGetCurrentClocksEventReasons, int, (void *device, unsigned long long *bits))
@@ -85,8 +87,6 @@ IS(SINCE_LOAD, NVML_VOLATILE_ECC);
     _Static_assert(offsetof(type, field) == offsetof(struct own, own_field), #type "." #field " has moved")
 AT(nvmlProcessInfo_t, pid, process, pid);
 AT(nvmlProcessInfo_t, usedGpuMemory, process, bytes);
-AT(nvmlProcessInfo_t, gpuInstanceId, process, gpu_instance);
-_Static_assert(sizeof(nvmlProcessInfo_t) == sizeof(struct process), "nvmlProcessInfo_t has grown");
 AT(nvmlUtilization_t, gpu, utilization, gpu);
 _Static_assert(sizeof(nvmlUtilization_t) == sizeof(struct utilization), "nvmlUtilization_t has grown");
 #endif
@@ -239,16 +239,35 @@ static void memory_facts(const struct ha_cuda_meters *m, struct ha_cuda_facts *l
     }
 }
 
-static void process_facts(const struct ha_cuda_meters *m, struct ha_cuda_facts *list,
-                          int (*read)(void *device, unsigned *count, struct process *process))
+/* Entries of the same function are 24 bytes, of drivers 535.43 to 535.86 32 (XuehaiPan/nvitop#79, NVIDIA/go-nvml#75),
+ * and 16 where 550.127 was seen in a container (XuehaiPan/nvitop#226): how many bytes were written tells. */
+enum { PROCESSES_MOST = 256, PROCESS_BYTES_MOST = 32 };
+static const unsigned char unwritten = 0xa5;
+
+static size_t process_stride(const unsigned char *list, size_t count)
 {
-    struct process process[32] = { { 0 } };
-    const unsigned room = sizeof process / sizeof *process;
-    unsigned count = room;
-    if (!read || read(m->device, &count, process) != SUCCESS) return;
-    for (unsigned i = 0; i < count && i < room; i++)
-        if (process[i].bytes == ~0ull) ha_cuda_fact(list, "process", "%u ?", process[i].pid);
-        else ha_cuda_fact(list, "process", "%u %llu", process[i].pid, process[i].bytes);
+    size_t written = count * PROCESS_BYTES_MOST, stride = sizeof(struct process);
+    while (written && list[written - 1] == unwritten) written--;
+    while (count * stride < written) stride += 8;
+    return stride;
+}
+
+/* False: they cannot be read, as of a device in parts without privileges. */
+static bool process_facts(const struct ha_cuda_meters *m, struct ha_cuda_facts *list,
+                          int (*read)(void *device, unsigned *count, void *list))
+{
+    unsigned char processes[PROCESSES_MOST * PROCESS_BYTES_MOST];
+    unsigned count = PROCESSES_MOST;
+    memset(processes, unwritten, sizeof processes);
+    if (!read || read(m->device, &count, processes) != SUCCESS || count > PROCESSES_MOST) return false;
+    const size_t stride = process_stride(processes, count);
+    for (size_t i = 0; i < count; i++) {
+        struct process p;
+        memcpy(&p, processes + i * stride, sizeof p);
+        if (p.bytes == ~0ull) ha_cuda_fact(list, "process", "%u ?", p.pid);
+        else ha_cuda_fact(list, "process", "%u %llu", p.pid, p.bytes);
+    }
+    return true;
 }
 
 void ha_cuda_meters_facts(struct ha_cuda_meters *m, struct ha_cuda_facts *list)
@@ -268,6 +287,7 @@ void ha_cuda_meters_facts(struct ha_cuda_meters *m, struct ha_cuda_facts *list)
     if (!isnan(limit_W)) ha_cuda_fact(list, "power_limit_W", "%g", limit_W);
     if (!isnan(default_W)) ha_cuda_fact(list, "power_default_W", "%g", default_W);
     if (!isnan(gen)) ha_cuda_fact(list, "link_gen_device", "%g", gen);
-    process_facts(m, list, m->at.computing);
-    process_facts(m, list, m->at.drawing);
+    if (!process_facts(m, list, m->at.computing ? m->at.computing : m->at.computing_older))
+        ha_cuda_fact(list, "process", "?");
+    process_facts(m, list, m->at.drawing ? m->at.drawing : m->at.drawing_older);
 }

@@ -91,6 +91,24 @@ TEST(throttling_has_reasons)
     }
 }
 
+/* Four reads after the work has ended the device idles: what falls then has been read. */
+TEST(what_falls_first_is_read_first)
+{
+    struct fake_nvml *fake = use("fake_nvml.so");
+    struct ha_cuda_meters *m = ha_cuda_meters_open(bus_id);
+    struct ha_device_meters r = { .want_link_GBps = false };
+    fake->idle_after = 4;
+    fake->reasons = 0x4;
+    ha_cuda_meters_read(m, &r);
+    assert_int_equal(fake->reads, 4);
+    assert_true(r.sm_clock_MHz > 1754 && r.memory_clock_MHz > 3200 && r.link_gen > 3);
+    assert_string_equal(r.throttle, "power cap");
+    ha_cuda_meters_read(m, &r); /* and what is read of an idle one says so */
+    assert_true(r.sm_clock_MHz < 346 && r.memory_clock_MHz < 346 && r.link_gen < 2);
+    assert_string_equal(r.throttle, "none");
+    ha_cuda_meters_close(m);
+}
+
 static void assert_nothing(const struct ha_device_meters *r)
 {
     double value[METERS];
@@ -99,15 +117,20 @@ static void assert_nothing(const struct ha_device_meters *r)
     assert_string_equal(r->throttle, "");
 }
 
+/* not supported, no permission, no such function, lost, unknown */
+static const int statuses[] = { 3, 4, 13, 15, 999 };
+
 TEST(what_is_not_readable_is_empty)
 {
     struct fake_nvml *fake = use("fake_nvml.so");
     struct ha_cuda_meters *m = ha_cuda_meters_open(bus_id);
     struct ha_device_meters r = { .want_link_GBps = true };
-    fake->unsupported = true;
-    ha_cuda_meters_read(m, &r);
-    assert_nothing(&r);
-    assert_string_equal(r.bus_id, bus_id);
+    for (size_t i = 0; i < COUNT(statuses); i++) {
+        fake->fails = statuses[i];
+        ha_cuda_meters_read(m, &r);
+        assert_nothing(&r);
+        assert_string_equal(r.bus_id, bus_id);
+    }
     ha_cuda_meters_close(m);
     memset(&r, 0, sizeof r);
     ha_cuda_meters_read(NULL, &r);
@@ -155,7 +178,7 @@ TEST(facts_are_said)
 {
     struct fake_nvml *fake = use("fake_nvml.so");
     struct ha_cuda_meters *m = ha_cuda_meters_open(bus_id);
-    fake->ecc = fake->mig = fake->rows_failed = 1;
+    fake->ecc = fake->rows_failed = 1;
     fake->ecc_errors[0] = 12;
     fake->ecc_errors[1] = 3;
     fake->power_limit_mW = 350500;
@@ -163,7 +186,7 @@ TEST(facts_are_said)
     fake->processes = 3;
     assert_string_equal(facts_of(m, HA_DEVICE_FACTS_MOST),
                         "busy_percent=97\ndriver=575.57.08\necc=on\necc_pending=off\necc_corrected=12\n"
-                        "ecc_uncorrected=3\nrows_pending=no\nrows_failed=yes\npersistence=off\nmig=on\n"
+                        "ecc_uncorrected=3\nrows_pending=no\nrows_failed=yes\npersistence=off\nmig=off\n"
                         "power_limit_W=350.5\npower_default_W=700\nlink_gen_device=6\nprocess=4000 0\n"
                         "process=4001 ?\nprocess=4002 2147483648\n");
     fake->processes = 0;
@@ -177,18 +200,51 @@ TEST(facts_are_said)
     ha_cuda_meters_close(m);
 }
 
+/* A driver that does not say who is there is not one where nobody is. */
 TEST(facts_that_cannot_be_read_are_none)
 {
     struct fake_nvml *fake = use("fake_nvml.so");
     struct ha_cuda_meters *m = ha_cuda_meters_open(bus_id);
     fake->processes = 1000; /* more than is asked for */
-    assert_null(strstr(facts_of(m, HA_DEVICE_FACTS_MOST), "process"));
-    fake->unsupported = true;
-    assert_string_equal(facts_of(m, HA_DEVICE_FACTS_MOST), "");
-    ha_cuda_meters_close(m);
-    use("fake_nvml_older.so");
-    m = ha_cuda_meters_open(bus_id);
-    assert_string_equal(facts_of(m, HA_DEVICE_FACTS_MOST), "");
+    assert_contains(facts_of(m, HA_DEVICE_FACTS_MOST), "link_gen_device=6\nprocess=?\n");
+    for (size_t i = 0; i < COUNT(statuses); i++) {
+        fake->fails = statuses[i];
+        assert_string_equal(facts_of(m, HA_DEVICE_FACTS_MOST), "process=?\n");
+    }
     ha_cuda_meters_close(m);
     assert_string_equal(facts_of(NULL, HA_DEVICE_FACTS_MOST), "");
+}
+
+/* In parts: of the whole device the driver does not say how busy it is, nor to everybody who is on it. */
+TEST(facts_of_a_device_in_parts)
+{
+    struct fake_nvml *fake = use("fake_nvml.so");
+    struct ha_cuda_meters *m = ha_cuda_meters_open(bus_id);
+    fake->mig = fake->limited = 1;
+    assert_null(strstr(facts_of(m, HA_DEVICE_FACTS_MOST), "busy_percent"));
+    assert_contains(facts_of(m, HA_DEVICE_FACTS_MOST), "mig=on\n");
+    assert_contains(facts_of(m, HA_DEVICE_FACTS_MOST), "process=?\n");
+    ha_cuda_meters_close(m);
+}
+
+TEST(processes_of_every_driver)
+{
+    static const char *const library[] = { "fake_nvml.so", "fake_nvml_older.so" };
+    static const size_t bytes[] = { 16, 24, 32 };
+    for (size_t i = 0; i < COUNT(library) * COUNT(bytes); i++) {
+        struct fake_nvml *fake = use(library[i % COUNT(library)]);
+        struct ha_cuda_meters *m = ha_cuda_meters_open(bus_id);
+        fake->process_bytes = bytes[i / COUNT(library)];
+        for (fake->processes = 0; fake->processes < 40; fake->processes++) {
+            char want[2048] = "", bytes_of[32];
+            for (unsigned p = 0; p < fake->processes; p++) {
+                snprintf(bytes_of, sizeof bytes_of, "%llu", (unsigned long long)p << 30);
+                snprintf(want + strlen(want), sizeof want - strlen(want), "process=%u %s\n", 4000 + p,
+                         p == 1 ? "?" : bytes_of);
+            }
+            const char *got = strstr(facts_of(m, HA_DEVICE_FACTS_MOST), "process=");
+            assert_string_equal(got ? got : "", want);
+        }
+        ha_cuda_meters_close(m);
+    }
 }
