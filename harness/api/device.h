@@ -511,7 +511,8 @@ struct ha_device_api {
     enum ha_status (*graph_launch)(struct ha_graph *graph, struct ha_stream *stream);
     void (*graph_destroy)(struct ha_graph *graph); /* after its launches are done */
 
-    /* attention as batched products with a softmax between, by the vendor's library: what attend is compared with */
+    /* attention as batched products with a softmax between, by the vendor's library: what attend is compared with. Of a
+     * shape the first call of this, and of product, may wait for all that is enqueued: the library loads its kernels */
     enum ha_status (*attend_products)(struct ha_stream *stream, const struct ha_device_attend *args);
     enum ha_status (*product)(struct ha_stream *stream, const struct ha_device_product *args);
     enum ha_status (*move)(struct ha_stream *stream, const struct ha_device_move *args);

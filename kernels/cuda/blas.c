@@ -17,6 +17,7 @@
 #include <string.h>
 
 /* of the library's interface, as in its versions 11 to 13 */
+enum { NOT_INITIALIZED = 1 };
 enum { OP_N = 0, OP_T = 1, GEMM_DEFAULT = -1 };
 enum { R_32F = 0, R_16F = 2, R_16BF = 14 };
 enum { COMPUTE_32F = 68, COMPUTE_32F_PEDANTIC = 69 };
@@ -46,6 +47,7 @@ enum { SYMBOLS = sizeof symbols / sizeof *symbols, NEEDED = SYMBOLS - 1 };
 #include <cublas_v2.h>
 static inline void same(void){ ENTRIES(HA_CUDA_SAME) }
 #define IS(own, name) _Static_assert((own) == (int)(name), #name " has moved")
+IS(NOT_INITIALIZED, CUBLAS_STATUS_NOT_INITIALIZED);
 IS(OP_N, CUBLAS_OP_N);
 IS(OP_T, CUBLAS_OP_T);
 IS(GEMM_DEFAULT, CUBLAS_GEMM_DEFAULT);
@@ -84,11 +86,11 @@ static const char *look_up(struct ha_cuda_blas *blas, void *library)
 #ifdef HA_CUDA_EMULATED
     /* a library for the emulation has no runtime of its own */
     void (*use)(cudaError_t(*kernel)(cudaStream_t, cudaHostFn_t, void *), cudaError_t(*alloc)(void **, size_t),
-                cudaError_t(*free)(void *));
+                cudaError_t(*free)(void *), void (*load)(void));
     void *found = dlsym(library, "ha_emulated_cublas_use");
     if (!found) return "ha_emulated_cublas_use (it is for GPUs)";
     memcpy(&use, &found, sizeof use);
-    use(ha_emulated_library_kernel, cudaMalloc, cudaFree);
+    use(ha_emulated_library_kernel, cudaMalloc, cudaFree, ha_emulated_library_load);
 #endif
     return NULL;
 }
@@ -98,8 +100,10 @@ static void load_named(struct ha_cuda_blas *blas, const char *path)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* for good: it leaves threads and exit handlers */
     const char *lacks = library ? look_up(blas, library) : NULL;
-    if (!library)
-        snprintf(blas->absent, sizeof blas->absent, "no cuBLAS: HABENCH_CUBLAS=%.100s cannot be loaded", path);
+    if (!library) {
+        const char *said = dlerror(), *reason = strncmp(said, path, strlen(path)) ? said : said + strlen(path);
+        snprintf(blas->absent, sizeof blas->absent, "no cuBLAS: HABENCH_CUBLAS=%.60s%s", path, reason);
+    }
     if (lacks) snprintf(blas->absent, sizeof blas->absent, "cuBLAS: the library has no %s", lacks);
 }
 
@@ -118,7 +122,7 @@ static void load_any(struct ha_cuda_blas *blas)
     if (lacks) snprintf(blas->absent, sizeof blas->absent, "cuBLAS: the library has no %s", lacks);
     else
         snprintf(blas->absent, sizeof blas->absent,
-                 "no cuBLAS: libcublas.so.13, .12 or .11 is not to be found; "
+                 "no cuBLAS: no libcublas.so.13, .12 or .11 that can be loaded; "
                  "scripts/setup.sh --cuda gets it, HABENCH_CUBLAS names it");
 #endif
 }
@@ -168,7 +172,11 @@ static enum ha_status create(struct ha_stream *s, struct ha_cuda_blas *blas, con
     if (blas->handle) return HA_OK;
     const int status = blas->call.create(&blas->handle); /* it allocates, as it may while a stream captures: relaxed */
     if (status != 0) blas->handle = NULL;
-    HA_TRY(check(s, status, "cublasCreate", operation));
+    HA_TRY(check(s, status,
+                 status == NOT_INITIALIZED
+                     ? "cublasCreate (the library may be too new for the driver, or no memory be left)"
+                     : "cublasCreate",
+                 operation));
     return check(s, blas->call.set_math_mode(blas->handle, DEFAULT_MATH | MATH_DISALLOW_REDUCED_PRECISION_REDUCTION),
                  "cublasSetMathMode", operation);
 }

@@ -2,8 +2,19 @@
  * in stream order. It is strict about what a library may be lenient about: leading dimensions, types that go together,
  * stream and workspace set before each call, the workspace not too small; matrices of 16-bit types that do not begin at
  * multiples of 16 bytes give NaN. Sums of what is stored in 16 bits are truncated at every addition, as tensor cores
- * may do. What it was asked for is counted, and it fails when told to:
- *   HA_FAKE_CUBLAS_FAIL=cublasGemmEx:13    every such call gives that status */
+ * may do. It has the library's faults:
+ *   - a handle that is made, and the first product of a shape, load kernels, which waits for all that is enqueued
+ *     (openxla/xla#5103 and #38932, NVIDIA/nvbench#136);
+ *   - a stream that is set takes the workspace away (documentation of cublasSetStream);
+ *   - parts of a sum are added in the type of the result, unless the math mode forbids it (pytorch/pytorch#67946);
+ *   - binary32 is read as TF32 where NVIDIA_TF32_OVERRIDE=1 asks for it (lightseekorg/tokenspeed#35) and the compute
+ *     type is not the pedantic one.
+ * What it was asked for is counted, and it fails when told to:
+ *   HA_FAKE_CUBLAS_FAIL=cublasGemmEx:13    every such call gives that status
+ * FAKE_CUBLAS_OLD: one that has no names of statuses, which are there since 11.4.
+ * FAKE_CUBLAS_UNBOUND: one beside a libcublasLt of another version, which lacks what it calls
+ * (hpcaitech/ColossalAI#4059).
+ */
 
 #include "harness/base/numeric.h"
 #include "kernels/cuda/fake.h"
@@ -23,12 +34,18 @@ enum {
     EXECUTION_FAILED = 13,
     NOT_SUPPORTED = 15
 };
-enum { WORKSPACE_LEAST = 4 << 20 };
+enum {
+    WORKSPACE_LEAST = 4 << 20,
+    DISALLOW_REDUCED_PRECISION_REDUCTION = 16,
+    COMPUTE_32F = 68,
+    COMPUTE_32F_PEDANTIC = 69
+};
 
 struct call {
     struct call *next;
     int trans_a, trans_b, m, n, k, lda, ldb, ldc, count;
     enum ha_dtype type, type_c;
+    bool reduces, tf32;
     float alpha, beta;
     const void *a, *b; /* the matrix, or an array of them in device memory */
     void *c;
@@ -36,6 +53,7 @@ struct call {
 struct handle {
     cudaStream_t stream;
     bool has_stream;
+    int math_mode;
     void *workspace, *own; /* own: what the library allocates for itself */
     size_t workspace_bytes;
     struct call *calls; /* a graph may run them again */
@@ -46,25 +64,26 @@ struct handle {
 
 EXPORT extern int fake_cublas_handles; /* made and not destroyed */
 EXPORT extern unsigned fake_cublas_gemm_batched, fake_cublas_problems;
-EXPORT extern int fake_cublas_compute[3]; /* of the last call, by type of A: f32, f16, bf16 */
-EXPORT extern int fake_cublas_math_mode;
-int fake_cublas_handles, fake_cublas_compute[3], fake_cublas_math_mode;
+int fake_cublas_handles;
 unsigned fake_cublas_gemm_batched, fake_cublas_problems;
 
 typedef cudaError_t host_fn(cudaStream_t stream, cudaHostFn_t fn, void *arg);
 typedef cudaError_t alloc_fn(void **ptr, size_t bytes);
 typedef cudaError_t free_fn(void *ptr);
+typedef void load_fn(void);
 static struct {
     host_fn *host_fn;
     alloc_fn *alloc;
     free_fn *free;
+    load_fn *load;
 } runtime;
 
-ENTRY_OF(void, ha_emulated_cublas_use, host_fn *launch, alloc_fn *alloc, free_fn *give)
+ENTRY_OF(void, ha_emulated_cublas_use, host_fn *launch, alloc_fn *alloc, free_fn *give, load_fn *load)
 {
     runtime.host_fn = launch;
     runtime.alloc = alloc;
     runtime.free = give;
+    runtime.load = load;
 }
 
 static int told_to_fail(const char *name)
@@ -80,6 +99,7 @@ ENTRY(cublasCreate_v2, void **out)
 {
     const int told = told_to_fail("cublasCreate");
     if (told) return told;
+    runtime.load();
     struct handle *h = calloc(1, sizeof *h);
     if (!h) abort();
     if (runtime.alloc(&h->own, 4096) != cudaSuccess) { /* as where a stream is being captured */
@@ -126,10 +146,11 @@ ENTRY(cublasSetWorkspace_v2, void *handle, void *workspace, size_t bytes)
 
 ENTRY(cublasSetMathMode, void *handle, int mode)
 {
-    fake_cublas_math_mode = mode;
-    return SUCCESS;
+    ((struct handle *)handle)->math_mode = mode;
+    return told_to_fail("cublasSetMathMode");
 }
 
+#ifndef FAKE_CUBLAS_OLD
 ENTRY_OF(const char *, cublasGetStatusName, int status)
 {
     return status == NOT_INITIALIZED    ? "CUBLAS_STATUS_NOT_INITIALIZED"
@@ -138,6 +159,7 @@ ENTRY_OF(const char *, cublasGetStatusName, int status)
            : status == NOT_SUPPORTED    ? "CUBLAS_STATUS_NOT_SUPPORTED"
                                         : "unknown cuBLAS status";
 }
+#endif
 
 /* ---- products, column-major */
 
@@ -172,27 +194,48 @@ __attribute__((no_sanitize("thread", "address", "undefined"))) static void add_p
         for (size_t i = 0; i < m; i++) sum[i] = sum_of(sum[i], x[l * m + i], y[l], cut);
 }
 
+/* of binary32 the 10 bits that TF32 has */
+static float seen(float x, bool tf32)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    if (tf32) bits &= ~(uint32_t)0x1fff;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
 /* An operand as [rows][columns]: in memory element (r, c) is at r ld + c, or across at c ld + r. */
-static float *operand(const void *from, enum ha_dtype type, bool across, size_t rows, size_t columns, size_t ld)
+static float *operand(const void *from, const struct call *call, bool across, size_t rows, size_t columns, size_t ld)
 {
     float *to = malloc((rows * columns + 1) * sizeof *to);
     if (!to) abort();
     for (size_t r = 0; r < rows; r++)
         for (size_t c = 0; c < columns; c++)
-            to[r * columns + c] = ha_load(from, across ? c * ld + r : r * ld + c, type);
+            to[r * columns + c] = seen(ha_load(from, across ? c * ld + r : r * ld + c, call->type), call->tf32);
     return to;
+}
+
+static float rounded(float x, enum ha_dtype type)
+{
+    uint32_t room;
+    ha_store(&room, 0, type, x);
+    return ha_load(&room, 0, type);
 }
 
 static void multiply(const struct call *c, const void *a, const void *b, void *out)
 {
     const bool aligned = c->type == HA_F32 || ((uintptr_t)a | (uintptr_t)b) % 16 == 0;
     const size_t m = (size_t)c->m, n = (size_t)c->n, k = (size_t)c->k;
-    float *x = operand(a, c->type, c->trans_a, k, m, (size_t)c->lda),
-          *y = operand(b, c->type, c->trans_b, n, k, (size_t)c->ldb), *sum = malloc((m + 1) * sizeof *sum);
+    float *x = operand(a, c, c->trans_a, k, m, (size_t)c->lda), *y = operand(b, c, c->trans_b, n, k, (size_t)c->ldb),
+          *sum = malloc((m + 1) * sizeof *sum);
     if (!sum) abort();
     for (size_t j = 0; j < n; j++) {
         for (size_t i = 0; i < m; i++) sum[i] = aligned ? 0 : NAN;
-        add_products(sum, x, y + j * k, m, k, c->type != HA_F32);
+        for (size_t l = 0, part; l < k; l += part) {
+            part = c->reduces && l == 0 && k > 1 ? k / 2 : k - l;
+            add_products(sum, x + l * m, y + j * k + l, m, part, c->type != HA_F32);
+            for (size_t i = 0; i < m && c->reduces; i++) sum[i] = rounded(sum[i], c->type_c);
+        }
         for (size_t i = 0, at = j * (size_t)c->ldc; i < m; i++, at++) {
             const float before = c->beta < 0.0f || c->beta > 0.0f ? c->beta * ha_load(out, at, c->type_c) : 0;
             ha_store(out, at, c->type_c, c->alpha * sum[i] + before);
@@ -216,6 +259,20 @@ static bool fits(const struct call *c)
            && c->ldc >= (c->m ? c->m : 1) && c->trans_a >= 0 && c->trans_a <= 1 && c->trans_b >= 0 && c->trans_b <= 1;
 }
 
+/* Calls of one shape use one kernel. */
+static bool loaded(struct handle *h, const struct call *call)
+{
+    pthread_mutex_lock(&h->lock);
+    const struct call *c = h->calls;
+    while (c
+           && !(c->m == call->m && c->n == call->n && c->k == call->k && c->trans_a == call->trans_a
+                && c->trans_b == call->trans_b && c->type == call->type && c->type_c == call->type_c
+                && !c->count == !call->count))
+        c = c->next;
+    pthread_mutex_unlock(&h->lock);
+    return c;
+}
+
 /* count: 0, or the matrices of a batch */
 static int enqueue(struct handle *h, int op_a, int op_b, int m, int n, int k, const void *alpha, const void *a,
                    int type_a, int lda, const void *b, int type_b, int ldb, const void *beta, void *c, int type_c,
@@ -227,11 +284,14 @@ static int enqueue(struct handle *h, int op_a, int op_b, int m, int n, int k, co
     if (!type_of(type_a, &call.type) || !type_of(type_b, &type_of_b) || !type_of(type_c, &call.type_c))
         return INVALID_VALUE;
     if (type_of_b != call.type || (call.type_c != HA_F32 && call.type_c != call.type)) return NOT_SUPPORTED;
-    if (compute != 68 && compute != 69) return NOT_SUPPORTED;
+    if (compute != COMPUTE_32F && compute != COMPUTE_32F_PEDANTIC) return NOT_SUPPORTED;
     if (!fits(&call)) return INVALID_VALUE;
     memcpy(&call.alpha, alpha, sizeof call.alpha);
     memcpy(&call.beta, beta, sizeof call.beta);
-    fake_cublas_compute[call.type] = compute;
+    const char *tf32 = getenv("NVIDIA_TF32_OVERRIDE");
+    call.tf32 = call.type == HA_F32 && compute != COMPUTE_32F_PEDANTIC && tf32 && !strcmp(tf32, "1");
+    call.reduces = call.type_c != HA_F32 && !(h->math_mode & DISALLOW_REDUCED_PRECISION_REDUCTION);
+    if (!loaded(h, &call)) runtime.load();
     struct call *kept = malloc(sizeof *kept);
     if (!kept) abort();
     *kept = call;
@@ -242,12 +302,18 @@ static int enqueue(struct handle *h, int op_a, int op_b, int m, int n, int k, co
     return runtime.host_fn(h->stream, run, kept) == cudaSuccess ? SUCCESS : EXECUTION_FAILED;
 }
 
+#ifdef FAKE_CUBLAS_UNBOUND
+extern void cublasLt_of_another_version(void);
+#endif
 ENTRY(cublasGemmEx, void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, const void *a, int type_a,
       int lda, const void *b, int type_b, int ldb, const void *beta, void *c, int type_c, int ldc, int compute,
       int algorithm)
 {
     const int told = told_to_fail("cublasGemmEx");
     if (told) return told;
+#ifdef FAKE_CUBLAS_UNBOUND
+    cublasLt_of_another_version();
+#endif
     if (algorithm != -1) return NOT_SUPPORTED;
     return enqueue(handle, op_a, op_b, m, n, k, alpha, a, type_a, lda, b, type_b, ldb, beta, c, type_c, ldc, 0,
                    compute);

@@ -17,7 +17,7 @@ void *ha_cuda_library_next(const char *const *names, size_t *at)
         if (place && !(root && *root)) continue;
         if (place) snprintf(path, sizeof path, "%s/%s/%s", root, folders[(place - 1) % FOLDERS], name);
         else snprintf(path, sizeof path, "%s", name);
-        void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+        void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         if (library) return library;
     }
     return NULL;

@@ -33,7 +33,8 @@ static inline const char *ha_cuda_look_up(void *library, void *entries, const st
 
 /* Where a library of the toolkit may be. Loads the next one that there is of names, which end in NULL: as the loader
  * finds them, in their order, then in the folders of $CUDA_HOME, $CUDA_PATH and /usr/local/cuda. *at: 0 before the
- * first. NULL: there are no more. */
+ * first. NULL: there are no more. One that lacks a symbol of a library that it uses is passed over here, and does not
+ * end the process when it is called. */
 void *ha_cuda_library_next(const char *const *names, size_t *at);
 /* The toolkit that this was built with goes first: a driver may be too old for a newer one. */
 #if CUDART_VERSION >= 13000

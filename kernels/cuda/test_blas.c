@@ -47,14 +47,42 @@ TEST(multiplies)
         free(x), free(w);
         assert_int_equal(cudaFree(y), cudaSuccess);
     }
-    /* binary32 without TF32, and 16 bits summed in binary32, to the end */
-    const int *compute = of_fake("fake_cublas_compute");
-    assert_int_equal(compute[HA_F32], 69);
-    assert_int_equal(compute[HA_F16], 68);
-    assert_int_equal(compute[HA_BF16], 68);
-    assert_int_equal(*(int *)of_fake("fake_cublas_math_mode"), 16);
     const struct ha_device_product huge = { .m = 1, .n = (size_t)1 << 31, .k = 1 };
     fails_with(ha_cuda_product(stream, &huge), "beyond 32 bits");
+}
+
+/* The halves of a sum are 1.2e5 and -1.2e5, which 16 bits cannot hold. */
+TEST(partial_sums_stay_in_binary32)
+{
+    enum { K = 24 };
+    float x[K], w[K];
+    uint16_t stored[2][K];
+    void *y;
+    begin();
+    for (size_t i = 0; i < K; i++) x[i] = 100, w[i] = i < K / 2 ? 100 : -100;
+    x[0] += 1;
+    ha_store_row(stored[0], K, HA_F16, x);
+    ha_store_row(stored[1], K, HA_F16, w);
+    assert_int_equal(cudaMalloc(&y, 64), cudaSuccess);
+    done(ha_cuda_product(stream, &(struct ha_device_product){ y, stored[0], stored[1], 1, 1, K, HA_F16 }));
+    assert_true(ha_load(y, 0, HA_F16) == 100.0f);
+    assert_int_equal(cudaFree(y), cudaSuccess);
+    device_close(dev, NULL);
+}
+
+/* Nor does the environment make TF32 of binary32. */
+TEST(binary32_is_all_of_it)
+{
+    const float x = 1 + 0x1p-20f, w = 1;
+    void *y;
+    begin();
+    setenv("NVIDIA_TF32_OVERRIDE", "1", 1);
+    assert_int_equal(cudaMalloc(&y, 64), cudaSuccess);
+    done(ha_cuda_product(stream, &(struct ha_device_product){ y, &x, &w, 1, 1, 1, HA_F32 }));
+    unsetenv("NVIDIA_TF32_OVERRIDE");
+    assert_true(*(float *)y == x);
+    assert_int_equal(cudaFree(y), cudaSuccess);
+    device_close(dev, NULL);
 }
 
 /* ---- attention */
@@ -202,7 +230,10 @@ TEST(errors_are_named)
     static const struct {
         const char *fails, *words;
     } cases[] = {
-        { "cublasCreate:1", "attend_products on stream main: cublasCreate: CUBLAS_STATUS_NOT_INITIALIZED (1)" },
+        { "cublasCreate:1",
+          "attend_products on stream main: cublasCreate (the library may be too new for the driver, or no "
+          "memory be left): CUBLAS_STATUS_NOT_INITIALIZED (1)" },
+        { "cublasSetMathMode:15", "cublasSetMathMode: CUBLAS_STATUS_NOT_SUPPORTED (15)" },
         { "cublasSetStream:13", "cublasSetStream: CUBLAS_STATUS_EXECUTION_FAILED (13)" },
         { "cublasSetWorkspace:7", "cublasSetWorkspace: CUBLAS_STATUS_INVALID_VALUE (7)" },
         { "cublasGemmBatchedEx:15", "cublasGemmBatchedEx: CUBLAS_STATUS_NOT_SUPPORTED (15)" },
@@ -224,6 +255,22 @@ TEST(errors_are_named)
     assert_int_equal(*(int *)of_fake("fake_cublas_handles"), 0);
 }
 
+/* Before 11.4 the library has no names of them. */
+TEST(errors_have_numbers)
+{
+    float x[4] = { 0 };
+    char *fake = strdup(getenv("HABENCH_CUBLAS"));
+    setenv("HABENCH_CUBLAS", beside("fake_cublas_old.so"), 1);
+    begin();
+    setenv("HA_FAKE_CUBLAS_FAIL", "cublasGemmEx:13", 1);
+    const struct ha_device_product product = { .y = x, .x = x + 1, .w = x + 2, .m = 1, .n = 1, .k = 1 };
+    const enum ha_status status = ha_cuda_product(stream, &product);
+    unsetenv("HA_FAKE_CUBLAS_FAIL");
+    fails_with(status, "product on stream main: cublasGemmEx: cuBLAS status (13)");
+    setenv("HABENCH_CUBLAS", fake, 1);
+    free(fake);
+}
+
 TEST(absence_is_explained)
 {
     char *fake = strdup(getenv("HABENCH_CUBLAS"));
@@ -231,7 +278,8 @@ TEST(absence_is_explained)
         const char *named, *words;
     } cases[] = {
         { NULL, "an emulated GPU has no cuBLAS" },
-        { "./no such library.so", "HABENCH_CUBLAS=./no such library.so cannot be loaded" },
+        { "./no such library.so", "HABENCH_CUBLAS=./no such library.so: cannot open" },
+        { beside("fake_cublas_unbound.so"), "undefined symbol: cublasLt_of_another_version" },
         { "libm.so.6", "the library has no cublasCreate_v2" },
     };
     for (size_t i = 0; i < COUNT(cases); i++) {

@@ -56,6 +56,16 @@ TEST_WITH(places_go_in_order, begin, test_folder_remove)
     dlclose(second);
 }
 
+TEST_WITH(what_lacks_a_symbol_is_passed_over, begin, test_folder_remove)
+{
+    put("home/lib64", "home/lib64/libha_sought.so.2", "fake_cublas_unbound.so");
+    put("path/lib64", "path/lib64/libha_sought.so.1", "fake_nvml.so");
+    void *library = ha_cuda_library_next(names, &(size_t){ 0 });
+    assert_non_null(library);
+    assert_non_null(dlsym(library, "nvmlInit_v2"));
+    dlclose(library);
+}
+
 TEST_WITH(cupti_has_a_folder_of_its_own, begin, test_folder_remove)
 {
     mkdir(test_path("home/extras"), 0777);

@@ -312,6 +312,17 @@ struct way {
     bool refused; /* out: the call itself */
 };
 
+/* A library loads kernels for a shape in its first call, which may wait for all that is enqueued: not behind the gate.
+ */
+static enum ha_status load(struct ha_op_stage *s, struct way *way, const struct ha_device_attend *args)
+{
+    const enum ha_status asked = way->attend(s->stream[0], args);
+    way->refused = asked != HA_OK;
+    HA_TRY(ha_op_failed(s, way->name, asked));
+    HA_OP(s, stream_sync, s->stream[0]);
+    return HA_OK;
+}
+
 static enum ha_status attend_once(struct ha_op_stage *s, struct way *way, const struct ha_op_case *c)
 {
     static struct problem p;
@@ -331,7 +342,6 @@ static enum ha_status attend_once(struct ha_op_stage *s, struct way *way, const 
     memset(p.in->image, 0, p.in->bytes);
     p.seq = p.special ? ha_op_draw(s, c->batch) : 0;
     lay(s, &p);
-    HA_TRY(ha_op_fill(s, p.out, 0, p.out->bytes));
     struct ha_device_seq seqs[HA_OP_BATCH];
     memcpy(seqs, p.there, sizeof seqs);
     p.args = (struct ha_device_attend){ .batch = c->batch,
@@ -351,6 +361,8 @@ static enum ha_status attend_once(struct ha_op_stage *s, struct way *way, const 
         p.args.q_head_stride = (c->q_layout ? c->q_len : 1) * stride;
     }
     struct ha_device_attend args = p.args;
+    if (way->products) HA_TRY(load(s, way, &args));
+    HA_TRY(ha_op_fill(s, p.out, 0, p.out->bytes));
     char clean[sizeof(float)];
     const enum ha_dtype type = p.special == HA_OP_NAN_QUERY ? HA_F32 : p.dtype;
     if (p.special) {

@@ -146,9 +146,11 @@ static enum ha_status product_once(struct ha_op_stage *s, const struct ha_op_cas
     const size_t row = ha_op_draw(s, m), column = ha_op_draw(s, n), term = ha_op_draw(s, k);
     if (c->special == HA_OP_NAN_QUERY) ha_store(xi, row * k + term, dtype, NAN);
     if (c->special == HA_OP_NAN_KEY) ha_store(wi, column * k + term, dtype, NAN);
-    HA_TRY(ha_op_fill(s, y, 0, y->bytes));
     struct ha_device_product args = { y->at + to, x->at + from, w->at + from, m, n, k, dtype };
     const char *before;
+    HA_OP(s, product, s->stream[0], &args); /* which loads what the library has for the shape */
+    HA_OP(s, stream_sync, s->stream[0]);
+    HA_TRY(ha_op_fill(s, y, 0, y->bytes));
     HA_TRY(ha_op_arrive(s, in, 2, y));
     const enum ha_status asked = s->api->product(s->stream[0], &args);
     memset(&args, 0, sizeof args);

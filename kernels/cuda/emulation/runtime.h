@@ -26,6 +26,8 @@ const char *ha_emulated_dlerror(void); /* of a library */
 
 /* ---- a kernel of a library: a function that runs where a host function would, and keeps to its rules */
 cudaError_t ha_emulated_library_kernel(cudaStream_t stream, cudaHostFn_t fn, void *arg);
+/* A library loads kernels: that waits for everything that is enqueued. */
+void ha_emulated_library_load(void);
 
 /* ---- what runs, for who stands in for CUPTI */
 

@@ -72,6 +72,13 @@ cudaError_t cudaDeviceGetPCIBusId(char *id, int bytes, int device)
     return ha_runtime_leave(error);
 }
 
+void ha_emulated_library_load(void)
+{
+    ha_runtime_lock();
+    ha_runtime_await_stream(NULL);
+    ha_runtime_unlock();
+}
+
 cudaError_t cudaDeviceSynchronize(void)
 {
     cudaError_t error = ha_runtime_enter(HA_CALL_cudaDeviceSynchronize);
