@@ -20,6 +20,11 @@ static size_t dropped;
 static uint32_t correlation = 1u << 30;
 static size_t registrations, spoilt; /* of the clock; records to come that are stamped by another one */
 
+static void cost(uint64_t ns)
+{
+    if (fake_cupti.pass) fake_cupti.pass(ns);
+}
+
 /* ---- records ------------------------------------------------------------------------------- */
 
 static void complete(void)
@@ -37,6 +42,7 @@ static void put(const void *record, size_t bytes)
     if (buffer && (used + bytes > buffer_bytes || (most && in_buffer >= most))) complete();
     if (!buffer && !fake_cupti.no_room) {
         size_t max_records = 1;
+        cost(fake_cupti.buffer_ns);
         buffer_requested(&buffer, &buffer_bytes, &max_records);
         used = in_buffer = 0;
     }
@@ -108,14 +114,23 @@ static void set(uint32_t stream, uint64_t bytes, uint64_t begin_ns, uint64_t end
     memory(KIND_MEMSET, 0, stream, bytes, begin_ns, end_ns);
 }
 
+static void launch(void)
+{
+    pthread_mutex_lock(&lock);
+    if (fake_cupti.enabled) cost(fake_cupti.launch_ns);
+    pthread_mutex_unlock(&lock);
+}
+
 /* The clock stays registered: the process is the same. */
 static void reset(void)
 {
     uint64_t (*const now)(void) = fake_cupti.now;
-    fake_cupti = (struct fake_cupti){ .reset = reset, .kernel = kernel, .copy = copy, .set = set, .now = now };
+    fake_cupti = (struct fake_cupti){
+        .reset = reset, .launch = launch, .kernel = kernel, .copy = copy, .set = set, .now = now
+    };
     spoilt = 0;
 }
-struct fake_cupti fake_cupti = { .reset = reset, .kernel = kernel, .copy = copy, .set = set };
+struct fake_cupti fake_cupti = { .reset = reset, .launch = launch, .kernel = kernel, .copy = copy, .set = set };
 
 /* ---- CUPTI's entries ------------------------------------------------------------------------ */
 
@@ -139,6 +154,7 @@ ENTRY(cuptiActivityEnable, uint32_t kind)
     if (kind == fake_cupti.fail_kind) return ERROR_PRIVILEGES;
     pthread_mutex_lock(&lock);
     if (!fake_cupti.now) fake_cupti.kinds_before_clock = true;
+    if (kind == KIND_KERNEL && !on(kind) && !(fake_cupti.ever >> kind & 1)) cost(fake_cupti.code_ns);
     if (!fake_cupti.enabled && registrations) spoilt = registrations - 1;
     fake_cupti.enabled |= UINT64_C(1) << kind;
     fake_cupti.ever |= UINT64_C(1) << kind;

@@ -16,11 +16,17 @@ struct fake_cupti {
     bool no_room;             /* every buffer that it is given counts as none */
     size_t lose;              /* the record of that number from now on (1: the next) is not made, and nobody says so */
     uint32_t graph;           /* what runs was launched by the graph of that number; 0: by a call */
+    /* What CUPTI costs, by the clock that `pass` moves on (NULL: nothing): of every launch while a kind is enabled
+     * (NVIDIA/Fuser#1135), of the one that asks for a buffer (pytorch/kineto#1020), and of the first time that kernels
+     * are enabled, when it makes code (pytorch/kineto#542: over 5 s). */
+    uint64_t launch_ns, buffer_ns, code_ns;
+    void (*pass)(uint64_t ns);
     /* out */
     uint64_t enabled, ever;  /* bits: 1 << kind */
     bool kinds_before_clock; /* a kind was enabled before the clock was set */
     size_t buffers;          /* delivered */
 
+    void (*launch)(void); /* something is launched */
     /* Something ran. */
     void (*kernel)(const char *function, uint32_t stream, uint64_t begin_ns, uint64_t end_ns);
     void (*copy)(unsigned kind, uint32_t stream, uint64_t bytes, uint64_t begin_ns, uint64_t end_ns);

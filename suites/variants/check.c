@@ -392,7 +392,7 @@ static void count_key_bytes(struct ha_check *c, const struct ha_chosen *chosen)
 static enum ha_status ask_claims(struct state *s, const struct ha_chosen *chosen, size_t step, size_t layer, size_t seq,
                                  const struct ha_expected *expected, struct ha_why *why)
 {
-    const struct ha_place at = { step, layer, seq };
+    const struct ha_check_place at = { step, layer, seq };
     const bool first = step == 0 && layer == 0 && seq == 0;
     struct ha_why reason = { "" };
     char text[512];

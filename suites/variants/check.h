@@ -98,11 +98,12 @@ enum ha_status ha_sensitivity_claims(const struct ha_pass *pass, const struct ha
                                      size_t seq, struct ha_why *why);
 /* Whether what a part claims for itself lets too much pass: of each such profile, the worst row of the heads that name
  * it is set beside the usual claims. expected: of this sequence. HA_FAIL: it does. */
-struct ha_place {
+struct ha_check_place {
     size_t step, layer, seq;
 };
 enum ha_status ha_sensitivity_parts(const struct ha_pass *pass, const struct ha_chosen *chosen,
-                                    const struct ha_place *at, const struct ha_expected *expected, struct ha_why *why);
+                                    const struct ha_check_place *at, const struct ha_expected *expected,
+                                    struct ha_why *why);
 /* expected: what the outputs, in place, were found to be within. HA_FAIL: an error that is just beyond a bound was not
  * seen, or the device claims too much. */
 enum ha_status ha_sensitivity_ask(struct ha_sensitivity *out, const struct ha_pass *pass,

@@ -158,9 +158,9 @@ static void claim_as_usual(const struct ha_session *s, struct ha_device_info *in
 
 /* A row beside the same by the claims of `info`, and by the usual ones of parts that have their own. who: claims what.
  */
-static enum ha_status compare(const struct ha_pass *pass, const struct ha_chosen *chosen, const struct ha_place *at,
-                              const struct ha_expected *expected, size_t row, const struct ha_device_info *info,
-                              const char *who, double *times, struct ha_why *why)
+static enum ha_status compare(const struct ha_pass *pass, const struct ha_chosen *chosen,
+                              const struct ha_check_place *at, const struct ha_expected *expected, size_t row,
+                              const struct ha_device_info *info, const char *who, double *times, struct ha_why *why)
 {
     const size_t dim = shape_of(pass)->head_dim, heads = shape_of(pass)->q_heads, parts = heads * HA_PARTS_MAX;
     struct ha_chosen usual = *chosen;
@@ -210,8 +210,9 @@ static size_t part_with(const struct ha_chosen *c, size_t head, const struct ha_
     return p;
 }
 
-enum ha_status ha_sensitivity_parts(const struct ha_pass *pass, const struct ha_chosen *c, const struct ha_place *at,
-                                    const struct ha_expected *expected, struct ha_why *why)
+enum ha_status ha_sensitivity_parts(const struct ha_pass *pass, const struct ha_chosen *c,
+                                    const struct ha_check_place *at, const struct ha_expected *expected,
+                                    struct ha_why *why)
 {
     const struct ha_shape *s = shape_of(pass);
     for (size_t i = 0; i < s->q_heads * HA_PARTS_MAX; i++) {
@@ -260,6 +261,6 @@ enum ha_status ha_sensitivity_ask(struct ha_sensitivity *out, const struct ha_pa
     }
     struct ha_device_info usual;
     claim_as_usual(session, &usual);
-    return compare(pass, chosen, &(struct ha_place){ 0 }, expected, worst, &usual, "the device claims", &out->times,
-                   why);
+    return compare(pass, chosen, &(struct ha_check_place){ 0 }, expected, worst, &usual, "the device claims",
+                   &out->times, why);
 }
