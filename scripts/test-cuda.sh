@@ -47,6 +47,8 @@ expect 40 "$((right - 1)) passed, 1 failed, 1 skipped" HA_EMULATED_FAIL=cudaMemc
 expect 40 "$((right - 1)) passed, 1 failed, 1 skipped" HA_EMULATED_FAIL=cudaMalloc:4:2:once
 expect 40 'free; use a smaller case' HA_EMULATED_MEMORY=20000
 expect 40 'HA_EMULATION_ORDER=garbage: neither forward, backward nor a number' HA_EMULATION_ORDER=garbage
+expect 40 'HA_EMULATED_MEMOPS=no: neither 0 nor 1' HA_EMULATED_MEMOPS=no
+expect 40 'HA_EMULATED_MEMORIES=1: the emulation reads no variable of that name' HA_EMULATED_MEMORIES=1
 expect 0 "$right passed, 0 failed, 1 skipped" HA_EMULATION_ORDER=backward
 expect 0 "$right passed, 0 failed, 1 skipped" HA_EMULATED_MEMOPS=0
 expect 0 "$right passed, 0 failed, 1 skipped" HABENCH_HUGE_PAGES=1
@@ -74,7 +76,7 @@ holds 'a suite that forks has a process of its own' grep -q '^[0-9]* passed, 0 f
 
 # what the driver says reaches the checks: of a device without a fault, and of one at half of its link
 for kind in good bad; do
-    env FAKE_NVML=$kind HABENCH_NVML="$(dirname "$program")/t/fake_nvml.so" "$program" doctor --device cuda_emulated > "$dir/out" 2> "$dir/err" < /dev/null
+    env HA_FAKE_NVML=$kind HABENCH_NVML="$(dirname "$program")/t/fake_nvml.so" "$program" doctor --device cuda_emulated > "$dir/out" 2> "$dir/err" < /dev/null
     got=$?
     if [ $kind = bad ]; then
         holds 'doctor: a narrow link is unfit' test $got -eq 40

@@ -79,32 +79,33 @@ enum { PROBLEMS_MAX = 32768 };
 
 /* ---- the library */
 
-static const char *look_up(struct ha_cuda_blas *blas, void *library)
+/* False: it is of no use, and `absent` says why. */
+static bool look_up(struct ha_cuda_blas *blas, void *library)
 {
-    const char *lacks = ha_cuda_look_up(library, &blas->call, symbols, SYMBOLS, NEEDED);
-    if (lacks) return lacks;
+    const char *lacks = ha_cuda_look_up(library, &blas->call, symbols, SYMBOLS, NEEDED), *wrong = NULL;
 #ifdef HA_CUDA_EMULATED
     /* a library for the emulation has no runtime of its own */
-    void (*use)(cudaError_t(*kernel)(cudaStream_t, cudaHostFn_t, void *), cudaError_t(*alloc)(void **, size_t),
-                cudaError_t(*free)(void *), void (*load)(void));
+    const char *(*use)(cudaError_t(*kernel)(cudaStream_t, cudaHostFn_t, void *), cudaError_t(*alloc)(void **, size_t),
+                       cudaError_t(*free)(void *), void (*load)(void));
     void *found = dlsym(library, "ha_emulated_cublas_use");
-    if (!found) return "ha_emulated_cublas_use (it is for GPUs)";
+    if (!lacks && !found) lacks = "ha_emulated_cublas_use (it is for GPUs)";
     memcpy(&use, &found, sizeof use);
-    use(ha_emulated_library_kernel, cudaMalloc, cudaFree, ha_emulated_library_load);
+    if (!lacks) wrong = use(ha_emulated_library_kernel, cudaMalloc, cudaFree, ha_emulated_library_load);
 #endif
-    return NULL;
+    if (lacks) snprintf(blas->absent, sizeof blas->absent, "cuBLAS: the library has no %s", lacks);
+    else snprintf(blas->absent, sizeof blas->absent, "%s", wrong ? wrong : "");
+    return !*blas->absent;
 }
 
 /* The one that HABENCH_CUBLAS names. */
 static void load_named(struct ha_cuda_blas *blas, const char *path)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* for good: it leaves threads and exit handlers */
-    const char *lacks = library ? look_up(blas, library) : NULL;
-    if (!library) {
+    if (library) look_up(blas, library);
+    else {
         const char *said = dlerror(), *reason = strncmp(said, path, strlen(path)) ? said : said + strlen(path);
         snprintf(blas->absent, sizeof blas->absent, "no cuBLAS: HABENCH_CUBLAS=%.60s%s", path, reason);
     }
-    if (lacks) snprintf(blas->absent, sizeof blas->absent, "cuBLAS: the library has no %s", lacks);
 }
 
 /* The first one here that has all the entries. */
@@ -115,15 +116,12 @@ static void load_any(struct ha_cuda_blas *blas)
              "an emulated GPU has no cuBLAS, unless HABENCH_CUBLAS names one for the emulation");
 #else
     static const char *const names[] = { HA_CUDA_NAMES("libcublas.so"), "libcublas.so.11", NULL };
-    const char *lacks = NULL;
     void *library;
+    snprintf(blas->absent, sizeof blas->absent,
+             "no cuBLAS: no libcublas.so.13, .12 or .11 that can be loaded; "
+             "scripts/setup.sh --cuda gets it, HABENCH_CUBLAS names it");
     for (size_t at = 0; (library = ha_cuda_library_next(names, &at));)
-        if (!(lacks = look_up(blas, library))) return;
-    if (lacks) snprintf(blas->absent, sizeof blas->absent, "cuBLAS: the library has no %s", lacks);
-    else
-        snprintf(blas->absent, sizeof blas->absent,
-                 "no cuBLAS: no libcublas.so.13, .12 or .11 that can be loaded; "
-                 "scripts/setup.sh --cuda gets it, HABENCH_CUBLAS names it");
+        if (look_up(blas, library)) return;
 #endif
 }
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #ifdef HA_CUDA_EMULATED
-#include "kernels/cuda/emulation/simt.h"
+#include "kernels/cuda/emulation/runtime.h"
 #endif
 
 /* The emulated build computes on the host: its name says so, threads do its work, and what a GPU does for every float
@@ -164,9 +164,9 @@ static void cuda_close(struct ha_device *dev)
 static enum ha_status ask_emulation(struct ha_why *why)
 {
 #ifdef HA_CUDA_EMULATED
-    const char *wrong = ha_emulated_order_wrong();
-    if (wrong) return ha_why(why, HA_ERROR, "HA_EMULATION_ORDER=%.40s: " HA_EMULATED_ORDERS, wrong);
-#else
+    const char *wrong = ha_emulated_environment_wrong(), *order = ha_emulated_order_wrong();
+    if (wrong) return ha_why(why, HA_ERROR, "%s", wrong);
+    if (order) return ha_why(why, HA_ERROR, "HA_EMULATION_ORDER=%.40s: " HA_EMULATED_ORDERS, order);
 #endif
     return HA_OK;
 }

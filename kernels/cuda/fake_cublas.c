@@ -10,7 +10,7 @@
  *   - binary32 is read as TF32 where NVIDIA_TF32_OVERRIDE=1 asks for it (lightseekorg/tokenspeed#35) and the compute
  *     type is not the pedantic one.
  * What it was asked for is counted, and it fails when told to:
- *   HA_FAKE_CUBLAS_FAIL=cublasGemmEx:13    every such call gives that status
+ *   HA_FAKE_CUBLAS_FAIL=cublasGemmEx:13    every such call gives that status; nothing else than such a pair is taken
  * FAKE_CUBLAS_OLD: one that has no names of statuses, which are there since 11.4.
  * FAKE_CUBLAS_UNBOUND: one beside a libcublasLt of another version, which lacks what it calls
  * (hpcaitech/ColossalAI#4059).
@@ -23,6 +23,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,19 +79,43 @@ static struct {
     load_fn *load;
 } runtime;
 
-ENTRY_OF(void, ha_emulated_cublas_use, host_fn *launch, alloc_fn *alloc, free_fn *give, load_fn *load)
+/* ---- what fails */
+
+static const char *const failing[] = { "cublasCreate",      "cublasSetStream", "cublasSetWorkspace",
+                                       "cublasSetMathMode", "cublasGemmEx",    "cublasGemmBatchedEx" };
+
+/* The status behind an entry's name, or SUCCESS. */
+static int status_of(const char *told, const char *name)
 {
-    runtime.host_fn = launch;
-    runtime.alloc = alloc;
-    runtime.free = give;
-    runtime.load = load;
+    const size_t n = strlen(name);
+    return !strncmp(told, name, n) && told[n] == ':' ? atoi(told + n + 1) : SUCCESS;
 }
 
 static int told_to_fail(const char *name)
 {
     const char *told = getenv("HA_FAKE_CUBLAS_FAIL");
-    const size_t n = strlen(name);
-    return told && !strncmp(told, name, n) && told[n] == ':' ? atoi(told + n + 1) : SUCCESS;
+    return told ? status_of(told, name) : SUCCESS;
+}
+
+/* NULL, or what of the environment is not understood. */
+static const char *environment_wrong(void)
+{
+    static char wrong[128];
+    const char *told = getenv("HA_FAKE_CUBLAS_FAIL");
+    for (size_t i = 0; told && i < sizeof failing / sizeof *failing; i++)
+        if (status_of(told, failing[i])) return NULL;
+    if (told) snprintf(wrong, sizeof wrong, "HA_FAKE_CUBLAS_FAIL=%.60s: not an entry that fails and its status", told);
+    return told ? wrong : NULL;
+}
+
+/* NULL, or why it is of no use */
+ENTRY_OF(const char *, ha_emulated_cublas_use, host_fn *launch, alloc_fn *alloc, free_fn *give, load_fn *load)
+{
+    runtime.host_fn = launch;
+    runtime.alloc = alloc;
+    runtime.free = give;
+    runtime.load = load;
+    return environment_wrong();
 }
 
 /* ---- the handle */

@@ -3,6 +3,7 @@
 #include "kernels/cuda/fake.h"
 #include "kernels/cuda/fake_nvml.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,11 +13,16 @@ extern struct fake_nvml fake_nvml;
 EXPORT struct fake_nvml fake_nvml;
 static int device;
 
-/* of a process that is started: FAKE_NVML=good for a device without a fault */
+/* of a process that is started: HA_FAKE_NVML=good for a device without a fault, bad for what is not told; nothing else
+ */
 __attribute__((constructor)) static void start(void)
 {
-    const char *kind = getenv("FAKE_NVML");
-    if (!kind || strcmp(kind, "good")) return;
+    const char *kind = getenv("HA_FAKE_NVML");
+    if (!kind || !strcmp(kind, "bad")) return;
+    if (strcmp(kind, "good")) {
+        fprintf(stderr, "stand-in for NVML: HA_FAKE_NVML=%s: neither good nor bad\n", kind);
+        abort();
+    }
     fake_nvml = (struct fake_nvml){
         .ecc = 1, .ecc_pending = 1, .persistence = 1, .power_limit_mW = 700000, .link_gen = 5, .link_width = 16
     };

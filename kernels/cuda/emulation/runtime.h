@@ -13,7 +13,8 @@
  *   HA_EMULATED_FAIL=call:nth:code[:once|:sticky][,...]
  *   HA_EMULATED_RECORDER=path       of the stand-in for CUPTI, which records what runs
  *   HA_EMULATED_FIRST=file          both happen in one process alone: the first, which makes this file
- * What cannot be read makes every call fail with cudaErrorInitializationError, and is named on stderr. */
+ *   HA_EMULATED_GDR=here | lost     of fake_gdr.c
+ * What cannot be read makes every call fail with cudaErrorInitializationError. */
 
 #include "kernels/cuda/emulation/simt.h"
 
@@ -57,6 +58,8 @@ struct ha_emulated_settings {
     bool memory_operations, updates;
     int shared_bytes; /* that a block may have, of a kernel that asks for more than 48 KB */
 };
+/* NULL, or what of the environment is not understood: "HA_EMULATED_MEMOPS=2: neither 0 nor 1" */
+const char *ha_emulated_environment_wrong(void);
 /* one device of 8 GiB, and what the environment says */
 struct ha_emulated_settings ha_emulated_defaults(void);
 /* NULL: the defaults. Forgets faults, too. Call it while no device is in use. */

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* environ */
 #include "kernels/cuda/emulation/runtime_inside.h"
 
 #include <errno.h>
@@ -9,14 +10,46 @@
 
 /* Settings from the environment; see runtime.h. */
 
+/* What there is, and what is wrong with a value that is refused. docs/cuda.md has them all. */
+static const struct {
+    const char *name, *refused;
+} variables[] = {
+    { "HA_EMULATED_DEVICES", "neither 0, 1 nor none" },
+    { "HA_EMULATED_MEMORY", "no number of bytes" },
+    { "HA_EMULATED_DRIVER", "no version as 12040" },
+    { "HA_EMULATED_MEMOPS", "neither 0 nor 1" },
+    { "HA_EMULATED_UPDATES", "neither 0 nor 1" },
+    { "HA_EMULATED_LOSE", "no number of a kernel" },
+    { "HA_EMULATED_FAIL", "not a call that is emulated as CALL:NTH:CODE, CALL:NTH:CODE:once or :sticky" },
+    { "HA_EMULATED_FIRST", "no file that can be made" },
+    { "HA_EMULATED_RECORDER", "no stand-in for CUPTI" },
+    { "HA_EMULATED_GDR", "neither here nor lost" },
+};
+enum { VARIABLES = sizeof variables / sizeof *variables };
+
 static struct ha_emulated_settings defaults;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static bool readable = true;
+static char wrong[256]; /* the first that is refused */
 
 static void complain(const char *name, const char *text)
 {
-    fprintf(stderr, "emulated CUDA runtime: cannot read %s=%s\n", name, text);
-    readable = false;
+    const char *refused = "";
+    for (size_t i = 0; i < VARIABLES; i++)
+        if (!strcmp(variables[i].name, name)) refused = variables[i].refused;
+    if (!*wrong) snprintf(wrong, sizeof wrong, "%s=%.80s: %s", name, text, refused);
+}
+
+/* A name of ours that nobody reads would be a fault that does not happen. */
+static void look_for_others(void)
+{
+    static const char ours[] = "HA_EMULATED_";
+    for (char **at = environ; at && *at && !*wrong; at++) {
+        const size_t length = strcspn(*at, "=");
+        bool known = strncmp(*at, ours, sizeof ours - 1) != 0;
+        for (size_t i = 0; i < VARIABLES && !known; i++)
+            known = strlen(variables[i].name) == length && !strncmp(variables[i].name, *at, length);
+        if (!known) snprintf(wrong, sizeof wrong, "%.80s: the emulation reads no variable of that name", *at);
+    }
 }
 
 static bool number(const char *text, uint64_t most, uint64_t *value)
@@ -61,6 +94,7 @@ static bool faulty(void)
 {
     const char *mark = getenv("HA_EMULATED_FIRST");
     const int file = mark ? open(mark, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : -1;
+    if (mark && file < 0 && errno != EEXIST) complain("HA_EMULATED_FIRST", mark);
     if (file >= 0) close(file);
     return !mark || file >= 0;
 }
@@ -68,8 +102,9 @@ static bool faulty(void)
 static void read_all(void)
 {
     const char *devices = getenv("HA_EMULATED_DEVICES"), *faults = getenv("HA_EMULATED_FAIL"),
-               *recorder = getenv("HA_EMULATED_RECORDER");
+               *recorder = getenv("HA_EMULATED_RECORDER"), *gdr = getenv("HA_EMULATED_GDR");
     const bool no_driver = devices && strcmp(devices, "none") == 0;
+    look_for_others();
     defaults = (struct ha_emulated_settings){
         .devices = no_driver ? -1 : (int)variable("HA_EMULATED_DEVICES", 1, 1),
         .memory_bytes = variable("HA_EMULATED_MEMORY", SIZE_MAX, (uint64_t)8 << 30),
@@ -85,16 +120,19 @@ static void read_all(void)
         if (faults && !fail(faults)) complain("HA_EMULATED_FAIL", faults);
     }
     if (recorder && !ha_emulated_record(recorder)) complain("HA_EMULATED_RECORDER", recorder);
+    if (gdr && strcmp(gdr, "here") && strcmp(gdr, "lost")) complain("HA_EMULATED_GDR", gdr);
     ha_runtime_lock();
     ha_runtime.settings = defaults;
     ha_runtime_unlock();
 }
 
-bool ha_runtime_environment(void)
+const char *ha_emulated_environment_wrong(void)
 {
     pthread_once(&once, read_all);
-    return readable;
+    return *wrong ? wrong : NULL;
 }
+
+bool ha_runtime_environment(void) { return !ha_emulated_environment_wrong(); }
 
 struct ha_emulated_settings ha_emulated_defaults(void)
 {

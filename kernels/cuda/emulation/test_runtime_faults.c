@@ -271,6 +271,12 @@ static const char *const environment[][3] = {
     { "HA_EMULATED_FAIL", "cudaMalloc:1", "wrong" },
     { "HA_EMULATED_FAIL", "cudaMalloc:1:2:often", "wrong" },
     { "HA_EMULATED_MEMOPS", "2", "wrong" },
+    { "HA_EMULATED_UPDATES", "yes", "wrong" },
+    { "HA_EMULATED_DRIVER", "new", "wrong" },
+    { "HA_EMULATED_LOSE", "", "wrong" },
+    { "HA_EMULATED_RECORDER", "/nowhere/fake_cupti.so", "wrong" },
+    { "HA_EMULATED_GDR", "there", "wrong" },
+    { "HA_EMULATED_UPDATE", "0", "wrong" }, /* there is none of that name */
     { "HA_EMULATED_DEVICES", "1", "work is left" },
 };
 
@@ -292,6 +298,15 @@ static int race(void)
     ok(cudaStreamSynchronize(stream));
     ok(cudaFreeHost(word));
     return 0;
+}
+
+/* the variable that is set, with its value, and why */
+static bool is_named(void)
+{
+    const char *wrong = ha_emulated_environment_wrong(), *name = getenv("TEST_VARIABLE");
+    char begin[128];
+    snprintf(begin, sizeof begin, "%s=%s: ", name, getenv(name));
+    return wrong && !strncmp(wrong, begin, strlen(begin)) && strlen(wrong) > strlen(begin);
 }
 
 static int child(const char *look)
@@ -319,7 +334,7 @@ static int child(const char *look)
         { "sticky", first == cudaErrorLaunchFailure && synced == cudaErrorLaunchFailure },
         { "first and third malloc",
           first == cudaErrorMemoryAllocation && !second && third == cudaErrorMemoryAllocation },
-        { "wrong", counted == cudaErrorInitializationError && launched == cudaErrorInitializationError },
+        { "wrong", counted == cudaErrorInitializationError && launched == cudaErrorInitializationError && is_named() },
     };
     cudaDeviceReset();
     for (size_t i = 0; i < COUNT(table); i++)
@@ -336,12 +351,21 @@ static int child_status(const char *variable, const char *value, const char *loo
     assert_true(pid >= 0);
     if (!pid) {
         setenv(variable, value, 1);
+        setenv("TEST_VARIABLE", variable, 1);
         if (quiet && !freopen("/dev/null", "w", stderr)) _exit(6);
         execl("/proc/self/exe", "test", look, (char *)NULL);
         _exit(5);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+/* The mark of the first process is looked at where there is a fault. */
+TEST_WITH(a_mark_that_cannot_be_made_is_refused, fresh, spent)
+{
+    setenv("HA_EMULATED_LOSE", "1", 1);
+    assert_int_equal(child_status("HA_EMULATED_FIRST", "/nowhere/first", "wrong", false), 0);
+    unsetenv("HA_EMULATED_LOSE");
 }
 
 TEST_WITH(the_environment_is_read, fresh, spent)
