@@ -1,6 +1,6 @@
 #include "harness/base/arena.h"
+#include "harness/base/fence.h"
 #include "harness/base/order.h"
-#include "harness/base/sanitizer.h"
 #include "harness/base/tally.h"
 #include "harness/base/why.h"
 
@@ -10,16 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-/* AddressSanitizer is told about the guards too: it stops at the very access. */
-#if HA_ASAN
-#include <sanitizer/asan_interface.h>
-#define FENCE(ptr, bytes)   ASAN_POISON_MEMORY_REGION(ptr, bytes)
-#define UNFENCE(ptr, bytes) ASAN_UNPOISON_MEMORY_REGION(ptr, bytes)
-#else
-#define FENCE(ptr, bytes)   ((void)0)
-#define UNFENCE(ptr, bytes) ((void)0)
-#endif
 
 enum { ALIGN = 64, PAGE = 4096, GUARD_BYTE = 0xa5, POISON_BYTE = 0xff };
 #define HUGE_BYTES ((size_t)2 << 20)
@@ -91,7 +81,7 @@ static char *back_end(const struct block *b) { return b->ptr + (b->bytes + 2 * A
 static void block_unmap(struct block *b)
 {
     ha_order_thread_freed(b->ptr);
-    UNFENCE(b->ptr - ALIGN, (size_t)(back_end(b) - b->ptr) + ALIGN);
+    HA_UNFENCE(b->ptr - ALIGN, (size_t)(back_end(b) - b->ptr) + ALIGN);
     if (b->mapped) munmap(b->map, b->map_bytes);
     else free(b->map);
     free(b);
@@ -142,8 +132,8 @@ void *ha_alloc(struct ha_arena *arena, size_t bytes, enum ha_tag tag, struct ha_
     memset(b->ptr - ALIGN, GUARD_BYTE, ALIGN);
     memset(b->ptr + bytes, GUARD_BYTE, (size_t)(back_end(b) - b->ptr) - bytes);
     if (arena->checks) memset(b->ptr, arena->poison, bytes);
-    FENCE(b->ptr - ALIGN, ALIGN);
-    FENCE(b->ptr + bytes, (size_t)(back_end(b) - b->ptr) - bytes);
+    HA_FENCE(b->ptr - ALIGN, ALIGN);
+    HA_FENCE(b->ptr + bytes, (size_t)(back_end(b) - b->ptr) - bytes);
     void *ptr = b->ptr;
 
     pthread_mutex_lock(&arena->lock);

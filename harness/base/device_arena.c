@@ -1,4 +1,5 @@
 #include "harness/base/device_arena.h"
+#include "harness/base/fence.h"
 #include "harness/base/order.h"
 #include "harness/base/tally.h"
 #include "harness/base/why.h"
@@ -10,7 +11,7 @@
 struct block {
     struct block *next;
     void *base, *ptr; /* ptr is given out */
-    size_t bytes;
+    size_t bytes, fences_bytes;
     enum ha_memory kind;
     enum ha_tag tag;
 };
@@ -80,17 +81,23 @@ static enum ha_status fill(const struct ha_device_arena *arena, enum ha_memory k
 void *ha_device_alloc(struct ha_device_arena *arena, enum ha_memory kind, size_t bytes, enum ha_tag tag,
                       struct ha_why *why)
 {
+    return ha_device_alloc_fenced(arena, kind, bytes, 0, tag, why);
+}
+
+void *ha_device_alloc_fenced(struct ha_device_arena *arena, enum ha_memory kind, size_t bytes, size_t fences_bytes,
+                             enum ha_tag tag, struct ha_why *why)
+{
     struct ha_why reason = { "" };
     struct block *b = malloc(sizeof *b);
     void *base = NULL;
     enum { LINE = 256 };
-    const size_t before = arena->fill.stream ? LINE + arena->fill.shift : 0;
+    const size_t before = arena->fill.stream ? LINE + arena->fill.shift : 0, all = bytes + fences_bytes;
     /* one byte for none: a device may answer a request for nothing with a null pointer */
-    bool got = b && arena->api->mem_alloc(arena->device, kind, (bytes ? bytes : 1) + before, &base, &reason) == HA_OK
+    bool got = b && arena->api->mem_alloc(arena->device, kind, (all ? all : 1) + before, &base, &reason) == HA_OK
                && base;
     char *ptr = base;
     if (got && before) ptr += (LINE - (uintptr_t)base % LINE) % LINE + arena->fill.shift;
-    if (got && arena->fill.stream && bytes && fill(arena, kind, ptr, bytes, &reason) != HA_OK) {
+    if (got && arena->fill.stream && all && fill(arena, kind, ptr, all, &reason) != HA_OK) {
         arena->api->mem_free(arena->device, kind, base);
         got = false;
     }
@@ -101,15 +108,32 @@ void *ha_device_alloc(struct ha_device_arena *arena, enum ha_memory kind, size_t
         return NULL;
     }
     pthread_mutex_lock(&arena->lock);
-    *b = (struct block){ .next = arena->blocks, .base = base, .ptr = ptr, .bytes = bytes, .kind = kind, .tag = tag };
+    *b = (struct block){ .next = arena->blocks,
+                         .base = base,
+                         .ptr = ptr,
+                         .bytes = bytes,
+                         .fences_bytes = fences_bytes,
+                         .kind = kind,
+                         .tag = tag };
     arena->blocks = b;
     ha_tally_add(tally_of(arena, kind), tag, bytes);
     pthread_mutex_unlock(&arena->lock);
     return ptr;
 }
 
+static bool in_this_process(const struct ha_device_arena *arena)
+{
+    return !strcmp(arena->api->kind, "host") || !strcmp(arena->api->kind, "emulated");
+}
+
+void ha_device_fence(struct ha_device_arena *arena, void *ptr, size_t bytes)
+{
+    if (in_this_process(arena)) HA_FENCE(ptr, bytes);
+}
+
 static void block_release(struct ha_device_arena *arena, struct block *b)
 {
+    if (b->fences_bytes && in_this_process(arena)) HA_UNFENCE(b->ptr, b->bytes + b->fences_bytes);
     arena->api->mem_free(arena->device, b->kind, b->base);
     free(b);
 }

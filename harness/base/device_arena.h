@@ -23,6 +23,11 @@ void ha_device_arena_fill(struct ha_device_arena *arena, const struct ha_device_
 /* NULL, with why filled in (kind, bytes, the device's reason) */
 void *ha_device_alloc(struct ha_device_arena *arena, enum ha_memory kind, size_t bytes, enum ha_tag tag,
                       struct ha_why *why);
+/* The same with more memory than is counted, of which nobody writes anything: fences. */
+void *ha_device_alloc_fenced(struct ha_device_arena *arena, enum ha_memory kind, size_t bytes, size_t fences_bytes,
+                             enum ha_tag tag, struct ha_why *why);
+/* A fence of such a block: AddressSanitizer stops at whatever touches it, where the device is in this process. */
+void ha_device_fence(struct ha_device_arena *arena, void *ptr, size_t bytes);
 void ha_device_free(struct ha_device_arena *arena, void *ptr);
 /* Pinned memory of the arena's own, at least `bytes`, for what goes up in pieces: the same one each time, so whoever
  * had it before is done with it. NULL, with why filled in. */

@@ -1,7 +1,11 @@
 /* New tokens of `resident`: at their places, whatever the lengths, by one move of K and one of V in a layer; where the
  * device has no move, by copies. */
 
+#include "harness/base/fence.h"
+#include "suites/parts/places.h"
 #include "suites/parts/test_instance.h"
+
+#include <math.h>
 
 extern const struct ha_variant ha_variant_resident;
 
@@ -36,6 +40,23 @@ static float number(size_t layer, size_t which, size_t b, size_t token, size_t i
     return (float)((((layer * 2 + which) * SEQS + b) * CAP + token) * TOKEN + i);
 }
 
+/* In a check nobody has what is behind the last row that the sequence will have: it is NaN, or may not be touched. */
+static bool is_fence(const char *at)
+{
+#if HA_ASAN
+    return __asan_address_is_poisoned(at);
+#else
+    return isnan(*(const float *)at);
+#endif
+}
+
+static void assert_fenced(const struct ha_rows *run, size_t rows)
+{
+    const size_t end = rows + ha_fence_rows(&mine.ctx);
+    for (size_t at = rows * TOKEN * sizeof(float); at < end * TOKEN * sizeof(float); at += sizeof(float))
+        assert_true(is_fence((const char *)run->k + at) && is_fence((const char *)run->v + at));
+}
+
 static enum ha_status attend(struct ha_stream *s, const struct ha_device_attend *args)
 {
     ok(ha_device_host.stream_sync(s));
@@ -50,6 +71,7 @@ static enum ha_status attend(struct ha_stream *s, const struct ha_device_attend 
                 if (k[i] != number(layer_now, 0, b, t, i) || v[i] != number(layer_now, 1, b, t, i))
                     fail_msg("layer %zu, sequence %zu, token %zu", layer_now, b, t);
         }
+        assert_fenced(run, ha_kv_max_tokens(&shape, b));
     }
     attended++;
     return HA_OK;
@@ -88,11 +110,14 @@ static void step_of(size_t step, size_t layer, float *fresh[2])
     ok(ha_frame_attend(mine.frame, &args, &why));
 }
 
-static void steps_with(const struct ha_device_api *api, size_t moves_each, size_t copies_each)
+static void steps_with(const struct ha_device_api *api, size_t moves_each, size_t copies_each, bool checks)
 {
     float *fresh[2];
     unwatched = true; /* the test looks into the device's memory */
     open_context(api, &shape, ha_variant_resident.rule);
+    const struct ha_device_fill fill = { api, mine.ctx.stream, 0xff, 0 };
+    ha_device_arena_fill(mine.ctx.device_arena, &fill);
+    mine.ctx.record_selection = checks;
     ok(make_instance());
     for (size_t i = 0; i < 2; i++) {
         fresh[i] = ha_device_alloc(mine.ctx.device_arena, HA_MEM_DEVICE, sizeof(float) * SEQS * Q_LEN * TOKEN,
@@ -118,7 +143,25 @@ TEST(new_tokens_of_all_sequences_go_at_once)
     api.move = count_move;
     api.copy = count_copy;
     api.attend = attend;
-    steps_with(&api, 2, 0);
+    steps_with(&api, 2, 0, false);
+    steps_with(&api, 2, 0, true);
     api.move = NULL;
-    steps_with(&api, 0, 2 * SEQS);
+    steps_with(&api, 0, 2 * SEQS, true);
+}
+
+/* Fences are no memory of the variant's. */
+TEST(fences_are_not_counted)
+{
+    size_t tokens = 0;
+    for (size_t b = 0; b < SEQS; b++) tokens += ha_kv_max_tokens(&shape, b);
+    for (int checks = 0; checks < 2; checks++) {
+        unwatched = true;
+        open_context(&ha_device_host, &shape, ha_variant_resident.rule);
+        mine.ctx.record_selection = checks;
+        ok(make_instance());
+        assert_int_equal(ha_fence_rows(&mine.ctx), checks ? HA_FENCE_ROWS : 0);
+        assert_int_equal(ha_device_arena_peak_bytes(mine.ctx.device_arena, HA_TAG_KV),
+                         2 * LAYERS * tokens * TOKEN * sizeof(float));
+        close_instance();
+    }
 }

@@ -8,6 +8,7 @@
 #include "harness/base/why.h"
 #include "harness/base/worker.h"
 #include "suites/parts/listed.h"
+#include "suites/parts/places.h"
 
 #include <math.h>
 #include <string.h>
@@ -27,6 +28,7 @@ struct ha_instance {
     struct ha_state states[HA_FRAME_STATES]; /* device; where they are merged */
     struct ha_state worked;                  /* device: what `work` has had it make */
     float *empty;                            /* device: [rows] LSEs of no keys */
+    uint32_t *place;                         /* device: [steps][batch][q_len], where new tokens go; or NULL */
     uint32_t *all; /* 0, 1, ... to the longest sequence's end: what is reported where everything is used */
     struct ha_stream *stream[STREAMS_MAX], *post;
     struct ha_event *arrived; /* q is down */
@@ -205,6 +207,7 @@ enum ha_status ha_frame_create(struct ha_instance **out, const struct ha_context
     if (rule->share) HA_TRY(rule->share(layer, why));
     if (rule->post) HA_TRY(ha_frame_stream(layer, "post", &self->post, why));
     for (size_t i = 0; i < s->layers; i++) HA_TRY(create_layer(self, &layer[i], why));
+    if (rule->place) HA_TRY(ha_places_create(layer, rule->place, &self->place, why));
 
     const size_t longest = ha_kv_longest(s);
     if (has_cpu(rule)) HA_TRY(create_cpu(self, longest, why));
@@ -464,6 +467,8 @@ void ha_frame_selected(const struct ha_layer *l, uint64_t begin_ns)
 static enum ha_status append(struct ha_instance *self, struct ha_layer *l, const struct ha_step *step)
 {
     const struct ha_shape *s = self->ctx.shape;
+    l->placed = self->place != NULL;
+    if (l->placed) HA_TRY(ha_places_put(l, self->place, step->step, step->k, step->v));
     for (size_t b = 0; b < s->batch && self->rule->append; b++) {
         const struct ha_kv fresh = ha_kv_of_step(s, step, b);
         HA_TRY(self->rule->append(l, b, &fresh));

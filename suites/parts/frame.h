@@ -45,6 +45,9 @@ struct ha_layer {
     size_t lists, block;   /* of the device side: as in struct ha_device_attend */
     size_t list_max;       /* blocks for which a CPU unit's list has room; 0: for all that there are */
     bool due;              /* in a step, set by after or post: settle has something to do */
+    struct ha_kv rows;     /* all sequences' (places.h) */
+    size_t rows_used;      /* while they are opened */
+    bool placed;           /* in append: the tokens are on their way to where `place` says, and are only to be noted */
 
     /* the frame's */
     struct ha_event *attended, *settled; /* main stream: after is over; post stream: post is */
@@ -53,6 +56,10 @@ struct ha_layer {
     struct ha_why why;
     struct ha_used *used; /* [batch][q_heads], or NULL */
 };
+
+/* Where K of the token at that position of sequence b goes in l->rows; V goes to the same row. Neither what a step
+ * chose nor the layer may matter, and no two of a step's tokens go to one place. */
+typedef const unsigned char *ha_place(const struct ha_layer *l, size_t b, size_t position);
 
 /* What is NULL is left out. */
 struct ha_rule {
@@ -71,6 +78,7 @@ struct ha_rule {
     enum ha_status (*before)(struct ha_layer *l, const struct ha_step *step, struct ha_why *why);
     /* The new tokens of a sequence, all rows of fresh, to what is kept; appends_last: not here but ahead of after. */
     enum ha_status (*append)(struct ha_layer *l, size_t b, const struct ha_kv *fresh);
+    ha_place *place; /* those of all sequences go there ahead of append, at once, where the device has a move */
     /* what selection() reports, called when both sides have chosen; NULL: both sides have all tokens */
     enum ha_status (*use)(const struct ha_layer *l, size_t b, size_t q_head, struct ha_used *used, struct ha_why *why);
     /* what else it reports, beside the keys */
