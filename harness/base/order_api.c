@@ -104,6 +104,12 @@ static void operand(void *arg, const char *role, enum ha_access access, struct h
     enqueue(c->stream, &(struct kept){ .as = ACCESS, .name = c->name, .role = role, .access = access, .range = range });
 }
 
+void ha_order_moves_to(struct ha_stream *stream, const char *role, const void *at, size_t bytes)
+{
+    hand_over(stream);
+    operand(&(struct call){ stream, "move" }, role, HA_WRITE, (struct ha_range){ at, 1, 0, bytes });
+}
+
 static enum ha_status stream_create(struct ha_device *dev, const char *name, struct ha_stream **s, struct ha_why *why)
 {
     const enum ha_status status = real->stream_create(dev, name, s, why);

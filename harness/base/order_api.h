@@ -11,4 +11,8 @@
 const struct ha_device_api *ha_order_wrap(const struct ha_device_api *api);
 void ha_order_wrap_cpu(struct ha_kernels *kernels);
 
+/* What a move that is enqueued next on a stream of that table writes through its index, a row at a time: whoever knows
+ * says it. Only where there is a history (ha_order_now). */
+void ha_order_moves_to(struct ha_stream *stream, const char *role, const void *at, size_t bytes);
+
 #endif

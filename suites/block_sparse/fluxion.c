@@ -15,6 +15,7 @@
 #include "harness/base/why.h"
 #include "suites/parts/choose.h"
 #include "suites/parts/label_fit.h"
+#include "suites/parts/places.h"
 #include "suites/parts/properties.h"
 #include "suites/parts/schedule.h"
 #include "suites/parts/segments.h"
@@ -105,6 +106,17 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
 
 static void end(struct ha_layer *first) { ha_properties_end(&((struct chooser *)first->shared)->properties); }
 
+static size_t rows(const struct ha_layer *l, size_t b, size_t piece)
+{
+    return ha_segments_rows(l->ctx->shape, b, option(l, SINK), option(l, RECENT));
+}
+
+static const unsigned char *place(const struct ha_layer *l, size_t b, size_t position)
+{
+    const struct ha_segments *segments = &sequence(l, b)->segments;
+    return segments->device.k + (position - segments->host) * ha_kv_token_bytes(l->ctx->shape);
+}
+
 static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
@@ -113,6 +125,7 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
                                                      (enum ha_schedule_fetch)option(l, FETCH));
     seq->told = ha_alloc(ctx->arena, ctx->shape->q_heads * sizeof *seq->told, HA_TAG_SCRATCH, why);
     if (!seq->told) return HA_ERROR;
+    HA_TRY(ha_places_open(l, b, 1, rows, &seq->segments.device, why));
     HA_TRY(ha_segments_open(ctx, b, option(l, SINK), option(l, RECENT), memory, &seq->segments, why));
     return has_net(l) ? ha_features_open(ctx, &seq->kept, why) : HA_OK;
 }
@@ -131,7 +144,7 @@ static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_pref
 
 static enum ha_status append(struct ha_layer *l, size_t b, const struct ha_kv *fresh)
 {
-    return ha_segments_append(l->ctx, &sequence(l, b)->segments, l->tokens[b], fresh);
+    return l->placed ? HA_OK : ha_segments_append(l->ctx, &sequence(l, b)->segments, l->tokens[b], fresh);
 }
 
 static void sink(struct ha_layer *l, size_t b, struct ha_device_seq *d)
@@ -290,6 +303,7 @@ static const struct ha_rule rule = {
     .prefill = prefill,
     .ready = ready,
     .append = append,
+    .place = place,
     .use = use,
     .report = report,
     .device = device,

@@ -14,6 +14,7 @@
 #include "suites/parts/choose.h"
 #include "suites/parts/digests.h"
 #include "suites/parts/frame.h"
+#include "suites/parts/places.h"
 #include "suites/parts/tail.h"
 
 enum { SINK, RECENT, BLOCK, BUDGET, DIGEST, GROUP, LAYOUT };
@@ -72,15 +73,32 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
     return c->count ? HA_OK : HA_ERROR;
 }
 
+enum { SINKS, TAIL, PIECES };
+static size_t rows(const struct ha_layer *l, size_t b, size_t piece)
+{
+    const struct ha_shape *s = l->ctx->shape;
+    const size_t all = ha_kv_max_tokens(s, b), sink = ha_least(option(l, SINK), all);
+    return piece == SINKS ? sink : ha_tail_rows(s, option(l, BLOCK), option(l, RECENT), ha_most(all - sink, 1));
+}
+
+static const unsigned char *place(const struct ha_layer *l, size_t b, size_t position)
+{
+    const struct sequence *seq = sequence(l, b);
+    if (position < seq->sink.cap) return seq->sink.k + position * ha_kv_token_bytes(l->ctx->shape);
+    return ha_ring_place(l->ctx->shape, &seq->tail.ring, position - seq->sink.cap);
+}
+
 static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
     struct sequence *seq = sequence(l, b);
-    const size_t all = ha_kv_max_tokens(ctx->shape, b), sink = ha_least(option(l, SINK), all), block = option(l, BLOCK);
-    HA_TRY(ha_kv_create(ctx, HA_MEM_DEVICE, sink, &seq->sink, why));
-    HA_TRY(ha_tail_create(ctx, block, option(l, RECENT), ha_most(all - sink, 1), &seq->tail, why));
-    HA_TRY(ha_kv_store_create_for(ctx, ha_kv_is_packed(l->ctx, option(l, LAYOUT)),
-                                  ha_tail_gone(&seq->tail, all - sink) * block, ctx->shape->q_len + block - 1,
+    struct ha_kv piece[PIECES];
+    const size_t all = ha_kv_max_tokens(ctx->shape, b), block = option(l, BLOCK);
+    HA_TRY(ha_places_open(l, b, PIECES, rows, piece, why));
+    seq->sink = piece[SINKS];
+    seq->tail = ha_tail_of(block, option(l, RECENT), &piece[TAIL]);
+    HA_TRY(ha_kv_store_create_for(ctx, ha_kv_is_packed(ctx, option(l, LAYOUT)),
+                                  ha_tail_gone(&seq->tail, all - seq->sink.cap) * block, ctx->shape->q_len + block - 1,
                                   &seq->store, why));
     return ha_digests_create(ctx, HA_MEM_PINNED, block, b, &seq->digests, why);
 }
@@ -137,8 +155,10 @@ static enum ha_status append(struct ha_layer *l, size_t b, const struct ha_kv *f
 {
     struct sequence *seq = sequence(l, b);
     const size_t sinks = ha_least(seq->sink.cap - seq->sinks, fresh->cap);
-    HA_TRY(ha_kv_copy(l->ctx, l->ctx->stream, &seq->sink, seq->sinks, fresh, 0, sinks));
+    if (!l->placed) HA_TRY(ha_kv_copy(l->ctx, l->ctx->stream, &seq->sink, seq->sinks, fresh, 0, sinks));
     seq->sinks += sinks;
+    if (l->placed) seq->tail.ring.end += fresh->cap - sinks;
+    if (l->placed) return HA_OK;
     return ha_ring_append(l->ctx, l->ctx->stream, &seq->tail.ring, fresh, sinks, fresh->cap - sinks);
 }
 
@@ -213,6 +233,7 @@ static const struct ha_rule rule = {
     .open = open,
     .prefill = prefill,
     .append = append,
+    .place = place,
     .appends_last = true,
     .use = use,
     .device = device,

@@ -9,6 +9,7 @@
 
 #include "harness/base/why.h"
 #include "suites/parts/device_choice.h"
+#include "suites/parts/places.h"
 
 enum { BLOCK, BUDGET, DENSE_LAYERS, DIGEST, GROUP };
 static const struct ha_param params[] = {
@@ -41,13 +42,15 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
                                    (enum ha_digest_kind)option(first, DIGEST), unit, chosen(first, blocks), why);
 }
 
+static size_t rows(const struct ha_layer *l, size_t b, size_t piece) { return ha_kv_max_tokens(l->ctx->shape, b); }
+
 static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 {
     struct sequence *seq = (struct sequence *)l->own + b;
     const struct ha_device_choice *c = l->shared;
     l->block = option(l, BLOCK);
     l->lists = is_dense(l) ? 0 : c->lists;
-    HA_TRY(ha_kv_create(l->ctx, HA_MEM_DEVICE, ha_kv_max_tokens(l->ctx->shape, b), &seq->kv, why));
+    HA_TRY(ha_places_open(l, b, 1, rows, &seq->kv, why));
     return is_dense(l) ? HA_OK : ha_digests_create(l->ctx, HA_MEM_DEVICE, l->block, b, &seq->digests, why);
 }
 
@@ -84,9 +87,16 @@ static enum ha_status before(struct ha_layer *l, const struct ha_step *step, str
     return l->ctx->record_selection ? ha_device_choice_down(c) : HA_OK;
 }
 
+static const unsigned char *place(const struct ha_layer *l, size_t b, size_t position)
+{
+    const struct sequence *seq = (const struct sequence *)l->own + b;
+    return seq->kv.k + position * ha_kv_token_bytes(l->ctx->shape);
+}
+
 static enum ha_status append(struct ha_layer *l, size_t b, const struct ha_kv *fresh)
 {
     const struct sequence *seq = (const struct sequence *)l->own + b;
+    if (l->placed) return HA_OK;
     return ha_kv_copy(l->ctx, l->ctx->stream, &seq->kv, l->tokens[b], fresh, 0, fresh->cap);
 }
 
@@ -130,6 +140,7 @@ static const struct ha_rule rule = {
     .ready = ready,
     .before = before,
     .append = append,
+    .place = place,
     .use = use,
     .device = device,
     .after = after,

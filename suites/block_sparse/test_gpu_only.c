@@ -21,7 +21,7 @@ static enum ha_status copy_pieces(struct ha_stream *stream, const struct ha_devi
 
 static enum ha_status move(struct ha_stream *stream, const struct ha_device_move *args)
 {
-    fetched += args->rows * args->row_bytes;
+    if (args->src_index) fetched += args->rows * args->row_bytes; /* new tokens name where they go */
     return real->move(stream, args);
 }
 

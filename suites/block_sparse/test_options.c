@@ -42,7 +42,7 @@ static enum ha_status copy_pieces(struct ha_stream *stream, const struct ha_devi
 }
 static enum ha_status move(struct ha_stream *stream, const struct ha_device_move *args)
 {
-    counted.moves++;
+    counted.moves += args->src_index != NULL; /* not those of new tokens, which name where they go */
     return real->move(stream, args);
 }
 static enum ha_status product(struct ha_stream *stream, const struct ha_device_product *args)

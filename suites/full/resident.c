@@ -6,12 +6,12 @@
 #include "suites/parts/frame.h"
 #include "suites/parts/places.h"
 
-static size_t rows(const struct ha_layer *l, size_t b) { return ha_kv_max_tokens(l->ctx->shape, b); }
+static size_t rows(const struct ha_layer *l, size_t b, size_t piece) { return ha_kv_max_tokens(l->ctx->shape, b); }
 
 static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 {
     struct ha_kv *kv = l->own;
-    return ha_places_rows(l, b, rows, &kv[b], why);
+    return ha_places_open(l, b, 1, rows, &kv[b], why);
 }
 
 static const unsigned char *place(const struct ha_layer *l, size_t b, size_t position)

@@ -1,6 +1,17 @@
 #include "suites/parts/block_store.h"
 
 #include "harness/base/why.h"
+#include "suites/parts/places.h"
+
+static size_t rows(const struct ha_layer *l, size_t b, size_t piece)
+{
+    return ha_tail_rows(l->ctx->shape, l->block, 0, ha_kv_max_tokens(l->ctx->shape, b));
+}
+
+const unsigned char *ha_block_store_place(const struct ha_layer *l, size_t b, size_t position)
+{
+    return ha_ring_place(l->ctx->shape, &ha_block_store_of(l, b)->tail.ring, position);
+}
 
 enum ha_status ha_block_store_open(struct ha_layer *l, size_t b, size_t unit, const struct ha_kv *kv,
                                    struct ha_why *why)
@@ -8,7 +19,9 @@ enum ha_status ha_block_store_open(struct ha_layer *l, size_t b, size_t unit, co
     struct ha_block_store *store = ha_block_store_of(l, b);
     l->block = unit;
     store->kv = *kv;
-    HA_TRY(ha_tail_create(l->ctx, unit, 0, ha_kv_max_tokens(l->ctx->shape, b), &store->tail, why));
+    struct ha_kv tail;
+    HA_TRY(ha_places_open(l, b, 1, rows, &tail, why));
+    store->tail = ha_tail_of(unit, 0, &tail);
     return ha_digests_create(l->ctx, HA_MEM_DEVICE, unit, b, &store->digests, why);
 }
 
@@ -61,7 +74,10 @@ enum ha_status ha_block_store_close(const struct ha_layer *l, const struct ha_de
 
 enum ha_status ha_block_store_append(struct ha_layer *l, size_t b, const struct ha_kv *fresh)
 {
-    return ha_ring_append(l->ctx, l->ctx->stream, &ha_block_store_of(l, b)->tail.ring, fresh, 0, fresh->cap);
+    struct ha_ring *tail = &ha_block_store_of(l, b)->tail.ring;
+    if (!l->placed) return ha_ring_append(l->ctx, l->ctx->stream, tail, fresh, 0, fresh->cap);
+    tail->end += fresh->cap;
+    return HA_OK;
 }
 
 enum ha_status ha_block_store_rewind(struct ha_layer *l, size_t b, struct ha_why *why)

@@ -32,9 +32,10 @@ enum ha_status ha_block_store_close(const struct ha_layer *l, const struct ha_de
 
 /* hooks of a rule */
 enum ha_status ha_block_store_append(struct ha_layer *l, size_t b, const struct ha_kv *fresh);
+const unsigned char *ha_block_store_place(const struct ha_layer *l, size_t b, size_t position);
 enum ha_status ha_block_store_rewind(struct ha_layer *l, size_t b, struct ha_why *why);
-#define HA_BLOCK_STORE_HOOKS                                                                           \
-    .seq_bytes = sizeof(struct ha_block_store), .append = ha_block_store_append, .appends_last = true, \
-    .rewind = ha_block_store_rewind
+#define HA_BLOCK_STORE_HOOKS                                                                                    \
+    .seq_bytes = sizeof(struct ha_block_store), .append = ha_block_store_append, .place = ha_block_store_place, \
+    .appends_last = true, .rewind = ha_block_store_rewind
 
 #endif

@@ -468,7 +468,7 @@ static enum ha_status append(struct ha_instance *self, struct ha_layer *l, const
 {
     const struct ha_shape *s = self->ctx.shape;
     l->placed = self->place != NULL;
-    if (l->placed) HA_TRY(ha_places_put(l, self->place, step->step, step->k, step->v));
+    if (l->placed) HA_TRY(ha_places_put(l, self->rule->place, self->place, step));
     for (size_t b = 0; b < s->batch && self->rule->append; b++) {
         const struct ha_kv fresh = ha_kv_of_step(s, step, b);
         HA_TRY(self->rule->append(l, b, &fresh));

@@ -58,7 +58,7 @@ struct ha_layer {
 };
 
 /* Where K of the token at that position of sequence b goes in l->rows; V goes to the same row. Neither what a step
- * chose nor the layer may matter, and no two of a step's tokens go to one place. */
+ * chose nor the layer may matter, and no two of a step's tokens go to one place. NULL: that cannot be kept. */
 typedef const unsigned char *ha_place(const struct ha_layer *l, size_t b, size_t position);
 
 /* What is NULL is left out. */

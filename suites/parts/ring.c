@@ -42,6 +42,11 @@ enum ha_status ha_ring_append(const struct ha_context *ctx, struct ha_stream *st
     return ha_ring_copy(ctx, stream, ring, ring->end - count, count, src, from, true);
 }
 
+const unsigned char *ha_ring_place(const struct ha_shape *shape, const struct ha_ring *ring, size_t position)
+{
+    return ring->kv.k + position % ring->kv.cap * ha_kv_token_bytes(shape);
+}
+
 enum ha_status ha_ring_load(const struct ha_context *ctx, struct ha_ring *ring, const struct ha_prefill *in, size_t b,
                             size_t first)
 {

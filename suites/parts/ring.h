@@ -27,6 +27,8 @@ enum ha_status ha_ring_copy(const struct ha_context *ctx, struct ha_stream *stre
 /* appends `count` tokens from rows [from, ...) of src on the device */
 enum ha_status ha_ring_append(const struct ha_context *ctx, struct ha_stream *stream, struct ha_ring *ring,
                               const struct ha_kv *src, size_t from, size_t count);
+/* where K of the token at a position is, or will be */
+const unsigned char *ha_ring_place(const struct ha_shape *shape, const struct ha_ring *ring, size_t position);
 /* fills the ring with tokens [first, ctx[b]) of a prefill */
 enum ha_status ha_ring_load(const struct ha_context *ctx, struct ha_ring *ring, const struct ha_prefill *in, size_t b,
                             size_t first);

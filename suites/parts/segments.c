@@ -3,13 +3,17 @@
 #include "harness/base/pool.h"
 #include "harness/base/why.h"
 
+size_t ha_segments_rows(const struct ha_shape *shape, size_t b, size_t sink, size_t recent)
+{
+    return ha_kv_max_tokens(shape, b) - ha_label_host(shape->ctx[b], sink, recent);
+}
+
 enum ha_status ha_segments_open(const struct ha_context *ctx, size_t b, size_t sink, size_t recent,
                                 enum ha_memory memory, struct ha_segments *seg, struct ha_why *why)
 {
     const struct ha_shape *s = ctx->shape;
     seg->sinks = ha_least(sink, s->ctx[b]);
     seg->host = ha_label_host(s->ctx[b], sink, recent);
-    HA_TRY(ha_kv_create(ctx, HA_MEM_DEVICE, ha_kv_max_tokens(s, b) - seg->host, &seg->device, why));
     HA_TRY(ha_kv_create(ctx, memory, seg->host, &seg->store, why));
     for (size_t i = 0; i < HA_GRANULARITIES; i++)
         HA_TRY(ha_digests_create(ctx, HA_MEM_PINNED, ha_granularity_block(i), b, &seg->digests[i], why));

@@ -16,6 +16,8 @@ struct ha_segments {
     struct ha_digests digests[HA_GRANULARITIES];
 };
 
+/* Rows of seg->device, which is the caller's to make. */
+size_t ha_segments_rows(const struct ha_shape *shape, size_t b, size_t sink, size_t recent);
 /* memory: of the host segment */
 enum ha_status ha_segments_open(const struct ha_context *ctx, size_t b, size_t sink, size_t recent,
                                 enum ha_memory memory, struct ha_segments *seg, struct ha_why *why);

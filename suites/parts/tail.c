@@ -2,12 +2,9 @@
 
 #include "harness/base/why.h"
 
-enum ha_status ha_tail_create(const struct ha_context *ctx, size_t unit, size_t keep, size_t most, struct ha_tail *tail,
-                              struct ha_why *why)
+size_t ha_tail_rows(const struct ha_shape *shape, size_t unit, size_t keep, size_t most)
 {
-    const size_t room = ha_least(keep + unit - 1 + ctx->shape->q_len, most);
-    *tail = (struct ha_tail){ .unit = unit, .keep = keep };
-    return ha_kv_create(ctx, HA_MEM_DEVICE, (room + unit - 1) / unit * unit, &tail->ring.kv, why);
+    return (ha_least(keep + unit - 1 + shape->q_len, most) + unit - 1) / unit * unit;
 }
 
 size_t ha_tail_gone(const struct ha_tail *tail, size_t tokens)

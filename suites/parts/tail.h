@@ -13,9 +13,12 @@ struct ha_tail {
     size_t unit, keep;
 };
 
-/* for a sequence of at most `most` tokens */
-enum ha_status ha_tail_create(const struct ha_context *ctx, size_t unit, size_t keep, size_t most, struct ha_tail *tail,
-                              struct ha_why *why);
+/* Rows for a sequence of at most `most` tokens; kv: so many in device memory. */
+size_t ha_tail_rows(const struct ha_shape *shape, size_t unit, size_t keep, size_t most);
+static inline struct ha_tail ha_tail_of(size_t unit, size_t keep, const struct ha_kv *kv)
+{
+    return (struct ha_tail){ .ring = { .kv = *kv }, .unit = unit, .keep = keep };
+}
 /* blocks that have left a sequence of so many tokens */
 size_t ha_tail_gone(const struct ha_tail *tail, size_t tokens);
 /* What a prefill leaves of the tokens from `origin` on: those of no block that has gone. */

@@ -62,6 +62,8 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *because)
 static void end(struct ha_layer *first) { ha_properties_end(&w.properties); }
 static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *because)
 {
+    const size_t rows = ha_segments_rows(l->ctx->shape, b, SINK, RECENT);
+    HA_TRY(ha_kv_create(l->ctx, HA_MEM_DEVICE, rows, &sequence(l, b)->segments.device, because));
     HA_TRY(ha_segments_open(l->ctx, b, SINK, RECENT, HA_MEM_PINNED, &sequence(l, b)->segments, because));
     return ha_features_open(l->ctx, &sequence(l, b)->kept, because);
 }

@@ -51,6 +51,8 @@ static void begin(size_t tokens, size_t sink, size_t recent, enum ha_digest_kind
     expect(tokens, sink, recent);
     w.segments = (struct ha_segments){ .sinks = 0 };
     open_instance(&w.shape, &rule);
+    const size_t rows = ha_segments_rows(&w.shape, 0, sink, recent);
+    ok(ha_kv_create(&mine.ctx, HA_MEM_DEVICE, rows, &w.segments.device, &why));
     ok(ha_segments_open(&mine.ctx, 0, sink, recent, HA_MEM_PINNED, &w.segments, &why));
     ok(ha_segments_prefill(&mine.ctx, 0, &in, kind, &w.segments, &why));
     ok(mine.ctx.api->stream_sync(mine.ctx.stream));

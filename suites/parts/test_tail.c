@@ -71,6 +71,14 @@ static void step(const struct ha_context *ctx, struct ha_tail *tail, const struc
     assert_tail(s, tail, store, tokens + s->q_len);
 }
 
+static struct ha_tail tail_create(const struct ha_context *ctx, size_t unit, size_t keep, size_t most)
+{
+    struct ha_kv kv;
+    const size_t rows = ha_tail_rows(ctx->shape, unit, keep, most);
+    assert_int_equal(ha_kv_create(ctx, HA_MEM_DEVICE, rows, &kv, &why), HA_OK);
+    return ha_tail_of(unit, keep, &kv);
+}
+
 static void goes(size_t unit, size_t keep, size_t q_len, size_t context)
 {
     const struct ha_shape s = { .layers = 1,
@@ -88,7 +96,7 @@ static void goes(size_t unit, size_t keep, size_t q_len, size_t context)
     struct ha_kv store;
     assert_int_equal(ha_arena_create(&ctx.arena, true, &why), HA_OK);
     assert_int_equal(ha_device_arena_create(&ctx.device_arena, &memory, NULL, &why), HA_OK);
-    assert_int_equal(ha_tail_create(&ctx, unit, keep, most, &tail, &why), HA_OK);
+    tail = tail_create(&ctx, unit, keep, most);
     assert_int_equal(ha_kv_create(&ctx, HA_MEM_PINNED, most, &store, &why), HA_OK);
     assert_int_equal(tail.ring.kv.cap % unit, 0);
 
@@ -185,7 +193,7 @@ static void goes_to_store(bool packed, size_t unit, size_t keep, size_t q_len, s
     assert_int_equal(ha_arena_create(&ctx.arena, true, &why), HA_OK);
     assert_int_equal(ha_device_arena_create(&ctx.device_arena, &memory, NULL, &why), HA_OK);
     assert_int_equal(ha_pool_create(&ctx.pool, HA_TEAM_OWN, 1, &why), HA_OK);
-    assert_int_equal(ha_tail_create(&ctx, unit, keep, most, &tail, &why), HA_OK);
+    tail = tail_create(&ctx, unit, keep, most);
     assert_int_equal(ha_kv_store_create_for(&ctx, packed, most, q_len + unit - 1, &store, &why), HA_OK);
     assert_int_equal(ha_digests_create(&ctx, HA_MEM_PINNED, unit, 0, &kept, &why), HA_OK);
     for (size_t i = 0; i < HEADS * context * WIDE; i++)

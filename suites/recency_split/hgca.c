@@ -19,6 +19,7 @@
 #include "suites/parts/context_cache.h"
 #include "suites/parts/frame.h"
 #include "suites/parts/observe.h"
+#include "suites/parts/places.h"
 #include "suites/parts/ring.h"
 
 #include <math.h>
@@ -64,16 +65,25 @@ static size_t evict_count(const struct ha_layer *l, size_t entries)
     return ha_ring_evict_count(entries, option(l, BLK_SIZE), option(l, BLK_NUM));
 }
 
+static size_t rows(const struct ha_layer *l, size_t b, size_t piece)
+{
+    const struct ha_shape *s = l->ctx->shape;
+    return ha_least(option(l, BLK_SIZE) * option(l, BLK_NUM) + s->q_len, ha_kv_max_tokens(s, b));
+}
+
+static const unsigned char *place(const struct ha_layer *l, size_t b, size_t position)
+{
+    return ha_ring_place(l->ctx->shape, &((const struct sequence *)l->own + b)->ring, position);
+}
+
 static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
     const struct ha_shape *s = ctx->shape;
     struct sequence *seq = (struct sequence *)l->own + b;
-    const size_t most = ha_kv_max_tokens(s, b),
-                 cap = ha_least(option(l, BLK_SIZE) * option(l, BLK_NUM) + s->q_len, most),
-                 bytes = s->q_heads * cap * sizeof(float);
+    const size_t most = ha_kv_max_tokens(s, b), bytes = s->q_heads * rows(l, b, 0) * sizeof(float);
     l->heads_per_task = option(l, HEADS_PER_TASK);
-    HA_TRY(ha_kv_create(ctx, HA_MEM_DEVICE, cap, &seq->ring.kv, why));
+    HA_TRY(ha_places_open(l, b, 1, rows, &seq->ring.kv, why));
     HA_TRY(ha_kv_create(ctx, HA_MEM_PINNED, most, &seq->store, why));
     seq->maw = ha_device_alloc(ctx->device_arena, HA_MEM_DEVICE, bytes, HA_TAG_META, why);
     seq->weights = ha_device_alloc(ctx->device_arena, HA_MEM_DEVICE, bytes, HA_TAG_META, why);
@@ -283,7 +293,9 @@ static void cpu(struct ha_layer *l, size_t b, size_t u, struct ha_attend *a, str
 static enum ha_status append(struct ha_layer *l, size_t b, const struct ha_kv *fresh)
 {
     struct sequence *seq = (struct sequence *)l->own + b;
-    return ha_ring_append(l->ctx, l->ctx->stream, &seq->ring, fresh, 0, fresh->cap);
+    if (!l->placed) return ha_ring_append(l->ctx, l->ctx->stream, &seq->ring, fresh, 0, fresh->cap);
+    seq->ring.end += fresh->cap;
+    return HA_OK;
 }
 
 /* MAW = a * MAW + b * weights for the positions [first, first + count) of the ring */
@@ -376,6 +388,7 @@ static const struct ha_rule rule = {
     .device = device,
     .cpu = cpu,
     .append = append,
+    .place = place,
     .appends_last = true,
     .post = age_all,
     .settle = settle,

@@ -3,6 +3,7 @@
 
 #include "harness/base/why.h"
 #include "suites/parts/frame.h"
+#include "suites/parts/places.h"
 #include "suites/parts/ring.h"
 
 enum { SINK, WINDOW };
@@ -24,13 +25,28 @@ static size_t sinks_of(const struct ha_layer *l, size_t tokens)
     return ha_least((size_t)l->ctx->param[SINK], tokens);
 }
 
+enum { SINKS, RECENT, PIECES };
+static size_t rows(const struct ha_layer *l, size_t b, size_t piece)
+{
+    const size_t most = ha_kv_max_tokens(l->ctx->shape, b);
+    return piece == SINKS ? sinks_of(l, most) : ha_least(window(l) + l->ctx->shape->q_len, most);
+}
+
 static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 {
-    const struct ha_context *ctx = l->ctx;
     struct sequence *seq = (struct sequence *)l->own + b;
-    size_t most = ha_kv_max_tokens(ctx->shape, b);
-    HA_TRY(ha_kv_create(ctx, HA_MEM_DEVICE, sinks_of(l, most), &seq->sink, why));
-    return ha_kv_create(ctx, HA_MEM_DEVICE, ha_least(window(l) + ctx->shape->q_len, most), &seq->recent.kv, why);
+    struct ha_kv piece[PIECES];
+    HA_TRY(ha_places_open(l, b, PIECES, rows, piece, why));
+    seq->sink = piece[SINKS];
+    seq->recent.kv = piece[RECENT];
+    return HA_OK;
+}
+
+static const unsigned char *place(const struct ha_layer *l, size_t b, size_t position)
+{
+    const struct sequence *seq = (const struct sequence *)l->own + b;
+    if (position < seq->sink.cap) return seq->sink.k + position * ha_kv_token_bytes(l->ctx->shape);
+    return ha_ring_place(l->ctx->shape, &seq->recent, position);
 }
 
 static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
@@ -77,10 +93,11 @@ static enum ha_status append(struct ha_layer *l, size_t b, const struct ha_kv *f
     const struct ha_context *ctx = l->ctx;
     struct sequence *seq = (struct sequence *)l->own + b;
     size_t old = seq->recent.end, to_sink = ha_least(fresh->cap, (size_t)ctx->param[SINK] - sinks_of(l, old));
+    if (to_sink) seq->recent.first = old + to_sink;
+    seq->recent.end = old + fresh->cap;
+    if (l->placed) return HA_OK;
     HA_TRY(ha_kv_copy(ctx, ctx->stream, &seq->sink, old, fresh, 0, to_sink));
-    seq->recent.end += to_sink;
-    if (to_sink) seq->recent.first = seq->recent.end;
-    return ha_ring_append(ctx, ctx->stream, &seq->recent, fresh, to_sink, fresh->cap - to_sink);
+    return ha_ring_copy(ctx, ctx->stream, &seq->recent, old + to_sink, fresh->cap - to_sink, fresh, to_sink, true);
 }
 
 static const struct ha_rule rule = {
@@ -91,6 +108,7 @@ static const struct ha_rule rule = {
     .use = use,
     .device = device,
     .append = append,
+    .place = place,
     .appends_last = true,
 };
 
