@@ -18,6 +18,7 @@
 #include "suites/parts/codebook_fit.h"
 #include "suites/parts/coded_keys.h"
 #include "suites/parts/least_prefix.h"
+#include "suites/parts/places.h"
 
 #include <string.h>
 
@@ -190,6 +191,17 @@ static enum ha_status make_told(const struct ha_layer *l, struct sequence *seq, 
     return key ? HA_OK : HA_ERROR;
 }
 
+static size_t rows(const struct ha_layer *l, size_t b, size_t piece)
+{
+    return ha_kv_max_tokens(l->ctx->shape, b) - coded(l, l->ctx->shape->ctx[b]);
+}
+
+static const unsigned char *place(const struct ha_layer *l, size_t b, size_t position)
+{
+    const struct sequence *seq = sequence(l, b);
+    return seq->fresh.k + (position - seq->first) * ha_kv_token_bytes(l->ctx->shape);
+}
+
 static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
@@ -200,7 +212,7 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
     seq->first = coded(l, s->ctx[b]);
     HA_TRY(ha_coded_open(&c->coded, b, &seq->keys, why));
     HA_TRY(ha_head_rows_create(ctx, (enum ha_memory)option(l, VALUES), b, &seq->values, why));
-    HA_TRY(ha_kv_create(ctx, HA_MEM_DEVICE, most - seq->first, &seq->fresh, why));
+    HA_TRY(ha_places_open(l, b, 1, rows, &seq->fresh, why));
     if (in_blocks(l)) HA_TRY(ha_kv_create(ctx, HA_MEM_DEVICE, anchored(l, most), &seq->anchor, why));
     return ctx->record_selection ? make_told(l, seq, in_blocks(l) ? 0 : coded(l, most), why) : HA_OK;
 }
@@ -234,7 +246,7 @@ static enum ha_status append(struct ha_layer *l, size_t b, const struct ha_kv *f
     const size_t before = l->tokens[b], count = l->ctx->shape->q_len, had = anchored(l, before);
     if (in_blocks(l))
         HA_TRY(ha_kv_copy(l->ctx, l->ctx->stream, &seq->anchor, had, fresh, 0, anchored(l, before + count) - had));
-    return ha_kv_copy(l->ctx, l->ctx->stream, &seq->fresh, before - seq->first, fresh, 0, count);
+    return l->placed ? HA_OK : ha_kv_copy(l->ctx, l->ctx->stream, &seq->fresh, before - seq->first, fresh, 0, count);
 }
 
 /* the newest tokens, the step's own among them; in blocks the anchor and the step's own */
@@ -422,6 +434,7 @@ static const struct ha_rule rule = {
     .prefill = prefill,
     .ready = ready,
     .append = append,
+    .place = place,
     .use = use,
     .report = report,
     .device = device,

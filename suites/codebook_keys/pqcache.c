@@ -16,6 +16,7 @@
 #include "suites/parts/codebook_fit.h"
 #include "suites/parts/coded_keys.h"
 #include "suites/parts/kept.h"
+#include "suites/parts/places.h"
 #include "suites/parts/slots.h"
 
 enum { PARTS, C, BUDGET, CAPACITY, POLICY, LOOKUP, FETCH, KMEANS, ITERATIONS };
@@ -137,6 +138,16 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
     return make(c, ctx, why);
 }
 
+static size_t rows(const struct ha_layer *l, size_t b, size_t piece)
+{
+    return ha_kept_cap(l->ctx->shape, 0, recent(l, ha_kv_max_tokens(l->ctx->shape, b)), b);
+}
+
+static const unsigned char *place(const struct ha_layer *l, size_t b, size_t position)
+{
+    return ha_kept_place(l->ctx->shape, &sequence(l, b)->kept, position);
+}
+
 static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
@@ -146,7 +157,8 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
     l->block = 1;
     HA_TRY(ha_kv_create(ctx, ha_fetch_memory((enum ha_fetch_way)option(l, FETCH)), ha_kv_max_tokens(ctx->shape, b),
                         &seq->store, why));
-    HA_TRY(ha_kept_create(ctx, 0, recent(l, ha_kv_max_tokens(ctx->shape, b)), b, &seq->kept, why));
+    seq->kept = (struct ha_kept){ .sink = 0, .recent = recent(l, ha_kv_max_tokens(l->ctx->shape, b)) };
+    HA_TRY(ha_places_open(l, b, 1, rows, &seq->kept.kv, why));
     HA_TRY(ha_slots_open(slots(l), l, b, &seq->store, why));
     return ha_coded_open(&c->coded, b, &seq->keys, why);
 }
@@ -244,7 +256,7 @@ static enum ha_status after(struct ha_layer *l, const struct ha_step *step, stru
         struct sequence *seq = sequence(l, b);
         const struct ha_kv fresh = ha_kv_of_step(ctx->shape, step, b);
         const size_t first = l->tokens[b] - step->q_len;
-        HA_TRY(ha_kept_put(ctx, &seq->kept, &fresh, 0, first, step->q_len, l->tokens[b]));
+        if (!l->placed) HA_TRY(ha_kept_put(ctx, &seq->kept, &fresh, 0, first, step->q_len, l->tokens[b]));
         HA_TRY(ha_kv_copy(ctx, ctx->stream, &seq->store, first, &fresh, 0, step->q_len));
         HA_TRY(ha_coded_put(&c->coded, ctx->stream, l->layer, &seq->keys, fresh.k, first, step->q_len));
     }
@@ -295,6 +307,8 @@ static const struct ha_rule rule = {
     .use = use,
     .report = report,
     .device = device,
+    .place = place,
+    .appends_last = true,
     .after = after,
     .settle = settle,
     .count = count,

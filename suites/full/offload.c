@@ -6,11 +6,12 @@
 #include "harness/base/device_arena.h"
 #include "harness/base/why.h"
 #include "suites/parts/frame.h"
+#include "suites/parts/places.h"
 
 enum { BUFFERS = 2 };
 
 struct buffer {
-    struct ha_kv *kv;               /* [batch], device */
+    struct ha_kv *kv, rows;         /* [batch], device; all of them */
     struct ha_event *loaded, *used; /* the layer has arrived; its attention is over */
 };
 
@@ -21,6 +22,14 @@ struct loader {
     size_t next;              /* the buffer that the next request fills */
     size_t requested;         /* the layer that is on its way, or layers */
 };
+
+static size_t rows(const struct ha_layer *l, size_t b, size_t piece) { return ha_kv_max_tokens(l->ctx->shape, b); }
+
+static const unsigned char *place(const struct ha_layer *l, size_t b, size_t position)
+{
+    const struct loader *loader = l->shared;
+    return loader->buffer[loader->next].kv[b].k + position * ha_kv_token_bytes(l->ctx->shape);
+}
 
 static enum ha_status share(struct ha_layer *first, struct ha_why *why)
 {
@@ -36,11 +45,12 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
         struct buffer *buffer = &loader->buffer[i];
         buffer->kv = ha_alloc(ctx->arena, s->batch * sizeof *buffer->kv, HA_TAG_META, why);
         if (!buffer->kv) return HA_ERROR;
-        for (size_t b = 0; b < s->batch; b++)
-            HA_TRY(ha_kv_create(ctx, HA_MEM_DEVICE, ha_kv_max_tokens(s, b), &buffer->kv[b], why));
+        for (size_t b = 0; b < s->batch; b++) HA_TRY(ha_places_open(first, b, 1, rows, &buffer->kv[b], why));
+        buffer->rows = first->rows;
         HA_TRY(ha_device_event(ctx->device_arena, &buffer->loaded, why));
         HA_TRY(ha_device_event(ctx->device_arena, &buffer->used, why));
     }
+    first->rows = loader->buffer[0].rows;
     return HA_OK;
 }
 
@@ -80,14 +90,23 @@ static enum ha_status request(const struct ha_layer *l)
     return load(l, buffer, l->tokens);
 }
 
-/* The new tokens behind the tokens that each of [batch] holds. */
-static enum ha_status append(const struct ha_layer *l, const struct ha_step *step, const struct ha_kv *kv)
+/* The new tokens behind those in the store. */
+static enum ha_status store(const struct ha_layer *l, const struct ha_step *step)
 {
+    const struct ha_kv *kv = l->own;
     for (size_t b = 0; b < l->ctx->shape->batch; b++) {
         struct ha_kv fresh = ha_kv_of_step(l->ctx->shape, step, b);
         HA_TRY(ha_kv_copy(l->ctx, l->ctx->stream, &kv[b], l->tokens[b], &fresh, 0, step->q_len));
     }
     return HA_OK;
+}
+
+/* And behind those in the buffer, where they are left out of the load. */
+static enum ha_status append(struct ha_layer *l, size_t b, const struct ha_kv *fresh)
+{
+    const struct loader *loader = l->shared;
+    if (l->placed) return HA_OK;
+    return ha_kv_copy(l->ctx, l->ctx->stream, &loader->buffer[loader->next].kv[b], l->tokens[b], fresh, 0, fresh->cap);
 }
 
 static enum ha_status before(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
@@ -96,10 +115,10 @@ static enum ha_status before(struct ha_layer *l, const struct ha_step *step, str
     struct loader *loader = l->shared;
     if (loader->requested != l->layer) HA_TRY(request(l));
     const struct buffer *buffer = &loader->buffer[loader->next];
-    HA_TRY(append(l, step, l->own));
+    HA_TRY(store(l, step));
     HA_TRY(ctx->api->event_record(loader->stored[l->layer], ctx->stream));
-    HA_TRY(ctx->api->stream_wait(ctx->stream, buffer->loaded));
-    return append(l, step, buffer->kv);
+    l->rows = buffer->rows;
+    return ctx->api->stream_wait(ctx->stream, buffer->loaded);
 }
 
 static void device(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d)
@@ -141,6 +160,8 @@ static const struct ha_rule rule = {
     .open = open,
     .prefill = prefill,
     .before = before,
+    .append = append,
+    .place = place,
     .device = device,
     .after = after,
     .rewind = rewind_requests,

@@ -2,11 +2,23 @@
 
 #include "harness/base/why.h"
 
+size_t ha_kept_cap(const struct ha_shape *shape, size_t sink, size_t recent, size_t b)
+{
+    return ha_least(sink + recent, ha_kv_max_tokens(shape, b));
+}
+
+const unsigned char *ha_kept_place(const struct ha_shape *shape, const struct ha_kept *k, size_t position)
+{
+    if (k->recent < shape->q_len) return NULL;
+    const size_t row = position < k->sink ? position : k->sink + (position - k->sink) % k->recent;
+    return k->kv.k + row * ha_kv_token_bytes(shape);
+}
+
 enum ha_status ha_kept_create(const struct ha_context *ctx, size_t sink, size_t recent, size_t b, struct ha_kept *k,
                               struct ha_why *why)
 {
     *k = (struct ha_kept){ .sink = sink, .recent = recent };
-    return ha_kv_create(ctx, HA_MEM_DEVICE, ha_least(sink + recent, ha_kv_max_tokens(ctx->shape, b)), &k->kv, why);
+    return ha_kv_create(ctx, HA_MEM_DEVICE, ha_kept_cap(ctx->shape, sink, recent, b), &k->kv, why);
 }
 
 size_t ha_kept_window(const struct ha_kept *k, size_t tokens)

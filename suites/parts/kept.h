@@ -28,7 +28,10 @@ static inline size_t ha_kept_gone(size_t sink, size_t recent, size_t tokens)
     return tokens > sink + recent ? tokens - (sink + recent) : 0;
 }
 
-/* for all that sequence b can reach */
+/* How many rows all that sequence b can reach takes; where K of a token that comes in a step goes: NULL, where not
+ * every token of a step is kept. */
+size_t ha_kept_cap(const struct ha_shape *shape, size_t sink, size_t recent, size_t b);
+const unsigned char *ha_kept_place(const struct ha_shape *shape, const struct ha_kept *k, size_t position);
 enum ha_status ha_kept_create(const struct ha_context *ctx, size_t sink, size_t recent, size_t b, struct ha_kept *k,
                               struct ha_why *why);
 /* Enqueues on the main stream: of `tokens` tokens those among [first, first + count) that are kept, which are rows

@@ -5,6 +5,7 @@
 #include "harness/base/order.h"
 #include "harness/base/why.h"
 #include "suites/parts/listed.h"
+#include "suites/parts/places.h"
 
 static size_t lists(const struct ha_prefetch *p, const struct ha_shape *s) { return s->kv_heads * p->lists; }
 
@@ -13,9 +14,16 @@ struct ha_prefetch_buffer *ha_prefetch_of(struct ha_prefetch *p, const struct ha
     return &p->buffer[l->layer % HA_PREFETCH_BUFFERS];
 }
 
-static enum ha_status make_buffer(const struct ha_prefetch *p, const struct ha_context *ctx,
-                                  struct ha_prefetch_buffer *to, struct ha_why *why)
+static size_t rows(const struct ha_layer *l, size_t b, size_t piece)
 {
+    const struct ha_prefetch *p = l->shared;
+    return p->lists * p->list_max + l->ctx->shape->q_len;
+}
+
+static enum ha_status make_buffer(const struct ha_prefetch *p, struct ha_layer *first, struct ha_prefetch_buffer *to,
+                                  struct ha_why *why)
+{
+    const struct ha_context *ctx = first->ctx;
     const struct ha_shape *s = ctx->shape;
     const size_t all = s->batch * lists(p, s);
     to->kv = ha_alloc(ctx->arena, s->batch * sizeof *to->kv, HA_TAG_META, why);
@@ -25,12 +33,12 @@ static enum ha_status make_buffer(const struct ha_prefetch *p, const struct ha_c
     to->count = to->index ? ha_device_alloc(ctx->device_arena, HA_MEM_MAPPED, all * sizeof *to->count, HA_TAG_META, why)
                           : NULL;
     if (!to->count) return HA_ERROR;
-    for (size_t b = 0; b < s->batch; b++)
-        HA_TRY(ha_kv_create(ctx, HA_MEM_DEVICE, p->lists * p->list_max + s->q_len, &to->kv[b], why));
+    for (size_t b = 0; b < s->batch; b++) HA_TRY(ha_places_open(first, b, 1, rows, &to->kv[b], why));
+    to->rows = first->rows;
     return ha_device_event(ctx->device_arena, &to->loaded, why);
 }
 
-enum ha_status ha_prefetch_create(struct ha_prefetch *p, const struct ha_layer *first, enum ha_fetch_way way,
+enum ha_status ha_prefetch_create(struct ha_prefetch *p, struct ha_layer *first, enum ha_fetch_way way,
                                   size_t lists_of_head, size_t list_max, bool varies, struct ha_why *why)
 {
     const struct ha_context *ctx = first->ctx;
@@ -42,7 +50,8 @@ enum ha_status ha_prefetch_create(struct ha_prefetch *p, const struct ha_layer *
     p->list = ha_alloc(ctx->arena, all * sizeof *p->list, HA_TAG_SCRATCH, why);
     if (!p->list) return HA_ERROR;
     HA_TRY(ha_frame_stream(first, "fetch", &p->link, why));
-    for (size_t i = 0; i < HA_PREFETCH_BUFFERS; i++) HA_TRY(make_buffer(p, ctx, &p->buffer[i], why));
+    for (size_t i = 0; i < HA_PREFETCH_BUFFERS; i++) HA_TRY(make_buffer(p, first, &p->buffer[i], why));
+    first->rows = p->buffer[0].rows;
     return ha_fetch_name_rows(ctx, (p->lists > 1 ? s->kv_heads : 1) * p->lists * list_max, p->lists * list_max, &p->row,
                               why);
 }
@@ -72,14 +81,24 @@ enum ha_status ha_prefetch_run(struct ha_prefetch *p, const struct ha_layer *l, 
     return ctx->api->event_record(to->loaded, p->link);
 }
 
-enum ha_status ha_prefetch_wait(struct ha_prefetch *p, const struct ha_layer *l)
+enum ha_status ha_prefetch_wait(struct ha_prefetch *p, struct ha_layer *l)
 {
+    l->rows = ha_prefetch_of(p, l)->rows;
     return l->ctx->api->stream_wait(l->ctx->stream, ha_prefetch_of(p, l)->loaded);
+}
+
+const unsigned char *ha_prefetch_place(const struct ha_layer *l, size_t b, size_t position)
+{
+    struct ha_prefetch *p = l->shared;
+    const struct ha_shape *s = l->ctx->shape;
+    const size_t row = p->lists * p->list_max + (position - s->ctx[b]) % s->q_len;
+    return ha_prefetch_of(p, l)->kv[b].k + row * ha_kv_token_bytes(s);
 }
 
 enum ha_status ha_prefetch_append(struct ha_layer *l, size_t b, const struct ha_kv *fresh)
 {
     struct ha_prefetch *p = l->shared;
+    if (l->placed) return HA_OK;
     return ha_kv_copy(l->ctx, l->ctx->stream, &ha_prefetch_of(p, l)->kv[b], p->lists * p->list_max, fresh, 0,
                       fresh->cap);
 }

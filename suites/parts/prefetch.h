@@ -11,6 +11,7 @@
 enum { HA_PREFETCH_BUFFERS = 2 };
 struct ha_prefetch_buffer {
     struct ha_kv *kv;        /* [batch], device: of each KV head its lists one after the other, then the new tokens */
+    struct ha_kv rows;       /* all of them */
     uint32_t *index, *count; /* what is to come: pinned [batch][kv_heads][lists][list_max]; mapped: without list_max */
     struct ha_event *loaded;
 };
@@ -27,8 +28,8 @@ struct ha_prefetch {
 
 /* From a rule's share. lists: of a KV head its query heads, or 1. HA_WAIVED: what the way of fetching needs is missing.
  */
-enum ha_status ha_prefetch_create(struct ha_prefetch *p, const struct ha_layer *first, enum ha_fetch_way way,
-                                  size_t lists, size_t list_max, bool varies, struct ha_why *why);
+enum ha_status ha_prefetch_create(struct ha_prefetch *p, struct ha_layer *first, enum ha_fetch_way way, size_t lists,
+                                  size_t list_max, bool varies, struct ha_why *why);
 /* where the keys of layer l arrive: what is chosen goes to its index and count */
 struct ha_prefetch_buffer *ha_prefetch_of(struct ha_prefetch *p, const struct ha_layer *l);
 /* Enqueues on the link what is chosen for layer l, out of its stores, stride bytes from one sequence's to the next's.
@@ -37,11 +38,13 @@ enum ha_status ha_prefetch_run(struct ha_prefetch *p, const struct ha_layer *l, 
                                size_t stride, struct ha_why *why);
 
 /* for `before` of the layer's own step */
-enum ha_status ha_prefetch_wait(struct ha_prefetch *p, const struct ha_layer *l);
+enum ha_status ha_prefetch_wait(struct ha_prefetch *p, struct ha_layer *l);
 /* Hooks of a rule whose `shared` begins with a struct ha_prefetch: the new keys go behind the lists, what is read, and
  * which keys that were, of a list. */
-#define HA_PREFETCH_HOOKS .append = ha_prefetch_append, .use = ha_prefetch_use, .device = ha_prefetch_device
+#define HA_PREFETCH_HOOKS \
+    .append = ha_prefetch_append, .place = ha_prefetch_place, .use = ha_prefetch_use, .device = ha_prefetch_device
 enum ha_status ha_prefetch_append(struct ha_layer *l, size_t b, const struct ha_kv *fresh);
+const unsigned char *ha_prefetch_place(const struct ha_layer *l, size_t b, size_t position);
 void ha_prefetch_device(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d);
 enum ha_status ha_prefetch_use(const struct ha_layer *l, size_t b, size_t q_head, struct ha_used *used,
                                struct ha_why *why);

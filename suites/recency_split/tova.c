@@ -7,6 +7,7 @@
 #include "harness/base/why.h"
 #include "suites/parts/frame.h"
 #include "suites/parts/observe.h"
+#include "suites/parts/places.h"
 
 #include <stdlib.h>
 
@@ -33,14 +34,32 @@ struct sequence {
 
 static struct sequence *sequence(const struct ha_layer *l, size_t b) { return (struct sequence *)l->own + b; }
 
+static size_t room(const struct ha_layer *l, size_t b)
+{
+    return ha_most((size_t)(l->ctx->param[BUDGET] * (double)l->ctx->shape->ctx[b]), 1);
+}
+
+static size_t rows(const struct ha_layer *l, size_t b, size_t piece)
+{
+    return ha_least(room(l, b) + l->ctx->shape->q_len, ha_kv_max_tokens(l->ctx->shape, b));
+}
+
+/* Behind those that stay: before every step as many as there were tokens, or as there is room for. */
+static const unsigned char *place(const struct ha_layer *l, size_t b, size_t position)
+{
+    const struct ha_shape *s = l->ctx->shape;
+    const size_t at = (position - s->ctx[b]) % s->q_len, row = ha_least(room(l, b), position - at) + at;
+    return sequence(l, b)->kv.k + row * ha_kv_token_bytes(s);
+}
+
 static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
     const struct ha_shape *s = ctx->shape;
     struct sequence *seq = sequence(l, b);
-    seq->room = ha_most((size_t)(ctx->param[BUDGET] * (double)s->ctx[b]), 1);
-    const size_t cap = ha_least(seq->room + s->q_len, ha_kv_max_tokens(s, b)), bytes = s->q_heads * cap * sizeof(float);
-    HA_TRY(ha_kv_create(ctx, HA_MEM_DEVICE, cap, &seq->kv, why));
+    seq->room = room(l, b);
+    const size_t cap = rows(l, b, 0), bytes = s->q_heads * cap * sizeof(float);
+    HA_TRY(ha_places_open(l, b, 1, rows, &seq->kv, why));
     seq->weights_device = ha_device_alloc(ctx->device_arena, HA_MEM_DEVICE, bytes, HA_TAG_META, why);
     seq->weights = ha_device_alloc(ctx->device_arena, HA_MEM_PINNED, bytes, HA_TAG_META, why);
     seq->token = ha_alloc(ctx->arena, cap * sizeof *seq->token, HA_TAG_META, why);
@@ -120,7 +139,7 @@ static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_pref
 static enum ha_status append(struct ha_layer *l, size_t b, const struct ha_kv *fresh)
 {
     struct sequence *seq = sequence(l, b);
-    HA_TRY(ha_kv_copy(l->ctx, l->ctx->stream, &seq->kv, seq->kept, fresh, 0, fresh->cap));
+    if (!l->placed) HA_TRY(ha_kv_copy(l->ctx, l->ctx->stream, &seq->kv, seq->kept, fresh, 0, fresh->cap));
     for (size_t t = 0; t < fresh->cap; t++) seq->token[seq->kept++] = (uint32_t)(l->tokens[b] + t);
     return HA_OK;
 }
@@ -171,6 +190,7 @@ static const struct ha_rule rule = {
     .open = open,
     .prefill = prefill,
     .append = append,
+    .place = place,
     .use = use,
     .device = device,
     .after = evict_all,

@@ -15,6 +15,7 @@
 #include "harness/base/worker.h"
 #include "suites/parts/device_choice.h"
 #include "suites/parts/kept.h"
+#include "suites/parts/places.h"
 #include "suites/parts/slots.h"
 
 enum { BLOCK, BUDGET, CAPACITY, SINK, RECENT, POLICY, LOOKUP, DIGEST, FETCH };
@@ -97,6 +98,16 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
     return ha_device_event(ctx->device_arena, &c->made, why);
 }
 
+static size_t rows(const struct ha_layer *l, size_t b, size_t piece)
+{
+    return ha_kept_cap(l->ctx->shape, option(l, SINK), option(l, RECENT), b);
+}
+
+static const unsigned char *place(const struct ha_layer *l, size_t b, size_t position)
+{
+    return ha_kept_place(l->ctx->shape, &sequence(l, b)->kept, position);
+}
+
 static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
@@ -104,7 +115,8 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
     l->lists = ctx->shape->kv_heads;
     l->block = option(l, BLOCK);
     HA_TRY(ha_kv_create(ctx, HA_MEM_MAPPED, ha_kv_max_tokens(ctx->shape, b), &seq->store, why));
-    HA_TRY(ha_kept_create(ctx, option(l, SINK), option(l, RECENT), b, &seq->kept, why));
+    seq->kept = (struct ha_kept){ .sink = option(l, SINK), .recent = option(l, RECENT) };
+    HA_TRY(ha_places_open(l, b, 1, rows, &seq->kept.kv, why));
     seq->rest = ha_kept_rest(ctx->shape, &seq->kept, &seq->store);
     HA_TRY(ha_slots_open(slots(l), l, b, &seq->rest, why));
     return ha_digests_create(ctx, HA_MEM_DEVICE, l->block, b, &seq->digests, why);
@@ -197,7 +209,7 @@ static enum ha_status after(struct ha_layer *l, const struct ha_step *step, stru
         const struct sequence *seq = sequence(l, b);
         const struct ha_kv fresh = ha_kv_of_step(ctx->shape, step, b);
         const size_t first = l->tokens[b] - step->q_len;
-        HA_TRY(ha_kept_put(ctx, &seq->kept, &fresh, 0, first, step->q_len, l->tokens[b]));
+        if (!l->placed) HA_TRY(ha_kept_put(ctx, &seq->kept, &fresh, 0, first, step->q_len, l->tokens[b]));
         HA_TRY(ha_kv_copy(ctx, ctx->stream, &seq->store, first, &fresh, 0, step->q_len));
     }
     l->due = true;
@@ -248,6 +260,8 @@ static const struct ha_rule rule = {
     .use = use,
     .report = report,
     .device = device,
+    .place = place,
+    .appends_last = true,
     .after = after,
     .settle = settle,
     .count = count,

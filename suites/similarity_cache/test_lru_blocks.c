@@ -18,10 +18,11 @@ static enum ha_status copy_pieces(struct ha_stream *stream, const struct ha_devi
     return real->copy_pieces(stream, pieces, dir);
 }
 
-/* Of a fetch, of a merge, or of names of temporary blocks, which are 4 bytes. */
+/* Of a fetch, of a merge, of names of temporary blocks, which are 4 bytes, or of new tokens, which are rows in order.
+ */
 static enum ha_status move(struct ha_stream *stream, const struct ha_device_move *args)
 {
-    if (args->row_bytes > 4)
+    if (args->row_bytes > 4 && args->src_index)
         atomic_fetch_add(args->dst == args->src ? &merged : &fetched, args->rows * args->row_bytes);
     return real->move(stream, args);
 }
