@@ -55,6 +55,6 @@ rm -rf "$work"
 mv "$out.part" "$out"
 echo "bundle.sh: $out, $(($(wc -c <"$out") / 1000000)) MB: glibc $oldest or later, for GPUs an NVIDIA driver $driver or later"
 case $driver in
-    525) ;;
-    *) echo "bundle.sh: for drivers from 525 on, install CUDA 12.8 or 12.9 (/usr/local/cuda-12.8, or HABENCH_CUDA names it) and run again" ;;
+    530) ;;
+    *) echo "bundle.sh: for drivers from 530 on, install CUDA 12.8 or 12.9 (/usr/local/cuda-12.8, or HABENCH_CUDA names it) and run again" ;;
 esac

@@ -44,18 +44,19 @@ for arch in "$@"; do
 done
 [ -n "$last" ] || { echo "ninja cuda: $root/bin/nvcc compiles for none of: $*" >&2; exit 1; }
 
+# A driver runs what any toolkit of its own major version builds: 580 is the oldest of CUDA 13, and of 12 the oldest that
+# takes more than 4,096 bytes of arguments is that of 12.1, before which no compiler takes them either.
+release=$("$root/bin/nvcc" --version | sed -n 's/.*release \([0-9]*\.[0-9]*\),.*/\1/p')
+case $release in
+    13.*) driver=580 ;;
+    12.[1-9]*) driver=530 ;;
+    *) echo "ninja cuda: $root/bin/nvcc is of CUDA ${release:-it does not say which}: the kernels need 12.1 or later, or 13" >&2; exit 1 ;;
+esac
+
 mkdir -p "$dir"
 put "$root" "$dir/root"
 put "$(libs_of "$root")" "$dir/libs"
-# A driver runs what any toolkit of its own major version builds: 525.60.13 is the oldest of CUDA 12, 580 of 13.
-major=$("$root/bin/nvcc" --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
-case $major in
-    13) driver=580 ;;
-    12) driver=525 ;;
-    11) driver=450 ;;
-    *) echo "ninja cuda: $root/bin/nvcc does not say of which CUDA it is" >&2; exit 1 ;;
-esac
 put "$driver" "$dir/driver"
 # Code for six targets takes room. What this makes smallest no driver before that of CUDA 12.4 (550) can read.
-if [ "$major" = 13 ]; then small='--compress-mode size'; else small='-Xfatbin -compress-all'; fi
+if [ "$driver" = 580 ]; then small='--compress-mode size'; else small='-Xfatbin -compress-all'; fi
 put "$flags -gencode arch=compute_$last,code=compute_$last $small" "$dir/arch.rsp"

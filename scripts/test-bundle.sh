@@ -33,22 +33,32 @@ toolkit "$dir/local/cuda" 13.0
 finds 'CUDA 13' "$dir/local/cuda" 580
 holds 'CUDA 13: its drivers read the smallest' grep -q -e '--compress-mode size' "$dir/out/arch.rsp"
 toolkit "$dir/local/cuda-12.8" 12.8
-finds 'CUDA 12.8 beside 13' "$dir/local/cuda-12.8" 525
+finds 'CUDA 12.8 beside 13' "$dir/local/cuda-12.8" 530
 holds 'CUDA 12: what drivers before 550 can read' test "$(grep -c -e '--compress-mode' "$dir/out/arch.rsp")" = 0
 holds 'CUDA 12: all architectures' grep -q 'code=sm_100' "$dir/out/arch.rsp"
 HABENCH_CUDA="$dir/local/cuda"
 export HABENCH_CUDA
 finds 'one that is named' "$dir/local/cuda" 580
 
+for release in 11.8 12.0; do # 4,096 bytes of arguments are their most
+    toolkit "$dir/old-$release" $release
+    HABENCH_CUDA="$dir/old-$release"
+    finds "CUDA $release" '' ''
+    holds "CUDA $release: why not" grep -q "is of CUDA $release: the kernels need 12.1 or later" "$dir/err"
+done
+toolkit "$dir/first" 12.1
+HABENCH_CUDA="$dir/first"
+finds 'CUDA 12.1' "$dir/first" 530
+
 echo 'int ha_none(void) { return 0; }' > "$dir/none.c" # a file that needs no glibc at all
 gcc -shared -fPIC "$dir/none.c" -o "$dir/habench"
-for driver in 525 580; do
+for driver in 530 580; do
     (cd "$here/.." && scripts/bundle.sh "$dir/bundle.tar.gz" $driver "$dir/habench") > "$dir/err" 2>&1
     holds "a bundle for driver $driver: the last line says so" grep -q "NVIDIA driver $driver or later" "$dir/err"
     holds "a bundle for driver $driver: NEEDS says so" \
         sh -c "tar -xzOf '$dir/bundle.tar.gz' bundle/NEEDS | grep -q 'an NVIDIA driver $driver or later'"
-    test $driver = 525 && want=1 || want=0
-    grep -q 'for drivers from 525 on' "$dir/err"
+    test $driver = 530 && want=1 || want=0
+    grep -q 'for drivers from 530 on' "$dir/err"
     holds "a bundle for driver $driver: what would run with older ones" test $? -eq $want
 done
 

@@ -24,6 +24,9 @@ enum { EMULATED = 0, ACCURACY_STEP = 1 };
 #endif
 
 enum { COMPUTE_LEAST = 8 }; /* major version of the oldest architecture that the kernels are compiled for */
+/* The oldest CUDA, of runtime and driver, whose kernels take more than 4,096 bytes of arguments (attend.cuh). */
+enum { CUDA_LEAST = 12010 };
+_Static_assert(CUDART_VERSION >= CUDA_LEAST, "build it with CUDA 12.1 or later");
 
 static struct {
     pthread_mutex_t lock;
@@ -50,11 +53,12 @@ static enum ha_status find_gpu(struct ha_device *dev, struct ha_why *why)
     cudaRuntimeGetVersion(&runtime);
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess) (void)cudaGetLastError();
-    if (error == cudaErrorInsufficientDriver)
+    const int needs = error == cudaErrorInsufficientDriver ? runtime : CUDA_LEAST;
+    if (error == cudaErrorInsufficientDriver || (error == cudaSuccess && driver < needs))
         return ha_why(why, HA_WAIVED,
                       "cuda device: the NVIDIA driver here is of CUDA %d.%d, and this plugin needs CUDA %d.%d: install "
                       "a newer one",
-                      driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+                      driver / 1000, driver % 1000 / 10, needs / 1000, needs % 1000 / 10);
     if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0))
         return ha_why(
             why, HA_WAIVED,

@@ -59,14 +59,8 @@ static cudaGraphExec_t spare_take(struct ha_device *dev, uint32_t nodes)
 
 static cudaError_t update(cudaGraphExec_t exec, cudaGraph_t captured)
 {
-#if CUDART_VERSION >= 12000
     cudaGraphExecUpdateResultInfo info;
     return cudaGraphExecUpdate(exec, captured, &info);
-#else
-    cudaGraphNode_t node;
-    enum cudaGraphExecUpdateResult result;
-    return cudaGraphExecUpdate(exec, captured, &node, &result);
-#endif
 }
 
 /* One that stands spare, where it takes the parameters of what was captured, or a new one. */

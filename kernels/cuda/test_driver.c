@@ -1,7 +1,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/emulation/test_runtime.h"
 
-/* driver.c over the emulation, compiled for the toolkit that CUDART_VERSION says: 12.0 (no batches), 12.8, 13.0. */
+/* driver.c over the emulation, compiled for the toolkit that CUDART_VERSION says: 12.1 (no batches), 12.8, 13.0. */
 
 enum { PIECES = 40, BYTES = 100 };
 static const bool has_batches = CUDART_VERSION >= 12080;

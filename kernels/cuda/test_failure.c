@@ -95,13 +95,14 @@ static void assert_works(void)
 TEST_WITH(a_machine_without_is_waived, NULL, nothing_left)
 {
     static const struct {
-        int devices, driver, shared_bytes;
+        int devices, driver, runtime, shared_bytes;
         const char *words;
     } machine[] = {
-        { -1, 13000, 232448, "no NVIDIA driver" },
-        { 0, 13000, 232448, "no GPU that CUDA can use" },
-        { 1, 12040, 232448, "driver here is of CUDA 12.4, and this plugin needs CUDA 13.0" },
-        { 1, 13000, 65536, "bytes of shared memory, and this GPU gives a block 65536" },
+        { -1, 13000, 13000, 232448, "no NVIDIA driver" },
+        { 0, 13000, 13000, 232448, "no GPU that CUDA can use" },
+        { 1, 12040, 13000, 232448, "driver here is of CUDA 12.4, and this plugin needs CUDA 13.0" },
+        { 1, 12000, 12090, 232448, "driver here is of CUDA 12.0, and this plugin needs CUDA 12.1" },
+        { 1, 13000, 13000, 65536, "bytes of shared memory, and this GPU gives a block 65536" },
     };
     for (size_t i = 0; i < COUNT(machine); i++) {
         struct ha_emulated_settings settings = ha_emulated_defaults();
@@ -109,6 +110,7 @@ TEST_WITH(a_machine_without_is_waived, NULL, nothing_left)
         *why.text = 0;
         settings.devices = machine[i].devices;
         settings.driver_version = machine[i].driver;
+        settings.runtime_version = machine[i].runtime;
         settings.shared_bytes = machine[i].shared_bytes;
         ha_emulated_set(&settings);
         assert_int_equal(api->open(&dev, &(struct ha_device_config){ &test_kernels, 0 }, &why), HA_WAIVED);
