@@ -62,7 +62,7 @@ IS(MATH_DISALLOW_REDUCED_PRECISION_REDUCTION, CUBLAS_MATH_DISALLOW_REDUCED_PRECI
 
 struct ha_cuda_blas {
     pthread_mutex_t lock; /* stream, workspace and call go together */
-    void *handle;         /* or NULL, until the first product */
+    void *handle;         /* or NULL: not made yet */
     char absent[160];
     struct entries call;
 };
@@ -90,7 +90,7 @@ static bool look_up(struct ha_cuda_blas *blas, void *library)
     void *found = dlsym(library, "ha_emulated_cublas_use");
     if (!lacks && !found) lacks = "ha_emulated_cublas_use (it is for GPUs)";
     memcpy(&use, &found, sizeof use);
-    if (!lacks) wrong = use(ha_emulated_library_kernel, cudaMalloc, cudaFree, ha_emulated_library_load);
+    if (!lacks) wrong = use(ha_emulated_library_kernel, ha_emulated_library_alloc, cudaFree, ha_emulated_library_load);
 #endif
     if (lacks) snprintf(blas->absent, sizeof blas->absent, "cuBLAS: the library has no %s", lacks);
     else snprintf(blas->absent, sizeof blas->absent, "%s", wrong ? wrong : "");
@@ -165,18 +165,27 @@ static enum ha_status check(struct ha_stream *s, int status, const char *call, c
     return ha_cuda_fail_on(s, operation, "%s: %s (%d)", call, name ? name : "cuBLAS status", status);
 }
 
+/* The handle, where there is none yet; the library's status, and the call that gave it. */
+static int make(struct ha_cuda_blas *blas, const char **call)
+{
+    if (blas->handle) return 0;
+    *call = "cublasCreate";
+    const int status = blas->call.create(&blas->handle);
+    if (status != 0) {
+        blas->handle = NULL;
+        if (status == NOT_INITIALIZED)
+            *call = "cublasCreate (the library may be too new for the driver, or no memory be left)";
+        return status;
+    }
+    *call = "cublasSetMathMode";
+    return blas->call.set_math_mode(blas->handle, DEFAULT_MATH | MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
+}
+
 static enum ha_status create(struct ha_stream *s, struct ha_cuda_blas *blas, const char *operation)
 {
-    if (blas->handle) return HA_OK;
-    const int status = blas->call.create(&blas->handle); /* it allocates, as it may while a stream captures: relaxed */
-    if (status != 0) blas->handle = NULL;
-    HA_TRY(check(s, status,
-                 status == NOT_INITIALIZED
-                     ? "cublasCreate (the library may be too new for the driver, or no memory be left)"
-                     : "cublasCreate",
-                 operation));
-    return check(s, blas->call.set_math_mode(blas->handle, DEFAULT_MATH | MATH_DISALLOW_REDUCED_PRECISION_REDUCTION),
-                 "cublasSetMathMode", operation);
+    const char *call = NULL;
+    const int status = make(blas, &call);
+    return check(s, status, call, operation);
 }
 
 /* The handle, on this stream and in this memory; the lock is the caller's. */
@@ -204,6 +213,26 @@ static enum ha_status multiply(struct ha_stream *s, struct ha_cuda_blas *blas, c
                  blas->call.gemm(blas->handle, OP_T, OP_N, n, m, k, &one, p->w, type, k, p->x, type, k, &zero, p->y,
                                  type, n, compute_of(p->dtype), GEMM_DEFAULT),
                  "cublasGemmEx", "product");
+}
+
+/* Small, of what is in new memory: nobody looks at it. What fails here fails again where a product is asked for, which
+ * says so. */
+void ha_cuda_blas_ready(struct ha_device *dev)
+{
+    enum { N = 16, BYTES = 2 * N * N };
+    struct ha_cuda_blas *blas = ha_cuda_blas_absent(dev) ? NULL : dev->blas;
+    const char *call;
+    void *memory;
+    if (!blas || make(blas, &call) != 0) return;
+    if (cudaMalloc(&memory, library_bytes + 3 * BYTES) == cudaSuccess) {
+        char *y = (char *)memory + library_bytes, *x = y + BYTES, *w = x + BYTES;
+        blas->call.set_stream(blas->handle, NULL);
+        blas->call.set_workspace(blas->handle, memory, library_bytes);
+        blas->call.gemm(blas->handle, OP_T, OP_N, N, N, N, &one, w, R_16F, N, x, R_16F, N, &zero, y, R_16F, N,
+                        COMPUTE_32F, GEMM_DEFAULT);
+        cudaFree(memory); /* waits */
+    }
+    (void)cudaGetLastError();
 }
 
 enum ha_status ha_cuda_product(struct ha_stream *s, const struct ha_device_product *p)

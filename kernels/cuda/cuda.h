@@ -260,8 +260,11 @@ void ha_cuda_fact(struct ha_cuda_facts *list, const char *name, const char *form
     __attribute__((format(printf, 3, 4)));
 void ha_cuda_meters_facts(struct ha_cuda_meters *meters, struct ha_cuda_facts *list); /* NULL: none */
 
-/* ---- blas.c: cuBLAS, loaded at run time when first asked for */
+/* ---- blas.c: cuBLAS, loaded at run time */
 struct ha_cuda_blas;
+/* When the device is opened: makes the handle and multiplies once. The library may refuse to be first used while a
+ * stream captures (pytorch/pytorch#99397), and what it does then is not to be timed. */
+void ha_cuda_blas_ready(struct ha_device *dev);
 /* NULL, or why there are no products here: then attend_products and product are WAIVED (the enqueue fails with the
  * reason) */
 const char *ha_cuda_blas_absent(struct ha_device *dev);
@@ -289,7 +292,7 @@ struct ha_device {
     struct ha_cuda_memory memory;
     struct ha_cuda_trace *trace;
     struct ha_cuda_meters *meters;
-    struct ha_cuda_blas *blas; /* or NULL, until the first product */
+    struct ha_cuda_blas *blas; /* or NULL, until it is looked for */
     void *gdr;
     struct ha_cuda_watch *watch;
 

@@ -136,6 +136,7 @@ static enum ha_status bring_up(struct ha_device *dev, struct ha_why *why)
     const unsigned launched = ha_cuda_launched;
     HA_TRY(measure(dev, why));
     HA_TRY(ha_cuda_trace_ready(dev->trace, ha_cuda_launched - launched, why));
+    ha_cuda_blas_ready(dev);
     HA_TRY(ha_cuda_watch_start(dev, why));
     dev->meters = ha_cuda_meters_open(dev->bus_id);
     return HA_OK;

@@ -142,7 +142,8 @@ TEST(is_captured)
     struct ha_device_seq *seq = test_alloc(sizeof *seq);
     struct ha_device_attend *a = test_alloc(sizeof *a);
     *seq = p->seq[0], *a = p->args, a->seqs = seq;
-    /* the first call of all makes the handle, which allocates: it may come while capturing */
+    /* the first call of all comes while capturing: the handle, which could not be made then, is there */
+    assert_int_equal(*(int *)of_fake("fake_cublas_handles"), 1);
     ok(api->graph_begin(stream));
     ok(ha_cuda_attend_products(stream, a));
     ok(api->graph_end(stream, &graph, &why));
@@ -242,9 +243,9 @@ TEST(errors_are_named)
     float x[4] = { 0 };
     const struct ha_device_product product = { .y = x, .x = x + 1, .w = x + 2, .m = 1, .n = 1, .k = 1 };
     for (size_t i = 0; i < COUNT(cases); i++) {
-        begin();
-        struct ha_test_device_problem *p = test_problem_make(&test_recipes[0], HA_F16, &ha_test_heap);
         setenv("HA_FAKE_CUBLAS_FAIL", cases[i].fails, 1);
+        begin(); /* the device is opened all the same: not everybody multiplies */
+        struct ha_test_device_problem *p = test_problem_make(&test_recipes[0], HA_F16, &ha_test_heap);
         const bool attention = !strstr(cases[i].words, "product on");
         const enum ha_status status = attention ? ha_cuda_attend_products(stream, &p->args)
                                                 : ha_cuda_product(stream, &product);
@@ -283,10 +284,10 @@ TEST(absence_is_explained)
         { "libm.so.6", "the library has no cublasCreate_v2" },
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
-        begin();
         const struct ha_device_product product = { .m = 1, .n = 1, .k = 1 };
         if (cases[i].named) setenv("HABENCH_CUBLAS", cases[i].named, 1);
         else unsetenv("HABENCH_CUBLAS");
+        begin();
         assert_non_null(strstr(ha_cuda_blas_absent(dev), cases[i].words));
         assert_ptr_equal(ha_cuda_blas_absent(dev), ha_cuda_blas_absent(dev));
         fails_with(ha_cuda_product(stream, &product), cases[i].words);

@@ -29,6 +29,8 @@ const char *ha_emulated_dlerror(void); /* of a library */
 cudaError_t ha_emulated_library_kernel(cudaStream_t stream, cudaHostFn_t fn, void *arg);
 /* A library loads kernels: that waits for everything that is enqueued. */
 void ha_emulated_library_load(void);
+/* What a library allocates when it is first used: refused while a stream captures, however relaxed. */
+cudaError_t ha_emulated_library_alloc(void **ptr, size_t bytes);
 
 /* ---- what runs, for who stands in for CUPTI */
 

@@ -150,6 +150,15 @@ cudaError_t cudaMalloc(void **ptr, size_t bytes)
     return ha_runtime_leave(error);
 }
 
+cudaError_t ha_emulated_library_alloc(void **ptr, size_t bytes)
+{
+    bool captures = false;
+    ha_runtime_lock();
+    for (const struct ha_runtime_stream *s = ha_runtime_streams; s; s = s->next) captures |= s->capture != NULL;
+    ha_runtime_unlock();
+    return captures ? cudaErrorStreamCaptureUnsupported : cudaMalloc(ptr, bytes);
+}
+
 cudaError_t cudaFree(void *ptr)
 {
     cudaError_t error = ha_runtime_enter(HA_CALL_cudaFree);
