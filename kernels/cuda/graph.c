@@ -57,23 +57,18 @@ static cudaGraphExec_t spare_take(struct ha_device *dev, uint32_t nodes)
     return exec;
 }
 
-static cudaError_t update(cudaGraphExec_t exec, cudaGraph_t captured)
-{
-    cudaGraphExecUpdateResultInfo info;
-    return cudaGraphExecUpdate(exec, captured, &info);
-}
-
-/* One that stands spare, where it takes the parameters of what was captured, or a new one. */
-static cudaError_t exec_make(struct ha_graph *g, cudaGraph_t captured, const char **call)
+/* One that stands spare, where it takes the parameters of what was captured, or a new one. What an update refuses grows
+ * with CUDA's versions, and so do the errors that it says so with: whichever it is, a new one is tried. */
+static cudaError_t exec_make(struct ha_graph *g, cudaGraph_t captured)
 {
     const cudaGraphExec_t spare = spare_take(g->device, g->nodes);
-    cudaError_t error = spare ? update(spare, captured) : cudaErrorGraphExecUpdateFailure;
-    *call = "cudaGraphExecUpdate";
-    if (error == cudaSuccess) g->exec = spare;
-    else exec_free(g->device, spare);
-    if (error != cudaErrorGraphExecUpdateFailure) return error;
+    cudaGraphExecUpdateResultInfo info;
+    if (spare && cudaGraphExecUpdate(spare, captured, &info) == cudaSuccess) {
+        g->exec = spare;
+        return cudaSuccess;
+    }
     (void)cudaGetLastError(); /* nobody is to find it: other nodes are no mistake */
-    *call = "cudaGraphInstantiateWithFlags";
+    exec_free(g->device, spare);
     return cudaGraphInstantiateWithFlags(&g->exec, captured, 0);
 }
 
@@ -148,7 +143,10 @@ enum ha_status ha_cuda_graph_end(struct ha_stream *s, struct ha_graph **graph, s
         call = "cudaGraphGetNodes";
         error = count_nodes(captured, &g->nodes);
     }
-    if (error == cudaSuccess) error = exec_make(g, captured, &call);
+    if (error == cudaSuccess) {
+        call = "cudaGraphInstantiateWithFlags";
+        error = exec_make(g, captured);
+    }
     if (captured) cudaGraphDestroy(captured);
     if (error != cudaSuccess) {
         g->exec = NULL;

@@ -187,10 +187,11 @@ TEST(calls_of_graphs_and_streams_are_apart)
 }
 
 /* As a decode step is: captured again and again, with other arguments, of two graphs the one while the other runs. What
- * launches it is made twice and updated then; of a step with other nodes it is made anew. */
+ * launches it is made twice and updated then; of a step with other nodes it is made anew, and where an update is
+ * refused for a reason of its own. */
 TEST(a_graph_that_is_captured_again_is_updated)
 {
-    enum { STEPS = 20, ODD = 11 };
+    enum { STEPS = 20, ODD = 11, REFUSED = 15 };
     open_all(0);
     uint32_t *in = device_alloc(dev, HA_MEM_PINNED, STEPS * sizeof *in),
              *out = device_alloc(dev, HA_MEM_PINNED, STEPS * sizeof *out),
@@ -211,13 +212,15 @@ TEST(a_graph_that_is_captured_again_is_updated)
         ok(api->copy(stream, middle, &in[i], sizeof *in, HA_H2D));
         if (i == ODD) ok(api->copy(stream, middle + 1, middle, sizeof *in, HA_D2D));
         ok(api->copy(stream, &out[i], middle, sizeof *in, HA_D2H));
+        if (i == REFUSED) ha_emulated_fail("cudaGraphExecUpdate", 1, cudaErrorNotSupported, HA_EMULATED_ONCE);
         graph[i % 2] = graph_of(stream);
+        assert_int_equal(cudaGetLastError(), cudaSuccess);
         ok(api->graph_launch(graph[i % 2], stream));
         ok(api->event_record(done[i % 2], stream));
     }
     ok(api->stream_sync(stream));
     for (uint32_t i = 0; i < STEPS; i++) assert_int_equal(out[i], 100 + i);
-    assert_int_equal(ha_emulated_calls("cudaGraphInstantiateWithFlags") - made, 3);
+    assert_int_equal(ha_emulated_calls("cudaGraphInstantiateWithFlags") - made, 4);
     assert_int_equal(ha_emulated_calls("cudaGraphExecUpdate") - updated, STEPS - 3);
     for (int i = 0; i < 2; i++) {
         api->graph_destroy(graph[i]);

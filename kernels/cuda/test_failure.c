@@ -278,6 +278,26 @@ TEST_WITH(what_cannot_be_made_is_no_failure, NULL, nothing_left)
     fixture_close(&f, "stream_destroy on stream main: cudaStreamSynchronize: error 900");
 }
 
+/* An update that is refused is no failure; one that finds the device lost is. */
+TEST_WITH(a_device_is_lost_in_an_update, NULL, nothing_left)
+{
+    struct fixture f;
+    struct ha_graph *graph = NULL;
+    fixture_open(&f, 0);
+    ok(api->graph_begin(f.stream));
+    ok(copy_up(&f));
+    ok(api->graph_end(f.stream, &graph, &why));
+    api->graph_destroy(graph);
+    ok(api->graph_begin(f.stream));
+    ok(copy_up(&f));
+    assert_true(ha_emulated_fail("cudaGraphExecUpdate", 1, cudaErrorIllegalAddress, HA_EMULATED_STICKY));
+    graph = NULL;
+    assert_int_equal(api->graph_end(f.stream, &graph, &why), HA_ERROR);
+    assert_null(graph);
+    assert_non_null(strstr(why.text, "graph_end: cudaGraphInstantiateWithFlags: error 700 ("));
+    fixture_close(&f, "error 700 (cudaErrorIllegalAddress)");
+}
+
 TEST_WITH(memory_runs_out, NULL, nothing_left)
 {
     struct ha_emulated_settings settings = ha_emulated_defaults();
