@@ -181,6 +181,9 @@ static enum ha_status cuda_open(struct ha_device **out, const struct ha_device_c
     const char *huge = getenv("HABENCH_HUGE_PAGES");
     struct ha_cuda_driver driver;
     HA_TRY(ask_emulation(why));
+    /* Read when CUDA begins. Of its 8 queues streams would share one, and what waits for a flag on one stream would
+     * stop another, perhaps that which raises the flag. */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     HA_TRY(ha_cuda_driver_load(&driver, why));
     struct ha_device *dev = calloc(1, sizeof *dev);
     if (!dev) return ha_why(why, HA_ERROR, "cuda device: no host memory");

@@ -122,6 +122,26 @@ TEST_WITH(a_machine_without_is_waived, NULL, nothing_left)
     assert_works();
 }
 
+/* Before CUDA is called at all; what the user has said stands. */
+TEST_WITH(streams_have_queues_of_their_own, NULL, nothing_left)
+{
+    static const char variable[] = "CUDA_DEVICE_MAX_CONNECTIONS";
+    struct ha_emulated_settings settings = ha_emulated_defaults();
+    struct ha_device *dev = NULL;
+    settings.devices = -1;
+    ha_emulated_set(&settings);
+    unsetenv(variable);
+    const uint64_t called = ha_emulated_calls("cudaDriverGetVersion");
+    assert_int_equal(api->open(&dev, &(struct ha_device_config){ &test_kernels, 0 }, &why), HA_WAIVED);
+    assert_int_equal(ha_emulated_calls("cudaDriverGetVersion"), called);
+    assert_string_equal(getenv(variable) ? getenv(variable) : "", "32");
+    ha_emulated_set(NULL);
+    setenv(variable, "4", 1);
+    assert_works();
+    assert_string_equal(getenv(variable), "4");
+    unsetenv(variable);
+}
+
 /* Every call of a good open fails once. What is asked of the driver for the report alone may. */
 TEST_WITH(an_open_that_fails_leaves_nothing, NULL, nothing_left)
 {
