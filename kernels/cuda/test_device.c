@@ -48,6 +48,29 @@ TEST(it_says_what_it_is)
     device_close(dev, NULL);
 }
 
+/* Where binary64 is slow every 61st of the floats that are looked at elsewhere, which are every 16384th here, and an
+ * eighth more is claimed. */
+TEST(the_error_of_exp_and_log_is_measured)
+{
+    static const struct {
+        int ratio;
+        uint32_t step;
+        double margin;
+    } each[] = { { 2, 16384, 1 }, { 8, 16384, 1 }, { 32, 61 * 16384, 1.125 }, { 64, 61 * 16384, 1.125 } };
+    for (size_t i = 0; i < COUNT(each); i++) {
+        struct ha_emulated_settings settings = ha_emulated_defaults();
+        settings.double_ratio = each[i].ratio;
+        ha_emulated_set(&settings);
+        dev = device_open(0);
+        double worst[HA_CUDA_FUNCTIONS] = { 0 };
+        assert_int_equal(ha_cuda_accuracy(dev->multiprocessors, NULL, each[i].step, worst), cudaSuccess);
+        assert_int_equal(cudaDeviceSynchronize(), cudaSuccess);
+        for (int f = 0; f < HA_CUDA_FUNCTIONS; f++) assert_true(dev->eps[f] == worst[f] * each[i].margin);
+        device_close(dev, NULL);
+    }
+    ha_emulated_set(NULL);
+}
+
 TEST(host_memory_may_have_huge_pages)
 {
     const size_t huge = (size_t)2 << 20;

@@ -75,6 +75,7 @@ enum cudaDeviceAttr {
     cudaDevAttrL2CacheSize = 38,
     cudaDevAttrComputeCapabilityMajor = 75,
     cudaDevAttrComputeCapabilityMinor = 76,
+    cudaDevAttrSingleToDoublePrecisionPerfRatio = 87,
     cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
 };
 

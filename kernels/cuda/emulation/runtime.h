@@ -59,6 +59,7 @@ struct ha_emulated_settings {
     int runtime_version; /* CUDART_VERSION */
     bool memory_operations, updates;
     int shared_bytes; /* that a block may have, of a kernel that asks for more than 48 KB */
+    int double_ratio; /* how much faster than binary64 binary32 is said to be */
 };
 /* NULL, or what of the environment is not understood: "HA_EMULATED_MEMOPS=2: neither 0 nor 1" */
 const char *ha_emulated_environment_wrong(void);

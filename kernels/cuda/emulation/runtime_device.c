@@ -40,6 +40,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
     case cudaDevAttrL2CacheSize: number = 1 << 20; break;
     case cudaDevAttrComputeCapabilityMajor: number = 9; break;
     case cudaDevAttrComputeCapabilityMinor: number = 0; break;
+    case cudaDevAttrSingleToDoublePrecisionPerfRatio: number = ha_runtime.settings.double_ratio; break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin: number = ha_runtime.settings.shared_bytes; break;
     default:
         if (!error) error = cudaErrorInvalidValue;

@@ -111,6 +111,7 @@ static void read_all(void)
         .driver_version = (int)variable("HA_EMULATED_DRIVER", 1000000, CUDART_VERSION),
         .runtime_version = CUDART_VERSION,
         .shared_bytes = 227 << 10,
+        .double_ratio = 2,
         .memory_operations = variable("HA_EMULATED_MEMOPS", 1, 1),
         .updates = variable("HA_EMULATED_UPDATES", 1, 1),
     };
