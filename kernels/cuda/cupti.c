@@ -50,7 +50,7 @@ typedef void buffer_completed(void *context, uint32_t stream, uint8_t *buffer, s
     X(dropped, cuptiActivityGetNumDroppedRecords, int, (void *context, uint32_t stream, size_t *dropped))  \
     X(stream_id, cuptiGetStreamIdEx, int, (void *context, void *stream, uint8_t per_thread, uint32_t *id)) \
     X(text, cuptiGetResultString, int, (int result, const char **text))
-/* not in every CUPTI 12 */
+/* since CUDA 12.3, whose CUPTI calls itself 21 */
 #define LATER_ENTRIES(X) X(graph_id, cuptiGetGraphExecId, int, (void *graph, uint32_t *id))
 struct entries {
     ENTRIES(HA_CUDA_MEMBER)
@@ -67,7 +67,7 @@ enum { SYMBOLS = sizeof symbols / sizeof *symbols, NEEDED = SYMBOLS - 1 };
 static inline void same(void)
 {
     ENTRIES(HA_CUDA_SAME)
-#if CUPTI_API_VERSION >= 130000
+#if CUPTI_API_VERSION >= 21
     LATER_ENTRIES(HA_CUDA_SAME)
 #endif
 }
