@@ -10,8 +10,9 @@ program=$(realpath "$1") schema=$(realpath "$2") night_schema=$(realpath results
 "$program" run gpu_day --dry-run > "$dir/commands" 2> "$dir/err"
 holds 'the day is said' test $? -eq 0
 holds 'a launch that waits' grep -q "^first: CUDA_LAUNCH_BLOCKING=1 habench 'check' 'resident:" "$dir/commands"
-sed -n 's/^[a-z0-9_]*: \(CUDA[^ ]* \)\{0,1\}habench \(.\(run\|check\).*\)/\2/p' "$dir/commands" > "$dir/lines"
-holds 'nine steps have cases' test "$(wc -l < "$dir/lines")" -eq 9
+sed -n 's/^[a-z0-9_]*: \([A-Z_]*=[^ ]* \)\{0,1\}habench \(.\(run\|check\).*\)/\2/p' "$dir/commands" > "$dir/lines"
+holds 'without CUPTI' grep -q "^decode_bare: HABENCH_CUPTI=off habench 'run' 'decode' '-f' 'ctx=32768,batch=1,dtype=f16' " "$dir/commands"
+holds 'ten steps have cases' test "$(wc -l < "$dir/lines")" -eq 10
 while read -r line; do
     eval "set -- $line"
     holds "habench $* has cases" sh -c '"$@" | grep : > /dev/null' sh "$program" "$@" --dry-run
@@ -74,7 +75,7 @@ agrees()
 touch race kill
 day 10 gpu_day -o one --device cuda_emulated
 agrees one 10
-for name in machine first smoke probe lse_merge check decode_32k decode_128k link recency_split full memcheck; do step $name passed; done
+for name in machine first smoke probe lse_merge check decode_32k decode_bare decode_128k link recency_split full memcheck; do step $name passed; done
 step racecheck wrong
 step synccheck killed
 step peers waived
