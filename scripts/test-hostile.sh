@@ -57,6 +57,21 @@ both='hgca:ctx=300,steps=2 hgca:ctx=301,steps=2'
 }
 holds 'nothing that was started is left' nobody_is_left
 
+# at_end DEED CODE WORDS: the device is closed once more when all rows are there: they stay, and its end is said
+at_end()
+{
+    rm -f "$dir/once"
+    export HA_HOSTILE="close:$1" HA_HOSTILE_ONCE="$dir/once"
+    run check -q resident:ctx=64,layers=1,steps=1 --device "$device"
+    unset HA_HOSTILE HA_HOSTILE_ONCE
+    if [ $code -eq "$2" ] && [ -f "$dir/once" ] && last_is '1 passed, 0 failed, 0 skipped' && grep -q "the worker process: $3" "$dir/err"; then pass
+    else fail "close $1 at the end: exit $code, $(tail -1 "$dir/out")"; fi
+}
+at_end crash 40 'killed by SIGSEGV, at its end'
+at_end exit_3 40 'exited with 3, at its end'
+at_end hang 0 'had not ended 2000 ms after its last answer, and was killed'
+holds 'nothing that was started is left at the end' nobody_is_left
+
 # ---- names that a terminal must not see ------------------------------------------------------------
 
 export HA_HOSTILE_NAMES=1

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE /* strtod_l */
 #include "harness/base/csv.h"
 #include "harness/base/array.h"
+#include "harness/base/own_files.h"
 #include "harness/base/why.h"
 
 #include <csv.h>
@@ -34,7 +35,7 @@ enum ha_status ha_csv_open(struct ha_csv **out, const char *path, struct ha_why 
         return ha_why(why, HA_ERROR, "%s: out of memory", path);
     }
     csv->path = name;
-    csv->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    csv->fd = ha_own_file(open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
     if (csv->fd < 0) {
         ha_why(why, HA_ERROR, "%s: cannot open for writing: %s", path, strerror(errno));
         free(name);
@@ -90,7 +91,7 @@ enum ha_status ha_csv_close(struct ha_csv *csv, struct ha_why *why)
 {
     if (!csv) return HA_OK;
     /* some file systems report a full disk only here */
-    if (close(csv->fd) != 0 && csv->status == HA_OK)
+    if (ha_own_file_close(csv->fd) != 0 && csv->status == HA_OK)
         csv->status = ha_why(&csv->failure, HA_ERROR, "%s: cannot close: %s", csv->path, strerror(errno));
     enum ha_status status = csv->status;
     if (status != HA_OK) ha_why(why, status, "%s", csv->failure.text);

@@ -1,7 +1,8 @@
-#define _GNU_SOURCE /* pipe2, close_range, REG_ERR */
+#define _GNU_SOURCE /* pipe2, REG_ERR */
 #include "harness/engine/child.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/own_files.h"
 #include "harness/base/sanitizer.h"
 #include "harness/base/stop.h"
 #include "harness/base/why.h"
@@ -27,7 +28,7 @@ enum {
     FAULT_STACK = 64 << 10,
     SAID_BYTES = 32 << 10,  /* of a message in one packet */
     PATIENT_SLICE_MS = 200, /* what is measured is not to be woken beside it */
-    GRACE_MS = 2000,        /* from being asked to stop to being killed */
+    GRACE_MS = 2000,        /* from being asked to stop, or to end, to being killed */
     PACKETS_AT_ONCE = 1000, /* then it is looked whether the time is over */
     PRINTED_MAX = 16 << 20, /* in one call */
 };
@@ -145,6 +146,7 @@ static void *serve_calls(void *unused)
         struct call call;
         const ssize_t got = recv(server.socket, &call, sizeof call, 0);
         if (got < 0 && errno == EINTR) continue;
+        if (got == 0 && child->work.end) child->work.end(child->work.self);
         if (got != sizeof call) _exit(0);
         struct reply reply = { .head = { child->token, ANSWER } };
         if (protect(&child->room, &call)) reply.status = (int)child->work.serve(child->work.self, call.arg, &reply.why);
@@ -192,8 +194,7 @@ static void on_fork(void) { prctl(PR_SET_PDEATHSIG, SIGKILL); }
 static _Noreturn void serve_process(const struct ha_child *child, int socket, pid_t parent)
 {
     ha_process_settle(parent);
-    if (socket > 3) close_range(3, (unsigned)socket - 1, 0);
-    close_range((unsigned)socket + 1, ~0u, 0);
+    ha_own_files_leave(socket);
     on_exit(leave, NULL);
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* what it prints is seen before it dies */
 
@@ -231,6 +232,7 @@ static enum ha_status begin(struct ha_child *c, struct ha_why *why)
         close(printed[0]), close(printed[1]);
         return HA_ERROR;
     }
+    for (int end = 0; end < 2; end++) ha_own_file(printed[end]), ha_own_file(pair[end]);
     fcntl(printed[0], F_SETFL, O_NONBLOCK);
     const pid_t parent = getpid();
     if (getrandom(&c->token, sizeof c->token, GRND_NONBLOCK) != sizeof c->token) c->token = ha_now_ns();
@@ -241,9 +243,9 @@ static enum ha_status begin(struct ha_child *c, struct ha_why *why)
         serve_process(c, pair[1], parent);
     }
     const int cause = errno;
-    close(pair[1]), close(printed[1]);
+    ha_own_file_close(pair[1]), ha_own_file_close(printed[1]);
     if (pid < 0) {
-        close(pair[0]), close(printed[0]);
+        ha_own_file_close(pair[0]), ha_own_file_close(printed[0]);
         return ha_why(why, HA_ERROR, "no process for it: %s", strerror(cause));
     }
     setpgid(pid, pid); /* as the child does; whoever comes first */
@@ -264,7 +266,7 @@ static bool pass_on(struct ha_child *c)
         c->printed_bytes += (size_t)got;
     }
     if (got == 0) { /* it has closed both; poll is not to say so again and again */
-        close(c->printed);
+        ha_own_file_close(c->printed);
         c->printed = -1;
     }
     return c->printed_bytes <= PRINTED_MAX;
@@ -275,8 +277,8 @@ void ha_child_end(struct ha_child *c)
     if (!c->pid) return;
     ha_process_end(c->pid);
     pass_on(c);
-    if (c->printed >= 0) close(c->printed);
-    close(c->socket);
+    if (c->printed >= 0) ha_own_file_close(c->printed);
+    ha_own_file_close(c->socket);
     c->pid = 0;
     c->heard_bytes = 0;
 }
@@ -438,6 +440,26 @@ bool ha_child_died(struct ha_child *c, struct ha_why *how)
     ha_child_end(c);
     ha_why(how, HA_ERROR, "%s, after the answer to the last call", ha_process_text(&end).text);
     return true;
+}
+
+enum ha_status ha_child_close(struct ha_child *c, struct ha_why *how)
+{
+    siginfo_t end;
+    if (!c->pid) return HA_OK;
+    if (ha_child_died(c, how)) return HA_ERROR;
+    const uint64_t until = ha_now_ns() + GRACE_MS * UINT64_C(1000000);
+    bool gone = false, prints = true;
+    c->printed_bytes = 0;
+    shutdown(c->socket, SHUT_WR);
+    while (!(gone = ha_process_gone(c->pid, &end)) && (prints = pass_on(c)) && ha_now_ns() < until && !ha_stop_now) {
+        struct pollfd ready = { .fd = c->printed, .events = POLLIN };
+        poll(&ready, 1, c->printed < 0 ? 1 : HA_PROCESS_SLICE_MS); /* its end is that of what it prints, too */
+    }
+    ha_child_end(c);
+    if (!prints) return ha_why(how, HA_ERROR, "printed more than %d MiB at its end", PRINTED_MAX >> 20);
+    if (!gone) return ha_why(how, HA_FAIL, "had not ended %d ms after its last answer, and was killed", GRACE_MS);
+    if (end.si_code == CLD_EXITED && end.si_status == 0) return HA_OK;
+    return ha_why(how, HA_ERROR, "%s, at its end", ha_process_text(&end).text);
 }
 
 enum ha_status ha_child_call(struct ha_child *c, void *arg, const struct ha_piece *pieces, const char *const *names,

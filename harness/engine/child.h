@@ -58,8 +58,9 @@ struct ha_child;
  * the room. What it writes to why is handed over. */
 struct ha_child_work {
     enum ha_status (*serve)(void *self, void *arg, struct ha_why *why);
-    void *self;        /* as it was when the child began */
-    uint64_t limit_ns; /* of one call; UINT64_MAX: none */
+    void (*end)(void *self); /* in the child, at ha_child_close; NULL: nothing is to be done then */
+    void *self;              /* as it was when the child began */
+    uint64_t limit_ns;       /* of one call; UINT64_MAX: none */
     /* What serve says by ha_child_say, in the parent, in order, before its answer; NULL: nothing is said. */
     void (*hear)(void *arg, unsigned kind, const void *bytes, size_t size);
     void *arg;
@@ -84,8 +85,11 @@ bool ha_child_died(struct ha_child *child, struct ha_why *how);
 void ha_child_say(unsigned kind, const void *bytes, size_t size);
 /* The limit of calls from now on, and when, by ha_now_ns, a child of our own code is asked to stop (0: never). */
 void ha_child_limit(struct ha_child *child, uint64_t limit_ns, uint64_t stop_ns);
-/* The next call begins with a new process. */
+/* It is killed; the next call begins with a new process. */
 void ha_child_end(struct ha_child *child);
+/* The same for one that is to end by itself, in order: HA_ERROR: it died of something else; HA_FAIL: after 2 s it had
+ * not ended, and was killed. how says of what, or that. */
+enum ha_status ha_child_close(struct ha_child *child, struct ha_why *how);
 void ha_child_destroy(struct ha_child *child);
 
 #endif

@@ -243,8 +243,11 @@ static void died_late(struct loop *l, const struct ha_why *how)
 static void end_child(struct loop *l)
 {
     struct ha_why how;
-    if (ha_child_died(l->child, &how)) died_late(l, &how);
-    ha_child_end(l->child);
+    switch (ha_child_close(l->child, &how)) {
+    case HA_ERROR: died_late(l, &how); break;
+    case HA_FAIL: fprintf(stderr, "warning: the worker process: %s\n", how.text); break;
+    default: break;
+    }
 }
 
 /* What --max-time leaves is shared by the groups to come, and half of it is for checking. */
@@ -490,12 +493,6 @@ static struct ha_results before(void *arg, const struct ha_suite *suite)
     return ha_summary_results(&l->summary, suite);
 }
 
-static void forked(void *arg)
-{
-    struct loop *l = arg;
-    ha_folder_forked(l->folder);
-}
-
 /* Without it a run goes on, and says less of the machine. */
 static void open_memory(struct loop *l)
 {
@@ -509,11 +506,15 @@ static void open_memory(struct loop *l)
 
 static enum ha_status open_child(struct loop *l, struct ha_why *why)
 {
-    const struct ha_child_work work = {
-        .serve = ha_serve, .self = &l->serve, .limit_ns = CASE_TIME_NS, .hear = hear, .arg = l, .ours = true
-    };
+    const struct ha_child_work work = { .serve = ha_serve,
+                                        .end = ha_serve_end,
+                                        .self = &l->serve,
+                                        .limit_ns = CASE_TIME_NS,
+                                        .hear = hear,
+                                        .arg = l,
+                                        .ours = true };
     l->serve = (struct ha_serve){
-        .plan = l->plan, .options = l->options, .before = before, .arg = l, .memory = l->memory, .forked = forked
+        .plan = l->plan, .options = l->options, .before = before, .arg = l, .memory = l->memory
     };
     HA_TRY(ha_child_create(&l->child, &work, sizeof *l->order + group_most(l) * sizeof *l->order->entry, why));
     l->order = (struct ha_job *)(void *)ha_child_room(l->child).base;

@@ -137,7 +137,6 @@ enum ha_status ha_serve(void *self, void *arg, struct ha_why *why)
 {
     struct ha_serve *serve = self;
     if (!serve->server) {
-        serve->forked(serve->arg);
         struct server *s = calloc(1, sizeof *s);
         if (!s) return ha_why(why, HA_ERROR, "out of memory");
         s->serve = serve;
@@ -146,4 +145,15 @@ enum ha_status ha_serve(void *self, void *arg, struct ha_why *why)
         serve->server = s;
     }
     return serve_order(serve->server, arg, why);
+}
+
+void ha_serve_end(void *self)
+{
+    struct ha_serve *serve = self;
+    struct server *s = serve->server;
+    if (!s) return;
+    if (s->suite) end_suite(s, s->suite);
+    ha_machine_destroy(s->machine);
+    free(s);
+    serve->server = NULL;
 }

@@ -38,11 +38,12 @@ struct ha_serve {
     struct ha_results (*before)(void *arg, const struct ha_suite *suite); /* rows of this suite that are there */
     void *arg;
     struct ha_paired_memory *memory; /* for readings beside what is measured, or NULL */
-    void (*forked)(void *arg);       /* in the child, first of all */
     struct server *server;           /* NULL before the first order */
 };
 
 /* For ha_child_work: self is a struct ha_serve, arg a struct ha_job. */
 enum ha_status ha_serve(void *self, void *arg, struct ha_why *why);
+/* The suite ends and the device is closed. */
+void ha_serve_end(void *self);
 
 #endif

@@ -2,6 +2,7 @@
 #include "harness/engine/child.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/own_files.h"
 #include "harness/base/stop.h"
 #include "harness/base/test.h"
 
@@ -38,6 +39,7 @@ enum deed {
     INTERRUPT_PARENT,
     EXCEED_FILE,
     IS_OPEN,
+    IS_TOOLS_OPEN,
     FORK_FAULTS,
 };
 struct wish {
@@ -47,6 +49,10 @@ struct wish {
     pid_t pid;
 };
 enum { PAGE = 4096, ROOM = 64 * PAGE, SECOND = 1000000000 };
+
+/* As a sanitizer's or profiler's library, loaded before ours, does. */
+static int tools = -1;
+static void connect_tool(void) { tools = open("/dev/null", O_WRONLY); }
 
 static volatile int deepest;
 __attribute__((noinline, no_sanitize("address", "undefined"))) static int recurse(int n)
@@ -105,6 +111,7 @@ static enum ha_status serve(void *self, void *arg, struct ha_why *why)
     case INTERRUPT_PARENT: raise(SIGINT); return HA_OK;
     case EXCEED_FILE: raise(SIGXFSZ); return HA_OK;
     case IS_OPEN: return fcntl(w->number, F_GETFD) >= 0 ? HA_OK : HA_WAIVED;
+    case IS_TOOLS_OPEN: return tools >= 0 && fcntl(tools, F_GETFD) >= 0 ? HA_OK : HA_WAIVED;
     case FORK_FAULTS:
         if ((w->pid = fork()) == 0) *w->at = 1;
         waitpid(w->pid, NULL, 0);
@@ -199,15 +206,69 @@ TEST_WITH(a_stack_that_is_full, open_child, close_child)
     dies(RECURSE, "killed by SIGSEGV: wrote address 0x");
 }
 
-/* Files of the program are not the stranger's to write to. */
+/* Files of the program are not the stranger's to write to; those of a tool that watches this process are the tool's. */
 TEST_WITH(inherits_no_file, open_child, close_child)
 {
-    const int file = open("/dev/null", O_WRONLY), second = open("/dev/null", O_WRONLY);
-    assert_true(file > 2 && second > 2);
+    int file[3];
+    for (int i = 0; i < 3; i++) assert_true((file[i] = open("/dev/null", O_WRONLY)) > 2);
+    ha_own_file(file[0]), ha_own_file(file[2]);
     assert_int_equal(ask(ANSWER), HA_OK); /* its connection is a file above these */
-    for (wish->number = file; wish->number <= second; wish->number += second - file)
-        assert_int_equal(ask(IS_OPEN), HA_WAIVED);
-    close(file), close(second);
+    for (int i = 0; i < 3; i++) {
+        wish->number = file[i];
+        assert_int_equal(ask(IS_OPEN), i == 1 ? HA_OK : HA_WAIVED);
+    }
+    assert_int_equal(ask(IS_TOOLS_OPEN), HA_OK);
+    close(file[1]);
+    ha_own_file_close(file[0]), ha_own_file_close(file[2]);
+}
+
+/* ---- its end --------------------------------------------------------------------------------------------------- */
+
+static struct wish *at_end; /* what it does then, in memory that both share */
+static void end_with(void *self) { serve(self, at_end, &why); }
+
+static enum ha_status close_with(enum deed deed)
+{
+    const struct ha_child_work ends = {
+        .serve = serve, .end = end_with, .self = said, .limit_ns = 10 * (uint64_t)SECOND
+    };
+    struct ha_child *own;
+    assert_int_equal(ha_child_create(&own, &ends, ROOM, &why), HA_OK);
+    assert_int_equal(ha_child_close(own, &why), HA_OK); /* none has begun */
+    struct wish *w = (void *)ha_child_room(own).base;
+    at_end = w + 1;
+    *at_end = (struct wish){ .deed = deed };
+    w->deed = ANSWER;
+    assert_int_equal(ha_child_call(own, w, NULL, NULL, 0, &why), HA_OK);
+    const pid_t pid = w->pid;
+    const uint64_t begun = ha_now_ns();
+    const enum ha_status status = ha_child_close(own, &why);
+    if (ha_now_ns() - begun > 5 * (uint64_t)SECOND)
+        fail_msg("%d: %g s", (int)deed, (double)(ha_now_ns() - begun) / 1e9);
+    if (deed == ANSWER) assert_int_equal(at_end->pid, pid);
+    if (deed == ANSWER) assert_int_equal(at_end->number, 1);
+    assert_int_equal(ha_child_call(own, w, NULL, NULL, 0, &why), HA_OK); /* and a new one serves */
+    assert_true(w->pid != pid);
+    ha_child_destroy(own);
+    return status;
+}
+
+TEST_WITH(ends_in_order, open_child, close_child)
+{
+    assert_int_equal(close_with(ANSWER), HA_OK);
+    assert_int_equal(close_with(FORK_STAY), HA_OK); /* what it has left goes with it */
+    assert_int_equal(close_with(CLOSE_ALL), HA_OK);
+}
+
+TEST_WITH(dies_at_its_end, open_child, close_child)
+{
+    assert_int_equal(close_with(EXIT), HA_ERROR);
+    assert_string_equal(why.text, "exited with 3, at its end");
+    assert_int_equal(close_with(ABORT), HA_ERROR);
+    assert_string_equal(why.text, "killed by SIGABRT, at its end");
+    assert_int_equal(close_with(HANG), HA_FAIL);
+    assert_contains(why.text, "had not ended 2000 ms after its last answer");
+    assert_int_equal(close_with(CLOSE_AND_HANG), HA_FAIL);
 }
 
 TEST_WITH(hangs, open_child, close_child)
@@ -605,4 +666,8 @@ TEST(is_asked_to_stop_in_time)
     }
 }
 
-int main(void) { return test_all("child", NULL, NULL); }
+int main(void)
+{
+    pthread_atfork(NULL, NULL, connect_tool);
+    return test_all("child", NULL, NULL);
+}

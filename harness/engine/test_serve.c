@@ -128,7 +128,6 @@ static struct ha_results none_before(void *arg, const struct ha_suite *suite)
 {
     return (struct ha_results){ .entries = 0 };
 }
-static void forked(void *arg) {}
 
 /* in place of what goes to the parent */
 static struct ha_result said[4]; /* by entry */
@@ -144,6 +143,8 @@ void __wrap_ha_child_say(unsigned kind, const void *bytes, size_t size)
     rows++;
 }
 
+static struct ha_serve self = { .options = &options, .before = none_before };
+
 /* Entries from the first on as one group. Entry 0, and those behind 1, are of the first suite, 1 is of the second. */
 static void serve_group(const size_t *index, size_t count)
 {
@@ -153,10 +154,10 @@ static void serve_group(const size_t *index, size_t count)
                                              { .suite = &suites[0], .point = id[2], .id = id[2] },
                                              { .suite = &suites[0], .point = id[3], .id = id[3] } };
     static const struct ha_plan plan = { .entry = entry, .entries = 4 };
-    static struct ha_serve self = { .plan = &plan, .options = &options, .before = none_before, .forked = forked };
     struct ha_job *job = calloc(1, sizeof *job + count * sizeof job->entry[0]);
     struct ha_why why = { "" };
     assert_non_null(job);
+    self.plan = &plan;
     job->count = count;
     job->cap_ns = CAP_NS;
     job->deadline_ns = DEADLINE_NS;
@@ -266,6 +267,17 @@ TEST(a_verdict_that_was_forgotten_is_no_pass)
     assert_true(said[2].verdict == HA_VERDICT_ERROR && said[3].verdict == HA_PASS);
     assert_string_equal(said[2].reason, "its suite gave it no verdict");
     assert_true(measured[2] == 0 && measured[3] == 1);
+}
+
+/* The last test: it is the end. */
+TEST(a_process_ends_its_suite)
+{
+    second = (struct calls){ .begins = HA_OK, .makes = true };
+    assert_int_equal(serve(1), HA_PASS);
+    assert_true(second.begun == 1 && second.ended == 0);
+    ha_serve_end(&self);
+    assert_true(second.ended == 1 && second.alive == 0);
+    ha_serve_end(&self); /* nothing has been ordered since */
 }
 
 int main(void) { return test_all("tests", NULL, NULL); }

@@ -1,4 +1,5 @@
 #include "harness/base/array.h"
+#include "harness/base/own_files.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
 #include "harness/report/folder_parts.h"
@@ -207,7 +208,7 @@ static enum ha_exit lock(struct ha_folder *folder, struct ha_why *why)
 {
     const char *path = folder->path;
     if (ha_file_folder(path, why) != HA_OK) return ha_why(why, HA_ERROR, "-o %s", why->text), HA_EXIT_ENVIRONMENT;
-    folder->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    folder->fd = ha_own_file(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (folder->fd < 0 && errno == ENOTDIR)
         return ha_why(why, HA_ERROR, "-o %s: it is no folder; give another name", path), HA_EXIT_USAGE;
     if (folder->fd < 0)
@@ -275,7 +276,7 @@ static void destroy(struct ha_folder *folder)
     }
     for (size_t i = 0; i < folder->entries; i++) ha_folder_entry_free(folder->entry[i]);
     for (size_t i = 0; i < folder->missings; i++) missing_free(&folder->missing[i]);
-    if (folder->fd >= 0) close(folder->fd);
+    if (folder->fd >= 0) ha_own_file_close(folder->fd);
     ha_env_file_destroy(folder->env);
     ha_line_free(&folder->line);
     free(folder->entry);
@@ -306,13 +307,6 @@ enum ha_exit ha_folder_open(struct ha_folder **out, const struct ha_folder_optio
     if (code == HA_EXIT_OK) *out = folder;
     else destroy(folder);
     return code;
-}
-
-void ha_folder_forked(struct ha_folder *folder)
-{
-    /* Closing lets go of the files alone: the lock is the parent's until it closes its own. */
-    if (folder->fd >= 0) close(folder->fd);
-    folder->fd = -1;
 }
 
 /* ---- writing --------------------------------------------------------------------------------------------------- */

@@ -72,8 +72,6 @@ struct ha_folder;
  * of files is a failure like others. */
 enum ha_exit ha_folder_open(struct ha_folder **folder, const struct ha_folder_options *options, struct ha_why *why);
 const struct ha_folder_found *ha_folder_found(const struct ha_folder *folder);
-/* In a child, right after the fork: it lets go of the folder, which stays the parent's. Frees nothing. */
-void ha_folder_forked(struct ha_folder *folder);
 
 /* All rows: those of before, then those of this run, in the order in which they came. */
 size_t ha_folder_entries(const struct ha_folder *folder);

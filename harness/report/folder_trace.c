@@ -1,3 +1,4 @@
+#include "harness/base/own_files.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
 #include "harness/report/folder_parts.h"
@@ -75,7 +76,7 @@ static enum ha_status open_trace(struct ha_folder *folder, struct ha_why *why)
     struct ha_folder_trace *t = &folder->trace;
     if (t->fd >= 0) return HA_OK;
     HA_TRY(ha_file_path(t->path, folder->path, "trace.json", "", why));
-    t->fd = open(t->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    t->fd = ha_own_file(open(t->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666));
     if (t->fd < 0) return ha_why(why, HA_ERROR, "%s: cannot open for writing: %s", t->path, strerror(errno));
     if (t->end) return HA_OK; /* it was there */
     t->end = HEAD_BYTES;
@@ -149,7 +150,7 @@ void ha_folder_trace_close(struct ha_folder *folder)
 {
     struct ha_folder_trace *t = &folder->trace;
     struct ha_why why;
-    if (t->fd >= 0 && close(t->fd) != 0) {
+    if (t->fd >= 0 && ha_own_file_close(t->fd) != 0) {
         ha_why(&why, HA_ERROR, "%s: cannot close: %s", t->path, strerror(errno));
         ha_folder_fail(folder, &why);
     }

@@ -2,6 +2,8 @@
 
 #include "harness/report/test_folder_open.h"
 
+#include "harness/base/own_files.h"
+
 #include <math.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -358,7 +360,7 @@ static pid_t hold(bool inherits)
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* where the test fails */
         const struct ha_folder_options options = fake_options(test_folder, true);
-        if (inherits) ha_folder_forked(f);
+        if (inherits) ha_own_files_leave(-1);
         else if (ha_folder_open(&f, &options, &why) != HA_EXIT_OK) _exit(1);
         if (write(up[1], "x", 1) != 1) _exit(1);
         for (;;) pause();
