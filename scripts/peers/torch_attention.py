@@ -2,6 +2,7 @@
 """PyTorch's and FlashInfer's attention beside habench's decode attention: the same keys, values and queries, in one run.
 
     scripts/peers/torch_attention.py build/release/habench --device cuda [CASE...]     the 16-bit cases of `decode`, small ones first
+    scripts/peers/torch_attention.py build/release/habench --device cuda --compile     FlashInfer compiles its kernels for these, once, for minutes
     scripts/peers/torch_attention.py build/release/habench --device host CASE...       PyTorch on the CPU, as many threads
 
 Needs PyTorch and safetensors (scripts/requirements-train.txt); FlashInfer is timed too where it can be imported. For each case, of variant resident or bmm, habench runs and
@@ -18,9 +19,11 @@ before and once after PyTorch; both times are shown. Columns, all per layer and 
     ratio            torch graph (eager on the CPU) / habench kernel (step on the CPU): above 1 habench is faster
 
 and how far the others' outputs are from habench's at most, relative L2. Exit status, as habench's: 10 they disagree by more
-than 2%, or habench failed its own check; 20 a case could not be run, and the others were; 77 PyTorch or safetensors is missing."""
+than 2%, or habench failed its own check; 20 a case could not be run, and the others were; 77 PyTorch or safetensors is missing, or
+with --compile FlashInfer."""
 import argparse
 import csv
+import gc
 import importlib.util
 import math
 import os
@@ -47,8 +50,8 @@ class Failed(Exception):
 
 
 def decode_cases(program):
-    """The 16-bit cases of the suite, those with fewer keys in all first: they say the most in the least time."""
-    listed = subprocess.run([program, "run", "decode", "--dry-run", "-f", "dtype!=f32"], stdout=subprocess.PIPE, text=True, check=True)
+    """The 16-bit cases of the suite, those with fewer keys in all first: they say the most in the least time. In a graph a kernel takes as long."""
+    listed = subprocess.run([program, "run", "decode", "--dry-run", "-f", "dtype!=f32,graph=0"], stdout=subprocess.PIPE, text=True, check=True)
 
     def keys(case):
         given = dict(term.split("=", 1) for term in case.split(":", 1)[1].split(",") if "=" in term)
@@ -200,33 +203,64 @@ def time_flashinfer(layers, scale, rounds):
         return math.nan, 0.0
 
 
+def compile_flashinfer():
+    """Its kernels hang on the type and the head dimension of `decode`, and are kept for other processes; the exit status."""
+    if not importlib.util.find_spec("flashinfer"):
+        print("FlashInfer cannot be imported")
+        return 77
+    for dtype in (torch.float16, torch.bfloat16):
+        kind = dict(dtype=dtype, device=torch.device("cuda"))
+        part = {"q": torch.zeros(1, 32, 1, 128, **kind), "k": torch.zeros(1, 8, PAGE, 128, **kind), "v": torch.zeros(1, 8, PAGE, 128, **kind)}
+        begin = time.monotonic()
+        try:
+            flashinfer_way([part], 1.0)(part, 1.0)
+            torch.cuda.synchronize()
+        except Exception as error:  # whatever another library does
+            print(f"flashinfer, {dtype}: {error}", flush=True)
+            return MISSING
+        print(f"flashinfer, {dtype}: ready after {time.monotonic() - begin:.0f} s", flush=True)
+    return 0
+
+
+def time_peers(args, dump, on_gpu):
+    """Microseconds of PyTorch, one call after another and in a graph, and of FlashInfer; how far the outputs are apart. Its tensors end with it."""
+    where = torch.device("cuda" if on_gpu else "cpu")
+    layers, scale = load(dump)
+    dtype = layers[0]["k"].dtype
+    for part in layers:
+        for what in part:
+            part[what] = part[what].to(where, torch.float32 if what == "out" else dtype)
+    ways = [attend_gqa] + ([attend_folded] if layers[0]["q"].shape[2] == 1 else [])
+    off, eager, graph, peer = 0.0, math.inf, math.inf, math.nan
+    calls = args.rounds * len(layers)
+    with torch.inference_mode():
+        for attend in ways:
+            off = max(off, distance(attend, layers, scale))
+            work = passes(attend, layers, scale, args.rounds)
+            eager = min(eager, (time_cuda if on_gpu else time_cpu)(work, calls))
+            if on_gpu:
+                graph = min(graph, time_graph(work, calls))
+        if on_gpu:
+            peer, peer_off = time_flashinfer(layers, scale, args.rounds)
+            off = max(off, peer_off)
+    return eager, graph, peer, off
+
+
+def give_back(on_gpu):
+    """The memory of what is gone: habench wants up to half of the device's."""
+    gc.collect()
+    if on_gpu:
+        torch.cuda.empty_cache()
+
+
 def run_case(args, case, on_gpu):
     """Prints its line; how far the outputs are apart."""
-    where = torch.device("cuda" if on_gpu else "cpu")
+    give_back(on_gpu)  # of a case that has failed
     with tempfile.TemporaryDirectory() as folder:
         os.mkdir(dump := os.path.join(folder, "dump"))
         rows = [run_habench(args.program, case, args.device, os.path.join(folder, "first"), dump)]
-        layers, scale = load(dump)
-        dtype = layers[0]["k"].dtype
-        for part in layers:
-            for what in part:
-                part[what] = part[what].to(where, torch.float32 if what == "out" else dtype)
-        ways = [attend_gqa] + ([attend_folded] if layers[0]["q"].shape[2] == 1 else [])
-        off, eager, graph, peer = 0.0, math.inf, math.inf, math.nan
-        calls = args.rounds * len(layers)
-        with torch.inference_mode():
-            for attend in ways:
-                off = max(off, distance(attend, layers, scale))
-                work = passes(attend, layers, scale, args.rounds)
-                eager = min(eager, (time_cuda if on_gpu else time_cpu)(work, calls))
-                if on_gpu:
-                    graph = min(graph, time_graph(work, calls))
-            if on_gpu:
-                peer, peer_off = time_flashinfer(layers, scale, args.rounds)
-                off = max(off, peer_off)
-        del layers
-        if on_gpu:
-            torch.cuda.empty_cache()
+        eager, graph, peer, off = time_peers(args, dump, on_gpu)
+        give_back(on_gpu)
         rows.append(run_habench(args.program, case, args.device, os.path.join(folder, "second"), None))
     steps, kernels = zip(*map(per_layer, rows))
     ratio = graph / min(kernels) if on_gpu else eager / min(steps)
@@ -241,12 +275,15 @@ def main():
     parser.add_argument("program")
     parser.add_argument("cases", nargs="*")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--compile", action="store_true", help="FlashInfer's kernels, and nothing is run")
     parser.add_argument("--rounds", type=int, default=8, help="passes over the layers in one sample of PyTorch's")
     args = parser.parse_intermixed_args()
     on_gpu = args.device == "cuda"
     if on_gpu and not torch.cuda.is_available():
         print("PyTorch sees no GPU")
         return 77
+    if args.compile:
+        return compile_flashinfer()
     print(f"PyTorch {torch.__version__} on {torch.cuda.get_device_name() if on_gpu else f'CPU, {torch.get_num_threads()} threads'}; "
           f"habench --device {args.device}")
     print(f"{'habench step':>22} {'kernel':>15} {'torch eager':>12} {'graph':>8} {'flashinfer':>10} {'ratio':>6} {'rel L2':>9}  case")
