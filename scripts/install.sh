@@ -45,7 +45,7 @@ done
 find suites datasets/traces datasets/fits kernels/plans -name '*.suite' -o -name '*.steps' -o -name '*.csv' -o -path 'datasets/*' -type f | while read -r file; do
     install -D -m 644 "$file" "$to/share/habench/$file"
 done
-install -D -m 755 scripts/peers/torch_attention.py "$to/share/habench/scripts/peers/torch_attention.py" # of gpu_day.steps
+for file in scripts/sanitize.sh scripts/peers/torch_attention.py; do install -D -m 755 "$file" "$to/share/habench/$file"; done # of gpu_day.steps
 install -D -m 644 LICENSE "$to/share/habench/LICENSE"
 # what starts a night names the prefix, which is another where PREFIX is
 nightly=share/habench/scripts/nightly

@@ -1,10 +1,10 @@
 #!/bin/sh
-# test-gpu-day.sh PROGRAM SCHEMA: the day of suites/gpu_day.steps from outside: all of it, of suites so small that the emulated device
-# runs them, with a stand-in of compute-sanitizer; on the embedded device; days that are cut, killed, resumed and published. SCHEMA:
+# test-gpu-day.sh PROGRAM SCHEMA TOOL.so: the day of suites/gpu_day.steps from outside: all of it, of suites so small that the emulated device
+# runs them, with a stand-in of compute-sanitizer, whose library is TOOL.so (harness/engine/test_tool.c); on the embedded device; days that are cut, killed, resumed and published. SCHEMA:
 # the program of harness/report/test_schema.c.
 # shellcheck source=scripts/test.sh disable=SC2016
 . "$(dirname "$0")/test.sh"
-program=$(realpath "$1") schema=$(realpath "$2") night_schema=$(realpath results/schema/night.schema.json) publish=$(realpath scripts/publish.sh)
+program=$(realpath "$1") TOOL=$(realpath "$3") sanitize=$(realpath scripts/sanitize.sh) schema=$(realpath "$2") night_schema=$(realpath results/schema/night.schema.json) publish=$(realpath scripts/publish.sh)
 
 # every command of the day is one of the suites that are published
 "$program" run gpu_day --dry-run > "$dir/commands" 2> "$dir/err"
@@ -18,6 +18,10 @@ while read -r line; do
     holds "habench $* has cases" sh -c '"$@" | grep : > /dev/null' sh "$program" "$@" --dry-run
 done < "$dir/lines"
 
+if command -v python3 > /dev/null; then
+    holds 'PyTorch beside it' python3 scripts/test_torch_attention.py "$program" > "$dir/err" 2>&1
+fi
+
 cd "$dir" || exit 1
 mkdir suites bin
 head='[default]\nctx = 64\nlayers = 1\nsteps = 1\nhead_dim = 64\ntime = 10ms\n[a]\n'
@@ -26,23 +30,32 @@ printf '%b' "${head}variant = resident hgca\n" > suites/recency_split.suite
 printf '%b' "${head}variant = resident\ndataset = iid\nheads = 1/1\n[b]\nvariant = resident\nctx = 32768 131072\nheads = 1/1\ndataset = iid\n" > suites/decode.suite
 printf '[a]\nsuite = lse_merge\ncase = permuted\nstates = 2\nform = natural\n' > suites/lse_merge.suite
 printf '[a]\nsuite = link\nlayout = contiguous\npiece = 64K\nmethod = pinned\n' > suites/link.suite
-# a sanitizer that finds what the files say it finds
+# A sanitizer that finds what the files say it finds. As the real one it has a summary only where it has seen the process that uses the
+# device, by a connection that is its own: to the end of it.
 cat > bin/compute-sanitizer <<'S'
 #!/bin/sh
-[ "$1 $3 $4 $5 $6" = '--tool --target-processes all --error-exitcode 10' ] || exit 3
-case $2 in
-    racecheck) if [ -e "$FOUND/race" ]; then echo 'ERROR SUMMARY: 1 error'; exit 10; fi ;;
-    synccheck) if [ -e "$FOUND/kill" ]; then kill -KILL $$; fi ;;
-esac
-shift 6
-exec "$@"
+[ "$1 $3 $4 $5 $6 $7 $8 $HABENCH_CUPTI" = '--tool --target-processes all --require-cuda-init no --error-exitcode 10 off' ] || exit 3
+tool=$2
+shift 8
+if [ -e "$FOUND/kill" ] && [ "$tool" = synccheck ]; then kill -KILL $$; fi
+rm -f "$FOUND/ends"
+if [ -e "$FOUND/blind" ]; then "$@"; else LD_PRELOAD=$TOOL HA_TOOL_LOG=$FOUND/ends "$@"; fi
+code=$?
+if [ "$(cat "$FOUND/ends")" != 'ended with 0' ]; then
+    echo '========= Target application terminated before first instrumented API call'
+elif [ "$tool" != racecheck ]; then echo '========= ERROR SUMMARY: 0 errors'
+elif [ -e "$FOUND/race" ]; then
+    echo '========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)'
+    exit 10
+else echo '========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)'; fi
+exit $code
 S
 # PyTorch is not to be found, whoever has installed it
 printf '#!/bin/sh\necho "$@" | grep -q torch_attention && exit 77\nexit 0\n' > bin/python3
 chmod +x bin/*
 with=$PATH FOUND=$dir
 PATH=$dir/bin:$PATH
-export PATH FOUND
+export PATH FOUND TOOL
 
 # day CODE ARG...: what `habench run` ends with
 day()
@@ -78,11 +91,12 @@ agrees one 10
 for name in machine first smoke probe lse_merge check decode_32k decode_bare decode_128k link recency_split full memcheck; do step $name passed; done
 step racecheck wrong
 step synccheck killed
+step flashinfer waived
 step peers waived
 for file in machine.txt smoke/cases.csv probe/probe.csv lse_merge/lse_merge.csv decode_128k/figures.csv link/link.csv full/figures.csv; do
     holds "one/$file" test -s "one/$file"
 done
-holds 'what the sanitizer found is there' grep -q 'ERROR SUMMARY: 1' one/racecheck.txt
+holds 'what the sanitizer found is there' grep -q 'SUMMARY: 1 hazard' one/racecheck.txt
 holds 'the device is the emulated one' grep -q '"kind": "emulated"' one/smoke/env.json
 holds 'a day reads as a night' sh -c "'$program' compare one one > out 2> err; grep -q 'resident:' one/full/cases.csv"
 
@@ -100,6 +114,24 @@ holds 'nothing complete is run again' test "$(date -r one/smoke.txt +%s%N)" = "$
 holds 'and is said to be of an earlier day' sh -c "grep '^smoke ' out | grep -q 'earlier$'"
 holds 'each step is in night.json once' test "$(grep -c '"name": "synccheck"' one/night.json)" -eq 1
 rm race
+
+# whatever the sanitizer's own exit code is, and whatever the rows are
+sanitize()
+{
+    code=$1
+    shift
+    HABENCH=$program DEVICE=host timeout 60 "$sanitize" "$@" > out 2>&1
+    holds "sanitize.sh $*: $code" test $? -eq "$code"
+}
+sanitize 0 memcheck resident:ctx=64,layers=1,steps=1
+touch blind
+sanitize 40 memcheck resident:ctx=64,layers=1,steps=1
+holds 'the sanitizer has not looked, and the case is right' sh -c "grep -q 'has not looked' out && grep -q '^1 passed, 0 failed' out"
+rm blind
+touch race
+sanitize 10 racecheck resident:ctx=64,layers=1,steps=1
+rm race
+PATH=$with:/nowhere sanitize 77 memcheck resident
 
 # on the embedded device, and published
 timeout 300 "$program" run -q gpu_day -o two --device host > out 2> err < /dev/null

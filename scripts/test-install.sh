@@ -30,7 +30,7 @@ says 0 'smoke ' list suites
 says 0 'recency_split ' list suites
 says 0 'gpu_day ' list suites
 says 0 'smoke: habench' run gpu_day --dry-run
-holds 'what gpu_day calls is there, and runs' test -x "$to/share/habench/scripts/peers/torch_attention.py"
+for file in sanitize.sh peers/torch_attention.py; do holds "gpu_day calls $file" test -x "$to/share/habench/scripts/$file"; done
 says 0 'passed, 0 failed' check -q smoke -f resident
 says 0 '1 passed, 0 failed' check -q resident:dataset=trace/english,ctx=1900,layers=1,steps=1
 says 0 '1 passed, 0 failed' check -q fluxion:dataset=trace/english,ctx=1900,steps=1,fit=small

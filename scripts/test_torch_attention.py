@@ -128,6 +128,14 @@ with mock.patch.multiple(peers, run_habench=run_habench, load=load):
         code, text = say("habench", "--device", "cuda", "a", "b")
     holds(f"what has no memory leaves none to the next: {code} {kept}", code == 20 and not any(kept))
 
+    del ran[:]
+    steps = [line.split('"$HABENCH" ')[1].replace('"$DEVICE"', "cuda").split() for line in open("suites/gpu_day.steps") if "torch_attention.py" in line]
+    types_made.clear()
+    with mock.patch.object(peers, "decode_cases", lambda program: [program]):
+        codes = [say("habench", *words)[0] for words in steps]
+    holds(f"steps of a day make kernels first, and then compare: {steps} {codes} {types_made} {ran}",
+          codes == [0, 0] and [made[0] for made in types_made] == ["float16", "bfloat16", "float16"] and ran == ["habench"] * 2)
+
 types_made.clear()
 code, text = say("habench", "--device", "cuda", "--compile")
 holds(f"kernels are made for both types: {types_made}", code == 0 and types_made == [("float16",) * 2, ("bfloat16",) * 2])
