@@ -1,7 +1,9 @@
 #!/bin/sh
 # publish.sh OUT [NAME]: lays a day or a night (`habench run gpu_day -o OUT`, `habench nightly -o OUT`) or a run under results/NAME
-# with a page of its figures, and a line for it in results/README.md, to be read before it is committed. Left out are samples.csv,
-# accuracy.csv and trace.json, which are large, and machine.txt; the name of the folder is shortened. What was emulated is refused.
+# with a line for it in results/README.md, to be read before it is committed, and pages: figures.md has its verdict and what each step
+# printed that measured; report.html, where `scripts/setup.sh --report` was run, is that of `habench report`. Left out are samples.csv,
+# accuracy.csv and trace.json, figures.csv and counters.csv of what was only checked, all of them large, and machine.txt; the name of the
+# folder is shortened. What was emulated is refused. It is made in NAME.part.
 # HABENCH: the program, otherwise that of this tree; RESULTS: the folder, otherwise results/.
 set -eu
 out=${1:-}
@@ -35,22 +37,44 @@ case $name in */*|.*) refuse "NAME '$name' is no name of a folder" ;; esac
 to=$results/$name
 [ ! -e "$to" ] || refuse "$to is there; give another NAME"
 
-mkdir -p "$to"
+rm -rf "$to.part"
+page=$to.part/$name/figures.md
+mkdir -p "$to.part/$name"
 real=$(realpath "$out")
 short() { sed "s#$(printf '%s' "$1" | sed 's/[].[*^$#\\]/\\&/g')#out#g"; }
+# checked STEP: nothing was measured there
+checked() { [ -f "$out/$1/env.json" ] && [ "$(value mode "$out/$1/env.json")" = check ]; }
 (cd "$out" && find . -type f ! -name 'samples.csv' ! -name 'accuracy.csv' ! -name 'trace.json' ! -name 'machine.txt' \
     ! -name '*.part' ! -name '.*') | sort | while read -r file; do
-    mkdir -p "$to/$(dirname "$file")"
-    short "$real" < "$out/$file" | short "$out" > "$to/$file"
+    case $file in */figures.csv | */counters.csv) ! checked "$(dirname "$file")" || continue ;; esac
+    mkdir -p "$to.part/$name/$(dirname "$file")"
+    short "$real" < "$out/$file" | short "$out" > "$to.part/$name/$file"
 done
-if "$program" report "$to" -o "$to/report.html" > /dev/null 2>&1 && [ -s "$to/report.html" ]; then page=report.html
+
+# printed FILE: as it is
+printed() { printf '```\n' && cat "$to.part/$name/$1" && printf '```\n\n'; }
+{
+    printf '# %s\n\n%s, %s, %s: `%s` at %s%s\n\n' "$name" "$device" "$(value cpu "$env")" "$kinds" "$what" "$(value build "$env")" \
+        "${verdict:+, verdict: $verdict}"
+    if [ -f "$out/night.json" ]; then
+        printed report.txt
+        sed -n 's/^ *"name": "\(.*\)",$/\1/p' "$out/night.json" | while read -r step; do
+            [ -s "$to.part/$name/$step.txt" ] && ! checked "$step" || continue
+            printf '## %s\n\n' "$step"
+            printed "$step.txt"
+        done
+    else "$program" report "$to.part/$name" --format md; fi
+} > "$page" || { rm -rf "$to.part"; echo "publish.sh: no page could be made of $out" >&2; exit 1; }
+pages=figures.md
+if "$program" report "$to.part/$name" -o "$to.part/$name/report.html" > /dev/null 2>&1 && [ -s "$to.part/$name/report.html" ]; then
+    pages='figures.md`, `report.html'
 else
-    page=figures.md
-    rm -f "$to/report.html"
-    "$program" report "$to" --format md > "$to/$page" || { echo "publish.sh: no page could be made of $to" >&2; exit 1; }
-    echo "publish.sh: figures.md stands for the page, which scripts/setup.sh --report is for" >&2
+    rm -f "$to.part/$name/report.html"
+    echo "publish.sh: report.html is left out: scripts/setup.sh --report is for it" >&2
 fi
+mv "$to.part/$name" "$to"
+rmdir "$to.part"
 # shellcheck disable=SC2016 # quotes of a page
 printf '| `%s` | %s, %s | %s | `%s` at %s%s: `%s` |\n' "$name" "$device" "$(value cpu "$env")" "$kinds" "$what" "$(value build "$env")" \
-    "${verdict:+, verdict '$verdict'}" "$page" >> "$results/README.md"
+    "${verdict:+, verdict '$verdict'}" "$pages" >> "$results/README.md"
 echo "publish.sh: $to, $(du -sk "$to" | cut -f 1) kB, and a line in $results/README.md: read both before you commit them"
