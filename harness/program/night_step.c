@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static const uint64_t grace_ns = UINT64_C(60000000000);
+static const uint64_t grace_ns = UINT64_C(60000000000), stuck_ns = UINT64_C(30000000000);
 
 /* A night that is killed leaves nothing that runs on beside the next night. */
 static void die_with(pid_t parent, bool shell)
@@ -50,25 +50,33 @@ static void nap(void)
     nanosleep(&t, NULL);
 }
 
-/* Waits; true: it had to be ended. What keeps a shell ends all of it at the first SIGTERM. */
-static bool wait_for(pid_t child, const struct ha_night_step *s, int *status)
+/* STUCK: killed, and yet there: it, or what a shell has begun, waits in the kernel for hardware that does not answer.
+ */
+enum end { BY_ITSELF, LATE, STUCK };
+
+/* What keeps a shell ends all of it at the first SIGTERM. */
+static enum end wait_for(pid_t child, const struct ha_night_step *s, int *status)
 {
     const uint64_t begin = ha_now_ns();
-    bool told = false, ended = false;
-    uint64_t told_at = 0;
+    bool told = false;
+    enum end end = BY_ITSELF;
+    uint64_t told_at = 0, killed_at = 0; /* 0: it is not yet */
     while (waitpid(child, status, WNOHANG) == 0) {
         const uint64_t now = ha_now_ns();
         const bool late = s->limit_ns && now - begin > s->limit_ns;
         if (!told && (ha_stop || late)) {
             kill(child, ha_stop && !s->shell ? (int)ha_stop : SIGTERM);
             told = true;
-            ended = late && !ha_stop;
+            if (late && !ha_stop) end = LATE;
             told_at = now;
         }
-        if (!s->shell && (ha_stop_now || (told && now - told_at > grace_ns))) kill(child, SIGKILL);
+        const bool over = ha_stop_now || (told && (s->shell || now - told_at > grace_ns));
+        if (over && !s->shell) kill(child, SIGKILL);
+        if (over && !killed_at) killed_at = now;
+        if (killed_at && now - killed_at > stuck_ns) return STUCK;
         nap();
     }
-    return ended;
+    return end;
 }
 
 enum ha_status ha_night_step(const struct ha_night_step *s, int *code, struct ha_why *why)
@@ -80,10 +88,15 @@ enum ha_status ha_night_step(const struct ha_night_step *s, int *code, struct ha
     const pid_t parent = getpid(), child = fork();
     if (child < 0) return ha_why(why, HA_ERROR, "%s: no process: %s", s->name, strerror(errno));
     if (!child) become(s, path, parent);
-    const bool ended = wait_for(child, s, &status);
+    const enum end end = wait_for(child, s, &status);
+    if (end == STUCK) {
+        *code = 128 + SIGKILL;
+        return ha_why(why, HA_FAIL, "%s: does not end, though it was killed (process %d): left behind", s->name,
+                      (int)child);
+    }
     *code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     if (!s->shell && (*code == 126 || *code == 127))
         return ha_why(why, HA_ERROR, "%s: cannot be begun, or %s not written", s->name, path);
-    if (ended) return ha_why(why, HA_FAIL, "%s: still running at its limit, and was ended", s->name);
+    if (end == LATE) return ha_why(why, HA_FAIL, "%s: still running at its limit, and was ended", s->name);
     return HA_OK;
 }

@@ -14,7 +14,8 @@ struct ha_night_step {
     bool shell;                /* /bin/sh, and whatever it starts ends with it */
     const char *const *env;    /* NAME=VALUE, that it has besides; NULL behind the last, or none at all */
     const char *folder, *name; /* what it prints goes to FOLDER/NAME.txt, both streams */
-    /* Then it is told to end (SIGTERM), and killed a minute later; a shell is killed at once. 0: none */
+    /* Then it is told to end (SIGTERM), and killed a minute later; a shell is killed at once. 0: none. What is there 30
+     * s after that is left behind. */
     uint64_t limit_ns;
 };
 
