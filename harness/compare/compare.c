@@ -560,6 +560,7 @@ static enum ha_status compare_cases(struct ha_comparison *c, struct look *l, str
     const struct ha_recorded_case **pair = calloc(c->now->count + 1, sizeof *pair);
     const enum ha_status status = pair ? compare_each(c, l, pair, why) : ha_why(why, HA_ERROR, "out of memory");
     free(pair);
+    ha_lost_together(c);
     if (status != HA_OK || !l->gone.count) return status;
     c->no_figures = ha_figure_names_text(&l->gone);
     return c->no_figures ? add_environment(c, "figures", c->no_figures, NULL, why)

@@ -35,6 +35,7 @@ struct ha_change {
     const struct ha_recorded_figure *base_figure,
         *figure;                      /* both NULL: it is about the case; figure alone: it is gone */
     size_t lost;                      /* figures of the case that are gone, base_figure the first */
+    size_t cases;                     /* of its suite without a row now, for which it stands; 0: for its own */
     double base_median, median;       /* of the processes, as in the record */
     double base_lo, base_hi, lo, hi;  /* 95% intervals of these medians */
     size_t base_processes, processes; /* of a figure: those that were not disturbed */

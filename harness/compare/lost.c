@@ -2,9 +2,12 @@
 
 #include "harness/base/array.h"
 #include "harness/base/why.h"
+#include "harness/compare/compare.h"
 
 #include <stdio.h>
 #include <string.h>
+
+enum { NAMED_MOST = 3 };
 
 bool ha_figure_steady(const struct ha_recorded_case *of, const struct ha_recorded_figure *f, const bool *counts,
                       size_t all)
@@ -55,6 +58,29 @@ enum ha_status ha_figure_names_of(struct ha_figure_names *names, const struct ha
         for (size_t k = 0; k < r->cases[i]->figures; k++)
             if (r->cases[i]->figure[k].count) HA_TRY(ha_figure_names_add(names, r->cases[i]->figure[k].name, why));
     return HA_OK;
+}
+
+static bool has_no_row(const struct ha_change *k) { return k->kind == HA_CHANGE_GONE && !k->lost; }
+
+static bool together(const struct ha_change *a, const struct ha_change *b)
+{
+    return has_no_row(a) && has_no_row(b) && !strcmp(a->base->suite, b->base->suite)
+           && !strcmp(a->base->mode, b->base->mode);
+}
+
+void ha_lost_together(struct ha_comparison *c)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < c->count; i++) {
+        struct ha_change k = c->change[i];
+        size_t first = 0, all = 0;
+        while (first < kept && !together(&c->change[first], &k)) first++;
+        if (first < kept && c->change[first].cases) continue;
+        for (size_t j = i; first == kept && j < c->count; j++) all += together(&c->change[j], &k);
+        if (all > NAMED_MOST) k.cases = all;
+        c->change[kept++] = k;
+    }
+    c->count = kept;
 }
 
 char *ha_figure_names_text(const struct ha_figure_names *names)

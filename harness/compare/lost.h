@@ -5,6 +5,8 @@
 
 #include "harness/compare/record.h"
 
+struct ha_comparison;
+
 /* Names of figures, each once. */
 struct ha_figure_names {
     const char **name; /* [count] of the record's */
@@ -23,6 +25,11 @@ enum ha_status ha_figure_names_add(struct ha_figure_names *names, const char *na
 /* Those that have a value in any case. */
 enum ha_status ha_figure_names_of(struct ha_figure_names *names, const struct ha_record *record, struct ha_why *why);
 bool ha_figure_names_have(const struct ha_figure_names *names, const char *name);
+/* Of cases of one suite that have no row now, more than a few: one change stands for all, as one thing has cut them
+ * off.
+ */
+void ha_lost_together(struct ha_comparison *comparison);
+
 /* "a, b, c", the caller's to free; NULL: no memory */
 char *ha_figure_names_text(const struct ha_figure_names *names);
 

@@ -125,6 +125,9 @@ static void put_words(FILE *out, const struct ha_change *c)
                 c->lost > 1 ? "%s %s: it has no value now, nor have %zu more figures of this case"
                             : "%s %s: it has no value now",
                 of->id, c->base_figure->name, c->lost - 1);
+    else if (c->cases)
+        fprintf(out, "%s and %zu more cases of %s (%s): they have no row now", of->id, c->cases - 1, of->suite,
+                of->mode);
     else if (c->kind == HA_CHANGE_GONE)
         fprintf(out, "%s (%s): it has no row now; %zu before", of->id, of->mode, c->base_processes);
     else
@@ -408,6 +411,7 @@ static void put_change(FILE *out, const struct ha_change *c, size_t index)
     ha_json_set_count(row, "new_disturbed", c->disturbed);
     if (c->figure) set_figure(row, c);
     if (c->lost) ha_json_set_text(row, "figure", c->base_figure->name);
+    if (c->cases) ha_json_set_count(row, "cases", c->cases);
     set_cause(row, c);
     ha_json_set_text(row, "line", line);
     ha_json_put_line(out, row);

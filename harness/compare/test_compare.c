@@ -405,6 +405,39 @@ COMPARE_TEST(a_check_is_not_a_run)
     assert_int_equal(ha_comparison_of(&result, HA_CHANGE_ADDED), 1);
 }
 
+/* A check that was cut off by its time: four cases of it are one line, three are named each, as is one of a run; cases
+ * of another suite are another line. */
+COMPARE_TEST(cases_that_are_gone_together_are_one_line)
+{
+    for (int cut = 3; cut <= 5; cut++) {
+        begin_both();
+        for (int i = 0; i < 6; i++) {
+            char id[8];
+            snprintf(id, sizeof id, "x%d", i);
+            add_verdict(&base, id, HA_PASS, "");
+            if (i >= cut) add_verdict(&now, id, HA_PASS, "");
+            snprintf(id, sizeof id, "y%d", i);
+            assert_int_equal(ha_record_add_verdict(&base, add_case(&base, "check", id), "other", HA_PASS, "", &why),
+                             HA_OK);
+        }
+        add_value(&base, add_case(&base, "run", "x"), &step, 0, 1);
+        compare();
+        const size_t lines = cut > 3 ? 1 : 3;
+        assert_int_equal(ha_comparison_of(&result, HA_CHANGE_GONE), lines + 1 + 1);
+        assert_int_equal(ha_comparison_exit(&result), 20);
+        char line[96];
+        snprintf(line, sizeof line, "gone               x0 and %d more cases of fake (check): they have no row now\n",
+                 cut - 1);
+        ha_compare_print_table(test_print(), &result);
+        if (cut > 3) assert_contains(test_printed(), line);
+        else assert_int_equal(lines_with(test_printed(), "gone ", "x"), 3 + 1);
+        assert_contains(test_print_text, "y0 and 5 more cases of other (check): they have no row now\n");
+        ha_compare_print_json(test_print(), &result, 1);
+        assert_int_equal(lines_with(test_printed(), "\"change\":\"gone\"", "\"cases\":"), cut > 3 ? 2 : 1);
+        clean(NULL);
+    }
+}
+
 /* ---- what something else disturbed ----------------------------------------------------------------------------------
  */
 
