@@ -131,8 +131,8 @@ static json_t *device_json(const struct ha_env_device *d)
 
 static json_t *plan_json(const struct ha_tuning *plan)
 {
-    json_t *j = json_pack("{s:o, s:o, s:o, s:[]}", "name", text_json(plan ? plan->name : ""), "from",
-                          text_json(plan ? plan->from : ""), "build", text_json(plan ? plan->build : ""), "choices");
+    json_t *j = json_pack("{s:o, s:o, s:[]}", "from", text_json(plan ? plan->from : ""), "build",
+                          text_json(plan ? plan->build : ""), "choices");
     for (size_t i = 0; j && plan && i < plan->choices; i++) {
         char text[80];
         ha_choice_text(text, &plan->choice[i]);
@@ -148,7 +148,7 @@ struct ha_env_file *ha_env_file_create(const struct ha_env *env, const struct ha
     char *own = run->command ? NULL : command_line();
     const char *command = run->command ? run->command : own ? own : "";
     file->all = json_pack(
-        "{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:[], "
+        "{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:[], "
         "s:[{s:o, s:o, s:o}]}",
         "schema_version", SCHEMA, "mode", text_json(run->mode), "build", text_json(run->build), "options",
         text_json(run->options), "cpu", text_json(env->cpu), "isa", text_json(env->isa), "plan", plan_json(env->plan),
@@ -179,12 +179,11 @@ static const char *text_of(const json_t *j)
 /* What must be the same where a run goes on, and how people call it. */
 static const struct {
     const char *name, *word;
-} same[] = { { "mode", "mode" }, { "build", "build" }, { "options", "options" }, { "cpu", "CPU" } };
-
-static const char *plan_name(const json_t *all)
-{
-    return text_of(json_object_get(json_object_get(all, "plan"), "name"));
-}
+} same[] = { { "mode", "mode" },
+             { "build", "build" },
+             { "options", "options" },
+             { "cpu", "CPU" },
+             { "plan", "plan of the CPU kernels" } };
 
 enum ha_status ha_env_file_resume(struct ha_env_file *file, const char *path, struct ha_why *why)
 {
@@ -206,9 +205,6 @@ enum ha_status ha_env_file_resume(struct ha_env_file *file, const char *path, st
         ha_why(&differs, HA_FAIL, "%s%s%s: there '%.100s', here '%.100s'", before.text, *before.text ? "; " : "",
                same[i].word, was, is);
     }
-    if (status == HA_OK && !*differs.text && strcmp(plan_name(file->all), plan_name(old)) != 0)
-        ha_why(&differs, HA_FAIL, "plan of the CPU kernels: there '%.16s', here '%.16s'", plan_name(old),
-               plan_name(file->all));
     if (status == HA_OK && *differs.text) status = ha_why(why, HA_FAIL, "%s", differs.text);
     json_t *runs = json_object_get(old, "runs"), *devices = json_object_get(old, "devices");
     if (status == HA_OK) {

@@ -238,7 +238,7 @@ enum ha_status ha_tune_write(const struct ha_tuning *t, const char *path, struct
 
 /* ---- which plan -------------------------------------------------------------------------------------------------- */
 
-enum ha_status ha_tune_cache_path(char path[PATH_BYTES], struct ha_why *why)
+static enum ha_status cache_path(char path[PATH_BYTES], const char *what, struct ha_why *why)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     char folder[PATH_BYTES / 2], cpu[160], name[256];
@@ -248,7 +248,7 @@ enum ha_status ha_tune_cache_path(char path[PATH_BYTES], struct ha_why *why)
     if (n < 0 || (size_t)n >= sizeof folder)
         return ha_why(why, HA_WAIVED, "neither XDG_CACHE_HOME nor HOME names a folder for plans");
     ha_tuning_cpu(cpu);
-    snprintf(name, sizeof name, "plan-%s-%.60s", cpu, ha_version());
+    snprintf(name, sizeof name, "%s-%s-%.60s", what, cpu, ha_version());
     for (char *c = name; *c; c++)
         if (!isalnum((unsigned char)*c)) *c = '-';
     mkdir(folder, 0777);
@@ -257,6 +257,8 @@ enum ha_status ha_tune_cache_path(char path[PATH_BYTES], struct ha_why *why)
     snprintf(path, PATH_BYTES, "%s/habench/%s.csv", folder, name);
     return HA_OK;
 }
+
+enum ha_status ha_tune_cache_path(char path[PATH_BYTES], struct ha_why *why) { return cache_path(path, "plan", why); }
 
 /* a plan for this CPU among the files of a folder */
 static bool find_shipped(struct ha_tuning *out, const char *folder)
@@ -280,25 +282,27 @@ static bool find_shipped(struct ha_tuning *out, const char *folder)
     return found;
 }
 
-static bool find_own(struct ha_tuning *out)
+static bool find_own(struct ha_tuning *out, const char *what, const char *from)
 {
     char path[PATH_BYTES];
     struct ha_why why;
-    if (ha_tune_cache_path(path, &why) != HA_OK || access(path, F_OK) != 0) return false;
-    if (ha_tune_read(out, path, "measured", &why) == HA_OK) return true;
+    if (cache_path(path, what, &why) != HA_OK || access(path, F_OK) != 0) return false;
+    if (ha_tune_read(out, path, from, &why) == HA_OK) return true;
     fprintf(stderr, "warning: %s; it is not used\n", why.text);
     return false;
 }
 
-static void choose_quickly(void)
+/* Kept, so that runs of one machine can be compared. */
+static bool choose_quickly(struct ha_tuning *out)
 {
     static const uint64_t limit_ns = 900000000;
-    struct ha_tuning t;
     struct ha_tune_doubt doubt;
     struct ha_why why;
-    if (ha_tune_make(&t, &(struct ha_tune_options){ .quick = true, .limit_ns = limit_ns }, &doubt, &why) == HA_OK
-        && t.choices > 0)
-        ha_tuning_set(&t);
+    char path[PATH_BYTES];
+    const struct ha_tune_options o = { .quick = true, .limit_ns = limit_ns };
+    if (ha_tune_make(out, &o, &doubt, &why) != HA_OK || out->choices == 0) return false;
+    if (cache_path(path, "quick", &why) == HA_OK) ha_tune_write(out, path, &why);
+    return true;
 }
 
 enum ha_status ha_tune_find(const char *asked, const char *shipped, bool measures, struct ha_why *why)
@@ -310,7 +314,8 @@ enum ha_status ha_tune_find(const char *asked, const char *shipped, bool measure
         if (!strcmp(named, "constants")) return HA_OK;
         if (ha_tune_read(&t, named, "file", why) != HA_OK) return HA_ERROR;
         ha_tuning_set(&t);
-    } else if (find_own(&t) || (shipped && find_shipped(&t, shipped))) ha_tuning_set(&t);
-    else if (measures) choose_quickly();
+    } else if (find_own(&t, "plan", "measured") || (shipped && find_shipped(&t, shipped))
+               || find_own(&t, "quick", "quick") || (measures && choose_quickly(&t)))
+        ha_tuning_set(&t);
     return HA_OK;
 }

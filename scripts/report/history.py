@@ -11,7 +11,7 @@ SERIES_MAX, KEYS_MAX, ROWS_MAX, LABEL_MAX = 3000, 20_000, 4_000_000, 110
 ALSO = {"err_over_bound", "rel_l2"}  # figures that are neither better nor worse, and still followed
 FIRST = ("step_ns", "ns", "GBps", "err_over_bound")
 UNITS = {"ns": (1e6, "ms"), "bytes": (1e6, "MB")}
-ENVIRONMENT = ("build", "cpu", "kernel", "governor", "huge_pages", "isa", "compiler", "libc", "memory_bytes")
+ENVIRONMENT = ("build", "cpu", "kernel", "governor", "huge_pages", "isa", "plan", "compiler", "libc", "memory_bytes")
 POOLED = {"run", "again"}  # records of a night that hold more processes of the same cases
 
 

@@ -5,7 +5,7 @@ from report.files import clean, number, part
 from report.text import quantity
 
 ROWS_MAX = 100
-FACTS = ("cpu", "cores", "memory_bytes", "numa_nodes", "isa", "kernel", "libc", "governor", "huge_pages", "compiler", "build", "mode")
+FACTS = ("cpu", "cores", "memory_bytes", "numa_nodes", "isa", "plan", "kernel", "libc", "governor", "huge_pages", "compiler", "build", "mode")
 DEVICE = ("kind", "name", "driver_version", "memory_bytes", "compute_threads", "built_with", "spans", "link_gen", "link_width")
 
 
