@@ -199,6 +199,8 @@ step told passed
 step odd failed
 step right passed
 agrees mine 20
+"$program" report mine --format md > out 2> err
+says '**habench: not all ran**. 1 cases: 1 pass'
 holds 'no process is left' nobody_is_left
 
 # Ctrl-C ends the step at hand and the day

@@ -250,9 +250,26 @@ static void count_record(struct counted *c, const char *record)
     }
 }
 
+/* What a night or a day came to, where that is not right, whatever its rows are: the caller's to free. NULL: it is, or
+ * the folder is of neither. */
+static char *said_by_night(const char *folder)
+{
+    char path[4096];
+    const int n = snprintf(path, sizeof path, "%s/night.json", folder);
+    json_t *night = n > 0 && (size_t)n < sizeof path ? json_load_file(path, 0, NULL) : NULL;
+    const json_t *exit = json_object_get(night, "exit");
+    const char *word = !night                     ? NULL
+                       : !exit                    ? "not ended"
+                       : json_integer_value(exit) ? text_of(night, "verdict")
+                                                  : NULL;
+    char *own = word ? strdup(word) : NULL;
+    json_decref(night);
+    return own;
+}
+
 static void put_own(FILE *out, const struct ha_options *o)
 {
-    char *list = NULL;
+    char *list = NULL, *said = NULL;
     size_t bytes = 0, total = 0;
     struct ha_why why;
     struct counted c = { .list = open_memstream(&list, &bytes) };
@@ -264,24 +281,27 @@ static void put_own(FILE *out, const struct ha_options *o)
         if (ha_record_paths_find(folder, &paths, &why) == HA_OK)
             for (size_t k = 0; k < paths.count; k++) count_record(&c, paths.path[k]);
         ha_record_paths_free(&paths);
+        if (!said) said = said_by_night(folder);
     }
     fclose(c.list);
     for (int v = HA_PASS; v < HA_VERDICTS; v++) total += c.count[v];
-    fprintf(out, "**habench: %s**. %zu cases:",
-            c.count[HA_VERDICT_FAIL]    ? "wrong"
-            : c.count[HA_VERDICT_ERROR] ? "not judged"
-            : c.bad                     ? "damaged"
-            : c.count[HA_SUSPECT]       ? "suspect"
-            : !total                    ? "no cases"
-            : !c.count[HA_PASS]         ? "nothing passed"
-                                        : "right",
-            total);
+    fputs("**habench: ", out);
+    put_text(out, c.count[HA_VERDICT_FAIL]    ? "wrong"
+                  : c.count[HA_VERDICT_ERROR] ? "not judged"
+                  : c.bad                     ? "damaged"
+                  : said                      ? said
+                  : c.count[HA_SUSPECT]       ? "suspect"
+                  : !total                    ? "no cases"
+                  : !c.count[HA_PASS]         ? "nothing passed"
+                                              : "right");
+    fprintf(out, "**. %zu cases:", total);
     for (int v = HA_PASS; v < HA_VERDICTS; v++)
         if (c.count[v]) fprintf(out, " %zu %s", c.count[v], ha_verdict_name((enum ha_verdict)v));
     putc('\n', out);
     if (c.bad) fprintf(out, "\n| verdict | case | reason |\n|---|---|---|\n%s", list);
     if (c.bad > BAD_MAX) fprintf(out, "\nand %zu more\n", c.bad - BAD_MAX);
     free(list);
+    free(said);
 }
 
 enum ha_exit ha_report_md(const struct ha_options *o, FILE *out, struct ha_why *why)
