@@ -23,37 +23,38 @@ struct process {
 enum { CORRECTED = 0, UNCORRECTED = 1, SINCE_LOAD = 0 }; /* of ecc_errors */
 
 /* What a driver lacks is not readable; without the first three nothing is. link_rate is of the last 20 ms, which it
- * waits for; reasons_older: the name before
- * CUDA 12.2. Entries of processes that are named _older are those of drivers without the third version. */
-#define ENTRIES(X)                                                                                                \
-    X(init, nvmlInit_v2, int, (void))                                                                             \
-    X(shutdown, nvmlShutdown, int, (void))                                                                        \
-    X(find, nvmlDeviceGetHandleByPciBusId_v2, int, (const char *bus_id, void **device))                           \
-    X(clock, nvmlDeviceGetClockInfo, int, (void *device, unsigned which, unsigned *MHz))                          \
-    X(clock_max, nvmlDeviceGetMaxClockInfo, int, (void *device, unsigned which, unsigned *MHz))                   \
-    X(temperature, nvmlDeviceGetTemperature, int, (void *device, unsigned sensor, unsigned *C))                   \
-    X(power, nvmlDeviceGetPowerUsage, int, (void *device, unsigned *mW))                                          \
-    X(energy, nvmlDeviceGetTotalEnergyConsumption, int, (void *device, unsigned long long *mJ))                   \
-    X(link_gen, nvmlDeviceGetCurrPcieLinkGeneration, int, (void *device, unsigned *gen))                          \
-    X(link_gen_max, nvmlDeviceGetMaxPcieLinkGeneration, int, (void *device, unsigned *gen))                       \
-    X(link_width, nvmlDeviceGetCurrPcieLinkWidth, int, (void *device, unsigned *lanes))                           \
-    X(link_width_max, nvmlDeviceGetMaxPcieLinkWidth, int, (void *device, unsigned *lanes))                        \
-    X(link_rate, nvmlDeviceGetPcieThroughput, int, (void *device, unsigned which, unsigned *KBps))                \
-    X(reasons_older, nvmlDeviceGetCurrentClocksThrottleReasons, int, (void *device, unsigned long long *bits))    \
-    X(driver, nvmlSystemGetDriverVersion, int, (char *text, unsigned size))                                       \
-    X(ecc, nvmlDeviceGetEccMode, int, (void *device, unsigned *now, unsigned *pending))                           \
-    X(ecc_errors, nvmlDeviceGetTotalEccErrors, int,                                                               \
-      (void *device, unsigned type, unsigned counter, unsigned long long *errors))                                \
-    X(rows, nvmlDeviceGetRemappedRows, int,                                                                       \
-      (void *device, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed))            \
-    X(persistence, nvmlDeviceGetPersistenceMode, int, (void *device, unsigned *on))                               \
-    X(mig, nvmlDeviceGetMigMode, int, (void *device, unsigned *now, unsigned *pending))                           \
-    X(power_limit, nvmlDeviceGetPowerManagementLimit, int, (void *device, unsigned *mW))                          \
-    X(power_default, nvmlDeviceGetPowerManagementDefaultLimit, int, (void *device, unsigned *mW))                 \
-    X(link_gen_device, nvmlDeviceGetGpuMaxPcieLinkGeneration, int, (void *device, unsigned *gen))                 \
-    X(busy, nvmlDeviceGetUtilizationRates, int, (void *device, struct utilization *percent))                      \
-    X(computing, nvmlDeviceGetComputeRunningProcesses_v3, int, (void *device, unsigned *count, void *list))       \
-    X(drawing, nvmlDeviceGetGraphicsRunningProcesses_v3, int, (void *device, unsigned *count, void *list))        \
+ * waits for; reasons_older: the name before CUDA 12.2. */
+#define ENTRIES(X)                                                                                             \
+    X(init, nvmlInit_v2, int, (void))                                                                          \
+    X(shutdown, nvmlShutdown, int, (void))                                                                     \
+    X(find, nvmlDeviceGetHandleByPciBusId_v2, int, (const char *bus_id, void **device))                        \
+    X(clock, nvmlDeviceGetClockInfo, int, (void *device, unsigned which, unsigned *MHz))                       \
+    X(clock_max, nvmlDeviceGetMaxClockInfo, int, (void *device, unsigned which, unsigned *MHz))                \
+    X(temperature, nvmlDeviceGetTemperature, int, (void *device, unsigned sensor, unsigned *C))                \
+    X(power, nvmlDeviceGetPowerUsage, int, (void *device, unsigned *mW))                                       \
+    X(energy, nvmlDeviceGetTotalEnergyConsumption, int, (void *device, unsigned long long *mJ))                \
+    X(link_gen, nvmlDeviceGetCurrPcieLinkGeneration, int, (void *device, unsigned *gen))                       \
+    X(link_gen_max, nvmlDeviceGetMaxPcieLinkGeneration, int, (void *device, unsigned *gen))                    \
+    X(link_width, nvmlDeviceGetCurrPcieLinkWidth, int, (void *device, unsigned *lanes))                        \
+    X(link_width_max, nvmlDeviceGetMaxPcieLinkWidth, int, (void *device, unsigned *lanes))                     \
+    X(link_rate, nvmlDeviceGetPcieThroughput, int, (void *device, unsigned which, unsigned *KBps))             \
+    X(reasons_older, nvmlDeviceGetCurrentClocksThrottleReasons, int, (void *device, unsigned long long *bits)) \
+    X(driver, nvmlSystemGetDriverVersion, int, (char *text, unsigned size))                                    \
+    X(ecc, nvmlDeviceGetEccMode, int, (void *device, unsigned *now, unsigned *pending))                        \
+    X(ecc_errors, nvmlDeviceGetTotalEccErrors, int,                                                            \
+      (void *device, unsigned type, unsigned counter, unsigned long long *errors))                             \
+    X(rows, nvmlDeviceGetRemappedRows, int,                                                                    \
+      (void *device, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed))         \
+    X(persistence, nvmlDeviceGetPersistenceMode, int, (void *device, unsigned *on))                            \
+    X(mig, nvmlDeviceGetMigMode, int, (void *device, unsigned *now, unsigned *pending))                        \
+    X(power_limit, nvmlDeviceGetPowerManagementLimit, int, (void *device, unsigned *mW))                       \
+    X(power_default, nvmlDeviceGetPowerManagementDefaultLimit, int, (void *device, unsigned *mW))              \
+    X(link_gen_device, nvmlDeviceGetGpuMaxPcieLinkGeneration, int, (void *device, unsigned *gen))              \
+    X(busy, nvmlDeviceGetUtilizationRates, int, (void *device, struct utilization *percent))                   \
+    X(computing, nvmlDeviceGetComputeRunningProcesses_v3, int, (void *device, unsigned *count, void *list))    \
+    X(drawing, nvmlDeviceGetGraphicsRunningProcesses_v3, int, (void *device, unsigned *count, void *list))
+/* Of drivers without the third version; newer headers declare them on demand. */
+#define EARLIER_ENTRIES(X)                                                                                        \
     X(computing_older, nvmlDeviceGetComputeRunningProcesses_v2, int, (void *device, unsigned *count, void *list)) \
     X(drawing_older, nvmlDeviceGetGraphicsRunningProcesses_v2, int, (void *device, unsigned *count, void *list))
 /* since CUDA 12.2 */
@@ -61,9 +62,11 @@ enum { CORRECTED = 0, UNCORRECTED = 1, SINCE_LOAD = 0 }; /* of ecc_errors */
     X(reasons, nvmlDeviceGetCurrentClocksEventReasons, int, (void *device, unsigned long long *bits))
 struct entries {
     ENTRIES(HA_CUDA_MEMBER)
+    EARLIER_ENTRIES(HA_CUDA_MEMBER)
     LATER_ENTRIES(HA_CUDA_MEMBER)
 };
-static const struct ha_cuda_symbol symbols[] = { ENTRIES(HA_CUDA_SYMBOL) LATER_ENTRIES(HA_CUDA_SYMBOL) };
+static const struct ha_cuda_symbol symbols[] = { ENTRIES(HA_CUDA_SYMBOL) EARLIER_ENTRIES(HA_CUDA_SYMBOL)
+                                                     LATER_ENTRIES(HA_CUDA_SYMBOL) };
 enum { SYMBOLS = sizeof symbols / sizeof *symbols, NEEDED = 3 };
 
 #if !defined HA_CUDA_EMULATED && __has_include(<nvml.h>)
