@@ -11,10 +11,10 @@ pages=$(git ls-files '*.md' '*.ninja' '*.sh' '.ci/*' 2>/dev/null) || pages=
 # shellcheck disable=SC2086 # names without blanks
 for script in $(grep -h -o -E '(scripts|docs|\.ci)/[A-Za-z0-9_./-]*\.(sh|py)|\.ci/run' $pages README.md | sort -u); do
     [ -e "$script" ] || { say "$script: is called, and is not there"; continue; }
-    case $script in scripts/audit/*|scripts/report/*) continue ;; esac # parts, which nobody runs
+    case $script in scripts/audit/*|scripts/report/*|scripts/peers/cpu/*) continue ;; esac # parts, which nobody runs
     [ -x "$script" ] || say "$script: is called, and has no run bit"
 done
-for script in $(find scripts docs .ci -name '*.sh' -o -name '*.py' ! -path 'scripts/audit/*' ! -path 'scripts/report/*'); do
+for script in $(find scripts docs .ci -name '*.sh' -o -name '*.py' ! -path 'scripts/audit/*' ! -path 'scripts/report/*' ! -path 'scripts/peers/cpu/*'); do
     head -c 2 "$script" | grep -q '^#!' || say "$script: has no first line that says what runs it"
     [ -x "$script" ] || say "$script: has no run bit"
 done

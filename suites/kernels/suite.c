@@ -107,11 +107,11 @@ void ha_cpu_run_with(void *arg, const struct ha_kernels *kernels, size_t rotate)
 static const char *name_of(const struct cpu_run *run, const struct ha_cpu_point *p)
 {
     const enum ha_dtype t = (enum ha_dtype)p->dtype;
-    struct ha_kernels own = run->constants;
     const bool other = !run->given && p->layout == HA_CPU_PACKED
-                       && own.attend_packed[t] != run->kernels.attend_packed[t];
+                       && run->constants.attend_packed[t] != run->kernels.attend_packed[t];
     return other ? ha_kernels_packed_origin(&run->kernels, t)->name : run->kernels.name;
 }
+struct ha_cpu_work *ha_cpu_run_work(void *run) { return &((struct cpu_run *)run)->work; }
 
 static enum ha_status open_point(void *arg, struct ha_group *g, struct ha_why *why)
 {

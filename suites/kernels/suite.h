@@ -119,5 +119,8 @@ bool ha_cpu_conclude(FILE *out, const struct ha_results *results, struct ha_why 
 
 /* For tests, before the first point of a run: these tables and this much to rotate through, where they are not 0. */
 void ha_cpu_run_with(void *run, const struct ha_kernels *kernels, size_t rotate_bytes);
+/* the point that is open */
+struct ha_cpu_work;
+struct ha_cpu_work *ha_cpu_run_work(void *run);
 
 #endif
