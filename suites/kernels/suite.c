@@ -82,7 +82,7 @@ static size_t rotate_bytes(bool measure)
 {
     const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
     const size_t least = (size_t)256 << 20, caches = cache > 0 ? 4 * (size_t)cache : 0;
-    return !measure ? 0 : caches > least ? caches : least;
+    return !measure ? 0 : ha_measure_share(caches > least ? caches : least);
 }
 
 static enum ha_status begin(void **out, const struct ha_suite_config *config, const struct ha_results *before,

@@ -1,4 +1,4 @@
-"""ggml's ggml_flash_attn_ext, through scripts/peers/ggml: with a query head each, and folded, those of a KV head as rows."""
+"""ggml's ggml_flash_attn_ext, through scripts/peers/ggml: each query head, and folded, those of a KV head as rows."""
 import ctypes
 
 import numpy as np
@@ -37,6 +37,8 @@ def ways(sets, dtype, threads, asked):
 
         return run
 
-    computes = f"dot {lib.peer_dot_type(kind).decode()}"
-    return {name: Way(computes, [call(s, heads) for s in sets], lambda out: out.swapaxes(0, 1).reshape(HEADS, DIM).copy())
-            for name, heads in (("gqa", HEADS), ("folded", KV_HEADS))}
+    def way(heads):
+        return Way(f"dot {lib.peer_dot_type(kind).decode()}", [call(s, heads) for s in sets],
+                   lambda out: out.swapaxes(0, 1).reshape(HEADS, DIM).copy())
+
+    return {"gqa": way(HEADS), "folded": way(KV_HEADS)}

@@ -15,13 +15,15 @@ def ways(sets, dtype, threads, asked):
     kind, ctx = TYPES[dtype], sets[0][1].shape[1]
     cache, token = [1, KV_HEADS, ctx, DIM], [1, 1, KV_HEADS * DIM]
     value = helper.make_tensor_value_info
-    inputs = [value("q", kind, [1, 1, HEADS * DIM]), value("k", kind, token), value("v", kind, token), value("past_k", kind, cache),
-              value("past_v", kind, cache), value("past", TensorProto.INT32, [1]), value("total", TensorProto.INT32, [])]
+    inputs = [value("q", kind, [1, 1, HEADS * DIM]), value("k", kind, token), value("v", kind, token),
+              value("past_k", kind, cache), value("past_v", kind, cache), value("past", TensorProto.INT32, [1]),
+              value("total", TensorProto.INT32, [])]
     outputs = [value("o", kind, [1, 1, HEADS * DIM]), value("all_k", kind, cache), value("all_v", kind, cache)]
-    node = helper.make_node("GroupQueryAttention", [x.name for x in inputs], [x.name for x in outputs], domain="com.microsoft",
-                            num_heads=HEADS, kv_num_heads=KV_HEADS)
+    node = helper.make_node("GroupQueryAttention", [x.name for x in inputs], [x.name for x in outputs],
+                            domain="com.microsoft", num_heads=HEADS, kv_num_heads=KV_HEADS)
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(helper.make_graph([node], "attention", inputs, outputs), opset_imports=opsets, ir_version=10)
+    graph = helper.make_graph([node], "attention", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])

@@ -6,6 +6,7 @@ from openvino import opset13
 from cpu.worker import DIM, HEADS, KV_HEADS, Way
 
 NAMES = ["openvino"]
+PRODUCTS = ["MatMul", "ScaledDotProductAttention", "Subgraph"]  # what its compiled model may have made of it
 TYPES = {"f32": ov.Type.f32, "f16": ov.Type.f16, "bf16": ov.Type.bf16}
 
 
@@ -18,23 +19,25 @@ def ways(sets, dtype, threads, asked):
     model = ov.Core().compile_model(ov.Model([opset13.convert(node, np.float32)], inputs), "CPU", config)
     request = model.create_infer_request()
 
+    def tensor(x, shape):
+        x = x.reshape(shape)
+        return ov.Tensor(x, list(shape), kind) if dtype == "bf16" else ov.Tensor(x, shared_memory=True)
+
     def call(s):
-        tensors = [ov.Tensor(x.reshape(shape), list(shape), kind) if dtype == "bf16" else ov.Tensor(x.reshape(shape), shared_memory=True)
-                   for x, shape in zip(s, shapes)]
+        tensors = [tensor(x, shape) for x, shape in zip(s, shapes)]
 
         def run():
-            for i, tensor in enumerate(tensors):
-                request.set_input_tensor(i, tensor)
+            for i, x in enumerate(tensors):
+                request.set_input_tensor(i, x)
             request.infer()
             return request.get_output_tensor(0).data
 
         return run
 
     def computes():
-        for op in model.get_runtime_model().get_ops():
-            info = op.get_rt_info()
-            if "ScaledDotProduct" in str(info["layerType"].value if hasattr(info["layerType"], "value") else info["layerType"]):
-                return f"{info['runtimePrecision']} {info['primitiveType']}"
-        return "not said"
+        infos = [op.get_rt_info() for op in model.get_runtime_model().get_ops()]
+        products = [info for info in infos if info["layerType"].astype(str) in PRODUCTS]
+        return " ".join(sorted({info["primitiveType"].astype(str) for info in products}))
 
-    return {"folded": Way(computes(), [call(s) for s in sets], lambda out: np.array(out, np.float32).reshape(HEADS, DIM))}
+    return {"folded": Way(computes(), [call(s) for s in sets],
+                          lambda out: np.array(out, np.float32).reshape(HEADS, DIM))}

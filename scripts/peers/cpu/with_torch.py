@@ -1,5 +1,5 @@
-"""PyTorch's scaled_dot_product_attention: with enable_gqa, and folded: the query heads of a KV head as if they were its query
-tokens, so that K and V are not expanded."""
+"""PyTorch's scaled_dot_product_attention: with enable_gqa, and folded: the query heads of a KV head as if they were its
+query tokens, so that K and V are not expanded."""
 import torch
 import torch.nn.functional as F
 

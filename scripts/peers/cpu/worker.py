@@ -1,11 +1,14 @@
-"""The process of one peer: keys and values, the check of what comes out, the time of calls. It answers lines of JSON on stdin:
+"""The process of one peer: keys and values, the check of what comes out, the time of calls. It answers lines of JSON:
 
-    {"dtype": "f16", "ctx": 32768, "threads": 1, "rotate": BYTES, "ggml": FOLDER}     {"version": ..., "ways": {NAME: {...}}}
-    {"way": NAME, "calls": N}                                                         {"ns": [...]}
+    {"dtype": "f16", "ctx": 32768, "threads": 1, "rotate": BYTES, "ggml": LIBRARY}
+        {"version": "...", "ways": {NAME: {"computes": "...", "error": X, "error_few": X, "right": true}}}
+    {"way": NAME, "calls": N}
+        {"ns": [...]}
 
-A peer is a module of this folder with NAMES (its packages, as importlib.metadata knows them) and
+and {"problem": "..."} where the library raised. A peer is a module with NAMES (its packages, as importlib.metadata
+knows them) or version(asked), and
 
-    ways(sets, dtype, threads, asked) -> {name: Way}, {}: it has no such type
+    ways(sets, dtype, threads, asked) -> {name: Way}        {}: it has no such type
 
 sets: [(q, k, v)], arrays of numpy, [heads][dim], [KV heads][keys][dim] twice; bf16 as uint16."""
 import importlib
@@ -20,18 +23,14 @@ from collections import namedtuple
 import numpy as np
 
 HEADS, KV_HEADS, DIM = 32, 8, 128
-# How far an output may be from attention in binary64, relative L2. Of few keys as far as its type rounds: one key that is forgotten
-# weighs more. Of those that are timed farther, as some sum in the type of V: 1% of the keys weigh more.
+# How far an output may be from attention in binary64, relative L2. Of few keys as far as its type rounds: one key that
+# is forgotten weighs more. Of those that are timed farther, as some sum in the type of V: 1% of the keys weigh more.
 SMALL, TOLERANCE, TIMED_TOLERANCE = 77, {"f32": 1e-5, "f16": 1e-2, "bf16": 3e-2}, 0.1
 NUMPY = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}
 
 # computes: in what, as far as the library says; calls: one for each set, which returns whatever `result` makes
 # [heads][dim] in binary32 of, outside of the time
 Way = namedtuple("Way", "computes calls result")
-
-
-class Unavailable(Exception):
-    """The peer cannot be timed here, and why."""
 
 
 def round_to(x, dtype):

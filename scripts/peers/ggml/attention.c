@@ -7,6 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* of all graphs, for the number of threads that was asked for last */
+static struct ggml_threadpool *pool;
+static int pool_threads;
+
 struct peer {
     struct ggml_cgraph *graph;
     struct ggml_cplan plan;
@@ -45,14 +49,22 @@ void *peer_open(const char *type, int heads, int kv_heads, int dim, int q_rows, 
     struct ggml_context *c = ggml_init((struct ggml_init_params){ .mem_size = 1 << 20, .no_alloc = true });
     struct peer *p = calloc(1, sizeof *p);
     if (!c || !p) return NULL;
-    struct ggml_threadpool_params team = ggml_threadpool_params_default(threads);
+    if (pool && pool_threads != threads) {
+        ggml_threadpool_free(pool);
+        pool = NULL;
+    }
+    if (!pool) {
+        struct ggml_threadpool_params team = ggml_threadpool_params_default(threads);
+        pool = ggml_threadpool_new(&team);
+        pool_threads = threads;
+    }
     p->out = ggml_flash_attn_ext(c, tensor(c, GGML_TYPE_F32, dim, q_rows, heads, q),
                                  tensor(c, type_of(type), dim, keys, kv_heads, k),
                                  tensor(c, type_of(type), dim, keys, kv_heads, v), NULL, 1 / sqrtf((float)dim), 0, 0);
     p->out->data = out;
     p->graph = ggml_new_graph(c);
     ggml_build_forward_expand(p->graph, p->out);
-    p->plan = ggml_graph_plan(p->graph, threads, ggml_threadpool_new(&team));
+    p->plan = ggml_graph_plan(p->graph, threads, pool);
     p->plan.work_data = malloc(p->plan.work_size + 1);
     return p->plan.work_data ? p : NULL;
 }
