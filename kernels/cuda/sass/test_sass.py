@@ -150,7 +150,8 @@ def tables():
     says(row(by='loads'), [row()], 'no longer by asynchronous copies', same=False)
     says(row(stack='8', local='2'), [row(stack='8', local='2')], '8 bytes of stack, and 2 instructions')
     says(row(stack='8', local='2'), [row(stack='8', local='2', reason='it costs nothing')])
-    says(row(stack='16'), [row(stack='8', reason='it costs nothing')], '16 bytes of stack', same=False)
+    says(row(stack='16', looped='1'), [row(stack='8', reason='it costs nothing')], '16 bytes of stack', same=False)
+    says(row(stack='16', looped='0'), [row(stack='8', reason='it costs nothing')], same=False)
     says(row(kernel='other'), [row()], 'other sm_80: not in the table', 'k sm_80: in the table, and not in', same=False)
     says(row(arch='86'), [row()])  # a GPU that the table has not: the rules alone
     says(row(arch='86', stack='8'), [row(arch='100', stack='8', reason='it costs nothing')])
