@@ -211,13 +211,13 @@ static bool has(char path[4096], const char *folder, const char *file)
 /* The plan of the CPU kernels. A run that goes on has the one that it began with. */
 static enum ha_exit find_tuning(const struct ha_plan *plan, const struct ha_options *o, struct ha_why *why)
 {
-    char shipped[4096], own[4096];
+    char own[4096];
     const char *asked = o->plan;
     if (!asked && o->resume && o->out_dir && has(own, o->out_dir, "env.json"))
         asked = has(own, o->out_dir, HA_PLAN_FILE) ? own : "constants";
-    const bool found = ha_program_beside(shipped, sizeof shipped, "kernels/plans", "share/habench/kernels/plans");
+    /* what a rehearsal would choose means nothing */
     const bool quick = o->command == HA_CMD_RUN && attends(plan) && ha_measure_share(2) == 2;
-    return ha_tune_find(asked, found ? shipped : NULL, quick, why) == HA_OK ? HA_EXIT_OK : HA_EXIT_USAGE;
+    return ha_tune_find(asked, quick, why) == HA_OK ? HA_EXIT_OK : HA_EXIT_USAGE;
 }
 
 enum ha_exit ha_command_run(const struct ha_options *o, struct ha_why *why)

@@ -1,6 +1,7 @@
 #include "harness/tune/file.h"
 
 #include "harness/base/csv.h"
+#include "harness/base/program.h"
 #include "harness/base/registry.h"
 #include "harness/base/version.h"
 #include "harness/base/why.h"
@@ -305,7 +306,7 @@ static bool choose_quickly(struct ha_tuning *out)
     return true;
 }
 
-enum ha_status ha_tune_find(const char *asked, const char *shipped, bool measures, struct ha_why *why)
+enum ha_status ha_tune_find_in(const char *shipped, const char *asked, bool measures, struct ha_why *why)
 {
     struct ha_tuning t;
     const char *named = asked ? asked : getenv("HABENCH_PLAN");
@@ -318,4 +319,11 @@ enum ha_status ha_tune_find(const char *asked, const char *shipped, bool measure
                || find_own(&t, "quick", "quick") || (measures && choose_quickly(&t)))
         ha_tuning_set(&t);
     return HA_OK;
+}
+
+enum ha_status ha_tune_find(const char *asked, bool measures, struct ha_why *why)
+{
+    char shipped[PATH_BYTES];
+    const bool found = ha_program_beside(shipped, sizeof shipped, "kernels/plans", "share/habench/kernels/plans");
+    return ha_tune_find_in(found ? shipped : NULL, asked, measures, why);
 }

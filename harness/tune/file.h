@@ -21,9 +21,11 @@ enum ha_status ha_tune_write(const struct ha_tuning *tuning, const char *path, s
 enum ha_status ha_tune_cache_path(char path[4096], struct ha_why *why);
 
 /* Which plan this run has, and makes it the one in use: `asked` (a path, or "constants"), else $HABENCH_PLAN, the
- * user's, the one that is shipped in `shipped` (a folder; NULL: none is), the last quick choice, or, where `measures`,
- * a new one, which is kept beside the user's. A plan
- * that is asked for and cannot be had is an error; another that is damaged is said and left. */
-enum ha_status ha_tune_find(const char *asked, const char *shipped, bool measures, struct ha_why *why);
+ * user's, one that is shipped for this CPU, the last quick choice, or, where `measures`, a new one, which is kept
+ * beside the user's. A plan that is asked for and cannot be had is an error; another that is damaged is said and left.
+ */
+enum ha_status ha_tune_find(const char *asked, bool measures, struct ha_why *why);
+/* The same with plans that are shipped in this folder; NULL: none are. */
+enum ha_status ha_tune_find_in(const char *shipped, const char *asked, bool measures, struct ha_why *why);
 
 #endif

@@ -164,35 +164,35 @@ TEST_WITH(the_nearest_plan_counts, make_folder, remove_folder)
     struct ha_why why;
     char own[4096], shipped[TEST_PATH_MAX];
     strcpy(shipped, test_path("shipped"));
-    assert_int_equal(ha_tune_find(NULL, shipped, false, &why), HA_OK);
+    assert_int_equal(ha_tune_find_in(shipped, NULL, false, &why), HA_OK);
     assert_string_equal(ha_tuning()->name, "constants");
 
     assert_int_equal(mkdir(shipped, 0777), 0);
     assert_int_equal(ha_tune_write(&t, test_path("shipped/here.csv"), &why), HA_OK);
-    assert_int_equal(ha_tune_find(NULL, shipped, false, &why), HA_OK);
+    assert_int_equal(ha_tune_find_in(shipped, NULL, false, &why), HA_OK);
     assert_string_equal(ha_tuning()->from, "shipped");
 
     assert_int_equal(ha_tune_cache_path(own, &why), HA_OK);
     assert_int_equal(ha_tune_write(&t, own, &why), HA_OK);
-    assert_int_equal(ha_tune_find(NULL, shipped, false, &why), HA_OK);
+    assert_int_equal(ha_tune_find_in(shipped, NULL, false, &why), HA_OK);
     assert_string_equal(ha_tuning()->from, "measured");
 
     assert_int_equal(ha_tune_write(&t, path, &why), HA_OK);
     setenv("HABENCH_PLAN", path, 1);
-    assert_int_equal(ha_tune_find(NULL, shipped, false, &why), HA_OK);
+    assert_int_equal(ha_tune_find_in(shipped, NULL, false, &why), HA_OK);
     assert_string_equal(ha_tuning()->from, "file");
-    assert_int_equal(ha_tune_find("constants", shipped, false, &why), HA_OK);
+    assert_int_equal(ha_tune_find_in(shipped, "constants", false, &why), HA_OK);
     assert_string_equal(ha_tuning()->name, "constants");
 
     /* asked for, and not to be had */
     setenv("HABENCH_PLAN", "/nowhere/plan.csv", 1);
-    assert_int_equal(ha_tune_find(NULL, shipped, false, &why), HA_ERROR);
+    assert_int_equal(ha_tune_find_in(shipped, NULL, false, &why), HA_ERROR);
     assert_contains(why.text, "/nowhere/plan.csv");
     unsetenv("HABENCH_PLAN");
 
     /* the user's own is damaged: the shipped one */
     assert_int_equal(truncate(own, 40), 0);
-    assert_int_equal(ha_tune_find(NULL, shipped, false, &why), HA_OK);
+    assert_int_equal(ha_tune_find_in(shipped, NULL, false, &why), HA_OK);
     assert_string_equal(ha_tuning()->from, "shipped");
 }
 

@@ -199,7 +199,7 @@ def run_point(args, workers, dtype, ctx, threads):
     finally:
         ours.end()
     head = {"dtype": dtype, "ctx": ctx, "threads": threads, "ours": case, "ours_version": says["version"],
-            "ours_isa": says["isa"], "ours_err_over_bound": says["err_over_bound"], "cpu": cpu_name()}
+            "ours_isa": says["isa"], "ours_plan": says.get("plan", ""), "ours_err_over_bound": says["err_over_bound"], "cpu": cpu_name()}
     return [dict(head, **row) for row in rows]
 
 
@@ -214,7 +214,7 @@ def cpu_name():
 # ---- output ----------------------------------------------------------------------------------------------------------
 
 COLUMNS = ["dtype", "ctx", "threads", "peer", "way", "version", "computes", "verdict", "error", "error_few", "peer_ms",
-           "ours_ms", "times_ours", "times_ours_lo", "times_ours_hi", "rounds", "ours", "ours_version", "ours_isa",
+           "ours_ms", "times_ours", "times_ours_lo", "times_ours_hi", "rounds", "ours", "ours_version", "ours_isa", "ours_plan",
            "ours_err_over_bound", "cpu"]
 POINT_TEXT = "{:5} {:>7} {:>7}  {:18} "
 FIGURES_TEXT = "{:>8} {:>8} {:>10} {:>15} {:>9}  {}"

@@ -7,7 +7,9 @@
 #include "harness/base/clock.h"
 #include "harness/base/version.h"
 #include "harness/base/why.h"
+#include "harness/base/tuning.h"
 #include "harness/engine/plan.h"
+#include "harness/tune/file.h"
 #include "suites/kernels/work.h"
 
 #include <stdio.h>
@@ -32,8 +34,8 @@ static enum ha_status serve(const struct ha_suite *suite, void *run, struct ha_g
     char line[32];
     HA_TRY(suite->open(run, group, why));
     HA_TRY(suite->check(run, group, why));
-    printf("{\"version\": \"%s\", \"isa\": \"%s\", \"err_over_bound\": %.17g}\n", ha_version(), row->isa,
-           row->err_over_bound);
+    printf("{\"version\": \"%s\", \"isa\": \"%s\", \"plan\": \"%s\", \"err_over_bound\": %.17g}\n", ha_version(),
+           row->isa, ha_tuning()->name, row->err_over_bound);
     fflush(stdout);
     while (fgets(line, sizeof line, stdin)) answer(ha_cpu_run_work(run), strtoul(line, NULL, 10));
     return HA_OK;
@@ -60,7 +62,8 @@ int main(int argc, char **argv)
         fputs("usage: in_turns CASE\n", stderr);
         return HA_EXIT_USAGE;
     }
-    enum ha_status status = open_plan(&plan, argv + 1, &why);
+    enum ha_status status = ha_tune_find(NULL, true, &why); /* as habench run */
+    if (status == HA_OK) status = open_plan(&plan, argv + 1, &why);
     if (status == HA_OK) status = suite->begin(&run, &config, NULL, &why);
     if (status == HA_OK) {
         const void *const points[] = { plan.entry->point };
