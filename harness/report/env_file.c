@@ -151,12 +151,13 @@ struct ha_env_file *ha_env_file_create(const struct ha_env *env, const struct ha
         "{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:[], "
         "s:[{s:o, s:o, s:o}]}",
         "schema_version", SCHEMA, "mode", text_json(run->mode), "build", text_json(run->build), "options",
-        text_json(run->options), "cpu", text_json(env->cpu), "isa", text_json(env->isa), "plan", plan_json(env->plan),
-        "cores", (json_int_t)env->cores, "memory_bytes", bytes_json(env->memory_bytes), "numa_nodes",
-        (json_int_t)env->numa_nodes, "numa_node", env->numa_node < 0 ? json_null() : json_integer(env->numa_node),
-        "kernel", text_json(env->kernel), "libc", text_json(env->libc), "governor", text_json(env->governor),
-        "huge_pages", text_json(env->huge_pages), "compiler", text_json(HA_COMPILER), "devices", "runs", "run_id",
-        text_json(run->run_id), "date_utc", text_json(env->date), "command", text_json(command));
+        text_json(run->options), "cpu", text_json(env->cpu), "isa", text_json(env->isa), "plan",
+        text_json(env->plan ? env->plan->name : ""), "plan_of", plan_json(env->plan), "cores", (json_int_t)env->cores,
+        "memory_bytes", bytes_json(env->memory_bytes), "numa_nodes", (json_int_t)env->numa_nodes, "numa_node",
+        env->numa_node < 0 ? json_null() : json_integer(env->numa_node), "kernel", text_json(env->kernel), "libc",
+        text_json(env->libc), "governor", text_json(env->governor), "huge_pages", text_json(env->huge_pages),
+        "compiler", text_json(HA_COMPILER), "devices", "runs", "run_id", text_json(run->run_id), "date_utc",
+        text_json(env->date), "command", text_json(command));
     free(own);
     if (file->all) return file;
     free(file);
