@@ -16,7 +16,7 @@
 static const uint32_t distances[] = { 512, 1024, 1536, 2048, 3072, 4096, 6144, 9216, 12288 };
 /* what tables are compared by, and all that a quick choice knows: what was best somewhere */
 static const struct ha_reach few[] = {
-    { HA_REACH_L2, 3072 }, { HA_REACH_L1, 2048 }, { HA_REACH_ONE, 512 }, { HA_REACH_NONE, 0 }
+    { HA_REACH_L2, 3072 }, { HA_REACH_L1, 2048 }, { HA_REACH_TWICE, 4096 }, { HA_REACH_ONE, 512 }, { HA_REACH_NONE, 0 }
 };
 /* Which kinds a pattern knows, and whether a distance means something to it (struct ha_reach). */
 static const struct {
