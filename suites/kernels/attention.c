@@ -1,6 +1,7 @@
 #include "suites/kernels/work.h"
 
 #include "harness/api/reference.h"
+#include "harness/base/clock.h"
 #include "harness/base/numeric.h"
 #include "harness/base/rng.h"
 #include "harness/base/why.h"
@@ -236,6 +237,62 @@ static void attend_results(const struct ha_cpu_work *w, struct ha_cpu_result out
     attention_results(w->own, w, out);
 }
 
+/* ---- in cache ---------------------------------------------------------------------------------------------------- */
+
+struct cached {
+    const struct ha_cpu_work *work;
+    struct ha_attend unit; /* the first one, cut; each worker has its own results and scratch */
+    size_t runs, bytes;
+    char *memory; /* [threads][bytes] */
+};
+
+static void attend_cached(void *arg, size_t task, size_t worker)
+{
+    const struct cached *c = arg;
+    struct ha_attend a = c->unit;
+    const size_t rows = a.q_len * a.group;
+    a.o = (float *)(void *)(c->memory + worker * c->bytes);
+    a.lse = a.o + rows * a.head_dim;
+    a.scratch = a.lse + (rows + 15) / 16 * 16;
+    (void)task;
+    for (size_t i = 0; i < c->runs; i++) c->work->kernels->attend(c->work->kernels, &a);
+}
+
+static size_t lesser(size_t a, size_t b) { return a < b ? a : b; }
+
+/* The first keys of its list, whole blocks, and the query tokens' own. */
+static void cut_keys(struct ha_attend *a, struct ha_rows *first, size_t keys, size_t own)
+{
+    const size_t block = a->packed.index ? a->packed.unit : a->block ? a->block : HA_PACK_KEYS;
+    keys = keys > block ? keys / block * block : block;
+    if (a->packed.index) a->packed.units = lesser(a->packed.units, keys / block);
+    else if (a->packed.keys) a->packed.keys = lesser(a->packed.keys, keys);
+    else {
+        *first = a->runs[0];
+        first->keys = lesser(first->keys, keys + own);
+        a->runs = first;
+    }
+}
+
+static double attend_in_cache(struct ha_cpu_work *w, size_t bytes, size_t runs, double *ns)
+{
+    const struct attention *attention = w->own;
+    const struct ha_cpu_point *p = &w->point;
+    struct cached c = { .work = w, .unit = attention->unit[0], .runs = runs };
+    struct ha_rows first;
+    struct ha_why why;
+    const size_t rows = (p->q_len * w->group + 15) / 16 * 16, row = 2 * p->head_dim * w->elem;
+    cut_keys(&c.unit, &first, bytes / row, own_keys(p));
+    c.bytes = (rows * (p->head_dim + 1) * sizeof(float) + w->kernels->attend_scratch_bytes(&c.unit) + 63) / 64 * 64;
+    c.memory = ha_cpu_alloc(w, w->threads * c.bytes, &why);
+    if (!c.memory) return 0;
+    const uint64_t begin = ha_now_ns();
+    ha_pool_each(w->pool, "in cache", attend_cached, &c);
+    *ns = (double)(ha_now_ns() - begin);
+    ha_free(w->arena, c.memory);
+    return (double)(w->threads * runs * ha_ref_keys(&c.unit) * row);
+}
+
 const struct ha_cpu_subject ha_cpu_subject_attend = {
     .unit_bytes = kv_bytes,
     .own_bytes = sizeof(struct attention),
@@ -243,6 +300,7 @@ const struct ha_cpu_subject ha_cpu_subject_attend = {
     .turn = attend_turn,
     .check = attend_check,
     .results = attend_results,
+    .in_cache = attend_in_cache,
     .part = { [HA_CPU_WHOLE] = { .name = "attend", .run = attend_run },
               [HA_CPU_BESIDE] = { .name = "constants", .constants = true } },
 };

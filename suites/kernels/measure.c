@@ -9,8 +9,12 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { SAMPLES_LEAST = 15, SAMPLES_MOST = 60, LOST_MOST = 240, WARM_RUNS = 2, RUNS_MOST = 32, READINGS_MOST = 8 };
+/* In cache: K and V take this part of the second cache. */
+enum { CACHE_PART = 4, CACHE_SAMPLES = 5, CACHE_RUNS_MOST = 10000 };
+static const double cache_ns = 2e5;  /* of a sample there */
 static const double sample_ns = 2e6; /* the least time of a sample, where there are enough turns */
 static const struct ha_sampling rule = { .least = SAMPLES_LEAST, .interval = 0.01 };
 static const double speed_least = 0.85;        /* of a core, before the sample, before the kernel and after it */
@@ -133,6 +137,38 @@ static void take(struct ha_cpu_work *w, struct ha_cpu_team *team, struct series 
     if (s->lost_count < SAMPLES_MOST) s->lost[s->lost_count++] = sample;
 }
 
+/* ---- what limits it ---------------------------------------------------------------------------------------------- */
+
+/* GB/s: the best of a few, since what disturbs it only slows it. */
+static double rate_in_cache(struct ha_cpu_work *w)
+{
+    static const size_t unknown = (size_t)512 << 10; /* a small one */
+    const long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    const size_t bytes = (cache > 0 ? (size_t)cache : unknown) / CACHE_PART;
+    double ns, best = 0;
+    if (!w->subject->in_cache) return (double)NAN;
+    for (int i = 0; i < WARM_RUNS; i++)
+        if (!(w->subject->in_cache(w, bytes, 1, &ns) > 0)) return (double)NAN;
+    const size_t runs = (size_t)fmax(1, fmin(CACHE_RUNS_MOST, cache_ns / ns));
+    for (int i = 0; i < CACHE_SAMPLES; i++) {
+        const double read = w->subject->in_cache(w, bytes, runs, &ns);
+        best = fmax(best, read / ns);
+    }
+    return best;
+}
+
+static void run_counted(void *work) { run_part(work, HA_CPU_WHOLE, 1); }
+
+static void explain(struct ha_cpu_work *w, struct ha_cpu_team *team, struct ha_cpu_row *r)
+{
+    static const double line_bytes = 64;
+    await_quiet(team);
+    r->cache_GBps = rate_in_cache(w);
+    ha_counters_take(&ha_counters_linux, team->pool, run_counted, w, r->per_line);
+    for (size_t i = 0; i < HA_COUNTERS; i++) r->per_line[i] *= line_bytes / w->bytes;
+    strcpy(r->limit, ha_cpu_limit(r));
+}
+
 static bool precise(const struct series *s)
 {
     double x[SAMPLES_MOST];
@@ -197,7 +233,10 @@ enum ha_status ha_cpu_measure(struct ha_cpu_work *w, struct ha_cpu_team *team, u
         take(w, team, s, repeats);
     }
     const bool enough = s->kept_count + s->lost_count > 0 && !ha_stop;
-    if (enough) settle(w, s, r);
+    if (enough) {
+        settle(w, s, r);
+        explain(w, team, r);
+    }
     r->readings = (double)s->readings;
     r->wake_ns = team->wake_ns;
     free(s);

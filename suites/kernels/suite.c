@@ -27,6 +27,8 @@ static const struct ha_field fields[] = {
     TEXT("state", state, "harder: the threads' bandwidths add up to more than 0.8 of linear; easier: they share one"),
     TEXT("disturbed", disturbed, "load: too few samples kept their cores, and the others are in the figures; empty: "
         "enough did"),
+    TEXT("limit", limit, "what keeps attention from being faster: memory, arithmetic, or waits for what could come "
+        "sooner (DTLB: translations, L2: lines that are on the chip); empty: disturbed, or no such attention"),
     NUMBER("threads_used", "", threads, "of the team"),
     NUMBER("retried", "", retried, "samples that lost their cores or whose two ceilings differ"),
     NUMBER("readings", "", readings, "of memory, between two samples"),
@@ -44,6 +46,12 @@ static const struct ha_field fields[] = {
     NUMBER("ceiling_GBps", "GB/s", ceiling_GBps, "what these threads read of memory around the samples", HA_NEITHER),
     NUMBER("ceiling_1_GBps", "GB/s", ceiling_1_GBps, "what one thread reads", HA_NEITHER),
     NUMBER("peak_GFLOPps", "GFLOP/s", peak_GFLOPps, "multiply-adds in registers, by these threads", HA_NEITHER),
+    NUMBER("cache_GBps", "GB/s", cache_GBps, "the same over so few keys that each thread has them in its second cache",
+        HA_NEITHER),
+    NUMBER("cycles_line", "", per_line[HA_COUNTER_CYCLES], "of all threads, for 64 bytes that a run reads"),
+    NUMBER("stalls_line", "", per_line[HA_COUNTER_STALLS], "of them: nothing retires, as data or units are waited for"),
+    NUMBER("misses_line", "", per_line[HA_COUNTER_MISSES], "loads that find their line in no cache"),
+    NUMBER("walks_line", "", per_line[HA_COUNTER_WALKS], "loads whose page is not in the DTLB"),
     NUMBER("scale", "", scale, "ceiling of all threads over threads times that of one", HA_NEITHER),
     NUMBER("huge_share", "", huge_share, "of the keys and values: on huge pages", HA_NEITHER),
     NUMBER("node_share", "", node_share, "of them: on the NUMA node that has most", HA_NEITHER),

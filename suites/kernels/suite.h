@@ -5,6 +5,7 @@
 
 #include "harness/api/kernels.h"
 #include "harness/api/suite.h"
+#include "harness/measure/counters.h"
 #include "harness/measure/sampling.h"
 
 extern const struct ha_suite ha_suite_cpu_kernels;
@@ -93,6 +94,7 @@ struct ha_cpu_row {
     char isa[24];          /* the table that ran */
     char state[8];         /* ha_cpu_ceiling_state */
     char disturbed[16];    /* "load": fewer samples than wanted kept their cores, and the others count too; "" */
+    char limit[16];        /* ha_cpu_limit */
     double err_over_bound; /* NaN: not checked */
     double bias, rms;      /* against chance (struct ha_suspect); NaN: nothing of it is rounded */
     double threads;
@@ -100,6 +102,8 @@ struct ha_cpu_row {
     double bytes, flop; /* of one run; bytes: of K and V where it reads them, else all that it reads and writes */
     struct ha_estimate part_ns[HA_CPU_PARTS], ratio, floor, whole_over_beside, choice_share;
     double GBps, ceiling_GBps, ceiling_1_GBps, peak_GFLOPps; /* medians */
+    double cache_GBps;             /* of attention over keys that each thread has in its second cache */
+    double per_line[HA_COUNTERS];  /* for 64 bytes that a run reads; NaN: not counted here */
     double scale;                  /* ceiling with all threads / (threads x with one): 1 with one thread */
     double huge_share, node_share; /* of the KV: on huge pages; on the NUMA node that has most of it */
     double wake_ns;                /* an empty run of the pool */
@@ -109,6 +113,11 @@ struct ha_cpu_row {
 
 /* "harder" above 0.8 of linear, "easier" below it, "" with one thread */
 const char *ha_cpu_ceiling_state(const struct ha_cpu_row *row);
+
+/* What keeps it from being faster: "memory", "arithmetic" or "waits", by its share of the ceiling and its pace in
+ * cache, with what counters say of waits; "": not known, where it has no figure in cache or the machine was disturbed.
+ * (limit.c) */
+const char *ha_cpu_limit(const struct ha_cpu_row *row);
 
 /* A table for each section: the keys that differ in it, then what was found; then the share of the ceiling along the
  * axis of each section that has one. (tables.c) */

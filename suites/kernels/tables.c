@@ -32,6 +32,7 @@ static void interval(const struct ha_entry *e, char out[CELL])
     const char *mark = *r->disturbed ? "~" : " ";
     if (!isnan(r->ratio.lo)) snprintf(out, CELL, "%.3f-%.3f%s", r->ratio.lo, r->ratio.hi, mark);
 }
+static void limit(const struct ha_entry *e, char out[CELL]) { snprintf(out, CELL, "%s", row(e)->limit); }
 static void scale(const struct ha_entry *e, char out[CELL])
 {
     const struct ha_cpu_row *r = row(e);
@@ -72,6 +73,7 @@ static const struct column figures[] = {
     { "ratio", share, AT(ratio.median), 1 },
     { "interval ", .cell = interval },
     { "floor", share, AT(floor.median), 1 },
+    { "limit", .cell = limit },
     { "ceiling", number, AT(ceiling_GBps), 1 },
     { "scale", .cell = scale },
     { "huge", percent, AT(huge_share), 1 },

@@ -66,6 +66,10 @@ struct ha_cpu_subject {
                          * left out */
     } part[HA_CPU_PARTS];
     size_t repeats; /* runs of a sample; 0: one */
+    /* The same over so few keys that K and V of a thread fit into `bytes`, if not fewer than a block: so many runs by
+     * each worker, on its own, in *ns. Bytes of K and V that all of them read; 0: no memory. NULL: there is no such
+     * figure */
+    double (*in_cache)(struct ha_cpu_work *work, size_t bytes, size_t runs, double *ns);
 };
 extern const struct ha_cpu_subject ha_cpu_subject_attend, ha_cpu_subject_sparse; /* attention.c */
 extern const struct ha_cpu_subject ha_cpu_subject_score, ha_cpu_subject_digest, ha_cpu_subject_digest_score,

@@ -1,0 +1,174 @@
+/* What limits a kernel: by figures that are made up, and of kernels whose time is made up. Linked with ha_now_ns
+ * wrapped: time passes where a kernel says so, and with getrusage, so that no core is ever lost. */
+
+#include "suites/kernels/measure.h"
+
+#include "harness/base/registry.h"
+#include "harness/base/test.h"
+#include "harness/engine/plan.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+uint64_t __wrap_ha_now_ns(void);
+int __wrap_getrusage(int who, struct rusage *use);
+static atomic_uint_fast64_t told;
+uint64_t __wrap_ha_now_ns(void) { return atomic_fetch_add(&told, 1); }
+int __wrap_getrusage(int who, struct rusage *use)
+{
+    *use = (struct rusage){ .ru_nivcsw = 0 };
+    return 0;
+}
+
+static struct ha_why why;
+
+/* ---- figures ----------------------------------------------------------------------------------------------------- */
+
+#define NONE (double)NAN
+static struct ha_cpu_row row_of(double ratio, double GBps, double cache_GBps)
+{
+    return (struct ha_cpu_row){
+        .ratio.median = ratio, .GBps = GBps, .cache_GBps = cache_GBps, .per_line = { NONE, NONE, NONE, NONE }
+    };
+}
+
+TEST(limits_follow_from_figures)
+{
+    static const struct {
+        double ratio, GBps, cache_GBps, cycles, stalls, misses, walks;
+        const char *limit;
+    } planted[] = {
+        { 0.90, 9, 30, NONE, NONE, NONE, NONE, "memory" },
+        { 0.95, 9, 9, NONE, NONE, NONE, NONE, "memory" }, /* both: memory gives no more */
+        { 0.89, 8.5, 10, NONE, NONE, NONE, NONE, "arithmetic" },
+        { 0.50, 12, 10, NONE, NONE, NONE, NONE, "arithmetic" },
+        { 0.89, 8.4, 10, NONE, NONE, NONE, NONE, "waits" },
+        { 0.60, 6, 20, 10, 1, 0.5, 0.04, "waits: DTLB" },
+        { 0.60, 6, 20, 10, 5, 0.05, 0.04, "waits: DTLB" },
+        { 0.60, 6, 20, 10, 5, 0.05, 0.03, "waits: L2" },
+        { 0.60, 6, 20, 10, 3, 0.05, NONE, "waits: L2" },
+        { 0.60, 6, 20, 10, 2.9, 0.05, 0, "waits" },
+        { 0.60, 6, 20, 10, 5, 0.1, 0.01, "waits" }, /* of memory */
+        { 0.60, 6, 20, 10, 5, NONE, NONE, "waits" },
+        { 0.60, 6, 20, 10, NONE, 0.05, 0.01, "waits" },
+        { 0.60, 6, 20, NONE, 5, 0.05, 9, "waits" },
+        { 0.95, 9, 30, 10, 9, 0.01, 9, "memory" },
+        { 0.60, 9, 9, 10, 9, 0.01, 9, "arithmetic" },
+        { NONE, 9, 30, 10, 5, 0.05, 9, "" },
+        { 0.95, 9, NONE, 10, 5, 0.05, 9, "" },
+        { 0.95, 9, 0, NONE, NONE, NONE, NONE, "" },
+    };
+    for (size_t i = 0; i < sizeof planted / sizeof *planted; i++) {
+        struct ha_cpu_row r = row_of(planted[i].ratio, planted[i].GBps, planted[i].cache_GBps);
+        r.per_line[HA_COUNTER_CYCLES] = planted[i].cycles;
+        r.per_line[HA_COUNTER_STALLS] = planted[i].stalls;
+        r.per_line[HA_COUNTER_MISSES] = planted[i].misses;
+        r.per_line[HA_COUNTER_WALKS] = planted[i].walks;
+        if (strcmp(ha_cpu_limit(&r), planted[i].limit)) fail_msg("row %zu: '%s'", i, ha_cpu_limit(&r));
+        strcpy(r.disturbed, "load");
+        assert_string_equal(ha_cpu_limit(&r), "");
+    }
+}
+
+/* ---- kernels ----------------------------------------------------------------------------------------------------- */
+
+/* Memory gives 10 GB/s: 100 ps a byte. */
+enum { MEMORY_PS = 100 };
+static struct {
+    uint64_t arithmetic_ps, memory_ps;
+    const void *last;
+    size_t cached, cold,
+        most; /* calls that read what the last one read, others; bytes that one of those read at most */
+} play;
+
+static void pass(uint64_t ps, size_t bytes) { atomic_fetch_add(&told, ps * bytes / 1000); }
+
+static uint64_t read_told(const void *p, size_t bytes)
+{
+    pass(MEMORY_PS, bytes);
+    return 0;
+}
+
+static double flops_told(size_t rounds)
+{
+    atomic_fetch_add(&told, rounds);
+    return 64 * (double)rounds;
+}
+
+static void attend_told(const struct ha_packed_chunk *c)
+{
+    const void *at = (const char *)c->packed.blocks + c->first;
+    const size_t bytes = 2 * c->keys * c->head_dim * sizeof(float);
+    const bool cached = at == play.last;
+    *(cached ? &play.cached : &play.cold) += 1;
+    if (cached && bytes > play.most) play.most = bytes;
+    play.last = at;
+    pass(cached || play.memory_ps < play.arithmetic_ps ? play.arithmetic_ps : play.memory_ps, bytes);
+    for (size_t r = 0; r < c->q_rows; r++) c->level[r] = c->sum[r] = 1;
+    memset(c->acc, 0, c->q_rows * c->head_dim * sizeof *c->acc);
+}
+
+static struct ha_cpu_row measure(const char *id, uint64_t arithmetic_ps, uint64_t memory_ps)
+{
+    struct ha_cpu_row r = { 0 };
+    struct ha_cpu_teams teams;
+    struct ha_cpu_team *team;
+    struct ha_cpu_store store;
+    struct ha_kernels k;
+    struct ha_cpu_work work;
+    struct ha_cpu_point p;
+    const struct ha_suite *suite;
+    memset(&play, 0, sizeof play);
+    play.arithmetic_ps = arithmetic_ps;
+    play.memory_ps = memory_ps;
+    assert_int_equal(ha_kernels_resolve(NULL, &k, &why), HA_OK);
+    k.read = read_told;
+    k.flops = flops_told;
+    k.attend_packed[HA_F32] = attend_told;
+    assert_int_equal(ha_id_parse(id, &suite, &p, sizeof p, &why), HA_OK);
+    assert_int_equal(ha_cpu_teams_open(&teams, &why), HA_OK);
+    assert_int_equal(ha_cpu_teams_get(&teams, HA_TEAM_OWN, 1, &team, &why), HA_OK);
+    assert_int_equal(ha_cpu_team_ready(team, &k, &why), HA_OK);
+    assert_int_equal(ha_cpu_store_open(&store, 1, &why), HA_OK);
+    assert_int_equal(ha_cpu_work_open(&work, &p, &k, NULL, team->pool, &store, &why), HA_OK);
+    assert_int_equal(ha_cpu_measure(&work, team, UINT64_MAX / 4, 0, &r, &why), HA_OK);
+    ha_cpu_work_close(&work);
+    ha_cpu_store_close(&store);
+    ha_cpu_teams_close(&teams);
+    print_message("%s: ratio %.3f, %.2f of %.2f GB/s in cache, %zu calls in cache, %zu not\n", r.limit, r.ratio.median,
+                  r.GBps, r.cache_GBps, play.cached, play.cold);
+    return r;
+}
+
+static const char attends[] = "cpu_kernels:kernel=attend,dtype=f32,ctx=4096,heads=2/2,head_dim=256,threads=1";
+
+TEST(limits_of_kernels_are_found)
+{
+    static const struct {
+        uint64_t arithmetic_ps, memory_ps;
+        const char *limit;
+    } planted[] = {
+        { 40, MEMORY_PS, "memory" },      /* all is there in time */
+        { 200, MEMORY_PS, "arithmetic" }, /* computes for long */
+        { 40, 2 * MEMORY_PS, "waits" },   /* asks for nothing ahead */
+        { 105, MEMORY_PS, "memory" },     /* both, memory nearly */
+    };
+    const long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    for (size_t i = 0; i < sizeof planted / sizeof *planted; i++) {
+        const struct ha_cpu_row r = measure(attends, planted[i].arithmetic_ps, planted[i].memory_ps);
+        assert_string_equal(r.limit, planted[i].limit);
+        assert_true(fabs(r.cache_GBps * (double)planted[i].arithmetic_ps / 1000 - 1) < 0.05);
+        assert_true(play.cached > 0 && play.most > 0 && (cache <= 0 || play.most <= (size_t)cache / 4));
+    }
+}
+
+/* None of what has no such figure. */
+TEST(other_kernels_name_no_limit)
+{
+    const struct ha_cpu_row r = measure("cpu_kernels:kernel=softmax,ctx=300,heads=2/1,threads=1", 1, 1);
+    assert_true(isnan(r.cache_GBps) && !*r.limit);
+}
+
+int main(void) { return test_all("tests", NULL, NULL); }
