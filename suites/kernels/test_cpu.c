@@ -557,6 +557,8 @@ TEST_WITH(figures_are_written_and_a_signal_keeps_them, begin, driven_end)
         assert_true(number(r, "err_over_bound") >= 0 && number(r, "err_over_bound") <= 1);
         if (r == 0) assert_true(bytes == 2 * 2 * 2048 * 64 * 2 && number(r, "flop") == 4.0 * 2048 * 64 * 4);
     }
+    assert_true(number(0, "cache_GBps") > 0 && isnan(number(1, "cache_GBps")));
+    assert_string_equal(ha_driven_text(&driven, entry(0), "limit"), ha_cpu_limit(row(0)));
     assert_true(isnan(number(0, "whole_over_beside")) && number(1, "scale") == 1);
     assert_true(number(1, "scores_ns") > 0 && number(1, "choice_ns") > 0 && number(1, "chosen_ns") > 0
                 && number(1, "beside_ns") > 0);

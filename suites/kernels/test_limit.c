@@ -110,16 +110,35 @@ static void attend_told(const struct ha_packed_chunk *c)
     memset(c->acc, 0, c->q_rows * c->head_dim * sizeof *c->acc);
 }
 
-static struct ha_cpu_row measure(const char *id, uint64_t arithmetic_ps, uint64_t memory_ps)
-{
-    struct ha_cpu_row r = { 0 };
+static struct {
     struct ha_cpu_teams teams;
     struct ha_cpu_team *team;
     struct ha_cpu_store store;
-    struct ha_kernels k;
     struct ha_cpu_work work;
+} open;
+
+static void open_work(const char *id, const struct ha_kernels *k, size_t threads)
+{
     struct ha_cpu_point p;
     const struct ha_suite *suite;
+    assert_int_equal(ha_id_parse(id, &suite, &p, sizeof p, &why), HA_OK);
+    assert_int_equal(ha_cpu_teams_open(&open.teams, &why), HA_OK);
+    assert_int_equal(ha_cpu_teams_get(&open.teams, HA_TEAM_OWN, threads, &open.team, &why), HA_OK);
+    assert_int_equal(ha_cpu_store_open(&open.store, 1, &why), HA_OK);
+    assert_int_equal(ha_cpu_work_open(&open.work, &p, k, NULL, open.team->pool, &open.store, &why), HA_OK);
+}
+
+static void close_work(void)
+{
+    ha_cpu_work_close(&open.work);
+    ha_cpu_store_close(&open.store);
+    ha_cpu_teams_close(&open.teams);
+}
+
+static struct ha_cpu_row measure(const char *id, uint64_t arithmetic_ps, uint64_t memory_ps)
+{
+    struct ha_cpu_row r = { 0 };
+    struct ha_kernels k;
     memset(&play, 0, sizeof play);
     play.arithmetic_ps = arithmetic_ps;
     play.memory_ps = memory_ps;
@@ -127,16 +146,10 @@ static struct ha_cpu_row measure(const char *id, uint64_t arithmetic_ps, uint64_
     k.read = read_told;
     k.flops = flops_told;
     k.attend_packed[HA_F32] = attend_told;
-    assert_int_equal(ha_id_parse(id, &suite, &p, sizeof p, &why), HA_OK);
-    assert_int_equal(ha_cpu_teams_open(&teams, &why), HA_OK);
-    assert_int_equal(ha_cpu_teams_get(&teams, HA_TEAM_OWN, 1, &team, &why), HA_OK);
-    assert_int_equal(ha_cpu_team_ready(team, &k, &why), HA_OK);
-    assert_int_equal(ha_cpu_store_open(&store, 1, &why), HA_OK);
-    assert_int_equal(ha_cpu_work_open(&work, &p, &k, NULL, team->pool, &store, &why), HA_OK);
-    assert_int_equal(ha_cpu_measure(&work, team, UINT64_MAX / 4, 0, &r, &why), HA_OK);
-    ha_cpu_work_close(&work);
-    ha_cpu_store_close(&store);
-    ha_cpu_teams_close(&teams);
+    open_work(id, &k, 1);
+    assert_int_equal(ha_cpu_team_ready(open.team, &k, &why), HA_OK);
+    assert_int_equal(ha_cpu_measure(&open.work, open.team, UINT64_MAX / 4, 0, &r, &why), HA_OK);
+    close_work();
     print_message("%s: ratio %.3f, %.2f of %.2f GB/s in cache, %zu calls in cache, %zu not\n", r.limit, r.ratio.median,
                   r.GBps, r.cache_GBps, play.cached, play.cold);
     return r;
@@ -162,6 +175,45 @@ TEST(limits_of_kernels_are_found)
         assert_true(fabs(r.cache_GBps * (double)planted[i].arithmetic_ps / 1000 - 1) < 0.05);
         assert_true(play.cached > 0 && play.most > 0 && (cache <= 0 || play.most <= (size_t)cache / 4));
     }
+}
+
+/* Room for 70 keys: whole blocks of them, no more than there are, and the query tokens' own; one block at least. */
+TEST(as_many_keys_as_fit)
+{
+    static const struct {
+        const char *id;
+        size_t room, keys;
+    } planted[] = {
+        { "kernel=attend,ctx=333", 70, 64 },
+        { "kernel=attend,ctx=33", 70, 33 },
+        { "kernel=attend,ctx=333", 1, 32 },
+        { "kernel=attend,layout=natural,ctx=333", 70, 64 },
+        { "kernel=append,ctx=333,q_len=40", 70, 64 + 40 },
+        { "kernel=append,layout=natural,ctx=333,q_len=40", 70, 64 + 40 },
+        { "kernel=append,layout=natural,ctx=3,q_len=40", 70, 3 + 40 },
+        { "kernel=blocks,ctx=333,block=16,budget=50", 70, 64 },
+        { "kernel=blocks,ctx=333,block=128,budget=100", 70, 128 },
+        { "kernel=blocks,ctx=333,block=128,budget=100", 4000, 333 },
+        { "kernel=gather,ctx=333,block=16,budget=50", 70, 64 },
+        { "kernel=gather,ctx=320,block=32,budget=10", 70, 32 },
+        { "kernel=gather,ctx=333,block=128,budget=100", 4000, 333 },
+    };
+    enum { ROW = 2 * 24 * 4, RUNS = 3 };
+    struct ha_kernels k;
+    assert_int_equal(ha_kernels_resolve(NULL, &k, &why), HA_OK);
+    for (size_t i = 0; i < sizeof planted / sizeof *planted; i++)
+        for (size_t all = 0; all < 2; all++) {
+            char id[256];
+            double ns = 0;
+            snprintf(id, sizeof id, "cpu_kernels:%s,dtype=f32,heads=4/2,head_dim=24", planted[i].id);
+            open_work(id, &k, all ? 0 : 1);
+            const size_t threads = ha_pool_threads(open.team->pool);
+            const double bytes = open.work.subject->in_cache(&open.work, planted[i].room * ROW, RUNS, &ns);
+            if (bytes != (double)(threads * RUNS * planted[i].keys * ROW)) fail_msg("row %zu: %.0f bytes", i, bytes);
+            assert_true(ns > 0);
+            assert_int_equal(ha_arena_check(open.work.arena, &why), HA_OK);
+            close_work();
+        }
 }
 
 /* None of what has no such figure. */
