@@ -163,9 +163,9 @@ static void explain(struct ha_cpu_work *w, struct ha_cpu_team *team, struct ha_c
 {
     static const double line_bytes = 64;
     await_quiet(team);
-    r->cache_GBps = rate_in_cache(w);
-    ha_counters_take(&ha_counters_linux, team->pool, run_counted, w, r->per_line);
+    ha_counters_take(team->counters, team->pool, run_counted, w, r->per_line);
     for (size_t i = 0; i < HA_COUNTERS; i++) r->per_line[i] *= line_bytes / w->bytes;
+    r->cache_GBps = rate_in_cache(w);
     strcpy(r->limit, ha_cpu_limit(r));
 }
 

@@ -1,6 +1,7 @@
 #ifndef HA_CPU_MEASURE_H
 #define HA_CPU_MEASURE_H
 
+#include "harness/measure/counters.h"
 #include "harness/measure/paired.h"
 #include "suites/kernels/work.h"
 
@@ -12,8 +13,9 @@ struct ha_cpu_team {
     enum ha_team kind;
     size_t threads; /* as asked for: 0, all */
     struct ha_pool *pool;
-    struct ha_paired *paired; /* NULL until something is measured */
-    double wake_ns;           /* median of empty runs; NaN until then */
+    struct ha_paired *paired;                  /* NULL until something is measured */
+    const struct ha_counters_system *counters; /* whose they are; a test sets another */
+    double wake_ns;                            /* median of empty runs; NaN until then */
     struct {
         double (*flops)(size_t rounds);
         double GFLOPps;

@@ -42,7 +42,9 @@ enum ha_status ha_cpu_teams_get(struct ha_cpu_teams *t, enum ha_team kind, size_
     struct ha_pool *pool;
     HA_TRY(ha_pool_create(&pool, kind, threads, why));
     *team = &t->team[t->count++];
-    **team = (struct ha_cpu_team){ .kind = kind, .threads = threads, .pool = pool, .wake_ns = (double)NAN };
+    **team = (struct ha_cpu_team){
+        .kind = kind, .threads = threads, .pool = pool, .counters = &ha_counters_linux, .wake_ns = (double)NAN
+    };
     return HA_OK;
 }
 

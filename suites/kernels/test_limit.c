@@ -7,6 +7,7 @@
 #include "harness/base/test.h"
 #include "harness/engine/plan.h"
 
+#include <linux/perf_event.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
@@ -79,8 +80,9 @@ enum { MEMORY_PS = 100 };
 static struct {
     uint64_t arithmetic_ps, memory_ps;
     const void *last;
-    size_t cached, cold,
-        most; /* calls that read what the last one read, others; bytes that one of those read at most */
+    uint64_t bytes;
+    size_t cached, cold; /* calls that read what the last one read, and others */
+    size_t most;         /* bytes that one of the former read at most */
 } play;
 
 static void pass(uint64_t ps, size_t bytes) { atomic_fetch_add(&told, ps * bytes / 1000); }
@@ -105,10 +107,27 @@ static void attend_told(const struct ha_packed_chunk *c)
     *(cached ? &play.cached : &play.cold) += 1;
     if (cached && bytes > play.most) play.most = bytes;
     play.last = at;
+    play.bytes += bytes;
     pass(cached || play.memory_ps < play.arithmetic_ps ? play.arithmetic_ps : play.memory_ps, bytes);
     for (size_t r = 0; r < c->q_rows; r++) c->level[r] = c->sum[r] = 1;
     memset(c->acc, 0, c->q_rows * c->head_dim * sizeof *c->acc);
 }
+
+/* Counters of a made-up system, of 1000 lines that attention read. */
+static uint64_t counts[HA_COUNTERS];
+static int open_made_up(uint32_t type, uint64_t config)
+{
+    if (type == PERF_TYPE_HARDWARE) return config == PERF_COUNT_HW_CPU_CYCLES ? HA_COUNTER_CYCLES : HA_COUNTER_STALLS;
+    return (config & 0xff) == PERF_COUNT_HW_CACHE_LL ? HA_COUNTER_MISSES : HA_COUNTER_WALKS;
+}
+static bool read_made_up(int counter, uint64_t value[3])
+{
+    value[0] = play.bytes * counts[counter] / 64000;
+    value[1] = value[2] = atomic_load(&told);
+    return true;
+}
+static void close_made_up(int counter) { (void)counter; }
+static const struct ha_counters_system made_up = { open_made_up, read_made_up, close_made_up };
 
 static struct {
     struct ha_cpu_teams teams;
@@ -148,6 +167,7 @@ static struct ha_cpu_row measure(const char *id, uint64_t arithmetic_ps, uint64_
     k.attend_packed[HA_F32] = attend_told;
     open_work(id, &k, 1);
     assert_int_equal(ha_cpu_team_ready(open.team, &k, &why), HA_OK);
+    open.team->counters = &made_up;
     assert_int_equal(ha_cpu_measure(&open.work, open.team, UINT64_MAX / 4, 0, &r, &why), HA_OK);
     close_work();
     print_message("%s: ratio %.3f, %.2f of %.2f GB/s in cache, %zu calls in cache, %zu not\n", r.limit, r.ratio.median,
@@ -162,16 +182,22 @@ TEST(limits_of_kernels_are_found)
     static const struct {
         uint64_t arithmetic_ps, memory_ps;
         const char *limit;
+        uint64_t counts[HA_COUNTERS]; /* of 1000 lines */
     } planted[] = {
-        { 40, MEMORY_PS, "memory" },      /* all is there in time */
-        { 200, MEMORY_PS, "arithmetic" }, /* computes for long */
-        { 40, 2 * MEMORY_PS, "waits" },   /* asks for nothing ahead */
-        { 105, MEMORY_PS, "memory" },     /* both, memory nearly */
+        { 40, MEMORY_PS, "memory", { 10000, 9000, 0, 2000 } },      /* all is there in time */
+        { 200, MEMORY_PS, "arithmetic", { 10000, 9000, 0, 2000 } }, /* computes for long */
+        { 40, 2 * MEMORY_PS, "waits", { 10000, 9000, 500, 16 } },   /* asks for nothing ahead */
+        { 40, 2 * MEMORY_PS, "waits: L2", { 10000, 9000, 20, 16 } },
+        { 40, 2 * MEMORY_PS, "waits: DTLB", { 10000, 9000, 500, 40 } },
+        { 105, MEMORY_PS, "memory", { 10000, 9000, 0, 2000 } }, /* both, memory nearly */
     };
     const long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
     for (size_t i = 0; i < sizeof planted / sizeof *planted; i++) {
+        memcpy(counts, planted[i].counts, sizeof counts);
         const struct ha_cpu_row r = measure(attends, planted[i].arithmetic_ps, planted[i].memory_ps);
         assert_string_equal(r.limit, planted[i].limit);
+        for (size_t e = 0; e < HA_COUNTERS; e++)
+            assert_true(fabs(r.per_line[e] - (double)planted[i].counts[e] / 1000) < 0.001);
         assert_true(fabs(r.cache_GBps * (double)planted[i].arithmetic_ps / 1000 - 1) < 0.05);
         assert_true(play.cached > 0 && play.most > 0 && (cache <= 0 || play.most <= (size_t)cache / 4));
     }
