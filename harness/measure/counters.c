@@ -53,7 +53,6 @@ struct taking {
 static void open_all(void *arg, size_t task, size_t worker)
 {
     const struct taking *t = arg;
-    (void)task;
     for (size_t e = 0; e < HA_COUNTERS; e++)
         t->thread[worker][e].fd = t->system->open(events[e].type, events[e].config);
 }

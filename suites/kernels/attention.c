@@ -254,7 +254,6 @@ static void attend_cached(void *arg, size_t task, size_t worker)
     a.o = (float *)(void *)(c->memory + worker * c->bytes);
     a.lse = a.o + rows * a.head_dim;
     a.scratch = a.lse + (rows + 15) / 16 * 16;
-    (void)task;
     for (size_t i = 0; i < c->runs; i++) c->work->kernels->attend(c->work->kernels, &a);
 }
 
