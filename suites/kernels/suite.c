@@ -46,8 +46,8 @@ static const struct ha_field fields[] = {
     NUMBER("ceiling_GBps", "GB/s", ceiling_GBps, "what these threads read of memory around the samples", HA_NEITHER),
     NUMBER("ceiling_1_GBps", "GB/s", ceiling_1_GBps, "what one thread reads", HA_NEITHER),
     NUMBER("peak_GFLOPps", "GFLOP/s", peak_GFLOPps, "multiply-adds in registers, by these threads", HA_NEITHER),
-    NUMBER("cache_GBps", "GB/s", cache_GBps, "the same over so few keys that each thread has them in its second cache",
-        HA_NEITHER),
+    NUMBER("cache_GBps", "GB/s", cache_GBps, "of attention over so few keys that each thread has them in its second "
+        "cache", HA_NEITHER),
     NUMBER("cycles_line", "", per_line[HA_COUNTER_CYCLES], "of all threads, for 64 bytes that a run reads"),
     NUMBER("stalls_line", "", per_line[HA_COUNTER_STALLS], "of them: nothing retires, as data or units are waited for"),
     NUMBER("misses_line", "", per_line[HA_COUNTER_MISSES], "loads that find their line in no cache"),

@@ -628,6 +628,7 @@ static void measured(size_t i, const char *isa, double ratio, double scale)
     r->choice_share = (struct ha_estimate){ 0.01, 0.01, 0.01 };
     r->scale = scale;
     strcpy(r->disturbed, i ? "" : "load");
+    strcpy(r->limit, i == 1 ? "waits: DTLB" : "");
     snprintf(r->isa, sizeof r->isa, "%s", isa);
     ((struct ha_entry *)(uintptr_t)entry(i))->row = r;
 }
@@ -693,6 +694,7 @@ TEST_WITH(goals_are_judged, begin, driven_end)
     assert_null(strstr(driven.printed, "measured 0.540"));
     says("  threads          1 0.930        2 0.940      all 0.960\n");
     says("0.930-0.930~");
+    says("  waits: DTLB  ");
     says("in 1 of 15 points too few samples kept their cores");
     measured(3, "avx2", (double)NAN, 0.9);
     to_printed();
