@@ -37,7 +37,7 @@ TEST(every_byte_counts)
 TEST(operations_are_done)
 {
     enum { ROUNDS = 5000, TRIES = 20 };
-    const double most_in_a_ns = 500;
+    const double most_in_a_ns = 20000;
     for (size_t i = 0; i < 2 * ha_test_tables_count; i++) {
         const struct ha_kernels *k = &ha_test_tables[i / 2];
         double (*const flops)(size_t rounds) = i % 2 ? k->flops_bf16 : k->flops;

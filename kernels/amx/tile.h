@@ -1,18 +1,26 @@
 #ifndef HA_KERNELS_AMX_TILE_H
 #define HA_KERNELS_AMX_TILE_H
 
-/* The tile instructions, of 8 tiles of 16 rows of 64 bytes. Tiles are named by constants. */
+/* The tile instructions, of 8 tiles of up to 16 rows of 64 bytes. Tiles are named by constants. */
 
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TILE_ROWS = 16, TILE_BYTES = 64 };
+enum { TILES = 8, TILE_ROWS = 16, TILE_BYTES = 64 };
 
 struct amx_config {
     uint8_t palette, start_row, none[14];
     uint16_t bytes[16];
     uint8_t rows[16];
 };
+
+/* all tiles whole */
+static inline struct amx_config amx_whole(void)
+{
+    struct amx_config c = { .palette = 1 };
+    for (size_t t = 0; t < TILES; t++) c.bytes[t] = TILE_BYTES, c.rows[t] = TILE_ROWS;
+    return c;
+}
 
 #if defined(HA_AMX_TWIN)
 #include <math.h>
@@ -21,18 +29,25 @@ struct amx_config {
 /* The plain C twin of the instructions, for tests on CPUs without them, after their description in Intel's manual. */
 static _Thread_local struct {
     float f[TILE_ROWS][TILE_BYTES / 4];
-} amx_twin[8];
+    size_t rows;
+} amx_twin[TILES];
 
-static inline void amx_configure(const struct amx_config *c) { memset(amx_twin, 0, sizeof amx_twin); }
-static inline void amx_release(void) { memset(amx_twin, 0xFF, sizeof amx_twin); }
-static inline void amx_zero(int t) { memset(&amx_twin[t], 0, sizeof amx_twin[t]); }
+static inline void amx_configure(const struct amx_config *c)
+{
+    memset(amx_twin, 0, sizeof amx_twin);
+    for (size_t t = 0; t < TILES; t++) amx_twin[t].rows = c->rows[t];
+}
+static inline void amx_release(void) { memset(amx_twin, 0, sizeof amx_twin); }
+static inline void amx_zero(int t) { memset(amx_twin[t].f, 0, sizeof amx_twin[t].f); }
+/* rows that a tile does not have become zeros */
 static inline void amx_load(int t, const void *p, size_t stride)
 {
-    for (size_t i = 0; i < TILE_ROWS; i++) memcpy(amx_twin[t].f[i], (const char *)p + i * stride, TILE_BYTES);
+    amx_zero(t);
+    for (size_t i = 0; i < amx_twin[t].rows; i++) memcpy(amx_twin[t].f[i], (const char *)p + i * stride, TILE_BYTES);
 }
 static inline void amx_store(int t, void *p, size_t stride)
 {
-    for (size_t i = 0; i < TILE_ROWS; i++) memcpy((char *)p + i * stride, amx_twin[t].f[i], TILE_BYTES);
+    for (size_t i = 0; i < amx_twin[t].rows; i++) memcpy((char *)p + i * stride, amx_twin[t].f[i], TILE_BYTES);
 }
 
 /* denormals are zeros, of operands and of results */
@@ -55,7 +70,7 @@ static inline void amx_dot(int c, int a, int b)
     for (size_t k = 0; k < TILE_ROWS; k++)
         for (size_t n = 0; n < N; n++)
             for (unsigned i = 0; i < 2; i++) y[k][i][n] = amx_half(amx_twin[b].f[k][n], i);
-    for (size_t m = 0; m < TILE_ROWS; m++) {
+    for (size_t m = 0; m < amx_twin[c].rows; m++) {
         float sum[2][N] = { { 0 } };
         for (size_t k = 0; k < TILE_ROWS; k++)
             for (unsigned i = 0; i < 2; i++) {
