@@ -9,47 +9,45 @@
 #include "kernels/attend_packed.inc"
 
 /* Pairs of bfloat16, as K and V are packed, are what tiles multiply. A tile is up to 16 query rows by 16 keys or
- * columns. Up to 32 rows read a block together; where there are more, arithmetic is the limit, and two blocks take
- * turns: the sums of a panel are loaded and stored once for both. Levels, sums and the walk are those of
- * attend_packed.inc. With a few rows the keys are what takes the time, and avx512_bf16 reads them as fast.
+ * columns; up to 32 rows read keys together, those of one block, or with more than 16 rows of two. While tiles multiply
+ * keys, the scores of those before become weights: what units of their own do goes on at the same time. Levels, sums
+ * and the walk are those of attend_packed.inc. With a few rows the keys are what takes the time, and avx512_bf16 reads
+ * them as fast.
  *
  * Queries that are no bfloat16 numbers are cut into three that are, 24 bits in all: nothing is rounded. */
 
-enum { WIDE = 32, PARTS = 3 }; /* elements of a tile's row, keys of a block alike */
-enum { BLOCKS = 2, KEYS_AT_ONCE = BLOCKS * HA_PACK_KEYS, ROWS_AT_ONCE = 2 * TILE_ROWS };
-enum { PANEL = HA_PACK_COLS * HA_PACK_KEYS * 2 }; /* bytes, of V; so many has a tile's width of K */
-
-/* What attend_packed.inc has its spare block for. */
-struct spare {
-    char block[HA_PACK_DIM_MAX * HA_PACK_KEYS * 2 * 2];
-    char k_end[PANEL], v_end[PANEL]; /* what is behind the last whole tile of each, with zeros */
-    float s[ROWS_AT_ONCE * KEYS_AT_ONCE];
-    uint16_t w[ROWS_AT_ONCE * KEYS_AT_ONCE];
-};
-_Static_assert(sizeof(struct spare) <= sizeof((struct work *)0)->spare, "spare");
+enum { WIDE = 32, PARTS = 3, SIZE = 2 }; /* elements of a tile's row, keys of a block alike; bytes of an element */
+enum { AT_ONCE = 2 * TILE_ROWS, BLOCKS = 2, STRIDE = BLOCKS * HA_PACK_KEYS }; /* query rows, blocks, keys */
+/* Lines are asked for twice: into L1 soon before they are read, and so many bytes before that into L2. Tiles wait for
+ * 16 lines at once, and lines that memory has not given yet leave no room for those that L2 has. */
+enum { FURTHER = 2048 };
 
 struct scratch {
     struct work work;
     uint16_t q[HA_CHUNK_ROWS * HA_PACK_DIM_MAX]; /* the third part of the queries; the others have the place of
                                                   * binary32 ones */
+    char k_end[WIDE * HA_PACK_KEYS * SIZE], v_end[WIDE * HA_PACK_KEYS * SIZE]; /* what is behind the last whole tile of
+                                                                                * each, with zeros */
+    uint16_t w[2][AT_ONCE * STRIDE];
 };
 _Static_assert(sizeof(struct scratch) <= HA_PACKED_SCRATCH, "scratch");
 
-struct blocks {
-    struct ha_packed_tile tile[BLOCKS];
-    size_t count;
+/* Rows [first, first + rows) by the keys of some blocks. */
+struct step {
+    struct place half[BLOCKS][2];   /* V of both one after the other */
+    size_t blocks, first, rows, at; /* at: keys before these */
+    float *s;                       /* [AT_ONCE][STRIDE] */
+    uint16_t *w;                    /* the same */
 };
 
 struct amx {
     struct job job;
-    struct spare *spare;
-    size_t dim, rows, parts;      /* of the queries, with zeros up to multiples of 32 and, if more than 32, 16 */
-    uint16_t *q[PARTS];           /* [rows][dim] */
-    struct place half[BLOCKS][2]; /* both of V one after the other */
-    size_t blocks;
-    float scale;
-    size_t most; /* blocks at once */
-    enum ha_reach_kind fetch;
+    struct scratch *scratch;
+    size_t dim, rows, parts; /* of the queries, with zeros up to multiples of 32 and, if more than 32, 16 */
+    uint16_t *q[PARTS];      /* [rows][dim] */
+    const char *ahead;       /* lines asked for, a few now and then: memory has something to do all the time */
+    size_t ahead_left, ahead_a_tile, ahead_a_row;
+    size_t most; /* blocks of a step */
 };
 
 /* Truncated, so that none is infinite that was not. */
@@ -81,76 +79,79 @@ static bool is_block(const struct ha_packed_tile *t)
            && h[0].keys == HA_PACK_HALF && h[1].keys == HA_PACK_HALF;
 }
 
-/* The next blocks, or what is less than one, or parts of two. */
-static void next_blocks(struct ha_packed_walk *walk, struct ha_packed_tile *tile, size_t most, struct blocks *next)
-{
-    next->count = 0;
-    while (tile->halves > 0 && next->count < most) {
-        const bool whole = is_block(tile);
-        if (!whole && next->count > 0) return;
-        next->tile[next->count++] = *tile;
-        *tile = ha_packed_next(walk);
-        if (!whole) return;
-    }
-}
-
 /* K is read where it is, V is copied. */
-static void join_halves(struct amx *a, struct ha_packed_tile *tile)
+static void join_halves(const struct amx *a, struct place half[2], struct ha_packed_tile *tile, char *spare)
 {
-    const size_t dim = a->job.c->head_dim, half_panel = PANEL / 2, size = ha_dtype_bytes(HA_BF16);
-    char *v = a->spare->block + dim * HA_PACK_KEYS * size;
+    const size_t dim = a->job.c->head_dim;
+    char *v = spare + dim * HA_PACK_KEYS * SIZE;
     for (size_t h = 0; h < 2; h++) {
-        struct place *x = &a->half[0][h];
-        if (h < tile->halves && tile->half[h].cut) ha_packed_whole(&tile->half[h], h, a->spare->block, dim, HA_BF16);
-        *x = place_of(&a->job, &tile->half[h < tile->halves ? h : 0]);
-        if (h >= tile->halves) x->keys = 0;
+        const bool there = h < tile->halves;
+        if (there && tile->half[h].cut) ha_packed_whole(&tile->half[h], h, spare, dim, HA_BF16);
+        half[h] = place_of(&a->job, &tile->half[there ? h : 0]);
+        if (!there) half[h].keys = 0;
         for (size_t d = 0; d < dim; d += HA_PACK_COLS) {
-            const size_t row = ha_packed_cols(dim, d) * 2 * size, bytes = row * HA_PACK_HALF / 2;
-            const ptrdiff_t narrow = (ptrdiff_t)(x->first * (HA_PACK_COLS * size - row / 2));
-            char *to = v + d * HA_PACK_KEYS * size + h * bytes;
-            if (h >= tile->halves) memset(to, 0, bytes);
-            else memmove(to, x->v + d * HA_PACK_KEYS * size - narrow, bytes);
+            const size_t pair = ha_packed_cols(dim, d) * 2 * SIZE, bytes = pair * HA_PACK_HALF / 2;
+            const char *from = half[h].v + d * HA_PACK_KEYS * SIZE - half[h].first / 2 * (ROW - pair);
+            char *to = v + d * HA_PACK_KEYS * SIZE + h * bytes;
+            if (there) memmove(to, from, bytes);
+            else memset(to, 0, bytes);
         }
-        x->v = v + h * half_panel;
     }
+    half[0].v = v;
 }
 
-static void put_blocks(struct amx *a, struct blocks *now, const struct blocks *next)
+static void put_keys(struct amx *a, struct place half[2], struct ha_packed_tile *tile,
+                     const struct ha_packed_tile *next, char *spare)
 {
-    a->blocks = now->count;
-    if (!is_block(&now->tile[0])) join_halves(a, &now->tile[0]);
-    else
-        for (size_t b = 0; b < now->count; b++)
-            for (size_t h = 0; h < 2; h++) a->half[b][h] = place_of(&a->job, &now->tile[b].half[h]);
-    for (size_t b = 0; a->job.c->packed.index && next->count > 0 && b < a->blocks; b++)
-        for (size_t h = 0; h < 2; h++) {
-            const struct ha_packed_tile *later = &next->tile[b < next->count ? b : 0];
-            const struct place there = place_of(&a->job, &later->half[h < later->halves ? h : 0]);
-            a->half[b][h].k_ahead = there.k;
-            a->half[b][h].v_ahead = there.v;
-        }
+    const struct ha_packed_chunk *c = a->job.c;
+    const bool list = c->packed.index != NULL, l1 = c->reach.kind == HA_REACH_L1;
+    if (is_block(tile))
+        for (size_t h = 0; h < 2; h++) half[h] = place_of(&a->job, &tile->half[h]);
+    else join_halves(a, half, tile, spare);
+    for (size_t h = 0; list && next->halves > 0 && h < 2; h++) {
+        const struct place later = place_of(&a->job, &next->half[h < next->halves ? h : 0]);
+        half[h].k_ahead = later.k;
+        half[h].v_ahead = later.v;
+    }
+    if (list || c->reach.kind == HA_REACH_NONE) return;
+    if (a->ahead_left == 0) a->ahead = tile->half[0].block + a->job.ahead + (l1 ? FURTHER : 0);
+    a->ahead_left += 2 * c->head_dim;
 }
 
-/* Pairs of lines that are read later. */
+/* Pairs of lines that are read soon. */
 ALWAYS void fetch(const struct amx *a, const char *first, const char *second, size_t pairs)
 {
-    if (a->fetch == HA_REACH_NONE) return;
-    for (size_t i = 0; i < pairs * ROW; i += ROW) {
-        if (a->fetch == HA_REACH_L1) __builtin_prefetch(first + i, 0, 3);
-        if (a->fetch == HA_REACH_L1) __builtin_prefetch(second + i, 0, 3);
-        if (a->fetch != HA_REACH_L1) __builtin_prefetch(first + i, 0, 2);
-        if (a->fetch != HA_REACH_L1) __builtin_prefetch(second + i, 0, 2);
-    }
+    const struct ha_packed_chunk *c = a->job.c;
+    if (c->reach.kind == HA_REACH_L1)
+        for (size_t i = 0; i < pairs * ROW; i += ROW) {
+            __builtin_prefetch(first + i, 0, 3);
+            __builtin_prefetch(second + i, 0, 3);
+        }
+    else if (c->reach.kind != HA_REACH_NONE && c->packed.index)
+        for (size_t i = 0; i < pairs * ROW; i += ROW) {
+            __builtin_prefetch(first + i, 0, 2);
+            __builtin_prefetch(second + i, 0, 2);
+        }
+}
+
+/* So many of those that are read after them. */
+ALWAYS void fetch_ahead(struct amx *a, size_t lines)
+{
+    const size_t n = ha_least(lines, a->ahead_left);
+    for (size_t i = 0; i < n; i++) __builtin_prefetch(a->ahead + i * LINE, 0, 2);
+    a->ahead += n * LINE;
+    a->ahead_left -= n;
 }
 
 /* Tiles 6 and 7: elements from d on of a block's keys. */
-ALWAYS void load_k(const struct amx *a, size_t b, size_t d)
+ALWAYS void load_k(struct amx *a, const struct place half[2], bool first, size_t d)
 {
-    const size_t left = a->job.c->head_dim - d;
-    const char *k[2] = { a->half[b][0].k + d / 2 * ROW, a->half[b][1].k + d / 2 * ROW };
-    fetch(a, a->half[b][0].k_ahead + d / 2 * ROW, a->half[b][1].k_ahead + d / 2 * ROW, TILE_ROWS);
+    const size_t left = a->job.c->head_dim - d, at = d / 2 * ROW;
+    const char *k[2] = { half[0].k + at, half[1].k + at };
+    if (first) fetch(a, half[0].k_ahead + at, half[1].k_ahead + at, TILE_ROWS);
+    fetch_ahead(a, a->ahead_a_tile);
     if (left < WIDE) {
-        char *end = a->spare->k_end;
+        char *end = a->scratch->k_end;
         for (size_t h = 0; h < 2; h++)
             for (size_t i = 0; i < left / 2; i++) memcpy(end + i * ROW + h * LINE, k[h] + i * ROW, LINE);
         k[0] = end;
@@ -161,36 +162,138 @@ ALWAYS void load_k(const struct amx *a, size_t b, size_t d)
 }
 
 /* Tiles 6 and 7: the panel from column d on of a block's values. */
-ALWAYS void load_v(const struct amx *a, size_t b, size_t d)
+ALWAYS void load_v(struct amx *a, const struct place half[2], bool first, size_t d)
 {
-    const size_t cols = ha_packed_cols(a->job.c->head_dim, d), row = cols * 2 * ha_dtype_bytes(HA_BF16);
-    const char *v = a->half[b][0].v + d * HA_PACK_KEYS * ha_dtype_bytes(HA_BF16);
-    for (size_t h = 0; h < 2; h++) {
-        const char *later = a->half[b][h].v_ahead + d * HA_PACK_KEYS * ha_dtype_bytes(HA_BF16);
-        fetch(a, later, later + LINE, TILE_ROWS / 2);
-    }
-    if (cols < HA_PACK_COLS) {
-        char *end = a->spare->v_end;
-        for (size_t i = 0; i < HA_PACK_HALF; i++) memcpy(end + i * ROW, v + i * row, row);
+    const size_t pair = ha_packed_cols(a->job.c->head_dim, d) * 2 * SIZE, at = d * HA_PACK_KEYS * SIZE;
+    const char *v = half[0].v + at;
+    for (size_t h = 0; first && h < 2; h++) fetch(a, half[h].v_ahead + at, half[h].v_ahead + at + LINE, TILE_ROWS / 2);
+    fetch_ahead(a, a->ahead_a_tile);
+    if (pair < ROW) {
+        char *end = a->scratch->v_end;
+        for (size_t i = 0; i < HA_PACK_HALF; i++) memcpy(end + i * ROW, v + i * pair, pair);
         v = end;
     }
     amx_load(6, v, ROW);
     amx_load(7, v + LINE, ROW);
 }
 
-/* s of up to 16 query rows from r on, of two blocks; or of up to 32, of one */
-ALWAYS void block_scores(const struct amx *a, size_t r, size_t b, bool many, bool two)
+/* A part of a query that is 0, or not a number, times an infinity: without the parts, then. */
+static __attribute__((noinline)) void mend(const struct amx *a, const struct step *x, size_t r, size_t j)
 {
-    const size_t stride = a->dim * sizeof *a->q[0], bytes = KEYS_AT_ONCE * sizeof(float);
-    float *s = a->spare->s + b * HA_PACK_KEYS, *more = many ? s + TILE_ROWS * KEYS_AT_ONCE : s + HA_PACK_KEYS;
+    const struct ha_packed_chunk *c = a->job.c;
+    const float *q = c->q + (x->first + r) * c->q_stride;
+    const char *k = x->half[j / HA_PACK_KEYS][j / HA_PACK_HALF % 2].k;
+    float sum = 0;
+    for (size_t d = 0; d < c->head_dim; d += DOT_TERMS) {
+        float part = 0;
+        for (size_t i = d; i < ha_least(d + DOT_TERMS, c->head_dim); i++)
+            part += q[i] * ha_load(k, ha_packed_k(j % HA_PACK_HALF, i, HA_BF16), HA_BF16);
+        sum += part;
+    }
+    x->s[r * STRIDE + j] = sum;
+}
+
+static void mend_rows(const struct amx *a, const struct step *x)
+{
+    for (size_t r = 0; r < x->rows; r++)
+        for (size_t i = 0; i < x->blocks * HA_PACK_KEYS; i += LANES) {
+            const float *s = x->s + r * STRIDE;
+            if (!v_has_nan(v_load(s + i))) continue;
+            for (size_t j = i; j < i + LANES; j++)
+                if (s[j] != s[j]) mend(a, x, r, j);
+        }
+}
+
+/* What a block does not have weighs nothing; it is alone then. */
+static bool is_cut(const struct step *x) { return x->half[0][0].keys + x->half[0][1].keys < HA_PACK_KEYS; }
+
+static __attribute__((noinline)) void cut(const struct amx *a, const struct step *x)
+{
+    for (size_t r = 0; r < x->rows; r++)
+        for (size_t i = 0; i < HA_PACK_KEYS; i++) {
+            float *s = x->s + r * STRIDE + i;
+            *s = i % HA_PACK_HALF < x->half[0][i / HA_PACK_HALF].keys ? *s * a->job.scale : -INFINITY;
+        }
+}
+
+ALWAYS vec largest(const float *s, size_t keys, vec scale)
+{
+    vec m = v_mul(scale, v_load(s));
+    for (size_t i = LANES; i < keys; i += LANES) m = v_max(m, v_mul(scale, v_load(s + i)));
+    return m;
+}
+
+static __attribute__((noinline)) void raise_some(const struct amx *a, const struct step *x, size_t r, size_t end,
+                                                 vec scale)
+{
+    for (; r < end; r++) {
+        const vec m = largest(x->s + r * STRIDE, x->blocks * HA_PACK_KEYS, scale);
+        if (v_above(m, v_set(a->job.work->limit[x->first + r]))) raise(&a->job, x->first + r, m);
+    }
+}
+
+/* Levels for the scores of a step. */
+static void raise_levels(struct amx *a, const struct step *x)
+{
+    a->job.at = x->at;
+    if (a->parts > 1) mend_rows(a, x);
+    if (is_cut(x)) cut(a, x);
+    const vec scale = v_set(is_cut(x) ? 1 : a->job.scale);
+    for (size_t r = 0, end; r < x->rows; r = end) {
+        unsigned above = 0;
+        end = ha_least(r + ROWS, x->rows);
+        for (size_t i = r; i < end; i++)
+            above |= v_above(largest(x->s + i * STRIDE, x->blocks * HA_PACK_KEYS, scale),
+                             v_set(a->job.work->limit[x->first + i]));
+        if (above) raise_some(a, x, r, end, scale);
+    }
+}
+
+/* Scores of some rows to weights. */
+ALWAYS void soften_some(struct amx *a, const struct step *x, size_t from, size_t to)
+{
+    const struct ha_packed_chunk *c = a->job.c;
+    const vec scale = v_set(is_cut(x) ? 1 : a->job.scale);
+    for (size_t r = from; r < to; r++) {
+        const vec base = v_set(a->job.work->base[x->first + r]);
+        float *total = a->job.work->sum + (x->first + r) * LANES;
+        vec sum = v_load(total);
+        fetch_ahead(a, a->ahead_a_row);
+        for (size_t b = 0; b < x->blocks; b++) {
+            const size_t at = r * STRIDE + b * HA_PACK_KEYS;
+            const vec w[VECS] = { v_exp2(v_sub(v_mul(scale, v_load(x->s + at)), base)),
+                                  v_exp2(v_sub(v_mul(scale, v_load(x->s + at + LANES)), base)) };
+            _mm512_storeu_si512(x->w + at, (__m512i)_mm512_cvtne2ps_pbh(w[1], w[0]));
+            if (c->weights) {
+                memcpy(a->job.half, x->half[b], sizeof x->half[b]);
+                a->job.at = x->at + b * HA_PACK_KEYS;
+                put_weights(&a->job, x->first + r, w);
+            }
+            sum = v_add(sum, v_add(w[0], w[1]));
+        }
+        v_store(total, sum);
+    }
+}
+
+ALWAYS void zero_scores(void)
+{
     amx_zero(0);
     amx_zero(1);
     amx_zero(2);
     amx_zero(3);
-    for (size_t d = 0; d < a->dim; d += WIDE) {
-        load_k(a, b, d);
-        for (size_t p = a->parts; p-- > 0;) {
-            const uint16_t *q = a->q[p] + r * a->dim + d;
+}
+
+/* The scores of x, tile by tile, while those of y become weights; either may be NULL. */
+static void scores_and_weights(struct amx *a, const struct step *x, const struct step *y)
+{
+    const size_t stride = a->dim * SIZE, bytes = STRIDE * sizeof(float), steps = a->dim / WIDE * (x ? x->blocks : 1);
+    const bool many = x && a->rows - x->first > TILE_ROWS;
+    if (y) raise_levels(a, y);
+    for (size_t i = 0, d = 0, b = 0; i < steps; i++) {
+        if (d == 0) zero_scores();
+        if (x) load_k(a, x->half[b], x->first == 0, d);
+        for (size_t p = a->parts; x && p-- > 0;) {
+            const uint16_t *q = a->q[p] + x->first * a->dim + d;
             amx_load(4, q, stride);
             amx_dot(0, 4, 6);
             amx_dot(1, 4, 7);
@@ -199,136 +302,43 @@ ALWAYS void block_scores(const struct amx *a, size_t r, size_t b, bool many, boo
             amx_dot(2, 5, 6);
             amx_dot(3, 5, 7);
         }
-        if (!two) continue;
-        load_k(a, b + 1, d);
-        for (size_t p = a->parts; p-- > 0;) {
-            if (a->parts > 1) amx_load(4, a->q[p] + r * a->dim + d, stride);
-            amx_dot(2, 4, 6);
-            amx_dot(3, 4, 7);
-        }
-    }
-    amx_store(0, s, bytes);
-    amx_store(1, s + HA_PACK_HALF, bytes);
-    if (!many && !two) return;
-    amx_store(2, more, bytes);
-    amx_store(3, more + HA_PACK_HALF, bytes);
-}
-
-ALWAYS void tiles_scores(const struct amx *a, size_t r, bool many)
-{
-    size_t b = 0;
-    for (; !many && b + 2 <= a->blocks; b += 2) block_scores(a, r, b, false, true);
-    for (; b < a->blocks; b++) block_scores(a, r, b, many, false);
-}
-
-/* A part of a query that is 0, or not a number, times an infinity: without the parts, then. */
-static __attribute__((noinline)) void mend(const struct amx *a, size_t r, size_t j, float *s)
-{
-    const struct ha_packed_chunk *c = a->job.c;
-    const char *k = a->half[j / HA_PACK_KEYS][j / HA_PACK_HALF % 2].k;
-    *s = 0;
-    for (size_t d = 0; d < c->head_dim; d += DOT_TERMS) {
-        float part = 0;
-        for (size_t i = d; i < ha_least(d + DOT_TERMS, c->head_dim); i++)
-            part += c->q[r * c->q_stride + i] * ha_load(k, ha_packed_k(j % HA_PACK_HALF, i, HA_BF16), HA_BF16);
-        *s += part;
+        if (y) soften_some(a, y, y->rows * i / steps, y->rows * (i + 1) / steps);
+        d += WIDE;
+        if (!x || d < a->dim) continue;
+        float *s = x->s + b * HA_PACK_KEYS;
+        amx_store(0, s, bytes);
+        amx_store(1, s + HA_PACK_HALF, bytes);
+        d = 0;
+        b++;
+        if (!many) continue;
+        amx_store(2, s + TILE_ROWS * STRIDE, bytes);
+        amx_store(3, s + TILE_ROWS * STRIDE + HA_PACK_HALF, bytes);
     }
 }
 
-static void mend_rows(const struct amx *a, size_t first, size_t rows)
+/* a panel of the sums of up to 32 query rows; or two, of up to 16 */
+ALWAYS void panel_sums(struct amx *a, const struct step *x, size_t d, bool many, bool two)
 {
-    for (size_t r = 0; r < rows; r++) {
-        float *s = a->spare->s + r * KEYS_AT_ONCE;
-        for (size_t i = 0; i < a->blocks * HA_PACK_KEYS; i += LANES) {
-            if (!v_has_nan(v_load(s + i))) continue;
-            for (size_t j = i; j < i + LANES; j++)
-                if (s[j] != s[j]) mend(a, first + r, j, s + j);
-        }
-    }
-}
-
-/* What a block does not have weighs nothing. */
-static __attribute__((noinline)) void cut(const struct amx *a, size_t rows)
-{
-    for (size_t r = 0; r < rows; r++)
-        for (size_t i = 0; i < HA_PACK_KEYS; i++) {
-            float *s = a->spare->s + r * KEYS_AT_ONCE + i;
-            *s = i % HA_PACK_HALF < a->half[0][i / HA_PACK_HALF].keys ? *s * a->scale : -INFINITY;
-        }
-}
-
-ALWAYS vec largest(const float *s, size_t count, vec scale)
-{
-    vec m = v_mul(scale, v_load(s));
-    for (size_t i = 1; i < count; i++) m = v_max(m, v_mul(scale, v_load(s + i * LANES)));
-    return m;
-}
-
-/* What one block gives, of its keys that there are. */
-static __attribute__((noinline)) void give_weights(const struct amx *a, size_t b, float *to, vec x, vec y)
-{
-    float w[HA_PACK_KEYS];
-    const struct place *half = a->half[b];
-    to += a->job.at + b * HA_PACK_KEYS;
-    v_store(w, x);
-    v_store(w + HA_PACK_HALF, y);
-    memcpy(to, w, half[0].keys * sizeof *w);
-    memcpy(to + half[0].keys, w + HA_PACK_HALF, half[1].keys * sizeof *w);
-}
-
-/* Scores of the rows from `first` on to weights. */
-static void soften_blocks(const struct amx *a, size_t first, size_t rows)
-{
-    const struct ha_packed_chunk *c = a->job.c;
-    const struct work *work = a->job.work;
-    const bool whole = a->half[0][0].keys + a->half[0][1].keys == HA_PACK_KEYS;
-    const vec scale = v_set(whole ? a->scale : 1);
-    if (!whole) cut(a, rows);
-    for (size_t r = 0; r < rows; r++) {
-        const vec m = largest(a->spare->s + r * KEYS_AT_ONCE, 2 * a->blocks, scale);
-        if (v_above(m, v_set(work->limit[first + r]))) raise(&a->job, first + r, m);
-    }
-    for (size_t r = 0; r < rows; r++) {
-        const float *s = a->spare->s + r * KEYS_AT_ONCE;
-        uint16_t *to = a->spare->w + r * KEYS_AT_ONCE;
-        float *total = a->job.work->sum + (first + r) * LANES;
-        const vec base = v_set(work->base[first + r]);
-        vec sum = v_load(total);
-        for (size_t b = 0; b < a->blocks; b++, s += HA_PACK_KEYS, to += HA_PACK_KEYS) {
-            const vec x = v_exp2(v_sub(v_mul(scale, v_load(s)), base)),
-                      y = v_exp2(v_sub(v_mul(scale, v_load(s + LANES)), base));
-            _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh(y, x));
-            if (c->weights) give_weights(a, b, c->weights + (first + r) * c->weights_stride, x, y);
-            sum = v_add(sum, v_add(x, y));
-        }
-        v_store(total, sum);
-    }
-}
-
-/* a panel of the sums of up to 16 query rows from r on, or two; or one of up to 32 */
-ALWAYS void panel_sums(const struct amx *a, size_t r, size_t d, bool many, bool two)
-{
-    const size_t bytes = ACC_STRIDE * sizeof(float), stride = KEYS_AT_ONCE * sizeof *a->spare->w;
-    float *acc = a->job.work->acc + r * ACC_STRIDE + d, *more = many ? acc + TILE_ROWS * ACC_STRIDE : acc + WIDE;
+    const size_t bytes = ACC_STRIDE * sizeof(float), stride = STRIDE * sizeof *x->w;
+    float *acc = a->job.work->acc + x->first * ACC_STRIDE + d, *more = many ? acc + TILE_ROWS * ACC_STRIDE : acc + WIDE;
     amx_load(0, acc, bytes);
     amx_load(1, acc + WIDE / 2, bytes);
     if (many || two) {
         amx_load(2, more, bytes);
         amx_load(3, more + WIDE / 2, bytes);
     }
-    for (size_t b = 0; b < a->blocks; b++) {
-        const uint16_t *w = a->spare->w + b * HA_PACK_KEYS;
+    for (size_t b = 0; b < x->blocks; b++) {
+        const uint16_t *w = x->w + b * HA_PACK_KEYS;
         amx_load(4, w, stride);
-        load_v(a, b, d);
+        load_v(a, x->half[b], x->first == 0, d);
         amx_dot(0, 4, 6);
         amx_dot(1, 4, 7);
         if (many) {
-            amx_load(5, w + TILE_ROWS * KEYS_AT_ONCE, stride);
+            amx_load(5, w + TILE_ROWS * STRIDE, stride);
             amx_dot(2, 5, 6);
             amx_dot(3, 5, 7);
-        }
-        if (two) {
-            load_v(a, b, d + WIDE);
+        } else if (two) {
+            load_v(a, x->half[b], x->first == 0, d + WIDE);
             amx_dot(2, 4, 6);
             amx_dot(3, 4, 7);
         }
@@ -340,41 +350,33 @@ ALWAYS void panel_sums(const struct amx *a, size_t r, size_t d, bool many, bool 
     amx_store(3, more + WIDE / 2, bytes);
 }
 
-ALWAYS void tiles_sums(const struct amx *a, size_t r, bool many)
+static void sums(struct amx *a, const struct step *x)
 {
+    const bool many = a->rows - x->first > TILE_ROWS;
     size_t d = 0;
-    for (; !many && d + WIDE < a->dim; d += 2 * WIDE) panel_sums(a, r, d, false, true);
-    for (; d < a->dim; d += WIDE) panel_sums(a, r, d, many, false);
-}
-
-/* rows of the queries from r on, over the present blocks */
-ALWAYS void attend_blocks(const struct amx *a, size_t r, bool many)
-{
-    const size_t rows = ha_least(ROWS_AT_ONCE, a->job.c->q_rows - r);
-    tiles_scores(a, r, many);
-    if (a->parts > 1) mend_rows(a, r, rows);
-    soften_blocks(a, r, rows);
-    tiles_sums(a, r, many);
+    for (; !many && d + WIDE < a->dim; d += 2 * WIDE) panel_sums(a, x, d, false, true);
+    for (; d < a->dim; d += WIDE) panel_sums(a, x, d, many, false);
 }
 
 static void start(struct amx *a)
 {
     const struct ha_packed_chunk *c = a->job.c;
-    struct scratch *scratch = c->scratch;
+    struct scratch *scratch = a->scratch;
     a->q[0] = (uint16_t *)(void *)scratch->work.q;
     a->q[1] = a->q[0] + HA_CHUNK_ROWS * HA_PACK_DIM_MAX;
     a->q[2] = scratch->q;
-    a->spare = (struct spare *)(void *)scratch->work.spare;
-    memset(a->spare->k_end, 0, sizeof a->spare->k_end);
-    memset(a->spare->v_end, 0, sizeof a->spare->v_end);
+    memset(scratch->k_end, 0, sizeof scratch->k_end);
+    memset(scratch->v_end, 0, sizeof scratch->v_end);
     no_sums(&a->job, a->rows);
     put_queries(a);
+    const size_t lines = 2 * c->head_dim, groups = (a->rows + AT_ONCE - 1) / AT_ONCE;
+    a->ahead_a_tile = lines / 2 / (2 * a->dim / WIDE * groups) + 1;
+    a->ahead_a_row = a->most * lines / 2 / c->q_rows + 1;
 
     struct amx_config config = amx_whole();
-    const size_t most = ha_least(a->rows, ROWS_AT_ONCE), second = most > TILE_ROWS ? most - TILE_ROWS : TILE_ROWS;
+    const size_t most = ha_least(a->rows, AT_ONCE), second = most > TILE_ROWS ? most - TILE_ROWS : most;
     config.rows[0] = config.rows[1] = config.rows[4] = (uint8_t)ha_least(most, TILE_ROWS);
-    config.rows[2] = config.rows[3] = most > TILE_ROWS ? (uint8_t)second : config.rows[0];
-    config.rows[5] = (uint8_t)second;
+    config.rows[2] = config.rows[3] = config.rows[5] = (uint8_t)second;
     amx_configure(&config);
 }
 
@@ -384,27 +386,47 @@ void HA_AMX(attend_packed_bf16)(const struct ha_packed_chunk *c)
         ha_avx512_bf16_attend_packed_bf16(c);
         return;
     }
+    struct scratch *scratch = c->scratch;
     struct amx a = {
-        .job = { .c = c, .work = c->scratch, .t = HA_BF16, .ahead = c->reach.bytes },
-        .most = c->q_rows > ROWS_AT_ONCE ? BLOCKS : 1,
+        .job = { .c = c,
+                 .work = &scratch->work,
+                 .t = HA_BF16,
+                 .scale = ha_scale_log2(c->scale),
+                 .ahead = c->reach.bytes },
+        .scratch = scratch,
+        .most = c->packed.index || c->q_rows <= TILE_ROWS ? 1 : BLOCKS,
         .dim = (c->head_dim + WIDE - 1) / WIDE * WIDE,
-        .rows = c->q_rows <= ROWS_AT_ONCE ? c->q_rows : (c->q_rows + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS,
-        .scale = ha_scale_log2(c->scale),
+        .rows = c->q_rows <= AT_ONCE ? c->q_rows : (c->q_rows + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS,
     };
     start(&a);
+    struct step step[2], *before = NULL;
+    for (size_t i = 0; i < 2; i++)
+        step[i] = (struct step){ .s = i ? scratch->work.w : scratch->work.s, .w = scratch->w[i] };
     struct ha_packed_walk walk = ha_packed_start(&c->packed, c->first, c->keys, c->head_dim, HA_BF16);
-    struct ha_packed_tile tile = ha_packed_next(&walk);
-    struct blocks now, next;
-    for (next_blocks(&walk, &tile, a.most, &next); next.count > 0;) {
-        now = next;
-        next_blocks(&walk, &tile, a.most, &next);
-        put_blocks(&a, &now, &next);
-        a.fetch = c->reach.kind;
-        for (size_t r = 0; r < a.rows; r += ROWS_AT_ONCE, a.fetch = HA_REACH_NONE) {
-            if (a.rows - r > TILE_ROWS) attend_blocks(&a, r, true);
-            else attend_blocks(&a, r, false);
+    struct ha_packed_tile tile, next = ha_packed_next(&walk);
+    for (size_t at = 0, parity = 0, steps = 0; next.halves > 0; parity ^= 1) {
+        char *spare = scratch->work.spare + parity * ha_packed_block_bytes(HA_PACK_DIM_MAX, HA_BF16);
+        for (size_t r = 0; r < a.rows; r += AT_ONCE) {
+            struct step *now = &step[steps++ % 2];
+            now->blocks = r == 0 ? 0 : before->blocks;
+            if (r > 0) memcpy(now->half, before->half, sizeof now->half);
+            else do {
+                    tile = next;
+                    next = ha_packed_next(&walk);
+                    put_keys(&a, now->half[now->blocks++], &tile, &next, spare);
+                } while (now->blocks < a.most && is_block(&tile) && is_block(&next));
+            now->first = r;
+            now->rows = ha_least(AT_ONCE, c->q_rows - r);
+            now->at = at;
+            scores_and_weights(&a, now, before);
+            if (before) sums(&a, before);
+            before = now;
         }
-        for (size_t b = 0; b < a.blocks; b++) a.job.at += a.half[b][0].keys + a.half[b][1].keys;
+        at += (before->blocks - 1) * HA_PACK_KEYS + before->half[0][0].keys + before->half[0][1].keys;
+    }
+    if (before) {
+        scores_and_weights(&a, NULL, before);
+        sums(&a, before);
     }
     amx_release();
     put_sums(&a.job);
