@@ -233,7 +233,8 @@ static struct problem draw(uint64_t seed)
     p.bf16 = (int)BELOW(3);
     p.weights = BELOW(2);
     p.keys = 33 + BELOW(40);
-    p.reach = (struct ha_reach){ (enum ha_reach_kind)BELOW(HA_REACH_KINDS), reaches[BELOW(COUNT(reaches))] };
+    p.reach.kind = (enum ha_reach_kind)BELOW(HA_REACH_KINDS);
+    p.reach.bytes = reaches[BELOW(COUNT(reaches))];
     return p;
 }
 

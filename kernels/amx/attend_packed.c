@@ -4,15 +4,18 @@
 #include "harness/base/numeric.h"
 #include "kernels/amx/tile.h"
 #include "kernels/avx512/simd.h"
-#include "kernels/avx512_bf16/ops.h"
 
 #include "kernels/attend_packed.inc"
+
+HA_KERNELS_DECLARE(avx512)
 
 /* Pairs of bfloat16, as K and V are packed, are what tiles multiply. A tile is up to 16 query rows by 16 keys or
  * columns; up to 32 rows read keys together, those of one block, or with more than 16 rows of two. While tiles multiply
  * keys, the scores of those before become weights: what units of their own do goes on at the same time. Levels, sums
- * and the walk are those of attend_packed.inc. With a few rows the keys are what takes the time, and avx512_bf16 reads
- * them as fast.
+ * and the walk are those of attend_packed.inc.
+ *
+ * With a few rows the keys are what takes the time, and avx512 reads them as fast; pairs of bfloat16 in vectors
+ * (avx512_bf16) are multiplied at half the pace of binary32 on the CPUs that have tiles.
  *
  * Queries that are no bfloat16 numbers are cut into three that are, 24 bits in all: nothing is rounded. */
 
@@ -113,9 +116,8 @@ static void put_keys(struct amx *a, struct place half[2], struct ha_packed_tile 
         half[h].k_ahead = later.k;
         half[h].v_ahead = later.v;
     }
-    if (list || c->reach.kind == HA_REACH_NONE) return;
     if (a->ahead_left == 0) a->ahead = tile->half[0].block + a->job.ahead + (l1 ? FURTHER : 0);
-    a->ahead_left += 2 * c->head_dim;
+    if (!list && c->reach.kind != HA_REACH_NONE) a->ahead_left += 2 * c->head_dim;
 }
 
 /* Pairs of lines that are read soon. */
@@ -383,7 +385,7 @@ static void start(struct amx *a)
 void HA_AMX(attend_packed_bf16)(const struct ha_packed_chunk *c)
 {
     if (c->q_rows <= HA_PATTERN_ROWS) {
-        ha_avx512_bf16_attend_packed_bf16(c);
+        ha_avx512_attend_packed_bf16(c);
         return;
     }
     struct scratch *scratch = c->scratch;
