@@ -21,9 +21,11 @@ HA_KERNELS_DECLARE(avx512)
 
 enum { WIDE = 32, PARTS = 3, SIZE = 2 }; /* elements of a tile's row, keys of a block alike; bytes of an element */
 enum { AT_ONCE = 2 * TILE_ROWS, BLOCKS = 2, STRIDE = BLOCKS * HA_PACK_KEYS }; /* query rows, blocks, keys */
-/* Lines are asked for twice: into L1 soon before they are read, and so many bytes before that into L2. Tiles wait for
- * 16 lines at once, and lines that memory has not given yet leave no room for those that L2 has. */
-enum { FURTHER = 2048 };
+/* Lines are asked for twice: into L1 soon before they are read, and in the step before into L2, a few now and then, so
+ * that memory has something to do all the time. Tiles wait for 16 lines at once, and lines that memory has not given
+ * yet leave no room for those that L2 has. Those of L2 are in several streams, each of which the hardware runs ahead
+ * of. */
+enum { STREAMS = 4 };
 
 struct scratch {
     struct work work;
@@ -48,9 +50,14 @@ struct amx {
     struct scratch *scratch;
     size_t dim, rows, parts; /* of the queries, with zeros up to multiples of 32 and, if more than 32, 16 */
     uint16_t *q[PARTS];      /* [rows][dim] */
-    const char *ahead;       /* lines asked for, a few now and then: memory has something to do all the time */
-    size_t ahead_left, ahead_a_tile, ahead_a_row;
+    struct ha_packed_walk walk;
+    struct ha_packed_tile next;
+    char *spare; /* a block, and another one beside it: each serves every other time */
     size_t most; /* blocks of a step */
+    /* what the next step reads of a stream; how many lines that is, how many of them were asked for, and how many more
+     * are with each pair of tiles and each row of weights */
+    const char *later;
+    size_t lines, asked, with_tile, with_row;
 };
 
 /* Truncated, so that none is infinite that was not. */
@@ -83,13 +90,13 @@ static bool is_block(const struct ha_packed_tile *t)
 }
 
 /* K is read where it is, V is copied. */
-static void join_halves(const struct amx *a, struct place half[2], struct ha_packed_tile *tile, char *spare)
+static void join_halves(const struct amx *a, struct place half[2], struct ha_packed_tile *tile)
 {
     const size_t dim = a->job.c->head_dim;
-    char *v = spare + dim * HA_PACK_KEYS * SIZE;
+    char *v = a->spare + dim * HA_PACK_KEYS * SIZE;
     for (size_t h = 0; h < 2; h++) {
         const bool there = h < tile->halves;
-        if (there && tile->half[h].cut) ha_packed_whole(&tile->half[h], h, spare, dim, HA_BF16);
+        if (there && tile->half[h].cut) ha_packed_whole(&tile->half[h], h, a->spare, dim, HA_BF16);
         half[h] = place_of(&a->job, &tile->half[there ? h : 0]);
         if (!there) half[h].keys = 0;
         for (size_t d = 0; d < dim; d += HA_PACK_COLS) {
@@ -103,21 +110,36 @@ static void join_halves(const struct amx *a, struct place half[2], struct ha_pac
     half[0].v = v;
 }
 
-static void put_keys(struct amx *a, struct place half[2], struct ha_packed_tile *tile,
-                     const struct ha_packed_tile *next, char *spare)
+static void put_keys(const struct amx *a, struct place half[2], struct ha_packed_tile *tile)
 {
-    const struct ha_packed_chunk *c = a->job.c;
-    const bool list = c->packed.index != NULL, l1 = c->reach.kind == HA_REACH_L1;
+    const struct ha_packed_tile *next = &a->next;
     if (is_block(tile))
         for (size_t h = 0; h < 2; h++) half[h] = place_of(&a->job, &tile->half[h]);
-    else join_halves(a, half, tile, spare);
-    for (size_t h = 0; list && next->halves > 0 && h < 2; h++) {
+    else join_halves(a, half, tile);
+    for (size_t h = 0; a->job.c->packed.index && next->halves > 0 && h < 2; h++) {
         const struct place later = place_of(&a->job, &next->half[h < next->halves ? h : 0]);
         half[h].k_ahead = later.k;
         half[h].v_ahead = later.v;
     }
-    if (a->ahead_left == 0) a->ahead = tile->half[0].block + a->job.ahead + (l1 ? FURTHER : 0);
-    if (!list && c->reach.kind != HA_REACH_NONE) a->ahead_left += 2 * c->head_dim;
+}
+
+/* Whole blocks, or one that is not. */
+static void take(struct amx *a, struct step *x)
+{
+    const struct ha_packed_chunk *c = a->job.c;
+    struct ha_packed_tile tile;
+    char *spare = a->scratch->work.spare;
+    a->spare = a->spare == spare ? spare + ha_packed_block_bytes(HA_PACK_DIM_MAX, HA_BF16) : spare;
+    x->blocks = 0;
+    do {
+        tile = a->next;
+        a->next = ha_packed_next(&a->walk);
+        put_keys(a, x->half[x->blocks++], &tile);
+    } while (x->blocks < a->most && is_block(&tile) && is_block(&a->next));
+    if (c->packed.index || c->reach.kind == HA_REACH_NONE) return;
+    a->later = x->half[0][0].k + x->blocks * ha_packed_block_bytes(c->head_dim, HA_BF16);
+    a->lines = x->blocks * 2 * c->head_dim;
+    a->asked = 0;
 }
 
 /* Pairs of lines that are read soon. */
@@ -136,13 +158,13 @@ ALWAYS void fetch(const struct amx *a, const char *first, const char *second, si
         }
 }
 
-/* So many of those that are read after them. */
-ALWAYS void fetch_ahead(struct amx *a, size_t lines)
+/* So many lines of the next step. */
+ALWAYS void fetch_later(struct amx *a, size_t lines)
 {
-    const size_t n = ha_least(lines, a->ahead_left);
-    for (size_t i = 0; i < n; i++) __builtin_prefetch(a->ahead + i * LINE, 0, 2);
-    a->ahead += n * LINE;
-    a->ahead_left -= n;
+    const size_t end = ha_least(a->asked + lines, a->lines), apart = a->lines / STREAMS;
+    for (size_t i = a->asked; i < end; i++)
+        __builtin_prefetch(a->later + (i % STREAMS * apart + i / STREAMS) * LINE, 0, 2);
+    a->asked = end;
 }
 
 /* Tiles 6 and 7: elements from d on of a block's keys. */
@@ -151,7 +173,7 @@ ALWAYS void load_k(struct amx *a, const struct place half[2], bool first, size_t
     const size_t left = a->job.c->head_dim - d, at = d / 2 * ROW;
     const char *k[2] = { half[0].k + at, half[1].k + at };
     if (first) fetch(a, half[0].k_ahead + at, half[1].k_ahead + at, TILE_ROWS);
-    fetch_ahead(a, a->ahead_a_tile);
+    fetch_later(a, a->with_tile);
     if (left < WIDE) {
         char *end = a->scratch->k_end;
         for (size_t h = 0; h < 2; h++)
@@ -169,7 +191,7 @@ ALWAYS void load_v(struct amx *a, const struct place half[2], bool first, size_t
     const size_t pair = ha_packed_cols(a->job.c->head_dim, d) * 2 * SIZE, at = d * HA_PACK_KEYS * SIZE;
     const char *v = half[0].v + at;
     for (size_t h = 0; first && h < 2; h++) fetch(a, half[h].v_ahead + at, half[h].v_ahead + at + LINE, TILE_ROWS / 2);
-    fetch_ahead(a, a->ahead_a_tile);
+    fetch_later(a, a->with_tile);
     if (pair < ROW) {
         char *end = a->scratch->v_end;
         for (size_t i = 0; i < HA_PACK_HALF; i++) memcpy(end + i * ROW, v + i * pair, pair);
@@ -260,7 +282,7 @@ ALWAYS void soften_some(struct amx *a, const struct step *x, size_t from, size_t
         const vec base = v_set(a->job.work->base[x->first + r]);
         float *total = a->job.work->sum + (x->first + r) * LANES;
         vec sum = v_load(total);
-        fetch_ahead(a, a->ahead_a_row);
+        fetch_later(a, a->with_row);
         for (size_t b = 0; b < x->blocks; b++) {
             const size_t at = r * STRIDE + b * HA_PACK_KEYS;
             const vec w[VECS] = { v_exp2(v_sub(v_mul(scale, v_load(x->s + at)), base)),
@@ -372,8 +394,8 @@ static void start(struct amx *a)
     no_sums(&a->job, a->rows);
     put_queries(a);
     const size_t lines = 2 * c->head_dim, groups = (a->rows + AT_ONCE - 1) / AT_ONCE;
-    a->ahead_a_tile = lines / 2 / (2 * a->dim / WIDE * groups) + 1;
-    a->ahead_a_row = a->most * lines / 2 / c->q_rows + 1;
+    a->with_tile = lines / 2 / (2 * a->dim / WIDE * groups) + 1;
+    a->with_row = a->most * lines / 2 / c->q_rows + 1;
 
     struct amx_config config = amx_whole();
     const size_t most = ha_least(a->rows, AT_ONCE), second = most > TILE_ROWS ? most - TILE_ROWS : most;
@@ -404,19 +426,13 @@ void HA_AMX(attend_packed_bf16)(const struct ha_packed_chunk *c)
     struct step step[2], *before = NULL;
     for (size_t i = 0; i < 2; i++)
         step[i] = (struct step){ .s = i ? scratch->work.w : scratch->work.s, .w = scratch->w[i] };
-    struct ha_packed_walk walk = ha_packed_start(&c->packed, c->first, c->keys, c->head_dim, HA_BF16);
-    struct ha_packed_tile tile, next = ha_packed_next(&walk);
-    for (size_t at = 0, parity = 0, steps = 0; next.halves > 0; parity ^= 1) {
-        char *spare = scratch->work.spare + parity * ha_packed_block_bytes(HA_PACK_DIM_MAX, HA_BF16);
+    a.walk = ha_packed_start(&c->packed, c->first, c->keys, c->head_dim, HA_BF16);
+    a.next = ha_packed_next(&a.walk);
+    for (size_t at = 0, steps = 0; a.next.halves > 0;) {
         for (size_t r = 0; r < a.rows; r += AT_ONCE) {
             struct step *now = &step[steps++ % 2];
-            now->blocks = r == 0 ? 0 : before->blocks;
-            if (r > 0) memcpy(now->half, before->half, sizeof now->half);
-            else do {
-                    tile = next;
-                    next = ha_packed_next(&walk);
-                    put_keys(&a, now->half[now->blocks++], &tile, &next, spare);
-                } while (now->blocks < a.most && is_block(&tile) && is_block(&next));
+            if (r == 0) take(&a, now);
+            else memcpy(now->half, before->half, sizeof now->half), now->blocks = before->blocks;
             now->first = r;
             now->rows = ha_least(AT_ONCE, c->q_rows - r);
             now->at = at;
