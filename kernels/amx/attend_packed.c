@@ -14,8 +14,7 @@ HA_KERNELS_DECLARE(avx512)
  * keys, the scores of those before become weights: what units of their own do goes on at the same time. Levels, sums
  * and the walk are those of attend_packed.inc.
  *
- * With a few rows the keys are what takes the time, and avx512 reads them as fast; pairs of bfloat16 in vectors
- * (avx512_bf16) are multiplied at half the pace of binary32 on the CPUs that have tiles.
+ * avx512 reads keys as fast where fewer rows meet them.
  *
  * Queries that are no bfloat16 numbers are cut into three that are, 24 bits in all: nothing is rounded. */
 
@@ -406,7 +405,7 @@ static void start(struct amx *a)
 
 void HA_AMX(attend_packed_bf16)(const struct ha_packed_chunk *c)
 {
-    if (c->q_rows <= HA_PATTERN_ROWS) {
+    if (c->q_rows < HA_PATTERN_ROWS) {
         ha_avx512_attend_packed_bf16(c);
         return;
     }
