@@ -86,11 +86,16 @@ static inline void amx_dot(int c, int a, int b)
 #else
 #include <immintrin.h>
 
-/* gcc writes the names of the tiles into the instructions: no brackets */
-#define amx_configure(c)        _tile_loadconfig(c)
-#define amx_release()           _tile_release()
-#define amx_zero(t)             _tile_zero(t)
-#define amx_load(t, p, stride)  _tile_loadd(t, p, stride)
+/* gcc writes the names of the tiles into the instructions: no brackets. It does not know that a load reads memory: what
+ * was written there has to be so before. */
+#define amx_configure(c) _tile_loadconfig(c)
+#define amx_release()    _tile_release()
+#define amx_zero(t)      _tile_zero(t)
+#define amx_load(t, p, stride)             \
+    do {                                   \
+        __asm__ volatile("" ::: "memory"); \
+        _tile_loadd(t, p, stride);         \
+    } while (0)
 #define amx_store(t, p, stride) _tile_stored(t, p, stride)
 #define amx_dot(c, a, b)        _tile_dpbf16ps(c, a, b)
 #endif
