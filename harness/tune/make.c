@@ -25,7 +25,7 @@ static const struct {
 } patterns[] = { [HA_PATTERN_LINEAR] = { 4, HA_REACH_KINDS, true },
                  [HA_PATTERN_LIST] = { 4, 2, false },
                  [HA_PATTERN_PASSES] = { 8, 2, true } };
-enum { TABLES_MOST = 8, GO_ON = 2, MANY_ROWS = 32, FEW_SAMPLES = 10, FINAL_SAMPLES = 24 };
+enum { TABLES_MOST = 8, GO_ON = 3, MANY_ROWS = 32, FEW_SAMPLES = 10, FINAL_SAMPLES = 24 };
 
 static const double near = 0.9;   /* a table that is slower than this share of the best one is no candidate */
 static const double alike = 0.97; /* tables this near for one token are decided by many query rows */
