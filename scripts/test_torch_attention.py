@@ -150,6 +150,6 @@ with tempfile.TemporaryDirectory() as away:
     os.chdir(away)
     cases = peers.decode_cases(sys.argv[1])
 holds(f"the cases of decode, none twice, short ones first: {cases}",
-      len(cases) == 8 and "ctx=32768" in cases[0] and "ctx=131072,batch=16" in cases[-1] and not any("graph=1" in c or "f32" in c for c in cases))
+      len(cases) == 10 and "ctx=32768" in cases[0] and "ctx=131072,batch=16" in cases[-1] and not any("graph=1" in c or "f32" in c for c in cases))
 print(f"{passed} passed, {failed} failed")
 sys.exit(failed > 0)

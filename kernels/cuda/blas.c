@@ -178,7 +178,12 @@ static int make(struct ha_cuda_blas *blas, const char **call)
         return status;
     }
     *call = "cublasSetMathMode";
-    return blas->call.set_math_mode(blas->handle, DEFAULT_MATH | MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
+    const int set = blas->call.set_math_mode(blas->handle, DEFAULT_MATH | MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
+    if (set != 0) {
+        blas->call.destroy(blas->handle);
+        blas->handle = NULL; /* none is used that rounds as it likes */
+    }
+    return set;
 }
 
 static enum ha_status create(struct ha_stream *s, struct ha_cuda_blas *blas, const char *operation)

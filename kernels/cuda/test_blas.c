@@ -296,8 +296,8 @@ TEST(absence_is_explained)
     free(fake);
     static const char *const garbage[] = { "cublasGemmEx", "cublasGemmEx:", "cublasGemmEx:0", "cublasGemm:13", "" };
     for (size_t i = 0; i < COUNT(garbage); i++) {
-        begin();
         setenv("HA_FAKE_CUBLAS_FAIL", garbage[i], 1);
+        begin();
         assert_contains(ha_cuda_blas_absent(dev), "not an entry that fails and its status");
         unsetenv("HA_FAKE_CUBLAS_FAIL");
         device_close(dev, NULL);
