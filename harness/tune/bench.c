@@ -207,7 +207,7 @@ double ha_tune_bench_sample(struct ha_tune_bench *b, const struct ha_tune_subjec
     const size_t bytes = lay(b, s);
     if (!give_scratch(b, s->kernels)) {
         b->scratch_bytes = 0;
-        return NAN;
+        return (double)NAN;
     }
     b->kernels = s->kernels;
     const uint64_t begin = ha_now_ns();
@@ -215,7 +215,7 @@ double ha_tune_bench_sample(struct ha_tune_bench *b, const struct ha_tune_subjec
     const double GBps = (double)bytes / (double)(ha_now_ns() - begin);
     move_on(b, 2, 1);
     const double after = reading(b);
-    if (before > pace * after || after > pace * before) return NAN;
+    if (before > pace * after || after > pace * before) return (double)NAN;
     return 2 * GBps / (before + after);
 }
 

@@ -126,9 +126,12 @@ static enum ha_race_end finish(struct field *f, size_t *winner)
 enum ha_status ha_race(const struct ha_race *race, struct ha_race_result *result, struct ha_why *why)
 {
     struct field f = { .race = race, .count = race->candidates };
-    *result = (struct ha_race_result){
-        .end = HA_RACE_LATE, .median = NAN, .lo = NAN, .hi = NAN, .first = NAN, .best = NAN
-    };
+    *result = (struct ha_race_result){ .end = HA_RACE_LATE,
+                                       .median = (double)NAN,
+                                       .lo = (double)NAN,
+                                       .hi = (double)NAN,
+                                       .first = (double)NAN,
+                                       .best = (double)NAN };
     if (race->candidates == 0 || race->candidates > HA_CANDIDATES_MOST || race->final < 2)
         return ha_why(why, HA_ERROR, "a race of %zu candidates with %zu samples", race->candidates, race->final);
     f.runner = calloc(race->candidates, sizeof *f.runner);
