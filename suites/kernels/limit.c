@@ -27,7 +27,7 @@ const char *ha_cpu_limit(const struct ha_cpu_row *r)
         double least;
     } rule[] = {
         { "memory", of_ceiling, 0.9 }, { "arithmetic", of_cache, 0.85 },   { "waits: DTLB", in_walks, 0.1 },
-        { "waits: L2", on_chip, 0.3 }, { "waits", of_ceiling, -INFINITY },
+        { "waits: L2", on_chip, 0.3 }, { "waits", of_ceiling, -HUGE_VAL },
     };
     const bool known = !*r->disturbed && r->cache_GBps > 0 && !isnan(r->ratio.median);
     for (size_t i = 0; known && i < sizeof rule / sizeof *rule; i++)
