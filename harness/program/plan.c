@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { PATH_BYTES = 4096 };
 static const uint64_t usual_ns = 300000000000;
@@ -56,10 +57,16 @@ enum ha_exit ha_command_plan(const struct ha_options *o, struct ha_why *why)
                doubt.late ? "the time was over" : "something else uses this machine");
         return HA_EXIT_ENVIRONMENT;
     }
+    const size_t open = doubt.disturbed + doubt.late;
+    if (open > 0 && !o->out_dir && access(path, F_OK) == 0) {
+        ha_why(why, HA_WAIVED, "%zu choices are not known: %s; the plan of before stays in %.300s", open,
+               doubt.late ? "the time was over" : "something else uses this machine", path);
+        return HA_EXIT_ENVIRONMENT;
+    }
     if (ha_tune_write(&plan, path, why) != HA_OK) return HA_EXIT_ENVIRONMENT;
     printf("plan %s, measured in %.1f s, is in %s\n", plan.name, (double)(ha_now_ns() - begin) / 1e9, path);
-    if (doubt.disturbed + doubt.late == 0) return HA_EXIT_OK;
-    ha_why(why, HA_WAIVED, "%zu choices stay as they are built in: %s; run it again", doubt.disturbed + doubt.late,
+    if (open == 0) return HA_EXIT_OK;
+    ha_why(why, HA_WAIVED, "%zu choices stay as they are built in: %s; run it again", open,
            doubt.late ? "the time was over" : "something else uses this machine");
     return HA_EXIT_ENVIRONMENT;
 }

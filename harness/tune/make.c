@@ -15,9 +15,8 @@
 
 static const uint32_t distances[] = { 512, 1024, 1536, 2048, 3072, 4096, 6144, 9216, 12288 };
 /* what tables are compared by, and all that a quick choice knows: what was best somewhere */
-static const struct ha_reach few[] = {
-    { HA_REACH_L2, 3072 }, { HA_REACH_L1, 2048 }, { HA_REACH_TWICE, 4096 }, { HA_REACH_ONE, 512 }, { HA_REACH_NONE, 0 }
-};
+static const struct ha_reach few[] = { { HA_REACH_L2, 3072 },    { HA_REACH_L2, 6144 }, { HA_REACH_L1, 2048 },
+                                       { HA_REACH_TWICE, 4096 }, { HA_REACH_ONE, 512 }, { HA_REACH_NONE, 0 } };
 /* Which kinds a pattern knows, and whether a distance means something to it (struct ha_reach). */
 static const struct {
     size_t rows, kinds;
@@ -212,7 +211,8 @@ static enum ha_status choose_best(struct maker *m, enum ha_dtype t, const bool i
         struct ha_race_result r = { .median = 1 };
         if (!(one[i] > 0) || one[i] < alike * best) continue;
         add(&c, &m->table[i], m->table[i].reach[t][HA_PATTERN_PASSES]);
-        if (!m->options->quick) HA_TRY(race(&c, &r, why));
+        if (m->options->quick) r.median = one[i];
+        else HA_TRY(race(&c, &r, why));
         if (!(r.median > many * 1.03)) continue; /* of equals the higher table */
         many = r.median;
         winner = i;
