@@ -3,11 +3,11 @@
 import os
 import struct
 import sys
-import traceback
 
 import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(1, os.path.dirname(sys.path[0]))
 
 import machine  # noqa: E402
 import run  # noqa: E402
@@ -16,6 +16,7 @@ from instructions import Unknown  # noqa: E402
 from machine import Machine  # noqa: E402
 from memory import Global  # noqa: E402
 from parse import Module  # noqa: E402
+from run_tests import run_tests  # noqa: E402
 
 HEAD = """
 .version 8.0
@@ -427,16 +428,7 @@ def tests():
 
 def main():
     machine.STEPS_MAX = 10_000
-    passed = failed = 0
-    for name, test in tests():
-        try:
-            test()
-            passed += 1
-        except Exception:
-            failed += 1
-            print(f'FAIL: {name}\n{traceback.format_exc()}')
-    print(f'{passed} passed, {failed} failed')
-    return failed > 0
+    return run_tests(tests())
 
 
 if __name__ == '__main__':

@@ -6,13 +6,14 @@ import os
 import re
 import sys
 import tempfile
-import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(1, os.path.dirname(sys.path[0]))
 
 import gate  # noqa: E402
 import model  # noqa: E402
 import sass  # noqa: E402
+from run_tests import run_tests  # noqa: E402
 
 
 def code(text):
@@ -312,16 +313,7 @@ def main():
         tests.append(('occupancy', lambda: occupancy(nvcc)))
     else:
         print('SKIP: no nvcc, or no cuobjdump and nvdisasm (scripts/setup.sh --cuda): no kernel is compiled and read')
-    passed = failed = 0
-    for name, test in tests:
-        try:
-            test()
-            passed += 1
-        except Exception:
-            failed += 1
-            print(f'FAIL: {name}\n{traceback.format_exc()}')
-    print(f'{passed} passed, {failed} failed')
-    return failed > 0
+    return run_tests(tests)
 
 
 if __name__ == '__main__':
