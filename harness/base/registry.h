@@ -38,8 +38,9 @@ enum ha_status ha_kernels_resolve(const char *isa, struct ha_kernels *out, struc
 /* by another plan; NULL: by none, as the tables are built */
 enum ha_status ha_kernels_resolve_by(const struct ha_tuning *plan, const char *isa, size_t threads,
                                      struct ha_kernels *out, struct ha_why *why);
-/* the table whose attend_packed of this type that is */
-const struct ha_kernels *ha_kernels_packed_origin(const struct ha_kernels *k, enum ha_dtype dtype);
+/* The table whose code a resolved one runs for this kernel, a member's name, of this type where there is one for each.
+ * NULL: it is of no table, or there is no such kernel. */
+const struct ha_kernels *ha_kernels_origin_of(const struct ha_kernels *k, const char *kernel, enum ha_dtype dtype);
 /* "best", then the tables' names, as points number them; NULL behind the last */
 const char *ha_isa_word(size_t isa);
 /* why this table is not used here, or NULL where it may be */

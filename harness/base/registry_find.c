@@ -63,12 +63,14 @@ typedef void (*function)(void);
 _Static_assert(sizeof(function) == sizeof((struct ha_kernels *)0)->attend && HA_DTYPE_COUNT == 3,
                "the list of parts is about another table");
 
-static bool has(const struct ha_kernels *k, size_t part)
+static function pointer(const struct ha_kernels *k, size_t part)
 {
     function f;
     memcpy(&f, (const char *)k + parts[part].at, sizeof f);
-    return f != NULL;
+    return f;
 }
+
+static bool has(const struct ha_kernels *k, size_t part) { return pointer(k, part) != NULL; }
 
 /* gaps of *out are filled from `below` */
 static void fill(struct ha_kernels *out, const struct ha_kernels *below)
@@ -80,10 +82,14 @@ static void fill(struct ha_kernels *out, const struct ha_kernels *below)
     }
 }
 
-const struct ha_kernels *ha_kernels_packed_origin(const struct ha_kernels *k, enum ha_dtype t)
+const struct ha_kernels *ha_kernels_origin_of(const struct ha_kernels *k, const char *kernel, enum ha_dtype t)
 {
-    for (size_t i = 0; i < ha_kernels_count; i++)
-        if (ha_kernels_all[i]->attend_packed[t] == k->attend_packed[t]) return ha_kernels_all[i];
+    char typed[40];
+    size_t part = 0;
+    snprintf(typed, sizeof typed, "%s %s", kernel, ha_dtype_name(t));
+    while (part < PARTS && strcmp(parts[part].name, kernel) != 0 && strcmp(parts[part].name, typed) != 0) part++;
+    for (size_t i = 0; i < ha_kernels_count && part < PARTS; i++)
+        if (pointer(ha_kernels_all[i], part) == pointer(k, part)) return ha_kernels_all[i];
     return NULL;
 }
 
@@ -142,7 +148,7 @@ static void plan_packed(struct ha_kernels *out, const struct ha_tuning *plan, en
         out->attend_packed[t] = ha_kernels_all[i]->attend_packed[t];
         out->packed_profile[t] = ha_kernels_all[i]->packed_profile[t];
     }
-    const struct ha_kernels *origin = ha_kernels_packed_origin(out, t);
+    const struct ha_kernels *origin = ha_kernels_origin_of(out, "attend_packed", t);
     for (unsigned p = 0; origin && p < HA_PATTERNS; p++) {
         const struct ha_choice *c = plan ? ha_tuning_find(plan, threads, t, p, origin->name) : NULL;
         out->reach[t][p] = c ? c->reach : origin->reach[t][p];

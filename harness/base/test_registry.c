@@ -94,6 +94,23 @@ TEST(origins_are_told)
     assert_null(ha_kernels_origin("none", 0));
 }
 
+/* the same from the pointers of a table that is resolved, whatever was put into it since */
+TEST(code_is_told_by_its_table)
+{
+    const struct ha_kernels *c = ha_kernels_all[0], *best = ha_kernels_all[4];
+    struct ha_kernels k = resolved("best");
+    assert_string_equal(ha_kernels_origin_of(&k, "merge", HA_F32)->name, "best");
+    assert_string_equal(ha_kernels_origin_of(&k, "attend_chunk", HA_F16)->name, "fast");
+    assert_string_equal(ha_kernels_origin_of(&k, "attend_packed", HA_F32)->name, "c");
+    assert_string_equal(ha_kernels_origin_of(&k, "attend_packed", HA_BF16)->name, "best");
+    assert_string_equal(ha_kernels_origin_of(&k, "score", HA_BF16)->name, "c");
+    k.attend_packed[HA_BF16] = c->attend_packed[HA_BF16];
+    k.attend_packed[HA_F32] = best->attend_packed[HA_BF16];
+    assert_string_equal(ha_kernels_origin_of(&k, "attend_packed", HA_BF16)->name, "c");
+    assert_null(ha_kernels_origin_of(&k, "attend_packed", HA_F32));
+    assert_null(ha_kernels_origin_of(&k, "attend_nothing", HA_F32));
+}
+
 TEST(what_is_not_here_is_waived)
 {
     struct ha_kernels k;

@@ -204,7 +204,7 @@ TEST_WITH(tables_follow_the_plan, make_folder, remove_folder)
     struct ha_why why;
     assert_int_equal(ha_kernels_resolve_by(NULL, NULL, 1, &built_in, &why), HA_OK);
     assert_int_equal(ha_kernels_resolve_by(&t, NULL, 1, &k, &why), HA_OK);
-    assert_string_equal(ha_kernels_packed_origin(&k, HA_F16)->name, "c");
+    assert_string_equal(ha_kernels_origin_of(&k, "attend_packed", HA_F16)->name, "c");
     assert_int_equal(k.reach[HA_F16][HA_PATTERN_LINEAR].kind, HA_REACH_L1);
     assert_int_equal(k.reach[HA_F16][HA_PATTERN_LINEAR].bytes, 2048);
     assert_memory_equal(&k.packed_profile[HA_F16], &ha_kernels_all[0]->packed_profile[HA_F16],

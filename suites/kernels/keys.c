@@ -40,6 +40,14 @@ static const struct {
     [HA_KERNEL_MERGE] = { "merge", &ha_cpu_subject_merge, ALL | KEY(DTYPE) | KEY(DIM) },
 };
 
+/* attention by what reads its keys; the others are called as the kernel is */
+const char *ha_cpu_runs(const struct ha_cpu_point *p)
+{
+    if (kernels[p->kernel].subject == &ha_cpu_subject_attend || p->kernel == HA_KERNEL_SPARSE)
+        return p->layout == HA_CPU_PACKED ? "attend_packed" : "attend_chunk";
+    return p->kernel == HA_KERNEL_APPEND_KEY ? "pack" : kernels[p->kernel].name;
+}
+
 const struct ha_cpu_subject *ha_cpu_subject_of(const struct ha_cpu_point *p) { return kernels[p->kernel].subject; }
 
 bool ha_cpu_uses(const void *point, size_t key)

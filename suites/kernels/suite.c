@@ -23,7 +23,7 @@
     NUMBER(name "_lo", unit, member.lo, "95% interval of the median: lower end"), \
     NUMBER(name "_hi", unit, member.hi, "upper end")
 static const struct ha_field fields[] = {
-    TEXT("isa_used", isa, "the table of kernels that ran"),
+    TEXT("isa_used", isa, "the table whose code ran; of several kernels that of attention"),
     TEXT("state", state, "harder: the threads' bandwidths add up to more than 0.8 of linear; easier: they share one"),
     TEXT("disturbed", disturbed, "load: too few samples kept their cores, and the others are in the figures; empty: "
         "enough did"),
@@ -111,14 +111,13 @@ void ha_cpu_run_with(void *arg, const struct ha_kernels *kernels, size_t rotate)
     if (rotate) run->store.rotate_bytes = rotate;
 }
 
-/* Of packed attention the table whose it is, where the plan takes another than the highest. */
+/* the table whose code runs for the point; of tables that a test gives, theirs */
 static const char *name_of(const struct cpu_run *run, const struct ha_cpu_point *p)
 {
-    const enum ha_dtype t = (enum ha_dtype)p->dtype;
-    const bool other = !run->given && p->layout == HA_CPU_PACKED
-                       && run->constants.attend_packed[t] != run->kernels.attend_packed[t];
-    return other ? ha_kernels_packed_origin(&run->kernels, t)->name : run->kernels.name;
+    const struct ha_kernels *of = ha_kernels_origin_of(&run->kernels, ha_cpu_runs(p), (enum ha_dtype)p->dtype);
+    return of && !run->given ? of->name : run->kernels.name;
 }
+
 struct ha_cpu_work *ha_cpu_run_work(void *run) { return &((struct cpu_run *)run)->work; }
 
 static enum ha_status open_point(void *arg, struct ha_group *g, struct ha_why *why)

@@ -83,6 +83,8 @@ bool ha_cpu_uses(const void *point, size_t key);
 enum ha_status ha_cpu_settle(void *point, struct ha_why *why);
 double ha_cpu_cost(const void *point);
 void ha_cpu_shrink(void *point);
+/* the member of struct ha_kernels that it is about */
+const char *ha_cpu_runs(const struct ha_cpu_point *point);
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
@@ -91,7 +93,7 @@ enum { HA_CPU_WHOLE, HA_CPU_SCORES, HA_CPU_CHOICE, HA_CPU_CHOSEN, HA_CPU_BESIDE,
 
 struct ha_cpu_row {
     struct ha_result head;
-    char isa[24];          /* the table that ran */
+    char isa[24];          /* the table whose code ran: that of ha_cpu_runs */
     char state[8];         /* ha_cpu_ceiling_state */
     char disturbed[16];    /* "load": fewer samples than wanted kept their cores, and the others count too; "" */
     char limit[16];        /* ha_cpu_limit */

@@ -463,6 +463,33 @@ TEST_WITH(what_is_missing_is_waived, begin, driven_end)
     }
 }
 
+/* The table whose code runs, not the one that is asked for, and of each type its own. */
+TEST_WITH(the_table_that_ran_is_named, begin, driven_end)
+{
+    static const struct {
+        const char *point, *part;
+    } cases[] = {
+        { "dtype=f32", "attend_packed f32" },
+        { "dtype=f16", "attend_packed f16" },
+        { "dtype=bf16", "attend_packed bf16" },
+        { "kernel=append,dtype=bf16,q_len=2", "attend_packed bf16" },
+        { "dtype=bf16,layout=natural", "attend_chunk" },
+        { "kernel=append_key", "pack" },
+        { "kernel=hamming", "hamming" },
+        { "kernel=sparse,dtype=f32", "attend_packed f32" },
+    };
+    for (size_t t = 0; t < ha_kernels_count; t++)
+        for (size_t c = 0; c < COUNT(cases) && !ha_kernels_lack(ha_kernels_all[t]); c++) {
+            char words[128];
+            size_t part = 0;
+            while (strcmp(ha_kernels_part(part), cases[c].part) != 0) part++;
+            snprintf(words, sizeof words, "cpu_kernels:%s,isa=%s,ctx=64,heads=2/1,threads=1%s", cases[c].point,
+                     ha_kernels_all[t]->name, strstr(cases[c].point, "hamming") ? "" : ",head_dim=8");
+            run(words, NULL, false);
+            assert_string_equal(row(0)->isa, ha_kernels_origin(ha_kernels_all[t]->name, part)->name);
+        }
+}
+
 /* More than there is, and more than the process may have: with 256 MiB of addresses left. */
 TEST_WITH(too_little_memory_is_an_error, begin, driven_end)
 {
