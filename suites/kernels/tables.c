@@ -378,9 +378,9 @@ static void print_one(FILE *out, const struct goal *g, const struct ha_entry *e)
     const bool least = g->figure == FIGURE(ratio);
     struct ha_estimate x;
     memcpy(&x, (const char *)r + g->figure, sizeof x);
-    const bool met = least ? x.median >= goal : x.median <= goal;
-    fprintf(out, "  %-14s %.2f  measured %.3f (%.3f-%.3f)  %s, %s, ctx %zu", met ? "met" : "not met", goal, x.median,
-            x.lo, x.hi, g->what, r->isa, p->ctx);
+    const char *word = (least ? x.median >= goal : x.median <= goal) ? "met" : "not met";
+    fprintf(out, "  %-14s %.2f  measured %.3f (%.3f-%.3f)  %s, %s, ctx %zu", *r->disturbed ? "disturbed" : word, goal,
+            x.median, x.lo, x.hi, g->what, r->isa, p->ctx);
     if (g->kernel == HA_KERNEL_SPARSE) fprintf(out, ", block %zu", p->block);
     fprintf(out, ", %.0f thread%s", r->threads, r->threads > 1 ? "s" : "");
     if (least && r->threads > 1) fprintf(out, ", %s", state);

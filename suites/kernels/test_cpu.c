@@ -699,7 +699,7 @@ TEST_WITH(goals_are_judged, begin, driven_end)
     measured(17, "avx2", 0.26, 1);
     measured(18, "avx2", 0.27, 1);
     to_printed();
-    says("  met            0.93  measured 0.930 (0.930-0.930)  decode f32, avx512, ctx 32768, 1 thread\n");
+    says("  disturbed      0.93  measured 0.930 (0.930-0.930)  decode f32, avx512, ctx 32768, 1 thread\n");
     says("  met            0.93  measured 0.940 (0.940-0.940)  decode f32, avx512_bf16, ctx 32768, 2 threads, "
          "harder\n");
     says("  not met        0.97  measured 0.960 (0.960-0.960)  decode f32, avx512, ctx 32768, 2 threads, easier\n");
@@ -723,6 +723,16 @@ TEST_WITH(goals_are_judged, begin, driven_end)
     says("0.930-0.930~");
     says("  waits: DTLB  ");
     says("in 1 of 15 points too few samples kept their cores");
+    /* neither met nor not met while the machine was disturbed, and judged where it was not */
+    for (size_t i = 0; i < 2; i++) {
+        measured(0, "avx512_ymm", i ? 0.9 : 0.95, 1);
+        to_printed();
+        says(i ? "  disturbed      0.93  measured 0.900" : "  disturbed      0.93  measured 0.950");
+        ((struct ha_cpu_row *)(uintptr_t)entry(0)->row)->disturbed[0] = 0;
+        to_printed();
+        says(i ? "  not met        0.93  measured 0.900" : "  met            0.93  measured 0.950");
+        assert_null(strstr(driven.printed, "  disturbed  "));
+    }
     measured(3, "avx2", (double)NAN, 0.9);
     to_printed();
     says("  not met        0.65  measured nan");
