@@ -26,8 +26,8 @@ static const struct {
                  [HA_PATTERN_PASSES] = { 8, 2, true } };
 enum { TABLES_MOST = 8, GO_ON = 3, MANY_ROWS = 32, FEW_SAMPLES = 10, FINAL_SAMPLES = 24 };
 
-static const double near = 0.9;   /* a table that is slower than this share of the best one is no candidate */
-static const double alike = 0.97; /* tables this near for one token are decided by many query rows */
+static const double near = 0.9;    /* a table that is slower than this share of the best one is no candidate */
+const double ha_tune_alike = 0.97; /* for one token; many query rows decide then */
 
 /* One race: candidates that differ in what they ask ahead, or in whose kernel they are. */
 struct entry {
@@ -89,12 +89,19 @@ static void add_all(struct contest *c, struct ha_kernels *k, struct ha_reach own
         }
 }
 
-static void say(const struct contest *c, const struct ha_race_result *r, const char *of, const char *what)
+/* the table whose code it is about */
+static const char *isa_of(const struct contest *c)
+{
+    const char *kernel = c->subject.pattern == HA_CHOICE_ROWS ? "attend_chunk" : "attend_packed";
+    return ha_kernels_origin_of(c->entry[0].kernels, kernel, c->subject.dtype)->name;
+}
+
+static void say(const struct contest *c, const struct ha_race_result *r, const char *what)
 {
     FILE *out = c->maker->options->progress;
     if (!out) return;
     fprintf(out, "%zu thread%s  %-4s  %-6s  %-12s  ", c->maker->threads, c->maker->threads > 1 ? "s" : " ",
-            ha_dtype_name(c->subject.dtype), ha_pattern_words[c->subject.pattern], of);
+            ha_dtype_name(c->subject.dtype), ha_pattern_words[c->subject.pattern], isa_of(c));
     if (r->end == HA_RACE_SURE)
         fprintf(out, "%-12s  %.3f (%.3f-%.3f), by the constants %.3f\n", what, r->median, r->lo, r->hi, r->first);
     else
@@ -112,19 +119,33 @@ static enum ha_status run_race(struct contest *c, size_t final, struct ha_race_r
     return ha_race(&of, r, why);
 }
 
-/* one whose answer is missed where there is none */
+/* without an answer, which is missed */
+static void leave_open(const struct contest *c, enum ha_race_end end)
+{
+    struct ha_tune_doubt *d = c->maker->doubt;
+    const size_t at = d->disturbed + d->late;
+    if (end == HA_RACE_SURE) return;
+    d->disturbed += end == HA_RACE_DISTURBED;
+    d->late += end == HA_RACE_LATE;
+    if (at == HA_CHOICES_MOST) return;
+    struct ha_tune_open *x = &d->open[at];
+    *x = (struct ha_tune_open){
+        .threads = c->maker->threads, .rows = c->subject.rows, .dtype = c->subject.dtype, .pattern = c->subject.pattern
+    };
+    snprintf(x->isa, sizeof x->isa, "%s", isa_of(c));
+}
+
 static enum ha_status race(struct contest *c, struct ha_race_result *r, struct ha_why *why)
 {
     HA_TRY(run_race(c, FINAL_SAMPLES, r, why));
-    c->maker->doubt->disturbed += r->end == HA_RACE_DISTURBED;
-    c->maker->doubt->late += r->end == HA_RACE_LATE;
+    leave_open(c, r->end);
     return HA_OK;
 }
 
 /* ---- choices ----------------------------------------------------------------------------------------------------- */
 
 static struct ha_choice *choice(struct maker *m, const struct contest *c, const struct ha_race_result *r,
-                                const char *isa, struct ha_reach reach)
+                                struct ha_reach reach)
 {
     if (m->out->choices == HA_CHOICES_MOST) return NULL;
     struct ha_choice *x = &m->out->choice[m->out->choices++];
@@ -136,7 +157,7 @@ static struct ha_choice *choice(struct maker *m, const struct contest *c, const 
                              .lo = r->lo,
                              .hi = r->hi,
                              .constants = r->first };
-    snprintf(x->isa, sizeof x->isa, "%s", isa);
+    snprintf(x->isa, sizeof x->isa, "%s", isa_of(c));
     return x;
 }
 
@@ -158,8 +179,8 @@ static enum ha_status choose_reach(struct maker *m, struct ha_kernels *k, enum h
     HA_TRY(race(&c, &r, why));
     const struct ha_reach best = c.entry[r.winner].reach;
     k->reach[t][pattern] = best;
-    say(&c, &r, k->name, reach_text(text, best));
-    if (r.end == HA_RACE_SURE) choice(m, &c, &r, k->name, best);
+    say(&c, &r, reach_text(text, best));
+    if (r.end == HA_RACE_SURE) choice(m, &c, &r, best);
     return HA_OK;
 }
 
@@ -179,12 +200,12 @@ static enum ha_status choose_tables(struct maker *m, enum ha_dtype t, bool in[TA
         HA_TRY(run_race(&c, FEW_SAMPLES, &r, why));
         k->reach[t][HA_PATTERN_LINEAR] = own;
         of[i] = r.best;
-        m->doubt->late += r.end == HA_RACE_LATE;
+        if (r.end == HA_RACE_LATE) leave_open(&c, r.end);
         best = fmax(best, of[i]);
         if (!m->options->quick || r.end != HA_RACE_SURE) continue;
         k->reach[t][HA_PATTERN_LINEAR] = c.entry[r.winner].reach;
-        say(&c, &r, k->name, reach_text(text, c.entry[r.winner].reach));
-        choice(m, &c, &r, k->name, c.entry[r.winner].reach);
+        say(&c, &r, reach_text(text, c.entry[r.winner].reach));
+        choice(m, &c, &r, c.entry[r.winner].reach);
     }
     for (size_t go_on = 0; go_on < GO_ON; go_on++) {
         size_t next = m->tables;
@@ -209,7 +230,7 @@ static enum ha_status choose_best(struct maker *m, enum ha_dtype t, const bool i
     for (size_t i = 0; i < m->tables; i++) {
         struct contest c = contest_of(m, t, HA_PATTERN_PASSES, MANY_ROWS);
         struct ha_race_result r = { .median = 1 };
-        if (!(one[i] > 0) || one[i] < alike * best) continue;
+        if (!(one[i] > 0) || one[i] < ha_tune_alike * best) continue;
         add(&c, &m->table[i], m->table[i].reach[t][HA_PATTERN_PASSES]);
         if (m->options->quick) r.median = one[i];
         else HA_TRY(race(&c, &r, why));
@@ -239,8 +260,8 @@ static enum ha_status choose_layout(struct maker *m, enum ha_dtype t, struct ha_
     HA_TRY(race(&c, &r, why));
     if (r.end != HA_RACE_SURE) return HA_OK;
     const bool rows = r.lo > ratio;
-    say(&c, &r, "", rows ? "faster" : "slower");
-    struct ha_choice *x = choice(m, &c, &r, best.name, (struct ha_reach){ HA_REACH_NONE, 0 });
+    say(&c, &r, rows ? "faster" : "slower");
+    struct ha_choice *x = choice(m, &c, &r, (struct ha_reach){ HA_REACH_NONE, 0 });
     if (x) x->taken = rows;
     return HA_OK;
 }

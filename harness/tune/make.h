@@ -14,9 +14,19 @@ struct ha_tune_options {
     FILE *progress; /* a line for each race; NULL: none */
 };
 
+/* Races without an answer: what they were about stays as the table has it. */
 struct ha_tune_doubt {
-    size_t disturbed, late; /* races without an answer: what they were about stays as the table has it */
+    size_t disturbed, late;
+    struct ha_tune_open {
+        size_t threads, rows;
+        enum ha_dtype dtype;
+        unsigned pattern;
+        char isa[HA_ISA_BYTES];
+    } open[HA_CHOICES_MOST]; /* [disturbed + late], as far as there is room */
 };
+
+/* Tables whose shares are this near to one another, in order, are alike. */
+extern const double ha_tune_alike;
 
 /* Whatever plan is in use is not while this measures, and is again afterwards. HA_WAIVED: there is not memory enough.
  */

@@ -50,7 +50,14 @@ TEST(without_time_nothing_is_chosen)
     const struct ha_tune_options o = { .threads = { 1 }, .counts = 1, .limit_ns = 0 };
     assert_int_equal(ha_tune_make(&t, &o, &doubt, &why), HA_OK);
     assert_int_equal(t.choices, 0);
-    assert_true(doubt.late > 0);
+    assert_true(doubt.late > 0 && doubt.late + doubt.disturbed <= HA_CHOICES_MOST);
+    for (size_t i = 0; i < doubt.late + doubt.disturbed; i++) {
+        const struct ha_tune_open *x = &doubt.open[i];
+        struct ha_kernels k;
+        assert_int_equal(ha_kernels_resolve(x->isa, &k, &why), HA_OK);
+        assert_string_equal(ha_kernels_origin_of(&k, "attend_packed", x->dtype)->name, x->isa);
+        assert_true(x->threads == 1 && x->rows == 4 && x->pattern == HA_PATTERN_LINEAR);
+    }
     assert_memory_equal(ha_tuning(), &before, sizeof before);
 }
 
