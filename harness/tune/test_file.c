@@ -196,6 +196,51 @@ TEST_WITH(the_nearest_plan_counts, make_folder, remove_folder)
     assert_string_equal(ha_tuning()->from, "shipped");
 }
 
+/* the file with this CPU in the place of the one that it is of; its rows, and whether they were of this CPU */
+static size_t as_of_this_cpu(const char *from, bool *own)
+{
+    static char in[1 << 16], out[1 << 17], cpu[160], quoted[164];
+    size_t n = 0, rows = 0;
+    FILE *f = fopen(from, "re");
+    if (!f) fail_msg("%s is not there", from);
+    in[fread(in, 1, sizeof in - 1, f)] = 0;
+    fclose(f);
+    ha_tuning_cpu(cpu);
+    snprintf(quoted, sizeof quoted, "\"%s\"", cpu);
+    *own = strstr(in, quoted) != NULL;
+    for (char *line = in, *end; (end = strchr(line, '\n')); line = end + 1, rows++) {
+        char *name = strstr(line, "\",\"") + 3, *behind = strstr(name, "\",\"");
+        assert_true(name < behind && behind < end);
+        n += (size_t)snprintf(out + n, sizeof out - n, "%.*s%s%.*s", (int)(name - line), line, rows ? cpu : "cpu",
+                              (int)(end + 1 - behind), behind);
+        assert_true(n < sizeof out);
+    }
+    write_text(out);
+    return rows - 1;
+}
+
+/* Each that is shipped is whole, and is found on its CPU where the user has none. */
+TEST_WITH(shipped_plans_are_found, make_folder, remove_folder)
+{
+    static const char *const files[] = { "kernels/plans/amd-epyc-zen4-2core.csv",
+                                         "kernels/plans/intel-xeon-amx-2core.csv" };
+    struct ha_tuning t;
+    struct ha_why why;
+    bool any = false;
+    for (size_t i = 0; i < COUNT(files); i++) {
+        bool own;
+        const size_t rows = as_of_this_cpu(files[i], &own);
+        if (ha_tune_read(&t, path, "shipped", &why) != HA_OK) fail_msg("%s: %s", files[i], why.text);
+        assert_int_equal(t.choices, rows);
+        for (size_t threads = 1; threads < 3; threads++)
+            for (int type = 0; type < HA_DTYPE_COUNT; type++)
+                assert_non_null(ha_tuning_taken(&t, threads, (enum ha_dtype)type, HA_PATTERN_LINEAR));
+        any = any || own;
+    }
+    assert_int_equal(ha_tune_find_in("kernels/plans", NULL, false, &why), HA_OK);
+    assert_string_equal(ha_tuning()->from, any ? "shipped" : "built in");
+}
+
 /* Resolved tables do as the plan says, for the threads that it is about. */
 TEST_WITH(tables_follow_the_plan, make_folder, remove_folder)
 {
