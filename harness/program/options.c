@@ -75,7 +75,7 @@ static enum ha_status take_format(void *to, const char *value, struct ha_why *wh
 
 static enum ha_status take_report_format(void *to, const char *value, struct ha_why *why)
 {
-    static const char *const formats[] = { "html", "md", "csv", NULL };
+    static const char *const formats[] = { "html", "md", "csv", "openmetrics", NULL };
     size_t i;
     HA_TRY(ha_word_find("format", value, formats, &i, why));
     return take_text(to, value, why);
@@ -206,8 +206,9 @@ const struct ha_option ha_option_table[] = {
     { NIGHTLY, 0, "shuffle", "SEED", "Of the order in which cases run; drawn by default", take_seed, TO(shuffle) },
     { NIGHTLY, 0, "notify", "CMD", "At its end, give CMD the verdict as a JSON line", take_text, TO(notify) },
     { COMPARE, 0, "junit", "FILE", "Write the same verdicts there for a CI server", take_text, TO(junit) },
-    { REPORT, 0, "format", "html|md|csv",
-      "html, the page, by default; md: short enough for a merge request; csv: the figures of all folders in one table",
+    { REPORT, 0, "format", "html|md|csv|openmetrics",
+      "html, the page, by default; md: short enough for a merge request; csv: the figures of all folders in one table; "
+      "openmetrics: the last night, for node_exporter",
       take_report_format, TO(report_format) },
     { RUN | CHECK, 0, "dry-run", NULL, "Print the ids of the cases, one a line, and run none", take_flag, TO(dry_run) },
     { CHECK, 0, "mutants", NULL, "Plant each known defect in turn; one that no check finds is a failure", take_flag,

@@ -34,7 +34,7 @@ struct ha_options {
     const char *figure;            /* of `history` */
     const char *junit;             /* of `compare`: the file */
     const char *faults, *shuffle;  /* seeds */
-    const char *report_format;     /* html, md, csv */
+    const char *report_format;     /* html, md, csv, openmetrics */
     uint64_t case_time_ns;         /* 0: ten minutes */
     size_t processes;              /* 0: all cases in one */
     size_t plan_threads;           /* of `plan`; 0: not given */

@@ -148,10 +148,12 @@ enum ha_exit ha_command_report(const struct ha_options *o, struct ha_why *why)
     static const struct {
         const char *name;
         enum ha_exit (*put)(const struct ha_options *o, FILE *out, struct ha_why *why); /* NULL: the page */
-    } formats[] = { { "html", NULL }, { "md", ha_report_md }, { "csv", ha_report_csv } };
+    } formats[] = {
+        { "html", NULL }, { "md", ha_report_md }, { "csv", ha_report_csv }, { "openmetrics", ha_report_openmetrics }
+    };
     const char *format = o->report_format ? o->report_format : "html";
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (!strcmp(format, formats[i].name)) return formats[i].put ? text(o, formats[i].put, why) : page(o, why);
-    ha_why(why, HA_ERROR, "--format: '%s' is neither html, md nor csv", format);
+    ha_why(why, HA_ERROR, "--format: '%s' is neither html, md, csv nor openmetrics", format);
     return HA_EXIT_USAGE;
 }

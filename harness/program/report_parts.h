@@ -27,5 +27,6 @@ enum ha_status ha_report_compare(const struct ha_options *o, FILE **rows, char n
 /* The formats; what is written to out may fail, which its owner sees. */
 enum ha_exit ha_report_csv(const struct ha_options *o, FILE *out, struct ha_why *why);
 enum ha_exit ha_report_md(const struct ha_options *o, FILE *out, struct ha_why *why);
+enum ha_exit ha_report_openmetrics(const struct ha_options *o, FILE *out, struct ha_why *why);
 
 #endif
