@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""report.py -o OUT [--rows FILE] [--why TEXT] [--library DIR] DIR...: the page of `habench report`, which calls this. FILE has the rows that
+"""report.py -o OUT [--rows FILE] [--why TEXT] [--library DIR] [--fleet [--named OUT]] DIR...: the page of `habench report`, which calls this. FILE has the rows that
 `habench compare --format json` printed; TEXT is what it said where it printed none. DIR of --library: what `scripts/setup.sh
 --report` put there. Exit code: 0 OUT is written, 40 it cannot be, 64 usage."""
 

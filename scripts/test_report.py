@@ -327,7 +327,7 @@ def fields(part):
     return own.union(*map(fields, part.values()))
 
 
-SOMETIMES = {"lo", "hi", "part_ratio", "mark", "event", "name", "side", "kind", "bytes", "least"}  # may be empty in every row
+SOMETIMES = {"page", "lo", "hi", "part_ratio", "mark", "event", "name", "side", "kind", "bytes", "least"}  # may be empty in every row
 
 
 def drawn_of(text):
@@ -461,6 +461,73 @@ def test_page(folder):
     return pages
 
 
+def fleet_rows(name=""):
+    """As `habench compare --fleet` prints them: 60 machines, of which three stand out, one is wrong and one is not here."""
+    rng = random.Random(3)
+    out = [{"row": "fleet", "path": "p", "machines": 60, "expected": 61, "groups": 1, "exit": 10, "verdict": "wrong", "line": "node01 computes wrong results " + name},
+           {"row": "group", "index": 0, "name": "a CPU " + name, "machines": 60, "facts": {"cpu": "a CPU " + name},
+            "differs": [{"name": "firmware", "values": [{"value": "1.2 " + name, "count": 59, "machines": ["node02"]}, {"value": "1.3", "count": 1, "machines": ["node01"]}]}]}]
+    for i in range(50):
+        out.append({"row": "figure", "group": 0, "case_id": f"hgca:ctx={i}" + name, "mode": "run", "suite": "nightly", "figure": "step_ns", "unit": "ns", "better": "less",
+                    "share": False, "machines": 60, "median": 1e5, "spread": 0.01, "quantiles": [9.7e4, 9.8e4, 9.9e4, 1e5, 1.01e5, 1.02e5, 1.03e5], "least": 1.04})
+    for i in range(60):
+        state, line = {0: ("stands out", "has a name that leads outside"), 1: ("wrong", "computes wrong results"), 2: ("stands out", "link at half of its width"), 3: ("stands out", "memory read 5.1% below the median")}.get(
+            i, ("fits", ""))
+        out.append({"row": "machine", "name": f"node{i:02}" if i else "../node00" + name, "group": 0, "state": state, "suspicion": 60 - i, "part": "link" if i == 2 else "",
+                    "figures": 3, "line": line + name})
+    out.append({"row": "machine", "name": "node60", "group": None, "state": "never answered", "suspicion": 0, "part": "", "figures": 0, "line": "expected, and never answered"})
+    for i in range(1, 50):
+        for k in range(50):
+            sigmas = 20.0 if i < 4 and k < 5 else rng.gauss(0, 1)
+            out.append({"row": "deviation", "machine": f"node{i:02}", "group": 0, "case_id": f"hgca:ctx={k}" + name, "figure": "step_ns", "value": 1e5 * (1 + sigmas / 100),
+                        "ratio": 1 + sigmas / 100, "sigmas": sigmas, "p": 0.1, "called": sigmas > 10})
+    out.append({"row": "outputs", "group": 0, "case_id": "quest:ctx=1" + name, "digest": "0" * 16, "agree": 59, "machines": [{"name": "node03" + name, "digest": "1" * 16}]})
+    return "".join(json.dumps(row) + "\n" for row in out)
+
+
+def test_fleet(folder, pages):
+    """A fleet's page, and those of its suspects; of rows that are whole, hostile, torn."""
+    def make(name, text, fleet):
+        pages[name] = f"{folder}/{name}.html"
+        put(pages[name] + ".rows", text)
+        done = subprocess.run([sys.executable, os.path.join(HERE, "report.py"), "-o", pages[name], "--rows", pages[name] + ".rows", "--fleet", fleet],
+                              capture_output=True, text=True, timeout=300)
+        expect(f"the page {name} is made", done.returncode == 0 and not done.stderr, (done.returncode, done.stderr))
+        with open(pages[name], encoding="utf-8") as file:
+            text = file.read()
+        expect(f"{name}: what is drawn is in the tables", not drawn_of(text), drawn_of(text)[:3])
+        return text
+
+    fleet = f"{folder}/halls"
+    for i in (1, 2):
+        record(f"{fleet}/node{i:02}")
+    record(f"{folder}/node00")
+    put(f"{fleet}/node01.rank.json", json.dumps({"machine": "node01"}))
+    text = make("fleet", fleet_rows(), fleet)
+    expect("the verdict, what is not here, who stands out", ">wrong<" in text and "node60" in text and "link at half of its width" in text and "never answered" in text)
+    expect("what differs in a group", "firmware" in text and "1.3" in text)
+    expect("outputs that disagree", "1111111111111111" in text and "node03" in text)
+    expect("a machine that fits is in no table", not re.search("<b>node04</b>", text))
+    expect("a suspect's page, where it has a record", 'href="fleet.machines/node01.html"' in text and os.path.getsize(f"{folder}/fleet.machines/node02.html") > 1e5
+           and not os.path.exists(f"{folder}/fleet.machines/node03.html"), sorted(os.listdir(f"{folder}/fleet.machines")))
+    expect("it is not said to be simulated", "Simulated" not in text)
+    put(f"{fleet}/node01.rank.json", json.dumps({"machine": "node01", "simulated": True}))
+    expect("or it is", "Simulated" in make("fleet_simulated", fleet_rows(), fleet))
+    text = make("fleet_hostile", fleet_rows(HOSTILE), f"{folder}/halls")
+    with open(f"{LIBRARY}/vega.js", encoding="utf-8", newline="") as file:
+        text = text.replace(file.read(), "")
+    expect("no markup of a name", text.count("<script") == 3 and text.count("</script") == 3 and "<img" not in text and "\u202e" not in text)
+    expect("no page outside of its folder", not os.path.exists(f"{folder}/node00.html"), os.listdir(folder))
+    whole = fleet_rows()
+    text = make("fleet_torn", whole[:len(whole) * 2 // 3] + "\n[1]\nnull\n", fleet)
+    expect("lines that are torn are said", "no JSON is left out" in text)
+    for what, rows_ in (("no rows", ""), ("no verdict", '{"row":"group"}\n')):
+        put(f"{folder}/none.rows", rows_)
+        done = subprocess.run([sys.executable, os.path.join(HERE, "report.py"), "-o", f"{folder}/none.html", "--rows", f"{folder}/none.rows", "--fleet", fleet],
+                              capture_output=True, text=True, timeout=300)
+        expect(f"{what}: one line, no page", done.returncode == 40 and done.stderr.count("\n") == 1 and not os.path.exists(f"{folder}/none.html"), done.stderr)
+
+
 MARKS = """[...document.querySelectorAll('section.figure')].map(s => [s.id,
     s.querySelectorAll('.plot svg .role-mark path, .plot svg .role-mark line, .plot svg .role-mark rect, .plot svg .role-mark text').length])"""
 # each further choice of each figure, up to six of them
@@ -477,9 +544,16 @@ TABLES = """(async () => { const out = [];
         for (let k = 0; k < 100 && !d.querySelector('td'); k++) await new Promise(r => setTimeout(r, 20));
         out.push([d.closest('section').id, d.querySelectorAll('td').length]); }
     return out; })()"""
+# where a click onto a machine's square leads to: Vega makes a link and clicks onto that
+CLICK = """(async () => { let to = null; HTMLAnchorElement.prototype.dispatchEvent = function () { to = this.getAttribute('href'); return true; };
+    const square = [...document.querySelectorAll('#heat svg path')].filter(p => p.__data__ && p.__data__.href && p.__data__.datum.machine === 'node01')[0];
+    if (square) square.dispatchEvent(new MouseEvent('click', {bubbles: true}));
+    for (let k = 0; k < 50 && !to; k++) await new Promise(r => setTimeout(r, 20));
+    return to; })()"""
 SHOWN = {"record": {"steps", "where", "timeline", "quality", "kernels", "link", "merges", "gallery", "ceilings"},
          "nights": {"forest", "steps", "where", "timeline", "quality", "history0", "ceilings"}, "machines": {"steps", "where", "quality", "kernels", "link"},
-         "hostile": {"forest", "steps", "where", "timeline", "history0", "ceilings"}, "month": {"history0"}, "odd": {"steps"}}
+         "hostile": {"forest", "steps", "where", "timeline", "history0", "ceilings"}, "month": {"history0"}, "odd": {"steps"},
+         "fleet": {"heat", "strips"}, "fleet_hostile": {"heat", "strips"}}
 
 
 def test_browser(pages, program):
@@ -499,6 +573,8 @@ def test_browser(pages, program):
                     expect(f"{name}: still nothing to scroll", browser.value("document.documentElement.scrollWidth") <= width)
                 back, ink = browser.value("[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]")
                 light = [sum(map(int, re.findall(r"\d+", c)[:3])) for c in (back, ink)]
+                if name == "fleet":
+                    expect("a click into the plot leads to a machine's page", browser.value(CLICK) == "fleet.machines/node01.html", browser.value(CLICK))
                 expect(f"{name}: {'dark' if dark else 'light'} as asked", (light[0] < light[1]) == dark, (back, ink))
                 expect(f"{name}: nothing of a name runs", browser.value("typeof window.hit") == "undefined" and browser.value("document.images.length") == 0)
                 said = browser.complaints()
@@ -520,6 +596,7 @@ def main(program, scope):
                 print("SKIP: build/report is not there, so no page is made: scripts/setup.sh --report")
             else:
                 pages = test_page(new("pages"))
+                test_fleet(new("fleets"), pages)
                 if chromium():
                     test_browser(pages, chromium())
                 else:

@@ -210,6 +210,8 @@ const struct ha_option ha_option_table[] = {
       "html, the page, by default; md: short enough for a merge request; csv: the figures of all folders in one table; "
       "openmetrics: the last night, for node_exporter",
       take_report_format, TO(report_format) },
+    { REPORT, 0, "fleet", NULL, "DIR is a fleet: its page, and one of each machine that stands out (docs/fleet.md)",
+      take_flag, TO(fleet_page) },
     { RUN | CHECK, 0, "dry-run", NULL, "Print the ids of the cases, one a line, and run none", take_flag, TO(dry_run) },
     { CHECK, 0, "mutants", NULL, "Plant each known defect in turn; one that no check finds is a failure", take_flag,
       TO(mutants) },
@@ -461,6 +463,9 @@ static void check_options(const char *program, const struct ha_options *o)
         refuse(program, "of which DIR? a folder that `-o DIR` of run, check or probe wrote");
     if (o->command == HA_CMD_REPORT && !o->out_dir && (!o->report_format || !strcmp(o->report_format, "html")))
         refuse(program, "where to? -o report.html");
+    if (o->command == HA_CMD_REPORT && o->fleet_page
+        && (o->words_count != 1 || (o->report_format && strcmp(o->report_format, "html") != 0)))
+        refuse(program, "--fleet makes the page of one fleet, as html");
     if (o->command == HA_CMD_HISTORY && o->words_count != 1)
         refuse(program, "of which DIR? a folder of nights, or of folders that `habench run -o` wrote");
     if (o->command == HA_CMD_CAPACITY && o->words_count != 1)

@@ -41,7 +41,7 @@ struct ha_options {
     uint64_t max_time_ns;          /* 0: none */
     uint64_t random_ns;            /* 0: no random cases */
     uint64_t memory_bytes, tokens; /* of `capacity`; 0: not given */
-    bool dry_run, resume, mutants, exhaustive, order, quiet, json;
+    bool dry_run, resume, mutants, exhaustive, order, quiet, json, fleet_page;
 };
 
 /* What the command line takes; the man page and completions (manual.h) are made of it, too. */

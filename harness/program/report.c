@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PATH_BYTES = 4096, FIXED_ARGUMENTS = 12 };
+enum { PATH_BYTES = 4096, FIXED_ARGUMENTS = 14 };
 #define SETUP \
     "`scripts/setup.sh --report` in the source tree installs it (installed elsewhere: `ninja install` behind it)"
 
@@ -42,6 +42,11 @@ enum ha_status ha_report_compare(const struct ha_options *o, FILE **rows, char n
     char self[] = "/proc/self/exe", command[] = "compare", format[] = "--format=json", end[] = "--", newest[PATH_BYTES];
     *rows = NULL;
     *note = 0;
+    if (o->fleet_page) {
+        char fleet[] = "--fleet";
+        char *argv[] = { self, command, format, fleet, o->words[0], NULL };
+        return compare(argv, rows, note, why);
+    }
     const bool nights = o->words_count == 1 && ha_newest_night(o->words[0], newest);
     if (o->words_count == 1 && !nights) return HA_OK;
     char **argv = calloc(o->words_count + 7, sizeof *argv);
@@ -65,7 +70,7 @@ static enum ha_exit write_page(const struct ha_options *o, char *part, FILE *row
 {
     char python[] = "python3", script[PATH_BYTES], library[PATH_BYTES], rows_path[64], last[HA_SPAWNED_LINE];
     char option_o[] = "-o", option_rows[] = "--rows", option_why[] = "--why", option_library[] = "--library",
-         end[] = "--";
+         option_fleet[] = "--fleet", option_named[] = "--named", end[] = "--";
     int code;
     if (!ha_program_beside(script, PATH_BYTES, "scripts/report.py", "share/habench/scripts/report.py")) {
         ha_why(why, HA_ERROR, "scripts/report.py is not beside the program: `ninja install` puts it there");
@@ -91,10 +96,12 @@ static enum ha_exit write_page(const struct ha_options *o, char *part, FILE *row
                             option_library,
                             library,
                             rows ? option_rows : option_why,
-                            rows ? rows_path : note,
-                            end };
+                            rows ? rows_path : note };
+    char *const of_fleet[] = { option_fleet, option_named, (char *)(uintptr_t)o->out_dir };
     size_t n = 0;
     for (; n < sizeof fixed / sizeof *fixed; n++) argv[n] = fixed[n];
+    for (size_t i = 0; o->fleet_page && i < sizeof of_fleet / sizeof *of_fleet; i++) argv[n++] = of_fleet[i];
+    argv[n++] = end;
     for (size_t i = 0; i < o->words_count; i++) argv[n++] = o->words[i];
     const enum ha_status status = ha_spawned_run(argv, -1, &code, last, why);
     free(argv);

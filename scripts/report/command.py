@@ -2,14 +2,17 @@
 
 import argparse
 import os
+import re
 import sys
+from urllib.parse import quote
 
-from report.compared import read_rows
+from report.compared import Compared, read_rows
 from report.files import Notes, clean
 from report.record import Folder, runs_in
 
 SETUP = "install it with `scripts/setup.sh --report`"
 FOLDERS_MAX = 16
+MACHINE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # what a machine of a fleet may be called
 
 
 class Wrong(Exception):
@@ -45,23 +48,60 @@ def load(paths, notes):
     return folders
 
 
-def write(arguments):
+def put(path, page):
+    try:
+        with open(path, "w", encoding="utf-8", newline="\n") as file:
+            file.write(page)
+    except OSError as error:
+        raise Wrong(40, f"{clean(path, 300)}: cannot write: {error.strerror}") from error
+
+
+def page_of_records(arguments, vega):
+    from report.page import label, render
     notes = Notes()
     folders = load(arguments.folders, notes)
-    compared = read_rows(arguments.rows, notes, clean(arguments.why, 400))
+    label(folders)
+    return render(folders, read_rows(arguments.rows, notes, clean(arguments.why, 400)), notes, vega)
+
+
+def pages_of_machines(path, names, output, vega):
+    """The pages of the machines that stand out, in a folder beside the page of the fleet: where each is, from there."""
+    from report.page import render
+    beside, pages = os.path.splitext(output)[0] + ".machines", {}
+    for name in names:
+        notes = Notes()
+        runs = runs_in(os.path.join(path, name), notes) if MACHINE.fullmatch(name) else []
+        if not runs:
+            continue
+        try:
+            os.makedirs(beside, exist_ok=True)
+        except OSError as error:
+            raise Wrong(40, f"{clean(beside, 300)}: cannot write: {error.strerror}") from error
+        folder = Folder(os.path.join(path, name), runs)
+        folder.label = ""
+        put(os.path.join(beside, name + ".html"), render([folder], Compared(), notes, vega))
+        pages[name] = f"{quote(os.path.basename(beside))}/{quote(name)}.html"
+    return pages
+
+
+def page_of_fleet(arguments, vega):
+    from report.fleet import PAGES_MAX, read_fleet, render_fleet, suspects
+    notes, path = Notes(), arguments.folders[0]
+    fleet = read_fleet(arguments.rows, notes) if arguments.rows else None
+    if not fleet or not fleet.fleet:
+        raise Wrong(40, f"`habench compare --fleet` printed no verdict: {clean(arguments.why, 400) or 'run it to see why'}")
+    pages = pages_of_machines(path, suspects(fleet)[:PAGES_MAX], arguments.named or arguments.output, vega)
+    return render_fleet(path, fleet, notes, vega, pages)
+
+
+def write(arguments):
     vega = library(arguments.library)
     sys.path.insert(0, arguments.library)
     try:
-        from report.page import label, render
+        page = page_of_fleet(arguments, vega) if arguments.fleet else page_of_records(arguments, vega)
     except ImportError as error:
         raise Wrong(40, f"Python lacks what the page is made with ({error}); {SETUP}") from error
-    label(folders)
-    page = render(folders, compared, notes, vega)
-    try:
-        with open(arguments.output, "w", encoding="utf-8", newline="\n") as file:
-            file.write(page)
-    except OSError as error:
-        raise Wrong(40, f"{clean(arguments.output, 300)}: cannot write: {error.strerror}") from error
+    put(arguments.output, page)
 
 
 def main(argv):
@@ -69,6 +109,8 @@ def main(argv):
     parser.add_argument("-o", dest="output", required=True)
     parser.add_argument("--rows")
     parser.add_argument("--why", default="")
+    parser.add_argument("--fleet", action="store_true")
+    parser.add_argument("--named", help="what the output is called at the end")
     here = os.path.dirname(os.path.abspath(__file__))
     parser.add_argument("--library", default=os.path.join(here, "..", "..", "build", "report"))
     parser.add_argument("folders", nargs="+", metavar="DIR")
