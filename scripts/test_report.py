@@ -24,6 +24,7 @@ from report.cases import short_names, steps_of  # noqa: E402
 from report.compared import read_rows  # noqa: E402
 from report.files import Notes, clean, number, rows  # noqa: E402
 from report.history import series_of  # noqa: E402
+from report.kernels import kernels_figure  # noqa: E402
 from report.record import Folder, runs_in  # noqa: E402
 from report.steps import front  # noqa: E402
 from report.text import digits, percent, quantity  # noqa: E402
@@ -86,9 +87,11 @@ def suites(path):
     table(f"{path}/link.csv", common + ["layout", "method", "direction", "piece_bytes", "GBps", "GBps_lo", "GBps_hi", "ceiling_GBps", "link_share"],
           [["2", f"link:method={m},piece={p},way={w}", "0", "pass", "", "scattered", m, w, p, 3 + i * p ** 0.1, 2 + i * p ** 0.1, 4 + i * p ** 0.1, 12, 0.5]
            for i, m in enumerate(("pinned", "kernel", "gather_1")) for p in (4096, 65536, 1 << 20) for w in ("h2d", "d2h")])
-    table(f"{path}/cpu_kernels.csv", common + ["kernel", "layout", "dtype", "ctx", "threads_used", "ns", "GBps", "floor", "floor_lo", "floor_hi", "ceiling_GBps"],
-          [["2", f"cpu_kernels:kernel={k},dtype={d},ctx={c}", "0", "pass", "", k, "packed", d, c, t, 1e5, 20, 0.7, 0.65, 0.75, 30]
-           for k in ("attend", "topk") for d in ("f32", "f16") for c, t in ((1024, 1), (2048, 2))])
+    table(f"{path}/cpu_kernels.csv", common + ["kernel", "layout", "dtype", "ctx", "threads_used", "ns", "GBps", "floor", "floor_lo", "floor_hi", "ceiling_GBps",
+                                             "limit", "whole_over_beside", "plan"],
+          [["2", f"cpu_kernels:kernel={k},dtype={d},ctx={c}", process, "pass", "", k, "packed", d, c, t, 1e5, 20, 0.7, 0.65, 0.75, 30,
+            "memory" if d == "f32" else limit, 0.6 if k == "attend" else 0.125, "39a10815"]
+           for process, limit in (("0", "waits"), ("1", "waits: L2")) for k in ("attend", "topk") for d in ("f32", "f16") for c, t in ((1024, 1), (2048, 2))])
     table(f"{path}/lse_merge.csv", common + ["case", "defect", "subject", "err_over_bound", "exact", "to_1_2", "to_1", "found_by", "showed"],
           [["2", f"lse_merge:case={c},by={s}", "0", "pass", "", c, "", s, e, 10, 20, 5, "", ""] for s in ("c", "host") for c, e in (("splits", 0.5), ("ties", 0.9))]
           + [["2", "lse_merge:defect=swapped", "0", "pass", "", "gallery", "swapped", "", "", "", "", "", "case splits", "error 300 times its bound"]])
@@ -228,6 +231,29 @@ def test_words(folder):
     compared = read_rows(f"{folder}/rows", notes)
     expect("the worst change first", [c["change"] for c in compared.moved()] == ["slower", "slower", "gone", "faster"], compared.moved())
     expect("two damaged lines are said", any("no JSON" in t and "2 times" in t for t in notes.texts()), notes.texts())
+
+
+def test_kernels(folder):
+    record(f"{folder}/k")
+    suites(f"{folder}/k")
+
+    def shown(columns=()):
+        """kernel -> (titles of its table, the distinct values of these columns)"""
+        seen = Folder(f"{folder}/k", runs_in(f"{folder}/k", Notes()))
+        seen.label = "k"
+        figure = kernels_figure([seen])
+        return {c.label: ([column.title for column in c.columns], {tuple(row.get(key) for key in columns) for row in c.rows}) for c in figure.choices}
+
+    found = shown(("limit", "plan", "gain"))
+    titles = ["limit", "plan", "time over built in"]
+    expect("limit, plan and gain are in the tables of kernels", all(t in found["attend"][0] for t in titles), found)
+    expect("the words of all processes, and the gain", found["attend"][1] == {("memory", "39a10815", 0.6), ("waits or waits: L2", "39a10815", 0.6)}, found["attend"])
+    expect("what is beside another kernel is no gain", {gain for _, _, gain in found["topk"][1]} == {None}, found["topk"])
+    path = f"{folder}/k/cpu_kernels.csv"
+    with open(path, encoding="utf-8", newline="") as file:
+        table_rows = list(csv.reader(file))
+    table(path, table_rows[0][:-3], [row[:-3] for row in table_rows[1:]])
+    expect("a record before plans has no such columns", not set(titles) & set(shown()["attend"][0]), shown())
 
 
 # ---- the program --------------------------------------------------------------------------------------------------
@@ -591,6 +617,7 @@ def main(program, scope):
             test_folders(new("folders"))
             test_trace(new("trace"))
             test_words(new("words"))
+            test_kernels(new("kernels"))
             test_room()
             if not os.path.exists(f"{LIBRARY}/vega.js"):
                 print("SKIP: build/report is not there, so no page is made: scripts/setup.sh --report")

@@ -8,7 +8,24 @@ from report.text import size
 
 KEYS = ("layout", "dtype", "query", "isa_used", "team", "q_len", "budget", "block", "bits", "dims", "centroids", "books", "table")
 SIZES = ("ctx", "batch", "heads", "head_dim")
+LIKE_BUILT_IN = ("attend", "append")  # beside others whole_over_beside is over something else: docs/kernels.md
 NAMES_MAX, KERNELS_MAX, ROWS_MAX = 48, 24, 3000
+COLUMNS = (Column("name", "kernel"), Column("side", "folder"), Column("threads", "threads"), Column("share", "of the ceiling", "share"),
+           Column("lo", "from", "share"), Column("hi", "to", "share"), Column("GBps", "reads", "GB/s"), Column("ceiling", "memory", "GB/s"),
+           Column("us", "time", "us"), Column("disturbed", "disturbed"), Column("case", "case"), Column("kind"))
+# shown where a row has them: records before plans have none
+PLANNED = (Column("limit", "limit"), Column("plan", "plan"), Column("gain", "time over built in", "times"))
+
+
+def words_of(rows, key):
+    """What the processes of a case say: one word, where they agree."""
+    return clean(" or ".join(dict.fromkeys(r[key] for r in rows if r.get(key))), 40)
+
+
+def over_built_in(rows):
+    """The time of a run by the plan over that of the same beside it as it is built in, or None."""
+    found = [x for x in (positive(r.get("whole_over_beside")) for r in rows) if x]
+    return median(found) if found and rows[0].get("kernel") in LIKE_BUILT_IN else None
 
 
 def rows_of(folder):
@@ -28,6 +45,7 @@ def rows_of(folder):
         out.append({"kernel": clean(row.get("kernel", "?"), 30), "row": row, "share": median(found), "lo": lo, "hi": hi, "side": folder.label,
                     "threads": clean(row.get("threads_used") or row.get("threads") or "?", 10), "GBps": number(row.get("GBps")),
                     "ceiling": number(row.get("ceiling_GBps")), "us": (positive(row.get("ns")) or 0) / 1e3 or None,
+                    "limit": words_of(rows, "limit"), "plan": words_of(rows, "plan"), "gain": over_built_in(rows),
                     "disturbed": clean(row.get("disturbed", ""), 20), "case": clean(row["case_id"])})
     return out
 
@@ -54,9 +72,6 @@ def kernels_figure(folders):
     sides = [f.label for f in folders if any(r["side"] == f.label for r in rows)]
     threads = sorted({r["threads"] for r in rows}, key=lambda t: (len(t), t))[:KINDS_MAX]
     rows = [r for r in rows if r["threads"] in threads]
-    columns = [Column("name", "kernel"), Column("side", "folder"), Column("threads", "threads"), Column("share", "of the ceiling", "share"),
-               Column("lo", "from", "share"), Column("hi", "to", "share"), Column("GBps", "reads", "GB/s"), Column("ceiling", "memory", "GB/s"),
-               Column("us", "time", "us"), Column("disturbed", "disturbed"), Column("case", "case"), Column("kind")]
     named_threads = {t: "1 thread" if t == "1" else f"{t} threads" for t in threads}
     for r in rows:
         r["kind"] = r["side"] if len(sides) > 1 else named_threads[r["threads"]]
@@ -71,16 +86,17 @@ def kernels_figure(folders):
                 these = [r for r in rows if (r["kernel"], r["side"], r["threads"]) == (kernel, side, t)]
                 if these:
                     shares = [r["share"] for r in these]
-                    overview.append({**{c.key: None for c in columns}, "name": kernel, "side": side, "threads": t, "share": median(shares),
+                    overview.append({**{c.key: None for c in COLUMNS}, "name": kernel, "side": side, "threads": t, "share": median(shares),
                                      "lo": min(shares), "hi": max(shares), "kind": these[0]["kind"], "case": f"{len(these)} cases"})
     if len(kernels) > 1:
-        choices.append(Choice("all kernels (median and range of their cases)", dots(columns, x, kernels, kinds, "Share of the ceiling by kernel", rule=1),
-                              columns, overview))
+        choices.append(Choice("all kernels (median and range of their cases)", dots(COLUMNS, x, kernels, kinds, "Share of the ceiling by kernel", rule=1),
+                              COLUMNS, overview))
     for kernel in kernels:
         these = [r for r in rows if r["kernel"] == kernel]
         named(these)
         these.sort(key=lambda r: (r["row"].get("layout", ""), r["row"].get("dtype", ""), number(r["row"].get("ctx")) or 0, r["name"]))
         names = list(dict.fromkeys(r["name"] for r in these))
+        columns = [*COLUMNS, *(c for c in PLANNED if any(r[c.key] for r in these))]
         note = f"{NAMES_MAX} of {len(names)} are drawn." if len(names) > NAMES_MAX else ""
         choices.append(Choice(kernel, dots(columns, x, names[:NAMES_MAX], kinds, f"Share of the ceiling, {kernel}", rule=1, step=20), columns,
                               [r for r in these if r["name"] in names[:NAMES_MAX]], note))
