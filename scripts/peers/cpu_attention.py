@@ -174,11 +174,12 @@ def open_peer(name, worker, asked):
         said = worker.ask(**asked)
     except Lost as why:
         return [{"peer": name, "verdict": str(why)}]
-    if not said["ways"]:
+    lacks = [dict(peer=name, way=way, version=said["version"], verdict=why) for way, why in said["lacks"].items()]
+    if not said["ways"] and not lacks:
         return [{"peer": name, "version": said["version"], "verdict": "has none"}]
     return [dict(peer=name, way=way, version=said["version"], computes=what["computes"], error=what["error"],
                  error_few=what["error_few"], verdict="right" if what["right"] else "wrong")
-            for way, what in said["ways"].items()]
+            for way, what in said["ways"].items()] + lacks
 
 
 def run_point(args, workers, dtype, ctx, threads):

@@ -1,14 +1,14 @@
 """The process of one peer: keys and values, the check of what comes out, the time of calls. It answers lines of JSON:
 
     {"dtype": "f16", "ctx": 32768, "threads": 1, "rotate": BYTES, "ggml": LIBRARY}
-        {"version": "...", "ways": {NAME: {"computes": "...", "error": X, "error_few": X, "right": true}}}
+        {"version": "...", "ways": {NAME: {"computes": "...", "error": X, "error_few": X, "right": true}}, "lacks": {NAME: "..."}}
     {"way": NAME, "calls": N}
         {"ns": [...]}
 
 and {"problem": "..."} where the library raised. A peer is a module with NAMES (its packages, as importlib.metadata
 knows them) or version(asked), and
 
-    ways(sets, dtype, threads, asked) -> {name: Way}        {}: it has no such type
+    ways(sets, dtype, threads, asked) -> {name: Way}        {}: it has no such type; in place of a Way: why there is none
 
 sets: [(q, k, v)], arrays of numpy, [heads][dim], [KV heads][keys][dim] twice; bf16 as uint16."""
 import importlib
@@ -81,11 +81,13 @@ def error(out, want):
 
 
 def open_ways(peer, asked, ctx, rotate):
-    """{name: Way} of the peer, and {name: its error on the first set}"""
+    """{name: Way} of the peer, {name: its error on the first set}, and {name: why there is none}"""
     dtype, sets = asked["dtype"], make(asked["dtype"], ctx, rotate)
     want = exact(*sets[0], dtype)
-    ways = peer.ways(sets, dtype, asked["threads"], asked)
-    return ways, {name: error(way.result(way.calls[0]()), want) for name, way in ways.items()}
+    all_ways = peer.ways(sets, dtype, asked["threads"], asked)
+    lacks = {name: why for name, why in all_ways.items() if isinstance(why, str)}
+    ways = {name: way for name, way in all_ways.items() if name not in lacks}
+    return ways, {name: error(way.result(way.calls[0]()), want) for name, way in ways.items()}, lacks
 
 
 def versions(peer):
@@ -103,10 +105,10 @@ def answer(peer, ways, request):
         return {"ns": ns}
     ways.clear()
     few = open_ways(peer, request, SMALL, 0)[1]
-    found, errors = open_ways(peer, request, request["ctx"], request["rotate"])
+    found, errors, lacks = open_ways(peer, request, request["ctx"], request["rotate"])
     ways.update(found)
     version = peer.version(request) if hasattr(peer, "version") else versions(peer)
-    return {"version": version,
+    return {"version": version, "lacks": lacks,
             "ways": {name: {"computes": way.computes, "error": errors[name], "error_few": few[name],
                             "right": few[name] <= TOLERANCE[request["dtype"]] and errors[name] <= TIMED_TOLERANCE}
                      for name, way in found.items()}}
