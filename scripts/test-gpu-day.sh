@@ -203,6 +203,27 @@ agrees mine 20
 says '**habench: not all ran**. 1 cases: 1 pass'
 holds 'no process is left' nobody_is_left
 
+# one plan of the CPU kernels for all steps
+cat > suites/planned.steps <<S
+[default]
+device = host
+time = 1m
+[right]
+habench = check resident:ctx=64,layers=1,steps=1
+[fast]
+habench = run cpu:ctx=64,layers=1,steps=1
+[told]
+shell = test "\$HABENCH_PLAN" = constants
+S
+day 64 planned -o no --plan nosuch.csv
+day 0 planned -o planned --plan constants
+for name in right fast told; do step $name passed; done
+plans() { tr -d ' \n' < planned/night.json | grep -o '"--plan","constants"' | wc -l; }
+holds 'who takes a plan is told of it' test "$(plans)" -eq 2
+holds 'and has it' sh -c "tail -n 1 planned/fast/cases.csv | tr -d '\r' | grep -q '\"constants\"$'"
+"$program" run gpu_day --dry-run --plan constants > out 2> err
+holds 'run and check take it, others do not' test "$(grep -c "'--plan' 'constants'" out),$(grep -c "habench 'run'\|habench 'check'" out)" = 10,10
+
 # Ctrl-C ends the step at hand and the day
 printf '[slow]\ntime = 1m\nshell = . %s/sleeper\n[next]\ntime = 1m\nshell = true\n' "$dir" > suites/long.steps
 (exec timeout -s INT 2 "$program" run -q long -o "$dir/cut" --device host > out 2> err < /dev/null)

@@ -114,6 +114,38 @@ cp -r slow nights/2
 says 'beside 1 night of the base'
 rm -r nights/2
 
+# one plan of the CPU kernels for all steps, which their commands show: the one asked for, or a quick choice, whoever keeps it.
+# plan_of NIGHT STEP: what the step's command says; plans NIGHT: of all rows
+plan_of() { tr -d ' \n' < "$1/night.json" | grep -o "\"name\":\"$2\",\"command\":[^]]*" | sed -n 's/.*"--plan","\([^"]*\)".*/\1/p'; }
+plans() { cat "$1"/*/cases.csv | tr -d '\r' | grep -o '"[^"]*"$' | grep -v '"plan"' | sort -u; }
+# plan CPU: one of that CPU. Without a home a night has none but what HABENCH_PLAN names
+plan()
+{
+    echo schema_version,cpu,build,threads,dtype,pattern,isa,ahead_kind,ahead_bytes,taken,ratio,ratio_lo,ratio_hi,ratio_constants
+    for type in f32 f16 bf16; do echo "1,\"$1\",test,1,$type,linear,c,none,0,1,0.5,0.4,0.6,0.5"; done
+}
+plan nobody > own.csv
+cpu=$("$program" check -q resident:ctx=64,layers=1,steps=1 --plan own.csv 2>&1 | sed -n "s/.* this CPU is '\(.*\)'; .*/\1/p")
+holds 'a CPU has a name' test -n "$cpu"
+plan "$cpu" > own.csv
+night 64 -o no --plan nosuch.csv
+holds 'a night without its plan leaves no folder' test ! -e no
+night 30 -o planned --against faster --plan own.csv
+for step in check run again-1; do holds "planned: $step has the plan" test "$(plan_of planned $step)" = own.csv; done
+holds "rows have one plan: $(plans planned)" test "$(plans planned | wc -l)" -eq 1
+XDG_CACHE_HOME=/nowhere HOME='' night 30 -o bare --against faster --plan constants
+for step in check run again-1; do holds "bare: $step has none" test "$(plan_of bare $step)" = constants; done
+mkdir -p cache/habench
+shared=$program program=$dir/alone # beside which no plan is shipped
+cp "$shared" alone
+cp own.csv "cache/habench/$(echo "quick-$cpu-$("$program" --version | cut -d ' ' -f 2)" | tr -c 'A-Za-z0-9\n' -).csv"
+HABENCH_PLAN='' XDG_CACHE_HOME=$dir/cache night 30 -o quick --against faster
+program=$shared
+for step in check run again-1; do holds "quick: $step has the choice" test "$(plan_of quick $step)" = quick/plan.csv; done
+holds 'which lies in the folder' grep -q 'f16,linear,c,none\|"f16","linear","c","none"' quick/plan.csv
+holds "and is the plan of rows: $(plans quick)" test "$(plans quick)" = "$(plans planned)"
+holds 'a night without one says none' test -z "$(plan_of slow run)"
+
 # no time: nothing is dropped in silence
 night 20 -o short --max-time 1ms
 agrees short 20

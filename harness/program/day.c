@@ -11,6 +11,7 @@
 #include "harness/program/commands.h"
 #include "harness/program/night.h"
 #include "harness/report/whole_file.h"
+#include "harness/tune/file.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -109,6 +110,10 @@ static void add_words(struct ha_words *w, const struct day *d, const struct ha_d
     ha_words_add(w, d->device);
     if (c->folder) ha_words_add_folder(w, d->o->out_dir ? d->o->out_dir : "DIR", s->name);
     if (!c->resumes) return;
+    if (d->o->plan) {
+        ha_words_add(w, "--plan");
+        ha_words_add(w, d->o->plan);
+    }
     ha_words_add_number(w, "--max-time", limit_ns / 1000000 + 1, "ms");
     ha_words_add(w, "-q");
     if (d->o->resume) ha_words_add(w, "--resume");
@@ -116,13 +121,14 @@ static void add_words(struct ha_words *w, const struct day *d, const struct ha_d
 
 static void run_step(struct day *d, const struct ha_day_step *s, uint64_t limit_ns)
 {
-    char text[16384], home[3][PATH_BYTES + 16];
+    char text[16384], home[4][PATH_BYTES + 16];
     struct ha_words words = { 0 };
     int code;
-    const char *env[5] = { home[0], home[1], home[2], s->env, NULL };
+    const char *env[] = { home[0], home[1], home[2], d->o->plan ? home[3] : s->env, d->o->plan ? s->env : NULL, NULL };
     snprintf(home[0], sizeof home[0], "HABENCH=%s", d->program);
     snprintf(home[1], sizeof home[1], "DEVICE=%.4000s", d->device);
     snprintf(home[2], sizeof home[2], "TREE=%s", d->tree);
+    if (d->o->plan) snprintf(home[3], sizeof home[3], "HABENCH_PLAN=%.4000s", d->o->plan);
     snprintf(text, sizeof text, "%s", s->habench ? s->habench : s->shell);
     if (s->habench) add_words(&words, d, s, text, limit_ns);
     else ha_words_add(&words, text);
@@ -307,6 +313,7 @@ static enum ha_exit look_before(struct day *d, struct ha_why *why)
         return HA_EXIT_USAGE;
     d->device = d->o->device ? d->o->device : *d->steps.device ? d->steps.device : ha_devices_all[0]->name;
     if (d->o->dry_run) return HA_EXIT_OK;
+    if (d->o->plan && ha_tune_find(d->o->plan, false, why) != HA_OK) return HA_EXIT_USAGE;
     const enum ha_exit there = ha_look_for_device(d->device, why);
     return there == HA_EXIT_OK ? take_folder(d, why) : there;
 }

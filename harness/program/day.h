@@ -27,7 +27,7 @@ void ha_day_free(struct ha_day_steps *steps);
 /* A command of this program that a step may be: what is put behind its words. */
 struct ha_day_command {
     const char *name;
-    bool folder, resumes; /* it takes -o; it takes --max-time, --resume and -q */
+    bool folder, resumes; /* it takes -o; it takes --plan, --max-time, --resume and -q */
 };
 /* NULL: there is none of this name */
 const struct ha_day_command *ha_day_command_named(const char *name);

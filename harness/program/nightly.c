@@ -7,9 +7,11 @@
 #include "harness/base/why.h"
 #include "harness/compare/again.h"
 #include "harness/compare/print.h"
+#include "harness/measure/paired.h"
 #include "harness/program/commands.h"
 #include "harness/program/night.h"
 #include "harness/report/whole_file.h"
+#include "harness/tune/file.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -25,6 +27,8 @@ static const uint64_t hour_ns = UINT64_C(3600000000000), second_ns = UINT64_C(10
 struct night {
     const struct ha_options *o;
     const char *against; /* NULL: it is the first night */
+    const char *plan;    /* what steps that attend on the CPU are told of theirs; NULL: each finds the same */
+    char chosen[4096];
     uint64_t begin_ns, end_ns, seed;
     struct ha_night_log log;
     bool wrong, missing, unfit; /* what steps came to */
@@ -92,6 +96,13 @@ static void add_device(struct ha_words *c, const struct night *n, size_t device)
     ha_words_add(c, n->o->devices[device]);
 }
 
+static void add_plan(struct ha_words *c, const struct night *n)
+{
+    if (!n->plan) return;
+    ha_words_add(c, "--plan");
+    ha_words_add(c, n->plan);
+}
+
 /* Of doctor and probe, which take a minute and not the time that they are given: a device that hangs is not to be
  * waited for much longer than the night is. */
 static uint64_t meter_limit(const struct night *n)
@@ -129,6 +140,7 @@ static void check(struct night *n, const char *name, size_t device)
     const uint64_t most = (n->end_ns - n->begin_ns) / 5 * 2, limit = most < left(n) ? most : left(n);
     int code = 0;
     add_device(&c, n, device);
+    add_plan(&c, n);
     ha_words_add_number(&c, "--shuffle", n->seed, "");
     ha_words_add_number(&c, "--max-time", limit / 1000000 + 1, "ms");
     ha_words_add_folder(&c, n->o->out_dir, name);
@@ -143,6 +155,7 @@ static void run(struct night *n, const char *name, size_t device)
     const uint64_t limit = n->against ? left(n) / 10 * 7 : left(n);
     int code = 0;
     add_device(&c, n, device);
+    add_plan(&c, n);
     ha_words_add_number(&c, "--processes", n->o->processes ? n->o->processes : PROCESSES, "");
     ha_words_add_number(&c, "--shuffle", n->seed, "");
     ha_words_add_number(&c, "--max-time", limit / 1000000 + 1, "ms");
@@ -239,6 +252,7 @@ static enum ha_status run_again(struct night *n, struct ha_why *why)
         }
         snprintf(name, sizeof name, "again-%" PRIu64, round);
         const uint64_t limit = left(n);
+        add_plan(&c, n);
         ha_words_add_number(&c, "--processes", AGAIN, "");
         ha_words_add_number(&c, "--shuffle", n->seed + round, "");
         ha_words_add_number(&c, "--max-time", limit / 1000000 + 1, "ms");
@@ -372,7 +386,22 @@ static bool is_first(struct night *n, struct ha_why *why)
     return true;
 }
 
-/* Before anything runs: the devices, the base, the folder. */
+/* The plan of the CPU kernels, one for all steps. A quick choice is laid in the folder: a step that only checks makes
+ * none, and where there is no home the next one that measures would choose anew. */
+static enum ha_exit find_plan(struct night *n, struct ha_why *why)
+{
+    n->plan = n->o->plan;
+    if (ha_tune_find(n->plan, ha_measure_share(2) == 2, why) != HA_OK) return HA_EXIT_USAGE;
+    const enum ha_exit taken = ha_night_take_folder(n->o->out_dir, "a night", why);
+    if (taken != HA_EXIT_OK || strcmp(ha_tuning()->from, "quick") != 0) return taken;
+    n->plan = n->chosen;
+    return ha_file_path(n->chosen, n->o->out_dir, HA_PLAN_FILE, "", why) == HA_OK
+                   && ha_tune_write(ha_tuning(), n->chosen, why) == HA_OK
+               ? HA_EXIT_OK
+               : HA_EXIT_ENVIRONMENT;
+}
+
+/* Before anything runs: the devices, the base, the plan, the folder. */
 static enum ha_exit look_before(struct night *n, struct ha_why *why)
 {
     for (size_t d = 0; d < n->o->devices_count; d++) {
@@ -380,7 +409,7 @@ static enum ha_exit look_before(struct night *n, struct ha_why *why)
         if (there != HA_EXIT_OK) return there;
     }
     if (n->against && ha_record_read(&n->base, n->against, why) != HA_OK && !is_first(n, why)) return HA_EXIT_USAGE;
-    return ha_night_take_folder(n->o->out_dir, "a night", why);
+    return find_plan(n, why);
 }
 
 /* false: the folder cannot be written, and there is no use in going on. */

@@ -156,7 +156,7 @@ const struct ha_option ha_option_table[] = {
       TO(isa) },
     { RUN | CHECK | LIST | PROBE, 0, "without", "ISA[,ISA...]",
       "As on a CPU that lacks these instruction sets, and so those that build on them", take_without, TO(without) },
-    { RUN | CHECK, 0, "plan", "FILE|constants",
+    { RUN | CHECK | NIGHTLY, 0, "plan", "FILE|constants",
       "What CPU kernels ask ahead and whose they are: a plan that `habench plan` wrote, or what is built in; by "
       "default "
       "$HABENCH_PLAN, this machine's own plan, one that is shipped for its CPU, or a quick choice (docs/kernels.md)",
