@@ -92,6 +92,9 @@ struct ha_result {
     /* of enum ha_beside_reading, the mean of before and after: the engine's to write; NaN: not read */
     double beside[HA_BESIDES];
     char plan[16]; /* of the CPU kernels (harness/base/tuning.h), where the suite attends on the CPU: the engine's */
+    /* 16 hexadecimal digits that stand for all bits of the outputs that were judged (harness/base/fingerprint.h), where
+     * these must be the same each time; else "". The engine keeps it of what passed alone */
+    char outputs[17];
 };
 #define HA_SUSPECT_P 1e-9
 

@@ -36,6 +36,7 @@ static const struct {
     [HA_CHANGE_NOT_JUDGED] = { "not judged", "not judged", true, HA_EXIT_MISSING },
     [HA_CHANGE_ERROR_GROWN] = { "error grown", "error grown", true, HA_EXIT_REGRESSION },
     [HA_CHANGE_WORSE] = { "worse", "slower", true, HA_EXIT_REGRESSION },
+    [HA_CHANGE_OTHER_BITS] = { "other bits", "other bits", true, HA_EXIT_WRONG },
     [HA_CHANGE_WRONG] = { "wrong", "wrong", true, HA_EXIT_WRONG },
 };
 
@@ -524,6 +525,22 @@ static enum ha_status choose_nights(struct ha_comparison *c, bool *counts, struc
 /* ---- all
  * ------------------------------------------------------------------------------------------------------------- */
 
+static enum ha_status compare_bits(struct ha_comparison *c, const struct look *l, const struct ha_recorded_case *base,
+                                   const struct ha_recorded_case *now, struct ha_why *why)
+{
+    const struct ha_other_bits bits = ha_other_bits(c->base, base, l->counts, c->now, now);
+    if (!bits.others) return HA_OK;
+    struct ha_change *change = add(c, why);
+    if (!change) return HA_ERROR;
+    change->kind = HA_CHANGE_OTHER_BITS;
+    change->base = base;
+    change->now = now;
+    change->bits = bits;
+    change->base_processes = before(base, l->counts).processes;
+    change->processes = now->processes;
+    return HA_OK;
+}
+
 /* The machine stands in both records by its readings as they are; here they are made comparable. */
 static enum ha_status compare_machines(struct ha_comparison *c, struct look *l,
                                        const struct ha_recorded_case *const *pair, struct ha_why *why)
@@ -547,6 +564,7 @@ static enum ha_status compare_each(struct ha_comparison *c, struct look *l, cons
         const struct ha_recorded_case *now = c->now->cases[i];
         if (is_machine(now)) continue;
         pair[i] = counterpart(c, c->base, now);
+        HA_TRY(compare_bits(c, l, pair[i], now, why));
         if (!pair[i]) HA_TRY(compare_verdicts(c, l, NULL, now, why));
         else HA_TRY(list_figures(c, l->counts, pair[i], now, why));
     }

@@ -5,6 +5,7 @@
  * tables, JSON lines, JUnit and the exit code are made (print.h). */
 
 #include "harness/api/exit.h"
+#include "harness/compare/bits.h"
 #include "harness/compare/record.h"
 #include "harness/compare/shift.h"
 
@@ -23,6 +24,7 @@ enum ha_change_kind {
     HA_CHANGE_NOT_JUDGED,  /* an error */
     HA_CHANGE_ERROR_GROWN, /* error over bound, tenfold */
     HA_CHANGE_WORSE,
+    HA_CHANGE_OTHER_BITS, /* of outputs, from the same machine, build, plan and input */
     HA_CHANGE_WRONG,
 };
 enum { HA_CHANGES = HA_CHANGE_WRONG + 1 };
@@ -34,6 +36,7 @@ struct ha_change {
     const struct ha_recorded_case *base, *now; /* NULL: not there */
     const struct ha_recorded_figure *base_figure,
         *figure;                      /* both NULL: it is about the case; figure alone: it is gone */
+    struct ha_other_bits bits;        /* of other bits */
     size_t lost;                      /* figures of the case that are gone, base_figure the first */
     size_t cases;                     /* of its suite without a row now, for which it stands; 0: for its own */
     double base_median, median;       /* of the processes, as in the record */

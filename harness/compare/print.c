@@ -115,6 +115,10 @@ static void put_words(FILE *out, const struct ha_change *c)
     if (c->kind == HA_CHANGE_ERROR_GROWN)
         fprintf(out, "%s %s: %.3g -> %.3g of its bound", of->id, c->figure->name, c->base_median, c->median);
     else if (c->figure) put_figure(out, c);
+    else if (c->kind == HA_CHANGE_OTHER_BITS)
+        fprintf(out, "%s (%s): the bits of its outputs are %s in %zu of %zu processes, and %s in %s, with the same %s",
+                of->id, of->mode, c->bits.digest, c->bits.others, c->processes, c->bits.want,
+                c->bits.of_base ? "all of the base" : "the first of them", "machine, build, plan and input");
     else if (c->kind == HA_CHANGE_DISTURBED) {
         const bool of_base = 2 * c->disturbed <= c->processes;
         fprintf(out, "%s (%s): something else used the cores in %zu of %s %zu processes", of->id, of->mode,
@@ -412,6 +416,11 @@ static void put_change(FILE *out, const struct ha_change *c, size_t index)
     if (c->figure) set_figure(row, c);
     if (c->lost) ha_json_set_text(row, "figure", c->base_figure->name);
     if (c->cases) ha_json_set_count(row, "cases", c->cases);
+    if (c->bits.others) {
+        ha_json_set_text(row, "outputs", c->bits.digest);
+        ha_json_set_text(row, "outputs_wanted", c->bits.want);
+        ha_json_set_count(row, "other_processes", c->bits.others);
+    }
     set_cause(row, c);
     ha_json_set_text(row, "line", line);
     ha_json_put_line(out, row);

@@ -20,9 +20,9 @@ static enum ha_status no_memory(struct ha_why *why) { return ha_why(why, HA_ERRO
 /* ---- lines of a file --------------------------------------------------------------------------------------------- */
 
 /* Columns that are looked for, by name: others are passed over. */
-enum column { CASE_ID, PROCESS, SUITE, FIGURE, VALUE, UNIT, BETTER, VERDICT, REASON, DISTURBED };
-static const char *const column_name[] = { "case_id", "process", "suite",   "figure", "value",
-                                           "unit",    "better",  "verdict", "reason", "disturbed" };
+enum column { CASE_ID, PROCESS, SUITE, FIGURE, VALUE, UNIT, BETTER, VERDICT, REASON, DISTURBED, OUTPUTS, PLAN };
+static const char *const column_name[] = { "case_id", "process", "suite",  "figure",    "value",   "unit",
+                                           "better",  "verdict", "reason", "disturbed", "outputs", "plan" };
 enum { COLUMNS = sizeof column_name / sizeof *column_name };
 
 struct reading {
@@ -173,6 +173,8 @@ static enum ha_status case_row(void *arg, size_t line, char **fields, size_t cou
     }
     HA_TRY(ha_record_add_verdict(r->record, r->last, field(r, fields, SUITE), v, field(r, fields, REASON), r->why));
     if (by_others(field(r, fields, DISTURBED))) HA_TRY(ha_record_add_disturbed(r->record, r->last, process, r->why));
+    const char *digest = field(r, fields, OUTPUTS);
+    if (*digest) HA_TRY(ha_record_add_outputs(r->record, r->last, process, digest, field(r, fields, PLAN), r->why));
     return r->wide ? wide_row(r, line, fields, process) : HA_OK;
 }
 

@@ -180,6 +180,19 @@ enum ha_status ha_record_add_disturbed(struct ha_record *r, struct ha_recorded_c
     return HA_OK;
 }
 
+enum ha_status ha_record_add_outputs(struct ha_record *r, struct ha_recorded_case *c, size_t process,
+                                     const char *digest, const char *plan, struct ha_why *why)
+{
+    if (!ha_array_room(&c->outputs, &c->outputs_room, c->outputs_count + 1, sizeof *c->outputs)) return no_memory(why);
+    struct ha_recorded_outputs *o = &c->outputs[c->outputs_count++];
+    *o = (struct ha_recorded_outputs){ .night = r->nights - 1, .process = process };
+    snprintf(o->digest, sizeof o->digest, "%s", digest);
+    snprintf(o->plan, sizeof o->plan, "%s", plan);
+    ha_text_clean(o->digest);
+    ha_text_clean(o->plan);
+    return HA_OK;
+}
+
 enum ha_status ha_record_add_value(struct ha_record *r, struct ha_recorded_case *c,
                                    const struct ha_recorded_figure *like, struct ha_observation at, struct ha_why *why)
 {
@@ -240,6 +253,32 @@ bool ha_night_same_machine(const struct ha_night *a, const struct ha_night *b, c
         return false;
     }
     return true;
+}
+
+/* Facts that no bit of an output depends on; the plan stands beside each case. */
+static bool idle_fact(const char *name)
+{
+    static const char *const idle[] = { "plan", "kernel", "governor", "huge_pages", "numa_node", "memory_bytes" };
+    for (size_t i = 0; i < sizeof idle / sizeof *idle; i++)
+        if (!strcmp(name, idle[i])) return true;
+    const size_t length = strlen(name);
+    return length > 7 && !strcmp(name + length - 7, ": asked");
+}
+
+static bool has_all(const struct ha_night *a, const struct ha_night *b)
+{
+    for (size_t i = 0; i < a->facts; i++) {
+        const char *name = a->fact[i].name, *other = idle_fact(name) ? a->fact[i].value : ha_night_fact(b, name);
+        if (!other || strcmp(other, a->fact[i].value) != 0) return false;
+    }
+    return true;
+}
+
+bool ha_night_same_bits(const struct ha_night *a, const struct ha_night *b)
+{
+    const char *fact;
+    if (!*a->build || !strcmp(a->build, "unknown") || strstr(a->build, "-dirty")) return false;
+    return !strcmp(a->build, b->build) && ha_night_same_machine(a, b, &fact) && has_all(a, b) && has_all(b, a);
 }
 
 /* ---- the machine ---------------------------------------------------------------------------------------------------
@@ -324,6 +363,7 @@ void ha_record_free(struct ha_record *r)
         free(r->cases[i]->figure);
         free(r->cases[i]->by_night);
         free(r->cases[i]->disturbed);
+        free(r->cases[i]->outputs);
         free(r->cases[i]);
     }
     for (size_t i = 0; i < r->nights; i++) free(r->night[i].fact);

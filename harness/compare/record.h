@@ -33,6 +33,12 @@ struct ha_disturbed {
     size_t night, process;
 };
 
+/* All bits of the outputs that a process judged (column `outputs`), and the plan of the CPU kernels that it had. */
+struct ha_recorded_outputs {
+    size_t night, process;
+    char digest[17], plan[16];
+};
+
 /* A case in one mode, "run" or "check", over all nights. */
 struct ha_recorded_case {
     const char *id, *mode, *suite;
@@ -44,6 +50,8 @@ struct ha_recorded_case {
     size_t nights, nights_room;
     struct ha_disturbed *disturbed; /* [disturbances], their processes ascending */
     size_t disturbances, disturbances_room;
+    struct ha_recorded_outputs *outputs; /* [outputs_count], in the order in which they were read: night by night */
+    size_t outputs_count, outputs_room;
     struct ha_recorded_figure *figure; /* [figures] */
     size_t figures, room;
 };
@@ -108,6 +116,9 @@ enum ha_status ha_record_add_verdict(struct ha_record *record, struct ha_recorde
 /* From here on what that process says of time is left out, of this case. */
 enum ha_status ha_record_add_disturbed(struct ha_record *record, struct ha_recorded_case *of, size_t process,
                                        struct ha_why *why);
+/* of its process, in the last night */
+enum ha_status ha_record_add_outputs(struct ha_record *record, struct ha_recorded_case *of, size_t process,
+                                     const char *digest, const char *plan, struct ha_why *why);
 /* like: name, unit, better. HA_FAIL: it cannot be, and is left out; why says what it is. */
 enum ha_status ha_record_add_value(struct ha_record *record, struct ha_recorded_case *of,
                                    const struct ha_recorded_figure *like, struct ha_observation at, struct ha_why *why);
@@ -132,5 +143,8 @@ const struct ha_recorded_figure *ha_record_figure(const struct ha_recorded_case 
 const char *ha_night_fact(const struct ha_night *night, const char *name);
 /* Is it the same machine, as far as both say? If not, *fact is what differs. */
 bool ha_night_same_machine(const struct ha_night *a, const struct ha_night *b, const char **fact);
+/* Must both have the same bits of outputs, where plans of kernels are the same, too? The same machine, build, and all
+ * else that computes: what is not known (a build with changes that were not committed) is another. */
+bool ha_night_same_bits(const struct ha_night *a, const struct ha_night *b);
 
 #endif

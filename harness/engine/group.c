@@ -110,5 +110,9 @@ void ha_group_run(struct ha_group_rows *g, const struct ha_suite *suite, void *r
         r->verdict = g->right[i] ? HA_PASS : HA_VERDICT_ERROR;
         if (!g->right[i]) strcpy(r->reason, "its suite gave it no verdict");
     }
+    for (size_t i = 0; i < g->of.count; i++) {
+        struct ha_result *r = ha_result_of(g->row[i]);
+        if (!ha_passed(r->verdict)) *r->outputs = 0;
+    }
     if (suite->close) suite->close(run, &g->of);
 }

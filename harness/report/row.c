@@ -111,6 +111,10 @@ static const struct ha_field common[] = {
     { "plan", "", HA_FIELD_TEXT, HA_IN(struct ha_result, plan), .files = 1,
       .doc =
           "what the CPU kernels ask ahead and whose they are: a digest, whose choices env.json has, or `constants`" },
+    { "outputs", "", HA_FIELD_TEXT, HA_IN(struct ha_result, outputs), .files = 1,
+      .doc = "16 hexadecimal digits for all bits of the outputs that were judged: machines of one kind with one build, "
+             "plan and seed have the same; empty: not passed, none seen, or what computes does not promise the same "
+             "bits (docs/measurement.md)" },
 };
 #undef BESIDE
 

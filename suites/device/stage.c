@@ -1,6 +1,7 @@
 #include "suites/device/stage.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/fingerprint.h"
 #include "harness/base/numeric.h"
 #include "harness/base/rng.h"
 #include "harness/base/thread.h"
@@ -79,6 +80,7 @@ static enum ha_status begin(struct ha_op_stage *s)
 enum ha_status ha_op_stage_begin(struct ha_op_stage *s, struct ha_why *why)
 {
     s->why = why;
+    s->outputs = HA_FINGERPRINT_BEGIN;
     const enum ha_status status = begin(s);
     if (status != HA_OK) ha_op_stage_end(s);
     return status;
@@ -264,7 +266,9 @@ enum ha_status ha_op_follow(struct ha_op_stage *s, const char *operation, enum h
     HA_OP(s, stream_sync, s->stream[0]);
     memcpy(seen->image, out->image, out->bytes);
     *before = seen->image;
-    return ha_op_get(s, seen, 0, out->bytes, out->image);
+    HA_TRY(ha_op_get(s, seen, 0, out->bytes, out->image));
+    s->outputs = ha_fingerprint_bytes(s->outputs, out->image, out->bytes);
+    return HA_OK;
 }
 
 void ha_op_put_back(const struct ha_op_block *out, const char *before, const void *at, size_t bytes)

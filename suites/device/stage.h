@@ -71,6 +71,7 @@ struct ha_op_stage {
     uint64_t repeated;         /* rows that were */
     bool differed, unpromised; /* of what was computed again: any other bits; the device does not promise the same */
     struct ha_suspect suspect; /* what was computed against chance, a group for each call that was right */
+    uint64_t outputs;          /* harness/base/fingerprint.h: of what was computed, call after call */
     size_t shift;              /* of the operands behind a multiple of 64 */
     char *bounce;              /* of judge: [HA_OP_PIECE] */
     struct ha_why *why;

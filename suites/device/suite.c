@@ -3,6 +3,7 @@
 #include "suites/device/point.h"
 
 #include "harness/api/suite.h"
+#include "harness/base/fingerprint.h"
 #include "harness/base/registry.h"
 #include "harness/base/stop.h"
 #include "harness/base/why.h"
@@ -73,7 +74,12 @@ static enum ha_status offered(const struct ha_op *op, const struct ha_device_api
     return HA_OK;
 }
 
-extern const struct ha_suite ha_suite_device;
+static bool promises(const struct ha_device_info *info)
+{
+    bool varies = info->merge.varies;
+    for (size_t t = 0; t < HA_DTYPE_COUNT; t++) varies |= info->profile[t].varies || info->products[t].varies;
+    return !varies;
+}
 
 static enum ha_status check(void *arg, struct ha_group *g, struct ha_why *why)
 {
@@ -111,6 +117,8 @@ static enum ha_status check(void *arg, struct ha_group *g, struct ha_why *why)
     if (status == HA_OK && failure) status = ha_why(why, HA_ERROR, "the device failed: %.400s", failure);
     ha_op_stage_end(&stage);
     row->cases = (double)stage.cases;
+    if (stage.outputs != HA_FINGERPRINT_BEGIN && promises(&info))
+        ha_fingerprint_print(stage.outputs, row->head.outputs);
     ha_suspect_tell(&stage.suspect, &row->head, &row->bias, &row->rms);
     if (stage.repeated) {
         row->rows = (double)stage.repeated;

@@ -1,5 +1,6 @@
 #include "suites/kernels/suite.h"
 
+#include "harness/base/fingerprint.h"
 #include "harness/base/placement.h"
 #include "harness/base/registry.h"
 #include "harness/base/tuning.h"
@@ -150,6 +151,7 @@ static enum ha_status check(void *arg, struct ha_group *g, struct ha_why *why)
     r->flop = run->work.flop;
     HA_TRY(ha_cpu_work_check(&run->work, &r->err_over_bound, why));
     ha_suspect_tell(&run->work.suspect, &r->head, &r->bias, &r->rms);
+    ha_fingerprint_print(ha_cpu_work_outputs(&run->work), r->head.outputs);
     if (!run->config.measure) {
         HA_TRY(ha_cpu_work_again(&run->work, RUNS_AGAIN, why));
         r->same_runs = RUNS_AGAIN;

@@ -2,6 +2,7 @@
 
 #include "harness/api/reference.h"
 #include "harness/base/busy.h"
+#include "harness/base/fingerprint.h"
 #include "harness/base/numeric.h"
 #include "harness/base/rng.h"
 #include "harness/base/why.h"
@@ -199,6 +200,15 @@ enum ha_status ha_cpu_work_check(struct ha_cpu_work *w, double *err_over_bound, 
     else HA_TRY(w->subject->check(w, err_over_bound, why));
     if (!(*err_over_bound <= 1)) return ha_why(why, HA_FAIL, "error over bound %.3g", *err_over_bound);
     return ha_arena_check(w->arena, why);
+}
+
+uint64_t ha_cpu_work_outputs(const struct ha_cpu_work *w)
+{
+    struct ha_cpu_result r[HA_CPU_RESULTS] = { { NULL, 0 } };
+    uint64_t h = HA_FINGERPRINT_BEGIN;
+    w->subject->results(w, r);
+    for (size_t i = 0; i < HA_CPU_RESULTS; i++) h = ha_fingerprint_bytes(h, r[i].at, r[i].bytes);
+    return h;
 }
 
 static enum ha_status run_again(struct ha_cpu_work *w, const char *was, struct ha_why *why)

@@ -94,6 +94,8 @@ void ha_cpu_work_run(struct ha_cpu_work *work, size_t part);
 /* One run on turn 0, then is it right? As ha_cpu_subject.check, and nothing was written where it should not be. */
 enum ha_status ha_cpu_work_check(struct ha_cpu_work *work, double *err_over_bound, struct ha_why *why);
 
+/* Of all results of the run before (harness/base/fingerprint.h). */
+uint64_t ha_cpu_work_outputs(const struct ha_cpu_work *work);
 /* So many more runs on turn 0, under load on all cores, into memory that holds something else: HA_FAIL, where one does
  * not give the bits of the run before. */
 enum ha_status ha_cpu_work_again(struct ha_cpu_work *work, size_t runs, struct ha_why *why);

@@ -185,6 +185,7 @@ enum ha_status ha_attention_check(const struct ha_attention_subject *subject, si
         status = solve_all(c, pairs ? pairs : c->list ? one : NULL, count, &bench, seed, out, why);
         out->sense.o = ha_merge_median(bench.sensed_o, bench.sensed_os);
         out->sense.lse = ha_merge_median(bench.sensed_lse, bench.sensed_lses);
+        if (!ha_attention_promises(&bench)) out->outputs = 0;
     }
     free(bench.sensed_o);
     free(pairs);

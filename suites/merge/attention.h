@@ -55,6 +55,7 @@ struct ha_attention_result {
     struct ha_merge_sense sense; /* what its profile lets pass: of the shapes' least sensitive rows the median; in the
                                   * worst of them, how many times what that of our kernels does; NaN: of no row */
     struct ha_suspect suspect;   /* a group for each shape */
+    uint64_t outputs;            /* of struct ha_judgement */
 };
 /* Case i over types, head dimensions, group sizes; one: the shape of HA_ATTENTION_ONE, else not read. HA_FAIL: why
  * names the row, element, got, want, bound. */

@@ -2,6 +2,7 @@
 
 #include "suites/merge/attention_parts.h"
 
+#include "harness/base/fingerprint.h"
 #include "harness/base/why.h"
 
 #include <stdio.h>
@@ -48,6 +49,13 @@ const struct ha_ref_state *ha_wanted_state(const struct ha_wanted *want, const s
     return &want->of[x.seq * p->kv_heads + x.head / p->group].state[x.token * p->group + x.head % p->group];
 }
 
+bool ha_attention_promises(const struct ha_attention_bench *b)
+{
+    bool varies = b->traits.varies;
+    for (size_t t = 0; t < HA_DTYPE_COUNT; t++) varies |= b->profile[t].varies;
+    return !varies;
+}
+
 /* ---- the judge ------------------------------------------------------------------------------------------------ */
 
 enum ha_status ha_problem_judge(const struct ha_problem *p, size_t r, const char *what, const float *o, float lse,
@@ -56,6 +64,8 @@ enum ha_status ha_problem_judge(const struct ha_problem *p, size_t r, const char
     const struct ha_place x = ha_problem_place(p, r);
     size_t at;
     const double ratio = ha_ref_ratio(o, lse, want, &at);
+    const uint64_t h = ha_fingerprint_mix(HA_FINGERPRINT_BEGIN, (uint64_t)p->id << 32 | r);
+    out->outputs += ha_fingerprint_floats(ha_fingerprint_floats(h, o, want->dim), &lse, 1);
     out->rows++;
     if (!(ratio <= out->ratio)) out->ratio = ratio;
     if (ratio <= 1) return HA_OK;

@@ -29,6 +29,8 @@ enum { HA_POOL_FLOATS = 1 << 15 };
 enum ha_status ha_attention_open(struct ha_attention_bench *bench, const struct ha_attention_subject *subject,
                                  uint64_t seed, struct ha_why *why);
 void ha_attention_close(struct ha_attention_bench *bench);
+/* Does it promise the same bits each time? */
+bool ha_attention_promises(const struct ha_attention_bench *bench);
 /* bytes [from, to) of the block to the subject, or back */
 enum ha_status ha_attention_move(struct ha_attention_bench *bench, size_t from, size_t to, enum ha_direction dir,
                                  struct ha_why *why);

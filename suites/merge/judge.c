@@ -1,5 +1,6 @@
 #include "suites/merge/judge.h"
 
+#include "harness/base/fingerprint.h"
 #include "harness/base/numeric.h"
 #include "harness/base/why.h"
 
@@ -387,6 +388,14 @@ static void copied(struct ha_judgement *j, const struct ha_batch *batch, struct 
     if (isfinite(lse)) same(j, rows, r, got, lse, sum, "the one state that has keys, bit for bit");
 }
 
+/* As they are stored, o widened. */
+static uint64_t fingerprint(size_t r, const float *o, size_t dim, const struct answer *got)
+{
+    const float rest[] = { got->raw_lse, got->raw_sum };
+    const uint64_t h = ha_fingerprint_floats(ha_fingerprint_mix(HA_FINGERPRINT_BEGIN, r), o, dim);
+    return ha_fingerprint_floats(h, rest, 2);
+}
+
 void ha_judge_row(struct ha_judgement *j, const struct ha_batch *batch, struct ha_merge_rows *rows, size_t r,
                   enum ha_must must, const struct ha_merge_traits *traits)
 {
@@ -423,6 +432,7 @@ void ha_judge_row(struct ha_judgement *j, const struct ha_batch *batch, struct h
     }
 
     j->rows++;
+    if (!traits->varies) j->outputs += fingerprint(r, rows->got, s->dim, &got);
     if (worst == 0) j->exact++;
     else if (worst <= 1) j->bin[(int)fmax(0, fmin(HA_RATIO_BINS - 1, HA_RATIO_BINS + ilogb(worst)))]++;
 }
@@ -625,5 +635,6 @@ void ha_judgement_join(struct ha_judgement *into, const struct ha_judgement *fro
     into->status = old.status == HA_FAIL ? HA_FAIL : from->status;
     into->rows = old.rows + from->rows;
     into->exact = old.exact + from->exact;
+    into->outputs = old.outputs + from->outputs;
     for (size_t i = 0; i < HA_RATIO_BINS; i++) into->bin[i] = old.bin[i] + from->bin[i];
 }

@@ -54,6 +54,8 @@ struct ha_judgement {
     const char *against;  /* what it was compared with: "the states as stored", "attention over all tokens", ... */
     uint64_t rows, exact; /* judged; those without any error */
     uint64_t bin[HA_RATIO_BINS]; /* the others, by their worst ratio */
+    uint64_t outputs; /* sum of the fingerprints of all rows (harness/base/fingerprint.h), in whatever order they were
+                       * judged; 0: none, or the merge does not promise the same bits each time */
 };
 
 /* Judges row r of a merged batch and keeps the worst in j, which starts zeroed. traits: of the merge, for the bound.

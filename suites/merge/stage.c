@@ -377,6 +377,7 @@ static enum ha_status splits(struct ha_stage_run *s)
     const enum ha_status st = ha_attention_on_streams(&by, s->shape.form, s->seed, &got, s->why);
     s->j->rows = got.rows;
     s->j->ratio = got.ratio;
+    s->j->outputs = got.outputs;
     if (st == HA_OK) s->j->against = "attention over all tokens";
     return st;
 }

@@ -1,4 +1,5 @@
 #include "harness/base/clock.h"
+#include "harness/base/fingerprint.h"
 #include "harness/base/registry.h"
 #include "harness/base/stop.h"
 #include "harness/base/why.h"
@@ -215,6 +216,11 @@ static enum ha_status survived(const struct run *run, size_t i, enum ha_status s
     return before == HA_OK ? st : before;
 }
 
+static void say_outputs(struct run *run, size_t i, uint64_t outputs)
+{
+    if (outputs) ha_fingerprint_print(outputs, row_of(run, i)->head.outputs);
+}
+
 /* complete: all that was to be merged has been; a row that is not has no verdict, unless it is wrong already */
 static void enter(struct run *run, size_t i, const struct ha_merge_cell *c, bool complete)
 {
@@ -376,7 +382,10 @@ static enum ha_status check_merges(struct run *run, struct ha_why *why)
          */
         const bool begun = run->config.exhaustive || ha_merge_axes_whole(&point_of(run, i)->axes);
         const bool enough = run->part == HA_PART_RANDOM && (c->j.rows >= RANDOM_ROWS || (begun && c->runs));
+        /* how many are merged before the time is over is another number each time */
+        const bool counted = complete && !(run->config.exhaustive && run->group->deadline_ns);
         enter(run, i, c, complete || enough);
+        if (counted) say_outputs(run, i, c->j.outputs);
     }
     return HA_OK;
 }
@@ -406,6 +415,7 @@ static enum ha_status attend(struct run *run, size_t i, struct ha_why *why)
     if (got.rows) row->ratio = got.ratio;
     row->sense = got.sense;
     ha_suspect_tell(&got.suspect, &row->head, &row->bias, &row->rms);
+    say_outputs(run, i, got.outputs);
     ha_subject_close(&plugin);
     return survived(run, i, st, why);
 }
@@ -438,6 +448,7 @@ static enum ha_status check_replay(struct run *run, struct ha_why *why)
     if (st == HA_ERROR) return st;
     count_merges(row, &j);
     row->ratio = j.ratio;
+    say_outputs(run, 0, j.outputs);
     snprintf(row->subject, sizeof row->subject, "file");
     snprintf(row->showed, sizeof row->showed, "%zu states x %zu tokens x %zu heads x %zu, %s, o %s, %s", shape.states,
              shape.tokens, shape.heads, shape.dim, ha_form_name(shape.form), ha_dtype_name(shape.dtype),

@@ -5,6 +5,7 @@
 #include "harness/base/array.h"
 #include "harness/base/claims.h"
 #include "harness/base/device_arena.h"
+#include "harness/base/fingerprint.h"
 #include "harness/base/order.h"
 #include "harness/base/why.h"
 #include "harness/base/registry.h"
@@ -471,6 +472,20 @@ static enum ha_status ask_layer(struct state *s, size_t step, size_t layer, stru
     return HA_OK;
 }
 
+/* ---- all bits of the outputs -------------------------------------------------------------- */
+
+/* Of the step that was downloaded last. */
+static uint64_t fingerprint(uint64_t h, const struct ha_session *session)
+{
+    const struct ha_shape *s = &session->workload->shape;
+    const size_t rows = s->batch * s->q_len * s->q_heads;
+    for (size_t layer = 0; layer < s->layers; layer++) {
+        h = ha_fingerprint_floats(h, ha_session_o(session, layer), rows * s->head_dim);
+        h = ha_fingerprint_floats(h, ha_session_lse(session, layer), rows);
+    }
+    return h;
+}
+
 /* ---- a whole check ----------------------------------------------------------------------- */
 
 /* n of them, the memory of all begins at the first one's o */
@@ -511,6 +526,7 @@ static enum ha_status run_steps(struct state *s, struct ha_why *why)
     for (size_t step = 0; step < shape(c)->steps; step++) {
         if (ha_stop) return ha_why(why, HA_WAIVED, "stopped");
         HA_TRY(ha_pass_step(&s->pass, step, why));
+        if (!s->again) c->outputs = fingerprint(c->outputs, c->session);
         if (s->again) HA_TRY(ha_repeat_compare(s->repeat, &s->pass, step, c->session->host_out, why));
         for (size_t layer = 0; layer < shape(c)->layers && checked; layer++) {
             if (ha_check_asks(c, step)) HA_TRY(ask_layer(s, step, layer, why));
@@ -627,6 +643,7 @@ enum ha_status ha_check_run(struct ha_check *c, struct ha_why *why)
     struct state s = { .check = c, .definition = ha_definition_find(c->session->variant->name) };
     if (c->repeats && ha_session_checked(c->session)) s.repeat = &again;
     c->repeat = HA_REPEAT_NONE;
+    c->outputs = HA_FINGERPRINT_BEGIN;
     start(c);
     c->question = 0;
     c->steps_done = c->asked = 0;

@@ -175,6 +175,8 @@ struct ha_check {
     struct ha_counters counters;
     struct ha_counted counted;
     enum ha_repeat_seen repeat;
+    uint64_t
+        outputs; /* harness/base/fingerprint.h: o and LSE of each step and layer of the first pass, in that order */
     double kv_device_bytes, kv_host_bytes, meta_device_bytes, meta_host_bytes;
     struct ha_expected *expected; /* [asked][layers][batch], or NULL */
 };

@@ -2,6 +2,7 @@
 
 #include "harness/base/busy.h"
 #include "harness/base/device_arena.h"
+#include "harness/base/fingerprint.h"
 #include "harness/base/stop.h"
 #include "harness/base/why.h"
 #include "suites/variants/check.h"
@@ -66,21 +67,16 @@ void ha_repeat_close(struct ha_repeat *r)
 
 /* ---- selections -------------------------------------------------------------------------------------------------- */
 
-static uint64_t mix(uint64_t hash, uint64_t x)
-{
-    hash = (hash ^ x) * UINT64_C(0x9e3779b97f4a7c15);
-    return hash ^ hash >> 29;
-}
-
 static uint64_t hash_of(const struct ha_chosen *c, size_t head)
 {
     const size_t *offset = c->offset + head * HA_CHOSEN_STRIDE;
-    uint64_t hash = 1;
+    uint64_t hash = HA_FINGERPRINT_BEGIN;
     for (size_t p = 0; p < HA_PARTS_MAX; p++) {
         const struct ha_part *part = ha_chosen_part(c, head, p);
-        hash = mix(hash, part->either_side ? 2 : part->on_device); /* a side that happened to be free is no choice */
-        hash = mix(hash, offset[p + 1] - offset[p]);
-        for (size_t i = offset[p]; i < offset[p + 1]; i++) hash = mix(hash, c->token[i]);
+        hash = ha_fingerprint_mix(
+            hash, part->either_side ? 2 : part->on_device); /* a side that happened to be free is no choice */
+        hash = ha_fingerprint_mix(hash, offset[p + 1] - offset[p]);
+        for (size_t i = offset[p]; i < offset[p + 1]; i++) hash = ha_fingerprint_mix(hash, c->token[i]);
     }
     return hash;
 }

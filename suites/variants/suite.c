@@ -2,6 +2,7 @@
 
 #include "harness/api/suite.h"
 
+#include "harness/base/fingerprint.h"
 #include "harness/base/registry.h"
 #include "harness/base/why.h"
 #include "harness/engine/point.h"
@@ -358,6 +359,7 @@ static enum ha_status check_case(void *run, struct ha_group *g, struct ha_why *w
     ha_fill_counted(r->row, &r->check.counted);
     if (status == HA_OK && !r->config.measure) say_counted(r, &r->check.counted);
     g->right[0] = status == HA_OK && is_attention;
+    if (g->right[0] && !ha_repeat_unpromised(&r->session)) ha_fingerprint_print(r->check.outputs, r->row->head.outputs);
     if (status != HA_OK || is_attention) return status;
     r->row->head.verdict = HA_UNCHECKED;
     snprintf(r->row->head.reason, sizeof r->row->head.reason, "%s",
