@@ -265,20 +265,15 @@ static bool idle_fact(const char *name)
     return length > 7 && !strcmp(name + length - 7, ": asked");
 }
 
-static bool has_all(const struct ha_night *a, const struct ha_night *b)
-{
-    for (size_t i = 0; i < a->facts; i++) {
-        const char *name = a->fact[i].name, *other = idle_fact(name) ? a->fact[i].value : ha_night_fact(b, name);
-        if (!other || strcmp(other, a->fact[i].value) != 0) return false;
-    }
-    return true;
-}
-
 bool ha_night_same_bits(const struct ha_night *a, const struct ha_night *b)
 {
-    const char *fact;
-    if (!*a->build || !strcmp(a->build, "unknown") || strstr(a->build, "-dirty")) return false;
-    return !strcmp(a->build, b->build) && ha_night_same_machine(a, b, &fact) && has_all(a, b) && has_all(b, a);
+    if (!*a->build || !strcmp(a->build, "unknown") || strstr(a->build, "-dirty") || strcmp(a->build, b->build) != 0)
+        return false;
+    for (size_t i = 0; i < a->facts; i++) {
+        const char *name = a->fact[i].name, *other = idle_fact(name) ? NULL : ha_night_fact(b, name);
+        if (other && strcmp(other, a->fact[i].value) != 0) return false;
+    }
+    return true;
 }
 
 /* ---- the machine ---------------------------------------------------------------------------------------------------

@@ -143,8 +143,9 @@ const struct ha_recorded_figure *ha_record_figure(const struct ha_recorded_case 
 const char *ha_night_fact(const struct ha_night *night, const char *name);
 /* Is it the same machine, as far as both say? If not, *fact is what differs. */
 bool ha_night_same_machine(const struct ha_night *a, const struct ha_night *b, const char **fact);
-/* Must both have the same bits of outputs, where plans of kernels are the same, too? The same machine, build, and all
- * else that computes: what is not known (a build with changes that were not committed) is another. */
+/* Must both have the same bits of outputs, where plans of kernels are the same, too? Of one build, which is known and
+ * has no changes that were not committed, on one machine, and nothing else that computes differs, as far as both say.
+ */
 bool ha_night_same_bits(const struct ha_night *a, const struct ha_night *b);
 
 #endif

@@ -394,6 +394,103 @@ COMPARE_TEST(an_error_grown_threefold_or_from_nothing_to_nothing_is_none)
     assert_int_equal(ha_comparison_exit(&result), 0);
 }
 
+/* ---- the bits of outputs ----------------------------------------------------------------------------------------- */
+
+static void begin_built(struct ha_record *r, const char *build, const char *driver, const char *kernel)
+{
+    begin_night(r, "night");
+    snprintf(r->night[r->nights - 1].build, sizeof r->night->build, "%s", build);
+    assert_int_equal(ha_record_add_fact(r, "device cuda: driver_version", driver, false, &why), HA_OK);
+    assert_int_equal(ha_record_add_fact(r, "kernel", kernel, false, &why), HA_OK);
+    assert_int_equal(ha_record_add_fact(r, "plan", kernel, false, &why), HA_OK);
+}
+
+/* A case in so many processes, each with its digest; NULL: it left none. */
+static void add_outputs(struct ha_record *r, const char *plan, const char *const *digest, size_t count)
+{
+    struct ha_recorded_case *c = add_case(r, "check", "x:");
+    for (size_t i = 0; i < count; i++) {
+        assert_int_equal(ha_record_add_verdict(r, c, "fake", HA_PASS, "", &why), HA_OK);
+        if (digest[i]) assert_int_equal(ha_record_add_outputs(r, c, r->processes + i, digest[i], plan, &why), HA_OK);
+    }
+    r->processes += count;
+}
+
+/* One night with two processes of build b, plan p and driver 1 beside another. */
+static void compare_outputs(const char *const *before, const char *build, const char *driver, const char *plan,
+                            const char *const *after, size_t count)
+{
+    begin(&base, "base");
+    begin_built(&base, "b", "1", "6.1");
+    add_outputs(&base, "p", before, 2);
+    begin(&now, "now");
+    begin_built(&now, build, driver, "6.2");
+    add_outputs(&now, plan, after, count);
+    compare();
+}
+
+static const char *const as[] = { "a", "a", "a" }, *const bs[] = { "b", "b", "b" }, *const mixed[] = { "a", "b", "a" },
+                         *const one[] = { NULL, "a", NULL }, *const none[] = { NULL, NULL, NULL };
+
+COMPARE_TEST(other_bits_of_one_process_are_loud)
+{
+    compare_outputs(as, "b", "1", "p", mixed, 3);
+    const struct ha_change *c = change_of("x:", NULL);
+    assert_int_equal(c->kind, HA_CHANGE_OTHER_BITS);
+    assert_int_equal(c->bits.others, 1);
+    assert_true(ha_change_loud(c->kind));
+    assert_int_equal(ha_comparison_exit(&result), 10);
+    assert_contains(line_of(c), "other bits");
+    assert_contains(line_of(c),
+                    "x: (check): the bits of its outputs are b in 1 of 3 processes, and a in all of the base, "
+                    "with the same machine, build, plan and input");
+}
+
+COMPARE_TEST(a_new_record_that_does_not_agree_needs_no_base)
+{
+    static const char *const *const before[] = { none, mixed };
+    for (size_t i = 0; i < COUNT(before); i++) {
+        compare_outputs(before[i], "b", "1", "p", mixed, 3);
+        assert_int_equal(change_of("x:", NULL)->kind, HA_CHANGE_OTHER_BITS);
+        assert_contains(line_of(change_of("x:", NULL)), "are b in 1 of 3 processes, and a in the first of them");
+        clean(NULL);
+    }
+}
+
+/* Another build, driver or plan computes otherwise; of what was not committed nobody knows what it is. */
+COMPARE_TEST(other_bits_of_something_else_are_none)
+{
+    static const struct {
+        const char *const *before, *build, *driver, *plan, *const *after;
+    } silent[] = {
+        { as, "b", "1", "p", as },   { as, "c", "1", "p", bs },    { as, "b", "2", "p", bs },
+        { as, "b", "1", "q", bs },   { mixed, "b", "1", "p", bs }, /* the base says so itself */
+        { as, "b", "1", "p", none }, { none, "b", "1", "p", as },  { one, "b", "1", "p", as },
+    };
+    for (size_t i = 0; i < COUNT(silent); i++) {
+        compare_outputs(silent[i].before, silent[i].build, silent[i].driver, silent[i].plan, silent[i].after, 3);
+        assert_int_equal(ha_comparison_of(&result, HA_CHANGE_OTHER_BITS), 0);
+        assert_int_equal(ha_comparison_exit(&result), 0);
+        clean(NULL);
+    }
+}
+
+COMPARE_TEST(a_build_with_changes_of_its_own_is_another_each_time)
+{
+    static const char *const build[] = { "b-dirty", "unknown", "" };
+    for (size_t i = 0; i < COUNT(build); i++) {
+        begin(&base, "base");
+        begin_built(&base, build[i], "1", "6.1");
+        add_outputs(&base, "p", as, 2);
+        begin(&now, "now");
+        begin_built(&now, build[i], "1", "6.1");
+        add_outputs(&now, "p", mixed, 3);
+        compare();
+        assert_int_equal(ha_comparison_of(&result, HA_CHANGE_OTHER_BITS), 0);
+        clean(NULL);
+    }
+}
+
 /* The base's case in one mode is not the new one's in another. */
 COMPARE_TEST(a_check_is_not_a_run)
 {

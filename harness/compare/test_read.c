@@ -49,6 +49,27 @@ static const struct ha_recorded_figure *figure(const char *id, const char *name)
     return ha_record_figure(c, name);
 }
 
+/* Of a folder from before this column there is nothing to say. */
+READ_TEST(outputs_are_read_with_their_plan)
+{
+    folder("r");
+    write_run("r/new", ENV("2026-01-02"), FIGURES,
+              "\"case_id\",\"process\",\"verdict\",\"reason\",\"plan\",\"outputs\"\n"
+              "\"x:\",\"0\",\"pass\",,\"p\",\"0123456789abcdef\"\n\"x:\",\"1\",\"fail\",\"no\",\"p\",\n"
+              "\"x:\",\"2\",\"pass\",,\"q\",\"0123456789abcdee and more\"\n");
+    write_run("r/old", ENV("2026-01-01"), FIGURES, CASES "\"2\",\"x:\",\"0\",\"s\",\"pass\",\n");
+    assert_int_equal(read_folder("r"), HA_OK);
+    const struct ha_recorded_case *c = ha_record_case(&record, "run", "x:");
+    assert_int_equal(c->processes, 4);
+    assert_int_equal(c->outputs_count, 2);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(c->outputs[i].night, 1);
+        assert_int_equal(c->outputs[i].process, 1 + 2 * i);
+        assert_string_equal(c->outputs[i].digest, i ? "0123456789abcdee" : "0123456789abcdef");
+        assert_string_equal(c->outputs[i].plan, i ? "q" : "p");
+    }
+}
+
 READ_TEST(rows_without_times_are_said_to_be)
 {
     folder("r");

@@ -85,6 +85,26 @@ TEST_WITH(one_row_in_a_million_is_seen, NULL, driven_end)
     assert_contains(result(0)->reason, "the same input gave other bits");
 }
 
+/* Last bits that are the same each time are within every bound: the column of all bits alone says that this device does
+ * not compute as another. */
+TEST_WITH(last_bits_are_seen_by_the_digest_alone, NULL, driven_end)
+{
+    static const char *const wrong[] = { NULL, NULL, "attend_all_last_bit", "varies" };
+    char outputs[COUNT(wrong)][32];
+    for (size_t i = 0; i < COUNT(wrong); i++) {
+        run(plugin, wrong[i], "device:op=attend");
+        counted(1, 0, 0, 0);
+        snprintf(outputs[i], sizeof outputs[i], "%s", result(0)->outputs);
+    }
+    assert_int_equal(strlen(outputs[0]), 16);
+    assert_string_equal(outputs[0], outputs[1]);
+    assert_int_equal(strlen(outputs[2]), 16);
+    assert_string_not_equal(outputs[0], outputs[2]);
+    assert_string_equal(outputs[3], "");
+    run(plugin, NULL, "device:op=copy"); /* each byte has been held against what it must be */
+    assert_string_equal(result(0)->outputs, "");
+}
+
 int main(int argc, char **argv)
 {
     plugin = argc > 1 ? argv[1] : "./defects.so";

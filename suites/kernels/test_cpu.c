@@ -100,6 +100,46 @@ TEST_WITH(ids_come_back, begin, driven_end)
     assert_int_equal(ids, 64 * HA_CPU_KERNELS);
 }
 
+/* ---- the column of all bits ---------------------------------------------------------------------------------------
+ */
+
+static void last_bit_merge(const struct ha_merge *m)
+{
+    uint32_t bits;
+    good.merge(m);
+    memcpy(&bits, m->out.lse, sizeof bits);
+    bits ^= 1;
+    memcpy(m->out.lse, &bits, sizeof bits);
+}
+
+static void outputs_of(char out[32], const char *id, struct ha_kernels *kernels, bool measure)
+{
+    run(id, kernels, measure);
+    if (row(0)->head.verdict != HA_PASS) fail_msg("%s: %s", id, row(0)->head.reason);
+    snprintf(out, 32, "%s", row(0)->head.outputs);
+    assert_int_equal(strlen(out), 16);
+}
+
+/* Over few keys the data of a check are drawn where they are needed, and those of a run are many turns of a pattern:
+ * the same numbers. */
+TEST_WITH(a_check_and_a_run_leave_the_same_bits, begin, driven_end)
+{
+    static const char *const id[] = { "cpu_kernels:kernel=merge,dtype=f32,head_dim=64",
+                                      "cpu_kernels:kernel=attend,ctx=700,heads=4/2,head_dim=64,dtype=f16",
+                                      "cpu_kernels:kernel=sparse,ctx=2000,heads=4/2,head_dim=64,dtype=bf16",
+                                      "cpu_kernels:kernel=topk,ctx=2000" };
+    char check[32], measured[32], other[32];
+    for (size_t i = 0; i < COUNT(id); i++) {
+        outputs_of(check, id[i], &good, false);
+        outputs_of(measured, id[i], &good, true);
+        assert_string_equal(check, measured);
+    }
+    bad.merge = last_bit_merge; /* which is within its bound */
+    outputs_of(check, id[0], &good, false);
+    outputs_of(other, id[0], &bad, false);
+    assert_string_not_equal(check, other);
+}
+
 TEST_WITH(wrong_words_are_named, begin, driven_end)
 {
     static const struct {

@@ -148,6 +148,62 @@ TEST(claims_of_a_merge_are_judged)
     }
 }
 
+static bool flips;
+static enum ha_status flipped_merge(struct ha_stream *stream, const struct ha_merge *m)
+{
+    const enum ha_status st = ha_device_host.merge(stream, m);
+    if (st != HA_OK || !flips || !m->tokens || m->dtype != HA_F32) return st;
+    assert_int_equal(ha_device_host.stream_sync(stream), HA_OK);
+    uint32_t bits;
+    memcpy(&bits, m->out.lse, sizeof bits);
+    bits ^= 1;
+    memcpy(m->out.lse, &bits, sizeof bits);
+    return st;
+}
+
+static void outputs_of(char out[32], const char *words, const struct ha_device_api *api, enum ha_verdict verdict)
+{
+    struct ha_drive drive = asked(words);
+    assert_int_equal(ha_machine_create(&drive.config.machine, NULL, &why), HA_OK);
+    if (api) ha_machine_give(drive.config.machine, "host", api, NULL);
+    run_as(&drive);
+    is(0, verdict);
+    snprintf(out, 32, "%s", row(0)->head.outputs);
+    ha_machine_destroy(drive.config.machine);
+}
+
+/* One bit of an LSE is within its bound, and the same each time. */
+TEST(last_bits_are_seen_by_the_digest_alone)
+{
+    static const char id[] = "lse_merge:case=permuted,by=host,form=natural,dtype=f32,states=3";
+    struct ha_device_api api = ha_device_host;
+    char first[32], second[32], other[32];
+    api.merge = flipped_merge;
+    flips = false;
+    outputs_of(first, id, &api, HA_PASS);
+    outputs_of(second, id, NULL, HA_PASS);
+    assert_int_equal(strlen(first), 16);
+    assert_string_equal(first, second);
+    flips = true;
+    outputs_of(other, id, &api, HA_PASS);
+    assert_int_equal(strlen(other), 16);
+    assert_string_not_equal(first, other);
+    outputs_of(other, "lse_merge:case=all_empty,by=both_empty_nan,form=natural,dtype=f32", NULL, HA_VERDICT_FAIL);
+    assert_string_equal(other, "");
+}
+
+/* However threads share the batches, and whatever else is asked. */
+TEST(random_merges_leave_the_same_bits_each_time)
+{
+    char first[32], second[32];
+    outputs_of(first, "lse_merge:case=random,by=c,kind=chain,dtype=f32", NULL, HA_PASS);
+    outputs_of(second,
+               "lse_merge:case=random,by=c,kind=chain,dtype=f32 lse_merge:case=random,by=c,kind=chain,dtype=f16", NULL,
+               HA_PASS);
+    assert_int_equal(strlen(first), 16);
+    assert_string_equal(first, second);
+}
+
 /* the id that a failure prints */
 static void again(char id[HA_ID_MAX])
 {

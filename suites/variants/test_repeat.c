@@ -136,6 +136,98 @@ TEST(selections_are_compared)
     close_session();
 }
 
+/* ---- the column of all bits ---------------------------------------------------------------------------------------
+ */
+
+static struct {
+    size_t step, layer, at; /* where one bit is another: of o, or, behind it, of the LSE */
+    bool is;
+} flip;
+
+static void flip_bit(void *at)
+{
+    uint32_t bits;
+    memcpy(&bits, at, sizeof bits);
+    bits ^= 1;
+    memcpy(at, &bits, sizeof bits);
+}
+
+/* The embedded device's memory is this host's. */
+static enum ha_status flipped_attend(struct ha_instance *self, const struct ha_step *args, struct ha_why *why)
+{
+    const struct ha_shape *s = &session.workload->shape;
+    const size_t elements = s->batch * s->q_len * s->q_heads * s->head_dim;
+    HA_TRY(sound->attend(self, args, why));
+    if (!flip.is || args->step != flip.step || args->layer != flip.layer) return HA_OK;
+    float *const at = flip.at < elements ? args->o + flip.at : args->lse + (flip.at - elements);
+    return session.api->host_fn(session.stream, flip_bit, at);
+}
+
+static uint64_t outputs_of(const char *id)
+{
+    open_session(id);
+    struct ha_variant v = *session.variant;
+    struct ha_check c = { .session = &session, .id = id, .repeats = 1 };
+    sound = session.variant;
+    v.attend = flipped_attend;
+    session.variant = &v;
+    assert_ok(ha_check_run(&c, &reason));
+    assert_int_equal(c.repeat, HA_REPEAT_SAME);
+    ha_check_free(&c);
+    close_session();
+    return c.outputs;
+}
+
+/* The last bit of one number among all that a case computes is within its bound, and the same each time: nothing else
+ * sees it. */
+TEST(one_bit_of_all_outputs_is_seen_by_the_digest_alone)
+{
+    static const char id[] = "streaming:window=7," SHAPE;
+    static const size_t batch = 2, heads = 4, dim = 64;
+    flip.is = false;
+    const uint64_t was = outputs_of(id);
+    assert_true(outputs_of(id) == was);
+    const size_t elements = batch * heads * dim, places[][3] = {
+        { 0, 0, 0 }, { 3, 1, elements - 1 }, { 5, 0, elements / 2 + 3 }, { 5, 1, elements + batch * heads - 1 }
+    };
+    for (size_t i = 0; i < COUNT(places); i++) {
+        flip.is = true;
+        flip.step = places[i][0];
+        flip.layer = places[i][1];
+        flip.at = places[i][2];
+        if (outputs_of(id) == was) fail_msg("not seen: step %zu layer %zu, number %zu", flip.step, flip.layer, flip.at);
+    }
+    flip.is = false;
+    assert_true(outputs_of(id) == was);
+}
+
+/* One row of the device's that computes otherwise passes as before, and has another digest; what varies, or did not
+ * pass, has none. */
+TEST(a_row_has_the_digest_of_what_passed)
+{
+    static const struct {
+        const char *wrong, *id;
+        enum ha_verdict verdict;
+        bool any;
+    } rows[] = {
+        { NULL, "resident:repeat=1," SHAPE, HA_PASS, true },
+        { "attend_all_last_bit", "resident:repeat=1," SHAPE, HA_PASS, true },
+        { "varies", "resident:repeat=2," SHAPE, HA_PASS, false },
+        { "attend_threads", "resident:repeat=1," SHAPE, HA_VERDICT_FAIL, false },
+        { NULL, "copy_only:repeat=1," SHAPE, HA_UNCHECKED, false },
+    };
+    char first[32] = "";
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        assert_int_equal(judged(rows[i].wrong, rows[i].id), rows[i].verdict);
+        const char *outputs = ha_result_in(driven.results.entry->row)->outputs;
+        assert_int_equal(strlen(outputs), rows[i].any ? 16 : 0);
+        assert_int_equal(strspn(outputs, "0123456789abcdef"), strlen(outputs));
+        if (rows[i].any) assert_string_not_equal(outputs, first);
+        if (!i) snprintf(first, sizeof first, "%s", outputs);
+        ha_driven_free(&driven);
+    }
+}
+
 int main(int argc, char **argv)
 {
     plugin = argc > 1 ? argv[1] : "./defects.so";
