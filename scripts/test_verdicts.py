@@ -91,7 +91,7 @@ def untimed(row):
 QUIET = [(plain, "pass"), (plain, "suspect"), (faster, "pass"), (less_idle, "pass")]
 MISSING = [(untimed, "pass"), (plain, "error"), (plain, "waived"), (plain, None)]
 SLOWER = [(change, "pass") for change in (by_code, by_machine, by_both, unsaid, slower_rate, idler, error_grown)]
-WRONG = [(plain, "fail")]
+WRONG = [(plain, "fail"), (plain, "bits"), (faster, "bits")]  # bits: a pass whose first process left other outputs
 DISTURBED = [(plain, "load")]  # a pass, beside which something else used the cores
 
 
@@ -104,15 +104,16 @@ def record(path, rng, cases, processes, cpu="a CPU", date="2026-11-01", spread=0
     rows, figures = [], []
     for case, (change, verdict, slow) in cases.items():
         for process in range(processes if verdict else 0):
-            judged, disturbed = ("pass", verdict) if verdict == "load" else (verdict, "")
-            rows.append((2, case, process, "s", judged, "" if judged == "pass" else "| <why> & \"@all\" `x`", disturbed))
+            judged, disturbed = ("pass", verdict if verdict == "load" else "") if verdict in ("load", "bits") else (verdict, "")
+            outputs = ("b" if verdict == "bits" and not process else "a") * 16 if judged == "pass" else ""
+            rows.append((2, case, process, "s", judged, "" if judged == "pass" else "| <why> & \"@all\" `x`", disturbed, outputs))
             values = {name: rng.gauss(1, spread) for name in FIGURES}
             for name, typical in (("step_ns", 1e6), ("GBps", 20), ("gpu_idle", 0.1), ("err_over_bound", 0.01)):
                 values[name] *= typical
             values["step_ns"] *= 1.4 if rng.random() < slow else 1
             change(values)
             figures += [(2, case, process, "s", name, value, *FIGURES[name], judged) for name, value in values.items()]
-    for name, head, lines in (("cases.csv", "schema_version,case_id,process,suite,verdict,reason,disturbed", rows),
+    for name, head, lines in (("cases.csv", "schema_version,case_id,process,suite,verdict,reason,disturbed,outputs", rows),
                               ("figures.csv", "schema_version,case_id,process,suite,figure,value,unit,better,verdict", figures)):
         with open(f"{path}/{name}", "w", encoding="utf-8", newline="") as file:
             file.write(head + "\n")

@@ -65,7 +65,7 @@ static enum ha_status measure(void *run, struct ha_group *group, struct ha_why *
     return HA_OK;
 }
 
-static const struct ha_suite suite = {
+static struct ha_suite suite = {
     .name = "s", .row_bytes = sizeof(struct ha_result), .check = check, .measure = measure
 };
 static struct ha_group_rows rows;
@@ -104,6 +104,31 @@ static void run_group(bool measures, uint64_t deadline_ns)
     rows.machine = machine;
     rows.of.deadline_ns = deadline_ns;
     ha_group_run(&rows, &suite, NULL, measures);
+}
+
+/* Of three cases found right with outputs, one then fails. */
+static enum ha_status check_outputs(void *run, struct ha_group *group, struct ha_why *said)
+{
+    for (size_t i = 0; i < group->count; i++) strcpy(ha_result_of(group->row[i])->outputs, "0123456789abcdef");
+    return check(run, group, said);
+}
+static enum ha_status measure_wrong(void *run, struct ha_group *group, struct ha_why *said)
+{
+    ha_result_set(group, 1, ha_why(said, HA_FAIL, "wrong"), said);
+    return HA_OK;
+}
+
+TEST_WITH(what_did_not_pass_has_no_digest, begin, end)
+{
+    suite.check = check_outputs;
+    suite.measure = measure_wrong;
+    run_group(true, 0);
+    suite.check = check;
+    suite.measure = measure;
+    for (size_t i = 0; i < GROUP; i++) {
+        assert_int_equal(ha_result_in(rows.row[i])->verdict, i == 1 ? HA_VERDICT_FAIL : HA_PASS);
+        assert_string_equal(ha_result_in(rows.row[i])->outputs, i == 1 ? "" : "0123456789abcdef");
+    }
 }
 
 static const double *beside(size_t i) { return ha_result_in(rows.row[i])->beside; }
