@@ -138,7 +138,7 @@ for step in check run again-1; do holds "bare: $step has none" test "$(plan_of b
 mkdir -p cache/habench
 shared=$program program=$dir/alone # beside which no plan is shipped
 cp "$shared" alone
-cp own.csv "cache/habench/$(echo "quick-$cpu-$("$program" --version | cut -d ' ' -f 2)" | tr -c 'A-Za-z0-9\n' -).csv"
+cp own.csv "cache/habench/$(echo "quick-$cpu-$("$program" --version | cut -d ' ' -f 2-)" | tr -c 'A-Za-z0-9\n' -).csv"
 HABENCH_PLAN='' XDG_CACHE_HOME=$dir/cache night 30 -o quick --against faster
 program=$shared
 for step in check run again-1; do holds "quick: $step has the choice" test "$(plan_of quick $step)" = quick/plan.csv; done
