@@ -3,6 +3,7 @@
 #include "harness/base/text.h"
 #include "harness/base/thread.h"
 #include "harness/program/commands.h"
+#include "harness/program/fleet.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -63,7 +64,9 @@ __attribute__((noinline)) static int run(int argc, char **argv)
     ha_options_parse(argc, argv, &o);
     catch_signals();
     const bool right = ha_span_source(&spans, &why) == HA_OK; /* whatever device there is, and whether it asks or not */
-    const enum ha_exit code = right ? command[o.command](&o, &why) : HA_EXIT_USAGE;
+    const enum ha_exit code = !right                  ? HA_EXIT_USAGE
+                              : o.fleet && !o.dry_run ? ha_program_fleet(&o, command[o.command], &why)
+                                                      : command[o.command](&o, &why);
     if ((ha_stop || code != HA_EXIT_OK) && why.text[0]) {
         fflush(stdout); /* both may go into one file */
         fputs("habench: ", stderr);

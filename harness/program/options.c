@@ -173,6 +173,13 @@ const struct ha_option ha_option_table[] = {
       TO(out_dir) },
     { RUN | CHECK | PROBE, 'o', "output", "DIR", "Write the result files there; without it there are none", take_text,
       TO(out_dir) },
+    { RUN | CHECK | NIGHTLY, 0, "fleet", "DIR",
+      "As one rank of many machines, of Slurm or MPI: the record goes to DIR/MACHINE when it is whole, and "
+      "DIR/MACHINE.rank.json says how it went (docs/fleet.md); in place of -o",
+      take_text, TO(fleet) },
+    { RUN | CHECK | NIGHTLY, 0, "scratch", "DIR",
+      "Of --fleet: where to measure into until then, a folder of this machine; $TMPDIR or /tmp by default", take_text,
+      TO(scratch) },
     { RUN | CHECK, 0, "resume", NULL,
       "Go on in DIR: cases that are complete there are skipped; begins where nothing is there", take_flag, TO(resume) },
     { RUN | CHECK, 0, "dump", "DIR", "Write all that went in and came out of each case there, for scripts/audit.py",
@@ -444,10 +451,14 @@ static void check_options(const char *program, const struct ha_options *o)
     if (o->random_ns && (o->replay || o->mutants || o->exhaustive || o->processes || o->shuffle))
         refuse(program,
                "--random draws its cases; leave --replay, --mutants, --exhaustive, --processes and --shuffle out");
+    if (o->fleet && (o->out_dir || o->resume))
+        refuse(program, "--fleet has a folder for each machine, and goes on by itself; leave -o and --resume out");
+    if (o->scratch && !o->fleet) refuse(program, "--scratch needs --fleet DIR");
     if (o->resume && !o->out_dir) refuse(program, "--resume needs -o DIR, the folder to go on in");
     if (o->mutants && o->words_count) refuse(program, "--mutants chooses its cases itself; leave SUITE and CASE out");
     if (o->command == HA_CMD_NIGHTLY && o->words_count) refuse(program, "nightly takes options only");
-    if (o->command == HA_CMD_NIGHTLY && !o->out_dir) refuse(program, "where to? -o DIR, the folder of this night");
+    if (o->command == HA_CMD_NIGHTLY && !o->out_dir && !o->fleet)
+        refuse(program, "where to? -o DIR, the folder of this night");
     if (o->command == HA_CMD_COMPARE && o->words_count < 2)
         refuse(program, "compare what? BASE and NEW: two folders, of `habench run -o` or of nights");
     if (o->command == HA_CMD_RUN && !o->words_count)

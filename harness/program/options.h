@@ -31,6 +31,7 @@ struct ha_options {
     const char *against, *notify; /* of `nightly` */
     const char *devices[8];       /* of `nightly`: [devices_count] */
     size_t devices_count;
+    const char *fleet, *scratch;   /* folders of a rank of many machines */
     const char *figure;            /* of `history` */
     const char *junit;             /* of `compare`: the file */
     const char *faults, *shuffle;  /* seeds */
