@@ -82,7 +82,7 @@ enum ha_status ha_rank_file_write(const struct ha_rank_file *f, const char *flee
     json_t *row = said(f);
     enum ha_status status = open_part(&out, f, fleet, why);
     if (status == HA_OK) {
-        bool good = json_dumpf(row, out.file, JSON_INDENT(2) | JSON_PRESERVE_ORDER) == 0;
+        bool good = json_dumpf(row, out.file, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(15)) == 0;
         good = putc('\n', out.file) != EOF && fflush(out.file) == 0 && fsync(fileno(out.file)) == 0 && good;
         const int error = errno;
         if (!good) {
