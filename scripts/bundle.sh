@@ -39,7 +39,7 @@ done
 cp -r datasets/traces datasets/fits "$work/$name/datasets/"
 mkdir -p "$work/$name/kernels" && cp -r kernels/plans "$work/$name/kernels/"
 mkdir -p "$work/$name/scripts/peers" # of gpu_day.steps
-cp scripts/sanitize.sh "$work/$name/scripts/"
+cp -r scripts/sanitize.sh scripts/fleet "$work/$name/scripts/"
 cp scripts/peers/torch_attention.py "$work/$name/scripts/peers/"
 cp -r docs README.md LICENSE "$work/$name/"
 cat > "$work/$name/NEEDS" << end

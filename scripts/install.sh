@@ -47,6 +47,7 @@ find suites datasets/traces datasets/fits kernels/plans -name '*.suite' -o -name
 done
 for file in scripts/sanitize.sh scripts/peers/torch_attention.py; do install -D -m 755 "$file" "$to/share/habench/$file"; done # of gpu_day.steps
 install -D -m 644 LICENSE "$to/share/habench/LICENSE"
+for file in scripts/fleet/*.sh; do install -D -m 755 "$file" "$to/share/habench/$file"; done
 # what starts a night names the prefix, which is another where PREFIX is
 nightly=share/habench/scripts/nightly
 for file in scripts/nightly/*; do

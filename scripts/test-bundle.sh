@@ -57,6 +57,8 @@ for driver in 530 580; do
     holds "a bundle for driver $driver: the last line says so" grep -q "NVIDIA driver $driver or later" "$dir/err"
     holds "a bundle for driver $driver: NEEDS says so" \
         sh -c "tar -xzOf '$dir/bundle.tar.gz' bundle/NEEDS | grep -q 'an NVIDIA driver $driver or later'"
+    holds "a bundle for driver $driver: what starts a fleet is in it" \
+        sh -c "tar -tzf '$dir/bundle.tar.gz' | grep -q 'bundle/scripts/fleet/slurm.sh'"
     test $driver = 530 && want=1 || want=0
     grep -q 'for drivers from 530 on' "$dir/err"
     holds "a bundle for driver $driver: what would run with older ones" test $? -eq $want

@@ -7,7 +7,7 @@
 # shellcheck source=scripts/test.sh
 . "$(dirname "$0")/test.sh"
 program=$(realpath "$1") schema=$(realpath "$2") rank_schema=$(realpath results/schema/rank.schema.json)
-scripts=$(realpath "$(dirname "$0")/fleet")
+starters=$(realpath "$(dirname "$0")/fleet")
 shift 2
 all=false
 for word in "$@"; do
@@ -189,7 +189,7 @@ mpi()
 
 if mpi; then
     echo "tried: $(mpirun --version | head -n 1)"
-    "$scripts/mpi.sh" m check -q $quick > out 2> err < /dev/null
+    "$starters/mpi.sh" m check -q $quick > out 2> err < /dev/null
     holds 'four ranks of MPI' test $? -eq 0
     for i in 0 1 2 3; do
         whole m/"$host.$i"
@@ -209,7 +209,7 @@ case ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} in
 esac
 S
     chmod +x some
-    PROGRAM=$program QUICK=$quick SLOW=$slow HABENCH=./some "$scripts/mpi.sh" mk check -q $quick > out 2> err < /dev/null &
+    PROGRAM=$program QUICK=$quick SLOW=$slow HABENCH=./some "$starters/mpi.sh" mk check -q $quick > out 2> err < /dev/null &
     begun=$!
     by=OMPI_COMM_WORLD_RANK
     mpirun --version | grep -q 'Open MPI' || by=PMI_RANK
@@ -306,7 +306,7 @@ code() { scontrol show job -o "$1" 2> /dev/null | sed -n 's/.* ExitCode=\([0-9:]
 # a step of four nodes, each a machine; two of one node, each with a name
 slurm_steps()
 {
-    job=$(submit -N 4 "$scripts/slurm.sh" "$dir/s" check -q $quick)
+    job=$(submit -N 4 "$starters/slurm.sh" "$dir/s" check -q $quick)
     holds "job $job of four nodes ends" after 300 over "$job"
     holds "it is COMPLETED, not $(state "$job")" test "$(state "$job")" = COMPLETED
     for i in 1 2 3 4; do
@@ -318,7 +318,7 @@ slurm_steps()
     done
     holds 'who has to be there is written down' test "$(tr '\n' ' ' < s/expected)" = 'node1 node2 node3 node4 '
     fit s
-    job=$(submit -N 1 --ntasks-per-node=2 "$scripts/slurm.sh" "$dir/two" check -q $quick)
+    job=$(submit -N 1 --ntasks-per-node=2 "$starters/slurm.sh" "$dir/two" check -q $quick)
     holds "job $job of two ranks of a node ends" after 300 over "$job"
     node=$(head -n 1 two/expected)
     whole "two/$node"
@@ -348,7 +348,7 @@ slurm_array()
     PROGRAM=$program QUICK=$quick SLOW=$slow HABENCH=$dir/faults
     export PROGRAM QUICK SLOW HABENCH
     # one minute is the least limit there is; the signal would come before it, and is not to
-    job=$(submit -N 1 --array=0-7 --time=1 --signal=TERM@1 "$scripts/slurm.sh" "$dir/a" check -q $quick)
+    job=$(submit -N 1 --array=0-7 --time=1 --signal=TERM@1 "$starters/slurm.sh" "$dir/a" check -q $quick)
     for i in 2 3; do holds "task $i hangs" after 60 hangs "$dir/a" SLURM_ARRAY_TASK_ID=$i; done
     kill -KILL "$(ranks "$dir/a" SLURM_ARRAY_TASK_ID=2)"
     for i in 0 1 2 3 4 5 6 7; do holds "task $i is over" after 400 over "${job}_$i"; done
@@ -392,7 +392,7 @@ S
     chmod +x again
     PROGRAM=$program QUICK=$quick SLOW=$slow HABENCH=$dir/again
     export PROGRAM QUICK SLOW HABENCH
-    job=$(submit -N 1 --exclude="node[2-$nodes]" "$scripts/slurm.sh" "$dir/$1" check -q $quick)
+    job=$(submit -N 1 --exclude="node[2-$nodes]" "$starters/slurm.sh" "$dir/$1" check -q $quick)
     holds 'a row is complete' after 120 has_row "$job-node1-*"
     holds 'its case hangs' after 60 hangs "$dir/$1"
     row=$(grep $row_of scratch/habench-"$job"-node1-*/record/cases.csv)

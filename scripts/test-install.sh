@@ -40,6 +40,7 @@ says 77 'null' check -q resident:ctx=64,layers=1,steps=1 --device null
 # what starts a night finds the prefix, and night.sh the program beside which it was installed
 nightly=$to/share/habench/scripts/nightly
 for file in night.sh slurm.sh; do holds "$file is there, and runs" test -x "$nightly/$file"; done
+for file in slurm.sh mpi.sh; do holds "fleet/$file is there, and runs" test -x "$to/share/habench/scripts/fleet/$file"; done
 for file in habench.service habench.timer crontab github.yml README.md; do holds "$file is there" test -s "$nightly/$file"; done
 for file in habench.service crontab slurm.sh; do
     holds "$file names the prefix" grep -q -F "$PREFIX/share/habench/scripts/nightly" "$nightly/$file"

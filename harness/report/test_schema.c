@@ -34,7 +34,8 @@ static void look_for_members(json_t *schema, const char *page, const char *text)
 TEST(the_docs_name_each_member)
 {
     static const char *const of[][2] = { { "results/schema/night.schema.json", "docs/nightly.md" },
-                                         { "results/schema/compare.schema.json", "docs/compare.md" } };
+                                         { "results/schema/compare.schema.json", "docs/compare.md" },
+                                         { "results/schema/rank.schema.json", "docs/fleet.md" } };
     for (size_t i = 0; i < COUNT(of); i++) {
         json_t *schema = test_schema_load(of[i][0]);
         char *text = text_of(of[i][1]);
