@@ -11,6 +11,7 @@
 
 static struct ha_why why;
 static struct ha_attempt attempt;
+static bool anew; /* what is run cannot go on */
 
 /* A kill between the move and the last word of a rank. */
 static bool dies_after_move;
@@ -35,7 +36,8 @@ static enum ha_exit begin(const char *job, const char *rank, const char *restart
     test_given("SLURM_PROCID", rank, "SLURM_STEP_NUM_TASKS", "4", "SLURM_JOB_ID", job, "SLURM_RESTART_COUNT", restarts,
                "SLURMD_NODENAME", node);
     why.text[0] = 0;
-    return ha_attempt_begin(&attempt, &(struct ha_attempt_options){ .fleet = kept, .scratch = scratch }, &why);
+    return ha_attempt_begin(&attempt, &(struct ha_attempt_options){ .fleet = kept, .scratch = scratch, .anew = anew },
+                            &why);
 }
 
 static void put(const char *name, const char *text)
@@ -123,6 +125,29 @@ TEST_WITH(what_a_signal_ended_is_gone_on_with, test_folder_make, test_folder_rem
     assert_int_equal(ha_attempt_end(&attempt, HA_EXIT_OK, 0, &why), HA_EXIT_OK);
     assert_contains(said("n2"), "\"attempts\": 3");
     assert_true(there("fleet/n2"));
+}
+
+TEST_WITH(what_cannot_be_gone_on_with_begins_anew, test_folder_make, test_folder_remove)
+{
+    assert_int_equal(begin("7", "2", "0", "n2"), HA_EXIT_OK);
+    measure(true);
+    assert_int_equal(ha_attempt_end(&attempt, HA_EXIT_MISSING, 15, &why), HA_EXIT_MISSING);
+    anew = true;
+    const enum ha_exit code = begin("7", "2", "1", "n2");
+    anew = false;
+    assert_int_equal(code, HA_EXIT_OK);
+    assert_false(attempt.resumes);
+    assert_int_not_equal(access(attempt.record, F_OK), 0);
+    assert_contains(said("n2"), "\"attempts\": 2");
+}
+
+TEST_WITH(a_scratch_folder_that_is_not_there_is_said, test_folder_make, test_folder_remove)
+{
+    test_given("SLURM_PROCID", "0", "SLURMD_NODENAME", "n");
+    const struct ha_attempt_options o = { .fleet = test_folder, .scratch = "/nonexistent/scratch" };
+    assert_int_equal(ha_attempt_begin(&attempt, &o, &why), HA_EXIT_ENVIRONMENT);
+    assert_contains(why.text, "/nonexistent/scratch/habench-none-n-");
+    assert_contains(test_text("n.rank.json"), "\"exit\": 40");
 }
 
 TEST_WITH(what_is_complete_is_not_measured_again, test_folder_make, test_folder_remove)
