@@ -63,6 +63,8 @@ void ha_env_read(struct ha_env *env)
     ha_text_line("/sys/kernel/mm/transparent_hugepage/enabled", "", text, sizeof text);
     chosen_word(text);
     snprintf(env->huge_pages, sizeof env->huge_pages, "%.15s", text);
+    ha_text_line("/sys/class/dmi/id/bios_version", "", env->bios, sizeof env->bios);
+    ha_text_line("/proc/cpuinfo", "microcode", env->microcode, sizeof env->microcode);
     if (uname(&u) == 0) snprintf(env->kernel, sizeof env->kernel, "%.64s %.64s %.24s", u.sysname, u.release, u.machine);
     snprintf(env->libc, sizeof env->libc, "glibc %.16s", gnu_get_libc_version());
     env->memory_bytes = ha_memory_size("").total_bytes;

@@ -12,6 +12,7 @@
 struct ha_env {
     char isa[32]; /* CPU kernels: the best here, unless the caller was told of another */
     char cpu[128], kernel[160], governor[32], huge_pages[16], date[32], libc[32];
+    char bios[96], microcode[32]; /* empty: not to be read here */
     const struct ha_tuning *plan; /* of the CPU kernels; NULL as without choices */
     size_t cores, numa_nodes;
     uint64_t memory_bytes;

@@ -148,7 +148,7 @@ struct ha_env_file *ha_env_file_create(const struct ha_env *env, const struct ha
     char *own = run->command ? NULL : command_line();
     const char *command = run->command ? run->command : own ? own : "";
     file->all = json_pack(
-        "{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:[], "
+        "{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:[], "
         "s:[{s:o, s:o, s:o}]}",
         "schema_version", SCHEMA, "mode", text_json(run->mode), "build", text_json(run->build), "options",
         text_json(run->options), "cpu", text_json(env->cpu), "isa", text_json(env->isa), "plan",
@@ -156,8 +156,9 @@ struct ha_env_file *ha_env_file_create(const struct ha_env *env, const struct ha
         "memory_bytes", bytes_json(env->memory_bytes), "numa_nodes", (json_int_t)env->numa_nodes, "numa_node",
         env->numa_node < 0 ? json_null() : json_integer(env->numa_node), "kernel", text_json(env->kernel), "libc",
         text_json(env->libc), "governor", text_json(env->governor), "huge_pages", text_json(env->huge_pages),
-        "compiler", text_json(HA_COMPILER), "devices", "runs", "run_id", text_json(run->run_id), "date_utc",
-        text_json(env->date), "command", text_json(command));
+        "compiler", text_json(HA_COMPILER), "bios", text_json(env->bios), "microcode", text_json(env->microcode),
+        "devices", "runs", "run_id", text_json(run->run_id), "date_utc", text_json(env->date), "command",
+        text_json(command));
     free(own);
     if (file->all) return file;
     free(file);
