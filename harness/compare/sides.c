@@ -26,14 +26,24 @@ bool ha_figure_tested(const struct ha_recorded_case *of, const struct ha_recorde
 
 /* Shares and ratios by points rather than by their ratio: twice as much of one thousandth is nothing. So with 1 added,
  * as to what may be nothing at all. NaN: it has no logarithm. */
+static bool may_be_zero(const struct ha_recorded_figure *f)
+{
+    return !*f->unit || !strcmp(f->unit, "ns") || !strcmp(f->unit, "bytes");
+}
+
 static double logarithm(const struct ha_recorded_figure *f, double value)
 {
-    const bool may_be_zero = !*f->unit || !strcmp(f->unit, "ns") || !strcmp(f->unit, "bytes");
-    const double x = may_be_zero && value >= 0 ? log1p(value) : value > 0 ? log(value) : (double)NAN;
+    const double x = may_be_zero(f) && value >= 0 ? log1p(value) : value > 0 ? log(value) : (double)NAN;
     return f->better == HA_MORE ? -x : x;
 }
 
 double ha_figure_logarithm(const struct ha_recorded_figure *f, double value) { return logarithm(f, value); }
+
+double ha_figure_of_logarithm(const struct ha_recorded_figure *f, double x)
+{
+    const double y = f->better == HA_MORE ? -x : x;
+    return may_be_zero(f) ? expm1(y) : exp(y);
+}
 
 static bool room(struct ha_side *s, size_t count)
 {

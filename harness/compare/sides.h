@@ -12,6 +12,8 @@ bool ha_figure_is_speed(const struct ha_recorded_figure *figure);
 bool ha_figure_tested(const struct ha_recorded_case *of, const struct ha_recorded_figure *figure, bool ratios);
 /* The logarithm of a value in which more is worse, as sides have it; NaN: it has none. */
 double ha_figure_logarithm(const struct ha_recorded_figure *figure, double value);
+/* The value of such a logarithm. */
+double ha_figure_of_logarithm(const struct ha_recorded_figure *figure, double x);
 /* One of the readings of the machine that stand beside a case. */
 bool ha_figure_beside(const char *name);
 

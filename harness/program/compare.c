@@ -1,4 +1,5 @@
 #include "harness/base/why.h"
+#include "harness/compare/fleet_print.h"
 #include "harness/compare/print.h"
 #include "harness/program/commands.h"
 
@@ -37,8 +38,43 @@ static void print(const struct compared *c, const struct ha_options *o)
     }
 }
 
+static enum ha_status read_fleet(struct ha_fleet *f, const char *path, struct ha_why *why)
+{
+    HA_TRY(ha_fleet_read(f, path, why));
+    return ha_fleet_judge(f, why);
+}
+
+static enum ha_status compare_fleets(struct ha_fleet *now, struct ha_fleet *before, struct ha_fleet_shift *shift,
+                                     const struct ha_options *o, struct ha_why *why)
+{
+    HA_TRY(read_fleet(now, o->fleet, why));
+    if (o->against) {
+        HA_TRY(read_fleet(before, o->against, why));
+        HA_TRY(ha_fleet_shift(shift, before, now, why));
+    }
+    return o->junit ? ha_fleet_junit(o->junit, now, why) : HA_OK;
+}
+
+static enum ha_exit compare_fleet(const struct ha_options *o, struct ha_why *why)
+{
+    struct ha_fleet now = { 0 }, before = { 0 };
+    struct ha_fleet_shift shift = { 0 };
+    enum ha_exit code = HA_EXIT_USAGE;
+    if (compare_fleets(&now, &before, &shift, o, why) == HA_OK) {
+        (o->json ? ha_fleet_print_json : ha_fleet_print_table)(stdout, &now);
+        if (o->against) (o->json ? ha_fleet_shift_print_json : ha_fleet_shift_print_table)(stdout, &shift);
+        code = ha_fleet_exit(&now);
+        if (o->against) code = ha_night_worse(code, ha_fleet_shift_exit(&shift));
+    }
+    ha_fleet_shift_free(&shift);
+    ha_fleet_free(&before);
+    ha_fleet_free(&now);
+    return code;
+}
+
 enum ha_exit ha_command_compare(const struct ha_options *o, struct ha_why *why)
 {
+    if (o->fleet) return compare_fleet(o, why);
     struct compared c = { .now = calloc(o->words_count, sizeof *c.now), .all = calloc(o->words_count, sizeof *c.all) };
     const enum ha_status status = c.now && c.all ? compare(&c, o, why) : ha_why(why, HA_ERROR, "out of memory");
     enum ha_exit code = HA_EXIT_USAGE;

@@ -212,6 +212,11 @@ const struct ha_option ha_option_table[] = {
       TO(processes) },
     { NIGHTLY, 0, "shuffle", "SEED", "Of the order in which cases run; drawn by default", take_seed, TO(shuffle) },
     { NIGHTLY, 0, "notify", "CMD", "At its end, give CMD the verdict as a JSON line", take_text, TO(notify) },
+    { COMPARE, 0, "fleet", "DIR",
+      "Judge the machines of a fleet beside each other instead: DIR has a record of each (docs/fleet.md)", take_text,
+      TO(fleet) },
+    { COMPARE, 0, "against", "DIR", "With --fleet: the same fleet as it was, each machine beside itself", take_text,
+      TO(against) },
     { COMPARE, 0, "junit", "FILE", "Write the same verdicts there for a CI server", take_text, TO(junit) },
     { REPORT, 0, "format", "html|md|csv|openmetrics",
       "html, the page, by default; md: short enough for a merge request; csv: the figures of all folders in one table; "
@@ -280,14 +285,18 @@ const struct ha_command_text ha_command_table[HA_COMMANDS + 1] = {
                           "newest "
                           "tokens. `of full` is `device` over that of `resident`. `tokens` fit with all of these. "
                           "Activations and what a driver takes are not counted." },
-    [HA_CMD_COMPARE] = { "compare", "BASE NEW...",
+    [HA_CMD_COMPARE] = { "compare", "BASE NEW...\n--fleet DIR",
                          "Says what has changed since BASE, and whether it was the code or the machine. A folder is "
                          "that "
-                         "of a run (-o), of a night, or has several of these in it.\v"
+                         "of a run (-o), of a night, or has several of these in it. With --fleet it says which "
+                         "machines of "
+                         "a fleet stand out, by what, and which are missing (docs/fleet.md).\v"
                          "Exit code: 0 nothing changed, 10 results are wrong, 30 slower beyond doubt, 20 cases are "
                          "missing, "
                          "or too few processes ran to call what is suspicious; the first that applies. 64: usage, or "
-                         "folders that cannot be read or compared (docs/compare.md)." },
+                         "folders that cannot be read or compared (docs/compare.md). Of a fleet: 10 results are wrong, "
+                         "or outputs disagree, 30 a machine stands out, 20 one is missing, 40 too few of a kind, or "
+                         "disturbed." },
     [HA_CMD_NIGHTLY] = { "nightly", "",
                          "A night of this machine: doctor, probe, the checks, the suite `nightly` in fresh processes "
                          "in an "
@@ -459,7 +468,11 @@ static void check_options(const char *program, const struct ha_options *o)
     if (o->command == HA_CMD_NIGHTLY && o->words_count) refuse(program, "nightly takes options only");
     if (o->command == HA_CMD_NIGHTLY && !o->out_dir && !o->fleet)
         refuse(program, "where to? -o DIR, the folder of this night");
-    if (o->command == HA_CMD_COMPARE && o->words_count < 2)
+    if (o->command == HA_CMD_COMPARE && o->fleet && o->words_count)
+        refuse(program, "--fleet DIR holds all that is judged; leave BASE and NEW out");
+    if (o->command == HA_CMD_COMPARE && o->against && !o->fleet)
+        refuse(program, "--against goes with --fleet; of two records name BASE and NEW");
+    if (o->command == HA_CMD_COMPARE && !o->fleet && o->words_count < 2)
         refuse(program, "compare what? BASE and NEW: two folders, of `habench run -o` or of nights");
     if (o->command == HA_CMD_RUN && !o->words_count)
         refuse(program, "which SUITE or CASE? `habench list suites` prints the suites");

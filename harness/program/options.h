@@ -28,11 +28,12 @@ struct ha_options {
     const char *filter, *device, *seed, *threads, *isa, *team, *without, *dump_dir, *plan;
     const char *out_dir;          /* of `fit`, `report` and `plan`: the file */
     const char *replay, *exec;    /* of the merge suite */
-    const char *against, *notify; /* of `nightly` */
+    const char *against, *notify; /* of `nightly`, and of `compare --fleet` */
     const char *devices[8];       /* of `nightly`: [devices_count] */
     size_t devices_count;
     const char *fleet, *scratch;   /* folders of a rank of many machines */
     const char *figure;            /* of `history` */
+    const char *fleet;             /* of `compare`: the folder */
     const char *junit;             /* of `compare`: the file */
     const char *faults, *shuffle;  /* seeds */
     const char *report_format;     /* html, md, csv, openmetrics */
