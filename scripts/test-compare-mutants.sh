@@ -1,6 +1,6 @@
 #!/bin/sh
-# test-compare-mutants.sh O CC: mistakes in the statistics of `habench compare` and `habench history`, each planted in
-# a copy of its file, which is linked in place of the right one. What simulated nights and planted cases say has to see
+# test-compare-mutants.sh O CC: mistakes in the statistics of `habench compare`, of one machine and of a fleet, and of
+# `habench history`, each planted in a copy of its file, which is linked in place of the right one. What simulated nights and planted cases say has to see
 # every one; and the files as they are have to pass. O: the folder of the build.
 # shellcheck source=scripts/test.sh
 . "$(dirname "$0")/test.sh"
@@ -25,7 +25,7 @@ mutant()
     else pass; fi
 }
 
-for test in test_nights test_compare test_blame test_speeds test_history; do
+for test in test_nights test_compare test_blame test_speeds test_history test_fleet_read test_fleet_spread; do
     cp harness/compare/shift.c "$dir/shift.c"
     if build shift.c $test && "$dir/test" few > "$dir/out" 2> "$dir/err"; then pass; else fail "$test: as it is"; fi
 done
@@ -86,4 +86,28 @@ mutant change_points.c test_history 's/exp(log(all) + lgamma/exp(lgamma/' 'what 
 mutant history_print.c test_history 's/return i > k ? -1 : 1;/return i > k ? 1 : -1;/' 'the oldest change first'
 mutant history_print.c test_history 's/n->night + NEAR < night || n->night > night + NEAR/false/' 'any change of the machine is beside it'
 mutant history_print.c test_history 's/more == (c->figure->better == HA_LESS)/more/' 'more is worse, also of rates'
+
+# of a fleet
+mutant fleet_spread.c test_fleet_spread 's/a \* log(x) + b/a * log(x) - b/' 'chances are not Student'"'"'s'
+mutant fleet_spread.c test_fleet_spread 's/return n < FEW ? few\[n\].freedom : .*;/return 1e9;/' 'the spread of few machines is as sure as that of many'
+mutant fleet_spread.c test_fleet_spread 's/(x\[(n - 1) \/ 2\] + x\[n \/ 2\]) \/ 2/x[n - 1]/' 'the farthest machine is the middle'
+mutant fleet_spread.c test_fleet_spread 's/if (isfinite(x\[i\])) //; s/if (!isnan(x\[i\])) //' 'a machine without a value has one'
+mutant fleet_spread.c test_fleet_spread 's/alpha \* (double)(i + 1) \/ of/alpha * (double)(i + 1)/' 'false names are held down in each figure, and not over the fleet'
+mutant fleet_spread.c test_fleet_spread 's/ratio_of(middle, part) < ratio/ratio_of(middle, part) > ratio/' 'a long tail is a normal one'
+mutant fleet.c test_fleet_read 's/if (2 \* c->disturbances > c->processes) continue;//; s/m->disturbed += .*/m->disturbed = 0;/' 'what is disturbed is judged'
+mutant fleet.c test_fleet_read 's/m->digest\[k\].digest != d.digest/false/' 'a machine agrees with itself, whatever it says'
+mutant fleet_outputs.c test_fleet_read 's/count >= 3 \&\& 2 \* d.agree > count/count >= 2/' 'one of two is the majority'
+mutant fleet_outputs.c test_fleet_read 's/if (d.agree == count \&\& !mixed) return HA_OK;/return HA_OK;/' 'outputs that disagree are not looked at'
+mutant fleet_group.c test_fleet_read 's/fabs(x - y) <= 0.02 \* fmax(x, y)/x == y/' 'a little memory is another kind'
+mutant fleet_group.c test_fleet_read 's/!f->fact_of_kind\[i\] ||//' 'firmware is another kind'
+mutant fleet_read.c test_fleet_read 's/f->never_began = .*/f->never_began = 0;/' 'ranks that never began are forgotten'
+mutant fleet_read.c test_fleet_read 's/m.state = ranks ? .*/m.state = HA_FLEET_FITS;/' 'who is expected and not there fits'
+mutant fleet_judge.c test_fleet_read 's/if (m->lacks || m->errors) become.*//' 'cases that are not there are not missed'
+mutant fleet_judge.c test_fleet_read 's/const double best = v->best - c->best.middle;/const double best = -1;/; s/x\[place\] - t->at.middle/x[0] - t->at.middle/' 'another machine is named'
+mutant fleet_judge.c test_fleet 's/if (!g->judged || .*) return cell;/if (!g->judged) return cell;/; s/cell.p = fmax(\(.*\), ha_spread_chance(\&c->best, best));/cell.p = \1;/' 'one good process of five says nothing'
+mutant fleet_judge.c test_fleet 's/m->value\[v\].processes < HA_FLEET_PROCESSES ? 1 : //; s/if (m->value\[v\].processes >= HA_FLEET_PROCESSES) //' 'few processes name a machine'
+mutant fleet_judge.c test_fleet 's/t->part \&\& by < as_far \* most/false/' 'the first part that is slow is named, whatever little'
+mutant fleet_group.c test_fleet 's/gap > kinds_apart .* : (double)INFINITY/(double)INFINITY/' 'two kinds are one'
+mutant fleet_group.c test_fleet 's/work\[n++\] = m->value\[i\].x - c->at.middle/work[n++] = m->value[i].x/' 'figures of several sizes are summed as they are'
+mutant fleet_shift.c test_fleet 's/w->x\[to\] = -before->value\[i\].x/w->x[to] = 0/' 'a fleet beside itself is as it is now'
 finish

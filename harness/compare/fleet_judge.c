@@ -61,13 +61,14 @@ static double tail_of(const struct ha_spread *s, double shared, double own)
     return s->count < HA_SPREAD_TAILS ? shared : fmax(shared, own);
 }
 
-/* All tracks of a group have the tails of all together, or their own where these are longer beyond chance. */
+/* All tracks of a group have the tails of all together, or their own where these are longer beyond chance. A sum of
+ * figures has two sides that are alike: both tell. Those of suites are much the same as that of all. */
 static void tails_of_tracks(struct ha_fleet_group *g)
 {
     struct numbers all = { 0 };
     for (size_t k = 0; k < g->tracks; k++)
-        for (size_t i = 0; i < g->count; i++)
-            add_above(&all, &g->track[k].at, g->track[k].x[i] - g->track[k].at.middle);
+        for (size_t i = 0; i < g->count && !g->track[k].suite; i++)
+            add_above(&all, &g->track[k].at, fabs(g->track[k].x[i] - g->track[k].at.middle));
     const double shared = shared_tail(&all);
     for (size_t k = 0; k < g->tracks; k++) {
         struct ha_spread *s = &g->track[k].at;
