@@ -222,8 +222,8 @@ const struct ha_option ha_option_table[] = {
       "html, the page, by default; md: short enough for a merge request; csv: the figures of all folders in one table; "
       "openmetrics: the last night, for node_exporter",
       take_report_format, TO(report_format) },
-    { REPORT, 0, "fleet", NULL, "DIR is a fleet: its page, and one of each machine that stands out (docs/fleet.md)",
-      take_flag, TO(fleet_page) },
+    { REPORT, 0, "fleet", "DIR", "The page of a fleet, and one of each machine that stands out (docs/fleet.md)",
+      take_text, TO(fleet) },
     { RUN | CHECK, 0, "dry-run", NULL, "Print the ids of the cases, one a line, and run none", take_flag, TO(dry_run) },
     { CHECK, 0, "mutants", NULL, "Plant each known defect in turn; one that no check finds is a failure", take_flag,
       TO(mutants) },
@@ -483,13 +483,13 @@ static void check_options(const char *program, const struct ha_options *o)
     if (o->command == HA_CMD_PLAN && o->words_count) refuse(program, "plan takes options only");
     if (o->command == HA_CMD_FIT && o->words_count != 1) refuse(program, "which CASE? one is learnt from");
     if (o->command == HA_CMD_FIT && !o->out_dir) refuse(program, "where to? -o FILE");
-    if (o->command == HA_CMD_REPORT && !o->words_count)
+    if (o->command == HA_CMD_REPORT && !o->words_count && !o->fleet)
         refuse(program, "of which DIR? a folder that `-o DIR` of run, check or probe wrote");
     if (o->command == HA_CMD_REPORT && !o->out_dir && (!o->report_format || !strcmp(o->report_format, "html")))
         refuse(program, "where to? -o report.html");
-    if (o->command == HA_CMD_REPORT && o->fleet_page
-        && (o->words_count != 1 || (o->report_format && strcmp(o->report_format, "html") != 0)))
-        refuse(program, "--fleet makes the page of one fleet, as html");
+    if (o->command == HA_CMD_REPORT && o->fleet
+        && (o->words_count || (o->report_format && strcmp(o->report_format, "html") != 0)))
+        refuse(program, "--fleet DIR is one page, as html; leave other folders out");
     if (o->command == HA_CMD_HISTORY && o->words_count != 1)
         refuse(program, "of which DIR? a folder of nights, or of folders that `habench run -o` wrote");
     if (o->command == HA_CMD_CAPACITY && o->words_count != 1)

@@ -31,9 +31,9 @@ struct ha_options {
     const char *against, *notify; /* of `nightly`, and of `compare --fleet` */
     const char *devices[8];       /* of `nightly`: [devices_count] */
     size_t devices_count;
-    const char *fleet, *scratch;   /* folders of a rank of many machines */
     const char *figure;            /* of `history` */
-    const char *fleet;             /* of `compare`: the folder */
+    const char *fleet;             /* a folder of many machines */
+    const char *scratch;           /* of a rank of one */
     const char *junit;             /* of `compare`: the file */
     const char *faults, *shuffle;  /* seeds */
     const char *report_format;     /* html, md, csv, openmetrics */
@@ -43,7 +43,7 @@ struct ha_options {
     uint64_t max_time_ns;          /* 0: none */
     uint64_t random_ns;            /* 0: no random cases */
     uint64_t memory_bytes, tokens; /* of `capacity`; 0: not given */
-    bool dry_run, resume, mutants, exhaustive, order, quiet, json, fleet_page;
+    bool dry_run, resume, mutants, exhaustive, order, quiet, json;
 };
 
 /* What the command line takes; the man page and completions (manual.h) are made of it, too. */
