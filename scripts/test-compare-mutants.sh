@@ -62,6 +62,10 @@ mutant shift.c test_speeds 's/return of_slow > 0 ? of_slow : of_fast;/return of_
 mutant shift.c test_speeds 's/if (best_fit < still_fit + few .*return best_still;//' 'a night at the slow speed is a change'
 mutant shift.c test_speeds 's/best_fit < still_fit + few/best_fit <= still_fit/' 'one late process moves the speeds'
 mutant shift.c test_speeds 's/if (worse) out->p_better = 1;//' 'what may be 22% slower is 3% faster'
+mutant bits.c test_compare 's/ || strcmp(o->plan, as->plan) != 0//' 'other kernels must have the same bits'
+mutant bits.c test_compare 's/ \&\& strcmp(digest, o->digest) != 0) return NULL/ \&\& false) return NULL/' 'a base that does not agree is one that does'
+mutant bits.c test_compare 's/        if (!ha_night_same_bits(.*//' 'another build must have the same bits'
+mutant record.c test_compare 's/ || strstr(a->build, "-dirty")//' 'changes that were not committed are the same build'
 
 # of `habench history`
 mutant history.c test_history 's/n < fewest/n < 1/' 'a few nights are a test'
