@@ -47,7 +47,7 @@ static enum ha_status read_fleet(struct ha_fleet *f, const char *path, struct ha
 static enum ha_status compare_fleets(struct ha_fleet *now, struct ha_fleet *before, struct ha_fleet_shift *shift,
                                      const struct ha_options *o, struct ha_why *why)
 {
-    HA_TRY(read_fleet(now, o->fleet, why));
+    HA_TRY(read_fleet(now, o->machines, why));
     if (o->against) {
         HA_TRY(read_fleet(before, o->against, why));
         HA_TRY(ha_fleet_shift(shift, before, now, why));
@@ -74,7 +74,7 @@ static enum ha_exit compare_fleet(const struct ha_options *o, struct ha_why *why
 
 enum ha_exit ha_command_compare(const struct ha_options *o, struct ha_why *why)
 {
-    if (o->fleet) return compare_fleet(o, why);
+    if (o->machines) return compare_fleet(o, why);
     struct compared c = { .now = calloc(o->words_count, sizeof *c.now), .all = calloc(o->words_count, sizeof *c.all) };
     const enum ha_status status = c.now && c.all ? compare(&c, o, why) : ha_why(why, HA_ERROR, "out of memory");
     enum ha_exit code = HA_EXIT_USAGE;

@@ -214,7 +214,7 @@ const struct ha_option ha_option_table[] = {
     { NIGHTLY, 0, "notify", "CMD", "At its end, give CMD the verdict as a JSON line", take_text, TO(notify) },
     { COMPARE, 0, "fleet", "DIR",
       "Judge the machines of a fleet beside each other instead: DIR has a record of each (docs/fleet.md)", take_text,
-      TO(fleet) },
+      TO(machines) },
     { COMPARE, 0, "against", "DIR", "With --fleet: the same fleet as it was, each machine beside itself", take_text,
       TO(against) },
     { COMPARE, 0, "junit", "FILE", "Write the same verdicts there for a CI server", take_text, TO(junit) },
@@ -223,7 +223,7 @@ const struct ha_option ha_option_table[] = {
       "openmetrics: the last night, for node_exporter",
       take_report_format, TO(report_format) },
     { REPORT, 0, "fleet", "DIR", "The page of a fleet, and one of each machine that stands out (docs/fleet.md)",
-      take_text, TO(fleet) },
+      take_text, TO(machines) },
     { RUN | CHECK, 0, "dry-run", NULL, "Print the ids of the cases, one a line, and run none", take_flag, TO(dry_run) },
     { CHECK, 0, "mutants", NULL, "Plant each known defect in turn; one that no check finds is a failure", take_flag,
       TO(mutants) },
@@ -468,11 +468,11 @@ static void check_options(const char *program, const struct ha_options *o)
     if (o->command == HA_CMD_NIGHTLY && o->words_count) refuse(program, "nightly takes options only");
     if (o->command == HA_CMD_NIGHTLY && !o->out_dir && !o->fleet)
         refuse(program, "where to? -o DIR, the folder of this night");
-    if (o->command == HA_CMD_COMPARE && o->fleet && o->words_count)
+    if (o->command == HA_CMD_COMPARE && o->machines && o->words_count)
         refuse(program, "--fleet DIR holds all that is judged; leave BASE and NEW out");
-    if (o->command == HA_CMD_COMPARE && o->against && !o->fleet)
+    if (o->command == HA_CMD_COMPARE && o->against && !o->machines)
         refuse(program, "--against goes with --fleet; of two records name BASE and NEW");
-    if (o->command == HA_CMD_COMPARE && !o->fleet && o->words_count < 2)
+    if (o->command == HA_CMD_COMPARE && !o->machines && o->words_count < 2)
         refuse(program, "compare what? BASE and NEW: two folders, of `habench run -o` or of nights");
     if (o->command == HA_CMD_RUN && !o->words_count)
         refuse(program, "which SUITE or CASE? `habench list suites` prints the suites");
@@ -483,11 +483,11 @@ static void check_options(const char *program, const struct ha_options *o)
     if (o->command == HA_CMD_PLAN && o->words_count) refuse(program, "plan takes options only");
     if (o->command == HA_CMD_FIT && o->words_count != 1) refuse(program, "which CASE? one is learnt from");
     if (o->command == HA_CMD_FIT && !o->out_dir) refuse(program, "where to? -o FILE");
-    if (o->command == HA_CMD_REPORT && !o->words_count && !o->fleet)
+    if (o->command == HA_CMD_REPORT && !o->words_count && !o->machines)
         refuse(program, "of which DIR? a folder that `-o DIR` of run, check or probe wrote");
     if (o->command == HA_CMD_REPORT && !o->out_dir && (!o->report_format || !strcmp(o->report_format, "html")))
         refuse(program, "where to? -o report.html");
-    if (o->command == HA_CMD_REPORT && o->fleet
+    if (o->command == HA_CMD_REPORT && o->machines
         && (o->words_count || (o->report_format && strcmp(o->report_format, "html") != 0)))
         refuse(program, "--fleet DIR is one page, as html; leave other folders out");
     if (o->command == HA_CMD_HISTORY && o->words_count != 1)

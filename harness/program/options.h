@@ -32,8 +32,8 @@ struct ha_options {
     const char *devices[8];       /* of `nightly`: [devices_count] */
     size_t devices_count;
     const char *figure;            /* of `history` */
-    const char *fleet;             /* a folder of many machines */
-    const char *scratch;           /* of a rank of one */
+    const char *fleet, *scratch;   /* of a rank of many machines */
+    const char *machines;          /* a fleet, of `compare` and `report` */
     const char *junit;             /* of `compare`: the file */
     const char *faults, *shuffle;  /* seeds */
     const char *report_format;     /* html, md, csv, openmetrics */

@@ -42,9 +42,9 @@ enum ha_status ha_report_compare(const struct ha_options *o, FILE **rows, char n
     char self[] = "/proc/self/exe", command[] = "compare", format[] = "--format=json", end[] = "--", newest[PATH_BYTES];
     *rows = NULL;
     *note = 0;
-    if (o->fleet) {
+    if (o->machines) {
         char fleet[] = "--fleet";
-        char *argv[] = { self, command, format, fleet, (char *)(uintptr_t)o->fleet, NULL };
+        char *argv[] = { self, command, format, fleet, (char *)(uintptr_t)o->machines, NULL };
         return compare(argv, rows, note, why);
     }
     const bool nights = o->words_count == 1 && ha_newest_night(o->words[0], newest);
@@ -100,9 +100,9 @@ static enum ha_exit write_page(const struct ha_options *o, char *part, FILE *row
     char *const of_fleet[] = { option_fleet, option_named, (char *)(uintptr_t)o->out_dir };
     size_t n = 0;
     for (; n < sizeof fixed / sizeof *fixed; n++) argv[n] = fixed[n];
-    for (size_t i = 0; o->fleet && i < sizeof of_fleet / sizeof *of_fleet; i++) argv[n++] = of_fleet[i];
+    for (size_t i = 0; o->machines && i < sizeof of_fleet / sizeof *of_fleet; i++) argv[n++] = of_fleet[i];
     argv[n++] = end;
-    if (o->fleet) argv[n++] = (char *)(uintptr_t)o->fleet;
+    if (o->machines) argv[n++] = (char *)(uintptr_t)o->machines;
     for (size_t i = 0; i < o->words_count; i++) argv[n++] = o->words[i];
     const enum ha_status status = ha_spawned_run(argv, -1, &code, last, why);
     free(argv);
