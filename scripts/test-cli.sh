@@ -57,6 +57,19 @@ expect 0 '"date_utc":"2026-11-22T17:57:45Z","build":"f001271","value":321719.629
 holds 'history: a line for each night of each figure' test "$(grep -c '^{"row":"history",.*,"processes":1,"change":false}$' "$dir/out")" -eq 4
 holds 'history: and one of all' test "$(tail -n 1 "$dir/out" | grep -c '^{"row":"histories","nights":2,"machines":2,"figures":4,"changed":0,"age":0,.*}$')" -eq 1
 
+# compare --fleet: two machines of one kind are too few, and one of another kind is alone
+expect 64 '--against goes with --fleet' compare results results --against results
+expect 64 'leave BASE and NEW out' compare --fleet "$dir/nights" results
+expect 64 'there is no such folder' compare --fleet "$dir/nosuch"
+mkdir "$dir/fleet"
+for machine in node1 node2; do ln -s "$PWD/results/2026-11-22-xeon-2core" "$dir/fleet/$machine"; done
+expect 40 'not fit to say: 2 machines in 1 group, 2 not judged; too few machines of one kind' compare --fleet "$dir/fleet"
+printf 'node1\nnode2\nnode3\n' > "$dir/fleet/expected"
+expect 20 'node3: expected, and there is no record of it' compare --fleet "$dir/fleet" --junit "$dir/fleet.xml"
+holds 'compare --fleet: JUnit has who is missing' grep -q 'name="node3"><error message="missing">' "$dir/fleet.xml"
+expect 20 '"row":"fleet".*"machines":3,"records":2,"expected":3' compare --fleet "$dir/fleet" --format json
+expect 20 'since .*: 2 machines in both' compare --fleet "$dir/fleet" --against "$dir/fleet"
+
 # doctor: fit or not hangs on the machine, and so on who else is here; what it says and how it ends are one
 expect 64 'doctor takes options only' doctor smoke
 expect 64 "'xml' is neither table nor json" doctor --format xml

@@ -75,6 +75,17 @@ static const char *next(const char **separator)
     return now;
 }
 
+/* Of two or three the ratios are known, and not what they are worth. */
+static void put_too_few(FILE *out, const struct ha_fleet_group *g, const struct ha_fleet_machine *m,
+                        const char *separator)
+{
+    fprintf(out, "%sone of %zu machine%s of its kind: too few to stand out", separator, g->count, plural(g->count));
+    for (size_t k = 0; k < g->tracks && g->count > 1; k++)
+        if (!g->track[k].part && !g->track[k].suite && !isnan(g->track[k].x[m->place]))
+            fprintf(out, "; all times and rates %.1f%% %s than their median",
+                    100 * fabs(expm1(g->track[k].x[m->place])), g->track[k].x[m->place] < 0 ? "better" : "worse");
+}
+
 void ha_fleet_machine_line(FILE *out, const struct ha_fleet *f, const struct ha_fleet_machine *m)
 {
     const char *separator = "";
@@ -93,10 +104,7 @@ void ha_fleet_machine_line(FILE *out, const struct ha_fleet *f, const struct ha_
     if (m->record && m->cases_count && 2 * m->disturbed > m->cases_count)
         fprintf(out, "%ssomething else used the cores in %zu of %zu cases", next(&separator), m->disturbed,
                 m->cases_count);
-    if (m->state == HA_FLEET_TOO_FEW) {
-        const size_t n = f->group[m->group].count;
-        fprintf(out, "%sone of %zu machine%s of its kind: too few to stand out", next(&separator), n, plural(n));
-    }
+    if (m->state == HA_FLEET_TOO_FEW) put_too_few(out, &f->group[m->group], m, next(&separator));
     if (!*separator) fputs("as the others", out);
 }
 

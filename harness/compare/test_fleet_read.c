@@ -42,6 +42,7 @@ enum { CASES = 6, PROCESSES = 5 };
 struct like {
     double slower; /* all of it */
     const char *bios, *digest, *cpu;
+    bool mixed;          /* its processes disagree about the outputs of case 1 */
     size_t fails, cases; /* fails: number of the case from 1 on; cases: 0 is all */
     const char *disturbed;
 };
@@ -54,7 +55,10 @@ static void put_cases(FILE *f, const struct like *l)
     for (size_t i = 0; i < (l->cases ? l->cases : CASES); i++)
         for (size_t p = 0; p < PROCESSES; p++)
             fprintf(f, "case:i=%zu,%zu,s,%s,,%s,%s,p1\n", i, p, l->fails == i + 1 ? "fail" : "pass",
-                    l->disturbed ? l->disturbed : "", l->digest && !i ? l->digest : "00000000000000aa");
+                    l->disturbed ? l->disturbed : "",
+                    l->digest && !i           ? l->digest
+                    : l->mixed && i == 1 && p ? "00000000000000bb"
+                                              : "00000000000000aa");
 }
 
 static void put_figures(FILE *f, const struct like *l, size_t number)
@@ -77,7 +81,8 @@ static void put_machine(const char *name, size_t number, struct like l)
     snprintf(text, sizeof text,
              "{\"schema_version\":2,\"mode\":\"run\",\"build\":\"b1\",\"cpu\":\"%s\",\"cores\":8,\"memory_bytes\":%zu,"
              "\"bios\":\"%s\",\"devices\":[],\"runs\":[{\"date_utc\":\"2026-11-27T03:%02zu:00Z\"}]}",
-             l.cpu ? l.cpu : "a CPU", (size_t)64 * 1073741824 + number * 1000000, l.bios ? l.bios : "1.0", number % 60);
+             l.cpu ? l.cpu : "a CPU", (size_t)(number == 3 ? 63 : 64) * 1073741824 + number * 1000000,
+             l.bios ? l.bios : "1.0", number % 60);
     write_file(path, text);
     char *cases = NULL;
     size_t size;
@@ -281,6 +286,29 @@ TEST(one_flipped_output_is_named_by_the_majority)
     ha_fleet_free(&f);
 }
 
+TEST(of_three_machines_the_ratios_are_said)
+{
+    struct ha_fleet f;
+    put_fleet(3, 1, (struct like){ .slower = 0.1 });
+    judge(&f);
+    says(&f, "node01", HA_FLEET_TOO_FEW, "all times and rates 9.");
+    says(&f, "node00", HA_FLEET_TOO_FEW, "one of 3 machines of its kind: too few to stand out; all times and rates ");
+    assert_int_equal(ha_fleet_exit(&f), HA_EXIT_ENVIRONMENT);
+    ha_fleet_free(&f);
+}
+
+TEST(a_machine_that_disagrees_with_itself_is_named)
+{
+    struct ha_fleet f;
+    put_fleet(5, 2, (struct like){ .mixed = true });
+    judge(&f);
+    assert_int_equal(f.disagreements, 1);
+    assert_int_equal(f.disagreement[0].agree, 4);
+    says(&f, "node02", HA_FLEET_DISAGREES, "the outputs of 1 case");
+    says(&f, "node01", HA_FLEET_FITS, "");
+    ha_fleet_free(&f);
+}
+
 TEST(of_two_that_disagree_nobody_can_say_who)
 {
     struct ha_fleet f;
@@ -303,7 +331,7 @@ TEST(firmware_does_not_split_a_group_and_another_cpu_does)
     assert_int_equal(f.groups, 2);
     assert_int_equal(f.group[0].count, 10);
     assert_non_null(strstr(test_print_text, "  differs  bios: 1.0 (9), 1.1 (1: node02)"));
-    assert_null(strstr(test_print_text, "differs  memory_bytes"));
+    assert_non_null(strstr(test_print_text, "  differs  memory_bytes: 64 GiB (9), 63 GiB (1: node03)"));
     says(&f, "other0", HA_FLEET_TOO_FEW, "one of 1 machine of its kind: too few to stand out");
     assert_int_equal(ha_fleet_exit(&f), HA_EXIT_ENVIRONMENT);
     ha_fleet_free(&f);
