@@ -507,7 +507,7 @@ def fleet_rows(name=""):
             sigmas = 20.0 if i < 4 and k < 5 else rng.gauss(0, 1)
             out.append({"row": "deviation", "machine": f"node{i:02}", "group": 0, "case_id": f"hgca:ctx={k}" + name, "figure": "step_ns", "value": 1e5 * (1 + sigmas / 100),
                         "ratio": 1 + sigmas / 100, "sigmas": sigmas, "p": 0.1, "called": sigmas > 10})
-    out.append({"row": "outputs", "group": 0, "case_id": "quest:ctx=1" + name, "digest": "0" * 16, "agree": 59, "machines": [{"name": "node03" + name, "digest": "1" * 16}]})
+    out.append({"row": "outputs", "group": 0, "case_id": "quest:ctx=1" + name, "digest": "0" * 16, "agree": 59, "disagree": [{"name": "node03" + name, "digest": "1" * 16}]})
     return "".join(json.dumps(row) + "\n" for row in out)
 
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define FAR 1.4 /* a logarithm: what would take more than a factor of four is not said to be noticed */
 enum { LINES_MOST = 10, ROWS_MOST = 40, SHORT = 200 };
 
 static const char *plural(size_t n) { return n == 1 ? "" : "s"; }
@@ -153,13 +154,13 @@ static void put_sight(FILE *out, const struct ha_fleet *f)
         return;
     }
     for (size_t k = 0; k < g->tracks; k++) {
-        if (g->track[k].suite || isinf(g->track[k].least)) continue;
+        if (g->track[k].suite || g->track[k].least > FAR) continue;
         fprintf(out, "%s%s from %.1f%% on", separator, ha_fleet_track_name(&g->track[k], name),
                 100 * expm1(g->track[k].least));
         separator = ", ";
     }
     const double half = sight(g);
-    if (isfinite(half)) fprintf(out, "%sa single figure, half of them, from %.1f%% on", separator, 100 * expm1(half));
+    if (half < FAR) fprintf(out, "%sa single figure, half of them, from %.1f%% on", separator, 100 * expm1(half));
 }
 
 void ha_fleet_verdict_line(FILE *out, const struct ha_fleet *f)
@@ -313,19 +314,19 @@ static void print_machines(FILE *out, const struct ha_fleet *f)
     free(order);
 }
 
-static void print_tracks(FILE *out, const struct ha_fleet_group *g)
-{
-    char name[200];
-    for (size_t k = 0; k < g->tracks && g->judged; k++)
-        fprintf(out, "  %-44s spread %5.2f%%  noticed from %.1f%%\n", ha_fleet_track_name(&g->track[k], name),
-                100 * expm1(g->track[k].at.sd), 100 * expm1(g->track[k].least));
-}
-
 static const char *noticed(char out[HA_AMOUNT], double least)
 {
-    if (isinf(least)) snprintf(out, HA_AMOUNT, "-");
+    if (least > FAR) snprintf(out, HA_AMOUNT, "-");
     else snprintf(out, HA_AMOUNT, "%.1f%%", 100 * expm1(least));
     return out;
+}
+
+static void print_tracks(FILE *out, const struct ha_fleet_group *g)
+{
+    char name[200], least[HA_AMOUNT];
+    for (size_t k = 0; k < g->tracks && g->judged; k++)
+        fprintf(out, "  %-44s spread %5.2f%%  noticed from %s\n", ha_fleet_track_name(&g->track[k], name),
+                100 * expm1(g->track[k].at.sd), noticed(least, g->track[k].least));
 }
 
 /* The first time or rate of each case. */

@@ -344,7 +344,9 @@ enum ha_status ha_fleet_read(struct ha_fleet *f, const char *path, struct ha_why
     if (status == HA_OK) status = read_parent(f, &ranks, &expected, why);
     if (status == HA_OK) status = read_all(f, why);
     if (status == HA_OK) status = look_for(f, &expected, ranks.files > 0, why);
-    f->never_began = ranks.most > ranks.files ? ranks.most - ranks.files : 0;
+    size_t known = ranks.files; /* those that are expected, and did not answer, have a line of their own */
+    for (size_t i = 0; i < f->count; i++) known += f->machine[i].state == HA_FLEET_NEVER_ANSWERED;
+    f->never_began = ranks.most > known ? ranks.most - known : 0;
     names_free(&expected);
     if (status == HA_OK && !f->count)
         return ha_why(why, HA_ERROR, "%s: no machine in it: neither a record nor a rank file, nor is one expected",

@@ -194,6 +194,15 @@ def machine_rows(fleet, absent, pages):
     return out
 
 
+def output_rows(fleet):
+    out = []
+    for o in fleet.rows["outputs"][:LISTED_MAX]:
+        disagree = o.get("disagree") if isinstance(o.get("disagree"), list) else []
+        out.append({"case_id": str(o.get("case_id", "?")), "digest": str(o.get("digest", "")), "agree": o.get("agree", ""),
+                    "disagree": [{"name": str(d.get("name", "?")), "digest": str(d.get("digest", ""))} for d in disagree[:LISTED_MAX] if isinstance(d, dict)]})
+    return out
+
+
 def group_rows(fleet):
     out = []
     for g in fleet.rows["group"][:GROUPS_MAX]:
@@ -227,6 +236,6 @@ def render_fleet(path, fleet, notes, vega, pages):
         title=clean(os.path.basename(os.path.normpath(path)), 80), top={"word": str(said.get("verdict", "?")), "line": str(said.get("line", "")),
                                                                         "tone": TONES.get(said.get("exit"), "warn")},
         simulated=simulated(path), notes=notes.texts()[:LISTED_MAX], absent=absent[:LISTED_MAX], absent_left=len(absent) - LISTED_MAX,
-        suspicious=suspicious[:LISTED_MAX], suspicious_left=len(suspicious) - LISTED_MAX, outputs=fleet.rows["outputs"][:LISTED_MAX],
+        suspicious=suspicious[:LISTED_MAX], suspicious_left=len(suspicious) - LISTED_MAX, outputs=output_rows(fleet),
         groups=group_rows(fleet), figures=drawn, listed=figures, listed_left=len(fleet.rows["figure"]) - len(figures), style=read("style.css"), vega=vega, draw=draw,
         hashes=f"{digest(vega)} {digest(draw)}", data=in_script([f.as_json() for f in drawn]))
