@@ -30,7 +30,7 @@ class Fleet:
 def tidy(value):
     """Texts that can be shown, whatever they are in."""
     if isinstance(value, str):
-        return clean(value, 400)
+        return clean(value, 1200)
     if isinstance(value, dict):
         return {clean(k, 60): tidy(v) for k, v in value.items()}
     if isinstance(value, list):
@@ -78,7 +78,7 @@ def key(row):
 def names_of(rows):
     """A short name for each case and figure, what the machine can do first."""
     short = short_names(sorted({key(r)[0] for r in rows}))
-    return {key(r): f"{short[key(r)[0]]} {key(r)[1]}" for r in rows}
+    return {key(r): f"{key(r)[1]} {short[key(r)[0]]}" for r in rows}
 
 
 def suspects(fleet):
@@ -190,8 +190,8 @@ def machine_rows(fleet, absent, pages):
             continue
         name = str(m.get("name", "?"))
         out.append({"name": name, "state": state, "tone": STATES.get(state, "warn"), "part": str(m.get("part", "")), "line": str(m.get("line", "")),
-                    "figures": m.get("figures", ""), "page": pages.get(name, "")})
-    return out
+                    "figures": m.get("figures") or "", "page": pages.get(name, "")})
+    return sorted(out, key=lambda m: m["state"] not in ("wrong", "disagrees"))
 
 
 def output_rows(fleet):
