@@ -256,6 +256,7 @@ end_slurm()
     kill -KILL $(daemons) 2> /dev/null
 }
 trap 'end_slurm; rm -rf "$dir"' EXIT
+trap 'exit 1' INT TERM HUP
 
 # slurmctld and as many slurmd as there are nodes, of this user, on ports of their own
 start_slurm()
@@ -345,10 +346,13 @@ slurm_array()
     scontrol update nodename=node8 state=drain reason=test
     mkdir a
     scontrol show hostnames 'node[1-8]' > a/expected
+    # the signal before the end of the time, one to two minutes from now
+    told=$(submit -N 1 --time=3 "$starters/slurm.sh" "$dir/told" run -q $quick $slow)
+    holds 'its case hangs' after 120 hangs "$dir/told"
     PROGRAM=$program QUICK=$quick SLOW=$slow HABENCH=$dir/faults
     export PROGRAM QUICK SLOW HABENCH
-    # one minute is the least limit there is; the signal would come before it, and is not to
-    job=$(submit -N 1 --array=0-7 --time=1 --signal=TERM@1 "$starters/slurm.sh" "$dir/a" check -q $quick)
+    # the end of the time, and no signal before it that ends anything: a minute is the least limit there is
+    job=$(submit -N 1 --array=0-7 --time=1 --signal=CONT@1 "$starters/slurm.sh" "$dir/a" check -q $quick)
     for i in 2 3; do holds "task $i hangs" after 60 hangs "$dir/a" SLURM_ARRAY_TASK_ID=$i; done
     kill -KILL "$(ranks "$dir/a" SLURM_ARRAY_TASK_ID=2)"
     for i in 0 1 2 3 4 5 6 7; do holds "task $i is over" after 400 over "${job}_$i"; done
@@ -377,6 +381,11 @@ slurm_array()
     holds 'eight ranks began' test "$(find a -name '*.rank.json' | wc -l)" -eq 8
     fit a
     holds 'no rank is left' test -z "$(ranks "$dir/a")"
+    holds "job $told is over" after 300 over "$told"
+    told_node=told/$(machine told 0)
+    is "$told_node" signal 15
+    kept "$told_node"
+    holds "a job that was told before its end is FAILED with 143, not $(code "$told")" test "$(state "$told") $(code "$told")" = 'FAILED 143:0'
     scontrol update nodename=node8 state=resume
     rm -rf scratch/habench-*
 }
