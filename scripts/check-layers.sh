@@ -23,11 +23,11 @@ function stem(path) { sub(/\.[a-z]*$/, "", path); return path }
 # The folders that a file in `from` may include from; "" for a folder that has no place in the graph.
 function allowed(from) {
     api = " harness/api "; base = api "harness/base "; measure = base "harness/measure "
-    report = measure "harness/report "; engine = report "harness/tune harness/engine "
+    report = measure "harness/report "; engine = report "harness/tune harness/fleet harness/engine "
     if (from == "harness/api") return api
     if (from == "harness/base") return base
     if (from == "harness/measure") return measure
-    if (from == "harness/tune") return base from " "
+    if (from == "harness/tune" || from == "harness/fleet") return base from " "
     if (from == "harness/report") return report
     if (from == "harness/compare" || from == "harness/doctor" || from == "harness/fleet") return report from " "
     if (from == "harness/engine") return engine
