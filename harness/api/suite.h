@@ -91,6 +91,9 @@ struct ha_result {
     char suspicion[256]; /* then the reason */
     /* of enum ha_beside_reading, the mean of before and after: the engine's to write; NaN: not read */
     double beside[HA_BESIDES];
+    /* Of ranks that measured this case at once: how many did, of how many that there are, how far apart they began, and
+     * what this one kept of its speed alone. The engine's; NaN: nobody asked for it, or nobody knows. */
+    double together, together_of, apart_us, kept;
     char plan[16]; /* of the CPU kernels (harness/base/tuning.h), where the suite attends on the CPU: the engine's */
     /* 16 hexadecimal digits that stand for all bits of the outputs that were judged (harness/base/fingerprint.h), where
      * these must be the same each time; else "". The engine keeps it of what passed alone */
@@ -142,15 +145,36 @@ struct ha_suite_config {
     const uint64_t *faults; /* NULL, or the seed of delays that results must not depend on */
 };
 
+/* Other processes that are to measure the same case at once (`run --together`): the engine's. A suite that measures
+ * calls ha_meeting_begin when it is warm, right before the first sample that counts, and goes on taking samples as long
+ * as ha_meeting_goes_on says. */
+struct ha_meeting {
+    void *arg;
+    uint64_t (*begin)(void *arg);
+    bool (*goes_on)(void *arg);
+};
+/* Returns when the others are ready, too; what that took, ns, which is nobody's time. meeting NULL: at once. */
+static inline uint64_t ha_meeting_begin(const struct ha_meeting *meeting)
+{
+    return meeting ? meeting->begin(meeting->arg) : 0;
+}
+/* enough: this case has its samples. Is another to be taken all the same, which may count or not, because others still
+ * measure beside it? */
+static inline bool ha_meeting_goes_on(const struct ha_meeting *meeting, bool enough)
+{
+    return !enough || (meeting && meeting->goes_on(meeting->arg));
+}
+
 /* Points that belong together, and what they came to. */
 struct ha_group {
     size_t count;
-    const void *const *point; /* [count] */
-    void *const *row;         /* [count], cleared; the head's verdict is HA_NOT_RUN */
-    const char *const *id;    /* [count] */
-    bool *right;              /* [count] false; check says true of what it found right */
-    uint64_t cap_ns;          /* of measuring them all */
-    uint64_t deadline_ns;     /* of ha_now_ns; 0: none */
+    const void *const *point;         /* [count] */
+    void *const *row;                 /* [count], cleared; the head's verdict is HA_NOT_RUN */
+    const char *const *id;            /* [count] */
+    bool *right;                      /* [count] false; check says true of what it found right */
+    uint64_t cap_ns;                  /* of measuring them all */
+    uint64_t deadline_ns;             /* of ha_now_ns; 0: none */
+    const struct ha_meeting *meeting; /* of measuring them; NULL: nobody else measures */
 };
 
 /* All rows of a run, for a suite's tables: its own, in the order of the plan. */

@@ -83,6 +83,34 @@ static void read_after(struct ha_group_rows *g, const struct ha_group *some, con
     g->failed_beside = ha_machine_failed(g->machine, &why);
 }
 
+/* ---- beside others ----------------------------------------------------------------------------------------------- */
+
+static uint64_t meet_begin(void *arg)
+{
+    const struct ha_group_rows *g = arg;
+    return ha_meet_begin(g->at_once->meet, g->window);
+}
+
+static bool meet_goes_on(void *arg)
+{
+    const struct ha_group_rows *g = arg;
+    return ha_meet_lacks(g->at_once->meet, g->window);
+}
+
+/* What was measured beside others. The suite may have stopped without asking whether they have enough. */
+static void say_met(struct ha_group_rows *g, const struct ha_group *some)
+{
+    ha_meet_lacks(g->at_once->meet, g->window);
+    const struct ha_met met = ha_meet_end(g->at_once->meet, g->window);
+    for (size_t i = 0; i < some->count; i++) {
+        struct ha_result *r = ha_result_of(some->row[i]);
+        if (isnan(r->samples)) continue;
+        r->together = (double)met.ranks;
+        r->together_of = (double)g->at_once->of;
+        r->apart_us = met.apart_us;
+    }
+}
+
 static enum ha_status measure_group(struct ha_group_rows *g, const struct ha_suite *suite, void *run,
                                     struct ha_why *why)
 {
@@ -90,7 +118,10 @@ static enum ha_status measure_group(struct ha_group_rows *g, const struct ha_sui
     double before[HA_BESIDE_READINGS];
     if (!some.count) return HA_OK;
     if (g->machine && !ha_stop) ha_machine_beside(g->machine, g->of.deadline_ns, before);
+    const struct ha_meeting meeting = { g, meet_begin, meet_goes_on };
+    if (g->at_once) some.meeting = &meeting;
     const enum ha_status status = ha_stop ? HA_WAIVED : suite->measure(run, &some, why);
+    if (g->at_once && status == HA_OK) say_met(g, &some);
     if (g->machine && status == HA_OK) read_after(g, &some, before);
     if (g->machine) ha_machine_beside_end(g->machine);
     return status;

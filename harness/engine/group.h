@@ -3,6 +3,7 @@
 
 /* Points that run at once, through the hooks of their suite, to verdicts. */
 
+#include "harness/engine/at_once.h"
 #include "harness/engine/machine.h"
 #include "harness/engine/plan.h"
 
@@ -13,8 +14,11 @@ struct ha_group_rows {
     const void **point;
     const char **id;
     bool *right;
-    struct ha_machine *machine; /* what is read beside a measurement; NULL: nothing is. The caller's to set */
-    bool failed_beside;         /* a device failed by such a reading, when all that the rows say was done */
+    struct ha_machine *machine;       /* what is read beside a measurement; NULL: nothing is. The caller's to set */
+    const struct ha_at_once *at_once; /* ranks that measure this group at once, in this window; NULL: none. The caller's
+                                         to set */
+    uint64_t window;
+    bool failed_beside; /* a device failed by such a reading, when all that the rows say was done */
 };
 
 /* A cleared row for each of these entries of the plan, which are of one suite and belong together. HA_ERROR: no

@@ -54,6 +54,7 @@ struct loop {
     uint64_t begin_ns;
     size_t process, processes; /* which of how many */
     size_t groups, groups_done;
+    uint64_t place;       /* of the group at hand, among those of all rounds, also those with nothing left to run */
     const char *not_run;  /* why the first case that was not run was not; NULL: there is none */
     size_t shrunk;        /* failures that were made smaller */
     bool warned;          /* that HABENCH_TRACE is not heeded */
@@ -125,6 +126,7 @@ static void take_row(struct loop *l, size_t entry, void *row)
     struct ha_why why = { "" };
     if (done(l, entry, l->process) || *l->broken.text) return;
     const struct ha_folder_case *of = describe(l, entry);
+    ha_at_once_kept(l->options->at_once, l->process, entry, l->plan->entry[entry].suite, row);
     ha_result_suspect(ha_result_of(row), asked(l, entry));
     broken(l, ha_folder_row(l->folder, of, row, &why), &why);
     if (l->options->json) ha_folder_json(l->folder, stdout, of, row, &why);
@@ -144,6 +146,7 @@ static void hear_device(struct loop *l, const void *bytes)
     ha_env_device_mend(device);
     if (!*l->device.asked || !strcmp(l->device.asked, device->asked)) l->device = *device;
     l->warned = l->warned || ha_span_source_warn(device->asked, device->info.spans);
+    if (l->options->at_once) ha_meet_tell_device(l->options->at_once->meet, device->ceilings.meters.bus_id);
     broken(l, ha_folder_device(l->folder, device, &why), &why);
     free(device);
 }
@@ -256,7 +259,9 @@ static uint64_t cap(const struct loop *l, size_t entry)
     const uint64_t most = l->options->max_time_ns, used = ha_now_ns() - l->begin_ns;
     const uint64_t own = l->plan->entry[entry].time_ns ? l->plan->entry[entry].time_ns : UINT64_MAX;
     if (!most) return own;
-    const uint64_t share = (most > used ? most - used : 0) / (l->groups - l->groups_done) / 2;
+    const struct ha_at_once *at_once = l->options->at_once;
+    const uint64_t turns = at_once && at_once->turns ? ha_meet_ranks(at_once->meet) : 1;
+    const uint64_t share = (most > used ? most - used : 0) / (l->groups - l->groups_done) / 2 / turns;
     return share < own ? share : own;
 }
 
@@ -274,18 +279,27 @@ static void error_row(struct loop *l, size_t entry, const struct ha_why *why)
     free(row);
 }
 
+static uint64_t case_time(const struct loop *l)
+{
+    return l->options->case_time_ns ? l->options->case_time_ns : CASE_TIME_NS;
+}
+
 static enum ha_status order(struct loop *l, const size_t *entry, size_t count, struct ha_why *why)
 {
-    const uint64_t limit = l->options->case_time_ns ? l->options->case_time_ns : CASE_TIME_NS;
+    const uint64_t limit = case_time(l);
     const uint64_t until = l->options->max_time_ns ? l->begin_ns + l->options->max_time_ns : 0;
+    const struct ha_at_once *at_once = l->options->at_once;
     const bool endless = l->options->exhaustive && !l->options->case_time_ns;
     l->order->cap_ns = cap(l, entry[0]);
     l->order->deadline_ns = until;
+    l->order->window = ha_at_once_window(at_once, l->place);
     l->order->count = count;
     memcpy(l->order->entry, entry, count * sizeof *entry);
     l->ordered = entry;
     l->ordered_count = count;
-    ha_child_limit(l->child, endless || limit > UINT64_MAX / count ? UINT64_MAX : limit * count, until);
+    /* it may wait for others twice: before it measures, and while they do */
+    const uint64_t waits = at_once ? 2 * ha_meet_wait_ns(at_once->meet) : 0;
+    ha_child_limit(l->child, endless || limit > UINT64_MAX / 2 / count ? UINT64_MAX : limit * count + waits, until);
     if (ha_child_died(l->child, why)) died_late(l, why);
     const enum ha_status status = ha_child_call(l->child, l->order, NULL, NULL, 0, why);
     l->ordered_count = 0;
@@ -308,6 +322,7 @@ static void run_group(struct loop *l, const size_t *entry, size_t count)
     if (suite->forks && l->ran && l->ran != suite) end_child(l);
     l->ran = suite;
     ha_progress_case(&l->progress, l->plan->entry[entry[0]].id);
+    ha_at_once_await(l->options->at_once, l->place, 2 * case_time(l) * (count + 1));
     bool explained = order(l, entry, count, &why) == HA_OK;
     size_t left = 0;
     for (size_t i = 0; i < count && !explained; i++) left += !done(l, entry[i], l->process);
@@ -438,6 +453,7 @@ static enum ha_status run_round_shuffled(struct loop *l, size_t *entry, struct h
     for (size_t i = 0; i < groups && !over(l); i++) {
         next_group(l, first[i], entry, &count);
         if (count) run_group(l, entry, count);
+        ha_at_once_pass(l->options->at_once, ++l->place);
     }
     free(first);
     return HA_OK;
@@ -448,6 +464,7 @@ static void run_round(struct loop *l, size_t *entry)
     for (size_t first = 0, count; (first < l->plan->entries || draw_more(l, &first)) && goes_on(l);) {
         first = next_group(l, first, entry, &count);
         if (count) run_group(l, entry, count);
+        ha_at_once_pass(l->options->at_once, ++l->place);
         for (size_t i = 0; i < count && l->options->random; i++) shrink(l, entry[i]);
     }
 }
@@ -458,6 +475,7 @@ static enum ha_status run_all(struct loop *l, struct ha_why *why)
 {
     size_t *entry = calloc(group_most(l), sizeof *entry);
     if (!entry) return ha_why(why, HA_ERROR, "out of memory");
+    ha_at_once_pass(l->options->at_once, 0);
     for (l->process = 0; l->process < l->processes; l->process++) l->groups += count_groups(l, entry);
     ha_progress_start(&l->progress, !l->options->quiet, l->groups);
     enum ha_status status = HA_OK;
@@ -467,6 +485,17 @@ static enum ha_status run_all(struct loop *l, struct ha_why *why)
     ha_progress_end(&l->progress);
     free(entry);
     return status;
+}
+
+/* How fast each case is by itself, for what is measured beside others later. */
+static void keep_alone(struct loop *l)
+{
+    for (l->process = 0; l->process < l->processes; l->process++)
+        for (size_t i = 0; i < l->plan->entries; i++) {
+            const struct ha_plan_entry *e = &l->plan->entry[i];
+            const struct ha_folder_entry *found = ha_folder_find(l->folder, e->id, l->process);
+            if (found) ha_at_once_alone(l->options->at_once, l->process, i, e->suite, found->row);
+        }
 }
 
 static void note_not_run(struct loop *l)
@@ -557,6 +586,7 @@ static enum ha_exit finish(struct loop *l, struct ha_why *why)
     struct ha_why wrong = { "" }, closing = { "" };
     FILE *out = l->options->json ? stderr : stdout;
     if (!l->options->random) note_not_run(l);
+    if (l->options->at_once) keep_alone(l);
     const bool right = l->options->json || ha_summary_print(out, &l->summary, &wrong);
     const struct ha_folder_totals t = ha_folder_totals(l->folder);
     if (!l->options->json) {
@@ -602,6 +632,7 @@ enum ha_exit ha_run(const struct ha_plan *plan, const struct ha_run_options *opt
     l->begin_ns = ha_now_ns();
     l->processes = options->processes ? options->processes : 1;
     const enum ha_exit code = run(l, why);
+    ha_at_once_end(options->at_once, l->processes);
     ha_child_destroy(l->child);
     if (l->folder) ha_folder_close(l->folder, NULL);
     ha_summary_free(&l->summary);

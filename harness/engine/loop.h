@@ -5,6 +5,7 @@
  * crashes, hangs, ends or is killed, the case has its ERROR row, and a fresh child goes on with the next one. */
 
 #include "harness/api/exit.h"
+#include "harness/engine/at_once.h"
 #include "harness/engine/plan.h"
 
 /* Points that are drawn while the time is not over. One that fails, or dies, is made smaller, and the smallest runs as
@@ -33,7 +34,8 @@ struct ha_run_options {
     const uint64_t *shuffle;  /* NULL: groups run in the plan's order; or the seed of another, drawn for each round of
                                  processes. Not with random */
     struct ha_random *random; /* or NULL */
-    const char *options;      /* what a resumed run must have in common, for people to read */
+    const struct ha_at_once *at_once; /* or NULL. Not with random */
+    const char *options;              /* what a resumed run must have in common, for people to read */
 };
 
 /* Prints tables, what is wrong and why, and, as the last line, the totals. why says what is behind any other exit code

@@ -108,6 +108,7 @@ static enum ha_status serve_order(struct server *s, const struct ha_job *o, stru
 {
     const struct ha_plan *plan = s->serve->plan;
     const struct ha_suite *suite = plan->entry[o->entry[0]].suite;
+    const struct ha_at_once *at_once = s->serve->options->at_once;
     struct ha_group_rows g;
     bool failed = false;
     s->entry = o->entry[0];
@@ -117,6 +118,8 @@ static enum ha_status serve_order(struct server *s, const struct ha_job *o, stru
         g.of.cap_ns = o->cap_ns;
         g.of.deadline_ns = o->deadline_ns;
         g.machine = s->machine;
+        g.window = o->window;
+        g.at_once = at_once && !at_once->turns ? at_once : NULL;
         const enum ha_status begun = use_suite(s, suite, &cause);
         if (begun == HA_OK) ha_group_run(&g, suite, s->run, s->serve->options->measure);
         else ha_group_set(&g, begun, &cause);

@@ -10,6 +10,7 @@
 /* In the room that both share. */
 struct ha_job {
     uint64_t cap_ns, deadline_ns;
+    uint64_t window; /* of ranks that measure at once (struct ha_at_once) */
     size_t count;
     size_t entry[]; /* [count] of the plan: points of one suite, which belong together */
 };

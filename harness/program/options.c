@@ -1,5 +1,6 @@
 #include "harness/program/commands.h"
 #include "harness/program/manual.h"
+#include "harness/program/together.h"
 
 #include "harness/base/pool.h"
 #include "harness/base/storage.h"
@@ -71,6 +72,13 @@ static enum ha_status take_format(void *to, const char *value, struct ha_why *wh
     *json = !strcmp(value, "json");
     if (*json || !strcmp(value, "table")) return HA_OK;
     return ha_why(why, HA_ERROR, "'%s' is neither table nor json", value);
+}
+
+static enum ha_status take_together(void *to, const char *value, struct ha_why *why)
+{
+    size_t i;
+    HA_TRY(ha_word_find("ranks", value, ha_together_words, &i, why));
+    return take_text(to, value, why);
 }
 
 static enum ha_status take_report_format(void *to, const char *value, struct ha_why *why)
@@ -196,6 +204,12 @@ const struct ha_option ha_option_table[] = {
     { RUN | CHECK, 0, "shuffle", "SEED",
       "Run the cases in an order drawn from SEED, another one for each round of --processes; tables keep theirs",
       take_seed, TO(shuffle) },
+    { RUN, 0, "together", "node|all|pairs",
+      "As one of several ranks that mpirun or srun has started: each case alone, in turns, and then at once with those "
+      "of "
+      "this host, with all (started by habench_meet), or with each other one here; what it kept of its speed "
+      "(docs/fleet.md)",
+      take_together, TO(together) },
     { CAPACITY, 0, "memory", "SIZE", "Memory of the device, as 80GB (80 * 10^9 bytes) or 80GiB (80 * 2^30)", take_bytes,
       TO(memory_bytes) },
     { CAPACITY, 0, "tokens", "N", "What so many tokens need, too, and whether they fit", take_tokens, TO(tokens) },

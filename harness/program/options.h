@@ -31,6 +31,7 @@ struct ha_options {
     const char *against, *notify; /* of `nightly`, and of `compare --fleet` */
     const char *devices[8];       /* of `nightly`: [devices_count] */
     size_t devices_count;
+    const char *together;          /* node, all or pairs */
     const char *figure;            /* of `history` */
     const char *fleet, *scratch;   /* of a rank of many machines */
     const char *machines;          /* a fleet, of `compare` and `report` */

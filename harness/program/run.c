@@ -1,4 +1,5 @@
 #include "harness/program/commands.h"
+#include "harness/program/together.h"
 
 #include "harness/base/program.h"
 #include "harness/base/registry.h"
@@ -164,7 +165,7 @@ static char *options_of(const struct ha_options *o)
 }
 
 static enum ha_exit run_plan(const struct ha_plan *plan, const struct ha_options *o, struct ha_random *random,
-                             struct ha_why *why)
+                             struct ha_together *together, struct ha_why *why)
 {
     char *options = options_of(o);
     const uint64_t faults = o->faults ? strtoull(o->faults, NULL, 10) : 0;
@@ -189,7 +190,7 @@ static enum ha_exit run_plan(const struct ha_plan *plan, const struct ha_options
         .options = options,
     };
     enum ha_exit code = exit_of(look_at_all(plan, why));
-    if (code == HA_EXIT_OK) code = ha_run(plan, &how, why);
+    if (code == HA_EXIT_OK) code = together ? ha_together_run(together, plan, &how, why) : ha_run(plan, &how, why);
     free(options);
     return code;
 }
@@ -220,6 +221,22 @@ static enum ha_exit find_tuning(const struct ha_plan *plan, const struct ha_opti
     return ha_tune_find(asked, quick, why) == HA_OK ? HA_EXIT_OK : HA_EXIT_USAGE;
 }
 
+/* Its CPU kernels are chosen while no other rank of this host measures. */
+static enum ha_exit run_planned(const struct ha_plan *plan, const struct ha_options *o, struct ha_random *random,
+                                struct ha_why *why)
+{
+    struct ha_together *together = NULL;
+    enum ha_exit code = o->together ? ha_together_open(&together, o, why) : HA_EXIT_OK;
+    if (code == HA_EXIT_OK) {
+        ha_together_await(together);
+        code = find_tuning(plan, o, why);
+        ha_together_done(together);
+    }
+    if (code == HA_EXIT_OK) code = run_plan(plan, o, random, together, why);
+    ha_together_close(together);
+    return code;
+}
+
 enum ha_exit ha_command_run(const struct ha_options *o, struct ha_why *why)
 {
     static char check[] = "check", mutants[] = "mutants", defects[] = "defects";
@@ -241,8 +258,7 @@ enum ha_exit ha_command_run(const struct ha_options *o, struct ha_why *why)
     if (planned == HA_OK) {
         code = HA_EXIT_OK;
         for (size_t i = 0; o->dry_run && i < plan.entries; i++) puts(plan.entry[i].id);
-        if (!o->dry_run) code = find_tuning(&plan, o, why);
-        if (!o->dry_run && code == HA_EXIT_OK) code = run_plan(&plan, o, &random, why);
+        if (!o->dry_run) code = run_planned(&plan, o, &random, why);
     }
     ha_plan_free(&plan);
     return code;

@@ -108,6 +108,15 @@ static const struct ha_field common[] = {
       .doc = "launch and synchronise then" },
     { "beside_apart", "", HA_FIELD_NUMBER, BESIDE(HA_BESIDE_APART), .better = HA_NEITHER,
       .doc = "the largest difference between before and after among those, as a share of the mean" },
+    { "together", "", HA_FIELD_NUMBER, HA_IN(struct ha_result, together), .files = 1,
+      .doc =
+          "ranks that measured this case at once, this one too, from its first sample until all had theirs; 1: alone" },
+    { "together_of", "", HA_FIELD_NUMBER, HA_IN(struct ha_result, together_of), .files = 1,
+      .doc = "ranks that were asked for" },
+    { "apart_us", "us", HA_FIELD_NUMBER, HA_IN(struct ha_result, apart_us), .files = 1,
+      .doc = "how far apart the first and the last of them began, at most; empty where clocks cannot be compared" },
+    { "kept", "", HA_FIELD_NUMBER, HA_IN(struct ha_result, kept), .files = 1, .better = HA_MORE,
+      .doc = "the case's first time or rate alone over that together, or the other way round of a rate: 1 is no loss" },
     { "plan", "", HA_FIELD_TEXT, HA_IN(struct ha_result, plan), .files = 1,
       .doc =
           "what the CPU kernels ask ahead and whose they are: a digest, whose choices env.json has, or `constants`" },
@@ -218,6 +227,17 @@ double ha_field_end(size_t end, const void *row) { return end ? number_at(row, e
 bool ha_field_figure(const struct ha_field *field, const void *row)
 {
     return field->better != HA_NO_FIGURE && (field->files & 1u) && !isnan(ha_field_value(field, row));
+}
+
+double ha_fields_speed(const struct ha_suite *suite, const void *row)
+{
+    for (size_t i = 0; i < suite->fields; i++) {
+        const struct ha_field *f = &suite->field[i];
+        if (!ha_field_figure(f, row) || !f->unit || f->better == HA_NEITHER) continue;
+        if (!strcmp(f->unit, "ns")) return ha_field_value(f, row);
+        if (strstr(f->unit, "/s")) return -ha_field_value(f, row);
+    }
+    return (double)NAN;
 }
 
 const char *ha_better_name(enum ha_better better)

@@ -48,6 +48,8 @@ enum ha_status ha_field_parse(const struct ha_field *field, void *row, const cha
 double ha_field_value(const struct ha_field *field, const void *row);
 /* an end of an interval, field->lo or field->hi; NaN: it has none */
 double ha_field_end(size_t end, const void *row);
+/* The first time of a row (ns), or rate (per second, negative), that is a figure of its suite; NaN: it has none. */
+double ha_fields_speed(const struct ha_suite *suite, const void *row);
 /* Is it a figure (figures.csv) with a value in this row? */
 bool ha_field_figure(const struct ha_field *field, const void *row);
 /* "less", "more", "neither"; "" of what is no figure */

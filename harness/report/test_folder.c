@@ -63,7 +63,9 @@ TEST_WITH(the_files_hold_what_was_written, open_new, test_folder_remove)
     assert_contains(test_text("figures.csv"), "\"GB/s\",\"more\",\"pass\"");
     assert_contains(test_text("fake.csv"), ",\"beside_read_GBps\",\"beside_read_1_GBps\",");
     /* behind all others */
-    assert_contains(test_text("fake.csv"), ",\"beside_launch_ns\",\"beside_apart\",\"plan\"\r\n");
+    assert_contains(
+        test_text("fake.csv"),
+        ",\"beside_launch_ns\",\"beside_apart\",\"together\",\"together_of\",\"apart_us\",\"kept\",\"plan\"\r\n");
     assert_contains(test_text("figures.csv"), "\"beside_launch_ns\",\"20003\",,,\"30\",\"ns\",\"less\",\"fail\"");
     assert_int_equal(test_count(test_text("fake_summary.csv"), "beside"), 0);
     char interval[128];

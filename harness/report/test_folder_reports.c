@@ -313,7 +313,7 @@ TEST_WITH(every_column_is_listed, test_folder_make, test_folder_remove)
     ha_folder_print_fields(test_print(), fake_suites, 2);
     const char *text = test_printed();
     assert_int_equal(test_count(text, "\n"),
-                     1 + (14 + 6 + HA_BESIDES + 2) + (4 + 3) + (7 + 3 + 1) + (11 + 1 + 2 + HA_BESIDES + 2) + 13);
+                     1 + (14 + 6 + HA_BESIDES + 6) + (4 + 3) + (7 + 3 + 1) + (11 + 1 + 2 + HA_BESIDES + 6) + 13);
     assert_contains(text, "fake.csv");
     assert_contains(text, "figures.csv");
     assert_contains(text, "less     a time\n");

@@ -130,7 +130,7 @@ static void take(struct ha_cpu_work *w, struct ha_cpu_team *team, struct series 
     x[CHOICE_SHARE] = x[HA_CPU_CHOICE] / ns;
     const bool steady = fabs(before.GBps - after->GBps) <= ceilings_apart_most * x[CEILING];
     if (lost_cores() == losses && least >= speed_least && steady) {
-        s->kept[s->kept_count++] = sample;
+        if (s->kept_count < SAMPLES_MOST) s->kept[s->kept_count++] = sample;
         return;
     }
     s->lost_all++;
@@ -213,25 +213,30 @@ static void settle(const struct ha_cpu_work *w, struct series *s, struct ha_cpu_
     strcpy(r->disturbed, disturbed ? "load" : "");
 }
 
+static bool has_enough(const struct series *s, uint64_t took_ns, uint64_t cap_ns, uint64_t deadline_ns)
+{
+    if (s->kept_count == SAMPLES_MOST || s->lost_all >= LOST_MOST || precise(s)) return true;
+    const bool late = deadline_ns && s->kept_count + s->lost_count > 0 && ha_now_ns() >= deadline_ns;
+    return late || took_ns > 4 * cap_ns || (took_ns > cap_ns && s->kept_count >= SAMPLES_LEAST);
+}
+
 enum ha_status ha_cpu_measure(struct ha_cpu_work *w, struct ha_cpu_team *team, uint64_t cap_ns, uint64_t deadline_ns,
-                              struct ha_cpu_row *r, struct ha_why *why)
+                              const struct ha_meeting *meeting, struct ha_cpu_row *r, struct ha_why *why)
 {
     struct series *s = calloc(1, sizeof *s);
     if (!s) return ha_why(why, HA_ERROR, "out of memory");
     const bool bf16 = w->dtype == HA_BF16 && w->point.layout == HA_CPU_PACKED;
     s->peak_GFLOPps = ha_cpu_team_peak(team, bf16 ? w->kernels->flops_bf16 : w->kernels->flops);
-    const uint64_t begin = ha_now_ns();
+    uint64_t begin = ha_now_ns();
     double warm_ns = 0;
     for (size_t i = 0; i < WARM_RUNS; i++) warm_ns = run_part(w, HA_CPU_WHOLE, 1);
     const size_t repeats = repeats_of(w, warm_ns);
     s->readings = ha_cpu_readings_for(warm_ns * (double)repeats, reading_ns(team, &s->ceiling));
+    begin += ha_meeting_begin(meeting);
     read_ceiling(team, s->readings, &s->ceiling);
-    for (uint64_t took = 0; s->kept_count < SAMPLES_MOST && s->lost_all < LOST_MOST && !ha_stop;
-         took = ha_now_ns() - begin) {
-        const bool late = deadline_ns && s->kept_count + s->lost_count > 0 && ha_now_ns() >= deadline_ns;
-        if (late || precise(s) || took > 4 * cap_ns || (took > cap_ns && s->kept_count >= SAMPLES_LEAST)) break;
+    for (uint64_t took = 0; !ha_stop && ha_meeting_goes_on(meeting, has_enough(s, took, cap_ns, deadline_ns));
+         took = ha_now_ns() - begin)
         take(w, team, s, repeats);
-    }
     const bool enough = s->kept_count + s->lost_count > 0 && !ha_stop;
     if (enough) {
         settle(w, s, r);

@@ -46,7 +46,7 @@ double ha_cpu_team_speed(struct ha_cpu_team *team);
  * core are taken again, those after which one has lost half of it (see ha_cpu_team_speed), and those whose two readings
  * differ by more than a tenth. HA_WAIVED: stopped before there were enough. */
 enum ha_status ha_cpu_measure(struct ha_cpu_work *work, struct ha_cpu_team *team, uint64_t cap_ns, uint64_t deadline_ns,
-                              struct ha_cpu_row *row, struct ha_why *why);
+                              const struct ha_meeting *meeting, struct ha_cpu_row *row, struct ha_why *why);
 
 /* Memory is read 1 to 8 times before each sample and after it, together for as long as the sample takes: another
  * program that takes half of a core for moments then slows both alike. Samples are dropped where a core was lost, so

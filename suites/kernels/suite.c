@@ -177,7 +177,7 @@ static enum ha_status measure(void *arg, struct ha_group *g, struct ha_why *why)
     place(&run->work, row);
     HA_TRY(ha_cpu_team_ready(run->team, run->given ? &run->kernels : &run->best, why));
     const uint64_t cap_ns = g->cap_ns < cap_most_ns ? g->cap_ns : cap_most_ns;
-    return ha_cpu_measure(&run->work, run->team, cap_ns, g->deadline_ns, row, why);
+    return ha_cpu_measure(&run->work, run->team, cap_ns, g->deadline_ns, g->meeting, row, why);
 }
 
 static void close_point(void *arg, struct ha_group *g)

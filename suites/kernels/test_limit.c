@@ -168,7 +168,7 @@ static struct ha_cpu_row measure(const char *id, uint64_t arithmetic_ps, uint64_
     open_work(id, &k, 1);
     assert_int_equal(ha_cpu_team_ready(open.team, &k, &why), HA_OK);
     open.team->counters = &made_up;
-    assert_int_equal(ha_cpu_measure(&open.work, open.team, UINT64_MAX / 4, 0, &r, &why), HA_OK);
+    assert_int_equal(ha_cpu_measure(&open.work, open.team, UINT64_MAX / 4, 0, NULL, &r, &why), HA_OK);
     close_work();
     print_message("%s: ratio %.3f, %.2f of %.2f GB/s in cache, %zu calls in cache, %zu not\n", r.limit, r.ratio.median,
                   r.GBps, r.cache_GBps, play.cached, play.cold);

@@ -61,7 +61,7 @@ static struct ha_cpu_row measure(const char *point)
     snprintf(id, sizeof id, "cpu_kernels:%s", point);
     assert_int_equal(ha_id_parse(id, &suite, &p, sizeof p, &why), HA_OK);
     assert_int_equal(ha_cpu_work_open(&work, &p, &kernels, NULL, team->pool, &store, &why), HA_OK);
-    assert_int_equal(ha_cpu_measure(&work, team, cap_ns, 0, &r, &why), HA_OK);
+    assert_int_equal(ha_cpu_measure(&work, team, cap_ns, 0, NULL, &r, &why), HA_OK);
     ha_cpu_work_close(&work);
     return r;
 }

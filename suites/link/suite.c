@@ -273,18 +273,23 @@ static enum ha_status measure_round(struct link_run *run, struct ha_group *g, st
         const size_t i = (k + round) % g->count;
         struct ha_why because = { "" };
         double GBps;
-        if (!runs(g, i) || series[i].count == rule.most) continue;
+        const bool full = series[i].count == rule.most;
+        if (!runs(g, i) || (full && !g->meeting)) continue;
         if (ha_stop) return ha_why(why, HA_WAIVED, "stopped");
         const enum ha_status status = ha_link_bench_time(&run->bench, method_of(g, i), 1 + round * g->count + k, &GBps,
                                                          &because);
-        if (status == HA_OK) HA_TRY(ha_series_add(&series[i], GBps, why));
-        else HA_TRY(after_error(run, g, i, &because, why));
+        if (status != HA_OK) HA_TRY(after_error(run, g, i, &because, why));
+        else if (!full) HA_TRY(ha_series_add(&series[i], GBps, why));
     }
     return HA_OK;
 }
 
-static bool enough(const struct ha_group *g, const struct ha_series *series)
+/* cap_ns ends it only after the least number of rounds, unless four times as long is over, or the deadline. */
+static bool enough(const struct ha_group *g, const struct ha_series *series, size_t rounds, uint64_t took_ns)
 {
+    const uint64_t cap_ns = g->cap_ns < cap_most_ns ? g->cap_ns : cap_most_ns;
+    if (took_ns >= 4 * cap_ns || (g->deadline_ns && ha_now_ns() >= g->deadline_ns)) return true;
+    if (rounds >= rule.least && took_ns >= cap_ns) return true;
     for (size_t i = 0; i < g->count; i++)
         if (runs(g, i) && !ha_sampling_enough(&rule, series[i].x, series[i].count)) return false;
     return true;
@@ -303,20 +308,17 @@ static void conclude(struct ha_link_row *r, const struct ha_series *s, const cha
     if (ha_has_link(r->device_kind)) r->share = r->GBps / r->ceiling_GBps;
 }
 
-/* cap_ns ends it only after the least number of rounds, unless four times as long is over, or the deadline. */
 static enum ha_status measure_all(struct link_run *run, struct ha_group *g, struct ha_series *series,
                                   struct ha_why *why)
 {
-    const uint64_t begin = ha_now_ns(), cap_ns = g->cap_ns < cap_most_ns ? g->cap_ns : cap_most_ns,
-                   until = g->deadline_ns ? g->deadline_ns : UINT64_MAX;
     struct ha_core_counts before, after;
     char disturbed[HA_DISTURBED_MAX];
     size_t rounds = 0;
+    ha_meeting_begin(g->meeting);
     ha_core_counts_read("", &before);
-    do {
-        HA_TRY(measure_round(run, g, series, rounds++, why));
-    } while (!enough(g, series) && (rounds < rule.least || ha_now_ns() - begin < cap_ns)
-             && ha_now_ns() - begin < 4 * cap_ns && ha_now_ns() < until);
+    const uint64_t begin = ha_now_ns();
+    do HA_TRY(measure_round(run, g, series, rounds++, why));
+    while (ha_meeting_goes_on(g->meeting, enough(g, series, rounds, ha_now_ns() - begin)));
     if (ha_stop) return ha_why(why, HA_WAIVED, "stopped");
     ha_core_counts_read("", &after);
     ha_disturbed_judge(&before, &after, 0, 0, "", disturbed);

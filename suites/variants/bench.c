@@ -240,13 +240,15 @@ static bool enough(const struct state *s)
 static enum ha_status passes(struct state *s, struct ha_why *why)
 {
     struct ha_bench *b = s->bench;
-    const uint64_t warm_until_ns = ha_now_ns() + b->time_cap_ns / 4, half_ns = s->deadline_ns - b->time_cap_ns / 2;
+    const uint64_t warm_until_ns = ha_now_ns() + b->time_cap_ns / 4;
     struct ha_core_counts before, after;
     do {
         HA_TRY(pass(s, UNTRACED, why));
         b->warm = ha_bench_settled(s->warmup.x, s->warmup.count);
     } while (!b->warm && ha_now_ns() < warm_until_ns);
     s->measuring = true; /* where b->warm is false the row says so */
+    s->deadline_ns += ha_meeting_begin(b->meeting);
+    const uint64_t half_ns = s->deadline_ns - b->time_cap_ns / 2;
     ha_core_counts_read("", &before);
     do {
         /* after half of the time the untraced arm goes on alone, if its passes are so long that they have no interval
@@ -255,7 +257,7 @@ static enum ha_status passes(struct state *s, struct ha_why *why)
                            && s->series[UNTRACED].count < INTERVAL_LEAST;
         for (int arm = 0; arm < (alone ? TRACED : ARMS); arm++)
             if (arm != FULL || b->full) HA_TRY(pass(s, (enum arm)arm, why));
-    } while (!enough(s));
+    } while (ha_meeting_goes_on(b->meeting, enough(s)));
     ha_core_counts_read("", &after);
     ha_disturbed_judge(&before, &after, s->slow, s->looks, b->condition.throttle, b->disturbed);
     return HA_OK;

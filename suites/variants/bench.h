@@ -25,6 +25,7 @@ struct ha_bench {
     const struct ha_check *check;  /* that passed */
     const struct ha_variant *full; /* without options; NULL: full_ns is known, or not wanted */
     uint64_t time_cap_ns;
+    const struct ha_meeting *meeting; /* NULL: nobody else measures */
     void (*sample)(void *arg, const struct ha_sample *s);
     void *arg;
     /* out: zeroed by the caller */

@@ -379,11 +379,13 @@ static enum ha_status measure_case(void *run, struct ha_group *g, struct ha_why 
                           .check = &r->check,
                           .sample = sample,
                           .arg = r,
+                          .meeting = g->meeting,
                           .time_cap_ns = g->cap_ns < time_cap_ns ? g->cap_ns : time_cap_ns };
     b.full_ns = ha_known_step(&r->known, r->row, HA_COMPANION, NULL);
-    /* where the device cannot hold all of K and V there is nothing to set the case beside */
+    /* Where the device cannot hold all of K and V there is nothing to set the case beside. Where others measure at once
+     * its passes would not load what theirs do. */
     const bool own = full == s->variant && !s->graph;
-    if (full && isnan(b.full_ns) && !own && ha_session_takes(s, full, NULL) == HA_OK) b.full = full;
+    if (full && isnan(b.full_ns) && !own && !g->meeting && ha_session_takes(s, full, NULL) == HA_OK) b.full = full;
     enum ha_status status = ha_bench_run(&b, why);
     if (status == HA_OK) {
         if (own) b.full_ns = b.step_ns;
