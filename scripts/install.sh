@@ -18,7 +18,7 @@ fish=$to/share/fish/vendor_completions.d/habench.fish
 case ${1:-} in
     '') ;;
     --uninstall)
-        rm -f "$to/bin/habench" "$man" "$bash" "$zsh" "$fish"
+        rm -f "$to/bin/habench" "$to/bin/habench_meet" "$man" "$bash" "$zsh" "$fish"
         rm -rf "$to/lib/habench" "$to/share/habench"
         echo "install.sh: habench is gone from $to"
         exit 0 ;;
@@ -32,6 +32,9 @@ install -m 644 "$built/ha_null.so" "$built/defects.so" "$to/lib/habench/" # defe
 # there after `ninja cuda`; one of an earlier build need not fit this program
 if [ -f "$built/ha_cuda.so" ]; then install -m 644 "$built/ha_cuda.so" "$to/lib/habench/"
 else rm -f "$to/lib/habench/ha_cuda.so"; fi
+# there after `ninja meet`
+if [ -f "$built/habench_meet" ]; then install -m 755 "$built/habench_meet" "$to/bin/"
+else rm -f "$to/bin/habench_meet"; fi
 # there after `scripts/setup.sh --report`
 rm -rf "$to/lib/habench/report"
 if [ -f "$report/vega.js" ]; then

@@ -76,12 +76,14 @@ else echo 'SKIP: build/report is not here, so that none is installed: scripts/se
 mkdir "$dir/built"
 cp build/release/habench build/release/ha_null.so build/release/defects.so "$dir/built"
 cp build/release/ha_cuda_emulated.so "$dir/built/ha_cuda.so"
+echo '#!/bin/sh' > "$dir/built/habench_meet" # as after `ninja meet`
 does 'it installs the CUDA device' env BUILT="$dir/built" scripts/install.sh
 says 0 'cuda       emulated ' list devices
 says 0 '1 passed, 0 failed' check -q resident:ctx=64,layers=1,steps=1 --device cuda
-rm "$dir/built/ha_cuda.so"
+does 'it installs what ranks meet by' "$to/bin/habench_meet"
+rm "$dir/built/ha_cuda.so" "$dir/built/habench_meet"
 does 'it installs without it' env BUILT="$dir/built" scripts/install.sh
-holds 'one of an earlier build is gone' test ! -e "$to/lib/habench/ha_cuda.so"
+holds 'one of an earlier build is gone' test ! -e "$to/lib/habench/ha_cuda.so" -a ! -e "$to/bin/habench_meet"
 says 40 'its plugin was not built' check -q resident:ctx=64,layers=1,steps=1 --device cuda
 holds 'no path of the source tree in the program' sh -c "! strings -n 8 '$program' | grep -q -F '$(pwd)/suites'"
 

@@ -246,6 +246,7 @@ static enum ha_status check_options(const struct ha_options *o, struct ha_why *w
                  { "case-time", o->case_time_ns },
                  { "processes", o->processes },
                  { "shuffle", o->shuffle },
+                 { "together", o->together },
                  { "replay", o->replay },
                  { "exec", o->exec },
                  { "faults", o->faults },
