@@ -12,9 +12,13 @@ struct place {
     hwloc_obj_t device, numa, package;
 };
 
+/* By what the kernel says: the others open GPUs, which somebody may be measuring, or keep memory for ever. */
 static bool load(hwloc_topology_t *t)
 {
+    static const char *const without[] = { "pci", "opencl", "cuda", "nvml", "rsmi", "levelzero", "gl" };
     if (hwloc_topology_init(t) != 0) return false;
+    for (size_t i = 0; i < sizeof without / sizeof *without; i++)
+        hwloc_topology_set_components(*t, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, without[i]);
     hwloc_topology_set_io_types_filter(*t, HWLOC_TYPE_FILTER_KEEP_ALL);
     if (hwloc_topology_load(*t) == 0) return true;
     hwloc_topology_destroy(*t);
