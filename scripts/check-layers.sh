@@ -1,8 +1,8 @@
 #!/bin/sh
 # check-layers.sh: the include graph, strictly layered, and who may name an implementer.
 #
-#   harness/api <- harness/base <- kernels/X, reference, datasets, harness/measure <- harness/report <- harness/engine,
-#   harness/doctor, harness/compare, harness/fleet <- suites/X (without these three) <- harness/program
+#   harness/api <- harness/base <- kernels/X, reference, datasets, harness/measure <- harness/report <- harness/fleet <-
+#   harness/engine, harness/doctor, harness/compare <- suites/X (without these three) <- harness/program
 #
 # A family of variants sees the api, base and suites/parts alone. kernels/null, the skeleton of a plugin, sees the api
 # alone. Tables of CPU kernels use kernels/c and those that they extend, kernels/vectors the vectors of all. A variant never includes another variant, and
@@ -27,11 +27,11 @@ function allowed(from) {
     if (from == "harness/api") return api
     if (from == "harness/base") return base
     if (from == "harness/measure") return measure
-    if (from == "harness/tune" || from == "harness/fleet") return base from " "
+    if (from == "harness/tune") return base from " "
     if (from == "harness/report") return report
     if (from == "harness/compare" || from == "harness/doctor" || from == "harness/fleet") return report from " "
     if (from == "harness/engine") return engine
-    if (from == "harness/program") return engine "harness/compare harness/doctor harness/fleet " from " "
+    if (from == "harness/program") return engine "harness/compare harness/doctor " from " "
     if (from ~ /^kernels\/cuda/) return base "kernels kernels/cuda kernels/cuda/emulation "
     if (from == "kernels/null") return api from " "
     if (from == "kernels/avx512") return base "kernels kernels/c kernels/avx2 " from " "

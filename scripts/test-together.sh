@@ -69,7 +69,7 @@ END
 
 unset OMPI_COMM_WORLD_RANK PMI_RANK SLURM_PROCID
 # shellcheck disable=SC2086 # words
-expect 64 'this is no rank of a job: start it by mpirun or srun' run $words --together node
+expect 64 'does not say which rank of how many this is' run $words --together node
 expect 64 "unknown ranks 'nod'; did you mean 'node'?" run smoke --together nod
 expect 64 "unknown option '--together'" check smoke --together node
 export OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=1

@@ -146,8 +146,11 @@ static bool is_rank(const char *name)
     return n > ending && !strcmp(name + n - ending, rank_ending);
 }
 
-/* What two ways of running it left (docs/fleet.md): no machine's. */
-static bool is_way(const char *name) { return !strcmp(name, "alone") || !strcmp(name, "together"); }
+/* What a way of running it left (docs/fleet.md): no machine's. */
+static bool is_way(const char *name)
+{
+    return !strcmp(name, "alone") || !strcmp(name, "together") || !strcmp(name, "pairs");
+}
 
 static enum ha_status take_entry(struct ha_fleet *f, struct ranks *ranks, const char *folder, const char *name,
                                  bool records, struct ha_why *why)

@@ -43,6 +43,51 @@ static bool is_there(const char *folder, const char *name)
     return ha_file_path(path, folder, name, "", &why) == HA_OK && access(path, F_OK) == 0;
 }
 
+/* ---- parts of a record --------------------------------------------------------------------------------------------
+ */
+
+static const char *const one_part[] = { "", NULL };
+
+/* The file of a part; of the folder itself, where there is one. */
+static bool is_in_part(const char *folder, const char *part, const char *name)
+{
+    char path[HA_RANK_PATH];
+    struct ha_why why;
+    return *part ? ha_file_path(path, folder, part, "", &why) == HA_OK && is_there(path, name) : is_there(folder, name);
+}
+
+/* The first part is there in the end, whatever became of the others. */
+static bool is_whole(const struct ha_attempt *a) { return is_in_part(a->record, a->parts[0], "junit.xml"); }
+
+/* The last part is moved last. */
+static bool is_recorded(const struct ha_attempt *a, const char *machine)
+{
+    const char *const *last = a->parts;
+    while (last[1]) last++;
+    return is_in_part(a->fleet, *last, machine);
+}
+
+static enum ha_status forget_whole(const struct ha_attempt *a, const char *part, struct ha_why *why)
+{
+    char folder[HA_RANK_PATH], path[HA_RANK_PATH];
+    snprintf(folder, sizeof folder, "%s", a->record);
+    if (*part) HA_TRY(ha_file_path(folder, a->record, part, "", why));
+    HA_TRY(ha_file_path(path, folder, "junit", ".xml", why));
+    if (unlink(path) == 0 || errno == ENOENT || errno == ENOTDIR) return HA_OK;
+    return ha_why(why, HA_ERROR, "%.600s: cannot remove: %s", path, strerror(errno));
+}
+
+static enum ha_status move_part(const struct ha_attempt *a, const char *part, struct ha_why *why)
+{
+    char from[HA_RANK_PATH], into[HA_RANK_PATH];
+    if (!*part) return ha_move_copy(a->record, a->fleet, a->file.of.machine, why);
+    if (is_in_part(a->fleet, part, a->file.of.machine) || !is_there(a->record, part)) return HA_OK;
+    HA_TRY(ha_file_path(from, a->record, part, "", why));
+    HA_TRY(ha_file_path(into, a->fleet, part, "", why));
+    HA_TRY(ha_file_folder(into, why));
+    return ha_move_copy(from, into, a->file.of.machine, why);
+}
+
 /* ---- the folder of its own --------------------------------------------------------------------------------------- */
 
 /* FNV-1a: one scratch folder may serve several fleets of one job. */
@@ -90,17 +135,15 @@ static enum ha_exit take_folder(struct ha_attempt *a, struct ha_why *why)
 /* What an attempt before has left: its rows stay, and junit.xml, which says that a record is whole, does not. */
 static enum ha_status look_at_record(struct ha_attempt *a, bool anew, struct ha_why *why)
 {
-    char path[HA_RANK_PATH];
     const bool there = access(a->record, F_OK) == 0;
     if (there && anew) {
         say(a, "what is in %s cannot be gone on with: it is removed, and all begins anew", a->record);
         return ha_move_remove(a->record, why);
     }
-    a->resumes = is_there(a->record, "env.json");
+    a->resumes = is_in_part(a->record, a->parts[0], "env.json");
     if (a->resumes) say(a, "attempt %" PRIu64 " goes on in %s", a->file.attempts, a->record);
-    HA_TRY(ha_file_path(path, a->record, "junit", ".xml", why));
-    if (unlink(path) == 0 || errno == ENOENT) return HA_OK;
-    return ha_why(why, HA_ERROR, "%.600s: cannot remove: %s", path, strerror(errno));
+    for (const char *const *part = a->parts; *part; part++) HA_TRY(forget_whole(a, *part, why));
+    return HA_OK;
 }
 
 static void leave_folder(struct ha_attempt *a)
@@ -117,7 +160,7 @@ enum whose { OURS, ANOTHER_RANK, FREE, ANOTHER_RECORD };
 static enum whose whose(const struct ha_attempt *a, const struct ha_rank_file *former)
 {
     const struct ha_rank *r = &a->file.of;
-    const bool recorded = is_there(a->fleet, r->machine);
+    const bool recorded = is_recorded(a, r->machine);
     if (!ha_rank_same_job(r, &former->of)) return recorded ? ANOTHER_RECORD : FREE;
     /* a job that was begun again may deal out its ranks in another order */
     if (r->rank != former->of.rank && former->of.restarts >= r->restarts) return ANOTHER_RANK;
@@ -154,13 +197,14 @@ static void find_complete(struct ha_attempt *a, const struct ha_rank_file *forme
 static enum ha_exit take_over(struct ha_attempt *a, const struct ha_rank_file *former, enum whose is,
                               struct ha_why *why)
 {
-    if (is == OURS && is_there(a->fleet, a->file.of.machine)) return find_complete(a, former), HA_EXIT_OK;
+    if (is == OURS && is_recorded(a, a->file.of.machine)) return find_complete(a, former), HA_EXIT_OK;
     const enum ha_exit code = take_folder(a, why); /* before the file is written: who measures there may live */
     if (code != HA_EXIT_OK) return leave_folder(a), code;
     const char *job = *former->of.job ? former->of.job : "none";
     if (is == FREE) say(a, "job %s, begun %s, has left no record: this one takes its place", job, former->begun);
     else a->file.attempts = former->attempts + 1;
-    if (is == OURS && *former->where && (strcmp(former->where, a->folder) || !is_there(a->record, "env.json")))
+    if (is == OURS && *former->where
+        && (strcmp(former->where, a->folder) || !is_in_part(a->record, a->parts[0], "env.json")))
         say(a, "what attempt %" PRIu64 " measured in %s is not there: it begins anew", former->attempts, former->where);
     return ha_rank_file_write(&a->file, a->fleet, false, why) == HA_OK ? HA_EXIT_OK : HA_EXIT_ENVIRONMENT;
 }
@@ -195,7 +239,7 @@ static void look_elsewhere(const struct ha_attempt *a)
 {
     struct ha_rank_file found;
     if (!a->file.of.restarts || a->file.attempts > 1 || !ha_rank_file_elsewhere(&found, a->fleet, &a->file.of)) return;
-    if (is_there(a->fleet, found.of.machine)) return;
+    if (is_recorded(a, found.of.machine)) return;
     say(a, "rank %" PRIu64 " of job %s was on %s before: what it left in %s stays there, and all begins anew",
         a->file.of.rank, a->file.of.job, found.of.machine, found.where);
 }
@@ -225,7 +269,9 @@ static void write_end(struct ha_attempt *a, enum ha_exit code, int signal)
 
 enum ha_exit ha_attempt_begin(struct ha_attempt *a, const struct ha_attempt_options *o, struct ha_why *why)
 {
-    *a = (struct ha_attempt){ .fleet = o->fleet, .lock = -1, .begin_ns = ha_now_ns() };
+    *a = (struct ha_attempt){
+        .fleet = o->fleet, .parts = o->parts ? o->parts : one_part, .lock = -1, .begin_ns = ha_now_ns()
+    };
     a->file = (struct ha_rank_file){
         .device = HA_RANK_NONE, .exit = HA_RANK_NONE, .signal = HA_RANK_NONE, .attempts = 1, .seconds = -1
     };
@@ -257,7 +303,8 @@ static enum ha_status move(struct ha_attempt *a, enum ha_exit code, struct ha_wh
 {
     a->file.exit = (int)code; /* known to another attempt, if this one is killed after the move */
     HA_TRY(ha_rank_file_write(&a->file, a->fleet, false, why));
-    return ha_move_copy(a->record, a->fleet, a->file.of.machine, why);
+    for (const char *const *part = a->parts; *part; part++) HA_TRY(move_part(a, *part, why));
+    return HA_OK;
 }
 
 enum ha_exit ha_attempt_end(struct ha_attempt *a, enum ha_exit code, int signal, struct ha_why *why)
@@ -266,7 +313,7 @@ enum ha_exit ha_attempt_end(struct ha_attempt *a, enum ha_exit code, int signal,
     if (signal)
         say(a, "ended by signal %d: what is complete stays in %s, where another attempt of the job goes on", signal,
             a->record);
-    else if (!is_there(a->record, "junit.xml")) {
+    else if (!is_whole(a)) {
         if (access(a->record, F_OK) == 0) say(a, "no whole record: what there is stays in %s", a->record);
         else remove_folder(a);
     } else if (move(a, code, &moved) == HA_OK) remove_folder(a);

@@ -14,11 +14,15 @@ struct ha_attempt_options {
     const char *const
         *devices; /* [devices_count] as --device names them; the first of a kind that can be told apart counts */
     size_t devices_count;
+    /* Of what leaves several records, such as "alone" and "together", where each is: record/PART goes to
+     * FLEET/PART/MACHINE. NULL behind the last; NULL: there is one, of which a part is "". */
+    const char *const *parts;
     bool anew; /* what is run cannot go on in a folder: that of an attempt before is removed */
 };
 
 struct ha_attempt {
     const char *fleet;
+    const char *const *parts;
     struct ha_rank_file file;
     bool complete; /* an attempt before has left its record: there is nothing to do but to end as it did */
     bool resumes;  /* there are rows in `record` to go on with */

@@ -3,7 +3,6 @@
  * cannot have been there is asked. */
 
 #include "harness/fleet/meet.h"
-#include "harness/fleet/meet_rank.h"
 
 #include "harness/base/clock.h"
 #include "harness/base/test_folder.h"
@@ -411,41 +410,6 @@ TEST_WITH(devices_are_told, make, unmake)
     assert_true(ha_meet_device(m, 0, bus_id));
     assert_string_equal(bus_id, "0000:3b:1f.7");
     ha_meet_close(m);
-}
-
-/* ---- ranks ------------------------------------------------------------------------------------------------------- */
-
-static void forget_launchers(void)
-{
-    static const char *const names[] = {
-        "OMPI_COMM_WORLD_RANK", "PMI_RANK",     "SLURM_PROCID", "PMIX_NAMESPACE", "OMPI_MCA_orte_ess_jobid",
-        "SLURM_STEP_ID",        "SLURM_NODEID", "SLURM_JOB_ID", "SLURM_JOBID",    "SLURM_STEP_TASKS_PER_NODE",
-    };
-    for (size_t i = 0; i < COUNT(names); i++) unsetenv(names[i]);
-}
-
-TEST(what_launchers_say)
-{
-    struct ha_meet_rank r;
-    struct ha_why why = { "" };
-    forget_launchers();
-    assert_int_equal(ha_meet_rank_read(&r, &why), HA_WAIVED);
-    setenv("SLURM_PROCID", "5", 1), setenv("SLURM_NTASKS", "7", 1), setenv("SLURM_LOCALID", "1", 1);
-    assert_int_equal(ha_meet_rank_read(&r, &why), HA_ERROR);
-    setenv("SLURM_NODEID", "2", 1), setenv("SLURM_STEP_TASKS_PER_NODE", "2(x3),1", 1);
-    setenv("SLURM_JOB_ID", "99", 1), setenv("SLURM_STEP_ID", "3", 1);
-    assert_int_equal(ha_meet_rank_read(&r, &why), HA_OK);
-    assert_true(r.rank == 5 && r.ranks == 7 && r.local_rank == 1 && r.local_ranks == 2);
-    assert_string_equal(r.job, "99.3");
-    setenv("SLURM_NODEID", "3", 1); /* which has one task, and this is its second */
-    assert_int_equal(ha_meet_rank_read(&r, &why), HA_ERROR);
-    setenv("OMPI_COMM_WORLD_RANK", "2", 1), setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
-    setenv("OMPI_COMM_WORLD_LOCAL_RANK", "0", 1), setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "2", 1);
-    assert_int_equal(ha_meet_rank_read(&r, &why), HA_OK);
-    assert_true(r.rank == 2 && r.ranks == 4 && r.local_rank == 0 && r.local_ranks == 2 && *r.job);
-    setenv("OMPI_COMM_WORLD_RANK", "4", 1);
-    assert_int_equal(ha_meet_rank_read(&r, &why), HA_ERROR);
-    forget_launchers();
 }
 
 int main(int argc, char **argv) { return test_main(argc, argv, NULL, NULL); }

@@ -2,10 +2,11 @@
 
 #include "harness/base/stop.h"
 #include "harness/base/why.h"
-#include "harness/fleet/meet_rank.h"
+#include "harness/fleet/rank.h"
 #include "harness/fleet/topology.h"
 #include "harness/report/whole_file.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,12 +23,28 @@ enum { WAITS_PER_CASE = 5 }; /* who comes to a window that much of a case's time
 
 struct ha_together {
     enum together what;
-    struct ha_meet_rank rank;
+    struct ha_rank rank;
     struct ha_meet *node, *all; /* all: NULL but for ALL */
     uint64_t stuck_ns;
 };
 
 /* ---- meeting ----------------------------------------------------------------------------------------------------- */
+
+/* What the ranks that one launcher started have in common, and those of another have not: a job may start several. */
+static void name_meeting(const struct ha_rank *r, char out[160])
+{
+    static const char *const steps[] = { "PMIX_NAMESPACE", "SLURM_STEP_ID" };
+    const char *step = NULL;
+    char parent[24], name[HA_RANK_NAME];
+    for (size_t i = 0; i < sizeof steps / sizeof *steps && !step; i++) step = getenv(steps[i]);
+    if (!step) { /* whoever started this rank has started the others here */
+        snprintf(parent, sizeof parent, "%ld", (long)getppid());
+        step = parent;
+    }
+    snprintf(name, sizeof name, "%s", step);
+    ha_rank_safe(name);
+    snprintf(out, 160, "%s%s%.70s", r->job, *r->job ? "." : "", name);
+}
 
 enum ha_exit ha_together_open(struct ha_together **out, const struct ha_options *o, struct ha_why *why)
 {
@@ -36,18 +53,27 @@ enum ha_exit ha_together_open(struct ha_together **out, const struct ha_options 
     if (!t) return ha_why(why, HA_ERROR, "out of memory"), HA_EXIT_ENVIRONMENT;
     if (ha_word_find("--together", o->together, ha_together_words, &what, why) != HA_OK) return HA_EXIT_USAGE;
     t->what = (enum together)what;
-    const struct ha_meet_rank *r = &t->rank;
-    if (ha_meet_rank_read(&t->rank, why) != HA_OK) return ha_why_prefix(why, HA_ERROR, "--together"), HA_EXIT_USAGE;
+    char job[160];
+    const struct ha_rank *r = &t->rank;
+    if (ha_rank_find(&t->rank, why) != HA_OK) return ha_why_prefix(why, HA_ERROR, "--together"), HA_EXIT_USAGE;
+    if (!r->ranks || !r->local_ranks || r->rank >= r->ranks || r->local >= r->local_ranks) {
+        ha_why(
+            why, HA_ERROR,
+            "--together: %s does not say which rank of how many this is, and which of this host: start it by mpirun or "
+            "srun",
+            !strcmp(r->launcher, "none") ? "the environment" : r->launcher);
+        return HA_EXIT_USAGE;
+    }
+    name_meeting(r, job);
     if ((what == ALL ? r->ranks : r->local_ranks) < 2) {
         ha_why(why, HA_ERROR, "--together %s: this rank is the only one%s", o->together, what == ALL ? "" : " here");
         return HA_EXIT_USAGE;
     }
     const uint64_t time_ns = o->case_time_ns ? o->case_time_ns : case_ns, wait_ns = time_ns / WAITS_PER_CASE;
     t->stuck_ns = CASE_TIMES * time_ns;
-    enum ha_status status = ha_meet_open(&t->node, &ha_meet_node, NULL, r->job, r->local_rank, r->local_ranks, wait_ns,
-                                         why);
+    enum ha_status status = ha_meet_open(&t->node, &ha_meet_node, NULL, job, r->local, r->local_ranks, wait_ns, why);
     if (status == HA_OK && what == ALL)
-        status = ha_meet_open(&t->all, &ha_meet_all, NULL, r->job, r->rank, r->ranks, wait_ns, why);
+        status = ha_meet_open(&t->all, &ha_meet_all, NULL, job, r->rank, r->ranks, wait_ns, why);
     return status == HA_OK ? HA_EXIT_OK : HA_EXIT_ENVIRONMENT;
 }
 
@@ -137,9 +163,9 @@ static bool gives_up(enum ha_exit code) { return code == HA_EXIT_USAGE || code =
 static void say_what(const struct runs *r, const char *text)
 {
     FILE *out = r->options->json ? stderr : stdout;
-    const struct ha_meet_rank *rank = &r->together->rank;
-    fprintf(out, "Rank %zu of %zu, %zu of %zu on this host: %s\n\n", rank->rank, rank->ranks, rank->local_rank,
-            rank->local_ranks, text);
+    const struct ha_rank *rank = &r->together->rank;
+    fprintf(out, "Rank %" PRIu64 " of %" PRIu64 ", %" PRIu64 " of %" PRIu64 " on this host: %s\n\n", rank->rank,
+            rank->ranks, rank->local, rank->local_ranks, text);
 }
 
 /* All ranks of the meeting are at this window, and run the same. */
