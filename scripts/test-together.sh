@@ -69,7 +69,7 @@ END
 
 unset OMPI_COMM_WORLD_RANK PMI_RANK SLURM_PROCID
 # shellcheck disable=SC2086 # words
-expect 64 'does not say which rank of how many this is' run $words --together node
+expect 64 'this rank is the only one here: start it by mpirun or srun' run $words --together node
 expect 64 "unknown ranks 'nod'; did you mean 'node'?" run smoke --together nod
 expect 64 "unknown option '--together'" check smoke --together node
 export OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=1
@@ -117,6 +117,26 @@ for r in 0 1 2; do
         [ $r = $with ] || all_met "pairs: $r with $with" "$to/$r/pairs/$with/link.csv" '2 2 kept known'
     done
 done
+
+# as ranks of a fleet
+for i in 0 1; do
+    env PMIX_NAMESPACE="$job" OMPI_COMM_WORLD_RANK=$i OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=$i OMPI_COMM_WORLD_LOCAL_SIZE=2 \
+        "$program" run -q "$link" --together node --fleet "$dir/fleet" --scratch "$dir" > "$dir/fleet.$i" 2>&1 < /dev/null &
+    pids=$([ $i = 0 ] || echo "$pids ")$!
+done
+ended fleet 0 0
+for folder in "$dir"/fleet/together/*.0 "$dir"/fleet/together/*.1; do
+    all_met 'fleet: its record' "$folder/link.csv" '2 2 kept known'
+    holds 'fleet: that of it alone' test -s "$dir/fleet/alone/${folder##*/}/link.csv"
+    holds 'fleet: its rank has ended' grep -q '"exit": *0' "$dir/fleet/${folder##*/}.rank.json"
+done
+holds 'fleet: nothing besides' test "$(find "$dir/fleet" -mindepth 1 -maxdepth 1 | wc -l)" -eq 4
+env PMIX_NAMESPACE="$job" OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2 \
+    "$program" run -q "$link" --together node --fleet "$dir/fleet" --scratch "$dir" > "$dir/out" 2>&1 < /dev/null
+holds 'fleet: what is complete is not measured again' test $? -eq 0
+holds 'fleet: that is said' grep -q 'nothing is measured again' "$dir/out"
+"$program" compare --fleet "$dir/fleet/together" --against "$dir/fleet/alone" > "$dir/out" 2>&1 < /dev/null
+holds 'fleet: what each keeps' grep -q '2 machines in both' "$dir/out"
 
 # one is killed when all have begun
 # shellcheck disable=SC2086

@@ -391,8 +391,9 @@ void ha_fleet_shift_print_table(FILE *out, const struct ha_fleet_shift *s)
     for (size_t i = 0; i < s->machines && i < LINES_MOST; i++) {
         const struct ha_fleet_moved *m = &s->machine[i];
         if (isnan(m->by)) continue;
-        fprintf(out, "%-14s  %s: %+.1f%%, %+.1f sigma from the others\n", m->called ? "slower" : "", m->machine->name,
-                100 * expm1(m->by), m->sigmas);
+        fprintf(out, "%-14s  %s: %+.1f%%", m->called ? "slower" : "", m->machine->name, 100 * expm1(m->by));
+        if (isfinite(m->sigmas)) fprintf(out, ", %+.1f sigma from the others", m->sigmas);
+        putc('\n', out);
     }
     for (size_t i = 0; i < s->figures && i < LINES_MOST; i++) {
         const struct ha_fleet_figure_moved *f = &s->figure[i];

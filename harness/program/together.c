@@ -66,7 +66,8 @@ enum ha_exit ha_together_open(struct ha_together **out, const struct ha_options 
     }
     name_meeting(r, job);
     if ((what == ALL ? r->ranks : r->local_ranks) < 2) {
-        ha_why(why, HA_ERROR, "--together %s: this rank is the only one%s", o->together, what == ALL ? "" : " here");
+        ha_why(why, HA_ERROR, "--together %s: this rank is the only one%s: start it by mpirun or srun", o->together,
+               what == ALL ? "" : " here");
         return HA_EXIT_USAGE;
     }
     const uint64_t time_ns = o->case_time_ns ? o->case_time_ns : case_ns, wait_ns = time_ns / WAITS_PER_CASE;
