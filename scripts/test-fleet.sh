@@ -217,10 +217,13 @@ S
         holds "rank $i has a row" after 120 has_row "*-$host.$i-*"
         holds "rank $i hangs" after 60 hangs mk $by=$i
     done
+    holds 'one has ended' after 120 test -e mk/"$host.0"
     kill -KILL "$(ranks mk $by=1)"
     kill -TERM "$(ranks mk $by=2)"
     holds 'the signal of a rank is in its file' after 60 grep -q '"signal": 15' mk/"$host.2".rank.json
+    sleep 6 # in which mpirun would end it
     holds 'the others go on' test -n "$(ranks mk $by=3)"
+    is mk/"$host.3" signal null
     kill -TERM $begun
     wait $begun
     holds 'a rank without an end is 20' test $? -eq 20

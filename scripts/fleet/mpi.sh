@@ -12,7 +12,7 @@ mpirun=${MPIRUN:-mpirun}
 mkdir -p "$fleet" || exit 40
 
 # From the signal that asks ranks to end to the one that kills them, in seconds: Open MPI 4 and 5, whose own is 1.
-export OMPI_MCA_odls_base_sigkill_timeout=20 PRTE_MCA_odls_base_sigkill_timeout=20
+export OMPI_MCA_odls_base_sigkill_timeout=10 PRTE_MCA_odls_base_sigkill_timeout=10
 
 # Who has to be there: what the machines call themselves, .N behind it where one has several ranks. What is written there stays.
 if [ ! -e "$fleet/expected" ]; then
