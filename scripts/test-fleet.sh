@@ -188,7 +188,7 @@ mpi()
 }
 
 if mpi; then
-    echo "tried: $(mpirun --version | head -n 1)"
+    echo "tried: $(mpirun --version | sed -n 's/^mpirun (\(.*\))/\1/p; s/^ *Version: */MPICH /p')"
     "$starters/mpi.sh" m check -q $quick > out 2> err < /dev/null
     holds 'four ranks of MPI' test $? -eq 0
     for i in 0 1 2 3; do
