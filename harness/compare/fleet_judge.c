@@ -35,16 +35,16 @@ static bool add(struct numbers *n, double x)
 /* ---- tails ---------------------------------------------------------------------------------------------------------
  */
 
-static const double certain_enough = 1, doubtful = -0.5; /* standard errors */
-/* Farther out tails may be longer than where they are looked at: by so much they are taken to be. */
-static const double farther_out = 1.25;
+static const double certain_enough = 1; /* standard errors */
 
-/* The tail of all values together: so many of them say it farther out than a few do. */
+/* The tail of all values together. So many of them say it farther out than a few do; and farther out yet it may be
+ * longer than where it is looked at. */
 static double shared_tail(struct numbers *all)
 {
     enum { MANY = 2000, VERY_MANY = 20000 };
-    const double part = all->count < MANY ? 0.05 : all->count < VERY_MANY ? 0.02 : 0.005;
-    return farther_out * ha_spread_heavy(all->x, all->count, part, doubtful);
+    const bool many = all->count >= MANY;
+    const double part = !many ? 0.05 : all->count < VERY_MANY ? 0.02 : 0.005;
+    return (many ? 1.5 : 1.25) * ha_spread_heavy(all->x, all->count, part, many ? -1 : -0.5);
 }
 
 static void add_above(struct numbers *n, const struct ha_spread *s, double by)

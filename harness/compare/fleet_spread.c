@@ -115,7 +115,7 @@ struct ha_spread ha_spread_find(const double *x, size_t n, double *work)
     struct ha_spread s = { 0, (double)NAN, (double)NAN, 0, (double)INFINITY };
     for (size_t i = 0; i < n; i++)
         if (!isnan(x[i])) work[s.count++] = x[i];
-    qsort(work, s.count, sizeof *work, by_size);
+    if (s.count) qsort(work, s.count, sizeof *work, by_size);
     s.middle = sorted_median(work, s.count);
     if (s.count < HA_SPREAD_LEAST) return s;
     s.sd = s.count <= QN_MOST ? qn(work, s.count) : median_distance(work, s.count, s.middle, work + n);
@@ -163,7 +163,7 @@ double ha_spread_distance(const struct ha_spread *s, double p)
 double ha_spread_threshold(double *p, size_t count, double of, double alpha)
 {
     double threshold = -1;
-    qsort(p, count, sizeof *p, by_size);
+    if (count) qsort(p, count, sizeof *p, by_size);
     for (size_t i = 0; i < count; i++)
         if (p[i] <= alpha * (double)(i + 1) / of) threshold = p[i];
     return threshold;

@@ -1,6 +1,6 @@
 /* How often does a fleet in which nothing is wrong name a machine, and which faults are found, by the right name?
- * Fleets of simulated machines: "few" nights of each in `ninja check`, 100 without. "power WORLD" prints what is found
- * of which size in how large a fleet, "nights WORLD MACHINES NIGHTS" who is named where nothing is wrong. */
+ * Fleets of simulated machines: "few" nights of each in `ninja check`, 100 without. "power WORLD [LEAST]" prints what
+ * is found of which size in how large a fleet, "nights WORLD MACHINES NIGHTS" who is named where nothing is wrong. */
 
 #include "harness/base/rng.h"
 #include "harness/base/test.h"
@@ -45,6 +45,7 @@ static const struct fault faults[] = {
     { "link at half width", "link, host to device", .h2d = 1 },
     { "clock capped at 3/4", "clock of the CPU", .clock = 1.0 / 3, .read_1 = 0.1, .launch = 0.3 },
     { "device memory 5%", "device memory read", .device = 0.05 },
+    { "device memory 20%, clock 4%", "device memory read", .device = 0.2, .clock = 0.04 },
     { "launch 30%", "launch", .launch = 0.3 },
     { "one kernel 15%", "", .step = 0.15 },
 };
@@ -438,12 +439,13 @@ TEST(a_fleet_beside_itself_says_what_moved)
 /* ---- a table for docs ----------------------------------------------------------------------------------------------
  */
 
-static void print_power(const char *name)
+static void print_power(const char *name, size_t least)
 {
     static const double sizes[] = { 0.01, 0.02, 0.03, 0.05, 0.10, 0.20 };
     static const size_t fleets[] = { 3, 5, 10, 30, 100, 1000 };
     for (const struct world *w = worlds; w < worlds + COUNT(worlds); w++)
         for (size_t k = 0; !strcmp(w->name, name) && k < COUNT(fleets); k++) {
+            if (fleets[k] < least) continue;
             printf("| %s | %zu |", w->name, fleets[k]);
             for (size_t s = 0; s < COUNT(sizes); s++) {
                 const struct fault fault = { .read_1 = sizes[s], .read = sizes[s] };
@@ -491,7 +493,7 @@ int main(int argc, char **argv)
     }
     few = argc > 1 && !strcmp(argv[1], "few");
     if (argc > 2 && !strcmp(argv[1], "power")) {
-        print_power(argv[2]);
+        print_power(argv[2], argc > 3 ? strtoul(argv[3], NULL, 10) : 0);
         return 0;
     }
     return test_main(argc, argv, NULL, NULL);
