@@ -33,11 +33,13 @@ const double ha_tune_alike = 0.97; /* for one token; many query rows decide then
 struct entry {
     struct ha_kernels *kernels;
     struct ha_reach reach;
+    unsigned pattern;
 };
 struct contest {
     struct maker *maker;
     struct ha_tune_subject subject;
     struct entry entry[HA_CANDIDATES_MOST];
+    struct ha_race_share share[HA_CANDIDATES_MOST]; /* of each, after the race */
     size_t entries;
 };
 
@@ -59,16 +61,18 @@ static bool late(void *arg)
 
 static double sample(void *arg, size_t candidate)
 {
-    struct contest *c = arg;
+    const struct contest *c = arg;
     const struct entry *e = &c->entry[candidate];
-    if (c->subject.pattern < HA_PATTERNS) e->kernels->reach[c->subject.dtype][c->subject.pattern] = e->reach;
-    c->subject.kernels = e->kernels;
-    return ha_tune_bench_sample(c->maker->bench, &c->subject);
+    struct ha_tune_subject s = c->subject;
+    if (e->pattern < HA_PATTERNS) e->kernels->reach[s.dtype][e->pattern] = e->reach;
+    s.kernels = e->kernels;
+    s.pattern = e->pattern;
+    return ha_tune_bench_sample(c->maker->bench, &s);
 }
 
 static void add(struct contest *c, struct ha_kernels *kernels, struct ha_reach reach)
 {
-    if (c->entries < HA_CANDIDATES_MOST) c->entry[c->entries++] = (struct entry){ kernels, reach };
+    if (c->entries < HA_CANDIDATES_MOST) c->entry[c->entries++] = (struct entry){ kernels, reach, c->subject.pattern };
 }
 
 static struct contest contest_of(struct maker *m, enum ha_dtype dtype, unsigned pattern, size_t rows)
@@ -89,11 +93,12 @@ static void add_all(struct contest *c, struct ha_kernels *k, struct ha_reach own
         }
 }
 
-/* the table whose code it is about */
+/* the table whose code it is about; of natural rows, which come last, theirs */
 static const char *isa_of(const struct contest *c)
 {
-    const char *kernel = c->subject.pattern == HA_CHOICE_ROWS ? "attend_chunk" : "attend_packed";
-    return ha_kernels_origin_of(c->entry[0].kernels, kernel, c->subject.dtype)->name;
+    const bool rows = c->subject.pattern == HA_CHOICE_ROWS;
+    const struct entry *e = &c->entry[rows ? c->entries - 1 : 0];
+    return ha_kernels_origin_of(e->kernels, rows ? "attend_chunk" : "attend_packed", c->subject.dtype)->name;
 }
 
 static void say(const struct contest *c, const struct ha_race_result *r, const char *what)
@@ -113,9 +118,13 @@ static void say(const struct contest *c, const struct ha_race_result *r, const c
 static enum ha_status run_race(struct contest *c, size_t final, struct ha_race_result *r, struct ha_why *why)
 {
     struct maker *m = c->maker;
-    const struct ha_race of = {
-        .sample = sample, .late = late, .arg = c, .candidates = c->entries, .final = final, .seed = m->seed++
-    };
+    const struct ha_race of = { .sample = sample,
+                                .late = late,
+                                .arg = c,
+                                .candidates = c->entries,
+                                .final = final,
+                                .seed = m->seed++,
+                                .each = c->share };
     return ha_race(&of, r, why);
 }
 
@@ -207,7 +216,8 @@ static enum ha_status choose_tables(struct maker *m, enum ha_dtype t, bool in[TA
         say(&c, &r, reach_text(text, c.entry[r.winner].reach));
         choice(m, &c, &r, c.entry[r.winner].reach);
     }
-    for (size_t go_on = 0; go_on < GO_ON; go_on++) {
+    in[0] = best > 0; /* what is built in goes on, however it did in its moment */
+    for (size_t go_on = in[0]; go_on < GO_ON; go_on++) {
         size_t next = m->tables;
         for (size_t i = 0; i < m->tables; i++)
             if (!in[i] && of[i] >= near * best && (next == m->tables || of[i] > of[next])) next = i;
@@ -216,53 +226,77 @@ static enum ha_status choose_tables(struct maker *m, enum ha_dtype t, bool in[TA
     return HA_OK;
 }
 
-/* Which table is called. Those that are alike for one token are told apart by many query rows. */
-static enum ha_status choose_best(struct maker *m, enum ha_dtype t, const bool in[TABLES_MOST], struct ha_why *why)
+static struct ha_choice *choice_of(struct maker *m, enum ha_dtype t, const struct ha_kernels *k)
 {
-    double one[TABLES_MOST] = { 0 }, best = 0, many = 0;
-    size_t winner = m->tables;
-    for (size_t i = 0; i < m->tables; i++) {
-        const struct ha_choice *x = in[i] ? ha_tuning_find(m->out, m->threads, t, HA_PATTERN_LINEAR, m->table[i].name)
-                                          : NULL;
-        one[i] = x ? x->ratio : 0;
-        best = fmax(best, one[i]);
-    }
-    for (size_t i = 0; i < m->tables; i++) {
-        struct contest c = contest_of(m, t, HA_PATTERN_PASSES, MANY_ROWS);
-        struct ha_race_result r = { .median = 1 };
-        if (!(one[i] > 0) || one[i] < ha_tune_alike * best) continue;
-        add(&c, &m->table[i], m->table[i].reach[t][HA_PATTERN_PASSES]);
-        if (m->options->quick) r.median = one[i];
-        else HA_TRY(race(&c, &r, why));
-        if (!(r.median > many * 1.03)) continue; /* of equals the higher table */
-        many = r.median;
-        winner = i;
-    }
     for (size_t i = 0; i < m->out->choices; i++) {
         struct ha_choice *x = &m->out->choice[i];
-        if (winner < m->tables && x->threads == m->threads && x->dtype == t && x->pattern == HA_PATTERN_LINEAR)
-            x->taken = !strcmp(x->isa, m->table[winner].name);
+        if (x->threads == m->threads && x->dtype == t && x->pattern == HA_PATTERN_LINEAR && !strcmp(x->isa, k->name))
+            return x;
     }
+    return NULL;
+}
+
+/* Tables in one contest, the one that is built in first; *best: the winner, or that one where nobody knows. */
+static enum ha_status race_tables(struct contest *c, struct ha_kernels **best, struct ha_why *why)
+{
+    struct maker *m = c->maker;
+    struct ha_race_result r;
+    *best = c->entry[0].kernels;
+    if (c->entries == 1) return HA_OK;
+    HA_TRY(run_race(c, m->options->quick ? FEW_SAMPLES : FINAL_SAMPLES, &r, why));
+    leave_open(c, r.end);
+    *best = c->entry[r.winner].kernels;
+    say(c, &r, (*best)->name);
     return HA_OK;
 }
 
-/* Packed keys or natural rows: against what packed keys reach by the table that is called. */
+/* Which table is called. Those that are alike for one token are told apart by many query rows. What is not known well
+ * enough to be in the plan is no candidate, but for what is built in. */
+static enum ha_status choose_best(struct maker *m, enum ha_dtype t, const bool in[TABLES_MOST], struct ha_why *why)
+{
+    struct contest c = contest_of(m, t, HA_PATTERN_LINEAR, patterns[HA_PATTERN_LINEAR].rows),
+                   many = contest_of(m, t, HA_PATTERN_PASSES, MANY_ROWS);
+    struct ha_kernels *best;
+    double most = 0;
+    for (size_t i = 0; i < m->tables; i++)
+        if (in[i] && (i == 0 || choice_of(m, t, &m->table[i])))
+            add(&c, &m->table[i], m->table[i].reach[t][HA_PATTERN_LINEAR]);
+    if (c.entries == 0) return HA_OK;
+    const size_t open = m->doubt->disturbed + m->doubt->late;
+    HA_TRY(race_tables(&c, &best, why));
+    const bool sure = open == m->doubt->disturbed + m->doubt->late;
+    for (size_t i = 0; i < c.entries; i++) most = fmax(most, c.share[i].median);
+    for (size_t i = 0; i < c.entries && sure && c.entries > 1 && !m->options->quick; i++)
+        if (c.share[i].median >= ha_tune_alike * most)
+            add(&many, c.entry[i].kernels, c.entry[i].kernels->reach[t][HA_PATTERN_PASSES]);
+    if (many.entries > 0) HA_TRY(race_tables(&many, &best, why));
+    struct ha_choice *x = choice_of(m, t, best);
+    if (x) x->taken = true;
+    return HA_OK;
+}
+
+/* Packed keys, by the table that is called and what it asks ahead, or natural rows: both in one contest, as what memory
+ * gives and what else runs differ from one moment to the next. */
 static enum ha_status choose_layout(struct maker *m, enum ha_dtype t, struct ha_why *why)
 {
-    const struct ha_choice *packed = ha_tuning_taken(m->out, m->threads, t, HA_PATTERN_LINEAR);
+    const struct ha_choice *taken = ha_tuning_taken(m->out, m->threads, t, HA_PATTERN_LINEAR);
     struct contest c = contest_of(m, t, HA_CHOICE_ROWS, patterns[HA_PATTERN_LINEAR].rows);
-    struct ha_kernels best;
+    struct ha_kernels packed, natural;
     struct ha_race_result r;
-    if (!packed) return HA_OK;
-    const double ratio = packed->ratio;
-    HA_TRY(ha_kernels_resolve(NULL, &best, why));
-    add(&c, &best, (struct ha_reach){ HA_REACH_NONE, 0 });
+    if (!taken) return HA_OK;
+    HA_TRY(ha_kernels_resolve(taken->isa, &packed, why));
+    HA_TRY(ha_kernels_resolve(NULL, &natural, why));
+    add(&c, &packed, taken->reach);
+    c.entry[0].pattern = HA_PATTERN_LINEAR;
+    add(&c, &natural, (struct ha_reach){ HA_REACH_NONE, 0 });
     HA_TRY(race(&c, &r, why));
+    say(&c, &r, r.winner ? "rows" : "packed");
     if (r.end != HA_RACE_SURE) return HA_OK;
-    const bool rows = r.lo > ratio;
-    say(&c, &r, rows ? "faster" : "slower");
+    r.median = c.share[1].median;
+    r.lo = c.share[1].lo;
+    r.hi = c.share[1].hi;
     struct ha_choice *x = choice(m, &c, &r, (struct ha_reach){ HA_REACH_NONE, 0 });
-    if (x) x->taken = rows;
+    if (x) x->taken = r.winner > 0;
     return HA_OK;
 }
 

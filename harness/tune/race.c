@@ -146,7 +146,11 @@ enum ha_status ha_race(const struct ha_race *race, struct ha_race_result *result
     size_t winner = 0;
     result->end = finish(&f, &winner);
     if (result->end != HA_RACE_SURE) winner = 0;
-    for (size_t i = 0; i < race->candidates; i++) sum_up(&f.runner[i]);
+    for (size_t i = 0; i < race->candidates; i++) {
+        const struct runner *r = &f.runner[i];
+        sum_up(&f.runner[i]);
+        if (race->each) race->each[i] = (struct ha_race_share){ r->median, r->lo, r->hi };
+    }
     result->winner = winner;
     result->median = f.runner[winner].median;
     result->lo = f.runner[winner].lo;

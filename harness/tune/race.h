@@ -9,6 +9,10 @@
 
 enum { HA_CANDIDATES_MOST = 64 };
 
+struct ha_race_share {
+    double median, lo, hi; /* and the 95% interval of it; NaN: no sample */
+};
+
 struct ha_race {
     /* One sample of a candidate, the larger the better. NaN: it was disturbed, and says nothing. */
     double (*sample)(void *arg, size_t candidate);
@@ -18,6 +22,7 @@ struct ha_race {
                         * choice: another one must be better beyond doubt */
     size_t final;      /* samples of each of the last few, at least, from 2 */
     uint64_t seed;     /* of the order */
+    struct ha_race_share *each; /* [candidates], filled in, sure or not; NULL: not asked for */
 };
 
 enum ha_race_end {
