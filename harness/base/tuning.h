@@ -21,7 +21,7 @@ struct ha_choice {
     bool taken;           /* HA_PATTERN_LINEAR: of all tables, this one's attend_packed is called for the type;
                            * HA_CHOICE_ROWS: natural rows are faster than packed keys */
     double ratio, lo, hi; /* share of what these threads read from memory, in pairs: median and its interval */
-    double constants;     /* the same with what the table itself says, in the same run */
+    double constants;     /* the same with what the table itself says, in the same race; HA_CHOICE_ROWS: packed keys */
 };
 
 struct ha_tuning {
