@@ -275,18 +275,17 @@ static enum ha_status choose_best(struct maker *m, enum ha_dtype t, const bool i
     return HA_OK;
 }
 
-/* Packed keys, by the table that is called and what it asks ahead, or natural rows: both in one contest, as what memory
- * gives and what else runs differ from one moment to the next. */
+/* Packed keys, by the table that is called and what it asks ahead (built in, where that is not known), or natural rows:
+ * both in one contest, as what memory gives and what else runs differ from one moment to the next. */
 static enum ha_status choose_layout(struct maker *m, enum ha_dtype t, struct ha_why *why)
 {
     const struct ha_choice *taken = ha_tuning_taken(m->out, m->threads, t, HA_PATTERN_LINEAR);
     struct contest c = contest_of(m, t, HA_CHOICE_ROWS, patterns[HA_PATTERN_LINEAR].rows);
     struct ha_kernels packed, natural;
     struct ha_race_result r;
-    if (!taken) return HA_OK;
-    HA_TRY(ha_kernels_resolve(taken->isa, &packed, why));
+    HA_TRY(ha_kernels_resolve(taken ? taken->isa : m->table[0].name, &packed, why));
     HA_TRY(ha_kernels_resolve(NULL, &natural, why));
-    add(&c, &packed, taken->reach);
+    add(&c, &packed, taken ? taken->reach : packed.reach[t][HA_PATTERN_LINEAR]);
     c.entry[0].pattern = HA_PATTERN_LINEAR;
     add(&c, &natural, (struct ha_reach){ HA_REACH_NONE, 0 });
     HA_TRY(race(&c, &r, why));
