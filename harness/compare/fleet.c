@@ -176,11 +176,12 @@ static bool value_of(const struct ha_recorded_figure *f, double *x, struct ha_fl
         x[i] = ha_figure_logarithm(f, f->at[i].value == 0 ? DBL_MIN : f->at[i].value);
         if (isnan(x[i])) return false;
     }
+    if (!f->count) return false;
     qsort(x, f->count, sizeof *x, by_number);
     v->processes = (uint32_t)f->count;
     v->best = x[0];
     v->x = (x[(f->count - 1) / 2] + x[f->count / 2]) / 2;
-    return f->count;
+    return true;
 }
 
 /* Most machines have the same figures in the same order: what stood there of the last one is looked at first. */

@@ -295,7 +295,7 @@ static bool is_there(const struct ha_fleet *f, size_t known, const char *name)
 static enum ha_status look_for(struct ha_fleet *f, const struct names *expected, bool ranks, struct ha_why *why)
 {
     const size_t known = f->count;
-    qsort(f->machine, f->count, sizeof *f->machine, by_name);
+    if (known) qsort(f->machine, known, sizeof *f->machine, by_name);
     f->expected = expected->count;
     for (size_t i = 0; i < expected->count; i++) {
         if (is_there(f, known, expected->at[i])) continue;
@@ -312,7 +312,7 @@ static enum ha_status look_for(struct ha_fleet *f, const struct names *expected,
             return ha_why(why, HA_ERROR, "out of memory");
         f->machine[f->count++] = m;
     }
-    qsort(f->machine, f->count, sizeof *f->machine, by_name);
+    if (f->count) qsort(f->machine, f->count, sizeof *f->machine, by_name);
     for (size_t i = 0; i < f->count; i++) {
         struct ha_fleet_machine *m = &f->machine[i];
         if (m->record || m->state != HA_FLEET_FITS) continue;
