@@ -187,4 +187,23 @@ mpi "$dir/habench_meet" sh -c '[ "$OMPI_COMM_WORLD_RANK" != 3 ] || exit 9; '"$ra
     "$dir/lost" all "$link"
 holds 'habench_meet: ends as its program does' test $? -eq 9
 all_met 'habench_meet: the others go on' "$dir/lost/0/together/link.csv" '3 4 kept known'
+
+# the other MPI, which says otherwise which rank is which
+if ! command -v mpirun.mpich > /dev/null || ! command -v mpicc.mpich > /dev/null; then
+    echo 'waived: MPICH, which is not here by the names of Debian'
+    finish
+    exit
+fi
+mpicc.mpich -std=c17 -D_DEFAULT_SOURCE -D_XOPEN_SOURCE=700 -O2 -I. harness/fleet/meet_mpi.c harness/base/clock.c \
+    -o "$dir/meet_mpich"
+for how in node all; do
+    mkdir "$dir/mpich_$how"
+    with=
+    [ $how = node ] || with=$dir/meet_mpich
+    # shellcheck disable=SC2016,SC2086
+    timeout 300 mpirun.mpich -n 3 $with sh -c 'exec "$1" run -q "$4" -o "$2/$PMI_RANK" --together "$3"' sh "$program" \
+        "$dir/mpich_$how" $how "$link" > "$dir/out" 2> "$dir/err" < /dev/null
+    holds "MPICH: $how" test $? -eq 0
+    for r in 0 1 2; do all_met "MPICH: $how, rank $r" "$dir/mpich_$how/$r/together/link.csv" '3 3 kept known'; done
+done
 finish

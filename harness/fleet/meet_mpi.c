@@ -2,10 +2,11 @@
  *
  *   mpirun -n 16 habench_meet habench run full --together all -o ...
  *
- * It starts PROGRAM, hands it a table of all ranks (meet_table.h; HABENCH_MEET names its descriptor), and keeps the
- * slots of the others in it as they are where they belong. PROGRAM itself is not linked with MPI, and nothing of MPI
- * hangs on it: one that dies or hangs leaves its slot as it was. The first rank says when a window begins. Ends as
- * PROGRAM does: with its exit code, 128 + N where it was ended by signal N, or 127 where it cannot be run.
+ * It starts PROGRAM, hands it a table of all ranks (meet_table.h; HABENCH_MEET names its descriptor, and
+ * HABENCH_MEET_JOB the job), and keeps the slots of the others in it as they are where they belong. PROGRAM itself is
+ * not linked with MPI, and nothing of MPI hangs on it: one that dies or hangs leaves its slot as it was. The first rank
+ * says when a window begins. Ends as PROGRAM does: with its exit code, 128 + N where it was ended by signal N, or 127
+ * where it cannot be run.
  *
  * Each host has a clock of its own. Right before a window begins each measures what it is behind that of the first
  * rank, by messages there and back, and how sure that is. HABENCH_MEET_CLOCKS=measure does so on one host, too. */
@@ -28,7 +29,7 @@
 /* How often slots are exchanged: while somebody waits for a window to begin, and else, not to disturb what is measured.
  * A window begins so long after it was decided. */
 static const uint64_t fast_ns = 200000, slow_ns = 10000000, ahead_ns = 50000000, own_wait_ns = 120000000000;
-enum { PINGS = 16, TAG = 1, NOT_FOUND = 127 };
+enum { PINGS = 16, TAG = 1, NOT_FOUND = 127, JOB = 64 };
 
 /* What each says to all. Times are those of the first rank's clock. */
 struct line {
@@ -56,11 +57,11 @@ static void nap(uint64_t ns) { nanosleep(&(struct timespec){ .tv_nsec = (long)ns
 
 /* ---- the program ------------------------------------------------------------------------------------------------- */
 
-/* Before MPI is begun, whose threads and memory it is not to have. It runs when it is told how many ranks there are. */
+/* Before MPI is begun, whose threads and memory it is not to have. It runs when it is told which job this is. */
 static pid_t start(char **argv, int fd, int *tell)
 {
     int ends[2];
-    char number[32], begin;
+    char number[32], job[JOB] = "";
     if (pipe(ends) != 0) return -1;
     const pid_t parent = getpid(), child = fork();
     if (child != 0) {
@@ -70,10 +71,11 @@ static pid_t start(char **argv, int fd, int *tell)
     }
     close(ends[1]);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent || read(ends[0], &begin, 1) != 1) _exit(NOT_FOUND);
+    if (getppid() != parent || read(ends[0], job, sizeof job) != sizeof job) _exit(NOT_FOUND);
     close(ends[0]);
     snprintf(number, sizeof number, "%d", fd);
     setenv("HABENCH_MEET", number, 1);
+    setenv("HABENCH_MEET_JOB", job, 1);
     execvp(argv[0], argv);
     fprintf(stderr, "habench_meet: cannot run %s\n", argv[0]);
     _exit(NOT_FOUND);
@@ -272,6 +274,7 @@ static bool make_table(struct meet *m)
 
 static int run(struct meet *m, int tell)
 {
+    char job[JOB] = "";
     bool *far = calloc((size_t)m->ranks, sizeof *far);
     m->far = is_far(m);
     if (!far || !make_table(m)) {
@@ -279,7 +282,10 @@ static int run(struct meet *m, int tell)
         MPI_Abort(MPI_COMM_WORLD, NOT_FOUND);
     }
     MPI_Allgather(&m->far, sizeof *far, MPI_BYTE, far, sizeof *far, MPI_BYTE, MPI_COMM_WORLD);
-    if (write(tell, "", 1) != 1) fputs("habench_meet: the program has ended before it began\n", stderr);
+    snprintf(job, sizeof job, "%ld.%llu", (long)getpid(), (unsigned long long)ha_now_ns());
+    MPI_Bcast(job, sizeof job, MPI_CHAR, 0, MPI_COMM_WORLD);
+    if (write(tell, job, sizeof job) != sizeof job)
+        fputs("habench_meet: the program has ended before it began\n", stderr);
     close(tell);
     const int code = serve(m, far);
     free(far);

@@ -34,7 +34,7 @@ struct ha_together {
 static void name_meeting(const struct ha_rank *r, char out[160])
 {
     static const char *const steps[] = { "PMIX_NAMESPACE", "SLURM_STEP_ID" };
-    const char *step = NULL;
+    const char *step = getenv("HABENCH_MEET_JOB"); /* by habench_meet */
     char parent[24], name[HA_RANK_NAME];
     for (size_t i = 0; i < sizeof steps / sizeof *steps && !step; i++) step = getenv(steps[i]);
     if (!step) { /* whoever started this rank has started the others here */
