@@ -19,21 +19,17 @@ static inline float ha_query_log2(float q, float scale)
 /* columns of the panel that starts at column d */
 static inline size_t ha_packed_cols(size_t dim, size_t d) { return ha_least(HA_PACK_COLS, dim - d); }
 
-/* Whether each half of a block's keys lies by itself, its K and then its V. */
-static inline bool ha_packed_apart(enum ha_dtype t) { return t == HA_F16; }
-
 /* Element d of the block's key j, as an index into the block: of K, of V. */
-static inline size_t ha_packed_k(size_t dim, size_t j, size_t d, enum ha_dtype t)
+static inline size_t ha_packed_k(size_t j, size_t d, enum ha_dtype t)
 {
-    if (ha_packed_apart(t)) return (j / HA_PACK_HALF * 2 * dim + d) * HA_PACK_HALF + j % HA_PACK_HALF;
     if (t == HA_F32) return d * HA_PACK_KEYS + j;
+    if (t == HA_F16)
+        return d / 2 * 2 * HA_PACK_KEYS + j / HA_PACK_HALF * HA_PACK_KEYS + d % 2 * HA_PACK_HALF + j % HA_PACK_HALF;
     return (d / 2 * HA_PACK_KEYS + j) * 2 + d % 2;
 }
 static inline size_t ha_packed_v(size_t dim, size_t j, size_t d, enum ha_dtype t)
 {
     const size_t col = d % HA_PACK_COLS, panel = d - col, cols = ha_packed_cols(dim, panel);
-    if (ha_packed_apart(t))
-        return ((j / HA_PACK_HALF * 2 + 1) * dim + panel) * HA_PACK_HALF + j % HA_PACK_HALF * cols + col;
     return (dim + panel) * HA_PACK_KEYS + (t == HA_BF16 ? (j / 2 * cols + col) * 2 + j % 2 : j * cols + col);
 }
 
@@ -83,7 +79,7 @@ static inline struct ha_packed_walk ha_packed_start(const struct ha_packed *p, s
      * with all that comes after it. Here they are translated together: attention over 5% of 32768 keys takes 0.87 of
      * the time. */
     for (size_t i = w.next, end = ha_least(p->units, i + keys / p->unit + 1); i < end; i++)
-        __builtin_prefetch((const char *)p->blocks + p->index[i] * p->unit * (w.block_bytes / HA_PACK_KEYS), 0, 2);
+        __builtin_prefetch((const char *)p->blocks + p->index[i] * p->unit / HA_PACK_KEYS * w.block_bytes, 0, 2);
     return w;
 }
 
@@ -113,9 +109,9 @@ static inline void ha_packed_whole(struct ha_packed_half *half, size_t slot, cha
     for (size_t j = 0; j < HA_PACK_HALF; j++)
         for (size_t d = 0; d < dim; d++) {
             const size_t from = half->first + j;
-            const char *k = j < half->keys ? half->block + ha_packed_k(dim, from, d, t) * size : zero;
+            const char *k = j < half->keys ? half->block + ha_packed_k(from, d, t) * size : zero;
             const char *v = j < half->keys ? half->block + ha_packed_v(dim, from, d, t) * size : zero;
-            memcpy(spare + ha_packed_k(dim, first + j, d, t) * size, k, size);
+            memcpy(spare + ha_packed_k(first + j, d, t) * size, k, size);
             memcpy(spare + ha_packed_v(dim, first + j, d, t) * size, v, size);
         }
     half->block = spare;

@@ -31,11 +31,9 @@
 /* What attend_packed asks for ahead where no plan says it, as measured on Zen 4. What is read in order is fetched by
  * the hardware there, and one line of two, a few lines ahead, only keeps it going; where a second pass over a row
  * follows (a vector of 8 and 16 registers) it needs none. Several passes are a pause in which the hardware gives up:
- * then it is far ahead that counts. The two halves of a block of f16, read in turns, are not fetched by the hardware:
- * without requests for the next block, dense attention took twice as long. */
+ * then it is far ahead that counts. */
 /* clang-format off */
-#define HA_REACH_CONSTANTS(linear) \
-    { [HA_F32] = HA_REACH_OF(linear), [HA_F16] = HA_REACH_OF(HA_REACH_L2), [HA_BF16] = HA_REACH_OF(linear) }
+#define HA_REACH_CONSTANTS(linear) { HA_REACH_OF(linear), HA_REACH_OF(linear), HA_REACH_OF(linear) }
 #define HA_REACH_OF(linear) \
     { [HA_PATTERN_LINEAR] = { linear, 512 }, \
       [HA_PATTERN_LIST] = { HA_REACH_L2, 0 }, \

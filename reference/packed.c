@@ -11,7 +11,7 @@ size_t ha_ref_packed_k(enum ha_dtype dtype, size_t dim, size_t key, size_t d)
     const size_t block = key / KEYS * 2 * KEYS * dim, i = key % KEYS;
     const size_t by_type[] = {
         [HA_F32] = d * KEYS + i,
-        [HA_F16] = (i / HALF * 2 * dim + d) * HALF + i % HALF,
+        [HA_F16] = ((d / 2 * 2 + i / HALF) * 2 + d % 2) * HALF + i % HALF,
         [HA_BF16] = (d / 2 * KEYS + i) * 2 + d % 2,
     };
     return block + by_type[dtype];
@@ -19,15 +19,10 @@ size_t ha_ref_packed_k(enum ha_dtype dtype, size_t dim, size_t key, size_t d)
 
 size_t ha_ref_packed_v(enum ha_dtype dtype, size_t dim, size_t key, size_t d)
 {
-    const size_t block = key / KEYS * 2 * KEYS * dim, i = key % KEYS;
+    const size_t block = key / KEYS * 2 * KEYS * dim + KEYS * dim, i = key % KEYS;
     const size_t panel = d / HA_PACK_COLS * HA_PACK_COLS, column = d - panel,
                  columns = dim - panel < HA_PACK_COLS ? dim - panel : HA_PACK_COLS;
-    const size_t by_type[] = {
-        [HA_F32] = (dim + panel) * KEYS + i * columns + column,
-        [HA_F16] = ((i / HALF * 2 + 1) * dim + panel) * HALF + i % HALF * columns + column,
-        [HA_BF16] = (dim + panel) * KEYS + (i / 2 * columns + column) * 2 + i % 2,
-    };
-    return block + by_type[dtype];
+    return block + panel * KEYS + (dtype == HA_BF16 ? (i / 2 * columns + column) * 2 + i % 2 : i * columns + column);
 }
 
 /* with sizes that the compiler knows */

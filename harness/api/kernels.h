@@ -71,11 +71,11 @@ struct ha_rows {
  * 256.
  *   f32:  K is [head_dim][HA_PACK_KEYS]; V is panels of HA_PACK_COLS columns (the last one may have fewer),
  *     [HA_PACK_KEYS][columns].
- *   f16:  each half of the keys lies by itself, K then V: K is [head_dim][HA_PACK_KEYS / 2], V is panels as in f32,
- *     [HA_PACK_KEYS / 2][columns].
+ *   f16:  K is [head_dim / 2][2][2][HA_PACK_KEYS / 2]: of two elements, for each half of the keys, all of the first
+ *     and then all of the
+ *         second; V is as in f32.
  *   bf16: pairs in 32 bits: K is [head_dim / 2][HA_PACK_KEYS][2], a panel of V [HA_PACK_KEYS / 2][columns][2].
- * So no cache line has keys of both halves of a block, and two elements of K take 128 bytes (f32: 256), in f16 64 of
- * each half. A list of 16 keys at a time reads f16 as runs of 16 * head_dim elements twice over, K and V.
+ * So no cache line has keys of both halves of a block, and two elements of K take 128 bytes (f32: 256).
  * The last block may hold fewer keys: the rest of it is zeros. */
 enum { HA_PACK_KEYS = 32, HA_PACK_COLS = 32, HA_PACK_DIM_MAX = 256 };
 
@@ -135,7 +135,7 @@ struct ha_chunk {
  * again a little ahead into L1, or one into L2, or none, so many bytes ahead. No kernel can know which is best: it
  * differs by CPU, and a plan says it (docs/kernels.md#plans). It changes no bit of a result. Of a list, both lines of
  * what it names next are asked for, whatever the distance; there, and with several passes of query rows, whatever is
- * not HA_REACH_L1 is as HA_REACH_L2. Packed f16 is asked for whole blocks ahead, the distance rounded up. */
+ * not HA_REACH_L1 is as HA_REACH_L2. */
 enum ha_reach_kind { HA_REACH_L2, HA_REACH_L1, HA_REACH_TWICE, HA_REACH_ONE, HA_REACH_NONE, HA_REACH_KINDS };
 struct ha_reach {
     enum ha_reach_kind kind;

@@ -210,7 +210,7 @@ static __attribute__((noinline)) void mend(const struct amx *a, const struct ste
     for (size_t d = 0; d < c->head_dim; d += DOT_TERMS) {
         float part = 0;
         for (size_t i = d; i < ha_least(d + DOT_TERMS, c->head_dim); i++)
-            part += q[i] * ha_load(k, ha_packed_k(c->head_dim, j % HA_PACK_HALF, i, HA_BF16), HA_BF16);
+            part += q[i] * ha_load(k, ha_packed_k(j % HA_PACK_HALF, i, HA_BF16), HA_BF16);
         sum += part;
     }
     x->s[r * STRIDE + j] = sum;

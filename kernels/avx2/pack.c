@@ -28,14 +28,10 @@ static inline void transpose(char *const *to, const char *const *from)
 }
 
 static inline size_t words(size_t dim, enum ha_dtype t) { return dim * ha_dtype_bytes(t) / WORD; }
-static inline size_t word_at(size_t dim, size_t word, size_t key, enum ha_dtype t)
-{
-    const size_t size = ha_dtype_bytes(t);
-    return ha_packed_k(dim, key, word * WORD / size, t) * size;
-}
+static inline size_t word_at(size_t word, size_t key) { return (word * HA_PACK_KEYS + key) * WORD; }
 
 /* 4 keys of 8 elements, rows of f16, to where K has them, and back */
-static inline void transpose_f16(char *block, size_t dim, size_t j, size_t d, const char *const *from)
+static inline void transpose_f16(char *block, size_t j, size_t d, const char *const *from)
 {
     const __m128i ab = _mm_unpacklo_epi16(load_half(from[0]), load_half(from[1])),
                   ab2 = _mm_unpackhi_epi16(load_half(from[0]), load_half(from[1]));
@@ -45,17 +41,16 @@ static inline void transpose_f16(char *block, size_t dim, size_t j, size_t d, co
                             _mm_unpackhi_epi32(ab2, cd2) };
     for (size_t i = 0; i < COLS; i++) {
         const __m128i x = i % 2 == 0 ? two[i / 2] : _mm_unpackhi_epi64(two[i / 2], two[i / 2]);
-        _mm_storel_epi64((__m128i_u *)(void *)(block + ha_packed_k(dim, j, d + i, HA_F16) * 2), x);
+        _mm_storel_epi64((__m128i_u *)(void *)(block + ha_packed_k(j, d + i, HA_F16) * 2), x);
     }
 }
-static inline void transpose_back_f16(char *const *to, const char *block, size_t dim, size_t j, size_t d)
+static inline void transpose_back_f16(char *const *to, const char *block, size_t j, size_t d)
 {
     __m128i low[4], high[4]; /* two elements of 4 keys, then 4 of two */
     for (size_t i = 0; i < COLS; i += 2) {
-        const __m128i a = _mm_loadl_epi64(
-            (const __m128i_u *)(const void *)(block + ha_packed_k(dim, j, d + i, HA_F16) * 2));
+        const __m128i a = _mm_loadl_epi64((const __m128i_u *)(const void *)(block + ha_packed_k(j, d + i, HA_F16) * 2));
         const __m128i b = _mm_loadl_epi64(
-            (const __m128i_u *)(const void *)(block + ha_packed_k(dim, j, d + i + 1, HA_F16) * 2));
+            (const __m128i_u *)(const void *)(block + ha_packed_k(j, d + i + 1, HA_F16) * 2));
         low[i / 2] = _mm_unpacklo_epi16(a, b);
     }
     for (size_t i = 0; i < 2; i++) {
@@ -71,15 +66,15 @@ static inline void transpose_back_f16(char *const *to, const char *block, size_t
 /* key j of a block */
 static void put_k(char *block, size_t j, const char *row, size_t dim, enum ha_dtype t)
 {
-    for (size_t d = 0; t == HA_F16 && d < dim; d++) memcpy(block + ha_packed_k(dim, j, d, t) * 2, row + d * 2, 2);
+    for (size_t d = 0; t == HA_F16 && d < dim; d++) memcpy(block + ha_packed_k(j, d, t) * 2, row + d * 2, 2);
     if (t == HA_F16) return;
-    for (size_t w = 0; w < words(dim, t); w++) memcpy(block + word_at(dim, w, j, t), row + w * WORD, WORD);
+    for (size_t w = 0; w < words(dim, t); w++) memcpy(block + word_at(w, j), row + w * WORD, WORD);
 }
 static void get_k(const char *block, size_t j, char *row, size_t dim, enum ha_dtype t)
 {
-    for (size_t d = 0; t == HA_F16 && d < dim; d++) memcpy(row + d * 2, block + ha_packed_k(dim, j, d, t) * 2, 2);
+    for (size_t d = 0; t == HA_F16 && d < dim; d++) memcpy(row + d * 2, block + ha_packed_k(j, d, t) * 2, 2);
     if (t == HA_F16) return;
-    for (size_t w = 0; w < words(dim, t); w++) memcpy(row + w * WORD, block + word_at(dim, w, j, t), WORD);
+    for (size_t w = 0; w < words(dim, t); w++) memcpy(row + w * WORD, block + word_at(w, j), WORD);
 }
 
 static void put_v(char *block, size_t j, const char *row, size_t dim, enum ha_dtype t)
@@ -117,11 +112,11 @@ static void put_group(char *block, size_t j, const char *const *k, const char *c
 {
     for (size_t d = 0; t == HA_F16 && d < dim; d += COLS) {
         const char *const from[] = { k[0] + d * 2, k[1] + d * 2, k[2] + d * 2, k[3] + d * 2 };
-        transpose_f16(block, dim, j, d, from);
+        transpose_f16(block, j, d, from);
     }
     for (size_t w = 0; t != HA_F16 && w < words(dim, t); w += 4) {
-        char *const to[] = { block + word_at(dim, w, j, t), block + word_at(dim, w + 1, j, t),
-                             block + word_at(dim, w + 2, j, t), block + word_at(dim, w + 3, j, t) };
+        char *const to[] = { block + word_at(w, j), block + word_at(w + 1, j), block + word_at(w + 2, j),
+                             block + word_at(w + 3, j) };
         const char *const from[] = { k[0] + w * WORD, k[1] + w * WORD, k[2] + w * WORD, k[3] + w * WORD };
         transpose(to, from);
     }
@@ -140,11 +135,11 @@ static void get_group(const char *block, size_t j, char *const *k, char *const *
 {
     for (size_t d = 0; t == HA_F16 && d < dim; d += COLS) {
         char *const to[] = { k[0] + d * 2, k[1] + d * 2, k[2] + d * 2, k[3] + d * 2 };
-        transpose_back_f16(to, block, dim, j, d);
+        transpose_back_f16(to, block, j, d);
     }
     for (size_t w = 0; t != HA_F16 && w < words(dim, t); w += 4) {
-        const char *const from[] = { block + word_at(dim, w, j, t), block + word_at(dim, w + 1, j, t),
-                                     block + word_at(dim, w + 2, j, t), block + word_at(dim, w + 3, j, t) };
+        const char *const from[] = { block + word_at(w, j), block + word_at(w + 1, j), block + word_at(w + 2, j),
+                                     block + word_at(w + 3, j) };
         char *const to[] = { k[0] + w * WORD, k[1] + w * WORD, k[2] + w * WORD, k[3] + w * WORD };
         transpose(to, from);
     }
@@ -161,16 +156,12 @@ static void clear(char *block, size_t j, size_t dim, enum ha_dtype t)
     }
     if (j == HA_PACK_KEYS) return;
     for (size_t d = 0; t == HA_F16 && d < dim; d++)
-        for (size_t i = j; i < HA_PACK_KEYS; i += GROUP) memset(block + ha_packed_k(dim, i, d, t) * 2, 0, GROUP * 2);
+        for (size_t i = j; i < HA_PACK_KEYS; i += GROUP) memset(block + ha_packed_k(i, d, t) * 2, 0, GROUP * 2);
     for (size_t w = 0; t != HA_F16 && w < words(dim, t); w++)
-        for (size_t i = j; i < HA_PACK_KEYS; i += GROUP) store_half(block + word_at(dim, w, i, t), _mm_setzero_si128());
-    for (size_t d = 0; d < dim; d += HA_PACK_COLS) {
-        const size_t row = ha_packed_cols(dim, d) * ha_dtype_bytes(t);
-        for (size_t i = j, end; i < HA_PACK_KEYS; i = end) {
-            end = (i / HA_PACK_HALF + 1) * HA_PACK_HALF;
-            memset(block + ha_packed_v(dim, i, d, t) * ha_dtype_bytes(t), 0, (end - i) * row);
-        }
-    }
+        for (size_t i = j; i < HA_PACK_KEYS; i += GROUP) store_half(block + word_at(w, i), _mm_setzero_si128());
+    for (size_t d = 0; d < dim; d += HA_PACK_COLS)
+        memset(block + ha_packed_v(dim, j, d, t) * ha_dtype_bytes(t), 0,
+               (HA_PACK_KEYS - j) * ha_packed_cols(dim, d) * ha_dtype_bytes(t));
 }
 
 void ha_avx2_pack(const struct ha_pack *p)

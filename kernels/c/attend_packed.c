@@ -20,7 +20,7 @@ static void tile_load(struct tile *tile, const struct ha_packed_tile *from, size
         for (size_t j = tile->first[h]; j < tile->first[h] + HA_PACK_HALF; j++) {
             const size_t key = half->first + (j - tile->first[h]);
             for (size_t d = 0; d < dim; d++) {
-                tile->k[d][j] = j < tile->end[h] ? ha_load(half->block, ha_packed_k(dim, key, d, t), t) : 0;
+                tile->k[d][j] = j < tile->end[h] ? ha_load(half->block, ha_packed_k(key, d, t), t) : 0;
                 tile->v[j][d] = j < tile->end[h] ? ha_load(half->block, ha_packed_v(dim, key, d, t), t) : 0;
             }
         }

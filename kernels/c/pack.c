@@ -18,7 +18,7 @@ void ha_c_pack(const struct ha_pack *p)
         const char *k = key < end ? ha_row_k(&p->rows, key - p->at) : zeros,
                    *v = key < end ? ha_row_v(&p->rows, key - p->at) : zeros;
         for (size_t d = 0; d < dim; d++) {
-            move(block + ha_packed_k(dim, key % HA_PACK_KEYS, d, p->dtype) * size, k + d * size, size);
+            move(block + ha_packed_k(key % HA_PACK_KEYS, d, p->dtype) * size, k + d * size, size);
             move(block + ha_packed_v(dim, key % HA_PACK_KEYS, d, p->dtype) * size, v + d * size, size);
         }
     }
@@ -32,7 +32,7 @@ void ha_c_unpack(const struct ha_unpack *u)
         const char *block = (const char *)u->blocks + key / HA_PACK_KEYS * ha_packed_block_bytes(dim, u->dtype);
         char *k = (char *)u->k + i * u->k_stride_bytes, *v = (char *)u->v + i * u->v_stride_bytes;
         for (size_t d = 0; d < dim; d++) {
-            move(k + d * size, block + ha_packed_k(dim, key % HA_PACK_KEYS, d, u->dtype) * size, size);
+            move(k + d * size, block + ha_packed_k(key % HA_PACK_KEYS, d, u->dtype) * size, size);
             move(v + d * size, block + ha_packed_v(dim, key % HA_PACK_KEYS, d, u->dtype) * size, size);
         }
     }
