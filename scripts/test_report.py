@@ -508,6 +508,11 @@ def fleet_rows(name=""):
             out.append({"row": "deviation", "machine": f"node{i:02}", "group": 0, "case_id": f"hgca:ctx={k}" + name, "figure": "step_ns", "value": 1e5 * (1 + sigmas / 100),
                         "ratio": 1 + sigmas / 100, "sigmas": sigmas, "p": 0.1, "called": sigmas > 10})
     out.append({"row": "outputs", "group": 0, "case_id": "quest:ctx=1" + name, "digest": "0" * 16, "agree": 59, "disagree": [{"name": "node03" + name, "digest": "1" * 16}]})
+    out.append({"row": "shift", "before": "before" + name, "now": "p", "machines": 60, "gone": 1, "added": 0, "worse": 1.02, "lo": 1.01, "hi": 1.03, "exit": 20})
+    for i in range(60):
+        out.append({"row": "machine_shift", "name": f"node{i:02}" + name, "worse": 1.2 if i == 5 else 1.02, "sigmas": 9.0, "p": 1e-9, "called": i == 5})
+        out.append({"row": "figure_shift", "case_id": f"hgca:ctx={i}" + name, "mode": "run", "suite": "nightly", "figure": "step_ns", "better": "less", "machines": 60,
+                    "worse": 0.9 if i == 7 else 1.01, "lo": 0.89 if i == 7 else 1.0, "hi": 0.91 if i == 7 else 1.02, "p": 0.5, "called": False})
     return "".join(json.dumps(row) + "\n" for row in out)
 
 
@@ -531,6 +536,7 @@ def test_fleet(folder, pages):
     put(f"{fleet}/node01.rank.json", json.dumps({"machine": "node01"}))
     text = make("fleet", fleet_rows(), fleet)
     expect("the verdict, what is not here, who stands out", ">wrong<" in text and "node60" in text and "link at half of its width" in text and "never answered" in text)
+    expect("what became of it since the fleet before", "Beside before: 60 machines in both, 1 gone: all times and rates +2.0% (+1.0% to +3.0%), above 0 is worse" in text)
     expect("what differs in a group", "firmware" in text and "1.3" in text)
     expect("outputs that disagree", "1111111111111111" in text and "node03" in text)
     expect("a machine that fits is in no table", not re.search("<b>node04</b>", text))
@@ -579,7 +585,7 @@ CLICK = """(async () => { let to = null; HTMLAnchorElement.prototype.dispatchEve
 SHOWN = {"record": {"steps", "where", "timeline", "quality", "kernels", "link", "merges", "gallery", "ceilings"},
          "nights": {"forest", "steps", "where", "timeline", "quality", "history0", "ceilings"}, "machines": {"steps", "where", "quality", "kernels", "link"},
          "hostile": {"forest", "steps", "where", "timeline", "history0", "ceilings"}, "month": {"history0"}, "odd": {"steps"},
-         "fleet": {"heat", "strips"}, "fleet_hostile": {"heat", "strips"}}
+         "fleet": {"heat", "shift", "strips"}, "fleet_hostile": {"heat", "shift", "strips"}}
 
 
 def test_browser(pages, program):

@@ -238,6 +238,7 @@ const struct ha_option ha_option_table[] = {
       take_report_format, TO(report_format) },
     { REPORT, 0, "fleet", "DIR", "The page of a fleet, and one of each machine that stands out (docs/fleet.md)",
       take_text, TO(machines) },
+    { REPORT, 0, "against", "DIR", "With --fleet: the same fleet as it was, side by side", take_text, TO(against) },
     { RUN | CHECK, 0, "dry-run", NULL, "Print the ids of the cases, one a line, and run none", take_flag, TO(dry_run) },
     { CHECK, 0, "mutants", NULL, "Plant each known defect in turn; one that no check finds is a failure", take_flag,
       TO(mutants) },
@@ -484,7 +485,7 @@ static void check_options(const char *program, const struct ha_options *o)
         refuse(program, "where to? -o DIR, the folder of this night");
     if (o->command == HA_CMD_COMPARE && o->machines && o->words_count)
         refuse(program, "--fleet DIR holds all that is judged; leave BASE and NEW out");
-    if (o->command == HA_CMD_COMPARE && o->against && !o->machines)
+    if ((o->command == HA_CMD_COMPARE || o->command == HA_CMD_REPORT) && o->against && !o->machines)
         refuse(program, "--against goes with --fleet; of two records name BASE and NEW");
     if (o->command == HA_CMD_COMPARE && !o->machines && o->words_count < 2)
         refuse(program, "compare what? BASE and NEW: two folders, of `habench run -o` or of nights");

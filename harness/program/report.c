@@ -43,8 +43,15 @@ enum ha_status ha_report_compare(const struct ha_options *o, FILE **rows, char n
     *rows = NULL;
     *note = 0;
     if (o->machines) {
-        char fleet[] = "--fleet";
-        char *argv[] = { self, command, format, fleet, (char *)(uintptr_t)o->machines, NULL };
+        char fleet[] = "--fleet", against[] = "--against";
+        char *argv[] = { self,
+                         command,
+                         format,
+                         fleet,
+                         (char *)(uintptr_t)o->machines,
+                         o->against ? against : NULL,
+                         (char *)(uintptr_t)o->against,
+                         NULL };
         return compare(argv, rows, note, why);
     }
     const bool nights = o->words_count == 1 && ha_newest_night(o->words[0], newest);

@@ -6,13 +6,13 @@ import os
 
 import jinja2
 
-from report.charts import Choice, Column, Figure, axis, shape, tips, INK
+from report.charts import Choice, Column, Figure, axis, dots, shape, tips, INK
 from report.cases import short_names
 from report.files import clean, number
 from report.page import TONES, breaks, digest, in_script, read
 from report.text import percent, quantity
 
-HEAT_MACHINES, HEAT_FIGURES, STRIPS_MAX, LISTED_MAX, PAGES_MAX, GROUPS_MAX = 50, 40, 60, 200, 20, 40
+HEAT_MACHINES, HEAT_FIGURES, STRIPS_MAX, LISTED_MAX, PAGES_MAX, GROUPS_MAX, SHIFTS_MAX = 50, 40, 60, 200, 20, 40, 40
 SIGMAS_MOST = 8
 STATES = {"wrong": "bad", "disagrees": "bad", "stands out": "bad", "died": "bad", "did not end": "bad", "never answered": "bad", "missing": "bad",
           "disturbed": "warn", "fits": "good"}
@@ -21,7 +21,8 @@ ABSENT = ("missing", "died", "did not end", "never answered")
 
 class Fleet:
     def __init__(self):
-        self.fleet, self.rows = {}, {"group": [], "figure": [], "machine": [], "deviation": [], "outputs": []}
+        self.fleet, self.rows = {}, {"group": [], "figure": [], "machine": [], "deviation": [], "outputs": [], "shift": [], "machine_shift": [],
+                                      "figure_shift": []}
 
     def group(self, index):
         return next((str(g.get("name", "?")) for g in self.rows["group"] if g.get("index") == index), str(index))
@@ -180,6 +181,27 @@ def strip_figure(fleet):
                   "chance by name.", choices, "Figure")
 
 
+def shift_figure(fleet):
+    """Two fleets side by side: each machine beside itself, each figure beside itself over all machines."""
+    choices = []
+    machines = [(str(m.get("name", "?")), m) for m in fleet.rows["machine_shift"]]
+    names = names_of(fleet.rows["figure_shift"])
+    figures = [(names[key(f)], f) for f in fleet.rows["figure_shift"]]
+    for label, listed in (("machines", machines), ("figures", figures)):
+        rows = [{"name": clean(name, 120), "kind": "beyond chance" if r.get("called") else "within it", "y": number(r.get("worse")),
+                 "lo": number(r.get("lo")), "hi": number(r.get("hi"))} for name, r in listed if (number(r.get("worse")) or 0) > 0]
+        rows = sorted(rows, key=lambda r: -abs(math.log(r["y"])))[:SHIFTS_MAX]
+        if not rows:
+            continue
+        kinds = [k for k in ("beyond chance", "within it") if any(r["kind"] == k for r in rows)]
+        columns = [Column("name", label[:-1]), Column("kind", "which"), Column("y", "after over before", "x"), Column("lo", "from", "x"), Column("hi", "to", "x")]
+        x = axis("y", "after over before, above 1 is worse", log=True, axis={"format": "~g"})
+        choices.append(Choice(label, dots(columns, x, [r["name"] for r in rows], kinds, f"How {label} moved between two fleets", rule=1), columns, rows))
+    if not choices:
+        return None
+    return Figure("shift", "Before and after", "Those that moved most, each over itself in the fleet before.", choices, "Of")
+
+
 # ---- tables ------------------------------------------------------------------------------------------------------------
 
 def machine_rows(fleet, absent, pages):
@@ -192,6 +214,14 @@ def machine_rows(fleet, absent, pages):
         out.append({"name": name, "state": state, "tone": STATES.get(state, "warn"), "part": str(m.get("part", "")), "line": str(m.get("line", "")),
                     "figures": m.get("figures") or "", "page": pages.get(name, "")})
     return sorted(out, key=lambda m: m["state"] not in ("wrong", "disagrees"))
+
+
+def shift_line(s):
+    """The shift of a whole fleet in words."""
+    interval = f" ({percent(number(s.get('lo')))} to {percent(number(s.get('hi')))})" if number(s.get("lo")) and number(s.get("hi")) else ""
+    moved = f": all times and rates {percent(number(s.get('worse')))}{interval}, above 0 is worse" if number(s.get("worse")) else ""
+    apart = "".join(f", {s[word]} {word}" for word in ("gone", "added") if s.get(word))
+    return f"Beside {s.get('before', '?')}: {s.get('machines', '?')} machines in both{apart}{moved}"
 
 
 def output_rows(fleet):
@@ -226,7 +256,7 @@ def figure_rows(fleet):
 
 def render_fleet(path, fleet, notes, vega, pages):
     """pages: {machine: address of its own page}"""
-    drawn = [f for f in (heat_figure(fleet, pages), strip_figure(fleet)) if f]
+    drawn = [f for f in (heat_figure(fleet, pages), shift_figure(fleet), strip_figure(fleet)) if f]
     draw, said = read("page.js"), fleet.fleet
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     environment.filters["breaks"] = breaks
@@ -235,7 +265,7 @@ def render_fleet(path, fleet, notes, vega, pages):
     return environment.from_string(read("fleet.html")).render(
         title=clean(os.path.basename(os.path.normpath(path)), 80), top={"word": str(said.get("verdict", "?")), "line": str(said.get("line", "")),
                                                                         "tone": TONES.get(said.get("exit"), "warn")},
-        simulated=simulated(path), notes=notes.texts()[:LISTED_MAX], absent=absent[:LISTED_MAX], absent_left=len(absent) - LISTED_MAX,
+        simulated=simulated(path), shift=[shift_line(s) for s in fleet.rows["shift"]], notes=notes.texts()[:LISTED_MAX], absent=absent[:LISTED_MAX], absent_left=len(absent) - LISTED_MAX,
         suspicious=suspicious[:LISTED_MAX], suspicious_left=len(suspicious) - LISTED_MAX, outputs=output_rows(fleet),
         groups=group_rows(fleet), figures=drawn, listed=figures, listed_left=len(fleet.rows["figure"]) - len(figures), style=read("style.css"), vega=vega, draw=draw,
         hashes=f"{digest(vega)} {digest(draw)}", data=in_script([f.as_json() for f in drawn]))
