@@ -113,5 +113,5 @@ mutant fleet_judge.c test_fleet 's/m->value\[v\].processes < HA_FLEET_PROCESSES 
 mutant fleet_judge.c test_fleet 's/t->part \&\& by < as_far \* most/false/' 'the first part that is slow is named, whatever little'
 mutant fleet_group.c test_fleet 's/gap > kinds_apart .* : (double)INFINITY/(double)INFINITY/' 'two kinds are one'
 mutant fleet_group.c test_fleet 's/work\[n++\] = m->value\[i\].x - c->at.middle/work[n++] = m->value[i].x/' 'figures of several sizes are summed as they are'
-mutant fleet_shift.c test_fleet 's/w->x\[to\] = -before->value\[i\].x/w->x[to] = 0/' 'a fleet beside itself is as it is now'
+mutant fleet_shift.c test_fleet_read 's/w->x\[to\] = -before->value\[i\].x/w->x[to] = 0/' 'a fleet beside itself is as it is now'
 finish
