@@ -117,7 +117,7 @@ rm -r nights/2
 # one plan of the CPU kernels for all steps, which their commands show: the one asked for, or a quick choice, whoever keeps it.
 # plan_of NIGHT STEP: what the step's command says; plans NIGHT: of all rows
 plan_of() { tr -d ' \n' < "$1/night.json" | grep -o "\"name\":\"$2\",\"command\":[^]]*" | sed -n 's/.*"--plan","\([^"]*\)".*/\1/p'; }
-plans() { cat "$1"/*/cases.csv | tr -d '\r' | grep -o '"[^"]*"$' | grep -v '"plan"' | sort -u; }
+plans() { cat "$1"/*/cases.csv | tr -d '\r' | sed -n 's/.*,"\([^"]*\)","[^"]*"$/\1/p; s/.*,"\([^"]*\)",$/\1/p' | grep -v '^plan$' | sort -u; }
 # plan CPU: one of that CPU. Without a home a night has none but what HABENCH_PLAN names
 plan()
 {

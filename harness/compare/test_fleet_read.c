@@ -198,7 +198,7 @@ TEST(who_is_not_there_is_named_and_never_left_out)
     judge(&f);
     assert_int_equal(f.count, 11);
     assert_int_equal(f.expected, 3);
-    assert_int_equal(f.never_began, 2);
+    assert_int_equal(f.never_began, 1); /* of 12 ranks 10 have a file, and node10 has a line of its own */
     assert_int_equal(ha_fleet_exit(&f), HA_EXIT_MISSING);
     says(&f, "node00", HA_FLEET_FITS, "");
     says(&f, "node06", HA_FLEET_DID_NOT_END, "began 2026-11-27T03:00:00Z, and has not ended");

@@ -65,7 +65,8 @@ TEST_WITH(the_files_hold_what_was_written, open_new, test_folder_remove)
     /* behind all others */
     assert_contains(
         test_text("fake.csv"),
-        ",\"beside_launch_ns\",\"beside_apart\",\"together\",\"together_of\",\"apart_us\",\"kept\",\"plan\"\r\n");
+        ",\"beside_launch_ns\",\"beside_apart\",\"together\",\"together_of\",\"apart_us\",\"kept\",\"plan\","
+        "\"outputs\"\r\n");
     assert_contains(test_text("figures.csv"), "\"beside_launch_ns\",\"20003\",,,\"30\",\"ns\",\"less\",\"fail\"");
     assert_int_equal(test_count(test_text("fake_summary.csv"), "beside"), 0);
     char interval[128];
