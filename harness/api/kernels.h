@@ -476,9 +476,11 @@ struct ha_attend_all {
     ONE(isa, void, weighted_sum, (const struct ha_weighted_sum *), none)                                             \
     ONE(isa, void, net, (const struct ha_net *), none)                                                               \
     /* for ceilings: reads all of it, a multiple of 4 KiB, as fast as this instruction set can, and gives a sum that \
-     * depends on it; spins through so many rounds of independent multiply-adds of binary32 in registers and gives   \
+     * depends on it: line after line, and with several pages asked for at once, which some CPUs read faster and     \
+     * others slower; spins through so many rounds of independent multiply-adds of binary32 in registers and gives   \
      * the number of floating-point operations */                                                                    \
     ONE(isa, uint64_t, read, (const void *p, size_t bytes), none)                                                    \
+    ONE(isa, uint64_t, read_streams, (const void *p, size_t bytes), none)                                            \
     ONE(isa, double, flops, (size_t rounds), none)
 
 #define HA_KERNELS_OF_ALL(ONE, TYPED, isa)                                                                            \

@@ -2,6 +2,7 @@
 
 #include "harness/base/arena.h"
 #include "harness/base/clock.h"
+#include "harness/base/fastest_read.h"
 #include "harness/base/text.h"
 #include "harness/base/sanitizer.h"
 #include "harness/base/why.h"
@@ -26,15 +27,19 @@ struct ha_paired_memory {
     struct ha_arena *arena;
     unsigned char *bytes; /* [workers][parts][blocks][BLOCK_BYTES] */
     size_t workers, parts, blocks;
-    size_t alone_bytes;  /* what one thread reads at once */
-    atomic_size_t *part; /* the next to be read, in memory that processes share once they are forked */
+    size_t alone_bytes; /* what one thread reads at once */
+    struct shared {
+        atomic_size_t part; /* the next to be read */
+        atomic_int order;   /* of reading, once one process has found it */
+    } * shared;             /* in memory that processes share once they are forked */
 };
+enum order { UNKNOWN, BY_LINES, IN_STREAMS };
 
 struct ha_paired {
     struct ha_pool *pool;
-    uint64_t (*read)(const void *p, size_t bytes);
+    ha_read *read;
     struct ha_paired_memory *memory, *own; /* own: NULL, or the same, to be destroyed with this */
-    size_t part;                           /* that is being read */
+    size_t part, end;                      /* that is being read, and how many of its blocks */
     struct turn *turn;                     /* [workers] */
 };
 
@@ -50,7 +55,10 @@ static void fill(void *arg, size_t task, size_t worker)
     memset(block(m, worker, 0, 0), 1, m->parts * m->blocks * BLOCK_BYTES);
 }
 
-static void next_part(struct ha_paired *p) { p->part = atomic_fetch_add(p->memory->part, 1) % p->memory->parts; }
+static void next_part(struct ha_paired *p)
+{
+    p->part = atomic_fetch_add(&p->memory->shared->part, 1) % p->memory->parts;
+}
 
 static void nothing(void *arg, size_t task, size_t worker) { (void)arg, (void)task, (void)worker; }
 
@@ -61,20 +69,52 @@ static void read_blocks(void *arg, size_t task, size_t worker)
     const struct ha_paired_memory *m = p->memory;
     for (size_t v = 0; v < m->workers; v++) {
         size_t whose = (worker + v) % m->workers, i;
-        while ((i = atomic_fetch_add_explicit(&p->turn[whose].next, 1, memory_order_relaxed)) < m->blocks)
+        while ((i = atomic_fetch_add_explicit(&p->turn[whose].next, 1, memory_order_relaxed)) < p->end)
             p->read(block(m, whose, p->part, i), BLOCK_BYTES);
     }
 }
 
-double ha_paired_read_all(struct ha_paired *p)
+/* blocks [first, end) of a part of every worker */
+static double read_some(struct ha_paired *p, size_t first, size_t end)
 {
     const struct ha_paired_memory *m = p->memory;
-    next_part(p);
-    for (size_t w = 0; w < m->workers; w++) atomic_store_explicit(&p->turn[w].next, 0, memory_order_relaxed);
+    p->end = end;
+    for (size_t w = 0; w < m->workers; w++) atomic_store_explicit(&p->turn[w].next, first, memory_order_relaxed);
     ha_pool_each(p->pool, "ceiling", nothing, NULL); /* awake */
     const uint64_t begin_ns = ha_now_ns();
     ha_pool_each(p->pool, "ceiling", read_blocks, p);
-    return (double)(m->workers * m->blocks * BLOCK_BYTES) / (double)(ha_now_ns() - begin_ns);
+    return (double)(m->workers * (end - first) * BLOCK_BYTES) / (double)(ha_now_ns() - begin_ns);
+}
+
+double ha_paired_read_all(struct ha_paired *p)
+{
+    next_part(p);
+    return read_some(p, 0, p->memory->blocks);
+}
+
+/* A few blocks of all workers, the next ones each time. */
+static double read_few(void *arg, ha_read *read)
+{
+    enum { FEW = BLOCKS_LEAST };
+    struct ha_paired *p = arg;
+    p->read = read;
+    if (p->end + FEW > p->memory->blocks) {
+        next_part(p);
+        p->end = 0;
+    }
+    return read_some(p, p->end, p->end + FEW);
+}
+
+/* One process finds it, for all. */
+static void find_order(struct ha_paired *p, const struct ha_kernels *kernels)
+{
+    atomic_int *order = &p->memory->shared->order;
+    const int known = atomic_load(order);
+    p->end = p->memory->blocks;
+    p->read = known == BY_LINES     ? kernels->read
+              : known == IN_STREAMS ? kernels->read_streams
+                                    : ha_fastest_read(kernels, read_few, p);
+    atomic_store(order, p->read == kernels->read ? BY_LINES : IN_STREAMS);
 }
 
 /* The first workers' blocks are the nearest, where memory is in several places. */
@@ -134,9 +174,9 @@ static size_t bytes_of(const struct ha_paired_memory *m) { return m->workers * m
 
 static enum ha_status make_memory(struct ha_paired_memory *m, struct ha_pool *pool, struct ha_why *why)
 {
-    void *shared = mmap(NULL, sizeof *m->part, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *shared = mmap(NULL, sizeof *m->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) return ha_why(why, HA_ERROR, "memory ceiling: out of memory");
-    m->part = shared;
+    m->shared = shared;
     HA_TRY(ha_arena_create(&m->arena, false, why));
     m->bytes = ha_alloc(m->arena, bytes_of(m), HA_TAG_SCRATCH, why);
     if (!m->bytes) return HA_ERROR;
@@ -148,7 +188,7 @@ void ha_paired_memory_destroy(struct ha_paired_memory *m)
 {
     if (!m) return;
     ha_arena_destroy(m->arena);
-    if (m->part) munmap(m->part, sizeof *m->part);
+    if (m->shared) munmap(m->shared, sizeof *m->shared);
     free(m);
 }
 
@@ -182,14 +222,16 @@ enum ha_status ha_paired_create_on(struct ha_paired **out, struct ha_pool *pool,
     struct ha_paired *p = *out = calloc(1, sizeof *p);
     if (!p) return ha_why(why, HA_ERROR, "memory ceiling: out of memory");
     p->pool = pool;
-    p->read = kernels->read;
     p->memory = memory;
     /* where a pool has fewer threads than the memory has shares, these read the rest */
     p->turn = aligned_alloc(LINE, memory->workers * sizeof *p->turn);
-    if (p->turn) return HA_OK;
-    free(p);
-    *out = NULL;
-    return ha_why(why, HA_ERROR, "memory ceiling: out of memory");
+    if (!p->turn) {
+        free(p);
+        *out = NULL;
+        return ha_why(why, HA_ERROR, "memory ceiling: out of memory");
+    }
+    find_order(p, kernels);
+    return HA_OK;
 }
 
 enum ha_status ha_paired_create(struct ha_paired **out, struct ha_pool *pool, const struct ha_kernels *kernels,

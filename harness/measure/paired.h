@@ -26,7 +26,7 @@ void ha_paired_memory_destroy(struct ha_paired_memory *memory); /* NULL: nothing
 
 /* A buffer on huge pages that the workers of this pool fill, each what it will read: at least 256 MiB, 16 MiB for each
  * worker and, but in a build with a sanitizer, whose figures mean nothing, four times the last cache. Uses
- * kernels->read. The pool outlives it. */
+ * kernels->read or read_streams, whichever is faster (fastest_read.h). The pool outlives it. */
 enum ha_status ha_paired_create(struct ha_paired **paired, struct ha_pool *pool, const struct ha_kernels *kernels,
                                 struct ha_why *why);
 /* The same on memory that is there, which outlives it; of a pool with one thread for each core. */

@@ -98,6 +98,7 @@ TEST_WITH(slow_and_poor, open_host, close_host)
     api.read = slow_read;
     api.meters = meters;
     k.read = sleepy_read;
+    k.read_streams = NULL;
     k.flops = sleepy_flops;
     const struct ha_ceilings c = measure(&api, &k);
     assert_rate(&c.of[HA_CEIL_READ_1], READ_GBPS);

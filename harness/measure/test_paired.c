@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -158,6 +159,48 @@ TEST(parts_are_shared_with_other_processes)
     ha_paired_destroy(a);
     ha_paired_destroy(b);
     ha_paired_memory_destroy(memory);
+}
+
+static atomic_size_t by_lines, in_streams;
+static uint64_t nap_by_lines(const void *p, size_t bytes)
+{
+    by_lines++;
+    nanosleep(&(struct timespec){ .tv_nsec = 20 * NAP_NS }, NULL);
+    return 0;
+}
+static uint64_t in_streams_at_once(const void *p, size_t bytes)
+{
+    in_streams++;
+    return 0;
+}
+
+/* What the first process has found to be faster holds for all that share the memory: others read by it at once. */
+TEST(the_faster_order_is_found_once)
+{
+    static const struct ha_kernels kernels = { .read = nap_by_lines, .read_streams = in_streams_at_once },
+                                   other = { .read = in_streams_at_once, .read_streams = nap_by_lines };
+    struct ha_paired_memory *memory;
+    struct ha_paired *p;
+    struct ha_pool *pool;
+    struct ha_why why;
+    if (ha_pool_create(&pool, HA_TEAM_DEFAULT, 0, &why) != HA_OK || ha_paired_memory_create(&memory, &why) != HA_OK)
+        fail_msg("%s", why.text);
+    by_lines = in_streams = 0;
+    assert_int_equal(ha_paired_create_on(&p, pool, &kernels, memory, &why), HA_OK);
+    assert_true(by_lines > 0 && in_streams > 0);
+    by_lines = in_streams = 0;
+    ha_paired_read_all(p);
+    ha_paired_read_alone(p);
+    assert_true(by_lines == 0 && in_streams > 0);
+    ha_paired_destroy(p);
+    in_streams = 0;
+    assert_int_equal(ha_paired_create_on(&p, pool, &other, memory, &why), HA_OK);
+    assert_true(by_lines == 0 && in_streams == 0);
+    ha_paired_read_all(p);
+    assert_true(by_lines > 0 && in_streams == 0);
+    ha_paired_destroy(p);
+    ha_paired_memory_destroy(memory);
+    ha_pool_destroy(pool);
 }
 
 /* also where the two share a core */

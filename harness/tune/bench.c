@@ -2,6 +2,7 @@
 
 #include "harness/base/arena.h"
 #include "harness/base/clock.h"
+#include "harness/base/fastest_read.h"
 #include "harness/base/rng.h"
 #include "harness/base/stats.h"
 #include "harness/base/text.h"
@@ -100,20 +101,6 @@ enum ha_status ha_tune_bench_create(struct ha_tune_bench **out, size_t bytes, st
     return status;
 }
 
-enum ha_status ha_tune_bench_threads(struct ha_tune_bench *b, size_t threads, const struct ha_kernels *best,
-                                     struct ha_why *why)
-{
-    ha_pool_destroy(b->pool);
-    b->pool = NULL;
-    HA_TRY(ha_pool_create(&b->pool, HA_TEAM_OWN, threads, why));
-    b->threads = ha_pool_threads(b->pool);
-    b->read = best->read;
-    b->ceilings = 0;
-    b->steps = (b->cores * b->share / STEP / b->threads - 1) | 1;
-    b->next = 0;
-    return HA_OK;
-}
-
 /* Where a thread is; it goes on by so many steps. All that it walks through is read before anything is read again. */
 static char *place(const struct ha_tune_bench *b, size_t worker)
 {
@@ -143,6 +130,27 @@ static double reading(struct ha_tune_bench *b)
     move_on(b, 1, 2);
     if (b->ceilings < CEILINGS) b->ceiling[b->ceilings++] = GBps;
     return GBps;
+}
+
+static double reading_by(void *arg, ha_read *read)
+{
+    struct ha_tune_bench *b = arg;
+    b->read = read;
+    return reading(b);
+}
+
+enum ha_status ha_tune_bench_threads(struct ha_tune_bench *b, size_t threads, const struct ha_kernels *best,
+                                     struct ha_why *why)
+{
+    ha_pool_destroy(b->pool);
+    b->pool = NULL;
+    HA_TRY(ha_pool_create(&b->pool, HA_TEAM_OWN, threads, why));
+    b->threads = ha_pool_threads(b->pool);
+    b->steps = (b->cores * b->share / STEP / b->threads - 1) | 1;
+    b->next = 0;
+    b->read = ha_fastest_read(best, reading_by, b);
+    b->ceilings = 0;
+    return HA_OK;
 }
 
 static void run(void *arg, size_t task, size_t worker)

@@ -16,24 +16,56 @@ enum { REGISTER_BYTES = sizeof(vec), CHAINS = 16 };
 #else
 enum { REGISTER_BYTES = sizeof(vec), CHAINS = 20 };
 #endif
-enum { LINE = 64, AHEAD_BYTES = 4096, PARTS = LINE / REGISTER_BYTES, PART_WORDS = REGISTER_BYTES / sizeof(uint64_t) };
+enum {
+    PAGE = 4096,
+    PAGES = 8,
+    LINE = 64,
+    AHEAD_BYTES = 4096,
+    PARTS = LINE / REGISTER_BYTES,
+    PART_WORDS = REGISTER_BYTES / sizeof(uint64_t)
+};
 
 typedef uint64_t words __attribute__((vector_size(REGISTER_BYTES), aligned(sizeof(uint64_t)), may_alias));
+
+static inline void add_line(words *sum, const char *line)
+{
+    for (size_t j = 0; j < PARTS; j++) sum[j] += *(const words *)(const void *)(line + j * REGISTER_BYTES);
+}
+
+static inline uint64_t sum_of(const words *sum)
+{
+    uint64_t all = 0;
+    for (size_t j = 0; j < PARTS; j++)
+        for (size_t w = 0; w < PART_WORDS; w++) all += sum[j][w];
+    return all;
+}
 
 /* The last prefetches run past the end. */
 uint64_t HA_KERNEL(read)(const void *p, size_t bytes)
 {
     const char *at = p;
     words sum[PARTS] = { { 0 } };
-    uint64_t all = 0;
-
     for (size_t i = 0; i < bytes; i += LINE) {
         __builtin_prefetch(at + i + AHEAD_BYTES, 0, 2);
-        for (size_t j = 0; j < PARTS; j++) sum[j] += *(const words *)(const void *)(at + i + j * REGISTER_BYTES);
+        add_line(sum, at + i);
     }
-    for (size_t j = 0; j < PARTS; j++)
-        for (size_t w = 0; w < PART_WORDS; w++) all += sum[j][w];
-    return all;
+    return sum_of(sum);
+}
+
+/* Of the next eight pages a line each, while eight of these are read. */
+uint64_t HA_KERNEL(read_streams)(const void *p, size_t bytes)
+{
+    const char *at = p;
+    words sum[PARTS] = { { 0 } };
+    size_t done = 0;
+    for (; done + PAGES * PAGE <= bytes; done += PAGES * PAGE)
+        for (size_t i = 0; i < PAGE; i += LINE)
+            for (size_t j = 0; j < PAGES; j++) {
+                __builtin_prefetch(at + done + (PAGES + j) * PAGE + i, 0, 3);
+                add_line(sum, at + done + i * PAGES + j * LINE);
+            }
+    for (; done < bytes; done += LINE) add_line(sum, at + done);
+    return sum_of(sum);
 }
 
 double HA_KERNEL(flops)(size_t rounds)

@@ -163,6 +163,7 @@ static struct ha_cpu_row measure(const char *id, uint64_t arithmetic_ps, uint64_
     play.memory_ps = memory_ps;
     assert_int_equal(ha_kernels_resolve(NULL, &k, &why), HA_OK);
     k.read = read_told;
+    k.read_streams = NULL;
     k.flops = flops_told;
     k.attend_packed[HA_F32] = attend_told;
     open_work(id, &k, 1);

@@ -110,6 +110,7 @@ static struct ha_cpu_row measure_reading(uint64_t (*read)(const void *, size_t),
     struct ha_cpu_team *before = team;
     struct ha_kernels k = kernels;
     k.read = read;
+    k.read_streams = NULL;
     assert_int_equal(ha_cpu_teams_open(&own, &why), HA_OK);
     assert_int_equal(ha_cpu_teams_get(&own, HA_TEAM_DEFAULT, 1, &team, &why), HA_OK);
     assert_int_equal(ha_cpu_team_ready(team, &k, &why), HA_OK);
