@@ -132,11 +132,20 @@ struct ha_chunk {
 };
 
 /* How a kernel asks for keys that it will read later: of two lines of a stream both, into L2 or into L1, or into L2 and
- * again a little ahead into L1, or one into L2, or none, so many bytes ahead. No kernel can know which is best: it
- * differs by CPU, and a plan says it (docs/kernels.md#plans). It changes no bit of a result. Of a list, both lines of
- * what it names next are asked for, whatever the distance; there, and with several passes of query rows, whatever is
- * not HA_REACH_L1 is as HA_REACH_L2. */
-enum ha_reach_kind { HA_REACH_L2, HA_REACH_L1, HA_REACH_TWICE, HA_REACH_ONE, HA_REACH_NONE, HA_REACH_KINDS };
+ * again a little ahead into L1, or one into L2, or none, so many bytes ahead; or into L1 in several streams: lines of
+ * the four quarters of the block that lies so far ahead in turns, so that several pages are read at once. No kernel can
+ * know which is best: it differs by CPU, and a plan says it (docs/kernels.md#plans). It changes no bit of a result. Of
+ * a list, what it names next is asked for, whatever the distance; there, and with several passes of query rows, twice,
+ * one and none are as HA_REACH_L2. */
+enum ha_reach_kind {
+    HA_REACH_L2,
+    HA_REACH_L1,
+    HA_REACH_STREAMS,
+    HA_REACH_TWICE,
+    HA_REACH_ONE,
+    HA_REACH_NONE,
+    HA_REACH_KINDS
+};
 struct ha_reach {
     enum ha_reach_kind kind;
     uint32_t bytes; /* ahead, at most HA_REACH_MOST */

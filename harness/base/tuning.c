@@ -6,11 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *const ha_reach_words[HA_REACH_KINDS + 1] = { [HA_REACH_L2] = "l2",
-                                                         [HA_REACH_L1] = "l1",
-                                                         [HA_REACH_TWICE] = "twice",
-                                                         [HA_REACH_ONE] = "one",
-                                                         [HA_REACH_NONE] = "none" };
+const char *const ha_reach_words[HA_REACH_KINDS + 1] = {
+    [HA_REACH_L2] = "l2",       [HA_REACH_L1] = "l1",   [HA_REACH_STREAMS] = "streams",
+    [HA_REACH_TWICE] = "twice", [HA_REACH_ONE] = "one", [HA_REACH_NONE] = "none"
+};
 const char *const ha_pattern_words[HA_CHOICE_PATTERNS + 1] = { [HA_PATTERN_LINEAR] = "linear",
                                                                [HA_PATTERN_LIST] = "list",
                                                                [HA_PATTERN_PASSES] = "passes",

@@ -105,7 +105,7 @@ static enum ha_status read_choice(struct reading *r, size_t line, char **f)
     if (type == HA_DTYPE_COUNT) return bad(r, line, AT_DTYPE, f[AT_DTYPE], "f32, f16 or bf16");
     if (pattern == HA_CHOICE_PATTERNS) return bad(r, line, AT_PATTERN, f[AT_PATTERN], "linear, list, passes or rows");
     if (!is_isa(f[AT_ISA])) return bad(r, line, AT_ISA, f[AT_ISA], "a table of `habench list kernels`");
-    if (kind == HA_REACH_KINDS) return bad(r, line, AT_KIND, f[AT_KIND], "l2, l1, twice, one or none");
+    if (kind == HA_REACH_KINDS) return bad(r, line, AT_KIND, f[AT_KIND], "l2, l1, streams, twice, one or none");
     if (!whole(f[AT_BYTES], HA_REACH_MOST, &bytes))
         return bad(r, line, AT_BYTES, f[AT_BYTES], "a number of bytes up to 1048576");
     if (!whole(f[AT_TAKEN], 1, &taken)) return bad(r, line, AT_TAKEN, f[AT_TAKEN], "0 or 1");

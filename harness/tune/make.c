@@ -13,17 +13,20 @@
 
 /* ---- candidates -------------------------------------------------------------------------------------------------- */
 
-static const uint32_t distances[] = { 512, 1024, 1536, 2048, 3072, 4096, 6144, 9216, 12288 };
+enum { DISTANCES = 6 };
+static const uint32_t distances[DISTANCES] = { 512, 1024, 2048, 3072, 6144, 9216 },
+                      blocks[DISTANCES] = { 16384, 32768, 65536 }; /* of streams, which take a block at once */
 /* what tables are compared by, and all that a quick choice knows: what was best somewhere */
-static const struct ha_reach few[] = { { HA_REACH_L2, 3072 },    { HA_REACH_L2, 6144 }, { HA_REACH_L1, 2048 },
-                                       { HA_REACH_TWICE, 4096 }, { HA_REACH_ONE, 512 }, { HA_REACH_NONE, 0 } };
+static const struct ha_reach few[] = { { HA_REACH_L2, 3072 },       { HA_REACH_L2, 6144 },    { HA_REACH_L1, 2048 },
+                                       { HA_REACH_STREAMS, 16384 }, { HA_REACH_TWICE, 4096 }, { HA_REACH_ONE, 512 },
+                                       { HA_REACH_NONE, 0 } };
 /* Which kinds a pattern knows, and whether a distance means something to it (struct ha_reach). */
 static const struct {
     size_t rows, kinds;
     bool distance;
 } patterns[] = { [HA_PATTERN_LINEAR] = { 4, HA_REACH_KINDS, true },
-                 [HA_PATTERN_LIST] = { 4, 2, false },
-                 [HA_PATTERN_PASSES] = { 8, 2, true } };
+                 [HA_PATTERN_LIST] = { 4, 3, false },
+                 [HA_PATTERN_PASSES] = { 8, 3, true } };
 enum { TABLES_MOST = 8, GO_ON = 3, MANY_ROWS = 32, FEW_SAMPLES = 10, FINAL_SAMPLES = 24 };
 
 static const double near = 0.9;    /* a table that is slower than this share of the best one is no candidate */
@@ -85,10 +88,12 @@ static void add_all(struct contest *c, struct ha_kernels *k, struct ha_reach own
 {
     const unsigned p = c->subject.pattern;
     add(c, k, own);
-    for (size_t i = 0; i < sizeof distances / sizeof *distances && (i == 0 || patterns[p].distance); i++)
+    for (size_t i = 0; i < DISTANCES && (i == 0 || patterns[p].distance); i++)
         for (size_t kind = 0; kind < patterns[p].kinds; kind++) {
             if (kind == HA_REACH_NONE && i > 0) continue;
-            const uint32_t bytes = kind == HA_REACH_NONE || !patterns[p].distance ? 0 : distances[i];
+            const uint32_t *far = kind == HA_REACH_STREAMS ? blocks : distances;
+            const uint32_t bytes = kind == HA_REACH_NONE || !patterns[p].distance ? 0 : far[i];
+            if (bytes == 0 && i > 0) continue;
             if (kind != own.kind || bytes != own.bytes) add(c, k, (struct ha_reach){ (enum ha_reach_kind)kind, bytes });
         }
 }

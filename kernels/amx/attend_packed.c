@@ -14,7 +14,7 @@ HA_KERNELS_DECLARE(avx512)
  * keys, the scores of those before become weights: what units of their own do goes on at the same time. Levels, sums
  * and the walk are those of attend_packed.inc.
  *
- * avx512 reads keys as fast where fewer rows meet them.
+ * avx512 reads keys faster where up to HA_PATTERN_ROWS rows meet them.
  *
  * Queries that are no bfloat16 numbers are cut into three that are, 24 bits in all: nothing is rounded. */
 
@@ -23,8 +23,8 @@ enum { AT_ONCE = 2 * TILE_ROWS, BLOCKS = 2, STRIDE = BLOCKS * HA_PACK_KEYS }; /*
 /* Lines are asked for twice: into L1 soon before they are read, and in the step before into L2, a few now and then, so
  * that memory has something to do all the time. Tiles wait for 16 lines at once, and lines that memory has not given
  * yet leave no room for those that L2 has. Those of L2 are in several streams, each of which the hardware runs ahead
- * of. */
-enum { STREAMS = 4 };
+ * of. HA_REACH_STREAMS: once, by these streams, into L1. */
+enum { QUARTERS = 4 };
 
 struct scratch {
     struct work work;
@@ -57,6 +57,7 @@ struct amx {
      * are with each pair of tiles and each row of weights */
     const char *later;
     size_t lines, asked, with_tile, with_row;
+    bool streams; /* nothing else is asked for */
 };
 
 /* Truncated, so that none is infinite that was not. */
@@ -135,17 +136,20 @@ static void take(struct amx *a, struct step *x)
         a->next = ha_packed_next(&a->walk);
         put_keys(a, x->half[x->blocks++], &tile);
     } while (x->blocks < a->most && is_block(&tile) && is_block(&a->next));
-    if (c->packed.index || c->reach.kind == HA_REACH_NONE) return;
-    a->later = x->half[0][0].k + x->blocks * ha_packed_block_bytes(c->head_dim, HA_BF16);
+    a->asked = a->lines = 0;
+    a->streams = c->reach.kind == HA_REACH_STREAMS && (!c->packed.index || is_block(&a->next));
+    if (c->reach.kind == HA_REACH_NONE || (c->packed.index && !a->streams)) return;
+    a->later = c->packed.index ? a->next.half[0].block
+                               : x->half[0][0].k + x->blocks * ha_packed_block_bytes(c->head_dim, HA_BF16);
     a->lines = x->blocks * 2 * c->head_dim;
-    a->asked = 0;
 }
 
 /* Pairs of lines that are read soon. */
 ALWAYS void fetch(const struct amx *a, const char *first, const char *second, size_t pairs)
 {
     const struct ha_packed_chunk *c = a->job.c;
-    if (c->reach.kind == HA_REACH_L1)
+    if (a->streams) return;
+    if (c->reach.kind == HA_REACH_L1 || c->reach.kind == HA_REACH_STREAMS)
         for (size_t i = 0; i < pairs * ROW; i += ROW) {
             __builtin_prefetch(first + i, 0, 3);
             __builtin_prefetch(second + i, 0, 3);
@@ -160,9 +164,12 @@ ALWAYS void fetch(const struct amx *a, const char *first, const char *second, si
 /* So many lines of the next step. */
 ALWAYS void fetch_later(struct amx *a, size_t lines)
 {
-    const size_t end = ha_least(a->asked + lines, a->lines), apart = a->lines / STREAMS;
-    for (size_t i = a->asked; i < end; i++)
-        __builtin_prefetch(a->later + (i % STREAMS * apart + i / STREAMS) * LINE, 0, 2);
+    const size_t end = ha_least(a->asked + lines, a->lines), apart = a->lines / QUARTERS;
+    for (size_t i = a->asked; i < end; i++) {
+        const char *at = a->later + (i % QUARTERS * apart + i / QUARTERS) * LINE;
+        if (a->streams) __builtin_prefetch(at, 0, 3);
+        else __builtin_prefetch(at, 0, 2);
+    }
     a->asked = end;
 }
 
@@ -405,7 +412,7 @@ static void start(struct amx *a)
 
 void HA_AMX(attend_packed_bf16)(const struct ha_packed_chunk *c)
 {
-    if (c->q_rows < HA_PATTERN_ROWS) {
+    if (c->q_rows <= HA_PATTERN_ROWS) {
         ha_avx512_attend_packed_bf16(c);
         return;
     }

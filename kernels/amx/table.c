@@ -17,8 +17,8 @@ const struct ha_kernels ha_kernels_amx = {
                                       .weight_type = HA_BF16 } },
     .attend_packed = { [HA_BF16] = HA_AMX(attend_packed_bf16) },
     .flops_bf16 = HA_AMX(flops_bf16),
-    .reach = { [HA_BF16] = { [HA_PATTERN_LINEAR] = { HA_REACH_L1, 3072 },
-                             [HA_PATTERN_LIST] = { HA_REACH_L1, 0 },
+    .reach = { [HA_BF16] = { [HA_PATTERN_LINEAR] = { HA_REACH_STREAMS, 16384 },
+                             [HA_PATTERN_LIST] = { HA_REACH_STREAMS, 0 },
                              [HA_PATTERN_PASSES] = { HA_REACH_L1, 3072 } } },
 #else
     .absent = "not compiled for this target",
