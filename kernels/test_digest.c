@@ -146,8 +146,17 @@ static struct ha_digest_score run(const struct ha_kernels *t, const struct score
 
 static void judge(const struct ha_kernels *t, const struct scores *s, float scale)
 {
-    const struct ha_digest_score args = run(t, s, scale);
+    struct ha_digest_score args = run(t, s, scale);
     const double ratio = ha_ref_judge_digest_score(&args, NULL);
+    const size_t bytes = ((s->rows - 1) * s->s_stride + s->blocks) * sizeof *s->s;
+    float *same = malloc(bytes);
+    if (!same) fail_msg("out of memory");
+    memcpy(same, s->s, bytes);
+    args.streams = true;
+    memset(s->s, 0xFF, bytes);
+    t->digest_score(&args);
+    assert_memory_equal(same, s->s, bytes);
+    free(same);
     if (!(ratio <= 1))
         fail_msg("%s: %zu rows, %zu blocks, dim %zu, %s: error over bound %g", t->name, s->rows, s->blocks, s->dim,
                  ha_dtype_name(s->dtype), ratio);

@@ -285,6 +285,7 @@ struct ha_digest_score {
     float scale;
     float *s; /* [q_rows][s_stride] */
     size_t s_stride;
+    bool streams; /* digests are asked for as HA_REACH_STREAMS asks for keys; no bit depends on it */
 };
 
 /* Codes of rows (HATA, Gong et al., arXiv 2506.02572, section 3): bit i of a row's code says whether a_i . x is
@@ -525,6 +526,12 @@ struct ha_kernels {
     bool rows_faster[HA_DTYPE_COUNT]; /* by the plan: attention over natural rows than over packed keys */
     HA_KERNELS_OF_ALL(HA_KERNEL_MEMBER, HA_KERNEL_MEMBERS, )
 };
+
+/* by the plan: what is read in order is read faster in several streams */
+static inline bool ha_reads_in_streams(const struct ha_kernels *k, enum ha_dtype t)
+{
+    return k->reach[t][HA_PATTERN_LINEAR].kind == HA_REACH_STREAMS;
+}
 
 #ifdef __cplusplus
 }

@@ -77,7 +77,8 @@ static void run_digest_score(struct ha_stream *s, const struct ha_host_op *op)
                                            .dtype = d->dtype,
                                            .scale = d->scale,
                                            .s = seqs[b].s + h * d->q_len * seqs[b].s_stride,
-                                           .s_stride = seqs[b].s_stride });
+                                           .s_stride = seqs[b].s_stride,
+                                           .streams = ha_reads_in_streams(&s->device->kernels, d->dtype) });
 }
 
 enum ha_status ha_host_digest_score(struct ha_stream *s, const struct ha_device_digest_score *args)

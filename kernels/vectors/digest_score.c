@@ -39,6 +39,14 @@ ALWAYS void put_scores(const struct tile *p, size_t row, size_t b, vec sum)
         if (isnan(to[i])) to[i] = ha_digest_score_one(p->s, row, b + i);
 }
 
+/* What dimension d asks of the next group: as many lines as it reads, of the group's quarters in turns. */
+ALWAYS void ask_in_streams(const char *next, size_t d, size_t group, enum ha_dtype t)
+{
+    const size_t lines = GROUP * ha_dtype_bytes(t) / LINE;
+    for (size_t i = d * lines; i < (d + 1) * lines; i++)
+        __builtin_prefetch(next + i % 4 * (group / 4) + i / 4 * LINE, 0, 3);
+}
+
 /* The terms of dimension d. Each is one product: of the maximum, or of the minimum where q is negative. A single row
  * reads only that, and prefetches the next group, where it will read the same; several read in order, and keep the
  * hardware's prefetches going. */
@@ -56,7 +64,8 @@ ALWAYS void add_terms(const struct tile *p, const char *x, size_t d, int rows, b
         return;
     }
     vec least[VECS], most[VECS];
-    for (size_t i = 0; fetch && i < 2 * half; i += LINE) PREFETCH(x + AHEAD + i);
+    if (fetch && p->s->streams) ask_in_streams(x - d * GROUP * size + group, d, group, t);
+    for (size_t i = 0; fetch && !p->s->streams && i < 2 * half; i += LINE) PREFETCH(x + AHEAD + i);
     for (size_t v = 0; v < VECS; v++) {
         least[v] = v_widen(x + v * step, t);
         most[v] = v_widen(x + half + v * step, t);

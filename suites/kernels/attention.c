@@ -404,7 +404,8 @@ static struct ha_digest_score score_args(const struct ha_cpu_work *w, size_t u)
                                      .dtype = w->dtype,
                                      .scale = w->scale,
                                      .s = s->scores + u * w->group * w->blocks,
-                                     .s_stride = w->blocks };
+                                     .s_stride = w->blocks,
+                                     .streams = ha_reads_in_streams(w->kernels, w->dtype) };
 }
 
 static struct ha_topk choice_args(const struct ha_cpu_work *w, size_t u)

@@ -172,7 +172,8 @@ static struct ha_digest_score digest_score_args(const struct ha_cpu_work *w, siz
                                      .dtype = w->dtype,
                                      .scale = w->scale,
                                      .s = s->x + u * s->x_unit,
-                                     .s_stride = w->blocks };
+                                     .s_stride = w->blocks,
+                                     .streams = ha_reads_in_streams(w->kernels, w->dtype) };
 }
 
 HA_CPU_TASK(digest_score)

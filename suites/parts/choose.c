@@ -113,16 +113,18 @@ static void score_blocks(const struct ha_choose *c, float *score, const float *q
     const struct ha_shape *s = c->ctx->shape;
     const size_t heads = ha_shape_group(s);
     for (size_t g = 0; g < heads; g++)
-        c->ctx->kernels->digest_score(&(struct ha_digest_score){ .q = q + (head * heads + g) * s->head_dim,
-                                                                 .q_rows = s->q_len,
-                                                                 .q_stride = s->q_heads * s->head_dim,
-                                                                 .head_dim = s->head_dim,
-                                                                 .digests = digests->bytes + head * digests->head_bytes,
-                                                                 .blocks = digests->blocks,
-                                                                 .dtype = s->dtype,
-                                                                 .scale = s->scale,
-                                                                 .s = score + g * s->q_len * c->candidates,
-                                                                 .s_stride = c->candidates });
+        c->ctx->kernels->digest_score(
+            &(struct ha_digest_score){ .q = q + (head * heads + g) * s->head_dim,
+                                       .q_rows = s->q_len,
+                                       .q_stride = s->q_heads * s->head_dim,
+                                       .head_dim = s->head_dim,
+                                       .digests = digests->bytes + head * digests->head_bytes,
+                                       .blocks = digests->blocks,
+                                       .dtype = s->dtype,
+                                       .scale = s->scale,
+                                       .s = score + g * s->q_len * c->candidates,
+                                       .s_stride = c->candidates,
+                                       .streams = ha_reads_in_streams(c->ctx->kernels, s->dtype) });
 }
 
 /* One KV head of a sequence. */

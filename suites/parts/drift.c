@@ -64,7 +64,8 @@ static void score(struct replay *r, const struct ha_prefill *p, size_t b, size_t
                                        .dtype = s->dtype,
                                        .scale = s->scale,
                                        .s = r->score + g * at,
-                                       .s_stride = r->blocks });
+                                       .s_stride = r->blocks,
+                                       .streams = ha_reads_in_streams(r->in->kernels, s->dtype) });
     for (size_t t = 0; t < r->queries; t++) {
         for (size_t l = 0; l < r->lists; l++)
             mark(r, l * group / r->lists, (l + 1) * group / r->lists, t, r->of->k, r->chosen + l * at + t * r->blocks);

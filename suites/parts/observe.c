@@ -116,7 +116,8 @@ static void score_task(void *arg, size_t head, size_t worker)
                                                               .dtype = s->dtype,
                                                               .scale = s->scale,
                                                               .s = score,
-                                                              .s_stride = blocks });
+                                                              .s_stride = blocks,
+                                                              .streams = ha_reads_in_streams(ctx->kernels, s->dtype) });
         for (size_t i = 0; i < o->observed * blocks; i++) best[i % blocks] = fmaxf(best[i % blocks], score[i]);
     }
     ctx->kernels->topk(&(struct ha_topk){

@@ -160,16 +160,18 @@ static void choose_head(const struct ha_schedule *c, const struct ha_schedule_ta
     const struct ha_shape *s = c->ctx->shape;
     const struct ha_digests *d = t->digests;
     const size_t row = t->b * s->q_len * s->q_heads + t->head * ha_shape_group(s) + head;
-    c->ctx->kernels->digest_score(&(struct ha_digest_score){ .q = c->q + row * s->head_dim,
-                                                             .q_rows = s->q_len,
-                                                             .q_stride = s->q_heads * s->head_dim,
-                                                             .head_dim = s->head_dim,
-                                                             .digests = d->bytes + t->head * d->head_bytes,
-                                                             .blocks = d->blocks,
-                                                             .dtype = s->dtype,
-                                                             .scale = s->scale,
-                                                             .s = w->score,
-                                                             .s_stride = c->list_max });
+    c->ctx->kernels->digest_score(
+        &(struct ha_digest_score){ .q = c->q + row * s->head_dim,
+                                   .q_rows = s->q_len,
+                                   .q_stride = s->q_heads * s->head_dim,
+                                   .head_dim = s->head_dim,
+                                   .digests = d->bytes + t->head * d->head_bytes,
+                                   .blocks = d->blocks,
+                                   .dtype = s->dtype,
+                                   .scale = s->scale,
+                                   .s = w->score,
+                                   .s_stride = c->list_max,
+                                   .streams = ha_reads_in_streams(c->ctx->kernels, s->dtype) });
     ha_choose_best(c->ctx, w->score, s->q_len, c->list_max, d->blocks, c->want[first_head(c, t) + head], index);
 }
 
