@@ -13,9 +13,16 @@
 
 /* ---- candidates -------------------------------------------------------------------------------------------------- */
 
+/* How far ahead each kind may ask, near ones first, 0 behind them; a kind that has no distance has one candidate. */
 enum { DISTANCES = 6 };
-static const uint32_t distances[DISTANCES] = { 512, 1024, 2048, 3072, 6144, 9216 },
-                      blocks[DISTANCES] = { 16384, 32768, 65536 }; /* of streams, which take a block at once */
+static const uint32_t distances[HA_REACH_KINDS][DISTANCES] = {
+    [HA_REACH_L2] = { 512, 1024, 2048, 3072, 6144, 9216 },
+    [HA_REACH_L1] = { 512, 1024, 2048, 3072, 6144, 9216 },
+    [HA_REACH_STREAMS] = { 16384, 32768, 65536 }, /* it takes a block at once */
+    [HA_REACH_TWICE] = { 2048, 3072, 4096, 6144 },
+    [HA_REACH_ONE] = { 512, 1024 },
+    [HA_REACH_NONE] = { 0 },
+};
 /* what tables are compared by, and all that a quick choice knows: what was best somewhere */
 static const struct ha_reach few[] = { { HA_REACH_L2, 3072 },       { HA_REACH_L2, 6144 },    { HA_REACH_L1, 2048 },
                                        { HA_REACH_STREAMS, 16384 }, { HA_REACH_TWICE, 4096 }, { HA_REACH_ONE, 512 },
@@ -88,11 +95,9 @@ static void add_all(struct contest *c, struct ha_kernels *k, struct ha_reach own
 {
     const unsigned p = c->subject.pattern;
     add(c, k, own);
-    for (size_t i = 0; i < DISTANCES && (i == 0 || patterns[p].distance); i++)
+    for (size_t i = 0; i < DISTANCES; i++)
         for (size_t kind = 0; kind < patterns[p].kinds; kind++) {
-            if (kind == HA_REACH_NONE && i > 0) continue;
-            const uint32_t *far = kind == HA_REACH_STREAMS ? blocks : distances;
-            const uint32_t bytes = kind == HA_REACH_NONE || !patterns[p].distance ? 0 : far[i];
+            const uint32_t bytes = patterns[p].distance ? distances[kind][i] : 0;
             if (bytes == 0 && i > 0) continue;
             if (kind != own.kind || bytes != own.bytes) add(c, k, (struct ha_reach){ (enum ha_reach_kind)kind, bytes });
         }
