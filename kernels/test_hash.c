@@ -204,7 +204,7 @@ static struct scores make(size_t rows, size_t keys, size_t bits, uint64_t seed)
             codes[ha_ref_code(bits, i, w)] = q[ha_ref_code(bits, row, w)] ^ (i % 3 == 1 ? 0 : UINT32_MAX);
         ((float *)codes)[ha_ref_code(bits, i, bits / 32)] = fabsf(ha_rng_normal(seed, 3, i));
     }
-    s.args = (struct ha_hamming){ q, rows, bits, codes, keys, ha_guard_alloc(s.s_bytes), stride };
+    s.args = (struct ha_hamming){ q, rows, bits, codes, keys, ha_guard_alloc(s.s_bytes), stride, seed % 2 };
     return s;
 }
 
@@ -259,10 +259,10 @@ TEST(by_hand)
     HA_TEST_EACH(t, hamming)
     {
         float s[6];
-        t->hamming(&(struct ha_hamming){ q, 2, 32, k, 3, s, 3 });
+        t->hamming(&(struct ha_hamming){ q, 2, 32, k, 3, s, 3, true });
         assert_true(s[0] == 64 && s[1] == -16 && s[2] == 90);
         assert_true(s[3] == 0 && s[4] == 0 && s[5] == -6);
-        t->hamming(&(struct ha_hamming){ q, 0, 32, k, 3, s, 3 });
+        t->hamming(&(struct ha_hamming){ q, 0, 32, k, 3, s, 3, true });
         assert_true(s[0] == 64);
     }
 }

@@ -317,6 +317,7 @@ struct ha_hamming {
     size_t keys; /* rows 0 to keys - 1 */
     float *s;    /* [q_rows][s_stride] */
     size_t s_stride;
+    bool streams; /* as of ha_digest_score */
 };
 
 /* Product quantisation (Jegou et al., IEEE TPAMI 33(1), 2011; HCAttention, section 3.1): a key is cut into groups of

@@ -558,7 +558,7 @@ TEST(codes_of_the_cpu_are_written_row_by_row)
     assert_seen(&s, 4, "codes", HA_WRITE, codes + 56, 2, 64, 8);
     assert_seen(&s, 5, "codes", HA_WRITE, codes + 128, 2, 64, 4);
     s.count = 0;
-    ha_operands_hamming(&(struct ha_hamming){ q, 2, 32, codes, 16, scores, 20 }, see, &s);
+    ha_operands_hamming(&(struct ha_hamming){ q, 2, 32, codes, 16, scores, 20, false }, see, &s);
     assert_int_equal(s.count, 3);
     assert_seen(&s, 0, "q", HA_READ, q, 1, 64, 8);
     assert_seen(&s, 1, "codes", HA_READ, codes, 1, 0, 128);

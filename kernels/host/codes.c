@@ -82,7 +82,8 @@ static void run_hamming(struct ha_stream *s, const struct ha_host_op *op)
                                           .codes = (const char *)seqs[b].codes + head * seqs[b].code_head_bytes,
                                           .keys = seqs[b].keys,
                                           .s = seqs[b].s + head * h->rows * seqs[b].s_stride,
-                                          .s_stride = seqs[b].s_stride });
+                                          .s_stride = seqs[b].s_stride,
+                                          .streams = ha_reads_in_streams(&s->device->kernels, HA_F32) });
 }
 
 enum ha_status ha_host_hamming(struct ha_stream *s, const struct ha_device_hamming *args)

@@ -256,7 +256,8 @@ static struct ha_hamming hamming_args(const struct ha_cpu_work *w, size_t u)
                                 .codes = ha_cpu_unit(w, u),
                                 .keys = w->point.ctx,
                                 .s = s->x + u * s->x_unit,
-                                .s_stride = w->point.ctx };
+                                .s_stride = w->point.ctx,
+                                .streams = ha_reads_in_streams(w->kernels, HA_F32) };
 }
 
 HA_CPU_TASK(hamming)
