@@ -1,6 +1,7 @@
 #include "harness/base/clock.h"
 #include "harness/base/test.h"
 
+#include <stdlib.h>
 #include <time.h>
 
 TEST(never_goes_back_and_is_fine)
@@ -26,4 +27,19 @@ TEST(is_the_raw_monotonic_clock)
 {
     uint64_t before = raw_ns(), now = ha_now_ns(), after = raw_ns();
     assert_true(now >= before && now <= after);
+}
+
+TEST(a_date_is_of_now_and_in_utc)
+{
+    char date[HA_DATE_UTC];
+    struct tm said = { 0 };
+    setenv("TZ", "EST5", 1);
+    tzset();
+    const time_t before = time(NULL);
+    ha_date_utc(date);
+    const time_t after = time(NULL);
+    const char *end = strptime(date, "%Y-%m-%dT%H:%M:%SZ", &said);
+    assert_true(end && !*end);
+    assert_in_range(timegm(&said), before, after);
+    unsetenv("TZ");
 }

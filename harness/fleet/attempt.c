@@ -15,7 +15,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 /* A line on stderr: "fleet: MACHINE: ...". */
@@ -27,13 +26,6 @@ __attribute__((format(printf, 2, 3))) static void say(const struct ha_attempt *a
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
     fprintf(stderr, "fleet: %s: %s\n", a->file.of.machine, ha_text_clean(line));
-}
-
-static void now_utc(char out[HA_RANK_DATE])
-{
-    const time_t now = time(NULL);
-    struct tm utc;
-    strftime(out, HA_RANK_DATE, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
 }
 
 static bool is_there(const char *folder, const char *name)
@@ -189,7 +181,7 @@ static void find_complete(struct ha_attempt *a, const struct ha_rank_file *forme
     a->file = *former;
     a->file.of.launcher = launcher;
     if (*a->file.ended) return;
-    now_utc(a->file.ended);
+    ha_date_utc(a->file.ended);
     if (ha_rank_file_write(&a->file, a->fleet, false, &why) != HA_OK) say(a, "%s", why.text);
 }
 
@@ -260,7 +252,7 @@ static enum ha_status make_fleet(const char *fleet, struct ha_why *why)
 static void write_end(struct ha_attempt *a, enum ha_exit code, int signal)
 {
     struct ha_why why;
-    now_utc(a->file.ended);
+    ha_date_utc(a->file.ended);
     a->file.exit = signal ? HA_RANK_NONE : (int)code;
     a->file.signal = signal ? signal : HA_RANK_NONE;
     a->file.seconds = (double)(ha_now_ns() - a->begin_ns) / 1e9;
@@ -278,7 +270,7 @@ enum ha_exit ha_attempt_begin(struct ha_attempt *a, const struct ha_attempt_opti
     if (ha_rank_find(&a->file.of, why) != HA_OK) return HA_EXIT_USAGE;
     for (size_t i = 0; i < o->devices_count && a->file.device == HA_RANK_NONE; i++)
         a->file.device = ha_rank_take_device(&a->file.of, o->devices[i]);
-    now_utc(a->file.begun);
+    ha_date_utc(a->file.begun);
     if (make_fleet(o->fleet, why) != HA_OK) return ha_why_prefix(why, HA_ERROR, "--fleet"), HA_EXIT_ENVIRONMENT;
     enum ha_exit code = claim(a, o->scratch, why);
     if (code != HA_EXIT_OK || a->complete) return code;

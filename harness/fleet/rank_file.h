@@ -5,14 +5,15 @@
  * (results/schema/rank.schema.json). The file is the claim to the name, too: the first rank that makes it has the
  * machine. */
 
+#include "harness/base/clock.h"
 #include "harness/fleet/rank.h"
 
-enum { HA_RANK_PATH = 4096, HA_RANK_DATE = 32, HA_RANK_NONE = -1 };
+enum { HA_RANK_PATH = 4096, HA_RANK_NONE = -1 };
 
 struct ha_rank_file {
     struct ha_rank of; /* its texts but for launcher are copies; launcher: NULL in a file that was read */
-    char begun[HA_RANK_DATE], ended[HA_RANK_DATE]; /* UTC; ended "": it has not */
-    int device, exit, signal;                      /* HA_RANK_NONE: none */
+    char begun[HA_DATE_UTC], ended[HA_DATE_UTC]; /* UTC; ended "": it has not */
+    int device, exit, signal;                    /* HA_RANK_NONE: none */
     uint64_t attempts;
     double seconds;           /* of this attempt; below 0: it has not ended */
     char where[HA_RANK_PATH]; /* the folder of its own, on its host; "": none is left */

@@ -13,7 +13,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { SCHEMA = 1 };
 
@@ -40,10 +39,8 @@ void ha_night_log_free(struct ha_night_log *n)
 
 enum ha_status ha_night_log_begin(struct ha_night_log *n, const char *folder, bool quiet, struct ha_why *why)
 {
-    char date[32];
-    const time_t now = time(NULL);
-    struct tm utc;
-    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    char date[HA_DATE_UTC];
+    ha_date_utc(date);
     *n = (struct ha_night_log){ .folder = folder, .quiet = quiet, .notes = n->notes };
     n->said = json_pack("{s:i, s:s, s:s, s:[]}", "schema_version", SCHEMA, "date_utc", date, "build", ha_version(),
                         "steps");

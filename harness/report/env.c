@@ -1,6 +1,7 @@
 #include "harness/report/env.h"
 
 #include "harness/base/arena.h"
+#include "harness/base/clock.h"
 #include "harness/base/text.h"
 #include "harness/base/tuning.h"
 #include "harness/base/registry.h"
@@ -12,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
-#include <time.h>
 #include <unistd.h>
 
 /* "always [madvise] never": the word in brackets */
@@ -50,8 +50,6 @@ void ha_env_read(struct ha_env *env)
 {
     struct utsname u;
     char text[64];
-    time_t now = time(NULL);
-    struct tm utc;
     struct ha_kernels kernels;
     struct ha_why why;
 
@@ -68,7 +66,7 @@ void ha_env_read(struct ha_env *env)
     if (uname(&u) == 0) snprintf(env->kernel, sizeof env->kernel, "%.64s %.64s %.24s", u.sysname, u.release, u.machine);
     snprintf(env->libc, sizeof env->libc, "glibc %.16s", gnu_get_libc_version());
     env->memory_bytes = ha_memory_size("").total_bytes;
-    if (gmtime_r(&now, &utc)) strftime(env->date, sizeof env->date, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    ha_date_utc(env->date);
     read_topology(env);
 }
 

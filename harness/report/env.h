@@ -4,6 +4,7 @@
 /* Where a run ran: an allow-list, never the whole environment. */
 
 #include "harness/api/device.h"
+#include "harness/base/clock.h"
 #include "harness/measure/ceilings.h"
 #include "harness/measure/eps.h"
 
@@ -11,7 +12,7 @@
 
 struct ha_env {
     char isa[32]; /* CPU kernels: the best here, unless the caller was told of another */
-    char cpu[128], kernel[160], governor[32], huge_pages[16], date[32], libc[32];
+    char cpu[128], kernel[160], governor[32], huge_pages[16], date[HA_DATE_UTC], libc[32];
     char bios[96], microcode[32]; /* empty: not to be read here */
     const struct ha_tuning *plan; /* of the CPU kernels; NULL as without choices */
     size_t cores, numa_nodes;
