@@ -1,6 +1,7 @@
 #include "harness/fleet/attempt.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/fingerprint.h"
 #include "harness/base/own_files.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
@@ -82,20 +83,14 @@ static enum ha_status move_part(const struct ha_attempt *a, const char *part, st
 
 /* ---- the folder of its own --------------------------------------------------------------------------------------- */
 
-/* FNV-1a: one scratch folder may serve several fleets of one job. */
-static uint32_t digest(const char *text)
-{
-    uint32_t x = 2166136261u;
-    for (; *text; text++) x = (x ^ (unsigned char)*text) * 16777619u;
-    return x;
-}
-
+/* One scratch folder may serve several fleets of one job. */
 static enum ha_status name_folder(struct ha_attempt *a, const char *scratch, struct ha_why *why)
 {
     const char *given = getenv("TMPDIR"), *job = *a->file.of.job ? a->file.of.job : "none";
-    char name[3 * HA_RANK_NAME], *fleet = realpath(a->fleet, NULL);
+    char name[3 * HA_RANK_NAME], digest[HA_FINGERPRINT_TEXT], *fleet = realpath(a->fleet, NULL);
     if (!fleet) return ha_why(why, HA_ERROR, "--fleet %.400s: %s", a->fleet, strerror(errno));
-    snprintf(name, sizeof name, "habench-%s-%s-%08" PRIx32, job, a->file.of.machine, digest(fleet));
+    ha_fingerprint_print(ha_fingerprint_bytes(HA_FINGERPRINT_BEGIN, fleet, strlen(fleet)), digest);
+    snprintf(name, sizeof name, "habench-%s-%s-%s", job, a->file.of.machine, digest);
     free(fleet);
     HA_TRY(ha_file_path(a->folder, scratch ? scratch : given && *given ? given : "/tmp", name, "", why));
     HA_TRY(ha_file_path(a->record, a->folder, "record", "", why));

@@ -1,5 +1,6 @@
 #include "harness/program/together.h"
 
+#include "harness/base/fingerprint.h"
 #include "harness/base/stop.h"
 #include "harness/base/why.h"
 #include "harness/fleet/rank.h"
@@ -112,18 +113,17 @@ struct runs {
     struct ha_why *why;
 };
 
-/* FNV-1a. What a device is called may differ from rank to rank, and is no other case. */
+/* What a device is called may differ from rank to rank, and is no other case. */
 static uint64_t digest_of(const struct ha_plan *plan, const struct ha_run_options *o)
 {
-    uint64_t hash = UINT64_C(14695981039346656037);
+    uint64_t hash = HA_FINGERPRINT_BEGIN;
     const uint64_t more[] = { o->processes, o->seed, o->shuffle ? 1 + *o->shuffle : 0 };
     for (size_t i = 0; i < plan->entries; i++)
-        for (const char *c = plan->entry[i].id;; c++) {
-            if (!strncmp(c, "device=", 7)) c += strcspn(c, ",");
-            hash = (hash ^ (unsigned char)*c) * UINT64_C(1099511628211);
-            if (!*c) break;
+        for (const char *id = plan->entry[i].id, *device; id; id = device ? device + strcspn(device, ",") : NULL) {
+            device = strstr(id, "device=");
+            hash = ha_fingerprint_bytes(hash, id, device ? (size_t)(device - id) : strlen(id));
         }
-    for (size_t i = 0; i < sizeof more / sizeof *more; i++) hash = (hash ^ more[i]) * UINT64_C(1099511628211);
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) hash = ha_fingerprint_mix(hash, more[i]);
     return hash;
 }
 
