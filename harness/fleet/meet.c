@@ -5,6 +5,7 @@
 #include "harness/base/stop.h"
 #include "harness/base/why.h"
 #include "harness/fleet/meet_table.h"
+#include "harness/fleet/rank.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -99,14 +100,11 @@ static void sweep(const char *folder, const char *prefix)
 
 static void name_file(char path[4096], size_t prefix_bytes, char *prefix, const char *folder, const char *job)
 {
+    char name[101];
+    snprintf(name, sizeof name, "%s", job);
+    ha_rank_safe(name);
     snprintf(prefix, prefix_bytes, "habench.%lu.", (unsigned long)geteuid());
-    const int n = snprintf(path, 4096, "%.3900s/%s", folder, prefix);
-    size_t i = 0;
-    for (; job[i] && i < 100; i++) {
-        const bool plain = strchr("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.", job[i]);
-        path[n + (int)i] = plain ? job[i] : '_';
-    }
-    path[n + (int)i] = 0;
+    snprintf(path, 4096, "%.3900s/%s%s", folder, prefix, name);
 }
 
 /* HA_FAIL: somebody took the file away, or looks whether it is in use: to be tried again. */
