@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,6 +80,20 @@ static bool node_present(const struct ha_meet *m, size_t rank)
     return fcntl(m->fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
+/* Is this file still what the path names? */
+static bool is_named(int fd, const char *path)
+{
+    struct stat at, named;
+    return fstat(fd, &at) == 0 && lstat(path, &named) == 0 && named.st_ino == at.st_ino && named.st_dev == at.st_dev;
+}
+
+/* All of its ranks have come, and one of them has taken the name away (node_open). */
+static bool have_met(int fd)
+{
+    uint64_t met = 0;
+    return pread(fd, &met, sizeof met, offsetof(struct ha_meet_table, met)) == sizeof met && met;
+}
+
 /* Files of this user in which no rank has a lock are of jobs that were killed before all of their ranks had come. */
 static void sweep(const char *folder, const char *prefix)
 {
@@ -92,7 +107,7 @@ static void sweep(const char *folder, const char *prefix)
         const int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
         if (fd < 0) continue;
         const bool own = fstat(fd, &at) == 0 && S_ISREG(at.st_mode) && at.st_uid == geteuid();
-        if (own && fcntl(fd, F_OFD_SETLK, &all) == 0) unlink(path);
+        if (own && fcntl(fd, F_OFD_SETLK, &all) == 0 && is_named(fd, path)) unlink(path);
         close(fd);
     }
     if (d) closedir(d);
@@ -111,16 +126,18 @@ static void name_file(char path[4096], size_t prefix_bytes, char *prefix, const 
 static enum ha_status open_file(struct ha_meet *m, const char *path, struct ha_why *why)
 {
     struct flock own = lock_of(m->rank, 1);
-    struct stat at, named;
+    struct stat at;
     m->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (m->fd < 0) return ha_why(why, HA_ERROR, "ranks cannot meet in %s: %s", path, strerror(errno));
     if (fstat(m->fd, &at) != 0 || !S_ISREG(at.st_mode) || at.st_uid != geteuid())
         return ha_why(why, HA_ERROR, "ranks cannot meet in %s: it is not this user's", path);
-    if (fcntl(m->fd, F_OFD_SETLK, &own) != 0 && errno != EAGAIN && errno != EACCES)
+    if (fcntl(m->fd, F_OFD_SETLK, &own) != 0) {
+        if (errno == EAGAIN || errno == EACCES)
+            return ha_why(why, HA_FAIL, "rank %zu is there already, in %s", m->rank, path);
         return ha_why(why, HA_ERROR, "ranks cannot meet in %s: no locks: %s", path, strerror(errno));
-    if (fcntl(m->fd, F_OFD_SETLK, &own) != 0)
-        return ha_why(why, HA_FAIL, "rank %zu is there already, in %s", m->rank, path);
-    if (stat(path, &named) != 0 || named.st_ino != at.st_ino || named.st_dev != at.st_dev)
+    }
+    /* the others may have seen the lock, and that all have come, before this one looks */
+    if (!is_named(m->fd, path) && !have_met(m->fd))
         return ha_why(why, HA_FAIL, "%s: somebody takes it away again and again", path);
     if (at.st_size < (off_t)m->bytes && ftruncate(m->fd, (off_t)m->bytes) != 0)
         return ha_why(why, HA_ERROR, "ranks cannot meet in %s: %s", path, strerror(errno));
@@ -164,7 +181,10 @@ static enum ha_status node_open(struct ha_meet *m, const char *folder, const cha
     atomic_compare_exchange_strong(&m->table->base_ns, &none, ha_now_ns());
     for (int w = 0; w < HA_MEET_WORDS; w++) say(m, (enum ha_meet_word)w, 0); /* of an earlier process of this rank */
     await_all(m);
-    if (count_present(m) == m->ranks) unlink(path); /* nobody else is to come, and nothing is to stay */
+    if (count_present(m) == m->ranks) { /* nobody else is to come, and nothing is to stay */
+        atomic_store(&m->table->met, 1);
+        if (is_named(m->fd, path)) unlink(path);
+    }
     return HA_OK;
 }
 

@@ -38,6 +38,7 @@ struct ha_meet_table {
     _Atomic uint64_t base_ns; /* of this host's clock, ha_now_ns */
     _Atomic uint64_t go;
     _Atomic uint64_t apart_ns; /* what times of other hosts may be wrong by; UINT64_MAX: they cannot be compared */
+    _Atomic uint64_t met;      /* 1: all ranks of a host have come, and its file needs no name any more */
     _Atomic uint64_t wait_ns;  /* of whoever decides when one has waited long enough */
     struct ha_meet_slot slot[];
 };

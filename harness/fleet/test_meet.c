@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 enum { RANKS = 4, WINDOWS = 6 };
@@ -25,6 +26,29 @@ static struct shared {
     _Atomic bool crowded, refused;
     struct ha_why why[RANKS];
 } * shared;
+
+/* What another does at a moment that no test could meet: taking a file away before this one looks at its name, ... */
+static bool looks_when_gone;
+int __real_lstat(const char *path, struct stat *at);
+int __wrap_lstat(const char *path, struct stat *at);
+int __wrap_lstat(const char *path, struct stat *at)
+{
+    while (looks_when_gone && access(path, F_OK) == 0) usleep(1000);
+    looks_when_gone = false;
+    return __real_lstat(path, at);
+}
+
+/* ... and putting another one, `new`, in the place of one that has been opened. */
+static char replaced[TEST_PATH_MAX];
+int __real_fstat(int fd, struct stat *at);
+int __wrap_fstat(int fd, struct stat *at);
+int __wrap_fstat(int fd, struct stat *at)
+{
+    const int status = __real_fstat(fd, at);
+    if (*replaced) assert_int_equal(rename(test_path("new"), replaced), 0);
+    *replaced = 0;
+    return status;
+}
 
 static int make(void **state)
 {
@@ -376,6 +400,38 @@ TEST_WITH(what_a_killed_job_leaves_the_next_one_removes, make, unmake)
     struct ha_meet *m = open_rank(0, 1, long_ns);
     assert_int_equal(files(), 0);
     ha_meet_close(m);
+}
+
+/* The last to come is so slow that the others have met, and have taken the name away, before it looks at it. */
+static void looks_late(size_t rank)
+{
+    looks_when_gone = rank == 3;
+    struct ha_meet *m = open_rank(rank, RANKS, long_ns);
+    if (rank == 3) shared->flag = !looks_when_gone;
+    window(m, rank, 0);
+}
+
+TEST_WITH(a_name_that_is_gone_when_all_have_come_is_no_failure, make, unmake)
+{
+    run_all(looks_late);
+    assert_int_equal(shared->flag, 1);
+    for (size_t r = 0; r < RANKS; r++) assert_int_equal(shared->met[r][0].ranks, RANKS);
+    assert_int_equal(files(), 0);
+}
+
+/* Another has removed an old file, and begun one of the same name, since it was found. */
+TEST_WITH(what_is_new_under_an_old_name_stays, make, unmake)
+{
+    char old[TEST_PATH_MAX], name[64];
+    snprintf(name, sizeof name, "habench.%lu.old", (unsigned long)geteuid());
+    test_write(name, "", 0);
+    test_write("new", "new", 3);
+    strcpy(old, test_path(name));
+    snprintf(replaced, sizeof replaced, "%s", old);
+    struct ha_meet *m = open_rank(0, 1, long_ns);
+    assert_string_equal(replaced, "");
+    ha_meet_close(m);
+    assert_string_equal(test_text(name), "new");
 }
 
 static void is_there_twice(size_t rank)
