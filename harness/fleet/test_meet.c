@@ -221,7 +221,7 @@ TEST_WITH(ranks_take_turns_also_when_one_has_died, make, unmake)
 
 static void stops_in_its_turn(size_t rank)
 {
-    struct ha_meet *m = open_rank(rank, RANKS, short_ns);
+    struct ha_meet *m = open_rank(rank, RANKS, long_ns); /* that it has come before the others ask */
     if (rank == 3) raise(SIGSTOP);
     ha_meet_pass(m, 1);
     shared->end_ns[rank] = ha_meet_turn(m, 1, short_ns);
