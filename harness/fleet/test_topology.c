@@ -27,7 +27,8 @@ enum { RANKS = 6, LONG_S = 100 };
     "\" bridge_type=\"0-1\" depth=\"0\" bridge_pci=\"0000:[00-ff]\">" inner "</object>"
 
 static const char machine[] =
-    "<?xml version=\"1.0\" encoding=\"UTF-8\"?><!DOCTYPE topology SYSTEM \"hwloc2.dtd\"><topology version=\"2.0\">"
+    "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n<topology "
+    "version=\"2.0\">\n"
     "<object type=\"Machine\" os_index=\"0\" cpuset=\"0x00000003\" complete_cpuset=\"0x00000003\" "
     "allowed_cpuset=\"0x00000003\" nodeset=\"0x00000003\" complete_nodeset=\"0x00000003\" "
     "allowed_nodeset=\"0x00000003\" gp_index=\"1\">" SOCKET(
