@@ -87,7 +87,9 @@ for r in 0 1 2; do
         all_met "node: $file of $r alone" "$to/$r/alone/$file" '- - - known'
         all_met "node: $file of $r at once" "$to/$r/together/$file" '3 3 kept known'
     done
-    holds "node: topology of $r" grep -q '"same_socket"' "$to/$r/together/topology.json"
+    for record in alone together; do
+        holds "node: topology of $r, $record" grep -q '"same_socket"' "$to/$r/$record/topology.json"
+    done
 done
 holds 'node: kept is a figure' grep -q '"kept"' "$to/0/together/figures.csv"
 holds 'node: what kept is of' python3 - "$to/0" << 'END'
@@ -113,6 +115,8 @@ holds 'other cases: said' grep -q 'rank 1 runs other cases than rank 0' "$to/0.o
 start 3 pairs "$link" --together pairs
 ended pairs 0 0 0
 for r in 0 1 2; do
+    holds "pairs: topology of $r" test -s "$to/$r/alone/topology.json"
+    holds "pairs: no other topology of $r" test -z "$(find "$to/$r/pairs" -name topology.json)"
     for with in 0 1 2; do
         [ $r = $with ] || all_met "pairs: $r with $with" "$to/$r/pairs/$with/link.csv" '2 2 kept known'
     done

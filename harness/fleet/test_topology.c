@@ -63,6 +63,7 @@ TEST_WITH(ranks_know_what_they_share, test_folder_make, test_folder_remove)
 {
     static const char *const device[RANKS] = { "0000:03:00.0", "0000:04:00.0", "0000:01:01.0", "0000:05:00.0" };
     struct ha_meet *meet[RANKS];
+    char held[TEST_PATH_MAX];
     struct ha_why why = { "" };
     json_error_t error;
     test_write("machine.xml", machine, strlen(machine));
@@ -73,7 +74,11 @@ TEST_WITH(ranks_know_what_they_share, test_folder_make, test_folder_remove)
         if (device[r]) ha_meet_tell_device(meet[r], device[r]);
         else ha_meet_tell_cores(meet[r], (int)r - 4, (int)r - 4);
     }
+    test_write("topology.json", "old", 3);
+    snprintf(held, sizeof held, "%s", test_path("held"));
+    assert_int_equal(link(test_path("topology.json"), held), 0);
     if (ha_topology_write(meet[0], test_folder, &why) != HA_OK) fail_msg("%s", why.text);
+    assert_string_equal(test_text("held"), "old"); /* it is whole at any time, as it was or as it is */
     json_t *j = json_load_file(test_path("topology.json"), 0, &error);
     assert_non_null(j);
     const json_t *own = json_object_get(j, "own");

@@ -1,8 +1,8 @@
 #include "harness/fleet/topology.h"
 
 #include "harness/base/why.h"
+#include "harness/report/whole_file.h"
 
-#include <errno.h>
 #include <hwloc.h>
 #include <jansson.h>
 #include <string.h>
@@ -132,10 +132,8 @@ static json_t *rank_json(const struct place *own, const struct place *p, size_t 
 
 enum ha_status ha_topology_write(const struct ha_meet *meet, const char *folder, struct ha_why *why)
 {
-    char path[4096];
+    struct ha_whole_file out;
     hwloc_topology_t t;
-    if (snprintf(path, sizeof path, "%s/topology.json", folder) >= (int)sizeof path)
-        return ha_why(why, HA_ERROR, "%.200s: too long a path", folder);
     if (!load(&t)) return ha_why(why, HA_ERROR, "hwloc cannot read the topology of this host");
     const struct place own = place_of(t, meet, ha_meet_rank(meet));
     json_t *all = json_object(), *others = json_array();
@@ -146,9 +144,12 @@ enum ha_status ha_topology_write(const struct ha_meet *meet, const char *folder,
     json_object_set_new(all, "schema_version", json_integer(1));
     json_object_set_new(all, "own", rank_json(&own, &own, ha_meet_rank(meet), true));
     json_object_set_new(all, "others", others);
-    const bool ok = all && json_dump_file(all, path, JSON_INDENT(1)) == 0;
-    const int error = errno;
-    json_decref(all);
     hwloc_topology_destroy(t);
-    return ok ? HA_OK : ha_why(why, HA_ERROR, "%s: cannot be written: %s", path, strerror(error));
+    enum ha_status status = ha_whole_file_open(&out, folder, "topology.json", why);
+    if (status == HA_OK) {
+        if (json_dumpf(all, out.file, JSON_INDENT(1)) == 0) putc('\n', out.file);
+        status = ha_whole_file_close(&out, why);
+    }
+    json_decref(all);
+    return status;
 }

@@ -239,7 +239,8 @@ static void run_all(struct runs *r)
     if (!gives_up(run_one(r, &turns, "alone", alone_ns))) run_at_once(r, first + windows, windows, time_ns - alone_ns);
 }
 
-/* In each record: what the ranks share that it is of. At the end, when all have told what they use. */
+/* In the record of each alone and in that of all, not in those of pairs: what the ranks share. At the end, when all
+ * have told what they use. */
 static void keep_topology(const struct runs *r)
 {
     static const char *const records[] = { "alone", "together" };
