@@ -209,8 +209,8 @@ static enum ha_status all_open(struct ha_meet *m, const char *folder, const char
     return HA_OK;
 }
 
-const struct ha_meet_way ha_meet_node = { .name = "node", .open = node_open, .present = node_present, .decides = true };
-const struct ha_meet_way ha_meet_all = { .name = "all", .open = all_open, .present = all_present };
+const struct ha_meet_way ha_meet_node = { .open = node_open, .present = node_present, .decides = true };
+const struct ha_meet_way ha_meet_all = { .open = all_open, .present = all_present };
 
 /* ---- open and close ---------------------------------------------------------------------------------------------- */
 

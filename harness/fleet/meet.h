@@ -17,7 +17,6 @@ struct ha_meet;
 
 /* How ranks know of each other. */
 struct ha_meet_way {
-    const char *name;
     /* folder and job: of node. wait_ns: how long a rank is waited for, here and later. HA_ERROR: they cannot meet. */
     enum ha_status (*open)(struct ha_meet *meet, const char *folder, const char *job, struct ha_why *why);
     bool (*present)(const struct ha_meet *meet, size_t rank); /* its process has not ended; not of this one */

@@ -147,7 +147,8 @@ static uint64_t to_own(const struct meet *m, uint64_t first_ns) { return first_n
 
 static bool is_time(int word) { return word == HA_MEET_BEGAN_NS || word == HA_MEET_BEGAN_NS + HA_MEET_RECORD_WORDS; }
 
-/* A window's record as it was: one that began another window meanwhile is read again. */
+/* One word after another, each as it is then. A rank that begins a window meanwhile takes its older record for it, of
+ * whose window nobody asks any more; what is left in that of the old one says nothing of the new (ha_meet_begin). */
 static void read_own(struct meet *m)
 {
     for (int w = 0; w < HA_MEET_WORDS; w++) {

@@ -56,7 +56,12 @@ static enum ha_status take_free_name(const char *part, const char *path, struct 
     int error = link(part, path) == 0 ? 0 : errno;
     if (error == EPERM || error == EOPNOTSUPP || error == ENOSYS) {
         const int fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
-        if (fd >= 0) return close(fd), ha_file_take_name(part, path, why);
+        if (fd >= 0) {
+            close(fd);
+            const enum ha_status status = ha_file_take_name(part, path, why);
+            if (status != HA_OK) unlink(path); /* the name is free again */
+            return status;
+        }
         error = errno;
     }
     unlink(part);
@@ -90,7 +95,10 @@ enum ha_status ha_rank_file_write(const struct ha_rank_file *f, const char *flee
             status = ha_why(why, HA_ERROR, "%s: cannot write: %s", out.path, strerror(error));
         } else if (!first) status = ha_whole_file_close(&out, why);
         else if (fclose(out.file) == 0) status = take_free_name(out.part, out.path, why);
-        else status = ha_why(why, HA_ERROR, "%s: cannot write: %s", out.path, strerror(errno));
+        else {
+            status = ha_why(why, HA_ERROR, "%s: cannot write: %s", out.path, strerror(errno));
+            unlink(out.part);
+        }
     }
     json_decref(row);
     return status;

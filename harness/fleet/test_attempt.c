@@ -6,6 +6,7 @@
 #include "harness/report/test_schema.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -22,6 +23,23 @@ enum ha_status __wrap_ha_move_copy(const char *from, const char *into, const cha
     const enum ha_status status = __real_ha_move_copy(from, into, name, why_not);
     if (dies_after_move) _exit(99);
     return status;
+}
+
+/* A file system without hard links, and one that fails at the last step. */
+static bool has_no_links, cannot_rename;
+int __real_link(const char *from, const char *to);
+int __wrap_link(const char *from, const char *to);
+int __wrap_link(const char *from, const char *to)
+{
+    errno = EPERM;
+    return has_no_links ? -1 : __real_link(from, to);
+}
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to)
+{
+    errno = EIO;
+    return cannot_rename ? -1 : __real_rename(from, to);
 }
 
 /* As rank `rank` of four of a job of Slurm on the node. */
@@ -199,6 +217,21 @@ TEST_WITH(two_ranks_of_a_machine_do_not_write_to_one_name, test_folder_make, tes
     assert_contains(why.text, "another process measures there");
     assert_contains(said("n.3"), "\"attempts\": 1");
     assert_contains(said("n.3"), "\"exit\": null");
+}
+
+TEST_WITH(a_name_is_claimed_without_hard_links_too, test_folder_make, test_folder_remove)
+{
+    has_no_links = cannot_rename = true;
+    const enum ha_exit failed = begin("7", "0", "0", "n");
+    cannot_rename = false;
+    assert_int_equal(failed, HA_EXIT_ENVIRONMENT);
+    assert_contains(why.text, "n.rank.json: cannot write");
+    assert_int_equal(count_of("fleet"), 0); /* and the name is free */
+    assert_int_equal(begin("7", "0", "0", "n"), HA_EXIT_OK);
+    assert_contains(said("n"), "\"attempts\": 1");
+    assert_int_equal(begin("7", "1", "0", "n"), HA_EXIT_OK);
+    has_no_links = false;
+    assert_string_equal(attempt.file.of.machine, "n.1");
 }
 
 TEST_WITH(a_file_that_is_none_of_a_rank_is_refused, test_folder_make, test_folder_remove)
