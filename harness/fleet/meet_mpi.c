@@ -147,14 +147,29 @@ static uint64_t to_own(const struct meet *m, uint64_t first_ns) { return first_n
 
 static bool is_time(int word) { return word == HA_MEET_BEGAN_NS || word == HA_MEET_BEGAN_NS + HA_MEET_RECORD_WORDS; }
 
-/* One word after another, each as it is then. A rank that begins a window meanwhile takes its older record for it, of
- * whose window nobody asks any more; what is left in that of the old one says nothing of the new (ha_meet_begin). */
+static uint64_t own_word(const struct meet *m, int word)
+{
+    return ha_meet_word(m->table, (uint64_t)m->rank, (enum ha_meet_word)word);
+}
+
+/* A window's record as it was: of one in which another window began meanwhile all is read again. When it began is read
+ * behind whether it has enough, which is said later. */
+static void read_record(struct meet *m, int record)
+{
+    uint64_t *member = &m->own.word[HA_MEET_MEMBER + record], *began = &m->own.word[HA_MEET_BEGAN_NS + record];
+    do {
+        *member = own_word(m, HA_MEET_MEMBER + record);
+        m->own.word[HA_MEET_ENOUGH + record] = own_word(m, HA_MEET_ENOUGH + record);
+        *began = own_word(m, HA_MEET_BEGAN_NS + record);
+    } while (own_word(m, HA_MEET_MEMBER + record) != *member);
+    if (*began) *began = to_first(m, *began);
+}
+
 static void read_own(struct meet *m)
 {
-    for (int w = 0; w < HA_MEET_WORDS; w++) {
-        const uint64_t x = ha_meet_word(m->table, (uint64_t)m->rank, (enum ha_meet_word)w);
-        m->own.word[w] = is_time(w) && x ? to_first(m, x) : x;
-    }
+    for (int w = 0; w < HA_MEET_MEMBER; w++) m->own.word[w] = own_word(m, w);
+    read_record(m, 0);
+    read_record(m, HA_MEET_RECORD_WORDS);
     m->own.wait_ns = atomic_load(&m->table->wait_ns);
 }
 
