@@ -166,9 +166,31 @@ static enum ha_status take_per_node(struct ha_rank *r, const char *variable, str
 
 /* ---- the rank ---------------------------------------------------------------------------------------------------- */
 
+/* Tasks of an array have numbers from anywhere on, such as 4-11 or 0-14:2. Of a list without such a rule (0-6:2,9) a
+ * rank is its own, and no other's, but may be beyond their count. */
+static enum ha_status take_task(struct ha_rank *r, const struct launcher *l, struct ha_why *why)
+{
+    uint64_t task = 0, tasks = 1, first = 0, step = 1;
+    HA_TRY(take(l->array, &task, why));
+    HA_TRY(take(l->tasks, &tasks, why));
+    HA_TRY(take("SLURM_ARRAY_TASK_MIN", &first, why));
+    HA_TRY(take("SLURM_ARRAY_TASK_STEP", &step, why));
+    const uint64_t by_rule = first + (tasks - 1) * step;
+    uint64_t last = by_rule;
+    HA_TRY(take("SLURM_ARRAY_TASK_MAX", &last, why));
+    if (task < first || task > last)
+        return ha_why(why, HA_ERROR,
+                      "%s=%" PRIu64 ": tasks are %" PRIu64 " to %" PRIu64
+                      ", by SLURM_ARRAY_TASK_MIN and SLURM_ARRAY_TASK_MAX",
+                      l->array, task, first, last);
+    if (!step || last != by_rule || (task - first) % step) step = 1;
+    r->rank += (task - first) / step * r->ranks;
+    r->ranks *= tasks;
+    return HA_OK;
+}
+
 static enum ha_status take_numbers(struct ha_rank *r, const struct launcher *l, struct ha_why *why)
 {
-    uint64_t task = 0, tasks = 1;
     HA_TRY(take(l->rank, &r->rank, why));
     HA_TRY(take(l->ranks, &r->ranks, why));
     HA_TRY(take(l->local, &r->local, why));
@@ -182,10 +204,7 @@ static enum ha_status take_numbers(struct ha_rank *r, const struct launcher *l, 
     if (r->local_ranks && r->local >= r->local_ranks)
         return ha_why(why, HA_ERROR, "%s=%" PRIu64 ": this machine has %" PRIu64 " ranks, by %s", l->local, r->local,
                       r->local_ranks, l->per_node ? l->per_node : l->local_ranks);
-    HA_TRY(take(l->array, &task, why));
-    HA_TRY(take(l->tasks, &tasks, why));
-    if (l->array) r->rank += task * r->ranks, r->ranks *= tasks;
-    return HA_OK;
+    return l->array ? take_task(r, l, why) : HA_OK;
 }
 
 static enum ha_status take_machine(struct ha_rank *r, const struct launcher *l, struct ha_why *why)

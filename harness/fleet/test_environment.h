@@ -28,6 +28,9 @@ static inline void test_environment(const char *const *pairs)
                                        "SLURM_RESTART_COUNT",
                                        "SLURM_ARRAY_TASK_ID",
                                        "SLURM_ARRAY_TASK_COUNT",
+                                       "SLURM_ARRAY_TASK_MIN",
+                                       "SLURM_ARRAY_TASK_MAX",
+                                       "SLURM_ARRAY_TASK_STEP",
                                        "SLURM_ARRAY_JOB_ID",
                                        "SLURMD_NODENAME",
                                        "CUDA_VISIBLE_DEVICES" };

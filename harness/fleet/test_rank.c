@@ -83,6 +83,34 @@ static const struct {
       1,
       0,
       "n1.1" },
+    /* 4-11, 0-14:2, and 0-6:2,9, of which a rank is its own, whatever it is of */
+    { "slurm-array",
+      { "SLURM_ARRAY_JOB_ID", "90", "SLURMD_NODENAME", "n1", "SLURM_ARRAY_TASK_ID", "7", "SLURM_ARRAY_TASK_COUNT", "8",
+        "SLURM_ARRAY_TASK_MIN", "4", "SLURM_ARRAY_TASK_MAX", "11", "SLURM_ARRAY_TASK_STEP", "1" },
+      "90",
+      3,
+      8,
+      0,
+      0,
+      "n1" },
+    { "slurm-array",
+      { "SLURM_ARRAY_JOB_ID", "90", "SLURMD_NODENAME", "n1", "SLURM_ARRAY_TASK_ID", "14", "SLURM_ARRAY_TASK_COUNT", "8",
+        "SLURM_ARRAY_TASK_MIN", "0", "SLURM_ARRAY_TASK_MAX", "14", "SLURM_ARRAY_TASK_STEP", "2" },
+      "90",
+      7,
+      8,
+      0,
+      0,
+      "n1" },
+    { "slurm-array",
+      { "SLURM_ARRAY_JOB_ID", "90", "SLURMD_NODENAME", "n1", "SLURM_ARRAY_TASK_ID", "6", "SLURM_ARRAY_TASK_COUNT", "5",
+        "SLURM_ARRAY_TASK_MIN", "0", "SLURM_ARRAY_TASK_MAX", "9", "SLURM_ARRAY_TASK_STEP", "2" },
+      "90",
+      6,
+      5,
+      0,
+      0,
+      "n1" },
     /* what mpirun has begun in a job of Slurm has the variables of its script */
     { "openmpi",
       { "SLURM_PROCID", "0", "SLURM_JOB_ID", "5", "SLURM_LOCALID", "0", "OMPI_COMM_WORLD_RANK", "6",
@@ -159,6 +187,10 @@ TEST(numbers_that_do_not_agree_are_refused)
     test_given("OMPI_COMM_WORLD_RANK", "0", "OMPI_COMM_WORLD_LOCAL_RANK", "4", "OMPI_COMM_WORLD_LOCAL_SIZE", "4");
     assert_int_equal(ha_rank_find(&rank, &why), HA_ERROR);
     assert_contains(why.text, "OMPI_COMM_WORLD_LOCAL_RANK=4");
+    test_given("SLURM_ARRAY_TASK_ID", "3", "SLURM_ARRAY_TASK_COUNT", "8", "SLURM_ARRAY_TASK_MIN", "4",
+               "SLURM_ARRAY_TASK_MAX", "11");
+    assert_int_equal(ha_rank_find(&rank, &why), HA_ERROR);
+    assert_contains(why.text, "SLURM_ARRAY_TASK_ID=3: tasks are 4 to 11");
     static const char *const lists[] = { "2(x", "2(x2", "(x2)", "2x2", "2,", ",2", "0", "2(x2)1", "1(x2),a" };
     for (size_t i = 0; i < COUNT(lists); i++) {
         test_given("SLURM_PROCID", "0", "SLURM_STEP_TASKS_PER_NODE", lists[i], "SLURM_NODEID", "9");
