@@ -122,6 +122,23 @@ for r in 0 1 2; do
     done
 done
 
+# two tasks of an array on one node, of two ranks each and other cases: those of another task are none to meet
+pids=
+for rank in 0.0 1.1 1.0 0.1; do
+    task=${rank%.*} i=${rank#*.}
+    env SLURM_ARRAY_JOB_ID=$$ SLURM_JOB_ID=$$$task SLURM_STEP_ID=0 SLURM_ARRAY_TASK_ID=$((5 * task)) SLURM_ARRAY_TASK_COUNT=2 \
+        SLURM_ARRAY_TASK_MIN=0 SLURM_ARRAY_TASK_MAX=5 SLURM_PROCID="$i" SLURM_LOCALID="$i" SLURM_STEP_NUM_TASKS=2 SLURM_STEP_TASKS_PER_NODE=2 \
+        "$program" run -q "$link" --seed "$((task + 1))" --together node -o "$dir/task$rank" > "$dir/task$rank.out" 2>&1 < /dev/null &
+    pids="$pids $!"
+    sleep 0.5
+done
+ended 'tasks of an array' 0 0 0 0
+for task in 0 1; do
+    for i in 0 1; do
+        all_met "array: task $task, rank $i" "$dir/task$task.$i/together/link.csv" '2 2 kept known'
+    done
+done
+
 # as ranks of a fleet
 for i in 0 1; do
     env PMIX_NAMESPACE="$job" OMPI_COMM_WORLD_RANK=$i OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=$i OMPI_COMM_WORLD_LOCAL_SIZE=2 \

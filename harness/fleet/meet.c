@@ -115,11 +115,11 @@ static void sweep(const char *folder, const char *prefix)
 
 static void name_file(char path[4096], size_t prefix_bytes, char *prefix, const char *folder, const char *job)
 {
-    char name[101];
+    char name[201];
     snprintf(name, sizeof name, "%s", job);
     ha_rank_safe(name);
     snprintf(prefix, prefix_bytes, "habench.%lu.", (unsigned long)geteuid());
-    snprintf(path, 4096, "%.3900s/%s%s", folder, prefix, name);
+    snprintf(path, 4096, "%.3800s/%s%s", folder, prefix, name);
 }
 
 /* HA_FAIL: somebody took the file away, or looks whether it is in use: to be tried again. */

@@ -31,20 +31,24 @@ struct ha_together {
 
 /* ---- meeting ----------------------------------------------------------------------------------------------------- */
 
-/* What the ranks that one launcher started have in common, and those of another have not: a job may start several. */
+/* What the ranks that one launcher started have in common, and those of another have not: a job may start several, and
+ * tasks of an array, which share the job that a fleet has, may be on one host: each has a SLURM_JOB_ID of its own. */
 static void name_meeting(const struct ha_rank *r, char out[160])
 {
     static const char *const steps[] = { "PMIX_NAMESPACE", "SLURM_STEP_ID" };
     const char *step = getenv("HABENCH_MEET_JOB"); /* by habench_meet */
-    char parent[24], name[HA_RANK_NAME];
+    const char *task = getenv("SLURM_JOB_ID");
+    char parent[24], name[HA_RANK_NAME], job[HA_RANK_JOB];
     for (size_t i = 0; i < sizeof steps / sizeof *steps && !step; i++) step = getenv(steps[i]);
     if (!step) { /* whoever started this rank has started the others here */
         snprintf(parent, sizeof parent, "%ld", (long)getppid());
         step = parent;
     }
     snprintf(name, sizeof name, "%s", step);
+    snprintf(job, sizeof job, "%s", task ? task : r->job);
     ha_rank_safe(name);
-    snprintf(out, 160, "%s%s%.70s", r->job, *r->job ? "." : "", name);
+    ha_rank_safe(job);
+    snprintf(out, 160, "%s%s%.70s", job, *job ? "." : "", name);
 }
 
 enum ha_exit ha_together_open(struct ha_together **out, const struct ha_options *o, struct ha_why *why)
@@ -57,7 +61,7 @@ enum ha_exit ha_together_open(struct ha_together **out, const struct ha_options 
     char job[160];
     const struct ha_rank *r = &t->rank;
     if (ha_rank_find(&t->rank, why) != HA_OK) return ha_why_prefix(why, HA_ERROR, "--together"), HA_EXIT_USAGE;
-    if (!r->ranks || !r->local_ranks || r->rank >= r->ranks || r->local >= r->local_ranks) {
+    if (!r->ranks || !r->local_ranks || r->local >= r->local_ranks) {
         ha_why(
             why, HA_ERROR,
             "--together: %s does not say which rank of how many this is, and which of this host: start it by mpirun or "
