@@ -105,6 +105,33 @@ start 3 node $words --together node --resume
 ended resume 0 0 0
 all_met 'resume: what was there stays' "$to/1/together/link.csv" '3 3 kept known'
 
+# a run that goes on has the plan that it began with, whatever it would take by itself
+start 2 plan "$link" --together node --plan constants
+ended 'with a plan' 0 0
+was=${HABENCH_PLAN-unset}
+export HABENCH_PLAN="$dir/nowhere.csv"
+start 2 plan "$link" --together node --resume
+ended 'with the same plan' 0 0
+if [ "$was" = unset ]; then unset HABENCH_PLAN; else HABENCH_PLAN=$was; fi
+
+# of several devices each takes one before any is opened: here one that is none, and says what it sees
+cat > "$dir/ha_cuda.c" << 'END'
+#include <stdio.h>
+#include <stdlib.h>
+__attribute__((constructor)) static void tell(void)
+{
+    FILE *f = fopen(getenv("TELL"), "a");
+    fprintf(f, "%s\n", getenv("CUDA_VISIBLE_DEVICES"));
+    fclose(f);
+}
+END
+"${CC:-cc}" -shared -fPIC "$dir/ha_cuda.c" -o "$dir/ha_cuda.so"
+export TELL="$dir/told" CUDA_VISIBLE_DEVICES=3,5
+start 2 devices link:piece=64K --together node --device "$dir/ha_cuda.so"
+ended 'a device that is none' 40 40
+holds 'each rank takes its device' test "$(sort -u "$TELL" | tr '\n' ' ')" = '3 5 '
+unset TELL CUDA_VISIBLE_DEVICES
+
 as_rank 0 2 other $link --together node
 pids=$!
 as_rank 1 2 other "$link" --seed 2 --together node

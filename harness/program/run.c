@@ -209,13 +209,14 @@ static bool has(char path[4096], const char *folder, const char *file)
     return n > 0 && n < 4096 && access(path, F_OK) == 0;
 }
 
-/* The plan of the CPU kernels. A run that goes on has the one that it began with. */
+/* The plan of the CPU kernels. A run that goes on has the one that it began with, of several records the first. */
 static enum ha_exit find_tuning(const struct ha_plan *plan, const struct ha_options *o, struct ha_why *why)
 {
-    char own[4096];
+    char first[4096], own[4096];
     const char *asked = o->plan;
-    if (!asked && o->resume && o->out_dir && has(own, o->out_dir, "env.json"))
-        asked = has(own, o->out_dir, HA_PLAN_FILE) ? own : "constants";
+    const bool goes_on = !asked && o->resume && o->out_dir;
+    if (goes_on && has(first, o->out_dir, o->together ? "alone" : ".") && has(own, first, "env.json"))
+        asked = has(own, first, HA_PLAN_FILE) ? own : "constants";
     /* what a rehearsal would choose means nothing */
     const bool quick = o->command == HA_CMD_RUN && attends(plan) && ha_measure_share(2) == 2;
     return ha_tune_find(asked, quick, why) == HA_OK ? HA_EXIT_OK : HA_EXIT_USAGE;

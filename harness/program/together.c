@@ -69,6 +69,7 @@ enum ha_exit ha_together_open(struct ha_together **out, const struct ha_options 
             !strcmp(r->launcher, "none") ? "the environment" : r->launcher);
         return HA_EXIT_USAGE;
     }
+    ha_rank_take_device(r, o->device);
     name_meeting(r, job);
     if ((what == ALL ? r->ranks : r->local_ranks) < 2) {
         ha_why(why, HA_ERROR, "--together %s: this rank is the only one%s: start it by mpirun or srun", o->together,
