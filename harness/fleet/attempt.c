@@ -8,6 +8,7 @@
 #include "harness/fleet/move.h"
 #include "harness/report/whole_file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -49,9 +50,6 @@ static bool is_in_part(const char *folder, const char *part, const char *name)
     return *part ? ha_file_path(path, folder, part, "", &why) == HA_OK && is_there(path, name) : is_there(folder, name);
 }
 
-/* The first part is there in the end, whatever became of the others. */
-static bool is_whole(const struct ha_attempt *a) { return is_in_part(a->record, a->parts[0], "junit.xml"); }
-
 /* The last part is moved last. */
 static bool is_recorded(const struct ha_attempt *a, const char *machine)
 {
@@ -60,24 +58,56 @@ static bool is_recorded(const struct ha_attempt *a, const char *machine)
     return is_in_part(a->fleet, *last, machine);
 }
 
-static enum ha_status forget_whole(const struct ha_attempt *a, const char *part, struct ha_why *why)
+/* Calls for the record that a part is, or for each of several that it holds, as `pairs` does, until one is not HA_OK.
+ */
+static enum ha_status each_in_part(const struct ha_attempt *a, const char *part,
+                                   enum ha_status (*look)(const char *record, struct ha_why *why), struct ha_why *why)
 {
-    char folder[HA_RANK_PATH], path[HA_RANK_PATH];
+    char folder[HA_RANK_PATH], record[HA_RANK_PATH];
+    size_t count = 0;
     snprintf(folder, sizeof folder, "%s", a->record);
     if (*part) HA_TRY(ha_file_path(folder, a->record, part, "", why));
-    HA_TRY(ha_file_path(path, folder, "junit", ".xml", why));
+    DIR *d = *part && !is_there(folder, "env.json") ? opendir(folder) : NULL;
+    enum ha_status status = HA_OK;
+    for (const struct dirent *e; d && status == HA_OK && (e = readdir(d));) {
+        if (*e->d_name == '.') continue;
+        status = ha_file_path(record, folder, e->d_name, "", why);
+        if (status == HA_OK) status = look(record, why);
+        count++;
+    }
+    if (d) closedir(d);
+    return count ? status : look(folder, why);
+}
+
+static enum ha_status each_record(const struct ha_attempt *a,
+                                  enum ha_status (*look)(const char *record, struct ha_why *why), struct ha_why *why)
+{
+    for (const char *const *part = a->parts; *part; part++) HA_TRY(each_in_part(a, *part, look, why));
+    return HA_OK;
+}
+
+static enum ha_status has_end(const char *record, struct ha_why *why)
+{
+    return is_there(record, "junit.xml") ? HA_OK : HA_FAIL;
+}
+
+static enum ha_status forget_end(const char *record, struct ha_why *why)
+{
+    char path[HA_RANK_PATH];
+    HA_TRY(ha_file_path(path, record, "junit", ".xml", why));
     if (unlink(path) == 0 || errno == ENOENT || errno == ENOTDIR) return HA_OK;
     return ha_why(why, HA_ERROR, "%.600s: cannot remove: %s", path, strerror(errno));
 }
 
 static enum ha_status move_part(const struct ha_attempt *a, const char *part, struct ha_why *why)
 {
-    char from[HA_RANK_PATH], into[HA_RANK_PATH];
+    char from[HA_RANK_PATH], into[HA_RANK_PATH], old[HA_RANK_PATH];
     if (!*part) return ha_move_copy(a->record, a->fleet, a->file.of.machine, why);
-    if (is_in_part(a->fleet, part, a->file.of.machine) || !is_there(a->record, part)) return HA_OK;
     HA_TRY(ha_file_path(from, a->record, part, "", why));
     HA_TRY(ha_file_path(into, a->fleet, part, "", why));
     HA_TRY(ha_file_folder(into, why));
+    HA_TRY(ha_file_path(old, into, a->file.of.machine, "", why));
+    HA_TRY(ha_move_remove(old, why)); /* of a move that was cut short: the last part was not there */
     return ha_move_copy(from, into, a->file.of.machine, why);
 }
 
@@ -119,7 +149,7 @@ static enum ha_exit take_folder(struct ha_attempt *a, struct ha_why *why)
     return ha_why(why, HA_ERROR, "%.600s: cannot write: %s", path, strerror(errno)), HA_EXIT_ENVIRONMENT;
 }
 
-/* What an attempt before has left: its rows stay, and junit.xml, which says that a record is whole, does not. */
+/* What an attempt before has left: its rows stay, and each junit.xml, which says that a record is whole, does not. */
 static enum ha_status look_at_record(struct ha_attempt *a, bool anew, struct ha_why *why)
 {
     const bool there = access(a->record, F_OK) == 0;
@@ -129,8 +159,7 @@ static enum ha_status look_at_record(struct ha_attempt *a, bool anew, struct ha_
     }
     a->resumes = is_in_part(a->record, a->parts[0], "env.json");
     if (a->resumes) say(a, "attempt %" PRIu64 " goes on in %s", a->file.attempts, a->record);
-    for (const char *const *part = a->parts; *part; part++) HA_TRY(forget_whole(a, *part, why));
-    return HA_OK;
+    return each_record(a, forget_end, why);
 }
 
 static void leave_folder(struct ha_attempt *a)
@@ -300,7 +329,7 @@ enum ha_exit ha_attempt_end(struct ha_attempt *a, enum ha_exit code, int signal,
     if (signal)
         say(a, "ended by signal %d: what is complete stays in %s, where another attempt of the job goes on", signal,
             a->record);
-    else if (!is_whole(a)) {
+    else if (each_record(a, has_end, &moved) != HA_OK) {
         if (access(a->record, F_OK) == 0) say(a, "no whole record: what there is stays in %s", a->record);
         else remove_folder(a);
     } else if (move(a, code, &moved) == HA_OK) remove_folder(a);

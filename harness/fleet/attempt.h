@@ -38,8 +38,8 @@ struct ha_attempt {
 enum ha_exit ha_attempt_begin(struct ha_attempt *attempt, const struct ha_attempt_options *options, struct ha_why *why);
 
 /* code: what the run came to; signal: what ended it, or 0. Returns the code, or where it was 0 and the record could not
- * be moved, HA_EXIT_ENVIRONMENT with why. A record without junit.xml is not whole: it and one that was ended by a
- * signal stay where they are, which is said. Not after one that failed to begin or was complete. */
+ * be moved, HA_EXIT_ENVIRONMENT with why. A record of which a part has no junit.xml is not whole: it and one that was
+ * ended by a signal stay where they are, which is said. Not after one that failed to begin or was complete. */
 enum ha_exit ha_attempt_end(struct ha_attempt *attempt, enum ha_exit code, int signal, struct ha_why *why);
 
 #endif

@@ -1,5 +1,6 @@
 #include "harness/fleet/attempt.h"
 
+#include "harness/base/own_files.h"
 #include "harness/base/test_folder.h"
 #include "harness/fleet/move.h"
 #include "harness/fleet/test_environment.h"
@@ -13,6 +14,7 @@
 static struct ha_why why;
 static struct ha_attempt attempt;
 static bool anew; /* what is run cannot go on */
+static const char *const *parts;
 
 /* A kill between the move and the last word of a rank. */
 static bool dies_after_move;
@@ -54,8 +56,9 @@ static enum ha_exit begin(const char *job, const char *rank, const char *restart
     test_given("SLURM_PROCID", rank, "SLURM_STEP_NUM_TASKS", "4", "SLURM_JOB_ID", job, "SLURM_RESTART_COUNT", restarts,
                "SLURMD_NODENAME", node);
     why.text[0] = 0;
-    return ha_attempt_begin(&attempt, &(struct ha_attempt_options){ .fleet = kept, .scratch = scratch, .anew = anew },
-                            &why);
+    return ha_attempt_begin(
+        &attempt, &(struct ha_attempt_options){ .fleet = kept, .scratch = scratch, .parts = parts, .anew = anew },
+        &why);
 }
 
 static void put(const char *name, const char *text)
@@ -75,6 +78,13 @@ static void measure(bool whole)
     put("env.json", "{}");
     put("cases.csv", "rows");
     if (whole) put("junit.xml", "<testsuites>");
+}
+
+static bool in_record(const char *name)
+{
+    char path[2 * HA_RANK_PATH];
+    snprintf(path, sizeof path, "%s/%s", attempt.record, name);
+    return access(path, F_OK) == 0;
 }
 
 static bool there(const char *name) { return access(test_path(name), F_OK) == 0; }
@@ -187,6 +197,74 @@ TEST_WITH(what_is_complete_is_not_measured_again, test_folder_make, test_folder_
         assert_null(strstr(said(node), "\"ended_utc\": null"));
         assert_contains(said(node), "\"launcher\": \"slurm\"");
     }
+}
+
+/* of a record that has several */
+static void measure_part(const char *part, const char *rows, bool whole)
+{
+    char name[2 * HA_RANK_PATH];
+    snprintf(name, sizeof name, "%s/%s", attempt.record, part);
+    mkdir(attempt.record, 0777);
+    for (char *slash = name + strlen(attempt.record); (slash = strchr(slash + 1, '/'));) {
+        *slash = 0;
+        mkdir(name, 0777);
+        *slash = '/';
+    }
+    mkdir(name, 0777);
+    static const char *const files[] = { "env.json", "cases.csv", "junit.xml" };
+    for (size_t i = 0; i < 2u + whole; i++) {
+        snprintf(name, sizeof name, "%s/%s", part, files[i]);
+        put(name, rows);
+    }
+}
+
+static const char *const with_pairs[] = { "alone", "pairs", NULL };
+
+TEST_WITH(a_record_is_whole_when_all_of_its_parts_are, test_folder_make, test_folder_remove)
+{
+    static const char *const each[] = { "alone", "pairs/0", "pairs/2" };
+    parts = with_pairs;
+    for (size_t lacks = 0; lacks <= COUNT(each); lacks++) {
+        assert_int_equal(begin("7", "1", "0", "n"), HA_EXIT_OK);
+        assert_int_equal(attempt.resumes, lacks > 0);
+        for (size_t i = 0; i < COUNT(each); i++) { /* what attempts before have ended is not ended now */
+            char end[64];
+            snprintf(end, sizeof end, "%s/junit.xml", each[i]);
+            assert_false(in_record(end));
+            measure_part(each[i], "rows", i != lacks);
+        }
+        assert_int_equal(ha_attempt_end(&attempt, HA_EXIT_OK, 0, &why), HA_EXIT_OK);
+        assert_int_equal(there("fleet/alone/n"), lacks == COUNT(each));
+        assert_int_equal(there("fleet/pairs/n/2/cases.csv"), lacks == COUNT(each));
+    }
+    parts = NULL;
+    assert_contains(said("n"), "\"where\": null");
+    assert_int_equal(count_of("scratch"), 0);
+}
+
+TEST_WITH(a_part_of_a_move_that_was_cut_short_is_replaced, test_folder_make, test_folder_remove)
+{
+    static const char *const two[] = { "alone", "together", NULL };
+    parts = two;
+    assert_int_equal(begin("7", "1", "0", "n"), HA_EXIT_OK);
+    measure_part("alone", "old", true);
+    measure_part("together", "old", true);
+    dies_after_move = true; /* after the first part */
+    const pid_t child = fork();
+    if (!child) _exit((int)ha_attempt_end(&attempt, HA_EXIT_OK, 0, &why));
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    dies_after_move = false;
+    assert_string_equal(test_text("fleet/alone/n/cases.csv"), "old");
+    assert_false(there("fleet/together/n"));
+    ha_own_file_close(attempt.lock);
+    assert_int_equal(begin("7", "1", "1", "n"), HA_EXIT_OK);
+    measure_part("alone", "new", true);
+    measure_part("together", "new", true);
+    assert_int_equal(ha_attempt_end(&attempt, HA_EXIT_OK, 0, &why), HA_EXIT_OK);
+    parts = NULL;
+    assert_string_equal(test_text("fleet/alone/n/cases.csv"), "new");
+    assert_string_equal(test_text("fleet/together/n/cases.csv"), "new");
 }
 
 /* ---- whose a machine is ------------------------------------------------------------------------------------------ */
