@@ -174,6 +174,25 @@ else
     echo 'not tried: a full fleet folder: no name space of its own for a small file system'
 fi
 
+# ---- an mpirun that begins one rank of two ----------------------------------------------------------------------------
+
+cat > half << 'S'
+#!/bin/sh
+if [ "$1" = uname ]; then "$@"; exec "$@"; fi
+export OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=2
+exec "$@"
+S
+chmod +x half
+MPIRUN=./half "$starters/mpi.sh" half.fleet check -q $quick > out 2> err < /dev/null
+holds 'a rank that never began is 20' test $? -eq 20
+says "mpi.sh: $host.1: expected, and no rank has begun there"
+whole half.fleet/"$host.0"
+printf '# all of them\n%s # by its host\n\n' "$host" > half.fleet/expected
+MPIRUN=./half "$starters/mpi.sh" half.fleet check -q $quick > out 2> err < /dev/null
+holds 'a rank on the machine that is expected is 0' test $? -eq 0
+MPIRUN=true "$starters/mpi.sh" none.fleet check -q $quick > out 2> err < /dev/null
+holds 'no rank at all is 20' test $? -eq 20
+
 # ---- MPI -------------------------------------------------------------------------------------------------------------
 
 # as root, and in a container with fewer cores than ranks

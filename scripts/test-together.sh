@@ -153,7 +153,7 @@ done
 pids=
 for rank in 0.0 1.1 1.0 0.1; do
     task=${rank%.*} i=${rank#*.}
-    env SLURM_ARRAY_JOB_ID=$$ SLURM_JOB_ID=$$$task SLURM_STEP_ID=0 SLURM_ARRAY_TASK_ID=$((5 * task)) SLURM_ARRAY_TASK_COUNT=2 \
+    env SLURM_ARRAY_JOB_ID=$$ SLURM_JOB_ID="$$$task" SLURM_STEP_ID=0 SLURM_ARRAY_TASK_ID=$((5 * task)) SLURM_ARRAY_TASK_COUNT=2 \
         SLURM_ARRAY_TASK_MIN=0 SLURM_ARRAY_TASK_MAX=5 SLURM_PROCID="$i" SLURM_LOCALID="$i" SLURM_STEP_NUM_TASKS=2 SLURM_STEP_TASKS_PER_NODE=2 \
         "$program" run -q "$link" --seed "$((task + 1))" --together node -o "$dir/task$rank" > "$dir/task$rank.out" 2>&1 < /dev/null &
     pids="$pids $!"

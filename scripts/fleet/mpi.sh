@@ -3,8 +3,8 @@
 # that all machines see. MPIRUN is how ranks are begun, one on each machine, such as
 #   MPIRUN='mpirun --hostfile hosts --map-by ppr:1:node'     Open MPI
 #   MPIRUN='mpirun -f hosts -ppn 1 -n 8'                     MPICH
-# and HABENCH the program on the machines. Exit code: the first of 10, 20 (also of a rank that did not end, or was killed), 40,
-# 64, 70 and 77 that a rank has, or 0. docs/fleet.md has what is in FLEET.
+# and HABENCH the program on the machines. Exit code: the first of 10, 20 (also of a rank that did not end, or was killed, and of
+# a machine that is expected and has none), 40, 64, 70 and 77 that a rank has, or 0. docs/fleet.md has what is in FLEET.
 [ -n "${2:-}" ] || { echo 'usage: mpi.sh FLEET WORD...: FLEET is a folder that all machines see' >&2; exit 64; }
 fleet=$1
 shift
@@ -39,10 +39,23 @@ set -- $mpirun sh -c "$on
     exit 0" habench "${HABENCH:-habench}" "$@" --fleet "$fleet"
 eval "$on"
 
-# exits: the codes of all ranks, one a line
-exits() { cat "$fleet"/*.rank.json 2> /dev/null | sed -n 's/^  "exit": \(.*\),$/\1/p'; }
-[ -n "$(exits)" ] || { echo 'mpi.sh: no rank has begun' >&2; exit 20; }
+# has_rank MACHINE: it has a file of a rank, by its own name or as MACHINE.N, or what it calls itself is that
+has_rank()
+{
+    [ -n "$(ls "$fleet/$1.rank.json" "$fleet/$1".[0-9]*.rank.json 2> /dev/null)" ] ||
+        cat "$fleet"/*.rank.json 2> /dev/null | grep -q -F "  \"host\": \"$1\","
+}
+# exits: the codes of all ranks, one a line; 20 for each machine that is expected and has none
+exits()
+{
+    cat "$fleet"/*.rank.json 2> /dev/null | sed -n 's/^  "exit": \(.*\),$/\1/p'
+    sed 's/#.*//' "$fleet/expected" | while read -r machine _; do
+        [ -z "$machine" ] || has_rank "$machine" || { echo "mpi.sh: $machine: expected, and no rank has begun there" >&2; echo 20; }
+    done
+}
+exits=$(exits)
+[ -n "$exits" ] || { echo 'mpi.sh: no rank has begun' >&2; exit 20; }
 for code in 10 20 40 64 70 77; do
-    exits | sed 's/^null$/20/' | grep -q -x $code && exit $code
+    echo "$exits" | sed 's/^null$/20/' | grep -q -x $code && exit $code
 done
 exit 0
