@@ -171,6 +171,8 @@ void ha_fleet_note(struct ha_fleet *fleet, const char *line);
  */
 
 const char *ha_fleet_state_word(enum ha_fleet_state state);
+/* Behind how many machines it is said of: "1 stands out", "2 stand out" */
+const char *ha_fleet_state_of(enum ha_fleet_state state, size_t machines);
 enum ha_exit ha_fleet_state_exit(enum ha_fleet_state state);
 /* The first of 10, 30, 20, 40, 0 that applies. */
 enum ha_exit ha_fleet_exit(const struct ha_fleet *fleet);

@@ -170,7 +170,7 @@ void ha_fleet_verdict_line(FILE *out, const struct ha_fleet *f)
             plural(f->groups));
     for (size_t i = 0; i < f->count; i++) of[f->machine[i].state]++;
     for (int s = HA_FLEET_STATES; s-- > HA_FLEET_FITS + 1;)
-        if (of[s]) fprintf(out, ", %zu %s", of[s], ha_fleet_state_word((enum ha_fleet_state)s));
+        if (of[s]) fprintf(out, ", %zu %s", of[s], ha_fleet_state_of((enum ha_fleet_state)s, of[s]));
     if (f->never_began) fprintf(out, ", %zu rank%s never began", f->never_began, plural(f->never_began));
     for (size_t i = 0; i < f->groups; i++)
         if (*f->group[i].kinds && strstr(f->group[i].kinds, "slower")) fprintf(out, "; %s", f->group[i].kinds);

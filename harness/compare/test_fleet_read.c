@@ -168,6 +168,10 @@ TEST(a_slow_machine_stands_out_of_a_fleet_of_folders)
     assert_non_null(strstr(test_print_text, "stands out: 12 machines in 1 group, 1 stands out"));
     assert_non_null(strstr(test_print_text, "stands out      node07: memory read, all threads "));
     ha_fleet_free(&f);
+    put_machine("node12", 12, (struct like){ .slower = 0.1 });
+    judge(&f);
+    assert_non_null(strstr(test_print_text, "stands out: 13 machines in 1 group, 2 stand out"));
+    ha_fleet_free(&f);
 }
 
 TEST(nothing_wrong_is_said_with_what_would_have_been_seen)
