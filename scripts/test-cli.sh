@@ -29,6 +29,7 @@ expect 0 'habench ' --version
 expect 0 'Exit code: 0 everything right' run --help
 expect 0 '--mutants' check --help
 expect 0 'Usage: habench list' list --help
+expect 0 'other bits' compare --help
 expect 64 'Usage: habench'
 expect 64 "unknown command 'rnu'; did you mean 'run'?" rnu
 expect 64 'unrecognized option' --frobnicate
@@ -61,6 +62,8 @@ holds 'history: and one of all' test "$(tail -n 1 "$dir/out" | grep -c '^{"row":
 expect 64 '--against goes with --fleet' compare results results --against results
 expect 64 'leave BASE and NEW out' compare --fleet "$dir/nights" results
 expect 64 'there is no such folder' compare --fleet "$dir/nosuch"
+mkdir "$dir/something" "$dir/something/else"
+expect 64 'no machine in it: neither a record nor a rank file, nor is one expected: name the folder' compare --fleet "$dir/something"
 mkdir "$dir/fleet"
 for machine in node1 node2; do ln -s "$PWD/results/2026-11-22-xeon-2core" "$dir/fleet/$machine"; done
 expect 40 'not fit to say: 2 machines in 1 group, 2 not judged; too few machines of one kind' compare --fleet "$dir/fleet"

@@ -106,6 +106,7 @@ static void judge_rank(struct ha_fleet *f, struct ha_fleet_machine *m, const jso
 
 struct ranks {
     size_t files, most; /* files there are, and ranks that they speak of */
+    size_t records;     /* folders that have the file of a record, whole or not */
 };
 
 static enum ha_status read_rank(struct ha_fleet *f, struct ranks *ranks, const char *folder, const char *file,
@@ -161,6 +162,7 @@ static enum ha_status take_entry(struct ha_fleet *f, struct ranks *ranks, const 
         return HA_OK;
     const bool record = is_file(path, "env.json") || is_file(path, "night.json");
     if (is_way(name) && !record) return HA_OK;
+    ranks->records += record;
     if (!safe(name)) {
         snprintf(line, sizeof line, "%s: a folder whose name is none of a machine: left out", path);
         ha_fleet_note(f, line);
@@ -337,6 +339,13 @@ static enum ha_status read_parent(struct ha_fleet *f, struct ranks *ranks, struc
     return list(f, ranks, path, false, why);
 }
 
+static bool has_record(const struct ha_fleet *f)
+{
+    size_t i = 0;
+    while (i < f->count && !f->machine[i].record) i++;
+    return i < f->count;
+}
+
 enum ha_status ha_fleet_read(struct ha_fleet *f, const char *path, struct ha_why *why)
 {
     struct ranks ranks = { 0 };
@@ -351,8 +360,12 @@ enum ha_status ha_fleet_read(struct ha_fleet *f, const char *path, struct ha_why
     for (size_t i = 0; i < f->count; i++) known += f->machine[i].state == HA_FLEET_NEVER_ANSWERED;
     f->never_began = ranks.most > known ? ranks.most - known : 0;
     names_free(&expected);
-    if (status == HA_OK && !f->count)
-        return ha_why(why, HA_ERROR, "%s: no machine in it: neither a record nor a rank file, nor is one expected",
-                      path);
+    const bool fleet = ranks.files || ranks.records || f->expected || has_record(f);
+    if (status == HA_OK && !fleet)
+        return ha_why(
+            why, HA_ERROR,
+            "%s: no machine in it: neither a record nor a rank file, nor is one expected: name the folder that "
+            "was given to habench run, check or nightly --fleet, or one with a record of each machine",
+            path);
     return status;
 }

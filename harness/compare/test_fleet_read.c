@@ -264,6 +264,29 @@ TEST(names_that_are_none_are_refused_where_they_are_expected)
     ha_fleet_free(&f);
 }
 
+TEST(folders_of_something_else_are_no_fleet)
+{
+    struct ha_fleet f;
+    clear();
+    make_folder("apt");
+    make_folder("ssh");
+    assert_int_equal(ha_fleet_read(&f, fleet, &why), HA_ERROR);
+    assert_non_null(strstr(why.text, "no machine in it"));
+    assert_non_null(strstr(why.text, "name the folder"));
+    ha_fleet_free(&f);
+    write_file("apt/env.json", "{"); /* a record that is damaged is one */
+    judge(&f);
+    assert_int_equal(f.count, 2);
+    says(&f, "ssh", HA_FLEET_DIED, "neither has an env.json");
+    ha_fleet_free(&f);
+    clear();
+    make_folder("node00");
+    put_machine("node00/night", 0, (struct like){ 0 }); /* nor need it stand on top */
+    judge(&f);
+    says(&f, "node00", HA_FLEET_TOO_FEW, "one of 1 machine");
+    ha_fleet_free(&f);
+}
+
 TEST(a_wrong_result_stands_on_top)
 {
     struct ha_fleet f;
