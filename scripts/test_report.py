@@ -230,6 +230,13 @@ def test_words(folder):
     notes = Notes()
     compared = read_rows(f"{folder}/rows", notes)
     expect("the worst change first", [c["change"] for c in compared.moved()] == ["slower", "slower", "gone", "faster"], compared.moved())
+    try:
+        from report.fleet import STATES
+        with open(os.path.join(ROOT, "results", "schema", "fleet.schema.json"), encoding="utf-8") as file:
+            states = next(set(row["properties"]["state"]["enum"]) for row in json.load(file)["oneOf"] if "state" in row["properties"])
+        expect("each state of a machine has its tone", states == set(STATES), states ^ set(STATES))
+    except ImportError:
+        print("SKIP: there is no jinja2, so the words of a fleet are not looked at: scripts/setup.sh --report")
     expect("two damaged lines are said", any("no JSON" in t and "2 times" in t for t in notes.texts()), notes.texts())
 
 

@@ -15,7 +15,7 @@ from report.text import percent, quantity
 HEAT_MACHINES, HEAT_FIGURES, STRIPS_MAX, LISTED_MAX, PAGES_MAX, GROUPS_MAX, SHIFTS_MAX = 50, 40, 60, 200, 20, 40, 40
 SIGMAS_MOST = 8
 STATES = {"wrong": "bad", "disagrees": "bad", "stands out": "bad", "died": "bad", "did not end": "bad", "never answered": "bad", "missing": "bad",
-          "disturbed": "warn", "fits": "good"}
+          "disturbed": "warn", "not judged": "warn", "fits": "good"}
 ABSENT = ("missing", "died", "did not end", "never answered")
 
 
