@@ -8,18 +8,6 @@ program=$1
 scope=$2
 small='resident:ctx=64,layers=1,steps=1'
 
-# expect CODE TEXT ARG...: the exit code, and TEXT in what it prints
-expect()
-{
-    code=$1 text=$2
-    shift 2
-    timeout 120 "$program" "$@" > "$dir/out" 2> "$dir/err" < /dev/null
-    got=$?
-    if [ "$got" -ne "$code" ]; then fail "habench $*: exit code $got, not $code"
-    elif ! cat "$dir/out" "$dir/err" | grep -qF -e "$text"; then fail "habench $*: does not say: $text"
-    else pass; fi
-}
-
 # lines FILE: how many it has
 lines() { wc -l < "$1"; }
 

@@ -9,18 +9,6 @@ link='link:piece=64K,method=pinned,layout=contiguous'
 words="$link resident:ctx=64,layers=1,steps=2 lse_merge:case=gaps,by=c"
 job="test-together.$$"
 
-# expect CODE TEXT ARG...: the exit code, and TEXT in what it prints
-expect()
-{
-    code=$1 text=$2
-    shift 2
-    timeout 120 "$program" "$@" > "$dir/out" 2> "$dir/err" < /dev/null
-    got=$?
-    if [ "$got" -ne "$code" ]; then fail "habench $*: exit code $got, not $code"
-    elif ! cat "$dir/out" "$dir/err" | grep -qF -e "$text"; then fail "habench $*: does not say: $text"
-    else pass; fi
-}
-
 # as_rank RANK RANKS FOLDER ARG...: one rank, as Open MPI starts it; its process in $!
 as_rank()
 {

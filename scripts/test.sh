@@ -23,6 +23,19 @@ holds()
     if "$@"; then pass; else fail "$text"; fi
 }
 
+# expect CODE TEXT ARG...: $program ends with the exit code, and prints TEXT
+expect()
+{
+    code=$1 text=$2
+    shift 2
+    # shellcheck disable=SC2154 # of the test
+    timeout 120 "$program" "$@" > "$dir/out" 2> "$dir/err" < /dev/null
+    got=$?
+    if [ "$got" -ne "$code" ]; then fail "habench $*: exit code $got, not $code"
+    elif ! cat "$dir/out" "$dir/err" | grep -qF -e "$text"; then fail "habench $*: does not say: $text"
+    else pass; fi
+}
+
 # No process whose command line names the folder, within 10 seconds.
 nobody_is_left()
 {
