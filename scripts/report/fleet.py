@@ -4,12 +4,10 @@ import json
 import math
 import os
 
-import jinja2
-
 from report.charts import Choice, Column, Figure, axis, dots, shape, tips, INK
 from report.cases import short_names
 from report.files import clean, number
-from report.page import TONES, breaks, digest, in_script, read
+from report.page import TONES, fill
 from report.text import percent, quantity
 
 HEAT_MACHINES, HEAT_FIGURES, STRIPS_MAX, LISTED_MAX, PAGES_MAX, GROUPS_MAX, SHIFTS_MAX = 50, 40, 60, 200, 20, 40, 40
@@ -257,15 +255,13 @@ def figure_rows(fleet):
 def render_fleet(path, fleet, notes, vega, pages):
     """pages: {machine: address of its own page}"""
     drawn = [f for f in (heat_figure(fleet, pages), shift_figure(fleet), strip_figure(fleet)) if f]
-    draw, said = read("page.js"), fleet.fleet
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
-    environment.filters["breaks"] = breaks
+    said = fleet.fleet
     absent, suspicious = machine_rows(fleet, True, pages), machine_rows(fleet, False, pages)
     figures = figure_rows(fleet)
-    return environment.from_string(read("fleet.html")).render(
-        title=clean(os.path.basename(os.path.normpath(path)), 80), top={"word": str(said.get("verdict", "?")), "line": str(said.get("line", "")),
-                                                                        "tone": TONES.get(said.get("exit"), "warn")},
-        simulated=simulated(path), shift=[shift_line(s) for s in fleet.rows["shift"]], notes=notes.texts()[:LISTED_MAX], absent=absent[:LISTED_MAX], absent_left=len(absent) - LISTED_MAX,
+    return fill(
+        "fleet.html", vega, drawn, notes,
+        title=clean(os.path.basename(os.path.normpath(path)), 80),
+        top={"word": str(said.get("verdict", "?")), "line": str(said.get("line", "")), "tone": TONES.get(said.get("exit"), "warn")},
+        simulated=simulated(path), shift=[shift_line(s) for s in fleet.rows["shift"]], absent=absent[:LISTED_MAX], absent_left=len(absent) - LISTED_MAX,
         suspicious=suspicious[:LISTED_MAX], suspicious_left=len(suspicious) - LISTED_MAX, outputs=output_rows(fleet),
-        groups=group_rows(fleet), figures=drawn, listed=figures, listed_left=len(fleet.rows["figure"]) - len(figures), style=read("style.css"), vega=vega, draw=draw,
-        hashes=f"{digest(vega)} {digest(draw)}", data=in_script([f.as_json() for f in drawn]))
+        groups=group_rows(fleet), listed=figures, listed_left=len(fleet.rows["figure"]) - len(figures))

@@ -189,6 +189,16 @@ def digest(script):
     return "'sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() + "'"
 
 
+def fill(name, vega, figures, notes, **said):
+    """The page of a template, which stands within base.html, with the scripts that draw its figures."""
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    environment.filters["breaks"] = breaks
+    draw, lines = read("page.js"), notes.texts()
+    return environment.get_template(name).render(
+        figures=figures, data=in_script([f.as_json() for f in figures]), notes=lines[:NOTES_LISTED], notes_left=len(lines) - NOTES_LISTED,
+        style=read("style.css"), vega=vega, draw=draw, hashes=f"{digest(vega)} {digest(draw)}", **said)
+
+
 def render(folders, compared, notes, vega):
     others = any(differ(folders[0].last, f.last) for f in folders[1:])
     drawn, planted = figures(folders, compared, others)
@@ -198,15 +208,11 @@ def render(folders, compared, notes, vega):
     for f, n in zip(folders, machines):
         if n > 1:
             notes.add(f.path, f"nights of {n} machines are mixed here: each has its own history, the rest is of the newest night")
-    draw = read("page.js")
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
-    environment.filters["breaks"] = breaks
-    page = environment.from_string(read("page.html"))
-    changes, bad, said = change_rows(compared), bad_cases(folders), notes.texts()
-    return page.render(
+    changes, bad = change_rows(compared), bad_cases(folders)
+    return fill(
+        "page.html", vega, drawn, notes,
         title=", ".join(f.name for f in folders[:3]) + (f" and {len(folders) - 3} more" if len(folders) > 3 else ""), top=top(folders, compared),
         compared=compared, changes=changes, changes_shown=CHANGES_SHOWN, changes_left=len(compared.moved()) - len(changes),
         environment=compared.environment, others=others, records=record_rows(folders), bad=bad[:BAD_LISTED], bad_left=len(bad) - BAD_LISTED,
-        notes=said[:NOTES_LISTED], notes_left=len(said) - NOTES_LISTED, figures=drawn, missing=missing, planted=planted[:GALLERY_LISTED],
-        planted_left=len(planted) - GALLERY_LISTED, facts=facts(folders), sides=[f.label or f.name for f in folders], style=read("style.css"), vega=vega, draw=draw,
-        hashes=f"{digest(vega)} {digest(draw)}", data=in_script([f.as_json() for f in drawn]))
+        missing=missing, planted=planted[:GALLERY_LISTED], planted_left=len(planted) - GALLERY_LISTED, facts=facts(folders),
+        sides=[f.label or f.name for f in folders])
