@@ -174,6 +174,18 @@ holds 'fleet: that is said' grep -q 'nothing is measured again' "$dir/out"
 "$program" compare --fleet "$dir/fleet/together" --against "$dir/fleet/alone" > "$dir/out" 2>&1 < /dev/null
 holds 'fleet: what each keeps' grep -q '2 machines in both' "$dir/out"
 
+# and of pairs, each of which is a record within that of its rank
+for i in 0 1; do
+    env PMIX_NAMESPACE="$job" OMPI_COMM_WORLD_RANK=$i OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=$i OMPI_COMM_WORLD_LOCAL_SIZE=2 \
+        "$program" run -q "$link" --together pairs --fleet "$dir/pairs.fleet" --scratch "$dir" > "$dir/fleet.$i" 2>&1 < /dev/null &
+    pids=$([ $i = 0 ] || echo "$pids ")$!
+done
+ended 'fleet of pairs' 0 0
+for i in 0 1; do
+    all_met "fleet of pairs: rank $i" "$(echo "$dir"/pairs.fleet/pairs/*.$i)/$((1 - i))/link.csv" '2 2 kept known'
+    holds "fleet of pairs: rank $i alone" test -s "$(echo "$dir"/pairs.fleet/alone/*.$i)/link.csv"
+done
+
 # one is killed when all have begun
 # shellcheck disable=SC2086
 start 3 killed $words --together node
