@@ -58,8 +58,7 @@ static bool is_recorded(const struct ha_attempt *a, const char *machine)
     return is_in_part(a->fleet, *last, machine);
 }
 
-/* Calls for the record that a part is, or for each of several that it holds, as `pairs` does, until one is not HA_OK.
- */
+/* For the record that a part is, or for each of several that it holds, as `pairs` does, until one is not HA_OK. */
 static enum ha_status each_in_part(const struct ha_attempt *a, const char *part,
                                    enum ha_status (*look)(const char *record, struct ha_why *why), struct ha_why *why)
 {
