@@ -337,26 +337,25 @@ enum ha_status ha_fleet_take(struct ha_fleet *f, struct ha_fleet_machine *m, con
  */
 
 static const struct {
-    const char *word;
+    const char *word, *many; /* of one machine and of several */
     enum ha_exit exit;
-    const char *many; /* of several machines; NULL: the same */
 } states[HA_FLEET_STATES] = {
-    [HA_FLEET_FITS] = { "fits", HA_EXIT_OK },
-    [HA_FLEET_TOO_FEW] = { "not judged", HA_EXIT_ENVIRONMENT },
-    [HA_FLEET_DISTURBED] = { "disturbed", HA_EXIT_ENVIRONMENT },
-    [HA_FLEET_MISSING] = { "missing", HA_EXIT_MISSING },
-    [HA_FLEET_NEVER_ANSWERED] = { "never answered", HA_EXIT_MISSING },
-    [HA_FLEET_DID_NOT_END] = { "did not end", HA_EXIT_MISSING },
-    [HA_FLEET_DIED] = { "died", HA_EXIT_MISSING },
-    [HA_FLEET_STANDS_OUT] = { "stands out", HA_EXIT_REGRESSION, "stand out" },
-    [HA_FLEET_DISAGREES] = { "disagrees", HA_EXIT_WRONG, "disagree" },
-    [HA_FLEET_WRONG] = { "wrong", HA_EXIT_WRONG },
+    [HA_FLEET_FITS] = { "fits", "fits", HA_EXIT_OK },
+    [HA_FLEET_TOO_FEW] = { "not judged", "not judged", HA_EXIT_ENVIRONMENT },
+    [HA_FLEET_DISTURBED] = { "disturbed", "disturbed", HA_EXIT_ENVIRONMENT },
+    [HA_FLEET_MISSING] = { "missing", "missing", HA_EXIT_MISSING },
+    [HA_FLEET_NEVER_ANSWERED] = { "never answered", "never answered", HA_EXIT_MISSING },
+    [HA_FLEET_DID_NOT_END] = { "did not end", "did not end", HA_EXIT_MISSING },
+    [HA_FLEET_DIED] = { "died", "died", HA_EXIT_MISSING },
+    [HA_FLEET_STANDS_OUT] = { "stands out", "stand out", HA_EXIT_REGRESSION },
+    [HA_FLEET_DISAGREES] = { "disagrees", "disagree", HA_EXIT_WRONG },
+    [HA_FLEET_WRONG] = { "wrong", "wrong", HA_EXIT_WRONG },
 };
 
 const char *ha_fleet_state_word(enum ha_fleet_state state) { return states[state].word; }
 const char *ha_fleet_state_of(enum ha_fleet_state state, size_t machines)
 {
-    return machines != 1 && states[state].many ? states[state].many : states[state].word;
+    return machines == 1 ? states[state].word : states[state].many;
 }
 enum ha_exit ha_fleet_state_exit(enum ha_fleet_state state) { return states[state].exit; }
 
