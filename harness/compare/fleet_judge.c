@@ -265,16 +265,22 @@ static double least_of(const struct ha_spread *s, double sd, double tests)
     return fmax(HA_SHIFT_LEAST, ha_spread_distance(s, alpha_each / tests)) + z_nine_of_ten * sd;
 }
 
+/* A figure that no machine has by enough processes names nobody, however far out it is. */
 static void find_least(struct ha_fleet *f)
 {
     for (size_t i = 0; i < f->groups; i++) {
         struct ha_fleet_group *g = &f->group[i];
         for (size_t k = 0; k < g->tracks && g->judged; k++)
             g->track[k].least = least_of(&g->track[k].at, g->track[k].at.sd, (double)f->sums);
-        for (size_t k = 0; k < g->columns && g->judged; k++) {
-            struct ha_fleet_column *c = &g->column[k];
-            const struct ha_spread *wider = c->best.sd > c->at.sd ? &c->best : &c->at;
-            c->least = least_of(wider, wider->sd, (double)f->cells);
+        for (size_t k = 0; k < g->columns; k++) g->column[k].least = (double)INFINITY;
+        for (size_t k = 0; k < g->count && g->judged; k++) {
+            const struct ha_fleet_machine *m = &f->machine[g->machine[k]];
+            for (size_t v = 0; v < m->values; v++) {
+                struct ha_fleet_column *c = &g->column[g->column_of[m->value[v].figure]];
+                if (m->value[v].processes < HA_FLEET_PROCESSES || !isinf(c->least)) continue;
+                const struct ha_spread *wider = c->best.sd > c->at.sd ? &c->best : &c->at;
+                c->least = least_of(wider, wider->sd, (double)f->cells);
+            }
         }
     }
 }

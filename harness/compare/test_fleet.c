@@ -360,9 +360,15 @@ TEST(a_figure_of_few_processes_or_with_one_good_one_names_nobody)
         if (good == 0) {
             f.machine[3].value[0].best += 0.2;
             f.machine[3].value[0].processes = HA_FLEET_PROCESSES - 1;
+            for (size_t i = 0; i < f.count; i++) f.machine[i].value[1].processes = HA_FLEET_PROCESSES - 1;
         }
         assert_int_equal(ha_fleet_judge(&f, &why), HA_OK);
         assert_int_equal(named(&f, 0), 0);
+        /* nor is it said what would have been seen, where no machine has as many */
+        for (size_t k = 0; k < 2; k++) {
+            const size_t column = f.group[0].column_of[f.machine[0].value[k].figure];
+            assert_int_equal(!isinf(f.group[0].column[column].least), good || k == 0);
+        }
         ha_fleet_free(&f);
     }
 }
