@@ -89,19 +89,24 @@ const struct ha_recorded_figure *ha_record_figure(const struct ha_recorded_case 
     return NULL;
 }
 
+/* By the names that are kept, which are clean: two that differ in a control character are one case. */
 struct ha_recorded_case *ha_record_add_case(struct ha_record *r, const char *mode, const char *id)
 {
-    const struct ha_recorded_case key = { .id = id, .mode = mode };
+    struct ha_recorded_case key = { .id = id, .mode = mode };
     void **found = tfind(&key, &r->tree, by_id);
+    if (found) return *found;
+    key = (struct ha_recorded_case){ .id = ha_record_keep(r, id), .mode = ha_record_keep(r, mode) };
+    if (!key.id || !key.mode) return NULL;
+    found = tfind(&key, &r->tree, by_id);
     if (found) return *found;
     if (!ha_array_room(&r->cases, &r->room, r->count + 1, sizeof *r->cases)) return NULL;
     struct ha_recorded_case *c = calloc(1, sizeof *c);
     if (!c) return NULL;
-    c->id = ha_record_keep(r, id);
-    c->mode = ha_record_keep(r, mode);
+    c->id = key.id;
+    c->mode = key.mode;
     c->suite = c->reason = "";
     c->last_night = SIZE_MAX;
-    if (!c->id || !c->mode || !tsearch(c, &r->tree, by_id)) {
+    if (!tsearch(c, &r->tree, by_id)) {
         free(c);
         return NULL;
     }

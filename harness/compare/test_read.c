@@ -325,3 +325,15 @@ TEST(folders_of_old_schemas_stay_readable)
         ha_record_free(&record);
     }
 }
+
+/* A name from outside is kept clean, and all rows of it are of one case. */
+READ_TEST(control_characters_make_no_case_of_their_own)
+{
+    assert_int_equal(ha_record_begin(&record, "one", &why), HA_OK);
+    struct ha_recorded_case *c = ha_record_add_case(&record, "run", "a\tb");
+    assert_non_null(c);
+    assert_true(ha_record_add_case(&record, "run", "a\tb") == c && ha_record_add_case(&record, "run", "a\nb") == c);
+    assert_true(ha_record_add_case(&record, "run", c->id) == c);
+    assert_true(ha_record_add_case(&record, "run", "ab") != c);
+    assert_int_equal(record.count, 2);
+}
