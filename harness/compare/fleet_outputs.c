@@ -18,11 +18,12 @@ static int by_case(const void *a, const void *b)
     const struct held *x = a, *y = b;
     if (x->alike != y->alike) return x->alike < y->alike ? -1 : 1;
     if (x->digest.of != y->digest.of) return x->digest.of < y->digest.of ? -1 : 1;
+    if (x->digest.mixed != y->digest.mixed) return x->digest.mixed ? 1 : -1;
     if (x->digest.digest != y->digest.digest) return x->digest.digest < y->digest.digest ? -1 : 1;
     return (x->machine > y->machine) - (x->machine < y->machine);
 }
 
-/* of one case: [count], by digest. How many have the one that most have. */
+/* of one case: [count], by digest, of machines that agree with themselves. How many have the one that most have. */
 static size_t most_of(const struct held *h, size_t count, uint64_t *most)
 {
     size_t best = 0;
@@ -35,22 +36,19 @@ static size_t most_of(const struct held *h, size_t count, uint64_t *most)
     return best;
 }
 
-/* More than half of three or more say who is wrong; else all of them disagree. */
+/* A machine whose own processes disagree is wrong, whatever the others have, and has no say. Of the rest more than half
+ * of three or more say who is; else all of them disagree. */
 static enum ha_status judge_case(struct ha_fleet *f, const struct held *h, size_t count, struct ha_why *why)
 {
     struct ha_fleet_disagreement d = { .group = f->machine[h->machine].group, .of = h->digest.of };
-    size_t mixed = 0;
-    d.agree = most_of(h, count, &d.most);
-    for (size_t i = 0; i < count; i++) mixed += h[i].digest.mixed;
-    if (d.agree == count && !mixed) return HA_OK;
-    d.known = count >= 3 && 2 * d.agree > count;
-    d.agree = 0;
-    for (size_t i = 0; i < count; i++) {
-        const bool agrees = h[i].digest.digest == d.most && !h[i].digest.mixed;
-        d.agree += agrees;
-        d.others += !agrees;
-        if (!agrees || (!d.known && !mixed)) f->machine[h[i].machine].disagrees++;
-    }
+    size_t steady = 0;
+    while (steady < count && !h[steady].digest.mixed) steady++;
+    d.agree = most_of(h, steady, &d.most);
+    if (d.agree == count) return HA_OK;
+    d.others = count - d.agree;
+    d.known = steady > 0 && (d.agree == steady || (steady >= 3 && 2 * d.agree > steady));
+    for (size_t i = 0; i < count; i++)
+        if (!d.known || h[i].digest.mixed || h[i].digest.digest != d.most) f->machine[h[i].machine].disagrees++;
     if (!ha_array_room(&f->disagreement, &f->disagreements_room, f->disagreements + 1, sizeof d)) return no_memory(why);
     f->disagreement[f->disagreements++] = d;
     return HA_OK;

@@ -294,12 +294,17 @@ static bool is_there(const struct ha_fleet *f, size_t known, const char *name)
     return found;
 }
 
+static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+/* A name that is said several times, as a list of slots has it, is one machine. */
 static enum ha_status look_for(struct ha_fleet *f, const struct names *expected, bool ranks, struct ha_why *why)
 {
     const size_t known = f->count;
     if (known) qsort(f->machine, known, sizeof *f->machine, by_name);
-    f->expected = expected->count;
+    if (expected->count) qsort(expected->at, expected->count, sizeof *expected->at, by_text);
     for (size_t i = 0; i < expected->count; i++) {
+        if (i > 0 && !strcmp(expected->at[i], expected->at[i - 1])) continue;
+        f->expected++;
         if (is_there(f, known, expected->at[i])) continue;
         struct ha_fleet_machine m = { .name = ha_fleet_keep(f, expected->at[i]),
                                       .date = "",

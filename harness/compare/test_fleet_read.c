@@ -42,7 +42,7 @@ enum { CASES = 6, PROCESSES = 5 };
 struct like {
     double slower; /* all of it */
     const char *bios, *digest, *cpu;
-    bool mixed;          /* its processes disagree about the outputs of case 1 */
+    bool mixed;          /* its processes disagree about the outputs of case 0, which `digest` is of */
     size_t fails, cases; /* fails: number of the case from 1 on; cases: 0 is all */
     const char *disturbed;
 };
@@ -56,9 +56,9 @@ static void put_cases(FILE *f, const struct like *l)
         for (size_t p = 0; p < PROCESSES; p++)
             fprintf(f, "case:i=%zu,%zu,s,%s,,%s,%s,p1\n", i, p, l->fails == i + 1 ? "fail" : "pass",
                     l->disturbed ? l->disturbed : "",
-                    l->digest && !i           ? l->digest
-                    : l->mixed && i == 1 && p ? "00000000000000bb"
-                                              : "00000000000000aa");
+                    l->digest && !i       ? l->digest
+                    : l->mixed && !i && p ? "00000000000000bb"
+                                          : "00000000000000aa");
 }
 
 static void put_figures(FILE *f, const struct like *l, size_t number)
@@ -198,7 +198,7 @@ TEST(who_is_not_there_is_named_and_never_left_out)
     put_rank("node07", "\"ended_utc\":\"2026-11-27T04:00:00Z\",\"exit\":null,\"signal\":9,\"ranks\":12");
     put_rank("node08", "\"ended_utc\":\"2026-11-27T04:00:00Z\",\"exit\":0,\"signal\":null,\"ranks\":12");
     put_rank("node09", "\"ended_utc\":\"2026-11-27T04:00:00Z\",\"exit\":70,\"signal\":null,\"ranks\":12");
-    write_file("expected", "# the rack\nnode00\nnode01\n  node10 # new\n\n");
+    write_file("expected", "# the rack\nnode10\nnode00\nnode01\n  node10 # new\nnode01\nnode10\n\n");
     judge(&f);
     assert_int_equal(f.count, 11);
     assert_int_equal(f.expected, 3);
@@ -334,6 +334,30 @@ TEST(a_machine_that_disagrees_with_itself_is_named)
     says(&f, "node02", HA_FLEET_DISAGREES, "the outputs of 1 case");
     says(&f, "node01", HA_FLEET_FITS, "");
     ha_fleet_free(&f);
+}
+
+/* It has no say in what the others should have, whichever of its outputs came first. */
+TEST(a_machine_that_disagrees_with_itself_blames_nobody)
+{
+    static const char *const digests[] = { "0000000000000001", "fffffffffffffff0" };
+    struct ha_fleet f;
+    for (size_t d = 0; d < 2; d++) {
+        clear();
+        put_machine("node00", 0, (struct like){ .mixed = true });
+        put_machine("node01", 1, (struct like){ .digest = digests[d] });
+        judge(&f);
+        says(&f, "node00", HA_FLEET_DISAGREES, "");
+        says(&f, "node01", HA_FLEET_TOO_FEW, "");
+        assert_non_null(strstr(test_print_text, "1 machine agrees on "));
+        ha_fleet_free(&f);
+        put_machine("node02", 2, (struct like){ .digest = digests[d] });
+        put_machine("node03", 3, (struct like){ .digest = digests[1 - d] });
+        put_machine("node04", 4, (struct like){ .digest = digests[1 - d] });
+        judge(&f);
+        assert_false(f.disagreement[0].known); /* two and two */
+        for (size_t i = 0; i < f.count; i++) says(&f, f.machine[i].name, HA_FLEET_DISAGREES, "");
+        ha_fleet_free(&f);
+    }
 }
 
 TEST(of_two_that_disagree_nobody_can_say_who)
