@@ -18,6 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 sys.path.insert(0, HERE)
 sys.dont_write_bytecode = True
+from fleet.simulate import parse_faults  # noqa: E402
 from look import Browser, chromium  # noqa: E402
 from report import charts  # noqa: E402
 from report.cases import short_names, steps_of  # noqa: E402
@@ -595,6 +596,20 @@ SHOWN = {"record": {"steps", "where", "timeline", "quality", "kernels", "link", 
          "fleet": {"heat", "shift", "strips"}, "fleet_hostile": {"heat", "shift", "strips"}}
 
 
+def refusal_of(fault):
+    try:
+        return str(parse_faults([fault])) and ""
+    except SystemExit as said:
+        return str(said)
+
+
+def test_faults():
+    for fault, said in (("clock=1", "a size is below 1"), ("half=2:3", "a size is below 1"), ("clock=0.5.1", "0.5.1 is no number"), ("memory=.", ". is no number"),
+                        ("nothing", "there are memory,"), ("clock=0.5", ""), ("memory=.5", ""), ("launch=1.5:2", ""), ("bit", "")):
+        refusal = refusal_of(fault)
+        expect(f"--fault {fault}: {said or 'taken'}", said in refusal and bool(said) == bool(refusal) and "\n" not in refusal, refusal)
+
+
 def test_browser(pages, program):
     with Browser(program) as browser:
         for name, path in pages.items():
@@ -632,6 +647,7 @@ def main(program, scope):
             test_words(new("words"))
             test_kernels(new("kernels"))
             test_room()
+            test_faults()
             if not os.path.exists(f"{LIBRARY}/vega.js"):
                 print("SKIP: build/report is not there, so no page is made: scripts/setup.sh --report")
             else:

@@ -83,7 +83,12 @@ def parse_faults(words):
         m = re.fullmatch(r"([a-z0-9]+?)(?:=([0-9.]+))?(?::([0-9]+))?", word)
         if not m or (m[1] not in FAULTS and m[1] not in OTHERS):
             raise SystemExit(f"simulate.py: --fault {word}: there are {', '.join((*FAULTS, *OTHERS))}")
-        faults += [(m[1], float(m[2]) if m[2] else DEFAULT_SIZE.get(m[1], 0))] * int(m[3] or 1)
+        if m[2] and not re.fullmatch(r"[0-9]+(\.[0-9]*)?|\.[0-9]+", m[2]):
+            raise SystemExit(f"simulate.py: --fault {word}: {m[2]} is no number")
+        size = float(m[2]) if m[2] else DEFAULT_SIZE.get(m[1], 0)
+        if size >= 1 and m[1] in FAULTS and m[1] != "launch":
+            raise SystemExit(f"simulate.py: --fault {word}: it would be slower by all that it has; a size is below 1")
+        faults += [(m[1], size)] * int(m[3] or 1)
     return faults
 
 
