@@ -4,6 +4,7 @@
 #include "harness/base/numeric.h"
 #include "kernels/amx/tile.h"
 #include "kernels/avx512/simd.h"
+#include "kernels/streams.h"
 
 #include "kernels/attend_packed.inc"
 
@@ -24,7 +25,6 @@ enum { AT_ONCE = 2 * TILE_ROWS, BLOCKS = 2, STRIDE = BLOCKS * HA_PACK_KEYS }; /*
  * that memory has something to do all the time. Tiles wait for 16 lines at once, and lines that memory has not given
  * yet leave no room for those that L2 has. Those of L2 are in several streams, each of which the hardware runs ahead
  * of. HA_REACH_STREAMS: once, by these streams, into L1. */
-enum { QUARTERS = 4 };
 
 struct scratch {
     struct work work;
@@ -164,9 +164,9 @@ ALWAYS void fetch(const struct amx *a, const char *first, const char *second, si
 /* So many lines of the next step. */
 ALWAYS void fetch_later(struct amx *a, size_t lines)
 {
-    const size_t end = ha_least(a->asked + lines, a->lines), apart = a->lines / QUARTERS;
+    const size_t end = ha_least(a->asked + lines, a->lines);
     for (size_t i = a->asked; i < end; i++) {
-        const char *at = a->later + (i % QUARTERS * apart + i / QUARTERS) * LINE;
+        const char *at = ha_line_in_streams(a->later, a->lines * LINE, i);
         if (a->streams) __builtin_prefetch(at, 0, 3);
         else __builtin_prefetch(at, 0, 2);
     }

@@ -6,7 +6,8 @@ extern const struct ha_kernels ha_kernels_amx;
  * make that 3 ceil(n / 32) + 17 additions; few rows are avx512's, whose sums are shorter. Sums of weighted V: 16 and 16
  * of 32 keys alike. The subnormal numbers that avx512_bf16 treats as zero are zero here, those of K whatever the query.
  *
- * reach: measured on a CPU of Sapphire Rapids' class. By tiles HA_REACH_ONE is as HA_REACH_L2. */
+ * reach: passes measured on a CPU of Sapphire Rapids' class, the others on one of Emerald Rapids'. By tiles
+ * HA_REACH_ONE is as HA_REACH_L2. */
 const struct ha_kernels ha_kernels_amx = {
     .name = "amx",
     .cpu_bit = HA_CPU_AMX,

@@ -9,6 +9,7 @@
 #include "kernels/digest.h"
 #include "kernels/rows.h"
 #include "kernels/specialised.h"
+#include "kernels/streams.h"
 
 #include <math.h>
 #include <string.h>
@@ -39,12 +40,11 @@ ALWAYS void put_scores(const struct tile *p, size_t row, size_t b, vec sum)
         if (isnan(to[i])) to[i] = ha_digest_score_one(p->s, row, b + i);
 }
 
-/* What dimension d asks of the next group: as many lines as it reads, of the group's quarters in turns. */
+/* What dimension d asks of the next group: as many lines as it reads. */
 ALWAYS void ask_in_streams(const char *next, size_t d, size_t group, enum ha_dtype t)
 {
     const size_t lines = GROUP * ha_dtype_bytes(t) / LINE;
-    for (size_t i = d * lines; i < (d + 1) * lines; i++)
-        __builtin_prefetch(next + i % 4 * (group / 4) + i / 4 * LINE, 0, 3);
+    for (size_t i = d * lines; i < (d + 1) * lines; i++) __builtin_prefetch(ha_line_in_streams(next, group, i), 0, 3);
 }
 
 /* The terms of dimension d. Each is one product: of the maximum, or of the minimum where q is negative. A single row
