@@ -96,6 +96,8 @@ class Fleet:
     def __init__(self, record, out, machines, processes, seed):
         self.out, self.machines, self.processes, self.draw = out, machines, processes, random.Random(seed)
         by_figure = {}
+        if not os.path.isfile(os.path.join(record, "figures.csv")):
+            raise SystemExit(f"simulate.py: {record}: no record, which has a figures.csv: name what `habench run -o` left")
         for row in read(os.path.join(record, "figures.csv")):
             by_figure.setdefault((row["case_id"], row["figure"]), []).append(row)
         self.figures = [Figure(rows) for rows in by_figure.values()]
