@@ -792,8 +792,8 @@ TEST(test_open_refuses)
     expect_refused(&ha_dataset_residual, s, NULL, "lower model_dim");
 }
 
-int main(int argc, char **argv)
+TEST_MAIN
 {
     if (HA_TSAN) cmocka_set_test_filter("test_threads"); /* in the others there is one thread, and no race */
-    return test_main(argc, argv, NULL, NULL);
+    return test_all("tests", NULL, NULL);
 }

@@ -436,4 +436,4 @@ TEST(any_byte_may_be_wrong)
     }
 }
 
-int main(void) { return test_all("flashinfer", workload_setup, test_folder_remove); }
+TEST_MAIN { return test_all("flashinfer", workload_setup, test_folder_remove); }

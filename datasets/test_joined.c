@@ -221,4 +221,4 @@ TEST(test_joined_published)
     assert_memory_not_equal(k[0], k[1], sizeof *k);
 }
 
-int main(void) { return test_all("tests", test_folder_make, test_folder_remove); }
+TEST_MAIN { return test_all("tests", test_folder_make, test_folder_remove); }

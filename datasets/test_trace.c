@@ -518,4 +518,4 @@ TEST(test_published)
     if (opened == 0) skip();
 }
 
-int main(void) { return test_all("tests", test_folder_make, test_folder_remove); }
+TEST_MAIN { return test_all("tests", test_folder_make, test_folder_remove); }

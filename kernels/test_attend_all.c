@@ -376,4 +376,4 @@ TEST(work_is_cut_evenly)
     assert_true(rises * 8 < turns);
 }
 
-int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, NULL); }
+TEST_MAIN { return test_all("tests", ha_test_tables_setup, NULL); }

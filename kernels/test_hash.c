@@ -285,4 +285,4 @@ TEST(a_wrong_score_is_seen)
     ha_guard_release(0);
 }
 
-int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, ha_test_report); }
+TEST_MAIN { return test_all("tests", ha_test_tables_setup, ha_test_report); }

@@ -69,9 +69,8 @@ TEST(any_problem)
     }
 }
 
-int main(int argc, char **argv)
+TEST_MAIN
 {
-    test_small = argc > 1 && !strcmp(argv[1], "small");
-    problems = (argc > 2 ? strtoul(argv[2], NULL, 10) : 5000) / (test_small ? 16 : 1);
+    problems = (argc > 1 ? strtoul(argv[1], NULL, 10) : 5000) / (test_small ? 16 : 1);
     return test_all("tests", ha_test_tables_setup, ha_test_report);
 }

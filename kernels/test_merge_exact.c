@@ -310,4 +310,4 @@ TEST(max_sum_is_shift_invariant)
     }
 }
 
-int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, NULL); }
+TEST_MAIN { return test_all("tests", ha_test_tables_setup, NULL); }

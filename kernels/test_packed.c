@@ -385,8 +385,8 @@ static int report(void **state)
     return 0;
 }
 
-int main(int argc, char **argv)
+TEST_MAIN
 {
     full = argc > 1 && strcmp(argv[1], "full") == 0;
-    return test_main(argc, argv, ha_test_tables_setup, report);
+    return test_all("tests", ha_test_tables_setup, report);
 }

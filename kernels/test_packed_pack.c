@@ -175,4 +175,4 @@ TEST(out_of_blocks)
             check_unpack((enum ha_dtype)(keys % 3), 24, first + keys + 1, first, keys, false, false, keys);
 }
 
-int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, NULL); }
+TEST_MAIN { return test_all("tests", ha_test_tables_setup, NULL); }

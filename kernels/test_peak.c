@@ -61,4 +61,4 @@ TEST(operations_are_done)
     }
 }
 
-int main(void) { return test_all("tests", ha_test_tables_setup, NULL); }
+TEST_MAIN { return test_all("tests", ha_test_tables_setup, NULL); }

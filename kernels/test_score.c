@@ -66,4 +66,4 @@ TEST(special_keys)
         }
 }
 
-int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, ha_test_report); }
+TEST_MAIN { return test_all("tests", ha_test_tables_setup, ha_test_report); }

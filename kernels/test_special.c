@@ -175,4 +175,4 @@ TEST(exact_however_split)
     }
 }
 
-int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, NULL); }
+TEST_MAIN { return test_all("tests", ha_test_tables_setup, NULL); }

@@ -234,4 +234,4 @@ TEST(a_wrong_choice_is_seen)
     assert_true(ha_ref_judge_topp(&args) <= 1);
 }
 
-int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, NULL); }
+TEST_MAIN { return test_all("tests", ha_test_tables_setup, NULL); }

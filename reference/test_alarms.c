@@ -480,10 +480,10 @@ TEST(what_is_planted_is_an_alarm)
     reset();
 }
 
-int main(int argc, char **argv)
+TEST_MAIN
 {
     if (argc > 3 && !strcmp(argv[1], "designs"))
         return designs(strtoull(argv[2], NULL, 10), strtoull(argv[3], NULL, 10),
                        argc > 4 ? strtoull(argv[4], NULL, 10) : 0);
-    return test_main(argc, argv, NULL, NULL);
+    return test_all("tests", NULL, NULL);
 }

@@ -582,8 +582,8 @@ static int power(void)
     return 0;
 }
 
-int main(int argc, char **argv)
+TEST_MAIN
 {
     if (argc > 1 && !strcmp(argv[1], "power")) return power();
-    return test_main(argc, argv, NULL, NULL);
+    return test_all("tests", NULL, NULL);
 }

@@ -743,5 +743,3 @@ TEST(test_huge_mean)
     ha_test_reject(&one, &step, 1, REPORTS(DEVICE(8, 9, 10, 11, 12, 13, 14, 15, 24)),
                    "block 1 (score 9.99999993e+36) was chosen");
 }
-
-int main(void) { return test_all("choices", NULL, NULL); }

@@ -503,5 +503,3 @@ TEST(test_not_made)
     make(param, 0);
     not_made("no room", HA_ERROR, "the first layer's 2 heads alone take");
 }
-
-int main(void) { return test_all("clo", NULL, NULL); }

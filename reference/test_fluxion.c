@@ -501,5 +501,3 @@ TEST(test_not_there)
     fit = NULL;
     ha_fit_close(of);
 }
-
-int main(void) { return test_all("fluxion", NULL, NULL); }

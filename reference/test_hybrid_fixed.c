@@ -110,5 +110,3 @@ TEST(test_budgets)
     w.param = PARAMS(0.5, 0, HEAD);
     assert_int_equal(ha_test_other(&w, &step, 1, REPORTS(SPLIT(KEYS(0, 1, 6, 7, 8, 9), KEYS(4, 5))), &why), HA_OK);
 }
-
-int main(void) { return test_all("hybrid_fixed", NULL, NULL); }

@@ -489,5 +489,3 @@ TEST(test_ties)
     other[1][1][0][2].hits = other[1][1][0][3].hits = 0;
     if (judge(other) != HA_OK) fail_msg("%s", why.text);
 }
-
-int main(void) { return test_all("lru_blocks", NULL, NULL); }

@@ -255,4 +255,4 @@ TEST(test_offset)
     }
 }
 
-int main(void) { return test_all("tests", setup, NULL); }
+TEST_MAIN { return test_all("tests", setup, NULL); }

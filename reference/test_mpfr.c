@@ -274,4 +274,4 @@ TEST(test_merge)
     }
 }
 
-int main(int argc, char **argv) { return test_main(argc, argv, setup, NULL); }
+TEST_MAIN { return test_all("tests", setup, NULL); }

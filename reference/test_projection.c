@@ -337,4 +337,4 @@ TEST(test_output)
     assert_true(isnan(ha_projection_off(&p, 4, 0, 3, broken, o).diff2));
 }
 
-int main(void) { return test_all("tests", test_folder_make, test_folder_remove); }
+TEST_MAIN { return test_all("tests", test_folder_make, test_folder_remove); }

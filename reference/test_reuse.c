@@ -278,5 +278,3 @@ TEST(test_sets_by_hand)
             fail_msg("set %zu: %d: %s", i, (int)status, why.text);
     }
 }
-
-int main(void) { return test_all("reuse", NULL, NULL); }

@@ -909,5 +909,3 @@ TEST(test_partial)
         }
     }
 }
-
-int main(void) { return test_all("scout", NULL, NULL); }

@@ -1,7 +1,7 @@
 /* The bound of attention by tables, by weights that are exp(s - L) and cross a link, and by the sum of those alone that
  * are heavy: it holds for every honest way in binary32, on inputs made to be hard, and no wrong result is within it.
  *
- *     build/release/t/test_reference_weights holds 62500 7      1,000,000 cases of 62,500 problems of seed 7 */
+ *     build/release/t/reference test_weights holds 62500 7      1,000,000 cases of 62,500 problems of seed 7 */
 
 #include "reference/test_fp32.h"
 
@@ -271,10 +271,10 @@ TEST(test_what_is_not_claimed)
     ha_test_release();
 }
 
-int main(int argc, char **argv)
+TEST_MAIN
 {
     struct tally t = { 0 };
     if (argc > 3 && !strcmp(argv[1], "holds"))
         return holds(strtoull(argv[2], NULL, 10), strtoull(argv[3], NULL, 10), &t) > 0;
-    return test_main(argc, argv, NULL, NULL);
+    return test_all("tests", NULL, NULL);
 }

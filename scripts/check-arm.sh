@@ -30,9 +30,10 @@ EOF
     exit 77
 fi
 
-tests=${*:-$(ninja -f scripts/arm.ninja -t targets all | sed -n -E 's#^build/arm/t/(test_kernels_[a-z0-9_]*|registry): link#\1#p' | sort)}
+# PROGRAM:FILE of each test of kernels
+tests=${*:-$(sed -n -E 's#^build \$o/(kernels/test_[a-z0-9_]*|harness/base/test_registry).log: run \$o/t/([^ ]*) .*#\2:\1#p' scripts/graph.ninja | sort)}
 programs=build/arm/habench
-for test in $tests; do programs="$programs build/arm/t/$test"; done
+for test in $tests; do programs="$programs build/arm/t/${test%%:*}"; done
 # shellcheck disable=SC2086
 if ! nice ninja -f scripts/arm.ninja $programs > build/arm/build.log 2>&1; then
     grep -A 20 '^FAILED' build/arm/build.log >&2
@@ -55,8 +56,9 @@ fail()
 # One program's tests; where it ended without saying what failed, that is one failure.
 run_test()
 {
-    log=build/arm/$name/$1.log
-    run "$cpu" "build/arm/t/$1" small > "$log" 2>&1
+    file=${1##*/}
+    log=build/arm/$name/$file.log
+    run "$cpu" "build/arm/t/${1%%:*}" "$file" small > "$log" 2>&1
     status=$?
     ok=$(grep -c '^\[       OK \]' "$log") bad=$(grep -c '^\[  FAILED  \] [a-z]' "$log")
     if [ "$bad" -eq 0 ] && { [ $status -ne 0 ] || [ "$ok" -eq 0 ]; }; then bad=1; fi

@@ -7,29 +7,28 @@ export LC_ALL
 bad=0
 say() { echo "$*" >&2; bad=1; }
 
-lists=$(find harness kernels reference datasets suites -name '*.ninja' | sort)
-if [ -z "$lists" ] || [ ! -f harness/program/registry.def ]; then
+if [ ! -f scripts/graph.ninja ] || [ ! -f harness/program/registry.def ]; then
     echo "check-lists.sh: no lists here; run it in the root of the tree" >&2
     exit 1
 fi
+scripts/graph.py --check || bad=1
 # Continued lines joined, comments gone, each line between blanks.
-# shellcheck disable=SC2086
-text=$(cat build.ninja scripts/profile.ninja scripts/checks.ninja $lists | sed -e '/^[[:space:]]*#/d' | sed -e ':a' -e '/\$$/{N;s/\$\n[[:space:]]*/ /;ba' -e '}' -e 's/.*/ & /')
+text=$(cat build.ninja scripts/*.ninja kernels/cuda/*.ninja kernels/cuda/*/*.ninja | sed -e '/^[[:space:]]*#/d' | sed -e ':a' -e '/\$$/{N;s/\$\n[[:space:]]*/ /;ba' -e '}' -e 's/.*/ & /')
 listed() { printf '%s\n' "$text" | grep -q -F -- "$1"; }
 
-for list in $lists; do
-    listed " include $list " || listed " subninja $list " || say "$list: included nowhere"
-done
 for file in $(find harness kernels reference datasets suites scripts/audit scripts/report -name '*.c' -o -name '*.cu' -o -path '*audit/*.py' -o -path 'scripts/report/*.py' -o -path 'kernels/*.py' | sort); do
     listed " $file " || say "$file: in no list of the build"
 done
-for program in $(printf '%s\n' "$text" | sed -n -E 's/^ build (\$o\/t\/[^: ]*): (link|test) .*/\1/p'); do
-    groups=$(printf '%s\n' "$text" | sed 's#build/[a-z]*/#$o/#g' | grep -E '^ build \$o/[a-z_]*\.log: summary ' |
-        grep -c -F -- " $program.log ")
-    [ "$groups" -eq 1 ] || say "$program: its log is in $groups groups of scripts/checks.ninja or profiles of build.ninja, not in one"
+# Tests by hand alone: they wait for random moments, or need nvcc, for minutes.
+by_hand=' $o/t/hostile_cli.log $o/t/kill.log $o/t/ptx_all.log $o/t/cuda_names.log $o/t/cuda_sass.log '
+sums=$(printf '%s\n' "$text" | sed 's#build/release/#$o/#g' | grep -E '^ build [^:]*\.sum: tally ')
+for log in $(printf '%s\n' "$text" | sed 's#build/release/#$o/#g' | sed -n -E 's/^ build (\$o\/[^: ]*\.log): run .*/\1/p'); do
+    case $by_hand in *" $log "*) continue ;; esac
+    printf '%s\n' "$sums" | grep -q -F -- " $log " || say "$log: in no tally of scripts/graph.ninja, scripts/profile.ninja or build.ninja"
 done
-for group in $(printf '%s\n' "$text" | sed -n -E 's/^ build \$o\/([a-z_]*)\.log: summary .*/\1/p'); do
-    listed " build/release/$group.log " || say "$group: a group of scripts/checks.ninja that build.ninja never runs"
+all=$(printf '%s\n' "$text" | grep -E '^ build build/check-all.log: sum ')
+for sum in $(printf '%s\n' "$text" | sed -n -E 's/^ build (\$o|build\/release)\/([a-z_]*\.sum): tally .*/\2/p' | grep -v '^quick\|^few'); do
+    case $all in *"/$sum "*) ;; *) say "$sum: \`ninja check-all\` never runs it" ;; esac
 done
 
 # Definitions and declarations alike: a macro may have written the definition.

@@ -1,10 +1,22 @@
 #!/bin/sh
-# run.sh OUT [VAR=VALUE]... -- PROGRAM [ARG]...: OUT holds the output, and exists only if the run passed.
+# run.sh OUT [VAR=VALUE]... -- PROGRAM [ARG]...: runs a test; OUT holds its output, and its last line the CPU and wall time.
+# A test that fails leaves OUT.failed instead, and run.sh ends with 0 all the same: ninja goes on with the other tests, runs
+# this one again next time, and scripts/summary.sh counts it as failed.
 out=$1
 shift
-rm -f "$out"
+rm -f "$out" "$out.failed"
 export HABENCH_PLAN="${HABENCH_PLAN-constants}" # whatever plan the user has for this CPU
 while [ "$1" != -- ]; do export "${1?}"; shift; done
 shift
-if "$@" > "$out.part" 2>&1; then mv "$out.part" "$out"
-else status=$?; cat "$out.part"; echo "$*: exit $status" >&2; exit 1; fi
+began=$(date +%s%N)
+"$@" > "$out.part" 2>&1
+status=$?
+times > "$out.times" # the second line is that of the children
+printf 'time: %s %s\n' "$(sed -n 2p "$out.times")" "$((($(date +%s%N) - began) / 1000000))" >> "$out.part"
+rm -f "$out.times"
+if [ $status -eq 0 ]; then mv "$out.part" "$out"; exit 0; fi
+mv "$out.part" "$out.failed"
+echo "FAILED: $out, exit code $status: $*"
+grep -E '^(\[  ERROR   \]|\[   LINE   \]|FAILED|FAIL |ERROR )|: error: |AddressSanitizer|ThreadSanitizer|runtime error' "$out.failed" | head -n 12 | cut -c1-300
+tail -n 12 "$out.failed" | cut -c1-300
+echo "all of it: $out.failed"

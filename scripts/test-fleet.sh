@@ -57,7 +57,7 @@ kept()
     where=$(said "$1" where | tr -d '"')
     holds "$1: what there is is in '$where'" test -s "$where/record/env.json"
 }
-fit() { holds "each rank.json of $1 is as its schema says" "$schema" "$rank_schema" "$1"/*.rank.json; }
+fit() { holds "each rank.json of $1 is as its schema says" "$schema" test_schema "$rank_schema" "$1"/*.rank.json; }
 
 # ranks FLEET [VARIABLE=VALUE]: the processes of habench that measure for it, without their workers
 ranks()

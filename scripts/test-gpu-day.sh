@@ -81,7 +81,7 @@ agrees()
     holds "$1/night.json has $2" grep -q "^  \"exit\": $2," "$1/night.json"
     holds "$1/report.txt begins with '$word'" sh -c "head -n 1 '$1/report.txt' | grep -q '^$word: '"
     holds "the last line of $1 begins with '$word'" sh -c "tail -n 1 out | grep -q '^$word: '"
-    holds "$1/night.json is as its schema says" "$schema" "$night_schema" "$1/night.json"
+    holds "$1/night.json is as its schema says" "$schema" test_schema "$night_schema" "$1/night.json"
 }
 
 # all of it, on the emulated device; the machine of a test may be unfit

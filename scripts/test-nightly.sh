@@ -150,7 +150,7 @@ holds 'a night without one says none' test -z "$(plan_of slow run)"
 night 20 -o short --max-time 1ms
 agrees short 20
 says 'not run: '
-holds 'each night.json is as its schema says' "$schema" "$night_schema" nights/1/night.json slow/night.json short/night.json
+holds 'each night.json is as its schema says' "$schema" test_schema "$night_schema" nights/1/night.json slow/night.json short/night.json
 
 # what is no UTF-8 is in no way of what is said, in night.json neither, which is JSON
 bad=$(printf 'bad\377')

@@ -19,28 +19,58 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* The tests of a file list themselves before main, in its order. Weak: one list of all files that a test is of. */
-__attribute__((weak)) struct CMUnitTest test_list[64];
+/* The tests of a file list themselves before main, in its order. Weak: one list for all files of a test program. */
+struct test_entry {
+    const char *file;
+    struct CMUnitTest test;
+};
+__attribute__((weak)) struct test_entry test_list[1024];
 __attribute__((weak)) size_t test_list_count;
-static inline void test_add(struct CMUnitTest test)
+static inline void test_add(const char *file, struct CMUnitTest test)
 {
     if (test_list_count == COUNT(test_list)) abort(); /* make it longer */
-    test_list[test_list_count++] = test;
+    test_list[test_list_count++] = (struct test_entry){ file, test };
 }
-#define TEST_WITH(name, setup, teardown)                                     \
-    static void name(void **state);                                          \
-    __attribute__((constructor)) static void list_##name(void)               \
-    {                                                                        \
-        test_add((struct CMUnitTest){ #name, name, setup, teardown, NULL }); \
-    }                                                                        \
+#define TEST_WITH(name, setup, teardown)                                               \
+    static void name(void **state);                                                    \
+    __attribute__((constructor)) static void list_##name(void)                         \
+    {                                                                                  \
+        test_add(__FILE__, (struct CMUnitTest){ #name, name, setup, teardown, NULL }); \
+    }                                                                                  \
     static void name(void **state)
 #define TEST(name) TEST_WITH(name, NULL, NULL)
 
-/* Runs them all between a setup and a teardown of the group, or NULL. The number of failures. */
+/* The file whose tests run in this process: test_main.c chooses it. */
+__attribute__((weak)) const char *test_file;
+
+/* Runs the tests of test_file between a setup and a teardown of the group, or NULL. Returns the number of failures; a
+ * file without a test is one. */
 static inline int test_all(const char *group, CMFixtureFunction setup, CMFixtureFunction teardown)
 {
-    return _cmocka_run_group_tests(group, test_list, test_list_count, setup, teardown);
+    static struct CMUnitTest chosen[COUNT(test_list)];
+    size_t count = 0;
+    for (size_t i = 0; i < test_list_count; i++)
+        if (!strcmp(test_list[i].file, test_file)) chosen[count++] = test_list[i].test;
+    return count == 0 || _cmocka_run_group_tests(group, chosen, count, setup, teardown);
 }
+
+/* A file that needs more than its tests defines TEST_MAIN { ... } in place of main: argv holds what follows the file's
+ * name on the command line, behind the program's. It returns 0 if all is right. */
+typedef int test_main_function(int argc, char **argv);
+__attribute__((weak)) struct {
+    const char *file;
+    test_main_function *main;
+} test_mains[64];
+__attribute__((weak)) size_t test_mains_count;
+#define TEST_MAIN                                                \
+    static int test_main_of_file(int argc, char **argv);         \
+    __attribute__((constructor)) static void list_main(void)     \
+    {                                                            \
+        if (test_mains_count == COUNT(test_mains)) abort();      \
+        test_mains[test_mains_count].file = __FILE__;            \
+        test_mains[test_mains_count++].main = test_main_of_file; \
+    }                                                            \
+    static int test_main_of_file(int argc, char **argv)
 
 /* What is printed to the stream of test_print, as test_printed closes it; until the next test_print. */
 static char *test_print_text;
@@ -65,17 +95,26 @@ static inline size_t test_count(const char *text, const char *part)
     return n;
 }
 
+/* The largest number of n independent events of probability p that is exceeded with a probability of 10^-6 at most: the
+ * limit of a test that counts rare mistakes of a right program. */
+static inline size_t test_binomial_limit(size_t n, double p)
+{
+    double of = 1, above = 1; /* the probability of exactly k events, and of more than k */
+    for (size_t i = 0; i < n; i++) of *= 1 - p;
+    size_t k = 0;
+    for (above -= of; k < n && above > 1e-6; k++) {
+        of *= (double)(n - k) / (double)(k + 1) * p / (1 - p);
+        above -= of;
+    }
+    return k;
+}
+
 /* <math.h>; written so that a NaN fails */
 #define assert_near(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))
 
-/* The same for a program that is run as "NAME small": the same code over fewer numbers; each test says what it leaves
- * out. A test without a main has that of test_main.c, with neither setup nor teardown. */
+/* Of a program that is run as "PROGRAM FILE small": the same code over fewer numbers; each test says what it leaves
+ * out. */
 __attribute__((weak)) bool test_small;
-static inline int test_main(int argc, char **argv, CMFixtureFunction setup, CMFixtureFunction teardown)
-{
-    test_small = argc > 1 && !strcmp(argv[1], "small");
-    return test_all("tests", setup, teardown);
-}
 
 static inline const char *test_place(void)
 {

@@ -782,7 +782,7 @@ TEST(too_many_threads_are_refused)
     assert_string_equal(why.text, "1025 threads: at most 1024");
 }
 
-int main(void)
+TEST_MAIN
 {
     alarm(300); /* a wake-up that is lost hangs */
     int failed = 0;

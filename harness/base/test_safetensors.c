@@ -293,4 +293,4 @@ TEST(test_write_errors)
     free(big);
 }
 
-int main(void) { return test_all("tests", test_folder_make, test_folder_remove); }
+TEST_MAIN { return test_all("tests", test_folder_make, test_folder_remove); }

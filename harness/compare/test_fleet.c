@@ -491,7 +491,7 @@ static void print_nights(const char *name, size_t machines, size_t nights)
     }
 }
 
-int main(int argc, char **argv)
+TEST_MAIN
 {
     if (argc > 4 && !strcmp(argv[1], "nights")) {
         print_nights(argv[2], strtoul(argv[3], NULL, 10), strtoul(argv[4], NULL, 10));
@@ -502,5 +502,5 @@ int main(int argc, char **argv)
         print_power(argv[2], argc > 3 ? strtoul(argv[3], NULL, 10) : 0);
         return 0;
     }
-    return test_main(argc, argv, NULL, NULL);
+    return test_all("tests", NULL, NULL);
 }

@@ -466,4 +466,4 @@ static int tear_down(void **state)
     return test_folder_remove(state);
 }
 
-int main(int argc, char **argv) { return test_main(argc, argv, set_up, tear_down); }
+TEST_MAIN { return test_all("tests", set_up, tear_down); }

@@ -591,8 +591,8 @@ TEST(folders_of_old_schemas_have_a_history)
     }
 }
 
-int main(int argc, char **argv)
+TEST_MAIN
 {
     few = argc > 1 && !strcmp(argv[1], "few");
-    return test_main(argc, argv, NULL, NULL);
+    return test_all("tests", NULL, NULL);
 }

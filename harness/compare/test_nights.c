@@ -325,9 +325,9 @@ static int real_nights(const char *path)
     return alarms * 100 > NIGHTS;
 }
 
-int main(int argc, char **argv)
+TEST_MAIN
 {
     if (argc > 2 && !strcmp(argv[1], "series")) return real_nights(argv[2]);
     few = argc > 1 && !strcmp(argv[1], "few");
-    return test_main(argc, argv, NULL, NULL);
+    return test_all("tests", NULL, NULL);
 }

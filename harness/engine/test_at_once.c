@@ -272,4 +272,4 @@ TEST(a_case_that_one_rank_does_not_measure_says_so)
     }
 }
 
-int main(void) { return test_all("tests", run_ranks, test_folder_remove); }
+TEST_MAIN { return test_all("tests", run_ranks, test_folder_remove); }

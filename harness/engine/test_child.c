@@ -666,7 +666,7 @@ TEST(is_asked_to_stop_in_time)
     }
 }
 
-int main(void)
+TEST_MAIN
 {
     pthread_atfork(NULL, NULL, connect_tool);
     return test_all("child", NULL, NULL);

@@ -193,5 +193,3 @@ TEST_WITH(the_time_is_over, begin, end)
     for (size_t i = 0; i < GROUP; i++) assert_nothing_beside(i);
     copy_fails = false;
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -567,7 +567,7 @@ TEST(the_end_of_time_is_nobodys_fault)
     assert_true(ends_with(test_text("over.out"), "\n0 passed, 0 failed, 3 skipped\n"));
 }
 
-int main(int argc, char **argv)
+TEST_MAIN
 {
     if (argc > 1) plugin = argv[1];
     return test_all("tests", test_folder_make, test_folder_remove);

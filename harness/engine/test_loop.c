@@ -415,4 +415,4 @@ TEST_WITH(the_first_device_is_shown, forget, NULL)
     assert_int_equal(test_count(test_text("devices/env.json"), "\"asked\": "), 2);
 }
 
-int main(void) { return test_all("tests", test_folder_make, test_folder_remove); }
+TEST_MAIN { return test_all("tests", test_folder_make, test_folder_remove); }

@@ -185,5 +185,3 @@ TEST_WITH(ceilings_are_those_of_the_device_that_is_open, begin, end)
     assert_int_equal(ha_machine_ceilings(machine, &c, &why), HA_OK);
     assert_true(seen == 6 && seen_ceilings == 3);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -467,5 +467,3 @@ TEST_WITH(files_are_read, test_folder_make, test_folder_remove)
     assert_true(plan.sections == 2 && plan.section[0].of.count == 2 && plan.section[1].of.entry[0] == 2);
     ha_plan_free(&plan);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

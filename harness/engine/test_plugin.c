@@ -39,7 +39,7 @@ TEST(refuses_what_is_no_plugin)
 {
     refused("/nowhere/ha_mine.so", "No such file");
     refused("/", "not a file");
-    refused(beside("test_plugin"), "cannot be loaded"); /* a program is an ELF file too */
+    refused(beside("harness_engine_test_plugin"), "cannot be loaded"); /* a program is an ELF file too */
     refused(beside("wrong_library.so"), "ha_test_nowhere");
     refused(beside("wrong_symbol.so"), "exports no symbol 'ha_device_api'");
     char abi[96];
@@ -273,5 +273,3 @@ TEST(the_null_device_completes_everything)
     api->stream_destroy(stream);
     api->close(dev);
 }
-
-int main(void) { return test_all("plugin", NULL, NULL); }

@@ -370,5 +370,3 @@ TEST(wrong_filters_are_named)
             fail_msg("-f %s: says \"%s\", not \"%s\"", terms[i].filter, why.text, terms[i].says);
     }
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

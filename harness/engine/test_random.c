@@ -391,4 +391,4 @@ TEST(the_rank_counts_what_was_forgotten)
     print_message("%zu suspects, said in %zu places\n", suspects, said);
 }
 
-int main(void) { return test_all("tests", test_folder_make, test_folder_remove); }
+TEST_MAIN { return test_all("tests", test_folder_make, test_folder_remove); }

@@ -279,5 +279,3 @@ TEST(a_process_ends_its_suite)
     assert_true(second.ended == 1 && second.alive == 0);
     ha_serve_end(&self); /* nothing has been ordered since */
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -228,5 +228,3 @@ TEST(the_last_line_and_the_exit_code)
         assert_contains(why.text, of[i].says);
     }
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

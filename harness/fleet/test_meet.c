@@ -467,5 +467,3 @@ TEST_WITH(devices_are_told, make, unmake)
     assert_string_equal(bus_id, "0000:3b:1f.7");
     ha_meet_close(m);
 }
-
-int main(int argc, char **argv) { return test_main(argc, argv, NULL, NULL); }

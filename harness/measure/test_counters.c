@@ -116,5 +116,3 @@ TEST_WITH(the_system_has_counters_or_none, begin, end)
     print_message("%zu runs, %.0f cycles\n", fake.runs, count[HA_COUNTER_CYCLES]);
     assert_true(fake.runs == 1 || isnan(count[HA_COUNTER_CYCLES]));
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

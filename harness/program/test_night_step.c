@@ -72,5 +72,3 @@ TEST_WITH(does_not_end, test_folder_make, test_folder_remove)
         assert_int_equal(__real_waitpid(waited, &status, 0), waited); /* it was killed nevertheless */
     }
 }
-
-int main(void) { return test_all("night step", NULL, NULL); }

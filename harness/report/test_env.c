@@ -173,4 +173,4 @@ TEST_WITH(the_command_is_whole, test_folder_make, remove_folder)
     json_decref(j);
 }
 
-int main(int argc, char **argv) { return argc > 1 ? as_run(argv) : test_all("tests", NULL, NULL); }
+TEST_MAIN { return argc > 1 ? as_run(argv) : test_all("tests", NULL, NULL); }

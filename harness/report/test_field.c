@@ -233,7 +233,7 @@ TEST(figures_are_what_has_a_value)
     assert_string_equal(ha_better_name(HA_NO_FIGURE), "");
 }
 
-int main(void)
+TEST_MAIN
 {
     setlocale(LC_ALL, "de_DE.UTF-8"); /* where there is one: a decimal comma must not matter */
     return test_all("tests", NULL, NULL);

@@ -154,5 +154,3 @@ TEST_WITH(no_row_is_lost_torn_or_doubled, test_folder_make, test_folder_remove)
     closedir(d);
     printf("%d kills, the last left %zu of %d rows\n", KILLS, rows, CASES);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -318,5 +318,3 @@ TEST_WITH(every_column_is_listed, test_folder_make, test_folder_remove)
     assert_contains(text, "figures.csv");
     assert_contains(text, "less     a time\n");
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -126,5 +126,3 @@ TEST_WITH(lanes_may_be_too_many, make, unmake)
     assert_int_equal(json_array_size(all), 2 * MOST + 1); /* a name and a span for each, and one span more */
     json_decref(all);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

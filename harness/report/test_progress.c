@@ -67,5 +67,3 @@ TEST(nothing_where_it_is_off)
     ha_progress_end(&p);
     assert_int_equal(p.done, 1);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -80,7 +80,7 @@ static bool fits(const char *file, const json_t *schema)
     return good;
 }
 
-int main(int argc, char **argv)
+TEST_MAIN
 {
     size_t bad = 0;
     if (argc < 2) return test_all("tests", NULL, NULL);

@@ -1,5 +1,6 @@
-/* Whole plans on simulated hosts: what measures (bench.h) is this file's, and shares fall by up to a half from one
- * moment to the next, as they do beside other work that readings of memory do not see. No time is judged. */
+/* Whole plans on simulated hosts. The measurements (bench.h), the CPU and its tables of kernels are this file's, so
+ * that every machine draws the same worlds. Shares of the memory bandwidth fall by up to a half from one moment to the
+ * next, as they do beside other work that readings of memory do not see. No time is judged. */
 
 #include "harness/base/registry.h"
 #include "harness/base/rng.h"
@@ -10,6 +11,44 @@
 #include <string.h>
 
 enum { HOSTS = 200, MOMENT = 40 };
+
+/* ---- a CPU with two tables of vectors above plain C; nobody calls their kernels -----------------------------------
+ */
+
+static void of_c(void) { abort(); }
+static void of_narrow(void) { abort(); }
+static void of_wide(void) { abort(); }
+#define ONE(isa, result, name, arguments, companion)   .name = (result(*) arguments)of_c,
+#define TYPED(isa, result, name, arguments, companion) .name = { TYPE(arguments), TYPE(arguments), TYPE(arguments) },
+#define TYPE(arguments)                                (void(*) arguments) of_c
+#define PACKED(f)                                                                                  \
+    {                                                                                              \
+        (void (*)(const struct ha_packed_chunk *)) f, (void (*)(const struct ha_packed_chunk *))f, \
+            (void (*)(const struct ha_packed_chunk *))f                                            \
+    }
+static const struct ha_kernels c = { .name = "c", .cpu_bit = HA_CPU_C, HA_KERNELS_OF_ALL(ONE, TYPED, ) };
+static const struct ha_kernels narrow = { .name = "narrow",
+                                          .cpu_bit = HA_CPU_AVX2,
+                                          .attend_packed = PACKED(of_narrow) };
+static const struct ha_kernels wide = { .name = "wide", .cpu_bit = HA_CPU_AVX512, .attend_packed = PACKED(of_wide) };
+const struct ha_kernels *const ha_kernels_all[] = { &c, &narrow, &wide };
+const size_t ha_kernels_count = COUNT(ha_kernels_all);
+const struct ha_device_api *const ha_devices_all[] = { NULL };
+const size_t ha_devices_count = 0;
+const struct ha_variant *const ha_variants_all[] = { NULL };
+const size_t ha_variants_count = 0;
+const struct ha_definition *const ha_definitions_all[] = { NULL };
+const size_t ha_definitions_count = 0;
+const struct ha_dataset *const ha_datasets_all[] = { NULL };
+const size_t ha_datasets_count = 0;
+const struct ha_suite *const ha_suites_all[] = { NULL };
+const size_t ha_suites_count = 0;
+
+unsigned __wrap_ha_cpu_bits(void); /* the linker's name */
+unsigned __wrap_ha_cpu_bits(void) { return HA_CPU_C | HA_CPU_AVX2 | HA_CPU_AVX512; }
+
+/* ---- what is measured there -----------------------------------------------------------------------------------------
+ */
 
 static struct world {
     double packed, others, natural, drift; /* others: packed keys by a table that is not built in */
@@ -118,11 +157,15 @@ TEST(in_quiet_the_faster_layout)
     assert_int_equal(count((struct world){ .packed = 0.93, .others = 0.89, .natural = 0.97 }).rows, HOSTS);
 }
 
-TEST(what_drifts_from_race_to_race_makes_no_choice)
+/* A plan may choose the slower of two on one host in a hundred. The draws are the same on every machine, but for the
+ * last bits of its libm; a right program that draws others exceeds the number once in 10^6 times at most. Plans without
+ * intervals choose the slower one on more than half of these hosts. */
+TEST(drift_from_race_to_race_makes_no_choice)
 {
+    const size_t most = test_binomial_limit(HOSTS, 0.01);
     const struct counted n = count((struct world){ .packed = 0.97, .others = 0.93, .natural = 0.93, .drift = 0.5 });
-    assert_int_equal(n.rows, 0);
-    assert_int_equal(n.other_table, 0);
+    assert_in_range(n.rows, 0, most);
+    assert_in_range(n.other_table, 0, most);
     const struct counted r = count((struct world){ .packed = 0.93, .others = 0.89, .natural = 0.97, .drift = 0.5 });
-    assert_int_equal(r.packed, 0);
+    assert_in_range(r.packed, 0, most);
 }

@@ -474,4 +474,4 @@ static int begin(void **state)
     return 0;
 }
 
-int main(int argc, char **argv) { return test_main(argc, argv, begin, report); }
+TEST_MAIN { return test_all("tests", begin, report); }

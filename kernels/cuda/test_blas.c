@@ -321,4 +321,4 @@ TEST(the_profile_says_what_is_rounded)
 
 static int with_fake(void **state) { return setenv("HABENCH_CUBLAS", beside("fake_cublas.so"), 1); }
 
-int main(void) { return test_all("tests", with_fake, NULL); }
+TEST_MAIN { return test_all("tests", with_fake, NULL); }

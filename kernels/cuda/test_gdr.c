@@ -119,7 +119,7 @@ TEST_WITH(only_device_memory_is_mapped, begin, end)
     refuse(HA_ERROR, NULL, 8, "not within");
 }
 
-int main(void)
+TEST_MAIN
 {
     pages = aligned_alloc(PAGE, BYTES);
     if (!pages) return 1;

@@ -142,4 +142,4 @@ TEST(calls_without_rows)
                      cudaErrorInvalidValue);
 }
 
-int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, NULL); }
+TEST_MAIN { return test_all("tests", ha_test_tables_setup, NULL); }

@@ -231,4 +231,4 @@ TEST(a_flag_that_is_up_is_not_waited_for)
     for (size_t i = 0; i < COUNT(up); i++) test_done(ha_cuda_flag_wait(NULL, &up[i][0], up[i][1], &give_up));
 }
 
-int main(int argc, char **argv) { return test_main(argc, argv, test_begin, NULL); }
+TEST_MAIN { return test_all("tests", test_begin, NULL); }

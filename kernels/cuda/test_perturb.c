@@ -175,5 +175,3 @@ TEST_WITH(what_tracing_costs_marks_the_row, begin, end)
         ha_cuda_trace_destroy(cuda.trace);
     }
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

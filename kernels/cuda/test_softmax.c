@@ -196,4 +196,4 @@ TEST(not_a_number)
     drop(&x);
 }
 
-int main(int argc, char **argv) { return test_main(argc, argv, test_begin, NULL); }
+TEST_MAIN { return test_all("tests", test_begin, NULL); }

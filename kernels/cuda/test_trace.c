@@ -683,4 +683,4 @@ TEST(what_is_asked_for)
 
 static int not_forever(void **state) { return alarm(300) != 0; }
 
-int main(void) { return test_all("tests", not_forever, NULL); }
+TEST_MAIN { return test_all("tests", not_forever, NULL); }

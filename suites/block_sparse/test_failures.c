@@ -253,5 +253,3 @@ TEST(all_calls_fail_from_one_on)
     goes_on = true;
     for (size_t i = 0; i < COUNT(ids); i++) each_call(ids[i], i % 2 == 0);
 }
-
-int main(void) { return test_all("failures", NULL, NULL); }

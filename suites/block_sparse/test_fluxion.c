@@ -360,5 +360,3 @@ TEST(without_graphs_the_net_is_the_same)
     }
     free(first);
 }
-
-int main(void) { return test_all("fluxion", NULL, NULL); }

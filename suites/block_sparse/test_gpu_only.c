@@ -258,5 +258,3 @@ TEST(no_budget)
     assert_int_equal(ha_case_parse("gpu_only:budget=1.01", &c, &reason), HA_ERROR);
     assert_string_equal(reason.text, "budget: 1.01 is outside of [1e-06, 1]");
 }
-
-int main(void) { return test_all("gpu_only", NULL, NULL); }

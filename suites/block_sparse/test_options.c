@@ -140,5 +140,3 @@ TEST(fetches_and_predictions_are_as_they_are_asked_for)
                      c->moves, c->gathers, c->products, c->predictions);
     }
 }
-
-int main(void) { return test_all("options", NULL, NULL); }

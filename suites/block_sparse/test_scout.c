@@ -253,5 +253,3 @@ TEST(digests_are_no_keys)
     ha_check_free(&c);
     close_session();
 }
-
-int main(void) { return test_all("scout", NULL, NULL); }

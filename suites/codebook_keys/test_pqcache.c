@@ -158,5 +158,3 @@ TEST(what_does_not_go)
     shim.split = NULL;
     assert_refused(HA_WAIVED, "the device has no operation split; lookup=cpu needs none");
 }
-
-int main(void) { return test_all("pqcache", NULL, NULL); }

@@ -97,4 +97,4 @@ static int in_a_folder(void **state)
     return fclose(out);
 }
 
-int main(void) { return test_all("tests", in_a_folder, test_folder_remove); }
+TEST_MAIN { return test_all("tests", in_a_folder, test_folder_remove); }

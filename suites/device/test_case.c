@@ -109,5 +109,3 @@ TEST(what_fails_shrinks_to_what_matters)
     assert_string_equal(id, "device:op=move,cases=one,seed=0,rows=65537,width=3");
     assert_true(tries < 200);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -187,5 +187,3 @@ TEST_WITH(what_moves_is_not_asked, NULL, driven_end)
     check("device:op=blend,cases=one,rows=40,width=30", &ha_device_host);
     assert_true(isnan(number(0, "rms")) && isnan(ha_result_in(entry(0)->row)->p));
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -105,7 +105,7 @@ TEST_WITH(last_bits_are_seen_by_the_digest_alone, NULL, driven_end)
     assert_string_equal(result(0)->outputs, "");
 }
 
-int main(int argc, char **argv)
+TEST_MAIN
 {
     plugin = argc > 1 ? argv[1] : "./defects.so";
     return test_all("tests", NULL, NULL);

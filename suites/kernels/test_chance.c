@@ -135,5 +135,3 @@ TEST_WITH(what_is_exact_is_not_asked, begin, driven_end)
         assert_true(isnan(row->rms) && isnan(row->bias) && isnan(row->head.p));
     }
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

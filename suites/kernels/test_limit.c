@@ -249,5 +249,3 @@ TEST(other_kernels_name_no_limit)
     const struct ha_cpu_row r = measure("cpu_kernels:kernel=softmax,ctx=300,heads=2/1,threads=1", 1, 1);
     assert_true(isnan(r.cache_GBps) && !*r.limit);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -149,4 +149,4 @@ TEST(memory_is_read_so_often)
     assert_true(one > 0 && (double)reads == (double)one * (HA_CPU_FIRST_READINGS + (1 + taken) * r.readings));
 }
 
-int main(void) { return test_all("tests", open_all, close_all); }
+TEST_MAIN { return test_all("tests", open_all, close_all); }

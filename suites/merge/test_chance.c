@@ -381,5 +381,3 @@ TEST(the_bound_of_two_states_is_no_wider_than_chance)
             assert_true(ha_chances_p(&lse) >= 1 && ha_chances_rms(&o) < 2.5);
         }
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -101,7 +101,7 @@ static int nothing_is_left(void **state)
 static const char *itself(const char *what)
 {
     static char command[4200];
-    snprintf(command, sizeof command, "%s merge %s", beside("test_merge_exec"), what);
+    snprintf(command, sizeof command, "%s test_exec merge %s", beside("suites_merge"), what);
     return command;
 }
 
@@ -373,7 +373,7 @@ TEST_WITH(the_example, NULL, nothing_is_left)
     ha_subject_close(&x);
 }
 
-int main(int argc, char **argv)
+TEST_MAIN
 {
     if (argc >= 4 && !strcmp(argv[1], "merge")) return as_command(argv[2], argv[3], argc > 4 ? argv[4] : "");
     return test_all("merge_exec", make_folder, test_folder_remove);

@@ -282,4 +282,4 @@ TEST(wrong_answers)
     ha_merge_trial_close(&t);
 }
 
-int main(void) { return test_all("merge_replay", test_folder_make, test_folder_remove); }
+TEST_MAIN { return test_all("merge_replay", test_folder_make, test_folder_remove); }

@@ -642,4 +642,4 @@ static int free_driven(void **state)
     return 0;
 }
 
-int main(void) { return test_all("tests", NULL, free_driven); }
+TEST_MAIN { return test_all("tests", NULL, free_driven); }

@@ -403,4 +403,4 @@ TEST(fits_that_do_not_go_with_a_case)
     end();
 }
 
-int main(void) { return test_all("codebooks", test_folder_make, test_folder_remove); }
+TEST_MAIN { return test_all("codebooks", test_folder_make, test_folder_remove); }

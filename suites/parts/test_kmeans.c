@@ -214,5 +214,3 @@ TEST(large_numbers)
     learn(HA_KMEANS_LLOYD, 400, 8, 9, 20, 1);
     assert_true(isfinite(result.objective));
 }
-
-int main(void) { return test_all("kmeans", NULL, NULL); }

@@ -461,4 +461,4 @@ TEST(what_nothing_can_be_learnt_from)
     end_learning();
 }
 
-int main(int argc, char **argv) { return test_main(argc, argv, test_folder_make, test_folder_remove); }
+TEST_MAIN { return test_all("tests", test_folder_make, test_folder_remove); }

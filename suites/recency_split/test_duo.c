@@ -87,5 +87,3 @@ TEST(a_streaming_head_holds_what_it_reads)
     outputs_free(&x);
     outputs_free(&all);
 }
-
-int main(void) { return test_all("duo", NULL, NULL); }

@@ -63,5 +63,3 @@ TEST(a_layer_has_room_for_so_many_tokens)
     assert_true(x.kv_bytes >= held && x.kv_bytes <= held + 4 * 256);
     outputs_free(&x);
 }
-
-int main(void) { return test_all("tova", NULL, NULL); }

@@ -697,5 +697,3 @@ TEST(lists_that_are_none)
     shim.topk = long_topk;
     assert_refused("keys that the device chose: a list of 4000, of which there are at most 20", true);
 }
-
-int main(void) { return test_all("clo", NULL, NULL); }

@@ -243,5 +243,3 @@ TEST(lists_that_are_none)
     wrong_entry = 4;
     assert_refused("blocks that the device misses: a list of 4, of which there are at most 3");
 }
-
-int main(void) { return test_all("lru_blocks", NULL, NULL); }

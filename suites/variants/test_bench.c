@@ -476,5 +476,3 @@ TEST(columns_of_counters)
                                 row.line_r2,   row.similar,   row.overlap_low, row.overlap_high };
     for (size_t i = 0; i < COUNT(means); i++) assert_near(of_means[i], (double)i + 5.0 / 3, 1e-14);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -285,5 +285,3 @@ TEST(a_host_that_is_late_leaves_gaps)
     ha_bench_free(&b);
     close_session();
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

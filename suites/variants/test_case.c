@@ -441,8 +441,8 @@ TEST(files_and_filters_know_cases)
     }
 }
 
-int main(int argc, char **argv)
+TEST_MAIN
 {
-    if (argc > 1 && !strcmp(argv[1], "small")) rounds = 2000;
+    if (test_small) rounds = 2000;
     return test_all("tests", NULL, NULL);
 }

@@ -87,5 +87,3 @@ TEST(of_many_rows_a_sample_is_looked_at)
     assert_true(many.rms < 0.75);
     assert_true(rows > 32 && rows < 128); /* of 640 */
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -948,5 +948,3 @@ TEST(each_sequence_has_workers_of_its_own)
     assert_int_not_equal(seen.thread[0], seen.thread[1]);
     close_session();
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

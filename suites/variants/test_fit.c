@@ -588,4 +588,4 @@ static int end(void **state)
     return test_folder_remove(state);
 }
 
-int main(void) { return test_all("tests", test_folder_make, end); }
+TEST_MAIN { return test_all("tests", test_folder_make, end); }

@@ -339,5 +339,3 @@ TEST(rows_of_another_load_are_other_rows)
     for (size_t i = 0; i < 4; i++) assert_true(ha_known_step(&known, &row[i], "resident", NULL) == 100.0 + (double)i);
     ha_known_free(&known);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -563,5 +563,3 @@ TEST(a_companion_makes_room)
         close_session();
     }
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

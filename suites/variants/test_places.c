@@ -83,5 +83,3 @@ TEST(moved_or_copied)
         free(moved), free(copied);
     }
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -228,7 +228,7 @@ TEST(a_row_has_the_digest_of_what_passed)
     }
 }
 
-int main(int argc, char **argv)
+TEST_MAIN
 {
     plugin = argc > 1 ? argv[1] : "./defects.so";
     return test_all("tests", NULL, NULL);

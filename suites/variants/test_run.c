@@ -531,8 +531,8 @@ TEST(words_are_all_values)
     assert_true(seen >= 6);
 }
 
-int main(int argc, char **argv)
+TEST_MAIN
 {
-    small = argc > 1 && !strcmp(argv[1], "small");
+    small = test_small;
     return test_all("tests", test_folder_make, test_folder_remove);
 }

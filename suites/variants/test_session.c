@@ -188,5 +188,3 @@ TEST(threads_leave_a_core_to_the_device)
     assert_int_equal(ha_pool_threads(session.pool), 3);
     close_session();
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

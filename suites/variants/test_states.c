@@ -748,8 +748,8 @@ TEST(a_variant_has_the_projection)
     close_session();
 }
 
-int main(int argc, char **argv)
+TEST_MAIN
 {
-    if (argc > 1 && strcmp(argv[1], "small")) folder = argv[1];
+    if (argc > 1) folder = argv[1];
     return test_all("states", NULL, NULL);
 }

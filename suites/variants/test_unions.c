@@ -318,7 +318,7 @@ TEST(meters_and_losses_reach_the_benchmark)
     close_bench();
 }
 
-int main(int argc, char **argv)
+TEST_MAIN
 {
     if (argc > 1) device = argv[1];
     return test_all("tests", test_folder_make, test_folder_remove);

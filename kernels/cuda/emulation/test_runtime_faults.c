@@ -353,7 +353,7 @@ static int child_status(const char *variable, const char *value, const char *loo
         setenv(variable, value, 1);
         setenv("TEST_VARIABLE", variable, 1);
         if (quiet && !freopen("/dev/null", "w", stderr)) _exit(6);
-        execl("/proc/self/exe", "test", look, (char *)NULL);
+        execl("/proc/self/exe", "test", "test_runtime_faults", look, (char *)NULL);
         _exit(5);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -387,7 +387,7 @@ TEST_WITH(races_are_seen_by_thread_sanitizer, fresh, spent)
 #endif
 }
 
-int main(int argc, char **argv)
+TEST_MAIN
 {
     if (argc == 2) return child(argv[1]);
     return test_all("tests", NULL, NULL);

@@ -341,17 +341,17 @@ TEST(order_not_understood)
 {
     /* in a process of its own, before any launch */
     static char said[4096];
-    FILE *child = popen("HA_EMULATION_ORDER=sideways \"$HA_TEST_SIMT\" nothing 2>&1", "r");
+    FILE *child = popen("HA_EMULATION_ORDER=sideways \"$HA_TEST_SIMT\" test_simt_errors nothing 2>&1", "r");
     assert_non_null(child);
     said[fread(said, 1, sizeof said - 1, child)] = 0;
     assert_int_not_equal(pclose(child), 0);
     assert_non_null(strstr(said, "HA_EMULATION_ORDER=sideways: "));
-    child = popen("HA_EMULATION_ORDER=42 \"$HA_TEST_SIMT\" nothing 2>&1", "r");
+    child = popen("HA_EMULATION_ORDER=42 \"$HA_TEST_SIMT\" test_simt_errors nothing 2>&1", "r");
     assert_non_null(child);
     assert_int_equal(pclose(child), 0);
 }
 
-int main(int argc, char **argv)
+TEST_MAIN
 {
     if (argc > 1) {
         nothing_run();
