@@ -51,7 +51,7 @@ static void read_all(struct ha_source *src, const struct ha_shape *s, size_t seq
     free(k);
 }
 
-/* Every tensor is there as the file describes it, aligned, and not as something else. */
+/* Every tensor is there as the file describes it, F16 and BF16 as F32, aligned, and not as something else. */
 static void read_fit(const uint8_t *data, size_t bytes, const struct ha_safetensors *file)
 {
     static const struct ha_provenance origin = { .text = "a text", .hash = 1 };
@@ -62,6 +62,7 @@ static void read_fit(const uint8_t *data, size_t bytes, const struct ha_safetens
     for (size_t i = 0; i < ha_safetensors_count(file); i++) {
         struct ha_tensor t = *ha_safetensors_at(file, i);
         t.data = NULL;
+        if (t.type != HA_T_I32) t.type = HA_T_F32;
         if (ha_fit_get(fit, &t, &why) != HA_OK || (uintptr_t)t.data % 64) abort();
         touch(t.data, t.bytes);
         t.dim[0]++;

@@ -62,7 +62,7 @@ def list_of(shape):
 
 
 def read(path, wanted):
-    """(metadata, tensors) of a fit that has those that are wanted, in F32 and of that shape."""
+    """(metadata, tensors) of a fit that has those that are wanted, in F32 (a net's may be F16) and of that shape; as F32."""
     tensors = {}
     try:
         with safe_open(path, "np") as f:
@@ -72,6 +72,8 @@ def read(path, wanted):
                     fail(f"{path} has no tensor {name}: " + ("a net, which --judge wants" if wanted is NET else
                                                              "samples, as `habench fit` writes them,") + " has one")
                 tensors[name] = f.get_tensor(name)
+                if wanted is NET and tensors[name].dtype == np.float16:
+                    tensors[name] = tensors[name].astype(np.float32)
                 got = tensors[name].shape
                 fits = len(got) == len(shape) and all(w in (None, g) for g, w in zip(got, shape))
                 if tensors[name].dtype != np.float32 or not fits:

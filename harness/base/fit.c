@@ -1,6 +1,7 @@
 #include "harness/base/fit.h"
 
 #include "harness/base/array.h"
+#include "harness/base/numeric.h"
 #include "harness/base/program.h"
 #include "harness/base/why.h"
 
@@ -43,6 +44,15 @@ static enum ha_status tensor_check(const struct ha_tensor *t, struct ha_why *why
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
+/* F16 and BF16 are read as F32. */
+static enum ha_tensor_type read_as(const struct ha_tensor *t)
+{
+    enum ha_dtype dtype;
+    return ha_tensor_dtype(t, &dtype) ? HA_T_F32 : t->type;
+}
+
+static size_t bytes_read(const struct ha_tensor *t) { return t->bytes / type_of(t)->bytes * 4; }
+
 struct ha_fit {
     struct ha_safetensors *file;
     char name[128];       /* the end of a long one */
@@ -76,14 +86,14 @@ static enum ha_status damaged(struct ha_why *why)
     return ha_why(why, HA_ERROR, "%s (`habench fit CASE -o FILE` makes another)", is.text);
 }
 
-/* Checks all tensors, and copies them to where they are aligned. */
+/* Checks all tensors, and copies them to where they are aligned, in 4 bytes an element. */
 static enum ha_status tensors_read(struct ha_fit *f, struct ha_why *why)
 {
     const size_t count = ha_safetensors_count(f->file);
     size_t bytes = 0;
     for (size_t i = 0; i < count; i++) {
         if (tensor_check(ha_safetensors_at(f->file, i), why) != HA_OK) return damaged(why);
-        bytes += padded(ha_safetensors_at(f->file, i)->bytes);
+        bytes += padded(bytes_read(ha_safetensors_at(f->file, i)));
     }
     f->data = calloc(count + 1, sizeof *f->data);
     f->block = aligned_alloc(ALIGN, bytes + ALIGN);
@@ -91,9 +101,11 @@ static enum ha_status tensors_read(struct ha_fit *f, struct ha_why *why)
     unsigned char *next = f->block;
     for (size_t i = 0; i < count; i++) {
         const struct ha_tensor *t = ha_safetensors_at(f->file, i);
-        if (t->bytes) memcpy(next, t->data, t->bytes);
+        enum ha_dtype dtype;
         f->data[i] = next;
-        next += padded(t->bytes);
+        if (ha_tensor_dtype(t, &dtype)) ha_load_row(t->data, bytes_read(t) / 4, dtype, (float *)(void *)next);
+        else if (t->bytes) memcpy(next, t->data, t->bytes);
+        next += padded(bytes_read(t));
     }
     return HA_OK;
 }
@@ -208,9 +220,10 @@ bool ha_fit_has(const struct ha_fit *f, const char *name) { return find(f, name)
 static enum ha_status agrees(const struct ha_fit *f, const struct ha_tensor *t, const struct ha_tensor *wanted,
                              struct ha_why *why)
 {
-    if (t->type != wanted->type)
+    if (read_as(t) != wanted->type)
         return ha_why(why, HA_ERROR, "fit %s: tensor %s is %s, and %s is wanted", f->name, t->name, type_of(t)->name,
-                      type_of(wanted) ? type_of(wanted)->name : "a type that no fit has");
+                      wanted->type == HA_T_F32 || wanted->type == HA_T_I32 ? type_of(wanted)->name
+                                                                           : "a type that no fit is read as");
     if (t->dims != wanted->dims || memcmp(t->dim, wanted->dim, t->dims * sizeof *t->dim) != 0)
         return ha_why(why, HA_ERROR, "fit %s: tensor %s has shape %s, and %s is wanted", f->name, t->name,
                       ha_tensor_place(t->dim, t->dims).text, ha_tensor_place(wanted->dim, wanted->dims).text);
@@ -231,7 +244,7 @@ enum ha_status ha_fit_get(const struct ha_fit *f, struct ha_tensor *tensor, stru
     }
     if (agrees(f, ha_safetensors_at(f->file, i), tensor, why) != HA_OK) return damaged(why);
     tensor->data = f->data[i];
-    tensor->bytes = ha_safetensors_at(f->file, i)->bytes;
+    tensor->bytes = bytes_read(ha_safetensors_at(f->file, i));
     return HA_OK;
 }
 

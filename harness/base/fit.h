@@ -11,9 +11,9 @@
 
 struct ha_fit;
 
-/* tensor: name, type (F32, F16, BF16 or I32) and shape as they must be; data and bytes are filled in. The numbers are
- * finite, 64-byte aligned, and live as long as the fit. HA_ERROR where the fit has no such tensor, HA_WAIVED where
- * there is no fit (NULL). */
+/* tensor: name, type (F32, which F16 and BF16 of the file become, or I32) and shape as they must be; data and bytes are
+ * filled in. The numbers are finite, 64-byte aligned, and live as long as the fit. HA_ERROR where the fit has no such
+ * tensor, HA_WAIVED where there is no fit (NULL). */
 enum ha_status ha_fit_get(const struct ha_fit *fit, struct ha_tensor *tensor, struct ha_why *why);
 
 bool ha_fit_has(const struct ha_fit *fit, const char *name);

@@ -27,5 +27,6 @@ def read_fit(path):
         blob = file.read()
     (length,) = struct.unpack_from("<Q", blob)
     header, data = json.loads(blob[8:8 + length]), memoryview(blob)[8 + length:]
-    return {name: np.frombuffer(data[of["data_offsets"][0]:of["data_offsets"][1]], "<f4").reshape(of["shape"])
-            for name, of in header.items() if name != "__metadata__" and of["dtype"] == "F32"}
+    types = {"F32": "<f4", "F16": "<f2"}
+    return {name: np.frombuffer(data[of["data_offsets"][0]:of["data_offsets"][1]], types[of["dtype"]]).astype("<f4").reshape(of["shape"])
+            for name, of in header.items() if name != "__metadata__" and of["dtype"] in types}
