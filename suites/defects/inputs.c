@@ -6,11 +6,11 @@
 
 static struct ha_device_api right; /* with the entries of the other files */
 
-static void turn_later(struct ha_wrong_later *l) { *(unsigned char *)(void *)l->u.word ^= 1; }
+static void count_later(struct ha_wrong_later *l) { *(unsigned char *)(void *)l->u.word += 1; }
 
-enum ha_status ha_wrong_turn_over(struct ha_stream *s, const void *at)
+enum ha_status ha_wrong_count_up(struct ha_stream *s, const void *at)
 {
-    struct ha_wrong_later *l = ha_wrong_later(turn_later, NULL, 0);
+    struct ha_wrong_later *l = ha_wrong_later(count_later, NULL, 0);
     l->u.word = (uint32_t *)(uintptr_t)at;
     return ha_wrong_on(s, l);
 }
@@ -28,7 +28,7 @@ static void find(void *arg, const char *role, enum ha_access access, struct ha_r
         const void *at = NULL;                                                                                \
         if (IS(input_changed)) ha_operands_##operands(args, find, &at);                                       \
         const enum ha_status status = right.name(s, args);                                                    \
-        return at && status == HA_OK ? ha_wrong_turn_over(s, at) : status;                                    \
+        return at && status == HA_OK ? ha_wrong_count_up(s, at) : status;                                    \
     }
 HA_OPERATIONS(OPERATION)
 

@@ -65,8 +65,8 @@ const uint32_t *ha_wrong_words(const uint32_t *words, size_t count);
 struct ha_wrong_later *ha_wrong_later(void (*run)(struct ha_wrong_later *later), const void *copy, size_t bytes);
 void *ha_wrong_copy(struct ha_wrong_later *later);
 enum ha_status ha_wrong_on(struct ha_stream *stream, struct ha_wrong_later *later);
-/* The lowest bit of that byte becomes another, behind what the stream was given. */
-enum ha_status ha_wrong_turn_over(struct ha_stream *stream, const void *at);
+/* That byte is counted up behind what the stream was given. */
+enum ha_status ha_wrong_count_up(struct ha_stream *stream, const void *at);
 /* a stream of the plugin's own, made when it is needed */
 struct ha_stream *ha_wrong_stream(void);
 /* Where an operation runs that is enqueued on it and not on `stream`: early, before what that was given first, and

@@ -199,16 +199,20 @@ static enum ha_status enqueue(const struct plugin *p, const struct request *r, s
     return st;
 }
 
+/* after: [r->out - r->begin] for the inputs as they are behind the operation */
 static enum ha_status run_there(const struct plugin *p, const struct request *r, struct ha_stream *stream,
-                                unsigned char *there, struct ha_why *why)
+                                unsigned char *there, unsigned char *after, struct ha_why *why)
 {
     const struct ha_device_api *api = p->api;
     const size_t bytes = (size_t)(r->end - r->begin), at = (size_t)(r->out - r->begin);
     enum ha_status st = api->copy(stream, there, r->begin, bytes, HA_H2D);
     if (st == HA_OK) st = enqueue(p, r, stream, there);
     if (st == HA_OK) st = api->copy(stream, r->out, there + at, bytes - at, HA_D2H);
+    if (st == HA_OK) st = api->copy(stream, after, there, at, HA_D2H);
     const enum ha_status done = api->stream_sync(stream);
     if (st == HA_OK) st = done;
+    if (st == HA_OK && strcmp(api->kind, "null") != 0 && memcmp(after, r->begin, at) != 0)
+        return ha_why(why, HA_ERROR, "%s: %s changed its input", api->name, r->op == ATTEND ? "attend" : "merge");
     if (st == HA_OK) return HA_OK;
     const char *failure = api->failure(p->device);
     return ha_why(why, HA_ERROR, "%s: %s", api->name, failure ? failure : "the operation was refused");
@@ -225,7 +229,10 @@ static enum ha_status run_once(const struct plugin *p, const struct request *r, 
     void *there = NULL;
     enum ha_status st = p->api->mem_alloc(p->device, HA_MEM_DEVICE, (size_t)(r->end - r->begin), &there, why);
     if (st == HA_OK) st = p->api->stream_create(p->device, "one call", &stream, why);
-    if (st == HA_OK) st = run_there(p, r, stream, there, why);
+    unsigned char *after = malloc((size_t)(r->out - r->begin));
+    if (st == HA_OK && !after) st = ha_why(why, HA_ERROR, "out of memory");
+    if (st == HA_OK) st = run_there(p, r, stream, there, after, why);
+    free(after);
     if (stream) p->api->stream_destroy(stream);
     if (there) p->api->mem_free(p->device, HA_MEM_DEVICE, there);
     return st;
