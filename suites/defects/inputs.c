@@ -22,13 +22,13 @@ static void find(void *arg, const char *role, enum ha_access access, struct ha_r
     if (access == HA_READ && !*at) *at = range.at;
 }
 
-#define OPERATION(name, type, operands)                                                                       \
-    static enum ha_status wrong_##name(struct ha_stream *s, const struct type *args)                          \
-    {                                                                                                         \
-        const void *at = NULL;                                                                                \
-        if (IS(input_changed)) ha_operands_##operands(args, find, &at);                                       \
-        const enum ha_status status = right.name(s, args);                                                    \
-        return at && status == HA_OK ? ha_wrong_count_up(s, at) : status;                                    \
+#define OPERATION(name, type, operands)                                              \
+    static enum ha_status wrong_##name(struct ha_stream *s, const struct type *args) \
+    {                                                                                \
+        const void *at = NULL;                                                       \
+        if (IS(input_changed)) ha_operands_##operands(args, find, &at);              \
+        const enum ha_status status = right.name(s, args);                           \
+        return at && status == HA_OK ? ha_wrong_count_up(s, at) : status;            \
     }
 HA_OPERATIONS(OPERATION)
 

@@ -63,9 +63,9 @@ struct ha_op_stage {
     /* Of ha_op_arrive, until ha_op_follow: where `out` is copied to; the inputs, and blocks with an image of each. */
     struct ha_op_block *seen, *in[HA_OP_ARRIVE], *given[HA_OP_ARRIVE];
     size_t inputs;
-    const struct ha_op_case *of;                   /* NULL: the listed cases */
-    size_t most;                                   /* bytes of the largest copy */
-    size_t rounds;                                 /* of what is tried again and again */
+    const struct ha_op_case *of; /* NULL: the listed cases */
+    size_t most;                 /* bytes of the largest copy */
+    size_t rounds;               /* of what is tried again and again */
     uint64_t seed, drawn;
     uint32_t *gate, turn; /* gate: in mapped memory, or lock */
     uint32_t lock;
