@@ -1,5 +1,6 @@
 #include "harness/base/claims.h"
 #include "harness/base/registry.h"
+#include "harness/base/surroundings.h"
 #include "harness/base/why.h"
 #include "harness/engine/child.h"
 #include "harness/engine/plugin.h"
@@ -109,6 +110,7 @@ static enum ha_status load(struct plugin *p, struct ha_why *why)
     static struct ha_kernels kernels;
     if (p->api) return HA_OK;
     const struct ha_device_api *api;
+    ha_surroundings_keep();
     HA_TRY(ha_plugin_load(p->path, &api, why));
     if (!ha_plugin_merges_only(api)) {
         HA_TRY(ha_kernels_resolve(NULL, &kernels, why));
@@ -247,6 +249,7 @@ static struct {
 static void merge_as_kernel(const struct ha_merge *args)
 {
     const enum ha_status st = library.merge(NULL, args);
+    ha_surroundings_task();
     if (library.refused == HA_OK) library.refused = st;
 }
 
@@ -268,10 +271,8 @@ static enum ha_status stage(struct plugin *p, struct request *r, struct ha_why *
     return library.refused == HA_OK ? st : judge(library.refused, "merge", &r->stage.why);
 }
 
-static enum ha_status serve(void *self, void *arg, struct ha_why *why)
+static enum ha_status serve_request(struct plugin *p, struct request *r, struct ha_why *why)
 {
-    struct plugin *p = self;
-    struct request *r = arg;
     HA_TRY(load(p, why));
     if (r->op == ASK) return ask(p, &r->answer);
     const enum ha_status st = r->op == STAGE   ? stage(p, r, why)
@@ -280,6 +281,13 @@ static enum ha_status serve(void *self, void *arg, struct ha_why *why)
     /* what is right, or not offered, is neither on a device that has failed behind it */
     const char *failure = p->device && (st == HA_OK || st == HA_WAIVED) ? p->api->failure(p->device) : NULL;
     return failure ? ha_why(why, HA_ERROR, "%s: %s", p->api->name, failure) : st;
+}
+
+static enum ha_status serve(void *self, void *arg, struct ha_why *why)
+{
+    const enum ha_status st = serve_request(self, arg, why);
+    ha_surroundings_restore("it");
+    return ha_surroundings_verdict(why) == HA_OK ? st : HA_ERROR;
 }
 
 /* ---- in the program ---------------------------------------------------------------------- */

@@ -94,6 +94,7 @@ TEST_WITH(each_harm_is_named, NULL, nobody_is_left)
         { LEAVES_A_GRANDCHILD, HA_OK, true, true, "" },
         { ANSWERS_TWICE, HA_OK, true, true, "" },
         { TRAPS, HA_ERROR, false, false, "killed by SIG" },
+        { ROUNDS, HA_ERROR, false, false, "it changed the rounding mode and did not put it back" },
         { WRONG_ANSWER, HA_OK, true, false, "" },
     };
     struct ha_subject x;
@@ -376,6 +377,7 @@ TEST_WITH(harm_in_a_stage_is_named, NULL, nobody_is_left)
         { REFUSES, HA_FAIL, "refused: merge returned HA_ERROR" },
         { WAIVES, HA_WAIVED, "merge returned HA_WAIVED" },
         { EXITS, HA_ERROR, "exited with 5" },
+        { ROUNDS, HA_ERROR, "it changed the rounding mode and did not put it back" },
         { WRONG_ANSWER, HA_FAIL, "late producer on the same stream: row 0, element 3" },
         { BEHAVES, HA_OK, "" },
     };
