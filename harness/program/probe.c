@@ -59,7 +59,7 @@ static enum ha_status write_csv(const char *folder, const struct ha_ceilings *c,
     HA_TRY(ha_file_path(path, folder, "probe", ".csv", why));
     /* a probe says how the machine is now */
     remove(path);
-    HA_TRY(ha_csv_open(&csv, path, why));
+    HA_TRY(ha_csv_open(&csv, path, true, why));
     enum ha_status status = write_rows(csv, c, why), closed = ha_csv_close(csv, status == HA_OK ? why : NULL);
     return status == HA_OK ? closed : status;
 }
