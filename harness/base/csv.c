@@ -25,7 +25,7 @@ struct ha_csv {
     struct ha_why failure; /* ... and its reason */
 };
 
-enum ha_status ha_csv_open(struct ha_csv **out, const char *path, bool new, struct ha_why *why)
+enum ha_status ha_csv_open(struct ha_csv **out, const char *path, bool exclusive, struct ha_why *why)
 {
     *out = NULL;
     struct ha_csv *csv = calloc(1, sizeof *csv);
@@ -36,7 +36,7 @@ enum ha_status ha_csv_open(struct ha_csv **out, const char *path, bool new, stru
         return ha_why(why, HA_ERROR, "%s: out of memory", path);
     }
     csv->path = name;
-    csv->fd = ha_own_file(open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (new ? O_EXCL : 0), 0666));
+    csv->fd = ha_own_file(open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (exclusive ? O_EXCL : 0), 0666));
     if (csv->fd < 0) {
         if (errno == EEXIST) ha_why(why, HA_ERROR, "%s: it is there, and is not this run's: who has made it?", path);
         else ha_why(why, HA_ERROR, "%s: cannot open for writing: %s", path, strerror(errno));
