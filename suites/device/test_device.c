@@ -98,6 +98,8 @@ TEST_WITH(a_changed_input_is_seen_in_every_operation, NULL, driven_end)
     assert_int_equal(seen, COUNT(ops) - 1);
     run(plugin, "copy_source", "device:op=copy,bytes=65536");
     assert_contains(result(0)->reason, "copy changed its source: ");
+    run(plugin, "input_changed", "resident:ctx=64,layers=1,steps=2");
+    assert_contains(result(0)->reason, "an operation of the device changed its input: byte 0");
 }
 
 /* One row in a million, by as many as are merged where the id does not say how many. */
