@@ -27,6 +27,17 @@ for file in "$@"; do
         echo "bundle.sh: $file needs $foreign, which a bare machine lacks" >&2
         exit 1
     fi
+    # glibc before 2.34 has these beside libc.so.6: a file that does not name their library finds them by luck
+    symbols=$(readelf --dyn-syms -W "$file" | awk '$7 == "UND" { sub(/@.*/, "", $8); print $8 }')
+    while read -r library names; do
+        missing=$(echo "$symbols" | grep -E "^($names)" | tr '\n' ' ')
+        [ -z "$missing" ] || readelf -d "$file" | grep -q -F "[$library]" ||
+            { echo "bundle.sh: $file takes ${missing}from $library and is not linked with it: -l:$library" >&2; exit 1; }
+    done << end
+librt.so.1 shm_|mq_|aio_|lio_|timer_
+libdl.so.2 dl(open|sym|vsym|close|error|addr|mopen|info)
+libpthread.so.0 pthread_(create|join|detach|once|key_|setspecific|getspecific|kill|rwlock|spin)|sem_
+end
 done
 
 rm -rf "$work"

@@ -121,6 +121,7 @@ RECIPES = [
     ("harness/engine/test_hostile", SUITES_WRAPPED),
     ("harness/engine/test_loop", SUITES_WRAPPED),
     ("harness/engine/test_at_once", f"{REHEARSAL} {SUITES_WRAPPED} alone"),
+    ("harness/engine/test_kill", f"{SUITES_WRAPPED} wrap=ha_machine_beside wrap=ha_paired_memory_create"),
     ("harness/engine/test_serve", "wrap=ha_child_say"),
     ("harness/engine/test_p*", ENGINE_FAKES),
     ("harness/engine/test_group", REHEARSAL),

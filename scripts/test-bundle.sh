@@ -64,4 +64,18 @@ for driver in 530 580; do
     holds "a bundle for driver $driver: what would run with older ones" test $? -eq $want
 done
 
+# a symbol of librt in glibc 2.31, which the linker finds in libc.so.6 today
+cat > "$dir/shm.c" << 'end'
+__asm__(".symver old, shm_open@GLIBC_2.2.5");
+extern int old(const char *name, int flags, unsigned mode);
+int ha_shm(void) { return old("", 0, 0); }
+end
+gcc -shared -fPIC "$dir/shm.c" -o "$dir/ha_shm.so"
+(cd "$here/.." && scripts/bundle.sh "$dir/bundle.tar.gz" 530 "$dir/ha_shm.so") > "$dir/err" 2>&1
+holds 'a plugin that does not name librt is refused' test $? -eq 1
+holds 'and is told which' grep -q 'takes shm_open from librt.so.1 and is not linked with it' "$dir/err"
+gcc -shared -fPIC "$dir/shm.c" -o "$dir/ha_shm.so" -Wl,--no-as-needed -l:librt.so.1
+(cd "$here/.." && scripts/bundle.sh "$dir/bundle.tar.gz" 530 "$dir/ha_shm.so") > "$dir/err" 2>&1
+holds 'one that does is taken' test $? -eq 0
+
 finish

@@ -504,4 +504,44 @@ expect 0 '60 passed, 0 failed, 0 skipped' check -q $cases -o "$dir/full" --resum
 holds 'each case has a row' test "$(cut -d, -f3-22 "$dir/full/cases.csv" | grep -o 'resident:[^"]*' | sort -u | wc -l)" -eq 60
 holds 'and none has two' test "$(lines "$dir/full/cases.csv")" -eq 61
 
+# the environment of OpenMP: whatever it says, a check ends, and what is no number of threads is ignored and said
+while read -r word set; do
+    timeout 60 env "$set" "$program" check -q 'cpu:ctx=64,layers=1,steps=1' > "$dir/out" 2> "$dir/err" < /dev/null
+    code=$?
+    said=$(grep -c '^warning: OMP_NUM_THREADS is .*ignored' "$dir/err")
+    case $word in
+        ignored) holds "$set is ignored and said" test "$code,$said" = 0,1 ;;
+        fine) holds "$set is taken" test "$code,$said" = 0,0 ;;
+        *) holds "$set: a result, or one that says why not" test "$code,$said" = 0,0 -o "$code,$said" = 40,0 ;;
+    esac
+done << end
+ignored OMP_NUM_THREADS=-1
+ignored OMP_NUM_THREADS=0
+ignored OMP_NUM_THREADS=abc
+ignored OMP_NUM_THREADS=1e9
+ignored OMP_NUM_THREADS=
+ignored OMP_NUM_THREADS=,
+ignored OMP_NUM_THREADS=2,x
+ignored OMP_NUM_THREADS=2147483648
+ignored OMP_NUM_THREADS=99999999999999999999
+fine OMP_NUM_THREADS=2
+fine OMP_NUM_THREADS= 4 , 2
+fine OMP_WAIT_POLICY=abc
+fine OMP_PROC_BIND=abc
+fine OMP_PLACES=abc
+fine OMP_DYNAMIC=abc
+fine OMP_SCHEDULE=abc
+fine OMP_STACKSIZE=abc
+fine OMP_THREAD_LIMIT=abc
+fine GOMP_CPU_AFFINITY=9999
+fine GOMP_STACKSIZE=abc
+fine KMP_AFFINITY=abc
+fine KMP_BLOCKTIME=-5
+ends OMP_THREAD_LIMIT=0
+ends OMP_MAX_ACTIVE_LEVELS=0
+ends OMP_STACKSIZE=1
+ends KMP_STACKSIZE=100G
+ends KMP_DEVICE_THREAD_LIMIT=1
+end
+
 finish

@@ -4,7 +4,7 @@
 # the program of harness/report/test_schema.c.
 # shellcheck source=scripts/test.sh disable=SC2016
 . "$(dirname "$0")/test.sh"
-program=$(realpath "$1") TOOL=$(realpath "$3") sanitize=$(realpath scripts/sanitize.sh) schema=$(realpath "$2") night_schema=$(realpath results/schema/night.schema.json) publish=$(realpath scripts/publish.sh)
+program=$(realpath "$1") TOOL=$(realpath "$3") sanitize=$(realpath scripts/sanitize.sh) schema=$(realpath "$2") night_schema=$(realpath results/schema/night.schema.json) publish=$(realpath scripts/publish.sh) steps=$(realpath suites/gpu_day.steps)
 
 # every command of the day is one of the suites that are published
 "$program" run gpu_day --dry-run > "$dir/commands" 2> "$dir/err"
@@ -223,6 +223,15 @@ holds 'who takes a plan is told of it' test "$(plans)" -eq 2
 holds 'and has it' sh -c "tail -n 1 planned/fast/cases.csv | tr -d '\r' | grep -q '\"constants\",[^,]*$'"
 "$program" run gpu_day --dry-run --plan constants > out 2> err
 holds 'run and check take it, others do not' test "$(grep -c "'--plan' 'constants'" out),$(grep -c "habench 'run'\|habench 'check'" out)" = 10,10
+
+# without python3 what needs it is waived, with the reason
+{ printf '[default]\ndevice = host\n'; sed -n '/^\[flashinfer\]/,$p' "$steps"; } > suites/python.steps
+timeout 60 env PATH=/nowhere "$program" run -q python -o python > out 2> err < /dev/null
+holds 'all is waived' test $? -eq 20
+for name in flashinfer peers; do
+    step $name waived
+    says "python/$name.txt: python3 is not installed"
+done
 
 # Ctrl-C ends the step at hand and the day
 printf '[slow]\ntime = 1m\nshell = . %s/sleeper\n[next]\ntime = 1m\nshell = true\n' "$dir" > suites/long.steps

@@ -10,6 +10,8 @@
  * mapped memory is addressed by the same pointer from both sides; only mapped memory may be read by a kernel
  * (zero-copy). Any entry may be called from any thread; one stream is fed from one thread at a time. An operation that
  * is NULL is not offered: the case is WAIVED with the operation's name.
+ * Operations do not write what they read. An entry returns with the floating-point control, signal mask and handlers,
+ * working directory, locale and umask as they were when it was called: a case in which one differs is an ERROR.
  *
  * A library that only merges (or only attends) fills in info and merge (attend) and leaves every other entry NULL: it
  * is called with dev and stream NULL, on host memory, and is done when it returns. `habench check lse_merge --device

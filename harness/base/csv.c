@@ -20,11 +20,12 @@ struct ha_csv {
     int fd;
     char *path, *line;
     size_t line_bytes;     /* of the buffer */
+    off_t end;             /* of a regular file: its size; else -1 */
     enum ha_status status; /* the first failure ... */
     struct ha_why failure; /* ... and its reason */
 };
 
-enum ha_status ha_csv_open(struct ha_csv **out, const char *path, struct ha_why *why)
+enum ha_status ha_csv_open(struct ha_csv **out, const char *path, bool exclusive, struct ha_why *why)
 {
     *out = NULL;
     struct ha_csv *csv = calloc(1, sizeof *csv);
@@ -35,15 +36,26 @@ enum ha_status ha_csv_open(struct ha_csv **out, const char *path, struct ha_why 
         return ha_why(why, HA_ERROR, "%s: out of memory", path);
     }
     csv->path = name;
-    csv->fd = ha_own_file(open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+    csv->fd = ha_own_file(open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (exclusive ? O_EXCL : 0), 0666));
     if (csv->fd < 0) {
-        ha_why(why, HA_ERROR, "%s: cannot open for writing: %s", path, strerror(errno));
+        if (errno == EEXIST) ha_why(why, HA_ERROR, "%s: it is there, and is not this run's: who has made it?", path);
+        else ha_why(why, HA_ERROR, "%s: cannot open for writing: %s", path, strerror(errno));
         free(name);
         free(csv);
         return HA_ERROR;
     }
+    struct stat file;
+    csv->end = fstat(csv->fd, &file) == 0 && S_ISREG(file.st_mode) ? file.st_size : -1;
     *out = csv;
     return HA_OK;
+}
+
+/* Is the file as the last row left it? */
+static const char *disturbed(const struct ha_csv *csv)
+{
+    struct stat file;
+    if (csv->end < 0 || fstat(csv->fd, &file) != 0) return NULL;
+    return file.st_nlink == 0 ? "it was removed" : file.st_size != csv->end ? "another program wrote into it" : NULL;
 }
 
 /* All or nothing, where the file allows it: a row that did not fit on the disk is taken back. */
@@ -82,8 +94,13 @@ enum ha_status ha_csv_row(struct ha_csv *csv, const char *const *fields, size_t 
     }
     csv->line[used++] = '\r';
     csv->line[used++] = '\n';
-    if (write_row(csv->fd, csv->line, used)) return HA_OK;
-    csv->status = ha_why(&csv->failure, HA_ERROR, "%s: cannot write a row: %s", csv->path, strerror(errno));
+    const char *strange = disturbed(csv);
+    if (!strange && write_row(csv->fd, csv->line, used)) {
+        if (csv->end >= 0) csv->end += (off_t)used;
+        return HA_OK;
+    }
+    csv->status = ha_why(&csv->failure, HA_ERROR, "%s: cannot write a row: %s", csv->path,
+                         strange ? strange : strerror(errno));
     return ha_why(why, csv->status, "%s", csv->failure.text);
 }
 

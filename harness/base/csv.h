@@ -9,8 +9,9 @@
 
 struct ha_csv;
 
-/* Makes the file, or goes on at the end of what is there. */
-enum ha_status ha_csv_open(struct ha_csv **csv, const char *path, struct ha_why *why);
+/* Makes the file, or goes on at the end of what is there; exclusive: there must be none, and no link. Nobody
+ * else writes into it until it is closed: a row fails where its size is another, or where it was removed. */
+enum ha_status ha_csv_open(struct ha_csv **csv, const char *path, bool exclusive, struct ha_why *why);
 /* A field that is NULL or "" is empty (not measured), written without quotes. */
 enum ha_status ha_csv_row(struct ha_csv *csv, const char *const *fields, size_t count, struct ha_why *why);
 enum ha_status ha_csv_close(struct ha_csv *csv, struct ha_why *why);

@@ -566,9 +566,15 @@ void ha_operands_weighted_sum(const struct ha_weighted_sum *s, ha_operand_fn *fn
 void ha_operands_net(const struct ha_net *n, ha_operand_fn *fn, void *arg)
 {
     const struct visit v = { fn, arg };
+    rows(v, "scratch", HA_WRITE, n->scratch, 1, 0, ha_net_scratch(n) * sizeof(float));
+    ha_operands_device_net(n, fn, arg);
+}
+
+void ha_operands_device_net(const struct ha_net *n, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
     const size_t e = sizeof(float);
     rows(v, "w", HA_READ, n->w, 1, 0, ha_net_weights(n) * e);
     rows(v, "x", HA_READ, n->x, 1, 0, n->rows * n->width[0] * e);
-    rows(v, "scratch", HA_WRITE, n->scratch, 1, 0, ha_net_scratch(n) * e);
     rows(v, "y", HA_WRITE, n->y, 1, 0, n->rows * n->width[n->layers] * e);
 }

@@ -295,7 +295,6 @@ static enum ha_status read_all(struct ha_stream *s, const void *ptr, size_t byte
     return real->read(s, ptr, bytes, sum);
 }
 
-/* Those whose arguments are one struct. */
 #define OPERATION(name, type, operands)                                      \
     static enum ha_status name(struct ha_stream *s, const struct type *args) \
     {                                                                        \
@@ -303,38 +302,7 @@ static enum ha_status read_all(struct ha_stream *s, const void *ptr, size_t byte
         ha_operands_##operands(args, operand, &(struct call){ s, #name });   \
         return real->name(s, args);                                          \
     }
-OPERATION(attend, ha_device_attend, attend)
-OPERATION(attend_products, ha_device_attend, attend)
-OPERATION(merge, ha_merge, merge)
-OPERATION(blend, ha_device_blend, blend)
-OPERATION(product, ha_device_product, product)
-OPERATION(move, ha_device_move, move)
-OPERATION(digest, ha_device_digest, device_digest)
-OPERATION(digest_score, ha_device_digest_score, device_digest_score)
-OPERATION(topk, ha_device_topk, device_topk)
-OPERATION(split, ha_device_split, device_split)
-OPERATION(rotate, ha_device_rotate, device_rotate)
-OPERATION(columns, ha_device_columns, device_columns)
-OPERATION(score, ha_device_score, device_score)
-OPERATION(features, ha_device_features, device_features)
-OPERATION(hash, ha_device_hash, device_hash)
-OPERATION(hamming, ha_device_hamming, device_hamming)
-OPERATION(similarity, ha_device_similarity, device_similarity)
-OPERATION(pq_encode, ha_device_pq_encode, device_pq_encode)
-OPERATION(pq_table, ha_device_pq_table, device_pq_table)
-OPERATION(pq_score, ha_device_pq_score, device_pq_score)
-OPERATION(softmax, ha_device_softmax, device_softmax)
-OPERATION(topp, ha_device_topp, device_topp)
-OPERATION(weighted_sum, ha_device_weighted_sum, device_weighted_sum)
-
-static enum ha_status net(struct ha_stream *s, const struct ha_net *args)
-{
-    struct ha_net own = *args;
-    own.scratch = NULL;
-    hand_over(s);
-    ha_operands_net(&own, operand, &(struct call){ s, "net" });
-    return real->net(s, args);
-}
+HA_OPERATIONS(OPERATION)
 
 const struct ha_device_api *ha_order_wrap(const struct ha_device_api *api)
 {
@@ -359,30 +327,8 @@ const struct ha_device_api *ha_order_wrap(const struct ha_device_api *api)
     WRAP(flag_write, flag_write);
     WRAP(flag_wait, flag_wait);
     WRAP(host_fn, host_fn);
-    WRAP(attend, attend);
-    WRAP(attend_products, attend_products);
-    WRAP(merge, merge);
-    WRAP(blend, blend);
-    WRAP(product, product);
-    WRAP(move, move);
-    WRAP(digest, digest);
-    WRAP(digest_score, digest_score);
-    WRAP(topk, topk);
-    WRAP(split, split);
-    WRAP(rotate, rotate);
-    WRAP(columns, columns);
-    WRAP(score, score);
-    WRAP(features, features);
-    WRAP(net, net);
-    WRAP(hash, hash);
-    WRAP(hamming, hamming);
-    WRAP(similarity, similarity);
-    WRAP(pq_encode, pq_encode);
-    WRAP(pq_table, pq_table);
-    WRAP(pq_score, pq_score);
-    WRAP(softmax, softmax);
-    WRAP(topp, topp);
-    WRAP(weighted_sum, weighted_sum);
+#define WRAP_OPERATION(name, type, operands) WRAP(name, name);
+    HA_OPERATIONS(WRAP_OPERATION)
     WRAP(read, read_all);
     WRAP(graph_begin, graph_begin);
     WRAP(graph_end, graph_end);

@@ -3,6 +3,7 @@
 #include "harness/base/thread.h"
 #include "harness/base/delays.h"
 #include "harness/base/stores.h"
+#include "harness/base/surroundings.h"
 #include "harness/base/team.h"
 #include "harness/base/why.h"
 #include "harness/base/worker.h"
@@ -116,6 +117,7 @@ void ha_team_work(struct ha_pool *pool, size_t worker)
     for (size_t g = first; g == first || g < next; g++) work_off(pool, &job, &job.group[g], worker, &span);
     ha_stores_within(outer);
     ha_order_stand_for(own);
+    ha_surroundings_task();
     if (!span.begin_ns) return;
     span.end_ns = ha_now_ns();
     pool->sink->span(pool->sink->self, &span);

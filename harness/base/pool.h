@@ -25,6 +25,11 @@ enum {
 struct ha_pool;
 struct ha_delays; /* harness/base/delays.h */
 
+/* Takes an OMP_NUM_THREADS that is no list of 1 to HA_POOL_THREADS_MAX threads out of the environment, with a warning.
+ * LLVM's runtime reads such a list to numbers of any size, and may abort or never end. Before the first pool; pools do
+ * not depend on this variable. */
+void ha_pool_environment(void);
+
 /* threads = 0: one for each core that the process may use */
 enum ha_status ha_pool_create(struct ha_pool **pool, enum ha_team team, size_t threads, struct ha_why *why);
 size_t ha_pool_threads(const struct ha_pool *pool);

@@ -1,7 +1,11 @@
 #include "harness/base/team.h"
+#include "harness/base/text.h"
 #include "harness/base/why.h"
 
 #include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* Of LLVM's runtime; other runtimes have no such thing. How many milliseconds the calling thread stays awake where it
  * waits next: threads of a region begin with what its caller has. And that who is awake gives its core away only where
@@ -12,6 +16,32 @@ extern void kmp_set_library_turnaround(void) __attribute__((weak));
 static void stay_awake(const struct ha_pool *pool, size_t worker)
 {
     if (kmp_set_blocktime) kmp_set_blocktime(ha_team_awake(pool, worker) ? HA_POOL_AWAKE_NS / 1000000 : 0);
+}
+
+/* "4", " 4 , 2 " */
+static bool are_numbers(const char *text)
+{
+    char *end = NULL;
+    for (;; text = end + 1) {
+        text += strspn(text, " \t");
+        if (*text < '0' || *text > '9') return false;
+        const unsigned long n = strtoul(text, &end, 10);
+        if (n < 1 || n > HA_POOL_THREADS_MAX) return false;
+        end += strspn(end, " \t");
+        if (!*end) return true;
+        if (*end != ',') return false;
+    }
+}
+
+void ha_pool_environment(void)
+{
+    static const char name[] = "OMP_NUM_THREADS";
+    const char *text = getenv(name);
+    if (!text || are_numbers(text)) return;
+    fprintf(stderr, "warning: %s is '", name);
+    ha_text_print(stderr, text);
+    fprintf(stderr, "', not 1 to %d threads, and is ignored: --threads says how many\n", HA_POOL_THREADS_MAX);
+    unsetenv(name);
 }
 
 /* The runtime lends one set of threads to all pools: a thread stays where the last pool that used it has put it. */

@@ -11,7 +11,7 @@ static const char name[] = "x.csv";
 static struct ha_csv *csv;
 static struct ha_why why;
 
-static void open_csv(void) { assert_int_equal(ha_csv_open(&csv, test_path(name), &why), HA_OK); }
+static void open_csv(void) { assert_int_equal(ha_csv_open(&csv, test_path(name), false, &why), HA_OK); }
 static void close_csv(void) { assert_int_equal(ha_csv_close(csv, &why), HA_OK); }
 
 static void put_row(const char *const *fields, size_t count)
@@ -92,7 +92,7 @@ TEST_WITH(a_row_is_there_at_once, test_folder_make, test_folder_remove)
 TEST(a_full_disk_is_an_error_that_stays)
 {
     const char *const row[] = { "a" };
-    assert_int_equal(ha_csv_open(&csv, "/dev/full", &why), HA_OK);
+    assert_int_equal(ha_csv_open(&csv, "/dev/full", false, &why), HA_OK);
     assert_int_equal(ha_csv_row(csv, row, 1, &why), HA_ERROR);
     assert_string_equal(why.text, "/dev/full: cannot write a row: No space left on device");
     why.text[0] = '\0';
@@ -128,7 +128,7 @@ TEST_WITH(a_cut_row_is_taken_back, test_folder_make, test_folder_remove)
 
 TEST(a_file_that_cannot_be_opened_says_why)
 {
-    assert_int_equal(ha_csv_open(&csv, "/no/such/folder/x.csv", &why), HA_ERROR);
+    assert_int_equal(ha_csv_open(&csv, "/no/such/folder/x.csv", false, &why), HA_ERROR);
     assert_string_equal(why.text, "/no/such/folder/x.csv: cannot open for writing: No such file or directory");
     assert_null(csv);
     assert_int_equal(ha_csv_read("/no/such/file", log_row, NULL, &why), HA_ERROR);

@@ -1,10 +1,14 @@
-#define _GNU_SOURCE /* pthread_setattr_default_np */
+#define _GNU_SOURCE /* pthread_setattr_default_np, feenableexcept */
 #include "harness/base/thread.h"
 
+#include "harness/base/surroundings.h"
 #include "harness/base/test.h"
 
+#include <fenv.h>
+#include <locale.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -69,3 +73,105 @@ static int in_a_child(int (*body)(void))
 TEST(a_thread_has_its_stack) { assert_int_equal(in_a_child(thread_under_a_small_limit), 0); }
 
 TEST(a_small_stack_is_refused) { assert_int_equal(in_a_child(check_under_limits), 0); }
+
+/* ---- what code of a plugin may leave changed --------------------------------------------------------------------- */
+
+static void round_down(void) { fesetround(FE_TOWARDZERO); }
+static void change_folder(void) { assert_int_equal(chdir("/"), 0); }
+static void block_signals(void)
+{
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, NULL);
+}
+static void ignore_term(void) { signal(SIGTERM, SIG_IGN); }
+static void change_umask(void) { umask(0777); }
+static void change_locale(void) { assert_non_null(setlocale(LC_ALL, "C.UTF-8")); }
+static void change_thread_locale(void)
+{
+    static locale_t c;
+    if (!c) c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    uselocale(c);
+}
+#if defined __x86_64__
+static void trap(void) { feenableexcept(FE_DIVBYZERO); }
+static void or_mxcsr(uint32_t bits)
+{
+    uint32_t mxcsr;
+    __asm__ volatile("stmxcsr %0" : "=m"(mxcsr));
+    mxcsr |= bits;
+    __asm__ volatile("ldmxcsr %0" : : "m"(mxcsr));
+}
+static void flush_results(void) { or_mxcsr(1u << 15); }
+static void flush_operands(void) { or_mxcsr(1u << 6); }
+static void set_x87(uint16_t control) { __asm__ volatile("fldcw %0" : : "m"(control)); }
+static void x87_double(void) { set_x87(0x027f); }
+static void x87_up(void) { set_x87(0x0b7f); }
+static void take_registers(void) { __asm__ volatile("pxor %%mm0, %%mm0" : : : "st"); }
+#endif
+
+static const struct {
+    void (*change)(void);
+    const char *name;
+} changes[] = {
+    { round_down, "the rounding mode" },
+    { block_signals, "the signal mask" },
+    { ignore_term, "a handler of signals" },
+    { change_folder, "the working directory" },
+    { change_umask, "the umask" },
+    { change_locale, "the locale" },
+    { change_thread_locale, "the thread's locale" },
+#if defined __x86_64__
+    { trap, "the traps of floating point" },
+    { flush_results, "how denormals are taken" },
+    { flush_operands, "how denormals are taken" },
+    { x87_double, "the precision of x87" },
+    { x87_up, "the rounding mode" },
+    { take_registers, "the x87 registers" },
+#endif
+};
+
+static struct ha_why why;
+static enum ha_status restored(void)
+{
+    ha_surroundings_restore("it");
+    return ha_surroundings_verdict(&why);
+}
+
+TEST(each_change_is_named_and_put_back)
+{
+    ha_surroundings_keep();
+    for (size_t i = 0; i < COUNT(changes); i++) {
+        char want[96];
+        changes[i].change();
+        snprintf(want, sizeof want, "it changed %s", changes[i].name);
+        const enum ha_status status = restored();
+        if (status != HA_ERROR || strncmp(why.text, want, strlen(want)) != 0)
+            fail_msg("%s: %d, %s", want, status, why.text);
+        if (restored() != HA_OK) fail_msg("again: %s", why.text);
+    }
+    round_down();
+    change_umask();
+    assert_int_equal(restored(), HA_ERROR);
+    assert_string_equal(why.text, "it changed the rounding mode, the umask and did not put it back");
+}
+
+static void *do_a_task(void *arg)
+{
+    round_down();
+    ha_surroundings_task();
+    return fegetround() == FE_TONEAREST ? NULL : arg;
+}
+
+TEST(a_change_on_another_thread_is_seen)
+{
+    pthread_t thread;
+    void *wrong = NULL;
+    ha_surroundings_keep();
+    assert_int_equal(ha_thread_start(&thread, do_a_task, &thread), 0);
+    pthread_join(thread, &wrong);
+    assert_null(wrong);
+    assert_int_equal(restored(), HA_ERROR);
+    assert_string_equal(why.text, "it changed the rounding mode and did not put it back");
+    assert_int_equal(restored(), HA_OK);
+}

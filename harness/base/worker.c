@@ -3,6 +3,7 @@
 #include "harness/base/delays.h"
 #include "harness/base/order.h"
 #include "harness/base/stores.h"
+#include "harness/base/surroundings.h"
 #include "harness/base/thread.h"
 #include "harness/base/why.h"
 
@@ -58,6 +59,7 @@ static void *worker_main(void *self)
         struct ha_span span = { .begin_ns = ha_now_ns(), .kind = HA_SPAN_CPU, .lane = "background", .name = job.name };
         ha_stores_within((struct ha_stores_lane){ traced ? &sink : NULL, &span });
         job.fn(job.arg);
+        ha_surroundings_task();
         span.end_ns = ha_now_ns();
         if (traced) deliver(w, &span);
         ha_order_thread_signal(w, w->done + 1);

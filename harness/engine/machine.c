@@ -2,6 +2,7 @@
 
 #include "harness/base/claims.h"
 #include "harness/base/registry.h"
+#include "harness/base/surroundings.h"
 #include "harness/base/why.h"
 
 #include <math.h>
@@ -45,11 +46,19 @@ static void note_failure(struct ha_machine *m)
     if (failure && !*m->failure.text) ha_why(&m->failure, HA_ERROR, "device %.80s: %s", m->name, failure);
 }
 
+void ha_machine_restore(const struct ha_machine *m)
+{
+    char who[NAME_BYTES + 8];
+    snprintf(who, sizeof who, "device %s", m->name);
+    ha_surroundings_restore(who);
+}
+
 static void close_device(struct ha_machine *m)
 {
     ha_machine_beside_end(m);
     note_failure(m);
     if (m->device) m->api->close(m->device);
+    if (m->device) ha_machine_restore(m);
     m->device = NULL;
 }
 

@@ -25,6 +25,8 @@ enum ha_status ha_machine_device(struct ha_machine *machine, const char *name, c
 /* Has a device failed, also while it was opened? why says how. A failure may outlive the device, as that of a CUDA
  * context does: only another process is rid of it. */
 bool ha_machine_failed(struct ha_machine *machine, struct ha_why *why);
+/* Puts back what the device that was opened last has changed around it (harness/base/surroundings.h). */
+void ha_machine_restore(const struct ha_machine *machine);
 /* Of the device that was opened last, measured when it was. */
 const struct ha_eps *ha_machine_eps(const struct ha_machine *machine);
 /* Of the device that was opened last: measured at the first call. */

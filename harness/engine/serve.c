@@ -1,5 +1,6 @@
 #include "harness/engine/serve.h"
 
+#include "harness/base/surroundings.h"
 #include "harness/base/why.h"
 #include "harness/engine/child.h"
 #include "harness/engine/group.h"
@@ -123,6 +124,12 @@ static enum ha_status serve_order(struct server *s, const struct ha_job *o, stru
         const enum ha_status begun = use_suite(s, suite, &cause);
         if (begun == HA_OK) ha_group_run(&g, suite, s->run, s->serve->options->measure);
         else ha_group_set(&g, begun, &cause);
+        /* whatever the rows say: their inputs and references may be others than asked for */
+        ha_machine_restore(s->machine);
+        if (ha_surroundings_verdict(why) != HA_OK) {
+            ha_group_free(&g);
+            return HA_ERROR;
+        }
         failed = ha_machine_failed(s->machine, why);
         const size_t blamed = failed && !g.failed_beside ? row_to_blame(&g) : SIZE_MAX;
         for (size_t i = 0; i < o->count; i++) {
@@ -143,6 +150,7 @@ enum ha_status ha_serve(void *self, void *arg, struct ha_why *why)
         struct server *s = calloc(1, sizeof *s);
         if (!s) return ha_why(why, HA_ERROR, "out of memory");
         s->serve = serve;
+        ha_surroundings_keep();
         HA_TRY(ha_machine_create(&s->machine, seen, why));
         ha_machine_memory(s->machine, serve->memory);
         serve->server = s;

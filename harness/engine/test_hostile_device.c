@@ -11,6 +11,7 @@
 #include "harness/base/why.h"
 
 #include <fcntl.h>
+#include <fenv.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,6 +113,8 @@ static const char failed[] = "an illegal memory access was encountered";
 static bool poisoned;
 static void poison(void) { poisoned = true; }
 
+static void round_to_zero(void) { fesetround(FE_TOWARDZERO); }
+
 static const struct {
     const char *name;
     void (*act)(void);
@@ -133,6 +136,7 @@ static const struct {
     { "kill", die },
     { "print", print_on },
     { "poison", poison },
+    { "round", round_to_zero },
 };
 
 static void strike(const char *hook)

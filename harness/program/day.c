@@ -79,14 +79,32 @@ static int code_of(const json_t *said)
     return json_is_integer(code) ? (int)json_integer_value(code) : NOT_RUN;
 }
 
+/* The last line that a step printed, which says why it was waived; else "". */
+static void last_line(const struct day *d, const char *name, char line[160])
+{
+    char path[4096], next[160];
+    *line = 0;
+    snprintf(path, sizeof path, "%.3900s/%.100s.txt", d->log.folder, name);
+    FILE *in = fopen(path, "re");
+    while (in && fgets(next, sizeof next, in)) {
+        next[strcspn(next, "\n")] = 0;
+        if (*next) strcpy(line, ha_text_clean(next));
+    }
+    if (in) fclose(in);
+}
+
 static void print_step(FILE *out, const struct day *d, const char *name, const char *besides)
 {
     const json_t *said = said_of(d, name);
-    const char *word = verdict_of(code_of(said)).word;
+    const int code = code_of(said);
+    const char *word = verdict_of(code).word;
+    char reason[160] = "";
+    if (code == HA_EXIT_WAIVED) last_line(d, name, reason);
     if (!said) fprintf(out, "%-16s %s\n", name, word);
     else
-        fprintf(out, "%-16s %-16s %6.0f s  %s/%s.txt%s\n", name, word,
-                json_real_value(json_object_get(said, "seconds")), d->log.folder, name, besides);
+        fprintf(out, "%-16s %-16s %6.0f s  %s/%s.txt%s%s%s\n", name, word,
+                json_real_value(json_object_get(said, "seconds")), d->log.folder, name, besides, *reason ? ": " : "",
+                reason);
     fflush(out);
 }
 

@@ -1,3 +1,4 @@
+#include "harness/base/pool.h"
 #include "harness/base/span_source.h"
 #include "harness/base/stop.h"
 #include "harness/base/text.h"
@@ -81,6 +82,7 @@ int main(int argc, char **argv)
     static struct ha_why why;
     hold_closed_files();
     on_exit(close_stdout, NULL);
+    ha_pool_environment();
     if (ha_stack_check(&why) == HA_OK) return run(argc, argv);
     fprintf(stderr, "habench: %s\n", why.text);
     return HA_EXIT_ENVIRONMENT;

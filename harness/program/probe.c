@@ -2,6 +2,7 @@
 
 #include "harness/base/csv.h"
 #include "harness/base/span_source.h"
+#include "harness/base/surroundings.h"
 #include "harness/base/why.h"
 #include "harness/measure/ceilings.h"
 #include "harness/base/registry.h"
@@ -58,7 +59,7 @@ static enum ha_status write_csv(const char *folder, const struct ha_ceilings *c,
     HA_TRY(ha_file_path(path, folder, "probe", ".csv", why));
     /* a probe says how the machine is now */
     remove(path);
-    HA_TRY(ha_csv_open(&csv, path, why));
+    HA_TRY(ha_csv_open(&csv, path, true, why));
     enum ha_status status = write_rows(csv, c, why), closed = ha_csv_close(csv, status == HA_OK ? why : NULL);
     return status == HA_OK ? closed : status;
 }
@@ -85,6 +86,8 @@ static enum ha_status probe(struct ha_machine *machine, const char *device, cons
     fputc('\n', out);
     print(out, &ceilings);
     enum ha_status status = ha_calibrate(out, api, dev, &ceilings, why);
+    ha_machine_restore(machine);
+    HA_TRY(ha_surroundings_verdict(why));
     if (!out_dir) return status;
     HA_TRY(ha_file_folder(out_dir, why));
     HA_TRY(ha_env_write(out_dir, &env, device, api, &info, &ceilings, why));
@@ -100,6 +103,7 @@ static enum ha_status probe_apart(void *arg, FILE *out, struct ha_why *why)
 {
     const struct asked *a = arg;
     struct ha_machine *machine;
+    ha_surroundings_keep();
     HA_TRY(ha_machine_create(&machine, NULL, why));
     const enum ha_status status = probe(machine, a->device, a->out_dir, out, why);
     ha_machine_destroy(machine);

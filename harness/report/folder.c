@@ -314,10 +314,9 @@ enum ha_exit ha_folder_open(struct ha_folder **out, const struct ha_folder_optio
 /* The file is made, with the names of its columns, when its first line comes. */
 static enum ha_status begin_file(struct ha_folder_file *file, struct ha_why *why)
 {
-    struct stat at;
     if (file->csv) return HA_OK;
-    HA_TRY(ha_csv_open(&file->csv, file->path, why));
-    if (stat(file->path, &at) == 0 && at.st_size > 0) return HA_OK;
+    HA_TRY(ha_csv_open(&file->csv, file->path, !file->there, why));
+    if (file->there) return HA_OK;
     const char **name = calloc(file->columns.count, sizeof *name);
     if (!name) return ha_why(why, HA_ERROR, "%s: out of memory", file->path);
     for (size_t i = 0; i < file->columns.count; i++) name[i] = file->columns.at[i].name;

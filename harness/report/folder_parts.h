@@ -48,6 +48,7 @@ struct ha_folder_file {
     char path[4096];
     struct ha_columns columns;
     struct ha_csv *csv; /* opened with its first line */
+    bool there;         /* a run that goes on has found lines in it; else it is new */
 };
 
 struct ha_folder_suite {

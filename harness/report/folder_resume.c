@@ -13,7 +13,7 @@
 
 /* No text that is written holds a line break (ha_text_clean), so that a line of the file is a line of the table. */
 
-/* Cuts a line without an end off; *there: something is left. */
+/* Cuts a line without an end off; *there: something is left. What is empty is removed. */
 static enum ha_status cut_torn(struct ha_folder *folder, const char *path, bool *there, struct ha_why *why)
 {
     char tail[4096];
@@ -39,6 +39,7 @@ static enum ha_status cut_torn(struct ha_folder *folder, const char *path, bool 
     const int error = errno;
     close(fd);
     *there = keep > 0;
+    if (good && keep == 0) good = unlink(path) == 0;
     return good ? HA_OK : ha_why(why, HA_ERROR, "%s: cannot read: %s", path, strerror(error));
 }
 
@@ -163,7 +164,7 @@ static enum ha_status rewrite(struct reader *r, struct ha_why *why)
     char part[4096];
     HA_TRY(ha_file_path(part, r->folder->path, r->file->name, HA_PART, why));
     unlink(part); /* of a run that was killed */
-    HA_TRY(ha_csv_open(&r->out, part, why));
+    HA_TRY(ha_csv_open(&r->out, part, true, why));
     r->lines = 0;
     enum ha_status status = ha_csv_read(r->file->path, write_line, r, why);
     const enum ha_status closed = ha_csv_close(r->out, status == HA_OK ? why : NULL);
@@ -178,10 +179,9 @@ static enum ha_status read_file(struct ha_folder *folder, struct ha_folder_suite
                                 struct ha_why *why)
 {
     struct reader r = { .folder = folder, .suite = suite, .file = file, .why = why };
-    bool there;
     if (!file->name) return HA_OK;
-    HA_TRY(cut_torn(folder, file->path, &there, why));
-    if (!there) return HA_OK;
+    HA_TRY(cut_torn(folder, file->path, &file->there, why));
+    if (!file->there) return HA_OK;
     r.id = ha_columns_find(&file->columns, "case_id");
     r.process = ha_columns_find(&file->columns, "process");
     r.row = suite ? malloc(suite->suite->row_bytes) : NULL;

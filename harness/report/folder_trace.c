@@ -9,6 +9,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* An event is a line. The first of a case names its process by the case, and says whose the following are. */
@@ -76,7 +77,9 @@ static enum ha_status open_trace(struct ha_folder *folder, struct ha_why *why)
     struct ha_folder_trace *t = &folder->trace;
     if (t->fd >= 0) return HA_OK;
     HA_TRY(ha_file_path(t->path, folder->path, "trace.json", "", why));
-    t->fd = ha_own_file(open(t->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    t->fd = ha_own_file(open(t->path, O_RDWR | O_CLOEXEC | (t->end ? 0 : O_CREAT | O_EXCL), 0666));
+    if (t->fd < 0 && errno == EEXIST)
+        return ha_why(why, HA_ERROR, "%s: it is there, and is not this run's: who has made it?", t->path);
     if (t->fd < 0) return ha_why(why, HA_ERROR, "%s: cannot open for writing: %s", t->path, strerror(errno));
     if (t->end) return HA_OK; /* it was there */
     t->end = HEAD_BYTES;
@@ -88,6 +91,9 @@ static enum ha_status open_trace(struct ha_folder *folder, struct ha_why *why)
 
 static enum ha_status append(struct ha_folder_trace *t, const char *text, size_t bytes, struct ha_why *why)
 {
+    struct stat at;
+    if (fstat(t->fd, &at) == 0 && (at.st_nlink == 0 || at.st_size != (off_t)t->end + TAIL_BYTES))
+        return ha_why(why, HA_ERROR, "%s: another program wrote into it, or removed it", t->path);
     if (write_at(t->fd, text, bytes, t->end)) {
         t->end += bytes - TAIL_BYTES;
         return HA_OK;

@@ -454,3 +454,53 @@ TEST_WITH(a_folder_that_is_removed_ends_the_run, open_new, test_folder_remove)
     assert_contains(why.text, ": the folder was removed, and its rows with it");
     assert_string_equal(why.text, again.text);
 }
+
+/* ---- what is not the run's own ----------------------------------------------------------------------------------- */
+
+/* Files that somebody else makes, links, grows or removes while the run is open. */
+TEST_WITH(a_foreign_file_is_an_error, open_new, test_folder_remove)
+{
+    append("fake.csv", "run_id,verdict\r\n");
+    assert_int_equal(fake_write(f, 1, HA_PASS, &why), HA_ERROR);
+    assert_contains(why.text, "fake.csv: it is there, and is not this run's");
+    assert_int_equal(ha_folder_close(f, &why), HA_ERROR);
+    assert_string_equal(test_text("fake.csv"), "run_id,verdict\r\n");
+}
+
+TEST_WITH(a_link_is_not_followed, open_new, test_folder_remove)
+{
+    assert_int_equal(symlink("elsewhere", test_path("figures.csv")), 0);
+    assert_int_equal(fake_write(f, 1, HA_PASS, &why), HA_ERROR);
+    assert_false(there("elsewhere"));
+    assert_int_equal(ha_folder_close(f, &why), HA_ERROR);
+}
+
+TEST_WITH(lines_of_others_are_an_error, open_new, test_folder_remove)
+{
+    write_it(1, HA_PASS);
+    append("fake.csv", "a line\r\n");
+    assert_int_equal(fake_write(f, 2, HA_PASS, &why), HA_ERROR);
+    assert_contains(why.text, "fake.csv: cannot write a row: another program wrote into it");
+    assert_int_equal(ha_folder_close(f, &why), HA_ERROR);
+}
+
+TEST_WITH(a_removed_file_is_an_error, open_new, test_folder_remove)
+{
+    write_it(1, HA_PASS);
+    assert_int_equal(unlink(test_path("fake.csv")), 0);
+    assert_int_equal(fake_write(f, 2, HA_PASS, &why), HA_ERROR);
+    assert_contains(why.text, "fake.csv: cannot write a row: it was removed");
+    assert_int_equal(ha_folder_close(f, &why), HA_ERROR);
+}
+
+/* A run that was killed between making a file and its first line left it empty. */
+TEST_WITH(an_empty_file_is_begun_anew, open_new, test_folder_remove)
+{
+    write_it(1, HA_PASS);
+    close_it();
+    assert_int_equal(truncate(test_path("figures.csv"), 0), 0);
+    open_it(true);
+    write_it(2, HA_PASS);
+    close_it();
+    assert_memory_equal(test_text("figures.csv"), "\"schema", 7);
+}

@@ -213,7 +213,7 @@ static enum ha_status open_part(struct ha_csv **csv, char part[PATH_BYTES], cons
     const int n = snprintf(part, PATH_BYTES, "%s.%ld.part", path, (long)getpid());
     if (n < 0 || n >= PATH_BYTES) return ha_why(why, HA_ERROR, "%.100s...: the path is too long", path);
     remove(part);
-    return ha_csv_open(csv, part, why);
+    return ha_csv_open(csv, part, false, why);
 }
 
 enum ha_status ha_tune_writable(const char *path, struct ha_why *why)

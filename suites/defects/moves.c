@@ -43,7 +43,8 @@ static enum ha_status wrong_copy(struct ha_stream *s, void *dst, const void *src
     const bool early = IS(copy_up_early)     ? dir == HA_H2D
                        : IS(copy_back_early) ? dir == HA_D2H
                                              : IS(copy_within_early) && dir == HA_D2D;
-    return ha_wrong_over(early, BASE.copy(ha_wrong_early(early, s), dst, src, bytes, dir));
+    const enum ha_status status = ha_wrong_over(early, BASE.copy(ha_wrong_early(early, s), dst, src, bytes, dir));
+    return IS(copy_source) && dir == HA_D2D && bytes && status == HA_OK ? ha_wrong_count_up(s, src) : status;
 }
 
 static enum ha_status wrong_copy_2d(struct ha_stream *s, void *dst, size_t dst_stride, const void *src,

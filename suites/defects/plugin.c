@@ -326,4 +326,5 @@ __attribute__((constructor)) static void fill_in(void)
     ha_wrong_codes(&ha_device_api);
     ha_wrong_pq(&ha_device_api);
     ha_wrong_weights(&ha_device_api);
+    ha_wrong_inputs(&ha_device_api);
 }

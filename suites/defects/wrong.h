@@ -65,6 +65,8 @@ const uint32_t *ha_wrong_words(const uint32_t *words, size_t count);
 struct ha_wrong_later *ha_wrong_later(void (*run)(struct ha_wrong_later *later), const void *copy, size_t bytes);
 void *ha_wrong_copy(struct ha_wrong_later *later);
 enum ha_status ha_wrong_on(struct ha_stream *stream, struct ha_wrong_later *later);
+/* That byte is counted up behind what the stream was given. */
+enum ha_status ha_wrong_count_up(struct ha_stream *stream, const void *at);
 /* a stream of the plugin's own, made when it is needed */
 struct ha_stream *ha_wrong_stream(void);
 /* Where an operation runs that is enqueued on it and not on `stream`: early, before what that was given first, and
@@ -84,6 +86,7 @@ void ha_wrong_predict(struct ha_device_api *api);
 void ha_wrong_codes(struct ha_device_api *api);
 void ha_wrong_pq(struct ha_device_api *api);
 void ha_wrong_weights(struct ha_device_api *api);
+void ha_wrong_inputs(struct ha_device_api *api); /* behind all others, of whose entries it makes use */
 void ha_wrong_moves_begin(void);
 void ha_wrong_order_begin(void);
 void ha_wrong_order_end(void); /* before the device is closed */

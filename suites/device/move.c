@@ -55,11 +55,13 @@ static enum ha_status shut(struct ha_op_stage *s, size_t way)
     return pageable ? HA_OK : ha_op_shut(s, s->stream[0]);
 }
 
-static enum ha_status finish(struct ha_op_stage *s)
+/* The copies have run, and their source is as it was. */
+static enum ha_status finish(struct ha_op_stage *s, const struct pair *p, const char *operation, size_t from,
+                             size_t bytes)
 {
     ha_op_open(s);
     HA_OP(s, stream_sync, s->stream[0]);
-    return HA_OK;
+    return ha_op_judge(s, p->src, from, bytes, "%s changed its source", operation);
 }
 
 /* ---- copy -------------------------------------------------------------------------------------------------------- */
@@ -71,7 +73,7 @@ static enum ha_status copy_once(struct ha_op_stage *s, const struct pair *p, siz
     memcpy(p->dst->image + to, p->src->image + from, bytes);
     HA_TRY(shut(s, way));
     HA_OP(s, copy, s->stream[0], p->dst->at + to, p->src->at + from, bytes, ways[way].dir);
-    HA_TRY(finish(s));
+    HA_TRY(finish(s, p, "copy", from, bytes));
     return ha_op_judge(s, p->dst, 0, all, "copy of %zu bytes %s, from byte %zu of one block to byte %zu of another",
                        bytes, ways[way].name, from, to);
 }
@@ -149,7 +151,7 @@ static enum ha_status rect_once(struct ha_op_stage *s, const struct pair *p, siz
     for (size_t i = 0; i < c->rows; i++) memcpy(p->dst->image + to + i * dst, p->src->image + from + i * src, c->width);
     HA_TRY(shut(s, way));
     HA_OP(s, copy_2d, s->stream[0], p->dst->at + to, dst, p->src->at + from, src, c->width, c->rows, ways[way].dir);
-    HA_TRY(finish(s));
+    HA_TRY(finish(s, p, "copy_2d", from, extent(c->rows, src, c->width)));
     return ha_op_judge(s, p->dst, 0, all, "copy_2d of %zu rows of %zu bytes %s, strides %zu to %zu, to byte %zu",
                        c->rows, c->width, ways[way].name, src, dst, to);
 }
@@ -226,7 +228,7 @@ static enum ha_status pieces_once(struct ha_op_stage *s, const struct pair *p, s
     HA_OP(s, copy_pieces, s->stream[0], &args, ways[way].dir);
     memset(list, 0, sizeof *list);
     memset(&args, 0, sizeof args);
-    HA_TRY(finish(s));
+    HA_TRY(finish(s, p, "copy_pieces", 0, p->src->bytes));
     return ha_op_judge(s, p->dst, 0, p->dst->bytes, "copy_pieces of %zu pieces %s, the largest of %zu bytes", count,
                        ways[way].name, large);
 }

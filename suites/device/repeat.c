@@ -144,6 +144,8 @@ static enum ha_status rounds(struct again *a, uint64_t rows)
     for (size_t i = 0; a->s->repeated < end && status == HA_OK; i++)
         status = round_of(a, i, each < ROUNDS_MOST ? each : ROUNDS_MOST); /* in every place, however few they are */
     ha_busy_stop(busy);
+    for (size_t i = 0; i < 2 && status == HA_OK; i++)
+        status = ha_op_judge(a->s, a->in[i], a->s->shift, a->in_bytes, "%s changed its input", a->what);
     return status;
 }
 

@@ -235,20 +235,19 @@ static struct ha_op_block *beside(struct ha_op_stage *s, const struct ha_op_bloc
 enum ha_status ha_op_arrive(struct ha_op_stage *s, struct ha_op_block *const *in, size_t count,
                             const struct ha_op_block *out)
 {
-    struct ha_op_block *late[HA_OP_ARRIVE];
-    for (size_t i = 0; i < count; i++) {
-        struct ha_op_block *const b = in[i];
-        if (!(late[i] = beside(s, b))) return HA_ERROR;
-        memcpy(late[i]->image, b->image, b->bytes);
-        HA_TRY(ha_op_put(s, late[i], 0, b->bytes));
-        memset(late[i]->image, 0, b->bytes);
-        if (b->place == HA_OP_DEVICE) HA_TRY(transfer(s, b->at, late[i]->image, b->bytes, HA_H2D));
-        else memset(b->at, 0, b->bytes);
+    for (s->inputs = 0; s->inputs < count; s->inputs++) {
+        struct ha_op_block *const b = s->in[s->inputs] = in[s->inputs], *const given = beside(s, b);
+        if (!(s->given[s->inputs] = given)) return HA_ERROR;
+        memcpy(given->image, b->image, b->bytes);
+        HA_TRY(ha_op_put(s, given, 0, b->bytes));
+        memset(b->image, 0, b->bytes);
+        HA_TRY(ha_op_put(s, b, 0, b->bytes));
+        memcpy(b->image, given->image, b->bytes);
     }
     if (!(s->seen = beside(s, out))) return HA_ERROR;
     HA_TRY(ha_op_shut(s, s->stream[0]));
     for (size_t i = 0; i < count; i++)
-        HA_TRY(pieces(s, s->stream[0], in[i]->at, late[i]->at, in[i]->bytes,
+        HA_TRY(pieces(s, s->stream[0], in[i]->at, s->given[i]->at, in[i]->bytes,
                       in[i]->place == HA_OP_DEVICE ? HA_H2D : HA_D2H));
     return HA_OK;
 }
@@ -268,6 +267,11 @@ enum ha_status ha_op_follow(struct ha_op_stage *s, const char *operation, enum h
     *before = seen->image;
     HA_TRY(ha_op_get(s, seen, 0, out->bytes, out->image));
     s->outputs = ha_fingerprint_bytes(s->outputs, out->image, out->bytes);
+    for (size_t i = 0; i < s->inputs; i++) {
+        struct ha_op_block in = *s->in[i];
+        in.image = s->given[i]->image;
+        if (in.at != out->at) HA_TRY(ha_op_judge(s, &in, 0, in.bytes, "%s changed its input", operation));
+    }
     return HA_OK;
 }
 

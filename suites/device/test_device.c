@@ -1,6 +1,7 @@
 /* The device suite over the plugin of the gallery (suites/defects): with nothing planted every row passes; what varies
  * or is very rare is shown. That each planted defect is seen, `check --mutants` says. argv[1]: the plugin. */
 
+#include "harness/base/operands.h"
 #include "harness/engine/machine.h"
 #include "harness/engine/test_drive.h"
 #include "harness/report/row.h"
@@ -75,6 +76,30 @@ TEST_WITH(an_operation_sees_it_alone, NULL, driven_end)
         missed++;
     }
     assert_int_equal(missed, 0);
+}
+
+/* Every operation that reads what it does not write; softmax works in place. */
+TEST_WITH(a_changed_input_is_seen_in_every_operation, NULL, driven_end)
+{
+#define NAME(name, type, operands) #name,
+    static const char *const ops[] = { HA_OPERATIONS(NAME) };
+    size_t seen = 0;
+    run(plugin, "input_changed", "device:bytes=65536,repeat=1000");
+    for (size_t i = 0; i < driven.results.entries; i++) {
+        const char *op = strstr(entry(i)->id, "op=") + 3;
+        for (size_t k = 0; k < COUNT(ops); k++) {
+            if (strncmp(op, ops[k], strlen(ops[k])) != 0 || op[strlen(ops[k])] != ',') continue;
+            if (!strcmp(ops[k], "softmax")) continue;
+            if (result(i)->verdict != HA_VERDICT_FAIL || !strstr(result(i)->reason, " changed its input: "))
+                fail_msg("%s: %s", entry(i)->id, result(i)->reason);
+            seen++;
+        }
+    }
+    assert_int_equal(seen, COUNT(ops) - 1);
+    run(plugin, "copy_source", "device:op=copy,bytes=65536");
+    assert_contains(result(0)->reason, "copy changed its source: ");
+    run(plugin, "input_changed", "resident:ctx=64,layers=1,steps=2");
+    assert_contains(result(0)->reason, "an operation of the device changed its input: byte 0");
 }
 
 /* One row in a million, by as many as are merged where the id does not say how many. */

@@ -110,8 +110,10 @@ void ha_problem_shape(struct ha_problem *p, const struct ha_attention_shape *sha
 /* One call, or one for each sequence and KV head, in memory that was pushed; outputs to copy i. Not pulled. */
 enum ha_status ha_attention_attend(struct ha_attention_bench *bench, const struct ha_problem *p, size_t i,
                                    struct ha_why *why);
+/* HA_FAIL: the device's q, K or V are no longer what they were given. */
+enum ha_status ha_attention_given(struct ha_attention_bench *bench, const struct ha_problem *p, struct ha_why *why);
 
-/* The same, on a stream of a device: it is enqueued, and nobody waits. */
+/* One call on a stream of a device: it is enqueued, and nobody waits. */
 enum ha_status ha_attention_enqueue(const struct ha_attention_bench *bench, const struct ha_problem *p, size_t i,
                                     struct ha_stream *stream);
 /* Waits for the bench's stream, unless status says that an operation was refused; an error says why. */

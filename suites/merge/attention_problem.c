@@ -355,6 +355,15 @@ enum ha_status ha_attention_move(struct ha_attention_bench *b, size_t from, size
     return ha_attention_finish(b, "copy", b->subject->api->copy(b->stream, dst, src, to - from, dir), why);
 }
 
+enum ha_status ha_attention_given(struct ha_attention_bench *b, const struct ha_problem *p, struct ha_why *why)
+{
+    if (!b->stream) return HA_OK;
+    HA_TRY(renew(&b->scratch, &b->scratch_bytes, p->out_at, why));
+    HA_TRY(
+        ha_attention_finish(b, "copy", b->subject->api->copy(b->stream, b->scratch, b->there, p->out_at, HA_D2H), why));
+    return memcmp(b->scratch, p->host, p->out_at) == 0 ? HA_OK : ha_problem_fail(p, why, "q, K or V was written");
+}
+
 enum { BATCH_MAX = HA_BATCH_MAX };
 
 enum ha_status ha_attention_enqueue(const struct ha_attention_bench *bench, const struct ha_problem *p, size_t i,

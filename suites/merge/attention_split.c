@@ -73,6 +73,7 @@ static enum ha_status attend_parts(struct split *s, struct ha_attention_result *
         HA_TRY(ha_attention_attend(s->bench, &part, i, why));
     }
     HA_TRY(ha_attention_move(s->bench, p->out_at, p->end_at, HA_D2H, why));
+    HA_TRY(ha_attention_given(s->bench, p, why));
     for (size_t i = 0; i < p->runs_count; i++) {
         const struct ha_problem part = part_of(p, i);
         char what[48];
@@ -311,6 +312,7 @@ static enum ha_status run_round(struct split *s, struct streams *st, enum ha_for
                                                : ha_attention_finish(s->bench, "splits on streams", asked, why);
     for (size_t i = 0; i < AT_ONCE; i++) st->api->stream_sync(st->of[i]); /* they read the block, after a failure too */
     HA_TRY(done);
+    HA_TRY(ha_attention_given(s->bench, p, why));
     const enum ha_status status = judge_all(s, form, out, why);
     return status == HA_OK || !graph ? status : ha_why_prefix(why, status, "from a graph");
 }

@@ -1,5 +1,6 @@
 #include "harness/base/claims.h"
 #include "harness/base/registry.h"
+#include "harness/base/surroundings.h"
 #include "harness/base/why.h"
 #include "harness/engine/child.h"
 #include "harness/engine/plugin.h"
@@ -109,6 +110,7 @@ static enum ha_status load(struct plugin *p, struct ha_why *why)
     static struct ha_kernels kernels;
     if (p->api) return HA_OK;
     const struct ha_device_api *api;
+    ha_surroundings_keep();
     HA_TRY(ha_plugin_load(p->path, &api, why));
     if (!ha_plugin_merges_only(api)) {
         HA_TRY(ha_kernels_resolve(NULL, &kernels, why));
@@ -199,16 +201,20 @@ static enum ha_status enqueue(const struct plugin *p, const struct request *r, s
     return st;
 }
 
+/* after: [r->out - r->begin] for the inputs as they are behind the operation */
 static enum ha_status run_there(const struct plugin *p, const struct request *r, struct ha_stream *stream,
-                                unsigned char *there, struct ha_why *why)
+                                unsigned char *there, unsigned char *after, struct ha_why *why)
 {
     const struct ha_device_api *api = p->api;
     const size_t bytes = (size_t)(r->end - r->begin), at = (size_t)(r->out - r->begin);
     enum ha_status st = api->copy(stream, there, r->begin, bytes, HA_H2D);
     if (st == HA_OK) st = enqueue(p, r, stream, there);
     if (st == HA_OK) st = api->copy(stream, r->out, there + at, bytes - at, HA_D2H);
+    if (st == HA_OK) st = api->copy(stream, after, there, at, HA_D2H);
     const enum ha_status done = api->stream_sync(stream);
     if (st == HA_OK) st = done;
+    if (st == HA_OK && strcmp(api->kind, "null") != 0 && memcmp(after, r->begin, at) != 0)
+        return ha_why(why, HA_ERROR, "%s: %s changed its input", api->name, r->op == ATTEND ? "attend" : "merge");
     if (st == HA_OK) return HA_OK;
     const char *failure = api->failure(p->device);
     return ha_why(why, HA_ERROR, "%s: %s", api->name, failure ? failure : "the operation was refused");
@@ -225,7 +231,10 @@ static enum ha_status run_once(const struct plugin *p, const struct request *r, 
     void *there = NULL;
     enum ha_status st = p->api->mem_alloc(p->device, HA_MEM_DEVICE, (size_t)(r->end - r->begin), &there, why);
     if (st == HA_OK) st = p->api->stream_create(p->device, "one call", &stream, why);
-    if (st == HA_OK) st = run_there(p, r, stream, there, why);
+    unsigned char *after = malloc((size_t)(r->out - r->begin));
+    if (st == HA_OK && !after) st = ha_why(why, HA_ERROR, "out of memory");
+    if (st == HA_OK) st = run_there(p, r, stream, there, after, why);
+    free(after);
     if (stream) p->api->stream_destroy(stream);
     if (there) p->api->mem_free(p->device, HA_MEM_DEVICE, there);
     return st;
@@ -240,6 +249,7 @@ static struct {
 static void merge_as_kernel(const struct ha_merge *args)
 {
     const enum ha_status st = library.merge(NULL, args);
+    ha_surroundings_task();
     if (library.refused == HA_OK) library.refused = st;
 }
 
@@ -261,10 +271,8 @@ static enum ha_status stage(struct plugin *p, struct request *r, struct ha_why *
     return library.refused == HA_OK ? st : judge(library.refused, "merge", &r->stage.why);
 }
 
-static enum ha_status serve(void *self, void *arg, struct ha_why *why)
+static enum ha_status serve_request(struct plugin *p, struct request *r, struct ha_why *why)
 {
-    struct plugin *p = self;
-    struct request *r = arg;
     HA_TRY(load(p, why));
     if (r->op == ASK) return ask(p, &r->answer);
     const enum ha_status st = r->op == STAGE   ? stage(p, r, why)
@@ -273,6 +281,13 @@ static enum ha_status serve(void *self, void *arg, struct ha_why *why)
     /* what is right, or not offered, is neither on a device that has failed behind it */
     const char *failure = p->device && (st == HA_OK || st == HA_WAIVED) ? p->api->failure(p->device) : NULL;
     return failure ? ha_why(why, HA_ERROR, "%s: %s", p->api->name, failure) : st;
+}
+
+static enum ha_status serve(void *self, void *arg, struct ha_why *why)
+{
+    const enum ha_status st = serve_request(self, arg, why);
+    ha_surroundings_restore("it");
+    return ha_surroundings_verdict(why) == HA_OK ? st : HA_ERROR;
 }
 
 /* ---- in the program ---------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
 #include "kernels/c/ops.h"
 #include "suites/merge/test_hostile.h"
 
+#include <fenv.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -49,6 +50,7 @@ HA_AS_IS static enum ha_status harm(enum hostile what, const struct ha_merge *a)
         break;
     case ANSWERS_TWICE: fork(); break;
     case TRAPS: __builtin_trap();
+    case ROUNDS: fesetround(FE_TOWARDZERO); break;
     case WRONG_ANSWER: out[3] += 0.01f; break;
     default: break;
     }

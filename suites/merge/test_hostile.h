@@ -26,6 +26,7 @@ enum hostile {
     ANSWERS_TWICE,
     TRAPS,
     WRONG_ANSWER,
+    ROUNDS, /* from here on to zero */
     HOSTILES,
 };
 #define HOSTILE_VARIABLE "HA_TEST_HOSTILE"

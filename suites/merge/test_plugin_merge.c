@@ -94,6 +94,7 @@ TEST_WITH(each_harm_is_named, NULL, nobody_is_left)
         { LEAVES_A_GRANDCHILD, HA_OK, true, true, "" },
         { ANSWERS_TWICE, HA_OK, true, true, "" },
         { TRAPS, HA_ERROR, false, false, "killed by SIG" },
+        { ROUNDS, HA_ERROR, false, false, "it changed the rounding mode and did not put it back" },
         { WRONG_ANSWER, HA_OK, true, false, "" },
     };
     struct ha_subject x;
@@ -330,6 +331,10 @@ TEST_WITH(stages_of_a_device, NULL, nobody_is_left)
     says("data before flag");
     assert_int_equal(staged(&x, HA_STAGE_SPLIT, &j), HA_FAIL);
     ha_subject_close(&x);
+    open_guest(&x, "input");
+    assert_int_equal(staged(&x, HA_STAGE_SPLIT, &j), HA_FAIL);
+    says("q, K or V was written");
+    ha_subject_close(&x);
 }
 
 /* the template, in the streams of the embedded device */
@@ -372,6 +377,7 @@ TEST_WITH(harm_in_a_stage_is_named, NULL, nobody_is_left)
         { REFUSES, HA_FAIL, "refused: merge returned HA_ERROR" },
         { WAIVES, HA_WAIVED, "merge returned HA_WAIVED" },
         { EXITS, HA_ERROR, "exited with 5" },
+        { ROUNDS, HA_ERROR, "it changed the rounding mode and did not put it back" },
         { WRONG_ANSWER, HA_FAIL, "late producer on the same stream: row 0, element 3" },
         { BEHAVES, HA_OK, "" },
     };
@@ -393,7 +399,7 @@ TEST_WITH(a_device_splits_and_merges, NULL, nobody_is_left)
     static const struct {
         const char *wrong;
         enum ha_status status;
-    } guest[] = { { NULL, HA_OK }, { "merge", HA_FAIL } };
+    } guest[] = { { NULL, HA_OK }, { "merge", HA_FAIL }, { "input", HA_ERROR } };
     size_t c = 0;
     if (HA_TSAN) skip(); /* as above */
     while (!ha_attention_cases[c].split) c++;
@@ -403,7 +409,8 @@ TEST_WITH(a_device_splits_and_merges, NULL, nobody_is_left)
         open_guest(&x, guest[i].wrong);
         const struct ha_attention_subject subject = { .name = "guest", .api = ha_plugin_attend(&x) };
         assert_int_equal(ha_attention_check(&subject, c, 1, NULL, &got, &why), guest[i].status);
-        assert_true(got.rows > 0);
+        if (guest[i].status == HA_ERROR) says("attend changed its input");
+        else assert_true(got.rows > 0);
         ha_subject_close(&x);
     }
     unsetenv("HA_GUEST");

@@ -36,6 +36,23 @@ enum ha_status ha_pass_download(struct ha_pass *p, size_t step, struct ha_why *w
     return explain(s, status, "the download of outputs", why);
 }
 
+/* HA_FAIL: the inputs of the step have other bytes on the device than it was given. */
+static enum ha_status compare_inputs(const struct ha_pass *p, size_t step, struct ha_why *why)
+{
+    const struct ha_session *s = p->session;
+    const size_t each = s->io.in_bytes, bytes = s->workload->shape.layers * each;
+    if (!ha_session_checked(s)) return HA_OK;
+    enum ha_status status = s->api->copy(s->stream, s->host_back, s->in + step * bytes, bytes, HA_D2H);
+    if (status == HA_OK) status = s->api->stream_sync(s->stream);
+    HA_TRY(explain(s, status, "the download of inputs", why));
+    size_t at = 0;
+    if (!memcmp(s->host_back, s->host_in, bytes)) return HA_OK;
+    while (s->host_back[at] == s->host_in[at]) at++;
+    return ha_why(why, HA_FAIL,
+                  "step %zu layer %zu: an operation of the device changed its input: byte %zu of q, k, v or x", step,
+                  at / each, at % each);
+}
+
 /* So that what is not written is seen. first, count: slots */
 static enum ha_status poison(struct ha_pass *p, size_t first, size_t count, struct ha_why *why)
 {
@@ -187,6 +204,7 @@ enum ha_status ha_pass_step(struct ha_pass *p, size_t step, struct ha_why *why)
     p->moved = ha_meter_take();
     if (!p->checks) return HA_OK;
     HA_TRY(ha_pass_download(p, step, why));
+    HA_TRY(compare_inputs(p, step, why));
     return ha_arena_check(p->arena, why);
 }
 

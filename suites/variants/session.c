@@ -117,9 +117,10 @@ static enum ha_status make_buffers(struct ha_session *s, struct ha_why *why)
     s->out = ha_device_alloc(s->arena, HA_MEM_DEVICE, ha_session_slots(steps) * layers * s->io.out_bytes,
                              HA_TAG_SCRATCH, why);
     s->host_in = ha_device_alloc(s->arena, HA_MEM_PINNED, layers * s->io.in_bytes, HA_TAG_SCRATCH, why);
+    s->host_back = ha_device_alloc(s->arena, HA_MEM_PINNED, layers * s->io.in_bytes, HA_TAG_SCRATCH, why);
     s->host_out = ha_device_alloc(s->arena, HA_MEM_PINNED, layers * s->io.out_bytes, HA_TAG_SCRATCH, why);
     s->ended_ns = ha_device_alloc(s->arena, HA_MEM_PINNED, steps * sizeof *s->ended_ns, HA_TAG_SCRATCH, why);
-    return s->in && s->out && s->host_in && s->host_out && s->ended_ns ? HA_OK : HA_ERROR;
+    return s->in && s->out && s->host_in && s->host_back && s->host_out && s->ended_ns ? HA_OK : HA_ERROR;
 }
 
 static enum ha_status upload_inputs(struct ha_session *s, struct ha_why *why)

@@ -133,8 +133,9 @@ struct ha_session {
     unsigned char *in;                 /* device: [steps][layers][in_bytes], uploaded when the session opens */
     unsigned char *out;                /* device: [slots][layers][out_bytes], see ha_session_slot */
     unsigned char *host_in, *host_out; /* pinned, of one step: [layers][in_bytes], [layers][out_bytes] */
-    struct ha_load load;               /* what runs around the attention of each layer */
-    uint64_t *ended_ns;                /* [steps], of the last pass that ran as a whole; see ha_pass_run */
+    unsigned char *host_back; /* pinned, [layers][in_bytes]: the inputs as they are on the device after a step */
+    struct ha_load load;      /* what runs around the attention of each layer */
+    uint64_t *ended_ns;       /* [steps], of the last pass that ran as a whole; see ha_pass_run */
 };
 
 /* The first and the last so many steps have output buffers of their own, so that a pass can be looked at afterwards;
