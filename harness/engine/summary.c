@@ -191,10 +191,13 @@ bool ha_summary_print(FILE *out, struct ha_summary *s, struct ha_why *why)
 
 /* ---- totals ------------------------------------------------------------------------------------------------------ */
 
-void ha_summary_print_totals(FILE *out, const struct ha_folder_totals *t)
+void ha_summary_print_totals(FILE *out, const struct ha_folder_totals *t, const char *folder)
 {
-    fprintf(out, "%zu passed, %zu failed, %zu skipped\n", t->passed, t->failed + t->errors,
+    fprintf(out, "%zu passed, %zu failed, %zu skipped", t->passed, t->failed + t->errors,
             t->waived + t->unchecked + t->not_run);
+    if (folder) fputs("; in ", out);
+    if (folder) ha_text_print(out, folder);
+    fputc('\n', out);
 }
 
 enum ha_exit ha_summary_exit(const struct ha_folder_totals *t, bool right, const char *not_run, struct ha_why *why)

@@ -211,6 +211,13 @@ TEST_WITH(a_damaged_file_is_said_once, open_folder, close_folder)
 
 /* ---- totals -------------------------------------------------------------------------------------- */
 
+TEST(the_last_line_names_the_folder_that_was_taken_instead)
+{
+    const struct ha_folder_totals totals = { .passed = 3 };
+    ha_summary_print_totals(test_print(), &totals, "out-2");
+    assert_string_equal(test_printed(), "3 passed, 0 failed, 0 skipped; in out-2\n");
+}
+
 TEST(the_last_line_and_the_exit_code)
 {
     static const struct {
@@ -234,7 +241,7 @@ TEST(the_last_line_and_the_exit_code)
     };
     for (size_t i = 0; i < COUNT(of); i++) {
         struct ha_why why = { "" };
-        ha_summary_print_totals(test_print(), &of[i].totals);
+        ha_summary_print_totals(test_print(), &of[i].totals, NULL);
         assert_string_equal(test_printed(), of[i].line);
         const char *not_run = of[i].totals.not_run ? "too late" : NULL;
         const enum ha_exit code = ha_summary_exit(&of[i].totals, !of[i].wrong, not_run, &why);
