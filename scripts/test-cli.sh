@@ -293,6 +293,7 @@ holds 'and the next one' test -s "$dir/new-3/cases.csv"
 expect 20 '--max-time is over' check -q lse_merge --max-time 1s -o "$dir/begun"
 expect 64 'it has a run that did not end; add --resume to go on there, or give another name' check -q "$small" -o "$dir/begun"
 expect 64 'the folder is not empty; give another name' probe -o "$dir/new"
+expect 0 "a page of it: habench report '$dir/a name' -o report.html" check -q "$small" -o "$dir/a name"
 expect 0 '1 passed' check -q "$small" -o "$dir/above/of/it"
 holds 'folders above it are made' test -s "$dir/above/of/it/cases.csv"
 expect 0 'passed, 0 failed' check "$dir/two.suite" -o "$dir/new" --resume

@@ -593,6 +593,15 @@ static enum ha_exit open_folder(struct loop *l, struct ha_why *why)
     return code == HA_EXIT_OK ? keep_plan(l, why) : code;
 }
 
+static void print_page_command(FILE *out, const char *folder)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/-";
+    fputs("a page of it: habench report ", out);
+    if (folder[strspn(folder, plain)]) ha_text_quote(out, folder);
+    else fputs(folder, out);
+    fputs(" -o report.html\n", out);
+}
+
 static enum ha_exit finish(struct loop *l, struct ha_why *why)
 {
     struct ha_why wrong = { "" }, closing = { "" };
@@ -605,11 +614,7 @@ static enum ha_exit finish(struct loop *l, struct ha_why *why)
         fputc('\n', out);
         ha_env_print(out, &l->env, *l->device.asked ? &l->device : NULL);
     }
-    if (l->options->named && l->options->out_dir) {
-        fputs("a page of it: habench report ", out);
-        ha_text_quote(out, l->options->out_dir);
-        fputs(" -o report.html\n", out);
-    }
+    if (l->options->named && l->options->out_dir) print_page_command(out, l->options->out_dir);
     ha_summary_print_totals(out, &t, l->moved ? l->options->out_dir : NULL);
     ha_folder_end(l->folder);
     const enum ha_status closed = ha_folder_close(l->folder, &closing);
