@@ -186,7 +186,7 @@ static void print_cpu_side(FILE *out, const struct ha_results *r)
         widen(time, (1 - row->ratios.cpu_idle) * row->threads * row->step_ns / 1e6);
     }
     if (!rows) return;
-    if (!busy_rows) fprintf(out, "The CPU side works in none of %zu rows", rows);
+    if (!busy_rows) fputs("The CPU side works in none of the rows", out);
     else
         fprintf(out,
                 "The CPU side works in %zu of %zu rows: its threads are busy for %.1f to %.1f%% of a step and take "

@@ -538,7 +538,7 @@ TEST(what_the_rows_show)
     assert_says(printed(rows, 7, true), line, true);
     assert_says(printed(rows, 7, true), "\nNothing was waived.\n", true);
     assert_says(printed(rows, 7, true),
-                "\nThe CPU side works in none of 6 rows; all attention on the CPU (`cpu`) takes 0.25 to 0.25 of full "
+                "\nThe CPU side works in none of the rows; all attention on the CPU (`cpu`) takes 0.25 to 0.25 of full "
                 "attention's time on the device.\n",
                 true);
     assert_says(printed(rows, 7, false), fastest, false);
