@@ -269,7 +269,33 @@ expect 77 'unchecked' check copy_only:ctx=64,layers=1,steps=1
 expect 0 '1 passed, 0 failed, 1 skipped' check copy_only:ctx=64,layers=1,steps=1 "$small"
 expect 0 '2 passed, 0 failed' check "$dir/two.suite" -o "$dir/new"
 holds 'files are written' test -s "$dir/new/cases.csv"
-expect 64 'the folder is not empty; give another name, or --resume' check "$dir/two.suite" -o "$dir/new"
+# overview: full attention and each variant of a family, once on the trace and once on the generated context, with fits that are shipped
+expect 0 'resident:' run --dry-run overview
+cp "$dir/out" "$dir/overview"
+"$program" list variants | awk '/^[a-z]/ && $3 != "unchecked" && $1 != "bmm" { print $1 }' > "$dir/variants"
+holds 'there are variants' test "$(lines "$dir/variants")" -ge 19
+while read -r variant; do
+    for data in trace/english walk; do
+        holds "overview has $variant on $data" test "$(grep -c "^$variant:dataset=$data," "$dir/overview")" -eq 1
+    done
+done < "$dir/variants"
+holds 'and nothing else' test "$(lines "$dir/overview")" -eq $((2 * $(lines "$dir/variants")))
+for fit in small hcattention_small clo_small walk hcattention_walk clo_walk duo_walk; do
+    holds "overview reads the fit $fit" grep -q ",fit=$fit," "$dir/overview"
+done
+
+# -o of a complete record, pasted again, takes the next name and says so; one that did not end asks what is wanted
+expect 0 "2 passed, 0 failed, 0 skipped; in $dir/new-2" check "$dir/two.suite" -o "$dir/new"
+holds 'it says so on stderr, in one line' test "$(cat "$dir/err")" = "-o $dir/new: it is another run's; this one writes to $dir/new-2"
+holds 'and what makes a page of it' grep -q "^a page of it: habench report '*$dir/new-2'* -o report.html$" "$dir/out"
+expect 0 '1 passed' check -q "$small" -o "$dir/new"
+holds 'and the next one' test -s "$dir/new-3/cases.csv"
+expect 20 '--max-time is over' check -q lse_merge --max-time 1s -o "$dir/begun"
+expect 64 'it has a run that did not end; add --resume to go on there, or give another name' check -q "$small" -o "$dir/begun"
+expect 64 'the folder is not empty; give another name' probe -o "$dir/new"
+expect 0 "a page of it: habench report '$dir/a name' -o report.html" check -q "$small" -o "$dir/a name"
+expect 0 '1 passed' check -q "$small" -o "$dir/above/of/it"
+holds 'folders above it are made' test -s "$dir/above/of/it/cases.csv"
 expect 0 'passed, 0 failed' check "$dir/two.suite" -o "$dir/new" --resume
 holds 'without a word' test ! -s "$dir/err"
 expect 64 "options: there '', here 'isa=c'" check "$dir/two.suite" -o "$dir/new" --resume --isa c
@@ -324,7 +350,6 @@ expect 0 '6 passed, 0 failed, 0 skipped' check "$small" link:piece=64K,method=pi
 holds 'a row for the new case alone' test "$(lines "$dir/all/cases.csv")" -eq 3
 holds 'and for no other one' test "$(lines "$dir/all/link.csv")" -eq 3
 expect 64 'check' run "$small" -o "$dir/all" --resume
-expect 64 '--resume' check "$small" -o "$dir/all"
 
 # a benchmark writes its files; the seed of the rows runs them again
 cat > "$dir/bench.suite" << 'END'
@@ -458,7 +483,7 @@ expect 64 "unknown device 'hots'; did you mean 'host'?" check link --device hots
 expect 64 'quantum' check link --device quantum
 expect 64 "--seed: 'x' is not a whole number" check link --seed x
 [ "$scope" != all ] || expect 0 '18 passed, 0 failed, 0 skipped' check -q link -f piece=64K,method!=stores_2,method!=stores_4,method!=stores_all,method!=gather_2,method!=gather_4,method!=gather_all
-expect 64 'the folder is not empty' run link:piece=64K -o "$dir/bench"
+expect 64 'the folder is not empty; give another name' run link:piece=64K -o "$batch"
 [ "$scope" != all ] || expect 20 '--max-time is over' run -q link --max-time 1s -f method=pinned
 expect 77 'unchecked' check -q link:piece=64K,method=pinned --device null
 expect 77 'unchecked: 1 x the device does nothing' check -q device:op=copy --device null

@@ -34,6 +34,7 @@ for file in sanitize.sh peers/torch_attention.py; do holds "gpu_day calls $file"
 says 0 'passed, 0 failed' check -q smoke -f resident
 says 0 '1 passed, 0 failed' check -q resident:dataset=trace/english,ctx=1900,layers=1,steps=1
 says 0 '1 passed, 0 failed' check -q fluxion:dataset=trace/english,ctx=1900,steps=1,fit=small
+says 0 '1 passed, 0 failed' check -q overview -f fit=clo_small
 says 0 'null       null    ' list devices
 says 77 'null' check -q resident:ctx=64,layers=1,steps=1 --device null
 

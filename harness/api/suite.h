@@ -264,6 +264,7 @@ struct ha_suite {
     void (*end)(void *run);
 
     void (*print)(FILE *out, const struct ha_results *results); /* the tables */
+    bool says_waived; /* of a run that measures, print says which cases were waived and why */
     /* What follows from all rows: goals, claims. Returns false where a verdict of the whole is wrong; why says so. */
     bool (*conclude)(FILE *out, const struct ha_results *results, struct ha_why *why);
 };

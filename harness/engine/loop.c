@@ -36,7 +36,9 @@ struct described {
 
 struct loop {
     const struct ha_plan *plan;
-    const struct ha_run_options *options;
+    struct ha_run_options own;
+    const struct ha_run_options *options; /* own, with the folder that was taken */
+    bool moved;                           /* it is not the one that was asked for */
     struct ha_folder *folder;
     char run_id[64];
     struct ha_env env;
@@ -567,6 +569,7 @@ static enum ha_exit open_folder(struct loop *l, struct ha_why *why)
     snprintf(l->run_id, sizeof l->run_id, "%.31s.%ld", l->env.date, (long)getpid());
     const struct ha_folder_options o = { .path = l->options->out_dir,
                                          .resume = l->options->resume,
+                                         .next = l->options->named,
                                          .mode = l->options->measure ? "run" : "check",
                                          .build = ha_version(),
                                          .options = l->options->options ? l->options->options : "",
@@ -576,9 +579,27 @@ static enum ha_exit open_folder(struct loop *l, struct ha_why *why)
                                          .suites_count = ha_suites_count,
                                          .env = &l->env };
     const enum ha_exit code = ha_folder_open(&l->folder, &o, why);
+    if (code == HA_EXIT_OK) l->own.out_dir = ha_folder_path(l->folder);
+    if (code == HA_EXIT_OK && o.path && strcmp(o.path, l->own.out_dir) != 0) {
+        fputs("-o ", stderr);
+        ha_text_print(stderr, o.path);
+        fputs(": it is another run's; this one writes to ", stderr);
+        ha_text_print(stderr, l->own.out_dir);
+        fputc('\n', stderr);
+        l->moved = true;
+    }
     if (code == HA_EXIT_OK && o.resume && ha_folder_found(l->folder)->nothing)
         fputs("warning: --resume: nothing is in the folder yet; the run begins\n", stderr);
     return code == HA_EXIT_OK ? keep_plan(l, why) : code;
+}
+
+static void print_page_command(FILE *out, const char *folder)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/-";
+    fputs("a page of it: habench report ", out);
+    if (folder[strspn(folder, plain)]) ha_text_quote(out, folder);
+    else fputs(folder, out);
+    fputs(" -o report.html\n", out);
 }
 
 static enum ha_exit finish(struct loop *l, struct ha_why *why)
@@ -593,7 +614,9 @@ static enum ha_exit finish(struct loop *l, struct ha_why *why)
         fputc('\n', out);
         ha_env_print(out, &l->env, *l->device.asked ? &l->device : NULL);
     }
-    ha_summary_print_totals(out, &t);
+    if (l->options->named && l->options->out_dir) print_page_command(out, l->options->out_dir);
+    ha_summary_print_totals(out, &t, l->moved ? l->options->out_dir : NULL);
+    ha_folder_end(l->folder);
     const enum ha_status closed = ha_folder_close(l->folder, &closing);
     l->folder = NULL;
     enum ha_exit code = ha_summary_exit(&t, right, l->not_run, why);
@@ -628,7 +651,8 @@ enum ha_exit ha_run(const struct ha_plan *plan, const struct ha_run_options *opt
         return HA_EXIT_ENVIRONMENT;
     }
     l->plan = plan;
-    l->options = options;
+    l->own = *options;
+    l->options = &l->own;
     l->begin_ns = ha_now_ns();
     l->processes = options->processes ? options->processes : 1;
     const enum ha_exit code = run(l, why);

@@ -18,11 +18,13 @@ struct ha_random {
 };
 
 struct ha_run_options {
-    bool measure;          /* run; else check */
-    const char *out_dir;   /* NULL: no files */
-    bool resume;           /* go on in out_dir */
-    bool json;             /* stdout: rows as JSON lines, and nothing else */
-    bool quiet;            /* no progress */
+    bool measure;        /* run; else check */
+    const char *out_dir; /* NULL: no files */
+    bool resume;         /* go on in out_dir */
+    bool named; /* out_dir is a name of the user's: a complete record keeps it, and this run has NAME-2; the end
+                   says what makes a page of it */
+    bool json;  /* stdout: rows as JSON lines, and nothing else */
+    bool quiet; /* no progress */
     uint64_t max_time_ns;  /* of the whole run; 0: none */
     uint64_t case_time_ns; /* of one case, after which it is taken for hung; 0: ten minutes. Those of a group run in
                               turns, and none is done before the others: they have as much each, together */

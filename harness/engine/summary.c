@@ -135,13 +135,14 @@ static void print_suspects(FILE *out, const struct ha_summary *s)
 }
 
 /* Reasons that go for several cases are said once; of random cases most are forgotten by now. */
-static void print_skipped(FILE *out, const struct ha_results *r, bool counted)
+static void print_skipped(FILE *out, const struct ha_results *r, const struct ha_suite *suite, bool counted)
 {
     for (size_t i = 0; i < r->entries; i++) {
         const struct ha_entry *e = &r->entry[i];
         const enum ha_verdict v = e->row ? ha_result_in(e->row)->verdict : HA_NOT_RUN;
         size_t before = 0, count = 0;
         if (v != HA_VERDICT_WAIVED && v != HA_UNCHECKED) continue;
+        if (v == HA_VERDICT_WAIVED && counted && r->measured && suite->says_waived) continue;
         while (before < i && !same_reason(e, &r->entry[before])) before++;
         if (before < i) continue;
         for (size_t j = i; j < r->entries; j++) count += same_reason(e, &r->entry[j]);
@@ -181,7 +182,7 @@ bool ha_summary_print(FILE *out, struct ha_summary *s, struct ha_why *why)
         const struct ha_results r = ha_summary_results(s, suite);
         if (suite->print && !s->random) suite->print(out, &r);
         print_wrong(out, &r, suite, s);
-        print_skipped(out, &r, !s->random);
+        print_skipped(out, &r, suite, !s->random);
         if (suite->conclude && !s->random) right &= suite->conclude(out, &r, why);
     }
     print_damaged(out, s->plan);
@@ -190,10 +191,13 @@ bool ha_summary_print(FILE *out, struct ha_summary *s, struct ha_why *why)
 
 /* ---- totals ------------------------------------------------------------------------------------------------------ */
 
-void ha_summary_print_totals(FILE *out, const struct ha_folder_totals *t)
+void ha_summary_print_totals(FILE *out, const struct ha_folder_totals *t, const char *folder)
 {
-    fprintf(out, "%zu passed, %zu failed, %zu skipped\n", t->passed, t->failed + t->errors,
+    fprintf(out, "%zu passed, %zu failed, %zu skipped", t->passed, t->failed + t->errors,
             t->waived + t->unchecked + t->not_run);
+    if (folder) fputs("; in ", out);
+    if (folder) ha_text_print(out, folder);
+    fputc('\n', out);
 }
 
 enum ha_exit ha_summary_exit(const struct ha_folder_totals *t, bool right, const char *not_run, struct ha_why *why)

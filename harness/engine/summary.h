@@ -26,8 +26,8 @@ struct ha_results ha_summary_results(struct ha_summary *summary, const struct ha
 /* Everything but the machine and the totals. false: the whole is wrong (suite->conclude), and why says so. */
 bool ha_summary_print(FILE *out, struct ha_summary *summary, struct ha_why *why);
 /* The last line, which scripts read: `N passed, N failed, N skipped`; an error has failed; waived, unchecked and not
- * run are skipped. */
-void ha_summary_print_totals(FILE *out, const struct ha_folder_totals *totals);
+ * run are skipped. folder: where the rows are, where that is not the folder that was asked for; else NULL. */
+void ha_summary_print_totals(FILE *out, const struct ha_folder_totals *totals, const char *folder);
 /* The exit code of these totals; why says what is behind it. not_run: why a case was not, if one was not. */
 enum ha_exit ha_summary_exit(const struct ha_folder_totals *totals, bool right, const char *not_run,
                              struct ha_why *why);

@@ -168,6 +168,20 @@ TEST_WITH(a_reason_of_several_cases_is_said_once, open_folder, close_folder)
                                   "unchecked: 1 x computes nothing", "unchecked: 1 x no BLAS", NULL });
 }
 
+/* Of a run that measures; a check has no such table. */
+TEST_WITH(a_suite_that_says_what_was_waived_is_not_repeated, open_folder, close_folder)
+{
+    struct ha_suite says = fake_suite;
+    says.says_waived = true;
+    for (size_t i = 0; i < CASES; i++) entries[i].suite = &says;
+    write_row(0, 0, HA_VERDICT_WAIVED, 1, "no BLAS");
+    write_row(1, 0, HA_UNCHECKED, 1, "computes nothing");
+    assert_null(strstr(printed(), "no BLAS"));
+    prints((const char *const[]){ "unchecked: 1 x computes nothing", NULL });
+    summary.measured = false;
+    prints((const char *const[]){ "waived: 1 x no BLAS", NULL });
+}
+
 static bool conclude_wrong(FILE *out, const struct ha_results *results, struct ha_why *why) { return false; }
 static bool conclude_right(FILE *out, const struct ha_results *results, struct ha_why *why) { return true; }
 
@@ -197,6 +211,13 @@ TEST_WITH(a_damaged_file_is_said_once, open_folder, close_folder)
 
 /* ---- totals -------------------------------------------------------------------------------------- */
 
+TEST(the_last_line_names_the_folder_that_was_taken_instead)
+{
+    const struct ha_folder_totals totals = { .passed = 3 };
+    ha_summary_print_totals(test_print(), &totals, "out-2");
+    assert_string_equal(test_printed(), "3 passed, 0 failed, 0 skipped; in out-2\n");
+}
+
 TEST(the_last_line_and_the_exit_code)
 {
     static const struct {
@@ -220,7 +241,7 @@ TEST(the_last_line_and_the_exit_code)
     };
     for (size_t i = 0; i < COUNT(of); i++) {
         struct ha_why why = { "" };
-        ha_summary_print_totals(test_print(), &of[i].totals);
+        ha_summary_print_totals(test_print(), &of[i].totals, NULL);
         assert_string_equal(test_printed(), of[i].line);
         const char *not_run = of[i].totals.not_run ? "too late" : NULL;
         const enum ha_exit code = ha_summary_exit(&of[i].totals, !of[i].wrong, not_run, &why);

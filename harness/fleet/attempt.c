@@ -259,17 +259,6 @@ static void look_elsewhere(const struct ha_attempt *a)
         a->file.of.rank, a->file.of.job, found.of.machine, found.where);
 }
 
-static enum ha_status make_fleet(const char *fleet, struct ha_why *why)
-{
-    char parent[HA_RANK_PATH];
-    const char *slash = strrchr(fleet, '/');
-    if (slash && slash > fleet && slash[1]) {
-        snprintf(parent, sizeof parent, "%.*s", (int)(slash - fleet), fleet);
-        HA_TRY(ha_file_folder(parent, why));
-    }
-    return ha_file_folder(fleet, why);
-}
-
 /* ---- begin and end ----------------------------------------------------------------------------------------------- */
 
 static void write_end(struct ha_attempt *a, enum ha_exit code, int signal)
@@ -294,7 +283,7 @@ enum ha_exit ha_attempt_begin(struct ha_attempt *a, const struct ha_attempt_opti
     for (size_t i = 0; i < o->devices_count && a->file.device == HA_RANK_NONE; i++)
         a->file.device = ha_rank_take_device(&a->file.of, o->devices[i]);
     ha_date_utc(a->file.begun);
-    if (make_fleet(o->fleet, why) != HA_OK) return ha_why_prefix(why, HA_ERROR, "--fleet"), HA_EXIT_ENVIRONMENT;
+    if (ha_file_folder(o->fleet, why) != HA_OK) return ha_why_prefix(why, HA_ERROR, "--fleet"), HA_EXIT_ENVIRONMENT;
     enum ha_exit code = claim(a, o->scratch, why);
     if (code != HA_EXIT_OK || a->complete) return code;
     look_elsewhere(a);

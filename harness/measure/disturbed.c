@@ -133,3 +133,13 @@ __attribute__((weak)) void ha_disturbed_judge(const struct ha_core_counts *befor
         strcat(out, causes[i].name);
     }
 }
+
+struct ha_disturbed_shares ha_disturbed_shares(const struct ha_core_counts *before, const struct ha_core_counts *after,
+                                               size_t slow, size_t looks)
+{
+    const double all_ns = (after->wall_ns - before->wall_ns) * after->cores,
+                 others_ns = after->busy_ns - before->busy_ns - (after->own_ns - before->own_ns);
+    return (struct ha_disturbed_shares){ .load = isnan(others_ns) ? others_ns : fmax(0, others_ns / all_ns),
+                                         .steal = (after->steal_ns - before->steal_ns) / all_ns,
+                                         .slow = looks ? (double)slow / (double)looks : (double)NAN };
+}

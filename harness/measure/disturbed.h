@@ -39,4 +39,12 @@ enum { HA_DISTURBED_MAX = 48 };
 void ha_disturbed_judge(const struct ha_core_counts *before, const struct ha_core_counts *after, size_t slow,
                         size_t looks, const char *device_throttle, char out[HA_DISTURBED_MAX]);
 
+/* The same in numbers, as shares; NaN: cannot be read. */
+struct ha_disturbed_shares {
+    double load, steal; /* of the cores' time */
+    double slow;        /* of the looks */
+};
+struct ha_disturbed_shares ha_disturbed_shares(const struct ha_core_counts *before, const struct ha_core_counts *after,
+                                               size_t slow, size_t looks);
+
 #endif

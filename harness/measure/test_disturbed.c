@@ -95,6 +95,21 @@ TEST_WITH(what_cannot_be_read_is_no_cause, quiet, NULL)
     assert_string_equal(judged(0, 20, ""), "");
 }
 
+TEST_WITH(shares_are_the_same_in_numbers, quiet, NULL)
+{
+    after.busy_ns += 0.8e9; /* of 8 core seconds */
+    after.steal_ns += 0.4e9;
+    struct ha_disturbed_shares s = ha_disturbed_shares(&before, &after, 6, 20);
+    assert_near(s.load, 0.1, 1e-12);
+    assert_near(s.steal, 0.05, 1e-12);
+    assert_near(s.slow, 0.3, 1e-12);
+    after.own_ns += 0.9e9; /* ticks are coarse: this process alone had more than all */
+    assert_near(ha_disturbed_shares(&before, &after, 0, 20).load, 0, 0);
+    after.steal_ns = after.busy_ns = (double)NAN;
+    s = ha_disturbed_shares(&before, &after, 0, 0);
+    assert_true(isnan(s.load) && isnan(s.steal) && isnan(s.slow));
+}
+
 /* ---- where the counters come from ----------------------------------------------------------- */
 
 static void put(const char *path, const char *text)

@@ -2,13 +2,13 @@
 #include "harness/program/night.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/own_files.h"
 #include "harness/base/text.h"
 #include "harness/base/version.h"
 #include "harness/base/why.h"
+#include "harness/report/folder_take.h"
 #include "harness/report/whole_file.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -92,29 +92,14 @@ bool ha_night_log_run(struct ha_night_log *n, const struct ha_night_step *step, 
 
 /* ---- its folder -------------------------------------------------------------------------------------------------- */
 
-static enum ha_status make_parent(const char *path, struct ha_why *why)
-{
-    char parent[4096];
-    const char *slash = strrchr(path, '/');
-    if (!slash || slash == path) return HA_OK;
-    snprintf(parent, sizeof parent, "%.*s", (int)(slash - path), path);
-    return ha_file_folder(parent, why);
-}
-
 enum ha_exit ha_night_take_folder(const char *path, const char *whose, struct ha_why *why)
 {
-    struct dirent **found;
-    if (make_parent(path, why) != HA_OK || ha_file_folder(path, why) != HA_OK)
-        return ha_why(why, HA_ERROR, "-o %s", why->text), HA_EXIT_ENVIRONMENT;
-    const int count = scandir(path, &found, NULL, NULL);
-    if (count < 0 && errno == ENOTDIR)
-        return ha_why(why, HA_ERROR, "-o %s: it is no folder; give another name", path), HA_EXIT_USAGE;
-    if (count < 0)
-        return ha_why(why, HA_ERROR, "-o %s: cannot open the folder: %s", path, strerror(errno)), HA_EXIT_ENVIRONMENT;
-    for (int i = 0; i < count; i++) free(found[i]);
-    free(found);
-    if (count <= 2) return HA_EXIT_OK;
-    return ha_why(why, HA_ERROR, "-o %s: the folder is not empty; %s has one of its own", path, whose), HA_EXIT_USAGE;
+    struct ha_taken taken;
+    const enum ha_exit code = ha_folder_take(&taken, path, HA_TAKE_NEW, why);
+    if (code == HA_EXIT_OK) ha_own_file_close(taken.fd); /* its steps have folders of their own */
+    else if (code == HA_EXIT_USAGE && strstr(why->text, "not empty"))
+        ha_why(why, HA_ERROR, "-o %s: the folder is not empty; %s has one of its own", path, whose);
+    return code;
 }
 
 /* ---- words ------------------------------------------------------------------------------------------------------- */

@@ -179,8 +179,11 @@ const struct ha_option ha_option_table[] = {
       take_text, TO(out_dir) },
     { REPORT, 'o', "output", "FILE", "Write the page there; md and csv go to stdout without it", take_text,
       TO(out_dir) },
-    { RUN | CHECK | PROBE, 'o', "output", "DIR", "Write the result files there; without it there are none", take_text,
-      TO(out_dir) },
+    { RUN | CHECK, 'o', "output", "DIR",
+      "Write the result files there; where DIR has a complete record, to DIR-2, DIR-3, ...; without it there are none",
+      take_text, TO(out_dir) },
+    { PROBE, 'o', "output", "DIR",
+      "Write the result files there, over those of a probe before; without it there are none", take_text, TO(out_dir) },
     { RUN | CHECK | NIGHTLY, 0, "fleet", "DIR",
       "As one rank of many machines, of Slurm or MPI: the record goes to DIR/MACHINE when it is whole, and "
       "DIR/MACHINE.rank.json says how it went (docs/fleet.md); in place of -o",

@@ -1,12 +1,14 @@
 #include "harness/program/commands.h"
 
 #include "harness/base/csv.h"
+#include "harness/base/own_files.h"
 #include "harness/base/span_source.h"
 #include "harness/base/surroundings.h"
 #include "harness/base/why.h"
 #include "harness/measure/ceilings.h"
 #include "harness/base/registry.h"
 #include "harness/report/env.h"
+#include "harness/report/folder_take.h"
 #include "harness/report/whole_file.h"
 #include "harness/measure/calibrate.h"
 #include "harness/engine/machine.h"
@@ -89,7 +91,6 @@ static enum ha_status probe(struct ha_machine *machine, const char *device, cons
     ha_machine_restore(machine);
     HA_TRY(ha_surroundings_verdict(why));
     if (!out_dir) return status;
-    HA_TRY(ha_file_folder(out_dir, why));
     HA_TRY(ha_env_write(out_dir, &env, device, api, &info, &ceilings, why));
     HA_TRY(write_csv(out_dir, &ceilings, why));
     return status;
@@ -118,9 +119,12 @@ enum ha_exit ha_command_probe(const struct ha_options *o, struct ha_why *why)
                                          [HA_ERROR] = HA_EXIT_ENVIRONMENT };
     const char *device = o->device ? o->device : ha_devices_all[0]->name;
     struct asked asked = { device, o->out_dir };
-    const enum ha_exit found = ha_look_for_device(device, why);
+    struct ha_taken taken = { .fd = -1 };
+    enum ha_exit found = ha_look_for_device(device, why);
+    if (found == HA_EXIT_OK && o->out_dir) found = ha_folder_take(&taken, o->out_dir, HA_TAKE_PROBE, why);
     if (found != HA_EXIT_OK) return found;
     const enum ha_status status = ha_apart(probe_apart, &asked, LIMIT_S * UINT64_C(1000000000), why);
+    if (taken.fd >= 0) ha_own_file_close(taken.fd);
     if (strncmp(why->text, "device ", 7) && !strstr(why->text, device))
         ha_why_prefix(why, status, "device %.200s", device);
     return code[status];

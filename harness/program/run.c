@@ -174,6 +174,7 @@ static enum ha_exit run_plan(const struct ha_plan *plan, const struct ha_options
         .measure = o->command == HA_CMD_RUN,
         .out_dir = o->out_dir,
         .resume = o->resume,
+        .named = o->out_dir && !o->fleet && !o->together,
         .json = o->json,
         .quiet = o->quiet,
         .max_time_ns = o->max_time_ns,

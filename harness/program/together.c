@@ -132,18 +132,11 @@ static uint64_t digest_of(const struct ha_plan *plan, const struct ha_run_option
     return hash;
 }
 
-/* "OUT/NAME", on the heap, and the folders above it; NULL without OUT, or where it cannot be. */
+/* "OUT/NAME", on the heap; NULL without OUT, or where it cannot be. */
 static char *folder_in(const char *out, const char *name, struct ha_why *why)
 {
     char path[4096];
-    if (!out || ha_file_path(path, out, name, "", why) != HA_OK) return NULL;
-    for (char *slash = path + strlen(out); (slash = strchr(slash, '/')); slash++) {
-        *slash = 0;
-        const enum ha_status made = ha_file_folder(path, why);
-        *slash = '/';
-        if (made != HA_OK) return NULL;
-    }
-    return strdup(path);
+    return out && ha_file_path(path, out, name, "", why) == HA_OK ? strdup(path) : NULL;
 }
 
 /* One run of the plan, from which the others learn when it is over. */

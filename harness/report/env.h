@@ -57,6 +57,11 @@ void ha_env_file_destroy(struct ha_env_file *file);
 /* Goes on with the runs and devices of the file at path. HA_FAIL: it is of a run that differs from this one, or of
  * none; HA_ERROR: it cannot be read. why then says what differs, without the path. */
 enum ha_status ha_env_file_resume(struct ha_env_file *file, const char *path, struct ha_why *why);
+/* Says that every case of the folder has its row. A file that goes on with another does not. */
+void ha_env_file_complete(struct ha_env_file *file);
+/* What env.json says that the folder has. HA_RECORD_RUN: a run that did not end, or a file that cannot be read. */
+enum ha_env_record { HA_RECORD_NONE, HA_RECORD_PROBE, HA_RECORD_RUN, HA_RECORD_COMPLETE };
+enum ha_env_record ha_env_file_record(const char *folder);
 /* in place of one of the same asked name */
 enum ha_status ha_env_file_device(struct ha_env_file *file, const struct ha_env_device *device, struct ha_why *why);
 /* FOLDER/env.json, whole or not at all */

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { SCHEMA = 2 };
 
@@ -217,6 +218,21 @@ enum ha_status ha_env_file_resume(struct ha_env_file *file, const char *path, st
     }
     json_decref(old);
     return status;
+}
+
+void ha_env_file_complete(struct ha_env_file *file) { json_object_set_new(file->all, "complete", json_true()); }
+
+enum ha_env_record ha_env_file_record(const char *folder)
+{
+    char path[4096];
+    struct ha_why why;
+    if (ha_file_path(path, folder, "env.json", "", &why) != HA_OK || access(path, F_OK) != 0) return HA_RECORD_NONE;
+    json_t *all = json_load_file(path, 0, NULL);
+    const enum ha_env_record is = all && json_is_null(json_object_get(all, "mode")) ? HA_RECORD_PROBE
+                                  : json_is_true(json_object_get(all, "complete"))  ? HA_RECORD_COMPLETE
+                                                                                    : HA_RECORD_RUN;
+    json_decref(all);
+    return is;
 }
 
 enum ha_status ha_env_file_device(struct ha_env_file *file, const struct ha_env_device *device, struct ha_why *why)

@@ -3,20 +3,17 @@
 #include "harness/base/text.h"
 #include "harness/base/why.h"
 #include "harness/report/folder_parts.h"
+#include "harness/report/folder_take.h"
 #include "harness/report/row.h"
 #include "harness/report/whole_file.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-enum { PATH_MOST = 4000 }; /* of the folder: that of each file in it then fits */
 
 /* ---- failures -------------------------------------------------------------------------------------------------- */
 
@@ -123,6 +120,7 @@ const struct ha_folder_entry *ha_folder_find(const struct ha_folder *folder, con
 
 size_t ha_folder_entries(const struct ha_folder *folder) { return folder->entries; }
 const struct ha_folder_entry *ha_folder_entry(const struct ha_folder *folder, size_t i) { return folder->entry[i]; }
+const char *ha_folder_path(const struct ha_folder *folder) { return folder->path; }
 const struct ha_folder_found *ha_folder_found(const struct ha_folder *folder) { return &folder->found; }
 
 /* ---- suites ---------------------------------------------------------------------------------------------------- */
@@ -172,57 +170,6 @@ static enum ha_status prepare(struct ha_folder *folder, const struct ha_folder_o
 
 /* ---- open ------------------------------------------------------------------------------------------------------ */
 
-/* The process that holds the lock, or 0. */
-static long holder(int fd)
-{
-    struct stat at;
-    char line[256];
-    long found = 0;
-    FILE *locks = fopen("/proc/locks", "re");
-    while (locks && fstat(fd, &at) == 0 && fgets(line, sizeof line, locks)) {
-        long pid;
-        unsigned long inode;
-        unsigned major, minor;
-        /* 1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF */
-        if (sscanf(line, "%*d: FLOCK %*s %*s %ld %x:%x:%lu", &pid, &major, &minor, &inode) == 4 && inode == at.st_ino
-            && pid > 0)
-            found = pid;
-    }
-    if (locks) fclose(locks);
-    return found;
-}
-
-/* Counts what is in the folder, but for what a killed run left half written. */
-static bool empty(const char *path)
-{
-    DIR *d = opendir(path);
-    struct dirent *e;
-    bool any = false;
-    while (d && (e = readdir(d)))
-        any = any || (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && strcmp(e->d_name, "env.json" HA_PART));
-    if (d) closedir(d);
-    return !any;
-}
-
-static enum ha_exit lock(struct ha_folder *folder, struct ha_why *why)
-{
-    const char *path = folder->path;
-    if (ha_file_folder(path, why) != HA_OK) return ha_why(why, HA_ERROR, "-o %s", why->text), HA_EXIT_ENVIRONMENT;
-    folder->fd = ha_own_file(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (folder->fd < 0 && errno == ENOTDIR)
-        return ha_why(why, HA_ERROR, "-o %s: it is no folder; give another name", path), HA_EXIT_USAGE;
-    if (folder->fd < 0)
-        return ha_why(why, HA_ERROR, "-o %s: cannot open the folder: %s", path, strerror(errno)), HA_EXIT_ENVIRONMENT;
-    if (flock(folder->fd, LOCK_EX | LOCK_NB) == 0) return HA_EXIT_OK;
-    if (errno != EWOULDBLOCK)
-        return ha_why(why, HA_ERROR, "-o %s: cannot lock the folder: %s", path, strerror(errno)), HA_EXIT_ENVIRONMENT;
-    const long pid = holder(folder->fd);
-    char who[48] = "another run";
-    if (pid) snprintf(who, sizeof who, "another run (process %ld)", pid);
-    ha_why(why, HA_ERROR, "-o %s: %s writes to this folder; give another name, or wait for its end", path, who);
-    return HA_EXIT_USAGE;
-}
-
 static enum ha_exit go_on(struct ha_folder *folder, struct ha_why *why)
 {
     char path[4096];
@@ -243,19 +190,26 @@ static enum ha_exit go_on(struct ha_folder *folder, struct ha_why *why)
     return status == HA_OK ? HA_EXIT_OK : status == HA_FAIL ? HA_EXIT_USAGE : HA_EXIT_ENVIRONMENT;
 }
 
+/* Before the files of suites are named, which are in it. */
+static enum ha_exit take(struct ha_folder *folder, const struct ha_folder_options *options, struct ha_why *why)
+{
+    const enum ha_take how = options->resume ? HA_TAKE_RUN : options->next ? HA_TAKE_NEXT : HA_TAKE_NEW;
+    struct ha_taken taken;
+    if (!options->path) return HA_EXIT_OK;
+    const enum ha_exit code = ha_folder_take(&taken, options->path, how, why);
+    if (code != HA_EXIT_OK) return code;
+    folder->fd = taken.fd;
+    folder->found.nothing = taken.nothing;
+    folder->path = strdup(taken.path);
+    return folder->path ? HA_EXIT_OK : (ha_why(why, HA_ERROR, "out of memory"), HA_EXIT_ENVIRONMENT);
+}
+
 static enum ha_exit open_folder(struct ha_folder *folder, const struct ha_folder_options *options, struct ha_why *why)
 {
     const struct ha_env_run run = { options->run_id, options->mode, options->build, options->options,
                                     options->command };
     struct ha_env env;
-    enum ha_exit code = lock(folder, why);
-    if (code != HA_EXIT_OK) return code;
-    folder->found.nothing = empty(folder->path);
-    if (!folder->found.nothing && !options->resume) {
-        ha_why(why, HA_ERROR, "-o %s: the folder is not empty; give another name, or --resume to go on there",
-               folder->path);
-        return HA_EXIT_USAGE;
-    }
+    enum ha_exit code;
     if (options->env) env = *options->env;
     else ha_env_read(&env);
     folder->env = ha_env_file_create(&env, &run);
@@ -284,6 +238,7 @@ static void destroy(struct ha_folder *folder)
     free(folder->suite);
     free(folder->trace.last_id);
     free(folder->exec);
+    free(folder->path);
     free(folder);
 }
 
@@ -293,17 +248,13 @@ enum ha_exit ha_folder_open(struct ha_folder **out, const struct ha_folder_optio
     *out = NULL;
     if (!folder) return ha_why(why, HA_ERROR, "out of memory"), HA_EXIT_ENVIRONMENT;
     folder->fd = folder->trace.fd = -1;
-    folder->path = options->path;
     folder->mode = options->mode;
     folder->build = options->build;
     folder->run_id = options->run_id;
     folder->exec = options->exec ? copy(options->exec) : NULL;
-    enum ha_exit code = HA_EXIT_OK;
-    if (folder->path && strlen(folder->path) > PATH_MOST) {
-        ha_why(why, HA_ERROR, "-o %.200s...: the path is longer than %d bytes", folder->path, PATH_MOST);
-        code = HA_EXIT_USAGE;
-    } else if (prepare(folder, options, why) != HA_OK) code = HA_EXIT_INTERNAL;
-    else if (folder->path) code = open_folder(folder, options, why);
+    enum ha_exit code = take(folder, options, why);
+    if (code == HA_EXIT_OK && prepare(folder, options, why) != HA_OK) code = HA_EXIT_INTERNAL;
+    if (code == HA_EXIT_OK && folder->path) code = open_folder(folder, options, why);
     if (code == HA_EXIT_OK) *out = folder;
     else destroy(folder);
     return code;
@@ -456,6 +407,17 @@ static void close_file(struct ha_folder *folder, struct ha_folder_file *file)
     file->csv = NULL;
 }
 
+void ha_folder_end(struct ha_folder *folder) { folder->ended = true; }
+
+/* Every case of the run has its row: env.json says so, so that the next run of this name has a folder of its own. */
+static void say_complete(struct ha_folder *folder)
+{
+    struct ha_why why;
+    if (!folder->path || !folder->ended || folder->missings || folder->status != HA_OK) return;
+    ha_env_file_complete(folder->env);
+    if (ha_env_file_write(folder->env, folder->path, &why) != HA_OK) ha_folder_fail(folder, &why);
+}
+
 enum ha_status ha_folder_close(struct ha_folder *folder, struct ha_why *why)
 {
     struct ha_why reason;
@@ -466,6 +428,7 @@ enum ha_status ha_folder_close(struct ha_folder *folder, struct ha_why *why)
     ha_folder_trace_close(folder);
     if (folder->path && folder->status == HA_OK && ha_folder_junit(folder, &reason) != HA_OK)
         ha_folder_fail(folder, &reason);
+    say_complete(folder);
     const enum ha_status status = failed(folder, why);
     destroy(folder);
     return status;

@@ -22,8 +22,9 @@ enum { HA_FOLDER_SCHEMA = 2 }; /* column schema_version */
 struct ha_folder_options {
     const char *path; /* NULL: rows in memory alone */
     bool resume;
-    const char *mode;    /* "run" or "check" */
-    const char *build;   /* ha_version() */
+    bool next;         /* where path has a complete record, or another run writes to it, path-2 is taken, path-3, ... */
+    const char *mode;  /* "run" or "check" */
+    const char *build; /* ha_version() */
     const char *options; /* whatever else must be the same on resume, for people to read: "device=host isa=best" */
     const char *command; /* as the user typed it; NULL: the command line of this process */
     const char *exec;    /* the command of --exec, or NULL */
@@ -66,11 +67,13 @@ struct ha_folder_totals {
 
 struct ha_folder;
 
-/* HA_EXIT_OK. HA_EXIT_USAGE: the folder is not empty, is that of a run that differs, or another run writes to it.
- * HA_EXIT_ENVIRONMENT: it cannot be made, read or written. HA_EXIT_INTERNAL: two columns or files of the suites have
- * one name. why says which in one line; *folder is NULL then. The caller ignores SIGXFSZ, so that a limit of the size
- * of files is a failure like others. */
+/* HA_EXIT_OK. HA_EXIT_USAGE: the folder is not empty (ha_folder_take), is that of a run that differs, or another run
+ * writes to it. HA_EXIT_ENVIRONMENT: it cannot be made, read or written. HA_EXIT_INTERNAL: two columns or files of the
+ * suites have one name. why says which in one line; *folder is NULL then. The caller ignores SIGXFSZ, so that a limit
+ * of the size of files is a failure like others. */
 enum ha_exit ha_folder_open(struct ha_folder **folder, const struct ha_folder_options *options, struct ha_why *why);
+/* where it is: of `next` it may be another than was asked for; NULL: in memory alone */
+const char *ha_folder_path(const struct ha_folder *folder);
 const struct ha_folder_found *ha_folder_found(const struct ha_folder *folder);
 
 /* All rows: those of before, then those of this run, in the order in which they came. */
@@ -102,6 +105,8 @@ bool ha_folder_asks_command(const struct ha_suite *suite, const char *id);
 void ha_folder_forget(struct ha_folder *folder);
 /* of the whole folder: cases of before, of this run, and not run */
 struct ha_folder_totals ha_folder_totals(const struct ha_folder *folder);
+/* The run has come to its end: unless a case was not run, the folder is complete when it is closed (env.json). */
+void ha_folder_end(struct ha_folder *folder);
 /* Writes junit.xml of the whole folder, unless a write has failed; then lets go of everything. NULL is closed. */
 enum ha_status ha_folder_close(struct ha_folder *folder, struct ha_why *why);
 

@@ -73,7 +73,7 @@ struct ha_folder_trace {
 };
 
 struct ha_folder {
-    const char *path; /* NULL: in memory alone */
+    char *path; /* NULL: in memory alone */
     const char *mode, *build, *run_id;
     char *exec; /* or NULL */
     int fd;     /* of the folder, locked; -1 */
@@ -90,6 +90,7 @@ struct ha_folder {
     struct ha_folder_found found;
     struct ha_folder_totals forgotten;
     struct ha_line line;
+    bool ended;            /* ha_folder_end */
     enum ha_status status; /* the first failure ... */
     struct ha_why failure; /* ... and its reason */
 };

@@ -302,8 +302,7 @@ TEST_WITH(what_is_not_ours_is_refused, test_folder_make, test_folder_remove)
           "fake.csv:3: too many or too few columns" },
         { true, true, "other.csv", "\"schema_version\",\"something\"\r\n\"1\",\"2\"\r\n", HA_EXIT_USAGE,
           "other.csv: its columns are not those of this program (column 2 is 'something'" },
-        { false, false, "a-letter.txt", "dear\n", HA_EXIT_USAGE,
-          "the folder is not empty; give another name, or --resume to go on there" },
+        { false, false, "a-letter.txt", "dear\n", HA_EXIT_USAGE, "the folder is not empty; give another name" },
         { false, true, "a-letter.txt", "dear\n", HA_EXIT_USAGE, "it has no env.json" },
         { false, true, "env.json", "{ \"schema_version\": 1 }", HA_EXIT_USAGE, "another version of habench" },
         { false, true, "env.json", "{ \"schema_ver", HA_EXIT_USAGE, "env.json is damaged" },
@@ -352,6 +351,105 @@ TEST_WITH(a_run_that_differs_is_refused, test_folder_make, test_folder_remove)
     assert_int_equal(test_count(test_text("env.json"), "\"mode\": \"run\""), 1);
     open_it(true);
     close_it();
+}
+
+/* ---- -o -------------------------------------------------------------------------------------------------------- */
+
+/* Opens NAME in the test's folder as -o does. */
+static void open_next(const char *name)
+{
+    struct ha_folder_options options = fake_options(test_path(name), false);
+    char *path = strdup(options.path);
+    options.path = path;
+    options.next = true;
+    open_with(&options);
+    free(path);
+}
+
+static void assert_at(const char *name) { assert_string_equal(ha_folder_path(f), test_path(name)); }
+
+TEST_WITH(a_complete_record_keeps_its_name, test_folder_make, test_folder_remove)
+{
+    static const char *const taken[] = { "out", "out-2", "out-3" };
+    for (size_t i = 0; i < COUNT(taken); i++) {
+        open_next(i == 1 ? "out//" : "out");
+        if (i == 0) assert_at("out");
+        else assert_at(taken[i]);
+        write_it(i, HA_PASS);
+        ha_folder_end(f);
+        close_it();
+        assert_int_equal(test_count(test_text("out/env.json"), "\"complete\": true"), 1);
+    }
+    assert_int_equal(lines("out/fake.csv"), 2); /* each has its own row */
+    assert_int_equal(lines("out-3/fake.csv"), 2);
+    struct ha_folder_options options = fake_options(test_path("out"), false);
+    is_refused(&options, HA_EXIT_USAGE, "the folder is not empty; give another name"); /* a folder of habench's own */
+}
+
+/* Of one that did not come to its end, or has a case that was not run, this program does not know what is wanted. */
+TEST_WITH(a_run_that_did_not_end_says_what_to_do, test_folder_make, test_folder_remove)
+{
+    for (int i = 0; i < 3; i++) {
+        struct ha_folder_options options = fake_options(test_path("out"), i > 0);
+        char *path = strdup(options.path);
+        options.path = path;
+        if (i == 0) open_next("out");
+        else open_with(&options); /* goes on: it is no more complete than before */
+        if (i == 1) write_it(1, HA_PASS);
+        if (i == 2) {
+            fake_case(&c, 7, 0);
+            assert_int_equal(ha_folder_not_run(f, &c.of, "the time is over", &why), HA_OK);
+            ha_folder_end(f);
+        }
+        close_it();
+        options.resume = false;
+        options.next = true;
+        is_refused(&options, HA_EXIT_USAGE,
+                   "it has a run that did not end; add --resume to go on there, or give another name");
+        assert_false(there("out-2"));
+        free(path);
+    }
+}
+
+TEST_WITH(folders_above_it_are_made, test_folder_make, test_folder_remove)
+{
+    open_next("a/b/c");
+    assert_at("a/b/c");
+    close_it();
+    assert_true(there("a/b/c/env.json"));
+    append("a/file", "x");
+    struct ha_folder_options options = fake_options(test_path("a/file/c"), false);
+    is_refused(&options, HA_EXIT_ENVIRONMENT, "a/file/c: cannot make the folder: Not a directory");
+}
+
+enum { AT_ONCE = 8 };
+
+/* Each of processes that begin at the same moment has a folder of its own: it is held until all have theirs. */
+TEST_WITH(runs_that_begin_at_once_have_folders_of_their_own, test_folder_make, test_folder_remove)
+{
+    int go[2], up[2], stay[2];
+    char byte = 0;
+    assert_true(pipe(go) == 0 && pipe(up) == 0 && pipe(stay) == 0);
+    for (int i = 0; i < AT_ONCE; i++) {
+        if (fork() != 0) continue;
+        close(go[1]);
+        close(stay[1]);
+        if (read(go[0], &byte, 1) != 0) _exit(1); /* until the parent closes it */
+        open_next("out");
+        if (write(up[1], "x", 1) != 1 || read(stay[0], &byte, 1) != 0) _exit(1);
+        close_it();
+        _exit(0);
+    }
+    close(go[1]);
+    for (int i = 0; i < AT_ONCE; i++) assert_int_equal(read(up[0], &byte, 1), 1);
+    close(stay[1]);
+    for (int i = 0; i < AT_ONCE; i++) {
+        int status;
+        assert_true(wait(&status) > 0);
+        assert_int_equal(status, 0);
+    }
+    for (int i = 0; i < 2; i++) close(go[0]), close(up[i]), close(stay[0]), go[0] = stay[0] = -1;
+    assert_true(there("out/env.json") && there("out-8/env.json") && !there("out-9"));
 }
 
 /* A process that holds the folder until it is killed. */

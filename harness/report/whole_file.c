@@ -17,8 +17,16 @@ enum ha_status ha_file_path(char path[4096], const char *folder, const char *nam
 
 enum ha_status ha_file_folder(const char *path, struct ha_why *why)
 {
-    if (mkdir(path, 0777) == 0 || errno == EEXIST) return HA_OK;
-    return ha_why(why, HA_ERROR, "%s: cannot make the folder: %s", path, strerror(errno));
+    char part[4096];
+    size_t bytes = strlen(path);
+    if (bytes >= sizeof part) return ha_why(why, HA_ERROR, "%.200s: the path is too long", path);
+    for (size_t end = 1; end <= bytes; end++) {
+        if (end < bytes && path[end] != '/') continue;
+        snprintf(part, sizeof part, "%.*s", (int)end, path);
+        if (mkdir(part, 0777) != 0 && errno != EEXIST && (end == bytes || (errno != EROFS && errno != EACCES)))
+            return ha_why(why, HA_ERROR, "%s: cannot make the folder: %s", part, strerror(errno));
+    }
+    return HA_OK;
 }
 
 enum ha_status ha_file_take_name(const char *part, const char *path, struct ha_why *why)

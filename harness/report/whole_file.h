@@ -22,7 +22,7 @@ enum ha_status ha_whole_file_close(struct ha_whole_file *out, struct ha_why *why
 /* It stays as it was. */
 void ha_whole_file_drop(struct ha_whole_file *out);
 
-/* Makes the folder where there is none. */
+/* Makes the folder where there is none, and those above it. */
 enum ha_status ha_file_folder(const char *path, struct ha_why *why);
 /* "FOLDER/NAMEending", or HA_ERROR: too long */
 enum ha_status ha_file_path(char path[4096], const char *folder, const char *name, const char *ending,

@@ -260,6 +260,7 @@ static enum ha_status passes(struct state *s, struct ha_why *why)
     } while (ha_meeting_goes_on(b->meeting, enough(s)));
     ha_core_counts_read("", &after);
     ha_disturbed_judge(&before, &after, s->slow, s->looks, b->condition.throttle, b->disturbed);
+    b->shares = ha_disturbed_shares(&before, &after, s->slow, s->looks);
     return HA_OK;
 }
 

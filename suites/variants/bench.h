@@ -39,14 +39,15 @@ struct ha_bench {
     struct ha_ratios ratios;     /* medians over them */
     struct ha_meter_count moved; /* over moved_steps steps */
     size_t moved_steps;
-    struct ha_counters counters;      /* of the last untraced pass, over its steps */
-    struct ha_counted counted;        /* the same */
-    struct ha_timeline *timeline;     /* of the last traced pass, for trace.json */
-    struct ha_interval traced;        /* its last step */
-    size_t dropped;                   /* spans, by the timeline and by the device */
-    char source[32];                  /* of the device's spans */
-    struct ha_condition condition;    /* over the untraced passes that count */
-    char disturbed[HA_DISTURBED_MAX]; /* while passes were measured */
+    struct ha_counters counters;       /* of the last untraced pass, over its steps */
+    struct ha_counted counted;         /* the same */
+    struct ha_timeline *timeline;      /* of the last traced pass, for trace.json */
+    struct ha_interval traced;         /* its last step */
+    size_t dropped;                    /* spans, by the timeline and by the device */
+    char source[32];                   /* of the device's spans */
+    struct ha_condition condition;     /* over the untraced passes that count */
+    char disturbed[HA_DISTURBED_MAX];  /* while passes were measured */
+    struct ha_disturbed_shares shares; /* the same in numbers */
 };
 
 /* Free what is under `out` with ha_bench_free, also after a failure. HA_FAIL: a timed output is not the checked one. */

@@ -251,6 +251,9 @@ void ha_fill_bench(struct ha_row *row, const struct ha_bench *b, const struct ha
     fill_selection(row);
     row->condition = b->condition;
     snprintf(row->disturbed, sizeof row->disturbed, "%s", b->disturbed);
+    row->load_share = b->shares.load;
+    row->steal_share = b->shares.steal;
+    row->slow_share = b->shares.slow;
 }
 
 /* ---- known step times -------------------------------------------------------------------------------------------- */

@@ -45,6 +45,7 @@ struct ha_row {
     /* the device's meters */
     struct ha_condition condition;
     char disturbed[48];
+    double load_share, steal_share, slow_share;
     double exp_eps, log_eps;
     double bias, rms, kept_least, kept_most;
     double cosine, cosine_least, changed, cpu_of_budget, recall_interval;
@@ -61,7 +62,7 @@ struct ha_row {
 extern const struct ha_suite ha_suite_variants;
 /* What a row's workload is called: all keys but the variant and its options; the caller frees it. NULL: no memory. */
 char *ha_row_workload(const struct ha_row *row);
-/* table.c: results grouped by workload, at most 150 columns wide */
+/* table.c: results by workload and family, at most 150 columns wide; a line for each column; what the rows show */
 void ha_table_print(FILE *out, const struct ha_results *results);
 
 /* ---- from what ran to the columns of a row ---------------------------------------------------------------------- */

@@ -3,12 +3,23 @@
 #include "harness/report/row.h"
 #include "suites/variants/claims.h"
 #include "suites/variants/fill.h"
+#include "suites/variants/findings.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { CELL = 384 };
+
+/* A row of the table. The table is sorted by group, family and place. */
+struct listed {
+    const struct ha_row *row;
+    bool marked;    /* it was disturbed more than the others */
+    size_t place;   /* in the run */
+    char *workload; /* its own */
+    size_t group;   /* place of the first row of this workload */
+    size_t family;  /* place of the first row of this family */
+};
 
 /* ---- cells ------------------------------------------------------------------------------ */
 
@@ -51,23 +62,18 @@ static void marked(const struct ha_row *r, const char *format, double x, char *o
     number(out, format, x);
     if (perturbed(r) && !isnan(x)) strcat(out, "~");
 }
+/* the median, and half of its interval; of too few passes there is none */
 static void step(const struct ha_row *r, char *out)
 {
+    const double half = 50 * (r->step_hi_ns - r->step_lo_ns) / r->step_ns;
     number(out, "%.4g", r->step_ns / 1e6);
-    if (*r->disturbed) strcat(out, "!");
-}
-static void spread(const struct ha_row *r, char *out)
-{
-    number(out, "%.1f", 50 * (r->step_hi_ns - r->step_lo_ns) / r->step_ns);
+    if (isnan(r->step_ns)) return;
+    if (isnan(half)) strcat(out, " +- ? ");
+    else snprintf(out + strlen(out), CELL - strlen(out), " +-%2.0f%%", half);
 }
 static void full(const struct ha_row *r, char *out) { number(out, "%.2f", r->vs_full); }
 static void device_idle(const struct ha_row *r, char *out) { marked(r, "%.1f", 100 * r->ratios.gpu_idle, out); }
 static void cpu_idle(const struct ha_row *r, char *out) { marked(r, "%.1f", 100 * r->ratios.cpu_idle, out); }
-static void overlap(const struct ha_row *r, char *out) { marked(r, "%.1f", 100 * r->ratios.overlap, out); }
-static void moved(const struct ha_row *r, char *out) { number(out, "%.4g", (r->h2d_bytes + r->d2h_bytes) / 1e6); }
-static void rate(const struct ha_row *r, char *out) { marked(r, "%.2f", r->ratios.h2d_link_GBps, out); }
-static void floor_ratio(const struct ha_row *r, char *out) { number(out, "%.2f", r->floor_ratio); }
-
 enum { IN_CHECK = 1, IN_BENCH = 2, BOTH = 3 };
 
 static const struct column {
@@ -75,14 +81,24 @@ static const struct column {
     int width; /* negative: to the left */
     unsigned where;
     void (*cell)(const struct ha_row *r, char *out);
+    const char *legend;
 } columns[] = {
-    { "variant", -34, BOTH, name },        { "verdict", -9, BOTH, verdict },      { "err/bound", 9, BOTH, error },
-    { "rel L2", 9, BOTH, rel_l2 },         { "head max", 9, IN_CHECK, head_max }, { "mass", 7, BOTH, mass },
-    { "least", 7, IN_CHECK, mass_min },    { "recall", 7, IN_CHECK, recall },     { "cert", 6, IN_CHECK, certificate },
-    { "bias", 6, IN_CHECK, bias },         { "rms", 5, IN_CHECK, rms },           { "keys", 9, IN_CHECK, keys },
-    { "step ms", 9, IN_BENCH, step },      { "+-%", 5, IN_BENCH, spread },        { "x full", 7, IN_BENCH, full },
-    { "idle%", 6, IN_BENCH, device_idle }, { "CPU id%", 7, IN_BENCH, cpu_idle },  { "ovl%", 6, IN_BENCH, overlap },
-    { "MB/step", 9, IN_BENCH, moved },     { "up GB/s", 7, IN_BENCH, rate },      { "floor", 6, IN_BENCH, floor_ratio },
+    { "variant", -34, BOTH, name, "and its options that differ from their defaults (habench list variants)" },
+    { "verdict", -9, BOTH, verdict, "pass: every output that was checked is within its error bound" },
+    { "err/bound", 9, BOTH, error, "the largest error of an output over its bound; above 1 fails" },
+    { "rel L2", 9, BOTH, rel_l2, "distance of the output from full attention's, over the length of that: quality" },
+    { "head max", 9, IN_CHECK, head_max, "the same of the head that is farthest off" },
+    { "mass", 7, BOTH, mass, "share of full attention's softmax weight on the keys that were used: mean" },
+    { "least", 7, IN_CHECK, mass_min, "the same: the least" },
+    { "recall", 7, IN_CHECK, recall, "share of the keys with the largest scores among those used" },
+    { "cert", 6, IN_CHECK, certificate, "deviation over its certificate, which the dropped weight gives: at most 1" },
+    { "bias", 6, IN_CHECK, bias, "mean error of the LSE over what independent roundings make of it" },
+    { "rms", 5, IN_CHECK, rms, "root mean square of the errors over the same: up to 1 is rounding" },
+    { "keys", 9, IN_CHECK, keys, "keys that a query head used: mean" },
+    { "step ms", 15, IN_BENCH, step, "time of a step through all layers: median, and half its 95% interval" },
+    { "x full", 7, IN_BENCH, full, "that over the step of full attention on the device (resident)" },
+    { "GPU idle%", 9, IN_BENCH, device_idle, "share of a step in which the device neither computes nor copies" },
+    { "CPU idle%", 9, IN_BENCH, cpu_idle, "share of a step in which the CPU side's threads do not compute" },
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
@@ -114,72 +130,119 @@ static const struct ha_row *listed(const struct ha_results *r, size_t i)
     return row && row->head.verdict != HA_VERDICT_WAIVED && *row->variant ? row : NULL;
 }
 
-static void print_row(FILE *out, const struct ha_row *r, unsigned where)
+/* row NULL: the titles. indent: of the first cell. */
+static void print_row(FILE *out, const struct listed *of, int indent, unsigned where)
 {
     for (size_t i = 0; i < COLUMNS; i++) {
         char cell[CELL];
         if (!(columns[i].where & where)) continue;
-        if (r) columns[i].cell(r, cell);
+        if (of) columns[i].cell(of->row, cell);
         else snprintf(cell, sizeof cell, "%s", columns[i].title);
-        int most = abs(columns[i].width);
+        const int blanks = i ? 0 : indent, most = abs(columns[i].width) - blanks;
         if ((int)strlen(cell) > most) strcpy(cell + most - 2, "..");
-        fprintf(out, "%s%*s", i ? " " : "", columns[i].width, cell);
+        fprintf(out, "%s%*s%*s", i ? " " : "", blanks, "", columns[i].width < 0 ? -most : most, cell);
+        if (columns[i].cell == step) putc(of && of->marked ? '!' : ' ', out);
     }
     putc('\n', out);
 }
 
-/* The rows of one workload under its name, in the order in which the first of each came. */
-static void print_groups(FILE *out, const struct ha_results *r, unsigned where)
+static void print_legend(FILE *out, unsigned where)
 {
-    char **text = calloc(r->entries + 1, sizeof *text); /* of those that are not yet printed */
-    for (size_t i = 0; text && i < r->entries; i++) text[i] = listed(r, i) ? ha_row_workload(listed(r, i)) : NULL;
-    for (size_t i = 0; text && i < r->entries; i++) {
-        if (!text[i]) continue;
-        fprintf(out, "\n%.150s\n", text[i]);
-        print_row(out, NULL, where);
-        for (size_t j = i; j < r->entries; j++) {
-            if (!text[j] || strcmp(text[i], text[j])) continue;
-            print_row(out, listed(r, j), where);
-            if (j > i) free(text[j]);
-            if (j > i) text[j] = NULL;
+    putc('\n', out);
+    for (size_t i = 0; i < COLUMNS; i++)
+        if (columns[i].where & where) fprintf(out, "%-9s  %s\n", columns[i].title, columns[i].legend);
+}
+
+/* A line for each workload, and in it one for each family, where it has several. */
+static void print_groups(FILE *out, const struct listed *rows, size_t count, unsigned where)
+{
+    bool several = false;
+    putc('\n', out);
+    print_row(out, NULL, 0, where);
+    for (size_t i = 0, end = 0; i < count; i++) {
+        const bool begins = i == end;
+        if (begins) {
+            while (end < count && rows[end].group == rows[i].group) end++;
+            several = rows[end - 1].family != rows[i].family;
+            fprintf(out, "%s%.150s\n", i ? "\n" : "", rows[i].workload);
         }
-        free(text[i]);
-        text[i] = NULL;
+        if (several && (begins || rows[i].family != rows[i - 1].family)) fprintf(out, "%s\n", rows[i].row->family);
+        print_row(out, &rows[i], several ? 2 : 0, where);
     }
-    free(text);
 }
 
-/* Adds what is new of the words in `from`, which are joined by commas. */
-static void join_words(char out[CELL], const char *from)
+static int by_number(size_t a, size_t b) { return (a > b) - (a < b); }
+
+static int by_workload(const void *a, const void *b)
 {
-    char words[CELL], *save = NULL;
-    snprintf(words, sizeof words, "%s", from);
-    for (char *w = strtok_r(words, ", ", &save); w; w = strtok_r(NULL, ", ", &save))
-        if (!strstr(out, w) && strlen(out) + strlen(w) + 3 < CELL) strcat(strcat(out, *out ? ", " : ""), w);
+    const struct listed *x = a, *y = b;
+    const int texts = strcmp(x->workload, y->workload);
+    return texts ? texts : by_number(x->place, y->place);
 }
 
-/* What ~ and ! in the table mean, where there are any. */
-static void print_marks(FILE *out, const struct ha_results *r)
+static int by_group(const void *a, const void *b)
 {
-    size_t traces = 0, disturbed = 0, rows = 0;
-    char causes[CELL] = "";
-    for (size_t i = 0; i < r->entries; i++) {
-        const struct ha_row *row = listed(r, i);
-        if (!row) continue;
-        rows++;
-        traces += perturbed(row);
-        disturbed += *row->disturbed != 0;
-        join_words(causes, row->disturbed);
+    const struct listed *x = a, *y = b;
+    const int groups = by_number(x->group, y->group), families = by_number(x->family, y->family);
+    return groups ? groups : families ? families : by_number(x->place, y->place);
+}
+
+static void sort(struct listed *rows, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        size_t first = 0;
+        while (strcmp(rows[first].row->family, rows[i].row->family) != 0) first++;
+        rows[i].family = first;
     }
-    if (traces || disturbed) putc('\n', out);
+    qsort(rows, count, sizeof *rows, by_workload);
+    for (size_t i = 0; i < count; i++)
+        rows[i].group = i && !strcmp(rows[i].workload, rows[i - 1].workload) ? rows[i - 1].group : rows[i].place;
+    qsort(rows, count, sizeof *rows, by_group);
+}
+
+/* The rows that are listed, sorted, on the heap; NULL: there are none, or no memory. */
+static struct listed *list(const struct ha_results *r, size_t *count)
+{
+    struct listed *rows = calloc(r->entries + 1, sizeof *rows);
+    const struct ha_row **row = calloc(r->entries + 1, sizeof *row);
+    bool *mark = calloc(r->entries + 1, sizeof *mark), whole = rows && row && mark;
+    *count = 0;
+    for (size_t i = 0; whole && i < r->entries; i++) {
+        const struct ha_row *of = listed(r, i);
+        if (!of) continue;
+        row[*count] = of;
+        rows[*count] = (struct listed){ .row = of, .place = *count, .workload = ha_row_workload(of) };
+        whole = rows[(*count)++].workload != NULL;
+    }
+    if (whole && r->measured) ha_findings_mark(row, *count, mark);
+    for (size_t i = 0; i < *count; i++) rows[i].marked = mark[i];
+    if (whole) sort(rows, *count);
+    free(row);
+    free(mark);
+    if (whole && *count) return rows;
+    for (size_t i = 0; i < *count; i++) free(rows[i].workload);
+    free(rows);
+    return NULL;
+}
+
+/* What is true of the rows' times as a whole. */
+static void print_uncertain(FILE *out, const struct listed *rows, size_t count)
+{
+    const struct ha_row **row = calloc(count, sizeof *row);
+    bool *mark = calloc(count, sizeof *mark);
+    size_t traces = 0;
+    for (size_t i = 0; row && mark && i < count; i++) {
+        row[i] = rows[i].row;
+        mark[i] = rows[i].marked;
+        traces += perturbed(rows[i].row);
+    }
+    if (count) putc('\n', out);
     if (traces)
-        fprintf(out,
-                "~ %zu of %zu: idle, overlap and GB/s are of traced steps, which took over 5%% longer or shorter than "
-                "others\n",
-                traces, rows);
-    if (disturbed)
-        fprintf(out, "! %zu of %zu: the machine was not quiet while these were timed: %s (docs/measurement.md)\n",
-                disturbed, rows, causes);
+        fprintf(out, "~ %zu of %zu: idle%% is of traced steps, which took over 5%% longer or shorter than others\n",
+                traces, count);
+    if (row && mark) ha_findings_print_disturbed(out, row, count, mark);
+    free(row);
+    free(mark);
 }
 
 /* The case in which the largest error of o would pass, and that in which of the LSE. */
@@ -199,8 +262,19 @@ static void print_sensitivity(FILE *out, const struct ha_results *r)
 
 void ha_table_print(FILE *out, const struct ha_results *results)
 {
-    print_groups(out, results, results->measured ? IN_BENCH : IN_CHECK);
-    if (!results->measured) print_sensitivity(out, results);
-    if (results->measured) print_marks(out, results);
+    const unsigned where = results->measured ? IN_BENCH : IN_CHECK;
+    size_t count;
+    struct listed *rows = list(results, &count);
+    if (rows) {
+        print_groups(out, rows, count, where);
+        print_legend(out, where);
+    }
+    if (rows && results->measured) print_uncertain(out, rows, count);
+    for (size_t i = 0; rows && i < count; i++) free(rows[i].workload);
+    free(rows);
+    if (results->measured) {
+        putc('\n', out);
+        ha_findings_print(out, results);
+    } else print_sensitivity(out, results);
     ha_claims_print(out, results);
 }

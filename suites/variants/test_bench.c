@@ -6,6 +6,7 @@
 #include "harness/report/row.h"
 #include "suites/variants/bench.h"
 #include "suites/variants/fill.h"
+#include "suites/variants/findings.h"
 #include "suites/variants/test_session.h"
 
 /* ---- stop rules --------------------------------------------------------------------------- */
@@ -364,40 +365,222 @@ TEST(the_table_is_readable)
     rows[6].head.verdict = HA_VERDICT_ERROR;
     for (int measured = 0; measured < 2; measured++) {
         char *text = printed(rows, 7, measured), *save = NULL;
-        size_t headings = 0, lines = 0;
+        size_t workloads = 0, titles = 0, shown = 0;
         assert_null(strstr(text, "nan"));
-        assert_null(strstr(text, "hgca")); /* a waived case has no figures */
+        assert_int_equal(strstr(text, "hgca") != NULL, measured); /* a waived case has no figures, and its reason */
         assert_int_equal(strstr(text, "12.35") != NULL, measured);
         assert_true(strstr(text, "\nresident  ") && strstr(text, "  fail  ") && strstr(text, "\nstreaming  "));
         assert_true(strstr(text, "\ncopy_only  ") && strstr(text, "  unchecked  ") && strstr(text, "0.25"));
         assert_null(strstr(text, "0.75")); /* an arm has no error */
         for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
             assert_true(strlen(line) <= 150);
-            headings += !strncmp(line, "ctx 4096,", 9) || !strncmp(line, "ctx 8192,", 9);
-            lines++;
+            workloads += !strncmp(line, "ctx 4096,", 9) || !strncmp(line, "ctx 8192,", 9);
+            titles += strstr(line, "verdict   err/bound") != NULL;
+            shown += strstr(line, "0.25 ") != NULL || strstr(line, "unchecked") != NULL;
         }
-        assert_int_equal(headings, 2); /* a table for each workload */
-        assert_int_equal(lines, 2 * 2 + 5);
+        assert_int_equal(workloads, 2); /* one table, with a line for each of them */
+        assert_int_equal(titles, 1);
+        assert_int_equal(shown, 5);
     }
 }
 
-TEST(marks_are_explained_below_the_table)
+static struct ha_row table_row_of(const char *family, const char *variant, double vs_full, double off)
+{
+    struct ha_row r = table_row(variant, HA_PASS);
+    snprintf(r.family, sizeof r.family, "%s", family);
+    snprintf(r.dataset, sizeof r.dataset, "sinks");
+    r.vs_full = vs_full;
+    r.rel_l2 = off;
+    r.ratios.cpu_idle = 1;
+    return r;
+}
+
+/* How many lines of the text begin with `from` and have `what` behind it. */
+static size_t lines_with(const char *text, const char *from, const char *what)
+{
+    size_t count = 0;
+    for (const char *line = text; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+        const char *at = strncmp(line, from, strlen(from)) ? NULL : strstr(line + strlen(from), what), *end;
+        count += at && (!(end = strchr(line, '\n')) || at < end);
+    }
+    return count;
+}
+
+TEST(families_stand_together)
+{
+    struct ha_row rows[5] = { table_row_of("full", "resident", 1, 1e-7), table_row_of("block_sparse", "quest", 1, 1),
+                              table_row_of("recency_split", "hgca", 1, 1), table_row_of("block_sparse", "topk", 1, 1),
+                              table_row_of("full", "cpu", 1, 1e-7) };
+    static const char *const order[] = { "\nfull\n  resident ", "\n  cpu ", "\nblock_sparse\n  quest ", "\n  topk ",
+                                         "\nrecency_split\n  hgca " };
+    const char *at = printed(rows, 5, true);
+    for (size_t i = 0; i < COUNT(order); i++, at++)
+        if (!(at = strstr(at, order[i]))) fail_msg("%s is not behind the one before", order[i]);
+    at = printed(rows + 3, 1, true); /* one family has no line of its own */
+    assert_true(strstr(at, "\ntopk ") && !strstr(at, "\nblock_sparse\n"));
+}
+
+/* Each title of the table has a line below it that says what it is, and a measured table is no wider than nine. */
+TEST(each_column_has_its_legend)
+{
+    struct ha_row row = table_row_of("full", "resident", 1, 0);
+    for (int is_measured = 0; is_measured < 2; is_measured++) {
+        static const char *const titles[2][12] = {
+            { "variant", "verdict", "err/bound", "rel L2", "head max", "mass", "least", "recall", "cert", "bias", "rms",
+              "keys" },
+            { "variant", "verdict", "err/bound", "rel L2", "mass", "step ms", "x full", "GPU idle%", "CPU idle%" },
+        };
+        const char *text = printed(&row, 1, is_measured);
+        char title[256];
+        snprintf(title, sizeof title, "%.*s", (int)strcspn(text + 1, "\n"), text + 1);
+        for (size_t i = 0; i < COUNT(titles[0]) && titles[is_measured][i]; i++) {
+            char *at = strstr(title, titles[is_measured][i]);
+            if (!at) fail_msg("no column %s", titles[is_measured][i]);
+            memset(at, ' ', strlen(titles[is_measured][i]));
+            assert_int_equal(lines_with(text, titles[is_measured][i], "  "), i ? 1 : 2);
+        }
+        assert_int_equal(strspn(title, " "), strlen(title)); /* and no other */
+    }
+}
+
+TEST(traces_that_took_longer_are_marked)
 {
     struct ha_row rows[3] = { table_row("cpu", HA_PASS), table_row("hgca", HA_PASS), table_row("offload", HA_PASS) };
     rows[0].perturb = rows[1].perturb = rows[2].perturb = 0.05;
     const char *text = printed(rows, 3, true);
-    assert_true(!strchr(text, '~') && !strchr(text, '!'));
+    assert_true(!strchr(text, '~') && !strchr(text, '!') && !strstr(text, "uncertain"));
     rows[0].perturb = -0.06;
-    snprintf(rows[1].disturbed, sizeof rows[1].disturbed, "load, steal");
-    snprintf(rows[2].disturbed, sizeof rows[2].disturbed, "steal"); /* each cause is said once */
     text = printed(rows, 3, true);
     assert_non_null(strstr(text, "50.0~"));
-    assert_non_null(strstr(text, "12.35!"));
     assert_non_null(strstr(text, "\n~ 1 of 3: "));
-    assert_non_null(strstr(text, "\n! 2 of 3: "));
-    assert_non_null(strstr(text, ": load, steal ("));
-    text = printed(rows, 3, false);
-    assert_true(!strchr(text, '~') && !strchr(text, '!'));
+    assert_null(strchr(printed(rows, 3, false), '~'));
+}
+
+static void disturb(struct ha_row *row, const char *causes, double load, double steal, double slow)
+{
+    snprintf(row->disturbed, sizeof row->disturbed, "%s", causes);
+    row->load_share = load;
+    row->steal_share = steal;
+    row->slow_share = slow;
+}
+
+/* The rows' marks, as a text of ! and . */
+static const char *marks(const struct ha_row *rows, size_t count)
+{
+    static char text[16];
+    const struct ha_row *row[8] = { NULL };
+    bool mark[8];
+    for (size_t i = 0; i < count; i++) row[i] = &rows[i];
+    ha_findings_mark(row, count, mark);
+    for (size_t i = 0; i < count; i++) text[i] = mark[i] ? '!' : '.';
+    text[count] = 0;
+    return text;
+}
+
+/* What all rows have marks none; what one has more of, or alone, marks that one. */
+TEST(rows_are_marked_that_were_disturbed_more_than_the_others)
+{
+    struct ha_row rows[7];
+    for (size_t i = 0; i < 7; i++) rows[i] = table_row("hgca", HA_PASS);
+    assert_string_equal(marks(rows, 7), ".......");
+    for (size_t i = 0; i < 7; i++) disturb(&rows[i], "steal", 0, 0.021, 0);
+    assert_string_equal(marks(rows, 7), ".......");
+    assert_string_equal(marks(rows, 1), ".");
+    disturb(&rows[3], "steal", 0, 0.041, 0); /* not twice as much */
+    assert_string_equal(marks(rows, 7), ".......");
+    disturb(&rows[3], "steal", 0, 0.043, 0);
+    assert_string_equal(marks(rows, 7), "...!...");
+    disturb(&rows[5], "load, steal", 0.06, 0.021, 0); /* a cause that the others have not */
+    assert_string_equal(marks(rows, 7), "...!.!.");
+    disturb(&rows[6], "throttled, steal", 0, 0.021, 0);
+    assert_string_equal(marks(rows, 7), "...!.!!");
+    for (size_t i = 0; i < 7; i++) disturb(&rows[i], "throttled", (double)NAN, (double)NAN, (double)NAN);
+    assert_string_equal(marks(rows, 7), ".......");
+    disturb(&rows[0], "", (double)NAN, (double)NAN, (double)NAN);
+    assert_string_equal(marks(rows, 2), ".!"); /* half of two is not common */
+    for (size_t i = 0; i < 7; i++) disturb(&rows[i], i == 5 ? "steal" : "", 0, i == 5 ? 0.021 : 0.019, 0);
+    assert_string_equal(marks(rows, 7), "......."); /* the others have hardly less */
+
+    for (size_t i = 0; i < 7; i++) disturb(&rows[i], "shared, steal", 0, 0.02 + 0.001 * (double)i, 0.5);
+    disturb(&rows[6], "", 0, 0, 0);
+    disturb(&rows[2], "load, steal", 0.5, 0.022, 0);
+    const char *text = printed(rows, 7, true);
+    assert_int_equal(test_count(text, "!"), 1 + 1);
+    assert_non_null(strstr(text,
+                           "Timing is uncertain in 6 of 7 rows: other programs took 50.0% of the cores' time (load, 1 "
+                           "row), the hypervisor took 2.2% of it (steal, 6 rows), a core ran below 0.85 of its best "
+                           "speed in 50.0% of the looks (shared, 5 rows) (docs/measurement.md). ! marks 1 that was "
+                           "disturbed more than the rest.\n"));
+    assert_null(strstr(printed(rows, 7, false), "uncertain"));
+}
+
+static void assert_says(const char *text, const char *line, bool says)
+{
+    if ((strstr(text, line) != NULL) != says) fail_msg("%s: %s", says ? "it does not say" : "it says", line);
+}
+
+/* By made-up rows: the fastest that is near, of each workload, and no full attention; what the CPU side takes. */
+TEST(what_the_rows_show)
+{
+    struct ha_row rows[7] = {
+        table_row_of("full", "resident", 1, 1e-7),         table_row_of("full", "cpu", 0.25, 1e-7),
+        table_row_of("recency_split", "hgca", 0.5, 0.05),  table_row_of("recency_split", "streaming", 0.2, 0.051),
+        table_row_of("block_sparse", "quest", 0.75, 0.01), table_row_of("block_sparse", "topk", 1.5, 0.02),
+        table_row_of("block_sparse", "scout", 0.1, 0.04),
+    };
+    static const char fastest[] = "Within 5% of full attention's output (rel L2 up to 0.05) the fastest is ";
+    char line[256];
+    snprintf(rows[2].params, sizeof rows[2].params, "blk_num=7");
+    snprintf(rows[5].ctx_len, sizeof rows[5].ctx_len, "8192");
+    rows[6].head.verdict = HA_VERDICT_FAIL; /* fast and wrong */
+    snprintf(line, sizeof line, "\n%s%s", fastest,
+             "hgca blk_num=7 on sinks at ctx 4096, at 0.50 x full; topk on sinks at ctx 8192, at 1.50 x full.\n");
+    assert_says(printed(rows, 7, true), line, true);
+    assert_says(printed(rows, 7, true), "\nNothing was waived.\n", true);
+    assert_says(printed(rows, 7, true),
+                "\nThe CPU side works in none of the rows; all attention on the CPU (`cpu`) takes 0.25 to 0.25 of full "
+                "attention's time on the device.\n",
+                true);
+    assert_says(printed(rows, 7, false), fastest, false);
+    assert_says(printed(rows, 7, false), "Nothing was waived.", false);
+    rows[2].rel_l2 = (double)NAN; /* not known is not near */
+    rows[4].batch = 4;
+    rows[4].q_len = 3;
+    snprintf(line, sizeof line, "\n%s%s", fastest,
+             "none on sinks at ctx 4096; quest on sinks at ctx 4096, batch 4, q_len 3, at 0.75 x full; topk on sinks "
+             "at ctx");
+    assert_says(printed(rows, 7, true), line, true);
+    assert_says(printed(rows + 5, 1, true), "at 1.50 x full; full attention itself is faster.\n", true); /* one row */
+    rows[5].rel_l2 = rows[4].rel_l2 = 0.06;
+    assert_says(printed(rows, 7, true),
+                "\nNo variant stays within 5% of full attention's output (rel L2 up to 0.05).\n", true);
+    assert_says(printed(rows, 2, true), "of full attention's output", false); /* full attention alone */
+
+    rows[2].ratios.cpu_idle = 0.75;
+    rows[3].ratios.cpu_idle = 0.5;
+    rows[2].step_ns = rows[3].step_ns = 8e6;
+    rows[3].threads = 4;
+    assert_says(
+        printed(rows + 2, 5, true),
+        "\nThe CPU side works in 2 of 4 rows: its threads are busy for 25.0 to 50.0% of a step and take 2 to 16 "
+        "ms of CPU time for it.\n",
+        true);
+}
+
+TEST(what_was_waived_and_why)
+{
+    struct ha_row rows[5] = { table_row_of("full", "resident", 1, 0), table_row("quest", HA_VERDICT_WAIVED),
+                              table_row("topk", HA_VERDICT_WAIVED), table_row("quest", HA_VERDICT_WAIVED),
+                              table_row("clo", HA_VERDICT_WAIVED) };
+    snprintf(rows[4].head.reason, sizeof rows[4].head.reason, "no room");
+    assert_says(printed(rows, 5, true),
+                "\nWaived, as it cannot run here: 4 of 5 cases: quest, topk (because of waived); clo (no room).\n",
+                true);
+    assert_says(printed(rows + 4, 1, true), "\nEverything was waived, 1 case: clo (no room).\n", true);
+    assert_says(printed(rows + 1, 4, true), "\nEverything was waived, 4 cases: quest, topk (because of waived)", true);
+    assert_says(printed(rows + 1, 4, true), "verdict", false); /* a table of nothing */
+    assert_says(printed(rows, 5, false), "aived", false);
+    assert_says(printed(rows, 0, true), "aived", false);
 }
 
 /* What it has stays; what is new comes behind it. */
