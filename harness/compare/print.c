@@ -1,12 +1,12 @@
 #include "harness/compare/print.h"
 
+#include "harness/base/file.h"
 #include "harness/base/json_line.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
 #include "harness/compare/again.h"
 #include "harness/compare/sides.h"
 #include "harness/report/row.h"
-#include "harness/report/whole_file.h"
 
 #include <math.h>
 #include <stdlib.h>

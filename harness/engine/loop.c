@@ -1,6 +1,7 @@
 #include "harness/engine/loop.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/file.h"
 #include "harness/base/registry.h"
 #include "harness/base/rng.h"
 #include "harness/base/span_source.h"
@@ -17,7 +18,6 @@
 #include "harness/report/folder.h"
 #include "harness/report/progress.h"
 #include "harness/report/row.h"
-#include "harness/report/whole_file.h"
 #include "harness/tune/file.h"
 
 #include <stdlib.h>

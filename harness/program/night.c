@@ -2,10 +2,10 @@
 #include "harness/program/night.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/file.h"
 #include "harness/base/text.h"
 #include "harness/base/version.h"
 #include "harness/base/why.h"
-#include "harness/report/whole_file.h"
 
 #include <dirent.h>
 #include <errno.h>

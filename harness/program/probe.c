@@ -1,12 +1,12 @@
 #include "harness/program/commands.h"
 
 #include "harness/base/csv.h"
+#include "harness/base/file.h"
 #include "harness/base/span_source.h"
 #include "harness/base/why.h"
 #include "harness/measure/ceilings.h"
 #include "harness/base/registry.h"
 #include "harness/report/env.h"
-#include "harness/report/whole_file.h"
 #include "harness/measure/calibrate.h"
 #include "harness/engine/machine.h"
 #include "harness/program/apart.h"

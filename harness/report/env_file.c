@@ -1,10 +1,10 @@
 #include "harness/report/env.h"
 
+#include "harness/base/file.h"
 #include "harness/base/text.h"
 #include "harness/base/tuning.h"
 #include "harness/base/version.h"
 #include "harness/base/why.h"
-#include "harness/report/whole_file.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -1,10 +1,10 @@
 #include "harness/base/array.h"
+#include "harness/base/file.h"
 #include "harness/base/own_files.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
 #include "harness/report/folder_parts.h"
 #include "harness/report/row.h"
-#include "harness/report/whole_file.h"
 
 #include <dirent.h>
 #include <errno.h>

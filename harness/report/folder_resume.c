@@ -1,9 +1,9 @@
 #define _GNU_SOURCE /* memrchr */
 #include "harness/base/array.h"
+#include "harness/base/file.h"
 #include "harness/base/why.h"
 #include "harness/report/folder_parts.h"
 #include "harness/report/row.h"
-#include "harness/report/whole_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
