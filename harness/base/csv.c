@@ -150,9 +150,12 @@ static enum ha_status read_lines(struct reader *r, struct csv_parser *parser, FI
     r->line = r->row_line = 1;
     while (status == HA_OK && (bytes = getline(&text, &capacity, file)) > 0) {
         if (memchr(text, '\0', (size_t)bytes))
-            status = ha_why(why, HA_ERROR, "%s:%zu: not a CSV file: a zero byte", path, r->line);
+            status = ha_why(why, HA_ERROR, "%s:%zu: a zero byte: mend or remove this line", path, r->line);
         else if (csv_parse(parser, text, (size_t)bytes, end_field, end_row, r) != (size_t)bytes)
-            status = ha_why(why, HA_ERROR, "%s:%zu: %s", path, r->line, csv_strerror(csv_error(parser)));
+            status = csv_error(parser) == CSV_EPARSE
+                         ? ha_why(why, HA_ERROR, "%s:%zu: a quote inside a field: mend or remove this line", path,
+                                  r->row_line) /* where a quote before it may be lost */
+                         : ha_why(why, HA_ERROR, "%s:%zu: %s", path, r->line, csv_strerror(csv_error(parser)));
         else if (r->out_of_memory) status = ha_why(why, HA_ERROR, "%s:%zu: out of memory", path, r->line);
         else status = r->status;
         /* an empty line is no row */
@@ -161,7 +164,8 @@ static enum ha_status read_lines(struct reader *r, struct csv_parser *parser, FI
     }
     if (status == HA_OK && ferror(file)) status = ha_why(why, HA_ERROR, "%s: cannot read: %s", path, strerror(errno));
     if (status == HA_OK && csv_fini(parser, end_field, end_row, r) != 0)
-        status = ha_why(why, HA_ERROR, "%s:%zu: a quoted field does not end", path, r->row_line);
+        status = ha_why(why, HA_ERROR, "%s:%zu: a quoted field does not end: mend or remove this line", path,
+                        r->row_line);
     free(text);
     return status == HA_OK ? r->status : status;
 }

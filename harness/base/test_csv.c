@@ -160,9 +160,10 @@ static void refuses(const char *text, size_t bytes, const char *reason)
 
 TEST_WITH(broken_files_are_refused_with_the_line, test_folder_make, test_folder_remove)
 {
-    refuses("a,b\nc,\"d", 8, ":2: a quoted field does not end");
-    refuses("a,b\nc,d\"e\n", 10, ":2: error parsing data while strict checking enabled");
-    refuses("a,b\nc,d\ne\0f\n", 12, ":3: not a CSV file: a zero byte");
+    refuses("a,b\nc,\"d", 8, ":2: a quoted field does not end: mend or remove this line");
+    refuses("a,b\nc,d\"e\n", 10, ":2: a quote inside a field: mend or remove this line");
+    refuses("a,b\n\"c,d\ne\",f\"g\nh,i\n", 21, ":2: a quote inside a field: mend or remove this line");
+    refuses("a,b\nc,d\ne\0f\n", 12, ":3: a zero byte: mend or remove this line");
 }
 
 TEST_WITH(a_reader_can_stop, test_folder_make, test_folder_remove)
