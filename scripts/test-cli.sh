@@ -86,7 +86,19 @@ for format in csv md openmetrics; do one_file 0 report results/2026-11-22-xeon-2
 one_file 20 compare --fleet "$dir/fleet" --junit
 one_file 20 compare results/2026-11-21-epyc-zen4-2core results/2026-11-22-xeon-2core --junit
 expect 20 '"machines":3,"records":2,"expected":3' compare --fleet "$dir/fleet" --format json
-expect 20 ': 2 machines in both' compare --fleet "$dir/fleet" --against "$dir/fleet"
+cp -r "$dir/fleet" "$dir/fleet2"
+expect 20 ': 2 machines in both' compare --fleet "$dir/fleet" --against "$dir/fleet2"
+
+# folders that stand beside each other are different ones
+one=results/2026-11-21-epyc-zen4-2core other=results/2026-11-22-xeon-2core
+expect 64 "$one is named twice: name different folders" compare "$one" "$one"
+expect 64 "$one is named twice: name different folders" compare "$one" "$other" "$one"
+expect 64 "$one and $dir/nights/2026-11-21-epyc-zen4-2core are the same folder" compare "$one" "$dir/nights/${one#*/}"
+expect 64 "$one and $one/ are the same folder: name different ones" report "$one" "$one/" --format csv
+expect 64 "$dir/fleet and $dir/fleet/ are the same folder" compare --fleet "$dir/fleet" --against "$dir/fleet/"
+mkdir "$dir/only"
+ln -s "$PWD/$one" "$dir/only/night"
+expect 64 "$dir/only: no night in it but those of $one" compare "$dir/only" "$one"
 
 # doctor: fit or not hangs on the machine, and so on who else is here; what it says and how it ends are one
 expect 64 'doctor takes options only' doctor smoke

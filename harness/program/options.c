@@ -11,6 +11,7 @@
 #include "harness/engine/point.h"
 
 #include <argp.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -464,6 +465,17 @@ static void refuse_unknown_option(const char *program, const char *given, const 
     refuse(program, why.text);
 }
 
+/* Folders that are to be set beside each other, also by another path. */
+static void check_two(const char *program, const char *a, const char *b)
+{
+    char first[PATH_MAX], second[PATH_MAX];
+    struct ha_why why;
+    if (!realpath(a, first) || !realpath(b, second) || strcmp(first, second) != 0) return;
+    if (!strcmp(a, b)) ha_why(&why, HA_ERROR, "%.400s is named twice: name different folders", a);
+    else ha_why(&why, HA_ERROR, "%.240s and %.240s are the same folder: name different ones", a, b);
+    refuse(program, why.text);
+}
+
 static void check_options(const char *program, const struct ha_options *o)
 {
     if (o->replay && (o->exec || o->mutants))
@@ -489,6 +501,10 @@ static void check_options(const char *program, const struct ha_options *o)
         refuse(program, "--against goes with --fleet; of two records name BASE and NEW");
     if (o->command == HA_CMD_COMPARE && !o->machines && o->words_count < 2)
         refuse(program, "compare what? BASE and NEW: two folders, of `habench run -o` or of nights");
+    const bool folders = o->command == HA_CMD_COMPARE || o->command == HA_CMD_REPORT;
+    for (size_t i = 0; folders && i < o->words_count; i++)
+        for (size_t k = 0; k < i; k++) check_two(program, o->words[k], o->words[i]);
+    if (folders && o->machines && o->against) check_two(program, o->machines, o->against);
     if (o->command == HA_CMD_RUN && !o->words_count)
         refuse(program, "which SUITE or CASE? `habench list suites` prints the suites");
     if (o->command == HA_CMD_LIST && !o->words_count)
