@@ -235,9 +235,21 @@ expect 64 "typo.suite:3: unknown key 'thread'; did you mean 'threads'?" run "$di
 printf '[a]\nvariant = resident\nctx = 64\nhead_dim 64\n' > "$dir/syntax.suite"
 expect 64 'syntax.suite:4: neither [section] nor key = value' check "$dir/syntax.suite"
 printf '\357\273\277[a]\r\nvariant = resident\r\nctx = 64 128\r\nsteps = 1\r\n' > "$dir/two.suite" # of an editor elsewhere
-mkfifo "$dir/pipe"
-cat "$dir/two.suite" > "$dir/pipe" &
-expect 0 'ctx=64' run --dry-run "$dir/pipe"
+
+# a path that is no regular file is one line, in place of an input that is waited for
+for input in "$dir/fifo" "$dir" /dev/null; do
+    says='is a pipe or a device, not a regular file; give the path of a file'
+    [ "$input" != "$dir" ] || says='is a directory; give the path of a file'
+    ln -s "$input" "$dir/no.suite"
+    expect 64 "$dir/no.suite: $says" run --dry-run "$dir/no.suite"
+    rm "$dir/no.suite"
+    expect 64 "$says" check "$small" --device "$input"
+    expect 64 "$says" check "$small" --plan "$input"
+    expect 20 "$says" check "resident:dataset=trace/$input"
+    expect 64 "$says" check "resident:dataset=flashinfer/$input"
+    expect 20 "$says" check "hcattention:dataset=trace/english,ctx=1900,fit=$input"
+    expect 20 "$says" check lse_merge --replay "$input"
+done
 
 # as many words as there are
 # shellcheck disable=SC2046 # words

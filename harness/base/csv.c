@@ -1,6 +1,7 @@
 #define _GNU_SOURCE /* strtod_l */
 #include "harness/base/csv.h"
 #include "harness/base/array.h"
+#include "harness/base/file.h"
 #include "harness/base/own_files.h"
 #include "harness/base/why.h"
 
@@ -173,8 +174,8 @@ static enum ha_status read_lines(struct reader *r, struct csv_parser *parser, FI
 enum ha_status ha_csv_read(const char *path, enum ha_status (*row)(void *arg, size_t line, char **fields, size_t count),
                            void *arg, struct ha_why *why)
 {
-    FILE *file = fopen(path, "re");
-    if (!file) return ha_why(why, HA_ERROR, "%s: cannot open: %s", path, strerror(errno));
+    FILE *file = ha_file_read(path, why);
+    if (!file) return HA_ERROR;
     struct csv_parser parser;
     csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI);
     struct reader r = { .row = row, .arg = arg };

@@ -23,6 +23,30 @@ enum ha_status ha_file_folder(const char *path, struct ha_why *why)
     return ha_why(why, HA_ERROR, "%s: cannot make the folder: %s", path, strerror(errno));
 }
 
+int ha_file_open(const char *path, struct ha_why *why)
+{
+    struct stat at;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0 && fstat(fd, &at) == 0 && S_ISREG(at.st_mode)) return fd;
+    if (fd < 0) ha_why(why, HA_ERROR, "cannot open: %s", strerror(errno));
+    else if (S_ISDIR(at.st_mode)) ha_why(why, HA_ERROR, "is a directory; give the path of a file");
+    else ha_why(why, HA_ERROR, "is a pipe or a device, not a regular file; give the path of a file");
+    if (fd >= 0) close(fd);
+    return -1;
+}
+
+FILE *ha_file_read(const char *path, struct ha_why *why)
+{
+    const int fd = ha_file_open(path, why);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
+    if (fd < 0) ha_why_prefix(why, HA_ERROR, "%s", path);
+    else if (!file) {
+        ha_why(why, HA_ERROR, "%s: cannot open: %s", path, strerror(errno));
+        close(fd);
+    }
+    return file;
+}
+
 /* ---- where a file goes ------------------------------------------------------------------------------------------- */
 
 static bool is_direct(const char *part, const char *path) { return !strcmp(part, path); }

@@ -34,6 +34,12 @@ enum ha_status ha_file_take_name(const char *part, const char *path, struct ha_w
 /* Removes `part` of these two. */
 void ha_file_drop(const char *part, const char *path);
 
+/* Opens a file that the user names, to read it; never waits for the other end of a pipe. -1: it cannot be, or is no
+ * regular file; why says it, without the path. */
+int ha_file_open(const char *path, struct ha_why *why);
+/* The same as a stream; NULL: why begins with the path. */
+FILE *ha_file_read(const char *path, struct ha_why *why);
+
 /* Makes the folder where there is none. */
 enum ha_status ha_file_folder(const char *path, struct ha_why *why);
 /* "FOLDER/NAMEending", or HA_ERROR: too long */

@@ -1,5 +1,6 @@
 #include "harness/engine/suite_file.h"
 
+#include "harness/base/file.h"
 #include "harness/base/program.h"
 #include "harness/base/registry.h"
 #include "harness/base/why.h"
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { LINE_BYTES = 16384, FILE_BYTES = 1 << 18, SECTIONS_MAX = 256, FOUND_MAX = HA_NAMES_MAX };
 
@@ -210,10 +212,9 @@ enum ha_status ha_suite_file_parse(const char *name, const char *text,
 enum ha_status ha_suite_file_load(const char *path, char **out, struct ha_why *why)
 {
     char *text = calloc(1, FILE_BYTES + 2);
-    FILE *f = text ? fopen(path, "rbe") : NULL;
-    enum ha_status status = HA_OK;
-    if (!text) status = ha_why(why, HA_ERROR, "out of memory");
-    else if (!f) status = ha_why(why, HA_ERROR, "%s: %s", path, strerror(errno));
+    FILE *f = text ? ha_file_read(path, why) : NULL;
+    enum ha_status status = f ? HA_OK : HA_ERROR;
+    if (!text) ha_why(why, HA_ERROR, "out of memory");
     const size_t n = f ? fread(text, 1, FILE_BYTES + 1, f) : 0;
     if (status == HA_OK && ferror(f)) status = ha_why(why, HA_ERROR, "%s: %s", path, strerror(errno));
     if (status == HA_OK && n > FILE_BYTES) status = ha_why(why, HA_ERROR, "%s: larger than %d bytes", path, FILE_BYTES);
@@ -340,8 +341,7 @@ enum ha_status ha_suite_find(const char *name, char path[HA_SUITE_PATH_MAX], str
 {
     if (strlen(name) >= HA_SUITE_PATH_MAX) return ha_why(why, HA_ERROR, "the suite's name is too long");
     if (strchr(name, '/') || stem_of(name)) {
-        struct stat st; /* a pipe, too */
-        if (stat(name, &st) != 0 || S_ISDIR(st.st_mode))
+        if (access(name, F_OK) != 0)
             return ha_why(why, HA_ERROR, "%.400s: there is no such suite file", name);
         memcpy(path, name, strlen(name) + 1);
         return HA_OK;

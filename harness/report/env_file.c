@@ -190,11 +190,12 @@ static const struct {
 enum ha_status ha_env_file_resume(struct ha_env_file *file, const char *path, struct ha_why *why)
 {
     json_error_t error;
-    json_t *old = json_load_file(path, 0, &error);
+    FILE *in = ha_file_read(path, why);
+    if (!in) return HA_ERROR;
+    json_t *old = json_loadf(in, 0, &error);
+    fclose(in);
     if (!old)
-        return json_error_code(&error) == json_error_cannot_open_file
-                   ? ha_why(why, HA_ERROR, "env.json cannot be read")
-                   : ha_why(why, HA_FAIL, "env.json is damaged: line %d: %s", error.line, error.text);
+        return ha_why(why, HA_FAIL, "env.json is damaged: line %d: %s", error.line, error.text);
     enum ha_status status = HA_OK;
     if (json_integer_value(json_object_get(old, "schema_version")) != SCHEMA)
         status = ha_why(why, HA_FAIL, "another version of habench wrote it (env.json has another schema_version)");

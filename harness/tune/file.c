@@ -164,7 +164,6 @@ enum ha_status ha_tune_read(struct ha_tuning *out, const char *path, const char 
     memset(out, 0, sizeof *out);
     ha_tuning_cpu(r.mine);
     if (stat(path, &file) != 0) return ha_why(why, HA_ERROR, "plan %.300s: %s", path, strerror(errno));
-    if (!S_ISREG(file.st_mode)) return ha_why(why, HA_ERROR, "plan %.300s: not a file", path);
     if (file.st_size > 1 << 20) return ha_why(why, HA_ERROR, "plan %.300s: larger than a plan can be", path);
     const enum ha_status status = ha_csv_read(path, read_row, &r, why);
     if (status != HA_OK && strncmp(why->text, "plan ", 5) != 0) ha_why_prefix(why, status, "plan");
