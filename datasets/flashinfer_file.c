@@ -34,8 +34,7 @@ enum ha_status ha_fi_name_parse(struct ha_fi_name *name, const char *text, struc
                       "behind the @ comes a line or a uuid, and perhaps :SEQUENCES: FILE@1, FILE@1:0-3+7");
     if (at) snprintf(name->workload, sizeof name->workload, "%.*s", (int)word, at + 1);
     if (at && at[1 + word]) snprintf(name->sequences, sizeof name->sequences, "%s", at + 2 + word);
-    if (access(name->path, F_OK) != 0)
-        return ha_why(why, HA_ERROR, "there is no such file: '%.200s'", name->path);
+    if (access(name->path, F_OK) != 0) return ha_why(why, HA_ERROR, "there is no such file: '%.200s'", name->path);
     const int fd = ha_file_open(name->path, why);
     return fd >= 0 && close(fd) == 0 ? HA_OK : ha_why_prefix(why, HA_ERROR, "'%.200s'", name->path);
 }

@@ -44,7 +44,7 @@ struct ha_safetensors {
 
 /* What a reason quotes from a file or a path: one line, of printable characters, the end if it is long. */
 struct quote {
-    char text[128];
+    char text[320];
 };
 
 static struct quote quote(const char *s)

@@ -341,8 +341,7 @@ enum ha_status ha_suite_find(const char *name, char path[HA_SUITE_PATH_MAX], str
 {
     if (strlen(name) >= HA_SUITE_PATH_MAX) return ha_why(why, HA_ERROR, "the suite's name is too long");
     if (strchr(name, '/') || stem_of(name)) {
-        if (access(name, F_OK) != 0)
-            return ha_why(why, HA_ERROR, "%.400s: there is no such suite file", name);
+        if (access(name, F_OK) != 0) return ha_why(why, HA_ERROR, "%.400s: there is no such suite file", name);
         memcpy(path, name, strlen(name) + 1);
         return HA_OK;
     }

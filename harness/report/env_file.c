@@ -194,8 +194,7 @@ enum ha_status ha_env_file_resume(struct ha_env_file *file, const char *path, st
     if (!in) return HA_ERROR;
     json_t *old = json_loadf(in, 0, &error);
     fclose(in);
-    if (!old)
-        return ha_why(why, HA_FAIL, "env.json is damaged: line %d: %s", error.line, error.text);
+    if (!old) return ha_why(why, HA_FAIL, "env.json is damaged: line %d: %s", error.line, error.text);
     enum ha_status status = HA_OK;
     if (json_integer_value(json_object_get(old, "schema_version")) != SCHEMA)
         status = ha_why(why, HA_FAIL, "another version of habench wrote it (env.json has another schema_version)");

@@ -101,8 +101,10 @@ static enum ha_status take_row(struct reader *r, size_t line, char **field, size
     if (head->verdict == HA_NOT_RUN) return damaged(r, line, "no verdict");
     if (strlen(reason) >= sizeof head->reason) return damaged(r, line, "the reason is too long");
     strcpy(head->reason, reason);
-    if (!ha_csv_number_parse(head_value(r, field, "samples"), &head->samples)) return damaged(r, line, "'samples' is no number");
-    if (!ha_csv_number_parse(head_value(r, field, "p_value"), &head->p)) return damaged(r, line, "'p_value' is no number");
+    if (!ha_csv_number_parse(head_value(r, field, "samples"), &head->samples))
+        return damaged(r, line, "'samples' is no number");
+    if (!ha_csv_number_parse(head_value(r, field, "p_value"), &head->p))
+        return damaged(r, line, "'p_value' is no number");
     for (size_t i = 0; i < r->file->columns.count; i++) {
         const struct ha_column *c = &r->file->columns.at[i];
         if (c->field && ha_field_parse(c->field, r->row, field[i], &why) != HA_OK) return damaged(r, line, why.text);
