@@ -236,6 +236,16 @@ printf '[a]\nvariant = resident\nctx = 64\nhead_dim 64\n' > "$dir/syntax.suite"
 expect 64 'syntax.suite:4: neither [section] nor key = value' check "$dir/syntax.suite"
 printf '\357\273\277[a]\r\nvariant = resident\r\nctx = 64 128\r\nsteps = 1\r\n' > "$dir/two.suite" # of an editor elsewhere
 
+# a name is that of a suite of habench, whatever lies in the current folder, and a file goes by its path
+mkdir "$dir/suites"
+for name in smoke lse_merge mine; do printf '[a]\nvariant = resident\nctx = 64\n' > "$dir/suites/$name.suite"; done
+real=$(realpath "$program")
+holds 'a suite of habench stays' sh -c "cd '$dir' && '$real' run --dry-run smoke | grep -q '^hgca:'"
+holds 'a suite without a file stays' sh -c "cd '$dir' && '$real' check --dry-run lse_merge | grep -q '^lse_merge:'"
+(cd "$dir" && "$real" run --dry-run mine) > "$dir/out" 2> "$dir/err"
+holds 'another name is none' grep -q "unknown variant or suite 'mine'" "$dir/err"
+holds 'a path is a file' test "$(cd "$dir" && "$real" run --dry-run suites/smoke.suite)" = resident:dataset=sinks,ctx=64,dtype=f16
+
 # a path that is no regular file is one line, in place of an input that is waited for
 for input in "$dir/fifo" "$dir" /dev/null; do
     says='is a pipe or a device, not a regular file; give the path of a file'
@@ -319,6 +329,8 @@ holds 'it is not counted as passed' grep -q '^0 passed, 0 failed, 1 skipped$' "$
 expect 77 'unchecked' check copy_only:ctx=64,layers=1,steps=1
 expect 0 '1 passed, 0 failed, 1 skipped' check copy_only:ctx=64,layers=1,steps=1 "$small"
 expect 0 '2 passed, 0 failed' check "$dir/two.suite" -o "$dir/new"
+holds 'the record names the suite file' grep -qF "\"path\": \"$dir/two.suite\"" "$dir/new/env.json"
+holds 'and what it was' grep -q '"digest": "[0-9a-f]\{16\}"' "$dir/new/env.json"
 holds 'files are written' test -s "$dir/new/cases.csv"
 expect 64 'the folder is not empty; give another name, or --resume' check "$dir/two.suite" -o "$dir/new"
 expect 0 'passed, 0 failed' check "$dir/two.suite" -o "$dir/new" --resume

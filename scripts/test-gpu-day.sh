@@ -22,8 +22,9 @@ if command -v python3 > /dev/null; then
     holds 'PyTorch beside it' python3 scripts/test_torch_attention.py "$program" > "$dir/err" 2>&1
 fi
 
+own_suites
+ln -s "$(realpath suites/gpu_day.steps)" "$dir/suites"
 cd "$dir" || exit 1
-mkdir suites bin
 head='[default]\nctx = 64\nlayers = 1\nsteps = 1\nhead_dim = 64\ntime = 10ms\n[a]\n'
 for suite in smoke check full; do printf '%b' "${head}variant = resident\n" > suites/$suite.suite; done
 printf '%b' "${head}variant = resident hgca\n" > suites/recency_split.suite

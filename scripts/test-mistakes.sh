@@ -4,7 +4,7 @@
 # shellcheck source=scripts/test.sh
 . "$(dirname "$0")/test.sh"
 # a copy in a folder of its own: beside the program a plugin for GPUs may have been built
-cp "$1" "$dir/habench" || exit 1
+cp "$1" "$dir/habench" && ln -s "$PWD/suites" "$dir/suites" || exit 1
 program=$dir/habench
 
 # expect CODE TEXT ARG...: the exit code, and TEXT in one line of stderr, or of stdout where CODE is 0
@@ -45,7 +45,7 @@ for words in resident link lse_merge:case=gaps 'lse_merge:case=gaps resident'; d
     # shellcheck disable=SC2086 # words
     {
         expect 64 'nosuch' check $words --device nosuch
-        expect 64 './nosuch.so: No such file' check $words --device ./nosuch.so
+        expect 64 './nosuch.so: cannot open: No such file' check $words --device ./nosuch.so
         expect 40 '`ninja cuda` builds it' check $words --device cuda
     }
 done

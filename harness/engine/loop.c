@@ -572,6 +572,8 @@ static enum ha_exit open_folder(struct loop *l, struct ha_why *why)
                                          .options = l->options->options ? l->options->options : "",
                                          .exec = l->options->exec,
                                          .run_id = l->run_id,
+                                         .suite_file = l->plan->suite_file,
+                                         .suite_files = l->plan->suite_files,
                                          .suites = ha_suites_all,
                                          .suites_count = ha_suites_count,
                                          .env = &l->env };

@@ -296,14 +296,14 @@ static void scan(struct found *f, const char *dir, int depth)
     if (n >= 0) free(entries);
 }
 
-/* suites/ and suites/FAMILY/ of the current folder, then of the program's source tree, where it is
- * build/PROFILE/habench, or of where it is installed, as PREFIX/bin/habench: PREFIX/share/habench/suites */
+/* Those that come with the program: suites/ and suites/FAMILY/ of its source tree, where it is build/PROFILE/habench,
+ * or of where it is installed, as PREFIX/bin/habench: PREFIX/share/habench/suites. A suite of the current folder goes
+ * by its path, and never in place of one of these. */
 static void scan_all(struct found *f)
 {
     char exe[HA_SUITE_PATH_MAX], dir[HA_SUITE_PATH_MAX + 32];
-    scan(f, "suites", 1);
     char *slash = ha_program_folder(exe, sizeof exe) ? exe + strlen(exe) : NULL;
-    for (int up = 0; up < 3 && slash; up++) {
+    while (slash && !f->count) {
         *slash = 0;
         snprintf(dir, sizeof dir, "%s/suites", exe);
         scan(f, dir, 1);

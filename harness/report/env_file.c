@@ -141,6 +141,15 @@ static json_t *plan_json(const struct ha_tuning *plan)
     return j ? j : json_null();
 }
 
+static json_t *suites_json(const struct ha_env_run *run)
+{
+    json_t *all = json_array();
+    for (size_t i = 0; i < run->suites; i++)
+        json_array_append_new(
+            all, json_pack("{s:o, s:s}", "path", text_json(run->suite[i].path), "digest", run->suite[i].digest));
+    return all;
+}
+
 struct ha_env_file *ha_env_file_create(const struct ha_env *env, const struct ha_env_run *run)
 {
     struct ha_env_file *file = calloc(1, sizeof *file);
@@ -149,7 +158,7 @@ struct ha_env_file *ha_env_file_create(const struct ha_env *env, const struct ha
     const char *command = run->command ? run->command : own ? own : "";
     file->all = json_pack(
         "{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:[], "
-        "s:[{s:o, s:o, s:o}]}",
+        "s:[{s:o, s:o, s:o, s:o}]}",
         "schema_version", SCHEMA, "mode", text_json(run->mode), "build", text_json(run->build), "options",
         text_json(run->options), "cpu", text_json(env->cpu), "isa", text_json(env->isa), "plan",
         text_json(env->plan ? env->plan->name : ""), "plan_of", plan_json(env->plan), "cores", (json_int_t)env->cores,
@@ -158,7 +167,7 @@ struct ha_env_file *ha_env_file_create(const struct ha_env *env, const struct ha
         text_json(env->libc), "governor", text_json(env->governor), "huge_pages", text_json(env->huge_pages),
         "compiler", text_json(HA_COMPILER), "bios", text_json(env->bios), "microcode", text_json(env->microcode),
         "devices", "runs", "run_id", text_json(run->run_id), "date_utc", text_json(env->date), "command",
-        text_json(command));
+        text_json(command), "suites", suites_json(run));
     free(own);
     if (file->all) return file;
     free(file);

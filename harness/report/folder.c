@@ -245,8 +245,8 @@ static enum ha_exit go_on(struct ha_folder *folder, struct ha_why *why)
 
 static enum ha_exit open_folder(struct ha_folder *folder, const struct ha_folder_options *options, struct ha_why *why)
 {
-    const struct ha_env_run run = { options->run_id, options->mode, options->build, options->options,
-                                    options->command };
+    const struct ha_env_run run = { options->run_id,  options->mode,       options->build,      options->options,
+                                    options->command, options->suite_file, options->suite_files };
     struct ha_env env;
     enum ha_exit code = lock(folder, why);
     if (code != HA_EXIT_OK) return code;

@@ -28,6 +28,8 @@ struct ha_folder_options {
     const char *command; /* as the user typed it; NULL: the command line of this process */
     const char *exec;    /* the command of --exec, or NULL */
     const char *run_id;
+    const struct ha_env_suite *suite_file; /* [suite_files] that the cases are from */
+    size_t suite_files;
     const struct ha_suite *const *suites; /* [suites_count] */
     size_t suites_count;
     const struct ha_env *env; /* of the machine; NULL: it is read here (ha_env_read) */
