@@ -198,6 +198,10 @@ void ha_csv_number(char out[32], double x)
     pthread_once(&once, make_c_locale);
     out[0] = '\0';
     if (isnan(x)) return;
+    if (isinf(x)) {
+        strcpy(out, x < 0 ? "-1e999" : "1e999"); /* a number to every reader, which reads it as infinite */
+        return;
+    }
     locale_t before = uselocale(c_locale);
     snprintf(out, 32, "%.17g", x);
     uselocale(before);

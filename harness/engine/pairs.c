@@ -98,6 +98,7 @@ static const struct ha_override *overridden(const struct ha_pairs *p, const stru
 enum ha_status ha_pairs_create(struct ha_pairs **out, const struct ha_suite *s, const struct ha_assignments *a,
                                struct ha_why *why)
 {
+    HA_TRY(ha_assignments_check(s, a, why)); /* before any case is tried: each would fail */
     struct ha_pairs *p = calloc(1, sizeof *p);
     if (!p) return ha_why(why, HA_ERROR, "out of memory");
     p->suite = s;

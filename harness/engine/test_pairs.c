@@ -141,6 +141,8 @@ TEST(mistakes_are_named)
         { "[a]\ncover = pairs\ngrid = 1 a / 1\ncolor = *\n",
           "x.suite:3: grid: no case has the value 'a': grid: 'a' and '1' are no pair of whole numbers" },
         { "[a]\ncover = pairs\nsise = 1 2\ncolor = *\n", "unknown key 'sise'; did you mean 'size'?" },
+        { "[a]\ncover = pairs\nsize = 1 2\ncolor = *\nsise = 1\n",
+          "x.suite:5: unknown key 'sise'; did you mean 'size'?" },
         { "[a]\ncost = 0.5\nsize = 1 2\ncolor = *\n", "x.suite:2: cost: goes with cover = pairs" },
         { "[a]\ncover = pairs\ncost = 2\nsize = 1 2\n", "x.suite:3: cost: '2' is not a number above 0, at most 1" },
         { "[a]\ncover = pairs\ncover = pairs\nsize = 1 2\n", "x.suite:3: key 'cover' is there twice; first in line 2" },

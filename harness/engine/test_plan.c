@@ -447,7 +447,7 @@ TEST_WITH(files_are_read, test_folder_make, test_folder_remove)
     assert_int_equal(read_bytes(zero, sizeof zero - 1, &text, &why), HA_ERROR);
     assert_contains(why.text, "not a text file");
     assert_int_equal(ha_suite_file_load("/nonexistent/x.suite", &text, &why), HA_ERROR);
-    assert_contains(why.text, "/nonexistent/x.suite: No such file");
+    assert_contains(why.text, "/nonexistent/x.suite: cannot open: No such file");
     assert_int_equal(ha_suite_file_load("/", &text, &why), HA_ERROR);
     char *large = malloc(300000);
     assert_non_null(large);

@@ -72,6 +72,7 @@ struct ha_folder_entry *ha_folder_entry_make(const struct ha_folder_case *of, co
                                    .class_value = copy(class_value),
                                    .process = of->process,
                                    .row = mine,
+                                   .seconds = of->seconds,
                                    .before = before };
     if (e->id && e->from && e->class_value && (mine || !row)) return e;
     ha_folder_entry_free(e);
