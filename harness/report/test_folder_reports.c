@@ -292,7 +292,7 @@ TEST_WITH(json_lines_hold_the_same, test_folder_make, test_folder_remove)
     json_t *j = next_line(&text);
     const char *const texts[][2] = { { "row", "case" },     { "case_id", c.id },
                                      { "verdict", "fail" }, { "text", "a \"b\" \\ ???" },
-                                     { "hi_ns", "1e999" },    { "note", "17" } };
+                                     { "hi_ns", "1e999" },  { "note", "17" } };
     for (size_t i = 0; i < COUNT(texts); i++)
         assert_string_equal(json_string_value(json_object_get(j, texts[i][0])), texts[i][1]);
     assert_null(json_object_get(j, "lo_ns"));
