@@ -17,6 +17,11 @@ expect 0 'habench ' --version
 expect 0 'Exit code: 0 everything right' run --help
 expect 0 '--mutants' check --help
 expect 0 'Usage: habench list' list --help
+expect 0 'habench COMMAND --help' -h
+expect 0 'habench COMMAND --help' help
+expect 0 'Usage: habench list' help list
+expect 0 'Usage: habench list' list -h
+expect 64 "unknown command 'lst'; did you mean 'list'?" help lst
 expect 0 'other bits' compare --help
 expect 64 'Usage: habench'
 expect 64 "unknown command 'rnu'; did you mean 'run'?" rnu

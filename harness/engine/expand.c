@@ -86,8 +86,12 @@ static enum ha_status go_on(struct walk *w, const void *point, size_t i, const s
     if (!next) return ha_why(w->why, HA_ERROR, "out of memory");
     memcpy(next, point, w->suite->point_bytes);
     enum ha_status status = value ? ha_point_set(next, key, value, w->why) : HA_OK;
-    if (status != HA_OK && line == OF_OPTION) ha_why_prefix(w->why, status, "--%s", key->name);
-    else where(w, status, line);
+    const size_t named = strlen(key->name);
+    if (status != HA_OK && line == OF_OPTION) { /* "threads: ..." is said as "--threads: ...", once */
+        const bool again = w->why && !strncmp(w->why->text, key->name, named) && w->why->text[named] == ':';
+        if (again) ha_why(w->why, status, "--%s", w->why->text);
+        else ha_why_prefix(w->why, status, "--%s", key->name);
+    } else where(w, status, line);
     return status == HA_OK ? at_key(w, next, i + 1) : status;
 }
 

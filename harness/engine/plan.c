@@ -232,7 +232,7 @@ static enum ha_status unknown_head(const char *head, struct ha_why *why)
                       "variants",
                       head);
     ha_heads(names, 0);
-    return ha_unknown(why, "variant or suite", head, names);
+    return ha_unknown_head(why, head, names);
 }
 
 /* "key=value,..." into assignments; text is cut */

@@ -321,6 +321,14 @@ static void release(struct found *f)
     }
 }
 
+enum ha_status ha_unknown_head(struct ha_why *why, const char *name, const char *const *names)
+{
+    if (ha_nearest(name, names)) return ha_unknown(why, "variant or suite", name, names);
+    return ha_why(why, HA_ERROR,
+                  "unknown variant or suite '%.80s'; `habench list suites` and `habench list variants` print all",
+                  name);
+}
+
 /* suite files, and what needs none: suites and variants */
 static void unknown(const struct found *f, const char *name, struct ha_why *why)
 {
@@ -334,7 +342,7 @@ static void unknown(const struct found *f, const char *name, struct ha_why *why)
                    name);
             return;
         }
-    ha_unknown(why, "variant or suite", name, names);
+    ha_unknown_head(why, name, names);
 }
 
 enum ha_status ha_suite_find(const char *name, char path[HA_SUITE_PATH_MAX], struct ha_why *why)

@@ -94,6 +94,8 @@ enum { HA_SUITE_PATH_MAX = 4096 };
  * the source tree or the installation that the program is of. HA_ERROR: there is none; why
  * says which suite is near. */
 enum ha_status ha_suite_find(const char *name, char path[HA_SUITE_PATH_MAX], struct ha_why *why);
+/* HA_ERROR; names: of all suite files, suites and variants, of which why says the nearest, or how to list them */
+enum ha_status ha_unknown_head(struct ha_why *why, const char *name, const char *const *names);
 /* Is it a file of steps, each a command, rather than of cases? */
 #define HA_STEPS_ENDING ".steps"
 bool ha_suite_has_steps(const char *path);

@@ -592,6 +592,17 @@ static void put_command_first(int argc, char **argv)
     }
 }
 
+/* `habench -h`, `habench COMMAND -h`, `habench help` and `habench help COMMAND` are --help; the new argc. */
+static int ask_for_help(int argc, char **argv)
+{
+    static char help[] = "--help";
+    if (argc > 1 && !strcmp(argv[argc - 1], "-h")) argv[argc - 1] = help;
+    if (argc < 2 || strcmp(argv[1], "help") != 0) return argc;
+    if (argc > 2) argv[1] = argv[2];
+    argv[argc > 2 ? 2 : 1] = help;
+    return argc > 2 ? 3 : 2;
+}
+
 void ha_options_parse(int argc, char **argv, struct ha_options *out)
 {
     static char program[] = "habench";
@@ -606,6 +617,7 @@ void ha_options_parse(int argc, char **argv, struct ha_options *out)
     argp_program_version_hook = print_version;
     argp_err_exit_status = HA_EXIT_USAGE;
     argv[0] = program;
+    argc = ask_for_help(argc, argv);
     if (argc == 2 && ha_manual_print(stdout, argv[1])) exit(HA_EXIT_OK);
     put_command_first(argc, argv);
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, out);
