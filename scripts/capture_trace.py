@@ -20,6 +20,8 @@ import os
 import struct
 import sys
 
+from whole_file import whole_file
+
 NAME = "habench_capture"
 PROJECTION = ("x", "wq", "norm", "q_bias", "q_norm")  # what a layer's query is computed from
 VERIFY = {"F32": 1e-4, "F16": 1e-2, "BF16": 5e-2}  # worst relative L2 that --verify lets pass
@@ -217,12 +219,11 @@ def write_safetensors(path, metadata, tensors):
         offset += len(data)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(len(text) + 8) % 64)
-    with open(path + ".new", "wb") as f:
+    with whole_file(path) as f:
         f.write(struct.pack("<Q", len(text)))
         f.write(text)
         for _, _, _, data in tensors:
             f.write(data)
-    os.replace(path + ".new", path)
 
 
 def load(args):

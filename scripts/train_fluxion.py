@@ -29,6 +29,8 @@ import struct
 import sys
 import time
 
+from whole_file import whole_file
+
 try:
     import numpy as np
     from safetensors import SafetensorError, safe_open
@@ -136,11 +138,10 @@ def write(path, meta, tensors):
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(len(text) + 8) % 64)
     try:
-        with open(path + ".new", "wb") as f:
+        with whole_file(path) as f:
             f.write(struct.pack("<Q", len(text)) + text)
             for a in tensors.values():
                 f.write(np.ascontiguousarray(a, dtype="<f4").tobytes())
-        os.replace(path + ".new", path)
     except OSError as e:
         fail(e)
 

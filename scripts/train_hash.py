@@ -21,9 +21,10 @@ gives the same file. Needs numpy only.
 import argparse
 import json
 import math
-import os
 import struct
 import sys
+
+from whole_file import whole_file
 
 try:
     import numpy as np
@@ -69,11 +70,10 @@ def write_fit(path, meta, tensors):
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(len(text) + 8) % 64)
     try:
-        with open(path + ".new", "wb") as f:
+        with whole_file(path) as f:
             f.write(struct.pack("<Q", len(text)) + text)
             for _, _, data in tensors.values():
                 f.write(data)
-        os.replace(path + ".new", path)
     except OSError as e:
         fail(e)
 
