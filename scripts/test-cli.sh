@@ -146,7 +146,7 @@ expect 64 "unknown team 'x'; it is one of: openmp own" run --team x smoke
 expect 0 'team=own' run --dry-run "$small" --team own
 expect 0 'isa=c' --isa c run --dry-run "$small"
 expect 0 'isa=c' list cases "$small" --isa c
-expect 64 "--threads: threads: '-1' is not a whole number" run --dry-run smoke --threads=-1
+expect 64 "--threads: '-1' is not a whole number" run --dry-run smoke --threads=-1
 expect 64 "unknown device 'hots'; did you mean 'host'?" check "$small" --device hots
 expect 64 "quantum" check "$small" --device quantum
 expect 64 "unknown isa 'avx22'; did you mean 'avx2'?" check "$small" --isa avx22
