@@ -20,8 +20,6 @@ import os
 import struct
 import sys
 
-from whole_file import whole_file
-
 NAME = "habench_capture"
 PROJECTION = ("x", "wq", "norm", "q_bias", "q_norm")  # what a layer's query is computed from
 VERIFY = {"F32": 1e-4, "F16": 1e-2, "BF16": 5e-2}  # worst relative L2 that --verify lets pass
@@ -38,7 +36,7 @@ try:
     from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM, AutoTokenizer
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
     from transformers.masking_utils import sdpa_mask
-    from trace_stats import project
+    from trace_stats import project, whole_file
 except ImportError as e:
     if any(a in ("-h", "--help") for a in sys.argv[1:]):
         torch = None

@@ -29,11 +29,10 @@ import struct
 import sys
 import time
 
-from whole_file import whole_file
-
 try:
     import numpy as np
     from safetensors import SafetensorError, safe_open
+    from trace_stats import whole_file
 except ImportError as e:
     if not any(a in ("-h", "--help") for a in sys.argv[1:]):
         sys.exit(f"train_fluxion: {e.name} is missing: pip install -r scripts/requirements-train.txt")

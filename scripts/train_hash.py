@@ -24,11 +24,9 @@ import math
 import struct
 import sys
 
-from whole_file import whole_file
-
 try:
     import numpy as np
-    from trace_stats import read_trace
+    from trace_stats import read_trace, whole_file
 except ImportError as e:
     if not any(a in ("-h", "--help") for a in sys.argv[1:]):
         sys.exit(f"train_hash: {e.name} is missing: pip install numpy")
