@@ -1,5 +1,6 @@
 #include "datasets/flashinfer_file.h"
 
+#include "harness/base/file.h"
 #include "harness/base/why.h"
 
 #include <jansson.h>
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { PAGE_SIZE_MAX = 1 << 20 };
 
@@ -32,8 +34,9 @@ enum ha_status ha_fi_name_parse(struct ha_fi_name *name, const char *text, struc
                       "behind the @ comes a line or a uuid, and perhaps :SEQUENCES: FILE@1, FILE@1:0-3+7");
     if (at) snprintf(name->workload, sizeof name->workload, "%.*s", (int)word, at + 1);
     if (at && at[1 + word]) snprintf(name->sequences, sizeof name->sequences, "%s", at + 2 + word);
-    if (!is_file(name->path)) return ha_why(why, HA_ERROR, "there is no such file: '%.200s'", name->path);
-    return HA_OK;
+    if (access(name->path, F_OK) != 0) return ha_why(why, HA_ERROR, "there is no such file: '%.200s'", name->path);
+    const int fd = ha_file_open(name->path, why);
+    return fd >= 0 && close(fd) == 0 ? HA_OK : ha_why_prefix(why, HA_ERROR, "'%.200s'", name->path);
 }
 
 /* ---- a line of the workload file --------------------------------------------------------------------------------- */
@@ -304,10 +307,10 @@ enum ha_status ha_fi_file_open(struct ha_fi_file *file, const struct ha_fi_name 
     char *slash = strrchr(folder, '/');
     if (slash) slash[slash == folder] = 0;
     real = realpath(slash ? folder : ".", NULL); /* of the folder alone: the file may be a link into a cache */
-    FILE *in = fopen(name->path, "r");
-    enum ha_status status = HA_OK;
-    if (!in || !real || strlen(real) >= sizeof r.folder) status = ha_why(why, HA_ERROR, "cannot open the file");
-    else strcpy(r.folder, real);
+    FILE *in = ha_file_read(name->path, why);
+    enum ha_status status = in ? HA_OK : HA_ERROR;
+    if (in && (!real || strlen(real) >= sizeof r.folder)) status = ha_why(why, HA_ERROR, "cannot open the file");
+    else if (in) strcpy(r.folder, real);
     if (status == HA_OK) status = line_find(name, in, &r.line, why);
     if (status == HA_OK) status = read_all(&r);
     if (in) fclose(in);

@@ -36,7 +36,7 @@ try:
     from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM, AutoTokenizer
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
     from transformers.masking_utils import sdpa_mask
-    from trace_stats import project
+    from trace_stats import project, whole_file
 except ImportError as e:
     if any(a in ("-h", "--help") for a in sys.argv[1:]):
         torch = None
@@ -217,12 +217,11 @@ def write_safetensors(path, metadata, tensors):
         offset += len(data)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(len(text) + 8) % 64)
-    with open(path + ".new", "wb") as f:
+    with whole_file(path) as f:
         f.write(struct.pack("<Q", len(text)))
         f.write(text)
         for _, _, _, data in tensors:
             f.write(data)
-    os.replace(path + ".new", path)
 
 
 def load(args):

@@ -22,6 +22,10 @@ case ${1:-} in
         rm -rf "$to/lib/habench" "$to/share/habench"
         echo "install.sh: habench is gone from $to"
         exit 0 ;;
+    -h | --help)
+        echo "usage: [PREFIX=DIR] [DESTDIR=DIR] scripts/install.sh [--uninstall]"
+        echo "Puts the program that \`ninja\` built, its suites, traces and plugins into DIR, /usr/local by default, or takes them away."
+        exit 0 ;;
     *) echo "usage: [PREFIX=DIR] [DESTDIR=DIR] scripts/install.sh [--uninstall]" >&2; exit 64 ;;
 esac
 

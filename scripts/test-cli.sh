@@ -17,6 +17,11 @@ expect 0 'habench ' --version
 expect 0 'Exit code: 0 everything right' run --help
 expect 0 '--mutants' check --help
 expect 0 'Usage: habench list' list --help
+expect 0 'habench COMMAND --help' -h
+expect 0 'habench COMMAND --help' help
+expect 0 'Usage: habench list' help list
+expect 0 'Usage: habench list' list -h
+expect 64 "unknown command 'lst'; did you mean 'list'?" help lst
 expect 0 'other bits' compare --help
 expect 64 'Usage: habench'
 expect 64 "unknown command 'rnu'; did you mean 'run'?" rnu
@@ -58,8 +63,47 @@ expect 40 'not fit to say: 2 machines in 1 group, 2 not judged; too few machines
 printf 'node1\nnode2\nnode3\n' > "$dir/fleet/expected"
 expect 20 'node3: expected, and there is no record of it' compare --fleet "$dir/fleet" --junit "$dir/fleet.xml"
 holds 'compare --fleet: JUnit has who is missing' grep -q 'name="node3"><error message="missing">' "$dir/fleet.xml"
+
+# the one file of -o and --junit: a link stays, and a pipe and stdout are written directly; not of /dev/null, which a
+# program that is wrong would replace
+# one_file CODE ARG...: ends with the exit code, where the path of the file is its last argument
+one_file()
+{
+    want=$1
+    shift
+    : > "$dir/real"
+    ln -sf real "$dir/link"
+    timeout 60 cat "$dir/fifo" > "$dir/piped" &
+    for file in "$dir/fifo" "$dir/link" "$dir/stdout"; do
+        timeout 60 "$program" "$@" "$file" > "$dir/out" 2> "$dir/err" < /dev/null
+        holds "$* $file: exit code" test $? -eq "$want"
+        [ "$file" != "$dir/stdout" ] || holds "$*: stdout is written" grep -qF "$(head -n 1 "$dir/real")" "$dir/out"
+    done
+    wait $!
+    holds "$*: the link stays, and its file is written" test -h "$dir/link" -a -s "$dir/real"
+    holds "$*: a pipe is written" cmp "$dir/piped" "$dir/real"
+    timeout 60 "$program" "$@" "$dir/fleet" > "$dir/out" 2> "$dir/err" < /dev/null
+    holds "$*: a folder is one line" grep -q 'cannot write: it is a folder; give the name of a file$' "$dir/err"
+}
+mkfifo "$dir/fifo"
+ln -s /proc/self/fd/1 "$dir/stdout" # as /dev/stdout
+for format in csv md openmetrics; do one_file 0 report results/2026-11-22-xeon-2core --format "$format" -o; done
+one_file 20 compare --fleet "$dir/fleet" --junit
+one_file 20 compare results/2026-11-21-epyc-zen4-2core results/2026-11-22-xeon-2core --junit
 expect 20 '"machines":3,"records":2,"expected":3' compare --fleet "$dir/fleet" --format json
-expect 20 ': 2 machines in both' compare --fleet "$dir/fleet" --against "$dir/fleet"
+cp -r "$dir/fleet" "$dir/fleet2"
+expect 20 ': 2 machines in both' compare --fleet "$dir/fleet" --against "$dir/fleet2"
+
+# folders that stand beside each other are different ones
+one=results/2026-11-21-epyc-zen4-2core other=results/2026-11-22-xeon-2core
+expect 64 "$one is named twice: name different folders" compare "$one" "$one"
+expect 64 "$one is named twice: name different folders" compare "$one" "$other" "$one"
+expect 64 "$one and $dir/nights/2026-11-21-epyc-zen4-2core are the same folder" compare "$one" "$dir/nights/${one#*/}"
+expect 64 "$one and $one/ are the same folder: name different ones" report "$one" "$one/" --format csv
+expect 64 "$dir/fleet and $dir/fleet/ are the same folder" compare --fleet "$dir/fleet" --against "$dir/fleet/"
+mkdir "$dir/only"
+ln -s "$PWD/$one" "$dir/only/night"
+expect 64 "$dir/only: no night in it but those of $one" compare "$dir/only" "$one"
 
 # doctor: fit or not hangs on the machine, and so on who else is here; what it says and how it ends are one
 expect 64 'doctor takes options only' doctor smoke
@@ -102,7 +146,7 @@ expect 64 "unknown team 'x'; it is one of: openmp own" run --team x smoke
 expect 0 'team=own' run --dry-run "$small" --team own
 expect 0 'isa=c' --isa c run --dry-run "$small"
 expect 0 'isa=c' list cases "$small" --isa c
-expect 64 "--threads: threads: '-1' is not a whole number" run --dry-run smoke --threads=-1
+expect 64 "--threads: '-1' is not a whole number" run --dry-run smoke --threads=-1
 expect 64 "unknown device 'hots'; did you mean 'host'?" check "$small" --device hots
 expect 64 "quantum" check "$small" --device quantum
 expect 64 "unknown isa 'avx22'; did you mean 'avx2'?" check "$small" --isa avx22
@@ -196,9 +240,31 @@ expect 64 "typo.suite:3: unknown key 'thread'; did you mean 'threads'?" run "$di
 printf '[a]\nvariant = resident\nctx = 64\nhead_dim 64\n' > "$dir/syntax.suite"
 expect 64 'syntax.suite:4: neither [section] nor key = value' check "$dir/syntax.suite"
 printf '\357\273\277[a]\r\nvariant = resident\r\nctx = 64 128\r\nsteps = 1\r\n' > "$dir/two.suite" # of an editor elsewhere
-mkfifo "$dir/pipe"
-cat "$dir/two.suite" > "$dir/pipe" &
-expect 0 'ctx=64' run --dry-run "$dir/pipe"
+
+# a name is that of a suite of habench, whatever lies in the current folder, and a file goes by its path
+mkdir "$dir/suites"
+for name in smoke lse_merge mine; do printf '[a]\nvariant = resident\nctx = 64\n' > "$dir/suites/$name.suite"; done
+real=$(realpath "$program")
+holds 'a suite of habench stays' sh -c "cd '$dir' && '$real' run --dry-run smoke | grep -q '^hgca:'"
+holds 'a suite without a file stays' sh -c "cd '$dir' && '$real' check --dry-run lse_merge | grep -q '^lse_merge:'"
+(cd "$dir" && "$real" run --dry-run mine) > "$dir/out" 2> "$dir/err"
+holds 'another name is none' grep -q "unknown variant or suite 'mine'" "$dir/err"
+holds 'a path is a file' test "$(cd "$dir" && "$real" run --dry-run suites/smoke.suite)" = resident:dataset=sinks,ctx=64,dtype=f16
+
+# a path that is no regular file is one line, in place of an input that is waited for
+for input in "$dir/fifo" "$dir" /dev/null; do
+    says='is a pipe or a device, not a regular file; give the path of a file'
+    [ "$input" != "$dir" ] || says='is a directory; give the path of a file'
+    ln -s "$input" "$dir/no.suite"
+    expect 64 "$dir/no.suite: $says" run --dry-run "$dir/no.suite"
+    rm "$dir/no.suite"
+    expect 64 "$says" check "$small" --device "$input"
+    expect 64 "$says" check "$small" --plan "$input"
+    expect 20 "$says" check "resident:dataset=trace/$input"
+    expect 64 "$says" check "resident:dataset=flashinfer/$input"
+    expect 20 "$says" check "hcattention:dataset=trace/english,ctx=1900,fit=$input"
+    expect 20 "$says" check lse_merge --replay "$input"
+done
 
 # as many words as there are
 # shellcheck disable=SC2046 # words
@@ -268,6 +334,9 @@ holds 'it is not counted as passed' grep -q '^0 passed, 0 failed, 1 skipped$' "$
 expect 77 'unchecked' check copy_only:ctx=64,layers=1,steps=1
 expect 0 '1 passed, 0 failed, 1 skipped' check copy_only:ctx=64,layers=1,steps=1 "$small"
 expect 0 '2 passed, 0 failed' check "$dir/two.suite" -o "$dir/new"
+holds 'each case in junit.xml has its time' test "$(grep -c '<testcase .* time="[0-9.]*"/>' "$dir/new/junit.xml")" -eq 2
+holds 'the record names the suite file' grep -qF "\"path\": \"$dir/two.suite\"" "$dir/new/env.json"
+holds 'and what it was' grep -q '"digest": "[0-9a-f]\{16\}"' "$dir/new/env.json"
 holds 'files are written' test -s "$dir/new/cases.csv"
 # overview: full attention and each variant of a family, once on the trace and once on the generated context, with fits that are shipped
 expect 0 'resident:' run --dry-run overview

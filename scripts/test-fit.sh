@@ -41,7 +41,12 @@ expect 40 'no/such: cannot write: No such file or directory' fit "learner:$small
 one_line 'into no folder'
 : > "$dir/taken"
 expect 64 'taken: it is there already' fit "learner:$small/english" -o "$dir/taken"
-expect 64 'it is there already' fit "learner:$small/english" -o "$dir"
+expect 64 'it is a folder; give the name of a file' fit "learner:$small/english" -o "$dir"
+ln -s /proc/self/fd/1 "$dir/stdout" # as /dev/stdout
+expect 0 '{"__metadata__":{"format":"habench-fit"' fit "learner:$small/english" -o "$dir/stdout"
+ln -s behind "$dir/link"
+expect 0 'link: 2 tensors' fit "learner:$small/english" -o "$dir/link"
+holds 'a link stays, and its file is written' test -h "$dir/link" -a -f "$dir/behind"
 limit=4
 expect 40 'cannot write: File too large' fit "learner:$small/english" -o "$dir/a"
 one_line 'to a full disk'

@@ -151,6 +151,7 @@ if command -v man > /dev/null; then
     holds 'the man page is without a warning' test ! -s "$dir/err"
 else echo 'SKIP: man is not here'; fi
 
+does 'it says what it does' scripts/install.sh --help
 does 'it uninstalls' scripts/install.sh --uninstall
 holds 'nothing is left' sh -c "test -z \"\$(find '$DESTDIR' -type f)\""
 finish

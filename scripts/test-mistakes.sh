@@ -4,7 +4,7 @@
 # shellcheck source=scripts/test.sh
 . "$(dirname "$0")/test.sh"
 # a copy in a folder of its own: beside the program a plugin for GPUs may have been built
-cp "$1" "$dir/habench" || exit 1
+cp "$1" "$dir/habench" && ln -s "$PWD/suites" "$dir/suites" || exit 1
 program=$dir/habench
 
 # expect CODE TEXT ARG...: the exit code, and TEXT in one line of stderr, or of stdout where CODE is 0
@@ -31,7 +31,7 @@ for words in resident smoke link cpu_kernels lse_merge 'smoke link'; do
         expect 64 "-f: unknown dtype 'f17'; did you mean 'f16'?" check $words -f dtype!=f17
         expect 64 "-f: unknown piece '5'; it is one of: 256 1K" check $words -f piece!=5
         expect 64 "-f: unknown suite 'lnk'; did you mean 'link'?" check $words -f suite!=lnk
-        expect 64 "unknown variant or suite 'nosuch'" check $words nosuch:ctx=1
+        expect 64 "unknown variant or suite 'nosuch'; \`habench list suites\` and" check $words nosuch:ctx=1
         expect 64 "unknown variant or suite 'smok'; did you mean 'smoke'?" check $words smok
         expect 64 'no such suite file' check $words "$dir/no.suite"
         expect 64 "is not a whole number" check $words --seed 1e3
@@ -45,7 +45,7 @@ for words in resident link lse_merge:case=gaps 'lse_merge:case=gaps resident'; d
     # shellcheck disable=SC2086 # words
     {
         expect 64 'nosuch' check $words --device nosuch
-        expect 64 './nosuch.so: No such file' check $words --device ./nosuch.so
+        expect 64 './nosuch.so: cannot open: No such file' check $words --device ./nosuch.so
         expect 40 '`ninja cuda` builds it' check $words --device cuda
     }
 done
@@ -55,7 +55,7 @@ expect 64 "unknown device 'hots'; did you mean 'host'?" doctor --device hots
 expect 40 '`ninja cuda` builds it' doctor --device cuda
 expect 40 '`ninja cuda` builds it' check lse_merge:case=gaps,by=cuda
 for variant in resident cpu hgca; do
-    expect 64 "threads: '1.5' is not a whole number" check "$variant" --threads=1.5
+    expect 64 "habench: --threads: '-3' is not a whole number" check "$variant" --threads=-3
     expect 64 "unknown dataset 'nosuch'" check "$variant:dataset=nosuch"
     expect 64 'trace nosuch: no such file' check "$variant:dataset=trace/nosuch"
     expect 64 "trace $dir/nosuch: there is no such file" check "$variant:dataset=trace/$dir/nosuch"

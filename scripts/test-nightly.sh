@@ -3,9 +3,9 @@
 # in the base, so that no other load can hide what is looked for. SCHEMA: the program of harness/report/test_schema.c.
 # shellcheck source=scripts/test.sh
 . "$(dirname "$0")/test.sh"
-program=$(realpath "$1") schema=$(realpath "$2") night_schema=$(realpath results/schema/night.schema.json)
+program=$1 schema=$(realpath "$2") night_schema=$(realpath results/schema/night.schema.json)
+own_suites
 cd "$dir" || exit 1
-mkdir suites
 cat > suites/nightly.suite <<'S'
 [default]
 ctx = 256

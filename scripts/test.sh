@@ -36,6 +36,15 @@ expect()
     else pass; fi
 }
 
+# own_suites: a copy of $program in $dir/bin, for which $dir/suites are the suites that come with it
+own_suites()
+{
+    mkdir "$dir/suites" "$dir/bin" && cp "$program" "$dir/bin/habench" || exit 1
+    for plugin in "$(dirname "$program")"/ha_*.so; do ln -s "$(realpath "$plugin")" "$dir/bin/"; done
+    ln -s "$(realpath kernels)" "$dir/kernels" # the plans
+    program=$dir/bin/habench
+}
+
 # No process whose command line names the folder, within 10 seconds.
 nobody_is_left()
 {

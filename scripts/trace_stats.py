@@ -17,8 +17,10 @@ have what it takes), means over heads and queries:
 """
 
 import argparse
+import contextlib
 import csv
 import json
+import os
 import struct
 import sys
 
@@ -30,6 +32,18 @@ except ImportError:
 COLUMNS = ("first", "last64", "last256", "keys90", "keys99")
 FORESEEN = ("predicted", "neighbours", "changed")
 BLOCK = 32
+
+
+@contextlib.contextmanager
+def whole_file(path):
+    """A file of -o: written whole, where a link leads; what is no regular file (a pipe, a device) is written directly."""
+    direct = os.path.exists(path) and not os.path.isfile(path)
+    path = path if direct else os.path.realpath(path)
+    part = path if direct else path + ".new"
+    with open(part, "wb") as file:
+        yield file
+    if not direct:
+        os.replace(part, path)
 
 
 def read_trace(path):

@@ -32,6 +32,7 @@ import time
 try:
     import numpy as np
     from safetensors import SafetensorError, safe_open
+    from trace_stats import whole_file
 except ImportError as e:
     if not any(a in ("-h", "--help") for a in sys.argv[1:]):
         sys.exit(f"train_fluxion: {e.name} is missing: pip install -r scripts/requirements-train.txt")
@@ -138,11 +139,10 @@ def write(path, meta, tensors):
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(len(text) + 8) % 64)
     try:
-        with open(path + ".new", "wb") as f:
+        with whole_file(path) as f:
             f.write(struct.pack("<Q", len(text)) + text)
             for a in tensors.values():
                 f.write(np.ascontiguousarray(a, dtype="<f4").tobytes())
-        os.replace(path + ".new", path)
     except OSError as e:
         fail(e)
 

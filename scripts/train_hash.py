@@ -21,13 +21,12 @@ gives the same file. Needs numpy only.
 import argparse
 import json
 import math
-import os
 import struct
 import sys
 
 try:
     import numpy as np
-    from trace_stats import read_trace
+    from trace_stats import read_trace, whole_file
 except ImportError as e:
     if not any(a in ("-h", "--help") for a in sys.argv[1:]):
         sys.exit(f"train_hash: {e.name} is missing: pip install numpy")
@@ -69,11 +68,10 @@ def write_fit(path, meta, tensors):
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(len(text) + 8) % 64)
     try:
-        with open(path + ".new", "wb") as f:
+        with whole_file(path) as f:
             f.write(struct.pack("<Q", len(text)) + text)
             for _, _, data in tensors.values():
                 f.write(data)
-        os.replace(path + ".new", path)
     except OSError as e:
         fail(e)
 

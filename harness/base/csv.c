@@ -1,6 +1,7 @@
 #define _GNU_SOURCE /* strtod_l */
 #include "harness/base/csv.h"
 #include "harness/base/array.h"
+#include "harness/base/file.h"
 #include "harness/base/own_files.h"
 #include "harness/base/why.h"
 
@@ -167,9 +168,12 @@ static enum ha_status read_lines(struct reader *r, struct csv_parser *parser, FI
     r->line = r->row_line = 1;
     while (status == HA_OK && (bytes = getline(&text, &capacity, file)) > 0) {
         if (memchr(text, '\0', (size_t)bytes))
-            status = ha_why(why, HA_ERROR, "%s:%zu: not a CSV file: a zero byte", path, r->line);
+            status = ha_why(why, HA_ERROR, "%s:%zu: a zero byte: mend or remove this line", path, r->line);
         else if (csv_parse(parser, text, (size_t)bytes, end_field, end_row, r) != (size_t)bytes)
-            status = ha_why(why, HA_ERROR, "%s:%zu: %s", path, r->line, csv_strerror(csv_error(parser)));
+            status = csv_error(parser) == CSV_EPARSE
+                         ? ha_why(why, HA_ERROR, "%s:%zu: a quote inside a field: mend or remove this line", path,
+                                  r->row_line) /* where a quote before it may be lost */
+                         : ha_why(why, HA_ERROR, "%s:%zu: %s", path, r->line, csv_strerror(csv_error(parser)));
         else if (r->out_of_memory) status = ha_why(why, HA_ERROR, "%s:%zu: out of memory", path, r->line);
         else status = r->status;
         /* an empty line is no row */
@@ -178,7 +182,8 @@ static enum ha_status read_lines(struct reader *r, struct csv_parser *parser, FI
     }
     if (status == HA_OK && ferror(file)) status = ha_why(why, HA_ERROR, "%s: cannot read: %s", path, strerror(errno));
     if (status == HA_OK && csv_fini(parser, end_field, end_row, r) != 0)
-        status = ha_why(why, HA_ERROR, "%s:%zu: a quoted field does not end", path, r->row_line);
+        status = ha_why(why, HA_ERROR, "%s:%zu: a quoted field does not end: mend or remove this line", path,
+                        r->row_line);
     free(text);
     return status == HA_OK ? r->status : status;
 }
@@ -186,8 +191,8 @@ static enum ha_status read_lines(struct reader *r, struct csv_parser *parser, FI
 enum ha_status ha_csv_read(const char *path, enum ha_status (*row)(void *arg, size_t line, char **fields, size_t count),
                            void *arg, struct ha_why *why)
 {
-    FILE *file = fopen(path, "re");
-    if (!file) return ha_why(why, HA_ERROR, "%s: cannot open: %s", path, strerror(errno));
+    FILE *file = ha_file_read(path, why);
+    if (!file) return HA_ERROR;
     struct csv_parser parser;
     csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI);
     struct reader r = { .row = row, .arg = arg };
@@ -210,6 +215,10 @@ void ha_csv_number(char out[32], double x)
     pthread_once(&once, make_c_locale);
     out[0] = '\0';
     if (isnan(x)) return;
+    if (isinf(x)) {
+        strcpy(out, x < 0 ? "-1e999" : "1e999"); /* a number to every reader, which reads it as infinite */
+        return;
+    }
     locale_t before = uselocale(c_locale);
     snprintf(out, 32, "%.17g", x);
     uselocale(before);

@@ -21,9 +21,9 @@ enum ha_status ha_csv_close(struct ha_csv *csv, struct ha_why *why);
 enum ha_status ha_csv_read(const char *path, enum ha_status (*row)(void *arg, size_t line, char **fields, size_t count),
                            void *arg, struct ha_why *why);
 
-/* "%.17g" in the C locale; empty string for NaN */
+/* "%.17g" in the C locale; empty string for NaN; infinite: "1e999", "-1e999", numbers to every reader of CSV */
 void ha_csv_number(char out[32], double x);
-/* what ha_csv_number wrote, and nothing else; an empty string is NaN */
+/* what ha_csv_number wrote, and "inf" and "-inf" of older builds, and nothing else; an empty string is NaN */
 bool ha_csv_number_parse(const char *text, double *x);
 
 #endif

@@ -1,3 +1,4 @@
+#include "harness/base/file.h"
 #include "harness/base/safetensors.h"
 
 #include "harness/base/numeric.h"
@@ -43,7 +44,7 @@ struct ha_safetensors {
 
 /* What a reason quotes from a file or a path: one line, of printable characters, the end if it is long. */
 struct quote {
-    char text[128];
+    char text[320];
 };
 
 static struct quote quote(const char *s)
@@ -203,11 +204,9 @@ static enum ha_status file_map(const char *path, void **map, size_t *bytes, stru
 {
     struct stat st;
     enum ha_status status = HA_OK;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return ha_why(why, HA_ERROR, "cannot open: %s", strerror(errno));
+    const int fd = ha_file_open(path, why);
+    if (fd < 0) return HA_ERROR;
     if (fstat(fd, &st) != 0) status = ha_why(why, HA_ERROR, "%s", strerror(errno));
-    else if (S_ISDIR(st.st_mode)) status = ha_why(why, HA_ERROR, "is a directory");
-    else if (!S_ISREG(st.st_mode)) status = ha_why(why, HA_ERROR, "not a regular file");
     else if (st.st_size == 0) status = ha_why(why, HA_ERROR, "empty file");
     else {
         *bytes = (size_t)st.st_size;

@@ -217,8 +217,10 @@ TEST(test_not_a_file)
     fclose(maps);
     char longer[3000];
     memset(longer, 'x', sizeof longer - 1);
-    longer[sizeof longer - 1] = '\0';
-    expect_cannot_open(longer, "cannot open: File name too long");
+    strcpy(longer + sizeof longer - 8, "end.bin");
+    expect_cannot_open(longer, "xxend.bin: cannot open: File name too long");
+    snprintf(longer, sizeof longer, "/no%0290d.bin", 0); /* a usual path is whole */
+    expect_cannot_open(longer, longer);
 }
 
 TEST(test_round_trip)

@@ -464,12 +464,11 @@ static enum ha_status compare_environments(struct ha_comparison *c, const struct
     return HA_OK;
 }
 
-/* A night of the new record may lie in the folder of the base: it does not stand beside itself. Of a record whose only
- * night it is, it does. */
+/* A night of the new record may lie in the folder of the base: it does not stand beside itself. */
 static bool is_new(const struct ha_comparison *c, size_t night)
 {
     char a[PATH_MAX], b[PATH_MAX];
-    if (c->base->nights == 1 || !realpath(c->base->night[night].path, a)) return false;
+    if (!realpath(c->base->night[night].path, a)) return false;
     for (size_t i = 0; i < c->now->nights; i++)
         if (realpath(c->now->night[i].path, b) && !strcmp(a, b)) return true;
     return false;

@@ -1,9 +1,8 @@
+#include "harness/base/file.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
 #include "harness/compare/fleet_print.h"
-#include "harness/report/whole_file.h"
 
-#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,14 +54,7 @@ static void put_all(FILE *f, const struct ha_fleet *fleet)
 enum ha_status ha_fleet_junit(const char *path, const struct ha_fleet *fleet, struct ha_why *why)
 {
     struct ha_whole_file out;
-    char *folder = strdup(path), *name = strdup(path);
-    enum ha_status status = folder && name ? ha_whole_file_open(&out, dirname(folder), basename(name), why)
-                                           : ha_why(why, HA_ERROR, "out of memory");
-    if (status == HA_OK) {
-        put_all(out.file, fleet);
-        status = ha_whole_file_close(&out, why);
-    }
-    free(folder);
-    free(name);
-    return status;
+    HA_TRY(ha_whole_file_named(&out, path, why));
+    put_all(out.file, fleet);
+    return ha_whole_file_close(&out, why);
 }

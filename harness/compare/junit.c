@@ -1,9 +1,8 @@
+#include "harness/base/file.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
 #include "harness/compare/print.h"
-#include "harness/report/whole_file.h"
 
-#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -140,9 +139,7 @@ enum ha_status ha_compare_junit(const char *path, const struct ha_comparison *al
     struct ha_whole_file out;
     for (size_t r = 0; r < records; r++) count += all[r].count;
     struct item *items = malloc((count + 1) * sizeof *items);
-    char *folder = strdup(path), *name = strdup(path);
-    enum ha_status status = items && folder && name ? ha_whole_file_open(&out, dirname(folder), basename(name), why)
-                                                    : ha_why(why, HA_ERROR, "out of memory");
+    enum ha_status status = items ? ha_whole_file_named(&out, path, why) : ha_why(why, HA_ERROR, "out of memory");
     if (status == HA_OK) {
         for (size_t r = 0; r < records; r++)
             for (size_t i = 0; i < all[r].count; i++) {
@@ -154,7 +151,5 @@ enum ha_status ha_compare_junit(const char *path, const struct ha_comparison *al
         status = ha_whole_file_close(&out, why);
     }
     free(items);
-    free(folder);
-    free(name);
     return status;
 }

@@ -62,10 +62,11 @@ enum ha_status ha_figure_names_of(struct ha_figure_names *names, const struct ha
 
 static bool has_no_row(const struct ha_change *k) { return k->kind == HA_CHANGE_GONE && !k->lost; }
 
+/* base is NULL of a case that has figures in the new record alone, and no row in either */
 static bool together(const struct ha_change *a, const struct ha_change *b)
 {
-    return has_no_row(a) && has_no_row(b) && !strcmp(a->base->suite, b->base->suite)
-           && !strcmp(a->base->mode, b->base->mode);
+    const struct ha_recorded_case *x = a->base ? a->base : a->now, *y = b->base ? b->base : b->now;
+    return has_no_row(a) && has_no_row(b) && !strcmp(x->suite, y->suite) && !strcmp(x->mode, y->mode);
 }
 
 void ha_lost_together(struct ha_comparison *c)

@@ -1,12 +1,12 @@
 #include "harness/compare/print.h"
 
+#include "harness/base/file.h"
 #include "harness/base/json_line.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
 #include "harness/compare/again.h"
 #include "harness/compare/sides.h"
 #include "harness/report/row.h"
-#include "harness/report/whole_file.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -109,6 +109,18 @@ static void put_figure(FILE *out, const struct ha_change *c)
     put_cause(out, c);
 }
 
+static void put_gone(FILE *out, const struct ha_change *c, const struct ha_recorded_case *of)
+{
+    fputs(of->id, out);
+    if (c->cases) fprintf(out, " and %zu more cases", c->cases - 1);
+    if (c->cases && *of->suite) fprintf(out, " of %s", of->suite);
+    fprintf(out, " (%s): ", of->mode);
+    if (!c->base_processes)
+        fprintf(out, "%s figures and no row: a file of the record is damaged", c->cases ? "they have" : "it has");
+    else if (c->cases) fputs("they have no row now", out);
+    else fprintf(out, "it has no row now; %zu before", c->base_processes);
+}
+
 static void put_words(FILE *out, const struct ha_change *c)
 {
     const struct ha_recorded_case *of = c->now ? c->now : c->base;
@@ -129,11 +141,7 @@ static void put_words(FILE *out, const struct ha_change *c)
                 c->lost > 1 ? "%s %s: it has no value now, nor have %zu more figures of this case"
                             : "%s %s: it has no value now",
                 of->id, c->base_figure->name, c->lost - 1);
-    else if (c->cases)
-        fprintf(out, "%s and %zu more cases of %s (%s): they have no row now", of->id, c->cases - 1, of->suite,
-                of->mode);
-    else if (c->kind == HA_CHANGE_GONE)
-        fprintf(out, "%s (%s): it has no row now; %zu before", of->id, of->mode, c->base_processes);
+    else if (c->kind == HA_CHANGE_GONE) put_gone(out, c, of);
     else
         fprintf(out, "%s (%s): %s%s", of->id, of->mode, of->reason,
                 c->base_verdict == c->now->verdict ? "; as in the base" : "");

@@ -190,7 +190,7 @@ static enum ha_status read_file(struct reading *r, const char *path,
     if (status == HA_OK && !r->columns && row == figure_row) status = ha_why(r->why, HA_ERROR, "%s: it is empty", path);
     else if (status == HA_ERROR && said.text[0]) {
         char text[PATH_BYTES + 256];
-        snprintf(text, sizeof text, "%.4200s: what follows is left out", said.text);
+        snprintf(text, sizeof text, "%.4200s; what follows is left out", said.text);
         ha_record_note(r->record, text);
         status = HA_OK;
     }

@@ -535,6 +535,34 @@ COMPARE_TEST(cases_that_are_gone_together_are_one_line)
     }
 }
 
+/* Of records that lack the rows of cases.csv: of both, of the new one, or of five cases, which are one line. */
+COMPARE_TEST(figures_without_a_row_are_a_line)
+{
+    for (int i = 0; i < 3; i++) {
+        const struct ha_observation at = { 0, 0, 1 };
+        begin_both();
+        add_verdict(&base, "x", HA_PASS, "");
+        add_verdict(&now, "x", HA_PASS, "");
+        for (int n = 0; n < (i == 2 ? 5 : 1); n++) {
+            char id[8];
+            snprintf(id, sizeof id, "y%d", n);
+            assert_int_equal(ha_record_add_value(&now, add_case(&now, "run", id), &step, at, &why), HA_OK);
+            if (i == 1)
+                assert_int_equal(ha_record_add_value(&base, add_case(&base, "run", id), &step, at, &why), HA_OK);
+        }
+        compare();
+        assert_int_equal(ha_comparison_exit(&result), 20);
+        ha_compare_print_table(test_print(), &result);
+        assert_contains(
+            test_printed(),
+            i == 2 ? "gone               y0 and 4 more cases (run): they have figures and no row: a file "
+                   : "gone               y0 (run): it has figures and no row: a file of the record is damaged\n");
+        ha_compare_print_json(test_print(), &result, 1);
+        assert_int_equal(lines_with(test_printed(), "\"change\":\"gone\"", "\"case_id\":\"y0\""), 1);
+        clean(NULL);
+    }
+}
+
 /* ---- what something else disturbed ----------------------------------------------------------------------------------
  */
 

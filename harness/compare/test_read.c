@@ -195,8 +195,8 @@ static const struct {
     size_t kept;
 } lines[] = {
     { ROW("x:", "0", "1") "\"2\",\"x:\",\"1\",\"s\"", "torn line", 1 },
-    { ROW("x:", "0", "1") "\"2\",\"x:\",\"1\",\"s\",\"step", "a quoted field does not end: what follows is left out",
-      1 },
+    { ROW("x:", "0", "1") "\"2\",\"x:\",\"1\",\"s\",\"step",
+      "a quoted field does not end: mend or remove this line; what follows is left out", 1 },
     { ROW("x:", "0", "1") ROW("x:", "0", "2"), "a second row of the same case and process", 1 },
     { ROW("x:", "0", "1") ROW("x:", "1", "-5"), "a time or rate below zero", 1 },
     { ROW("x:", "0", "1") ROW("x:", "1", "nan"), "no number: left out", 1 },

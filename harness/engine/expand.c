@@ -61,10 +61,15 @@ static const size_t OF_OPTION = SIZE_MAX; /* in place of a line: the command lin
 static enum ha_status at_key(struct walk *w, void *point, size_t i);
 
 /* the line where something is wrong before the reason */
+static enum ha_status at_line(const struct ha_assignments *a, enum ha_status status, size_t line, struct ha_why *why)
+{
+    if (status == HA_OK || !a->file) return status;
+    return ha_why_prefix(why, status, "%s:%zu", a->file, line ? line : a->line);
+}
+
 static enum ha_status where(const struct walk *w, enum ha_status status, size_t line)
 {
-    if (status == HA_OK || !w->a->file) return status;
-    return ha_why_prefix(w->why, status, "%s:%zu", w->a->file, line ? line : w->a->line);
+    return at_line(w->a, status, line, w->why);
 }
 
 static enum ha_status too_many(const struct walk *w, const char *what, int limit)
@@ -81,8 +86,12 @@ static enum ha_status go_on(struct walk *w, const void *point, size_t i, const s
     if (!next) return ha_why(w->why, HA_ERROR, "out of memory");
     memcpy(next, point, w->suite->point_bytes);
     enum ha_status status = value ? ha_point_set(next, key, value, w->why) : HA_OK;
-    if (status != HA_OK && line == OF_OPTION) ha_why_prefix(w->why, status, "--%s", key->name);
-    else where(w, status, line);
+    const size_t named = strlen(key->name);
+    if (status != HA_OK && line == OF_OPTION) { /* "threads: ..." is said as "--threads: ...", once */
+        const bool again = w->why && !strncmp(w->why->text, key->name, named) && w->why->text[named] == ':';
+        if (again) ha_why(w->why, status, "--%s", w->why->text);
+        else ha_why_prefix(w->why, status, "--%s", key->name);
+    } else where(w, status, line);
     return status == HA_OK ? at_key(w, next, i + 1) : status;
 }
 
@@ -198,19 +207,25 @@ static enum ha_status all_used(const struct walk *w)
     return HA_OK;
 }
 
+enum ha_status ha_assignments_check(const struct ha_suite *s, const struct ha_assignments *a, struct ha_why *why)
+{
+    for (size_t i = 0; i < a->count; i++) {
+        const char *name = a->of[i].name;
+        if (a->foreign && !a->of[i].own && !ha_suite_has_key(s, name)) continue;
+        if (!ha_suite_has_key(s, name)) return at_line(a, ha_key_unknown(s, NULL, name, why), a->of[i].line, why);
+        for (size_t k = 0; k < s->keys; k++)
+            if (s->key[k].kind == HA_KEY_FACT && !strcmp(s->key[k].name, name))
+                return at_line(a, ha_point_set(NULL, &s->key[k], "", why), a->of[i].line, why);
+    }
+    return HA_OK;
+}
+
 enum ha_status ha_expand(const struct ha_suite *s, struct ha_assignments *a, ha_take *each, void *arg,
                          struct ha_why *why)
 {
     struct walk w = { .suite = s, .a = a, .each = each, .arg = arg, .why = why };
-    for (size_t i = 0; i < a->count; i++) {
-        a->of[i].used = false;
-        if (a->foreign && !a->of[i].own && !ha_suite_has_key(s, a->of[i].name)) continue;
-        if (!ha_suite_has_key(s, a->of[i].name))
-            return where(&w, ha_key_unknown(s, NULL, a->of[i].name, why), a->of[i].line);
-        for (size_t k = 0; k < s->keys; k++)
-            if (s->key[k].kind == HA_KEY_FACT && !strcmp(s->key[k].name, a->of[i].name))
-                return where(&w, ha_point_set(NULL, &s->key[k], "", why), a->of[i].line);
-    }
+    HA_TRY(ha_assignments_check(s, a, why));
+    for (size_t i = 0; i < a->count; i++) a->of[i].used = false;
     void *clear = malloc(2 * s->point_bytes);
     if (!clear) return ha_why(why, HA_ERROR, "out of memory");
     ha_point_clear(s, clear);

@@ -1,6 +1,7 @@
 #include "harness/engine/loop.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/file.h"
 #include "harness/base/registry.h"
 #include "harness/base/rng.h"
 #include "harness/base/span_source.h"
@@ -17,7 +18,6 @@
 #include "harness/report/folder.h"
 #include "harness/report/progress.h"
 #include "harness/report/row.h"
-#include "harness/report/whole_file.h"
 #include "harness/tune/file.h"
 
 #include <stdlib.h>
@@ -48,6 +48,7 @@ struct loop {
     struct ha_serve serve;
     struct ha_paired_memory *memory; /* that the child reads, or NULL */
     struct ha_job *order;            /* in the room */
+    uint64_t ordered_ns;             /* when */
     const size_t *ordered;           /* what it says, where the child cannot write: [ordered_count] of the plan */
     size_t ordered_count;
     struct described described; /* the case described last */
@@ -77,7 +78,7 @@ static bool in_error(const struct loop *l, size_t entry)
     return e && ha_result_in(e->row)->verdict == HA_VERDICT_ERROR;
 }
 
-static const struct ha_folder_case *describe(struct loop *l, size_t entry)
+static struct ha_folder_case *describe(struct loop *l, size_t entry)
 {
     const struct ha_plan_entry *e = &l->plan->entry[entry];
     struct described *d = &l->described;
@@ -127,7 +128,9 @@ static void take_row(struct loop *l, size_t entry, void *row)
 {
     struct ha_why why = { "" };
     if (done(l, entry, l->process) || *l->broken.text) return;
-    const struct ha_folder_case *of = describe(l, entry);
+    struct ha_folder_case *of = describe(l, entry);
+    /* cases that run in turns come at the end of all: a share each */
+    if (l->ordered_count) of->seconds = (double)(ha_now_ns() - l->ordered_ns) / 1e9 / (double)l->ordered_count;
     ha_at_once_kept(l->options->at_once, l->process, entry, l->plan->entry[entry].suite, row);
     ha_result_suspect(ha_result_of(row), asked(l, entry));
     broken(l, ha_folder_row(l->folder, of, row, &why), &why);
@@ -298,6 +301,7 @@ static enum ha_status order(struct loop *l, const size_t *entry, size_t count, s
     l->order->count = count;
     memcpy(l->order->entry, entry, count * sizeof *entry);
     l->ordered = entry;
+    l->ordered_ns = ha_now_ns();
     l->ordered_count = count;
     /* it may wait for others twice: before it measures, and while they do */
     const uint64_t waits = at_once ? 2 * ha_meet_wait_ns(at_once->meet) : 0;
@@ -575,6 +579,8 @@ static enum ha_exit open_folder(struct loop *l, struct ha_why *why)
                                          .options = l->options->options ? l->options->options : "",
                                          .exec = l->options->exec,
                                          .run_id = l->run_id,
+                                         .suite_file = l->plan->suite_file,
+                                         .suite_files = l->plan->suite_files,
                                          .suites = ha_suites_all,
                                          .suites_count = ha_suites_count,
                                          .env = &l->env };

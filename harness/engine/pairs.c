@@ -95,9 +95,34 @@ static const struct ha_override *overridden(const struct ha_pairs *p, const stru
     return NULL;
 }
 
+/* A value that no case can have, of a key of all points: said before any case is tried. */
+static enum ha_status check_value(const struct ha_suite *s, void *point, const struct ha_assignment *of,
+                                  const char *value, struct ha_why *why)
+{
+    ha_point_clear(s, point);
+    for (size_t i = 0; i < s->keys; i++)
+        if (!strcmp(s->key[i].name, of->name)) return ha_point_set(point, &s->key[i], value, why);
+    return HA_OK;
+}
+
+static enum ha_status check_values(const struct ha_suite *s, const struct ha_assignment *of, struct ha_why *why)
+{
+    enum ha_status status = HA_OK;
+    char *values = strdup(of->values), *rest = NULL;
+    void *point = malloc(s->point_bytes);
+    if (!values || !point) status = ha_why(why, HA_ERROR, "out of memory");
+    for (char *v = status == HA_OK ? strtok_r(values, ha_blanks, &rest) : NULL; v && status == HA_OK;
+         v = strtok_r(NULL, ha_blanks, &rest))
+        if (strcmp(v, "*") != 0) status = check_value(s, point, of, v, why);
+    free(values);
+    free(point);
+    return status;
+}
+
 enum ha_status ha_pairs_create(struct ha_pairs **out, const struct ha_suite *s, const struct ha_assignments *a,
                                struct ha_why *why)
 {
+    HA_TRY(ha_assignments_check(s, a, why)); /* before any case is tried: each would fail */
     struct ha_pairs *p = calloc(1, sizeof *p);
     if (!p) return ha_why(why, HA_ERROR, "out of memory");
     p->suite = s;
@@ -106,7 +131,8 @@ enum ha_status ha_pairs_create(struct ha_pairs **out, const struct ha_suite *s, 
     for (size_t i = 0; i < a->count && status == HA_OK; i++) {
         if (overridden(p, &a->of[i]) || (!a->of[i].own && a->of[i].line && !strpbrk(a->of[i].values, ha_blanks)))
             continue;
-        status = read_axes(p, &a->of[i], why);
+        status = strchr(a->of[i].values, '/') ? HA_OK : check_values(s, &a->of[i], why);
+        if (status == HA_OK) status = read_axes(p, &a->of[i], why);
         if (status != HA_OK) at_line(p, a->of[i].line, status, why);
     }
     for (size_t i = 0; i < p->axes; i++) p->first[i + 1] = p->first[i] + p->axis[i].count;

@@ -1,6 +1,7 @@
 #include "harness/engine/plan.h"
 
 #include "harness/base/array.h"
+#include "harness/base/fingerprint.h"
 #include "harness/base/registry.h"
 #include "harness/base/why.h"
 #include "harness/engine/point.h"
@@ -163,6 +164,8 @@ void ha_plan_free(struct ha_plan *plan)
     free(plan->slot);
     free(plan->gone);
     free(plan->section);
+    for (size_t i = 0; i < plan->suite_files; i++) free(plan->suite_file[i].path);
+    free(plan->suite_file);
     *plan = (struct ha_plan){ 0 };
 }
 
@@ -229,7 +232,7 @@ static enum ha_status unknown_head(const char *head, struct ha_why *why)
                       "variants",
                       head);
     ha_heads(names, 0);
-    return ha_unknown(why, "variant or suite", head, names);
+    return ha_unknown_head(why, head, names);
 }
 
 /* "key=value,..." into assignments; text is cut */
@@ -335,6 +338,12 @@ static enum ha_status add_file(struct ha_plan *plan, const struct ha_plan_option
 {
     char file[64];
     stem(name, file);
+    if (!ha_array_room(&plan->suite_file, &plan->suite_file_room, plan->suite_files + 1, sizeof *plan->suite_file))
+        return out_of_memory(why);
+    struct ha_env_suite *own = &plan->suite_file[plan->suite_files];
+    if (!(own->path = strdup(name))) return out_of_memory(why);
+    plan->suite_files++;
+    ha_fingerprint_print(ha_fingerprint_bytes(HA_FINGERPRINT_BEGIN, text, strlen(text)), own->digest);
     struct sink sink = { .plan = plan, .options = options, .filter = filter, .file = file };
     return ha_suite_file_parse(name, text, read_section, &sink, why);
 }

@@ -15,6 +15,7 @@
 
 #include "harness/api/suite.h"
 #include "harness/engine/random.h"
+#include "harness/report/env.h"
 
 enum { HA_POINTS_MAX = 100000 }; /* of a plan */
 
@@ -40,6 +41,8 @@ struct ha_plan {
     size_t *slot, slots; /* finds an entry by its id */
     struct ha_plan_section *section;
     size_t sections;
+    struct ha_env_suite *suite_file; /* [suite_files], in the order in which they were read */
+    size_t suite_files, suite_file_room;
     uint64_t *gone; /* hashes of the ids that were forgotten; half of [gone_room] are 0 */
     size_t gones, gone_room;
 };

@@ -1,5 +1,6 @@
 #include "harness/engine/plugin.h"
 
+#include "harness/base/file.h"
 #include "harness/base/program.h"
 #include "harness/base/registry.h"
 #include "harness/base/why.h"
@@ -77,7 +78,7 @@ static enum ha_status elf_read(FILE *file, const char *path, struct ha_why *why)
 {
     struct stat st;
     ElfW(Ehdr) head;
-    if (fstat(fileno(file), &st) != 0 || !S_ISREG(st.st_mode)) return ha_why(why, HA_ERROR, "%s: not a file", path);
+    if (fstat(fileno(file), &st) != 0) return ha_why(why, HA_ERROR, "%s: %s", path, strerror(errno));
     if (fread(&head, sizeof head, 1, file) != 1 || memcmp(head.e_ident, ELFMAG, SELFMAG) != 0)
         return ha_why(why, HA_ERROR, "%s: not a shared object (no ELF header)", path);
     if (head.e_ident[EI_CLASS] != (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32))
@@ -100,8 +101,8 @@ static enum ha_status elf_read(FILE *file, const char *path, struct ha_why *why)
  * ends the process with SIGBUS: so this asks first. */
 static enum ha_status elf_check(const char *path, struct ha_why *why)
 {
-    FILE *file = fopen(path, "rb");
-    if (!file) return ha_why(why, HA_ERROR, "%s: %s", path, strerror(errno));
+    FILE *file = ha_file_read(path, why);
+    if (!file) return HA_ERROR;
     const enum ha_status status = elf_read(file, path, why);
     fclose(file);
     return status;
@@ -208,8 +209,10 @@ enum ha_status ha_device_look(const char *name, struct ha_why *why)
     char path[HA_PLUGIN_PATH_MAX];
     size_t n = 0;
     if (built_in(name)) return HA_OK;
-    if (ha_plugin_find(name, path, why) == HA_OK)
-        return access(path, F_OK) == 0 ? HA_OK : ha_why(why, HA_ERROR, "device %.400s: %s", name, strerror(errno));
+    if (ha_plugin_find(name, path, why) == HA_OK) {
+        const int fd = ha_file_open(path, why);
+        return fd >= 0 && close(fd) == 0 ? HA_OK : ha_why_prefix(why, HA_ERROR, "device %.400s", name);
+    }
     if (!strcmp(name, "cuda"))
         return ha_why(why, HA_WAIVED, "device cuda: its plugin was not built; `ninja cuda` builds it (docs/cuda.md)");
     for (size_t i = 0; i < ha_devices_count && n < 29; i++) names[n++] = ha_devices_all[i]->name;

@@ -1,5 +1,6 @@
 #include "harness/engine/suite_file.h"
 
+#include "harness/base/file.h"
 #include "harness/base/program.h"
 #include "harness/base/registry.h"
 #include "harness/base/why.h"
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { LINE_BYTES = 16384, FILE_BYTES = 1 << 18, SECTIONS_MAX = 256, FOUND_MAX = HA_NAMES_MAX };
 
@@ -210,10 +212,9 @@ enum ha_status ha_suite_file_parse(const char *name, const char *text,
 enum ha_status ha_suite_file_load(const char *path, char **out, struct ha_why *why)
 {
     char *text = calloc(1, FILE_BYTES + 2);
-    FILE *f = text ? fopen(path, "rbe") : NULL;
-    enum ha_status status = HA_OK;
-    if (!text) status = ha_why(why, HA_ERROR, "out of memory");
-    else if (!f) status = ha_why(why, HA_ERROR, "%s: %s", path, strerror(errno));
+    FILE *f = text ? ha_file_read(path, why) : NULL;
+    enum ha_status status = f ? HA_OK : HA_ERROR;
+    if (!text) ha_why(why, HA_ERROR, "out of memory");
     const size_t n = f ? fread(text, 1, FILE_BYTES + 1, f) : 0;
     if (status == HA_OK && ferror(f)) status = ha_why(why, HA_ERROR, "%s: %s", path, strerror(errno));
     if (status == HA_OK && n > FILE_BYTES) status = ha_why(why, HA_ERROR, "%s: larger than %d bytes", path, FILE_BYTES);
@@ -295,14 +296,14 @@ static void scan(struct found *f, const char *dir, int depth)
     if (n >= 0) free(entries);
 }
 
-/* suites/ and suites/FAMILY/ of the current folder, then of the program's source tree, where it is
- * build/PROFILE/habench, or of where it is installed, as PREFIX/bin/habench: PREFIX/share/habench/suites */
+/* Those that come with the program: suites/ and suites/FAMILY/ of its source tree, where it is build/PROFILE/habench,
+ * or of where it is installed, as PREFIX/bin/habench: PREFIX/share/habench/suites. A suite of the current folder goes
+ * by its path, and never in place of one of these. */
 static void scan_all(struct found *f)
 {
     char exe[HA_SUITE_PATH_MAX], dir[HA_SUITE_PATH_MAX + 32];
-    scan(f, "suites", 1);
     char *slash = ha_program_folder(exe, sizeof exe) ? exe + strlen(exe) : NULL;
-    for (int up = 0; up < 3 && slash; up++) {
+    while (slash && !f->count) {
         *slash = 0;
         snprintf(dir, sizeof dir, "%s/suites", exe);
         scan(f, dir, 1);
@@ -320,6 +321,14 @@ static void release(struct found *f)
     }
 }
 
+enum ha_status ha_unknown_head(struct ha_why *why, const char *name, const char *const *names)
+{
+    if (ha_nearest(name, names)) return ha_unknown(why, "variant or suite", name, names);
+    return ha_why(why, HA_ERROR,
+                  "unknown variant or suite '%.80s'; `habench list suites` and `habench list variants` print all",
+                  name);
+}
+
 /* suite files, and what needs none: suites and variants */
 static void unknown(const struct found *f, const char *name, struct ha_why *why)
 {
@@ -333,16 +342,14 @@ static void unknown(const struct found *f, const char *name, struct ha_why *why)
                    name);
             return;
         }
-    ha_unknown(why, "variant or suite", name, names);
+    ha_unknown_head(why, name, names);
 }
 
 enum ha_status ha_suite_find(const char *name, char path[HA_SUITE_PATH_MAX], struct ha_why *why)
 {
     if (strlen(name) >= HA_SUITE_PATH_MAX) return ha_why(why, HA_ERROR, "the suite's name is too long");
     if (strchr(name, '/') || stem_of(name)) {
-        struct stat st; /* a pipe, too */
-        if (stat(name, &st) != 0 || S_ISDIR(st.st_mode))
-            return ha_why(why, HA_ERROR, "%.400s: there is no such suite file", name);
+        if (access(name, F_OK) != 0) return ha_why(why, HA_ERROR, "%.400s: there is no such suite file", name);
         memcpy(path, name, strlen(name) + 1);
         return HA_OK;
     }

@@ -32,6 +32,9 @@ enum ha_status ha_assign(struct ha_assignments *a, const char *name, const char 
                          struct ha_why *why);
 void ha_assignments_free(struct ha_assignments *a);
 
+/* HA_ERROR: a key that no point of the suite has, or that nobody can set; why says its line. */
+enum ha_status ha_assignments_check(const struct ha_suite *suite, const struct ha_assignments *a, struct ha_why *why);
+
 typedef enum ha_status ha_take(void *arg, const struct ha_suite *suite, void *point, struct ha_why *why);
 /* The cross product, in the order of the keys of the suite, the last one fastest. A key that no point has is an
  * error; so is one of the section itself that none of its points uses. */
@@ -88,9 +91,11 @@ enum ha_status ha_suite_file_load(const char *path, char **text, struct ha_why *
 
 enum { HA_SUITE_PATH_MAX = 4096 };
 /* "smoke" -> the path of smoke.suite, "gpu_day" -> that of gpu_day.steps: as given, or in suites/ or suites/FAMILY/ of
- * the current folder, or of the source tree or the installation that the program is of. HA_ERROR: there is none; why
+ * the source tree or the installation that the program is of. HA_ERROR: there is none; why
  * says which suite is near. */
 enum ha_status ha_suite_find(const char *name, char path[HA_SUITE_PATH_MAX], struct ha_why *why);
+/* HA_ERROR; names: of all suite files, suites and variants, of which why says the nearest, or how to list them */
+enum ha_status ha_unknown_head(struct ha_why *why, const char *name, const char *const *names);
 /* Is it a file of steps, each a command, rather than of cases? */
 #define HA_STEPS_ENDING ".steps"
 bool ha_suite_has_steps(const char *path);

@@ -38,7 +38,7 @@ TEST(loads_the_null_device)
 TEST(refuses_what_is_no_plugin)
 {
     refused("/nowhere/ha_mine.so", "No such file");
-    refused("/", "not a file");
+    refused("/", "is a directory");
     refused(beside("harness_engine_test_plugin"), "cannot be loaded"); /* a program is an ELF file too */
     refused(beside("wrong_library.so"), "ha_test_nowhere");
     refused(beside("wrong_symbol.so"), "exports no symbol 'ha_device_api'");

@@ -349,7 +349,7 @@ TEST(wrong_filters_are_named)
         { "radius!=101", "radius: 101 is outside of [0, 100]" },
         { "device!=hots", "unknown device 'hots'; did you mean 'host'?" },
         { "device=quixotic", "device 'quixotic': not built in, and no file " },
-        { "device!=./quixotic.so", "device ./quixotic.so: No such file or directory" },
+        { "device!=./quixotic.so", "device ./quixotic.so: cannot open: No such file or directory" },
         { "suite=shape", "unknown suite 'shape'; did you mean 'shapes'?" },
         { "seed=18446744073709551616", "seed: '18446744073709551616' is not a whole number" },
     };

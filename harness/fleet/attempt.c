@@ -1,12 +1,12 @@
 #include "harness/fleet/attempt.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/file.h"
 #include "harness/base/fingerprint.h"
 #include "harness/base/own_files.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
 #include "harness/fleet/move.h"
-#include "harness/report/whole_file.h"
 
 #include <dirent.h>
 #include <errno.h>

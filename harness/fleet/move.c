@@ -1,7 +1,7 @@
 #include "harness/fleet/move.h"
 
+#include "harness/base/file.h"
 #include "harness/base/why.h"
-#include "harness/report/whole_file.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,8 +1,8 @@
 #include "harness/fleet/rank_file.h"
 
+#include "harness/base/file.h"
 #include "harness/base/json_line.h"
 #include "harness/base/why.h"
-#include "harness/report/whole_file.h"
 
 #include <dirent.h>
 #include <errno.h>

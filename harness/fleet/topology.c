@@ -1,7 +1,7 @@
 #include "harness/fleet/topology.h"
 
+#include "harness/base/file.h"
 #include "harness/base/why.h"
-#include "harness/report/whole_file.h"
 
 #include <hwloc.h>
 #include <jansson.h>

@@ -1,6 +1,7 @@
 #include "harness/program/day.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/file.h"
 #include "harness/base/registry.h"
 #include "harness/base/stop.h"
 #include "harness/base/text.h"
@@ -10,7 +11,6 @@
 #include "harness/engine/suite_file.h"
 #include "harness/program/commands.h"
 #include "harness/program/night.h"
-#include "harness/report/whole_file.h"
 #include "harness/tune/file.h"
 
 #include <inttypes.h>

@@ -2,12 +2,12 @@
 #include "harness/program/night.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/file.h"
 #include "harness/base/own_files.h"
 #include "harness/base/text.h"
 #include "harness/base/version.h"
 #include "harness/base/why.h"
 #include "harness/report/folder_take.h"
-#include "harness/report/whole_file.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

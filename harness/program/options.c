@@ -11,6 +11,7 @@
 #include "harness/engine/point.h"
 
 #include <argp.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -467,6 +468,17 @@ static void refuse_unknown_option(const char *program, const char *given, const 
     refuse(program, why.text);
 }
 
+/* Folders that are to be set beside each other, also by another path. */
+static void check_two(const char *program, const char *a, const char *b)
+{
+    char first[PATH_MAX], second[PATH_MAX];
+    struct ha_why why;
+    if (!realpath(a, first) || !realpath(b, second) || strcmp(first, second) != 0) return;
+    if (!strcmp(a, b)) ha_why(&why, HA_ERROR, "%.400s is named twice: name different folders", a);
+    else ha_why(&why, HA_ERROR, "%.240s and %.240s are the same folder: name different ones", a, b);
+    refuse(program, why.text);
+}
+
 static void check_options(const char *program, const struct ha_options *o)
 {
     if (o->replay && (o->exec || o->mutants))
@@ -492,6 +504,10 @@ static void check_options(const char *program, const struct ha_options *o)
         refuse(program, "--against goes with --fleet; of two records name BASE and NEW");
     if (o->command == HA_CMD_COMPARE && !o->machines && o->words_count < 2)
         refuse(program, "compare what? BASE and NEW: two folders, of `habench run -o` or of nights");
+    const bool folders = o->command == HA_CMD_COMPARE || o->command == HA_CMD_REPORT;
+    for (size_t i = 0; folders && i < o->words_count; i++)
+        for (size_t k = 0; k < i; k++) check_two(program, o->words[k], o->words[i]);
+    if (folders && o->machines && o->against) check_two(program, o->machines, o->against);
     if (o->command == HA_CMD_RUN && !o->words_count)
         refuse(program, "which SUITE or CASE? `habench list suites` prints the suites");
     if (o->command == HA_CMD_LIST && !o->words_count)
@@ -579,6 +595,17 @@ static void put_command_first(int argc, char **argv)
     }
 }
 
+/* `habench -h`, `habench COMMAND -h`, `habench help` and `habench help COMMAND` are --help; the new argc. */
+static int ask_for_help(int argc, char **argv)
+{
+    static char help[] = "--help";
+    if (argc > 1 && !strcmp(argv[argc - 1], "-h")) argv[argc - 1] = help;
+    if (argc < 2 || strcmp(argv[1], "help") != 0) return argc;
+    if (argc > 2) argv[1] = argv[2];
+    argv[argc > 2 ? 2 : 1] = help;
+    return argc > 2 ? 3 : 2;
+}
+
 void ha_options_parse(int argc, char **argv, struct ha_options *out)
 {
     static char program[] = "habench";
@@ -593,6 +620,7 @@ void ha_options_parse(int argc, char **argv, struct ha_options *out)
     argp_program_version_hook = print_version;
     argp_err_exit_status = HA_EXIT_USAGE;
     argv[0] = program;
+    argc = ask_for_help(argc, argv);
     if (argc == 2 && ha_manual_print(stdout, argv[1])) exit(HA_EXIT_OK);
     put_command_first(argc, argv);
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, out);

@@ -1,6 +1,7 @@
 #include "harness/program/commands.h"
 
 #include "harness/base/csv.h"
+#include "harness/base/file.h"
 #include "harness/base/own_files.h"
 #include "harness/base/span_source.h"
 #include "harness/base/surroundings.h"
@@ -9,7 +10,6 @@
 #include "harness/base/registry.h"
 #include "harness/report/env.h"
 #include "harness/report/folder_take.h"
-#include "harness/report/whole_file.h"
 #include "harness/measure/calibrate.h"
 #include "harness/engine/machine.h"
 #include "harness/program/apart.h"

@@ -1,10 +1,10 @@
 #include "harness/program/report_parts.h"
 
+#include "harness/base/file.h"
 #include "harness/base/program.h"
 #include "harness/base/stop.h"
 #include "harness/base/why.h"
 #include "harness/program/spawned.h"
-#include "harness/report/whole_file.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -123,18 +123,14 @@ static enum ha_exit write_page(const struct ha_options *o, char *part, FILE *row
 
 static enum ha_exit page(const struct ha_options *o, struct ha_why *why)
 {
-    char part[PATH_BYTES], note[512];
+    char part[PATH_BYTES], path[PATH_BYTES], note[512];
     FILE *rows;
-    const int n = snprintf(part, sizeof part, "%s" HA_PART, o->out_dir);
-    if (n < 0 || (size_t)n >= sizeof part) {
-        ha_why(why, HA_ERROR, "%.200s...: the path is too long", o->out_dir);
-        return HA_EXIT_USAGE;
-    }
+    if (ha_file_place(part, path, o->out_dir, why) != HA_OK) return HA_EXIT_ENVIRONMENT;
     if (ha_report_compare(o, &rows, note, why) != HA_OK) return HA_EXIT_ENVIRONMENT;
     enum ha_exit code = write_page(o, part, rows, note, why);
     if (rows) fclose(rows);
-    if (code == HA_EXIT_OK && ha_file_take_name(part, o->out_dir, why) != HA_OK) code = HA_EXIT_ENVIRONMENT;
-    if (code != HA_EXIT_OK) unlink(part);
+    if (code == HA_EXIT_OK && ha_file_take_name(part, path, why) != HA_OK) code = HA_EXIT_ENVIRONMENT;
+    if (code != HA_EXIT_OK) ha_file_drop(part, path);
     return code;
 }
 
@@ -144,12 +140,8 @@ static enum ha_exit text(const struct ha_options *o,
                          enum ha_exit (*put)(const struct ha_options *, FILE *, struct ha_why *), struct ha_why *why)
 {
     struct ha_whole_file file;
-    const char *slash = o->out_dir ? strrchr(o->out_dir, '/') : NULL;
-    char folder[PATH_BYTES];
     if (!o->out_dir) return put(o, stdout, why);
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - o->out_dir) : 1, slash ? o->out_dir : ".");
-    if (ha_whole_file_open(&file, *folder ? folder : "/", slash ? slash + 1 : o->out_dir, why) != HA_OK)
-        return HA_EXIT_ENVIRONMENT;
+    if (ha_whole_file_named(&file, o->out_dir, why) != HA_OK) return HA_EXIT_ENVIRONMENT;
     const enum ha_exit code = put(o, file.file, why);
     if (code != HA_EXIT_OK && code != HA_EXIT_MISSING) {
         ha_whole_file_drop(&file);

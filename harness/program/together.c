@@ -1,11 +1,11 @@
 #include "harness/program/together.h"
 
+#include "harness/base/file.h"
 #include "harness/base/fingerprint.h"
 #include "harness/base/stop.h"
 #include "harness/base/why.h"
 #include "harness/fleet/rank.h"
 #include "harness/fleet/topology.h"
-#include "harness/report/whole_file.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -5,6 +5,7 @@
 
 #include "harness/api/device.h"
 #include "harness/base/clock.h"
+#include "harness/base/fingerprint.h"
 #include "harness/measure/ceilings.h"
 #include "harness/measure/eps.h"
 
@@ -43,10 +44,16 @@ void ha_env_print(FILE *out, const struct ha_env *env, const struct ha_env_devic
 /* ---- env.json (env_file.c): the machine, the build, the devices, and every run that wrote to the folder.
  * results/schema/env.schema.json says what may stand in it. */
 
+/* A suite file that a run has read, and the fingerprint of its bytes. */
+struct ha_env_suite {
+    char *path, digest[HA_FINGERPRINT_TEXT];
+};
 /* A run, as env.json has it. */
 struct ha_env_run {
     const char *run_id, *mode, *build, *options;
-    const char *command; /* NULL: this process's */
+    const char *command;              /* NULL: this process's */
+    const struct ha_env_suite *suite; /* [suites] */
+    size_t suites;
 };
 
 struct ha_env_file;

@@ -1,10 +1,10 @@
 #include "harness/report/env.h"
 
+#include "harness/base/file.h"
 #include "harness/base/text.h"
 #include "harness/base/tuning.h"
 #include "harness/base/version.h"
 #include "harness/base/why.h"
-#include "harness/report/whole_file.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -142,6 +142,15 @@ static json_t *plan_json(const struct ha_tuning *plan)
     return j ? j : json_null();
 }
 
+static json_t *suites_json(const struct ha_env_run *run)
+{
+    json_t *all = json_array();
+    for (size_t i = 0; i < run->suites; i++)
+        json_array_append_new(
+            all, json_pack("{s:o, s:s}", "path", text_json(run->suite[i].path), "digest", run->suite[i].digest));
+    return all;
+}
+
 struct ha_env_file *ha_env_file_create(const struct ha_env *env, const struct ha_env_run *run)
 {
     struct ha_env_file *file = calloc(1, sizeof *file);
@@ -150,7 +159,7 @@ struct ha_env_file *ha_env_file_create(const struct ha_env *env, const struct ha
     const char *command = run->command ? run->command : own ? own : "";
     file->all = json_pack(
         "{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:[], "
-        "s:[{s:o, s:o, s:o}]}",
+        "s:[{s:o, s:o, s:o, s:o}]}",
         "schema_version", SCHEMA, "mode", text_json(run->mode), "build", text_json(run->build), "options",
         text_json(run->options), "cpu", text_json(env->cpu), "isa", text_json(env->isa), "plan",
         text_json(env->plan ? env->plan->name : ""), "plan_of", plan_json(env->plan), "cores", (json_int_t)env->cores,
@@ -159,7 +168,7 @@ struct ha_env_file *ha_env_file_create(const struct ha_env *env, const struct ha
         text_json(env->libc), "governor", text_json(env->governor), "huge_pages", text_json(env->huge_pages),
         "compiler", text_json(HA_COMPILER), "bios", text_json(env->bios), "microcode", text_json(env->microcode),
         "devices", "runs", "run_id", text_json(run->run_id), "date_utc", text_json(env->date), "command",
-        text_json(command));
+        text_json(command), "suites", suites_json(run));
     free(own);
     if (file->all) return file;
     free(file);
@@ -191,11 +200,11 @@ static const struct {
 enum ha_status ha_env_file_resume(struct ha_env_file *file, const char *path, struct ha_why *why)
 {
     json_error_t error;
-    json_t *old = json_load_file(path, 0, &error);
-    if (!old)
-        return json_error_code(&error) == json_error_cannot_open_file
-                   ? ha_why(why, HA_ERROR, "env.json cannot be read")
-                   : ha_why(why, HA_FAIL, "env.json is damaged: line %d: %s", error.line, error.text);
+    FILE *in = ha_file_read(path, why);
+    if (!in) return HA_ERROR;
+    json_t *old = json_loadf(in, 0, &error);
+    fclose(in);
+    if (!old) return ha_why(why, HA_FAIL, "env.json is damaged: line %d: %s", error.line, error.text);
     enum ha_status status = HA_OK;
     if (json_integer_value(json_object_get(old, "schema_version")) != SCHEMA)
         status = ha_why(why, HA_FAIL, "another version of habench wrote it (env.json has another schema_version)");

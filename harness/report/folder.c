@@ -1,11 +1,11 @@
 #include "harness/base/array.h"
+#include "harness/base/file.h"
 #include "harness/base/own_files.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
 #include "harness/report/folder_parts.h"
 #include "harness/report/folder_take.h"
 #include "harness/report/row.h"
-#include "harness/report/whole_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -69,6 +69,7 @@ struct ha_folder_entry *ha_folder_entry_make(const struct ha_folder_case *of, co
                                    .class_value = copy(class_value),
                                    .process = of->process,
                                    .row = mine,
+                                   .seconds = of->seconds,
                                    .before = before };
     if (e->id && e->from && e->class_value && (mine || !row)) return e;
     ha_folder_entry_free(e);
@@ -206,8 +207,8 @@ static enum ha_exit take(struct ha_folder *folder, const struct ha_folder_option
 
 static enum ha_exit open_folder(struct ha_folder *folder, const struct ha_folder_options *options, struct ha_why *why)
 {
-    const struct ha_env_run run = { options->run_id, options->mode, options->build, options->options,
-                                    options->command };
+    const struct ha_env_run run = { options->run_id,  options->mode,       options->build,      options->options,
+                                    options->command, options->suite_file, options->suite_files };
     struct ha_env env;
     enum ha_exit code;
     if (options->env) env = *options->env;

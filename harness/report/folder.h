@@ -29,6 +29,8 @@ struct ha_folder_options {
     const char *command; /* as the user typed it; NULL: the command line of this process */
     const char *exec;    /* the command of --exec, or NULL */
     const char *run_id;
+    const struct ha_env_suite *suite_file; /* [suite_files] that the cases are from */
+    size_t suite_files;
     const struct ha_suite *const *suites; /* [suites_count] */
     size_t suites_count;
     const struct ha_env *env; /* of the machine; NULL: it is read here (ha_env_read) */
@@ -43,6 +45,7 @@ struct ha_folder_case {
     /* [suite->keys] texts of the suite's keys, "" of one that the point does not use; those with a column and the class
      * key are looked at */
     const char *const *key_value;
+    double seconds; /* that it took, to be checked and measured; 0: nobody knows */
 };
 
 /* A case that has its row. It stays where it is until the folder is closed. */
@@ -51,6 +54,7 @@ struct ha_folder_entry {
     const char *id, *from, *class_value; /* class_value: of suite->class_key */
     size_t process;
     const void *row; /* of a case of before: only what stands in file[0] */
+    double seconds;  /* that it took; 0 of a case of before */
     bool before;     /* it was there when the folder was opened */
 };
 
@@ -111,7 +115,7 @@ void ha_folder_end(struct ha_folder *folder);
 enum ha_status ha_folder_close(struct ha_folder *folder, struct ha_why *why);
 
 /* The row as JSON lines: {"row":"case",...} with every column that is not empty, then {"row":"figure",...} for each
- * line of figures.csv. Numbers are numbers, uint64_t exactly; those without a JSON number are "inf" and "-inf". */
+ * line of figures.csv. Numbers are numbers, uint64_t exactly; infinite ones are "1e999" and "-1e999". */
 enum ha_status ha_folder_json(const struct ha_folder *folder, FILE *out, const struct ha_folder_case *of,
                               const void *row, struct ha_why *why);
 /* Every column of every file of these suites: file, column, unit, better, meaning. */

@@ -4,6 +4,7 @@
 #include "harness/report/folder_parts.h"
 #include "harness/report/row.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -217,12 +218,12 @@ bool ha_line_make(struct ha_line *line, const struct ha_folder *folder, const st
 
 /* ---- JSON lines ------------------------------------------------------------------------------------------------ */
 
-/* Is this a number of JSON? Where a column is of numbers, words may stand for some, and there are inf and -inf. */
+/* Is this a number of JSON? Where a column is of numbers, words may stand for some, and JSON has no infinite number. */
 static bool json_number(const char *text)
 {
     const char *digits = text + (*text == '-');
     double x;
-    return ha_csv_number_parse(text, &x) && *digits >= '0' && *digits <= '9'
+    return ha_csv_number_parse(text, &x) && isfinite(x) && *digits >= '0' && *digits <= '9'
            && !(*digits == '0' && digits[1] >= '0' && digits[1] <= '9');
 }
 

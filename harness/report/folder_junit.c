@@ -1,8 +1,8 @@
+#include "harness/base/file.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
 #include "harness/report/folder_parts.h"
 #include "harness/report/row.h"
-#include "harness/report/whole_file.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -69,6 +69,7 @@ static void put_correctness(FILE *f, const struct ha_folder *folder, const struc
     };
     const char *t = tag[i->verdict];
     put_name(f, i, "correctness");
+    if (i->of->seconds > 0) fprintf(f, " time=\"%.6f\"", i->of->seconds);
     if (i->verdict == HA_SUSPECT) {
         put_suspect(f, i);
         return;

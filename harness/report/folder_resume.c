@@ -1,9 +1,9 @@
 #define _GNU_SOURCE /* memrchr */
 #include "harness/base/array.h"
+#include "harness/base/file.h"
 #include "harness/base/why.h"
 #include "harness/report/folder_parts.h"
 #include "harness/report/row.h"
-#include "harness/report/whole_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -102,8 +102,10 @@ static enum ha_status take_row(struct reader *r, size_t line, char **field, size
     if (head->verdict == HA_NOT_RUN) return damaged(r, line, "no verdict");
     if (strlen(reason) >= sizeof head->reason) return damaged(r, line, "the reason is too long");
     strcpy(head->reason, reason);
-    if (!ha_csv_number_parse(head_value(r, field, "samples"), &head->samples)) return damaged(r, line, "samples");
-    if (!ha_csv_number_parse(head_value(r, field, "p_value"), &head->p)) return damaged(r, line, "p_value");
+    if (!ha_csv_number_parse(head_value(r, field, "samples"), &head->samples))
+        return damaged(r, line, "'samples' is no number");
+    if (!ha_csv_number_parse(head_value(r, field, "p_value"), &head->p))
+        return damaged(r, line, "'p_value' is no number");
     for (size_t i = 0; i < r->file->columns.count; i++) {
         const struct ha_column *c = &r->file->columns.at[i];
         if (c->field && ha_field_parse(c->field, r->row, field[i], &why) != HA_OK) return damaged(r, line, why.text);
@@ -135,7 +137,7 @@ static enum ha_status read_line(void *arg, size_t line, char **field, size_t cou
     *drop = false;
     if (r->lines == 1) return check_columns(r, field, count);
     if (count != r->file->columns.count) return damaged(r, line, "too many or too few columns");
-    if (!parse_size(field[r->process], &process)) return damaged(r, line, "no process");
+    if (!parse_size(field[r->process], &process)) return damaged(r, line, "'process' is no number");
     const bool known = ha_folder_find(r->folder, field[r->id], process);
     if (!r->suite) *drop = !known;
     else if (known) return damaged(r, line, "a second row of this case");

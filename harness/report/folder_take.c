@@ -3,7 +3,7 @@
 #include "harness/base/own_files.h"
 #include "harness/base/why.h"
 #include "harness/report/env.h"
-#include "harness/report/whole_file.h"
+#include "harness/base/file.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,8 +1,8 @@
+#include "harness/base/file.h"
 #include "harness/base/own_files.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
 #include "harness/report/folder_parts.h"
-#include "harness/report/whole_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -37,7 +37,9 @@ static struct ha_ceilings ceilings(double read)
 static struct ha_env_file *two_devices(void)
 {
     const struct ha_env env = machine();
-    const struct ha_env_run run = { "r1", "run", "b", "device=host", "habench run all\033" };
+    char path[] = "suites/all\033.suite";
+    const struct ha_env_suite suite = { path, "0123456789abcdef" };
+    const struct ha_env_run run = { "r1", "run", "b", "device=host", "habench run all\033", &suite, 1 };
     const struct ha_device_info info = { .name = "memory", .memory_bytes = UINT64_MAX, .compute_threads = 1 };
     struct ha_env_file *file = ha_env_file_create(&env, &run);
     struct ha_env_device device;
@@ -72,6 +74,9 @@ TEST_WITH(what_is_written_fits_the_schema, test_folder_make, remove_folder)
     assert_null(json_object_get(json_array_get(devices, 1), "ceilings"));
     assert_string_equal(json_string_value(json_object_get(json_array_get(json_object_get(j, "runs"), 0), "command")),
                         "habench run all?");
+    const json_t *suite = json_array_get(json_object_get(json_array_get(json_object_get(j, "runs"), 0), "suites"), 0);
+    assert_string_equal(json_string_value(json_object_get(suite, "path")), "suites/all?.suite");
+    assert_string_equal(json_string_value(json_object_get(suite, "digest")), "0123456789abcdef");
     json_decref(j);
 
     struct ha_env env; /* of this machine, by the callers that know no run */
@@ -118,8 +123,8 @@ TEST_WITH(what_does_not_fit_is_noticed, test_folder_make, remove_folder)
 TEST_WITH(runs_and_devices_of_before_stay, test_folder_make, remove_folder)
 {
     const struct ha_env env = machine();
-    const struct ha_env_run next = { "r2", "run", "b", "device=host", "habench run all --resume" },
-                            differs = { "r3", "check", "b", "device=host", "" };
+    const struct ha_env_run next = { "r2", "run", "b", "device=host", "habench run all --resume", NULL, 0 },
+                            differs = { "r3", "check", "b", "device=host", "", NULL, 0 };
     struct ha_why why = { "" };
     ha_env_file_destroy(two_devices());
     struct ha_env_file *file = ha_env_file_create(&env, &next);
@@ -145,7 +150,7 @@ TEST_WITH(runs_and_devices_of_before_stay, test_folder_make, remove_folder)
 static int as_run(char **argv)
 {
     const struct ha_env env = machine();
-    const struct ha_env_run run = { "r1", "run", "b", "device=host", NULL };
+    const struct ha_env_run run = { "r1", "run", "b", "device=host", NULL, NULL, 0 };
     struct ha_why why = { "" };
     struct ha_env_file *file = ha_env_file_create(&env, &run);
     const enum ha_status status = ha_env_file_write(file, argv[1], &why);

@@ -212,9 +212,10 @@ TEST_WITH(a_damaged_row_is_named, test_folder_make, test_folder_remove)
         const char *from, *to, *says;
     } each[] = {
         { ",\"pass\",", ",\"past\",", "fake.csv:2: no verdict" },
-        { ",\"0\",\"nightly\",", ",\"x\",\"nightly\",", "fake.csv:2: no process" },
-        { ",\"0\",\"nightly\",", ",\"18446744073709551616\",\"nightly\",", "fake.csv:2: no process" },
-        { ",\"30\",", ",\"3O\",", "fake.csv:2: samples" },
+        { ",\"0\",\"nightly\",", ",\"x\",\"nightly\",", "fake.csv:2: 'process' is no number" },
+        { ",\"0\",\"nightly\",", ",\"18446744073709551616\",\"nightly\",", "fake.csv:2: 'process' is no number" },
+        { ",\"30\",", ",\"3O\",", "fake.csv:2: 'samples' is no number" },
+        { ",\"30\",", ",\"3\"0\",", "fake.csv:2: a quote inside a field: mend or remove this line" },
         { ",\"1000000\",", ",\"1OOOOOO\",", "fake.csv:2: time_ns: " },
         { ",\"pass\",,", far_too_long, "fake.csv:2: the reason is too long" },
         { NULL, NULL, "fake.csv:3: a second row of this case" },

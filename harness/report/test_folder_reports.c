@@ -161,6 +161,7 @@ TEST_WITH(junit_and_totals_cover_the_whole_folder, open_new, test_folder_remove)
     c.of.id = "other:n=1";
     c.of.from = "";
     c.of.process = 0;
+    c.of.seconds = 1.5;
     c.of.key_value = c.key + FAKE_SEED;
     assert_int_equal(ha_folder_row(f, &c.of, &row, &why), HA_OK);
     const struct ha_folder_totals t = ha_folder_totals(f), right = {
@@ -175,6 +176,7 @@ TEST_WITH(junit_and_totals_cover_the_whole_folder, open_new, test_folder_remove)
     assert_contains(xml, "<testsuite name=\"nightly.even\" tests=\"8\" failures=\"0\" errors=\"1\" skipped=\"2\">");
     assert_contains(xml, "<testsuite name=\"nightly.odd\" tests=\"5\" failures=\"1\" errors=\"0\" skipped=\"2\">");
     assert_contains(xml, "<testsuite name=\"other\" tests=\"1\" failures=\"0\" errors=\"0\" skipped=\"0\">");
+    assert_contains(xml, "<testcase classname=\"correctness\" name=\"other:n=1\" time=\"1.500000\"/>");
     assert_contains(xml, "classname=\"timing\" name=\"fake:kind=odd,n=3\" time=\"0.001000001\"/>");
     assert_contains(xml, "classname=\"timing\" name=\"fake:kind=even,n=6 (process 1)\"><skipped");
     assert_null(strchr(xml, '\033'));
@@ -290,7 +292,7 @@ TEST_WITH(json_lines_hold_the_same, test_folder_make, test_folder_remove)
     json_t *j = next_line(&text);
     const char *const texts[][2] = { { "row", "case" },     { "case_id", c.id },
                                      { "verdict", "fail" }, { "text", "a \"b\" \\ ???" },
-                                     { "hi_ns", "inf" },    { "note", "17" } };
+                                     { "hi_ns", "1e999" },  { "note", "17" } };
     for (size_t i = 0; i < COUNT(texts); i++)
         assert_string_equal(json_string_value(json_object_get(j, texts[i][0])), texts[i][1]);
     assert_null(json_object_get(j, "lo_ns"));

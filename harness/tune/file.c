@@ -1,6 +1,7 @@
 #include "harness/tune/file.h"
 
 #include "harness/base/csv.h"
+#include "harness/base/file.h"
 #include "harness/base/program.h"
 #include "harness/base/registry.h"
 #include "harness/base/version.h"
@@ -163,7 +164,6 @@ enum ha_status ha_tune_read(struct ha_tuning *out, const char *path, const char 
     memset(out, 0, sizeof *out);
     ha_tuning_cpu(r.mine);
     if (stat(path, &file) != 0) return ha_why(why, HA_ERROR, "plan %.300s: %s", path, strerror(errno));
-    if (!S_ISREG(file.st_mode)) return ha_why(why, HA_ERROR, "plan %.300s: not a file", path);
     if (file.st_size > 1 << 20) return ha_why(why, HA_ERROR, "plan %.300s: larger than a plan can be", path);
     const enum ha_status status = ha_csv_read(path, read_row, &r, why);
     if (status != HA_OK && strncmp(why->text, "plan ", 5) != 0) ha_why_prefix(why, status, "plan");
@@ -208,32 +208,34 @@ static enum ha_status write_rows(struct ha_csv *csv, const struct ha_tuning *t, 
     return HA_OK;
 }
 
-static enum ha_status open_part(struct ha_csv **csv, char part[PATH_BYTES], const char *path, struct ha_why *why)
+/* The plan is written whole; *csv: into `part`. */
+static enum ha_status open_part(struct ha_csv **csv, char part[PATH_BYTES], char to[PATH_BYTES], const char *path,
+                                struct ha_why *why)
 {
-    const int n = snprintf(part, PATH_BYTES, "%s.%ld.part", path, (long)getpid());
-    if (n < 0 || n >= PATH_BYTES) return ha_why(why, HA_ERROR, "%.100s...: the path is too long", path);
-    remove(part);
+    HA_TRY(ha_file_place(part, to, path, why));
+    ha_file_drop(part, to); /* of a process that was killed and had this number */
     return ha_csv_open(csv, part, false, why);
 }
 
 enum ha_status ha_tune_writable(const char *path, struct ha_why *why)
 {
-    char part[PATH_BYTES];
+    char part[PATH_BYTES], to[PATH_BYTES];
     struct ha_csv *csv;
-    HA_TRY(open_part(&csv, part, path, why));
-    remove(part);
+    HA_TRY(ha_file_place(part, to, path, why));
+    if (!strcmp(part, to)) return HA_OK; /* a pipe waits for who reads it */
+    HA_TRY(open_part(&csv, part, to, path, why));
+    ha_file_drop(part, to);
     return ha_csv_close(csv, why);
 }
 
 enum ha_status ha_tune_write(const struct ha_tuning *t, const char *path, struct ha_why *why)
 {
-    char part[PATH_BYTES];
+    char part[PATH_BYTES], to[PATH_BYTES];
     struct ha_csv *csv;
-    HA_TRY(open_part(&csv, part, path, why));
+    HA_TRY(open_part(&csv, part, to, path, why));
     const enum ha_status written = write_rows(csv, t, why), closed = ha_csv_close(csv, written == HA_OK ? why : NULL);
-    if (written == HA_OK && closed == HA_OK && rename(part, path) == 0) return HA_OK;
-    if (written == HA_OK && closed == HA_OK) ha_why(why, HA_ERROR, "%.300s: %s", path, strerror(errno));
-    remove(part);
+    if (written == HA_OK && closed == HA_OK) return ha_file_take_name(part, to, why);
+    ha_file_drop(part, to);
     return HA_ERROR;
 }
 

@@ -7,6 +7,7 @@
 #include "harness/base/why.h"
 #include "harness/tune/file.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -102,6 +103,28 @@ TEST_WITH(what_is_written_is_read, make_folder, remove_folder)
     other.choice[1].reach.bytes = 4096;
     ha_tuning_name(&other, "measured");
     assert_string_not_equal(other.name, out.name);
+}
+
+TEST_WITH(a_link_and_a_device_stay_and_are_written, make_folder, remove_folder)
+{
+    const struct ha_tuning out = plan();
+    struct ha_tuning in;
+    struct ha_why why;
+    struct stat at;
+    char link[TEST_PATH_MAX];
+    strcpy(link, test_path("link"));
+    assert_int_equal(symlink("behind", link), 0);
+    assert_int_equal(ha_tune_writable(link, &why), HA_OK);
+    assert_int_equal(ha_tune_write(&out, link, &why), HA_OK);
+    assert_true(lstat(link, &at) == 0 && S_ISLNK(at.st_mode));
+    assert_int_equal(ha_tune_read(&in, test_path("behind"), "file", &why), HA_OK);
+    assert_int_equal(remove(link), 0);
+    assert_int_equal(mkfifo(link, 0666), 0);
+    const int end = open(link, O_RDWR | O_NONBLOCK);
+    assert_int_equal(ha_tune_writable(link, &why), HA_OK);
+    assert_int_equal(ha_tune_write(&out, link, &why), HA_OK);
+    assert_true(lstat(link, &at) == 0 && S_ISFIFO(at.st_mode) && read(end, &at, 1) == 1);
+    close(end);
 }
 
 TEST_WITH(hostile_files_are_one_line, make_folder, remove_folder)

@@ -1,10 +1,10 @@
 #include "suites/merge/work.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/file.h"
 #include "harness/base/stop.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
-#include "harness/report/whole_file.h"
 
 #include <math.h>
 #include <unistd.h>

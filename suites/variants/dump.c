@@ -4,9 +4,9 @@
 #include "harness/base/arena.h"
 #include "harness/base/array.h"
 #include "harness/base/claims.h"
+#include "harness/base/file.h"
 #include "harness/base/safetensors.h"
 #include "harness/base/why.h"
-#include "harness/report/whole_file.h"
 #include "suites/variants/fill.h"
 
 #include <ctype.h>

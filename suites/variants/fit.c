@@ -1,11 +1,11 @@
 #include "suites/variants/fit.h"
 
 #include "harness/base/arena.h"
+#include "harness/base/file.h"
 #include "harness/base/pool.h"
 #include "harness/base/registry.h"
 #include "harness/base/version.h"
 #include "harness/base/why.h"
-#include "harness/report/whole_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -207,15 +207,15 @@ static enum ha_status learn(const struct ha_case *c, struct ha_workload *w, cons
     return status;
 }
 
-/* Before minutes are spent on learning: nothing is at `path`, and a file can be made there. */
-static enum ha_status ask_place(const char *path, char part[4096], struct ha_why *why)
+/* Before minutes are spent on learning: no file is at `named`, and one can be made there. */
+static enum ha_status ask_place(const char *named, char part[4096], char path[4096], struct ha_why *why)
 {
-    if (snprintf(part, 4096, "%s.%ld" HA_PART, path, (long)getpid()) >= 4096)
-        return ha_why(why, HA_FAIL, "-o %.200s: the path is too long", path);
+    if (ha_file_place(part, path, named, why) != HA_OK) return ha_why_prefix(why, HA_FAIL, "-o");
+    if (!strcmp(part, path)) return HA_OK; /* written directly */
     if (access(path, F_OK) == 0)
-        return ha_why(why, HA_FAIL, "-o %.400s: it is there already; remove it, or give another name", path);
+        return ha_why(why, HA_FAIL, "-o %.400s: it is there already; remove it, or give another name", named);
     const int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (fd < 0) return ha_why(why, HA_ERROR, "-o %.400s: cannot write: %s", path, strerror(errno));
+    if (fd < 0) return ha_why(why, HA_ERROR, "-o %.400s: cannot write: %s", named, strerror(errno));
     close(fd);
     unlink(part); /* a hook that crashes leaves nothing */
     return HA_OK;
@@ -240,27 +240,27 @@ static enum ha_status learn_and_write(const struct ha_case *c, struct ha_workloa
     return ha_fit_write(out, part, &of.about, why);
 }
 
-enum ha_status ha_fit_learn(const struct ha_case *c, const char *id, const char *path, FILE *out, struct ha_why *why)
+enum ha_status ha_fit_learn(const struct ha_case *c, const char *id, const char *named, FILE *out, struct ha_why *why)
 {
-    char part[4096];
+    char part[4096], path[4096];
     struct ha_workload *w = NULL;
     struct ha_fit_writer writer = { .tensor = NULL };
     double pace[2];
     bool known = false;
     if (ha_case_reads_fit(c, why) != HA_OK) return HA_FAIL;
     if (ha_case_has_fit(c)) return ha_why(why, HA_FAIL, "fit: a case to learn from has none: leave fit=%s out", c->fit);
-    HA_TRY(ask_place(path, part, why));
+    HA_TRY(ask_place(named, part, path, why));
     enum ha_status status = ask_pace(c, pace, &known, out, why);
     if (status == HA_OK) status = ha_workload_open(&w, c, why);
     if (status == HA_OK) status = learn_and_write(c, w, known ? pace : NULL, id, part, &writer, why);
-    if (status == HA_OK && access(path, F_OK) == 0)
-        status = ha_why(why, HA_FAIL, "-o %.400s: somebody else has made it meanwhile", path);
+    if (status == HA_OK && strcmp(part, path) != 0 && access(path, F_OK) == 0)
+        status = ha_why(why, HA_FAIL, "-o %.400s: somebody else has made it meanwhile", named);
     if (status == HA_OK) status = ha_file_take_name(part, path, why);
-    else unlink(part);
+    else ha_file_drop(part, path);
     size_t bytes = 0;
     for (size_t i = 0; i < writer.count; i++) bytes += writer.tensor[i].bytes;
     if (status == HA_OK)
-        fprintf(out, "%s: %zu tensor%s, %zu bytes, for %s of %s\n", path, writer.count, writer.count > 1 ? "s" : "",
+        fprintf(out, "%s: %zu tensor%s, %zu bytes, for %s of %s\n", named, writer.count, writer.count > 1 ? "s" : "",
                 bytes, c->variant, c->dataset);
     ha_fit_writer_free(&writer);
     ha_workload_close(w);
