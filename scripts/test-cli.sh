@@ -336,6 +336,8 @@ expect 0 '1 passed, 0 failed, 1 skipped' check copy_only:ctx=64,layers=1,steps=1
 expect 0 '2 passed, 0 failed' check "$dir/two.suite" -o "$dir/new"
 holds 'each case in junit.xml has its time' test "$(grep -c '<testcase .* time="[0-9.]*"/>' "$dir/new/junit.xml")" -eq 2
 holds 'the record names the suite file' grep -qF "\"path\": \"$dir/two.suite\"" "$dir/new/env.json"
+expect 0 ' 0 failed' check smoke -f variant=resident -o "$dir/named"
+holds 'of a suite of habench, no folder of this machine' grep -qF '"path": "suites/smoke.suite"' "$dir/named/env.json"
 holds 'and what it was' grep -q '"digest": "[0-9a-f]\{16\}"' "$dir/new/env.json"
 holds 'files are written' test -s "$dir/new/cases.csv"
 # overview: full attention and each variant of a family, once on the trace and once on the generated context, with fits that are shipped

@@ -334,14 +334,14 @@ static void stem(const char *path, char out[64])
 }
 
 static enum ha_status add_file(struct ha_plan *plan, const struct ha_plan_options *options, struct ha_filter *filter,
-                               const char *name, const char *text, struct ha_why *why)
+                               const char *name, const char *text, const char *recorded, struct ha_why *why)
 {
     char file[64];
     stem(name, file);
     if (!ha_array_room(&plan->suite_file, &plan->suite_file_room, plan->suite_files + 1, sizeof *plan->suite_file))
         return out_of_memory(why);
     struct ha_env_suite *own = &plan->suite_file[plan->suite_files];
-    if (!(own->path = strdup(name))) return out_of_memory(why);
+    if (!(own->path = strdup(recorded))) return out_of_memory(why);
     plan->suite_files++;
     ha_fingerprint_print(ha_fingerprint_bytes(HA_FINGERPRINT_BEGIN, text, strlen(text)), own->digest);
     struct sink sink = { .plan = plan, .options = options, .filter = filter, .file = file };
@@ -362,7 +362,11 @@ static enum ha_status add_word(struct ha_plan *plan, const struct ha_plan_option
                           "%.400s is a file of steps: `habench run %.400s -o DIR`, and nothing beside it", path, word);
         if (found == HA_OK) {
             HA_TRY(ha_suite_file_load(path, &text, why));
-            const enum ha_status status = add_file(plan, o, filter, path, text, why);
+            /* of one that comes with habench, where it is in the tree: a record does not name a folder of this machine
+             */
+            const char *in_tree = strcmp(path, word) != 0 ? strstr(path, "/suites/") : NULL, *next = in_tree;
+            while (next && (next = strstr(next + 1, "/suites/"))) in_tree = next;
+            const enum ha_status status = add_file(plan, o, filter, path, text, in_tree ? in_tree + 1 : path, why);
             free(text);
             return status;
         }
@@ -386,7 +390,7 @@ enum ha_status ha_plan_parse(struct ha_plan *plan, const struct ha_plan_options 
     if (why) why->text[0] = 0;
     enum ha_status status = o->filter ? ha_filter_create(&filter, o->filter, why) : HA_OK;
     if (status != HA_OK) return ha_why_prefix(why, status, "-f");
-    if (text) status = add_file(plan, o, filter, name, text, why);
+    if (text) status = add_file(plan, o, filter, name, text, name, why);
     for (size_t i = 0; i < o->words_count && status == HA_OK; i++) status = add_word(plan, o, filter, o->words[i], why);
     if (status == HA_OK && filter) {
         status = ha_filter_check(filter, why);
