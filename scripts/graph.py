@@ -47,7 +47,7 @@ ELSEWHERE = "*/fuzz_* harness/fleet/meet_mpi.c kernels/cuda/test_driver.c".split
 
 # Objects that are no members: scripts/profile.ninja links each by name. test_ and fake_ are none either.
 BY_NAME = """harness/program/main.c harness/program/rehearsal.c harness/engine/drive.c suites/kernels/in_turns.c
-    suites/defects/[!s]*.c suites/defects/select.c""".split()
+    suites/defects/plugin.c""".split()
 
 # folder: what the compiler is asked for, and what else stands there. kernels/vectors is compiled for each of VECTORS.
 X86 = "-mfma -mf16c"
@@ -162,7 +162,7 @@ RECIPES = [
     ("suites/kernels/test_chance", DRIVE),
     ("suites/kernels/*", f"{DRIVE} {REHEARSAL}"),
     ("suites/device/*", DRIVE),
-    ("suites/defects/*", DRIVE),
+    ("suites/defects/*", f"{DRIVE} wrap=ha_program_folder"),
     ("suites/link/test_link", f"{DRIVE} wrap=ha_disturbed_judge"),
     ("suites/merge/*", DRIVE),
     ("*", ""),
@@ -238,7 +238,8 @@ SLOW = """harness/compare/test_fleet harness/engine/test_hostile harness/engine/
     reference/test_bound reference/test_mpfr suites/device/test_device suites/device/test_chance suites/kernels/test_chance
     suites/merge/test_attention suites/merge/test_cases suites/merge/test_defects suites/merge/test_point
     suites/merge/test_suite suites/parts/test_schedule suites/test_coverage suites/variants/test_order""".split()
-QUICK_ASAN = "harness/base/* harness/compare/test_read harness/report/test_folder harness/report/test_field datasets/*".split()
+QUICK_ASAN = """harness/base/* harness/compare/test_read harness/report/test_folder harness/report/test_field
+    datasets/test_[!f]*""".split()
 
 
 def fits(name, patterns):
@@ -345,11 +346,11 @@ class Graph:
         self.build("$o/tests_tsan.sum", "tally", which(timed, lambda n: not fits(n, ARITHMETIC + ONE_THREAD)))
         self.build("$o/quick_release.sum", "tally", which(lambda n: not fits(n, SLOW)))
         few = [n for n in sorted(self.logs) if fits(n, QUICK_ASAN) and ("own" not in self.recipe[n] and "fake_registry" not in self.recipe[n])]
-        objects = sorted({f"$o/{n}.o" for n in few} | {"$o/datasets/test_file.o", "$o/harness/report/test_folder_open.o", "$o/harness/report/fake_suite.o"})
+        objects = sorted({f"$o/{n}.o" for n in few} | {"$o/datasets/test_file.o", "$o/harness/report/test_folder_open.o", "$o/harness/report/fake_suite.o", "$o/harness/engine/fake_registry.o"})
         self.build("$o/t/few", "test_few", ["$main", *objects], ["$o/few"])
         for name in few:
-            self.build(f"$o/few/{name}.log", "run", ["$o/t/few"], ["scripts/run.sh", *NEEDS.get(name, "").split()], args=f"{os.path.basename(name)} small")
-        self.build("$o/few.sum", "tally", [f"$o/few/{n}.log" for n in few])
+            self.build(f"$o/quick/{name}.log", "run", ["$o/t/few"], ["scripts/run.sh", *NEEDS.get(name, "").split()], args=f"{os.path.basename(name)} small")
+        self.build("$o/few.sum", "tally", [f"$o/quick/{n}.log" for n in few])
 
 
 def main():

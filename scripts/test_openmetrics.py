@@ -132,7 +132,8 @@ def check_format(tmp):
     expect("what is neither good nor bad is left out", "mass_min" not in text)
     expect("an unknown unit is left out", "parsec" not in text)
     expect("the machine's text stays one line", len(families.get("habench_build_info", {})) == 1, text)
-    for words, what in (((folder, folder), "two folders"), ((os.path.join(tmp, "none"),), "a folder that is not there")):
+    shutil.copytree(folder, folder + "-2")
+    for words, what in (((folder, folder + "-2"), "two folders"), ((os.path.join(tmp, "none"),), "a folder that is not there")):
         code, text, said = report(*words)
         expect(f"{what}: usage, in one line", code == 64 and not text and said.count("\n") == 1, said)
     out = os.path.join(tmp, "habench.prom")

@@ -149,7 +149,7 @@ TEST_WITH(garbage_is_refused, NULL, nobody_is_left)
     refused("load", "killed by SIGABRT");
     struct ha_subject x;
     assert_int_equal(ha_subject_plugin(&x, "/nowhere/it.so", SECOND, &why), HA_ERROR);
-    says("/nowhere/it.so: No such file");
+    says("/nowhere/it.so: cannot open: No such file");
     assert_int_equal(ha_subject_plugin(&x, "nosuch", SECOND, &why), HA_ERROR);
     says("'nosuch'");
 }

@@ -92,7 +92,7 @@ TEST(mistakes_are_named)
         const char *id, *says;
     } ids[] = {
         { "rign", "unknown variant or suite 'rign'; did you mean 'ring'?" },
-        { "quixotic", "it is one of: plain ring window" },
+        { "quixotic", "unknown variant or suite 'quixotic'; `habench list suites`" },
         { "plain:thread=1", "unknown key 'thread'; did you mean 'threads'?" },
         { "plain:beta=1", "variant plain has no option 'beta'; its own: " },
         { "plain:variant=ring", "key 'variant' is there twice" },
