@@ -73,6 +73,10 @@ FLAGS = {
     "harness/base/team_openmp.c": "-fopenmp",
     "harness/engine/test_child.c": "-fopenmp",
     "suites/merge/test_plugin_merge.c": "-fopenmp",
+    # tests that compute
+    "kernels/test_*": "$testmath",
+    "kernels/host/test_*": "$testmath",
+    "reference/test_*": "$testmath",
     "suites/defects/plugin.c": "-Dha_wrong_host=ha_device_host",
     "kernels/cuda/emulation/simt*.c": "-Ikernels/cuda/emulation -fno-sanitize=thread",
     "kernels/cuda/fake_[!c]*.c": "",
@@ -237,7 +241,7 @@ ONE_THREAD = """datasets/test_[!d]* harness/compare/* harness/doctor/*
 SLOW = """harness/compare/test_fleet harness/engine/test_hostile harness/engine/test_random harness/report/test_folder_kill
     reference/test_bound reference/test_mpfr suites/device/test_device suites/device/test_chance suites/kernels/test_chance
     suites/merge/test_attention suites/merge/test_cases suites/merge/test_defects suites/merge/test_point
-    suites/merge/test_suite suites/parts/test_schedule suites/test_coverage suites/variants/test_order""".split()
+    kernels/cuda/test_attend suites/block_sparse/test_failures suites/merge/test_suite suites/parts/test_schedule suites/test_coverage suites/variants/test_order""".split()
 QUICK_ASAN = """harness/base/* harness/compare/test_read harness/report/test_folder harness/report/test_field
     datasets/test_[!f]*""".split()
 

@@ -42,7 +42,7 @@ awk '
         for (i = 0; i < 10 && i < tests; i++) {
             most = ""
             for (log_ in seconds) if (most == "" || seconds[log_] > seconds[most]) most = log_
-            printf "  %6.1f s  %4.1f%%  %s\n", seconds[most], cpu > 0 ? 100 * seconds[most] / cpu : 0, most
+            printf "  %6.1f s  %4.1f%%  %s\n", seconds[most], 100 * seconds[most] / (cpu + 1e-9), most
             delete seconds[most]
         }
         line = ""
@@ -51,7 +51,7 @@ awk '
         if (n) print "failed:"
         for (i = 1; i <= n; i++) printf "  rm -f %s; ninja %s\n", bad[i], bad[i]
         printf "%d passed, %d failed\n", passed, failed
-        exit failed > 0 || passed == 0
+        exit (failed > 0 || passed == 0)
     }' "$@" > "$out.part"
 status=$?
 cat "$out.part"

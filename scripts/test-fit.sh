@@ -11,7 +11,7 @@ expect()
 {
     code=$1 text=$2
     shift 2
-    (ulimit -f "$limit" && exec timeout 120 "$program" "$@") > "$dir/out" 2> "$dir/err" < /dev/null
+    (ulimit -f "$limit" && exec timeout 600 "$program" "$@") > "$dir/out" 2> "$dir/err" < /dev/null
     got=$?
     if [ "$got" -ne "$code" ]; then fail "habench $*: exit code $got, not $code"
     elif ! cat "$dir/out" "$dir/err" | grep -qF -e "$text"; then fail "habench $*: does not say: $text"

@@ -94,7 +94,7 @@ habench()
 {
     code=$1
     shift
-    timeout 300 "$program" "$@" > out 2> err < /dev/null
+    timeout 900 "$program" "$@" > out 2> err < /dev/null
     got=$?
     if [ "$got" -eq "$code" ]; then pass; else fail "habench $*: exit code $got, not $code"; fi
 }
@@ -150,7 +150,7 @@ holds 'no folder is left' test -z "$(ls scratch)"
 fit hang
 
 # a full disk where it measures: a limit of the size of files is one
-(ulimit -f 8; exec timeout 300 "$program" check -q $quick $quick,seed=2 $quick,seed=3 --fleet full > out 2> err < /dev/null)
+(ulimit -f 8; exec timeout 900 "$program" check -q $quick $quick,seed=2 $quick,seed=3 --fleet full > out 2> err < /dev/null)
 holds 'a full scratch folder gives 40' test $? -eq 40
 says 'the rows so far are kept: make room'
 says 'no whole record: what there is stays in'
@@ -162,7 +162,7 @@ whole full/"$host"
 # a full disk where records are kept: a small file system of its own
 if unshare -rm true 2> /dev/null; then
     mkdir small
-    unshare -rm sh -c "mount -t tmpfs -o size=16k none small && timeout 300 '$program' check -q $quick --fleet small > out 2> err
+    unshare -rm sh -c "mount -t tmpfs -o size=16k none small && timeout 900 '$program' check -q $quick --fleet small > out 2> err
         echo code \$? >> out; ls -A small >> out; cat small/*.rank.json >> out" < /dev/null
     says '^code 40'
     says "$host: small/.$host.part/.*: No space left on device; the record stays in $dir/scratch/habench-none-"

@@ -63,7 +63,7 @@ day()
 {
     code=$1
     shift
-    timeout 300 "$program" run -q "$@" > out 2> err < /dev/null
+    timeout 900 "$program" run -q "$@" > out 2> err < /dev/null
     got=$?
     if [ "$got" -eq "$code" ]; then pass; else fail "run $*: exit code $got, not $code"; cat out; fi
 }
@@ -89,7 +89,9 @@ agrees()
 touch race kill
 day 10 gpu_day -o one --device cuda_emulated
 agrees one 10
-for name in machine first smoke probe lse_merge check decode_32k decode_bare decode_128k link recency_split full memcheck; do step $name passed; done
+for name in machine first smoke lse_merge check decode_32k decode_bare decode_128k link recency_split full memcheck; do step $name passed; done
+# a probe beside other work finds that its meters are off
+holds "probe: $(grep '^probe ' out)" grep -q -E '^probe +(passed|not fit to judge)( |$)' out
 step racecheck wrong
 step synccheck killed
 step flashinfer waived
@@ -122,7 +124,7 @@ sanitize()
 {
     code=$1
     shift
-    HABENCH=$program DEVICE=host timeout 60 "$sanitize" "$@" > out 2>&1
+    HABENCH=$program DEVICE=host timeout 600 "$sanitize" "$@" > out 2>&1
     holds "sanitize.sh $*: $code" test $? -eq "$code"
 }
 sanitize 0 memcheck resident:ctx=64,layers=1,steps=1
@@ -136,7 +138,7 @@ rm race
 PATH=$with:/nowhere sanitize 77 memcheck resident
 
 # on the embedded device, and published
-timeout 300 "$program" run -q gpu_day -o two --device host > out 2> err < /dev/null
+timeout 900 "$program" run -q gpu_day -o two --device host > out 2> err < /dev/null
 code=$?
 holds "a day on the host ends with 0 or 40, not with $code" test $code -eq 0 -o $code -eq 40
 agrees two $code
@@ -228,7 +230,7 @@ holds 'run and check take it, others do not' test "$(grep -c "'--plan' 'constant
 
 # without python3 what needs it is waived, with the reason
 { printf '[default]\ndevice = host\n'; sed -n '/^\[flashinfer\]/,$p' "$steps"; } > suites/python.steps
-timeout 60 env PATH=/nowhere "$program" run -q python -o python > out 2> err < /dev/null
+timeout 600 env PATH=/nowhere "$program" run -q python -o python > out 2> err < /dev/null
 holds 'all is waived' test $? -eq 20
 for name in flashinfer peers; do
     step $name waived

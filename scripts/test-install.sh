@@ -115,7 +115,7 @@ complete_in_zsh()
 {
     rm -f "$dir/line"
     # shellcheck disable=SC2016 # zsh expands it
-    timeout 60 zsh -f -c '
+    timeout 600 zsh -f -c '
         zmodload zsh/zpty && zpty z zsh -f -i
         zpty -w z "PATH=$1/bin:\$PATH; fpath=($1/share/zsh/site-functions \$fpath); autoload -Uz compinit && compinit -u -D"
         zpty -w z "show() { print -r -- \$BUFFER > $2.part; mv $2.part $2 }; zle -N show; bindkey ^X show"

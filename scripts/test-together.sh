@@ -209,7 +209,7 @@ as_root=
 mpi()
 {
     # shellcheck disable=SC2086
-    timeout 300 mpirun $as_root --oversubscribe -n 4 "$@" > "$dir/out" 2> "$dir/err" < /dev/null
+    timeout 900 mpirun $as_root --oversubscribe -n 4 "$@" > "$dir/out" 2> "$dir/err" < /dev/null
 }
 # shellcheck disable=SC2016 # of that shell
 rank='exec "$1" run -q "$4" -o "$2/$OMPI_COMM_WORLD_RANK" --together "$3"'
@@ -249,7 +249,7 @@ for how in node all; do
     with=
     [ $how = node ] || with=$dir/meet_mpich
     # shellcheck disable=SC2016,SC2086
-    timeout 300 mpirun.mpich -n 3 $with sh -c 'exec "$1" run -q "$4" -o "$2/$PMI_RANK" --together "$3"' sh "$program" \
+    timeout 900 mpirun.mpich -n 3 $with sh -c 'exec "$1" run -q "$4" -o "$2/$PMI_RANK" --together "$3"' sh "$program" \
         "$dir/mpich_$how" $how "$link" > "$dir/out" 2> "$dir/err" < /dev/null
     holds "MPICH: $how" test $? -eq 0
     for r in 0 1 2; do all_met "MPICH: $how, rank $r" "$dir/mpich_$how/$r/together/link.csv" '3 3 kept known'; done

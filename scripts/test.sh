@@ -29,7 +29,7 @@ expect()
     code=$1 text=$2
     shift 2
     # shellcheck disable=SC2154 # of the test
-    timeout 120 "$program" "$@" > "$dir/out" 2> "$dir/err" < /dev/null
+    timeout 600 "$program" "$@" > "$dir/out" 2> "$dir/err" < /dev/null
     got=$?
     if [ "$got" -ne "$code" ]; then fail "habench $*: exit code $got, not $code"
     elif ! cat "$dir/out" "$dir/err" | grep -qF -e "$text"; then fail "habench $*: does not say: $text"

@@ -2,25 +2,53 @@
 
 #include "harness/api/kernels.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 /* in such an order that what one builds on stands before it */
 static const struct {
+    const char *name;
     unsigned bit, needs;
 } levels[] = {
-    { HA_CPU_C, 0 },
-    { HA_CPU_AVX2, HA_CPU_C },
-    { HA_CPU_AVX512, HA_CPU_AVX2 },
-    { HA_CPU_AVX512_YMM, HA_CPU_AVX512 },
-    { HA_CPU_AVX512_VPOPCNTDQ, HA_CPU_AVX512 },
-    { HA_CPU_AVX512_BF16, HA_CPU_AVX512 },
-    { HA_CPU_AMX, HA_CPU_AVX512_BF16 },
-    { HA_CPU_NEON, HA_CPU_C },
-    { HA_CPU_SVE256, HA_CPU_NEON },
-    { HA_CPU_SVE512, HA_CPU_NEON },
+    { "c", HA_CPU_C, 0 },
+    { "avx2", HA_CPU_AVX2, HA_CPU_C },
+    { "avx512", HA_CPU_AVX512, HA_CPU_AVX2 },
+    { "avx512_ymm", HA_CPU_AVX512_YMM, HA_CPU_AVX512 },
+    { "avx512_vpopcntdq", HA_CPU_AVX512_VPOPCNTDQ, HA_CPU_AVX512 },
+    { "avx512_bf16", HA_CPU_AVX512_BF16, HA_CPU_AVX512 },
+    { "amx", HA_CPU_AMX, HA_CPU_AVX512_BF16 },
+    { "neon", HA_CPU_NEON, HA_CPU_C },
+    { "sve256", HA_CPU_SVE256, HA_CPU_NEON },
+    { "sve512", HA_CPU_SVE512, HA_CPU_NEON },
 };
+enum { LEVELS = sizeof levels / sizeof *levels };
+
+/* The instruction sets that HABENCH_WITHOUT takes from the CPU; *unknown: a word of it that is none, or NULL. */
+static unsigned taken(const char **unknown)
+{
+    const char *list = getenv("HABENCH_WITHOUT");
+    unsigned bits = 0;
+    *unknown = NULL;
+    for (const char *p = list && *list ? list : NULL; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL) {
+        const size_t n = strcspn(p, ",");
+        size_t i = 1; /* c cannot be taken */
+        while (i < LEVELS && (strlen(levels[i].name) != n || strncmp(levels[i].name, p, n) != 0)) i++;
+        if (i < LEVELS) bits |= levels[i].bit;
+        else if (!*unknown) *unknown = p;
+    }
+    return bits;
+}
+
+const char *ha_cpu_unknown(void)
+{
+    const char *unknown;
+    taken(&unknown);
+    return unknown;
+}
 
 static unsigned nested(unsigned bits)
 {
-    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
+    for (size_t i = 0; i < LEVELS; i++)
         if ((bits & levels[i].needs) != levels[i].needs) bits &= ~levels[i].bit;
     return bits;
 }
@@ -98,7 +126,8 @@ static _Atomic unsigned usable; /* the same less those, or 0: asked in inner loo
 
 unsigned ha_cpu_detected(void)
 {
-    if (!detected) detected = nested(detect());
+    const char *unknown;
+    if (!detected) detected = nested(detect() & ~taken(&unknown));
     return detected;
 }
 

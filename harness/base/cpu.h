@@ -6,6 +6,10 @@
  * only. */
 unsigned ha_cpu_detected(void);
 
+/* HABENCH_WITHOUT=avx512,amx in the environment: the CPU is as one that lacks these instruction sets and those that
+ * build on them, in this process and its children. Returns the first word of it that is no instruction set, or NULL. */
+const char *ha_cpu_unknown(void);
+
 /* the same less what is masked: the instruction sets that may be used */
 unsigned ha_cpu_bits(void);
 

@@ -1,8 +1,10 @@
+#include "harness/base/cpu.h"
 #include "harness/base/pool.h"
 #include "harness/base/span_source.h"
 #include "harness/base/stop.h"
 #include "harness/base/text.h"
 #include "harness/base/thread.h"
+#include "harness/base/why.h"
 #include "harness/program/commands.h"
 #include "harness/program/fleet.h"
 
@@ -64,7 +66,10 @@ __attribute__((noinline)) static int run(int argc, char **argv)
     enum ha_span_source spans;
     ha_options_parse(argc, argv, &o);
     catch_signals();
-    const bool right = ha_span_source(&spans, &why) == HA_OK; /* whatever device there is, and whether it asks or not */
+    /* whatever device and CPU there are, and whether anyone asks for them or not */
+    const char *unknown = ha_cpu_unknown();
+    if (unknown) ha_why(&why, HA_ERROR, "HABENCH_WITHOUT: '%.40s' is no instruction set that can be masked", unknown);
+    const bool right = !unknown && ha_span_source(&spans, &why) == HA_OK;
     const enum ha_exit code = !right                  ? HA_EXIT_USAGE
                               : o.fleet && !o.dry_run ? ha_program_fleet(&o, command[o.command], &why)
                                                       : command[o.command](&o, &why);
