@@ -44,8 +44,10 @@ agrees()
 }
 says() { holds "nightly says: $1" grep -qF -e "$1" out err; }
 
-night 64 extra
-says 'nightly takes options only'
+night 64 extra and more
+says 'nightly measures one suite'
+night 64 nosuch -o n
+says "'nosuch'"
 night 64
 says 'where to? -o DIR'
 night 64 -o n --against nowhere
@@ -94,6 +96,11 @@ sed 's/resident:/quest:/' nights/1/run/cases.csv | tail -n +2 >> more/1/run/case
 "$program" compare more nights > out 2> err
 holds 'a case that is gone is exit code 20' test $? -eq 20
 says 'gone'
+
+# a suite of one's own, by its path
+sed 's/ cpu$//' suites/nightly.suite > mine.suite
+night 20 ./mine.suite -o mine --processes 1 --against nights
+holds 'the suite that was asked for ran' sh -c "grep -q '\"resident:' mine/run/cases.csv && ! grep -q '\"cpu:' mine/run/cases.csv"
 
 # one process says nothing, and no case of it says so
 night 20 -o single --against nights --processes 1

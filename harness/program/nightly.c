@@ -27,6 +27,7 @@ static const uint64_t hour_ns = UINT64_C(3600000000000), second_ns = UINT64_C(10
 struct night {
     const struct ha_options *o;
     const char *against; /* NULL: it is the first night */
+    char *suite;         /* that is measured: a name or a path */
     const char *plan;    /* what steps that attend on the CPU are told of theirs; NULL: each finds the same */
     char chosen[4096];
     uint64_t begin_ns, end_ns, seed;
@@ -151,7 +152,7 @@ static void check(struct night *n, const char *name, size_t device)
 /* Seven tenths of what is left, the rest being for what is suspicious; what it cuts off is looked for in the record. */
 static void run(struct night *n, const char *name, size_t device)
 {
-    struct ha_words c = { .word = { "run", "nightly", "-q" }, .words = 3 };
+    struct ha_words c = { .word = { "run", n->suite, "-q" }, .words = 3 };
     const uint64_t limit = n->against ? left(n) / 10 * 7 : left(n);
     int code = 0;
     add_device(&c, n, device);
@@ -181,7 +182,6 @@ static const struct ha_recorded_case *measured(const struct ha_record *r, const 
 /* The cases of the plan that have no row, and the fewest processes of those that have. */
 static enum ha_status look_for_all(struct night *n, struct ha_why *why)
 {
-    char word[] = "nightly", *const words[] = { word };
     size_t absent = 0, all = 0, fewest = SIZE_MAX;
     const size_t wanted = n->o->processes ? n->o->processes : PROCESSES;
     for (size_t d = 0; d < (n->o->devices_count ? n->o->devices_count : 1); d++) {
@@ -189,7 +189,7 @@ static enum ha_status look_for_all(struct night *n, struct ha_why *why)
         struct ha_plan plan = { 0 };
         one.command = HA_CMD_RUN;
         one.device = n->o->devices[d];
-        enum ha_status status = ha_program_plan(&plan, &one, words, 1, false, why);
+        enum ha_status status = ha_program_plan(&plan, &one, &n->suite, 1, false, why);
         for (size_t i = 0; i < plan.entries && status == HA_OK; i++) {
             const struct ha_recorded_case *c = measured(&n->now, plan.entry[i].id);
             all++;
@@ -401,9 +401,15 @@ static enum ha_exit find_plan(struct night *n, struct ha_why *why)
                : HA_EXIT_ENVIRONMENT;
 }
 
-/* Before anything runs: the devices, the base, the plan, the folder. */
+/* Before anything runs: the suite, the devices, the base, the plan, the folder. */
 static enum ha_exit look_before(struct night *n, struct ha_why *why)
 {
+    struct ha_options one = *n->o;
+    struct ha_plan plan = { 0 };
+    one.command = HA_CMD_RUN;
+    const enum ha_status planned = ha_program_plan(&plan, &one, &n->suite, 1, false, why);
+    ha_plan_free(&plan);
+    if (planned != HA_OK) return HA_EXIT_USAGE;
     for (size_t d = 0; d < n->o->devices_count; d++) {
         const enum ha_exit there = ha_look_for_device(n->o->devices[d], why);
         if (there != HA_EXIT_OK) return there;
@@ -445,7 +451,9 @@ static enum ha_status spend(struct night *n, struct ha_why *why)
 
 enum ha_exit ha_command_nightly(const struct ha_options *o, struct ha_why *why)
 {
+    static char measured_suite[] = "nightly";
     struct night n = { .o = o,
+                       .suite = o->words_count ? o->words[0] : measured_suite,
                        .against = o->against,
                        .begin_ns = ha_now_ns(),
                        .seed = o->shuffle ? strtoull(o->shuffle, NULL, 10) : (uint64_t)time(NULL) };

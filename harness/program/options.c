@@ -316,9 +316,9 @@ const struct ha_command_text ha_command_table[HA_COMMANDS + 1] = {
                          "folders that cannot be read or compared (docs/compare.md). Of a fleet: 10 results are wrong, "
                          "or outputs disagree, 30 a machine stands out, 20 one is missing, 40 too few of a kind, or "
                          "disturbed." },
-    [HA_CMD_NIGHTLY] = { "nightly", "",
-                         "A night of this machine: doctor, probe, the checks, the suite `nightly` in fresh processes "
-                         "in an "
+    [HA_CMD_NIGHTLY] = { "nightly", "[SUITE]",
+                         "A night of this machine: doctor, probe, the checks, SUITE (`nightly` where none is given, or "
+                         "the path of a suite file) in fresh processes in an "
                          "order drawn anew; beside earlier nights (--against) what is suspicious is run again, and "
                          "what "
                          "changed is said (docs/nightly.md).\v"
@@ -495,7 +495,8 @@ static void check_options(const char *program, const struct ha_options *o)
     if (o->scratch && !o->fleet) refuse(program, "--scratch needs --fleet DIR");
     if (o->resume && !o->out_dir) refuse(program, "--resume needs -o DIR, the folder to go on in");
     if (o->mutants && o->words_count) refuse(program, "--mutants chooses its cases itself; leave SUITE and CASE out");
-    if (o->command == HA_CMD_NIGHTLY && o->words_count) refuse(program, "nightly takes options only");
+    if (o->command == HA_CMD_NIGHTLY && o->words_count > 1)
+        refuse(program, "nightly measures one suite; a file that names several sections holds them all");
     if (o->command == HA_CMD_NIGHTLY && !o->out_dir && !o->fleet)
         refuse(program, "where to? -o DIR, the folder of this night");
     if (o->command == HA_CMD_COMPARE && o->machines && o->words_count)
