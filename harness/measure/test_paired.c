@@ -132,8 +132,8 @@ static uintptr_t read_alone(struct ha_paired *p)
 TEST(parts_are_shared_with_other_processes)
 {
     static const struct ha_kernels kernels = { .read = keep_and_nap };
-    struct ha_paired_memory *memory;
-    struct ha_paired *a, *b;
+    struct ha_paired_memory *memory = NULL;
+    struct ha_paired *a = NULL, *b = NULL;
     struct ha_why why;
     uintptr_t first[8];
     size_t parts = 1;
@@ -179,7 +179,7 @@ TEST(the_faster_order_is_found_once)
 {
     static const struct ha_kernels kernels = { .read = nap_by_lines, .read_streams = in_streams_at_once },
                                    other = { .read = in_streams_at_once, .read_streams = nap_by_lines };
-    struct ha_paired_memory *memory;
+    struct ha_paired_memory *memory = NULL;
     struct ha_paired *p;
     struct ha_pool *pool;
     struct ha_why why;
