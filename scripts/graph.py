@@ -218,8 +218,8 @@ ENV = {
     "kernels/host/test_streams": "OMP_WAIT_POLICY=active",
 }
 
-# Which profiles run a test: R release, all of them; C clang's optimised arithmetic; A address and undefined-behaviour
-# sanitizer; T thread sanitizer. A sanitizer bends clocks, and finds no race where one thread runs.
+# Profiles of a test. Release runs all tests. clang runs ARITHMETIC. The address and undefined-behaviour sanitizer leaves TIMED
+# out, as it bends clocks. The thread sanitizer leaves out TIMED, and ARITHMETIC and ONE_THREAD, which have no second thread.
 TIMED = """harness/measure/test_calibrate harness/measure/test_ceilings harness/measure/test_meter harness/measure/test_paired
     suites/kernels/test_measure""".split()
 ARITHMETIC = """kernels/test_[!a]* kernels/test_attend reference/* harness/base/test_numeric harness/base/test_fastest_read

@@ -21,7 +21,7 @@ enum ha_status ha_whole_file_open(struct ha_whole_file *out, const char *folder,
 /* A file that the user names, by -o or --junit. A link stays, and the file that it leads to is written. A pipe, a
  * device and /dev/stdout are written directly. HA_ERROR: it cannot be written; why names it. */
 enum ha_status ha_whole_file_named(struct ha_whole_file *out, const char *path, struct ha_why *why);
-/* What was written takes the name, unless something failed: then it is removed. */
+/* The file takes its name. Where a write failed, it is removed. */
 enum ha_status ha_whole_file_close(struct ha_whole_file *out, struct ha_why *why);
 
 /* It stays as it was. */
