@@ -178,8 +178,9 @@ class Workshop:
 
     def link(self, name, whole, libraries):
         out = os.path.join(self.root, name)
-        subprocess.run(['gcc', '-shared', '-o', out, '-Wl,--allow-multiple-definition', '-Wl,--whole-archive', *whole,
-                        '-Wl,--no-whole-archive', *libraries, '-ldl', '-lm', '-lpthread'], check=True)
+        subprocess.run(['gcc', '-shared', '-o', out, '-Wl,--no-undefined,--allow-multiple-definition',
+                        '-Wl,--whole-archive', *whole, '-Wl,--no-whole-archive', *libraries, '-ldl', '-lm', '-lpthread'],
+                       check=True)
         return out
 
     def check(self, mutant):
@@ -188,7 +189,8 @@ class Workshop:
         device = self.link('device.so', [self.compiled(mutant)], self.plugin)
         ran = subprocess.run([self.program, 'check', '-q', mutant.case, '--device', device], capture_output=True,
                              text=True, check=False)
-        return ' '.join(ran.stdout.split()) if ran.returncode == WRONG else f'nothing: it exits with {ran.returncode}'
+        said = ' '.join((ran.stdout if ran.returncode == WRONG else ran.stderr).split())
+        return said if ran.returncode == WRONG else f'nothing: it exits with {ran.returncode}: {said}'
 
     def device(self, mutant):
         self.plant(mutant)
