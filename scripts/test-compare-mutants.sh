@@ -5,6 +5,7 @@
 # shellcheck source=scripts/test.sh
 . "$(dirname "$0")/test.sh"
 o=$1 cc=$2
+ulimit -c 0 # a test that fails aborts
 
 # build FILE TEST: the program of a test, with FILE of the folder in place of the right one
 build()
@@ -15,19 +16,25 @@ build()
             -o "$dir/test" @"$o/all" -lcsv -ljansson -lhwloc -linih -lcmocka @"$o/openmp" -ldl -lm -lpthread 2> "$dir/err"
 }
 
-# mutant FILE TEST SED WHAT: TEST fails where FILE is changed so
+# mutant FILE TEST SED WHAT: TEST, a file or one test of it (FILE:NAME), fails where FILE is changed so: at the first failure
 mutant()
 {
     sed -e "$3" "harness/compare/$1" > "$dir/$1"
     if cmp -s "$dir/$1" "harness/compare/$1"; then fail "$4: nothing was changed in $1"
-    elif ! build "$1" "$2"; then fail "$4: it does not compile"
-    elif "$dir/test" few > "$dir/out" 2>&1; then fail "$4: nobody saw it"
-    else pass; fi
+    elif ! build "$1" "${2%:*}"; then fail "$4: it does not compile"
+    else
+        CMOCKA_TEST_ABORT=1 "$dir/test" "$2" few > "$dir/out" 2>&1
+        case $? in
+            0) fail "$4: nobody saw it" ;;
+            64) fail "$4: there is no $2" ;;
+            *) pass ;;
+        esac
+    fi
 }
 
 for test in test_nights test_compare test_blame test_speeds test_history test_fleet_read test_fleet_spread; do
     cp harness/compare/shift.c "$dir/shift.c"
-    if build shift.c $test && "$dir/test" few > "$dir/out" 2> "$dir/err"; then pass; else fail "$test: as it is"; fi
+    if build shift.c $test && "$dir/test" $test few > "$dir/out" 2> "$dir/err"; then pass; else fail "$test: as it is"; fi
 done
 
 mutant sides.c test_nights 's/s->x\[s->count\] = logarithm(f, .*;/&\
@@ -104,7 +111,7 @@ mutant fleet_outputs.c test_fleet_read 's/steady >= 3 \&\& 2 \* d.agree > steady
 mutant fleet_outputs.c test_fleet_read 's/if (d.agree == count) return HA_OK;/return HA_OK;/' 'outputs that disagree are not looked at'
 mutant fleet_outputs.c test_fleet_read 's/if (x->digest.mixed != .*//' 'who disagrees with itself has a say'
 mutant fleet_read.c test_fleet_read 's/if (i > 0 \&\& !strcmp(expected->at.*//' 'a name that is expected twice is two machines'
-mutant fleet_judge.c test_fleet 's/m->value\[v\].processes < HA_FLEET_PROCESSES || //' 'what can name nobody would have been seen'
+mutant fleet_judge.c test_fleet:a_figure_of_few_processes_or_with_one_good_one_names_nobody 's/m->value\[v\].processes < HA_FLEET_PROCESSES || //' 'what can name nobody would have been seen'
 mutant fleet_group.c test_fleet_read 's/fabs(x - y) <= 0.02 \* fmax(x, y)/x == y/' 'a little memory is another kind'
 mutant fleet_group.c test_fleet_read 's/!f->fact_of_kind\[i\] ||//' 'firmware is another kind'
 mutant fleet_read.c test_fleet_read 's/f->never_began = .*/f->never_began = 0;/' 'ranks that never began are forgotten'
@@ -112,9 +119,9 @@ mutant fleet_read.c test_fleet_read 's/m.state = ranks ? .*/m.state = HA_FLEET_F
 mutant fleet_judge.c test_fleet_read 's/if (m->lacks || m->errors) become.*//' 'cases that are not there are not missed'
 mutant fleet_judge.c test_fleet_read 's/const double best = v->best - c->best.middle;/const double best = -1;/; s/x\[place\] - t->at.middle/x[0] - t->at.middle/' 'another machine is named'
 mutant fleet_judge.c test_fleet 's/if (!g->judged || .*) return cell;/if (!g->judged) return cell;/; s/cell.p = fmax(\(.*\), ha_spread_chance(\&c->best, best));/cell.p = \1;/' 'one good process of five says nothing'
-mutant fleet_judge.c test_fleet 's/m->value\[v\].processes < HA_FLEET_PROCESSES ? 1 : //; s/if (m->value\[v\].processes >= HA_FLEET_PROCESSES) //' 'few processes name a machine'
-mutant fleet_judge.c test_fleet 's/t->part \&\& by < as_far \* most/false/' 'the first part that is slow is named, whatever little'
-mutant fleet_group.c test_fleet 's/gap > kinds_apart .* : (double)INFINITY/(double)INFINITY/' 'two kinds are one'
+mutant fleet_judge.c test_fleet:a_figure_of_few_processes_or_with_one_good_one_names_nobody 's/m->value\[v\].processes < HA_FLEET_PROCESSES ? 1 : //; s/if (m->value\[v\].processes >= HA_FLEET_PROCESSES) //' 'few processes name a machine'
+mutant fleet_judge.c test_fleet:a_fault_of_five_percent_is_found_by_its_part 's/t->part \&\& by < as_far \* most/false/' 'the first part that is slow is named, whatever little'
+mutant fleet_group.c test_fleet:two_kinds_that_agree_in_their_facts_are_said_and_judged_each 's/gap > kinds_apart .* : (double)INFINITY/(double)INFINITY/' 'two kinds are one'
 mutant fleet_group.c test_fleet 's/work\[n++\] = m->value\[i\].x - c->at.middle/work[n++] = m->value[i].x/' 'figures of several sizes are summed as they are'
 mutant fleet_shift.c test_fleet_read 's/w->x\[to\] = -before->value\[i\].x/w->x[to] = 0/' 'a fleet beside itself is as it is now'
 finish

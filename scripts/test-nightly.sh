@@ -80,47 +80,6 @@ holds "each case in five processes, not $rows" test "$rows" -eq 5
 night 64 -o nights/1
 says 'not empty'
 
-# the same night as the base, a thousand times as fast: no load hides it, and the first runs tell it
-cp -r nights faster
-awk 'match($0, /"step_ns","[0-9.]+"/) {
-    $0 = substr($0, 1, RSTART - 1) "\"step_ns\",\"" substr($0, RSTART + 11, RLENGTH - 12) / 1000 "\"" substr($0, RSTART + RLENGTH)
-} { print }' nights/1/run/figures.csv > faster/1/run/figures.csv
-night 30 -o slow --against faster
-agrees slow 30
-holds 'what is suspicious was run again' test -s slow/again-1/figures.csv
-holds 'its cases alone' test "$(cut -d, -f3 slow/again-1/cases.csv | sort -u | wc -l)" -le 3
-
-# a case that the base had, and one that is wrong in it: gone is not all
-cp -r nights more
-sed 's/resident:/quest:/' nights/1/run/cases.csv | tail -n +2 >> more/1/run/cases.csv
-"$program" compare more nights > out 2> err
-holds 'a case that is gone is exit code 20' test $? -eq 20
-says 'gone'
-
-# a suite of one's own, by its path
-sed 's/ cpu$//' suites/nightly.suite > mine.suite
-night 20 ./mine.suite -o mine --processes 1 --against nights
-holds 'the suite that was asked for ran' sh -c "grep -q '\"resident:' mine/run/cases.csv && ! grep -q '\"cpu:' mine/run/cases.csv"
-
-# one process says nothing, and no case of it says so
-night 20 -o single --against nights --processes 1
-agrees single 20
-says 'nothing can be said'
-
-# a first night in which something is wrong
-cp suites/lse_merge.suite right
-printf '[a]\nsuite = lse_merge\ncase = all_empty\nby = both_empty_nan\nform = natural\ndtype = f32\n' > suites/lse_merge.suite
-night 10 -o wrong --max-time 3m
-agrees wrong 10
-says 'got nan, want -inf'
-mv right suites/lse_merge.suite
-
-# a night among its own base is not held against itself
-cp -r slow nights/2
-"$program" compare nights nights/2 > out 2> err
-says 'beside 1 night of the base'
-rm -r nights/2
-
 # one plan of the CPU kernels for all steps, which their commands show: the one asked for, or a quick choice, whoever keeps it.
 # plan_of NIGHT STEP: what the step's command says; plans NIGHT: of all rows
 plan_of() { tr -d ' \n' < "$1/night.json" | grep -o "\"name\":\"$2\",\"command\":[^]]*" | sed -n 's/.*"--plan","\([^"]*\)".*/\1/p'; }
@@ -137,21 +96,62 @@ holds 'a CPU has a name' test -n "$cpu"
 plan "$cpu" > own.csv
 night 64 -o no --plan nosuch.csv
 holds 'a night without its plan leaves no folder' test ! -e no
-night 30 -o planned --against faster --plan own.csv
-for step in check run again-1; do holds "planned: $step has the plan" test "$(plan_of planned $step)" = own.csv; done
-holds "rows have one plan: $(plans planned)" test "$(plans planned | wc -l)" -eq 1
-XDG_CACHE_HOME=/nowhere HOME='' night 30 -o bare --against faster --plan constants
-for step in check run again-1; do holds "bare: $step has none" test "$(plan_of bare $step)" = constants; done
+holds 'a night without one says none' test -z "$(plan_of nights/1 run)"
+
+# the same night as the base, a thousand times as fast: no load hides it, and the first runs tell it
+cp -r nights faster
+awk 'match($0, /"step_ns","[0-9.]+"/) {
+    $0 = substr($0, 1, RSTART - 1) "\"step_ns\",\"" substr($0, RSTART + 11, RLENGTH - 12) / 1000 "\"" substr($0, RSTART + RLENGTH)
+} { print }' nights/1/run/figures.csv > faster/1/run/figures.csv
+night 30 -o slow --against faster --plan own.csv
+agrees slow 30
+for step in check run again-1; do holds "slow: $step has the plan" test "$(plan_of slow $step)" = own.csv; done
+holds "rows have one plan: $(plans slow)" test "$(plans slow | wc -l)" -eq 1
+holds 'what is suspicious was run again' test -s slow/again-1/figures.csv
+holds 'its cases alone' test "$(cut -d, -f3 slow/again-1/cases.csv | sort -u | wc -l)" -le 3
+
+# a case that the base had, and one that is wrong in it: gone is not all
+cp -r nights more
+sed 's/resident:/quest:/' nights/1/run/cases.csv | tail -n +2 >> more/1/run/cases.csv
+"$program" compare more nights > out 2> err
+holds 'a case that is gone is exit code 20' test $? -eq 20
+says 'gone'
+
+# a suite of one's own, by its path
+sed 's/ cpu$//' suites/nightly.suite > mine.suite
+night 20 ./mine.suite -o mine --processes 1 --against nights
+holds 'the suite that was asked for ran' sh -c "grep -q '\"resident:' mine/run/cases.csv && ! grep -q '\"cpu:' mine/run/cases.csv"
+
+# one process says nothing, and no case of it says so
+XDG_CACHE_HOME=/nowhere HOME='' night 20 -o single --against nights --processes 1 --plan constants
+agrees single 20
+says 'nothing can be said'
+for step in check run; do holds "single: $step has the built-in constants" test "$(plan_of single $step)" = constants; done
+
+# a quick choice that is kept from before
 mkdir -p cache/habench
 shared=$program program=$dir/alone # beside which no plan is shipped
 cp "$shared" alone
 cp own.csv "cache/habench/$(echo "quick-$cpu-$("$program" --version | cut -d ' ' -f 2-)" | tr -c 'A-Za-z0-9\n' -).csv"
-HABENCH_PLAN='' XDG_CACHE_HOME=$dir/cache night 30 -o quick --against faster
+HABENCH_PLAN='' XDG_CACHE_HOME=$dir/cache night 20 -o quick --against nights --processes 1
 program=$shared
-for step in check run again-1; do holds "quick: $step has the choice" test "$(plan_of quick $step)" = quick/plan.csv; done
+for step in check run; do holds "quick: $step has the choice" test "$(plan_of quick $step)" = quick/plan.csv; done
 holds 'which lies in the folder' grep -q 'f16,linear,c,none\|"f16","linear","c","none"' quick/plan.csv
-holds "and is the plan of rows: $(plans quick)" test "$(plans quick)" = "$(plans planned)"
-holds 'a night without one says none' test -z "$(plan_of slow run)"
+holds "and is the plan of rows: $(plans quick)" test "$(plans quick)" = "$(plans slow)"
+
+# a first night in which something is wrong
+cp suites/lse_merge.suite right
+printf '[a]\nsuite = lse_merge\ncase = all_empty\nby = both_empty_nan\nform = natural\ndtype = f32\n' > suites/lse_merge.suite
+night 10 -o wrong --max-time 3m
+agrees wrong 10
+says 'got nan, want -inf'
+mv right suites/lse_merge.suite
+
+# a night among its own base is not held against itself
+cp -r slow nights/2
+"$program" compare nights nights/2 > out 2> err
+says 'beside 1 night of the base'
+rm -r nights/2
 
 # no time: nothing is dropped in silence
 night 20 -o short --max-time 1ms

@@ -284,9 +284,11 @@ def test_program(program, folder):
     refuses(program, "no output", 64, "-o report.html", f"{folder}/a")
     refuses(program, "another format", 64, "did you mean 'html'?", f"{folder}/a", "--format", "htm")
     os.makedirs(f"{folder}/empty")
+    for form in ("csv", "md", "html"):
+        to = ("-o", f"{folder}/{form}") # the page needs it
+        refuses(program, f"{form} of a folder that is not there", 64, "there is no such folder", f"{folder}/none", "--format", form, *to)
+        refuses(program, f"{form} of an empty folder", 64, "no record here", f"{folder}/empty", "--format", form, *to)
     for form in ("csv", "md"):
-        refuses(program, f"{form} of a folder that is not there", 64, "there is no such folder", f"{folder}/none", "--format", form)
-        refuses(program, f"{form} of an empty folder", 64, "no record here", f"{folder}/empty", "--format", form)
         refuses(program, f"{form} to a folder that is not there", 40, "cannot write", f"{folder}/a", "--format", form, "-o", f"{folder}/none/x")
 
     code, out, err = habench(program, f"{folder}/a", f"{folder}/n", "--format", "csv")

@@ -7,11 +7,11 @@
 
 #include "harness/api/base.h"
 
-/* Keeps the state of the calling thread and of the process, for ha_surroundings_restore: before a plugin is loaded. Of
- * what is kept the last counts. */
+/* Keeps the state of the calling thread and of the process, for ha_surroundings_restore. To be called before a plugin
+ * is loaded; a second call replaces what the first kept. */
 void ha_surroundings_keep(void);
-/* Puts back what differs here, or differed behind a task (ha_surroundings_task): `who` is said to have changed it. From
- * the thread that kept it. */
+/* Puts back all state that differs from what was kept, or that differed behind a task (ha_surroundings_task). `who` is
+ * the plugin that the message names. To be called by the thread that called ha_surroundings_keep. */
 void ha_surroundings_restore(const char *who);
 /* HA_ERROR, once: something has differed since this was asked last; why says who changed what first. Without
  * ha_surroundings_keep: HA_OK. */

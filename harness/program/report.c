@@ -121,10 +121,25 @@ static enum ha_exit write_page(const struct ha_options *o, char *part, FILE *row
                                                                                    : HA_EXIT_ENVIRONMENT;
 }
 
+/* Each word is a folder of records: asked before anything else, as other formats do. */
+static enum ha_status are_records(const struct ha_options *o, struct ha_why *why)
+{
+    if (o->machines && access(o->machines, F_OK) != 0)
+        return ha_why(why, HA_ERROR, "%s: there is no such folder", o->machines);
+    for (size_t i = 0; i < o->words_count; i++) {
+        struct ha_record_paths paths;
+        const enum ha_status status = ha_record_paths_find(o->words[i], &paths, why);
+        ha_record_paths_free(&paths);
+        HA_TRY(status);
+    }
+    return HA_OK;
+}
+
 static enum ha_exit page(const struct ha_options *o, struct ha_why *why)
 {
     char part[PATH_BYTES], path[PATH_BYTES], note[512];
     FILE *rows;
+    if (are_records(o, why) != HA_OK) return HA_EXIT_USAGE;
     if (ha_file_place(part, path, o->out_dir, why) != HA_OK) return HA_EXIT_ENVIRONMENT;
     if (ha_report_compare(o, &rows, note, why) != HA_OK) return HA_EXIT_ENVIRONMENT;
     enum ha_exit code = write_page(o, part, rows, note, why);
