@@ -101,7 +101,7 @@ static int nothing_is_left(void **state)
 static const char *itself(const char *what)
 {
     static char command[4200];
-    snprintf(command, sizeof command, "%s test_exec merge %s", beside("suites_merge"), what);
+    snprintf(command, sizeof command, "\"%s\" test_exec merge %s", beside("suites_merge"), what);
     return command;
 }
 
@@ -221,7 +221,7 @@ TEST_WITH(what_it_leaves_ends_with_the_program, NULL, nothing_is_left)
         asked_once(&x, &j);
         _exit(0);
     }
-    while (access(test_path("left"), F_OK) != 0) usleep(1000);
+    for (int i = 0; i < 600000 && access(test_path("left"), F_OK) != 0; i++) usleep(1000);
     const pid_t left = left_behind();
     assert_true(left > 0 && kill(left, 0) == 0);
     kill(program, SIGKILL);
