@@ -5,6 +5,7 @@
 #include "harness/base/test.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 /* The path of a file beside the test, where the build puts what it loads; until the next call. */
 static inline const char *beside(const char *name)
@@ -14,6 +15,16 @@ static inline const char *beside(const char *name)
     assert_true(ha_program_folder(folder, sizeof folder));
     snprintf(path, sizeof path, "%s/%.63s", folder, name);
     return path;
+}
+
+/* The same as the value of a key: relative to the current folder where that is above it, whose path may have a blank. */
+static inline const char *beside_as_value(const char *name)
+{
+    const char *path = beside(name);
+    char current[4096];
+    assert_non_null(getcwd(current, sizeof current));
+    const size_t n = strlen(current);
+    return !strncmp(path, current, n) && path[n] == '/' ? path + n + 1 : path;
 }
 
 /* What a library beside the test calls so. */

@@ -197,7 +197,9 @@ static enum ha_status set_name(void *point, const struct ha_key *key, const char
                       key->max - 1);
     for (const char *p = value; *p; p++)
         if (*p == ',' || (unsigned char)*p <= ' ' || *p == 127)
-            return ha_why(why, HA_ERROR, "%s: a blank, a comma or a control character cannot stand in an id",
+            return ha_why(why, HA_ERROR,
+                          "%s: a blank, a comma or a control character cannot stand in an id; a file may have a link "
+                          "without one",
                           key->name);
     memset(at(point, key), 0, key->max);
     memcpy(at(point, key), value, n);

@@ -123,7 +123,7 @@ TEST(of_a_device_that_computes_nothing)
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         char id[4096 + 512];
-        snprintf(id, sizeof id, "%s,device=%s", cases[i].id, beside("../ha_null.so"));
+        snprintf(id, sizeof id, "%s,device=%s", cases[i].id, beside_as_value("../ha_null.so"));
         const enum ha_status status = judge(id, NULL);
         if (status != (cases[i].words ? HA_WAIVED : HA_OK) || (cases[i].words && !strstr(reason.text, cases[i].words)))
             fail_msg("%s: %d, %s", id, (int)status, reason.text);

@@ -504,7 +504,7 @@ TEST(a_dump_that_fails_hides_nothing)
 {
     for (int wrong = 0; wrong < 2; wrong++) {
         drive(&(struct ha_drive){ .words = "resident:ctx=60,heads=2/1,head_dim=64,layers=1,steps=1",
-                                  .device = wrong ? beside("wrong_scale.so") : "host",
+                                  .device = wrong ? beside_as_value("wrong_scale.so") : "host",
                                   .config = { .dump_dir = "/dev/null/nowhere" } });
         const struct ha_result *head = ha_result_in(driven.results.entry->row);
         assert_int_equal(head->verdict, wrong ? HA_VERDICT_FAIL : HA_VERDICT_ERROR);

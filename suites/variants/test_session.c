@@ -179,7 +179,7 @@ TEST(threads_leave_a_core_to_the_device)
     assert_true(session.info.compute_threads > 0);
     assert_int_equal(ha_pool_threads(session.pool), cores > 1 ? cores - 1 : 1);
     close_session();
-    snprintf(id, sizeof id, "cpu:ctx=5,layers=1,device=%s", beside("../ha_null.so"));
+    snprintf(id, sizeof id, "cpu:ctx=5,layers=1,device=%s", beside_as_value("../ha_null.so"));
     open_session(id);
     assert_int_equal(session.info.compute_threads, 0);
     assert_int_equal(ha_pool_threads(session.pool), cores);
