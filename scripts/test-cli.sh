@@ -37,6 +37,8 @@ expect 64 '--resume needs -o' run --resume smoke
 expect 64 'leave SUITE and CASE out' check --mutants smoke
 expect 64 'probe takes options only' probe smoke
 
+expect 40 'needs as many cores' plan --threads 1024 -o "$dir/plan.csv"
+
 # history: of published folders, of the schema of old and of now
 mkdir "$dir/nights"
 for night in 2026-11-21-epyc-zen4-2core 2026-11-22-xeon-2core; do ln -s "$PWD/results/$night" "$dir/nights/$night"; done

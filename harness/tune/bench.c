@@ -142,6 +142,9 @@ static double reading_by(void *arg, ha_read *read)
 enum ha_status ha_tune_bench_threads(struct ha_tune_bench *b, size_t threads, const struct ha_kernels *best,
                                      struct ha_why *why)
 {
+    if (threads > b->cores)
+        return ha_why(why, HA_ERROR, "a plan for %zu threads needs as many cores; this process may use %zu", threads,
+                      b->cores);
     ha_pool_destroy(b->pool);
     b->pool = NULL;
     HA_TRY(ha_pool_create(&b->pool, HA_TEAM_OWN, threads, why));

@@ -23,7 +23,7 @@ struct ha_tune_subject {
  * more than a quarter of the memory that is left. */
 enum ha_status ha_tune_bench_create(struct ha_tune_bench **bench, size_t bytes, struct ha_why *why);
 void ha_tune_bench_destroy(struct ha_tune_bench *bench);
-/* From now on with so many threads, reading by `best`. */
+/* From now on with so many threads, reading by `best`; 0: a thread for each core. HA_ERROR: there are fewer cores. */
 enum ha_status ha_tune_bench_threads(struct ha_tune_bench *bench, size_t threads, const struct ha_kernels *best,
                                      struct ha_why *why);
 size_t ha_tune_bench_thread_count(const struct ha_tune_bench *bench);

@@ -18,7 +18,11 @@ TEST(samples_of_all_that_is_planned)
     struct ha_why why;
     size_t shares = 0;
     assert_int_equal(ha_tune_bench_create(&bench, 4 * HA_TUNE_REGION, &why), HA_OK);
-    for (size_t threads = 1; threads < 3; threads++) {
+    assert_int_equal(ha_kernels_resolve(NULL, &k, &why), HA_OK);
+    assert_int_equal(ha_tune_bench_threads(bench, 0, &k, &why), HA_OK);
+    const size_t cores = ha_tune_bench_thread_count(bench);
+    assert_int_equal(ha_tune_bench_threads(bench, cores + 1, &k, &why), HA_ERROR);
+    for (size_t threads = 1; threads < 3 && threads <= cores; threads++) {
         assert_int_equal(ha_kernels_resolve(NULL, &k, &why), HA_OK);
         assert_int_equal(ha_tune_bench_threads(bench, threads, &k, &why), HA_OK);
         for (size_t i = 0; i < ha_kernels_count; i++) {
