@@ -17,7 +17,7 @@ static inline const char *beside(const char *name)
     return path;
 }
 
-/* The same as the value of a key: relative to the current folder where that is above it, whose path may have a blank. */
+/* The same as the value of a key, which has no blank: relative to the current folder where that is above it. */
 static inline const char *beside_as_value(const char *name)
 {
     const char *path = beside(name);
