@@ -296,12 +296,47 @@ static enum ha_status every_value_is_there(struct ha_pairs *p, const size_t *row
     return HA_OK;
 }
 
+/* The key of one value that a reason is about, or NULL: "NAME: ..." or "unknown NAME ...". */
+static const struct ha_assignment *named(const struct ha_pairs *p, const char *reason)
+{
+    static const char unknown[] = "unknown ";
+    const bool word = !strncmp(reason, unknown, strlen(unknown));
+    if (word) reason += strlen(unknown);
+    for (size_t i = 0; i < p->a->count; i++) {
+        const struct ha_assignment *of = &p->a->of[i];
+        const size_t n = strlen(of->name);
+        if (!strpbrk(of->values, ha_blanks) && !strncmp(reason, of->name, n) && reason[n] == (word ? ' ' : ':'))
+            return of;
+    }
+    return NULL;
+}
+
+/* HA_ERROR: cases with each value fail for one reason, a key that has one value. Said before all pairs of the other
+ * keys are tried, each of which would fail. */
+static enum ha_status one_value_is_wrong(struct ha_pairs *p, struct ha_why *why)
+{
+    size_t row[AXES_MAX] = { 0 };
+    struct ha_why reason;
+    const struct ha_assignment *wrong = NULL;
+    for (size_t i = 0; i < p->axes; i++)
+        for (size_t v = 0; v < p->axis[i].count; v++) {
+            row[i] = v;
+            if (isfinite(cost_of(p, row, &reason))) return HA_OK;
+            row[i] = 0;
+            const struct ha_assignment *of = named(p, reason.text);
+            if (!of || (wrong && of != wrong)) return HA_OK;
+            wrong = of;
+        }
+    return wrong ? at_line(p, wrong->line, ha_why(why, HA_ERROR, "%s", reason.text), why) : HA_OK;
+}
+
 enum ha_status ha_pairs_expand(struct ha_pairs *p, ha_take *each, void *arg, struct ha_why *why)
 {
     size_t values[AXES_MAX], *rows, count;
     const struct ha_cover c = cover_of(p, values);
     if (p->axes < 2)
         return at_line(p, p->a->line, ha_why(why, HA_ERROR, "pairs take two keys that have two values or more"), why);
+    HA_TRY(one_value_is_wrong(p, why));
     if (ha_cover_make(&c, &rows, &count) != HA_OK) return ha_why(why, HA_ERROR, "out of memory");
     enum ha_status status = every_value_is_there(p, rows, count, why);
     for (size_t r = 0; r < count && status == HA_OK; r++) {

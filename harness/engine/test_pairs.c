@@ -132,6 +132,7 @@ TEST(mistakes_are_named)
         { "[a]\ncover = pairs\nsize = 1 101\ncolor = *\n", "x.suite:3: size: '101' is not a whole number" },
         { "[a]\ncover = pairs\ncount = 1 13\ncolor = *\n",
           "x.suite:3: count: no case has the value '13': count: 13 of them are too many" },
+        { "[a]\ncover = pairs\ncount = 13\nsize = 1 2\ncolor = *\n", "x.suite:3: count: 13 of them are too many" },
         { "[a]\ncover = pairs\nkind = circle\nside = 1 2\ncolor = *\n",
           "x.suite:4: side: no case has the value '1': a point has no key 'side'" },
         { "[a]\ncover = pairs\nkind = circle\nside = 1\nsize = 1 2\ncolor = *\n",
