@@ -4,7 +4,7 @@
 #   harness/api <- harness/base <- kernels/X, reference, datasets, harness/measure <- harness/report <- harness/fleet <-
 #   harness/engine, harness/doctor, harness/compare <- suites/X (without these three) <- harness/program
 #
-# A family of variants sees the api, base and suites/parts alone. kernels/null, the skeleton of a plugin, sees the api
+# A family of variants sees the api, base, suites/parts and what stands beside it. kernels/null, the skeleton of a plugin, sees the api
 # alone. Tables of CPU kernels use kernels/c and those that they extend, kernels/vectors the vectors of all. A variant never includes another variant, and
 # nothing includes a .c. Only the registry names implementers. Tests (test_*) and the stand-ins they share (fake_*) may
 # include across.
@@ -16,10 +16,12 @@ sources=$(find harness kernels reference datasets suites -name '*.c' -o -name '*
     grep -v -E '/(test|fake)_[^/]*$' | sort)
 [ -n "$sources" ] || { echo "check-layers.sh: no sources here; run it in the root of the tree" >&2; exit 1; }
 
+variants=$(sed -n 's/^HA_VARIANT(\(.*\)).*/\1/p' harness/program/registry.def)
 # shellcheck disable=SC2086 # names without blanks
-grep -H -n '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' $sources | awk '
+grep -H -n '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' $sources | awk -v variants=" $(echo $variants) " '
 function folder(path) { return path ~ /\// ? substr(path, 1, match(path, /\/[^\/]*$/) - 1) : "" }
 function stem(path) { sub(/\.[a-z]*$/, "", path); return path }
+function is_variant(path) { path = stem(path); sub(/.*\//, "", path); return index(variants, " " path " ") > 0 }
 # The folders that a file in `from` may include from; "" for a folder that has no place in the graph.
 function allowed(from) {
     api = " harness/api "; base = api "harness/base "; measure = base "harness/measure "
@@ -56,7 +58,7 @@ function exists(path,    line, found) { found = (getline line < path) >= 0; clos
     if (target ~ /\.(c|cu)$/) why = "nothing includes a .c"
     else if (to == "") why = "names of headers start from the root"
     else if (!index(allowed(from), " " to " ")) why = from " may not include from " to
-    else if (from ~ /^suites\// && from == to && from != "suites/parts" && !is_suite(from) && stem(file) != stem(target) && exists(stem(target) ".c"))
+    else if (from ~ /^suites\// && from != "suites/parts" && !is_suite(from) && stem(file) != stem(target) && is_variant(target))
         why = "a variant never includes another variant"
     else next
     printf "%s:%s: \"%s\": %s\n", file, at[2], target, why

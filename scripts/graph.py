@@ -86,7 +86,7 @@ FLAGS = {
 
 # Files that hardly compute are compiled without optimisation under a sanitizer; those of these patterns compute.
 HOT = """kernels/* reference/* datasets/* harness/base/[!b]* harness/compare/* harness/engine/expand.c harness/engine/point.c
-    suites/parts/choose.c suites/parts/features.c suites/parts/kmeans.c suites/parts/labels.c suites/parts/skew.c
+    suites/parts/choose.c suites/block_sparse/features.c suites/parts/kmeans.c suites/block_sparse/labels.c suites/block_sparse/skew.c
     suites/variants/case.c suites/defects/attention.c suites/merge/batch.c suites/merge/defects.c
     suites/merge/fill_planted.c suites/merge/judge.c""".split()
 # ... and tests, but for these
@@ -241,7 +241,7 @@ ONE_THREAD = """datasets/test_[!d]* harness/compare/* harness/doctor/*
 SLOW = """harness/compare/test_fleet harness/engine/test_hostile harness/engine/test_random harness/report/test_folder_kill
     reference/test_bound reference/test_mpfr suites/device/test_device suites/device/test_chance suites/kernels/test_chance
     suites/merge/test_attention suites/merge/test_cases suites/merge/test_defects suites/merge/test_point
-    kernels/cuda/test_attend suites/block_sparse/test_failures suites/merge/test_suite suites/parts/test_schedule suites/test_coverage suites/variants/test_order""".split()
+    kernels/cuda/test_attend suites/block_sparse/test_failures suites/merge/test_suite suites/block_sparse/test_schedule suites/test_coverage suites/variants/test_order""".split()
 QUICK_ASAN = """harness/base/* harness/compare/test_read harness/report/test_folder harness/report/test_field
     datasets/test_[!f]*""".split()
 

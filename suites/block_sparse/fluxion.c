@@ -14,11 +14,11 @@
 #include "harness/base/pool.h"
 #include "harness/base/why.h"
 #include "suites/parts/choose.h"
-#include "suites/parts/label_fit.h"
+#include "suites/block_sparse/label_fit.h"
 #include "suites/parts/places.h"
-#include "suites/parts/properties.h"
-#include "suites/parts/schedule.h"
-#include "suites/parts/segments.h"
+#include "suites/block_sparse/properties.h"
+#include "suites/block_sparse/schedule.h"
+#include "suites/block_sparse/segments.h"
 
 #include <math.h>
 

@@ -3,16 +3,16 @@
  * of their products, and those columns of all keys stay on the device. Each layer attends over what was chosen, and
  * the step's own tokens, by its true query.
  *
- * Of the paper: A and the columns are learnt when the context is known (suites/parts/skew.h), not from a sample text;
- * queries and keys are turned by it behind their rotary positions. The first layer, which nothing predicts, reads what
- * its own query chooses, and waits for it. */
+ * Of the paper: A and the columns are learnt when the context is known (suites/block_sparse/skew.h), not from a sample
+ * text; queries and keys are turned by it behind their rotary positions. The first layer, which nothing predicts, reads
+ * what its own query chooses, and waits for it. */
 
 #include "harness/base/arena.h"
 #include "harness/base/device_arena.h"
 #include "harness/base/why.h"
 #include "suites/parts/ahead.h"
 #include "suites/parts/prefetch.h"
-#include "suites/parts/skew.h"
+#include "suites/block_sparse/skew.h"
 
 enum { ALPHA, MOST, COLUMNS, GROUP, FETCH, PREDICT };
 static const struct ha_param params[] = {

@@ -11,11 +11,11 @@
 #include "harness/base/why.h"
 #include "suites/parts/ahead.h"
 #include "suites/parts/block_store.h"
-#include "suites/parts/compare.h"
-#include "suites/parts/divide.h"
-#include "suites/parts/drift.h"
+#include "suites/block_sparse/compare.h"
+#include "suites/block_sparse/divide.h"
+#include "suites/block_sparse/drift.h"
 #include "suites/parts/observe.h"
-#include "suites/parts/recall.h"
+#include "suites/block_sparse/recall.h"
 
 enum { AHEAD, ORACLE };
 enum { TOPK, ALL };

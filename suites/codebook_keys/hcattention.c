@@ -17,7 +17,7 @@
 #include "harness/base/why.h"
 #include "suites/parts/codebook_fit.h"
 #include "suites/parts/coded_keys.h"
-#include "suites/parts/least_prefix.h"
+#include "suites/codebook_keys/least_prefix.h"
 #include "suites/parts/places.h"
 
 #include <string.h>

@@ -16,7 +16,7 @@
 #include "harness/base/order.h"
 #include "harness/base/pool.h"
 #include "harness/base/why.h"
-#include "suites/parts/context_cache.h"
+#include "suites/recency_split/context_cache.h"
 #include "suites/parts/frame.h"
 #include "suites/parts/observe.h"
 #include "suites/parts/places.h"

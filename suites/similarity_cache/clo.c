@@ -15,13 +15,13 @@
 #include "harness/base/why.h"
 #include "harness/base/worker.h"
 #include "suites/parts/ahead.h"
-#include "suites/parts/buffers.h"
+#include "suites/similarity_cache/buffers.h"
 #include "suites/parts/choose.h"
-#include "suites/parts/look_ups.h"
-#include "suites/parts/query_labels.h"
-#include "suites/parts/retrieve.h"
+#include "suites/similarity_cache/look_ups.h"
+#include "suites/similarity_cache/query_labels.h"
+#include "suites/similarity_cache/retrieve.h"
 #include "suites/parts/reuse.h"
-#include "suites/parts/transfer.h"
+#include "suites/similarity_cache/transfer.h"
 
 #include <math.h>
 #include <string.h>
