@@ -8,7 +8,7 @@
 typedef void ha_doctor_looks(const struct ha_doctor_check *check, const struct ha_doctor_seen *seen,
                              struct ha_finding *finding);
 
-/* Says what was found. */
+/* finding.c. Says what was found. */
 void ha_found(struct ha_finding *f, enum ha_fitness verdict, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* A command in place of the check's own. */

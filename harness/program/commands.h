@@ -44,5 +44,7 @@ enum ha_status ha_program_plan(struct ha_plan *plan, const struct ha_options *op
 
 /* Is there a device of that name? HA_EXIT_USAGE: no. HA_EXIT_ENVIRONMENT: it is one of ours that was not built. */
 enum ha_exit ha_look_for_device(const char *name, struct ha_why *why);
+/* The exit code of what a look at a device or a file said. */
+enum ha_exit ha_look_exit(enum ha_status looked);
 
 #endif

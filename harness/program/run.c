@@ -17,18 +17,6 @@
 
 /* ---- before anything runs ---------------------------------------------------------------------------------------- */
 
-static enum ha_exit exit_of(enum ha_status looked)
-{
-    static const enum ha_exit code[] = {
-        [HA_OK] = HA_EXIT_OK,
-        [HA_WAIVED] = HA_EXIT_ENVIRONMENT,
-        [HA_ERROR] = HA_EXIT_USAGE,
-    };
-    return code[looked];
-}
-
-enum ha_exit ha_look_for_device(const char *name, struct ha_why *why) { return exit_of(ha_device_look(name, why)); }
-
 /* last: the device looked for last. Neighbours mostly name the same one: it is asked for once. */
 static enum ha_status look(const struct ha_plan_entry *e, char last[HA_VALUE_MAX], struct ha_why *why)
 {
@@ -190,7 +178,7 @@ static enum ha_exit run_plan(const struct ha_plan *plan, const struct ha_options
         .shuffle = o->shuffle ? &shuffle : NULL,
         .options = options,
     };
-    enum ha_exit code = exit_of(look_at_all(plan, why));
+    enum ha_exit code = ha_look_exit(look_at_all(plan, why));
     if (code == HA_EXIT_OK) code = together ? ha_together_run(together, plan, &how, why) : ha_run(plan, &how, why);
     free(options);
     return code;

@@ -15,123 +15,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- failures -------------------------------------------------------------------------------------------------- */
-
-static enum ha_status failed(const struct ha_folder *folder, struct ha_why *why)
-{
-    return folder->status == HA_OK ? HA_OK : ha_why(why, folder->status, "%s", folder->failure.text);
-}
-
-/* by somebody else, who need not have asked what is written there */
-static bool is_removed(const struct ha_folder *folder)
-{
-    struct stat at;
-    return folder->fd >= 0 && fstat(folder->fd, &at) == 0 && at.st_nlink == 0;
-}
-
-enum ha_status ha_folder_fail(struct ha_folder *folder, struct ha_why *why)
-{
-    static const int full[] = { ENOSPC, EDQUOT, EFBIG };
-    const char *fix = "mend that";
-    if (folder->status != HA_OK) return failed(folder, why);
-    for (size_t i = 0; i < sizeof full / sizeof *full; i++)
-        if (strstr(why->text, strerror(full[i]))) fix = "make room";
-    if (is_removed(folder))
-        folder->status = ha_why(&folder->failure, HA_ERROR, "-o %.400s: the folder was removed, and its rows with it",
-                                folder->path);
-    else
-        folder->status = ha_why(&folder->failure, HA_ERROR,
-                                "%.400s; the rows so far are kept: %s and go on with --resume", why->text, fix);
-    return failed(folder, why);
-}
-
-/* ---- entries --------------------------------------------------------------------------------------------------- */
-
-static char *copy(const char *text)
-{
-    char *s = strdup(text);
-    return s ? ha_text_clean(s) : NULL;
-}
-
-struct ha_folder_entry *ha_folder_entry_make(const struct ha_folder_case *of, const char *class_value, const void *row,
-                                             bool before)
-{
-    struct ha_folder_entry *e = calloc(1, sizeof *e);
-    if (!e) return NULL;
-    void *mine = row ? calloc(1, of->suite->row_bytes + 1) : NULL; /* a text at its end ends */
-    if (mine) {
-        memcpy(mine, row, of->suite->row_bytes);
-        ha_text_clean(ha_result_of(mine)->reason);
-    }
-    *e = (struct ha_folder_entry){ .suite = of->suite,
-                                   .id = copy(of->id),
-                                   .from = copy(*of->from ? of->from : of->suite->name),
-                                   .class_value = copy(class_value),
-                                   .process = of->process,
-                                   .row = mine,
-                                   .seconds = of->seconds,
-                                   .before = before };
-    if (e->id && e->from && e->class_value && (mine || !row)) return e;
-    ha_folder_entry_free(e);
-    return NULL;
-}
-
-void ha_folder_entry_free(struct ha_folder_entry *e)
-{
-    if (!e) return;
-    union {
-        const void *kept;
-        void *owned;
-    } each[] = { { e->id }, { e->from }, { e->class_value }, { e->row } };
-    for (size_t i = 0; i < sizeof each / sizeof *each; i++) free(each[i].owned);
-    free(e);
-}
-
 static void missing_free(const struct ha_folder_missing *m)
 {
     ha_folder_entry_free(m->of);
     free(m->reason);
 }
 
-static int compare(const void *a, const void *b)
-{
-    const struct ha_folder_entry *x = a, *y = b;
-    const int ids = strcmp(x->id, y->id);
-    return ids ? ids : (x->process > y->process) - (x->process < y->process);
-}
-
-enum ha_status ha_folder_add(struct ha_folder *folder, struct ha_folder_entry *entry, struct ha_why *why)
-{
-    if (!ha_array_room(&folder->entry, &folder->entries_room, folder->entries + 1, sizeof *folder->entry)
-        || !tsearch(entry, &folder->tree, compare))
-        return ha_why(why, HA_ERROR, "out of memory for the rows");
-    folder->entry[folder->entries++] = entry;
-    return HA_OK;
-}
-
-const struct ha_folder_entry *ha_folder_find(const struct ha_folder *folder, const char *id, size_t process)
-{
-    char clean[HA_ID_MAX];
-    if (strlen(id) >= sizeof clean) return NULL;
-    strcpy(clean, id);
-    const struct ha_folder_entry key = { .id = ha_text_clean(clean), .process = process };
-    void *const *node = tfind(&key, &folder->tree, compare);
-    return node ? *node : NULL;
-}
-
-size_t ha_folder_entries(const struct ha_folder *folder) { return folder->entries; }
-const struct ha_folder_entry *ha_folder_entry(const struct ha_folder *folder, size_t i) { return folder->entry[i]; }
-const char *ha_folder_path(const struct ha_folder *folder) { return folder->path; }
-const struct ha_folder_found *ha_folder_found(const struct ha_folder *folder) { return &folder->found; }
-
 /* ---- suites ---------------------------------------------------------------------------------------------------- */
-
-struct ha_folder_suite *ha_folder_suite(const struct ha_folder *folder, const struct ha_suite *suite)
-{
-    for (size_t i = 0; i < folder->suites; i++)
-        if (folder->suite[i].suite == suite) return &folder->suite[i];
-    return NULL;
-}
 
 /* the value of the suite's class key, or "" */
 static const char *class_of(const struct ha_folder_suite *suite, const struct ha_folder_case *of)
@@ -227,7 +117,7 @@ static void destroy(struct ha_folder *folder)
     ha_columns_free(&folder->figures.columns);
     while (folder->tree) {
         const void *const *root = folder->tree;
-        tdelete(*root, &folder->tree, compare);
+        tdelete(*root, &folder->tree, ha_folder_order);
     }
     for (size_t i = 0; i < folder->entries; i++) ha_folder_entry_free(folder->entry[i]);
     for (size_t i = 0; i < folder->missings; i++) missing_free(&folder->missing[i]);
@@ -252,7 +142,7 @@ enum ha_exit ha_folder_open(struct ha_folder **out, const struct ha_folder_optio
     folder->mode = options->mode;
     folder->build = options->build;
     folder->run_id = options->run_id;
-    folder->exec = options->exec ? copy(options->exec) : NULL;
+    folder->exec = options->exec ? ha_folder_text(options->exec) : NULL;
     enum ha_exit code = take(folder, options, why);
     if (code == HA_EXIT_OK && prepare(folder, options, why) != HA_OK) code = HA_EXIT_INTERNAL;
     if (code == HA_EXIT_OK && folder->path) code = open_folder(folder, options, why);
@@ -291,7 +181,7 @@ enum ha_status ha_folder_line(struct ha_folder *folder, const struct ha_folder_c
                               struct ha_why *why)
 {
     struct ha_folder_suite *suite = ha_folder_suite(folder, of->suite);
-    HA_TRY(failed(folder, why));
+    HA_TRY(ha_folder_failed(folder, why));
     if (!suite || file == 0 || file >= HA_SUITE_FILES || !suite->file[file].name)
         return ha_why(why, HA_ERROR, "%s: the suite has no file %zu for lines", of->suite->name, file);
     return folder->path ? write_line(folder, &suite->file[file], of, row, NULL, why) : HA_OK;
@@ -314,15 +204,15 @@ enum ha_status ha_folder_row(struct ha_folder *folder, const struct ha_folder_ca
                              struct ha_why *why)
 {
     struct ha_folder_suite *suite = ha_folder_suite(folder, of->suite);
-    HA_TRY(failed(folder, why));
+    HA_TRY(ha_folder_failed(folder, why));
     if (!suite) return ha_why(why, HA_ERROR, "%s: no suite of this run", of->suite->name);
     if (strlen(of->id) >= HA_ID_MAX) return ha_why(why, HA_ERROR, "%.80s...: the id is too long", of->id);
     if (ha_folder_find(folder, of->id, of->process)) return ha_why(why, HA_ERROR, "%s: it has its row already", of->id);
     struct ha_folder_entry *entry = ha_folder_entry_make(of, class_of(suite, of), row, false);
     if (!entry) return ha_why(why, HA_ERROR, "out of memory for the rows");
-    enum ha_status status = is_removed(folder) ? ha_folder_fail(folder, why)
-                            : folder->path     ? write_case(folder, suite, of, row, why)
-                                               : HA_OK;
+    enum ha_status status = ha_folder_is_removed(folder) ? ha_folder_fail(folder, why)
+                            : folder->path               ? write_case(folder, suite, of, row, why)
+                                                         : HA_OK;
     if (status == HA_OK && (status = ha_folder_add(folder, entry, why)) == HA_OK) return HA_OK;
     ha_folder_entry_free(entry);
     return status;
@@ -330,7 +220,7 @@ enum ha_status ha_folder_row(struct ha_folder *folder, const struct ha_folder_ca
 
 enum ha_status ha_folder_device(struct ha_folder *folder, const struct ha_env_device *device, struct ha_why *why)
 {
-    HA_TRY(failed(folder, why));
+    HA_TRY(ha_folder_failed(folder, why));
     if (!folder->path) return HA_OK;
     enum ha_status status = ha_env_file_device(folder->env, device, why);
     if (status == HA_OK) status = ha_env_file_write(folder->env, folder->path, why);
@@ -344,7 +234,8 @@ enum ha_status ha_folder_not_run(struct ha_folder *folder, const struct ha_folde
 {
     const struct ha_folder_suite *suite = ha_folder_suite(folder, of->suite);
     if (!suite) return ha_why(why, HA_ERROR, "%s: no suite of this run", of->suite->name);
-    const struct ha_folder_missing m = { ha_folder_entry_make(of, class_of(suite, of), NULL, false), copy(reason) };
+    const struct ha_folder_missing m = { ha_folder_entry_make(of, class_of(suite, of), NULL, false),
+                                         ha_folder_text(reason) };
     if (m.of && m.reason
         && ha_array_room(&folder->missing, &folder->missings_room, folder->missings + 1, sizeof *folder->missing)) {
         folder->missing[folder->missings++] = m;
@@ -395,7 +286,7 @@ void ha_folder_forget(struct ha_folder *folder)
             continue;
         }
         count(&folder->forgotten, e);
-        tdelete(e, &folder->tree, compare);
+        tdelete(e, &folder->tree, ha_folder_order);
         ha_folder_entry_free(e);
     }
     if (!folder->path) folder->entries = kept;
@@ -430,7 +321,7 @@ enum ha_status ha_folder_close(struct ha_folder *folder, struct ha_why *why)
     if (folder->path && folder->status == HA_OK && ha_folder_junit(folder, &reason) != HA_OK)
         ha_folder_fail(folder, &reason);
     say_complete(folder);
-    const enum ha_status status = failed(folder, why);
+    const enum ha_status status = ha_folder_failed(folder, why);
     destroy(folder);
     return status;
 }

@@ -95,16 +95,24 @@ struct ha_folder {
     struct ha_why failure; /* ... and its reason */
 };
 
-/* NULL: it is none of the run */
+/* (folder_entries.c) NULL: it is none of the run */
 struct ha_folder_suite *ha_folder_suite(const struct ha_folder *folder, const struct ha_suite *suite);
 /* An entry of its own, with a copy of row. NULL: no memory. */
 struct ha_folder_entry *ha_folder_entry_make(const struct ha_folder_case *of, const char *class_value, const void *row,
                                              bool before);
 void ha_folder_entry_free(struct ha_folder_entry *entry); /* NULL: nothing */
+/* A copy without what cannot stand in a line. NULL: no memory. */
+char *ha_folder_text(const char *text);
+/* The order of entries in the tree. */
+int ha_folder_order(const void *a, const void *b);
 /* It becomes the folder's; its row is among those that are found. */
 enum ha_status ha_folder_add(struct ha_folder *folder, struct ha_folder_entry *entry, struct ha_why *why);
 /* why says what failed: from now on every call fails with it, and with what is to be done. */
 enum ha_status ha_folder_fail(struct ha_folder *folder, struct ha_why *why);
+/* HA_OK: nothing has failed so far. */
+enum ha_status ha_folder_failed(const struct ha_folder *folder, struct ha_why *why);
+/* By somebody else, who need not have asked what is written there. */
+bool ha_folder_is_removed(const struct ha_folder *folder);
 
 /* Reads what is there and drops what belongs to no case (folder_resume.c). HA_FAIL: it is not ours. */
 enum ha_status ha_folder_resume(struct ha_folder *folder, struct ha_why *why);

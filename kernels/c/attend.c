@@ -5,58 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Rows are taken in blocks, so that K and V are read once for many while the weights of a chunk still fit into the
- * cache. */
-enum { KEPT_WEIGHTS = 1 << 20, ALIGN = 64 };
-
-/* Rows of weights start in different cache sets. */
-enum { PAD = 16 };
-
-struct ha_attend_plan ha_attend_plan(const struct ha_attend *a)
-{
-    struct ha_attend_plan p = { .packed = a->packed.keys > 0 ? ha_packed_listed(&a->packed) : 0 };
-    p.keys = p.packed;
-    for (size_t i = 0; i < a->runs_count; i++) p.keys += a->runs[i].keys;
-    p.pieces = p.keys / HA_CHUNK_KEYS + HA_RUNS_MAX + 1;
-    p.direct = a->weights && a->q_len == 1;
-    p.keep = a->weights && !p.direct;
-    p.weights_stride = p.direct ? a->weights_stride : (p.keep ? p.keys : HA_CHUNK_KEYS) + PAD;
-    p.rows = ha_least(HA_CHUNK_ROWS, a->q_len * a->group);
-    if (p.keep && p.rows * p.weights_stride > KEPT_WEIGHTS)
-        p.rows = KEPT_WEIGHTS / p.weights_stride > 0 ? KEPT_WEIGHTS / p.weights_stride : 1;
-    return p;
-}
-
-void *ha_attend_carve(char *memory, size_t *bytes, size_t count, size_t size)
-{
-    void *at = memory ? memory + *bytes : NULL;
-    *bytes += (count * size + ALIGN - 1) / ALIGN * ALIGN;
-    return at;
-}
-
-struct ha_attend_state ha_attend_state(const struct ha_attend *a, const struct ha_attend_plan *p, size_t rows,
-                                       char *memory, size_t *bytes)
-{
-    const size_t f = sizeof(float);
-    struct ha_attend_state s = { .rows = rows };
-    s.level = ha_attend_carve(memory, bytes, rows, f);
-    s.sum = ha_attend_carve(memory, bytes, rows, f);
-    s.acc = ha_attend_carve(memory, bytes, rows * a->head_dim, f);
-    if (a->weights) s.pieces = ha_attend_carve(memory, bytes, p->pieces * rows, f);
-    return s;
-}
-
-struct ha_attend_state ha_attend_state_from(const struct ha_attend *a, const struct ha_attend_state *s, size_t r)
-{
-    return (struct ha_attend_state){
-        .level = s->level + r,
-        .sum = s->sum + r,
-        .acc = s->acc + r * a->head_dim,
-        .pieces = s->pieces ? s->pieces + r : NULL,
-        .rows = s->rows,
-    };
-}
-
 /* What a block needs besides its state. */
 struct block {
     float *q;                     /* [rows][head_dim] */
@@ -74,8 +22,8 @@ static struct block block_of(const struct ha_attend *a, const struct ha_attend_p
 {
     struct block b = { 0 };
     /* never less for more keys, though a block may then have fewer rows, nor with weights than without */
-    const size_t rows = ha_least(HA_CHUNK_ROWS, a->q_len * a->group), chunks = rows * (HA_CHUNK_KEYS + PAD);
-    const size_t kept = p->keep ? most(p->weights_stride, ha_least(KEPT_WEIGHTS, rows * p->weights_stride)) : 0;
+    const size_t rows = ha_least(HA_CHUNK_ROWS, a->q_len * a->group), chunks = rows * (HA_CHUNK_KEYS + HA_ATTEND_PAD);
+    const size_t kept = p->keep ? most(p->weights_stride, ha_least(HA_ATTEND_KEPT, rows * p->weights_stride)) : 0;
     b.q = ha_attend_carve(scratch, &b.bytes, rows * a->head_dim, sizeof *b.q);
     b.visible = ha_attend_carve(scratch, &b.bytes, rows, sizeof *b.visible);
     b.part = ha_attend_state(a, p, rows, scratch, &b.bytes);
@@ -89,22 +37,6 @@ size_t ha_c_attend_scratch_bytes(const struct ha_attend *a)
 {
     const struct ha_attend_plan p = ha_attend_plan(a);
     return block_of(a, &p, NULL).bytes;
-}
-
-bool ha_attend_next(const struct ha_attend *a, const struct ha_attend_plan *p, size_t end, struct ha_attend_piece *x)
-{
-    x->first += x->keys;
-    if (x->first >= end) return false;
-    if (x->first < p->packed) {
-        x->at = x->first;
-        x->keys = ha_least(HA_CHUNK_KEYS, ha_least(p->packed, end) - x->first);
-        return true;
-    }
-    size_t base = p->packed;
-    for (x->run = a->runs; x->first - base >= x->run->keys; x->run++) base += x->run->keys;
-    x->at = x->first - base;
-    x->keys = ha_least(HA_CHUNK_KEYS, ha_least(x->run->keys - x->at, end - x->first));
-    return true;
 }
 
 /* What each row of the block, which begins with row `first`, sees of a piece of the last run; the largest. */

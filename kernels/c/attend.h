@@ -5,6 +5,10 @@
 
 #include "harness/api/kernels.h"
 
+/* Rows are taken in blocks, so that K and V are read once for many while the weights of a chunk still fit into the
+ * cache: at most so many weights are kept. Rows of weights are longer by the pad, to start in different cache sets. */
+enum { HA_ATTEND_KEPT = 1 << 20, HA_ATTEND_PAD = 16 };
+
 /* How one attention is worked off: rows in blocks, and for each block the keys piece by piece. A piece is what one call
  * of a kernel takes: at most HA_CHUNK_KEYS of the packed keys, or of a run. */
 struct ha_attend_plan {
