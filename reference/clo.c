@@ -455,7 +455,8 @@ static double left_out(const struct ha_def *def, const struct ha_def_head *h, co
     return (double)(ha_def_window_units(&each, h->tokens - h->queries) - ha_def_window_units(&each, b->before));
 }
 
-static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why)
+static enum ha_status clo_judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark,
+                                struct ha_why *why)
 {
     const bool first = h->head % ha_shape_group(&def->shape) == 0;
     struct buffer *b = buffer_of(def, h);
@@ -483,7 +484,7 @@ static enum ha_status advance(struct ha_def *def, const struct ha_def_head *h, s
     return ha_def_predict(&def->next[h->seq], &def->shape, h, why);
 }
 
-static void count(const struct ha_def *def, ha_def_count *say, void *arg)
+static void clo_count(const struct ha_def *def, ha_def_count *say, void *arg)
 {
     for (size_t l = 0; l < def->shape.layers; l++) {
         const struct counted *c = &def->counted[l];
@@ -498,5 +499,5 @@ static void count(const struct ha_def *def, ha_def_count *say, void *arg)
 }
 
 const struct ha_definition ha_definition_clo = {
-    .variant = "clo", .create = create, .judge = judge, .advance = advance, .count = count, .destroy = destroy
+    .variant = "clo", .create = create, .judge = clo_judge, .advance = advance, .count = clo_count, .destroy = destroy
 };

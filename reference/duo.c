@@ -65,7 +65,8 @@ static bool is_retrieval(const struct ha_def *def, const struct ha_def_head *h)
     return def->retrieval[h->layer * def->shape.kv_heads + h->head / ha_shape_group(&def->shape)];
 }
 
-static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why)
+static enum ha_status duo_judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark,
+                                struct ha_why *why)
 {
     const size_t before = h->tokens - h->queries;
     const bool all = is_retrieval(def, h);
@@ -80,7 +81,7 @@ static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, con
     return HA_OK;
 }
 
-static void count(const struct ha_def *def, ha_def_count *say, void *arg)
+static void duo_count(const struct ha_def *def, ha_def_count *say, void *arg)
 {
     const size_t all = def->shape.kv_heads;
     for (size_t l = 0; l < def->shape.layers; l++) {
@@ -93,5 +94,5 @@ static void count(const struct ha_def *def, ha_def_count *say, void *arg)
 static void destroy(struct ha_def *def) { free(def); }
 
 const struct ha_definition ha_definition_duo = {
-    .variant = "duo", .create = create, .judge = judge, .count = count, .destroy = destroy
+    .variant = "duo", .create = create, .judge = duo_judge, .count = duo_count, .destroy = destroy
 };

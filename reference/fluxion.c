@@ -121,7 +121,7 @@ static struct ha_def_place *place_of(const struct ha_def *def, const struct ha_d
     return &def->place[h->layer * def->shape.batch + h->seq];
 }
 
-static enum ha_status prefill(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why)
+static enum ha_status fluxion_prefill(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why)
 {
     const size_t n = h->tokens;
     struct ha_def_place *p = place_of(def, h);
@@ -325,7 +325,8 @@ static enum ha_status read_notes(const struct ha_def *def, const struct ha_def_h
     return streaming == streams ? HA_OK : ha_def_wrong(h, why, "note streaming is %g, and s is %.9g", streaming, is->s);
 }
 
-static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why)
+static enum ha_status fluxion_judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark,
+                                    struct ha_why *why)
 {
     struct ha_def_place *p = place_of(def, h);
     struct head *head = &def->head[h->head];
@@ -343,7 +344,7 @@ static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, con
     return h->head + 1 == def->shape.q_heads ? judge_sequence(def, h, why) : HA_OK;
 }
 
-static void count(const struct ha_def *def, ha_def_count *say, void *arg)
+static void fluxion_count(const struct ha_def *def, ha_def_count *say, void *arg)
 {
     for (size_t layer = 0; layer < def->shape.layers; layer++) {
         const struct counted *c = &def->counted[layer];
@@ -354,6 +355,9 @@ static void count(const struct ha_def *def, ha_def_count *say, void *arg)
     }
 }
 
-const struct ha_definition ha_definition_fluxion = {
-    .variant = "fluxion", .create = create, .prefill = prefill, .judge = judge, .count = count, .destroy = destroy
-};
+const struct ha_definition ha_definition_fluxion = { .variant = "fluxion",
+                                                     .create = create,
+                                                     .prefill = fluxion_prefill,
+                                                     .judge = fluxion_judge,
+                                                     .count = fluxion_count,
+                                                     .destroy = destroy };

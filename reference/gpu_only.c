@@ -47,7 +47,8 @@ static void destroy(struct ha_def *def)
     free(def);
 }
 
-static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why)
+static enum ha_status gpu_only_judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark,
+                                     struct ha_why *why)
 {
     const size_t before = h->tokens - h->queries, heads = ha_shape_group(&def->shape);
     struct ha_def_blocks *block = &def->block;
@@ -67,5 +68,5 @@ static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, con
 }
 
 const struct ha_definition ha_definition_gpu_only = {
-    .variant = "gpu_only", .create = create, .judge = judge, .destroy = destroy
+    .variant = "gpu_only", .create = create, .judge = gpu_only_judge, .destroy = destroy
 };

@@ -108,7 +108,7 @@ static enum ha_status forget(const struct ha_def *def, struct head *head, const 
     return resize(head, kept, why);
 }
 
-static enum ha_status prefill(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why)
+static enum ha_status h2o_prefill(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why)
 {
     struct head *head = &def->head[h->index];
     HA_TRY(resize(head, h->tokens, why));
@@ -153,7 +153,8 @@ static enum ha_status adopt(const struct ha_def *def, struct head *head, const s
 }
 
 /* Nothing but keys that the head may still have and new tokens, all of which it uses. */
-static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why)
+static enum ha_status h2o_judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark,
+                                struct ha_why *why)
 {
     struct head *head = &def->head[h->index];
     size_t next = 0;
@@ -189,8 +190,8 @@ static enum ha_status advance(struct ha_def *def, const struct ha_def_head *h, s
 const struct ha_definition ha_definition_h2o = {
     .variant = "h2o",
     .create = create,
-    .prefill = prefill,
-    .judge = judge,
+    .prefill = h2o_prefill,
+    .judge = h2o_judge,
     .advance = advance,
     .destroy = destroy,
 };

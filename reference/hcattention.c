@@ -101,7 +101,7 @@ static void destroy(struct ha_def *def)
     free(def);
 }
 
-static enum ha_status prefill(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why)
+static enum ha_status hcattention_prefill(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why)
 {
     return def->exact ? HA_OK : ha_def_book_prefill(&def->book, h, why);
 }
@@ -399,7 +399,8 @@ static void count_step(const struct ha_def *def, const struct ha_def_head *h, si
     c->weight_bytes += (double)(kept * (sizeof(uint32_t) + h->queries * ha_dtype_bytes(def->weights)));
 }
 
-static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why)
+static enum ha_status hcattention_judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark,
+                                        struct ha_why *why)
 {
     const size_t coded = coded_of(def, h->tokens - h->queries);
     struct parts parts;
@@ -440,7 +441,7 @@ static void count_memory(const struct ha_def *def, size_t layer, ha_def_count *s
     if (layer == 0) say(arg, "table_bytes", 0, tables, def->in_blocks ? 0 : tables + slack);
 }
 
-static void count(const struct ha_def *def, ha_def_count *say, void *arg)
+static void hcattention_count(const struct ha_def *def, ha_def_count *say, void *arg)
 {
     for (size_t l = 0; l < def->shape.layers; l++) {
         const struct counted *c = &def->counted[l];
@@ -451,6 +452,9 @@ static void count(const struct ha_def *def, ha_def_count *say, void *arg)
     }
 }
 
-const struct ha_definition ha_definition_hcattention = {
-    .variant = "hcattention", .create = create, .prefill = prefill, .judge = judge, .count = count, .destroy = destroy
-};
+const struct ha_definition ha_definition_hcattention = { .variant = "hcattention",
+                                                         .create = create,
+                                                         .prefill = hcattention_prefill,
+                                                         .judge = hcattention_judge,
+                                                         .count = hcattention_count,
+                                                         .destroy = destroy };

@@ -113,7 +113,7 @@ static enum ha_status grow(struct head *head, size_t device, size_t host, struct
     return maw && selected ? HA_OK : no_memory(why);
 }
 
-static enum ha_status prefill(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why)
+static enum ha_status hgca_prefill(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why)
 {
     struct head *head = &def->head[h->index];
     head->first = to_evict(def, h->tokens);
@@ -173,7 +173,8 @@ static enum ha_status judge_padding(struct head *head, const struct ha_def_head 
     return HA_OK;
 }
 
-static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why)
+static enum ha_status hgca_judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark,
+                                 struct ha_why *why)
 {
     const size_t q_heads = def->shape.q_heads, unit = h->seq * q_heads + h->head, begin = unit / def->task * def->task;
     struct head *task = &def->head[h->index - (unit - begin)];
@@ -223,8 +224,8 @@ const struct ha_definition ha_definition_hgca = {
     .variant = "hgca",
     .pads = true,
     .create = create,
-    .prefill = prefill,
-    .judge = judge,
+    .prefill = hgca_prefill,
+    .judge = hgca_judge,
     .advance = advance,
     .destroy = destroy,
 };

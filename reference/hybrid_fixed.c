@@ -84,7 +84,8 @@ static enum ha_status judge_sides(const struct ha_def *def, const struct ha_def_
     return HA_OK;
 }
 
-static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why)
+static enum ha_status hybrid_fixed_judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark,
+                                         struct ha_why *why)
 {
     const size_t heads = ha_shape_group(&def->shape), blocks = blocks_on_host(def, h->tokens - h->queries),
                  want = ha_def_share(def->budget, blocks);
@@ -106,7 +107,7 @@ static enum ha_status advance(struct ha_def *def, const struct ha_def_head *h, s
     return HA_OK;
 }
 
-static void count(const struct ha_def *def, ha_def_count *say, void *arg)
+static void hybrid_fixed_count(const struct ha_def *def, ha_def_count *say, void *arg)
 {
     for (size_t layer = 0; layer < def->shape.layers; layer++) {
         const double blocks = def->counted[layer] / (double)def->shape.batch;
@@ -114,6 +115,9 @@ static void count(const struct ha_def *def, ha_def_count *say, void *arg)
     }
 }
 
-const struct ha_definition ha_definition_hybrid_fixed = {
-    .variant = "hybrid_fixed", .create = create, .judge = judge, .advance = advance, .count = count, .destroy = destroy
-};
+const struct ha_definition ha_definition_hybrid_fixed = { .variant = "hybrid_fixed",
+                                                          .create = create,
+                                                          .judge = hybrid_fixed_judge,
+                                                          .advance = advance,
+                                                          .count = hybrid_fixed_count,
+                                                          .destroy = destroy };

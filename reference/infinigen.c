@@ -83,7 +83,7 @@ static struct ha_def_skew *skew_of(const struct ha_def *def, const struct ha_def
     return &def->skew[h->layer * def->shape.kv_heads + h->head / ha_shape_group(&def->shape)];
 }
 
-static enum ha_status prefill(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why)
+static enum ha_status infinigen_prefill(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why)
 {
     return ha_def_skew_observe(skew_of(def, h), &def->shape, h, why);
 }
@@ -145,7 +145,8 @@ static enum ha_status score_keys(struct ha_def *def, const struct ha_def_head *h
     return HA_OK;
 }
 
-static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why)
+static enum ha_status infinigen_judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark,
+                                      struct ha_why *why)
 {
     const size_t before = h->tokens - h->queries, heads = ha_shape_group(&def->shape);
     size_t most = (size_t)(def->most * (double)before);
@@ -170,6 +171,9 @@ static enum ha_status advance(struct ha_def *def, const struct ha_def_head *h, s
     return ha_def_predict(&def->next[h->seq], &def->shape, h, why);
 }
 
-const struct ha_definition ha_definition_infinigen = {
-    .variant = "infinigen", .create = create, .prefill = prefill, .judge = judge, .advance = advance, .destroy = destroy
-};
+const struct ha_definition ha_definition_infinigen = { .variant = "infinigen",
+                                                       .create = create,
+                                                       .prefill = infinigen_prefill,
+                                                       .judge = infinigen_judge,
+                                                       .advance = advance,
+                                                       .destroy = destroy };

@@ -313,8 +313,8 @@ static uint8_t compare(const struct open *w, double least, double most, double l
 
 /* left: the vector of the device's keys and the m best blocks, of which `has` is; out and in: what may leave, and come
  * in its place */
-static uint8_t judge(const struct open *w, const double *left, const struct part *has, const struct part *out,
-                     const struct part *in)
+static uint8_t labels_judge(const struct open *w, const double *left, const struct part *has, const struct part *out,
+                            const struct part *in)
 {
     const struct ha_def_labelled *of = w->of;
     const double mass_off = has->mass_off + in->mass_off + out->mass_off, tau = of->tau;
@@ -369,7 +369,7 @@ static void judge_all(struct open *w, uint8_t *met)
         border_of(w, m, &border);
         const size_t inside = m - border.begin, outside = border.end - m, count = ha_ref_smaller(inside, outside);
         const struct part out = some_of(w, border.begin, m, count), in = some_of(w, m, border.end, count);
-        met[m] = judge(w, left, &has, &out, &in);
+        met[m] = labels_judge(w, left, &has, &out, &in);
         add_block(w, w->rank[m].block, left, &has);
     }
 }

@@ -73,7 +73,8 @@ static size_t blocks_of(const struct ha_def *def, size_t seq)
     return k ? k : 1;
 }
 
-static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why)
+static enum ha_status lru_blocks_judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark,
+                                       struct ha_why *why)
 {
     const size_t heads = ha_shape_group(&def->shape), k = blocks_of(def, h->seq),
                  slots = (size_t)(def->capacity * (double)k * (1 + 1e-12));
@@ -89,11 +90,11 @@ static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, con
     return ha_def_caches_judge(&def->caches, h, def->choice.taken, def->block.count, slots > k ? slots : k, why);
 }
 
-static void count(const struct ha_def *def, ha_def_count *say, void *arg)
+static void lru_blocks_count(const struct ha_def *def, ha_def_count *say, void *arg)
 {
     ha_def_caches_count(&def->caches, say, arg);
 }
 
 const struct ha_definition ha_definition_lru_blocks = {
-    .variant = "lru_blocks", .create = create, .judge = judge, .count = count, .destroy = destroy
+    .variant = "lru_blocks", .create = create, .judge = lru_blocks_judge, .count = lru_blocks_count, .destroy = destroy
 };

@@ -68,7 +68,7 @@ static void add(struct sum *s, double x)
 
 /* What is not finite must be so; h roundings on a term's path, and one of the type. Where sums of binary32 may overflow
  * anything is right, and where the type does so, its infinity. */
-static double judge(float got, const struct sum *want, double h, double lost, enum ha_dtype type)
+static double pq_judge(float got, const struct sum *want, double h, double lost, enum ha_dtype type)
 {
     const double error = fabs((double)got - want->sum), bound = 1.001 * (ha_ref_gamma(h) * want->size + lost),
                  most = type == HA_F16 ? 65520 : (double)FLT_MAX;
@@ -98,7 +98,7 @@ static double judge_entry(const struct ha_pq_table *t, size_t r, size_t g, size_
     if (isfinite(want.sum) && !isinf(got))
         ha_ref_dots_add(dots, fabs((double)got - want.sum), want.sum, want.squares, dims,
                         t->type == HA_F32 ? 0 : ha_dtype_unit(t->type), 0);
-    return judge(got, &want, dims, dims * HA_REF_ETA, t->type);
+    return pq_judge(got, &want, dims, dims * HA_REF_ETA, t->type);
 }
 
 static void hold(const struct ha_ref_dots *dots, struct ha_chances *chances)
@@ -134,7 +134,7 @@ double ha_ref_judge_pq_score(const struct ha_pq_score *s, struct ha_chances *cha
                 const size_t at = (r / HA_PQ_ROWS * pq->groups + g) * pq->count + ha_ref_pq_code(pq, s->codes, i, g);
                 add(&want, scale * (double)ha_load(s->table, at * HA_PQ_ROWS + r % HA_PQ_ROWS, s->type));
             }
-            worst = fmax(worst, judge(got, &want, h, HA_REF_ETA, HA_F32));
+            worst = fmax(worst, pq_judge(got, &want, h, HA_REF_ETA, HA_F32));
             if (isfinite(want.sum))
                 ha_ref_dots_add(&dots, fabs((double)got - want.sum), want.sum, want.squares, h, 0, 0);
         }

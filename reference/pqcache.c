@@ -60,7 +60,7 @@ static void destroy(struct ha_def *def)
     free(def);
 }
 
-static enum ha_status prefill(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why)
+static enum ha_status pqcache_prefill(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why)
 {
     return ha_def_book_prefill(&def->book, h, why);
 }
@@ -99,7 +99,8 @@ static size_t places(const struct ha_def *def, size_t seq)
     return wanted > least ? wanted : least;
 }
 
-static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why)
+static enum ha_status pqcache_judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark,
+                                    struct ha_why *why)
 {
     const size_t heads = ha_shape_group(&def->shape), before = h->tokens - h->queries, k = chosen(def, before),
                  recent = ha_def_share(def->budget, before) - k, keys = before - recent;
@@ -115,11 +116,14 @@ static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, con
     return ha_def_caches_judge(&def->caches, h, def->choice.taken, keys, places(def, h->seq), why);
 }
 
-static void count(const struct ha_def *def, ha_def_count *say, void *arg)
+static void pqcache_count(const struct ha_def *def, ha_def_count *say, void *arg)
 {
     ha_def_caches_count(&def->caches, say, arg);
 }
 
-const struct ha_definition ha_definition_pqcache = {
-    .variant = "pqcache", .create = create, .prefill = prefill, .judge = judge, .count = count, .destroy = destroy
-};
+const struct ha_definition ha_definition_pqcache = { .variant = "pqcache",
+                                                     .create = create,
+                                                     .prefill = pqcache_prefill,
+                                                     .judge = pqcache_judge,
+                                                     .count = pqcache_count,
+                                                     .destroy = destroy };

@@ -65,7 +65,8 @@ static enum ha_status judge_rest(const struct ha_def *def, const struct ha_def_h
     return HA_OK;
 }
 
-static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why)
+static enum ha_status quest_judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark,
+                                  struct ha_why *why)
 {
     const size_t heads = ha_shape_group(&def->shape);
     def->block.count = (h->tokens - h->queries) / def->block.size;
@@ -81,5 +82,5 @@ static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, con
 }
 
 const struct ha_definition ha_definition_quest = {
-    .variant = "quest", .create = create, .judge = judge, .destroy = destroy
+    .variant = "quest", .create = create, .judge = quest_judge, .destroy = destroy
 };

@@ -244,7 +244,7 @@ static enum ha_status best(const struct ha_def *def, const struct ha_ref_score *
     return ha_def_partial_learn(score, out->is, count, def->slots, why);
 }
 
-static enum ha_status prefill(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why)
+static enum ha_status scout_prefill(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why)
 {
     const size_t heads = ha_shape_group(&def->shape), count = h->tokens / def->block.size;
     if (h->head % heads) return HA_OK;
@@ -625,7 +625,7 @@ static void count_cosines(struct ha_def *def, const struct ha_def_head *h)
                             def->query.off + at + t * s->head_dim, h->q + t * s->q_heads * s->head_dim, s->head_dim);
 }
 
-static void count(const struct ha_def *def, ha_def_count *say, void *arg)
+static void scout_count(const struct ha_def *def, ha_def_count *say, void *arg)
 {
     for (size_t layer = 0; layer < def->shape.layers; layer++) {
         const struct counted *c = &def->counted[layer];
@@ -676,7 +676,8 @@ static enum ha_status judge_kv_head(struct ha_def *def, const struct ha_def_head
     return HA_OK;
 }
 
-static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why)
+static enum ha_status scout_judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark,
+                                  struct ha_why *why)
 {
     const size_t heads = ha_shape_group(&def->shape);
     HA_TRY(judge_notes(def, h, why));
@@ -700,8 +701,8 @@ static enum ha_status advance(struct ha_def *def, const struct ha_def_head *h, s
 
 const struct ha_definition ha_definition_scout = { .variant = "scout",
                                                    .create = create,
-                                                   .prefill = prefill,
-                                                   .judge = judge,
+                                                   .prefill = scout_prefill,
+                                                   .judge = scout_judge,
                                                    .advance = advance,
-                                                   .count = count,
+                                                   .count = scout_count,
                                                    .destroy = destroy };

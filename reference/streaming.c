@@ -26,7 +26,8 @@ static enum ha_status create(struct ha_def **def, const struct ha_shape *shape, 
     return HA_OK;
 }
 
-static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why)
+static enum ha_status streaming_judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark,
+                                      struct ha_why *why)
 {
     const size_t window = def->window > h->queries ? def->window : h->queries;
     for (size_t j = 0; j < h->tokens; j++) {
@@ -41,5 +42,5 @@ static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, con
 static void destroy(struct ha_def *def) { free(def); }
 
 const struct ha_definition ha_definition_streaming = {
-    .variant = "streaming", .create = create, .judge = judge, .destroy = destroy
+    .variant = "streaming", .create = create, .judge = streaming_judge, .destroy = destroy
 };

@@ -89,7 +89,8 @@ static enum ha_status score_keys(struct ha_def *def, const struct ha_def_head *h
     return HA_OK;
 }
 
-static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why)
+static enum ha_status topk_judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark,
+                                 struct ha_why *why)
 {
     const size_t before = h->tokens - h->queries, heads = ha_shape_group(&def->shape);
     HA_TRY(ha_def_on_device(h, mark, why));
@@ -112,5 +113,5 @@ static enum ha_status advance(struct ha_def *def, const struct ha_def_head *h, s
 }
 
 const struct ha_definition ha_definition_topk = {
-    .variant = "topk", .create = create, .judge = judge, .advance = advance, .destroy = destroy
+    .variant = "topk", .create = create, .judge = topk_judge, .advance = advance, .destroy = destroy
 };

@@ -120,7 +120,7 @@ static enum ha_status weigh(struct ha_def *def, struct cache *c, const struct ha
     return forget(c, room_of(def, h), why);
 }
 
-static enum ha_status prefill(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why)
+static enum ha_status tova_prefill(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why)
 {
     struct cache *c = cache_of(def, h);
     struct ha_def_head newest = *h;
@@ -161,7 +161,8 @@ static enum ha_status adopt(struct cache *c, size_t room, const struct ha_def_he
 }
 
 /* Nothing but tokens that the layer may still have and new ones, all of which are used; and those of the first head. */
-static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why)
+static enum ha_status tova_judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark,
+                                 struct ha_why *why)
 {
     struct cache *c = cache_of(def, h);
     size_t next = 0;
@@ -186,8 +187,8 @@ static enum ha_status advance(struct ha_def *def, const struct ha_def_head *h, s
 const struct ha_definition ha_definition_tova = {
     .variant = "tova",
     .create = create,
-    .prefill = prefill,
-    .judge = judge,
+    .prefill = tova_prefill,
+    .judge = tova_judge,
     .advance = advance,
     .destroy = destroy,
 };

@@ -304,7 +304,7 @@ static struct errors errors_of(const struct sides *s, size_t base_nights, size_t
     return (struct errors){ e, sqrt(e * e + nights * nights * (1 / (double)base_nights + 1 / (double)now_nights)) };
 }
 
-static void judge(struct ha_shift *out, const struct sides *s, struct errors e, double alpha, size_t tests)
+static void shift_judge(struct ha_shift *out, const struct sides *s, struct errors e, double alpha, size_t tests)
 {
     const bool enough = s->n >= HA_SHIFT_PROCESSES;
     const double called = upper_quantile(alpha / (double)tests);
@@ -358,7 +358,7 @@ enum ha_status ha_shift_find(struct ha_shift *out, const struct ha_side *base, c
         qsort(s.base, m, sizeof *s.base, by_size);
         qsort(s.now, n, sizeof *s.now, by_size);
     }
-    judge(out, &s, errors_of(&s, base->nights, now->nights, nights), alpha, tests);
+    shift_judge(out, &s, errors_of(&s, base->nights, now->nights, nights), alpha, tests);
     look_beyond(out, base, &s, all + 4 * room);
     if (worse) out->p_better = 1; /* suspicious at most: more processes may tell */
     free(all);

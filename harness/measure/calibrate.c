@@ -35,7 +35,7 @@ typedef enum ha_status work(struct calibration *c);
 
 static void line(const struct calibration *c, const char *name) { fprintf(c->out, "  %-36s ", name); }
 
-static void judge(struct calibration *c, const char *name, bool ok)
+static void calibrate_judge(struct calibration *c, const char *name, bool ok)
 {
     line(c, name);
     fprintf(c->out, "%s: ", ok ? "ok" : "WRONG");
@@ -108,14 +108,15 @@ static enum ha_status empty_and_bytes(struct calibration *c, struct ha_why *why)
     const double h2d = (double)COPIES * COPY_BYTES, d2h = h2d / 2;
     struct ha_usage u;
     HA_TRY(traced(c, nothing, &u, why));
-    judge(c, "empty window", u.device_ns == 0);
+    calibrate_judge(c, "empty window", u.device_ns == 0);
     fprintf(c->out, "%.3f ms busy of %.1f\n", (double)u.device_ns / 1e6, (double)u.wall_ns / 1e6);
     HA_TRY(traced(c, copies, &u, why));
     struct ha_meter_count counted = ha_meter_take();
-    judge(c, "bytes counted at the copies", (double)counted.h2d_bytes == h2d && (double)counted.d2h_bytes == d2h);
+    calibrate_judge(c, "bytes counted at the copies",
+                    (double)counted.h2d_bytes == h2d && (double)counted.d2h_bytes == d2h);
     fprintf(c->out, "%.0f of %.0f\n", (double)(counted.h2d_bytes + counted.d2h_bytes), h2d + d2h);
-    judge(c, "bytes in the spans",
-          fabs(u.h2d_bytes / h2d - 1) <= bytes_off_most && fabs(u.d2h_bytes / d2h - 1) <= bytes_off_most);
+    calibrate_judge(c, "bytes in the spans",
+                    fabs(u.h2d_bytes / h2d - 1) <= bytes_off_most && fabs(u.d2h_bytes / d2h - 1) <= bytes_off_most);
     fprintf(c->out, "%.0f of %.0f\n", u.h2d_bytes + u.d2h_bytes, h2d + d2h);
     return HA_OK;
 }
@@ -182,7 +183,7 @@ static enum ha_status duty_cycles(struct calibration *c, struct ha_why *why)
             continue;
         }
         HA_TRY(duty_cycle(c, &s, why));
-        judge(c, name, fabs(s.says - s.knows) <= duty_off_most);
+        calibrate_judge(c, name, fabs(s.says - s.knows) <= duty_off_most);
         fprintf(c->out, "spans say %.2f%% of %.2f%%\n", 100 * s.says, 100 * s.knows);
     }
     return HA_OK;

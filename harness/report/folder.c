@@ -245,7 +245,7 @@ enum ha_status ha_folder_not_run(struct ha_folder *folder, const struct ha_folde
     return ha_why(why, HA_ERROR, "out of memory for the cases not run");
 }
 
-static void count(struct ha_folder_totals *t, const struct ha_folder_entry *e)
+static void folder_count(struct ha_folder_totals *t, const struct ha_folder_entry *e)
 {
     size_t *const of[HA_VERDICTS] = {
         [HA_NOT_RUN] = &t->not_run,       [HA_PASS] = &t->passed,          [HA_VERDICT_FAIL] = &t->failed,
@@ -259,7 +259,7 @@ struct ha_folder_totals ha_folder_totals(const struct ha_folder *folder)
 {
     struct ha_folder_totals t = folder->forgotten;
     t.not_run += folder->missings;
-    for (size_t i = 0; i < folder->entries; i++) count(&t, folder->entry[i]);
+    for (size_t i = 0; i < folder->entries; i++) folder_count(&t, folder->entry[i]);
     return t;
 }
 
@@ -285,7 +285,7 @@ void ha_folder_forget(struct ha_folder *folder)
             folder->entry[kept++] = e;
             continue;
         }
-        count(&folder->forgotten, e);
+        folder_count(&folder->forgotten, e);
         tdelete(e, &folder->tree, ha_folder_order);
         ha_folder_entry_free(e);
     }

@@ -104,7 +104,7 @@ struct counts {
     size_t tests, failures, errors, skipped;
 };
 
-static struct counts count(const struct item *items, size_t n, size_t group)
+static struct counts folder_junit_count(const struct item *items, size_t n, size_t group)
 {
     struct counts c = { 0 };
     for (size_t i = 0; i < n; i++) {
@@ -166,7 +166,7 @@ static void put_suite(FILE *f, const struct ha_folder *folder, const struct item
     if (*e->class_value) putc('.', f);
     put(f, e->class_value);
     putc('"', f);
-    put_counts(f, count(items, n, group));
+    put_counts(f, folder_junit_count(items, n, group));
     for (size_t i = group; i < n; i++) {
         if (items[i].group != group) continue;
         put_correctness(f, folder, &items[i]);
@@ -192,7 +192,7 @@ enum ha_status ha_folder_junit(const struct ha_folder *folder, struct ha_why *wh
                                                         .seconds = (double)NAN };
         const size_t found = find_groups(items, n, groups);
         fputs("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"habench\"", out.file);
-        put_counts(out.file, count(items, n, SIZE_MAX));
+        put_counts(out.file, folder_junit_count(items, n, SIZE_MAX));
         for (size_t g = 0; g < found; g++) put_suite(out.file, folder, items, n, groups[g]);
         fputs("</testsuites>\n", out.file);
         status = ha_whole_file_close(&out, why);

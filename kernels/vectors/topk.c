@@ -27,7 +27,7 @@ static inline float nth(int32_t o)
     return c.f;
 }
 
-static size_t count(const float *x, size_t n, int32_t from)
+static size_t topk_count(const float *x, size_t n, int32_t from)
 {
     const vec t = v_set(nth(from));
     size_t c = 0, i = 0;
@@ -41,7 +41,7 @@ static void narrow(const float *x, size_t n, size_t least, size_t most, size_t r
 {
     while (s->lo < s->hi && s->from_lo > most && s->from_lo - s->above > room) {
         const int32_t middle = (int32_t)(s->lo + ((int64_t)s->hi - s->lo + 1) / 2);
-        const size_t c = count(x, n, middle);
+        const size_t c = topk_count(x, n, middle);
         if (c >= least) {
             s->lo = middle;
             s->from_lo = c;
@@ -139,7 +139,7 @@ void HA_KERNEL(topk)(const struct ha_topk *t)
             s.from_lo += above;
         }
     }
-    if (s.from_lo == SIZE_MAX) s.from_lo = count(t->x, n, s.lo);
+    if (s.from_lo == SIZE_MAX) s.from_lo = topk_count(t->x, n, s.lo);
     if (s.from_lo < k) {
         emit_nan(t->x, n, k - s.from_lo, t->index);
         return;

@@ -101,7 +101,7 @@ static enum ha_status make(struct replay *r, const struct ha_fit_input *in, size
 
 /* Blocks missing in all sequences and KV heads 1, 2, ... steps later. interval 0: without recall, over all queries that
  * may fill the cache; else with one every `interval` steps, from the first query on. */
-static void count(struct replay *r, size_t layer, size_t interval)
+static void drift_count(struct replay *r, size_t layer, size_t interval)
 {
     const struct ha_shape *s = r->in->shape;
     const size_t steps = r->queries - 1;
@@ -125,14 +125,14 @@ static size_t learn_layer(struct replay *r, size_t layer, float *drift, float *k
     const double budget = (double)(r->in->shape->batch * r->of->lists * r->of->k);
     size_t interval = 1;
     double sum = 0;
-    count(r, layer, 0);
+    drift_count(r, layer, 0);
     for (size_t j = 0; j < steps; j++) {
         const double mean = (double)r->missing[j] / (budget * (double)(steps - j));
         drift[j] = (float)mean;
         sum += mean;
         if (sum <= r->of->ratio * (double)(j + 1)) interval = j + 1;
     }
-    count(r, layer, interval);
+    drift_count(r, layer, interval);
     for (size_t j = 0; j < steps; j++) kept[j] = (float)((double)r->missing[j] / budget);
     return interval;
 }

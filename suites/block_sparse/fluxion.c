@@ -130,7 +130,7 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
     return has_net(l) ? ha_features_open(ctx, &seq->kept, why) : HA_OK;
 }
 
-static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
+static enum ha_status fluxion_prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
     struct sequence *seq = sequence(l, b);
     struct ha_features *features = &((struct chooser *)l->shared)->properties.features;
@@ -264,7 +264,7 @@ static void say_quotient(const struct ha_layer *l, ha_count *say, void *arg, con
     if (of > 0) say(arg, name, l->layer, sum / of);
 }
 
-static void count(const struct ha_layer *l, ha_count *say, void *arg)
+static void fluxion_count(const struct ha_layer *l, ha_count *say, void *arg)
 {
     const struct sums *sums = &((const struct chooser *)l->shared)->sums[l->layer];
     say_quotient(l, say, arg, "streaming_heads", sums->streaming, sums->heads);
@@ -300,7 +300,7 @@ static const struct ha_rule rule = {
     .share = share,
     .end = end,
     .open = open,
-    .prefill = prefill,
+    .prefill = fluxion_prefill,
     .ready = ready,
     .append = append,
     .place = place,
@@ -310,7 +310,7 @@ static const struct ha_rule rule = {
     .sink = sink,
     .ask = ask,
     .work = work,
-    .count = count,
+    .count = fluxion_count,
 };
 
 extern const struct ha_variant ha_variant_fluxion;

@@ -81,7 +81,7 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
     return ha_block_store_open(l, b, unit, &store, why);
 }
 
-static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
+static enum ha_status gpu_only_prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
     return ha_block_store_prefill(l, b, in);
 }
@@ -163,7 +163,7 @@ static const struct ha_rule rule = {
     .shared_bytes = sizeof(struct chooser),
     .share = share,
     .open = open,
-    .prefill = prefill,
+    .prefill = gpu_only_prefill,
     .ready = ready,
     .before = before,
     .use = use,

@@ -108,7 +108,8 @@ static void summarise(const struct ha_layer *l, struct sequence *seq)
     ha_digests_of_store(l->ctx, (enum ha_digest_kind)option(l, DIGEST), &seq->digests, &seq->store);
 }
 
-static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
+static enum ha_status hybrid_fixed_prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in,
+                                           struct ha_why *why)
 {
     struct sequence *seq = sequence(l, b);
     seq->sinks = ha_least(seq->sink.cap, l->tokens[b]);
@@ -204,7 +205,7 @@ static enum ha_status settle(struct ha_layer *l, struct ha_why *why)
     return HA_OK;
 }
 
-static void count(const struct ha_layer *l, ha_count *say, void *arg)
+static void hybrid_fixed_count(const struct ha_layer *l, ha_count *say, void *arg)
 {
     double upkeep_ns = 0, blocks = 0;
     for (size_t b = 0; b < l->ctx->shape->batch; b++) {
@@ -231,7 +232,7 @@ static const struct ha_rule rule = {
     .shared_bytes = sizeof(struct chooser),
     .share = share,
     .open = open,
-    .prefill = prefill,
+    .prefill = hybrid_fixed_prefill,
     .append = append,
     .place = place,
     .appends_last = true,
@@ -242,7 +243,7 @@ static const struct ha_rule rule = {
     .cpu = cpu,
     .post = leave,
     .settle = settle,
-    .count = count,
+    .count = hybrid_fixed_count,
     .rewind = rewind_sequence,
     .cpu_name = "sparse attend",
     .settle_name = "digest",

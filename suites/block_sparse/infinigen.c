@@ -95,7 +95,7 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 }
 
 /* With the last sequence all are known: what the layer goes by is learnt, and the partial keys are made. */
-static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
+static enum ha_status infinigen_prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
     const struct ha_shape *s = ctx->shape;
@@ -209,7 +209,7 @@ static const struct ha_rule rule = {
     .shared_bytes = sizeof(struct chooser),
     .share = share,
     .open = open,
-    .prefill = prefill,
+    .prefill = infinigen_prefill,
     .before = before,
     HA_PREFETCH_HOOKS,
     .after = after,

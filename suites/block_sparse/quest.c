@@ -54,7 +54,7 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
     return is_dense(l) ? HA_OK : ha_digests_create(l->ctx, HA_MEM_DEVICE, l->block, b, &seq->digests, why);
 }
 
-static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
+static enum ha_status quest_prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
     const struct sequence *seq = (const struct sequence *)l->own + b;
     return ha_kv_load(l->ctx, &seq->kv, 0, in, b, 0, l->ctx->shape->ctx[b]);
@@ -136,7 +136,7 @@ static const struct ha_rule rule = {
     .shared_bytes = sizeof(struct ha_device_choice),
     .share = share,
     .open = open,
-    .prefill = prefill,
+    .prefill = quest_prefill,
     .ready = ready,
     .before = before,
     .append = append,

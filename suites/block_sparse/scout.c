@@ -125,7 +125,7 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 }
 
 /* The cache begins with the blocks that the observed queries score highest. */
-static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
+static enum ha_status scout_prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
     const struct scout *c = l->shared;
     const size_t slots = c->recall.slots, heads = l->ctx->shape->kv_heads;
@@ -227,7 +227,7 @@ static void report(const struct ha_layer *l, size_t b, size_t q_head, struct ha_
     ha_recall_report(&c->recall, l->layer, out);
 }
 
-static void count(const struct ha_layer *l, ha_count *say, void *arg)
+static void scout_count(const struct ha_layer *l, ha_count *say, void *arg)
 {
     const struct scout *c = l->shared;
     ha_recall_count(&c->recall, l->layer, say, arg);
@@ -239,7 +239,7 @@ static const struct ha_rule rule = {
     .shared_bytes = sizeof(struct scout),
     .share = share,
     .open = open,
-    .prefill = prefill,
+    .prefill = scout_prefill,
     .ready = ready,
     .before = before,
     .use = use,
@@ -251,7 +251,7 @@ static const struct ha_rule rule = {
     .early = is_ahead,
     .foresee = foresee,
     .after = after,
-    .count = count,
+    .count = scout_count,
     HA_BLOCK_STORE_HOOKS,
     .cpu_name = "missing blocks",
 };

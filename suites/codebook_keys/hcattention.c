@@ -217,7 +217,7 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
     return ctx->record_selection ? make_told(l, seq, in_blocks(l) ? 0 : coded(l, most), why) : HA_OK;
 }
 
-static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
+static enum ha_status hcattention_prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
     const size_t tokens = l->ctx->shape->ctx[b];
     struct chooser *c = l->shared;
@@ -406,7 +406,7 @@ static void report(const struct ha_layer *l, size_t b, size_t q_head, struct ha_
     }
 }
 
-static void count(const struct ha_layer *l, ha_count *say, void *arg)
+static void hcattention_count(const struct ha_layer *l, ha_count *say, void *arg)
 {
     const struct chooser *c = l->shared;
     const struct sums *sums = &c->sums[l->layer];
@@ -431,7 +431,7 @@ static const struct ha_rule rule = {
     .shared_bytes = sizeof(struct chooser),
     .share = share,
     .open = open,
-    .prefill = prefill,
+    .prefill = hcattention_prefill,
     .ready = ready,
     .append = append,
     .place = place,
@@ -441,7 +441,7 @@ static const struct ha_rule rule = {
     .ask = ask,
     .work = work,
     .post = post,
-    .count = count,
+    .count = hcattention_count,
     .asks_itself = true,
 };
 

@@ -163,7 +163,7 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
     return ha_coded_open(&c->coded, b, &seq->keys, why);
 }
 
-static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
+static enum ha_status pqcache_prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
     const size_t tokens = l->ctx->shape->ctx[b];
     struct caches *c = l->shared;
@@ -294,14 +294,14 @@ static void report(const struct ha_layer *l, size_t b, size_t q_head, struct ha_
     out->note[out->notes++] = (struct ha_note){ "replaced", step_of(l)->replaced[list] };
 }
 
-static void count(const struct ha_layer *l, ha_count *say, void *arg) { ha_slots_count(slots(l), l, say, arg); }
+static void pqcache_count(const struct ha_layer *l, ha_count *say, void *arg) { ha_slots_count(slots(l), l, say, arg); }
 
 static const struct ha_rule rule = {
     .seq_bytes = sizeof(struct sequence),
     .shared_bytes = sizeof(struct caches),
     .share = share,
     .open = open,
-    .prefill = prefill,
+    .prefill = pqcache_prefill,
     .ready = ready,
     .before = before,
     .use = use,
@@ -311,7 +311,7 @@ static const struct ha_rule rule = {
     .appends_last = true,
     .after = after,
     .settle = settle,
-    .count = count,
+    .count = pqcache_count,
     .rewind = rewind,
     .settle_name = "cache update",
 };

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-static void count(void *arg) { __atomic_fetch_add((uint32_t *)arg, 1, __ATOMIC_ACQ_REL); }
+static void graph_count(void *arg) { __atomic_fetch_add((uint32_t *)arg, 1, __ATOMIC_ACQ_REL); }
 
 struct kept {
     struct ha_op_path p;
@@ -28,7 +28,7 @@ static enum ha_status keep(struct ha_op_stage *s, struct kept *k)
         HA_OP(s, move, on, &m);
         memset(&m, 0, sizeof m);
     }
-    if (s->api->host_fn) HA_OP(s, host_fn, on, count, &k->calls);
+    if (s->api->host_fn) HA_OP(s, host_fn, on, graph_count, &k->calls);
     HA_OP(s, copy, on, p.out->at, p.there->at, p.bytes, HA_D2H);
     if (k->flag) HA_OP(s, flag_write, on, k->flag, 9);
     return HA_OK;

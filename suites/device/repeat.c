@@ -102,7 +102,7 @@ static enum ha_status differs(struct again *a, size_t stream)
         stream, a->s->shift);
 }
 
-static enum ha_status judge(struct again *a, size_t stream)
+static enum ha_status repeat_judge(struct again *a, size_t stream)
 {
     HA_TRY(ha_op_get(a->s, a->out[stream], a->s->shift, out_bytes(a), a->got));
     a->s->repeated += a->rows;
@@ -118,8 +118,8 @@ static enum ha_status round_of(struct again *a, size_t i, size_t each)
     if (i % each == 0) HA_TRY(place(a, i / each % SHIFTS * SHIFT_BYTES));
     for (size_t k = 0; k < HA_OP_STREAMS; k++) HA_TRY(call(a, k, other && k, (i + 1) % 2));
     for (size_t k = 0; k < HA_OP_STREAMS; k++) HA_OP(s, stream_sync, s->stream[k]);
-    HA_TRY(judge(a, 0));
-    return other ? HA_OK : judge(a, 1);
+    HA_TRY(repeat_judge(a, 0));
+    return other ? HA_OK : repeat_judge(a, 1);
 }
 
 /* one call alone, without load: what the others are compared with */

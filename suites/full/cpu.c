@@ -18,7 +18,7 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
     return ha_kv_store_create(l->ctx, is_packed, b, &store[b], why);
 }
 
-static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
+static enum ha_status cpu_prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
     struct ha_kv_store *store = l->own;
     return ha_kv_store_load(l->ctx, &store[b], in, b);
@@ -61,7 +61,7 @@ static enum ha_status rewind_store(struct ha_layer *l, size_t b, struct ha_why *
 static const struct ha_rule rule = {
     .seq_bytes = sizeof(struct ha_kv_store),
     .open = open,
-    .prefill = prefill,
+    .prefill = cpu_prefill,
     .append = append,
     .cpu = cpu,
     .after = after,
@@ -74,7 +74,7 @@ static const struct ha_rule rule = {
 static const struct ha_rule rule_of_arm = {
     .seq_bytes = sizeof(struct ha_kv_store),
     .open = open,
-    .prefill = prefill,
+    .prefill = cpu_prefill,
     .cpu = cpu,
     .cpu_name = "attend",
     .unlinked = true,

@@ -60,7 +60,7 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
     return ha_kv_create(l->ctx, HA_MEM_PINNED, ha_kv_max_tokens(l->ctx->shape, b), &store[b], why);
 }
 
-static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
+static enum ha_status offload_prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
     const struct ha_kv *store = l->own;
     return ha_kv_load(l->ctx, &store[b], 0, in, b, 0, l->ctx->shape->ctx[b]);
@@ -158,7 +158,7 @@ static const struct ha_rule rule = {
     .shared_bytes = sizeof(struct loader),
     .share = share,
     .open = open,
-    .prefill = prefill,
+    .prefill = offload_prefill,
     .before = before,
     .append = append,
     .place = place,
@@ -171,7 +171,7 @@ static const struct ha_rule rule_of_arm = {
     .shared_bytes = sizeof(struct loader),
     .share = share,
     .open = open,
-    .prefill = prefill,
+    .prefill = offload_prefill,
     .before = copy_alone,
     .rewind = rewind_requests,
 };

@@ -20,7 +20,7 @@ static const unsigned char *place(const struct ha_layer *l, size_t b, size_t pos
     return kv[b].k + position * ha_kv_token_bytes(l->ctx->shape);
 }
 
-static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
+static enum ha_status resident_prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
     const struct ha_kv *kv = l->own;
     return ha_kv_load(l->ctx, &kv[b], 0, in, b, 0, l->ctx->shape->ctx[b]);
@@ -51,13 +51,13 @@ static enum ha_status open_first(struct ha_layer *l, size_t b, struct ha_why *wh
 
 static enum ha_status prefill_first(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
-    return l->layer == 0 ? prefill(l, b, in, why) : HA_OK;
+    return l->layer == 0 ? resident_prefill(l, b, in, why) : HA_OK;
 }
 
 static const struct ha_rule rule = {
     .seq_bytes = sizeof(struct ha_kv),
     .open = open,
-    .prefill = prefill,
+    .prefill = resident_prefill,
     .append = append,
     .place = place,
     .device = device,

@@ -58,7 +58,7 @@ static void task(void *arg, size_t u, size_t worker)
     w->kernels->weighted_sum(&args);
 }
 
-static double judge(const struct ha_cpu_work *w, size_t u, struct ha_chances *chances)
+static double weights_judge(const struct ha_cpu_work *w, size_t u, struct ha_chances *chances)
 {
     const struct ha_weighted_sum args = sums_of(w, u);
     return ha_ref_judge_weighted_sum(&args, chances);
@@ -73,7 +73,7 @@ static void results(const struct ha_cpu_work *w, struct ha_cpu_result out[HA_CPU
 const struct ha_cpu_subject ha_cpu_subject_weighted_sum = { .own_bytes = sizeof(struct sums),
                                                             .unit_bytes = values_bytes,
                                                             .open = open_sums,
-                                                            .judge = judge,
+                                                            .judge = weights_judge,
                                                             .results = results,
                                                             .part[HA_CPU_WHOLE] = { .name = "weighted_sum",
                                                                                     .task = task } };

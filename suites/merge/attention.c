@@ -78,8 +78,8 @@ static enum ha_status judge_gaps(const struct ha_problem *p, struct ha_why *why)
 }
 
 /* Copy 0 of the outputs against the oracle; every byte of the outputs that is no result must be as it was. */
-static enum ha_status judge(const struct ha_problem *p, struct ha_attention_bench *bench, const struct ha_wanted *want,
-                            struct ha_attention_result *out, struct ha_why *why)
+static enum ha_status attention_judge(const struct ha_problem *p, struct ha_attention_bench *bench,
+                                      const struct ha_wanted *want, struct ha_attention_result *out, struct ha_why *why)
 {
     for (size_t r = 0; r < ha_problem_rows(p); r++) {
         const float *o = ha_problem_o(p, 0, r), *lse = ha_problem_lse(p, 0, r);
@@ -128,7 +128,7 @@ static enum ha_status ask(struct ha_problem *p, struct ha_attention_bench *bench
     HA_TRY(ha_attention_move(bench, 0, p->end_at, HA_H2D, why));
     HA_TRY(ha_attention_attend(bench, p, 0, why));
     HA_TRY(ha_attention_move(bench, 0, p->end_at, HA_D2H, why));
-    HA_TRY(judge(p, bench, want, out, why));
+    HA_TRY(attention_judge(p, bench, want, out, why));
     return memcmp(before, p->host, p->out_at) == 0 ? HA_OK : ha_problem_fail(p, why, "q, K or V was written");
 }
 

@@ -135,7 +135,7 @@ static enum ha_status ask(const struct plugin *p, struct answer *is)
 }
 
 /* What an entry of the plugin returned, as a verdict: where it returns an error it has refused the batch. */
-static enum ha_status judge(enum ha_status st, const char *entry, struct ha_why *why)
+static enum ha_status plugin_judge(enum ha_status st, const char *entry, struct ha_why *why)
 {
     static const char *const name[] = { "HA_OK", "HA_FAIL", "HA_WAIVED", "HA_ERROR" };
     const int code = (int)st;
@@ -155,7 +155,8 @@ static enum ha_status merge(struct plugin *p, struct ha_batch *batch, struct ha_
         HA_TRY(p->merger.room(&p->merger, bytes, &unused, why)); /* makes it have memory of that size */
         return p->merger.run(&p->merger, batch, why);
     }
-    for (size_t i = 0; i < batch->calls_count; i++) HA_TRY(judge(p->api->merge(NULL, &batch->calls[i]), "merge", why));
+    for (size_t i = 0; i < batch->calls_count; i++)
+        HA_TRY(plugin_judge(p->api->merge(NULL, &batch->calls[i]), "merge", why));
     return HA_OK;
 }
 
@@ -225,8 +226,8 @@ static enum ha_status run_once(const struct plugin *p, const struct request *r, 
     const bool attends = r->op == ATTEND;
     if (attends ? !p->api->attend : !p->api->merge)
         return ha_why(why, HA_WAIVED, "it offers no %s", attends ? "attend" : "merge");
-    if (!p->device && attends) return judge(p->api->attend(NULL, &r->args.attend), "attend", why);
-    if (!p->device) return judge(p->api->merge(NULL, &r->args.merge), "merge", why);
+    if (!p->device && attends) return plugin_judge(p->api->attend(NULL, &r->args.attend), "attend", why);
+    if (!p->device) return plugin_judge(p->api->merge(NULL, &r->args.merge), "merge", why);
     struct ha_stream *stream = NULL;
     void *there = NULL;
     enum ha_status st = p->api->mem_alloc(p->device, HA_MEM_DEVICE, (size_t)(r->end - r->begin), &there, why);
@@ -268,7 +269,7 @@ static enum ha_status stage(struct plugin *p, struct request *r, struct ha_why *
     r->stage.j = (struct ha_judgement){ 0 };
     const enum ha_status st = ha_merge_stage(r->stage.c, &p->merger, r->stage.form, r->stage.dtype, r->stage.seed,
                                              &r->stage.j, &r->stage.why);
-    return library.refused == HA_OK ? st : judge(library.refused, "merge", &r->stage.why);
+    return library.refused == HA_OK ? st : plugin_judge(library.refused, "merge", &r->stage.why);
 }
 
 static enum ha_status serve_request(struct plugin *p, struct request *r, struct ha_why *why)

@@ -170,9 +170,9 @@ static enum ha_status merge(const struct ha_merge_trial *trial, struct ha_subjec
 }
 
 /* The rows of part i; planted: an error is, and must be seen. */
-static struct ha_judgement judge(struct ha_merge_rows *rows, const struct ha_batch *batch,
-                                 const struct ha_merge_traits *traits, const struct ha_merge_task *t, size_t i,
-                                 bool planted)
+static struct ha_judgement work_judge(struct ha_merge_rows *rows, const struct ha_batch *batch,
+                                      const struct ha_merge_traits *traits, const struct ha_merge_task *t, size_t i,
+                                      bool planted)
 {
     const struct ha_merge_case *c = part_of(t, i).c;
     const enum ha_must must = !c || (c->must == HA_MUST_FAIL && !planted) ? HA_MUST_BOUND : c->must;
@@ -269,7 +269,7 @@ static void ask_again(struct crew *c, struct worker *w, size_t source, const str
         if (st != HA_OK) enter(c, source, &part, index, false, st, false, (struct ha_judgement){ 0 }, why);
         else if (same) continue;
         else if (subject->traits.varies) {
-            const struct ha_judgement j = judge(&w->trial.rows, batch, &subject->traits, t, i, false);
+            const struct ha_judgement j = work_judge(&w->trial.rows, batch, &subject->traits, t, i, false);
             enter(c, source, &part, index, false, st, false, j, why);
         } else if (again.row / rows == i)
             enter(c, source, &part, index, false, HA_FAIL, false, (struct ha_judgement){ 0 }, again.where);
@@ -301,7 +301,7 @@ static void ask(struct crew *c, struct worker *w, size_t source, const struct ha
         struct ha_why reason = why;
         enum ha_status so_far = st;
         if (planted && part.c->must != HA_MUST_FAIL) continue;
-        if (st == HA_OK && is_plain(t)) j = judge(&w->trial.rows, batch, &subject->traits, t, i, planted);
+        if (st == HA_OK && is_plain(t)) j = work_judge(&w->trial.rows, batch, &subject->traits, t, i, planted);
         if (st == HA_OK && is_plain(t) && !planted && j.status == HA_OK) {
             so_far = sense(c, w, source, &part, batch, i * each, each, &reason);
             hold(c, w, source, &part, index, batch, i * each, each);

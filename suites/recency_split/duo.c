@@ -181,7 +181,7 @@ static enum ha_status load(const struct ha_context *ctx, const struct sequence *
     return ctx->api->copy(ctx->stream, seq->pool.kv.v + to, (const char *)in->v[b] + from, of.count * row, HA_H2D);
 }
 
-static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
+static enum ha_status duo_prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
     const struct sequence *seq = sequence(l, b);
@@ -230,7 +230,7 @@ static enum ha_status append(struct ha_layer *l, size_t b, const struct ha_kv *f
     return HA_OK;
 }
 
-static void count(const struct ha_layer *l, ha_count *say, void *arg)
+static void duo_count(const struct ha_layer *l, ha_count *say, void *arg)
 {
     const size_t all = l->ctx->shape->kv_heads;
     double streaming = 0;
@@ -243,12 +243,12 @@ static const struct ha_rule rule = {
     .shared_bytes = sizeof(struct model),
     .share = share,
     .open = open,
-    .prefill = prefill,
+    .prefill = duo_prefill,
     .use = use,
     .device = device,
     .append = append,
     .appends_last = true,
-    .count = count,
+    .count = duo_count,
 };
 
 static enum ha_status fit(const struct ha_fit_input *in, struct ha_fit_writer *out, struct ha_why *why)

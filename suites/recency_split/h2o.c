@@ -101,7 +101,7 @@ static enum ha_status keep(const struct ha_context *ctx, struct sequence *seq, s
     return HA_OK;
 }
 
-static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
+static enum ha_status h2o_prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
     const struct ha_shape *s = ctx->shape;
@@ -203,7 +203,7 @@ static enum ha_status evict_all(struct ha_layer *l, const struct ha_step *step, 
 static const struct ha_rule rule = {
     .seq_bytes = sizeof(struct sequence),
     .open = open,
-    .prefill = prefill,
+    .prefill = h2o_prefill,
     .append = append,
     .use = use,
     .device = device,

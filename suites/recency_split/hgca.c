@@ -183,7 +183,7 @@ static enum ha_status remember(const struct ha_context *ctx, struct sequence *se
 
 /* MAW starts as the attention of the observed queries over the ring; KV_ctx is what their attention
  * over KV_cpu finds salient (the re-evaluation of Algorithm 1, line 21). */
-static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
+static enum ha_status hgca_prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
     const struct ha_shape *s = ctx->shape;
@@ -358,7 +358,7 @@ static enum ha_status age_all(struct ha_layer *l, struct ha_stream *post, struct
 }
 
 /* What beta keeps of what was evicted. */
-static void count(const struct ha_layer *l, ha_count *say, void *arg)
+static void hgca_count(const struct ha_layer *l, ha_count *say, void *arg)
 {
     const struct ha_shape *s = l->ctx->shape;
     const struct sequence *seq = l->own;
@@ -382,7 +382,7 @@ static void count(const struct ha_layer *l, ha_count *say, void *arg)
 static const struct ha_rule rule = {
     .seq_bytes = sizeof(struct sequence),
     .open = open,
-    .prefill = prefill,
+    .prefill = hgca_prefill,
     .ready = fill_context,
     .use = use,
     .device = device,
@@ -392,7 +392,7 @@ static const struct ha_rule rule = {
     .appends_last = true,
     .post = age_all,
     .settle = settle,
-    .count = count,
+    .count = hgca_count,
     .rewind = rewind_sequence,
     .cpu_name = "sparse attend",
     .settle_name = "select",

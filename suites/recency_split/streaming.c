@@ -49,7 +49,7 @@ static const unsigned char *place(const struct ha_layer *l, size_t b, size_t pos
     return ha_ring_place(l->ctx->shape, &seq->recent, position);
 }
 
-static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
+static enum ha_status streaming_prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
     struct sequence *seq = (struct sequence *)l->own + b;
@@ -103,7 +103,7 @@ static enum ha_status append(struct ha_layer *l, size_t b, const struct ha_kv *f
 static const struct ha_rule rule = {
     .seq_bytes = sizeof(struct sequence),
     .open = open,
-    .prefill = prefill,
+    .prefill = streaming_prefill,
     .before = forget,
     .use = use,
     .device = device,

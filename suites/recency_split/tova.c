@@ -112,7 +112,7 @@ static enum ha_status observe_last(const struct ha_context *ctx, const struct ha
     return ha_observe(&of_one, &newest, b, 0, n, weights, n, why);
 }
 
-static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
+static enum ha_status tova_prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
     const struct ha_shape *s = ctx->shape;
@@ -188,7 +188,7 @@ static enum ha_status evict_all(struct ha_layer *l, const struct ha_step *step, 
 static const struct ha_rule rule = {
     .seq_bytes = sizeof(struct sequence),
     .open = open,
-    .prefill = prefill,
+    .prefill = tova_prefill,
     .append = append,
     .place = place,
     .use = use,

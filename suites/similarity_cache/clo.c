@@ -228,7 +228,7 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 /* ---- prefill, and back to it ------------------------------------------------------------------------------------- */
 
 /* A prefill leaves K and V on the device: they are encoded there, and go to host memory beside that (section 4.2). */
-static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
+static enum ha_status clo_prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
     const size_t tokens = ctx->shape->ctx[b];
@@ -378,7 +378,7 @@ static void report(const struct ha_layer *l, size_t b, size_t q_head, struct ha_
     out->note[out->notes++] = (struct ha_note){ "similarity", isfinite(similarity) ? (double)similarity : -2 };
 }
 
-static void count(const struct ha_layer *l, ha_count *say, void *arg)
+static void clo_count(const struct ha_layer *l, ha_count *say, void *arg)
 {
     const struct chooser *c = l->shared;
     const struct prefilled *of = &c->prefilled[l->layer];
@@ -407,14 +407,14 @@ static const struct ha_rule rule = {
     .drain = drain,
     .end = end,
     .open = open,
-    .prefill = prefill,
+    .prefill = clo_prefill,
     .ready = ready,
     .before = before,
     .device = device,
     .use = use,
     .report = report,
     .after = after,
-    .count = count,
+    .count = clo_count,
     .rewind = rewind,
 };
 

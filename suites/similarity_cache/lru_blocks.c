@@ -122,7 +122,7 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
     return ha_digests_create(ctx, HA_MEM_DEVICE, l->block, b, &seq->digests, why);
 }
 
-static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
+static enum ha_status lru_blocks_prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
     const size_t tokens = l->ctx->shape->ctx[b];
     const struct sequence *seq = sequence(l, b);
@@ -247,14 +247,17 @@ static void report(const struct ha_layer *l, size_t b, size_t q_head, struct ha_
     out->note[out->notes++] = (struct ha_note){ "replaced", step_of(l)->replaced[list] };
 }
 
-static void count(const struct ha_layer *l, ha_count *say, void *arg) { ha_slots_count(slots(l), l, say, arg); }
+static void lru_blocks_count(const struct ha_layer *l, ha_count *say, void *arg)
+{
+    ha_slots_count(slots(l), l, say, arg);
+}
 
 static const struct ha_rule rule = {
     .seq_bytes = sizeof(struct sequence),
     .shared_bytes = sizeof(struct caches),
     .share = share,
     .open = open,
-    .prefill = prefill,
+    .prefill = lru_blocks_prefill,
     .ready = ready,
     .before = before,
     .use = use,
@@ -264,7 +267,7 @@ static const struct ha_rule rule = {
     .appends_last = true,
     .after = after,
     .settle = settle,
-    .count = count,
+    .count = lru_blocks_count,
     .rewind = rewind,
     .settle_name = "cache update",
 };

@@ -62,8 +62,8 @@ static const struct ha_field fields[] = {
 };
 
 /* The verdict of a check: HA_OK, HA_FAIL, HA_WAIVED, HA_ERROR. */
-static enum ha_status judge(struct ha_shared *shared, const struct mutant_point *p, const struct ha_mutant *mutant,
-                            const char *id, bool order, struct ha_why *why)
+static enum ha_status mutants_judge(struct ha_shared *shared, const struct mutant_point *p,
+                                    const struct ha_mutant *mutant, const char *id, bool order, struct ha_why *why)
 {
     struct ha_session session;
     struct ha_case c;
@@ -86,10 +86,10 @@ static enum ha_status hunt(struct ha_shared *shared, const struct mutant_point *
     struct ha_why reason = { "" };
     if (HA_TSAN && m->order)
         return ha_why(why, HA_WAIVED, "ThreadSanitizer ends a run in which what is planted happens");
-    const enum ha_status sound = judge(shared, p, NULL, m->id, m->order, &reason);
+    const enum ha_status sound = mutants_judge(shared, p, NULL, m->id, m->order, &reason);
     if (sound == HA_WAIVED) return ha_why(why, HA_WAIVED, "%s", reason.text);
     if (sound != HA_OK) return ha_why(why, HA_FAIL, "its case does not pass without it: %.400s", reason.text);
-    const enum ha_status broken = judge(shared, p, m, m->id, m->order, &reason);
+    const enum ha_status broken = mutants_judge(shared, p, m, m->id, m->order, &reason);
     if (broken == HA_OK) return ha_why(why, HA_FAIL, "SURVIVED: '%s' passes with it", m->id);
     if (broken != HA_FAIL)
         return ha_why(why, HA_FAIL, "ended as %s and not as a failed check: %.400s",
