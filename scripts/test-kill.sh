@@ -73,6 +73,9 @@ compare()
     if [ -n "$CHECK_XML" ]; then $CHECK_XML "$1" || wrong "$CHECK_XML"; fi
 }
 
+told() { echo "$killed kills: $parents of the program, $children of its worker; $rounds runs"; }
+trap 'told; exit 143' TERM # one that is ended before all kills says how many there were
+
 start "$dir/whole"
 code=$?
 [ $code -eq 0 ] || { wrong "the run without kills ends with $code"; exit 1; }
@@ -110,5 +113,5 @@ while [ $killed -lt "$kills" ] && [ $failed -eq 0 ]; do
 done
 
 holds 'nothing that was started is left' nobody_is_left
-echo "$killed kills: $parents of the program, $children of its worker; $rounds runs"
+told
 finish
