@@ -311,23 +311,25 @@ static const struct ha_assignment *named(const struct ha_pairs *p, const char *r
     return NULL;
 }
 
-/* HA_ERROR: cases with each value fail for one reason, a key that has one value. Said before all pairs of the other
- * keys are tried, each of which would fail. */
+/* HA_ERROR: cases with each value fail for the very same reason, a key that has one value. Said before all pairs of the
+ * other keys are tried, each of which would fail. */
 static enum ha_status one_value_is_wrong(struct ha_pairs *p, struct ha_why *why)
 {
     size_t row[AXES_MAX] = { 0 };
-    struct ha_why reason;
+    struct ha_why reason, first = { "" };
     const struct ha_assignment *wrong = NULL;
     for (size_t i = 0; i < p->axes; i++)
         for (size_t v = 0; v < p->axis[i].count; v++) {
             row[i] = v;
             if (isfinite(cost_of(p, row, &reason))) return HA_OK;
             row[i] = 0;
-            const struct ha_assignment *of = named(p, reason.text);
-            if (!of || (wrong && of != wrong)) return HA_OK;
-            wrong = of;
+            if (!wrong) {
+                wrong = named(p, reason.text);
+                first = reason;
+            }
+            if (!wrong || strcmp(reason.text, first.text) != 0) return HA_OK;
         }
-    return wrong ? at_line(p, wrong->line, ha_why(why, HA_ERROR, "%s", reason.text), why) : HA_OK;
+    return at_line(p, wrong->line, ha_why(why, HA_ERROR, "%s", first.text), why);
 }
 
 enum ha_status ha_pairs_expand(struct ha_pairs *p, ha_take *each, void *arg, struct ha_why *why)
