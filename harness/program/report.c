@@ -2,11 +2,9 @@
 
 #include "harness/base/file.h"
 #include "harness/base/program.h"
-#include "harness/base/stop.h"
 #include "harness/base/why.h"
 #include "harness/program/spawned.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -7,9 +7,7 @@
 #include "harness/report/folder_take.h"
 #include "harness/report/row.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -115,11 +113,7 @@ static void destroy(struct ha_folder *folder)
     for (size_t i = 0; i < folder->suites; i++)
         for (size_t f = 0; f < HA_SUITE_FILES; f++) ha_columns_free(&folder->suite[i].file[f].columns);
     ha_columns_free(&folder->figures.columns);
-    while (folder->tree) {
-        const void *const *root = folder->tree;
-        tdelete(*root, &folder->tree, ha_folder_order);
-    }
-    for (size_t i = 0; i < folder->entries; i++) ha_folder_entry_free(folder->entry[i]);
+    for (size_t i = 0; i < folder->entries; i++) ha_folder_drop(folder, folder->entry[i]);
     for (size_t i = 0; i < folder->missings; i++) missing_free(&folder->missing[i]);
     if (folder->fd >= 0) ha_own_file_close(folder->fd);
     ha_env_file_destroy(folder->env);
@@ -286,8 +280,7 @@ void ha_folder_forget(struct ha_folder *folder)
             continue;
         }
         folder_count(&folder->forgotten, e);
-        tdelete(e, &folder->tree, ha_folder_order);
-        ha_folder_entry_free(e);
+        ha_folder_drop(folder, e);
     }
     if (!folder->path) folder->entries = kept;
 }

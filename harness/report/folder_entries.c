@@ -81,7 +81,7 @@ void ha_folder_entry_free(struct ha_folder_entry *e)
     free(e);
 }
 
-int ha_folder_order(const void *a, const void *b)
+static int order(const void *a, const void *b)
 {
     const struct ha_folder_entry *x = a, *y = b;
     const int ids = strcmp(x->id, y->id);
@@ -91,10 +91,16 @@ int ha_folder_order(const void *a, const void *b)
 enum ha_status ha_folder_add(struct ha_folder *folder, struct ha_folder_entry *entry, struct ha_why *why)
 {
     if (!ha_array_room(&folder->entry, &folder->entries_room, folder->entries + 1, sizeof *folder->entry)
-        || !tsearch(entry, &folder->tree, ha_folder_order))
+        || !tsearch(entry, &folder->tree, order))
         return ha_why(why, HA_ERROR, "out of memory for the rows");
     folder->entry[folder->entries++] = entry;
     return HA_OK;
+}
+
+void ha_folder_drop(struct ha_folder *folder, struct ha_folder_entry *entry)
+{
+    tdelete(entry, &folder->tree, order);
+    ha_folder_entry_free(entry);
 }
 
 const struct ha_folder_entry *ha_folder_find(const struct ha_folder *folder, const char *id, size_t process)
@@ -103,7 +109,7 @@ const struct ha_folder_entry *ha_folder_find(const struct ha_folder *folder, con
     if (strlen(id) >= sizeof clean) return NULL;
     strcpy(clean, id);
     const struct ha_folder_entry key = { .id = ha_text_clean(clean), .process = process };
-    void *const *node = tfind(&key, &folder->tree, ha_folder_order);
+    void *const *node = tfind(&key, &folder->tree, order);
     return node ? *node : NULL;
 }
 

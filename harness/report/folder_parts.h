@@ -103,10 +103,10 @@ struct ha_folder_entry *ha_folder_entry_make(const struct ha_folder_case *of, co
 void ha_folder_entry_free(struct ha_folder_entry *entry); /* NULL: nothing */
 /* A copy without what cannot stand in a line. NULL: no memory. */
 char *ha_folder_text(const char *text);
-/* The order of entries in the tree. */
-int ha_folder_order(const void *a, const void *b);
 /* It becomes the folder's; its row is among those that are found. */
 enum ha_status ha_folder_add(struct ha_folder *folder, struct ha_folder_entry *entry, struct ha_why *why);
+/* It is no longer found, and is freed; folder->entry still names it. */
+void ha_folder_drop(struct ha_folder *folder, struct ha_folder_entry *entry);
 /* why says what failed: from now on every call fails with it, and with what is to be done. */
 enum ha_status ha_folder_fail(struct ha_folder *folder, struct ha_why *why);
 /* HA_OK: nothing has failed so far. */

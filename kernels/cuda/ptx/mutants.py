@@ -1,8 +1,8 @@
-"""mutants.py NVCC HOST.so PTX_FOLDER WHOLE... -- LIBRARY... -- PROGRAM PLUGIN...: faults planted in the kernels, or in
+"""mutants.py NVCC HOST.so PTX_FOLDER WHOLE... -- LIBRARY... -- PROGRAM PLUGIN.in: faults planted in the kernels, or in
 the host's code of theirs, each of which the interpreter has to find with the case beside it; and in what puts them on
 streams, which PROGRAM has to find on the emulated device. A kernel's file is compiled anew with its fault, one entry
 where that saves time. Of the host's code HOST.so is linked anew, of WHOLE and as much of each LIBRARY as that needs;
-the device of PLUGIN."""
+the device of the files that PLUGIN.in names."""
 
 import os
 import subprocess
@@ -223,6 +223,9 @@ def main():
     named, host, ptx_folder, *linked = sys.argv[1:]
     at = linked.index('--')
     end = linked.index('--', at + 1)
+    program, of_plugin = linked[end + 1:]
+    with open(of_plugin, encoding='utf-8') as file:
+        plugin = file.read().split()
     with open(named, encoding='utf-8') as file:
         nvcc = file.read().strip()
     mutants = [m for m in MUTANTS if nvcc or m.on_streams]
@@ -231,8 +234,7 @@ def main():
     caught = 0
     for mutant in mutants:
         with tempfile.TemporaryDirectory() as root:
-            shop = Workshop(nvcc, host, ptx_folder, linked[:at], linked[at + 1:end], linked[end + 1], linked[end + 2:],
-                            root)
+            shop = Workshop(nvcc, host, ptx_folder, linked[:at], linked[at + 1:end], program, plugin, root)
             says = found(shop, mutant)
         right = mutant.says in says
         caught += right
