@@ -1,5 +1,7 @@
 #include "reference/rows.h"
 
+#include "harness/base/numeric.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -302,12 +304,14 @@ struct ha_chance ha_ref_chance_softmax(const float *x, size_t n, double h, doubl
     return (struct ha_chance){ lse.lse_bias, lse.lse_size, weights.o_bias, weights.o_size };
 }
 
-void ha_ref_dots_add(struct ha_ref_dots *d, double error, double dot, double squares, double h, double unit, double cut)
+void ha_ref_dots_add(struct ha_ref_dots *d, double error, double dot, double squares, double h, enum ha_dtype stored,
+                     double cut)
 {
-    const double u = HA_REF_U;
+    const double u = HA_REF_U,
+                 rounded = stored == HA_F32 ? 0 : ha_dtype_unit(stored) * fabs(dot) + ha_dtype_eta(stored);
     d->error2 += square(error);
     d->size2 += u * u / 3 * (h * (squares + square(dot)) + 2 * square(dot));
-    d->bias2 += square((u + unit) * fabs(dot) + cut * u * h * (fabs(dot) + sqrt(squares)));
+    d->bias2 += square(u * fabs(dot) + rounded + cut * u * h * (fabs(dot) + sqrt(squares)));
 }
 
 struct ha_chance ha_ref_chance_dots(const struct ha_ref_dots *d)

@@ -96,8 +96,7 @@ static double judge_entry(const struct ha_pq_table *t, size_t r, size_t g, size_
     }
     for (size_t d = 0; d < pq->dims; d++) add(&want, (double)q[d] * (double)book_of(pq, g)[d * pq->count + j]);
     if (isfinite(want.sum) && !isinf(got))
-        ha_ref_dots_add(dots, fabs((double)got - want.sum), want.sum, want.squares, dims,
-                        t->type == HA_F32 ? 0 : ha_dtype_unit(t->type), 0);
+        ha_ref_dots_add(dots, fabs((double)got - want.sum), want.sum, want.squares, dims, t->type, 0);
     return pq_judge(got, &want, dims, dims * HA_REF_ETA, t->type);
 }
 
@@ -136,7 +135,7 @@ double ha_ref_judge_pq_score(const struct ha_pq_score *s, struct ha_chances *cha
             }
             worst = fmax(worst, pq_judge(got, &want, h, HA_REF_ETA, HA_F32));
             if (isfinite(want.sum))
-                ha_ref_dots_add(&dots, fabs((double)got - want.sum), want.sum, want.squares, h, 0, 0);
+                ha_ref_dots_add(&dots, fabs((double)got - want.sum), want.sum, want.squares, h, HA_F32, 0);
         }
         hold(&dots, chances);
     }

@@ -42,7 +42,7 @@ double ha_ref_judge_score(const struct ha_score *s, const struct ha_profile *p, 
         }
         const double error = fabs((double)s->s[i] - scale * sum);
         worst = worse(worst, error, 1.001 * h * HA_REF_U * fabs(scale) * size + HA_REF_ETA);
-        ha_ref_dots_add(&dots, error, scale * sum, scale * scale * squares, h, 0, 0);
+        ha_ref_dots_add(&dots, error, scale * sum, scale * scale * squares, h, HA_F32, 0);
     }
     hold_dots(&dots, chances);
     return worst;
@@ -122,7 +122,7 @@ double ha_ref_judge_digest_score(const struct ha_digest_score *s, struct ha_chan
             }
             const double error = fabs((double)s->s[r * s->s_stride + b] - scale * sum);
             worst = worse(worst, error, 1.001 * h * HA_REF_U * fabs(scale) * size + HA_REF_ETA);
-            ha_ref_dots_add(&dots, error, scale * sum, scale * scale * squares, h, 0, 0);
+            ha_ref_dots_add(&dots, error, scale * sum, scale * scale * squares, h, HA_F32, 0);
         }
         hold_dots(&dots, chances);
     }
@@ -233,7 +233,7 @@ double ha_ref_judge_columns(const struct ha_device_columns *c, size_t seq, size_
                                            c->head_dim);
             const float got = ha_load(y, j, c->y_type);
             worst = judge_number(worst, got, want.sum, ha_ref_rounded(h * HA_REF_U * want.size, want.sum, unit, eta));
-            ha_ref_dots_add(&dots, fabs((double)got - want.sum), want.sum, want.squares, h, unit, 0);
+            ha_ref_dots_add(&dots, fabs((double)got - want.sum), want.sum, want.squares, h, c->y_type, 0);
         }
         hold_dots(&dots, chances);
     }
@@ -256,7 +256,7 @@ double ha_ref_judge_rows(const struct ha_device_score *s, size_t seq, size_t hea
             const struct dot want = dot_of(q, HA_F32, key_at(&rows, i), s->dtype, s->head_dim);
             worst = judge_number(worst, got[i], scale * want.sum, h * HA_REF_U * fabs(scale) * want.size);
             ha_ref_dots_add(&dots, fabs((double)got[i] - scale * want.sum), scale * want.sum,
-                            scale * scale * want.squares, h, 0, 0);
+                            scale * scale * want.squares, h, HA_F32, 0);
         }
         hold_dots(&dots, chances);
     }

@@ -490,7 +490,7 @@ TEST(products_are_explained_and_planted_ones_are_not)
                         for (size_t l = 0; l < lanes; l++) all += sum[l];
                         all = ha_round(all * (1 + planted * (2 * ha_rng_uniform(row, 9, j) - 1)), stored);
                         ha_ref_dots_add(&dots, (double)all - want, want, squares, (double)(TERMS / lanes + lanes),
-                                        ha_dtype_unit(stored), 0);
+                                        stored, 0);
                     }
                     const struct ha_chance of = ha_ref_chance_dots(&dots);
                     ha_chances_add(&c, 0, sqrt(dots.error2), &of);

@@ -102,7 +102,7 @@ double ha_ref_judge_weighted_sum(const struct ha_weighted_sum *s, struct ha_chan
                          bound = 1.001 * (ha_ref_gamma(terms) * size + (double)keys * HA_REF_ETA),
                          ratio = error == 0 ? 0 : error / bound;
             worst = isnan(ratio) ? HUGE_VAL : fmax(worst, ratio);
-            ha_ref_dots_add(&dots, got - sum, sum, squares, terms, 0, 0);
+            ha_ref_dots_add(&dots, got - sum, sum, squares, terms, HA_F32, 0);
         }
         const struct ha_chance of = ha_ref_chance_dots(&dots);
         if (chances) ha_chances_add(chances, 0, sqrt(dots.error2), &of);

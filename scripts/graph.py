@@ -128,6 +128,7 @@ RECIPES = [
     ("harness/engine/test_kill", f"{SUITES_WRAPPED} wrap=ha_machine_beside wrap=ha_paired_memory_create"),
     ("harness/engine/test_serve", "wrap=ha_child_say"),
     ("harness/engine/test_p*", ENGINE_FAKES),
+    ("harness/engine/test_covering", ENGINE_FAKES),
     ("harness/engine/test_group", REHEARSAL),
     ("harness/engine/*", "$o/harness/report/fake_suite.o"),
     ("harness/tune/test_worlds", "own alone wrap=ha_cpu_bits"),
@@ -227,7 +228,7 @@ ARITHMETIC = """kernels/test_[!a]* kernels/test_attend reference/* harness/base/
 ONE_THREAD = """datasets/test_[!d]* harness/compare/* harness/doctor/*
     harness/base/test_array harness/base/test_c* harness/base/test_device_arena harness/base/test_placement
     harness/base/test_registry harness/base/test_sa* harness/base/test_storage harness/base/test_text harness/base/test_why
-    harness/engine/test_p* harness/engine/test_serve harness/engine/test_at_once harness/fleet/test_rank
+    harness/engine/test_p* harness/engine/test_covering harness/engine/test_serve harness/engine/test_at_once harness/fleet/test_rank
     harness/fleet/test_attempt harness/measure/test_[!be]* harness/report/test_[!f]* harness/report/test_fi*
     harness/report/test_folder harness/report/test_folder_reports harness/tune/test_[!mw]*
     kernels/cuda/test_cupti kernels/cuda/test_gdr kernels/cuda/test_library kernels/cuda/test_match kernels/cuda/test_meters

@@ -95,7 +95,7 @@ struct ha_device_seq {
                                 * list h have; read when the kernel runs */
 };
 struct ha_device_attend {
-    size_t batch, q_len, q_heads, kv_heads, head_dim;
+    size_t batch, q_len, q_heads, kv_heads, head_dim; /* head_dim: a multiple of 8 */
     enum ha_dtype dtype;
     float scale;
     bool causal;

@@ -154,8 +154,8 @@ struct ha_ref_dots {
     double error2, size2, bias2;
 };
 /* One more of them: its error, what it is, the squares of its terms added up, the additions on its longest path, the
- * unit of the type that it is stored in, and the share of these additions that truncate. */
-void ha_ref_dots_add(struct ha_ref_dots *dots, double error, double dot, double squares, double h, double unit,
+ * type that it is stored in, and the share of these additions that truncate. */
+void ha_ref_dots_add(struct ha_ref_dots *dots, double error, double dot, double squares, double h, enum ha_dtype stored,
                      double cut);
 struct ha_chance ha_ref_chance_dots(const struct ha_ref_dots *dots);
 

@@ -1,6 +1,7 @@
 #include "harness/base/cover.h"
 
 #include "harness/base/array.h"
+#include "harness/base/rng.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 
 struct maker {
     const struct ha_cover *cover;
+    double most;       /* what a row may cost */
     size_t all;        /* values of all axes together */
     size_t *first;     /* [axes] the number of each axis' value 0 among them */
     size_t *by_size;   /* [axes] those with most values first */
@@ -96,10 +98,7 @@ static void fill(struct maker *m, double cost)
     }
 }
 
-static bool fits(const struct maker *m, const size_t *row)
-{
-    return m->cover->cost(m->cover->arg, row) <= m->cover->most;
-}
+static bool fits(const struct maker *m, const size_t *row) { return m->cover->cost(m->cover->arg, row) <= m->most; }
 
 /* From the seed, which fits: values of the row that is too much, one after the other, as long as it fits with them. */
 static void fall_back(struct maker *m, size_t *seed)
@@ -113,11 +112,18 @@ static void fall_back(struct maker *m, size_t *seed)
     memcpy(m->row, seed, m->cover->axes * sizeof *seed);
 }
 
-static bool take_row(struct maker *m)
+static bool keep_row(struct maker *m)
 {
     const size_t axes = m->cover->axes;
     if (!ha_array_room(&m->rows, &m->room, (m->count + 1) * axes, sizeof *m->rows)) return false;
     memcpy(m->rows + m->count++ * axes, m->row, axes * sizeof *m->row);
+    return true;
+}
+
+static bool take_row(struct maker *m)
+{
+    const size_t axes = m->cover->axes;
+    if (!keep_row(m)) return false;
     for (size_t a = 0; a < axes; a++)
         for (size_t b = a + 1; b < axes; b++) shut(m, a, m->row[a], b, m->row[b]);
     return true;
@@ -178,7 +184,7 @@ static void begin(struct maker *m)
 
 enum ha_status ha_cover_make(const struct ha_cover *c, size_t **rows, size_t *count)
 {
-    struct maker m = { .cover = c };
+    struct maker m = { .cover = c, .most = c->most };
     const size_t axes = c->axes ? c->axes : 1;
     m.first = calloc(axes, sizeof *m.first);
     for (size_t a = 0; m.first && a < c->axes; a++) {
@@ -200,6 +206,88 @@ enum ha_status ha_cover_make(const struct ha_cover *c, size_t **rows, size_t *co
     }
     free(m.first), free(m.by_size), free(m.open), free(m.left), free(m.growth), free(m.row), free(m.try);
     free(m.decided);
+    if (!ok) free(m.rows);
+    *rows = ok ? m.rows : NULL;
+    *count = ok ? m.count : 0;
+    return ok ? HA_OK : HA_ERROR;
+}
+
+/* ---- every value ------------------------------------------------------------------------------------------------- */
+
+/* An axis' values that no row has yet, in an order that was drawn: left[at..], from there to values. */
+struct open {
+    size_t *left, at;
+};
+
+static size_t drawn(uint64_t seed, uint64_t *at, size_t n) { return (size_t)ha_rng_below(seed, 0, (*at)++, n); }
+
+/* The next value that no row has; else any, a cheap one rather than a dear one. */
+static size_t next_value(const struct ha_cover *c, const struct open *o, size_t a, uint64_t seed, uint64_t *at)
+{
+    return o[a].at < c->values[a] ? o[a].left[o[a].at] : drawn(seed, at, drawn(seed, at, c->values[a]) + 1);
+}
+
+static void meet(struct open *o, size_t values, size_t value)
+{
+    size_t i = o->at;
+    while (i < values && o->left[i] != value) i++;
+    if (i == values) return; /* it was met before */
+    o->left[i] = o->left[o->at];
+    o->left[o->at++] = value;
+}
+
+/* A row with the next value of this axis. false: no memory */
+static bool add_value(struct maker *m, struct open *o, size_t axis, uint64_t seed, uint64_t *at)
+{
+    const struct ha_cover *c = m->cover;
+    const size_t value = o[axis].left[o[axis].at];
+    const double cost = ha_cover_cheapest(c, axis, value, axis, value, m->try);
+    if (!(cost <= c->most)) {
+        o[axis].at++;
+        return true;
+    }
+    for (size_t a = 0; a < c->axes; a++) m->row[a] = next_value(c, o, a, seed, at);
+    m->most = fmin(c->most, fmax(c->most / HA_COVER_MIXED, 2 * cost));
+    if (!fits(m, m->row)) fall_back(m, m->try);
+    for (size_t a = 0; a < c->axes; a++) meet(&o[a], c->values[a], m->row[a]);
+    return keep_row(m);
+}
+
+static bool every_value(struct maker *m, struct open *o, uint64_t seed)
+{
+    const struct ha_cover *c = m->cover;
+    uint64_t at = 0;
+    for (size_t a = 0; a < c->axes; a++)
+        for (size_t i = 0; i < c->values[a]; i++) { /* shuffled as it is filled */
+            const size_t to = drawn(seed, &at, i + 1);
+            o[a].left[i] = o[a].left[to];
+            o[a].left[to] = i;
+        }
+    for (;;) {
+        size_t axis = 0, most = 0;
+        for (size_t a = 0; a < c->axes; a++)
+            if (c->values[a] - o[a].at > most) {
+                axis = a;
+                most = c->values[a] - o[a].at;
+            }
+        if (!most) return true;
+        if (!add_value(m, o, axis, seed, &at)) return false;
+    }
+}
+
+enum ha_status ha_cover_values(const struct ha_cover *c, uint64_t seed, size_t **rows, size_t *count)
+{
+    const size_t axes = c->axes ? c->axes : 1;
+    struct maker m = { .cover = c };
+    struct open *o = calloc(axes, sizeof *o);
+    m.row = calloc(axes, sizeof *m.row);
+    m.try = calloc(axes, sizeof *m.try);
+    bool ok = o && m.row && m.try;
+    for (size_t a = 0; a < c->axes && ok; a++)
+        ok = (o[a].left = malloc((c->values[a] + 1) * sizeof *o[a].left)) != NULL;
+    ok = ok && every_value(&m, o, seed);
+    for (size_t a = 0; a < c->axes && o; a++) free(o[a].left);
+    free(o), free(m.row), free(m.try);
     if (!ok) free(m.rows);
     *rows = ok ? m.rows : NULL;
     *count = ok ? m.count : 0;

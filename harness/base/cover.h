@@ -1,7 +1,7 @@
 #ifndef HA_BASE_COVER_H
 #define HA_BASE_COVER_H
 
-/* Pairwise covering lists: few rows of values in which every two values of two axes meet. */
+/* Covering lists: few rows of values in which every two values of two axes meet, or every value of each axis is. */
 
 #include "harness/api/base.h"
 
@@ -22,5 +22,11 @@ double ha_cover_cheapest(const struct ha_cover *cover, size_t axis, size_t value
 /* Rows one after the other, the same on every machine; the caller frees them. Greedy: each row has as many new pairs
  * for its cost as are found. HA_ERROR: no memory. */
 enum ha_status ha_cover_make(const struct ha_cover *cover, size_t **rows, size_t *count);
+
+/* Rows in which every value of each axis is at least once, as many as the longest axis has values or little more: what
+ * stands beside what is drawn from the seed. A row costs at most most / HA_COVER_MIXED, or twice what the cheapest row
+ * with the value does that it was made for. */
+enum { HA_COVER_MIXED = 32 };
+enum ha_status ha_cover_values(const struct ha_cover *cover, uint64_t seed, size_t **rows, size_t *count);
 
 #endif

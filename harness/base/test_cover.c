@@ -1,4 +1,5 @@
-/* Every two values of two axes meet, where anything lets them, in few rows, and dear values beside cheap ones. */
+/* Every two values of two axes meet, or every value is there, where anything lets them, in few rows, and dear values
+ * beside cheap ones. */
 #include "harness/base/cover.h"
 #include "harness/base/test.h"
 
@@ -114,4 +115,56 @@ TEST(few_questions)
     assert_int_equal(ha_cover_make(&c, &rows, &count), HA_OK);
     free(rows);
     assert_true(count < 400 && asked < 3 * count);
+}
+
+/* ---- every value ------------------------------------------------------------------------------------------------- */
+
+static size_t missing_values(const struct ha_cover *c, const size_t *rows, size_t count)
+{
+    size_t missing = 0;
+    for (size_t a = 0; a < c->axes; a++)
+        for (size_t v = 0; v < c->values[a]; v++) {
+            size_t r = 0;
+            while (r < count && rows[r * c->axes + a] != v) r++;
+            missing += r == count;
+        }
+    return missing;
+}
+
+TEST(every_value_in_as_many_rows_as_the_longest_axis_has)
+{
+    const size_t values[] = { 3, 70, 1, 9 };
+    const struct ha_cover c = { .axes = 4, .values = values, .cost = alike, .most = HA_COVER_MIXED };
+    size_t *rows, *other, count, others, differ = 0;
+    assert_int_equal(ha_cover_values(&c, 1, &rows, &count), HA_OK);
+    assert_int_equal(count, 70);
+    assert_int_equal(missing_values(&c, rows, count), 0);
+    assert_int_equal(ha_cover_values(&c, 2, &other, &others), HA_OK);
+    for (size_t i = 0; i < 4 * count && others == count; i++) differ += rows[i] != other[i];
+    assert_true(differ > count);
+    free(other);
+    assert_int_equal(ha_cover_values(&c, 1, &other, &others), HA_OK); /* the same seed, the same rows */
+    assert_true(others == count && !memcmp(rows, other, 4 * count * sizeof *rows));
+    free(rows);
+    free(other);
+}
+
+/* A dear value stands beside cheap ones, one that costs too much, or cannot be, is left out. */
+TEST(values_within_their_cost)
+{
+    const size_t values[] = { 12, 12, 4, 4 };
+    struct ha_cover c = { .axes = 2, .values = values, .cost = dear, .most = 1024 };
+    size_t *rows, count;
+    assert_int_equal(ha_cover_values(&c, 1, &rows, &count), HA_OK);
+    assert_int_equal(missing_values(&c, rows, count), 2); /* 2^11 of both */
+    for (size_t r = 0; r < count; r++) {
+        const size_t a = rows[2 * r], b = rows[2 * r + 1], larger = a > b ? a : b;
+        assert_true(dear(NULL, rows + 2 * r) <= fmax(1024.0 / HA_COVER_MIXED, 2 * exp2((double)larger)));
+    }
+    free(rows);
+    c = (struct ha_cover){ .axes = 4, .values = values, .cost = picky, .most = 1 };
+    assert_int_equal(ha_cover_values(&c, 1, &rows, &count), HA_OK);
+    assert_int_equal(missing_values(&c, rows, count), 0);
+    for (size_t r = 0; r < count; r++) assert_true(isfinite(picky(NULL, rows + 4 * r)));
+    free(rows);
 }

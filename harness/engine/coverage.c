@@ -12,7 +12,7 @@ struct coverage {
 
 static enum ha_status note(void *arg, const struct ha_suite *s, void *point, struct ha_why *why)
 {
-    ha_pairs_note(arg, point);
+    ha_covering_note(arg, point);
     return HA_OK;
 }
 
@@ -20,16 +20,16 @@ static enum ha_status note(void *arg, const struct ha_suite *s, void *point, str
 static enum ha_status count_section(void *arg, const struct ha_file_section *f, struct ha_why *why)
 {
     struct coverage *c = arg;
-    struct ha_pairs *made, *seen;
-    if (!f->keys.pairs) return HA_OK;
+    struct ha_covering *made, *seen;
+    if (!f->keys.cover) return HA_OK;
     const struct ha_suite *s = *f->suite ? ha_suite_named(f->suite, why) : ha_suites_all[0];
     if (!s) return ha_why_prefix(why, HA_ERROR, "%s:%zu", f->keys.file, f->suite_line);
-    HA_TRY(ha_pairs_create(&made, s, &f->keys, why));
-    enum ha_status status = ha_pairs_create(&seen, s, &f->keys, why);
+    HA_TRY(ha_covering_create(&made, s, &f->keys, why));
+    enum ha_status status = ha_covering_create(&seen, s, &f->keys, why);
     if (status == HA_OK) {
-        status = ha_pairs_expand(made, note, seen, why);
+        status = ha_covering_expand(made, note, seen, why);
         if (c->out) fprintf(c->out, "[%s]\n", f->keys.section);
-        const struct ha_coverage x = ha_pairs_count(seen, c->out);
+        const struct ha_coverage x = ha_covering_count(seen, c->out);
         if (c->out)
             fprintf(c->out, "    %zu axes, %zu values, %zu pairs: %zu met, %zu excluded, %zu missing; %zu cases\n",
                     x.axes, x.values, x.pairs, x.met, x.excluded, x.missing, x.points);
@@ -38,9 +38,9 @@ static enum ha_status count_section(void *arg, const struct ha_file_section *f, 
         c->all.met += x.met;
         c->all.excluded += x.excluded;
         c->all.missing += x.missing;
-        ha_pairs_destroy(seen);
+        ha_covering_destroy(seen);
     }
-    ha_pairs_destroy(made);
+    ha_covering_destroy(made);
     return status;
 }
 

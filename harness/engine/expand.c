@@ -3,13 +3,44 @@
 #include "harness/base/why.h"
 #include "harness/engine/point.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 const char ha_blanks[] = " \t\v\f\r";
 
-enum ha_status ha_assign(struct ha_assignments *a, const char *name, const char *values, size_t line,
-                         struct ha_why *why)
+/* The values with the numbers of ranges in place of these; the caller frees it. NULL: why says so. */
+static char *without_ranges(const char *name, const char *values, struct ha_why *why)
+{
+    char *out = NULL;
+    size_t bytes = 0;
+    FILE *f = open_memstream(&out, &bytes);
+    enum ha_status status = f ? HA_OK : ha_why(why, HA_ERROR, "out of memory");
+    for (const char *v = values; *v && status == HA_OK;) {
+        const size_t blanks = strspn(v, ha_blanks), n = strcspn(v + blanks, ha_blanks);
+        const char *const end = v + blanks + n;
+        uint64_t least, most, step = 1;
+        const char *p;
+        fprintf(f, "%.*s", (int)blanks, v);
+        v += blanks;
+        const bool range = ha_whole_parse(v, &least, &p) && !strncmp(p, "..", 2) && ha_whole_parse(p + 2, &most, &p)
+                           && (p == end || (*p == ':' && ha_whole_parse(p + 1, &step, &p) && p == end));
+        if (!range) fprintf(f, "%.*s", (int)n, v);
+        else if (step == 0 || least > most || (most - least) / step >= HA_RANGE_MOST)
+            status = ha_why(why, HA_ERROR, "%s: '%.*s' is no range of 1 to %d numbers", name, (int)n, v, HA_RANGE_MOST);
+        for (uint64_t i = 0; range && status == HA_OK && i <= (most - least) / step; i++)
+            fprintf(f, "%s%" PRIu64, i ? " " : "", least + i * step);
+        v = end;
+    }
+    if (f && fclose(f) != 0 && status == HA_OK) status = ha_why(why, HA_ERROR, "out of memory");
+    if (status == HA_OK) return out;
+    free(out);
+    return NULL;
+}
+
+static enum ha_status assign(struct ha_assignments *a, const char *name, const char *values, size_t line,
+                             struct ha_why *why)
 {
     for (size_t i = 0; i < a->count; i++) {
         if (strcmp(a->of[i].name, name) != 0) continue;
@@ -31,6 +62,16 @@ enum ha_status ha_assign(struct ha_assignments *a, const char *name, const char 
     struct ha_assignment *x = &grown[a->count++];
     *x = (struct ha_assignment){ .name = strdup(name), .values = strdup(values), .line = line, .own = true };
     return x->name && x->values ? HA_OK : ha_why(why, HA_ERROR, "out of memory");
+}
+
+enum ha_status ha_assign(struct ha_assignments *a, const char *name, const char *values, size_t line,
+                         struct ha_why *why)
+{
+    if (!line || !strstr(values, "..")) return assign(a, name, values, line, why);
+    char *plain = without_ranges(name, values, why);
+    const enum ha_status status = plain ? assign(a, name, plain, line, why) : HA_ERROR;
+    free(plain);
+    return status;
 }
 
 void ha_assignments_free(struct ha_assignments *a)

@@ -178,14 +178,14 @@ struct sink {
     struct ha_filter *filter; /* or NULL */
     size_t section;           /* of the plan */
     uint64_t time_ns;
-    bool pairs; /* the section is a covering list, whose points are as small as they may be */
+    bool covering; /* the section is a covering list, whose points are as small as they may be */
 };
 
 static enum ha_status take(void *arg, const struct ha_suite *s, void *point, struct ha_why *why)
 {
     struct sink *sink = arg;
     char id[HA_ID_MAX];
-    if (sink->file && !sink->pairs && sink->options->small && s->shrink) {
+    if (sink->file && !sink->covering && sink->options->small && s->shrink) {
         s->shrink(point);
         if (s->settle) HA_TRY(s->settle(point, why));
     }
@@ -287,13 +287,13 @@ static bool is_line(const struct ha_key *key, const struct ha_assignments *a)
     return false;
 }
 
-static enum ha_status expand_pairs(const struct ha_suite *s, const struct ha_assignments *a, struct sink *sink,
-                                   struct ha_why *why)
+static enum ha_status expand_covering(const struct ha_suite *s, const struct ha_assignments *a, struct sink *sink,
+                                      struct ha_why *why)
 {
-    struct ha_pairs *pairs;
-    HA_TRY(ha_pairs_create(&pairs, s, a, why));
-    const enum ha_status status = ha_pairs_expand(pairs, take, sink, why);
-    ha_pairs_destroy(pairs);
+    struct ha_covering *covering;
+    HA_TRY(ha_covering_create(&covering, s, a, why));
+    const enum ha_status status = ha_covering_expand(covering, take, sink, why);
+    ha_covering_destroy(covering);
     return status;
 }
 
@@ -302,9 +302,9 @@ static enum ha_status read_section(void *arg, const struct ha_file_section *f, s
     struct sink *sink = arg;
     const struct ha_suite *s = *f->suite ? ha_suite_named(f->suite, why) : ha_suites_all[0];
     if (!s) return ha_why_prefix(why, HA_ERROR, "%s:%zu", f->keys.file, f->suite_line);
-    if (f->keys.most > 0 && !f->keys.pairs)
-        return ha_why(why, HA_ERROR, "%s:%zu: cost: goes with cover = pairs", f->keys.file, f->cost_line);
-    if (f->keys.pairs && sink->options->measured) return HA_OK;
+    if (f->keys.most > 0 && !f->keys.cover)
+        return ha_why(why, HA_ERROR, "%s:%zu: cost: goes with cover", f->keys.file, f->cost_line);
+    if (f->keys.cover && sink->options->measured) return HA_OK;
     size_t axis = SIZE_MAX;
     for (size_t i = 0; *f->axis && i < s->keys; i++)
         if (!strcmp(s->key[i].name, f->axis)) axis = i;
@@ -316,12 +316,12 @@ static enum ha_status read_section(void *arg, const struct ha_file_section *f, s
     HA_TRY(add_section(sink->plan, s, sink->file, f->keys.section, axis, why));
     sink->section = sink->plan->sections - 1;
     sink->time_ns = f->time_ns;
-    sink->pairs = f->keys.pairs;
+    sink->covering = f->keys.cover;
     struct ha_assignments a = f->keys;
     a.foreign = f->suite_line > f->keys.line;
     a.override = sink->options->override;
     a.overrides = sink->options->overrides;
-    return a.pairs ? expand_pairs(s, &a, sink, why) : ha_expand(s, &a, take, sink, why);
+    return a.cover ? expand_covering(s, &a, sink, why) : ha_expand(s, &a, take, sink, why);
 }
 
 /* the name without folder and ending */

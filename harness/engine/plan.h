@@ -59,7 +59,7 @@ struct ha_plan_options {
     const struct ha_override *override;
     size_t overrides;
     bool small;                 /* points of suite files are made small: nothing is timed */
-    bool measured;              /* sections with `cover = pairs`, which are judged alone, are left out */
+    bool measured;              /* sections with `cover`, which are judged alone, are left out */
     const struct ha_draw *draw; /* NULL, or what stands in place of the defaults of ids (harness/engine/random.h) */
 };
 

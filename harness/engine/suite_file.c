@@ -42,7 +42,7 @@ static enum ha_status copy_standard(struct reader *r)
     ha_assignments_free(&r->own.keys);
     r->own = r->standard;
     r->own.keys = (struct ha_assignments){ .file = r->name, .section = r->section, .line = r->open_line };
-    r->own.keys.pairs = r->standard.keys.pairs;
+    r->own.keys.cover = r->standard.keys.cover;
     r->own.keys.most = r->standard.keys.most;
     for (size_t i = 0; i < r->standard.keys.count; i++) {
         const struct ha_assignment *s = &r->standard.keys.of[i];
@@ -87,10 +87,11 @@ static enum ha_status set_word(char out[64], const char *key, const char *value,
 
 static enum ha_status set_cover(struct ha_file_section *s, const char *value, struct ha_why *why)
 {
-    static const char *const words[] = { "pairs", NULL };
+    static const char *const words[] = { "pairs", "values", NULL };
     size_t i;
-    s->keys.pairs = true;
-    return ha_word_find("cover", value, words, &i, why);
+    HA_TRY(ha_word_find("cover", value, words, &i, why));
+    s->keys.cover = i ? HA_COVERS_VALUES : HA_COVERS_PAIRS;
+    return HA_OK;
 }
 
 static enum ha_status set_cost(struct ha_file_section *s, const char *value, struct ha_why *why)

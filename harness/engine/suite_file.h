@@ -23,11 +23,16 @@ struct ha_assignments {
     const struct ha_override *override;
     size_t overrides;
     const struct ha_draw *draw; /* NULL, or what stands in place of defaults */
-    bool pairs;                 /* a pairwise covering list in place of the cross product */
-    double most;                /* what a case of that list may cost (suite->cost); 0: as much as a draw */
+    /* in place of the cross product a covering list: every two values meet, or every value is there */
+    enum ha_covered { HA_ALL_PRODUCTS, HA_COVERS_PAIRS, HA_COVERS_VALUES } cover;
+    double most;   /* what a case of that list may cost (suite->cost); 0: as much as a draw */
+    uint64_t seed; /* of HA_COVERS_VALUES: what stands beside what */
 };
 
-/* HA_ERROR: the key is there already, or there is no memory; then a is of no use but to be freed. */
+/* With a line, LEAST..MOST and LEAST..MOST:STEP among the values are the numbers of that range. HA_ERROR: the key is
+ * there already, a range has more than HA_RANGE_MOST numbers, or there is no memory; then a is of no use but to be
+ * freed. */
+enum { HA_RANGE_MOST = 4096 };
 enum ha_status ha_assign(struct ha_assignments *a, const char *name, const char *values, size_t line,
                          struct ha_why *why);
 void ha_assignments_free(struct ha_assignments *a);
@@ -43,29 +48,31 @@ enum ha_status ha_expand(const struct ha_suite *suite, struct ha_assignments *a,
 /* what the command line says of this key, or NULL */
 const struct ha_override *ha_override_of(const struct ha_assignments *a, const struct ha_key *key);
 
-/* ---- pairwise covering lists (pairs.c) --------------------------------------------------------------------------- */
+/* ---- covering lists (covering.c) ----------------------------------------------------------------------------------
+ */
 
-/* The axes of a section with `cover = pairs`: its keys of two values or more. `heads = 1 2 5 / 1 8` is two axes, how
- * many times the second number of a pair its first is, and the second. The first value of each axis is its cheapest. */
-struct ha_pairs;
+/* The axes of a section with `cover = pairs` or `cover = values`: its keys of two values or more. `heads = 1 2 5 / 1 8`
+ * is two axes, how many times the second number of a pair its first is, and the second. The first value of each axis is
+ * its cheapest. */
+struct ha_covering;
 
 /* suite and a outlive it. */
-enum ha_status ha_pairs_create(struct ha_pairs **pairs, const struct ha_suite *suite, const struct ha_assignments *a,
-                               struct ha_why *why);
-void ha_pairs_destroy(struct ha_pairs *pairs);
-/* Few points in which every two values of two axes meet, if some case of the suite that costs no more than allowed has
- * both. HA_ERROR: also where a value is in none. */
-enum ha_status ha_pairs_expand(struct ha_pairs *pairs, ha_take *each, void *arg, struct ha_why *why);
+enum ha_status ha_covering_create(struct ha_covering **pairs, const struct ha_suite *suite,
+                                  const struct ha_assignments *a, struct ha_why *why);
+void ha_covering_destroy(struct ha_covering *pairs);
+/* Few points in which every two values of two axes meet, or every value is, if some case of the suite that costs no
+ * more than allowed has them. HA_ERROR: also where a value is in none. */
+enum ha_status ha_covering_expand(struct ha_covering *pairs, ha_take *each, void *arg, struct ha_why *why);
 
-/* What points have of it, whoever made them: each is shown to ha_pairs_note. */
+/* What points have of it, whoever made them: each is shown to ha_covering_note. */
 struct ha_coverage {
-    size_t points, axes, values, pairs, met;
-    size_t excluded; /* there is no such case, or it costs too much */
-    size_t missing;  /* of neither kind */
+    size_t points, axes, values, pairs, met; /* of a list that covers values a pair is a value alone */
+    size_t excluded;                         /* there is no such case, or it costs too much */
+    size_t missing;                          /* of neither kind */
 };
-void ha_pairs_note(struct ha_pairs *pairs, const void *point);
+void ha_covering_note(struct ha_covering *pairs, const void *point);
 /* out: NULL, or where the axes go, and which pairs are not met, and why */
-struct ha_coverage ha_pairs_count(struct ha_pairs *pairs, FILE *out);
+struct ha_coverage ha_covering_count(struct ha_covering *pairs, FILE *out);
 /* The same of all sections of a suite file that are such lists, together: by name, as ha_suite_find, or from memory.
  * HA_ERROR: it cannot be read. (coverage.c) */
 enum ha_status ha_coverage_of(const char *word, FILE *out, struct ha_coverage *all, struct ha_why *why);

@@ -485,6 +485,7 @@ static const char *unfit(const struct ha_op_case *c)
     "layout = tokens heads k_heads v_heads\n"    \
     "causal = no yes\nempty = no yes\n"          \
     "scale = 1 0.25 3\n"
+#define VALUES "head_dim = 8..576:8 640 768 1024\n"
 #define PAIRS_OF_PLACES                           \
     PAIRS "src_at = 0 2 8 36\nv_at = 0 6 16 40\n" \
           "pad = 0 6 16 100\nv_pad = 0 2 32 64\n" \
@@ -513,6 +514,7 @@ const struct ha_op ha_op_attend = {
                            "group = 1 2 3 4 5 7 8 12 16\n"
                            "head_dim = 8 24 40 64 80 128 160 200 256\n"
                            "keys = 1 2 31 64 65 130 257 1025 2100\n",
+    .values = VALUES,
     .once = attend_case,
     .unfit = unfit,
 };
@@ -542,6 +544,7 @@ const struct ha_op ha_op_attend_index = {
     .keys = KEYS " special weights dst_gap block",
     .pairs = PAIRS_OF_ROWS "batch = 1 3 65\nq_len = 1 5\nkv_heads = 1 3 33\ngroup = 1 4 7\nhead_dim = 8 64 80\n"
                            "keys = 1 3 31 65 130 300 1025\nblock = 1 2 7 16 32 64 100\n",
+    .values = VALUES,
     .once = attend_index_case,
     .unfit = unfit,
 };
@@ -566,6 +569,7 @@ const struct ha_op ha_op_attend_lists = {
     .pairs = PAIRS_OF_PLACES "batch = 1 3 17\nq_len = 1 2 5\nkv_heads = 1 3 9\ngroup = 1 4 7\nhead_dim = 8 64 80 128\n"
                              "keys = 1 3 31 65 130 300\nblock = 1 7 16 32\nlists = none kv_heads q_heads\n"
                              "list_keys = no yes\nq_layout = tokens heads\nq_gap = 0 3 8\n",
+    .values = VALUES,
     .once = attend_lists_case,
     .unfit = unfit,
 };
@@ -591,6 +595,8 @@ const struct ha_op ha_op_attend_products = {
     .pairs = PAIRS "src_at = 0 16 48\nv_at = 0 16 32\npad = 0 16 96\nv_pad = 0 32 64\n"
                    "batch = 1 3 65\nq_len = 1 2 17\nkv_heads = 1 3 33\ngroup = 1 3 5 16\nhead_dim = 8 40 64 128\n"
                    "keys = 1 3 64 130 257\nspecial = none nan_query nan_key low_key high_key\n",
+    .values = VALUES "dst_at = 0..64:16 4112\nsrc_at = 0..64:16 4112\nv_at = 0..64:16 4112\n"
+                     "pad = 0..64:16 96 128 1024\nv_pad = 0..64:16 96 128 1024\n",
     .once = attend_products_case,
     .unfit = unfit,
 };

@@ -172,8 +172,7 @@ static enum ha_status product_once(struct ha_op_stage *s, const struct ha_op_cas
             if (isnan(want) ? !isnan(got) : !(fabs(got - want) <= bound))
                 return ha_op_wrong(s, "product %zu x %zu x %zu of %s: (%zu, %zu) is %.9g, want %.9g, bound %.3g", m, n,
                                    k, ha_dtype_name(dtype), r, i, got, want, bound);
-            if (!isnan(want))
-                ha_ref_dots_add(&dots, got - want, want, squares, (double)k, ha_dtype_unit(dtype), truncates ? 1 : 0);
+            if (!isnan(want)) ha_ref_dots_add(&dots, got - want, want, squares, (double)k, dtype, truncates ? 1 : 0);
         }
         const struct ha_chance of = ha_ref_chance_dots(&dots);
         ha_chances_add(&held, 0, sqrt(dots.error2), &of);

@@ -1,7 +1,10 @@
-/* The covering list of an operation: a section as a suite file has it, of which every case is judged on one stage. */
+/* The covering lists of an operation: sections as a suite file has them, of which every case is judged on one stage. In
+ * one each two values of classes meet; in the other every value of each key is, of all that is cheap, and some beside
+ * each power of two up to what the contract allows. */
 
 #include "suites/device/point.h"
 
+#include "harness/base/cover.h"
 #include "harness/base/why.h"
 #include "harness/engine/point.h"
 #include "harness/engine/suite_file.h"
@@ -12,12 +15,91 @@
 #define COST_MOST 0.003 /* of a case */
 enum { WHOLE_BYTES = 1 << 20 };
 
+/* Every value of a key of numbers; a key of words has those of the pairs. An operation may have others (ha_op.values).
+ */
+static const struct {
+    const char *key, *values;
+} every[] = {
+#define OFFSETS "0..64:4 66 68 92 132 260 516 1028 2052 4100 8196"
+#define GAPS    "0..8 15..17 31..33 64"
+#define SIZES   "1..70 96 97 127..129 192 255..257 511..513 1023..1025 2047..2049 4095..4097"
+    { "dst_at", OFFSETS },
+    { "src_at", OFFSETS },
+    { "v_at", OFFSETS },
+    { "q_at", OFFSETS },
+    { "rows", SIZES " 8191..8193 16385 32769 65535..65537 131073" },
+    { "width", SIZES },
+    { "dst_gap", GAPS },
+    { "src_gap", GAPS },
+    { "spread", "1..9 16 64" },
+    { "m", SIZES },
+    { "n", SIZES },
+    { "k", SIZES " 8193" },
+    { "states", "1..70 96 97 127..130 255..257 511..513 1023..1025 2047..2049 4095 4096" },
+    { "batch", "1..34 63..66 127..130 255 256" },
+    { "q_len", "1..70 96 97 127..129 192 255..257 300 511..513 1025 2049 4096" },
+    { "kv_heads", "1..130 192 255..257 511..513 1024" },
+    { "group", "1..70 96 97 127..129 255..257 512 1024" },
+    { "head_dim", "8 1..7 9..130 136..576:8 191 193 255 257 319 321 511 513 575 640 768 1000 1024" },
+    /* all residues of 32, 64, 96, 97, 128 and 192, twice */
+    { "keys", "1..200 207..1600:7 2047..2049 4095..4097 8191..8193 16385 32769 65535..65537 131073" },
+    { "runs", "1..4" },
+    { "block", "1..70 96 97 127..129 192 255..257 511..513 1023..1025 2047..2049 4095 4096" },
+    { "pad", "0..8 12 16 18 24 32 36 48 64 100 128 256 1024" },
+    { "v_pad", "0..8 12 16 18 24 32 36 48 64 100 128 256 1024" },
+    { "q_gap", GAPS },
+    { "scale", "1 0.25 3 0.0625 10" },
+    { "a", "0 1 -1 0.5 0.3 -2.75 1000" },
+    { "b", "0 1 -1 0.5 0.7 3.25 0.001" },
+    { "first", "0..70 96 97 127..129 1000" },
+    { "chosen", "0..70 96 97 127..129 192 255..257 511..513 1000 1023..1025 2047..2049 4095..4097 8193 40000" },
+    { "rotary", "0..70:2 96 128 192 256" },
+    { "eps", "0 1e-06 0.5" },
+    { "layers", "1..4" },
+    { "hidden", "1..70 96 97 127..129 255..257 511..513 1023 1024" },
+    { "bits", "32..256:32" },
+    { "groups", "1..70 96 97 127..129 255..257" },
+    { "dims", "1..40 63..65 127..129" },
+    { "centroids", "1..40 63..65 100 127..129 255..257 511..513 1024 4096" },
+    { "code_bits", "1..16" },
+    { "p", "1 0.9 0.5 0.99 0.001 1e-09" },
+};
+
+/* The line of a key in such a list, or NULL. */
+static const char *line_of(const char *lines, const char *key)
+{
+    const size_t n = strlen(key);
+    for (const char *p = lines; p; p = strchr(p, '\n'), p += p != NULL)
+        if (!strncmp(p, key, n) && p[n] == ' ') return p;
+    return NULL;
+}
+
+static void print_values(FILE *f, const struct ha_op *op)
+{
+    fprintf(f, "[values]\nsuite = device\ncover = values\ncost = %g\nop = %s\ncases = one\n",
+            COST_MOST * HA_COVER_MIXED, op->name);
+    for (const char *p = op->keys; *p; p += strspn(p, " ")) {
+        char key[32];
+        size_t i = 0;
+        const size_t n = strcspn(p, " ");
+        snprintf(key, sizeof key, "%.*s", (int)n, p);
+        p += n;
+        while (i < sizeof every / sizeof *every && strcmp(every[i].key, key) != 0) i++;
+        const char *own = line_of(op->values, key);
+        if (!own && i < sizeof every / sizeof *every) fprintf(f, "%s = %s\n", key, every[i].values);
+        else if (own || (own = line_of(op->pairs, key))) fprintf(f, "%.*s\n", (int)strcspn(own, "\n"), own);
+    }
+}
+
 bool ha_op_section(const struct ha_op *op, char *out, size_t size)
 {
-    return op->pairs
-           && snprintf(out, size, "[%s]\nsuite = device\ncover = pairs\ncost = %g\nop = %s\ncases = one\n%s", op->name,
-                       COST_MOST, op->name, op->pairs)
-                  < (int)size;
+    FILE *f = op->pairs ? fmemopen(out, size, "w") : NULL;
+    if (!f) return false;
+    fprintf(f, "[pairs]\nsuite = device\ncover = pairs\ncost = %g\nop = %s\ncases = one\n%s", COST_MOST, op->name,
+            op->pairs);
+    print_values(f, op);
+    const bool fits = !ferror(f) && ftell(f) < (long)size;
+    return fclose(f) == 0 && fits;
 }
 
 struct covering {
@@ -50,10 +132,12 @@ static enum ha_status judge_point(void *arg, const struct ha_suite *suite, void 
 static enum ha_status judge_section(void *arg, const struct ha_file_section *f, struct ha_why *why)
 {
     const struct covering *c = arg;
-    struct ha_pairs *pairs;
-    HA_TRY(ha_pairs_create(&pairs, c->suite, &f->keys, why));
-    const enum ha_status status = ha_pairs_expand(pairs, judge_point, arg, why);
-    ha_pairs_destroy(pairs);
+    struct ha_covering *covering;
+    struct ha_assignments keys = f->keys;
+    keys.seed = c->asked->seed;
+    HA_TRY(ha_covering_create(&covering, c->suite, &keys, why));
+    const enum ha_status status = ha_covering_expand(covering, judge_point, arg, why);
+    ha_covering_destroy(covering);
     return status;
 }
 

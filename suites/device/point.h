@@ -29,7 +29,7 @@ double ha_op_cost(const void *point);
 
 /* A list of cases of an operation in which each two values meet (cover.c), as a section of a suite file. false: it has
  * none. */
-enum { HA_OP_SECTION_MAX = 4096 };
+enum { HA_OP_SECTION_MAX = 8192 };
 bool ha_op_section(const struct ha_op *op, char *out, size_t size);
 /* Judges all of them. suite: this one. asked: of which device and seed, and of which operation */
 enum ha_status ha_op_cover(struct ha_op_stage *stage, const struct ha_suite *suite, const struct ha_op_point *asked,

@@ -237,6 +237,8 @@ const struct ha_op ha_op_net = {
     .pairs = "dst = device mapped\nsrc = device mapped\ndst_at = 0 4 24\nsrc_at = 0 4 40\nq_at = 0 4 40\n"
              "m = 1 2 5 9\nk = 1 8 41 130\nn = 1 3 32 65\nlayers = 1 2 3 4\nhidden = 1 31 100 312 1024\n"
              "special = none nan_key low_key high_key\n",
+#define WIDTHS "1..70 96 97 127..129 192 255..257 511..513 1023 1024\n"
+    .values = "k = " WIDTHS "n = " WIDTHS,
     .once = net_once,
     .unfit = unfit_net,
 };

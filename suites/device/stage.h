@@ -166,6 +166,8 @@ struct ha_op {
     const char *keys; /* of one case, between blanks; NULL: there is none */
     /* NULL, or a covering list besides the listed cases, as a section of a suite file has it: each two values meet */
     const char *pairs;
+    /* NULL, or what stands in place of the values that keys have in the list of every value (cover.c), a line each */
+    const char *values;
     /* judges that; NULL: as the listed cases, with copies of `size` bytes, `times` rounds */
     enum ha_status (*once)(struct ha_op_stage *stage, const struct ha_op_case *of);
     const char *(*unfit)(const struct ha_op_case *of); /* why there is no such case, or NULL */

@@ -266,6 +266,7 @@ const struct ha_op ha_op_topp = {
              "q_len = 1 2 5\nkv_heads = 1 3\ngroup = 1 2\nkeys = 1 2 33 256 257 1100\nsrc_gap = 0 3\ndst_gap = 0 3\n"
              "w_type = f32 f16\np = 1 0.9 0.5 1e-09\npattern = ascending descending shuffled repeats\nempty = no yes\n"
              "special = none nan_value low_key high_key\n",
+    .values = "q_len = 1..70 96 97 127..129 192 255..257 300 511..513 1023 1024\n",
     .once = topp_once,
     .unfit = unfit_topp,
 };

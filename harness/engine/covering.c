@@ -1,3 +1,4 @@
+#include "harness/base/array.h"
 #include "harness/base/cover.h"
 #include "harness/base/why.h"
 #include "harness/engine/point.h"
@@ -10,17 +11,17 @@
 
 /* ---- axes -------------------------------------------------------------------------------------------------------- */
 
-enum { AXES_MAX = 32, VALUES_MAX = 128 };
+enum { AXES_MAX = 32 };
 enum part { WHOLE, TIMES, SECOND }; /* of a pair: 40/8 is 5 times 8 */
 
 struct axis {
     const struct ha_assignment *of;
     enum part part;
-    size_t count;
-    char *value[VALUES_MAX];
+    size_t count, room;
+    char **value;
 };
 
-struct ha_pairs {
+struct ha_covering {
     const struct ha_suite *suite;
     const struct ha_assignments *a;
     struct axis axis[AXES_MAX];
@@ -30,17 +31,18 @@ struct ha_pairs {
     bool *used;                       /* [a->count] by any point that was made */
 };
 
-static enum ha_status at_line(const struct ha_pairs *p, size_t line, enum ha_status status, struct ha_why *why)
+static enum ha_status at_line(const struct ha_covering *p, size_t line, enum ha_status status, struct ha_why *why)
 {
     return p->a->file ? ha_why_prefix(why, status, "%s:%zu", p->a->file, line) : status;
 }
 
 static enum ha_status add_value(struct axis *axis, const char *text, size_t bytes, struct ha_why *why)
 {
-    if (axis->count == VALUES_MAX)
-        return ha_why(why, HA_ERROR, "%s: an axis has at most %d values", axis->of->name, VALUES_MAX);
     char *copy = strndup(text, bytes);
-    if (!copy) return ha_why(why, HA_ERROR, "out of memory");
+    if (!copy || !ha_array_room(&axis->value, &axis->room, axis->count + 1, sizeof *axis->value)) {
+        free(copy);
+        return ha_why(why, HA_ERROR, "out of memory");
+    }
     for (size_t i = 0; i < axis->count; i++)
         if (!strcmp(axis->value[i], copy)) {
             free(copy);
@@ -62,7 +64,7 @@ static enum ha_status add_words(struct axis *axis, const struct ha_suite *s, str
 }
 
 /* One axis, or with a '/' by itself two; none where there is but one value. */
-static enum ha_status read_axes(struct ha_pairs *p, const struct ha_assignment *of, struct ha_why *why)
+static enum ha_status read_axes(struct ha_covering *p, const struct ha_assignment *of, struct ha_why *why)
 {
     const size_t begin = p->axes;
     struct axis *axis = &p->axis[p->axes];
@@ -83,12 +85,13 @@ static enum ha_status read_axes(struct ha_pairs *p, const struct ha_assignment *
         return ha_why(why, HA_ERROR, "%s: numbers stand on both sides of the '/'", of->name);
     if (axis->part == WHOLE && axis->count == 1) {
         free(axis->value[0]);
+        free(axis->value);
         p->axes = begin;
     }
     return HA_OK;
 }
 
-static const struct ha_override *overridden(const struct ha_pairs *p, const struct ha_assignment *of)
+static const struct ha_override *overridden(const struct ha_covering *p, const struct ha_assignment *of)
 {
     for (size_t i = 0; i < p->suite->keys; i++)
         if (!strcmp(p->suite->key[i].name, of->name)) return ha_override_of(p->a, &p->suite->key[i]);
@@ -119,11 +122,11 @@ static enum ha_status check_values(const struct ha_suite *s, const struct ha_ass
     return status;
 }
 
-enum ha_status ha_pairs_create(struct ha_pairs **out, const struct ha_suite *s, const struct ha_assignments *a,
-                               struct ha_why *why)
+enum ha_status ha_covering_create(struct ha_covering **out, const struct ha_suite *s, const struct ha_assignments *a,
+                                  struct ha_why *why)
 {
     HA_TRY(ha_assignments_check(s, a, why)); /* before any case is tried: each would fail */
-    struct ha_pairs *p = calloc(1, sizeof *p);
+    struct ha_covering *p = calloc(1, sizeof *p);
     if (!p) return ha_why(why, HA_ERROR, "out of memory");
     p->suite = s;
     p->a = a;
@@ -141,14 +144,16 @@ enum ha_status ha_pairs_create(struct ha_pairs **out, const struct ha_suite *s, 
     p->used = calloc(a->count + 1, sizeof *p->used);
     if ((!p->met || !p->used) && status == HA_OK) status = ha_why(why, HA_ERROR, "out of memory");
     if (status == HA_OK) *out = p;
-    else ha_pairs_destroy(p);
+    else ha_covering_destroy(p);
     return status;
 }
 
-void ha_pairs_destroy(struct ha_pairs *p)
+void ha_covering_destroy(struct ha_covering *p)
 {
-    for (size_t i = 0; i < p->axes; i++)
+    for (size_t i = 0; i < p->axes; i++) {
         for (size_t v = 0; v < p->axis[i].count; v++) free(p->axis[i].value[v]);
+        free(p->axis[i].value);
+    }
     free(p->met);
     free(p->used);
     free(p);
@@ -166,7 +171,7 @@ static bool whole_pair(const char *times, const char *second, char out[HA_VALUE_
 }
 
 /* the value of this axis in a point as text; false: it has none */
-static bool value_in(const struct ha_pairs *p, const struct axis *axis, const void *point, char out[HA_VALUE_MAX])
+static bool value_in(const struct ha_covering *p, const struct axis *axis, const void *point, char out[HA_VALUE_MAX])
 {
     uint64_t x, y;
     const char *end;
@@ -178,7 +183,7 @@ static bool value_in(const struct ha_pairs *p, const struct axis *axis, const vo
 }
 
 struct probe {
-    const struct ha_pairs *pairs;
+    const struct ha_covering *pairs;
     const size_t *row;
     double cost; /* infinite: the row is no point */
     ha_take *each;
@@ -188,7 +193,7 @@ struct probe {
 static enum ha_status on_point(void *arg, const struct ha_suite *s, void *point, struct ha_why *why)
 {
     struct probe *probe = arg;
-    const struct ha_pairs *p = probe->pairs;
+    const struct ha_covering *p = probe->pairs;
     char text[HA_VALUE_MAX];
     for (size_t i = 0; i < p->axes; i++) {
         const char *said = p->axis[i].value[probe->row[i]];
@@ -204,10 +209,10 @@ static enum ha_status on_point(void *arg, const struct ha_suite *s, void *point,
 /* Expands a section with one value of each axis. */
 static enum ha_status expand_row(struct probe *probe, struct ha_why *why)
 {
-    const struct ha_pairs *p = probe->pairs;
+    const struct ha_covering *p = probe->pairs;
     struct ha_assignments one = *p->a;
     char pair[AXES_MAX][64], text[HA_VALUE_MAX];
-    one.pairs = false;
+    one.cover = HA_ALL_PRODUCTS;
     if (!probe->each) one.file = NULL; /* a reason without its line */
     one.of = malloc((one.count + 1) * sizeof *one.of);
     if (!one.of) return ha_why(why, HA_ERROR, "out of memory");
@@ -234,7 +239,7 @@ static enum ha_status expand_row(struct probe *probe, struct ha_why *why)
 }
 
 /* why: of an infinite cost */
-static double cost_of(const struct ha_pairs *p, const size_t *row, struct ha_why *why)
+static double cost_of(const struct ha_covering *p, const size_t *row, struct ha_why *why)
 {
     struct probe probe = { .pairs = p, .row = row, .cost = HUGE_VAL };
     why->text[0] = 0;
@@ -250,7 +255,7 @@ static double ask(void *arg, const size_t *row)
 /* What any case costs, as a share of what is too much: some milliseconds of some seconds. */
 static const double FIXED = 0.002;
 
-static struct ha_cover cover_of(struct ha_pairs *p, size_t values[AXES_MAX])
+static struct ha_cover cover_of(struct ha_covering *p, size_t values[AXES_MAX])
 {
     for (size_t i = 0; i < p->axes; i++) values[i] = p->axis[i].count;
     return (struct ha_cover){ .axes = p->axes,
@@ -262,7 +267,7 @@ static struct ha_cover cover_of(struct ha_pairs *p, size_t values[AXES_MAX])
 }
 
 /* Why the cheapest case with both values is none, or too dear; false: it is a case. */
-static bool excluded(struct ha_pairs *p, size_t a, size_t x, size_t b, size_t y, struct ha_why *why)
+static bool excluded(struct ha_covering *p, size_t a, size_t x, size_t b, size_t y, struct ha_why *why)
 {
     size_t values[AXES_MAX], row[AXES_MAX];
     const struct ha_cover c = cover_of(p, values);
@@ -280,7 +285,7 @@ static bool excluded(struct ha_pairs *p, size_t a, size_t x, size_t b, size_t y,
     return true;
 }
 
-static enum ha_status every_value_is_there(struct ha_pairs *p, const size_t *rows, size_t count, struct ha_why *why)
+static enum ha_status every_value_is_there(struct ha_covering *p, const size_t *rows, size_t count, struct ha_why *why)
 {
     for (size_t i = 0; i < p->axes; i++)
         for (size_t v = 0; v < p->axis[i].count; v++) {
@@ -297,7 +302,7 @@ static enum ha_status every_value_is_there(struct ha_pairs *p, const size_t *row
 }
 
 /* The key of one value that a reason is about, or NULL: "NAME: ..." or "unknown NAME ...". */
-static const struct ha_assignment *named(const struct ha_pairs *p, const char *reason)
+static const struct ha_assignment *named(const struct ha_covering *p, const char *reason)
 {
     static const char unknown[] = "unknown ";
     const bool word = !strncmp(reason, unknown, strlen(unknown));
@@ -313,7 +318,7 @@ static const struct ha_assignment *named(const struct ha_pairs *p, const char *r
 
 /* HA_ERROR: cases with each value fail for the very same reason, a key that has one value. Said before all pairs of the
  * other keys are tried, each of which would fail. */
-static enum ha_status one_value_is_wrong(struct ha_pairs *p, struct ha_why *why)
+static enum ha_status one_value_is_wrong(struct ha_covering *p, struct ha_why *why)
 {
     size_t row[AXES_MAX] = { 0 };
     struct ha_why reason, first = { "" };
@@ -332,14 +337,19 @@ static enum ha_status one_value_is_wrong(struct ha_pairs *p, struct ha_why *why)
     return at_line(p, wrong->line, ha_why(why, HA_ERROR, "%s", first.text), why);
 }
 
-enum ha_status ha_pairs_expand(struct ha_pairs *p, ha_take *each, void *arg, struct ha_why *why)
+enum ha_status ha_covering_expand(struct ha_covering *p, ha_take *each, void *arg, struct ha_why *why)
 {
     size_t values[AXES_MAX], *rows, count;
     const struct ha_cover c = cover_of(p, values);
-    if (p->axes < 2)
-        return at_line(p, p->a->line, ha_why(why, HA_ERROR, "pairs take two keys that have two values or more"), why);
+    const bool pairs = p->a->cover == HA_COVERS_PAIRS;
+    if (p->axes < 1 + (size_t)pairs)
+        return at_line(p, p->a->line,
+                       pairs ? ha_why(why, HA_ERROR, "pairs take two keys that have two values or more")
+                             : ha_why(why, HA_ERROR, "no key has two values or more"),
+                       why);
     HA_TRY(one_value_is_wrong(p, why));
-    if (ha_cover_make(&c, &rows, &count) != HA_OK) return ha_why(why, HA_ERROR, "out of memory");
+    if ((pairs ? ha_cover_make(&c, &rows, &count) : ha_cover_values(&c, p->a->seed, &rows, &count)) != HA_OK)
+        return ha_why(why, HA_ERROR, "out of memory");
     enum ha_status status = every_value_is_there(p, rows, count, why);
     for (size_t r = 0; r < count && status == HA_OK; r++) {
         struct probe probe = { .pairs = p, .row = rows + r * p->axes, .each = each, .arg = arg };
@@ -357,12 +367,12 @@ enum ha_status ha_pairs_expand(struct ha_pairs *p, ha_take *each, void *arg, str
 
 /* ---- coverage ---------------------------------------------------------------------------------------------------- */
 
-static unsigned char *met(struct ha_pairs *p, size_t a, size_t x, size_t b, size_t y)
+static unsigned char *met(struct ha_covering *p, size_t a, size_t x, size_t b, size_t y)
 {
     return &p->met[(p->first[a] + x) * p->first[p->axes] + p->first[b] + y];
 }
 
-void ha_pairs_note(struct ha_pairs *p, const void *point)
+void ha_covering_note(struct ha_covering *p, const void *point)
 {
     size_t at[AXES_MAX];
     char text[HA_VALUE_MAX];
@@ -371,7 +381,7 @@ void ha_pairs_note(struct ha_pairs *p, const void *point)
         const bool has = value_in(p, &p->axis[i], point, text);
         for (at[i] = 0; at[i] < p->axis[i].count; at[i]++)
             if (has && !strcmp(text, p->axis[i].value[at[i]])) break;
-        for (size_t k = 0; k < i; k++)
+        for (size_t k = 0; k <= i; k++)
             if (at[i] < p->axis[i].count && at[k] < p->axis[k].count) *met(p, k, at[k], i, at[i]) = 1;
     }
 }
@@ -384,14 +394,14 @@ static void print_axis(const struct axis *axis, FILE *out)
     putc('\n', out);
 }
 
-/* The pairs of value x of an axis with those of another. A line for those that are excluded, with the reason of the
- * first, and one for those that are missing. */
-static void count_value(struct ha_pairs *p, size_t a, size_t x, size_t b, struct ha_coverage *c, FILE *out)
+/* The pairs of value x of an axis with those of another, or value x itself. A line for those that are excluded, with
+ * the reason of the first, and one for those that are missing. */
+static void count_value(struct ha_covering *p, size_t a, size_t x, size_t b, struct ha_coverage *c, FILE *out)
 {
     const struct axis *of = &p->axis[a], *with = &p->axis[b];
     char values[2][HA_VALUE_MAX] = { "", "" };
     struct ha_why reason = { "" };
-    for (size_t y = 0; y < with->count; y++) {
+    for (size_t y = a == b ? x : 0; y < (a == b ? x + 1 : with->count); y++) {
         struct ha_why why = { "" };
         c->pairs++;
         if (*met(p, a, x, b, y)) {
@@ -413,12 +423,13 @@ static void count_value(struct ha_pairs *p, size_t a, size_t x, size_t b, struct
                     missing ? "" : ": ", missing ? "" : reason.text);
 }
 
-struct ha_coverage ha_pairs_count(struct ha_pairs *p, FILE *out)
+struct ha_coverage ha_covering_count(struct ha_covering *p, FILE *out)
 {
     struct ha_coverage c = { .points = p->points, .axes = p->axes, .values = p->first[p->axes] };
     for (size_t i = 0; i < p->axes; i++) {
+        const bool pairs = p->a->cover == HA_COVERS_PAIRS;
         if (out) print_axis(&p->axis[i], out);
-        for (size_t k = 0; k < i; k++)
+        for (size_t k = pairs ? 0 : i; k < (pairs ? i : i + 1); k++)
             for (size_t x = 0; x < p->axis[k].count; x++) count_value(p, k, x, i, &c, out);
     }
     return c;

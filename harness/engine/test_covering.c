@@ -1,4 +1,4 @@
-/* Sections with `cover = pairs`, over fake_suites.c, and the count of what they have. */
+/* Sections with `cover`, over fake_suites.c, and the count of what they have. */
 #include "harness/base/test.h"
 #include "harness/base/why.h"
 #include "harness/engine/fake_suites.h"
@@ -86,25 +86,25 @@ TEST(what_there_is_not_is_excluded_with_a_reason)
 static size_t left_out, at;
 static enum ha_status note_but_one(void *arg, const struct ha_suite *s, void *point, struct ha_why *unused)
 {
-    if (at++ != left_out) ha_pairs_note(arg, point);
+    if (at++ != left_out) ha_covering_note(arg, point);
     return HA_OK;
 }
 
 static enum ha_status drop_one(void *arg, const struct ha_file_section *f, struct ha_why *w)
 {
-    struct ha_pairs *made, *seen;
+    struct ha_covering *made, *seen;
     size_t found = 0;
     for (left_out = 0, at = 1; left_out < at; left_out++) {
-        assert_int_equal(ha_pairs_create(&made, &fake_shapes, &f->keys, w), HA_OK);
-        assert_int_equal(ha_pairs_create(&seen, &fake_shapes, &f->keys, w), HA_OK);
+        assert_int_equal(ha_covering_create(&made, &fake_shapes, &f->keys, w), HA_OK);
+        assert_int_equal(ha_covering_create(&seen, &fake_shapes, &f->keys, w), HA_OK);
         at = 0;
-        assert_int_equal(ha_pairs_expand(made, note_but_one, seen, w), HA_OK);
-        const struct ha_coverage c = ha_pairs_count(seen, test_print());
+        assert_int_equal(ha_covering_expand(made, note_but_one, seen, w), HA_OK);
+        const struct ha_coverage c = ha_covering_count(seen, test_print());
         assert_true((strstr(test_printed(), "MISSING") != NULL) == (c.missing > 0));
         assert_true(c.met + c.missing == c.pairs && c.points + (left_out < at) == at);
         found += c.missing > 0;
-        ha_pairs_destroy(made);
-        ha_pairs_destroy(seen);
+        ha_covering_destroy(made);
+        ha_covering_destroy(seen);
     }
     *(size_t *)arg = found;
     return HA_OK;
@@ -115,6 +115,20 @@ TEST(a_pair_that_is_missing_is_seen)
     size_t found = 0;
     assert_int_equal(ha_suite_file_parse("x.suite", FOUR, drop_one, &found, &why), HA_OK);
     assert_true(found >= 12); /* size and colour meet once */
+}
+
+/* Ranges among the values; each once, and what no case has is excluded, with the reason. */
+TEST(every_value_is_there)
+{
+    struct ha_coverage c = coverage(
+        "[a]\ncover = values\nkind = circle\nsize = 1..70 72..90:6\ncolor = *\ngrid = 1 2 / 1 8\n");
+    assert_true(c.pairs == 74 + 3 + 2 + 2 && c.met == c.pairs);
+    assert_int_equal(c.points, 74);
+    printed("    size: 1 2 3 4");
+    printed(" 70 72 78 84 90\n");
+    struct ha_plan plan = plan_of("[a]\nkind = circle\nsize = 3..5 9\n", (struct ha_plan_options){ 0 });
+    assert_int_equal(plan.entries, 4);
+    ha_plan_free(&plan);
 }
 
 TEST(mistakes_are_named)
@@ -143,7 +157,11 @@ TEST(mistakes_are_named)
         { "[a]\ncover = pairs\nsise = 1 2\ncolor = *\n", "unknown key 'sise'; did you mean 'size'?" },
         { "[a]\ncover = pairs\nsize = 1 2\ncolor = *\nsise = 1\n",
           "x.suite:5: unknown key 'sise'; did you mean 'size'?" },
-        { "[a]\ncost = 0.5\nsize = 1 2\ncolor = *\n", "x.suite:2: cost: goes with cover = pairs" },
+        { "[a]\ncost = 0.5\nsize = 1 2\ncolor = *\n", "x.suite:2: cost: goes with cover" },
+        { "[a]\ncover = values\nsize = 1\ncolor = red\n", "x.suite:1: no key has two values or more" },
+        { "[a]\nsize = 3..1\n", "x.suite:2: size: '3..1' is no range of 1 to 4096 numbers" },
+        { "[a]\nsize = 1..9:0\n", "x.suite:2: size: '1..9:0' is no range of 1 to 4096 numbers" },
+        { "[a]\nsize = 1..99999999\n", "x.suite:2: size: '1..99999999' is no range of 1 to 4096 numbers" },
         { "[a]\ncover = pairs\ncost = 2\nsize = 1 2\n", "x.suite:3: cost: '2' is not a number above 0, at most 1" },
         { "[a]\ncover = pairs\ncover = pairs\nsize = 1 2\n", "x.suite:3: key 'cover' is there twice; first in line 2" },
     };
