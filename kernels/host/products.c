@@ -118,7 +118,7 @@ static struct plan plan_of(const struct ha_device_attend *a, const struct ha_dev
     return p;
 }
 
-/* scaled scores become exp(s - max), 0 where not visible */
+/* scaled scores become exp(s - max), 0 where not visible, or where all are -inf */
 static void softmax(float *s, size_t visible, size_t keys, float scale, float *max_out, float *sum_out)
 {
     float max = -INFINITY, sum = 0;
@@ -127,7 +127,7 @@ static void softmax(float *s, size_t visible, size_t keys, float scale, float *m
         max = fmaxf(max, s[j]);
     }
     for (size_t j = 0; j < visible; j++) {
-        s[j] = expf(s[j] - max);
+        s[j] = max == -INFINITY && s[j] == -INFINITY ? 0 : expf(s[j] - max);
         sum += s[j];
     }
     for (size_t j = visible; j < keys; j++) s[j] = 0;
@@ -176,7 +176,7 @@ static void attend_rows(const struct ha_device_attend *a, const struct ha_device
     multiply_keys(a, seq, head, rows, p, true);
     for (size_t i = 0; i < rows; i++) {
         const size_t t = (first + i) / p->group, h = head * p->group + (first + i) % p->group;
-        const bool empty = p->keys == 0;
+        const bool empty = p->sum[i] == 0;
         float *o = seq->o + t * ha_seq_token_stride(a) + h * ha_seq_head_stride(a);
         for (size_t d = 0; d < dim; d++) o[d] = empty ? 0 : p->acc[i * dim + d] / p->sum[i];
         seq->lse[t * a->q_heads + h] = empty ? -INFINITY : p->max[i] + logf(p->sum[i]);

@@ -292,6 +292,7 @@ static void weigh(struct row *r)
         if (r->x[i] > max || isnan(r->x[i])) max = r->x[i];
     for (size_t i = r->keys; i < r->keys + r->unseen; i++)
         if (w->leaks_k && isnan(r->x[i])) max = r->x[i];
+    if (w->max == TRUE_MAX && isinf(max) && max < 0 && !r->unseen) r->keys = 0; /* scores of -inf alone: as without */
     if (w->max == NO_MAX) max = 0;
     r->max = max;
     r->den = 0;

@@ -76,23 +76,26 @@ static void choose(struct ha_op_stage *s, struct problem *p, size_t b)
     const struct ha_op_case *c = p->of;
     const size_t keys = p->keys[b], last = keys < c->q_len ? keys : c->q_len;
     if (!p->special || b != p->seq) return;
+    const size_t least = keys - (c->causal && keys ? c->q_len - 1 : 0); /* of what a token sees */
     p->head = ha_op_draw(s, c->kv_heads);
     p->member = ha_op_draw(s, c->group);
     p->token = ha_op_draw(s, c->q_len);
     p->dim = ha_op_draw(s, c->head_dim);
-    p->key = keys ? keys - 1 - ha_op_draw(s, last) : 0;
-    if (!keys || (p->special == HA_OP_LOW_KEY && !p->key)) p->special = HA_OP_NO_SPECIAL;
+    p->key = keys && ha_op_draw(s, 2) ? keys - 1 - ha_op_draw(s, last) : 0; /* one of the last, or the first */
+    if (!keys || (p->special == HA_OP_LOW_KEY && least < 2)) p->special = HA_OP_NO_SPECIAL;
 }
 
 /* An infinite score: of one sign for all queries. */
 static void make_special(struct problem *p, const struct ha_device_seq *m, char *k, char *v)
 {
     const size_t special = p->special;
-    p->number = special == HA_OP_NAN_QUERY   ? (char *)query_of(p, m, p->token, p->member)
-                : special == HA_OP_NAN_VALUE ? v
-                                             : k;
+    const bool of_query = special == HA_OP_NAN_QUERY || special == HA_OP_INF_QUERY,
+               of_value = special == HA_OP_NAN_VALUE || special == HA_OP_INF_VALUE,
+               one_sign = special == HA_OP_LOW_KEY || special == HA_OP_HIGH_KEY || special == HA_OP_MASKED;
+    p->number = of_query ? (char *)query_of(p, m, p->token, p->member) : of_value ? v : k;
     if (special == HA_OP_LOW_KEY) ha_store(k, 0, p->dtype, -60000);
-    for (size_t t = 0; t < p->of->q_len && (special == HA_OP_LOW_KEY || special == HA_OP_HIGH_KEY); t++)
+    if (special == HA_OP_INF_QUERY) ha_store(k, 0, p->dtype, 0.5f); /* its score is infinite, above 0 */
+    for (size_t t = 0; t < p->of->q_len && one_sign; t++)
         for (size_t g = 0; g < p->of->group; g++) {
             float *q = query_of(p, m, t, g);
             *q = ha_round(fabsf(*q) + 0.5f, p->products ? p->dtype : HA_F32);
@@ -192,9 +195,11 @@ static void lay(struct ha_op_stage *s, struct problem *p)
                     const size_t row = first[r] + (c->block ? list[i / block] * block + i % block : i);
                     fill_row(s, p, &k, row);
                     fill_row(s, p, &v, row);
+                    char *const number = p->in->image + k.at + row * k.stride + p->head * k.head_bytes + p->dim * e;
                     if (p->special && b == p->seq && key == p->key)
-                        make_special(p, m, p->in->image + k.at + row * k.stride + p->head * k.head_bytes + p->dim * e,
+                        make_special(p, m, number,
                                      p->in->image + v.at + row * v.stride + p->head * v.head_bytes + p->dim * e);
+                    if (p->special == HA_OP_MASKED && b == p->seq) ha_store(number, 0, p->dtype, -INFINITY);
                 }
             }
         }
@@ -214,7 +219,9 @@ static enum ha_status judge_special(struct ha_op_stage *s, const struct problem 
     static const char *const what[] = { [HA_OP_NAN_QUERY] = "a NaN in the query",
                                         [HA_OP_NAN_KEY] = "a NaN in a key that it sees",
                                         [HA_OP_NAN_VALUE] = "a NaN in a value that it sees",
-                                        [HA_OP_HIGH_KEY] = "an infinite score" };
+                                        [HA_OP_HIGH_KEY] = "an infinite score",
+                                        [HA_OP_INF_QUERY] = "an infinity in the query",
+                                        [HA_OP_INF_VALUE] = "an infinity in a value that it sees" };
     const struct ha_op_case *c = p->of;
     const struct ha_device_seq *m = &p->here[p->seq];
     const size_t heads = c->kv_heads * c->group, dim = c->head_dim;
@@ -223,15 +230,18 @@ static enum ha_status judge_special(struct ha_op_stage *s, const struct problem 
             const size_t seen = p->keys[p->seq] - (c->causal ? c->q_len - 1 - t : 0),
                          row = t * heads + p->head * c->group + g;
             const struct ha_ref_state *state = &want->state[t * c->group + g];
-            if (p->special == HA_OP_NAN_QUERY ? t != p->token || g != p->member : p->key >= seen) continue;
-            const bool one = p->special == HA_OP_NAN_VALUE;
+            const bool of_query = p->special == HA_OP_NAN_QUERY || p->special == HA_OP_INF_QUERY,
+                       infinite = p->special == HA_OP_INF_VALUE, one = p->special == HA_OP_NAN_VALUE || infinite;
+            if ((of_query && (t != p->token || g != p->member)) || (p->special != HA_OP_NAN_QUERY && p->key >= seen))
+                continue;
             float *o = m->o + row * dim, *lse = m->lse + row;
             for (size_t d = one ? p->dim : 0; d < (one ? p->dim + 1 : dim); d++) {
-                if (!isnan(o[d]))
+                if (infinite ? isfinite(o[d]) || o[d] == -INFINITY : !isnan(o[d]))
                     return ha_op_wrong(s,
                                        "row %zu of KV head %zu of sequence %zu has %s, and element %zu of its o is "
-                                       "%.9g, want NaN",
-                                       t * c->group + g, p->head, p->seq, what[p->special], d, (double)o[d]);
+                                       "%.9g, want %sNaN",
+                                       t * c->group + g, p->head, p->seq, what[p->special], d, (double)o[d],
+                                       infinite ? "inf or " : "");
                 o[d] = ha_round((float)state->o[d], profile->out_type);
             }
             if (one) continue;
@@ -257,7 +267,12 @@ static enum ha_status judge_unit(struct ha_op_stage *s, struct problem *p, const
     struct ha_rows runs[HA_RUNS_MAX];
     struct ha_answer want;
     struct ha_attend a = ha_seq_attend(&p->args, &p->here[b], unit, runs);
+    const bool odd = b == p->seq && unit == p->head, masked = odd && p->special == HA_OP_MASKED;
     a.block = p->args.block;
+    if (masked) { /* as if there were no keys */
+        a.runs_count = 0;
+        a.causal = false;
+    }
     void *memory = malloc(2 * p->keys[b] * c->head_dim * ha_dtype_bytes(p->dtype) + 1);
     if (!memory) return ha_why(s->why, HA_ERROR, "out of memory");
     const struct ha_rows rows = ha_ref_plain_rows(&a, memory);
@@ -267,13 +282,14 @@ static enum ha_status judge_unit(struct ha_op_stage *s, struct problem *p, const
         free(memory);
         return status;
     }
-    const bool special = p->special && p->special != HA_OP_LOW_KEY && b == p->seq && unit == p->head;
+    const bool special = odd && p->special && p->special != HA_OP_LOW_KEY && !masked;
     if (special) status = judge_special(s, p, &want, profile);
     const struct ha_answer_error e = ha_answer_judge(&want, &a);
     struct ha_answer_error w = { .ratio = 0 };
-    if (c->weights && (!special || p->special == HA_OP_NAN_VALUE)) w = ha_answer_judge_weights(&want, &a);
+    if (c->weights && !masked && (!special || p->special == HA_OP_NAN_VALUE || p->special == HA_OP_INF_VALUE))
+        w = ha_answer_judge_weights(&want, &a);
     const bool right = e.ratio <= 1 && w.ratio <= 1;
-    if (right && !special)
+    if (right && !special && !masked)
         status = ha_answer_hold(&want, &a, &rows, HELD_NUMBERS / (rows.keys * c->head_dim + 1) + 2, &held->rows,
                                 &held->weights, s->why);
     free(memory);
@@ -364,13 +380,14 @@ static enum ha_status attend_once(struct ha_op_stage *s, struct way *way, const 
     if (way->products) HA_TRY(load(s, way, &args));
     HA_TRY(ha_op_fill(s, p.out, 0, p.out->bytes));
     char clean[sizeof(float)];
-    const enum ha_dtype type = p.special == HA_OP_NAN_QUERY ? HA_F32 : p.dtype;
+    const enum ha_dtype type = p.special == HA_OP_NAN_QUERY || p.special == HA_OP_INF_QUERY ? HA_F32 : p.dtype;
     if (p.special) {
         memcpy(clean, p.number, ha_dtype_bytes(type));
         ha_store(p.number, 0, type,
-                 p.special == HA_OP_LOW_KEY    ? -INFINITY
-                 : p.special == HA_OP_HIGH_KEY ? INFINITY
-                                               : NAN);
+                 p.special == HA_OP_LOW_KEY || p.special == HA_OP_MASKED ? -INFINITY
+                 : p.special == HA_OP_HIGH_KEY || p.special == HA_OP_INF_QUERY || p.special == HA_OP_INF_VALUE
+                     ? INFINITY
+                     : NAN);
     }
     HA_TRY(ha_op_arrive(s, &p.in, 1, p.out));
     if (p.special) memcpy(p.number, clean, ha_dtype_bytes(type));
@@ -426,6 +443,9 @@ static const struct ha_op_case large[] = {
     SHAPE(1, 17, 1, 2, 96, 64, 1, .pad = 16, .causal = 1),
     SHAPE(256, 1, 1, 2, 8, 70, 2, .v_pad = 8, .weights = 1),
     SHAPE(3, 1, 128, 1, 8, 70, 2, .layout = HA_OP_V_HEADS, .weights = 1),
+    SHAPE(1, 2049, 1, 33, 8, 3, 1, .q_at = 4), /* more than 65,536 rows, in each dimension */
+    SHAPE(130, 1, 512, 1, 8, 2, 1, .weights = 1),
+    SHAPE(65, 16, 64, 1, 8, 3, 1, .dst_at = 4),
 };
 static const struct ha_op_case indexed[] = {
     SHAPE(1, 1, 1, 1, 8, 40000, 1, .block = 1),
@@ -441,13 +461,14 @@ static const struct ha_op_case plain[] = { SHAPE(5, 1, 2, 2, 128, 300, 2, .empty
 
 /* K of one sequence is of at most this many times the bytes of the largest copy: who asks for small copies gets all
  * shapes, the longest of them with fewer keys. */
-enum { COPIES_OF_K = 4 };
+enum { COPIES_OF_K = 4, MANY_ROWS = 1 << 16, MANY_BYTES = 1 << 20 };
 
 static enum ha_status attend_all(struct ha_op_stage *s, struct way *way, const struct ha_op_case *of, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         for (size_t t = 0; t < HA_DTYPE_COUNT; t++) {
             struct ha_op_case c = of[i];
+            if (c.batch * c.q_len * c.kv_heads * c.group > MANY_ROWS && s->most < MANY_BYTES) continue;
             c.dtype = t;
             const size_t most = COPIES_OF_K * s->most / (c.kv_heads * c.head_dim * ha_dtype_bytes((enum ha_dtype)t));
             if (c.keys > most && most > c.q_len) c.keys = most;
@@ -469,7 +490,9 @@ static const char *unfit(const struct ha_op_case *c)
     if (c->causal && c->empty) return "the query tokens are the last keys of every sequence, and one has none";
     if (c->lists && c->causal && c->runs == 1) return "with causal, the last run is no list";
     if (c->list_keys && (!c->lists || c->weights)) return "list_keys is of lists, without weights";
-    return ha_op_unfit_kernel(c);
+    struct ha_op_case any = *c;
+    any.special = HA_OP_NO_SPECIAL; /* it has all of them */
+    return ha_op_unfit_kernel(&any);
 }
 
 #define KEYS                                                                                                \
@@ -490,7 +513,8 @@ static const char *unfit(const struct ha_op_case *c)
     PAIRS "src_at = 0 2 8 36\nv_at = 0 6 16 40\n" \
           "pad = 0 6 16 100\nv_pad = 0 2 32 64\n" \
           "weights = no yes\ndst_gap = 0 3 29\n"
-#define PAIRS_OF_ROWS PAIRS_OF_PLACES "special = none nan_query nan_key nan_value low_key high_key\n"
+#define PAIRS_OF_ROWS \
+    PAIRS_OF_PLACES "special = none nan_query nan_key nan_value low_key high_key inf_query inf_value masked\n"
 
 static enum ha_status judge_attend(struct ha_op_stage *s)
 {
@@ -569,7 +593,7 @@ const struct ha_op ha_op_attend_lists = {
     .pairs = PAIRS_OF_PLACES "batch = 1 3 17\nq_len = 1 2 5\nkv_heads = 1 3 9\ngroup = 1 4 7\nhead_dim = 8 64 80 128\n"
                              "keys = 1 3 31 65 130 300\nblock = 1 7 16 32\nlists = none kv_heads q_heads\n"
                              "list_keys = no yes\nq_layout = tokens heads\nq_gap = 0 3 8\n",
-    .values = VALUES,
+    .values = VALUES "keys = 1..200 207..1600:7 2047..2049 4095..4097 8193 16385\n",
     .once = attend_lists_case,
     .unfit = unfit,
 };
@@ -594,7 +618,7 @@ const struct ha_op ha_op_attend_products = {
     .keys = KEYS " special",
     .pairs = PAIRS "src_at = 0 16 48\nv_at = 0 16 32\npad = 0 16 96\nv_pad = 0 32 64\n"
                    "batch = 1 3 65\nq_len = 1 2 17\nkv_heads = 1 3 33\ngroup = 1 3 5 16\nhead_dim = 8 40 64 128\n"
-                   "keys = 1 3 64 130 257\nspecial = none nan_query nan_key low_key high_key\n",
+                   "keys = 1 3 64 130 257\nspecial = none nan_query nan_key low_key high_key inf_query masked\n",
     .values = VALUES "dst_at = 0..64:16 4112\nsrc_at = 0..64:16 4112\nv_at = 0..64:16 4112\n"
                      "pad = 0..64:16 96 128 1024\nv_pad = 0..64:16 96 128 1024\n",
     .once = attend_products_case,

@@ -8,6 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* values of a key */
+#define SHIFTS "0..67 128 129 255 1024 4095..4097 8192\n"
+#define NUMBERS \
+    "0..130 192 255..257 511..513 1000 1023..1025 2047..2049 4095..4097 8192 16383..16385 65535..65537 131072\n"
+#define GAPS "0..9 16 31..33 64 128 4096\n"
+
 enum { GUARD = 256, SMALL = 64 << 10 };
 
 static const struct {
@@ -95,7 +101,8 @@ static enum ha_status copy_bytes(struct ha_op_stage *s, const struct pair *p, si
     return copy_once(s, p, way, &c);
 }
 
-/* Of every power of two the neighbours, too; above 64 KiB an odd size below it, to 8 MiB itself and one above it. */
+/* Of every power of two the neighbours, too; above 64 KiB an odd size below it, itself, three quarters of it, and to
+ * 8 MiB one above it. */
 static enum ha_status copy_way(struct ha_op_stage *s, size_t way)
 {
     struct pair p;
@@ -105,9 +112,9 @@ static enum ha_status copy_way(struct ha_op_stage *s, size_t way)
     for (size_t i = 0; i < 16; i++) HA_TRY(copy_bytes(s, &p, way, ha_op_draw(s, s->most < SMALL ? s->most : SMALL)));
     for (size_t power = 2 * (size_t)SMALL; power <= s->most; power *= 2) {
         HA_TRY(copy_bytes(s, &p, way, power == s->most ? power - 1 : power - 1 - 2 * ha_op_draw(s, power / 4)));
-        if (power > 8 << 20) continue;
         HA_TRY(copy_bytes(s, &p, way, power));
-        if (power < s->most) HA_TRY(copy_bytes(s, &p, way, power + 1 + ha_op_draw(s, 4096)));
+        HA_TRY(copy_bytes(s, &p, way, power / 4 * 3));
+        if (power < s->most && power <= 8 << 20) HA_TRY(copy_bytes(s, &p, way, power + 1 + ha_op_draw(s, 4096)));
     }
     return HA_OK;
 }
@@ -122,6 +129,10 @@ const struct ha_op ha_op_copy = {
     .doc = "bytes of every size and place, each way, and nothing beside them",
     .judge = judge_copy,
     .keys = "dst src size dst_at src_at",
+    .values = "dst = *\nsrc = *\ndst_at = " SHIFTS "src_at = " SHIFTS
+              "size = 0..130 192 255..257 511..513 1000 1023..1025 2047..2049 4095..4097 8191..8193 12287..12289 "
+              "16384..65536:4096 65535 65537 73728 98304 131072 196608 262144 393216 524288 786432 1048576 1572864 "
+              "2097152 3145728 4194304 6291456\n",
     .once = copy_case,
     .unfit = unfit_copy,
 };
@@ -194,6 +205,8 @@ const struct ha_op ha_op_copy_2d = {
     .needs = { HA_OP_ENTRY(copy_2d) },
     .judge = judge_copy_2d,
     .keys = "dst src dst_at src_at rows width dst_gap src_gap",
+    .values = "dst = *\nsrc = *\ndst_at = " SHIFTS "src_at = " SHIFTS "rows = " NUMBERS "width = " NUMBERS
+              "dst_gap = " GAPS "src_gap = " GAPS,
     .once = rect_case,
     .unfit = unfit_copy,
 };
@@ -269,6 +282,7 @@ const struct ha_op ha_op_copy_pieces = {
     .needs = { HA_OP_ENTRY(copy_pieces) },
     .judge = judge_copy_pieces,
     .keys = "dst src size pieces",
+    .values = "dst = *\nsrc = *\nsize = " NUMBERS "pieces = 0..70 96 97 127..129 255..257 1000 1023..1025 4095 4096\n",
     .once = pieces_case,
     .unfit = unfit_copy,
 };
@@ -394,6 +408,8 @@ const struct ha_op ha_op_move = {
              "dst_gap = 0 1 8 16\nsrc_gap = 0 1 8 64\n"
              "dst_index = none device mapped\nsrc_index = none device mapped\n"
              "pattern = ascending descending shuffled repeats\nspread = 1 2 4\n",
+    .values = "dst_at = " SHIFTS "src_at = " SHIFTS "rows = " NUMBERS "width = " NUMBERS "dst_gap = " GAPS
+              "src_gap = " GAPS,
     .once = move_once,
     .unfit = ha_op_unfit_kernel,
 };
@@ -448,6 +464,7 @@ const struct ha_op ha_op_read = {
     .keys = "src size src_at dst_at",
     .pairs = "src = device mapped\nsrc_at = 0 4 8 36 64 68\ndst_at = 0 4 60\n"
              "size = 64 0 4 8 12 16 20 60 68 124 128 132 252 256 260 1020 1028 4092 4100\n",
+    .values = "size = 0..1100:4 4092..4100:4 8192 12288 16384 65532..65540:4 98304 262144 1048576 4194308\n",
     .once = read_case,
     .unfit = ha_op_unfit_kernel,
 };

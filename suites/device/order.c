@@ -16,6 +16,7 @@ static enum ha_status with_event(struct ha_op_stage *s,
     HA_TRY(s->api->event_create(s->device, &event, s->why));
     enum ha_status status = HA_OK;
     for (size_t round = 0; round < s->rounds && status == HA_OK; round++) {
+        ha_op_round(s, round);
         status = judge(s, event);
         ha_op_open(s);
         const enum ha_status rest = s->api->stream_sync(s->stream[0]) == HA_OK ? s->api->stream_sync(s->stream[1])
@@ -121,11 +122,12 @@ static enum ha_status sync_it(struct ha_op_stage *s, struct ha_stream *on, void 
 static enum ha_status judge_stream_sync(struct ha_op_stage *s)
 {
     for (size_t round = 0; round < s->rounds; round++) {
+        ha_op_round(s, round);
         HA_TRY(returns_late(s, s->stream[round % 2], "stream_sync", sync_it, NULL));
         HA_OP(s, stream_sync, s->stream[round % 2]);
         ha_op_clear(s);
     }
-    return HA_OK;
+    return ha_op_sync_often(s);
 }
 ROW(stream_sync, 8, "returns when all work before it is done", { NULL, 0 });
 
@@ -138,6 +140,7 @@ static enum ha_status judge_stream_destroy(struct ha_op_stage *s)
 {
     for (size_t round = 0; round < s->rounds; round++) {
         struct ha_stream *stream = NULL;
+        ha_op_round(s, round);
         HA_TRY(s->api->stream_create(s->device, "conform gone", &stream, s->why));
         HA_TRY(returns_late(s, stream, "stream_destroy", destroy_it, NULL));
         ha_op_clear(s);
@@ -179,7 +182,8 @@ static enum ha_status wait_for_nothing(struct ha_op_stage *s, struct ha_event *e
 static enum ha_status judge_stream_wait(struct ha_op_stage *s)
 {
     HA_TRY(with_event(s, wait_for_copy));
-    return with_event(s, wait_for_nothing);
+    HA_TRY(with_event(s, wait_for_nothing));
+    return ha_op_event_often(s, true);
 }
 ROW(stream_wait, 8, "what follows it waits for the event", EVENTS);
 
@@ -204,7 +208,8 @@ static enum ha_status event_early(struct ha_op_stage *s, struct ha_event *event)
 static enum ha_status judge_event_sync(struct ha_op_stage *s)
 {
     HA_TRY(with_event(s, event_late));
-    return with_event(s, event_early);
+    HA_TRY(with_event(s, event_early));
+    return ha_op_event_often(s, false);
 }
 ROW(event_sync, 8, "returns when the work before the record is done", EVENTS);
 
@@ -253,13 +258,28 @@ static enum ha_status spin_once(struct ha_op_stage *s, struct ha_op_path *p, uin
     return ha_op_path_judge(s, p, "what was copied behind spin");
 }
 
+/* Short ones add up. */
+static enum ha_status spin_often(struct ha_op_stage *s, uint64_t ns)
+{
+    enum { TIMES = 1000 };
+    const uint64_t begin = ha_now_ns();
+    for (size_t i = 0; i < TIMES; i++) HA_OP(s, spin, s->stream[0], ns);
+    HA_OP(s, stream_sync, s->stream[0]);
+    const uint64_t took = ha_now_ns() - begin;
+    s->cases++;
+    return took >= TIMES * ns ? HA_OK
+                              : ha_op_wrong(s, "%d times spin of %llu ns were over in %llu ns", TIMES,
+                                            (unsigned long long)ns, (unsigned long long)took);
+}
+
 static enum ha_status judge_spin(struct ha_op_stage *s)
 {
     static const uint64_t ns[] = { 0, 1000, 20000000, 200000, 20000000, 5000000, 20000000 };
     struct ha_op_path p;
     HA_TRY(ha_op_path_make(s, &p, HA_OP_PATH_SMALL));
     for (size_t i = 0; i < sizeof ns / sizeof *ns; i++) HA_TRY(spin_once(s, &p, ns[i]));
-    return HA_OK;
+    HA_TRY(spin_often(s, 20000));
+    return spin_often(s, 1000);
 }
 
 static enum ha_status spin_case(struct ha_op_stage *s, const struct ha_op_case *c)

@@ -24,8 +24,10 @@ HA_WORDS(pattern_word, [HA_OP_ASCENDING] = "ascending", [HA_OP_DESCENDING] = "de
 HA_WORDS(layout_word, [HA_OP_TOKENS] = "tokens", [HA_OP_HEADS] = "heads", [HA_OP_K_HEADS] = "k_heads",
          [HA_OP_V_HEADS] = "v_heads")
 HA_WORDS(special_word, [HA_OP_NO_SPECIAL] = "none", [HA_OP_NAN_QUERY] = "nan_query", [HA_OP_NAN_KEY] = "nan_key",
-         [HA_OP_NAN_VALUE] = "nan_value", [HA_OP_LOW_KEY] = "low_key", [HA_OP_HIGH_KEY] = "high_key")
+         [HA_OP_NAN_VALUE] = "nan_value", [HA_OP_LOW_KEY] = "low_key", [HA_OP_HIGH_KEY] = "high_key",
+         [HA_OP_INF_QUERY] = "inf_query", [HA_OP_INF_VALUE] = "inf_value", [HA_OP_MASKED] = "masked")
 
+HA_WORDS(numbers_word, [HA_OP_BELL] = "bell", [HA_OP_CLOSE] = "close", [HA_OP_TINY] = "tiny", [HA_OP_WIDE] = "wide")
 HA_WORDS(digest_word, [HA_DIGEST_RANGE] = "range", [HA_DIGEST_MEAN] = "mean")
 HA_WORDS(lists_word, [HA_OP_NO_LISTS] = "none", [HA_OP_KV_LISTS] = "kv_heads", [HA_OP_Q_LISTS] = "q_heads")
 HA_WORDS(
@@ -120,7 +122,10 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
          "the last sequence has no keys; of features its heads have none in one segment or in both"),
     WORD(special, "none", special_word,
          "a NaN in a query, key, value (x and w of a product, x of a blend); a key of infinite scores, below 0 or "
-         "above"),
+         "above; an infinity in a query, a value; scores of -inf alone"),
+    WORD(numbers, "bell", numbers_word,
+         "of a list, of rows: bell-shaped; so close together that their last bits tell them apart; subnormal; of every "
+         "magnitude"),
     { "scale", "1", "of the scores, times the root of head_dim", HA_KEY_REAL, AT(of.scale), .least = 0x1p-10,
       .most = 0x1p10, .draw = "1 1 0.25 3 0.0625" },
     { "a", "1", "y = a y + b x", HA_KEY_REAL, AT(of.a), .least = -1e6, .most = 1e6,

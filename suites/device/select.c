@@ -104,9 +104,11 @@ static enum ha_status digest_once(struct ha_op_stage *s, const struct ha_op_case
         m->rows.index = index;
         for (size_t i = 0; index && i < keys; i++) index[i] = (uint32_t)(2 * (keys - 1 - i) + ha_op_draw(s, 2));
         for (size_t h = 0; h < (by_head ? heads : 1); h++)
-            for (size_t i = 0; i < keys; i++)
-                ha_op_numbers(s, k + h * m->k_head_bytes + (index ? index[i] : i) * stride,
-                              (by_head ? 1 : heads) * c->head_dim, dtype);
+            for (size_t i = 0; i < keys; i++) {
+                char *const at = k + h * m->k_head_bytes + (index ? index[i] : i) * stride;
+                ha_op_numbers(s, at, (by_head ? 1 : heads) * c->head_dim, dtype);
+                ha_op_reshape(s, at, (by_head ? 1 : heads) * c->head_dim, dtype, c->numbers);
+            }
         if (!c->special || b != odd || keys == 0) continue;
         const size_t i = ha_op_draw(s, keys), h = ha_op_draw(s, heads), d = ha_op_draw(s, c->head_dim);
         ha_store(k + h * m->k_head_bytes + (index ? index[i] : i) * stride, d, dtype,
@@ -159,12 +161,13 @@ const struct ha_op ha_op_digest = {
     .doc = "minima and maxima, or means, of blocks of keys",
     .needs = { HA_OP_ENTRY(digest) },
     .judge = judge_digest,
-    .keys = "src src_at q_at dtype batch kv_heads head_dim keys block pad layout empty special src_index first digest",
+    .keys = "src src_at q_at dtype batch kv_heads head_dim keys block pad layout empty special numbers src_index first "
+            "digest",
     .pairs = "dtype = f32 f16 bf16\ndigest = range mean\nsrc = device mapped\n"
              "src_at = 0 4 24\nq_at = 0 4 40\nsrc_index = none device mapped\n"
              "batch = 1 3 33\nkv_heads = 1 3\nhead_dim = 8 33 64 80 128 256\nkeys = 1 16 31 100 257\n"
              "block = 1 16 32 5 64\npad = 0 4 16\nlayout = tokens heads\nfirst = 0 1 31 64\nempty = no yes\n"
-             "special = none nan_key low_key high_key\n",
+             "special = none nan_key low_key high_key\nnumbers = bell close tiny wide\n",
     .once = digest_once,
     .unfit = unfit_digest,
 };
@@ -343,13 +346,16 @@ const struct ha_op ha_op_digest_score = {
 static void make_list(struct ha_op_stage *s, const struct ha_op_case *c, float *x, size_t n)
 {
     ha_op_numbers(s, x, n, HA_F32);
-    for (size_t i = 0; i < n; i++) {
+    ha_op_reshape(s, x, n, HA_F32, c->numbers);
+    for (size_t i = 0; i < n && !c->numbers; i++) {
         if (c->pattern == HA_OP_ASCENDING) x[i] = (float)i - (float)(n / 2);
         if (c->pattern == HA_OP_DESCENDING) x[i] = (float)(n / 2) - (float)i;
         if (c->pattern == HA_OP_REPEATS) { /* zeros of both signs are the largest */
             x[i] = rintf(2 * x[i]);
             x[i] = x[i] > 0 ? -x[i] : x[i];
         }
+    }
+    for (size_t i = 0; i < n; i++) {
         const bool odd = c->special && (c->special == HA_OP_NAN_VALUE || ha_op_draw(s, 3) == 0);
         if (odd) x[i] = c->special == HA_OP_LOW_KEY ? -INFINITY : c->special == HA_OP_HIGH_KEY ? INFINITY : NAN;
     }
@@ -462,6 +468,11 @@ static enum ha_status judge_topk(struct ha_op_stage *s)
 {
     static const struct ha_op_case large[] = {
         { .batch = 1, .kv_heads = 1, .group = 1, .keys = 1 << 20, .chosen = 1 << 16, .pattern = HA_OP_SHUFFLED },
+        { .batch = 1, .kv_heads = 2, .group = 1, .keys = 40000, .chosen = 2048, .pattern = HA_OP_SHUFFLED },
+        { .batch = 1, .kv_heads = 1, .group = 1, .keys = 20000, .chosen = 2048, .numbers = HA_OP_CLOSE },
+        { .batch = 1, .kv_heads = 1, .group = 1, .keys = 30000, .chosen = 700, .numbers = HA_OP_WIDE },
+        { .batch = 1, .kv_heads = 1, .group = 1, .keys = 10000, .chosen = 5000, .pattern = HA_OP_SHUFFLED },
+        { .batch = 1, .kv_heads = 1, .group = 1, .keys = 5000, .chosen = 16, .pattern = HA_OP_SHUFFLED },
         { .batch = 1, .kv_heads = 1, .group = 2, .keys = 70000, .chosen = 66000, .pattern = HA_OP_REPEATS, .first = 5 },
         { .batch = 1,
           .kv_heads = 2,
@@ -497,13 +508,15 @@ const struct ha_op ha_op_topk = {
     .doc = "the largest of lists, in order",
     .needs = { HA_OP_ENTRY(topk) },
     .judge = judge_topk,
-    .keys = "dst src dst_at src_at batch kv_heads group keys dst_gap src_gap pattern empty special first chosen "
-            "within block only",
+    .keys =
+        "dst src dst_at src_at batch kv_heads group keys dst_gap src_gap pattern empty special numbers first chosen "
+        "within block only",
     .pairs = "dst = device mapped\nsrc = device mapped\ndst_at = 0 4 24\nsrc_at = 0 4 40\n"
              "within = any 0 1 inf\nblock = 1 16\nonly = no yes\nbatch = 1 3 33\nkv_heads = 1 3\ngroup = 1 2 4\nkeys = "
              "1 31 32 33 100 257 1000 2100\n"
              "chosen = 0 1 16 33 100 1000 5000\ndst_gap = 0 3\nsrc_gap = 0 3\nfirst = 0 7\nempty = no yes\n"
-             "pattern = ascending descending shuffled repeats\nspecial = none nan_key nan_value low_key high_key\n",
+             "pattern = ascending descending shuffled repeats\nspecial = none nan_key nan_value low_key high_key\n"
+             "numbers = bell close tiny wide\n",
     .once = topk_once,
     .unfit = unfit_topk,
 };

@@ -27,6 +27,23 @@ static enum ha_status flag_await(struct ha_op_stage *s, const uint32_t *flag, ui
     return HA_OK;
 }
 
+/* Values of every width, over each other. */
+static enum ha_status write_every_bit(struct ha_op_stage *s)
+{
+    uint32_t *flag;
+    HA_TRY(ha_op_flag_make(s, &flag));
+    for (size_t i = 0; i < 96; i++) {
+        const uint32_t bit = (uint32_t)1 << i / 3, value = i % 3 == 0 ? bit - 1 : i % 3 == 1 ? bit : bit | 5;
+        HA_OP(s, flag_write, s->stream[i % 2], flag, value);
+        HA_OP(s, stream_sync, s->stream[i % 2]);
+        const uint32_t seen = __atomic_load_n(flag, __ATOMIC_ACQUIRE);
+        s->cases++;
+        if (seen != value) return ha_op_wrong(s, "flag_write of %u: the flag is %u behind stream_sync", value, seen);
+    }
+    ha_op_clear(s);
+    return HA_OK;
+}
+
 static enum ha_status judge_flag_write(struct ha_op_stage *s)
 {
     static const uint32_t values[HA_OP_ROUNDS] = { 1, 2, 77, 65536, 3, 4000000000 };
@@ -34,6 +51,7 @@ static enum ha_status judge_flag_write(struct ha_op_stage *s)
         const uint32_t value = s->of ? (uint32_t)s->of->value : values[round];
         struct ha_op_path p;
         uint32_t *flag;
+        ha_op_round(s, round);
         HA_TRY(ha_op_path_large(s, &p));
         HA_TRY(ha_op_flag_make(s, &flag));
         HA_TRY(ha_op_shut(s, s->stream[0]));
@@ -52,7 +70,7 @@ static enum ha_status judge_flag_write(struct ha_op_stage *s)
         if (left) return ha_op_wrong(s, "flag_write of 0: the flag is %u behind stream_sync", left);
         ha_op_clear(s);
     }
-    return HA_OK;
+    return s->of ? HA_OK : write_every_bit(s);
 }
 const struct ha_op ha_op_flag_write = {
     .name = "flag_write",
@@ -110,6 +128,7 @@ static enum ha_status judge_flag_wait(struct ha_op_stage *s)
     static const uint32_t values[HA_OP_ROUNDS][3] = { { 1, 0, 1 },      { 5, 4, 5 },         { 5, 1, 900 },
                                                       { 300, 44, 300 }, { 65537, 1, 65537 }, { 70000, 69999, 80000 } };
     for (size_t round = 0; round < s->rounds; round++) {
+        ha_op_round(s, round);
         const uint32_t of = s->of ? (uint32_t)s->of->value : 0,
                        enough = of + (uint32_t)ha_op_draw(s, (size_t)INT32_MAX - of + 1);
         const uint32_t one[] = { of,
@@ -123,7 +142,13 @@ static enum ha_status judge_flag_wait(struct ha_op_stage *s)
         if (s->api->flag_write) HA_TRY(wait_for_stream(s));
         ha_op_clear(s);
     }
-    return HA_OK;
+    s->slow = false;
+    for (size_t k = 3; k < 31 && !s->of; k++) { /* of every width, and what has its lower bits alone is less */
+        const uint32_t at_least = ((uint32_t)1 << k) + 5, less = ((uint32_t)1 << k) - (k % 2 ? 1 : 2);
+        HA_TRY(wait_for_cpu(s, at_least, less, at_least + (uint32_t)ha_op_draw(s, (size_t)INT32_MAX - at_least + 1)));
+        ha_op_clear(s);
+    }
+    return s->of ? HA_OK : ha_op_flag_often(s);
 }
 const struct ha_op ha_op_flag_wait = {
     .name = "flag_wait",
@@ -196,11 +221,12 @@ static enum ha_status judge_host_fn(struct ha_op_stage *s)
     static struct calls all; /* not on the stack: a device that forgets to wait calls later */
     static struct call call[CALLS];
     for (size_t round = 0; round < s->rounds; round++) {
+        ha_op_round(s, round);
         memset(&all, 0, sizeof all);
         HA_TRY(call_once(s, &all, call));
         ha_op_clear(s);
     }
-    return HA_OK;
+    return ha_op_call_often(s);
 }
 const struct ha_op ha_op_host_fn = {
     .name = "host_fn",

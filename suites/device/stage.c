@@ -7,6 +7,7 @@
 #include "harness/base/thread.h"
 #include "harness/base/why.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,8 @@ enum {
     NUMBERS = 2,
     HOLD_NS = 3000000,
     OPEN_LATER_NS = 5000000,
+    SLOW_MS = 1200,
+    QUICK_MS = 100, /* of slow, for small copies */
     GATE_NAP_NS = 20000,
     HELD = 16
 };
@@ -32,6 +35,7 @@ const char *ha_op_unfit_kernel(const struct ha_op_case *c)
 {
     const bool fits = (c->dst == HA_OP_DEVICE || c->dst == HA_OP_MAPPED)
                       && (c->src == HA_OP_DEVICE || c->src == HA_OP_MAPPED);
+    if (c->special > HA_OP_HIGH_KEY) return "that is of attention";
     return fits ? NULL : "a kernel reads and writes device and mapped memory";
 }
 
@@ -86,8 +90,15 @@ enum ha_status ha_op_stage_begin(struct ha_op_stage *s, struct ha_why *why)
     return status;
 }
 
+static uint64_t slow_ns(const struct ha_op_stage *s)
+{
+    return s->slow ? (uint64_t)(s->most < 1 << 20 ? QUICK_MS : SLOW_MS) * 1000000 : 0;
+}
+void ha_op_round(struct ha_op_stage *s, size_t round) { s->slow = !s->of && round + 1 == s->rounds; }
+
 void ha_op_stage_end(struct ha_op_stage *s)
 {
+    s->keeps = false;
     if (s->gate) __atomic_store_n(s->gate, INT32_MAX, __ATOMIC_RELEASE);
     for (size_t i = 0; i < HA_OP_STREAMS; i++)
         if (s->stream[i]) s->api->stream_destroy(s->stream[i]);
@@ -115,11 +126,25 @@ static void block_free(struct ha_op_stage *s, struct ha_op_block *b)
     free(b);
 }
 
+/* one that is kept, or NULL */
+static struct ha_op_block *take_spare(struct ha_op_stage *s, enum ha_op_place place, size_t bytes)
+{
+    struct ha_op_block **to = &s->spare, *b;
+    while ((b = *to) && (b->place != place || b->room < bytes)) to = &b->next;
+    if (!b) return NULL;
+    *to = b->next;
+    b->bytes = bytes;
+    b->next = s->blocks;
+    return s->blocks = b;
+}
+
 struct ha_op_block *ha_op_block(struct ha_op_stage *s, enum ha_op_place place, size_t bytes)
 {
-    struct ha_op_block *b = calloc(1, sizeof *b);
+    struct ha_op_block *b = take_spare(s, place, bytes);
     void *at = NULL;
-    if (b) *b = (struct ha_op_block){ .place = place, .bytes = bytes, .image = malloc(bytes + 1) };
+    if (b) return b;
+    b = calloc(1, sizeof *b);
+    if (b) *b = (struct ha_op_block){ .place = place, .bytes = bytes, .room = bytes, .image = malloc(bytes + 1) };
     if (b && place == HA_OP_PAGEABLE) at = malloc(bytes + 1);
     if (!b || !b->image || (place == HA_OP_PAGEABLE && !at)) {
         ha_why(s->why, HA_ERROR, "out of memory: a block of %zu bytes", bytes);
@@ -138,9 +163,14 @@ struct ha_op_block *ha_op_block(struct ha_op_stage *s, enum ha_op_place place, s
 
 void ha_op_clear(struct ha_op_stage *s)
 {
-    for (struct ha_op_block *next; s->blocks; s->blocks = next) {
+    for (struct ha_op_block *next; s->blocks; s->blocks = next) { /* in the order in which they were made */
         next = s->blocks->next;
-        block_free(s, s->blocks);
+        s->blocks->next = s->spare;
+        s->spare = s->blocks;
+    }
+    for (struct ha_op_block *next; s->spare && !s->keeps; s->spare = next) {
+        next = s->spare->next;
+        block_free(s, s->spare);
     }
 }
 
@@ -263,6 +293,7 @@ enum ha_status ha_op_follow(struct ha_op_stage *s, const char *operation, enum h
     ha_op_open(s);
     HA_TRY(status);
     HA_OP(s, stream_sync, s->stream[0]);
+    s->calls++;
     memcpy(seen->image, out->image, out->bytes);
     *before = seen->image;
     HA_TRY(ha_op_get(s, seen, 0, out->bytes, out->image));
@@ -305,6 +336,26 @@ void ha_op_numbers(struct ha_op_stage *s, void *out, size_t n, enum ha_dtype dty
     }
 }
 
+void ha_op_reshape(struct ha_op_stage *s, void *x, size_t n, enum ha_dtype dtype, size_t numbers)
+{
+    /* the unit in the last place of 1, the least number, the exponents */
+    static const struct {
+        float ulp, least;
+        int low, high;
+    } of[] = { [HA_F32] = { 0x1p-23f, 0x1p-149f, -140, 120 },
+               [HA_F16] = { 0x1p-10f, 0x1p-24f, -22, 13 },
+               [HA_BF16] = { 0x1p-7f, 0x1p-133f, -130, 120 } };
+    for (size_t i = 0; i < n && numbers; i++) {
+        const float z = ha_load(x, i, dtype);
+        const size_t draw = ha_op_draw(s, 256);
+        ha_store(x, i, dtype,
+                 numbers == HA_OP_CLOSE ? copysignf(1 + (float)(dtype == HA_F32 ? draw : draw % 100) * of[dtype].ulp, 1)
+                 : numbers == HA_OP_TINY
+                     ? copysignf((float)(draw % 100) * of[dtype].least, z)
+                     : ldexpf(z, (int)(draw % (size_t)(of[dtype].high - of[dtype].low)) + of[dtype].low));
+    }
+}
+
 /* ---- the gate ---------------------------------------------------------------------------------------------------- */
 
 static void wait_at_gate(void *arg)
@@ -334,7 +385,7 @@ void ha_op_open(struct ha_op_stage *s)
 
 enum ha_status ha_op_hold(struct ha_op_stage *s)
 {
-    ha_sleep_ns(HOLD_NS);
+    ha_sleep_ns(HOLD_NS + slow_ns(s));
     HA_OP(s, stream_sync, s->own);
     return HA_OK;
 }
@@ -342,7 +393,7 @@ enum ha_status ha_op_hold(struct ha_op_stage *s)
 static void *open_later(void *arg)
 {
     struct ha_op_opener *o = arg;
-    ha_sleep_ns(OPEN_LATER_NS);
+    ha_sleep_ns(OPEN_LATER_NS + slow_ns(o->stage));
     __atomic_store_n(&o->opened, 1, __ATOMIC_RELEASE);
     ha_op_open(o->stage);
     return NULL;

@@ -18,6 +18,7 @@ struct ha_op_block {
     size_t bytes;
     char *at, *image;
     struct ha_op_block *next;
+    size_t room; /* bytes that there are */
 };
 
 enum { HA_OP_STREAMS = 2, HA_OP_ROUNDS = 6, HA_OP_ARRIVE = 4 };
@@ -26,7 +27,18 @@ enum { HA_OP_STREAMS = 2, HA_OP_ROUNDS = 6, HA_OP_ARRIVE = 4 };
 enum { HA_OP_NO_INDEX, HA_OP_DEVICE_INDEX, HA_OP_MAPPED_INDEX, HA_OP_INDICES };
 enum { HA_OP_ASCENDING, HA_OP_DESCENDING, HA_OP_SHUFFLED, HA_OP_REPEATS }; /* repeats: of what is read */
 enum { HA_OP_TOKENS, HA_OP_HEADS, HA_OP_K_HEADS, HA_OP_V_HEADS };
-enum { HA_OP_NO_SPECIAL, HA_OP_NAN_QUERY, HA_OP_NAN_KEY, HA_OP_NAN_VALUE, HA_OP_LOW_KEY, HA_OP_HIGH_KEY };
+enum {
+    HA_OP_NO_SPECIAL,
+    HA_OP_NAN_QUERY,
+    HA_OP_NAN_KEY,
+    HA_OP_NAN_VALUE,
+    HA_OP_LOW_KEY,
+    HA_OP_HIGH_KEY,
+    HA_OP_INF_QUERY, /* these of attention alone */
+    HA_OP_INF_VALUE,
+    HA_OP_MASKED /* all keys of a KV head are low */
+};
+enum { HA_OP_BELL, HA_OP_CLOSE, HA_OP_TINY, HA_OP_WIDE }; /* numbers */
 enum { HA_OP_NO_LISTS, HA_OP_KV_LISTS, HA_OP_Q_LISTS };
 enum { HA_OP_ANY, HA_OP_WITHIN_0, HA_OP_WITHIN_1, HA_OP_WITHIN_INFINITY };
 enum { HA_OP_SOME_CACHED, HA_OP_NONE_CACHED, HA_OP_ALL_CACHED };
@@ -38,6 +50,7 @@ struct ha_op_case {
     size_t rows, width, dst_gap, src_gap, dst_index, src_index, pattern, spread;
     size_t dtype, m, n, k, states;
     size_t batch, q_len, kv_heads, group, head_dim, keys, runs, block, causal, weights, empty, special;
+    size_t numbers; /* of a list, of rows */
     size_t layout, pad, v_pad, v_at, q_at;
     size_t lists, list_keys, q_layout, q_gap;
     double a, b, scale;
@@ -59,7 +72,8 @@ struct ha_op_stage {
     const char *name;                              /* of the device, as it was asked for */
     const char *isa;                               /* or NULL */
     struct ha_stream *stream[HA_OP_STREAMS], *own; /* own: of fill and judge */
-    struct ha_op_block *blocks;
+    struct ha_op_block *blocks, *spare;            /* spare: of cases before, to be used again */
+    bool keeps; /* blocks are kept: the next case has its own where this one had them */
     /* Of ha_op_arrive, until ha_op_follow: where `out` is copied to; the inputs, and blocks with an image of each. */
     struct ha_op_block *seen, *in[HA_OP_ARRIVE], *given[HA_OP_ARRIVE];
     size_t inputs;
@@ -69,7 +83,9 @@ struct ha_op_stage {
     uint64_t seed, drawn;
     uint32_t *gate, turn; /* gate: in mapped memory, or lock */
     uint32_t lock;
+    bool slow;                 /* the gate opens so late that who gives up does it before */
     uint64_t cases;            /* judged */
+    uint64_t calls;            /* of ha_op_follow */
     uint64_t again;            /* rows that are computed again, at least */
     uint64_t repeated;         /* rows that were */
     bool differed, unpromised; /* of what was computed again: any other bits; the device does not promise the same */
@@ -83,6 +99,9 @@ struct ha_op_stage {
 /* On failure what was opened is closed. */
 enum ha_status ha_op_stage_begin(struct ha_op_stage *stage, struct ha_why *why);
 void ha_op_stage_end(struct ha_op_stage *stage);
+
+/* Whether the last of the rounds of the listed cases is this one: the stage is slow then. */
+void ha_op_round(struct ha_op_stage *stage, size_t round);
 
 /* NULL: the reason is said. They live as long as the stage, or until ha_op_clear. */
 struct ha_op_block *ha_op_block(struct ha_op_stage *stage, enum ha_op_place place, size_t bytes);
@@ -118,7 +137,7 @@ enum ha_status ha_op_beside(struct ha_op_stage *stage, const char *operation, co
 /* What is enqueued on the stream after this call runs when the gate is opened. */
 enum ha_status ha_op_shut(struct ha_op_stage *stage, struct ha_stream *stream);
 void ha_op_open(struct ha_op_stage *stage);
-/* Time enough for what does not wait for the gate to run. */
+/* Time enough for what does not wait for the gate to run, and where the stage is slow for what gives up waiting. */
 enum ha_status ha_op_hold(struct ha_op_stage *stage);
 /* Opens the gate in a while, from another thread, and says so in `opened` just before. */
 struct ha_op_opener {
@@ -139,6 +158,9 @@ size_t ha_op_length(const struct ha_op_case *of, size_t sequence);
 uint32_t *ha_op_only(struct ha_op_stage *stage, char *at, size_t count);
 /* bell-shaped numbers of a type */
 void ha_op_numbers(struct ha_op_stage *stage, void *out, size_t n, enum ha_dtype dtype);
+/* Bell-shaped numbers become others: so close together that the last 8 bits tell them apart; subnormal ones of the
+ * type; of every magnitude that it has. */
+void ha_op_reshape(struct ha_op_stage *stage, void *x, size_t n, enum ha_dtype dtype, size_t numbers);
 /* HA_WAIVED: the machine has no library for product and attend_products */
 enum ha_status ha_op_no_products(struct ha_op_stage *stage);
 

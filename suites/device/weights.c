@@ -62,6 +62,7 @@ static enum ha_status softmax_once(struct ha_op_stage *s, const struct ha_op_cas
             ha_op_numbers(s, x, m->n, HA_F32);
             const float shift = (float)ha_op_draw(s, 200) - 100;
             for (size_t i = 0; i < m->n; i++) x[i] = (float)c->scale * 4 * x[i] + shift;
+            ha_op_reshape(s, x, m->n, HA_F32, c->numbers);
             const size_t kind = c->special ? ha_op_draw(s, 4) : 0;
             for (size_t i = 0; i < m->n && kind && c->special == HA_OP_LOW_KEY; i++)
                 if (kind == 1 || ha_op_draw(s, 2)) x[i] = -INFINITY; /* all of them, or half */
@@ -129,10 +130,10 @@ const struct ha_op ha_op_softmax = {
     .doc = "scores to weights, in place",
     .needs = { HA_OP_ENTRY(softmax) },
     .judge = judge_softmax,
-    .keys = "dst dst_at batch q_len kv_heads group keys dst_gap empty scale special",
+    .keys = "dst dst_at batch q_len kv_heads group keys dst_gap empty scale special numbers",
     .pairs = "dst = device mapped\ndst_at = 0 4 24\nbatch = 1 3 33\nq_len = 1 2 5\nkv_heads = 1 3\ngroup = 1 2 5\n"
              "keys = 1 2 33 256 257 1100\ndst_gap = 0 3\nempty = no yes\nscale = 1 0.25 3\n"
-             "special = none nan_value low_key high_key\n",
+             "special = none nan_value low_key high_key\nnumbers = bell close tiny wide\n",
     .once = softmax_once,
     .unfit = unfit_softmax,
 };
