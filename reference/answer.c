@@ -223,7 +223,8 @@ static void hold_row(const struct held *h, size_t i, struct ha_chances *chances,
     ha_chances_add(chances, (double)lse - want->lse, sqrt(apart2(o, want->o, a->head_dim)), &of);
 }
 
-/* All rows of query head g. Its weights are the mean over tokens, whose roundings differ. */
+/* All rows of query head g. Its weights are the mean over tokens, whose roundings differ; those of the sum over them need
+ * not, as tokens that have a key all to themselves weigh it alike. */
 static void hold_head(const struct held *h, size_t g, struct ha_chances *chances, struct ha_chances *weights)
 {
     const struct ha_attend *a = h->a;
@@ -240,6 +241,7 @@ static void hold_head(const struct held *h, size_t g, struct ha_chances *chances
     double squares = 0; /* the mean is a sum over tokens, and a quotient */
     for (size_t j = 0; j < keys; j++) squares += want[j] * want[j];
     mean.o_size = sqrt(mean.o_size + HA_REF_U * HA_REF_U * (tokens / 3 + 1) * squares);
+    mean.o_bias += HA_REF_U * (tokens - 1) / 2 * sqrt(squares);
     ha_chances_add(weights, 0, sqrt(apart2(got, want, keys)), &mean);
 }
 

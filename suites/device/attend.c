@@ -81,7 +81,8 @@ static void choose(struct ha_op_stage *s, struct problem *p, size_t b)
     p->member = ha_op_draw(s, c->group);
     p->token = ha_op_draw(s, c->q_len);
     p->dim = ha_op_draw(s, c->head_dim);
-    p->key = keys && ha_op_draw(s, 2) ? keys - 1 - ha_op_draw(s, last) : 0; /* one of the last, or the first */
+    p->key = keys && ha_op_draw(s, 2) && p->special != HA_OP_INF_QUERY ? keys - 1 - ha_op_draw(s, last)
+                                                                       : 0; /* one of the last, or the first */
     if (!keys || (p->special == HA_OP_LOW_KEY && least < 2)) p->special = HA_OP_NO_SPECIAL;
 }
 
