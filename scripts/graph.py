@@ -192,6 +192,7 @@ NEEDS = {
     "kernels/cuda/test_perturb": "$o/t/fakes",
     "kernels/cuda/test_trace": "$o/t/fakes",
     "suites/defects/test_defects": "$o/t/defects.so",
+    "suites/defects/test_drawn": "$o/t/defects.so",
     "suites/device/test_device": "$o/defects.so",
     "suites/merge/test_cases": "docs/merging.md",
     "suites/merge/test_exec": "docs/merge_exec.py",

@@ -1,6 +1,8 @@
-/* The device that is around a sound one and does one thing wrong: HA_DEFECT names it (defects.def), HA_DEFECT_OF the
- * sound device, a path of a plugin; without it, it is the embedded device. Both are read when the device is opened. */
+/* The device that is around a sound one and does one thing wrong: HA_DEFECT names it (defects.def), or is drawn:SEED
+ * (fault.h); HA_DEFECT_OF names the sound device, a path of a plugin; without it, it is the embedded device. Both are
+ * read when the device is opened. */
 
+#include "suites/defects/drawn.h"
 #include "suites/defects/wrong.h"
 
 #include "harness/base/claims.h"
@@ -26,6 +28,8 @@ static struct ha_stream *beside;
 static struct ha_wrong_later *kept;
 static bool refused;
 static unsigned spans, said;
+static bool drawn;
+static uint64_t seed;
 
 static const char *const names[] = {
 #define OPERATION(name, class, op, what)         #name,
@@ -116,7 +120,13 @@ static enum ha_status choose(struct ha_why *why)
 {
     const char *defect = getenv("HA_DEFECT"), *of = getenv("HA_DEFECT_OF");
     size_t i = 0;
-    while (i < WRONG_COUNT && strcmp(names[i], defect && *defect ? defect : "control")) i++;
+    char *end;
+    static const char draws[] = "drawn:";
+    if (!defect || !*defect) defect = "control";
+    drawn = !strncmp(defect, draws, sizeof draws - 1);
+    seed = drawn ? strtoull(defect + sizeof draws - 1, &end, 10) : 0;
+    if (drawn && (*end || !seed)) return ha_why(why, HA_ERROR, "HA_DEFECT=%.80s: drawn:SEED, from 1 on", defect);
+    while (i < WRONG_COUNT && strcmp(names[i], drawn ? "control" : defect)) i++;
     if (i == WRONG_COUNT)
         return ha_why(why, HA_ERROR, "HA_DEFECT=%.80s: `habench list defects` has none of this name", defect);
     ha_wrong = (enum ha_wrong)i;
@@ -147,6 +157,7 @@ static enum ha_status wrong_open(struct ha_device **dev, const struct ha_device_
     struct ha_device_config mine = *config;
     HA_TRY(choose(why));
     if (IS(stream_serial) || IS(event_sync_stream)) mine.wait_limit_ns = 300000000;
+    if (drawn) mine.wait_limit_ns = 3000000000;
     HA_TRY(ha_wrong_base->open(dev, &mine, why));
     const enum ha_status placed = has_place(*dev, why);
     if (placed != HA_OK) ha_wrong_base->close(*dev);
@@ -160,6 +171,7 @@ static enum ha_status wrong_open(struct ha_device **dev, const struct ha_device_
     ha_wrong_moves_begin();
     ha_wrong_order_begin();
     ha_wrong_attend_begin();
+    ha_drawn_begin(drawn, seed);
     return HA_OK;
 }
 
@@ -172,6 +184,7 @@ static void wrong_close(struct ha_device *dev)
         behind = NULL;
     }
     ha_wrong_order_end();
+    ha_drawn_end();
     ha_wrong_base->close(dev);
     for (struct ha_wrong_later *next; kept; kept = next) {
         next = kept->next;
@@ -255,6 +268,7 @@ static enum ha_status wrong_alloc(struct ha_device *dev, enum ha_memory kind, si
     const enum ha_status status = ha_wrong_base->mem_alloc(dev, kind, IS(alloc_too_much) && much ? 64 : bytes + 64, ptr,
                                                            why);
     if (kind == HA_MEM_MAPPED && bytes == 4 && !gate) gate = *ptr;
+    if (status == HA_OK) ha_drawn_allocated(kind, *ptr, bytes);
     refused |= status != HA_OK;
     if (status != HA_OK && IS(alloc_silent)) *why->text = 0;
     if (status == HA_OK && IS(alloc_misaligned) && bytes == 200) *ptr = (char *)*ptr + 32;
@@ -269,6 +283,7 @@ static void wrong_free(struct ha_device *dev, enum ha_memory kind, void *ptr)
     }
     if (ptr && ptr == large) large = NULL;
     if (ptr && ptr == gate) gate = NULL;
+    ha_drawn_freed(ptr);
     ha_wrong_await_gone(); /* it is to be wrong, not to crash */
     if (aside && beside) ha_wrong_base->stream_sync(beside);
     ha_wrong_base->mem_free(dev, kind, (char *)ptr - (uintptr_t)ptr % 64);
@@ -327,4 +342,5 @@ __attribute__((constructor)) static void fill_in(void)
     ha_wrong_pq(&ha_device_api);
     ha_wrong_weights(&ha_device_api);
     ha_wrong_inputs(&ha_device_api);
+    ha_drawn_wrap(&ha_device_api);
 }

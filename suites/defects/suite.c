@@ -10,6 +10,7 @@
 #include "harness/engine/machine.h"
 #include "harness/engine/point.h"
 #include "harness/report/row.h"
+#include "suites/defects/fault.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,29 +31,53 @@ static const struct defect {
 enum { DEFECTS = sizeof defects / sizeof *defects, CONTROL = 0 };
 
 struct point {
+    uint64_t drawn; /* 0: the named one, else a seed */
     size_t defect;
     char device[256];
     uint64_t random;
+    size_t others;
 };
+enum { DRAWN, NAMED, OTHERS = 5 }; /* keys */
+
+/* What is planted: of a drawn one the texts lie in the room. */
+struct planted {
+    struct defect of;
+    char name[40], what[HA_FAULT_TEXT], where[64];
+};
+static const struct defect *planted_of(const struct point *p, struct planted *room)
+{
+    if (!p->drawn) return &defects[p->defect];
+    const struct ha_fault fault = ha_fault_draw(p->drawn);
+    snprintf(room->name, sizeof room->name, "drawn:%llu", (unsigned long long)p->drawn);
+    snprintf(room->where, sizeof room->where, "suite=device,%s", fault.op->row);
+    ha_fault_text(&fault, room->what);
+    room->of = (struct defect){ room->name, ha_fault_class(&fault), room->what, room->where };
+    return &room->of;
+}
+static bool is_control(const struct point *p) { return !p->drawn && p->defect == CONTROL; }
 /* By what a defect was seen. */
 enum { CLAIMS, AN_OPERATION, A_CASE, AT_RANDOM, ROUTES };
 static const char *const routes[ROUTES] = { "claims", "operation", "case", "random" };
 
 struct row {
     struct ha_result head;
-    char what[160], caught_by[16], seen_in[HA_ID_MAX], seen_as[512];
+    char what[HA_FAULT_TEXT], caught_by[16], seen_in[HA_ID_MAX], seen_as[512];
     double tried;
 };
 
 static void print_class(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
-    snprintf(out, HA_VALUE_MAX, "%s", defects[((const struct point *)point)->defect].of);
+    struct planted room;
+    snprintf(out, HA_VALUE_MAX, "%s", planted_of(point, &room)->of);
 }
 
+HA_WORDS(yes_word, "yes", "no")
 static const char *defect_word(size_t i) { return i < DEFECTS ? defects[i].name : NULL; }
 
 #define AT(member) .offset = offsetof(struct point, member)
 static const struct ha_key keys[] = {
+    { "drawn", "0", "0: the one that `defect` names; else the seed that one is drawn from", HA_KEY_NUMBER, AT(drawn),
+      .max = UINT64_MAX, .column = true },
     { "defect", "*", "what is planted: `habench list defects`", HA_KEY_WORD, AT(defect), .word = defect_word,
       .always = true, .column = true },
     { "class", "", "what kind of defect it is", HA_KEY_FACT, .print = print_class, .column = true },
@@ -60,7 +85,15 @@ static const struct ha_key keys[] = {
       .max = sizeof((struct point *)0)->device, .device = true, .column = true },
     { "random", "0", "seconds of random cases, where none of `check` sees it", HA_KEY_NUMBER, AT(random),
       .max = 86400 },
+    { "others", "yes", "of a drawn one: the rows of the suite device that are no row of its operation, too",
+      HA_KEY_WORD, AT(others), .word = yes_word },
 };
+
+static bool uses(const void *point, size_t key)
+{
+    const bool is_drawn = ((const struct point *)point)->drawn;
+    return key == NAMED ? !is_drawn : key != OTHERS || is_drawn;
+}
 
 #define IN(member) HA_IN(struct row, member)
 static const struct ha_field fields[] = {
@@ -108,7 +141,7 @@ static void stand_end(struct stand *s)
 }
 
 /* HA_FAIL: the plugin is refused, and why says what it claims. */
-static enum ha_status stand_begin(struct stand *s, const struct run *r, const struct point *p, size_t defect,
+static enum ha_status stand_begin(struct stand *s, const struct run *r, const struct point *p, const char *defect,
                                   struct ha_why *why)
 {
     char base[HA_PLUGIN_PATH_MAX] = "";
@@ -116,7 +149,7 @@ static enum ha_status stand_begin(struct stand *s, const struct run *r, const st
     struct ha_device *device;
     *s = (struct stand){ .suites = 0 };
     if (strcmp(p->device, "host") != 0) HA_TRY(ha_plugin_find(p->device, base, why));
-    setenv("HA_DEFECT", defects[defect].name, 1);
+    setenv("HA_DEFECT", defect, 1);
     setenv("HA_DEFECT_OF", base, 1);
     HA_TRY(ha_machine_create(&s->machine, NULL, why));
     const enum ha_status status = ha_machine_device(s->machine, r->plugin, NULL, &api, &device, why);
@@ -173,7 +206,7 @@ static enum ha_status ask_sound(const struct run *r, const struct point *p, cons
                                 struct ha_why *why)
 {
     struct stand s;
-    enum ha_status status = stand_begin(&s, r, p, CONTROL, why);
+    enum ha_status status = stand_begin(&s, r, p, defects[CONTROL].name, why);
     if (status == HA_OK) status = try_case(&s, plan, entry, why);
     stand_end(&s);
     if (status != HA_FAIL) return status;
@@ -193,7 +226,7 @@ static enum ha_status try_cases(struct run *r, struct stand *s, const struct poi
         const enum ha_status status = try_case(s, &r->plan, i, &reason);
         const bool untrue = strstr(reason.text, "claims too little"); /* as was measured when it was opened */
         if (status == HA_FAIL) note(row, routes[untrue ? CLAIMS : e->suite->head ? A_CASE : AN_OPERATION], e, &reason);
-        if (status == HA_FAIL && !r->sound[i] && p->defect != CONTROL) {
+        if (status == HA_FAIL && !r->sound[i] && !is_control(p)) {
             stand_end(s); /* one plugin is open at a time */
             HA_TRY(ask_sound(r, p, &r->plan, i, why));
             r->sound[i] = true;
@@ -229,7 +262,7 @@ static enum ha_status try_random(struct run *r, struct stand *s, const struct po
             status = try_case(s, &plan, i, &reason);
             if (status != HA_FAIL) continue;
             note(row, routes[AT_RANDOM], &plan.entry[i], &reason);
-            if (p->defect == CONTROL) continue;
+            if (is_control(p)) continue;
             stand_end(s);
             const enum ha_status sound = ask_sound(r, p, &plan, i, why);
             if (sound != HA_OK) status = sound;
@@ -242,22 +275,24 @@ static enum ha_status try_random(struct run *r, struct stand *s, const struct po
 /* HA_FAIL: it was seen. */
 static enum ha_status hunt(struct run *r, struct stand *s, const struct point *p, struct row *row, struct ha_why *why)
 {
-    const struct defect *d = &defects[p->defect];
+    struct planted room;
+    const struct defect *d = planted_of(p, &room);
     struct ha_why reason = { "" };
-    enum ha_status status = stand_begin(s, r, p, p->defect, &reason);
+    enum ha_status status = stand_begin(s, r, p, d->name, &reason);
     if (status == HA_FAIL) note(row, routes[CLAIMS], NULL, &reason);
     if (status != HA_OK) return status == HA_FAIL ? HA_FAIL : ha_why(why, status, "%s", reason.text);
     struct ha_filter *filter = NULL;
     /* the control: every operation, and the first case of each section */
-    for (size_t i = 0; i < r->plan.entries; i++) r->tried[i] = p->defect == CONTROL && r->plan.entry[i].suite->head;
-    for (size_t i = 0; i < r->plan.sections; i++)
+    for (size_t i = 0; i < r->plan.entries; i++)
+        r->tried[i] = (is_control(p) || p->drawn) && r->plan.entry[i].suite->head; /* a drawn one: operations alone */
+    for (size_t i = 0; i < r->plan.sections && !p->drawn; i++)
         if (r->plan.section[i].of.count) r->tried[r->plan.section[i].of.entry[0]] = false;
-    if (*d->where && p->defect != CONTROL) {
+    if (*d->where && !is_control(p)) {
         HA_TRY(ha_filter_create(&filter, d->where, why));
         status = try_cases(r, s, p, filter, row, why);
         ha_filter_destroy(filter);
     }
-    if (status == HA_OK) status = try_cases(r, s, p, NULL, row, why);
+    if (status == HA_OK && !p->others) status = try_cases(r, s, p, NULL, row, why);
     return status == HA_OK && p->random ? try_random(r, s, p, row, why) : status;
 }
 
@@ -300,7 +335,8 @@ static enum ha_status check(void *run, struct ha_group *g, struct ha_why *why)
 {
     struct run *r = run;
     const struct point *p = g->point[0];
-    const struct defect *d = &defects[p->defect];
+    struct planted room;
+    const struct defect *d = planted_of(p, &room);
     struct row *row = g->row[0];
     struct stand s = { .suites = 0 };
     snprintf(row->what, sizeof row->what, "%s", d->what);
@@ -312,7 +348,7 @@ static enum ha_status check(void *run, struct ha_group *g, struct ha_why *why)
     if (status != HA_OK && status != HA_FAIL)
         return status == HA_ERROR ? ha_why_prefix(why, HA_FAIL, "not to be judged") : status;
     const bool seen = status == HA_FAIL;
-    g->right[0] = seen == (p->defect != CONTROL);
+    g->right[0] = seen == !is_control(p);
     if (g->right[0]) return HA_OK;
     return seen
                ? ha_why(why, HA_FAIL, "with nothing planted '%.200s' does not pass: %.200s", row->seen_in, row->seen_as)
@@ -321,14 +357,16 @@ static enum ha_status check(void *run, struct ha_group *g, struct ha_why *why)
 
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
 
-/* How many of a class were caught by what; class NULL: of all. */
-static void print_sum(FILE *out, const struct ha_results *results, const char *class)
+/* How many of a class were caught by what, of those that are named or drawn; class NULL: of all. */
+static void print_sum(FILE *out, const struct ha_results *results, const char *class, bool drawn)
 {
     size_t of[ROUTES] = { 0 }, all = 0, caught = 0;
     for (size_t i = 0; i < results->entries; i++) {
         const struct row *row = results->entry[i].row;
         const struct point *p = results->entry[i].point;
-        if (!row || p->defect == CONTROL || (class && strcmp(defects[p->defect].of, class) != 0)) continue;
+        struct planted room;
+        if (!row || is_control(p)) continue;
+        if (class && (!p->drawn == drawn || strcmp(planted_of(p, &room)->of, class) != 0)) continue;
         all++;
         for (size_t k = 0; k < ROUTES; k++) of[k] += row->head.verdict == HA_PASS && !strcmp(row->caught_by, routes[k]);
     }
@@ -347,18 +385,20 @@ static void print(FILE *out, const struct ha_results *results)
         const struct point *p = results->entry[i].point;
         const struct row *row = results->entry[i].row;
         if (!row) continue;
-        const bool control = p->defect == CONTROL;
-        ha_planted_print(out, &row->head, defects[p->defect].name, row->what, control ? "passes" : row->caught_by,
+        const bool control = is_control(p);
+        struct planted room;
+        ha_planted_print(out, &row->head, planted_of(p, &room)->name, row->what, control ? "passes" : row->caught_by,
                          control ? "FAILS" : "ALIVE", row->seen_in, row->seen_as);
     }
     fprintf(out, "\n%-12s %7s %7s", "class", "planted", "caught");
     for (size_t k = 0; k < ROUTES; k++) fprintf(out, " %9s", routes[k]);
     putc('\n', out);
     for (size_t i = 1; i < DEFECTS; i++) {
-        if (strcmp(defects[i].of, last) != 0) print_sum(out, results, defects[i].of);
+        if (strcmp(defects[i].of, last) != 0) print_sum(out, results, defects[i].of, false);
         last = defects[i].of;
     }
-    print_sum(out, results, NULL);
+    for (size_t i = 0; ha_fault_classes[i]; i++) print_sum(out, results, ha_fault_classes[i], true);
+    print_sum(out, results, NULL, false);
 }
 
 static void print_defects(FILE *out)
@@ -379,6 +419,7 @@ const struct ha_suite ha_suite_defects = {
     .field = fields,
     .fields = sizeof fields / sizeof *fields,
     .file = { "defects.csv" },
+    .uses = uses,
     .point_bytes = sizeof(struct point),
     .row_bytes = sizeof(struct row),
     .list = lists,
