@@ -36,7 +36,7 @@ static const struct {
     { "n", SIZES },
     { "k", SIZES " 8193" },
     { "states", "1..70 96 97 127..130 255..257 511..513 1023..1025 2047..2049 4095 4096" },
-    { "batch", "1..34 63..66 127..130 255 256" },
+    { "batch", "1..34 63..66 127..130 145 160 177 192 208 225 241 255 256" },
     { "q_len", "1..70 96 97 127..129 192 255..257 300 511..513 1025 2049 4096" },
     { "kv_heads", "1..130 192 255..257 511..513 1024" },
     { "group", "1..70 96 97 127..129 255..257 512 1024" },
@@ -112,7 +112,7 @@ struct covering {
 };
 /* As many calls has each operation at least; and what a case may cost that is called again and again. */
 enum { CALLS = 1700, KEPT = 8 };
-static const double COST_SMALL = 5e-5;
+static const double COST_SMALL = 5e-5, COST_TWICE = 5e-4;
 
 /* Its id, which runs it again, goes before what is wrong. */
 static enum ha_status judge_case(const struct covering *c, const struct ha_op_point *p, struct ha_why *why)
@@ -127,8 +127,20 @@ static enum ha_status judge_case(const struct covering *c, const struct ha_op_po
     return ha_why_prefix(why, status, "'%.300s'", id);
 }
 
-/* It draws what the same case alone does. Of each 16 cases 8 have their operands where those before them had theirs:
- * what a device remembers of an address is of other numbers. */
+struct call {
+    const struct covering *c;
+    const struct ha_op_point *p;
+    struct ha_why *why;
+};
+static enum ha_status judge_call(void *arg)
+{
+    const struct call *call = arg;
+    return judge_case(call->c, call->p, call->why);
+}
+
+/* It draws what the same case alone does. A cheap one is judged twice, with other numbers at the same addresses, and so
+ * are of each 16 others 8, one behind the other: what a device remembers of an address is wrong then. Each second 16
+ * are called for by threads of their own. */
 static enum ha_status judge_point(void *arg, const struct ha_suite *suite, void *point, struct ha_why *why)
 {
     struct covering *c = arg;
@@ -141,9 +153,13 @@ static enum ha_status judge_point(void *arg, const struct ha_suite *suite, void 
     p->isa = c->asked->isa;
     p->seed = c->asked->seed;
     s->drawn = 0;
-    s->keeps = c->cases++ / KEPT % 2;
+    s->keeps = c->cases / KEPT % 2;
     if (cost < COST_SMALL && !p->of.empty && !p->of.special) c->small = *p;
-    return judge_case(c, p, why);
+    const bool elsewhere = c->cases++ / (2 * KEPT) % 2, twice = cost < COST_TWICE && s->most >= WHOLE_BYTES;
+    struct call call = { c, p, why };
+    s->keeps |= twice;
+    if (twice) HA_TRY(judge_case(c, p, why));
+    return elsewhere ? ha_op_elsewhere(s, judge_call, &call) : judge_call(&call);
 }
 
 /* What only one call of many does. */

@@ -142,10 +142,37 @@ static enum ha_status judge_mixture(struct ha_op_stage *s)
     return status;
 }
 
+/* A graph of a host function. */
+static enum ha_status launch_often(struct ha_op_stage *s)
+{
+    static uint32_t calls;
+    struct ha_graph *graph = NULL;
+    const size_t times = s->api->host_fn ? ha_op_often(s) : 0;
+    if (!times) return HA_OK;
+    calls = 0;
+    HA_OP(s, graph_begin, s->stream[0]);
+    const enum ha_status kept = s->api->host_fn(s->stream[0], graph_count, &calls);
+    const enum ha_status ended = s->api->graph_end(s->stream[0], &graph, s->why);
+    HA_TRY(ha_op_failed(s, "host_fn", kept));
+    HA_TRY(ended);
+    enum ha_status status = HA_OK;
+    for (size_t i = 0; i < times && status == HA_OK; i++)
+        status = ha_op_failed(s, "graph_launch", s->api->graph_launch(graph, s->stream[0]));
+    if (status == HA_OK) status = ha_op_failed(s, "stream_sync", s->api->stream_sync(s->stream[0]));
+    s->api->graph_destroy(graph);
+    HA_TRY(status);
+    s->cases++;
+    const uint32_t seen = __atomic_load_n(&calls, __ATOMIC_ACQUIRE);
+    return seen == times ? HA_OK
+                         : ha_op_wrong(s, "after %zu launches of a graph its host function has been called %u times",
+                                       times, seen);
+}
+
 static enum ha_status judge_graph(struct ha_op_stage *s)
 {
     HA_TRY(judge_arguments(s));
     ha_op_clear(s);
+    HA_TRY(launch_often(s));
     return judge_mixture(s);
 }
 const struct ha_op ha_op_graph = {

@@ -61,6 +61,14 @@ static enum ha_status shut(struct ha_op_stage *s, size_t way)
     return pageable ? HA_OK : ha_op_shut(s, s->stream[0]);
 }
 
+/* What is enqueued behind the gate reads what its source holds when that opens; of pageable memory, when it is
+ * enqueued. */
+static enum ha_status change(struct ha_op_stage *s, const struct pair *p, size_t way, size_t from, size_t bytes)
+{
+    return ways[way].src == HA_OP_PAGEABLE || ways[way].dst == HA_OP_PAGEABLE ? HA_OK
+                                                                              : ha_op_fill(s, p->src, from, bytes);
+}
+
 /* The copies have run, and their source is as it was. */
 static enum ha_status finish(struct ha_op_stage *s, const struct pair *p, const char *operation, size_t from,
                              size_t bytes)
@@ -76,9 +84,10 @@ static enum ha_status copy_once(struct ha_op_stage *s, const struct pair *p, siz
 {
     const size_t to = GUARD + c->dst_at, from = c->src_at, bytes = c->size, all = to + bytes + GUARD;
     HA_TRY(ha_op_fill(s, p->dst, 0, all));
-    memcpy(p->dst->image + to, p->src->image + from, bytes);
     HA_TRY(shut(s, way));
     HA_OP(s, copy, s->stream[0], p->dst->at + to, p->src->at + from, bytes, ways[way].dir);
+    HA_TRY(change(s, p, way, from, bytes));
+    memcpy(p->dst->image + to, p->src->image + from, bytes);
     HA_TRY(finish(s, p, "copy", from, bytes));
     return ha_op_judge(s, p->dst, 0, all, "copy of %zu bytes %s, from byte %zu of one block to byte %zu of another",
                        bytes, ways[way].name, from, to);
@@ -159,9 +168,10 @@ static enum ha_status rect_once(struct ha_op_stage *s, const struct pair *p, siz
     const size_t all = to + extent(c->rows, dst, c->width) + GUARD;
     if (all > p->dst->bytes || from + extent(c->rows, src, c->width) > p->src->bytes) return HA_OK;
     HA_TRY(ha_op_fill(s, p->dst, 0, all));
-    for (size_t i = 0; i < c->rows; i++) memcpy(p->dst->image + to + i * dst, p->src->image + from + i * src, c->width);
     HA_TRY(shut(s, way));
     HA_OP(s, copy_2d, s->stream[0], p->dst->at + to, dst, p->src->at + from, src, c->width, c->rows, ways[way].dir);
+    HA_TRY(change(s, p, way, from, extent(c->rows, src, c->width)));
+    for (size_t i = 0; i < c->rows; i++) memcpy(p->dst->image + to + i * dst, p->src->image + from + i * src, c->width);
     HA_TRY(finish(s, p, "copy_2d", from, extent(c->rows, src, c->width)));
     return ha_op_judge(s, p->dst, 0, all, "copy_2d of %zu rows of %zu bytes %s, strides %zu to %zu, to byte %zu",
                        c->rows, c->width, ways[way].name, src, dst, to);

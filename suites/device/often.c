@@ -25,7 +25,10 @@ static void look(void *arg)
 }
 static void count(void *arg) { __atomic_fetch_add(&((struct turns *)arg)->done, 1, __ATOMIC_ACQ_REL); }
 
-size_t ha_op_often(const struct ha_op_stage *s) { return s->of ? 0 : s->most < 1 << 20 ? SELDOM : OFTEN; }
+size_t ha_op_often(const struct ha_op_stage *s)
+{
+    return s->of ? 0 : s->once_more || s->most < 1 << 20 ? SELDOM : OFTEN;
+}
 
 /* ---- what waits -------------------------------------------------------------------------------------------------- */
 

@@ -94,7 +94,7 @@ static uint64_t slow_ns(const struct ha_op_stage *s)
 {
     return s->slow ? (uint64_t)(s->most < 1 << 20 ? QUICK_MS : SLOW_MS) * 1000000 : 0;
 }
-void ha_op_round(struct ha_op_stage *s, size_t round) { s->slow = !s->of && round + 1 == s->rounds; }
+void ha_op_round(struct ha_op_stage *s, size_t round) { s->slow = !s->of && !s->once_more && round + 1 == s->rounds; }
 
 void ha_op_stage_end(struct ha_op_stage *s)
 {
@@ -388,6 +388,26 @@ enum ha_status ha_op_hold(struct ha_op_stage *s)
     ha_sleep_ns(HOLD_NS + slow_ns(s));
     HA_OP(s, stream_sync, s->own);
     return HA_OK;
+}
+
+struct elsewhere {
+    enum ha_status (*run)(void *arg);
+    void *arg;
+    enum ha_status status;
+};
+static void *run_elsewhere(void *arg)
+{
+    struct elsewhere *e = arg;
+    e->status = e->run(e->arg);
+    return NULL;
+}
+enum ha_status ha_op_elsewhere(struct ha_op_stage *s, enum ha_status (*run)(void *arg), void *arg)
+{
+    struct elsewhere e = { run, arg, HA_ERROR };
+    pthread_t thread;
+    if (ha_thread_start(&thread, run_elsewhere, &e)) return ha_why(s->why, HA_ERROR, "no thread to be had");
+    pthread_join(thread, NULL);
+    return e.status;
 }
 
 static void *open_later(void *arg)

@@ -83,6 +83,7 @@ struct ha_op_stage {
     uint64_t seed, drawn;
     uint32_t *gate, turn; /* gate: in mapped memory, or lock */
     uint32_t lock;
+    bool once_more;            /* what was judged is judged again: not as often, and not slowly */
     bool slow;                 /* the gate opens so late that who gives up does it before */
     uint64_t cases;            /* judged */
     uint64_t calls;            /* of ha_op_follow */
@@ -133,6 +134,9 @@ void ha_op_put_back(const struct ha_op_block *out, const char *before, const voi
  * may be written. */
 enum ha_status ha_op_beside(struct ha_op_stage *stage, const char *operation, const char *before,
                             const struct ha_op_block *out);
+
+/* by a thread of its own, which ends */
+enum ha_status ha_op_elsewhere(struct ha_op_stage *stage, enum ha_status (*run)(void *arg), void *arg);
 
 /* What is enqueued on the stream after this call runs when the gate is opened. */
 enum ha_status ha_op_shut(struct ha_op_stage *stage, struct ha_stream *stream);

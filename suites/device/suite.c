@@ -81,6 +81,29 @@ static bool promises(const struct ha_device_info *info)
     return !varies;
 }
 
+struct judging {
+    const struct ha_op *op;
+    struct ha_op_stage *stage;
+};
+static enum ha_status judge_it(void *arg)
+{
+    const struct judging *j = arg;
+    return j->op->judge(j->stage);
+}
+
+/* The listed cases. What orders is judged once more by another thread; what has a covering list is there. */
+static enum ha_status judge_listed(const struct ha_op *op, struct ha_op_stage *s)
+{
+    enum { AGAIN = 2 };
+    struct judging j = { op, s };
+    HA_TRY(op->judge(s));
+    if (!(op->held_ms > 0) || op->values) return HA_OK;
+    ha_op_clear(s);
+    s->once_more = true;
+    s->rounds = AGAIN;
+    return ha_op_elsewhere(s, judge_it, &j);
+}
+
 static enum ha_status check(void *arg, struct ha_group *g, struct ha_why *why)
 {
     const struct run *run = arg;
@@ -111,7 +134,9 @@ static enum ha_status check(void *arg, struct ha_group *g, struct ha_why *why)
         return HA_OK;
     }
     HA_TRY(ha_op_stage_begin(&stage, why));
-    enum ha_status status = stage.of && op->once ? op->once(&stage, stage.of) : op->judge(&stage);
+    enum ha_status status = stage.of && op->once ? op->once(&stage, stage.of)
+                            : stage.of           ? op->judge(&stage)
+                                                 : judge_listed(op, &stage);
     if (status == HA_OK && !stage.of) status = ha_op_cover(&stage, &ha_suite_device, p, why);
     const char *failure = stage.api->failure(stage.device);
     if (status == HA_OK && failure) status = ha_why(why, HA_ERROR, "the device failed: %.400s", failure);
