@@ -46,12 +46,21 @@ static void any_state(struct ha_merge_row *row, size_t m)
     ha_row_values(row, m, scale[row->index % 3]);
 }
 
-static void fill_one_state(struct ha_merge_row *row) { any_state(row, 0); }
+/* or values that no merge makes, which are copied all the same */
+static void copied_state(struct ha_merge_row *row, size_t m)
+{
+    const double odd[] = { HUGE_VAL, -HUGE_VAL, (double)NAN, -0.0 };
+    any_state(row, m);
+    if (row->index % 4 == 3)
+        row->o[m * row->dim + ha_draw_below(row, HA_DRAW_CHOICE, 0, row->dim)] = odd[row->index / 4 % 4];
+}
+
+static void fill_one_state(struct ha_merge_row *row) { copied_state(row, 0); }
 
 static void fill_empty_and_state(struct ha_merge_row *row)
 {
     for (size_t m = 0; m < row->states; m++) ha_row_empty(row, m, 0);
-    any_state(row, row->index % row->states);
+    copied_state(row, row->index % row->states);
 }
 
 /* The o of an empty state must not be read, so it may hold anything. */
@@ -100,7 +109,7 @@ static void fill_nan_lse(struct ha_merge_row *row)
     if (row->index % 4 == 3)
         for (size_t m = 0; m < row->states; m++) ha_row_empty(row, m, 0);
     const size_t m = row->index % row->states;
-    ha_row_state(row, m, (double)NAN);
+    ha_row_state(row, m, row->index / 2 % 2 ? copysign((double)NAN, -1) : (double)NAN);
 }
 
 static void fill_nan_component(struct ha_merge_row *row)

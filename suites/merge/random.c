@@ -144,7 +144,7 @@ static double score(enum scores kind, size_t m, size_t chosen, double x, struct 
     case NEAR: return 1e-3 * bell(b);
     case WIDE: return 50 * even(b);
     case GAPS: return m % 2 ? 0 : -200 * x;
-    case PEAK: return bell(b) + (m == chosen ? 8 + 30 * x : 0);
+    case PEAK: return bell(b) + (m == chosen ? 4 + 300 * x * x : 0);
     case RISING: return (x - 0.5) * 20 * (double)m;
     case TIES: return (double)(next(b) >> 62);
     case UNDERFLOW: return m == chosen ? 0 : -84 - 24 * unit(b);
@@ -152,10 +152,12 @@ static double score(enum scores kind, size_t m, size_t chosen, double x, struct 
     }
 }
 
-static double offset(struct bits *b)
+/* of a direct merge no weight is known where an LSE is as large as the last ones */
+static double offset(struct bits *b, enum ha_form form)
 {
-    static const double by[] = { 1, 10, 100, 1000, 1e4, 1e5, 3e5 };
-    const double x = by[below(b, 7)];
+    enum { ALL = 10, KNOWN = 8 };
+    static const double by[] = { 1, 10, 100, 1000, 1e4, 3e4, 1e5, 3e5, 1e7, 1e30 };
+    const double x = by[below(b, form == HA_FORM_DIRECT ? KNOWN : ALL)];
     return below(b, 2) ? even(b) * x : below(b, 2) ? x : -x;
 }
 
@@ -163,7 +165,7 @@ static void draw_scores(struct ha_merge_row *r, struct bits *b)
 {
     const enum scores kind = (enum scores)below(b, SCORES);
     const size_t chosen = below(b, (uint32_t)r->states);
-    const double x = unit(b), by = below(b, 2) ? 0 : offset(b);
+    const double x = unit(b), by = below(b, 2) ? 0 : offset(b, r->form);
     const bool apart = below(b, 64) == 0; /* half of the states 1e4 away */
     for (size_t m = 0; m < r->states; m++) {
         r->lse[m] = score(kind, m, chosen, x, b) + by + (apart && m % 2 ? 1e4 : 0);
@@ -185,6 +187,11 @@ static void draw_special(struct ha_merge_row *r, struct bits *b)
                 r->lse[m] = tiny[below(b, 5)];
                 r->sum[m] = 1;
             }
+    } else if (kind == 3 && below(b, 4) == 0) { /* one that is no number, of either sign */
+        const size_t m = below(b, (uint32_t)r->states), d = below(b, (uint32_t)r->dim);
+        const double nan = copysign((double)NAN, even(b));
+        if (below(b, 2)) ha_row_state(r, m, nan);
+        else r->o[m * r->dim + d] = nan;
     }
 }
 

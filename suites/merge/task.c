@@ -113,25 +113,90 @@ bool ha_merge_random_fits(size_t item, const struct ha_merge_axes *only)
     return !only->alias || (only->alias == 1 + HA_ALIAS_NONE) != k->in_place;
 }
 
+/* ---- shapes of random rows ----------------------------------------------------------------------------------------
+ * Batches go through all values of each axis, in an order that is another for each kind and type, so that values of two
+ * axes meet in other pairs; in turns one axis has its value whatever it is, and the others what there is room for. */
+
+struct stretch {
+    size_t first, last, step;
+};
+static const struct stretch all_dims[] = { { 1, 136, 1 },   { 144, 576, 8 }, { 191, 193, 2 }, { 255, 257, 2 },
+                                           { 319, 321, 2 }, { 511, 513, 2 }, { 575, 577, 2 }, { 640, 1024, 64 } },
+                            all_heads[] = { { 1, 130, 1 }, { 144, 192, 16 }, { 255, 257, 1 }, { 511, 513, 1 } },
+                            all_tokens[] = { { 1, 70, 1 },    { 96, 97, 1 },   { 127, 129, 1 },   { 191, 193, 1 },
+                                             { 255, 257, 1 }, { 511, 513, 1 }, { 1023, 1025, 1 }, { 4095, 4097, 1 } },
+                            all_states[] = { { 1, 70, 1 },    { 96, 97, 1 },     { 127, 130, 1 },   { 255, 257, 1 },
+                                             { 511, 513, 1 }, { 1023, 1025, 1 }, { 2047, 2049, 1 }, { 4095, 4096, 1 } };
+enum { AXES = 4, ROOM = 1 << 16, ROOM_OF_ONE = 1 << 20 };
+static const struct {
+    const struct stretch *stretch;
+    size_t count;
+} axes[AXES] = { { all_dims, sizeof all_dims / sizeof *all_dims },
+                 { all_heads, sizeof all_heads / sizeof *all_heads },
+                 { all_tokens, sizeof all_tokens / sizeof *all_tokens },
+                 { all_states, sizeof all_states / sizeof *all_states } };
+
+static size_t values_of(size_t axis)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < axes[axis].count; i++)
+        n += (axes[axis].stretch[i].last - axes[axis].stretch[i].first) / axes[axis].stretch[i].step + 1;
+    return n;
+}
+static size_t value_of(size_t axis, size_t at)
+{
+    for (size_t i = 0;; i++) {
+        const struct stretch *s = &axes[axis].stretch[i];
+        const size_t n = (s->last - s->first) / s->step + 1;
+        if (at < n) return s->first + at * s->step;
+        at -= n;
+    }
+}
+
+/* the k-th value of an axis in the order of this item */
+static size_t next_value(size_t axis, size_t item, uint64_t k)
+{
+    const size_t n = values_of(axis), steps[] = { 37, 41, 43, 47, 53, 59 }; /* n shares no divisor with one of them */
+    size_t step = 0;
+    while (n % steps[(step + item) % 6] == 0) step++;
+    return value_of(axis, (size_t)((k * steps[(step + item) % 6] + 7 * item) % n));
+}
+
+/* The first has many rows, of which what the traits let pass is asked. */
+static void draw_shape(struct ha_merge_shape *s, size_t item, uint64_t i, uint64_t seed)
+{
+    s->tokens = 32;
+    s->heads = 8;
+    s->dim = 128;
+    s->states = ha_random_states(seed);
+    if (i == 0) return;
+    const size_t free_axis = i % AXES;
+    size_t *const of[AXES] = { &s->dim, &s->heads, &s->tokens, &s->states };
+    const size_t least[AXES] = { 8, 1, 1, 2 };
+    for (size_t a = 0; a < AXES; a++)
+        if (a < AXES - 1 || a == free_axis) *of[a] = next_value(a, item, i / AXES);
+    const size_t room = free_axis == AXES - 1 ? ROOM_OF_ONE : ROOM;
+    for (size_t a = 0; s->dim * s->heads * s->tokens * s->states > room && a < 4 * AXES; a++) {
+        const size_t shrunk = (2 + a) % AXES; /* tokens first, then states, dimensions, heads */
+        const size_t all = s->dim * s->heads * s->tokens * s->states, too_much = (all + room - 1) / room;
+        if (shrunk == free_axis) continue;
+        *of[shrunk] = *of[shrunk] / too_much > least[shrunk] ? *of[shrunk] / too_much : least[shrunk];
+    }
+}
+
 struct ha_merge_task ha_merge_random_task(size_t item, const struct ha_merge_axes *only, uint64_t i)
 {
     const struct ha_merge_kind *k = &ha_merge_kinds[item / HA_DTYPE_COUNT];
     struct ha_merge_task t = { .item = item, .row = only->row };
     struct ha_merge_shape *s = &t.shape;
     t.seed = ha_merge_axes_whole(only) ? only->seed : ha_rng_bits(only->seed, item, i) >> 1;
-    *s = (struct ha_merge_shape){ .tokens = 32,
-                                  .heads = 8,
-                                  .form = k->form,
-                                  .dtype = (enum ha_dtype)(item % HA_DTYPE_COUNT),
-                                  .order = k->order,
-                                  .dim = dims[i % DIMS],
-                                  .states = ha_random_states(t.seed) };
-    if (s->states > 64) s->tokens = 4;
+    *s = (struct ha_merge_shape){ .form = k->form, .dtype = (enum ha_dtype)(item % HA_DTYPE_COUNT), .order = k->order };
+    draw_shape(s, item, i, t.seed);
     if (s->order != HA_ORDER_FLAT && i % 4 == 3) s->order = HA_ORDER_TREE;
     if (s->states < 2) s->order = HA_ORDER_FLAT;
     if (k->in_place) s->alias = i % 2 ? HA_ALIAS_FIRST : HA_ALIAS_LAST;
     /* most rows are packed, because laying out memory takes most of the time */
-    s->layout = i % 16 ? HA_LAYOUT_PACKED : (enum ha_layout)(i / 16 % HA_LAYOUT_COUNT);
+    s->layout = i % 5 ? HA_LAYOUT_PACKED : (enum ha_layout)(i / 5 % HA_LAYOUT_COUNT);
     if (only->head_dim) s->dim = only->head_dim;
     if (only->states) s->states = only->states;
     if (only->order) s->order = (enum ha_order)(only->order - 1);
