@@ -210,33 +210,40 @@ const struct ha_op ha_op_product = {
 
 /* ---- merge ------------------------------------------------------------------------------------------------------- */
 
-/* States of dense rows; forms and strides are the lse_merge suite's. */
+/* States of dense rows, c->rows tokens of c->kv_heads heads; forms and strides are the lse_merge suite's. */
 static enum ha_status merge_states(struct ha_op_stage *s, const struct ha_merge_traits *traits,
                                    const struct ha_op_case *c, struct ha_merge_state *state, struct ha_ref_state *ref,
                                    const struct ha_chance *given, double *numbers)
 {
     enum { GUARD = 64, HELD = 32 }; /* HELD: rows against chance */
     const enum ha_dtype dtype = (enum ha_dtype)c->dtype;
-    const size_t states = c->states, rows = c->rows, dim = c->head_dim, e = ha_dtype_bytes(dtype),
-                 o_bytes = (rows * dim * e + 63) / 64 * 64, bytes = o_bytes + (rows * sizeof(float) + 63) / 64 * 64,
-                 from = c->src_at / 4 * 4, to = c->dst_at / 4 * 4;
+    const size_t states = c->states, heads = c->kv_heads, rows = c->rows * heads, dim = c->head_dim,
+                 e = ha_dtype_bytes(dtype), o_bytes = (rows * dim * e + 63) / 64 * 64,
+                 bytes = o_bytes + (rows * sizeof(float) + 63) / 64 * 64, from = c->src_at / 4 * 4,
+                 to = c->dst_at / 4 * 4;
     struct ha_op_block *in = ha_op_block(s, (enum ha_op_place)c->src, from + states * bytes),
                        *out = in ? ha_op_block(s, (enum ha_op_place)c->dst, to + bytes + GUARD) : NULL;
     if (!out) return HA_ERROR;
+    const bool heads_first = traits->lse_order == HA_LSE_HEADS_TOKENS;
     for (size_t i = 0; i < states; i++) {
         char *const at = in->image + from + i * bytes, *const there = in->at + from + i * bytes;
         ha_op_numbers(s, at, rows * dim, dtype);
         ha_op_numbers(s, at + o_bytes, rows, HA_F32);
         float *lse = (float *)(void *)(at + o_bytes);
         for (size_t r = 0; r < rows; r++) lse[r] = r % 7 == 3 && i % 2 ? -INFINITY : 20 * lse[r];
-        state[i] = (struct ha_merge_state){ there, (float *)(void *)(there + o_bytes), NULL, dim, dim, 1, 1 };
+        state[i] = (struct ha_merge_state){ .o = there,
+                                            .lse = (float *)(void *)(there + o_bytes),
+                                            .o_token_stride = heads * dim,
+                                            .o_head_stride = dim,
+                                            .lse_token_stride = heads_first ? 1 : heads,
+                                            .lse_head_stride = heads_first ? c->rows : 1 };
     }
     struct ha_merge m = { .form = HA_FORM_NATURAL,
                           .dtype = dtype,
                           .states = state,
                           .states_count = states,
-                          .tokens = rows,
-                          .heads = 1,
+                          .tokens = c->rows,
+                          .heads = heads,
                           .dim = dim,
                           .out = state[0] };
     m.out.o = out->at + to;
@@ -257,9 +264,10 @@ static enum ha_status merge_states(struct ha_op_stage *s, const struct ha_merge_
     struct ha_chances held = { 0 };
     memset(nothing, 0, dim * sizeof *nothing);
     for (size_t r = 0; r < rows; r++) {
+        const size_t l = heads_first ? r % heads * c->rows + r / heads : r; /* where its LSE is */
         for (size_t i = 0; i < states; i++) {
             const char *at = in->image + from + i * bytes;
-            memcpy(&lse, at + o_bytes + r * sizeof lse, sizeof lse);
+            memcpy(&lse, at + o_bytes + l * sizeof lse, sizeof lse);
             for (size_t d = 0; d < dim; d++) of[i * dim + d] = (double)ha_load(at, r * dim + d, dtype);
             ref[i] = (struct ha_ref_state){
                 .o = of + i * dim, .bound = nothing, .lse = (double)lse, .dim = dim, .keys = 1
@@ -269,11 +277,12 @@ static enum ha_status merge_states(struct ha_op_stage *s, const struct ha_merge_
         size_t at;
         ha_ref_merge(ref, states, &bound, &want);
         ha_load_row(o_at + r * dim * e, dim, dtype, got);
-        memcpy(&lse, lse_at + r * sizeof lse, sizeof lse);
+        memcpy(&lse, lse_at + l * sizeof lse, sizeof lse);
         if (!(ha_ref_ratio(got, lse, &want, &at) <= 1))
-            return ha_op_wrong(s, "merge of %zu states of %s: row %zu of %zu: %s[%zu] is %.9g, want %.9g", states,
-                               ha_dtype_name(dtype), r, rows, at < dim ? "o" : "LSE", at,
-                               (double)(at < dim ? got[at] : lse), at < dim ? want.o[at] : want.lse);
+            return ha_op_wrong(
+                s, "merge of %zu states of %s: token %zu of %zu, head %zu of %zu: %s[%zu] is %.9g, want %.9g", states,
+                ha_dtype_name(dtype), r / heads, c->rows, r % heads, heads, at < dim ? "o" : "LSE", at,
+                (double)(at < dim ? got[at] : lse), at < dim ? want.o[at] : want.lse);
         if (r >= HELD) continue;
         const struct ha_chance chance = ha_ref_chance_merge(given, ref, states, &bound, &want, work);
         double squares = 0;
@@ -320,7 +329,7 @@ static enum ha_status judge_merge(struct ha_op_stage *s)
     if (!(info.merge.forms >> HA_FORM_NATURAL & 1))
         return ha_why(s->why, HA_WAIVED, "no natural LSE is merged; `habench check lse_merge` judges what is");
     for (size_t t = 0; t < HA_DTYPE_COUNT; t++) {
-        const struct ha_op_case many = { .states = 1500, .rows = 1, .head_dim = 8, .dtype = t };
+        const struct ha_op_case many = { .states = 1500, .rows = 1, .kv_heads = 1, .head_dim = 8, .dtype = t };
         const enum ha_status status = merge_case(s, &many);
         if (status != HA_WAIVED) HA_TRY(status);
     }
@@ -332,10 +341,10 @@ const struct ha_op ha_op_merge = {
     .doc = "states by their LSE; lse_merge judges all forms",
     .needs = { HA_OP_ENTRY(merge) },
     .judge = judge_merge,
-    .keys = "dst src dst_at src_at rows dtype states head_dim",
+    .keys = "dst src dst_at src_at rows kv_heads dtype states head_dim",
     .pairs = "dtype = f32 f16 bf16\ndst = device mapped\nsrc = device mapped\n"
              "dst_at = 0 4 8 60\nsrc_at = 0 4 8 36\n"
-             "rows = 1 17 40 300\nstates = 1 2 3 7 33 130\nhead_dim = 8 24 64 80 128 200 256\n",
+             "rows = 1 17 40 300\nkv_heads = 1 3 40\nstates = 1 2 3 7 33 130\nhead_dim = 8 24 64 80 128 200 256\n",
     .once = merge_case,
     .unfit = ha_op_unfit_kernel,
 };

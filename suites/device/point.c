@@ -193,7 +193,7 @@ static double bytes_of(const struct ha_op_case *c)
     const double row = (double)(2 * c->width + c->dst_gap + c->src_gap + 8), slots = (double)(c->rows * c->spread);
     const size_t lists = (c->lists ? c->kv_heads : 1) * (c->lists == HA_OP_Q_LISTS ? c->group : 1);
     return 3 * (double)(c->size + c->size * c->pieces / 2) + slots * row * 4
-           + (double)(c->states * c->rows * c->head_dim) * 4
+           + (double)(c->states * c->rows * c->kv_heads) * (double)(c->head_dim * 4)
            + 4 * ((double)(c->m * c->k + c->n * c->k + c->m * c->n) + weights_of(c))
            + (double)(c->batch * c->keys * c->group) * (double)(c->kv_heads * (c->n - 1) * 8)
            + (double)(c->batch * c->keys * lists) * (double)(c->kv_heads * (c->head_dim * 8 + c->pad + c->v_pad))
@@ -207,7 +207,7 @@ static double bytes_of(const struct ha_op_case *c)
 static double products_of(const struct ha_op_case *c)
 {
     return (double)(c->m * c->n) * (double)c->k + (double)c->m * weights_of(c)
-           + (double)(c->states * c->rows * c->head_dim)
+           + (double)(c->states * c->rows * c->kv_heads) * (double)c->head_dim
            + (double)(c->batch * c->q_len * c->kv_heads * c->group) * (double)(c->head_dim * c->keys)
            + (double)(c->batch * c->kv_heads * c->group) * (double)(c->head_dim * c->keys * (c->n - 1))
            + (double)(c->batch * c->kv_heads * c->groups)
