@@ -396,6 +396,15 @@ static uint64_t fingerprint(size_t r, const float *o, size_t dim, const struct a
     return ha_fingerprint_floats(h, rest, 2);
 }
 
+/* so many more rows of these heads */
+static void note_wrong(struct ha_judgement *j, size_t first, size_t last, uint64_t rows)
+{
+    if (!rows) return;
+    if (!j->wrong.rows || first < j->wrong.first) j->wrong.first = first;
+    if (!j->wrong.rows || last > j->wrong.last) j->wrong.last = last;
+    j->wrong.rows += rows;
+}
+
 void ha_judge_row(struct ha_judgement *j, const struct ha_batch *batch, struct ha_merge_rows *rows, size_t r,
                   enum ha_must must, const struct ha_merge_traits *traits)
 {
@@ -405,6 +414,9 @@ void ha_judge_row(struct ha_judgement *j, const struct ha_batch *batch, struct h
     struct answer got = { .form = s->form, .dtype = s->dtype, .o = rows->got };
     float lse, sum; /* of the row before, where it must have the same bits */
     double worst = 0;
+    const enum ha_status before = j->status;
+    j->status = HA_OK;
+    j->heads = s->heads;
     ha_batch_get(batch, HA_RESULT, r, rows->got, &got.raw_lse, &got.raw_sum);
     got.lse = ha_form_decode(s->form, got.raw_lse, got.raw_sum);
 
@@ -432,6 +444,8 @@ void ha_judge_row(struct ha_judgement *j, const struct ha_batch *batch, struct h
     }
 
     j->rows++;
+    if (j->status == HA_FAIL) note_wrong(j, r % s->heads, r % s->heads, 1);
+    else j->status = before;
     if (!traits->varies) j->outputs += fingerprint(r, rows->got, s->dim, &got);
     if (worst == 0) j->exact++;
     else if (worst <= 1) j->bin[(int)fmax(0, fmin(HA_RATIO_BINS - 1, HA_RATIO_BINS + ilogb(worst)))]++;
@@ -622,8 +636,13 @@ struct ha_why ha_judgement_say(const struct ha_judgement *j, size_t dim)
     const double got = isnan(j->got) ? (double)NAN : j->got; /* the sign of a NaN has no meaning */
     struct ha_why said;
     if (j->element < dim) snprintf(element, sizeof element, "o[%zu]", j->element);
-    ha_why(&said, HA_FAIL, "row %zu, %s: got %.9g, want %.9g +- %.3g (err/bound %.3g), by %s", j->row, element, got,
-           j->want, j->bound, j->ratio, j->against);
+    char place[64] = "", all[96] = "";
+    if (j->heads > 1) snprintf(place, sizeof place, " (token %zu, head %zu)", j->row / j->heads, j->row % j->heads);
+    if (j->rows > 1 && j->heads > 1)
+        snprintf(all, sizeof all, "; %llu of %llu rows are wrong, of heads %zu to %zu",
+                 (unsigned long long)j->wrong.rows, (unsigned long long)j->rows, j->wrong.first, j->wrong.last);
+    ha_why(&said, HA_FAIL, "row %zu%s, %s: got %.9g, want %.9g +- %.3g (err/bound %.3g), by %s%s", j->row, place,
+           element, got, j->want, j->bound, j->ratio, j->against, all);
     return said;
 }
 
@@ -634,6 +653,8 @@ void ha_judgement_join(struct ha_judgement *into, const struct ha_judgement *fro
     if (worse) *into = *from;
     into->status = old.status == HA_FAIL ? HA_FAIL : from->status;
     into->rows = old.rows + from->rows;
+    into->wrong = old.wrong;
+    note_wrong(into, from->wrong.first, from->wrong.last, from->wrong.rows);
     into->exact = old.exact + from->exact;
     into->outputs = old.outputs + from->outputs;
     for (size_t i = 0; i < HA_RATIO_BINS; i++) into->bin[i] = old.bin[i] + from->bin[i];

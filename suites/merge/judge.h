@@ -51,8 +51,13 @@ struct ha_judgement {
     double ratio;          /* the worst err/bound of any element */
     size_t row, element;   /* where; element == dim: the LSE */
     double got, want, bound;
+    size_t heads;         /* of the batch: row r is of head r % heads */
     const char *against;  /* what it was compared with: "the states as stored", "attention over all tokens", ... */
     uint64_t rows, exact; /* judged; those without any error */
+    struct {
+        uint64_t rows;
+        size_t first, last; /* the least and the largest head that is in one */
+    } wrong;
     uint64_t bin[HA_RATIO_BINS]; /* the others, by their worst ratio */
     uint64_t outputs; /* sum of the fingerprints of all rows (harness/base/fingerprint.h), in whatever order they were
                        * judged; 0: none, or the merge does not promise the same bits each time */
@@ -94,7 +99,8 @@ struct ha_chances ha_merge_sample_sum(const struct ha_merge_sample *sample);
 /* all rows */
 struct ha_judgement ha_merge_trial_judge(struct ha_merge_trial *trial, enum ha_must must,
                                          const struct ha_merge_traits *traits);
-/* The element in words: "row 3, o[17]: got 1.25, want 1.2 +- 1e-07 (err/bound 4e5), by the states as stored" */
+/* The element in words: "row 83 (token 1, head 19), o[17]: got 1.25, want 1.2 +- 1e-07 (err/bound 4e5), by the states
+ * as stored; 90 of 128 rows are wrong, of heads 19 to 63" */
 struct ha_why ha_judgement_say(const struct ha_judgement *j, size_t dim);
 /* adds up, and keeps the worse of the two */
 void ha_judgement_join(struct ha_judgement *into, const struct ha_judgement *from);
