@@ -9,8 +9,9 @@
 
 /* Relative errors, of log to |log| + 1e-3. NaN: the device does not offer what would show it. */
 struct ha_eps_seen {
-    double worst; /* seen, with a few roundings besides; of exp in attention over [-1, 0], where no score has many */
-    double least; /* that the function has: what may round besides is taken off */
+    double worst;   /* seen, with a few roundings besides; of exp in attention over [-1, 0], where no score has many */
+    double least;   /* that the function has: what may round besides is taken off */
+    double dropped; /* of a merge: the largest weight that was 0 in place of what it is; 0: none */
 };
 struct ha_eps {
     struct ha_eps_seen exp[HA_DTYPE_COUNT], log[HA_DTYPE_COUNT]; /* of attend, by the type of K and V */
@@ -21,7 +22,8 @@ struct ha_eps {
 enum { HA_EPS_ARGUMENTS = 1024, HA_EPS_LOGS = 128 };
 void ha_eps_arguments(float x[HA_EPS_ARGUMENTS], size_t count);
 /* Takes note of a merge of (1, 0, ...) with L = 0 and (0, 1, ...) with L = x: o[0], o[1] and the natural L in binary32
- * or better; exp_eps: as claimed. Both begin as NaN. */
+ * or better; exp_eps: as claimed. Both begin as NaN. A merge that drops weights of 2^-24 and more is wrong where there
+ * are such; of its functions that says nothing. */
 void ha_eps_note_merge(struct ha_eps_seen *exp, struct ha_eps_seen *log, double x, double o0, double o1, double lse,
                        double exp_eps);
 /* HA_FAIL with the field, if the function is further off than is claimed. of: traits, profile[f16] */

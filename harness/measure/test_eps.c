@@ -101,6 +101,7 @@ TEST_WITH(what_is_off_is_seen, begin, end)
         { -0x1p-20, 0, -104, -80, true, false, false, "its traits: exp_eps is" },
         { 0, 0x1p-16, 0, 0, true, false, false, "its traits: log_eps is" },
         { 0, 0, 0, 0, true, false, true, "its traits: exp_eps is 1.19e-07, but the function is off by inf" },
+        { -1, 0, -60, -40, true, false, false, "its traits: exp_eps is 1.19e-07, but a weight of " },
         { 0x1p-18, 0, -1, 0, false, true, false, "its profile[f16]: exp_eps is" },
         { 0x1p-12, 0, -40, -30, false, true, false, "its profile[f16]: exp_eps is" },
         { 0, -0x1p-18, 0, 0, false, true, false, "its profile[f16]: log_eps is" },
@@ -117,6 +118,18 @@ TEST_WITH(what_is_off_is_seen, begin, end)
         if (judge(&eps) != HA_FAIL || strncmp(why.text, bends[i].says, strlen(bends[i].says)) != 0)
             fail_msg("%zu: '%s', and not '%s'", i, why.text, bends[i].says);
     }
+}
+
+/* Cases have such weights. */
+TEST_WITH(a_merge_that_drops_weights_is_told_by_its_cases, begin, end)
+{
+    struct ha_eps eps;
+    bent.exp = -1;
+    bent.from = -104;
+    bent.to = -8;
+    bent.merges = true;
+    assert_int_equal(judge(&eps), HA_OK);
+    assert_true(eps.merge_exp.dropped > 3e-4 && eps.merge_exp.dropped <= exp(-8));
 }
 
 TEST_WITH(who_offers_nothing_is_not_asked, begin, end)

@@ -52,13 +52,13 @@ static enum ha_status look(struct ha_merge_source *s, struct ha_subject *subject
         ha_eps_note_merge(&s->exp, &s->log, x, (double)o[0], (double)o[1], ha_form_decode(shape.form, lse, sum),
                           s->traits.exp_eps);
     }
-    if (shape.form == HA_FORM_MAX_SUM) s->log = (struct ha_eps_seen){ (double)NAN, (double)NAN };
+    if (shape.form == HA_FORM_MAX_SUM) s->log = (struct ha_eps_seen){ (double)NAN, (double)NAN, 0 };
     return HA_OK;
 }
 
 void ha_merge_source_look(struct ha_merge_source *s, struct ha_subject *subject)
 {
-    const struct ha_eps_seen none = { (double)NAN, (double)NAN };
+    const struct ha_eps_seen none = { (double)NAN, (double)NAN, 0 };
     struct ha_merge_trial trial = { .batch = NULL };
     s->exp = s->log = none;
     s->traits = subject->traits;
