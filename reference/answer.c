@@ -223,8 +223,8 @@ static void hold_row(const struct held *h, size_t i, struct ha_chances *chances,
     ha_chances_add(chances, (double)lse - want->lse, sqrt(apart2(o, want->o, a->head_dim)), &of);
 }
 
-/* All rows of query head g. Its weights are the mean over tokens, whose roundings differ; those of the sum over them need
- * not, as tokens that have a key all to themselves weigh it alike. */
+/* All rows of query head g. Its weights are the mean over tokens, whose roundings differ; those of the sum over them
+ * need not, as tokens that have a key all to themselves weigh it alike. */
 static void hold_head(const struct held *h, size_t g, struct ha_chances *chances, struct ha_chances *weights)
 {
     const struct ha_attend *a = h->a;

@@ -21,6 +21,8 @@ static bool score(const struct ha_ref_tile *tile, size_t rows, const struct ha_r
         fits &= a[r] * (1 + 2 * b->u_s) < fabs(scale) * b->most_s;
         a[r] += fabs(scale) * (double)tile->dim * b->least_s;
     }
+    for (size_t r = tile->first; r < tile->first + rows && b->u_g > 0; r++)
+        fits &= s[r] == -HUGE_VAL || fabs(s[r]) * (1 + 2 * b->u_g) + a[r] * (b->u_x + 0x1p-10) < b->most_g;
     return fits;
 }
 

@@ -48,6 +48,10 @@ static double longest_path(size_t terms, unsigned lanes, unsigned extra)
  * than those of all keys together, and log2 of the number of parts, rounded up. Parts begin at multiples of
  * HA_SPLIT_KEYS and none is empty: there are at most n / HA_SPLIT_KEYS, rounded up. So one bound is right for every way
  * to split, and for none.
+ *
+ * Operands. Where each number that a product takes is off by e of itself, as in TF32, a product is by u_x = (1 + e)^2 -
+ * 1: so are the terms of a score, whose magnitudes count, and those of a weighted sum of V, but not the denominator. A
+ * score that is rounded to a type is off by its unit of what it is by then, or by half its least number.
  */
 static double split_depth(size_t keys)
 {
@@ -63,6 +67,9 @@ static double weight_eta(enum ha_dtype t)
     const double eta = ha_dtype_eta(t), flushed = 0x1p-126;
     return t == HA_F32 ? 0 : eta > flushed ? eta : flushed;
 }
+
+/* from where on a type has no number; 0: binary32 */
+static double most_of(enum ha_dtype t) { return t == HA_F16 ? 0x1p16 : t == HA_BF16 ? 0x1p128 : 0; }
 
 /* Weights that are exp(s - L) and not divided by their sum: s - L rounds once, by u (m - s), which kappa_t has, and u
  * (L
@@ -82,7 +89,7 @@ struct ha_bound ha_bound_attend(const struct ha_profile *p, size_t head_dim, siz
     const bool rescaled = chunks > 1 && !p->exact_joins;
     const double each = p->truncates ? 2 : 1;
     const double u = ha_dtype_unit(p->weight_type), eta = weight_eta(p->weight_type),
-                 u_s = ha_dtype_unit(p->score_type);
+                 u_s = ha_dtype_unit(p->score_type), u_x = p->operand_eps * (2 + p->operand_eps);
     return (struct ha_bound){
         .h_dot = each * longest_path(head_dim, p->dot_lanes, p->dot_extra),
         .h_sum = each * longest_path(keys < chunk ? keys : chunk, p->sum_lanes, p->sum_extra) + 1 + joins
@@ -92,7 +99,7 @@ struct ha_bound ha_bound_attend(const struct ha_profile *p, size_t head_dim, siz
         .log_eps = p->log_eps,
         .kappa_s = rescaled ? 4 : 2,
         .kappa_t = rescaled ? 4 : 3,
-        .u_p = p->sum_rounded ? 0 : u,
+        .u_p = (p->sum_rounded ? 0 : u) * (1 + u_x) + u_x,
         .eta_p = p->sum_rounded ? 0 : eta,
         .u_o = ha_dtype_unit(p->out_type),
         .eta_o = ha_dtype_eta(p->out_type),
@@ -103,9 +110,11 @@ struct ha_bound ha_bound_attend(const struct ha_profile *p, size_t head_dim, siz
         .one_sign = p->truncates ? 0.5 : 0,
         .u_s = u_s,
         .least_s = u_s > 0 ? ha_dtype_eta(p->score_type) / u_s : 0,
-        .most_s = p->score_type == HA_F16    ? 0x1p16
-                  : p->score_type == HA_BF16 ? 0x1p128
-                                             : 0,
+        .most_s = most_of(p->score_type),
+        .u_x = u_x,
+        .u_g = p->logit_type == HA_F32 ? 0 : ha_dtype_unit(p->logit_type),
+        .eta_g = p->logit_type == HA_F32 ? 0 : ha_dtype_eta(p->logit_type),
+        .most_g = most_of(p->logit_type),
         .sum_least = p->sum_least,
     };
 }
@@ -135,6 +144,8 @@ struct ha_profile ha_profile_weaker(const struct ha_profile *of, const struct ha
     MOST(out_type);
     MOST(lse_type);
     MOST(score_type);
+    MOST(operand_eps);
+    MOST(logit_type);
     if (p.sum_least > 0 && x->sum_least > 0) LEAST(sum_least);
     else MOST(sum_least); /* one that is divided by its sum is off by no more */
     p.sum_rounded |= x->sum_rounded;

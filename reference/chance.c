@@ -276,7 +276,7 @@ struct ha_chance ha_ref_chance(const float *q, size_t head_dim, double scale, co
         .b = b, .want = want, .dim = head_dim, .keys = want->keys, .scale = scale, .p = work, .t2 = work + want->keys
     };
     if (weights) *weights = unknown;
-    if (!(fabs(want->lse) < HUGE_VAL) || b->u_s > 0 || b->sum_least > 0) return unknown;
+    if (!(fabs(want->lse) < HUGE_VAL) || b->u_s > 0 || b->u_x > 0 || b->u_g > 0 || b->sum_least > 0) return unknown;
     r.flushed = 4 * (b->eta_p + b->eta_w) * exp(want->max - want->lse);
     score(&r, q, rows, dtype);
     weigh(&r);

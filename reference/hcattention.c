@@ -237,7 +237,7 @@ static bool score(const struct ha_def *def, const struct ha_def_head *h, const f
 {
     const size_t dim = def->shape.head_dim, dims = def->book.rule.dims;
     const struct ha_def_coded *of = ha_def_book_coded(&def->book, h);
-    const double by = ha_ref_gamma(b->h_dot) * (1 + b->u_s) + b->u_s + b->kappa_s * HA_REF_U,
+    const double by = (ha_ref_gamma(b->h_dot) * (1 + b->u_s) + b->u_s) * (1 + b->u_x) + b->u_x + b->kappa_s * HA_REF_U,
                  scale = (double)def->shape.scale;
     double most = 0;
     for (size_t j = 0; j < coded; j++) {

@@ -95,16 +95,16 @@ void ha_ref_tile_range(const struct ha_ref_tile *tile, size_t rows, const double
 
 struct ha_ref_softmax ha_ref_softmax(double *s, double *a, size_t keys, const struct ha_bound *b)
 {
-    const double h = ha_ref_gamma(b->h_dot) * (1 + b->u_s) + b->u_s + b->kappa_s * HA_REF_U,
+    const double h = (ha_ref_gamma(b->h_dot) * (1 + b->u_s) + b->u_s) * (1 + b->u_x) + b->u_x + b->kappa_s * HA_REF_U,
                  e = (1 + b->rescales) * b->exp_eps + b->u_w;
     double m = -HUGE_VAL, sum = 0, rest = 0;
     for (size_t j = 0; j < keys; j++) m = s[j] > m || isnan(s[j]) ? s[j] : m;
     struct ha_ref_softmax out = { .max = m };
     if (m == -HUGE_VAL) return out;
     for (size_t j = 0; j < keys; j++) {
-        const double below = m - s[j];
+        const double below = m - s[j], off = h * a[j], rounded = ha_ref_logit(b, s[j], off);
         s[j] = exp(-below);
-        a[j] = ha_ref_spread(-below, h * a[j] + b->kappa_t * HA_REF_U * below + e);
+        a[j] = ha_ref_spread(-below, off + rounded + b->kappa_t * HA_REF_U * below + e);
         const double next = sum + s[j], part = next - sum;
         rest += (sum - (next - part)) + (s[j] - part);
         sum = next;
@@ -121,13 +121,15 @@ struct ha_ref_softmax ha_ref_softmax(double *s, double *a, size_t keys, const st
 
 struct ha_ref_reach ha_ref_reach(double *s, const double *a, size_t keys, double max, const struct ha_bound *b)
 {
-    const double h = expm1(ha_ref_drift(b->h_dot)) * (1 + b->u_s) + b->u_s + b->kappa_s * HA_REF_U,
+    const double h = (expm1(ha_ref_drift(b->h_dot)) * (1 + b->u_s) + b->u_s) * (1 + b->u_x) + b->u_x
+                     + b->kappa_s * HA_REF_U,
                  t = b->kappa_t * HA_REF_U;
     struct ha_ref_reach out = { 0, 0 };
     double lowest = -HUGE_VAL;
-    for (size_t j = 0; j < keys; j++) lowest = fmax(lowest, s[j] - (h * a[j] + t * (max - s[j])));
+    for (size_t j = 0; j < keys; j++)
+        lowest = fmax(lowest, s[j] - (h * a[j] + ha_ref_logit(b, s[j], h * a[j]) + t * (max - s[j])));
     for (size_t j = 0; j < keys; j++) {
-        const double e = h * a[j] + t * (max - s[j]);
+        const double e = h * a[j] + ha_ref_logit(b, s[j], h * a[j]) + t * (max - s[j]);
         s[j] = s[j] > -HUGE_VAL && s[j] + e >= lowest - HA_REF_NOTHING;
         if (!(s[j] > 0)) continue;
         out.error = ha_ref_most(out.error, e);

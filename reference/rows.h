@@ -100,6 +100,12 @@ struct ha_ref_softmax {
     double theta, lost; /* Theta, and its part n (eta + eta_w) / D */
 };
 
+/* What a score s, of which the rest is off by `off`, is off by where it is rounded to a type. */
+static inline double ha_ref_logit(const struct ha_bound *b, double s, double off)
+{
+    return b->u_g > 0 && s > -HUGE_VAL ? b->u_g * (fabs(s) + off) + b->eta_g : 0;
+}
+
 /* Scores and magnitudes become weights w_j = exp(s_j - max) and spreads p_j theta_j, p_j = w_j / D, in
  * place. A score of -inf weighs 0. No key, or scores of -inf only: D = 0 and max = -inf. */
 struct ha_ref_softmax ha_ref_softmax(double *s, double *a, size_t keys, const struct ha_bound *b);

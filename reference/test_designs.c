@@ -27,6 +27,17 @@ const struct ha_test_design ha_test_design[] = {
       .tile = 16 },
     { "shares of the sum", { 1, 0, 1, 1, EXP, EXP, WHOLE }, .shares = true },
     { "shares of the sum in 16 bits", { 1, 0, 1, 1, EXP, EXP, WHOLE }, .shares = true, .rounded = true },
+    { "operands of 11 bits, 64 keys at a time",
+      { 1, 0, 1, 0, EXP, EXP, .join_keys = 64, .operand_eps = 0x1p-11 },
+      .tile = 64,
+      .tf32 = true },
+    { "scores in f16", { 1, 0, 1, 0, EXP, EXP, WHOLE, .logit_type = HA_F16 }, .half = true },
+    { "scores in f16 of operands of 11 bits, online",
+      { 1, 0, 1, 0, EXP, EXP, .join_keys = 32, .operand_eps = 0x1p-11, .logit_type = HA_F16 },
+      .tile = 32,
+      .tf32 = true,
+      .half = true },
+    { "a cubic 2^x", { 1, 0, 1, 0, 0x1p-10, 5 * U, WHOLE }, .base2 = true, .cubic = true },
     { "fast exp and log", { 1, 0, 1, 0, 0x1p-17, 0x1p-12, WHOLE }, .fast = true },
 };
 const size_t ha_test_designs = COUNT(ha_test_design);
@@ -83,8 +94,25 @@ struct partial {
     float max, sum, acc[HA_TEST_DIM_MAX];
 };
 
+/* of TF32, rounded to nearest; ties away from 0 */
+static float operand(const struct ha_test_design *d, float x)
+{
+    int e;
+    if (!d->tf32 || !isfinite(x)) return x;
+    const double m = frexp((double)x, &e);
+    return (float)ldexp(round(ldexp(m, 11)), e - 11);
+}
+
+/* 2^x = 2^n p(f), |f| <= 1/2: within 2^-10 */
+static float cubic(float x)
+{
+    const float n = rintf(x), f = x - n;
+    return ldexpf(1 + f * (0.6931472f + f * (0.2402265f + f * 0.0555041f)), (int)fmaxf(n, -200));
+}
+
 static float power(const struct ha_test_design *d, float x)
 {
+    if (d->cubic) return cubic(x);
     const float w = d->base2 ? exp2f(x) : expf(x);
     return d->fast ? (float)((double)w * (1 + 0.9 * 0x1p-17 * sin(9.06 * (double)x))) : w;
 }
@@ -93,9 +121,11 @@ static float score(const struct ha_test_design *d, const struct ha_test_input *i
 {
     float t[HA_TEST_DIM_MAX];
     const float scale = d->base2 ? (float)((double)in->scale * 0x1.71547652b82fep+0) : in->scale;
-    for (size_t i = 0; i < in->dim; i++) t[i] = (d->in_query ? q[i] * scale : q[i]) * in->k[j * in->dim + i];
+    for (size_t i = 0; i < in->dim; i++)
+        t[i] = operand(d, d->in_query ? q[i] * scale : q[i]) * operand(d, in->k[j * in->dim + i]);
     const float s = add_up(d->dot, t, in->dim);
-    return d->in_query ? s : s * scale;
+    const float all = d->in_query ? s : s * scale;
+    return d->half ? ha_round(all, HA_F16) : all;
 }
 
 /* the keys first, first + step, ... of a tile, after what came before */
@@ -114,7 +144,7 @@ static void add_tile(const struct ha_test_design *d, const struct ha_test_input 
         if (d->rounded) w[j] = ha_round(w[j], in->dtype);
     }
     for (size_t i = 0; i < in->dim; i++) {
-        for (size_t j = 0; j < n; j++) t[j] = w[j] * in->v[(first + j * step) * in->dim + i];
+        for (size_t j = 0; j < n; j++) t[j] = operand(d, w[j]) * operand(d, in->v[(first + j * step) * in->dim + i]);
         p->acc[i] = p->acc[i] * before + add_up(d->sum, t, n);
     }
 }

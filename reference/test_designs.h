@@ -24,6 +24,9 @@ struct ha_test_design {
     bool in_query; /* the query is scaled, and not the score */
     bool shares;   /* a weight is divided by the sum before it meets V */
     bool rounded;  /* weights are cast to the type of V */
+    bool tf32;     /* what a product takes has 11 bits */
+    bool half;     /* scores are cast to f16 */
+    bool cubic;    /* 2^x is a polynomial of degree 3 */
     bool fast;     /* exp and log are off by as much as may be expected of fast ones */
 };
 extern const struct ha_test_design ha_test_design[];

@@ -212,13 +212,28 @@ TEST(claims_follow_from_the_states)
 /* What stands in a row's place: the types and joins of whom it stands for, our numbers, or what was seen. */
 TEST(usual_claims)
 {
-    const struct ha_profile of = { 9,      90,      90,   90,   1e-5,  1e-5,  7,      5,  HA_BF16,
-                                   HA_F16, HA_BF16, true, true, false, false, HA_F16, 0.5 };
+    const struct ha_profile of = { .dot_lanes = 9,
+                                   .dot_extra = 90,
+                                   .sum_lanes = 90,
+                                   .sum_extra = 90,
+                                   .exp_eps = 1e-5,
+                                   .log_eps = 1e-5,
+                                   .join_keys = 7,
+                                   .joins_max = 5,
+                                   .weight_type = HA_BF16,
+                                   .out_type = HA_F16,
+                                   .lse_type = HA_BF16,
+                                   .sum_rounded = true,
+                                   .truncates = true,
+                                   .operand_eps = 0x1p-11,
+                                   .logit_type = HA_F16,
+                                   .score_type = HA_F16,
+                                   .sum_least = 0.5 };
     struct ha_profile p = ha_profile_usual(&of, &ours, 1e-6, (double)NAN);
     assert_true(p.dot_lanes == 1 && p.sum_lanes == 1 && p.dot_extra == 31 && p.sum_extra == 31 && p.exp_eps == 1e-6
                 && p.log_eps == 2 * U && p.join_keys == 7 && p.joins_max == 5 && p.weight_type == HA_BF16
                 && p.out_type == HA_F16 && p.lse_type == HA_BF16 && p.sum_rounded && !p.truncates && !p.exact_joins
-                && p.score_type == HA_F16 && p.sum_least == 0.5);
+                && p.score_type == HA_F16 && p.sum_least == 0.5 && p.operand_eps == 0x1p-11 && p.logit_type == HA_F16);
     const struct ha_merge_traits mine = { .exp_eps = 2 * U, .log_eps = 2 * U }, theirs = {
         .forms = 5, .exp_eps = 1e-5, .log_eps = 1, .depth_extra = 9, .rescales = 2
     };

@@ -45,9 +45,12 @@ struct ha_profile {
     bool sum_rounded;                 /* the denominator sums the weights as weight_type has them, too */
     bool truncates; /* products are summed without rounding to nearest, as by tensor cores: an addition counts twice */
     bool exact_joins; /* what joins chunks scales by powers of two: a join costs an addition and no rounding besides */
-    bool varies;      /* The same input may give other bits another time, as where sums are made in the order in which
-                       * parts arrive. False promises the same bits, wherever in memory the operands lie, whatever it
-                       * held before, and however busy the machine is. */
+    double operand_eps;       /* that each number is off by, of itself, which a product takes: q and K, weights and V;
+                               * TF32 is 2^-11, or 2^-10 where bits are cut; 0: they are taken as they are */
+    enum ha_dtype logit_type; /* that a score is rounded to before its exponential; beyond the type no bound holds */
+    bool varies; /* The same input may give other bits another time, as where sums are made in the order in which
+                  * parts arrive. False promises the same bits, wherever in memory the operands lie, whatever it
+                  * held before, and however busy the machine is. */
 
     /* Of a state of a variant's own alone (struct ha_part); a device's attention has neither. */
     enum ha_dtype score_type; /* that the terms of a score are rounded to before they are added up: as in a table of

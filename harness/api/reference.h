@@ -29,6 +29,9 @@ struct ha_bound {
     /* of the type that terms of scores are rounded to: unit, what smaller ones count as, and from where on it has no
      * number; 0: binary32 */
     double u_s, least_s, most_s;
+    double u_x; /* what two operands of a product are off by together, of the product */
+    /* of the type that a score is rounded to: unit, subnormal half, and from where on it has no number; 0: binary32 */
+    double u_g, eta_g, most_g;
     double sum_least; /* as in struct ha_profile */
 };
 
@@ -50,9 +53,9 @@ struct ha_ref_state {
     double *v_min, *v_max; /* [dim], what o is between: the range of the values of the keys that may weigh anything, and
                             * what rounding adds to it; asserted, too */
     size_t dim, keys;
-    bool may_overflow; /* by ha_ref_attend: 2^8 keys max|v| is beyond binary32, or a term of a score beyond its type, so
-                        * that a right implementation may leave it and no bound holds; nothing is to be judged by this
-                        * state */
+    bool may_overflow; /* by ha_ref_attend: 2^8 keys max|v| is beyond binary32, or a score or a term of it beyond its
+                        * type, so that a right implementation may leave it and no bound holds; nothing is to be judged
+                        * by this state */
     bool score_beyond; /* it is the latter */
 };
 

@@ -41,14 +41,17 @@ static const struct {
 static const struct ha_claim reals[] = {
     { OF_PROFILE(exp_eps), HA_EXP_EPS_MAX },
     { OF_PROFILE(log_eps), HA_LOG_EPS_MAX },
+    { OF_PROFILE(operand_eps), HA_OPERAND_EPS_MAX },
     { OF_PROFILE(sum_least), 1 },
 };
 static const struct {
     const char *name;
     size_t offset;
-} types[] = {
-    { OF_PROFILE(weight_type) }, { OF_PROFILE(out_type) }, { OF_PROFILE(lse_type) }, { OF_PROFILE(score_type) }
-};
+} types[] = { { OF_PROFILE(weight_type) },
+              { OF_PROFILE(out_type) },
+              { OF_PROFILE(lse_type) },
+              { OF_PROFILE(logit_type) },
+              { OF_PROFILE(score_type) } };
 static const struct {
     const char *name;
     size_t offset;

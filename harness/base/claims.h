@@ -10,10 +10,12 @@
 enum { HA_STATES_MAX = 1 << 20 }; /* of a stranger's merge, and of a file */
 
 /* An exponential by 2^x takes x log2 e rounded, off by half a unit in 104 log2 e at most: 2^-17.3; the fast ones of
- * GPUs claim no more than 2^-16. A fast logarithm's error is absolute near 1: 2^-21.4 over the 1e-3 that log_eps is
- * relative to at least (docs/measurement.md). */
-#define HA_EXP_EPS_MAX 0x1p-16
+ * GPUs claim no more than 2^-16, a cubic polynomial for 2^x on the units that multiply 2^-10. A fast logarithm's error
+ * is absolute near 1: 2^-21.4 over the 1e-3 that log_eps is relative to at least (docs/measurement.md). */
+#define HA_EXP_EPS_MAX 0x1p-9
 #define HA_LOG_EPS_MAX 0x1p-11
+/* bfloat16, cut */
+#define HA_OPERAND_EPS_MAX 0x1p-7
 
 /* A number of struct ha_merge_traits that may be claimed: a double at `offset`, from 0 to `most`. */
 struct ha_claim {

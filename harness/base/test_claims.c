@@ -43,8 +43,12 @@ TEST(each_field_of_a_profile)
         PROFILE(dot_extra, unsigned, 256, NULL),
         PROFILE(dot_extra, unsigned, 257, "dot_extra is 257, not from 0 to 256"),
         PROFILE(sum_extra, unsigned, UINT_MAX, "sum_extra is 4294967295, not from 0 to 256"),
-        PROFILE(exp_eps, double, 0x1p-16, NULL),
-        PROFILE(exp_eps, double, 0x1.1p-16, "exp_eps is"),
+        PROFILE(exp_eps, double, 0x1p-9, NULL),
+        PROFILE(operand_eps, double, 0x1p-11, NULL),
+        PROFILE(operand_eps, double, 0.1, "operand_eps is 0.1, not from 0 to 0.0078125"),
+        PROFILE(logit_type, int, HA_F16, NULL),
+        PROFILE(logit_type, int, 3, "logit_type is 3, not one of f32 0, f16 1, bf16 2"),
+        PROFILE(exp_eps, double, 0x1.1p-9, "exp_eps is"),
         PROFILE(exp_eps, double, -0x1p-30, "exp_eps is -"),
         PROFILE(exp_eps, double, (double)NAN, "exp_eps is nan"),
         PROFILE(log_eps, double, 0x1p-11, NULL),
@@ -76,7 +80,7 @@ TEST(each_number_of_a_merge)
 {
     const struct change changes[] = {
         TRAITS(exp_eps, double, 0x1p-16, NULL),
-        TRAITS(exp_eps, double, 0.001, "its traits: exp_eps is 0.001, not from 0 to 1.52588e-05"),
+        TRAITS(exp_eps, double, 0.004, "its traits: exp_eps is 0.004, not from 0 to 0.00195312"),
         TRAITS(log_eps, double, (double)NAN, "log_eps is nan"),
         TRAITS(depth_extra, double, 64, NULL),
         TRAITS(depth_extra, double, 1024, "depth_extra is 1024, not from 0 to 64"),

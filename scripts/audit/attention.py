@@ -14,7 +14,7 @@ class Softmax:
         w = np.exp(scores - m)
         self.max, self.sum = m, w.sum()
         self.p, ln_p = w / self.sum, scores - m - np.log(self.sum)
-        eps = (gamma(d.dot) * (1 + d.term) + d.term + d.score * U) * sizes + d.shift * U * (m - scores) + (1 + d.rescales) * d.exp + d.both[0]
+        eps = d.of_score(gamma(d.dot), scores, sizes) + d.shift * U * (m - scores) + (1 + d.rescales) * d.exp + d.both[0]
         self.p_theta = np.where(eps < 1, self.p * np.expm1(np.minimum(eps, 1)), np.exp(ln_p + eps) - self.p)
         self.lost = n * (ETA + d.both[1]) / (d.share or self.sum)
         self.theta = self.p_theta.sum() + self.lost
@@ -97,7 +97,7 @@ class Reach:
     """Where the roundings of the scores are units: the keys that may weigh anything, and the most that theirs are off by."""
 
     def __init__(self, scores, sizes, m, d):
-        e = (np.expm1(drift(d.dot)) * (1 + d.term) + d.term + d.score * U) * sizes + d.shift * U * (m - scores)
+        e = d.of_score(np.expm1(drift(d.dot)), scores, sizes) + d.shift * U * (m - scores)
         self.keys = scores + e >= (scores - e).max() - 104
         self.most = e[self.keys].max()
 

@@ -7,8 +7,8 @@ from .numbers import ETA, REAL, U, UNIT, gamma
 
 CLAIMS = ("dot_lanes", "dot_extra", "sum_lanes", "sum_extra", "exp_eps", "log_eps", "join_keys", "joins_max",
           "weight_type", "out_type", "lse_type", "sum_rounded", "truncates", "exact_joins", "runs",
-          "score_type", "sum_least")
-MOST = dict(dot_extra=256, sum_extra=256, exp_eps=2.0 ** -16, log_eps=2.0 ** -11, sum_rounded=1, truncates=1,
+          "operand_eps", "logit_type", "score_type", "sum_least")
+MOST = dict(dot_extra=256, sum_extra=256, exp_eps=2.0 ** -9, operand_eps=2.0 ** -7, log_eps=2.0 ** -11, sum_rounded=1, truncates=1,
             exact_joins=1, sum_least=1)  # that may be claimed
 
 
@@ -56,6 +56,8 @@ class Depths:
             self.exp += U * (np.log(REAL(keys)) - np.log(self.share) + 2)
         self.term, eta = UNIT[int(claim("score_type"))]
         self.least_term = eta / self.term if self.term else REAL(0)
+        self.operands = REAL(claim("operand_eps")) * (2 + REAL(claim("operand_eps")))  # of a product
+        self.logit = UNIT[int(claim("logit_type"))]  # a score is rounded to it
         self.log = REAL(claim("log_eps"))
         self.score, self.shift = (4, 4) if rounded else (2, 3)
         weight = UNIT[int(claim("weight_type"))]
@@ -63,8 +65,14 @@ class Depths:
             weight = weight[0], max(weight[1], ETA)
         none = UNIT[0]
         self.weight, self.both = (none, weight) if claim("sum_rounded") else (weight, none)
+        self.weight = (self.weight[0] * (1 + self.operands) + self.operands, self.weight[1])
         self.out, self.lse = UNIT[int(claim("out_type"))], UNIT[int(claim("lse_type"))]
         self.dot_extra, self.sum_extra, self.exp_eps = claim("dot_extra"), claim("sum_extra"), REAL(claim("exp_eps"))
+
+    def of_score(self, dot, scores, sizes):
+        """What scores are off by but for what is subtracted from them. dot: what the roundings of a sum make of its terms"""
+        off = ((dot * (1 + self.term) + self.term) * (1 + self.operands) + self.operands + self.score * U) * sizes
+        return off + (self.logit[0] * (np.abs(scores) + off) + self.logit[1] if self.logit[0] else 0)
 
     def leave_room(self, of, head_dim, keys):
         """Raises Wrong where so many keys leave no room for what is claimed: docs/measurement.md, "What may be claimed"."""

@@ -104,7 +104,7 @@ class Hcattention(Head):
     def weights(self, values, off):
         """[q_len][coded]: what each weight is at least and at most"""
         depths, scale = self.dump.depths(self.kept.claims, self.coded), REAL(self.dump.number("scale"))
-        by = gamma(depths.dot) * (1 + depths.term) + depths.term + depths.score * 2.0 ** -24
+        by = (gamma(depths.dot) * (1 + depths.term) + depths.term) * (1 + depths.operands) + depths.operands + depths.score * 2.0 ** -24
         low, high = [np.empty((len(self.queries), self.coded), REAL) for _ in range(2)]
         for t, q in enumerate(self.queries):
             moved = np.abs(q) @ np.broadcast_to(off, values.shape).T

@@ -318,7 +318,7 @@ TEST_WITH(what_it_declares, NULL, nothing_is_left)
     refused("echo forms=naturel #", "unknown form 'naturel'; did you mean 'natural'?");
     refused("echo dtypes=f64 #", "unknown type 'f64'; it is one of: f32 f16 bf16");
     refused("echo commutes=yes #", "unknown commutes 'yes'");
-    refused("echo exp_eps=nan #", "exp_eps is 'nan', not a number from 0 to 1.52588e-05");
+    refused("echo exp_eps=nan #", "exp_eps is 'nan', not a number from 0 to 0.00195312");
     refused("echo depth_extra=1e9 #", "depth_extra is '1e9', not a number from 0 to 64");
     refused("echo states_max=1 #", "states_max is 1; it is 0 (any number) or from 2");
     refused("echo states_max=-1 #", "states_max is '-1'");

@@ -132,7 +132,7 @@ TEST_WITH(garbage_is_refused, NULL, nobody_is_left)
     refused("other forms", "forms is 0xa5, with bits that mean nothing (all: 0xf)");
     refused("no types", "dtypes is 0 and lacks");
     refused("no alias", "aliases is 0x6 and lacks 1u << HA_ALIAS_NONE");
-    refused("nan", "exp_eps is nan, not from 0 to 1.52588e-05");
+    refused("nan", "exp_eps is nan, not from 0 to 0.00195312");
     refused("eps", "log_eps is 0.5, not from 0 to 0.000488281");
     refused("depth", "depth_extra is -1, not from 0 to 64");
     refused("rescales", "rescales is 1e+09");

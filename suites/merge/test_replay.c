@@ -194,8 +194,8 @@ static const struct {
     { NULL, LACKS, "order", "trees", "unknown order 'trees'; did you mean 'tree'?" },
     { NULL, LACKS, "lse_layout", "zzzzzzzz", "unknown lse_layout 'zzzzzzzz'; it is one of: tokens_heads heads_tokens" },
     { NULL, LACKS, "empty", "inf", "unknown empty 'inf'; did you mean" },
-    { NULL, LACKS, "exp_eps", "nan", "exp_eps is 'nan', not a number from 0 to 1.52588e-05" },
-    { NULL, LACKS, "exp_eps", "1", "exp_eps is '1', not a number from 0 to 1.52588e-05" },
+    { NULL, LACKS, "exp_eps", "nan", "exp_eps is 'nan', not a number from 0 to 0.00195312" },
+    { NULL, LACKS, "exp_eps", "1", "exp_eps is '1', not a number from 0 to 0.00195312" },
     { NULL, LACKS, "log_eps", "-1e-9", "log_eps is '-1e-9'" },
     { NULL, LACKS, "log_eps", "1e-7x", "log_eps is '1e-7x'" },
 };
