@@ -509,7 +509,7 @@ PLANTS = [  # in the dump of which variant, what it is called, the plant, what m
     ("profile", "the claims of another head", element("profile", lambda f, x: 3 - x, 1, 2, 1), "bound"),
     ("profile", "a claim", meta("profile1.exp_eps", lambda x: str(float(x) * 1.001)), "bound"),
     ("profile", "a claim that is too small", meta("profile1.dot_extra", lambda x: "31"), "rows beyond their bound"),
-    ("profile", "a claim that is too large", meta("profile1.exp_eps", lambda x: "1.6e-5"), "exp_eps is 1.6e-05, not from 0 to"),
+    ("profile", "a claim that is too large", meta("profile1.exp_eps", lambda x: "2.1e-3"), "exp_eps is 0.0021, not from 0 to"),
     ("profile", "an exp that is not known", meta("profile1.exp_eps", lambda x: "nan"), "exp_eps is nan, not from 0 to"),
     ("profile", "a log that is too far off", meta("profile2.log_eps", lambda x: "5e-4"), "profile2.log_eps is 0.0005, not"),
     ("profile", "more than true", meta("profile1.truncates", lambda x: "2"), "profile1.truncates is 2, not from 0 to 1"),
