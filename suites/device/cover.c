@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define COST_MOST 0.003 /* of a case */
-enum { WHOLE_BYTES = 1 << 20 };
+enum { WHOLE_BYTES = 1 << 20, FEW_BYTES = 1 << 16 };
 
 /* Every value of a key of numbers; a key of words has those of the pairs. An operation may have others (ha_op.values).
  */
@@ -107,6 +107,7 @@ struct covering {
     struct ha_op_stage *stage;
     const struct ha_suite *suite;
     const struct ha_op_point *asked;
+    bool values; /* of which values there are; else pairs */
     uint64_t cases;
     struct ha_op_point small; /* the last one that is cheap, and has something to do */
 };
@@ -147,8 +148,9 @@ static enum ha_status judge_point(void *arg, const struct ha_suite *suite, void 
     struct ha_op_stage *s = c->stage;
     struct ha_op_point *p = point;
     const double cost = ha_op_cost(p);
-    /* who asks for small copies gets the cheaper cases */
-    if (s->most < WHOLE_BYTES && cost > COST_MOST * (double)s->most / WHOLE_BYTES) return HA_OK;
+    /* who asks for small copies gets the cheaper cases, and of the many those that cost next to nothing */
+    const size_t most = c->values && s->most > FEW_BYTES ? FEW_BYTES : s->most;
+    if (s->most < WHOLE_BYTES && cost > COST_MOST * (double)most / WHOLE_BYTES) return HA_OK;
     memcpy(p->device, c->asked->device, sizeof p->device);
     p->isa = c->asked->isa;
     p->seed = c->asked->seed;
@@ -182,6 +184,7 @@ static enum ha_status judge_section(void *arg, const struct ha_file_section *f, 
     struct ha_covering *covering;
     struct ha_assignments keys = f->keys;
     keys.seed = c->asked->seed;
+    c->values = keys.cover == HA_COVERS_VALUES;
     HA_TRY(ha_covering_create(&covering, c->suite, &keys, why));
     const enum ha_status status = ha_covering_expand(covering, judge_point, arg, why);
     ha_covering_destroy(covering);
