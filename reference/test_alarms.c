@@ -9,7 +9,7 @@
 
 #include <limits.h>
 
-enum { METHODS_MOST = 24, DESIGNS_MOST = 24, MERGES_MOST = 24, SIDES_MOST = 3, ROWS_MOST = 16, KEYS_MOST = 2600 };
+enum { METHODS_MOST = 24, DESIGNS_MOST = 24, MERGES_MOST = 24, SIDES_MOST = 3, ROWS_MOST = 16, KEYS_MOST = 6200 };
 static const double asked = 1e7, suspect = 1e-9; /* cases of a long run of this program; HA_SUSPECT_P */
 
 /* ---- who is judged, and what came of it -------------------------------------------------------------------------- */
@@ -97,7 +97,7 @@ static void draw(struct problem *p, uint64_t seed, uint64_t index)
 {
     struct dice d = { ha_rng_bits(seed, index, 0), 0 };
     const uint64_t size = below(&d, 200);
-    const size_t keys = number(&d, size == 0    ? 2500
+    const size_t keys = number(&d, size == 0    ? 6000
                                    : size < 15  ? 300
                                    : size < 100 ? 64
                                                 : 9),
@@ -445,14 +445,25 @@ static int designs(uint64_t count, uint64_t seed, uint64_t first)
     return alarms() > 0;
 }
 
+/* Bounds are not far too large; nothing is unlikely, and what chance makes of roundings is not far too large either. */
+static void tight(const struct tally *t, uint64_t cases)
+{
+    assert_true(t->cases > cases);
+    assert_true(t->ratio > 0.05 && t->rms > 0.2 && t->rms < 1 && t->p >= 1);
+}
+
 TEST(nothing_honest_is_alarming)
 {
     reset();
     judge(1, 0, test_small ? 60 : 400);
     if (alarms()) fail_msg("%llu alarms", (unsigned long long)alarms());
-    for (size_t i = 0; i < ha_test_methods; i++) assert_true(judged.of_method[i].cases > (test_small ? 40 : 350));
-    for (size_t i = 0; i < ha_test_designs; i++) assert_true(judged.of_design[i].cases > (test_small ? 40 : 350));
-    for (size_t i = 0; i < ha_test_merge_methods; i++) assert_true(judged.of_merge[i].cases > (test_small ? 20 : 200));
+    for (size_t i = 0; i < ha_test_methods; i++) tight(&judged.of_method[i], test_small ? 40 : 350);
+    for (size_t i = 0; i < ha_test_designs; i++) tight(&judged.of_design[i], test_small ? 40 : 350);
+    for (size_t i = 0; i < ha_test_merge_methods; i++) {
+        assert_true(judged.of_merge[i].cases > (test_small ? 20 : 200));
+        assert_true(judged.of_merge[i].rms < 0.75 && judged.of_merge[i].p >= 1);
+        assert_true(judged.of_side[i].rms < 0.75 && judged.of_side[i].p >= 1);
+    }
 }
 
 /* The same loop over what is not honest: wrong arithmetic, and claims that are not kept. */

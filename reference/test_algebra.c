@@ -47,38 +47,6 @@ TEST(test_constant_values)
         }
 }
 
-TEST(test_permutation)
-{
-    static uint32_t order[2500];
-    for (size_t s = 0; s < SIZES; s++) {
-        const struct ha_test_input in = ha_test_input(0, sizes[s], DIM, HA_BF16, s);
-        struct ha_rows rows = in.rows;
-        for (size_t j = 0; j < in.keys; j++) order[j] = (uint32_t)(in.keys - 1 - j);
-        rows.index = order;
-        const struct ha_ref_state plain = attend(&in), turned = attend_rows(&in, &rows);
-        assert_true(near(plain.lse, turned.lse, 1e-15));
-        for (size_t i = 0; i < DIM; i++)
-            assert_true(near(plain.o[i], turned.o[i], 1e-14) && near(plain.bound[i], turned.bound[i], 1e-12));
-        ha_test_release();
-    }
-}
-
-/* One more coordinate of q and K adds an exactly representable constant to every score: the weights stay. */
-TEST(test_shifted_scores)
-{
-    struct ha_test_input in = ha_test_input(0, 100, DIM, HA_F32, 3);
-    in.scale = 0.25f;
-    in.q[0] = 1;
-    for (size_t j = 0; j < in.keys; j++) in.k[j * DIM] = 0;
-    ha_test_input_store(&in);
-    const struct ha_ref_state plain = attend(&in);
-    for (size_t j = 0; j < in.keys; j++) in.k[j * DIM] = 4096;
-    ha_test_input_store(&in);
-    const struct ha_ref_state high = attend(&in);
-    assert_true(near(high.lse, plain.lse + 1024, 1e-15));
-    for (size_t i = 0; i < DIM; i++) assert_true(near(high.o[i], plain.o[i], 1e-11) && high.bound[i] > plain.bound[i]);
-}
-
 TEST(test_parts_merge_to_whole)
 {
     for (size_t f = 0; f < ha_test_families; f++)

@@ -1,4 +1,4 @@
-/* The bound holds for every honest binary32 implementation, and no wrong result is within it. */
+/* No wrong result is within the bound, and what it is made of. That it holds for honest designs is in test_alarms.c. */
 
 #include "reference/test_fp32.h"
 
@@ -7,65 +7,6 @@ enum { KEYS_MAX = 2 * HA_CHUNK_KEYS + 2000 };
 static void natural_order(uint32_t *order, size_t n)
 {
     for (size_t j = 0; j < n; j++) order[j] = (uint32_t)j;
-}
-
-struct tally {
-    size_t cases, unknown; /* with Theta >= 1 */
-    double worst;
-};
-
-static void check_methods(const struct ha_test_input *in, size_t runs, struct tally *tally)
-{
-    static uint32_t order[KEYS_MAX];
-    natural_order(order, in->keys);
-    /* uneven: n/2, then n/4, ... */
-    size_t end[HA_RUNS_MAX];
-    for (size_t r = 0; r < runs; r++) end[r] = r + 1 == runs ? in->keys : in->keys - (in->keys >> (r + 1));
-    for (size_t i = 0; i < ha_test_methods; i++) {
-        const struct ha_profile profile = ha_test_method_profile(&ha_test_method[i], in->dtype);
-        const struct ha_bound b = ha_bound_attend(&profile, in->dim, in->keys, runs);
-        const struct ha_ref_state want = ha_test_attend(in, &in->rows, &b);
-        float o[HA_TEST_DIM_MAX];
-        const float lse = ha_test_fp32_attend(&ha_test_method[i], in, order, end, runs, o);
-        for (size_t d = 0; d < in->dim; d++) o[d] = ha_round(o[d], in->dtype);
-        size_t at;
-        const double ratio = ha_ref_ratio(o, lse, &want, &at);
-        tally->cases++;
-        tally->unknown += want.lse_bound > 1;
-        assert_true(want.lse_bound < HUGE_VAL);
-        for (size_t d = 0; d < in->dim; d++) assert_true(want.bound[d] < HUGE_VAL);
-        tally->worst = fmax(tally->worst, ratio);
-        if (!(ratio <= 1))
-            fail_msg("%s, %s, %zu runs: ratio %g at %zu", ha_test_method[i].name, ha_test_input_says(in), runs, ratio,
-                     at);
-    }
-}
-
-TEST(test_bound_holds)
-{
-    static const struct {
-        size_t keys, dim, seeds;
-    } shape[] = {
-        { 1, 1, 2 }, { 2, 80, 4 }, { 17, 128, 4 }, { 129, 64, 4 }, { 1000, 128, 1 }, { 5000, 16, 1 }, { 6000, 4, 1 },
-    };
-    const size_t shapes = test_small ? 4 : sizeof shape / sizeof shape[0];
-    struct tally tally = { 0 };
-    for (size_t f = 0; f < ha_test_families; f++)
-        for (size_t s = 0; s < shapes; s++)
-            for (enum ha_dtype type = 0; (int)type < HA_DTYPE_COUNT; type++)
-                for (uint64_t seed = 0; seed < (HA_SANITIZED ? 1 : shape[s].seeds); seed++) {
-                    const struct ha_test_input in = ha_test_input(f, shape[s].keys, shape[s].dim, type,
-                                                                  seed * 1000 + f);
-                    for (size_t longer = 0; longer < 3; longer++) { /* scores 300 and 90,000 times as large */
-                        check_methods(&in, 1 + (seed + s) % HA_RUNS_MAX, &tally);
-                        for (size_t i = 0; i < in.dim; i++) in.q[i] *= 300;
-                    }
-                    ha_test_release();
-                }
-    print_message("%zu cases, largest ratio %.3g, %zu with an L that is not known within 1\n", tally.cases, tally.worst,
-                  tally.unknown);
-    assert_true(tally.worst > 0.05); /* the bound is not far too large */
-    assert_true(tally.unknown * 8 > tally.cases);
 }
 
 /* A result that is not attention over these keys, with the bound of a 16-lane kernel. */

@@ -1,5 +1,5 @@
-/* Errors against chance: honest forms are explained, with much to spare, on every family of inputs; defects that bounds
- * allow are not. `test_reference_chance power` prints the least that each sees (docs/measurement.md, "Suspects"). */
+/* Errors against chance: defects that bounds allow are not explained; honest forms are, in test_alarms.c, too.
+ * `test_reference_chance power` prints the least that each sees (docs/measurement.md, "Suspects"). */
 
 #include "reference/test_fp32.h"
 
@@ -67,38 +67,6 @@ static struct seen look(const struct ha_test_method *m, const struct rows *r, en
 }
 
 /* ---- the tests --------------------------------------------------------------------------------------------------- */
-
-/* Where what each row has beyond its bias stays below 1, nothing is unlikely, however many rows have the same. */
-TEST(honest_forms_are_explained)
-{
-    static struct rows r;
-    static const size_t sizes[] = { 128, 1, 5, 2500 };
-    double rms = 0;
-    size_t rows = 0;
-    for (size_t n = 0; n < (test_small ? 1 : COUNT(sizes)); n++)
-        for (size_t m = 0; m < ha_test_methods; m++)
-            for (enum ha_dtype t = 0; (int)t < HA_DTYPE_COUNT; t++)
-                for (size_t f = 0; f < ha_test_families; f++) {
-                    struct ha_profile p = ha_test_method_profile(&ha_test_method[m], t);
-                    if (sizes[n] > 1000 && f % 6 != m % 6) continue;
-                    if (HA_SANITIZED && f % 2 != (size_t)t % 2) continue; /* every second family, of each type others */
-                    if ((m + f) % 2) p.out_type = HA_F32;                 /* what it hides otherwise */
-                    make(&r, &p, f, sizes[n], t, test_small || sizes[n] > 1000 ? 1 : 2);
-                    const struct seen s = look(&ha_test_method[m], &r, p.out_type);
-                    const struct ha_chances *c = &s.chances;
-                    rows += c->rows;
-                    if (!c->rows) continue;
-                    rms = fmax(rms, ha_chances_rms(c));
-                    const bool ok = ha_chances_rms(c) < 0.75 && ha_chances_p(c) >= 1;
-                    if (!ok)
-                        fail_msg("%s, %s: rms %g, bias %g, p %g", ha_test_method[m].name, ha_test_input_says(&r.in[0]),
-                                 ha_chances_rms(c), ha_chances_bias(c), ha_chances_p(c));
-                    ha_test_release();
-                }
-    ha_test_release();
-    print_message("%zu rows: rms up to %.2f\n", rows, rms);
-    assert_true(rows > (HA_SANITIZED ? 150 : test_small ? 300 : 2000) && rms > 0.2);
-}
 
 /* Each passes by its bound. */
 TEST(defects_within_bounds_are_seen)
@@ -273,75 +241,6 @@ TEST(merges_are_explained)
             assert_true(how == FLAWED ? ha_chances_p(&c) < 1e-9 : ha_chances_rms(&c) < 1 && ha_chances_p(&c) >= 1);
         }
     }
-}
-
-/* States that are given as they are: what is drawn of one of a row, by turns. */
-static float drawn_lse(size_t kind, uint64_t seed, size_t k)
-{
-    const float x = ha_rng_normal(seed, 1, k);
-    switch (kind) {
-    case 0: return 3 * x;
-    case 1: return 1e-3f * x;
-    case 2: return 1000 + (float)ha_rng_below(seed, 1, k, 3);
-    case 3: return -0.5f * (float)k * ha_rng_uniform(seed, 2, 0);
-    case 4: return k % 2 ? -90 * ha_rng_uniform(seed, 2, 0) : 0; /* two that come again and again */
-    default: return k ? -13 - ha_rng_uniform(seed, 2, 0) : 0;    /* many light ones, all the same */
-    }
-}
-static float drawn_value(size_t kind, uint64_t seed, size_t k, size_t i)
-{
-    const float x = ha_rng_normal(seed, 10 + k, i), one = ha_rng_normal(seed, 3, i);
-    return kind == 0 ? x : kind == 1 ? one : kind == 2 ? (k % 2 ? -one : one) : x * powf(10, 4 * one);
-}
-
-TEST(merges_of_given_states_are_explained)
-{
-    enum { ROWS = 8, SHORT = 16, MOST = 200, LSES = 6, VALUES = 4 };
-    static const size_t counts[] = { 2, 5, 16, MOST };
-    static struct ha_test_stored states[MOST];
-    static struct ha_ref_state want[MOST];
-    static double o[MOST][2][SHORT], work[MOST];
-    static const struct ha_chance exact[MOST];
-    double rms = 0;
-    for (size_t w = 0; w < ha_test_merge_methods; w++)
-        for (size_t each = 0; each < COUNT(counts) * LSES * VALUES; each++) {
-            const struct ha_test_merge_method *way = &ha_test_merge_method[w];
-            const size_t count = counts[each % COUNT(counts)], lses = each / COUNT(counts) % LSES,
-                         values = each / COUNT(counts) / LSES;
-            const enum ha_dtype dtype = (each + w) % 4 ? HA_F32 : HA_BF16;
-            const struct ha_merge_bound b = ha_test_merge_bound(way, dtype);
-            struct ha_chances c = { 0 };
-            if ((test_small && count > 16) || (HA_SANITIZED && (each + w) % 3)) continue; /* ways take turns */
-            for (uint64_t row = 0; row < ROWS; row++) {
-                const uint64_t seed = each * ROWS + row;
-                struct ha_ref_state out = ha_test_state(SHORT);
-                struct ha_test_stored merged;
-                double squares = 0;
-                for (size_t k = 0; k < count; k++) {
-                    states[k].lse = drawn_lse(lses, seed, k);
-                    states[k].sum = 1 + (lses < 2 ? ha_rng_uniform(seed, 4, k) : 0);
-                    for (size_t i = 0; i < SHORT; i++)
-                        states[k].o[i] = ha_round(drawn_value(values, seed, k, i), dtype);
-                    want[k] = ha_test_merge_state(&states[k], way->form, SHORT, o[k][0], o[k][1]);
-                }
-                ha_ref_merge(want, count, &b, &out);
-                ha_test_fp32_merge(way, states, count, SHORT, dtype, NULL, &merged);
-                for (size_t i = 0; i < SHORT; i++) squares += pow((double)merged.o[i] - out.o[i], 2);
-                const double lse = way->form == HA_FORM_MAX_SUM
-                                       ? (double)merged.lse - out.max + log((double)merged.sum / out.sum)
-                                       : (double)merged.lse * (way->form == HA_FORM_BASE2 ? log(2) : 1) - out.lse;
-                const struct ha_chance of = ha_ref_chance_merge(exact, want, count, &b, &out, work);
-                ha_chances_add(&c, lse, sqrt(squares), &of);
-                ha_test_release();
-            }
-            assert_int_equal(c.rows, ROWS);
-            rms = fmax(rms, ha_chances_rms(&c));
-            const bool ok = ha_chances_rms(&c) < 0.75 && ha_chances_p(&c) >= 1;
-            if (!ok)
-                fail_msg("%s, %zu states, LSEs %zu, values %zu, %s: rms of LSE %g, of o %g", way->name, count, lses,
-                         values, ha_dtype_name(dtype), sqrt(c.lse2 / ROWS), sqrt(c.o2 / ROWS));
-        }
-    print_message("rms up to %.2f\n", rms);
 }
 
 /* ---- vectors without an LSE -------------------------------------------------------------------------------------- */

@@ -89,7 +89,7 @@ TEST(test_budgets)
         struct ha_test_world w = ha_test_world(&ha_definition_hybrid_fixed, PARAMS(budgets[i].budget, 1, HEAD), ctx,
                                                EVEN, NULL);
         for (size_t j = 0; j < ctx; j++) w.key[0][0][j] = -(float)j;
-        struct ha_test_report report = { { { 0, 1, -1 }, 0 }, { { -1 }, 0 } };
+        struct ha_test_report report = SPLIT(KEYS(0, 1), NONE);
         for (size_t j = 0; j < 4; j++) report.device.token[2 + j] = (int)(ctx - 3 + j);
         report.device.token[6] = -1;
         for (size_t j = 0; j < 2 * want; j++) report.host.token[j] = 2 + (int)j;

@@ -1,4 +1,4 @@
-/* The bound of a merge holds for honest merges in binary32, and wrong merges are outside it. */
+/* Wrong merges are outside the bound; it holds for honest ones in test_alarms.c and test_forms.c. */
 
 #include "reference/rows.h"
 #include "reference/test_fp32.h"
@@ -45,78 +45,6 @@ static double flat_ratio(const struct split *s)
     struct ha_test_stored got;
     ha_test_fp32_merge(&way, s->got, s->count, s->dim, HA_F32, NULL, &got);
     return merged_ratio(s, &got);
-}
-
-/* part k as it is handed to a merge whose o is of a type */
-static void store(const struct split *s, size_t k, enum ha_dtype dtype, struct ha_test_stored *got,
-                  struct ha_ref_state *want)
-{
-    const struct ha_ref_state *from = &s->want[k];
-    want->lse = from->lse;
-    want->lse_bound = from->lse_bound;
-    want->keys = from->keys;
-    got->lse = s->got[k].lse;
-    for (size_t i = 0; i < s->dim; i++) {
-        got->o[i] = ha_round(s->got[k].o[i], dtype);
-        want->o[i] = from->o[i];
-        want->bound[i] = from->bound[i];
-        if (from->bound[i] < HUGE_VAL)
-            want->bound[i] = ha_ref_rounded(from->bound[i], from->o[i], ha_dtype_unit(dtype), ha_dtype_eta(dtype));
-        want->v_min[i] = from->v_min[i] - ha_ref_overhang(from->v_min[i], ha_dtype_unit(dtype), ha_dtype_eta(dtype));
-        want->v_max[i] = from->v_max[i] + ha_ref_overhang(from->v_max[i], ha_dtype_unit(dtype), ha_dtype_eta(dtype));
-    }
-}
-
-/* one part after the other, each and each result stored in dtype */
-static double chain_ratio(const struct split *s, enum ha_dtype dtype)
-{
-    const struct ha_merge_bound bound = ha_test_merge_bound(&way, dtype);
-    struct ha_ref_state pair[2] = { ha_test_state(s->dim), ha_test_state(s->dim) }, want = ha_test_state(s->dim);
-    struct ha_test_stored got[2] = { { .lse = -INFINITY } };
-    ha_ref_merge(NULL, 0, &bound, &pair[0]);
-    for (size_t k = 0; k < s->count; k++) {
-        store(s, k, dtype, &got[1], &pair[1]);
-        ha_test_fp32_merge(&way, got, 2, s->dim, dtype, NULL, &got[0]);
-        ha_ref_merge(pair, 2, &bound, &want);
-        const struct ha_ref_state swap = pair[0];
-        pair[0] = want;
-        want = swap;
-    }
-    return ha_ref_ratio(got[0].o, got[0].lse, &pair[0], NULL);
-}
-
-static void check(double ratio, const char *how, const struct ha_test_input *in, size_t states)
-{
-    if (!(ratio <= 1)) fail_msg("%s merge, %s, %zu states: ratio %g", how, ha_test_input_says(in), states, ratio);
-}
-
-TEST(test_bound_holds)
-{
-    static const struct {
-        size_t keys, dim;
-    } shape[] = { { 2, 16 }, { 40, 64 }, { 1000, 32 } };
-    static const size_t counts[] = { 1, 2, 7, STATES_MAX };
-    static struct split s;
-    size_t cases = 0;
-    for (size_t f = 0; f < ha_test_families; f++)
-        for (size_t x = 0; x < (test_small ? 2 : 3); x++)
-            for (enum ha_dtype type = 0; (int)type < HA_DTYPE_COUNT; type++)
-                for (size_t c = 0; c < 4; c++)
-                    for (size_t uneven = 0; uneven < 2; uneven++) {
-                        const struct ha_test_input in = ha_test_input(f, shape[x].keys, shape[x].dim, type,
-                                                                      17 * c + uneven);
-                        size_t end[STATES_MAX];
-                        for (size_t k = 0; k < counts[c]; k++)
-                            end[k] = uneven ? in.keys - (k + 1 == counts[c] ? 0 : in.keys >> (k + 1 < 60 ? k + 1 : 60))
-                                            : in.keys * (k + 1) / counts[c]; /* empty ones where n < M */
-                        split_make(&s, &in, &ha_test_method[2 * (c % 2)], end, counts[c]);
-                        check(flat_ratio(&s), "flat", &in, counts[c]);
-                        check(chain_ratio(&s, HA_F32), "chain", &in, counts[c]);
-                        check(chain_ratio(&s, in.dtype), "chain in the type of V", &in, counts[c]);
-                        cases += 3;
-                        ha_test_release();
-                    }
-    print_message("%zu cases\n", cases);
 }
 
 TEST(test_wrong_merges)

@@ -1,7 +1,8 @@
-#include "datasets/test_file.h"
-#include "datasets/trace.h"
+#include "harness/api/dataset.h"
 #include "harness/api/reference.h"
 #include "harness/base/numeric.h"
+#include "harness/base/rng.h"
+#include "harness/base/test.h"
 
 #include <math.h>
 
@@ -174,97 +175,60 @@ static void judge(const struct source *s, const char *what, double bound)
     }
 }
 
-/* ---- files of version 2 --------------------------------------------------------------- */
+/* ---- what a projection may have, and need not ------------------------------------------ */
 
-struct kind {
-    enum ha_tensor_type type;
-    bool bias, norm, adjacent;
-    size_t rotary;     /* dimensions of rope.inv_freq; 0: there is none, rope_theta says */
-    const char *scale; /* rope_scale */
-};
+enum { LAYERS = 2, HEADS = 2, DIM = 16, MODEL = 24 };
+static struct {
+    struct ha_projection projection;
+    float wq[LAYERS][HEADS * DIM * MODEL], bias[LAYERS][HEADS * DIM], norm[DIM], inv_freq[DIM / 2];
+} made;
 
-/* Puts the queries into the trace that x, wq, norm and what else there is give: the text of datasets/README.md once
- * more, with pairs as lengths and angles. */
-static void queries_make(const struct kind *k)
+static struct ha_projection made_projection(struct ha_source *s, size_t layer)
 {
-    const double theta = 10000, scale = k->rotary ? strtod(k->scale, NULL) : 1;
-    const size_t rotary = k->rotary ? k->rotary : HEAD_DIM;
-    for (int layer = 0; layer < LAYERS; layer++)
-        for (size_t row = 0; row < ROWS; row++) {
-            const float *x = trace_value(layer, "x") + row * MODEL_DIM, *norm = trace_value(layer, "norm");
-            const float *wq = trace_value(layer, "wq"), *bias = k->bias ? trace_value(layer, "q_bias") : NULL;
-            const float *q_norm = k->norm ? trace_value(layer, "q_norm") : NULL;
-            const float *inv_freq = k->rotary ? trace_value(-1, NULL) : NULL;
-            double squares = 0, q[Q_HEADS][HEAD_DIM] = { 0 };
-            for (size_t j = 0; j < MODEL_DIM; j++) squares += (double)x[j] * (double)x[j];
-            const double rms = sqrt(squares / MODEL_DIM + 1e-5);
-            for (size_t h = 0; h < Q_HEADS; h++) {
-                double of_head = 0;
-                for (size_t i = 0; i < HEAD_DIM; i++) {
-                    for (size_t j = 0; j < MODEL_DIM; j++)
-                        q[h][i] += (double)wq[(h * HEAD_DIM + i) * MODEL_DIM + j]
-                                   * ((double)x[j] / rms * (double)norm[j]);
-                    if (bias) q[h][i] += (double)bias[h * HEAD_DIM + i];
-                    of_head += q[h][i] * q[h][i];
-                }
-                for (size_t i = 0; q_norm && i < HEAD_DIM; i++)
-                    q[h][i] = q[h][i] / sqrt(of_head / HEAD_DIM + 0.125) * (double)q_norm[i];
-                for (size_t j = 0; j < rotary / 2; j++) {
-                    const double freq = inv_freq ? (double)inv_freq[j] : pow(theta, -2.0 * (double)j / HEAD_DIM);
-                    const size_t a = k->adjacent ? 2 * j : j, b = k->adjacent ? 2 * j + 1 : j + rotary / 2;
-                    const double length = hypot(q[h][a], q[h][b]) * scale;
-                    const double angle = atan2(q[h][b], q[h][a]) + (double)(Q_FIRST + row) * freq;
-                    q[h][a] = length * cos(angle);
-                    q[h][b] = length * sin(angle);
-                }
-                float *to = trace_value(layer, "q") + (h * ROWS + row) * HEAD_DIM;
-                for (size_t i = 0; i < HEAD_DIM; i++) to[i] = (float)q[h][i];
-            }
+    struct ha_projection p = made.projection;
+    p.wq = made.wq[layer];
+    if (p.bias) p.bias = made.bias[layer];
+    return p;
+}
+static void made_input(struct ha_source *s, size_t seq, size_t layer, size_t token, float *x)
+{
+    ha_rng_normals(3, layer, token * MODEL, MODEL, x);
+}
+static void made_query(struct ha_source *s, size_t seq, size_t layer, size_t head, size_t token, float *q)
+{
+    static const struct ha_shape shape = { .q_heads = HEADS, .head_dim = DIM, .model_dim = MODEL };
+    const struct ha_projection p = made_projection(s, layer);
+    float x[MODEL], all[HEADS * DIM];
+    made_input(s, seq, layer, token, x);
+    in_binary32(&p, &shape, x, token, all);
+    memcpy(q, all + head * DIM, DIM * sizeof *q);
+}
+
+TEST(test_kinds)
+{
+    static const struct ha_dataset of = { .projection = made_projection, .input = made_input, .query = made_query };
+    const struct source s = { .dataset = &of,
+                              .first = 10,
+                              .tokens = 40,
+                              .stride = 5,
+                              .shape = { .layers = LAYERS, .q_heads = HEADS, .head_dim = DIM, .model_dim = MODEL } };
+    ha_rng_normals(4, 0, 0, LAYERS * HEADS * DIM * MODEL, made.wq[0]);
+    ha_rng_normals(4, 1, 0, LAYERS * HEADS * DIM, made.bias[0]);
+    for (size_t i = 0; i < DIM; i++) made.norm[i] = 1 + (float)i / DIM;
+    for (size_t j = 0; j < DIM / 2; j++) made.inv_freq[j] = 1.5f / (float)(j + 1);
+    for (unsigned bits = 0; bits < 16; bits++)
+        for (size_t rotary = 0; rotary <= DIM; rotary += rotary ? 4 : 12) {
+            char what[64];
+            made.projection = (struct ha_projection){ .bias = bits & 1 ? made.bias[0] : NULL,
+                                                      .norm = bits & 2 ? made.norm : NULL,
+                                                      .norm_eps = 0.125f,
+                                                      .inv_freq = rotary ? made.inv_freq : NULL,
+                                                      .rotary = rotary,
+                                                      .adjacent = bits & 4,
+                                                      .rope_scale = bits & 8 ? 1.25f : 1 };
+            snprintf(what, sizeof what, "kind %#x, rotary %zu", bits, rotary);
+            judge(&s, what, 1e-6);
         }
-}
-
-static void try_kind(const struct kind *k)
-{
-    static const struct {
-        enum ha_dtype dtype;
-        double unit;
-    } as[] = { [HA_T_F32] = { HA_F32, 0x1p-24 }, [HA_T_F16] = { HA_F16, 0x1p-11 }, [HA_T_BF16] = { HA_BF16, 0x1p-8 } };
-    char what[96];
-    trace_make(k->type,
-               TEST_X | (k->bias ? TEST_BIAS : 0u) | (k->norm ? TEST_NORM : 0u) | (k->rotary ? TEST_ROPE : 0u));
-    if (k->rotary) {
-        struct ha_tensor *freq = &trace.tensor[trace_index(-1, NULL)];
-        *freq->dim = k->rotary / 2;
-        freq->bytes = *freq->dim * sizeof(float);
-        for (size_t j = 0; j < *freq->dim; j++) trace_value(-1, NULL)[j] = 1.5f / (float)(j + 1);
-        trace_meta("rope_pairing", k->adjacent ? "adjacent" : "half");
-        trace_meta("rope_scale", k->scale);
-    }
-    queries_make(k);
-    trace_write();
-    struct source s = { .dataset = &ha_dataset_trace, .first = Q_FIRST, .tokens = TOKENS, .stride = 5 };
-    s.shape = (struct ha_shape){
-        .batch = 1, .dtype = as[k->type].dtype, .ctx = { Q_FIRST }, .q_len = 1, .steps = ROWS
-    };
-    if (ha_dataset_trace.open(&ha_dataset_trace, &s.of, &s.shape, TOKENS, 1, path(), &why) != HA_OK)
-        fail_msg("%s", why.text);
-    snprintf(what, sizeof what, "dtype %s, bias %d, norm %d, adjacent %d, rotary %zu, scale %s",
-             ha_dtype_name(s.shape.dtype), k->bias, k->norm, k->adjacent, k->rotary, k->scale);
-    /* the queries are rounded to the type; x and W_Q, as the source gives them, to binary32 */
-    judge(&s, what, as[k->type].unit + 1e-6);
-    ha_dataset_trace.close(s.of);
-}
-
-TEST(test_version_2)
-{
-    static const enum ha_tensor_type types[] = { HA_T_F32, HA_T_F16, HA_T_BF16 };
-    static const size_t rotary[] = { 0, 12, HEAD_DIM };
-    for (size_t t = 0; t < 3; t++)
-        for (unsigned bits = 0; bits < 16; bits++)
-            for (size_t r = 0; r < 3; r++) {
-                const struct kind k = { types[t], bits & 1, bits & 2, bits & 4, rotary[r], bits & 8 ? "1.25" : "1" };
-                if (rotary[r] || bits < 4) try_kind(&k);
-            }
 }
 
 /* ---- the published traces ------------------------------------------------------------- */
@@ -336,5 +300,3 @@ TEST(test_output)
     const float broken[4] = { 3, NAN, 4, 1 };
     assert_true(isnan(ha_projection_off(&p, 4, 0, 3, broken, o).diff2));
 }
-
-TEST_MAIN { return test_all("tests", test_folder_make, test_folder_remove); }

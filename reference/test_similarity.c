@@ -191,32 +191,3 @@ TEST(sums_beyond_binary32_are_open)
     wrong(1, 1, true);
     wrong(0.5f, NAN, true);
 }
-
-/* Sums of binary32 in whichever order: all are right, and of what is a few bounds away nothing is. */
-TEST(orders_of_sums_are_right)
-{
-    static const size_t dims[] = { 1, 7, 64, 128, 256 };
-    for (size_t i = 0; i < 500; i++) {
-        const size_t dim = dims[i % COUNT(dims)], lanes = (size_t)1 << i % 6;
-        float sum[3] = { 0 };
-        world(1, 1, dim, i % 2 ? HA_SIMILAR_HARMONIC : HA_SIMILAR_LEAST);
-        for (size_t d = 0; d < dim; d++) {
-            w.q[d] = ha_rng_normal(3, i, d);
-            w.before[d] = w.q[d] + (float)(i % 7) * 0.2f * ha_rng_normal(4, i, d);
-        }
-        for (size_t l = 0; l < lanes; l++) {
-            float part[3] = { 0 };
-            for (size_t d = l; d < dim; d += lanes) {
-                part[0] += w.q[d] * w.before[d];
-                part[1] += w.q[d] * w.q[d];
-                part[2] += w.before[d] * w.before[d];
-            }
-            for (size_t k = 0; k < 3; k++) sum[k] += part[k];
-        }
-        const float of = (float)((double)sum[0] / sqrt((double)sum[1] * (double)sum[2])),
-                    off = 4 * ((float)dim * 3 + 8) * 0x1p-24f;
-        right(-1, of, i % 2 && of <= 0);
-        wrong(-1, of + off, i % 2 && of <= 0);
-        wrong(-1, of - off, i % 2 && of <= 0);
-    }
-}

@@ -44,6 +44,7 @@ static void reported(void *arg, size_t seq, size_t q_head, struct ha_selection *
     out->parts = 2;
     out->part[0] = part_of(&report->device, r->token[0], true);
     out->part[1] = part_of(&report->host, r->token[1], false);
+    for (size_t i = 0; i < COUNT(report->note) && report->note[i].name; i++) out->note[out->notes++] = report->note[i];
 }
 
 enum ha_status ha_test_other(const struct ha_test_world *w, const struct ha_test_step *step, size_t steps,

@@ -32,6 +32,7 @@ struct ha_test_part {
 };
 struct ha_test_report {
     struct ha_test_part device, host;
+    struct ha_note note[2]; /* without a name: not said */
 };
 #define PADDED(count, ...)                             \
     {                                                  \
@@ -42,9 +43,14 @@ struct ha_test_report {
     {                   \
         .token = { -1 } \
     }
-#define SPLIT(device, host) \
-    {                       \
-        device, host        \
+#define SPLIT(device, host)  \
+    {                        \
+        device, host,        \
+        {                    \
+            {                \
+                .name = NULL \
+            }                \
+        }                    \
     }
 #define DEVICE(...)  SPLIT(KEYS(__VA_ARGS__), NONE)
 #define REPORTS(...) ((const struct ha_test_report[]){ __VA_ARGS__ })

@@ -148,7 +148,6 @@ RECIPES = [
     ("kernels/cuda/test_attend", f"{CUDA} $o/kernels/test_device.o $o/kernels/test_data.o alone"),
     ("kernels/cuda/*", f"{CUDA} $o/kernels/cuda/test_support.o $o/kernels/test_device.o $o/kernels/test_data.o alone"),
     ("kernels/host/*", "$o/kernels/test_device.o $o/kernels/test_data.o"),
-    ("reference/test_projection", "$o/datasets/test_file.o alone"),
     ("reference/*", "-lmpfr -lgmp"),
     ("suites/block_sparse/test_fluxion", "wrap=ha_pool_run"),
     ("suites/block_sparse/test_options", "wrap=ha_pool_start_groups wrap=ha_pool_run"),

@@ -84,7 +84,7 @@ static void ask(void *arg, const char *name, size_t layer, double least, double 
     if (i == c->count) a->status = ha_why(a->why, HA_FAIL, "%s of layer %zu is not counted", name, layer);
     if (i == c->count) return;
     const double is = c->of[i].value;
-    const bool ok = (is >= least && is <= most) || agree(is, least) || agree(is, most);
+    const bool ok = least <= most && ((is >= least && is <= most) || agree(is, least) || agree(is, most));
     if (!ok)
         a->status = ha_why(a->why, HA_FAIL, "%s of layer %zu is %.9g, and the steps make it %.9g to %.9g", name, layer,
                            is, least, most);
