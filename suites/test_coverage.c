@@ -1,6 +1,7 @@
 /* The lists of `habench check` and of the CPU kernels, as they stand in the suite files, and those of a device's
  * operations: each two values of two keys meet, but for those that cannot or cost too much, and the values are those
  * that defects hide at. */
+#include "harness/base/operands.h"
 #include "harness/base/test.h"
 #include "harness/base/why.h"
 #include "harness/engine/suite_file.h"
@@ -99,6 +100,7 @@ static const struct {
     const char *name, *where;
 } planted[] = {
 #define OPERATION(name, class, op, what)         { #name, "op=" #op },
+#define FAULT(name, class, op, fault)            { #name, "op=" #op },
 #define ATTENTION(name, class, where, what, ...) { #name, where },
 #define CLAIM(name, where, what, field, ...)     { #name, where },
 #define PLANT(name, what, field, ...)

@@ -98,7 +98,8 @@ TABLE(attend, BATCH, Q_LEN, HEADS, HEAD_DIM, DTYPE, SCALE, FLAG(causal), COUNT(b
       S_OUT("lse", lse, NULL, FLOATS, 0), S_OUT("weights", weights, NULL, FLOATS, OPTIONAL))
 TABLE(attend_products, BATCH, Q_LEN, HEADS, HEAD_DIM, DTYPE, SCALE, FLAG(causal), S_COUNT(runs_count, 1, 4, 0),
       S_COUNT(runs[0].keys, 1, 300, 0), S_STRIDE(k_head_bytes, NULL), S_STRIDE(v_head_bytes, NULL),
-      S_IN("q", q, FLOATS, EXACT), S_IN_OF("K", runs[0].k, "dtype", ALIGNED), S_IN_OF("V", runs[0].v, "dtype", ALIGNED),
+      S_STRIDE(runs[0].k_stride_bytes, NULL), S_STRIDE(runs[0].v_stride_bytes, NULL), S_IN("q", q, FLOATS, EXACT),
+      S_IN_OF("K", runs[0].k, "dtype", ALIGNED), S_IN_OF("V", runs[0].v, "dtype", ALIGNED),
       S_OUT("o", o, "head_dim", FLOATS, 0), S_OUT("lse", lse, NULL, FLOATS, 0))
 #undef T
 #undef S
@@ -211,9 +212,10 @@ TABLE(hamming, BATCH, KV_HEADS, COUNT(rows, 1, 70, OUTER), STEPS(bits, 32, 256),
 #undef S
 #define T struct ha_device_similarity
 #define S struct ha_device_similarity_seq
-TABLE(similarity, BATCH, Q_LEN, HEADS, HEAD_DIM, WORD(group, similar), IN("importance", importance, FLOATS, 0),
-      IN("threshold", threshold, FLOATS, 0), S_IN("q", q, FLOATS, 0), S_OUT("label", label, "head_dim", FLOATS, 0),
-      S_OUT("similarity", similarity, NULL, FLOATS, 0), S_OUT("missed", missed, NULL, WORDS, 0))
+TABLE(similarity, BATCH, Q_LEN, HEADS, HEAD_DIM, MEMBER(WORD, "similar", T, group, .word = similar),
+      IN("importance", importance, FLOATS, 0), IN("threshold", threshold, FLOATS, 0), S_IN("q", q, FLOATS, 0),
+      S_OUT("label", label, "head_dim", FLOATS, 0), S_OUT("similarity", similarity, NULL, FLOATS, 0),
+      S_OUT("missed", missed, NULL, WORDS, 0))
 #undef T
 #undef S
 

@@ -70,10 +70,9 @@ static bool in_call(const struct ha_wrong_job *j, const struct ha_device_seq *se
     return j->products == w->products && (!w->dtypes || w->dtypes >> a->dtype & 1)
            && (!w->groups || (group < 32 && w->groups >> group & 1))
            && (!w->dim_mod || a->head_dim % w->dim_mod == w->dim_is) && a->head_dim >= w->dim_over + !!w->dim_over
-           && a->q_len >= w->q_len_over + !!w->q_len_over && a->batch >= w->batch_over + !!w->batch_over
-           && a->q_heads >= w->heads_over + !!w->heads_over && (!w->keys_over || keys_of(seq) > w->keys_over)
-           && (!w->indexed || indexed) && (!w->blocks || (indexed && a->block > 1)) && (!w->apart || apart)
-           && (!w->split || runs > 1) && (!w->with_weights || seq->weights) && (!w->causal || a->causal)
+           && a->q_len >= w->q_len_over + !!w->q_len_over && a->q_heads >= w->heads_over + !!w->heads_over
+           && (!w->keys_over || keys_of(seq) > w->keys_over) && (!w->indexed || indexed)
+           && (!w->blocks || (indexed && a->block > 1)) && (!w->apart || apart) && (!w->split || runs > 1)
            && (!w->k_mod || (uintptr_t)seq->runs[0].k % w->k_mod == w->k_is)
            && (!w->other_threads || has_other_threads()) && (!(w->left_over > 0) || fabs((double)left) > w->left_over);
 }
@@ -99,7 +98,7 @@ static size_t list_of(const struct row *r)
 static size_t count_of(const struct row *r, const struct ha_device_seq *seq, size_t run)
 {
     const struct ha_device_attend *a = &r->job->args;
-    const bool counted = a->lists && run == 0 && seq->list_keys && !r->by->list_keys_ignored;
+    const bool counted = a->lists && run == 0 && seq->list_keys;
     return counted ? seq->list_keys[list_of(r)] : seq->runs[run].keys;
 }
 static size_t keys_of_row(const struct row *r, const struct ha_device_seq *seq)
@@ -117,8 +116,7 @@ static size_t row_of(const struct row *r, const struct ha_device_seq *seq, const
     if (!run->index) return i;
     const uint32_t *index = w->index_of_first && first->index && i < first->keys ? first->index : run->index;
     if (index == first->index) index += list_of(r) * seq->list_stride;
-    const size_t named = w->index_bits ? index[i / block] & ((1u << w->index_bits) - 1) : index[i / block];
-    return named * taken + (w->in_block_lost ? 0 : i % block);
+    return index[i / block] * taken + (w->in_block_lost ? 0 : i % block);
 }
 
 static size_t kv_head(const struct row *r)
@@ -134,7 +132,6 @@ static size_t kv_head(const struct row *r)
     return own;
 }
 
-static const char *down(const char *at, size_t align) { return align ? at - (uintptr_t)at % align : at; }
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 static struct key key_at(const struct row *r, const struct ha_device_seq *seq, const struct ha_rows *run, size_t i,
@@ -145,12 +142,9 @@ static struct key key_at(const struct row *r, const struct ha_device_seq *seq, c
     const size_t row = row_of(r, seq, run, i), tight = a->kv_heads * r->dim * ha_dtype_bytes(a->dtype),
                  head = kv_head(r), own = r->head / (a->q_heads / a->kv_heads),
                  k_stride = w->dense ? smaller(tight, run->k_stride_bytes) : run->k_stride_bytes,
-                 v_stride = w->v_stride_of_k ? smaller(k_stride, run->v_stride_bytes) : run->v_stride_bytes,
-                 k_head = w->k_head_of_v ? smaller(seq->k_head_bytes, seq->v_head_bytes) : seq->k_head_bytes,
-                 v_head = w->v_head_of_k ? smaller(seq->k_head_bytes, seq->v_head_bytes) : seq->v_head_bytes;
-    struct key key = { .k = down((const char *)run->k + row * k_stride + (w->v_alone ? own : head) * k_head,
-                                 w->k_align),
-                       .v = down((const char *)run->v + row * v_stride + head * v_head, w->v_align),
+                 v_stride = run->v_stride_bytes;
+    struct key key = { .k = (const char *)run->k + row * k_stride + (w->v_alone ? own : head) * seq->k_head_bytes,
+                       .v = (const char *)run->v + row * v_stride + head * seq->v_head_bytes,
                        .at = at };
     if (w->k_for_v) key.v = key.k;
     return key;
@@ -160,14 +154,12 @@ static bool is_dropped(const struct ha_wrong_attention *w, size_t run, size_t i,
 {
     return (w->drop == DROP_FIRST && at == 0) || (w->drop == DROP_LAST && at + 1 == keys)
            || (w->drop == DROP_BOUNDARY && run > 0 && i == 0) || (w->drop == DROP_MIDDLE && keys > 2 && at == keys / 2)
-           || (w->drop == DROP_RUN && run > 0 && run % 2) || (w->skip_to && at >= w->skip_from && at < w->skip_to)
-           || (w->keys_most && at >= w->keys_most) || (w->tile && at >= keys / w->tile * w->tile);
+           || (w->skip_to && at >= w->skip_from && at < w->skip_to);
 }
 
 static bool is_doubled(const struct ha_wrong_attention *w, size_t run, size_t i, size_t at, size_t keys)
 {
-    return (w->twice == TWICE_FIRST && at == 0) || (w->twice == TWICE_LAST && at + 1 == keys)
-           || (w->twice == TWICE_BOUNDARY && run > 0 && i == 0);
+    return (w->twice == TWICE_LAST && at + 1 == keys) || (w->twice == TWICE_BOUNDARY && run > 0 && i == 0);
 }
 
 /* Positions that the token sees: [0, this). */
@@ -190,7 +182,7 @@ static size_t seen_of(const struct row *r, size_t keys)
 static const struct ha_device_seq *seq_of(const struct row *r, int which)
 {
     const struct ha_device_seq *own = &r->job->seqs[r->seq];
-    const struct ha_device_seq *other = which == SEQ_BEFORE && r->seq > 0 ? own - 1 : r->job->seqs;
+    const struct ha_device_seq *other = r->job->seqs;
     return which == OWN_SEQ || other->runs_count != own->runs_count ? own : other;
 }
 
@@ -199,8 +191,7 @@ static void find_keys(struct row *r)
     const struct ha_device_seq *own = &r->job->seqs[r->seq], *seq = seq_of(r, (int)r->by->k_seq),
                                *count = seq_of(r, (int)r->by->keys_of);
     const size_t all = keys_of_row(r, own), seen = seen_of(r, all);
-    const size_t runs = r->by->runs_most ? smaller(r->by->runs_most, own->runs_count) : own->runs_count,
-                 block = r->job->args.block ? r->job->args.block : 1;
+    const size_t runs = own->runs_count, block = r->job->args.block ? r->job->args.block : 1;
     size_t at = 0;
     r->keys = r->unseen = 0;
     for (size_t n = 0; n < runs; n++) {
@@ -230,8 +221,7 @@ static void find_keys(struct row *r)
 static size_t place_of(const struct row *r, size_t token, size_t head)
 {
     const struct ha_device_attend *a = &r->job->args;
-    return r->by->q_dense ? (token * a->q_heads + head) * r->dim
-                          : token * ha_seq_token_stride(a) + head * ha_seq_head_stride(a);
+    return token * ha_seq_token_stride(a) + head * ha_seq_head_stride(a);
 }
 
 static const float *query(const struct row *r)
@@ -242,7 +232,7 @@ static const float *query(const struct row *r)
     if (r->by->q == FIRST_Q) at = place_of(r, 0, r->head);
     if (r->by->q == HEADS_FIRST) at = (r->head * a->q_len + r->token) * r->dim;
     if (r->by->q == NEXT_Q) at = place_of(r, r->token, (r->head + 1) % a->q_heads);
-    return (const float *)(const void *)down((const char *)(q + at), r->by->q_align);
+    return q + at;
 }
 
 static void score(struct row *r)
@@ -254,9 +244,8 @@ static void score(struct row *r)
     float k[DIM_MAX];
     size_t dims = r->dim - (w->dims_less < r->dim ? w->dims_less : 0);
     if (w->dims_most && dims > w->dims_most) dims = w->dims_most;
-    if (w->own_scale) scale = 1 / sqrt((double)r->dim);
     if (w->dim_scale != 0) scale *= sqrt((double)r->dim / w->dim_scale);
-    for (size_t d = 0; d < dims; d++) of[d] = in((double)q[d], w->q_type);
+    for (size_t d = 0; d < dims; d++) of[d] = (double)q[d];
     for (size_t i = 0; i < r->keys + r->unseen; i++) {
         double s = 0;
         ha_load_row(r->key[i].k, dims, a->dtype, k);
@@ -285,10 +274,9 @@ static double power(const struct ha_wrong_attention *w, double x)
 static void weigh(struct row *r)
 {
     const struct ha_wrong_attention *w = r->by;
-    const size_t tile = w->max == MAX_OF_TILE && r->keys > TILE ? TILE : r->keys;
     const double least[] = { [MAX_FROM_0] = 0, [MAX_FROM_LOW] = -3e4 };
     double max = w->max == MAX_FROM_0 || w->max == MAX_FROM_LOW ? least[w->max] : -(double)INFINITY, so_far = max;
-    for (size_t i = 0; i < tile; i++)
+    for (size_t i = 0; i < r->keys; i++)
         if (r->x[i] > max || isnan(r->x[i])) max = r->x[i];
     for (size_t i = r->keys; i < r->keys + r->unseen; i++)
         if (w->leaks_k && isnan(r->x[i])) max = r->x[i];
@@ -304,7 +292,7 @@ static void weigh(struct row *r)
         r->x[i] = in(r->x[i], w->weight_type);
     }
     if (w->den_padded && r->keys % TILE) r->den += (double)(TILE - r->keys % TILE) * exp(-max);
-    r->den = (r->den + w->den_plus) * (w->den_times != 0 ? w->den_times : 1);
+    r->den += w->den_plus;
     r->lse = max + log(r->den);
 }
 
@@ -318,8 +306,7 @@ static void write_o(const struct row *r)
     if (w->place == OTHER_TOKEN) token = a->q_len - 1 - token;
     if (w->place == NEXT_PLACE) head = (head + 1) % a->q_heads;
     float *o = r->job->seqs[r->seq].o + place_of(r, token, head);
-    o -= w->o_align ? (uintptr_t)o % w->o_align / sizeof *o : 0;
-    const bool plain = w->v_type == HA_F32 && w->sum_type == HA_F32;
+    const bool plain = w->sum_type == HA_F32;
     double sum[DIM_MAX];
     float v[DIM_MAX];
     if (w->stale) return;
@@ -327,13 +314,9 @@ static void write_o(const struct row *r)
     for (size_t i = 0; i < r->keys; i++) {
         ha_load_row(r->key[i].v, r->dim, a->dtype, v);
         bool nan = false;
-        for (size_t d = 0; d < r->dim; d++) {
-            nan |= isnan(v[d]);
-            if (w->v_nan_is_0 && isnan(v[d])) v[d] = 0;
-        }
+        for (size_t d = 0; d < r->dim; d++) nan |= isnan(v[d]);
         for (size_t d = 0; plain && d < r->dim; d++) sum[d] += r->x[i] * (double)v[d];
-        for (size_t d = 0; !plain && d < r->dim; d++)
-            sum[d] = in(sum[d] + r->x[i] * in((double)v[d], w->v_type), w->sum_type);
+        for (size_t d = 0; !plain && d < r->dim; d++) sum[d] = in(sum[d] + r->x[i] * (double)v[d], w->sum_type);
         for (size_t d = 0; w->v_nan_spreads && nan && d < r->dim; d++) sum[d] = (double)NAN;
     }
     for (size_t i = r->keys; (w->leaks_v || w->leaks_tail) && i < r->keys + r->unseen; i++) {
@@ -341,12 +324,11 @@ static void write_o(const struct row *r)
         for (size_t d = 0; d < r->dim; d++) sum[d] += 0 * (double)v[d];
     }
     const double by = (r->keys ? (w->undivided ? 1 : 1 / r->den) : 0) * (w->o_times != 0 ? w->o_times : 1);
-    for (size_t d = 0; d + (w->last_lost && r->dim > 1) < r->dim; d++) {
+    for (size_t d = 0; d < r->dim; d++) {
         /* 0 * inf is NaN; no keys are 0 */
         const float x = (float)in(r->keys ? sum[d] * by : w->empty_o_is_nan ? (double)NAN : 0, w->o_type);
         o[d] = w->added ? o[d] + x : w->not_below ? fmaxf(o[d], x) : x;
     }
-    if (w->beside) o[r->dim] = 0;
 }
 
 static void write_lse(const struct row *r)
@@ -354,7 +336,6 @@ static void write_lse(const struct row *r)
     const struct ha_wrong_attention *w = r->by;
     const struct ha_device_attend *a = &r->job->args;
     float *lse = r->job->seqs[r->seq].lse + r->token * a->q_heads + r->head;
-    lse -= w->lse_align ? (uintptr_t)lse % w->lse_align / sizeof *lse : 0;
     double x = r->keys ? r->lse : w->empty_is_0 ? 0 : w->empty_is_nan ? (double)NAN : -(double)INFINITY;
     switch (r->keys ? w->lse : LN) {
     case LN: break;
@@ -367,9 +348,8 @@ static void write_lse(const struct row *r)
     }
     x = x * (w->lse_times != 0 ? w->lse_times : 1) + w->lse_by;
     if (w->lse_zero_over != 0 && isfinite(x) && fabs(x) > w->lse_zero_over) x = 0;
-    if (w->lse_most != 0 && x > w->lse_most) x = w->lse_most;
     if (w->lse_is != 0) x = (double)w->lse_is;
-    *lse = (float)in(x, w->lse_type);
+    *lse = (float)x;
 }
 
 static void write_weights(const struct row *r)
@@ -377,11 +357,10 @@ static void write_weights(const struct row *r)
     const struct ha_wrong_attention *w = r->by;
     const struct ha_device_attend *a = &r->job->args;
     const struct ha_device_seq *seq = &r->job->seqs[r->seq];
-    const size_t keys = keys_of(seq), late = w->weights == A_KEY_LATE,
-                 stride = w->weights == PACKED_ROWS ? keys : seq->weights_stride;
+    const size_t keys = keys_of(seq), late = w->weights == A_KEY_LATE;
     const bool first = r->token == 0, last = r->token + 1 == a->q_len;
-    if (!seq->weights || w->weights == NOT_WRITTEN) return;
-    float *const out = seq->weights + r->head * stride;
+    if (!seq->weights) return;
+    float *const out = seq->weights + r->head * seq->weights_stride;
     if (first) memset(out, 0, keys * sizeof *out);
     if ((w->weights == OF_FIRST_TOKEN && !first) || (w->weights == OF_LAST_TOKEN && !last)) return;
     const bool one = w->weights == OF_FIRST_TOKEN || w->weights == OF_LAST_TOKEN || w->weights == SUMMED;
@@ -393,7 +372,6 @@ static void write_weights(const struct row *r)
 void ha_wrong_attend(const struct ha_wrong_job *j)
 {
     const struct ha_device_attend *a = &j->args;
-    if (j->late && memcmp(j->late, j->seqs, a->batch * sizeof *j->seqs) != 0) return; /* to be wrong, not to crash */
     for (size_t b = 0; b < a->batch; b++) {
         const struct ha_device_seq *seq = &j->seqs[b];
         const size_t keys = keys_of(seq);

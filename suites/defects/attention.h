@@ -7,14 +7,14 @@
 
 struct ha_wrong_attention {
     /* Which calls it is wrong in: all of these hold. 0: whatever it is. */
-    bool products;                                                  /* of attend_products; else of attend */
-    unsigned dtypes;                                                /* bits, 1u << enum ha_dtype */
-    unsigned groups;                                                /* bits, 1u << query heads of a KV head */
-    size_t dim_mod, dim_is;                                         /* head_dim % dim_mod == dim_is */
-    size_t dim_over, keys_over, q_len_over, batch_over, heads_over; /* more than so many; keys: of the sequence */
-    bool indexed, blocks, apart, split, with_weights, causal; /* an index; blocks of more than one row; rows that do not
-                                                      lie one after the other; several runs with keys */
-    size_t k_mod, k_is;                                       /* address of the first run's K % k_mod == k_is */
+    bool products;                                      /* of attend_products; else of attend */
+    unsigned dtypes;                                    /* bits, 1u << enum ha_dtype */
+    unsigned groups;                                    /* bits, 1u << query heads of a KV head */
+    size_t dim_mod, dim_is;                             /* head_dim % dim_mod == dim_is */
+    size_t dim_over, keys_over, q_len_over, heads_over; /* more than so many; keys: of the sequence */
+    bool indexed, blocks, apart, split;                 /* an index; blocks of more than one row; rows that do not
+                                                                      lie one after the other; several runs with keys */
+    size_t k_mod, k_is;                                 /* address of the first run's K % k_mod == k_is */
     bool other_threads; /* the process has more or fewer of them than at the first call since ha_wrong_attend_begin */
     double left_over;   /* the first element of o of the call before was more, which a device's own memory may hold */
 
@@ -23,20 +23,13 @@ struct ha_wrong_attention {
 
     /* The keys. */
     enum { OWN_HEAD, FIRST_HEAD, NEXT_HEAD, INTERLEAVED } head;
-    bool v_alone; /* K is of the right head */
-    /* strides and heads of V as K has them, and of K as V has, where these are smaller; addresses of rows rounded down
-     */
-    bool v_stride_of_k, v_head_of_k, k_head_of_v;
-    size_t k_align, v_align, q_align, o_align, lse_align;
-    size_t runs_most;                                       /* runs beyond are not seen */
-    enum { OWN_SEQ, FIRST_SEQ, SEQ_BEFORE } k_seq, keys_of; /* whose rows; whose number of keys */
-    enum { NO_DROP, DROP_FIRST, DROP_LAST, DROP_BOUNDARY, DROP_MIDDLE, DROP_RUN, DROP_ODD_RUN } drop;
-    enum { NOT_TWICE, TWICE_FIRST, TWICE_LAST, TWICE_BOUNDARY } twice; /* boundary: between two runs */
-    size_t keys_most, tile, skip_from, skip_to; /* keys at most; whole tiles alone; positions left out */
-    unsigned index_bits;
+    bool v_alone;                               /* K is of the right head */
+    enum { OWN_SEQ, FIRST_SEQ } k_seq, keys_of; /* whose rows; whose number of keys */
+    enum { NO_DROP, DROP_FIRST, DROP_LAST, DROP_BOUNDARY, DROP_MIDDLE } drop;
+    enum { NOT_TWICE, TWICE_LAST, TWICE_BOUNDARY } twice; /* boundary: between two runs */
+    size_t skip_from, skip_to;                            /* positions left out */
     bool in_block_lost, block_16, index_of_first, dense;
     enum { OWN_LIST, FIRST_LIST, NEXT_LIST } list;
-    bool list_keys_ignored, q_dense; /* lists are as long as they can be; q and o have no strides */
     /* causal: sees one more, one less; as if the first query token were the first key; not at all */
     enum { CAUSAL, CAUSAL_LATE, CAUSAL_EARLY, CAUSAL_FROM_TOP, CAUSAL_NOT } mask;
 
@@ -49,45 +42,38 @@ struct ha_wrong_attention {
     double most;             /* no score is above */
     double softcap;
     bool all_zero;
-    bool own_scale;        /* 1 / sqrt(head_dim), whatever is said */
     bool nan_is_nothing;   /* a NaN among the scores weighs nothing */
     bool low_is_nan;       /* a score of -inf is NaN */
     bool leaks_k, leaks_v; /* of a key that is not seen: NaN in K, in V */
     bool leaks_tail;       /* NaN in V behind the last key of its block */
-    bool v_nan_is_0, v_nan_spreads;
-    enum ha_dtype q_type, score_type, weight_type, den_type, sum_type, v_type, o_type, lse_type;
+    bool v_nan_spreads;
+    enum ha_dtype score_type, weight_type, den_type, sum_type, o_type;
 
     /* Softmax. */
-    enum { TRUE_MAX, NO_MAX, MAX_FROM_0, MAX_FROM_LOW, MAX_SO_FAR, MAX_OF_TILE } max;
+    enum { TRUE_MAX, NO_MAX, MAX_FROM_0, MAX_FROM_LOW, MAX_SO_FAR } max;
     int exp_bits, exp_low; /* exp is off by 2^-exp_bits, up or down; always down */
     double exp_least;      /* weights below exp(-this) are 0 */
-    double den_plus, den_times;
+    double den_plus;
     bool den_padded, den_short; /* counts rows up to a whole tile of 64 as keys of score 0; leaves the last key out */
 
     /* LSE. */
     enum { LN, LOG2, MAX_ALONE, SUM_ALONE, MINUS, OF_FIRST_HEAD, OF_SCORES } lse;
-    double lse_by, lse_times, lse_zero_over, lse_most; /* added; times this; 0 where |LSE| is more; no more than */
-    bool empty_is_0, empty_is_nan, empty_o_is_nan;     /* of no keys: LSE, o */
-    float lse_is;                                      /* whatever it should be */
+    double lse_by, lse_times, lse_zero_over;       /* added; times this; 0 where |LSE| is more */
+    bool empty_is_0, empty_is_nan, empty_o_is_nan; /* of no keys: LSE, o */
+    float lse_is;                                  /* whatever it should be */
 
     /* o. */
     enum { OWN_PLACE, OTHER_TOKEN, NEXT_PLACE } place;
     double o_times;
-    bool stale, added, not_below, undivided, last_lost, beside, k_for_v; /* not_below: what was there */
+    bool stale, added, not_below, undivided, k_for_v; /* not_below: what was there */
 
     /* weights */
-    enum { AVERAGE, OF_FIRST_TOKEN, OF_LAST_TOKEN, SUMMED, NOT_DIVIDED, A_KEY_LATE, NOT_WRITTEN, PACKED_ROWS } weights;
-
-    /* When. */
-    bool early, late;           /* when it is enqueued; with the sequences as they are when it runs */
-    bool index_early, unjoined; /* with the index as it is when it is enqueued; what follows does not wait for it */
-    bool list_keys_early;       /* with list_keys as they are when it is enqueued */
+    enum { AVERAGE, OF_FIRST_TOKEN, OF_LAST_TOKEN, SUMMED, NOT_DIVIDED, A_KEY_LATE } weights;
 };
 
-/* late: NULL, or the caller's array: where it is another by now nothing is computed. */
 struct ha_wrong_job {
     struct ha_device_attend args;
-    const struct ha_device_seq *seqs, *late;
+    const struct ha_device_seq *seqs;
     const struct ha_wrong_attention *wrong;
     bool products;
 };

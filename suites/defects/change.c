@@ -46,18 +46,28 @@ static bool is_as_large(const struct ha_spell *s, size_t other, size_t b)
     return true;
 }
 
+static void put_real(const struct ha_spell *s, size_t b, double x)
+{
+    const struct ha_argument *a = ha_drawn_fault.of;
+    const float small = (float)x;
+    memcpy(ha_spell_place(s, a, b), a->bytes == sizeof x ? (const void *)&x : &small, a->bytes);
+}
+static double real_of(const struct ha_spell *s, size_t b)
+{
+    double large;
+    float small;
+    const char *const at = ha_spell_place(s, ha_drawn_fault.of, b);
+    if (ha_drawn_fault.of->bytes == sizeof small) return memcpy(&small, at, sizeof small), (double)small;
+    return memcpy(&large, at, sizeof large), large;
+}
+
 static void leave_out(const struct ha_spell *s, size_t b)
 {
     const struct ha_argument *a = ha_drawn_fault.of, *dim = ha_argument_of(ha_drawn_fault.op, "head_dim");
     if (a->flags & HA_ARGUMENT_INDEX && has_lists(s)) return;
-    if (a->kind != HA_ARGUMENT_REAL) {
-        memset(ha_spell_place(s, a, b), 0, a->bytes);
-        return;
-    }
     const size_t dims = dim ? ha_argument_value(dim, s->args, NULL) : 1;
-    const double large = isnan(a->neutral) ? 1 / sqrt((double)dims) : a->neutral;
-    const float small = (float)large;
-    memcpy(ha_spell_place(s, a, b), a->bytes == sizeof large ? (const void *)&large : &small, a->bytes);
+    if (a->kind == HA_ARGUMENT_REAL) put_real(s, b, isnan(a->neutral) ? 1 / sqrt((double)dims) : a->neutral);
+    else memset(ha_spell_place(s, a, b), 0, a->bytes);
 }
 
 static void change_argument(const struct ha_spell *s, size_t b, size_t other)
@@ -72,12 +82,14 @@ static void change_argument(const struct ha_spell *s, size_t b, size_t other)
         if (ha_fault_count(&ha_drawn_fault, was) != was) put_count(s, b, ha_fault_count(&ha_drawn_fault, was));
         return;
     case HA_FAULT_IGNORED: leave_out(s, b); return;
-    case HA_FAULT_DENSE: {
-        const size_t dense = ha_argument_value(ha_argument_of(ha_drawn_fault.op, a->dense), s->args,
-                                               ha_spell_seq(s, b));
-        if (dense < was) ha_spell_put(s, a, b, dense);
+    case HA_FAULT_TAKEN: {
+        const size_t as = ha_argument_value(ha_drawn_fault.as, s->args, ha_spell_seq(s, b));
+        if (as < was) ha_spell_put(s, a, b, as);
         return;
     }
+    case HA_FAULT_WORD: ha_spell_put(s, a, b, ha_drawn_fault.x); return;
+    case HA_FAULT_REAL: put_real(s, b, ha_drawn_fault.real); return;
+    case HA_FAULT_SCALED: put_real(s, b, real_of(s, b) * ha_drawn_fault.real); return;
     case HA_FAULT_STRIDE: ha_spell_put(s, a, b, was / ha_drawn_fault.x * ha_drawn_fault.x); return;
     case HA_FAULT_FIRST_SEQ:
     case HA_FAULT_SEQ_BEFORE:
@@ -174,41 +186,13 @@ void ha_change_inputs(struct ha_spell *s)
     }
 }
 
-static void narrow(void *at, size_t i, enum ha_dtype type, enum ha_dtype to)
-{
-    if (type == HA_F32 || (type == HA_F16 && to == HA_BF16)) ha_store(at, i, type, ha_round(ha_load(at, i, type), to));
-}
-
-/* An operand that is read from a copy is rounded there. */
-static void narrow_input(void *arg, const char *role, enum ha_access access, struct ha_range range)
-{
-    const struct ha_spell *s = arg;
-    enum ha_dtype type;
-    const size_t e = ha_argument_element(ha_drawn_fault.op, ha_drawn_fault.of, s->args, &type);
-    bool ours = false;
-    for (size_t i = 0; i < s->inputs; i++)
-        ours |= (const char *)range.at >= s->input[i].at
-                && (const char *)range.at < s->input[i].at + s->input[i].of.bytes;
-    if (access != HA_READ || strcmp(role, ha_drawn_fault.of->name) != 0 || range.bytes == SIZE_MAX || !ours) return;
-    for (size_t r = 0; r < range.rows; r++)
-        for (size_t i = 0; i < range.bytes / e; i++)
-            narrow((char *)(uintptr_t)range.at + r * range.stride, i, type, (enum ha_dtype)ha_drawn_fault.x);
-}
-void ha_fill_inputs(void *arg)
-{
-    struct ha_spell *s = arg;
-    for (size_t i = 0; i < s->inputs; i++)
-        if (s->input[i].fill) memcpy(s->input[i].at, s->input[i].of.at, s->input[i].of.bytes);
-    if (ha_drawn_fault.effect == HA_FAULT_IN_NARROW) s->way->visit(s->args, narrow_input, s);
-}
-
 void ha_change_end(void)
 {
     for (size_t i = 0; i < cached; i++) BASE.mem_free(ha_wrong_device, cache[i].of.kind, cache[i].at);
     cached = 0;
 }
 
-/* ---- outputs ----------------------------------------------------------------------------------------------------- */
+/* ---- numbers ----------------------------------------------------------------------------------------------------- */
 
 struct rows {
     const struct ha_spell *spell;
@@ -229,10 +213,25 @@ static void add_row(struct rows *r, char *at, size_t bytes)
     }
     r->row[r->count++] = (struct row){ at, bytes };
 }
+/* The name of an operand ends with its role: src_index is an index. */
+static bool is_operand(const char *role)
+{
+    const size_t n = strlen(ha_drawn_fault.of->name), m = strlen(role);
+    return n >= m && !strcmp(ha_drawn_fault.of->name + n - m, role);
+}
+/* An input that is read in place stays as it is. */
+static bool is_copied(const struct ha_spell *s, const char *at)
+{
+    for (size_t i = 0; i < s->inputs; i++)
+        if (at >= s->input[i].at && at < s->input[i].at + s->input[i].of.bytes) return true;
+    return false;
+}
 static void add_rows(void *arg, const char *role, enum ha_access access, struct ha_range range)
 {
     struct rows *r = arg;
-    if (access != HA_WRITE || (!r->all && strcmp(role, ha_drawn_fault.of->name) != 0)) return;
+    const bool reads = !r->all && ha_drawn_fault.of->kind == HA_ARGUMENT_IN;
+    if (access != (reads ? HA_READ : HA_WRITE) || (!r->all && !is_operand(role))) return;
+    if (reads && (range.bytes == SIZE_MAX || !is_copied(r->spell, range.at))) return;
     const size_t part = !r->all && r->row_bytes && range.bytes % r->row_bytes == 0 ? r->row_bytes : range.bytes;
     for (size_t i = 0; i < range.rows; i++)
         for (size_t at = 0; at < range.bytes; at += part)
@@ -243,60 +242,53 @@ static void add_rows(void *arg, const char *role, enum ha_access access, struct 
 static void visit(const struct ha_way *way, const void *args, struct rows *r)
 {
     const struct ha_device_move *m = args;
-    if (strcmp(ha_drawn_fault.op->name, "move") != 0 || !m->dst_index) way->visit(args, add_rows, r);
-    else
-        for (size_t i = 0; i < m->rows; i++)
-            add_row(r, (char *)m->dst + m->dst_index[i] * m->dst_stride_bytes, m->row_bytes);
+    const bool moves = !strcmp(ha_drawn_fault.op->name, "move") && m->dst_index;
+    way->visit(args, add_rows, r);
+    for (size_t i = 0; moves && ha_drawn_fault.of->kind == HA_ARGUMENT_OUT && i < m->rows; i++)
+        add_row(r, (char *)m->dst + m->dst_index[i] * m->dst_stride_bytes, m->row_bytes);
 }
 
-/* The rows of the outputs that the fault has, of the sequences in which it is wrong. */
+/* The rows of the operand that the fault has, of the sequences in which it is wrong: of an input heads, where their
+ * dimensions are known. */
 static struct rows rows_of(const struct ha_spell *s)
 {
     const struct ha_operation *op = ha_drawn_fault.op;
+    const struct ha_argument *const of = ha_drawn_fault.of, *in = NULL;
     struct rows r = { .spell = s, .all = ha_drawn_fault.effect == HA_FAULT_UNREAD };
-    const struct ha_argument *in = !r.all && ha_drawn_fault.of->row ? ha_argument_of(op, ha_drawn_fault.of->row) : NULL;
     enum ha_dtype type;
+    if (!r.all && of->row) in = ha_argument_of(op, of->row);
+    else if (!r.all && of->kind == HA_ARGUMENT_IN && of->element >= HA_ELEMENT_FLOATS)
+        in = ha_argument_of(op, "head_dim");
     for (size_t b = 0; b < s->batch; b++) {
         if (!s->hit[b]) continue;
         if (in)
             r.row_bytes = ha_argument_value(in, s->args, ha_spell_seq(s, b))
-                          * ha_argument_element(op, ha_drawn_fault.of, s->args, &type);
+                          * ha_argument_element(op, of, s->args, &type);
         if (!s->seqs) {
             visit(s->way, s->args, &r);
             continue;
         }
         char *one = ha_spell_room(op->bytes);
         const char *const seq = ha_spell_seq(s, b);
-        const size_t single = 1;
+        const size_t single = 1, before = r.count;
         memcpy(one, s->args, op->bytes);
         memcpy(one + op->batch, &single, sizeof single);
         memcpy(one + op->seqs, &seq, sizeof seq);
         visit(s->way, one, &r);
         free(one);
+        if (!r.all && !of->of_seq && r.count > before) break; /* one for all of them */
     }
     return r;
 }
 
-void ha_save_outputs(void *arg)
-{
-    struct ha_spell *s = arg;
-    struct rows r = rows_of(s);
-    size_t bytes = 0;
-    for (size_t i = 0; i < r.count; i++) bytes += r.row[i].bytes;
-    free(s->saved);
-    s->saved = ha_spell_room(bytes);
-    bytes = 0;
-    for (size_t i = 0; i < r.count; bytes += r.row[i++].bytes) memcpy(s->saved + bytes, r.row[i].at, r.row[i].bytes);
-    free(r.row);
-}
-
-static bool is_chosen(size_t i, size_t count)
+static bool is_chosen(size_t i, size_t count, size_t before)
 {
     switch (ha_drawn_fault.rows) {
     case HA_ROWS_FIRST: return i == 0;
     case HA_ROWS_LAST: return i + 1 == count;
     case HA_ROWS_MIDDLE: return i == count / 2;
     case HA_ROWS_EACH: return i % ha_drawn_fault.each == 0;
+    case HA_ROWS_ONE_IN: return (before + i) % ha_drawn_fault.each == ha_drawn_fault.each - 1;
     case HA_ROWS_ALL: break;
     }
     return true;
@@ -311,24 +303,59 @@ static void swap(char *a, char *b, size_t bytes)
     }
 }
 
-/* One number of `bytes`, of that type; HA_DTYPE_COUNT: no floating one. */
-static void change_number(char *at, size_t bytes, enum ha_dtype type)
+static void change_float(char *at, enum ha_dtype type)
 {
-    const bool floating = (size_t)type < HA_DTYPE_COUNT;
-    const float x = floating ? ha_load(at, 0, type) : 0, most = type == HA_F16   ? 65504
-                                                                : type == HA_F32 ? FLT_MAX
-                                                                                 : 3e38f;
-    switch (ha_drawn_fault.effect) {
-    case HA_FAULT_NARROW: narrow(at, 0, type, (enum ha_dtype)ha_drawn_fault.x); return;
+    const struct ha_fault *const f = &ha_drawn_fault;
+    const float x = ha_load(at, 0, type), most = type == HA_F16 ? 65504 : type == HA_F32 ? FLT_MAX : 3e38f;
+    if (isnan(x) && f->effect != HA_FAULT_NO_NAN && f->effect != HA_FAULT_NAN_INF) return;
+    switch (f->effect) {
+    case HA_FAULT_NARROW:
+        if (type == HA_F32 || (type == HA_F16 && f->x == HA_BF16))
+            ha_store(at, 0, type, ha_round(x, (enum ha_dtype)f->x));
+        return;
     case HA_FAULT_NO_NAN:
-        if (isnan(x)) ha_store(at, 0, type, 0);
+    case HA_FAULT_NAN_INF:
+        if (isnan(x)) ha_store(at, 0, type, f->effect == HA_FAULT_NO_NAN ? 0 : INFINITY);
         return;
     case HA_FAULT_NO_INF:
         if (isinf(x)) ha_store(at, 0, type, copysignf(most, x));
         return;
-    default:
-        if (floating) ha_store(at, 0, type, x * (1 + 0x1p-6f) + (x == 0 ? 0x1p-6f : 0));
-        else *at = (char)(*at + (bytes == 1 ? 16 : 1));
+    case HA_FAULT_MOST:
+    case HA_FAULT_LEAST:
+        if (f->effect == HA_FAULT_MOST ? (double)x > f->real : (double)x < f->real)
+            ha_store(at, 0, type, (float)f->real);
+        return;
+    case HA_FAULT_NO_ZERO: *at = (char)(*at | (x == 0)); return; /* little-endian */
+    case HA_FAULT_NEARER:
+        if (x != 0 && isfinite(x) && type == HA_F32) ha_store(at, 0, type, nextafterf(x, 0));
+        else if (x != 0 && isfinite(x)) --*(uint16_t *)(void *)at;
+        return;
+    case HA_FAULT_TIMES: ha_store(at, 0, type, f->real != 0 ? (float)((double)x * f->real) : 0); return;
+    default: ha_store(at, 0, type, x * (1 + 0x1p-6f) + (x == 0 ? 0x1p-6f : 0));
+    }
+}
+static void change_whole(char *at, size_t bytes)
+{
+    const struct ha_fault *const f = &ha_drawn_fault;
+    uint32_t x = 0;
+    memcpy(&x, at, bytes);
+    switch (f->effect) {
+    case HA_FAULT_NO_ZERO: x = x ? x : UINT32_MAX; break;
+    case HA_FAULT_TIMES: x = (uint32_t)(int64_t)(f->real * (double)x); break;
+    case HA_FAULT_LOW: x &= (1u << f->x) - 1; break;
+    case HA_FAULT_OFF: *at = (char)(*at + (bytes == 1 ? 16 : 1)); return;
+    default: return;
+    }
+    memcpy(at, &x, bytes);
+}
+/* Of equals in a row each second one. */
+static void untie(char *at, size_t n, size_t bytes, enum ha_dtype type)
+{
+    for (size_t i = 1; i < n; i++) {
+        char *const x = at + i * bytes;
+        if (memcmp(x, x - bytes, bytes) != 0) continue;
+        if ((size_t)type < HA_DTYPE_COUNT) ha_store(x, 0, type, nextafterf(ha_load(x, 0, type), INFINITY));
+        else if (*x) --*x;
     }
 }
 
@@ -343,31 +370,87 @@ static void change_row(const struct rows *r, size_t i, const char *was)
                  from = ha_drawn_fault.numbers == HA_NUMBERS_LAST     ? n - count
                         : ha_drawn_fault.numbers == HA_NUMBERS_MIDDLE ? (n - count) / 2
                                                                       : 0;
-    if (ha_drawn_fault.effect == HA_FAULT_STALE) memcpy(row->at + from * e, was + from * e, count * e);
-    else if (ha_drawn_fault.effect == HA_FAULT_BESIDE) {
+    char *const at = row->at + from * e;
+    const bool whole = count == n && i + 1 < r->count && r->row[i + 1].bytes == row->bytes;
+    switch (ha_drawn_fault.effect) {
+    case HA_FAULT_STALE: memcpy(at, was + from * e, count * e); return;
+    case HA_FAULT_BESIDE: {
         const struct ha_block of = ha_block_of(row->at);
         char *const beside = row->at + row->bytes;
         for (size_t k = 0; k < e && of.at && beside + e <= of.at + of.bytes; k++) beside[k] = (char)~beside[k];
-    } else if (ha_drawn_fault.effect == HA_FAULT_SWAPPED) {
-        const bool whole = (count == n) && i + 1 < r->count && r->row[i + 1].bytes == row->bytes;
+        return;
+    }
+    case HA_FAULT_NEXT_ROW: /* one after the other, so that the first row goes to the end */
+    case HA_FAULT_SWAPPED:
         if (whole) swap(row->at, row[1].at, row->bytes);
-        else if (n > 1)
-            swap(row->at + (from + 1 < n ? from : from - 1) * e, row->at + (from + 1 < n ? from + 1 : from) * e, e);
-    } else
-        for (size_t k = from; k < from + count; k++) change_number(row->at + k * e, e, type);
+        else if (n > 1 && (r->count == 1 || ha_drawn_fault.effect == HA_FAULT_SWAPPED))
+            for (size_t k = from; k < (r->count == 1 && count == n ? n - 1 : from + 1); k++)
+                swap(row->at + (k + 1 < n ? k : k - 1) * e, row->at + (k + 1 < n ? k + 1 : k) * e, e);
+        return;
+    case HA_FAULT_FIRST_ROW:
+        if (row->bytes == r->row->bytes && i) memcpy(at, r->row->at + from * e, count * e);
+        for (size_t k = 1; k < n && r->count == 1; k++) memcpy(row->at + k * e, row->at, e);
+        return;
+    case HA_FAULT_REVERSED:
+        for (size_t k = 0; k < count / 2; k++) swap(at + k * e, at + (count - 1 - k) * e, e);
+        return;
+    case HA_FAULT_TIED: untie(at, count, e, type); return;
+    default:
+        for (size_t k = 0; k < count; k++)
+            if ((size_t)type < HA_DTYPE_COUNT) change_float(at + k * e, type);
+            else change_whole(at + k * e, e);
+    }
+}
+
+static void change_rows(const struct ha_spell *s, const char *was)
+{
+    static size_t before;
+    struct rows r = rows_of(s);
+    const bool unread = ha_drawn_fault.effect == HA_FAULT_UNREAD,
+               same = unread && !memcmp(s->given, s->seqs, s->batch * ha_drawn_fault.op->seq_bytes);
+    for (size_t i = 0; i < r.count && !same; was += r.row[i++].bytes)
+        if (unread) memcpy(r.row[i].at, was, r.row[i].bytes);
+        else if (is_chosen(i, r.count, before)) change_row(&r, i, was);
+    __atomic_fetch_add(&before, r.count, __ATOMIC_RELAXED);
+    free(r.row);
+}
+
+/* ---- before the call and behind it ------------------------------------------------------------------------------- */
+
+void ha_fill_inputs(void *arg)
+{
+    struct ha_spell *s = arg;
+    for (size_t i = 0; i < s->inputs; i++)
+        if (s->input[i].fill) memcpy(s->input[i].at, s->input[i].of.at, s->input[i].of.bytes);
+    if (ha_drawn_fault.effect >= HA_FAULT_STALE) change_rows(s, NULL);
+}
+
+void ha_save_outputs(void *arg)
+{
+    struct ha_spell *s = arg;
+    struct rows r = rows_of(s);
+    size_t bytes = 0;
+    for (size_t i = 0; i < r.count; i++) bytes += r.row[i].bytes;
+    free(s->saved);
+    s->saved = ha_spell_room(bytes);
+    bytes = 0;
+    for (size_t i = 0; i < r.count; bytes += r.row[i++].bytes) memcpy(s->saved + bytes, r.row[i].at, r.row[i].bytes);
+    free(r.row);
+    if (ha_drawn_fault.before) change_rows(s, NULL);
 }
 
 void ha_change_outputs(void *arg)
 {
     struct ha_spell *s = arg;
-    struct rows r = rows_of(s);
-    const bool same = ha_drawn_fault.effect == HA_FAULT_UNREAD
-                      && !memcmp(s->given, s->seqs, s->batch * ha_drawn_fault.op->seq_bytes);
-    const char *was = s->saved;
-    for (size_t i = 0; i < r.count; was += r.row[i++].bytes)
-        if (ha_drawn_fault.effect == HA_FAULT_UNREAD) {
-            if (!same) memcpy(r.row[i].at, was, r.row[i].bytes);
-        } else if (is_chosen(i, r.count)) change_row(&r, i, was);
-    free(r.row);
+    if (!ha_drawn_fault.before) change_rows(s, s->saved);
+    ha_spell_over(s);
+}
+void ha_spoil_inputs(void *arg)
+{
+    struct ha_spell *s = arg;
+    for (size_t b = 0; b < (ha_drawn_fault.of->of_seq ? s->batch : 1); b++) {
+        unsigned char *const at = s->hit[b] ? ha_spell_pointer(s, ha_drawn_fault.of, b) : NULL;
+        if (at) ++*at;
+    }
     ha_spell_over(s);
 }

@@ -17,9 +17,12 @@ static bool planted;
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
 
+/* Of what a graph captures the first time is at once. */
 static enum ha_status twice(const struct ha_spell *s, struct ha_stream *stream)
 {
-    const enum ha_status status = s->way->call(stream, s->args);
+    const bool captured = stream == ha_wrong_capturing();
+    const enum ha_status status = s->way->call(captured ? ha_wrong_stream() : stream, s->args);
+    if (captured && status == HA_OK) BASE.stream_sync(ha_wrong_stream());
     return status == HA_OK ? s->way->call(stream, s->args) : status;
 }
 
@@ -34,6 +37,7 @@ static enum ha_status between(struct ha_spell *s, struct ha_stream *stream, void
     return status == HA_OK ? over : status;
 }
 
+static void nothing(void *arg) {}
 static enum ha_status give_up(struct ha_stream *s);
 /* Waits for the very value, for so long as a wait may last; then the device has failed. */
 static bool failed;
@@ -54,7 +58,7 @@ static enum ha_status wrong_call(const struct ha_way *way, struct ha_stream *str
     ha_spell_sweep();
     struct ha_spell *s = ha_spell_new(way, args);
     enum ha_status status;
-    if (!ha_spell_hits(s)) {
+    if (!ha_spell_hits(s, stream && stream == ha_wrong_capturing())) {
         ha_spell_free(s);
         return way->call(stream, args);
     }
@@ -69,11 +73,16 @@ static enum ha_status wrong_call(const struct ha_way *way, struct ha_stream *str
         return BASE.host_fn(stream, wait_exactly, s);
     case HA_FAULT_ASIDE: status = way->call(ha_wrong_aside(true, stream), s->args); break;
     case HA_FAULT_READ_EARLY:
-    case HA_FAULT_CACHED:
-    case HA_FAULT_IN_NARROW: ha_change_inputs(s); return between(s, stream, ha_fill_inputs, ha_spell_over);
+    case HA_FAULT_CACHED: ha_change_inputs(s); return between(s, stream, ha_fill_inputs, ha_spell_over);
+    case HA_FAULT_SPOILED: return between(s, stream, nothing, ha_spoil_inputs);
+    case HA_FAULT_UNREAD: return between(s, stream, ha_save_outputs, ha_change_outputs);
     default:
-        if (ha_drawn_fault.effect >= HA_FAULT_STALE || ha_drawn_fault.effect == HA_FAULT_UNREAD)
+        if (ha_drawn_fault.effect >= HA_FAULT_STALE && ha_drawn_fault.of->kind == HA_ARGUMENT_OUT)
             return between(s, stream, ha_save_outputs, ha_change_outputs);
+        if (ha_drawn_fault.effect >= HA_FAULT_STALE) {
+            ha_change_inputs(s);
+            return between(s, stream, ha_fill_inputs, ha_spell_over);
+        }
         status = way->call(stream, s->args);
     }
     ha_spell_free(s);
@@ -82,28 +91,42 @@ static enum ha_status wrong_call(const struct ha_way *way, struct ha_stream *str
 
 /* ---- the entries ------------------------------------------------------------------------------------------------- */
 
-static struct ha_device_api sound; /* what is called where nothing is wrong */
+static struct ha_device_api sound; /* what is called where nothing is wrong: an entry that is NULL is the base's */
 
 static bool is_wrong(const char *entry) { return planted && !strcmp(ha_drawn_fault.op->name, entry); }
-static const struct ha_device_api *table(const char *entry)
+/* products: plain loops, as a machine may have no library */
+static bool is_ours(const char *entry)
 {
-    const bool ours = !strcmp(entry, "attend_products") || !strcmp(entry, "product");
-    return planted && !ours ? ha_wrong_base : &sound; /* products: plain loops, as a machine may have no library */
+    return !planted || !strcmp(entry, "attend_products") || !strcmp(entry, "product");
+}
+#define SOUND(entry) (sound.entry && is_ours(#entry) ? sound.entry : BASE.entry)
+
+/* Of what an operation has read first a byte changes behind it. */
+static void find_input(void *arg, const char *role, enum ha_access access, struct ha_range range)
+{
+    const void **at = arg;
+    if (access == HA_READ && !*at) *at = range.at;
+}
+static void count_up(void *at) { ++*(unsigned char *)at; }
+static enum ha_status spoil(const struct ha_way *way, struct ha_stream *s, const void *args)
+{
+    const void *at = NULL;
+    way->visit(args, find_input, &at);
+    const enum ha_status status = way->call(s, args);
+    return at && status == HA_OK ? BASE.host_fn(s, count_up, (void *)(uintptr_t)at) : status;
 }
 
-#define OPERATION(entry, type, operands)                                              \
-    static enum ha_status call_##entry(struct ha_stream *s, const void *args)         \
-    {                                                                                 \
-        return table(#entry)->entry(s, args);                                         \
-    }                                                                                 \
-    static void visit_##entry(const void *args, ha_operand_fn *fn, void *arg)         \
-    {                                                                                 \
-        ha_operands_##operands(args, fn, arg);                                        \
-    }                                                                                 \
-    static enum ha_status drawn_##entry(struct ha_stream *s, const struct type *args) \
-    {                                                                                 \
-        static const struct ha_way way = { call_##entry, visit_##entry };             \
-        return is_wrong(#entry) ? wrong_call(&way, s, args) : call_##entry(s, args);  \
+#define OPERATION(entry, type, operands)                                                                        \
+    static enum ha_status call_##entry(struct ha_stream *s, const void *args) { return SOUND(entry)(s, args); } \
+    static void visit_##entry(const void *args, ha_operand_fn *fn, void *arg)                                   \
+    {                                                                                                           \
+        ha_operands_##operands(args, fn, arg);                                                                  \
+    }                                                                                                           \
+    static enum ha_status drawn_##entry(struct ha_stream *s, const struct type *args)                           \
+    {                                                                                                           \
+        static const struct ha_way way = { call_##entry, visit_##entry };                                       \
+        if (IS(input_changed)) return spoil(&way, s, args);                                                     \
+        return is_wrong(#entry) ? wrong_call(&way, s, args) : call_##entry(s, args);                            \
     }
 HA_OPERATIONS(OPERATION)
 
@@ -113,7 +136,7 @@ HA_OPERATIONS(OPERATION)
     {                                                                                      \
         const struct type *c = args;                                                       \
         (void)c;                                                                           \
-        return table(#entry)->entry(__VA_ARGS__);                                          \
+        return SOUND(entry)(__VA_ARGS__);                                                  \
     }                                                                                      \
     static enum ha_status drawn_##entry parameters                                         \
     {                                                                                      \
@@ -186,10 +209,7 @@ static enum ha_status give_up(struct ha_stream *s)
         ha_sleep_ns(50000);
     return __atomic_load_n(mine, __ATOMIC_ACQUIRE) ? BASE.stream_sync(s) : HA_OK;
 }
-static enum ha_status call_stream_sync(struct ha_stream *s, const void *args)
-{
-    return table("stream_sync")->stream_sync(s);
-}
+static enum ha_status call_stream_sync(struct ha_stream *s, const void *args) { return SOUND(stream_sync)(s); }
 static enum ha_status drawn_stream_sync(struct ha_stream *s)
 {
     static const struct ha_way way = { call_stream_sync, NULL };
@@ -213,10 +233,10 @@ void ha_drawn_wrap(struct ha_device_api *api)
     USE_(host_fn) USE_(stream_wait) USE_(event_record) USE_(graph_launch) USE_(spin) USE_(event_sync) USE_(stream_sync)
 }
 
-void ha_drawn_begin(bool is_drawn, uint64_t seed)
+void ha_drawn_begin(const struct ha_fault *fault)
 {
-    planted = is_drawn;
-    if (planted) ha_drawn_fault = ha_fault_draw(seed);
+    planted = fault != NULL;
+    if (planted) ha_drawn_fault = *fault;
     ha_spell_begin();
     failed = false;
 }

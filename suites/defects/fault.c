@@ -3,8 +3,6 @@
 #include "harness/base/rng.h"
 
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 /* ---- numbers ----------------------------------------------------------------------------------------------------- */
@@ -58,7 +56,10 @@ size_t ha_fault_count(const struct ha_fault *f, size_t x)
 
 bool ha_condition_of_count(const struct ha_condition *w, size_t x)
 {
-    return w->kind == HA_WHEN_EQUAL ? x == w->x : w->kind == HA_WHEN_OVER ? x > w->x : x % w->x == w->y;
+    return w->kind == HA_WHEN_EQUAL   ? x == w->x
+           : w->kind == HA_WHEN_OVER  ? x > w->x
+           : w->kind == HA_WHEN_UNDER ? x < w->x
+                                      : x % w->x == w->y;
 }
 
 /* ---- conditions -------------------------------------------------------------------------------------------------- */
@@ -165,6 +166,7 @@ static bool is_left_out(const struct ha_argument *a)
 }
 static bool is_stride(const struct ha_argument *a) { return a->kind == HA_ARGUMENT_STRIDE; }
 static bool is_dense(const struct ha_argument *a) { return a->kind == HA_ARGUMENT_STRIDE && a->dense; }
+static bool is_real(const struct ha_argument *a) { return a->kind == HA_ARGUMENT_REAL; }
 static bool is_of_seq(const struct ha_argument *a)
 {
     return is_pointer(a) && a->of_seq && !(a->flags & HA_ARGUMENT_INDEX);
@@ -172,11 +174,15 @@ static bool is_of_seq(const struct ha_argument *a)
 static bool is_input(const struct ha_argument *a) { return a->kind == HA_ARGUMENT_IN; }
 static bool is_data(const struct ha_argument *a) { return is_input(a) && !(a->flags & HA_ARGUMENT_INDEX); }
 static bool is_output(const struct ha_argument *a) { return a->kind == HA_ARGUMENT_OUT; }
-static bool is_wide(const struct ha_argument *a)
+static bool is_numbers(const struct ha_argument *a)
 {
     return is_data(a) && a->element == HA_ELEMENT_FLOATS && !(a->flags & HA_ARGUMENT_EXACT);
 }
 static bool is_float(const struct ha_argument *a) { return is_output(a) && a->element >= HA_ELEMENT_FLOATS; }
+static bool is_coded(const struct ha_argument *a)
+{
+    return is_output(a) && (!strcmp(a->name, "index") || !strcmp(a->name, "codes") || !strcmp(a->name, "here"));
+}
 static bool is_unaligned(const struct ha_argument *a)
 {
     return is_pointer(a) && !(a->flags & (HA_ARGUMENT_INDEX | HA_ARGUMENT_ALIGNED));
@@ -230,7 +236,12 @@ static bool draw_argument(struct draws *d, struct ha_fault *f)
                                                : value(d, f->of, false);
         return f->effect == HA_FAULT_FEWER || (f->effect == HA_FAULT_BITS ? f->of->most >> f->x : f->of->most > f->x);
     case 3: f->of = any(d, f->op, is_left_out); return f->effect = HA_FAULT_IGNORED, f->of != NULL;
-    case 4: f->of = any(d, f->op, is_dense); return f->effect = HA_FAULT_DENSE, f->of != NULL;
+    case 4:
+        f->effect = seldom(d, 3) ? HA_FAULT_SCALED : HA_FAULT_TAKEN;
+        f->of = any(d, f->op, f->effect == HA_FAULT_SCALED ? is_real : is_dense);
+        f->as = f->of && f->of->dense ? ha_argument_of(f->op, f->of->dense) : NULL;
+        f->real = seldom(d, 2) ? 2 : 0.5;
+        return f->as || f->effect == HA_FAULT_SCALED ? f->of != NULL : false;
     case 5:
         f->of = any(d, f->op, is_stride);
         f->effect = HA_FAULT_STRIDE;
@@ -248,19 +259,49 @@ static bool draw_argument(struct draws *d, struct ha_fault *f)
     }
 }
 
+/* What becomes of the numbers of an operand, of which and to what. */
+static void draw_change(struct draws *d, struct ha_fault *f, enum ha_effect from, enum ha_effect to)
+{
+    static const double by[] = { 0, -1, 2, 0.5, 1.44269504 };
+    f->effect = (enum ha_effect)(from + pick(d, (size_t)(to - from) + 1));
+    f->x = f->effect == HA_FAULT_LOW ? 1 + pick(d, 6) : HA_F16 + pick(d, 2);
+    f->real = by[pick(d, from == HA_FAULT_STALE ? sizeof by / sizeof *by : 2)]; /* of an input that may be normalised */
+    f->rows = (enum ha_rows_chosen)pick(d, HA_ROWS_EACH + 1);
+    f->each = 2 + pick(d, 6);
+    f->numbers = (enum ha_numbers_chosen)pick(d, 4);
+    if (f->effect == HA_FAULT_OFF && f->numbers == HA_NUMBERS_ALL) f->numbers = HA_NUMBERS_MIDDLE;
+    if (f->effect == HA_FAULT_BESIDE) f->numbers = HA_NUMBERS_ALL;
+    if (f->effect == HA_FAULT_MOST || f->effect == HA_FAULT_LEAST) f->real = 0;
+    if (f->effect == HA_FAULT_NO_NAN || f->effect == HA_FAULT_NAN_INF || f->effect == HA_FAULT_NO_INF) {
+        f->rows = HA_ROWS_ALL; /* seldom enough where they are */
+        f->numbers = HA_NUMBERS_ALL;
+    }
+}
+
 static bool draw_input(struct draws *d, struct ha_fault *f)
 {
-    const size_t way = pick(d, 3);
+    const size_t way = pick(d, 5);
     f->effect = (enum ha_effect)(HA_FAULT_READ_EARLY + way);
-    f->of = any(d, f->op, way == 0 ? is_input : way == 1 ? is_data : is_wide);
-    f->x = HA_F16 + pick(d, 2);
-    return f->of != NULL;
+    if (way > 2) draw_change(d, f, HA_FAULT_NARROW, HA_FAULT_NEXT_ROW);
+    f->of = any(d, f->op, way == 0 ? is_input : way < 3 ? is_data : is_numbers);
+    f->count = 1;
+    return f->of && f->effect != HA_FAULT_NEARER && f->effect != HA_FAULT_LOW && f->effect != HA_FAULT_MOST
+           && f->effect != HA_FAULT_LEAST
+           && (f->effect != HA_FAULT_TIED || !strncmp(f->op->name, "top", 3)); /* others need not see it */
+}
+
+/* Of both signs, so that no number is above 0, or below. */
+static bool is_signed(const struct ha_argument *a)
+{
+    return !strcmp(a->name, "scores") || !strcmp(a->name, "y") || !strcmp(a->name, "o");
 }
 
 /* Can the output hold a NaN, an infinity; has it two numbers? */
 static bool has_such(const struct ha_fault *f)
 {
     static const char *const finite[] = { "o", "x", "similarity", "weights" };
+    if (f->effect == HA_FAULT_MOST || f->effect == HA_FAULT_LEAST) return is_signed(f->of);
+    if (f->effect == HA_FAULT_NO_ZERO || f->effect == HA_FAULT_TIED || f->effect == HA_FAULT_NEARER) return false;
     const bool no_inf = f->effect == HA_FAULT_NO_INF;
     for (size_t i = 0; no_inf && i < sizeof finite / sizeof *finite; i++)
         if (!strcmp(f->of->name, finite[i])) return false;
@@ -270,20 +311,11 @@ static bool has_such(const struct ha_fault *f)
 
 static bool draw_output(struct draws *d, struct ha_fault *f)
 {
-    f->effect = (enum ha_effect)(HA_FAULT_STALE + pick(d, HA_FAULT_BESIDE - HA_FAULT_STALE + 1));
-    f->of = any(d, f->op, f->effect >= HA_FAULT_NARROW && f->effect <= HA_FAULT_NO_INF ? is_float : is_output);
-    f->x = HA_F16 + pick(d, 2);
-    f->rows = (enum ha_rows_chosen)pick(d, 5);
-    f->each = 2 + pick(d, 6);
-    f->numbers = (enum ha_numbers_chosen)pick(d, 4);
+    draw_change(d, f, HA_FAULT_STALE, HA_FAULT_FIRST_ROW);
+    const bool floats = f->effect >= HA_FAULT_NARROW && f->effect <= HA_FAULT_LEAST;
+    f->of = any(d, f->op, floats ? is_float : f->effect == HA_FAULT_LOW ? is_coded : is_output);
     f->count = seldom(d, 2) ? 1 : (size_t)1 << pick(d, f->of && f->of->element == HA_ELEMENT_BYTES ? 13 : 6);
-    if (f->effect == HA_FAULT_OFF && f->numbers == HA_NUMBERS_ALL) f->numbers = HA_NUMBERS_MIDDLE;
-    if (f->effect == HA_FAULT_BESIDE) f->numbers = HA_NUMBERS_ALL;
-    if (f->effect == HA_FAULT_NO_NAN || f->effect == HA_FAULT_NO_INF) { /* seldom enough where they are */
-        f->rows = HA_ROWS_ALL;
-        f->numbers = HA_NUMBERS_ALL;
-    }
-    return f->of != NULL && has_such(f);
+    return f->of && has_such(f);
 }
 
 /* ---- what is none ------------------------------------------------------------------------------------------------ */
@@ -303,7 +335,7 @@ static bool has_count(const struct ha_fault *f)
 
 static bool is_genuine(const struct ha_fault *f)
 {
-    const bool narrows = f->effect == HA_FAULT_NARROW || f->effect == HA_FAULT_IN_NARROW;
+    const bool narrows = f->effect == HA_FAULT_NARROW;
     for (size_t i = 0; i < f->whens; i++) {
         const struct ha_condition *w = &f->when[i];
         const bool asks_batch = w->of && !strcmp(w->of->name, "batch");
@@ -346,101 +378,7 @@ struct ha_fault ha_fault_draw(uint64_t seed)
     return f;
 }
 
-/* ---- in words ---------------------------------------------------------------------------------------------------- */
-
-static void say(char out[HA_FAULT_TEXT], const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void say(char out[HA_FAULT_TEXT], const char *format, ...)
-{
-    const size_t n = strlen(out);
-    va_list list;
-    va_start(list, format);
-    vsnprintf(out + n, HA_FAULT_TEXT - n, format, list);
-    va_end(list);
-}
-
-static void say_condition(char out[HA_FAULT_TEXT], const struct ha_condition *w, const struct ha_operation *op)
-{
-    const char *const name = w->of ? w->of->name : "";
-    switch (w->kind) {
-    case HA_WHEN_EQUAL:
-        if (w->of->kind == HA_ARGUMENT_WORD) say(out, "%s is %s", name, w->of->word[w->x]);
-        else if (w->of->kind == HA_ARGUMENT_FLAG) say(out, "%s is set", name);
-        else say(out, "%s is %zu", name, w->x);
-        return;
-    case HA_WHEN_OVER: say(out, "%s > %zu", name, w->x); return;
-    case HA_WHEN_RESIDUE: say(out, "%s %% %zu is %zu", name, w->x, w->y); return;
-    case HA_WHEN_PRODUCT:
-        for (size_t i = 0, n = 0; i < op->arguments; i++)
-            if (op->argument[i].flags & HA_ARGUMENT_OUTER) say(out, "%s%s", n++ ? " * " : "", op->argument[i].name);
-        say(out, " > %zu", w->x);
-        return;
-    case HA_WHEN_ADDRESS: say(out, "the address of %s %% %zu is %zu", name, w->x, w->y); return;
-    case HA_WHEN_ASKEW: say(out, "the address of %s is no multiple of %zu", name, w->x); return;
-    case HA_WHEN_BIT: say(out, "the address of %s has bit %zu", name, w->x); return;
-    case HA_WHEN_MAPPED: say(out, "%s is in mapped memory", name); return;
-    case HA_WHEN_FIRST: say(out, "it is the first call"); return;
-    case HA_WHEN_EACH: say(out, "it is each %zu-th call", w->x); return;
-    case HA_WHEN_FROM: say(out, "it is the %zu-th call or a later one", w->x); return;
-    case HA_WHEN_AGAIN: say(out, "the arguments are those of the call before"); return;
-    case HA_WHEN_THREAD: say(out, "another thread calls than at first"); return;
-    }
-}
-
-/* "the last 4 numbers of each 3-th row of o" */
-static void say_place(char out[HA_FAULT_TEXT], const struct ha_fault *f)
-{
-    static const char *const numbers[] = { "", "the first", "the last", "the middle" }, *const rows[] = {
-        "each row", "the first row", "the last row", "the row in the middle"
-    };
-    if (f->numbers && f->count == 1) say(out, "%s number of ", numbers[f->numbers]);
-    else if (f->numbers) say(out, "%s %zu numbers of ", numbers[f->numbers], f->count);
-    if (f->rows == HA_ROWS_EACH) say(out, "each %zu-th row of %s", f->each, f->of->name);
-    else say(out, "%s of %s", rows[f->rows], f->of->name);
-}
-
-void ha_fault_text(const struct ha_fault *f, char out[HA_FAULT_TEXT])
-{
-    const char *const of = f->of ? f->of->name : "", *const type = f->x == HA_F16 ? "f16" : "bf16";
-    *out = 0;
-    say(out, "%s: ", f->op->name);
-    for (size_t i = 0; i < f->whens; i++) {
-        say(out, i ? " and " : "where ");
-        say_condition(out, &f->when[i], f->op);
-    }
-    if (f->whens) say(out, ": ");
-    switch (f->effect) {
-    case HA_FAULT_DROPPED: say(out, "dropped"); return;
-    case HA_FAULT_TWICE: say(out, "done twice"); return;
-    case HA_FAULT_EARLY: say(out, "runs when it is enqueued"); return;
-    case HA_FAULT_ASIDE: say(out, "what follows does not wait for it"); return;
-    case HA_FAULT_UNREAD: say(out, "its arguments are read when it runs"); return;
-    case HA_FAULT_FEWER: say(out, "one fewer of %s", of); return;
-    case HA_FAULT_ROUNDED: say(out, "%s rounded down to a multiple of %zu", of, f->x); return;
-    case HA_FAULT_CAPPED: say(out, "%s is at most %zu", of, f->x); return;
-    case HA_FAULT_BITS: say(out, "%s has %zu bits", of, f->x); return;
-    case HA_FAULT_IGNORED: say(out, "%s is ignored", of); return;
-    case HA_FAULT_DENSE: say(out, "%s is taken for %s", of, f->of->dense); return;
-    case HA_FAULT_STRIDE: say(out, "%s is rounded down to a multiple of %zu", of, f->x); return;
-    case HA_FAULT_FIRST_SEQ: say(out, "%s of the first sequence for those of others", of); return;
-    case HA_FAULT_SEQ_BEFORE: say(out, "%s of the sequence before", of); return;
-    case HA_FAULT_ALIGNED: say(out, "the address of %s is rounded down to a multiple of %zu", of, f->x); return;
-    case HA_FAULT_READ_EARLY: say(out, "%s is read when the call is enqueued", of); return;
-    case HA_FAULT_CACHED: say(out, "%s is what was at its address in the first call", of); return;
-    case HA_FAULT_IN_NARROW: say(out, "%s is rounded to %s", of, type); return;
-    case HA_FAULT_EXACT: say(out, "waits until the flag is that, and not more"); return;
-    case HA_FAULT_GIVES_UP: say(out, "returns after %zu ms", f->x); return;
-    default: say_place(out, f);
-    }
-    switch (f->effect) {
-    case HA_FAULT_STALE: say(out, ": keeps what was there"); return;
-    case HA_FAULT_SWAPPED: say(out, ": swapped with the next"); return;
-    case HA_FAULT_NARROW: say(out, ": rounded to %s", type); return;
-    case HA_FAULT_NO_NAN: say(out, ": 0 for a NaN"); return;
-    case HA_FAULT_NO_INF: say(out, ": the largest number for an infinity"); return;
-    case HA_FAULT_OFF: say(out, ": off by 2^-6, or by one"); return;
-    default: say(out, ": the number behind it is written");
-    }
-}
+/* ---- classes ---------------------------------------------------------------------------------------------------- */
 
 const char *const ha_fault_classes[] = { "moves", "signals", "order", "numbers", "state", "outputs", "shapes", NULL };
 const char *ha_fault_class(const struct ha_fault *f)
@@ -449,7 +387,7 @@ const char *ha_fault_class(const struct ha_fault *f)
     const enum ha_effect e = f->effect;
     bool state = e == HA_FAULT_CACHED;
     for (size_t i = 0; i < f->whens; i++) state |= f->when[i].kind >= HA_WHEN_FIRST;
-    const bool numbers = e == HA_FAULT_IN_NARROW || (e >= HA_FAULT_NARROW && e <= HA_FAULT_OFF);
+    const bool numbers = e >= HA_FAULT_NARROW && e <= HA_FAULT_TIMES;
     return ha_fault_classes[f->op - ha_operations < 5                                                   ? MOVES
                             : f->op->bare                                                               ? SIGNALS
                             : (e >= HA_FAULT_EARLY && e <= HA_FAULT_UNREAD) || e == HA_FAULT_READ_EARLY ? ORDER

@@ -1,6 +1,6 @@
-/* The device that is around a sound one and does one thing wrong: HA_DEFECT names it (defects.def), or is drawn:SEED
- * (fault.h); HA_DEFECT_OF names the sound device, a path of a plugin; without it, it is the embedded device. Both are
- * read when the device is opened. */
+/* The device that is around a sound one and does one thing wrong: HA_DEFECT names it (defects.def), or is drawn:SEED or
+ * a fault in words (fault.h); HA_DEFECT_OF names the sound device, a path of a plugin; without it, it is the embedded
+ * device. Both are read when the device is opened. */
 
 #include "suites/defects/drawn.h"
 #include "suites/defects/wrong.h"
@@ -28,14 +28,24 @@ static struct ha_stream *beside;
 static struct ha_wrong_later *kept;
 static bool refused;
 static unsigned spans, said;
-static bool drawn;
-static uint64_t seed;
+static bool faulty;
+static struct ha_fault fault;
 
 static const char *const names[] = {
 #define OPERATION(name, class, op, what)         #name,
+#define FAULT(name, class, op, fault)            #name,
 #define ATTENTION(name, class, where, what, ...) #name,
 #define CLAIM(name, where, what, field, ...)     #name,
 #define PLANT(name, what, field, ...)            #name,
+#include "suites/defects/defects.def"
+};
+
+static const char *const faults[WRONG_COUNT] = {
+#define OPERATION(name, class, op, what)
+#define FAULT(name, class, op, fault) [WRONG_##name] = fault,
+#define ATTENTION(name, class, where, what, ...)
+#define CLAIM(name, where, what, field, ...)
+#define PLANT(name, what, field, ...)
 #include "suites/defects/defects.def"
 };
 
@@ -84,17 +94,6 @@ struct ha_wrong_later *ha_wrong_later(void (*run)(struct ha_wrong_later *later),
     if (bytes) memcpy(ha_wrong_copy(l), copy, bytes);
     return l;
 }
-const uint32_t *ha_wrong_words(const uint32_t *words, size_t count)
-{
-    enum { ROOM = 1 << 18 };
-    static uint32_t room[ROOM];
-    static size_t used;
-    if (!words || count > ROOM) return words;
-    if (used + count > ROOM) used = 0;
-    uint32_t *const to = room + used;
-    used += count;
-    return memcpy(to, words, count * sizeof *words);
-}
 void *ha_wrong_copy(struct ha_wrong_later *l) { return (char *)l + HEAD; }
 
 static void run_later(void *arg)
@@ -123,13 +122,18 @@ static enum ha_status choose(struct ha_why *why)
     char *end;
     static const char draws[] = "drawn:";
     if (!defect || !*defect) defect = "control";
-    drawn = !strncmp(defect, draws, sizeof draws - 1);
-    seed = drawn ? strtoull(defect + sizeof draws - 1, &end, 10) : 0;
+    const bool drawn = !strncmp(defect, draws, sizeof draws - 1), said_so = !drawn && strchr(defect, ':');
+    const uint64_t seed = drawn ? strtoull(defect + sizeof draws - 1, &end, 10) : 0;
     if (drawn && (*end || !seed)) return ha_why(why, HA_ERROR, "HA_DEFECT=%.80s: drawn:SEED, from 1 on", defect);
-    while (i < WRONG_COUNT && strcmp(names[i], drawn ? "control" : defect)) i++;
+    while (i < WRONG_COUNT && strcmp(names[i], drawn || said_so ? "control" : defect)) i++;
     if (i == WRONG_COUNT)
         return ha_why(why, HA_ERROR, "HA_DEFECT=%.80s: `habench list defects` has none of this name", defect);
     ha_wrong = (enum ha_wrong)i;
+    const char *const words = said_so ? defect : faults[i];
+    faulty = drawn || words;
+    if (drawn) fault = ha_fault_draw(seed);
+    else if (words && !ha_fault_read(words, &fault))
+        return ha_why(why, HA_ERROR, "HA_DEFECT=%.80s: '%.200s' is no fault", defect, words);
     ha_wrong_base = &ha_wrong_host;
     if (!of || !*of) return HA_OK;
     void *library = dlopen(of, RTLD_NOW | RTLD_LOCAL);
@@ -157,7 +161,7 @@ static enum ha_status wrong_open(struct ha_device **dev, const struct ha_device_
     struct ha_device_config mine = *config;
     HA_TRY(choose(why));
     if (IS(stream_serial) || IS(event_sync_stream)) mine.wait_limit_ns = 300000000;
-    if (drawn) mine.wait_limit_ns = 3000000000;
+    if (faulty) mine.wait_limit_ns = 3000000000;
     HA_TRY(ha_wrong_base->open(dev, &mine, why));
     const enum ha_status placed = has_place(*dev, why);
     if (placed != HA_OK) ha_wrong_base->close(*dev);
@@ -168,10 +172,9 @@ static enum ha_status wrong_open(struct ha_device **dev, const struct ha_device_
     aside = false;
     refused = false;
     spans = said = 0;
-    ha_wrong_moves_begin();
     ha_wrong_order_begin();
     ha_wrong_attend_begin();
-    ha_drawn_begin(drawn, seed);
+    ha_drawn_begin(faulty ? &fault : NULL);
     return HA_OK;
 }
 
@@ -202,6 +205,7 @@ static void wrong_info(struct ha_device *dev, struct ha_device_info *info)
 #define PRODUCTS info->products[t]
 #define MERGE    info->merge
 #define OPERATION(name, class, op, what)
+#define FAULT(name, class, op, fault)
 #define ATTENTION(name, class, where, what, ...)
 #define CLAIM(name, where, what, field, ...) \
     if (IS(name)) field;
@@ -223,7 +227,6 @@ static const char *wrong_failure(struct ha_device *dev)
 
 static enum ha_status wrong_sync(struct ha_stream *s)
 {
-    if (IS(sync_early)) return HA_OK;
     const enum ha_status status = ha_wrong_base->stream_sync(s);
     return IS(failure_sync) && status != HA_OK && said++ ? HA_OK : status;
 }
@@ -253,9 +256,6 @@ static void wrong_meters(struct ha_device *dev, struct ha_device_meters *out)
 /* ---- memory: what is handed out ---------------------------------------------------------------------------------- */
 
 static char *large, *within;
-static void *gate;
-
-const void *ha_wrong_gate(void) { return gate; }
 
 static enum ha_status wrong_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr,
                                   struct ha_why *why)
@@ -267,7 +267,6 @@ static enum ha_status wrong_alloc(struct ha_device *dev, enum ha_memory kind, si
     }
     const enum ha_status status = ha_wrong_base->mem_alloc(dev, kind, IS(alloc_too_much) && much ? 64 : bytes + 64, ptr,
                                                            why);
-    if (kind == HA_MEM_MAPPED && bytes == 4 && !gate) gate = *ptr;
     if (status == HA_OK) ha_drawn_allocated(kind, *ptr, bytes);
     refused |= status != HA_OK;
     if (status != HA_OK && IS(alloc_silent)) *why->text = 0;
@@ -282,7 +281,6 @@ static void wrong_free(struct ha_device *dev, enum ha_memory kind, void *ptr)
         return;
     }
     if (ptr && ptr == large) large = NULL;
-    if (ptr && ptr == gate) gate = NULL;
     ha_drawn_freed(ptr);
     ha_wrong_await_gone(); /* it is to be wrong, not to crash */
     if (aside && beside) ha_wrong_base->stream_sync(beside);
@@ -332,15 +330,7 @@ __attribute__((constructor)) static void fill_in(void)
         .event_create = event_create,
         .graph_destroy = graph_destroy,
     };
-    ha_wrong_moves(&ha_device_api);
     ha_wrong_order(&ha_device_api);
     ha_wrong_compute(&ha_device_api);
-    ha_wrong_select(&ha_device_api);
-    ha_wrong_columns(&ha_device_api);
-    ha_wrong_predict(&ha_device_api);
-    ha_wrong_codes(&ha_device_api);
-    ha_wrong_pq(&ha_device_api);
-    ha_wrong_weights(&ha_device_api);
-    ha_wrong_inputs(&ha_device_api);
     ha_drawn_wrap(&ha_device_api);
 }

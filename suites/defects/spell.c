@@ -169,6 +169,7 @@ static bool holds(const struct ha_condition *w, const struct ha_spell *s, size_t
     switch (w->kind) {
     case HA_WHEN_EQUAL:
     case HA_WHEN_OVER:
+    case HA_WHEN_UNDER:
     case HA_WHEN_RESIDUE: return ha_condition_of_count(w, ha_argument_value(a, s->args, ha_spell_seq(s, b)));
     case HA_WHEN_PRODUCT:
         for (size_t i = 0; i < ha_drawn_fault.op->arguments; i++)
@@ -182,18 +183,21 @@ static bool holds(const struct ha_condition *w, const struct ha_spell *s, size_t
         const struct ha_block found = ha_block_of((const void *)at);
         return found.at && found.kind == HA_MEM_MAPPED;
     }
+    case HA_WHEN_GIVEN: return at;
     case HA_WHEN_FIRST: return call == 1;
     case HA_WHEN_EACH: return call % w->x == 0;
     case HA_WHEN_FROM: return call >= w->x;
     case HA_WHEN_AGAIN: return again;
     case HA_WHEN_THREAD: return !pthread_equal(thread, pthread_self());
+    case HA_WHEN_CAPTURED: return s->captured;
     }
     return false;
 }
 
 /* Is it wrong in any sequence? */
-bool ha_spell_hits(struct ha_spell *s)
+bool ha_spell_hits(struct ha_spell *s, bool captured)
 {
+    s->captured = captured;
     const size_t call = __atomic_add_fetch(&calls, 1, __ATOMIC_ACQ_REL);
     if (call == 1) thread = pthread_self();
     pthread_mutex_lock(&lock);

@@ -33,7 +33,7 @@ struct ha_spell {
     const struct ha_way *way;
     char *args, *seqs;
     size_t batch;
-    bool *hit, kept;
+    bool *hit, kept, captured;
     const void *given; /* the caller's sequences */
     char *saved;
     size_t saved_bytes;
@@ -54,8 +54,8 @@ void ha_spell_keep(struct ha_spell *spell);
 /* Of a host function: it is over, unless it is kept. ha_spell_sweep frees those that are. */
 void ha_spell_over(void *spell);
 void ha_spell_sweep(void);
-/* Counts the call. Is it wrong in any sequence? */
-bool ha_spell_hits(struct ha_spell *spell);
+/* Counts the call. Is it wrong in any sequence? captured: by a graph */
+bool ha_spell_hits(struct ha_spell *spell, bool captured);
 
 /* of sequence b; NULL: the operation has none */
 char *ha_spell_seq(const struct ha_spell *spell, size_t b);
@@ -72,6 +72,7 @@ void ha_change_end(void);
 /* host functions of a spell */
 void ha_fill_inputs(void *spell);
 void ha_save_outputs(void *spell);
-void ha_change_outputs(void *spell); /* it is over then */
+void ha_change_outputs(void *spell); /* it is over then, here and below */
+void ha_spoil_inputs(void *spell);
 
 #endif

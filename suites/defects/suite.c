@@ -3,6 +3,7 @@
 
 #include "harness/api/suite.h"
 #include "harness/base/clock.h"
+#include "harness/base/operands.h"
 #include "harness/base/sanitizer.h"
 #include "harness/base/stop.h"
 #include "harness/base/why.h"
@@ -23,12 +24,15 @@ static const struct defect {
     const char *name, *of, *what, *where;
 } defects[] = {
 #define OPERATION(name, class, op, what)         { #name, #class, what, "op=" #op },
+#define FAULT(name, class, op, fault)            { #name, #class, fault, "op=" #op },
 #define ATTENTION(name, class, where, what, ...) { #name, #class, what, where },
 #define CLAIM(name, where, what, field, ...)     { #name, "claims", what, where },
 #define PLANT(name, what, field, ...)
 #include "suites/defects/defects.def"
 };
-enum { DEFECTS = sizeof defects / sizeof *defects, CONTROL = 0 };
+/* Behind the named ones so many are drawn from the seed of the run. */
+enum { DEFECTS = sizeof defects / sizeof *defects, DRAWS = 60, CONTROL = 0 };
+static uint64_t first_draw = 1;
 
 struct point {
     uint64_t drawn; /* 0: the named one, else a seed */
@@ -44,11 +48,16 @@ struct planted {
     struct defect of;
     char name[40], what[HA_FAULT_TEXT], where[64];
 };
+static uint64_t seed_of(const struct point *p)
+{
+    return p->drawn ? p->drawn : p->defect >= DEFECTS ? first_draw + p->defect - DEFECTS : 0;
+}
 static const struct defect *planted_of(const struct point *p, struct planted *room)
 {
-    if (!p->drawn) return &defects[p->defect];
-    const struct ha_fault fault = ha_fault_draw(p->drawn);
-    snprintf(room->name, sizeof room->name, "drawn:%llu", (unsigned long long)p->drawn);
+    const uint64_t seed = seed_of(p);
+    if (!seed) return &defects[p->defect];
+    const struct ha_fault fault = ha_fault_draw(seed);
+    snprintf(room->name, sizeof room->name, "drawn:%llu", (unsigned long long)seed);
     snprintf(room->where, sizeof room->where, "suite=device,%s", fault.op->row);
     ha_fault_text(&fault, room->what);
     room->of = (struct defect){ room->name, ha_fault_class(&fault), room->what, room->where };
@@ -67,19 +76,26 @@ struct row {
 
 static void print_class(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
-    struct planted room;
-    snprintf(out, HA_VALUE_MAX, "%s", planted_of(point, &room)->of);
+    const struct point *p = point;
+    snprintf(out, HA_VALUE_MAX, "%s", seed_of(p) ? "drawn" : defects[p->defect].of);
 }
 
 HA_WORDS(yes_word, "yes", "no")
-static const char *defect_word(size_t i) { return i < DEFECTS ? defects[i].name : NULL; }
+static const char *defect_word(size_t i)
+{
+    static char drawn[DRAWS][16];
+    if (i < DEFECTS) return defects[i].name;
+    if (i >= DEFECTS + DRAWS) return NULL;
+    snprintf(drawn[i - DEFECTS], sizeof *drawn, "drawn_%zu", i - DEFECTS + 1);
+    return drawn[i - DEFECTS];
+}
 
 #define AT(member) .offset = offsetof(struct point, member)
 static const struct ha_key keys[] = {
     { "drawn", "0", "0: the one that `defect` names; else the seed that one is drawn from", HA_KEY_NUMBER, AT(drawn),
       .max = UINT64_MAX, .column = true },
-    { "defect", "*", "what is planted: `habench list defects`", HA_KEY_WORD, AT(defect), .word = defect_word,
-      .always = true, .column = true },
+    { "defect", "*", "what is planted: `habench list defects`; drawn_1 to drawn_60: drawn from --seed", HA_KEY_WORD,
+      AT(defect), .word = defect_word, .always = true, .column = true },
     { "class", "", "what kind of defect it is", HA_KEY_FACT, .print = print_class, .column = true },
     { "device", "host", "what it is planted in: a name, or the path of a plugin", HA_KEY_NAME, AT(device),
       .max = sizeof((struct point *)0)->device, .device = true, .column = true },
@@ -284,8 +300,8 @@ static enum ha_status hunt(struct run *r, struct stand *s, const struct point *p
     struct ha_filter *filter = NULL;
     /* the control: every operation, and the first case of each section */
     for (size_t i = 0; i < r->plan.entries; i++)
-        r->tried[i] = (is_control(p) || p->drawn) && r->plan.entry[i].suite->head; /* a drawn one: operations alone */
-    for (size_t i = 0; i < r->plan.sections && !p->drawn; i++)
+        r->tried[i] = (is_control(p) || seed_of(p)) && r->plan.entry[i].suite->head; /* a drawn one: operations alone */
+    for (size_t i = 0; i < r->plan.sections && !seed_of(p); i++)
         if (r->plan.section[i].of.count) r->tried[r->plan.section[i].of.entry[0]] = false;
     if (*d->where && !is_control(p)) {
         HA_TRY(ha_filter_create(&filter, d->where, why));
@@ -305,6 +321,7 @@ static enum ha_status begin(void **out, const struct ha_suite_config *config, co
     char *word = check, folder[HA_PLUGIN_PATH_MAX];
     struct run *r = *out = calloc(1, sizeof *r);
     if (!r) return ha_why(why, HA_ERROR, "out of memory");
+    first_draw = config->seed * DRAWS + 1;
     const char *const name = "defects.so";
     for (size_t i = 0; ha_plugin_folder(i, folder); i++)
         if (snprintf(r->plugin, sizeof r->plugin, "%s/%s", folder, name) < (int)sizeof r->plugin
@@ -366,7 +383,7 @@ static void print_sum(FILE *out, const struct ha_results *results, const char *c
         const struct point *p = results->entry[i].point;
         struct planted room;
         if (!row || is_control(p)) continue;
-        if (class && (!p->drawn == drawn || strcmp(planted_of(p, &room)->of, class) != 0)) continue;
+        if (class && (!seed_of(p) == drawn || strcmp(planted_of(p, &room)->of, class) != 0)) continue;
         all++;
         for (size_t k = 0; k < ROUTES; k++) of[k] += row->head.verdict == HA_PASS && !strcmp(row->caught_by, routes[k]);
     }
@@ -407,6 +424,8 @@ static void print_defects(FILE *out)
         const struct defect *d = &defects[i];
         fprintf(out, "%-22s %s: %s\n", d->name, d->of, d->what);
     }
+    fprintf(out, "%-22s drawn: an operation, a condition and an effect from --seed (docs/gallery.md)\n",
+            "drawn_1 to drawn_60");
 }
 static const struct ha_list lists[] = { { "defects", print_defects } };
 

@@ -1,6 +1,7 @@
 /* A gallery that cannot fail shows nothing: over a plugin whose defects are swapped (test_swapped.c), with few cases in
  * place of those of `check`. */
 
+#include "harness/base/operands.h"
 #include "harness/base/registry.h"
 #include "harness/base/test_folder.h"
 #include "harness/engine/test_drive.h"
@@ -11,6 +12,7 @@
 
 static const char *const where[] = {
 #define OPERATION(name, class, op, what)         "op=" #op,
+#define FAULT(name, class, op, fault)            "op=" #op,
 #define ATTENTION(name, class, where, what, ...) where,
 #define CLAIM(name, where, what, field, ...)     where,
 #define PLANT(name, what, field, ...)

@@ -1,5 +1,6 @@
 /* Faults that are drawn: what a seed gives, and that simple ones are seen. */
 
+#include "harness/base/operands.h"
 #include "harness/base/registry.h"
 #include "harness/base/test_folder.h"
 #include "harness/engine/test_drive.h"
@@ -48,6 +49,45 @@ TEST(a_seed_gives_one_fault)
     assert_true(same < 3);
 }
 
+/* Its text says all of it. */
+TEST(a_text_gives_the_fault_back)
+{
+    static const char *const none[] = { "",
+                                        "topk",
+                                        "topk: ",
+                                        "nothing: dropped",
+                                        "topk: dropped twice",
+                                        "topk: where k > : dropped",
+                                        "topk: where k > 8, dropped",
+                                        "topk: one fewer of everything",
+                                        "topk: each row of: times 0" };
+    static const char *const faults[] = {
+#define OPERATION(name, class, op, what)
+#define FAULT(name, class, op, fault) fault,
+#define ATTENTION(name, class, where, what, ...)
+#define CLAIM(name, where, what, field, ...)
+#define PLANT(name, what, field, ...)
+#include "suites/defects/defects.def"
+    };
+    char text[HA_FAULT_TEXT], again[HA_FAULT_TEXT];
+    struct ha_fault f;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        const struct ha_fault drawn = ha_fault_draw(seed);
+        ha_fault_text(&drawn, text);
+        if (!ha_fault_read(text, &f)) fail_msg("%s", text);
+        ha_fault_text(&f, again);
+        assert_string_equal(text, again);
+        assert_true(f.effect == drawn.effect && f.of == drawn.of && f.whens == drawn.whens && f.op == drawn.op);
+    }
+    for (size_t i = 0; i < COUNT(faults); i++) {
+        if (!ha_fault_read(faults[i], &f)) fail_msg("%s", faults[i]);
+        ha_fault_text(&f, text);
+        assert_string_equal(text, faults[i]);
+    }
+    for (size_t i = 0; i < COUNT(none); i++)
+        if (ha_fault_read(none[i], &f)) fail_msg("%s", none[i]);
+}
+
 /* The first seed of such a fault, which all calls have, or one in so many. */
 static uint64_t seed_of(const char *op, enum ha_effect effect, size_t each)
 {
@@ -75,9 +115,9 @@ TEST_WITH(simple_ones_are_seen, NULL, driven_end)
     static const struct {
         const char *op;
         enum ha_effect effect;
-    } simple[] = { { "move", HA_FAULT_EARLY },      { "copy", HA_FAULT_FEWER },        { "move", HA_FAULT_READ_EARLY },
-                   { "blend", HA_FAULT_STALE },     { "blend", HA_FAULT_FEWER },       { "topk", HA_FAULT_UNREAD },
-                   { "softmax", HA_FAULT_IGNORED }, { "columns", HA_FAULT_IN_NARROW }, { "host_fn", HA_FAULT_TWICE } };
+    } simple[] = { { "move", HA_FAULT_EARLY },      { "copy", HA_FAULT_FEWER },     { "move", HA_FAULT_READ_EARLY },
+                   { "blend", HA_FAULT_STALE },     { "blend", HA_FAULT_FEWER },    { "topk", HA_FAULT_UNREAD },
+                   { "softmax", HA_FAULT_IGNORED }, { "columns", HA_FAULT_NARROW }, { "host_fn", HA_FAULT_TWICE } };
     for (size_t i = 0; i < COUNT(simple); i++) {
         hunt(seed_of(simple[i].op, simple[i].effect, 0));
         if (result()->verdict != HA_PASS)

@@ -59,11 +59,11 @@ TEST_WITH(an_operation_sees_it_alone, NULL, driven_end)
     static const struct {
         const char *wrong, *op;
     } planted[] = {
-        { "attend_group_3", "attend" },     { "attend_heads_17", "attend" },        { "attend_dim_8", "attend" },
-        { "attend_batch_stale", "attend" }, { "attend_keys_2048", "attend" },       { "attend_keys_65536", "attend" },
-        { "lse_base2", "attend" },          { "attend_o_f16", "attend" },           { "attend_mean", "attend" },
-        { "attend_causal", "attend" },      { "wait_ignored", "stream_wait" },      { "event_early", "event_sync" },
-        { "flag_early", "flag_wait" },      { "products_half", "attend_products" },
+        { "attend_group_3", "attend" },      { "attend_heads_17", "attend" },        { "attend_dim_8", "attend" },
+        { "attend_batch_stale", "attend" },  { "attend_keys_2048", "attend" },       { "attend_keys_65536", "attend" },
+        { "lse_base2", "attend" },           { "attend_o_f16", "attend" },           { "attend_mean", "attend" },
+        { "attend_causal", "attend" },       { "wait_ignored", "stream_wait" },      { "event_early", "event_sync" },
+        { "flag_write_early", "flag_wait" }, { "products_half", "attend_products" },
     };
     size_t missed = 0;
     for (size_t i = 0; i < COUNT(planted); i++) {
@@ -105,7 +105,8 @@ TEST_WITH(a_changed_input_is_seen_in_every_operation, NULL, driven_end)
 /* One row in a million, by as many as are merged where the id does not say how many. */
 TEST_WITH(one_row_in_a_million_is_seen, NULL, driven_end)
 {
-    run(plugin, "merge_millionth", HA_ASAN ? "device:op=merge_repeat,repeat=1200000" : "device:op=merge_repeat");
+    run(plugin, "merge: one in 1000003 rows of o: nearer to 0 by a bit",
+        HA_ASAN ? "device:op=merge_repeat,repeat=1200000" : "device:op=merge_repeat");
     counted(0, 1, 0, 0);
     assert_contains(result(0)->reason, "the same input gave other bits");
 }

@@ -20,7 +20,7 @@ static const struct {
     { "graph_once", HA_STAGE_STREAM, "graph, second launch" },
     { "merge_last_lost", HA_STAGE_STREAM, "late producer on the same stream" },
     { "merge_last_twice", HA_STAGE_STREAM, "late producer on the same stream" },
-    { "flag_wait_ignored", HA_STAGE_FLAG, "data before flag" },
+    { "flag_wait: dropped", HA_STAGE_FLAG, "data before flag" },
     { "merge_early", HA_STAGE_FLAG, "data before flag" },
     { "flag_reset", HA_STAGE_FLAG, "graph behind a flag that it resets, second launch" },
     { "flag_graph", HA_STAGE_FLAG, "graph behind a flag that it resets, second launch" },
