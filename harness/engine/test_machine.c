@@ -161,7 +161,7 @@ TEST_WITH(what_claims_too_much_is_refused, begin, end)
     fake.exp_eps = 2;
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(ask("fake", NULL), HA_ERROR);
-        assert_string_equal(why.text, "device fake: its profile[f16]: exp_eps is 2, not from 0 to 1.52588e-05");
+        assert_string_equal(why.text, "device fake: its profile[f16]: exp_eps is 2, not from 0 to 0.00195312");
         assert_true(fake.open == 0 && seen == 0);
     }
 }
