@@ -58,7 +58,7 @@ static enum ha_status judge(const double *param, const struct step *step, size_t
     enum ha_status status = d->create(&def, &shape, param, NULL, &why);
     for (size_t i = 0; i < (steps + 1) * LAYERS && status == HA_OK; i++) {
         const size_t n = i / LAYERS;
-        struct asked a = { n == steps ? last : &step[n - 1], i % LAYERS, CTX + n };
+        struct asked a = { n == 0 ? NULL : n == steps ? last : &step[n - 1], i % LAYERS, CTX + n };
         const struct ha_def_step in = { .layer = a.layer,
                                         .q_len = 1,
                                         .q = n ? a.step->q[0] : NULL,

@@ -3,7 +3,7 @@
 
 #include "reference/definitions.h"
 
-#include "harness/base/rng.h"
+#include "harness/base/fit.h"
 #include "harness/base/test.h"
 #include "harness/base/why.h"
 
@@ -137,11 +137,87 @@ TEST(test_sets_by_hand)
         { { 0, 3e-10, 1.2e-9, -1, -1, -1 }, 1, 9, 01, "of layer 1 KV head 0 (difficulty 0) is persistent, 2" },
         { { 0.3, 0.3 + 7e-10, -1, 0.3 + 7e-10, 0.3 + 1.2e-9, -1 }, 0, 2, 03, "and one that is less hard is" },
         { { 0.3, 0.3 + 7e-10, -1, 0.3 + 7e-10, 0.3 + 1.2e-9, -1 }, 0, 2, 012, NULL },
+        { { 0.3, -1, -1, 0.3 + 8e-10, 0.3 + 1.2e-9, 0.3 + 9e-10 },
+          0,
+          2,
+          011,
+          "KV head 1 of layer 2 (difficulty 0.3) is not" },
     };
     for (size_t i = 0; i < COUNT(each); i++) {
         why = (struct ha_why){ "" };
         const enum ha_status status = judge(each[i].d, each[i].fetched, each[i].room, each[i].set);
         if (status != (each[i].says ? HA_FAIL : HA_OK) || (each[i].says && !strstr(why.text, each[i].says)))
             fail_msg("set %zu: %d: %s", i, (int)status, why.text);
+    }
+}
+
+/* ---- what the fit gives ------------------------------------------------------------------------------------------ */
+
+/* Two layers of two query heads, and as many KV heads: importance of either, similarity, pace. */
+static struct ha_fit *fit_of(const float number[14])
+{
+    static const char header[] = "{\"__metadata__\":{\"format\":\"habench-fit\",\"version\":\"1\",\"variant\":\"clo\","
+                                 "\"params\":\"\",\"model\":\"m\","
+                                 "\"layers\":\"2\",\"q_heads\":\"2\",\"kv_heads\":\"2\",\"head_dim\":\"1\",\"model_"
+                                 "dim\":\"1\",\"dataset\":\"d\",\"seed\":\"1\","
+                                 "\"case\":\"c\",\"habench\":\"h\"},\"importance_q\":{\"dtype\":\"F32\",\"shape\":[2,2]"
+                                 ",\"data_offsets\":[0,16]},"
+                                 "\"importance_kv\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[16,32]},"
+                                 "\"similarity\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[32,48]},"
+                                 "\"pace\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[48,56]}}";
+    static char file[8 + sizeof header - 1 + 56];
+    const uint64_t bytes = sizeof header - 1;
+    struct ha_fit *fit = NULL;
+    memcpy(file, &bytes, 8);
+    memcpy(file + 8, header, bytes);
+    memcpy(file + 8 + bytes, number, 56);
+    if (ha_fit_parse(&fit, "test", file, sizeof file, &why) != HA_OK) fail_msg("%s", why.text);
+    return fit;
+}
+
+TEST(test_fit_by_hand)
+{
+    static const struct ha_shape shape = { .layers = 2, .batch = 1, .q_heads = 2, .kv_heads = 2 };
+    float number[14] = { 0.25f, 0, 1, 1, 1, 0.5f, 0, 1, 0.25f, 0.5f, 0.75f, 1, 2, 3 };
+    /* cos(by pi / 3 + (1 - by) pi) */
+    struct ha_def_reuse_rule rule = { .eta = 0.5,
+                                      .p = 1,
+                                      .eps = 0.25,
+                                      .adaptive = true,
+                                      .hard = true,
+                                      .buffer_bytes = 4,
+                                      .whole_bytes = 2,
+                                      .budget_bytes = 10 };
+    struct ha_def_reuse r;
+    struct ha_fit *fit = fit_of(number);
+    assert_int_equal(ha_def_reuse_create(&r, &shape, &rule, fit, &why), HA_OK);
+    assert_true(near(r.importance[0], 0.25) && r.importance[1] > 0 && r.importance[1] < 1e-2 && r.importance[3] == 1);
+    assert_true(near((double)r.least[0], 0.5) && near((double)r.most[1], -0.5) && near((double)r.least[2], -1));
+    assert_true(near(r.difficulty[0], 0.5) && near(r.difficulty[1], -0.75) && near(r.difficulty[3], -0.25));
+    assert_true(r.prefetched[0] == 1 && r.prefetched[1] == 1 && r.room[0] == 2
+                && r.room[1] == 3); /* 5 is as good as whole */
+    ha_def_reuse_end(&r);
+    rule.p = 2; /* a quarter of the way */
+    rule.budget_bytes = rule.buffer_bytes = 0;
+    assert_int_equal(ha_def_reuse_create(&r, &shape, &rule, fit, &why), HA_OK);
+    assert_true(near((double)r.least[1], cos(acos(-1) * (0.25 / 3 + 0.75))));
+    assert_true(isinf(r.prefetched[0]) && isinf(r.room[0]) && isinf(r.room[1]));
+    ha_def_reuse_end(&r);
+    rule.adaptive = false;
+    assert_int_equal(ha_def_reuse_create(&r, &shape, &rule, NULL, &why), HA_OK);
+    assert_true(near((double)r.least[1], 0.5) && r.importance[1] == 1 && !r.difficulty && r.prefetched[1] == 0);
+    ha_def_reuse_end(&r);
+    ha_fit_close(fit);
+    for (size_t i = 0; i < 2; i++) {
+        static const char *const says[] = { "importance_q of layer 1 head 0 is 1.5",
+                                            "importance_kv of layer 1 head 0 is" };
+        float wrong[14];
+        memcpy(wrong, number, sizeof wrong);
+        wrong[2 + 4 * i] = i ? -0.5f : 1.5f;
+        fit = fit_of(wrong);
+        assert_int_equal(ha_def_reuse_create(&r, &shape, &rule, fit, &why), HA_ERROR);
+        assert_non_null(strstr(why.text, says[i]));
+        ha_def_reuse_end(&r);
+        ha_fit_close(fit);
     }
 }
