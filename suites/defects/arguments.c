@@ -106,7 +106,7 @@ TABLE(attend_products, BATCH, Q_LEN, HEADS, HEAD_DIM, DTYPE, SCALE, FLAG(causal)
 #define T struct ha_merge
 TABLE(merge, WORD(form, forms), DTYPE, FLAG(plus_inf_is_empty), COUNT(states_count, 1, 1000, 0),
       COUNT(tokens, 1, 300, OUTER), COUNT(heads, 1, 130, OUTER), COUNT(dim, 1, 300, 0),
-      STRIDE(out.o_token_stride, NULL), STRIDE(out.o_head_stride, "dim"), OUT_OF("o", out.o, "dim", "dtype", 0),
+      STRIDE(out.o_token_stride, NULL), STRIDE(out.o_head_stride, NULL), OUT_OF("o", out.o, "dim", "dtype", 0),
       OUT("lse", out.lse, NULL, FLOATS, 0))
 #undef T
 #define T struct ha_device_blend

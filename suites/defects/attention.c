@@ -348,6 +348,7 @@ static void write_lse(const struct row *r)
     }
     x = x * (w->lse_times != 0 ? w->lse_times : 1) + w->lse_by;
     if (w->lse_zero_over != 0 && isfinite(x) && fabs(x) > w->lse_zero_over) x = 0;
+    if (w->lse_most != 0 && x > w->lse_most) x = w->lse_most;
     if (w->lse_is != 0) x = (double)w->lse_is;
     *lse = (float)x;
 }

@@ -58,9 +58,9 @@ struct ha_wrong_attention {
 
     /* LSE. */
     enum { LN, LOG2, MAX_ALONE, SUM_ALONE, MINUS, OF_FIRST_HEAD, OF_SCORES } lse;
-    double lse_by, lse_times, lse_zero_over;       /* added; times this; 0 where |LSE| is more */
-    bool empty_is_0, empty_is_nan, empty_o_is_nan; /* of no keys: LSE, o */
-    float lse_is;                                  /* whatever it should be */
+    double lse_by, lse_times, lse_zero_over, lse_most; /* added; times this; 0 where |LSE| is more; no more than */
+    bool empty_is_0, empty_is_nan, empty_o_is_nan;     /* of no keys: LSE, o */
+    float lse_is;                                      /* whatever it should be */
 
     /* o. */
     enum { OWN_PLACE, OTHER_TOKEN, NEXT_PLACE } place;

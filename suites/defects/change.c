@@ -142,6 +142,8 @@ static struct ha_block part_of(const struct ha_spell *s, const void *at)
     if (x.of.at) s->way->visit(s->args, widen, &x);
     if (!x.from) return x.of;
     char *const from = x.from - (uintptr_t)x.from % 64 < x.of.at ? x.of.at : x.from - (uintptr_t)x.from % 64;
+    char *const end = x.of.at + x.of.bytes;
+    x.to = end - x.to < 4096 ? end : x.to + 4096; /* blocks of codes that are not whole are allocated whole */
     return (struct ha_block){ .at = from, .bytes = (size_t)(x.to - from), .kind = x.of.kind };
 }
 

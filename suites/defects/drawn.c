@@ -1,4 +1,4 @@
-/* The device that is wrong as a seed says (fault.h): its entries stand before those of the sound one. Outputs are
+/* The device that has a fault (fault.h): its entries stand before those of the sound one. Outputs are
  * changed by host functions before and behind the call, so that a fault is planted in a device whose memory the host
  * can read: the embedded one. */
 

@@ -36,7 +36,6 @@ struct ha_spell {
     bool *hit, kept, captured;
     const void *given; /* the caller's sequences */
     char *saved;
-    size_t saved_bytes;
     struct {
         struct ha_block of;
         char *at;

@@ -30,7 +30,7 @@ static const struct defect {
 #define PLANT(name, what, field, ...)
 #include "suites/defects/defects.def"
 };
-/* Behind the named ones so many are drawn from the seed of the run. */
+/* Behind the named ones so many are drawn from the seed of the run, each in every call. */
 enum { DEFECTS = sizeof defects / sizeof *defects, DRAWS = 60, CONTROL = 0 };
 static uint64_t first_draw = 1;
 
@@ -48,6 +48,15 @@ struct planted {
     struct defect of;
     char name[40], what[HA_FAULT_TEXT], where[64];
 };
+static const char *defect_word(size_t i)
+{
+    static char drawn[DRAWS][16];
+    if (i < DEFECTS) return defects[i].name;
+    if (i >= DEFECTS + DRAWS) return NULL;
+    snprintf(drawn[i - DEFECTS], sizeof *drawn, "drawn_%zu", i - DEFECTS + 1);
+    return drawn[i - DEFECTS];
+}
+
 static uint64_t seed_of(const struct point *p)
 {
     return p->drawn ? p->drawn : p->defect >= DEFECTS ? first_draw + p->defect - DEFECTS : 0;
@@ -56,8 +65,10 @@ static const struct defect *planted_of(const struct point *p, struct planted *ro
 {
     const uint64_t seed = seed_of(p);
     if (!seed) return &defects[p->defect];
-    const struct ha_fault fault = ha_fault_draw(seed);
-    snprintf(room->name, sizeof room->name, "drawn:%llu", (unsigned long long)seed);
+    struct ha_fault fault = ha_fault_draw(seed);
+    if (!p->drawn) fault.whens = 0;
+    if (p->drawn) snprintf(room->name, sizeof room->name, "drawn:%llu", (unsigned long long)seed);
+    else snprintf(room->name, sizeof room->name, "%s", defect_word(p->defect));
     snprintf(room->where, sizeof room->where, "suite=device,%s", fault.op->row);
     ha_fault_text(&fault, room->what);
     room->of = (struct defect){ room->name, ha_fault_class(&fault), room->what, room->where };
@@ -81,15 +92,6 @@ static void print_class(const void *point, const struct ha_key *key, char out[HA
 }
 
 HA_WORDS(yes_word, "yes", "no")
-static const char *defect_word(size_t i)
-{
-    static char drawn[DRAWS][16];
-    if (i < DEFECTS) return defects[i].name;
-    if (i >= DEFECTS + DRAWS) return NULL;
-    snprintf(drawn[i - DEFECTS], sizeof *drawn, "drawn_%zu", i - DEFECTS + 1);
-    return drawn[i - DEFECTS];
-}
-
 #define AT(member) .offset = offsetof(struct point, member)
 static const struct ha_key keys[] = {
     { "drawn", "0", "0: the one that `defect` names; else the seed that one is drawn from", HA_KEY_NUMBER, AT(drawn),
@@ -294,7 +296,7 @@ static enum ha_status hunt(struct run *r, struct stand *s, const struct point *p
     struct planted room;
     const struct defect *d = planted_of(p, &room);
     struct ha_why reason = { "" };
-    enum ha_status status = stand_begin(s, r, p, d->name, &reason);
+    enum ha_status status = stand_begin(s, r, p, seed_of(p) ? d->what : d->name, &reason);
     if (status == HA_FAIL) note(row, routes[CLAIMS], NULL, &reason);
     if (status != HA_OK) return status == HA_FAIL ? HA_FAIL : ha_why(why, status, "%s", reason.text);
     struct ha_filter *filter = NULL;

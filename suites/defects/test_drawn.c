@@ -138,6 +138,24 @@ TEST_WITH(what_never_comes_is_not_seen, NULL, driven_end)
     }
 }
 
+/* Neither a copy of an input nor host functions around a call are seen by themselves. */
+TEST_WITH(what_changes_nothing_is_not_seen, NULL, driven_end)
+{
+    static const char *const faults[] = { "columns: each row of x: times 1", "topk: each row of index: times 1",
+                                          "hamming: each row of codes: times 1", "pq_score: each row of codes: times 1",
+                                          "softmax: before the call, each row of x: times 1" };
+    for (size_t i = 0; i < COUNT(faults); i++) {
+        char words[80];
+        snprintf(words, sizeof words, "device:op=%.*s,bytes=65536", (int)strcspn(faults[i], ":"), faults[i]);
+        assert_int_equal(setenv("HA_DEFECT", faults[i], 1), 0);
+        ha_driven_free(&driven);
+        const struct ha_drive drive = { .words = words, .device = "./defects.so" };
+        if (ha_drive(&drive, &driven, &why) != HA_OK) fail_msg("%s", why.text);
+        if (result()->verdict != HA_PASS) fail_msg("%s: %s", faults[i], result()->reason);
+    }
+    assert_int_equal(unsetenv("HA_DEFECT"), 0);
+}
+
 static int in_a_folder(void **state)
 {
     FILE *out;
