@@ -241,6 +241,7 @@ static bool draw_argument(struct draws *d, struct ha_fault *f)
         f->of = any(d, f->op, f->effect == HA_FAULT_SCALED ? is_real : is_dense);
         f->as = f->of && f->of->dense ? ha_argument_of(f->op, f->of->dense) : NULL;
         f->real = seldom(d, 2) ? 2 : 0.5;
+        if (f->of && !strcmp(f->of->name, "p")) f->real = 0.5; /* a share */
         return f->as || f->effect == HA_FAULT_SCALED ? f->of != NULL : false;
     case 5:
         f->of = any(d, f->op, is_stride);
