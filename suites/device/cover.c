@@ -69,7 +69,7 @@ static const struct {
 static const char *line_of(const char *lines, const char *key)
 {
     const size_t n = strlen(key);
-    for (const char *p = lines; p; p = strchr(p, '\n'), p += p != NULL)
+    for (const char *p = lines; p; p = strchr(p, '\n'), p = p ? p + 1 : NULL)
         if (!strncmp(p, key, n) && p[n] == ' ') return p;
     return NULL;
 }
