@@ -262,7 +262,7 @@ def stem(path):
 
 def is_test(path):
     """Whether a file test_* has tests; the others help them."""
-    return re.search(r"^(TEST|TEST_WITH|TEST_MAIN|    TEST)\b", open(path, encoding="utf-8").read(), re.M) is not None
+    return re.search(r"^(DEVICE_TEST|TEST|TEST_WITH|TEST_MAIN|    TEST)\b", open(path, encoding="utf-8").read(), re.M) is not None
 
 
 def kind(path):

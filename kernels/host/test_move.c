@@ -1,8 +1,7 @@
-/* move, copy_pieces, read, spin and map_device, and the operands that are caught. */
+/* map_device, and operands of moves, pieces and reads that are caught; what they move is the suite's: `habench check
+ * device`. */
 
 #include "kernels/host/test_fixture.h"
-
-#include "harness/base/clock.h"
 
 enum { ROWS = 40, ROW = 24, STRIDE = 32, BYTES = ROWS * STRIDE };
 
@@ -45,101 +44,13 @@ static struct ha_device_move whole(const uint32_t *to, const uint32_t *from)
                                     .src_stride_bytes = STRIDE };
 }
 
-TEST_WITH(moves_rows, open_all, close_all)
+/* no operand is looked at */
+TEST_WITH(nothing_to_move, open_all, close_all)
 {
-    const uint32_t *const index[] = { NULL, up, down };
-    for (size_t to = 0; to < 3; to++)
-        for (size_t from = 0; from < 3; from++) {
-            struct ha_device_move m = whole(index[to], index[from]);
-            memset(device, 0x55, BYTES);
-            ok(api->move(stream, &m));
-            memset(&m, 0, sizeof m); /* the call has its copy */
-            ok(api->stream_sync(stream));
-            for (size_t i = 0; i < ROWS; i++) {
-                const size_t at = (to ? index[to][i] : i) * STRIDE;
-                assert_memory_equal(device + at, mapped + (from ? index[from][i] : i) * STRIDE, ROW);
-                for (size_t b = ROW; b < STRIDE; b++) assert_int_equal(device[at + b], 0x55);
-            }
-        }
-    /* the index as it is when the move runs; dense rows; one row to many */
-    struct ha_device_move m = whole(NULL, up);
-    m.dst_stride_bytes = ROW;
-    ok(api->copy(stream, down, up, ROWS * sizeof *up, HA_H2D));
-    m.src_index = down;
-    ok(api->move(stream, &m));
-    ok(api->stream_sync(stream));
-    for (size_t i = 0; i < ROWS; i++) assert_memory_equal(device + i * ROW, mapped + up[i] * STRIDE, ROW);
-    m.src_index = NULL;
-    m.src_stride_bytes = 0;
-    ok(api->move(stream, &m));
-    ok(api->stream_sync(stream));
-    for (size_t i = 0; i < ROWS; i++) assert_memory_equal(device + i * ROW, mapped, ROW);
-    /* nothing to move: no operand is looked at */
     ok(api->move(stream, &(struct ha_device_move){ .rows = 9 }));
     ok(api->move(stream, &(struct ha_device_move){ .row_bytes = 9 }));
-    ok(api->stream_sync(stream));
-}
-
-TEST_WITH(copies_pieces, open_all, close_all)
-{
-    enum { N = 20 };
-    void *dst[N];
-    const void *src[N];
-    size_t bytes[N];
-    static const struct {
-        enum ha_direction dir;
-        int to, from;
-    } way[] = {
-        { HA_H2D, 0, 2 }, { HA_H2D, 0, 3 }, { HA_H2D, 0, 4 }, { HA_D2H, 2, 1 },
-        { HA_D2H, 3, 1 }, { HA_D2H, 4, 1 }, { HA_D2D, 0, 1 },
-    };
-    char *const place[] = { device, other, pinned, mapped, pageable };
-    for (size_t w = 0; w < COUNT(way); w++) {
-        char *to = place[way[w].to], *from = place[way[w].from];
-        for (size_t i = 0; i < BYTES; i++) from[i] = (char)(i * 13 + w);
-        memset(to, 0x55, BYTES);
-        for (size_t i = 0; i < N; i++) {
-            bytes[i] = i % 5 * 7; /* some are empty */
-            dst[i] = bytes[i] ? to + i * STRIDE : NULL;
-            src[i] = bytes[i] ? from + (N - i) * STRIDE + i : NULL;
-        }
-        ok(api->copy_pieces(stream, &(struct ha_device_pieces){ dst, src, bytes, N }, way[w].dir));
-        memset(dst, 0, sizeof dst); /* the call has its copy */
-        memset(src, 0, sizeof src);
-        memset(bytes, 0, sizeof bytes);
-        ok(api->stream_sync(stream));
-        for (size_t i = 0; i < N; i++) {
-            assert_memory_equal(to + i * STRIDE, from + (N - i) * STRIDE + i, i % 5 * 7);
-            assert_int_equal(to[i * STRIDE + i % 5 * 7], 0x55);
-        }
-    }
     ok(api->copy_pieces(stream, &(struct ha_device_pieces){ .count = 0 }, HA_H2D));
     ok(api->stream_sync(stream));
-}
-
-TEST_WITH(reads_and_sums, open_all, close_all)
-{
-    static const size_t words[] = { 0, 1, 15, 16, 17, BYTES / 4 };
-    uint32_t *sum = down;
-    for (size_t i = 0; i < COUNT(words); i++) {
-        uint32_t word, want = 41;
-        for (size_t w = 0; w < words[i]; w++) {
-            memcpy(&word, mapped + 4 * w, 4);
-            want += word;
-        }
-        *sum = 41;
-        ok(api->read(stream, mapped, 4 * words[i], sum));
-        ok(api->stream_sync(stream));
-        assert_int_equal(*sum, want);
-    }
-}
-
-TEST_WITH(spins, open_all, close_all)
-{
-    const uint64_t begin = ha_now_ns();
-    ok(api->spin(stream, 20000000));
-    ok(api->stream_sync(stream));
-    assert_true(ha_now_ns() - begin >= 20000000);
 }
 
 TEST_WITH(a_failed_device_stops_spinning, open_all, close_all)
@@ -149,26 +60,6 @@ TEST_WITH(a_failed_device_stops_spinning, open_all, close_all)
     assert_int_equal(api->copy(stream, pinned, device, 8, HA_H2D), HA_ERROR);
     assert_int_equal(api->stream_sync(stream), HA_ERROR);
     failure = "copy H2D on stream main: destination";
-}
-
-TEST_WITH(a_graph_keeps_moves_and_pieces, open_all, close_all)
-{
-    void *dst[1] = { other };
-    const void *src[1] = { pinned };
-    const size_t bytes[1] = { BYTES };
-    struct ha_device_move m = whole(NULL, up);
-    m.src = other;
-    ok(api->graph_begin(stream));
-    ok(api->copy_pieces(stream, &(struct ha_device_pieces){ dst, src, bytes, 1 }, HA_H2D));
-    ok(api->move(stream, &m));
-    struct ha_graph *graph = graph_of(stream);
-    for (int turn = 0; turn < 2; turn++) {
-        for (size_t i = 0; i < BYTES; i++) pinned[i] = (char)(i * 3 + (size_t)turn);
-        ok(api->graph_launch(graph, stream));
-        ok(api->stream_sync(stream));
-        for (size_t i = 0; i < ROWS; i++) assert_memory_equal(device + i * STRIDE, pinned + up[i] * STRIDE, ROW);
-    }
-    api->graph_destroy(graph);
 }
 
 TEST_WITH(stores_through_a_mapping, open_all, close_all)
