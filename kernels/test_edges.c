@@ -1,6 +1,6 @@
-/* What a device does not ask of a kernel, through every table: operands that end at a page that faults, rows that lie
- * apart, reads in streams, lists in which a sample misleads. Shapes, types and special numbers are the suite's:
- * `habench check device:op=...,isa=...`. And that each judge sees a wrong number. */
+/* Each kernel table on arguments that no device passes to a kernel: operands that end at a page that faults, rows at
+ * strides, reads in streams, lists in which a sample misleads. The suite device has shapes, types and special numbers:
+ * `habench check device:op=...,isa=...`. Each judge of the reference is shown a wrong number, too. */
 
 #include "harness/api/reference.h"
 #include "harness/base/numeric.h"

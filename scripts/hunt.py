@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Hunts drawn faults (suites/defects/fault.h) and counts how many the judge sees: hunt.py FIRST LAST [KEYS].
 
-KEYS: more of them, as others=no, which leaves it at the operation's own rows. Each seed is hunted in a process of its own, `habench check defects:drawn=SEED`, as a fault may end its process. Prints
-each fault, then what was caught of each class, and those that nothing saw.
+KEYS: more keys of the case, as others=no: the operation's own rows alone. Each seed has a process of its own,
+`habench check defects:drawn=SEED`, as a fault may end it. Prints each fault, then how many of each class were caught,
+and the faults that no case caught.
 """
 
 import re

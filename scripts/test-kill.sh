@@ -106,7 +106,7 @@ while [ $killed -lt "$kills" ] && [ $failed -eq 0 ]; do
             0 | 40 | 137) ;;
             *) wrong "exit $code"; break ;;
         esac
-        if [ $code -eq 40 ] && ! grep -q -e 'could not be judged' -e 'killed by SIGKILL' "$dir/err"; then wrong "exit 40 for another reason"; break; fi
+        if [ $code -eq 40 ] && ! grep -q -e 'could not be judged' -e 'killed by SIGKILL, at its end' "$dir/err"; then wrong "exit 40 for another reason"; break; fi
     done
     [ $failed -eq 0 ] && compare "$folder"
     rm -rf "$folder"

@@ -78,8 +78,8 @@ struct ha_device_info {
  * row of K or V begin at any multiple of the size of their numbers; for attend_products heads and runs begin at
  * multiples of 16 bytes. K and V need not have strides in common. A NaN or +inf among the scores of the keys that a
  * query sees makes all of its o and its LSE NaN, a NaN in V of such a key its element of o; an infinity in V its
- * element that, or NaN; a score of -inf weighs 0, and a query that sees no other has what one without keys has; what a
- * key holds that is not seen does not matter (attend_products: its K). */
+ * element that, or NaN; a score of -inf weighs 0, and a query that sees no other has what one without keys has, weights
+ * of 0 among it; what a key holds that is not seen does not matter (attend_products: its K). */
 struct ha_device_seq {
     const float *q;                   /* [q_len][q_heads][head_dim] */
     struct ha_rows runs[HA_RUNS_MAX]; /* of KV head 0; head h starts h * k_head_bytes, h * v_head_bytes

@@ -183,7 +183,7 @@ static bool value_in(const struct ha_covering *p, const struct axis *axis, const
 }
 
 struct probe {
-    const struct ha_covering *pairs;
+    const struct ha_covering *covering;
     const size_t *row;
     double cost; /* infinite: the row is no point */
     ha_take *each;
@@ -193,7 +193,7 @@ struct probe {
 static enum ha_status on_point(void *arg, const struct ha_suite *s, void *point, struct ha_why *why)
 {
     struct probe *probe = arg;
-    const struct ha_covering *p = probe->pairs;
+    const struct ha_covering *p = probe->covering;
     char text[HA_VALUE_MAX];
     for (size_t i = 0; i < p->axes; i++) {
         const char *said = p->axis[i].value[probe->row[i]];
@@ -209,7 +209,7 @@ static enum ha_status on_point(void *arg, const struct ha_suite *s, void *point,
 /* Expands a section with one value of each axis. */
 static enum ha_status expand_row(struct probe *probe, struct ha_why *why)
 {
-    const struct ha_covering *p = probe->pairs;
+    const struct ha_covering *p = probe->covering;
     struct ha_assignments one = *p->a;
     char pair[AXES_MAX][64], text[HA_VALUE_MAX];
     one.cover = HA_ALL_PRODUCTS;
@@ -241,7 +241,7 @@ static enum ha_status expand_row(struct probe *probe, struct ha_why *why)
 /* why: of an infinite cost */
 static double cost_of(const struct ha_covering *p, const size_t *row, struct ha_why *why)
 {
-    struct probe probe = { .pairs = p, .row = row, .cost = HUGE_VAL };
+    struct probe probe = { .covering = p, .row = row, .cost = HUGE_VAL };
     why->text[0] = 0;
     return expand_row(&probe, why) == HA_OK ? probe.cost : HUGE_VAL;
 }
@@ -352,7 +352,7 @@ enum ha_status ha_covering_expand(struct ha_covering *p, ha_take *each, void *ar
         return ha_why(why, HA_ERROR, "out of memory");
     enum ha_status status = every_value_is_there(p, rows, count, why);
     for (size_t r = 0; r < count && status == HA_OK; r++) {
-        struct probe probe = { .pairs = p, .row = rows + r * p->axes, .each = each, .arg = arg };
+        struct probe probe = { .covering = p, .row = rows + r * p->axes, .each = each, .arg = arg };
         status = expand_row(&probe, why);
     }
     free(rows);

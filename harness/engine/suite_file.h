@@ -64,7 +64,7 @@ void ha_covering_destroy(struct ha_covering *pairs);
  * more than allowed has them. HA_ERROR: also where a value is in none. */
 enum ha_status ha_covering_expand(struct ha_covering *pairs, ha_take *each, void *arg, struct ha_why *why);
 
-/* What points have of it, whoever made them: each is shown to ha_covering_note. */
+/* How many pairs, or values, of a covering list the points have that were given to ha_covering_note. */
 struct ha_coverage {
     size_t points, axes, values, pairs, met; /* of a list that covers values a pair is a value alone */
     size_t excluded;                         /* there is no such case, or it costs too much */

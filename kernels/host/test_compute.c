@@ -1,5 +1,5 @@
-/* What computes on a device: calls of nothing, numbers that are worked out by hand, and calls that are refused. Shapes,
- * types and special numbers are the suite's: `habench check device`. */
+/* Operations of a device that compute: calls with zero rows, results that are worked out by hand, and refused calls.
+ * The suite device has shapes, types and special numbers: `habench check device`. */
 
 #include "kernels/host/test_blocks.h"
 

@@ -1,5 +1,5 @@
-/* What the suite (`habench check device`) does not ask: attention behind attention that has less scratch, lists that
- * are refused, merges of other forms, in place, of as many states as there may be. */
+/* Launches that the suite device (`habench check device`) does not have: attention behind attention that has less
+ * scratch, lists that are refused, merges of other forms, in place, of as many states as there may be. */
 
 #include "kernels/host/test_fixture.h"
 

@@ -261,6 +261,21 @@ struct held {
 /* numbers of K that those rows of a KV head are of which are held against chance, if more than two */
 enum { HELD_NUMBERS = 1 << 18 };
 
+/* All scores of a KV head are -inf: each weight of its query heads is 0. */
+static enum ha_status judge_no_weights(struct ha_op_stage *s, const struct problem *p)
+{
+    const struct ha_device_seq *m = &p->here[p->seq];
+    for (size_t g = 0; g < p->of->group; g++)
+        for (size_t i = 0; i < p->keys[p->seq]; i++) {
+            const float got = m->weights[(p->head * p->of->group + g) * m->weights_stride + i];
+            if (got < 0 || got > 0 || isnan(got))
+                return ha_op_wrong(s,
+                                   "sequence %zu, KV head %zu: all scores are -inf, and the weight of key %zu is %.9g",
+                                   p->seq, p->head, i, (double)got);
+        }
+    return HA_OK;
+}
+
 static enum ha_status judge_unit(struct ha_op_stage *s, struct problem *p, const char *name,
                                  const struct ha_profile *profile, size_t b, size_t unit, struct held *held)
 {
@@ -290,6 +305,7 @@ static enum ha_status judge_unit(struct ha_op_stage *s, struct problem *p, const
     if (c->weights && !masked && (!special || p->special == HA_OP_NAN_VALUE || p->special == HA_OP_INF_VALUE))
         w = ha_answer_judge_weights(&want, &a);
     const bool right = e.ratio <= 1 && w.ratio <= 1;
+    if (status == HA_OK && masked && c->weights) status = judge_no_weights(s, p);
     if (right && !special && !masked)
         status = ha_answer_hold(&want, &a, &rows, HELD_NUMBERS / (rows.keys * c->head_dim + 1) + 2, &held->rows,
                                 &held->weights, s->why);
