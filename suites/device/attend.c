@@ -506,6 +506,7 @@ static const char *unfit(const struct ha_op_case *c)
 {
     if (c->causal && c->empty) return "the query tokens are the last keys of every sequence, and one has none";
     if (c->lists && c->causal && c->runs == 1) return "with causal, the last run is no list";
+    if (c->head_dim % 8) return "a head has a multiple of 8 numbers";
     if (c->list_keys && (!c->lists || c->weights)) return "list_keys is of lists, without weights";
     struct ha_op_case any = *c;
     any.special = HA_OP_NO_SPECIAL; /* it has all of them */
