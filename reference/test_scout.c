@@ -100,7 +100,7 @@ TEST(recalls_by_hand)
         const double param[] = { 1, 2, 2, 0, 0, OFF, 0, 0, other[i].recall, 2 };
         struct ha_test_world one = ha_test_world(&ha_definition_scout, param, 5, WEIGHTS(weight), SEEN(1));
         if (i == 0) ha_test_accept(&one, moves, COUNT(moves)), ha_test_accept(&one, stays, COUNT(stays));
-        if (!other[i].recall) {
+        if (other[i].recall == OFF) {
             assert_int_equal(ha_test_other(&one, stays, 2, stays[1].report, &why), HA_FAIL);
             assert_non_null(strstr(why.text, other[i].text));
         } else if (other[i].text) ha_test_reject(&one, other[i].step, other[i].steps, &other[i].last, other[i].text);

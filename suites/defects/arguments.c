@@ -38,7 +38,7 @@ enum {
 #define STRIDE(member, as)            MEMBER(STRIDE, #member, T, member, .dense = as)
 #define S_STRIDE(member, as)          MEMBER(STRIDE, #member, S, member, .dense = as, SEQ)
 #define FLAG(member)                  MEMBER(FLAG, #member, T, member, .flags = 0)
-#define REAL(member, none)            MEMBER(REAL, #member, T, member, .neutral = none)
+#define REAL(member, none)            MEMBER(REAL, #member, T, member, .neutral = (double)(none))
 #define S_REAL(member, none)          MEMBER(REAL, #member, S, member, .neutral = none, SEQ)
 /* of: FLOATS, WORDS, BYTES; _OF: of the type that the member `by` says. in: the count of numbers of a row, or NULL */
 #define IN(role, member, of, flag)           MEMBER(IN, role, T, member, NUMBERS(of, NULL, NULL, flag))

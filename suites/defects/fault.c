@@ -246,7 +246,7 @@ static bool draw_argument(struct draws *d, struct ha_fault *f)
     case 5:
         f->of = any(d, f->op, is_stride);
         f->effect = HA_FAULT_STRIDE;
-        f->x = f->of && strstr(f->of->name, "bytes") ? 8 << pick(d, 4) : 2 << pick(d, 4);
+        f->x = f->of && strstr(f->of->name, "bytes") ? (size_t)8 << pick(d, 4) : (size_t)2 << pick(d, 4);
         return f->of && !strstr(f->of->name, "head_bytes");
     case 6:
         f->of = any(d, f->op, is_of_seq);
@@ -255,7 +255,7 @@ static bool draw_argument(struct draws *d, struct ha_fault *f)
     default:
         f->of = any(d, f->op, is_unaligned);
         f->effect = HA_FAULT_ALIGNED;
-        f->x = 8 << pick(d, 4);
+        f->x = (size_t)8 << pick(d, 4);
         return f->of != NULL;
     }
 }
