@@ -8,7 +8,8 @@ last line of stderr is the reason. Before that it is called once with --traits a
 do; without an answer it is asked for natural logarithms in all three types, with errors of exp and log of 2^-23:
 
     forms=natural,base2,direct,max_sum   which the metadata "form" of IN then names (max_sum: tensors sum, merged_sum)
-    dtypes=f32,f16,bf16      commutes=1      plus_inf=1 (empty may be +inf, metadata "empty")      states_max=2
+    dtypes=f32,f16,bf16      fp8=e4m3,e5m2 (metadata fp8, fp8_scale; merged_o F8_E4M3 or F8_E5M2)
+    commutes=1      plus_inf=1 (empty may be +inf, metadata "empty")      states_max=2
     lse_order=heads_tokens   exp_eps=1e-6    log_eps=1e-6    depth_extra=0    rescales=0    name=mine
 
 This one needs numpy and safetensors: pip install numpy safetensors.

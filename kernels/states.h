@@ -7,10 +7,14 @@
 
 #include <math.h>
 
-/* element d of the row of o */
+/* element d of a state's row of o, and of the result's */
 static inline void *ha_merge_o(const struct ha_merge *m, const struct ha_merge_state *s, size_t t, size_t h, size_t d)
 {
     return (char *)s->o + (t * s->o_token_stride + h * s->o_head_stride + d) * ha_dtype_bytes(m->dtype);
+}
+static inline void *ha_merge_out(const struct ha_merge *m, size_t t, size_t h, size_t d)
+{
+    return (char *)m->out.o + (t * m->out.o_token_stride + h * m->out.o_head_stride + d) * ha_merge_o_bytes(m, true);
 }
 
 /* of the row's lse, and of its sum */

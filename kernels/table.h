@@ -48,6 +48,7 @@
     .traits = {                                                                      \
         .forms = (1u << HA_FORM_COUNT) - 1,                                          \
         .dtypes = (1u << HA_DTYPE_COUNT) - 1,                                        \
+        .fp8 = (1u << HA_FP8_COUNT) - 1,                                             \
         .aliases = 1u << HA_ALIAS_NONE | 1u << HA_ALIAS_FIRST | 1u << HA_ALIAS_LAST, \
         .lse_order = HA_LSE_ANY,                                                     \
         .o_strides = true,                                                           \

@@ -7,7 +7,8 @@
 
 o [states][tokens][heads][dim] and lse [states][tokens][heads] are what was merged (or lists of a tensor for each state),
 merged_o [tokens][heads][dim] and merged_lse [tokens][heads] what came out of it. On any device, in any strides; o in
-float32, float16 or bfloat16, and merged_o in the same type.
+float32, float16 or bfloat16, and merged_o in the same type, or in float8_e4m3fn or float8_e5m2 with fp8_scale, by which it was
+divided.
 
     scripts/merge_replay.py FILE [--states 3] [--dim 128] [--dtype float16] [--seed 1]
 
@@ -23,6 +24,7 @@ ORDERS = ("flat", "chain", "tree")
 LAYOUTS = ("tokens_heads", "heads_tokens")
 EMPTIES = ("-inf", "+inf")
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+FP8 = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2"}
 
 
 def _one(x, what, dims):
@@ -33,7 +35,7 @@ def _one(x, what, dims):
 
 
 def save(path, o, lse, merged_o, merged_lse, *, sum=None, merged_sum=None, form="natural", order="flat",
-         lse_layout="tokens_heads", empty="-inf", exp_eps=None, log_eps=None, **more):
+         lse_layout="tokens_heads", empty="-inf", exp_eps=None, log_eps=None, fp8_scale=None, **more):
     """form: what lse is: ln, log2, or (max_sum) the maximum, with sum. order: how the states were merged. lse_layout: heads_tokens
     where lse, sum and their merged ones are [..][heads][tokens]. empty: the lse of a state without keys. exp_eps, log_eps: relative
     errors of exp and log, 2^-23 if not given. more: anything, kept as text."""
@@ -55,12 +57,17 @@ def save(path, o, lse, merged_o, merged_lse, *, sum=None, merged_sum=None, form=
         if name != "o" and tuple(x.shape) != wanted[name]:
             raise ValueError(f"{name} has the shape {tuple(x.shape)}; beside o {tuple(tensors['o'].shape)} it must have {wanted[name]}")
         if name in ("o", "merged_o"):
-            if x.dtype not in DTYPES or x.dtype != tensors["o"].dtype:
+            eight = name == "merged_o" and fp8_scale is not None
+            if eight and x.dtype not in FP8:
+                raise ValueError(f"{name} is {x.dtype}; with fp8_scale it is float8_e4m3fn or float8_e5m2")
+            if not eight and (x.dtype not in DTYPES or x.dtype != tensors["o"].dtype):
                 raise ValueError(f"{name} is {x.dtype}; o and merged_o are of one type, float32, float16 or bfloat16")
         elif x.dtype != torch.float32:
             raise ValueError(f"{name} is {x.dtype}; it must be float32")
     meta = {"form": form, "order": order, "lse_layout": lse_layout, "empty": empty, **{k: str(v) for k, v in more.items()}}
-    meta |= {k: repr(float(v)) for k, v in (("exp_eps", exp_eps), ("log_eps", log_eps)) if v is not None}
+    meta |= {k: repr(float(v)) for k, v in (("exp_eps", exp_eps), ("log_eps", log_eps), ("fp8_scale", fp8_scale)) if v is not None}
+    if fp8_scale is not None:
+        meta["fp8"] = FP8[tensors["merged_o"].dtype]
     save_file(tensors, path, metadata=meta)
 
 

@@ -34,6 +34,15 @@ enum { HA_DTYPE_COUNT = 3 };
 static inline size_t ha_dtype_bytes(enum ha_dtype t) { return t == HA_F32 ? 4u : 2u; }
 static inline const char *ha_dtype_name(enum ha_dtype t) { return t == HA_F32 ? "f32" : t == HA_F16 ? "f16" : "bf16"; }
 
+/* 8-bit floating point of the OCP (OFP8, revision 1.0): E4M3 has no infinity, and 448 is its largest; E5M2 ends at
+ * 57344. */
+enum ha_fp8 { HA_FP8_NONE = 0, HA_FP8_E4M3 = 1, HA_FP8_E5M2 = 2 };
+enum { HA_FP8_COUNT = 3 };
+static inline const char *ha_fp8_name(enum ha_fp8 t)
+{
+    return t == HA_FP8_E4M3 ? "e4m3" : t == HA_FP8_E5M2 ? "e5m2" : "none";
+}
+
 /* A function of the words that stand for 0, 1, ...: NULL behind the last. For options and keys that take words. */
 #define HA_SHARED_WORDS(name, ...)                              \
     const char *name(size_t i)                                  \

@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-#define HA_DEVICE_ABI    12u
+#define HA_DEVICE_ABI    13u
 #define HA_DEVICE_SYMBOL "ha_device_api"
 
 struct ha_device;

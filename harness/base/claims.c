@@ -126,6 +126,7 @@ static const struct {
     { OF_TRAITS(forms), (1u << HA_FORM_COUNT) - 1, 0, "one of natural 1, base2 2, direct 4, max_sum 8" },
     { OF_TRAITS(dtypes), (1u << HA_DTYPE_COUNT) - 1, 0, "one of f32 1, f16 2, bf16 4" },
     { OF_TRAITS(aliases), 7u, 1u << HA_ALIAS_NONE, "1u << HA_ALIAS_NONE" },
+    { OF_TRAITS(fp8), (1u << HA_FP8_COUNT) - 1, 0, NULL }, /* there may be none */
 };
 static const struct {
     const char *name;
@@ -141,7 +142,7 @@ enum ha_status ha_traits_check(const struct ha_merge_traits *t, struct ha_why *w
         if (x & ~masks[i].known)
             return ha_why(why, HA_ERROR, "its traits: %s is %#x, with bits that mean nothing (all: %#x)", masks[i].name,
                           x, masks[i].known);
-        if (x == 0 || (x & masks[i].needed) != masks[i].needed)
+        if (masks[i].needs && (x == 0 || (x & masks[i].needed) != masks[i].needed))
             return ha_why(why, HA_ERROR, "its traits: %s is %#x and lacks %s; did info() fill in merge?", masks[i].name,
                           x, masks[i].needs);
     }

@@ -3,6 +3,7 @@
 #include "harness/api/kernels.h"
 #include "harness/base/cpu.h"
 
+#include <math.h>
 #include <string.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -117,3 +118,54 @@ float ha_round(float x, enum ha_dtype dtype)
 double ha_dtype_unit(enum ha_dtype dtype) { return dtype == HA_F32 ? 0 : dtype == HA_F16 ? 0x1p-11 : 0x1p-8; }
 
 double ha_dtype_eta(enum ha_dtype dtype) { return dtype == HA_F32 ? 0 : dtype == HA_F16 ? 0x1p-25 : 0x1p-134; }
+
+/* ---- 8 bits ------------------------------------------------------------------------------ */
+
+static const struct {
+    int mantissa, least; /* bits of the mantissa; the exponent of the smallest normal number */
+    float most;
+} fp8[HA_FP8_COUNT] = { [HA_FP8_E4M3] = { 3, -6, 448 }, [HA_FP8_E5M2] = { 2, -14, 57344 } };
+enum { FP8_SIGN = 0x80, FP8_NAN = 0x7f };
+
+uint8_t ha_fp8_from_f32(float x, enum ha_fp8 t)
+{
+    const uint8_t sign = signbit(x) ? FP8_SIGN : 0;
+    const float a = fminf(fabsf(x), fp8[t].most);
+    if (isnan(x)) return sign | FP8_NAN;
+    const int own = a > 0 ? ilogbf(a) : fp8[t].least, exponent = own > fp8[t].least ? own : fp8[t].least;
+    /* a number that is rounded up to a power of two carries into the exponent */
+    const int steps = (int)rintf(ldexpf(a, fp8[t].mantissa - exponent));
+    return (uint8_t)(sign | (((exponent - fp8[t].least) << fp8[t].mantissa) + steps));
+}
+
+float ha_f32_from_fp8(uint8_t code, enum ha_fp8 t)
+{
+    const int magnitude = code & ~FP8_SIGN, above = magnitude >> fp8[t].mantissa;
+    const int steps = magnitude - (above ? (above - 1) << fp8[t].mantissa : 0);
+    float a = ldexpf((float)steps, (above ? above - 1 : 0) + fp8[t].least - fp8[t].mantissa);
+    if (a > fp8[t].most) a = t == HA_FP8_E5M2 && magnitude == 0x7c ? INFINITY : NAN;
+    return code & FP8_SIGN ? -a : a;
+}
+
+void ha_fp8_store_row(void *data, size_t n, enum ha_fp8 t, float scale, const float *in)
+{
+    for (size_t i = 0; i < n; i++) ((uint8_t *)data)[i] = ha_fp8_from_f32(in[i] / scale, t);
+}
+
+void ha_fp8_load_row(const void *data, size_t n, enum ha_fp8 t, float *out)
+{
+    for (size_t i = 0; i < n; i++) out[i] = ha_f32_from_fp8(((const uint8_t *)data)[i], t);
+}
+
+double ha_fp8_nearest(double x, float code, enum ha_fp8 t)
+{
+    const float a = fabsf(code);
+    if (!isfinite(code)) return (double)code;
+    const uint8_t at = ha_fp8_from_f32(a, t);
+    const double below = at ? ((double)ha_f32_from_fp8(at - 1, t) + (double)a) / 2 : -(double)ha_f32_from_fp8(1, t) / 2;
+    const double above = a == fp8[t].most ? HUGE_VAL : ((double)a + (double)ha_f32_from_fp8(at + 1, t)) / 2;
+    const double towards = signbit(code) ? -x : x, nearest = towards < below   ? below
+                                                             : towards > above ? above
+                                                                               : towards;
+    return signbit(code) ? -nearest : nearest;
+}

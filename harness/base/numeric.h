@@ -66,6 +66,16 @@ void ha_store_row(void *data, size_t n, enum ha_dtype dtype, const float *in);
 /* x rounded to dtype, as float */
 float ha_round(float x, enum ha_dtype dtype);
 
+/* 8-bit numbers: to the nearest, ties to even, saturated; NaN stays NaN */
+uint8_t ha_fp8_from_f32(float x, enum ha_fp8 type);
+float ha_f32_from_fp8(uint8_t code, enum ha_fp8 type);
+/* [n] of in / scale, as the codes of a row and back: out is not multiplied by a scale */
+void ha_fp8_store_row(void *data, size_t n, enum ha_fp8 type, float scale, const float *in);
+void ha_fp8_load_row(const void *data, size_t n, enum ha_fp8 type, float *out);
+/* Of the numbers that become `code`, a value that the type has, the one nearest to x: x itself where it does. A bound
+ * between two codes belongs to both. */
+double ha_fp8_nearest(double x, float code, enum ha_fp8 type);
+
 /* unit roundoff and half the smallest subnormal of a storage type; 0 and 0 for binary32 */
 double ha_dtype_unit(enum ha_dtype dtype);
 double ha_dtype_eta(enum ha_dtype dtype);

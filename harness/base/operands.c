@@ -93,7 +93,7 @@ void ha_operands_attend(const struct ha_device_attend *a, ha_operand_fn *fn, voi
 
 static void state(struct visit v, const struct ha_merge *m, const struct ha_merge_state *s, enum ha_access access)
 {
-    const size_t e = ha_dtype_bytes(m->dtype), f = sizeof(float);
+    const size_t e = ha_merge_o_bytes(m, access == HA_WRITE), f = sizeof(float);
     grid(v, access == HA_READ ? "o of a state" : "o", access, s->o, m->tokens, s->o_token_stride * e, m->heads,
          s->o_head_stride * e, m->dim * e);
     grid(v, access == HA_READ ? "lse of a state" : "lse", access, s->lse, m->tokens, s->lse_token_stride * f, m->heads,

@@ -26,10 +26,10 @@ static const struct type {
     enum ha_tensor_type type;
     size_t bytes;
 } TYPES[] = {
-    { "F64", HA_T_F64, 8 },    { "F32", HA_T_F32, 4 },       { "F16", HA_T_F16, 2 },       { "BF16", HA_T_BF16, 2 },
-    { "I64", HA_T_I64, 8 },    { "I32", HA_T_I32, 4 },       { "U32", HA_T_U32, 4 },       { "U8", HA_T_U8, 1 },
-    { "U64", HA_T_OTHER, 8 },  { "I16", HA_T_OTHER, 2 },     { "U16", HA_T_OTHER, 2 },     { "I8", HA_T_OTHER, 1 },
-    { "BOOL", HA_T_OTHER, 1 }, { "F8_E4M3", HA_T_OTHER, 1 }, { "F8_E5M2", HA_T_OTHER, 1 }, { "C64", HA_T_OTHER, 8 },
+    { "F64", HA_T_F64, 8 },    { "F32", HA_T_F32, 4 },         { "F16", HA_T_F16, 2 },         { "BF16", HA_T_BF16, 2 },
+    { "I64", HA_T_I64, 8 },    { "I32", HA_T_I32, 4 },         { "U32", HA_T_U32, 4 },         { "U8", HA_T_U8, 1 },
+    { "U64", HA_T_OTHER, 8 },  { "I16", HA_T_OTHER, 2 },       { "U16", HA_T_OTHER, 2 },       { "I8", HA_T_OTHER, 1 },
+    { "BOOL", HA_T_OTHER, 1 }, { "F8_E4M3", HA_T_F8_E4M3, 1 }, { "F8_E5M2", HA_T_F8_E5M2, 1 }, { "C64", HA_T_OTHER, 8 },
 };
 enum { TYPES_COUNT = sizeof TYPES / sizeof *TYPES };
 

@@ -9,7 +9,19 @@
 
 enum { HA_TENSOR_DIMS_MAX = 8 };
 
-enum ha_tensor_type { HA_T_F64, HA_T_F32, HA_T_F16, HA_T_BF16, HA_T_I64, HA_T_I32, HA_T_U32, HA_T_U8, HA_T_OTHER };
+enum ha_tensor_type {
+    HA_T_F64,
+    HA_T_F32,
+    HA_T_F16,
+    HA_T_BF16,
+    HA_T_I64,
+    HA_T_I32,
+    HA_T_U32,
+    HA_T_U8,
+    HA_T_F8_E4M3,
+    HA_T_F8_E5M2,
+    HA_T_OTHER
+};
 
 struct ha_tensor {
     const char *name;

@@ -3,6 +3,7 @@
 #include "harness/base/numeric.h"
 #include "harness/base/test.h"
 
+#include <float.h>
 #include <math.h>
 
 enum { HALVES = 1 << 16 };
@@ -28,6 +29,68 @@ static const struct format {
     { HA_F16, 5, 0x7c00, ha_f16_from_f32, ha_f32_from_f16 },
     { HA_BF16, 8, 0x7f80, ha_bf16_from_f32, ha_f32_from_bf16 },
 };
+
+/* ---- 8 bits: from the format's definition, and by a search of all codes ----------------------------------- */
+
+static double value_of_fp8(int code, enum ha_fp8 t)
+{
+    const int bits = t == HA_FP8_E4M3 ? 3 : 2, bias = t == HA_FP8_E4M3 ? 7 : 15, fraction = code & ((1 << bits) - 1),
+              exponent = (code & 0x7f) >> bits;
+    const double sign = code & 0x80 ? -1 : 1;
+    if (t == HA_FP8_E4M3 ? (code & 0x7f) == 0x7f : (code & 0x7f) > 0x7c) return nan("");
+    if (t == HA_FP8_E5M2 && (code & 0x7f) == 0x7c) return sign * HUGE_VAL;
+    if (exponent == 0) return sign * ldexp(fraction, 1 - bias - bits);
+    return sign * ldexp(fraction + (1 << bits), exponent - bias - bits);
+}
+
+/* the finite code nearest to x, of two the even one */
+static int nearest_of_all(double x, enum ha_fp8 t)
+{
+    const int sign = signbit(x) ? 0x80 : 0;
+    int best = sign;
+    for (int code = sign; isfinite(value_of_fp8(code, t)); code++) {
+        const double old = fabs(value_of_fp8(best, t) - x), now = fabs(value_of_fp8(code, t) - x);
+        if (now < old || (now == old && code % 2 == 0)) best = code;
+    }
+    return fabs(x) < 1e6 ? best : sign + (t == HA_FP8_E4M3 ? 0x7e : 0x7b);
+}
+
+static void check_fp8(float x, enum ha_fp8 t)
+{
+    const int code = ha_fp8_from_f32(x, t), want = isnan(x) ? code : nearest_of_all((double)x, t);
+    if (code != want) fail_msg("%a as %s is %02x, not %02x", (double)x, ha_fp8_name(t), code, want);
+    /* it is one of the numbers that become this code; what is beyond both ends is not */
+    const float back = ha_f32_from_fp8((uint8_t)code, t);
+    if (isfinite(x)) assert_true(ha_fp8_nearest((double)x, back, t) == (double)x);
+    if (fabsf(x) < 400) {
+        const double far = (double)x + (x < 0 ? -1 : 1) * fmax(fabs((double)x), 1) / 2;
+        const double end = ha_fp8_nearest(far, back, t);
+        assert_true(fabs(end) < fabs(far) && fabs(end) >= fabs((double)back));
+    }
+}
+
+TEST(eight_bits)
+{
+    for (enum ha_fp8 t = HA_FP8_E4M3; t <= HA_FP8_E5M2; t++) {
+        for (int code = 0; code < 256; code++) {
+            const double want = value_of_fp8(code, t);
+            const float got = ha_f32_from_fp8((uint8_t)code, t);
+            assert_true(isnan(want) ? isnan(got) : (double)got == want && !signbit(got) == !(code >> 7));
+            if (isfinite(want)) assert_int_equal(ha_fp8_from_f32(got, t), code);
+            else assert_int_equal(ha_fp8_from_f32(got, t), isnan(want) ? (code & 0x80) | 0x7f : (code & 0x80) | 0x7b);
+            const double next = value_of_fp8(code + 1, t);
+            if (!isfinite(want) || code % 128 == 127 || !isfinite(next)) continue;
+            const float middle = (float)((want + next) / 2);
+            check_fp8(middle, t);
+            check_fp8(nextafterf(middle, INFINITY), t);
+            check_fp8(nextafterf(middle, -INFINITY), t);
+        }
+        const float ends[] = { 0,    -0.0f, FLT_TRUE_MIN, -FLT_MIN, 448,    449,      464, 465,      480,
+                               -500, 1e6f,  57344,        61440,    -65536, -FLT_MAX, NAN, INFINITY, -INFINITY };
+        for (size_t i = 0; i < COUNT(ends); i++) check_fp8(ends[i], t);
+        for (uint32_t bits = 0; bits < 0xffff0000u; bits += 0xfff1) check_fp8(ha_f32_of_bits(bits), t);
+    }
+}
 
 TEST(every_half_has_its_value)
 {

@@ -83,7 +83,9 @@ static void merge_row(const struct row *r)
             for (size_t i = 0; i < b.count; i++) add(r, b.state[i], b.w[i] / divisor, d, n, used++ == 0, acc);
         }
         for (size_t i = 0; used == 0 && i < n; i++) acc[i] = 0;
-        ha_store_row(ha_merge_o(m, &m->out, r->t, r->h, d), n, m->dtype, acc);
+        void *out = ha_merge_out(m, r->t, r->h, d);
+        if (m->fp8) ha_fp8_store_row(out, n, m->fp8, m->fp8_scale, acc);
+        else ha_store_row(out, n, m->dtype, acc);
     }
     const size_t at = ha_merge_at(&m->out, r->t, r->h);
     m->out.lse[at] = lse;

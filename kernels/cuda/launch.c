@@ -239,6 +239,7 @@ enum ha_status ha_cuda_merge_enqueue(struct ha_stream *s, const struct ha_merge 
         || !(traits.dtypes >> m->dtype & 1))
         return ha_cuda_fail_on(s, span.name, "the kernels do not merge form %d of type %d", (int)m->form,
                                (int)m->dtype);
+    if (m->fp8) return ha_cuda_fail_on(s, span.name, "the kernels do not make fp8 of type %d", (int)m->fp8);
     for (size_t i = 0; i < m->states_count; i++) HA_TRY(check_state(s, &span, m, &m->states[i], true));
     HA_TRY(check_state(s, &span, m, &m->out, false));
     if (m->tokens * m->heads == 0) return HA_OK;

@@ -195,7 +195,7 @@ static bool state_fits(struct ha_stream *s, struct ha_host_op *op, const struct 
 {
     static const char *const role[2][3] = { { "o", "lse", "sum" },
                                             { "o of a state", "lse of a state", "sum of a state" } };
-    const size_t rows = m->tokens * m->heads, element = ha_dtype_bytes(m->dtype), f = sizeof(float);
+    const size_t rows = m->tokens * m->heads, element = ha_merge_o_bytes(m, !read), f = sizeof(float);
     const size_t o = ha_host_extent(m->tokens, state->o_token_stride,
                                     ha_host_extent(m->heads, state->o_head_stride, m->dim))
                      * element;
@@ -223,6 +223,9 @@ enum ha_status ha_host_merge(struct ha_stream *s, const struct ha_merge *args)
         || !(traits->forms >> args->form & 1) || !(traits->dtypes >> args->dtype & 1))
         return ha_host_fail(s->device, "merge on %s: the kernels do not merge form %d of type %d", s->lane,
                             (int)args->form, (int)args->dtype);
+    if (args->fp8 && ((unsigned)args->fp8 >= HA_FP8_COUNT || !(traits->fp8 >> args->fp8 & 1) || !(args->fp8_scale > 0)))
+        return ha_host_fail(s->device, "merge on %s: the kernels do not make fp8 of type %d and scale %g", s->lane,
+                            (int)args->fp8, (double)args->fp8_scale);
     for (size_t i = 0; i < args->states_count; i++)
         if (!state_fits(s, &op, args, &args->states[i], true)) return HA_ERROR;
     if (!state_fits(s, &op, args, &args->out, false)) return HA_ERROR;

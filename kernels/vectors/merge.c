@@ -4,6 +4,7 @@
 #include "kernels/vectors/simd.h"
 
 #if defined(HA_VECTORS)
+#include "harness/base/numeric.h"
 #include "kernels/rows.h"
 #include "kernels/states.h"
 #include "kernels/specialised.h"
@@ -59,7 +60,7 @@ struct scale {
 
 /* `wide` vectors of the row of o from element d on; of the last one the first `lanes` lanes */
 ALWAYS void columns(const struct row *r, const struct scale *by, struct batch *b, size_t d, int wide, size_t lanes,
-                    enum ha_dtype t)
+                    enum ha_dtype t, bool fp8)
 {
     const size_t step = LANES * ha_dtype_bytes(t);
     vec acc[WIDE];
@@ -75,14 +76,19 @@ ALWAYS void columns(const struct row *r, const struct scale *by, struct batch *b
             }
         }
     }
-    char *out = ha_merge_o(r->m, &r->m->out, r->t, r->h, d);
-    for (int j = 0; j < wide; j++) {
+    char *out = fp8 ? ha_merge_out(r->m, r->t, r->h, d) : ha_merge_o(r->m, &r->m->out, r->t, r->h, d);
+    for (int j = 0; j < wide && fp8; j++) {
+        float x[LANES];
+        v_store(x, acc[j]);
+        ha_fp8_store_row(out + j * LANES, lanes, r->m->fp8, r->m->fp8_scale, x);
+    }
+    for (int j = 0; j < wide && !fp8; j++) {
         if (lanes == LANES) v_narrow(out + (size_t)j * step, acc[j], t);
         else v_narrow_part(out + (size_t)j * step, acc[j], lanes, t);
     }
 }
 
-ALWAYS void merge_row(const struct row *r, enum ha_dtype t)
+ALWAYS void merge_row(const struct row *r, enum ha_dtype t, bool fp8)
 {
     const struct ha_merge *m = r->m;
     const float max = ha_merge_max(m, r->t, r->h);
@@ -103,27 +109,34 @@ ALWAYS void merge_row(const struct row *r, enum ha_dtype t)
                               .divisor = direct ? 1 : sum,
                               .start = max == -INFINITY ? 0 : -0.0f };
     size_t d = 0;
-    for (; m->dim - d >= WIDE * LANES; d += WIDE * LANES) columns(r, &by, &b, d, WIDE, LANES, t);
+    for (; m->dim - d >= WIDE * LANES; d += WIDE * LANES) columns(r, &by, &b, d, WIDE, LANES, t, fp8);
     /* the rest by its binary digits */
     const size_t rest = m->dim - d;
-    if (rest & 4 * LANES) columns(r, &by, &b, d, 4, LANES, t);
+    if (rest & 4 * LANES) columns(r, &by, &b, d, 4, LANES, t, fp8);
     d += rest & 4 * LANES;
-    if (rest & 2 * LANES) columns(r, &by, &b, d, 2, LANES, t);
+    if (rest & 2 * LANES) columns(r, &by, &b, d, 2, LANES, t, fp8);
     d += rest & 2 * LANES;
-    if (rest & LANES) columns(r, &by, &b, d, 1, LANES, t);
+    if (rest & LANES) columns(r, &by, &b, d, 1, LANES, t, fp8);
     d += rest & LANES;
-    if (d < m->dim) columns(r, &by, &b, d, 1, m->dim - d, t);
+    if (d < m->dim) columns(r, &by, &b, d, 1, m->dim - d, t, fp8);
 
     const size_t at = ha_merge_at(&m->out, r->t, r->h);
     m->out.lse[at] = lse;
     if (m->form == HA_FORM_MAX_SUM) m->out.sum[at] = sum;
 }
 
-ALWAYS void merge_rows(const struct ha_merge *m, enum ha_dtype t)
+ALWAYS void merge_rows(const struct ha_merge *m, enum ha_dtype t, bool fp8)
 {
     for (size_t i = 0; i < m->tokens; i++)
-        for (size_t h = 0; h < m->heads; h++) merge_row(&(struct row){ m, i, h }, t);
+        for (size_t h = 0; h < m->heads; h++) merge_row(&(struct row){ m, i, h }, t, fp8);
 }
 
-void HA_KERNEL(merge)(const struct ha_merge *m) { BY_DTYPE(merge_rows, m) }
+ALWAYS void merge_to_dtype(const struct ha_merge *m, enum ha_dtype t) { merge_rows(m, t, false); }
+ALWAYS void merge_to_fp8(const struct ha_merge *m, enum ha_dtype t) { merge_rows(m, t, true); }
+
+void HA_KERNEL(merge)(const struct ha_merge *m)
+{
+    if (m->fp8) BY_DTYPE(merge_to_fp8, m)
+    else BY_DTYPE(merge_to_dtype, m)
+}
 #endif

@@ -94,10 +94,16 @@ static size_t piece_of(const struct ha_merge_shape *s, size_t m)
     return m < s->states ? HA_IN_O : m == s->states ? HA_OUT_O : HA_TEMP_O;
 }
 
-/* Adds what the node takes of its three pieces, in bytes. */
-static void add_bytes(const struct ha_merge_shape *s, const struct ha_merge_state *x, size_t bytes[3])
+/* of an element of o, of node m */
+static size_t o_bytes(const struct ha_merge_shape *s, size_t m)
 {
-    bytes[0] += o_extent(s, x) * ha_dtype_bytes(s->dtype);
+    return s->fp8 && m >= s->states ? sizeof(uint8_t) : ha_dtype_bytes(s->dtype);
+}
+
+/* Adds what node m takes of its three pieces, in bytes. */
+static void add_bytes(const struct ha_merge_shape *s, size_t m, const struct ha_merge_state *x, size_t bytes[3])
+{
+    bytes[0] += o_extent(s, x) * o_bytes(s, m);
     bytes[1] += lse_extent(s, x) * sizeof(float);
     bytes[2] += s->form == HA_FORM_MAX_SUM ? lse_extent(s, x) * sizeof(float) : 0;
 }
@@ -107,7 +113,7 @@ static void measure(const struct ha_merge_shape *s, size_t bytes[HA_PIECES])
     memset(bytes, 0, HA_PIECES * sizeof *bytes);
     for (size_t m = 0; m < s->states + 1 + temps(s); m++) {
         const struct ha_merge_state x = strides(s, m);
-        add_bytes(s, &x, bytes + piece_of(s, m));
+        add_bytes(s, m, &x, bytes + piece_of(s, m));
     }
 }
 
@@ -139,10 +145,10 @@ static struct ha_merge_state place(const struct ha_batch *b, size_t m, size_t at
     const size_t first = piece_of(s, m), skip = s->layout == HA_LAYOUT_WINDOW; /* a token */
     const struct ha_piece *piece = b->piece + first;
     struct ha_merge_state x = strides(s, m);
-    x.o = piece[0].at + at[first] + skip * x.o_token_stride * ha_dtype_bytes(s->dtype);
+    x.o = piece[0].at + at[first] + skip * x.o_token_stride * o_bytes(s, m);
     x.lse = (float *)(void *)(piece[1].at + at[first + 1]) + skip * x.lse_token_stride;
     if (piece[2].bytes) x.sum = (float *)(void *)(piece[2].at + at[first + 2]) + skip * x.lse_token_stride;
-    add_bytes(s, &x, at + first);
+    add_bytes(s, m, &x, at + first);
     return x;
 }
 
@@ -151,6 +157,8 @@ static struct ha_merge call_of(const struct ha_merge_shape *s, const struct ha_m
 {
     return (struct ha_merge){ .form = s->form,
                               .dtype = s->dtype,
+                              .fp8 = s->fp8,
+                              .fp8_scale = 1,
                               .plus_inf_is_empty = s->plus_inf,
                               .states = states,
                               .states_count = count,
@@ -186,11 +194,11 @@ static void plan(struct ha_batch *b, struct ha_merge_state *pairs, size_t at[HA_
     b->out = b->calls[b->calls_count - 1].out;
 }
 
-static void *o_row(const struct ha_batch *b, const struct ha_merge_state *x, size_t r)
+/* m: any node of the kind of x, which is an input or a result */
+static void *o_row(const struct ha_batch *b, size_t m, const struct ha_merge_state *x, size_t r)
 {
     return (char *)x->o
-           + (r / b->shape.heads * x->o_token_stride + r % b->shape.heads * x->o_head_stride)
-                 * ha_dtype_bytes(b->shape.dtype);
+           + (r / b->shape.heads * x->o_token_stride + r % b->shape.heads * x->o_head_stride) * o_bytes(&b->shape, m);
 }
 static size_t lse_at(const struct ha_batch *b, const struct ha_merge_state *x, size_t r)
 {
@@ -206,7 +214,7 @@ static void allow(struct ha_batch *b, const void *at, size_t bytes)
 static void allow_results(struct ha_batch *b, const struct ha_merge_state *x)
 {
     for (size_t r = 0; r < b->shape.tokens * b->shape.heads; r++) {
-        allow(b, o_row(b, x, r), b->shape.dim * ha_dtype_bytes(b->shape.dtype));
+        allow(b, o_row(b, HA_RESULT, x, r), b->shape.dim * o_bytes(&b->shape, HA_RESULT));
         allow(b, x->lse + lse_at(b, x, r), sizeof(float));
         if (x->sum) allow(b, x->sum + lse_at(b, x, r), sizeof(float));
     }
@@ -264,7 +272,7 @@ void ha_batch_put(struct ha_batch *b, size_t r, const struct ha_merge_row *row)
         const struct ha_merge_state *x = &b->in[m];
         const double *from = row->o + m * s->dim;
         for (size_t i = 0; i < s->dim; i++) o[i] = (float)from[i];
-        ha_store_row(o_row(b, x, r), s->dim, s->dtype, o);
+        ha_store_row(o_row(b, m, x, r), s->dim, s->dtype, o);
         const bool marked = s->plus_inf && row->lse[m] == -HUGE_VAL;
         x->lse[lse_at(b, x, r)] = marked ? INFINITY : ha_form_encode(s->form, row->lse[m], row->sum[m]);
         if (x->sum) x->sum[lse_at(b, x, r)] = row->lse[m] == -HUGE_VAL ? 0 : (float)row->sum[m];
@@ -281,12 +289,37 @@ void ha_batch_get(const struct ha_batch *b, size_t m, size_t r, float *o, float 
 {
     const bool result = m == HA_RESULT;
     const struct ha_merge_state *x = result ? &b->out : &b->in[m];
-    const void *o_at = o_row(b, x, r), *l_at = x->lse + lse_at(b, x, r),
+    const void *o_at = o_row(b, m, x, r), *l_at = x->lse + lse_at(b, x, r),
                *s_at = x->sum ? x->sum + lse_at(b, x, r) : NULL;
-    ha_load_row(result ? o_at : original(b, o_at), b->shape.dim, b->shape.dtype, o);
+    if (result && b->shape.fp8) ha_fp8_load_row(o_at, b->shape.dim, b->shape.fp8, o);
+    else ha_load_row(result ? o_at : original(b, o_at), b->shape.dim, b->shape.dtype, o);
     memcpy(lse, result ? l_at : original(b, l_at), sizeof *lse);
     *sum = 0;
     if (s_at) memcpy(sum, result ? s_at : original(b, s_at), sizeof *sum);
+}
+
+float ha_batch_scale(const struct ha_batch *b) { return b->calls[0].fp8_scale; }
+void ha_batch_set_scale(struct ha_batch *b, float scale) { b->calls[0].fp8_scale = scale; }
+
+/* Of the row in the middle: the heaviest state's largest element becomes 1/16 of the type's largest number, or that, or
+ * twice as much, and the scale is a power of two in half of the batches. */
+static float scale_by_rows(const struct ha_batch *b)
+{
+    const size_t r = b->shape.tokens * b->shape.heads / 2;
+    float o[HA_REF_DIM_MAX], lse, sum, heaviest = -INFINITY, most = 0;
+    for (size_t m = 0; m < b->shape.states; m++) {
+        ha_batch_get(b, m, r, o, &lse, &sum);
+        if (!(lse > heaviest) || lse == INFINITY) continue;
+        heaviest = lse;
+        most = 0;
+        for (size_t i = 0; i < b->shape.dim; i++)
+            if (isfinite(o[i])) most = fmaxf(most, fabsf(o[i]));
+    }
+    static const float part[] = { 0.0625f, 1, 2 };
+    const uint32_t way = ha_f32_bits(most) >> 8 & 0xff;
+    const float by = most / ha_f32_from_fp8(ha_fp8_from_f32(INFINITY, b->shape.fp8), b->shape.fp8) / part[way % 3];
+    const float scale = by > 0x1p-100f && by < 0x1p100f ? by : 1;
+    return way / 3 % 2 ? ldexpf(1, ilogbf(scale)) : scale;
 }
 
 void ha_batch_seal(struct ha_batch *b)
@@ -294,6 +327,7 @@ void ha_batch_seal(struct ha_batch *b)
     if (b->shape.alias == HA_ALIAS_NONE || b->shape.states == 0) /* results lie behind the states, and are no input */
         for (unsigned char *p = b->piece[HA_OUT_O].at; p < b->end; p++) *p |= b->mask[p - b->begin];
     memcpy(b->snapshot, b->begin, (size_t)(b->end - b->begin));
+    if (b->shape.fp8) ha_batch_set_scale(b, scale_by_rows(b));
 }
 
 /* whole pages, and the guard */

@@ -14,7 +14,8 @@ struct ha_merge_shape {
     enum ha_order order;
     enum ha_alias alias; /* of the output, and of a chain's running result */
     enum ha_layout layout;
-    bool plus_inf; /* empty states are marked with +inf */
+    bool plus_inf;   /* empty states are marked with +inf */
+    enum ha_fp8 fp8; /* of the result; HA_ORDER_FLAT and HA_ALIAS_NONE alone */
 };
 
 /* Bytes of the block that are no element hold HA_ROOM_FILL. */
@@ -64,11 +65,16 @@ struct ha_batch *ha_batch_make(const struct ha_room *room, const struct ha_merge
 /* Stores one row: o rounded to the type, LSE to the form. */
 void ha_batch_put(struct ha_batch *batch, size_t r, const struct ha_merge_row *row);
 /* A row of state m as it was handed over (m < states), also where the merge has overwritten it, or of the result
- * (HA_RESULT): the very numbers, o widened to float. sum is 0 where the form has none. */
+ * (HA_RESULT): the very numbers, o widened to float, of fp8 not multiplied by the scale. sum is 0 where the form has
+ * none. */
 #define HA_RESULT SIZE_MAX
 void ha_batch_get(const struct ha_batch *batch, size_t m, size_t r, float *o, float *lse, float *sum);
-/* Remember all bytes, and put NaN where results are expected; to be called once all rows are stored. */
+/* Remember all bytes, put NaN where results are expected, and choose the scale of an fp8 result by the rows, so that
+ * some of what it is asked for saturates, or is small; to be called once all rows are stored. */
 void ha_batch_seal(struct ha_batch *batch);
+/* the scale of an fp8 result; 1 of another */
+float ha_batch_scale(const struct ha_batch *batch);
+void ha_batch_set_scale(struct ha_batch *batch, float scale);
 /* The memory as it was after seal, for another merge. all: also what no merge may write. */
 void ha_batch_restore(struct ha_batch *batch, bool all);
 /* HA_FAIL: a byte changed that is no result; why says which */

@@ -463,6 +463,23 @@ static void fill_predicted_query(struct ha_merge_row *row)
 
 /* ---- the cases -------------------------------------------------------------------------------------------------- */
 
+/* Elements of each exponent that 8 bits have. A row in four has one state with keys, and its elements lie in the middle
+ * between two numbers; in one of eight some are no numbers. */
+static void fill_fp8(struct ha_merge_row *row)
+{
+    const bool alone = row->index % 4 == 3, odd = row->index % 8 == 5;
+    for (size_t m = 0; m < row->states; m++) {
+        double *o = row->o + m * row->dim;
+        ha_row_state(row, m, ha_draw_normal(row, HA_DRAW_LSE, m));
+        for (size_t i = 0; i < row->dim; i++) {
+            const int exponent = -(int)(i % 16);
+            if (odd && i % 32 == 7) o[i] = i % 3 ? copysign(HUGE_VAL, o[i]) : (double)NAN;
+            else o[i] = ldexp(alone ? copysign(9 + 2 * (double)(i / 2 % 12), o[i]) : o[i], exponent);
+        }
+        if (alone && m != row->index / 4 % row->states) ha_row_empty(row, m, (double)NAN);
+    }
+}
+
 /* Bits of a case's limits. EXACT where two equal weights are exactly 1/2 each: not where weights are
  * exp(L_k - L) with L rounded, and not in a chain, whose shares are thirds, fifths, ... */
 enum {
@@ -571,4 +588,8 @@ const struct ha_merge_case ha_merge_cases[] = {
     { 46, "device_splits", "splits merged before they are written, again, or not at all", HA_MUST_BOUND, HA_STAGE_SPLIT,
       .states_min = 2, .states_max = 8, .forms = 1u << HA_FORM_NATURAL | 1u << HA_FORM_DIRECT | 1u << HA_FORM_MAX_SUM,
       .dtypes = 1u << HA_F32, ONE_WAY, .rows = 16, .fill = fill_splits },
+    { 47, "fp8_e4m3", "a result in 8 bits that is not o / scale, cut off, rounded twice, or NaN where it saturates",
+      HA_MUST_BOUND, .fp8 = HA_FP8_E4M3, .orders = FLAT, .aliases = APART, .fill = fill_fp8 },
+    { 47, "fp8_e5m2", "the same, or infinite", HA_MUST_BOUND, .fp8 = HA_FP8_E5M2, .orders = FLAT, .aliases = APART,
+      .fill = fill_fp8 },
 };

@@ -44,6 +44,7 @@ struct steps {
     enum ha_dtype sum_type;
     enum { AS_IT_IS, DIVIDED, NAN_TO_0, FLUSHED, CUT_OFF } finish;
     bool lse_first; /* LSE is written before o is computed */
+    enum { BY_SCALE, TIMES_SCALE, TOWARDS_ZERO, TIES_AWAY, BY_BF16, NOT_SATURATED, NAN_SATURATED, OTHER_BIAS } fp8;
 };
 
 static const struct steps right = {
@@ -170,9 +171,30 @@ static float finished(const struct ha_merge *m, const struct steps *by, float o,
 
 /* ---- the merge ------------------------------------------------------------------------------------------------ */
 
-static void store(const struct ha_merge *m, size_t t, size_t h, size_t n, const float *o)
+static uint8_t fp8_of(const struct ha_merge *m, const struct steps *by, float o)
 {
-    ha_store_row((char *)m->out.o + index_of(&m->out, false, t, h) * ha_dtype_bytes(m->dtype), n, m->dtype, o);
+    const float most = ha_f32_from_fp8(ha_fp8_from_f32(INFINITY, m->fp8), m->fp8),
+                x = by->fp8 == TIMES_SCALE ? o * m->fp8_scale : o / m->fp8_scale;
+    const uint8_t code = ha_fp8_from_f32(x, m->fp8), infinite = m->fp8 == HA_FP8_E5M2 ? 0x7c : 0x7f;
+    switch (by->fp8) {
+    case BY_SCALE:
+    case TIMES_SCALE: return code;
+    case TOWARDS_ZERO: return fabsf(ha_f32_from_fp8(code, m->fp8)) > fabsf(x) ? code - 1 : code;
+    case TIES_AWAY: return ha_fp8_from_f32(x * (1 + 0x1p-23f), m->fp8);
+    case BY_BF16: return ha_fp8_from_f32(ha_round(o, HA_BF16) / m->fp8_scale, m->fp8);
+    case NOT_SATURATED: return fabsf(x) > most ? (code & 0x80) | infinite : code;
+    case NAN_SATURATED: return isnan(x) ? ha_fp8_from_f32(most, m->fp8) : code;
+    case OTHER_BIAS: return ha_fp8_from_f32(2 * x, m->fp8);
+    }
+    return code;
+}
+
+static void store(const struct ha_merge *m, const struct steps *by, size_t t, size_t h, size_t n, const float *o)
+{
+    uint8_t *code = (uint8_t *)m->out.o + index_of(&m->out, false, t, h);
+    for (size_t i = 0; m->fp8 && i < n; i++) code[i] = fp8_of(m, by, o[i]);
+    if (!m->fp8)
+        ha_store_row((char *)m->out.o + index_of(&m->out, false, t, h) * ha_dtype_bytes(m->dtype), n, m->dtype, o);
 }
 
 static void store_lse(const struct ha_merge *m, size_t t, size_t h, float lse, float sum)
@@ -187,7 +209,7 @@ static void merge_nothing(const struct ha_merge *m, const struct steps *by, size
     float o[HA_REF_DIM_MAX];
     if (by->nothing_unwritten) return;
     for (size_t i = 0; i < m->dim; i++) o[i] = by->nothing_o;
-    store(m, t, h, m->dim, o);
+    store(m, by, t, h, m->dim, o);
     store_lse(m, t, h, by->nothing_lse, 0);
 }
 
@@ -229,7 +251,7 @@ static void merge_row(const struct ha_merge *m, const struct steps *by, size_t t
         for (size_t i = 0; i < dim; i++) acc[i] = added(by, acc[i], w * x[i]);
     }
     for (size_t i = 0; i < dim; i++) acc[i] = finished(m, by, acc[i], whole);
-    store(m, t, h, dim, acc);
+    store(m, by, t, h, dim, acc);
     store_lse(m, t, h, lse, sum);
 }
 

@@ -275,10 +275,35 @@ static double ratio_of(double got, double want, double bound)
 struct answer {
     enum ha_form form;
     enum ha_dtype dtype;
-    const float *o;
+    enum ha_fp8 fp8;
+    double scale;   /* 1 without fp8 */
+    const float *o; /* to be multiplied by it */
     float raw_lse, raw_sum;
     double lse;
 };
+
+static struct answer answer_of(const struct ha_batch *batch, struct ha_merge_rows *rows, size_t r)
+{
+    struct answer got = { .form = batch->shape.form,
+                          .dtype = batch->shape.dtype,
+                          .fp8 = batch->shape.fp8,
+                          .scale = (double)ha_batch_scale(batch),
+                          .o = rows->got };
+    ha_batch_get(batch, HA_RESULT, r, rows->got, &got.raw_lse, &got.raw_sum);
+    got.lse = ha_form_decode(got.form, got.raw_lse, got.raw_sum);
+    return got;
+}
+
+/* Before 8 bits o is binary32, and 1 / scale, the product, or the quotient are rounded; by a power of two they are not.
+ */
+static struct ha_merge_bound bound_of(const struct ha_batch *batch, const struct ha_merge_traits *traits)
+{
+    const struct ha_merge_shape *s = &batch->shape;
+    struct ha_merge_bound bound = ha_bound_merge(traits, s->form, s->fp8 ? HA_F32 : s->dtype);
+    int exponent;
+    if (s->fp8 && frexpf(ha_batch_scale(batch), &exponent) != 0.5f) bound.u_o = 2 * 0x1.0002p-24;
+    return bound;
+}
 
 /* Of (max, sum) the difference is taken apart: beside a huge maximum the sum would be lost. */
 static bool is_apart(const struct answer *got, const struct ha_ref_state *want)
@@ -314,12 +339,24 @@ static void keep(struct ha_judgement *j, size_t r, size_t element, double ratio,
     j->against = against;
 }
 
+/* What was rounded to 8 bits: the number nearest to what is wanted of those that become this code; where all before it
+ * is exact, what is wanted or not. No result is infinite. */
+static double before_fp8(const struct answer *got, float code, double want, double bound)
+{
+    const double x = want / got->scale;
+    if (isinf(code)) return -copysign(HUGE_VAL, want);
+    if (bound > 0 && !isnan(want)) return ha_fp8_nearest(x, code, got->fp8) * got->scale;
+    const float right = ha_f32_from_fp8(ha_fp8_from_f32((float)x, got->fp8), got->fp8);
+    return bound == 0 && code == right ? want : (double)code * got->scale;
+}
+
 /* An element as it is compared. Weights that are not divided by their sum may take a result that fits beyond the type's
  * range: there infinity stands for the least number that rounds to it, which the bound reaches or does not. */
 static double element_of(const struct answer *got, size_t i, double want, double bound)
 {
     static const double overflows[] = { [HA_F32] = 0x1.ffffffp127, [HA_F16] = 65520, [HA_BF16] = 0x1.ffp127 };
     const double x = (double)got->o[i];
+    if (got->fp8) return before_fp8(got, got->o[i], want, bound);
     return isinf(x) && isfinite(want) && bound < HUGE_VAL && got->form == HA_FORM_DIRECT
                ? copysign(overflows[got->dtype], x)
                : x;
@@ -345,7 +382,7 @@ static double compare(struct ha_judgement *j, size_t r, const struct answer *got
     }
     const bool lse = at == want->dim;
     if (worst > 0 || isnan(worst))
-        keep(j, r, at, worst, lse ? got->lse : (double)got->o[at], lse ? want->lse : want->o[at],
+        keep(j, r, at, worst, lse ? got->lse : (double)got->o[at] * got->scale, lse ? want->lse : want->o[at],
              (lse ? want->lse_bound : want->bound[at]) + (slack && !lse ? slack[at] : 0), against);
     return worst;
 }
@@ -409,20 +446,20 @@ void ha_judge_row(struct ha_judgement *j, const struct ha_batch *batch, struct h
                   enum ha_must must, const struct ha_merge_traits *traits)
 {
     const struct ha_merge_shape *s = &batch->shape;
-    const struct ha_merge_bound bound = ha_bound_merge(traits, s->form, s->dtype);
+    const struct ha_merge_bound bound = bound_of(batch, traits);
     const struct ha_merge_row *row = &rows->row[r];
-    struct answer got = { .form = s->form, .dtype = s->dtype, .o = rows->got };
+    struct answer got = answer_of(batch, rows, r);
     float lse, sum; /* of the row before, where it must have the same bits */
     double worst = 0;
     const enum ha_status before = j->status;
     j->status = HA_OK;
     j->heads = s->heads;
-    ha_batch_get(batch, HA_RESULT, r, rows->got, &got.raw_lse, &got.raw_sum);
-    got.lse = ha_form_decode(s->form, got.raw_lse, got.raw_sum);
 
     const struct ha_ref_state *told = answer_for(batch, rows, r, &bound, must == HA_MUST_FAIL);
     worst = compare(j, r, &got, told, NULL, true,
-                    must == HA_MUST_FAIL ? "the states before the planted error" : "the states as stored");
+                    must == HA_MUST_FAIL ? "the states before the planted error"
+                    : s->fp8             ? "the states as stored, before 8 bits"
+                                         : "the states as stored");
 
     if (row->whole) {
         /* of the oracle's answer only the bound is read here */
@@ -455,14 +492,6 @@ void ha_judge_row(struct ha_judgement *j, const struct ha_batch *batch, struct h
 
 enum { SET_BESIDE = 8 }; /* rows of a batch */
 
-static struct answer answer_of(const struct ha_batch *batch, struct ha_merge_rows *rows, size_t r)
-{
-    struct answer got = { .form = batch->shape.form, .dtype = batch->shape.dtype, .o = rows->got };
-    ha_batch_get(batch, HA_RESULT, r, rows->got, &got.raw_lse, &got.raw_sum);
-    got.lse = ha_form_decode(got.form, got.raw_lse, got.raw_sum);
-    return got;
-}
-
 /* An error just above the bound in the element where that is the least share, then one in the LSE. */
 static bool sees(const struct ha_batch *batch, struct ha_merge_rows *rows, size_t r, const struct ha_ref_state *want)
 {
@@ -493,7 +522,7 @@ static enum ha_status set_beside(struct ha_merge_sense *out, const struct ha_bat
                                  size_t r, const struct ha_ref_sense *by, const struct ha_merge_traits *usual,
                                  struct ha_why *why)
 {
-    const struct ha_merge_bound bound = ha_bound_merge(usual, batch->shape.form, batch->shape.dtype);
+    const struct ha_merge_bound bound = bound_of(batch, usual);
     const struct ha_ref_sense of = ha_ref_sensitivity(answer_for(batch, rows, r, &bound, false));
     const double times = ha_ref_insensitivity(by, &of);
     const bool ok = times <= HA_SENSE_MOST;
@@ -522,11 +551,12 @@ enum ha_status ha_judge_sense(struct ha_merge_sense *out, const struct ha_batch 
                               size_t first, size_t count, const struct ha_merge_traits *traits,
                               const struct ha_merge_traits *usual, struct ha_why *why)
 {
-    const struct ha_merge_bound bound = ha_bound_merge(traits, batch->shape.form, batch->shape.dtype);
+    const struct ha_merge_bound bound = bound_of(batch, traits);
     const size_t every = (count + SET_BESIDE - 1) / SET_BESIDE;
     double o[HA_MERGE_SENSED], lse[HA_MERGE_SENSED];
     size_t os = 0, lses = 0;
     *out = (struct ha_merge_sense){ (double)NAN, (double)NAN, (double)NAN };
+    if (batch->shape.fp8) return HA_OK;
     for (size_t r = first; r < first + count && r < first + HA_MERGE_SENSED; r++) {
         const struct ha_ref_state *want = answer_for(batch, rows, r, &bound, false);
         if (isnan(want->lse)) continue;
@@ -598,7 +628,8 @@ static bool is_before(uint64_t key, uint64_t index, const struct ha_merge_taken 
 void ha_judge_chances(struct ha_merge_sample *sample, const struct ha_batch *batch, struct ha_merge_rows *rows,
                       size_t first, size_t count, uint64_t index, const struct ha_merge_traits *traits)
 {
-    const struct ha_merge_bound bound = ha_bound_merge(traits, batch->shape.form, batch->shape.dtype);
+    const struct ha_merge_bound bound = bound_of(batch, traits);
+    if (batch->shape.fp8) return;
     for (size_t r = first; r < first + count; r++, index++) {
         struct ha_merge_want *want = &rows->want[2 * r];
         answer_for(batch, rows, r, &bound, false);

@@ -109,10 +109,12 @@ void ha_judgement_join(struct ha_judgement *into, const struct ha_judgement *fro
  *   o    [states][tokens][heads][dim], F32, F16 or BF16
  *   lse  [states][tokens][heads], F32; the maximum where form is max_sum
  *   sum  [states][tokens][heads], F32; form max_sum alone
- *   merged_o [tokens][heads][dim], merged_lse, merged_sum: what the merge made of them
+ *   merged_o [tokens][heads][dim], merged_lse, merged_sum: what the merge made of them; merged_o F8_E4M3 or F8_E5M2
+ * with fp8
  * __metadata__: form (natural, base2, direct, max_sum; natural if missing), order (flat, chain, tree; flat), lse_layout
  * (tokens_heads, or heads_tokens: then lse, sum, merged_lse, merged_sum are [..][heads][tokens]),
- * empty (-inf or +inf), exp_eps, log_eps (2^-23 each if missing), and anything else. */
+ * empty (-inf or +inf), fp8 (none, e4m3, e5m2; none) and fp8_scale, by which o is divided, exp_eps, log_eps (2^-23 each
+ * if missing), and anything else. */
 
 /* The batch's inputs, and its results if answered. meta: pairs key, value, ..., NULL, in addition. */
 enum ha_status ha_replay_write(const char *path, const struct ha_batch *batch, bool answered, const char *const *meta,

@@ -64,7 +64,7 @@ enum ha_layout {
 enum { HA_LAYOUT_COUNT = 4, HA_ALIAS_COUNT = 3 };
 
 struct ha_merge_case {
-    unsigned number; /* 1 .. 46, as in docs/merging.md */
+    unsigned number; /* 1 .. 47, as in docs/merging.md */
     const char *name;
     const char *why; /* one line: which mistake it is for */
     enum ha_must must;
@@ -72,6 +72,7 @@ struct ha_merge_case {
     size_t states_min, states_max;                    /* 0, 0: any number */
     unsigned forms, dtypes, orders, aliases, layouts; /* bits; 0: all */
     bool plus_inf;                                    /* empty states are marked with L = +inf */
+    enum ha_fp8 fp8;                                  /* the result has bytes of this type */
     bool may_reject;                                  /* an error from the merge is as good as the right answer */
     size_t rows;                                      /* at most, where one costs much; 0: any number */
     ha_merge_fill *fill;
@@ -88,7 +89,7 @@ struct ha_merge_defect {
     void (*merge)(const struct ha_merge *args);
 };
 
-enum { HA_MERGE_CASES = 48, HA_MERGE_DEFECTS = 43 };
+enum { HA_MERGE_CASES = 50, HA_MERGE_DEFECTS = 50 };
 extern const struct ha_merge_case ha_merge_cases[HA_MERGE_CASES];
 extern const struct ha_merge_defect ha_merge_defects[HA_MERGE_DEFECTS];
 

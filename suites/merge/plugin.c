@@ -92,12 +92,12 @@ static void attend_arrays(const struct ha_device_attend *a, struct ha_device_seq
 }
 
 /* Those of one state, from its first element to its last. */
-static void state_arrays(const struct ha_merge *m, struct ha_merge_state *s, move_array *move, void *arg)
+static void state_arrays(const struct ha_merge *m, struct ha_merge_state *s, bool result, move_array *move, void *arg)
 {
     if (!m->tokens || !m->heads) return;
     const size_t o = (m->tokens - 1) * s->o_token_stride + (m->heads - 1) * s->o_head_stride + m->dim,
                  lse = (m->tokens - 1) * s->lse_token_stride + (m->heads - 1) * s->lse_head_stride + 1;
-    s->o = move(arg, s->o, o * ha_dtype_bytes(m->dtype));
+    s->o = move(arg, s->o, o * ha_merge_o_bytes(m, result));
     s->lse = move(arg, s->lse, lse * sizeof(float));
     if (s->sum) s->sum = move(arg, s->sum, lse * sizeof(float));
 }
@@ -194,8 +194,8 @@ static enum ha_status enqueue(const struct plugin *p, const struct request *r, s
     struct ha_merge_state *states = malloc(m.states_count * sizeof *states);
     if (!states) return HA_ERROR;
     memcpy(states, m.states, m.states_count * sizeof *states);
-    for (size_t i = 0; i < m.states_count; i++) state_arrays(&m, &states[i], moved, &to);
-    state_arrays(&m, &m.out, moved, &to);
+    for (size_t i = 0; i < m.states_count; i++) state_arrays(&m, &states[i], false, moved, &to);
+    state_arrays(&m, &m.out, true, moved, &to);
     m.states = states;
     st = p->api->merge(stream, &m);
     free(states);
@@ -502,8 +502,8 @@ static enum ha_status attend_asked(struct ha_stream *stream, const struct ha_dev
 
 static void put_merge(struct ha_merge *m, struct ha_merge_state *states, struct block *in, struct block *out)
 {
-    for (size_t i = 0; i < m->states_count; i++) state_arrays(m, &states[i], put, in);
-    state_arrays(m, &m->out, put, out);
+    for (size_t i = 0; i < m->states_count; i++) state_arrays(m, &states[i], false, put, in);
+    state_arrays(m, &m->out, true, put, out);
     m->states = states;
 }
 
@@ -524,7 +524,7 @@ static enum ha_status merge_asked(struct ha_stream *stream, const struct ha_merg
     HA_TRY(call(p, &in, &out));
     out.used = 0;
     m = *args;
-    state_arrays(&m, &m.out, take, &out);
+    state_arrays(&m, &m.out, true, take, &out);
     return HA_OK;
 }
 

@@ -6,6 +6,7 @@
 #include "harness/base/why.h"
 #include "suites/merge/subject.h"
 
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,22 +25,30 @@ static bool is_o(size_t t) { return t % 3 == T_O; }
 /* whether such a merge has it */
 static bool has(size_t t, const struct ha_merge_shape *s) { return t % 3 != T_SUM || s->form == HA_FORM_MAX_SUM; }
 
-static const struct {
+static const char *const fp8_words[] = { "none", "e4m3", "e5m2", NULL };
+static const struct type {
     enum ha_tensor_type type;
     const char *name;
-} types[HA_DTYPE_COUNT] = {
-    [HA_F32] = { HA_T_F32, "F32" }, [HA_F16] = { HA_T_F16, "F16" }, [HA_BF16] = { HA_T_BF16, "BF16" }
+    size_t bytes;
+} types[] = {
+    [HA_F32] = { HA_T_F32, "F32", 4 }, [HA_F16] = { HA_T_F16, "F16", 2 }, [HA_BF16] = { HA_T_BF16, "BF16", 2 },
+    { HA_T_F8_E4M3, "F8_E4M3", 1 },    { HA_T_F8_E5M2, "F8_E5M2", 1 },    { HA_T_F64, "F64", 8 }
 };
+enum { TYPES = sizeof types / sizeof *types };
 
 static const char *type_name(enum ha_tensor_type t)
 {
-    for (size_t i = 0; i < HA_DTYPE_COUNT; i++)
+    for (size_t i = 0; i < TYPES; i++)
         if (types[i].type == t) return types[i].name;
-    return t == HA_T_F64 ? "F64" : "of another type";
+    return "of another type";
 }
 
 /* of an element */
-static size_t bytes_of(size_t t, enum ha_dtype dtype) { return is_o(t) ? ha_dtype_bytes(dtype) : sizeof(float); }
+static const struct type *type_of(size_t t, const struct ha_merge_shape *s)
+{
+    if (!is_o(t)) return &types[HA_F32];
+    return t == T_MERGED_O && s->fp8 ? &types[HA_BF16 + (int)s->fp8] : &types[s->dtype];
+}
 
 /* The shape that a tensor must have; returns the number of dimensions. */
 static size_t dims_of(size_t t, const struct ha_merge_shape *s, size_t dim[4])
@@ -71,8 +80,9 @@ static void gather(const struct ha_batch *b, bool merged, void *const *data, flo
         for (size_t r = 0; r < s->tokens * s->heads; r++) {
             float lse, sum;
             ha_batch_get(b, merged ? HA_RESULT : m, r, o, &lse, &sum);
-            ha_store_row((char *)data[first] + element_of(first, s, m, r) * ha_dtype_bytes(s->dtype), s->dim, s->dtype,
-                         o);
+            char *to = (char *)data[first] + element_of(first, s, m, r) * type_of(first, s)->bytes;
+            if (merged && s->fp8) ha_fp8_store_row(to, s->dim, s->fp8, 1, o);
+            else ha_store_row(to, s->dim, s->dtype, o);
             ((float *)data[first + 1])[element_of(first + 1, s, m, r)] = lse;
             if (data[first + 2]) ((float *)data[first + 2])[element_of(first + 2, s, m, r)] = sum;
         }
@@ -85,8 +95,13 @@ enum ha_status ha_replay_write(const char *path, const struct ha_batch *b, bool 
     const char *all[META_MAX + 1] = { "form",       ha_form_name(s->form),
                                       "order",      ha_order_name(s->order),
                                       "lse_layout", layout_words[s->layout == HA_LAYOUT_HEADS_FIRST],
-                                      "empty",      empty_words[s->plus_inf] };
-    for (size_t n = 8; meta && meta[0] && n + 2 <= META_MAX; meta += 2) {
+                                      "empty",      empty_words[s->plus_inf],
+                                      "fp8",        ha_fp8_name(s->fp8) };
+    char scale[32];
+    size_t n = 10;
+    snprintf(scale, sizeof scale, "%.9g", (double)ha_batch_scale(b));
+    if (s->fp8) all[n++] = "fp8_scale", all[n++] = scale;
+    for (; meta && meta[0] && n + 2 <= META_MAX; meta += 2) {
         all[n++] = meta[0];
         all[n++] = meta[1];
     }
@@ -98,9 +113,9 @@ enum ha_status ha_replay_write(const char *path, const struct ha_batch *b, bool 
     for (size_t t = 0; t < T_COUNT; t++) {
         if ((t >= T_MERGED_O && !answered) || !has(t, s)) continue;
         struct ha_tensor *x = &list[count++];
-        *x = (struct ha_tensor){ .name = names[t], .type = is_o(t) ? types[s->dtype].type : HA_T_F32 };
+        *x = (struct ha_tensor){ .name = names[t], .type = type_of(t, s)->type };
         x->dims = dims_of(t, s, x->dim);
-        x->bytes = bytes_of(t, s->dtype);
+        x->bytes = type_of(t, s)->bytes;
         for (size_t i = 0; i < x->dims; i++) x->bytes *= x->dim[i];
         x->data = data[t] = malloc(x->bytes + 1);
         memory = memory && data[t];
@@ -136,7 +151,7 @@ static enum ha_status tensor_find(const struct ha_safetensors *file, size_t t, c
                                   const struct ha_tensor **out, struct ha_why *why)
 {
     const struct ha_tensor *x = *out = ha_safetensors_find(file, names[t]);
-    const enum ha_tensor_type type = is_o(t) ? types[s->dtype].type : HA_T_F32;
+    const enum ha_tensor_type type = type_of(t, s)->type;
     size_t dim[4], dims = dims_of(t, s, dim);
     if (!x)
         return ha_why(why, HA_ERROR, "there is no tensor '%s', %s %s", names[t], type_name(type),
@@ -151,7 +166,7 @@ static enum ha_status tensor_find(const struct ha_safetensors *file, size_t t, c
 static void scatter(const struct ha_tensor *x, size_t t, const struct ha_merge_shape *file, size_t m, size_t r,
                     const struct ha_merge_state *to, const struct ha_merge_shape *s, size_t at)
 {
-    const size_t e = bytes_of(t, s->dtype), token = at / s->heads, head = at % s->heads;
+    const size_t e = type_of(t, s)->bytes, token = at / s->heads, head = at % s->heads;
     const char *from = (const char *)x->data + element_of(t, file, m, r) * e;
     const size_t lse = token * to->lse_token_stride + head * to->lse_head_stride;
     if (is_o(t)) memcpy((char *)to->o + (token * to->o_token_stride + head * to->o_head_stride) * e, from, s->dim * e);
@@ -178,6 +193,7 @@ enum ha_status ha_replay_read_answer(const char *path, struct ha_batch *b, struc
 struct replay {
     struct ha_merge_shape shape;
     struct ha_merge_traits traits;
+    double fp8_scale;
     const struct ha_tensor *x[T_COUNT];
 };
 
@@ -198,6 +214,20 @@ static enum ha_status eps_read(const struct ha_safetensors *file, const char *ke
     *out = 0x1p-23;
     if (!value || ha_number_parse(key, value, most, out, why) == HA_OK) return HA_OK;
     return ha_why_prefix(why, HA_ERROR, "__metadata__");
+}
+
+/* Of an 8-bit result, which is merged at once. */
+static enum ha_status scale_read(const struct ha_safetensors *file, const struct ha_merge_shape *s, double *out,
+                                 struct ha_why *why)
+{
+    const char *value = ha_safetensors_meta(file, "fp8_scale");
+    if (s->order != HA_ORDER_FLAT)
+        return ha_why(why, HA_ERROR, "__metadata__: fp8 is %s, and order is %s; only flat merges have 8-bit results",
+                      ha_fp8_name(s->fp8), ha_order_name(s->order));
+    if (!value) return ha_why(why, HA_ERROR, "__metadata__: fp8 is %s, and there is no fp8_scale", ha_fp8_name(s->fp8));
+    if (ha_number_parse("fp8_scale", value, (double)FLT_MAX, out, why) != HA_OK)
+        return ha_why_prefix(why, HA_ERROR, "__metadata__");
+    return (float)*out > 0 ? HA_OK : ha_why(why, HA_ERROR, "__metadata__: fp8_scale is 0, or less than a float can be");
 }
 
 /* The shape, from tensor o. */
@@ -236,12 +266,13 @@ static enum ha_status shape_read(const struct ha_safetensors *file, struct ha_me
 static enum ha_status replay_read(const struct ha_safetensors *file, struct replay *p, struct ha_why *why)
 {
     struct ha_merge_shape *s = &p->shape;
-    size_t form, order, layout, empty;
-    *p = (struct replay){ .traits = { .forms = 15u, .dtypes = 7u, .aliases = 7u } };
+    size_t form, order, layout, empty, fp8;
+    *p = (struct replay){ .fp8_scale = 1, .traits = { .forms = 15u, .dtypes = 7u, .aliases = 7u } };
     HA_TRY(word_read(file, "form", ha_form_words, &form, why));
     HA_TRY(word_read(file, "order", ha_order_words, &order, why));
     HA_TRY(word_read(file, "lse_layout", layout_words, &layout, why));
     HA_TRY(word_read(file, "empty", empty_words, &empty, why));
+    HA_TRY(word_read(file, "fp8", fp8_words, &fp8, why));
     HA_TRY(eps_read(file, "exp_eps", HA_EXP_EPS_MAX, &p->traits.exp_eps, why));
     HA_TRY(eps_read(file, "log_eps", HA_LOG_EPS_MAX, &p->traits.log_eps, why));
     HA_TRY(shape_read(file, s, why));
@@ -249,6 +280,8 @@ static enum ha_status replay_read(const struct ha_safetensors *file, struct repl
     s->order = (enum ha_order)order;
     s->layout = layout ? HA_LAYOUT_HEADS_FIRST : HA_LAYOUT_PACKED;
     s->plus_inf = empty == 1;
+    s->fp8 = (enum ha_fp8)fp8;
+    if (fp8) HA_TRY(scale_read(file, s, &p->fp8_scale, why));
     for (size_t t = T_O; t < T_COUNT; t++)
         if (has(t, s)) HA_TRY(tensor_find(file, t, s, &p->x[t], why));
     return HA_OK;
@@ -269,6 +302,7 @@ static enum ha_status rows_judge(const struct replay *p, size_t first, size_t co
             for (size_t t = T_O; t < T_MERGED_O; t++)
                 if (p->x[t]) scatter(p->x[t], t, &p->shape, m, first + r, &b->in[m], &s, r);
     ha_batch_seal(b);
+    if (s.fp8) ha_batch_set_scale(b, (float)p->fp8_scale);
     for (size_t r = 0; r < count; r++)
         for (size_t t = T_MERGED_O; t < T_COUNT; t++)
             if (p->x[t]) scatter(p->x[t], t, &p->shape, 0, first + r, &b->out, &s, r);

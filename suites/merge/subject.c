@@ -14,6 +14,7 @@ const char *ha_subject_unfit(const struct ha_subject *x, const struct ha_merge_s
     const size_t at_once = s->order == HA_ORDER_FLAT ? s->states : 2;
     if (!(t->forms >> s->form & 1u)) return "does not merge this form";
     if (!(t->dtypes >> s->dtype & 1u)) return "does not take this type of o";
+    if (s->fp8 && !(t->fp8 >> s->fp8 & 1u)) return "does not make o of this 8-bit type";
     if (!(x->orders >> s->order & 1u)) return "is not driven in this order";
     if (!(x->layouts >> s->layout & 1u)) return "does not take this layout";
     if (!(t->aliases >> s->alias & 1u)) return "does not allow the output to be that state";

@@ -61,8 +61,8 @@ enum ha_status ha_subject_exec(struct ha_subject *out, const char *command, uint
 
 /* ---- traits.c: what a foreign merge (a command, a file) declares of itself in words ---------------------- */
 
-/* One line key=value of those that a command may print: name, forms, dtypes, commutes, plus_inf, states_max, lse_order,
- * varies, exp_eps, log_eps, depth_extra, rescales. */
+/* One line key=value of those that a command may print: name, forms, dtypes, fp8, commutes, plus_inf, states_max,
+ * lse_order, varies, exp_eps, log_eps, depth_extra, rescales. */
 enum ha_status ha_traits_parse(const char *line, struct ha_merge_traits *traits, char name[64], struct ha_why *why);
 /* a number in [0, max] */
 enum ha_status ha_number_parse(const char *key, const char *value, double max, double *out, struct ha_why *why);

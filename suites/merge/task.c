@@ -81,7 +81,9 @@ enum ha_status ha_merge_tasks_of_case(struct ha_merge_tasks *tasks, size_t item,
                                       struct ha_why *why)
 {
     const struct ha_merge_case *c = &ha_merge_cases[item];
-    struct ha_merge_task t = { .c = c, .item = item, .shape = { .plus_inf = c->plus_inf }, .row = only->row };
+    struct ha_merge_task t = {
+        .c = c, .item = item, .shape = { .plus_inf = c->plus_inf, .fp8 = c->fp8 }, .row = only->row
+    };
     const size_t low = c->states_min ? c->states_min : 1,
                  high = c->states_max ? c->states_max : state_counts[STATE_COUNTS - 1];
     size_t turns = 0;
@@ -228,7 +230,7 @@ struct ha_merge_axes ha_merge_axes_of(const struct ha_merge_task *t, size_t r)
 /* ---- bundles ----------------------------------------------------------------------------- */
 
 static const size_t bundle_states[] = { 1, 2, 3, 7, 33, 512 };
-enum { ROWS_EACH = 4, SETS = 3, BUNDLE_STATES = sizeof bundle_states / sizeof *bundle_states };
+enum { ROWS_EACH = 4, SETS = 5, BUNDLE_STATES = sizeof bundle_states / sizeof *bundle_states };
 
 /* may_reject: cases that may be refused go into bundles of their own, since a command refuses all rows or none */
 static bool fits(const struct ha_merge_case *c, const struct ha_merge_shape *s, bool may_reject)
@@ -238,23 +240,25 @@ static bool fits(const struct ha_merge_case *c, const struct ha_merge_shape *s, 
         return false;
     if (c->states_min && s->states < c->states_min) return false;
     if (c->states_max && s->states > c->states_max) return false;
-    return c->stage == HA_STAGE_PLAIN && c->plus_inf == s->plus_inf && c->may_reject == may_reject;
+    return c->stage == HA_STAGE_PLAIN && c->plus_inf == s->plus_inf && c->fp8 == s->fp8 && c->may_reject == may_reject;
 }
 
-/* Bundle k of cases: plain ones, then those that may be refused, then those of them that mark empty states with +inf.
- */
+/* Bundle k of cases: plain ones, then those that may be refused, then those of them that mark empty states with +inf,
+ * then those of each 8-bit result. */
 static void compose_cases(struct ha_merge_bundles *b, struct ha_merge_task *t, size_t k)
 {
     struct ha_merge_bundle *all = &b->at_hand;
     struct ha_merge_shape *s = &t->shape;
-    s->plus_inf = k / BUNDLE_STATES == 2;
+    const size_t set = k / BUNDLE_STATES;
+    s->plus_inf = set == 2;
+    s->fp8 = set > 2 ? (enum ha_fp8)(set - 2) : HA_FP8_NONE;
     s->states = bundle_states[k % BUNDLE_STATES];
     s->dim = (size_t[]){ 64, 128, 80 }[k % 3];
     t->seed = b->only->seed * 1000003 + k;
     t->bundle = all;
     all->count = 0;
     for (size_t i = 0; i < HA_MERGE_CASES; i++)
-        if (b->asked[i] && fits(&ha_merge_cases[i], s, k / BUNDLE_STATES > 0)) all->item[all->count++] = i;
+        if (b->asked[i] && fits(&ha_merge_cases[i], s, set == 1 || set == 2)) all->item[all->count++] = i;
     s->tokens = all->count;
     s->heads = ROWS_EACH;
 }

@@ -94,6 +94,33 @@ TEST(where_they_lie)
     }
 }
 
+/* An 8-bit result comes back with its scale; another scale, or another code, is wrong. */
+TEST(eight_bits)
+{
+    struct ha_merge_shape s = { .states = 3, .tokens = 3, .heads = 2, .dim = 16, .fp8 = HA_FP8_E5M2 }, read;
+    struct ha_judgement j;
+    for (; s.fp8; s.fp8--) {
+        struct ha_merge_trial t = answered(&s), other = trial_open(NULL, &s, some_empty);
+        uint8_t *o = t.batch->out.o;
+        const float scale = ha_batch_scale(t.batch);
+        write_answered(&t, NULL);
+        assert_int_equal(judged(&read, &j), HA_OK);
+        assert_true(read.fp8 == s.fp8 && j.rows == 6);
+        assert_int_equal(ha_replay_read_answer(path(), other.batch, &why), HA_OK);
+        assert_int_equal(trial_judge(&other, &usual).status, HA_OK);
+        o[21]++;
+        write_answered(&t, NULL);
+        assert_int_equal(judged(&read, &j), HA_FAIL);
+        assert_true(j.row == 1 && j.element == 5);
+        o[21]--;
+        ha_batch_set_scale(t.batch, scale * 1.25f);
+        write_answered(&t, NULL);
+        assert_int_equal(judged(&read, &j), HA_FAIL);
+        ha_merge_trial_close(&other);
+        ha_merge_trial_close(&t);
+    }
+}
+
 /* A wrong number in one row is found in that row, also past the first chunk and with [heads][tokens]. */
 TEST(wrong_rows)
 {
@@ -194,6 +221,8 @@ static const struct {
     { NULL, LACKS, "order", "trees", "unknown order 'trees'; did you mean 'tree'?" },
     { NULL, LACKS, "lse_layout", "zzzzzzzz", "unknown lse_layout 'zzzzzzzz'; it is one of: tokens_heads heads_tokens" },
     { NULL, LACKS, "empty", "inf", "unknown empty 'inf'; did you mean" },
+    { NULL, LACKS, "fp8", "e3m4", "unknown fp8 'e3m4'; it is one of: none e4m3 e5m2" },
+    { NULL, LACKS, "fp8", "e4m3", "fp8 is e4m3, and there is no fp8_scale" },
     { NULL, LACKS, "exp_eps", "nan", "exp_eps is 'nan', not a number from 0 to 0.00195312" },
     { NULL, LACKS, "exp_eps", "1", "exp_eps is '1', not a number from 0 to 0.00195312" },
     { NULL, LACKS, "log_eps", "-1e-9", "log_eps is '-1e-9'" },

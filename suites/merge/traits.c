@@ -8,6 +8,7 @@
 #include <string.h>
 
 static const char *const dtype_words[] = { "f32", "f16", "bf16", NULL };
+static const char *const fp8_words[] = { "none", "e4m3", "e5m2", NULL };
 static const char *const lse_order_words[] = { "any", "tokens_heads", "heads_tokens", NULL };
 static const char *const bool_words[] = { "0", "1", NULL };
 
@@ -47,10 +48,10 @@ void ha_subject_name(const char *from, char out[64])
 
 enum ha_status ha_traits_parse(const char *line, struct ha_merge_traits *t, char name[64], struct ha_why *why)
 {
-    static const char *const keys[] = { "name",        "forms",     "dtypes", "commutes", "plus_inf",
-                                        "states_max",  "lse_order", "varies", "exp_eps",  "log_eps",
-                                        "depth_extra", "rescales",  NULL };
-    enum { NAME, FORMS, DTYPES, COMMUTES, PLUS_INF, STATES_MAX, LSE_ORDER, VARIES };
+    static const char *const keys[] = { "name",     "forms",       "dtypes",    "fp8",    "commutes",
+                                        "plus_inf", "states_max",  "lse_order", "varies", "exp_eps",
+                                        "log_eps",  "depth_extra", "rescales",  NULL };
+    enum { NAME, FORMS, DTYPES, FP8, COMMUTES, PLUS_INF, STATES_MAX, LSE_ORDER, VARIES };
     const char *equals = strchr(line, '=');
     char key[32];
     size_t k, at = 0;
@@ -67,6 +68,7 @@ enum ha_status ha_traits_parse(const char *line, struct ha_merge_traits *t, char
         return HA_OK;
     case FORMS: return bits_parse("form", value, ha_form_words, &t->forms, why);
     case DTYPES: return bits_parse("type", value, dtype_words, &t->dtypes, why);
+    case FP8: return bits_parse("fp8", value, fp8_words, &t->fp8, why);
     case COMMUTES:
     case PLUS_INF:
     case VARIES:
