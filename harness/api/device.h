@@ -457,6 +457,33 @@ struct ha_device_fact {
  * The probe asks for l2_bytes, what the cache of the device's memory holds. */
 enum { HA_DEVICE_FACTS_MOST = 64 };
 
+/* The operations whose arguments are one struct: X(entry of the table, struct) */
+#define HA_DEVICE_OPERATIONS(X)             \
+    X(attend, ha_device_attend)             \
+    X(attend_products, ha_device_attend)    \
+    X(merge, ha_merge)                      \
+    X(blend, ha_device_blend)               \
+    X(product, ha_device_product)           \
+    X(move, ha_device_move)                 \
+    X(digest, ha_device_digest)             \
+    X(digest_score, ha_device_digest_score) \
+    X(topk, ha_device_topk)                 \
+    X(split, ha_device_split)               \
+    X(rotate, ha_device_rotate)             \
+    X(columns, ha_device_columns)           \
+    X(score, ha_device_score)               \
+    X(features, ha_device_features)         \
+    X(net, ha_net)                          \
+    X(hash, ha_device_hash)                 \
+    X(hamming, ha_device_hamming)           \
+    X(similarity, ha_device_similarity)     \
+    X(pq_encode, ha_device_pq_encode)       \
+    X(pq_table, ha_device_pq_table)         \
+    X(pq_score, ha_device_pq_score)         \
+    X(softmax, ha_device_softmax)           \
+    X(topp, ha_device_topp)                 \
+    X(weighted_sum, ha_device_weighted_sum)
+
 struct ha_device_api {
     uint32_t abi;           /* HA_DEVICE_ABI this was compiled against */
     uint32_t struct_bytes;  /* sizeof(struct ha_device_api) then */

@@ -64,7 +64,7 @@ static void keys(struct visit v, const char *role, const struct ha_rows *r, cons
     else grid(v, role, HA_READ, at, heads, head_bytes, r->keys, stride, bytes);
 }
 
-void ha_operands_attend(const struct ha_device_attend *a, ha_operand_fn *fn, void *arg)
+void ha_operands_device_attend(const struct ha_device_attend *a, ha_operand_fn *fn, void *arg)
 {
     const struct visit v = { fn, arg };
     const size_t f = sizeof(float), key = a->head_dim * ha_dtype_bytes(a->dtype), lse = a->q_len * a->q_heads * f,
@@ -91,6 +91,11 @@ void ha_operands_attend(const struct ha_device_attend *a, ha_operand_fn *fn, voi
     }
 }
 
+void ha_operands_device_attend_products(const struct ha_device_attend *a, ha_operand_fn *fn, void *arg)
+{
+    ha_operands_device_attend(a, fn, arg);
+}
+
 static void state(struct visit v, const struct ha_merge *m, const struct ha_merge_state *s, enum ha_access access)
 {
     const size_t e = ha_merge_o_bytes(m, access == HA_WRITE), f = sizeof(float);
@@ -103,14 +108,14 @@ static void state(struct visit v, const struct ha_merge *m, const struct ha_merg
              m->heads, s->lse_head_stride * f, f);
 }
 
-void ha_operands_merge(const struct ha_merge *m, ha_operand_fn *fn, void *arg)
+void ha_operands_device_merge(const struct ha_merge *m, ha_operand_fn *fn, void *arg)
 {
     const struct visit v = { fn, arg };
     for (size_t i = 0; i < m->states_count; i++) state(v, m, &m->states[i], HA_READ);
     state(v, m, &m->out, HA_WRITE);
 }
 
-void ha_operands_blend(const struct ha_device_blend *b, ha_operand_fn *fn, void *arg)
+void ha_operands_device_blend(const struct ha_device_blend *b, ha_operand_fn *fn, void *arg)
 {
     const struct visit v = { fn, arg };
     const size_t f = sizeof(float);
@@ -118,7 +123,7 @@ void ha_operands_blend(const struct ha_device_blend *b, ha_operand_fn *fn, void 
     rows(v, "y", HA_WRITE, b->y, b->rows, b->y_stride * f, b->cols * f);
 }
 
-void ha_operands_move(const struct ha_device_move *m, ha_operand_fn *fn, void *arg)
+void ha_operands_device_move(const struct ha_device_move *m, ha_operand_fn *fn, void *arg)
 {
     const struct visit v = { fn, arg };
     rows(v, "index", HA_READ, m->src_index, 1, 0, m->rows * sizeof *m->src_index);
@@ -129,7 +134,7 @@ void ha_operands_move(const struct ha_device_move *m, ha_operand_fn *fn, void *a
     if (!m->dst_index) rows(v, "destination", HA_WRITE, m->dst, m->rows, m->dst_stride_bytes, m->row_bytes);
 }
 
-void ha_operands_product(const struct ha_device_product *p, ha_operand_fn *fn, void *arg)
+void ha_operands_device_product(const struct ha_device_product *p, ha_operand_fn *fn, void *arg)
 {
     const struct visit v = { fn, arg };
     const size_t e = ha_dtype_bytes(p->dtype);
@@ -424,7 +429,7 @@ static size_t packed_bytes(size_t count, size_t head_dim, enum ha_dtype t)
     return (count + HA_PACK_KEYS - 1) / HA_PACK_KEYS * ha_packed_block_bytes(head_dim, t);
 }
 
-void ha_operands_cpu_attend(const struct ha_attend *a, ha_operand_fn *fn, void *arg)
+void ha_operands_attend(const struct ha_attend *a, ha_operand_fn *fn, void *arg)
 {
     const struct visit v = { fn, arg };
     const size_t f = sizeof(float), key = a->head_dim * ha_dtype_bytes(a->dtype), block = a->block ? a->block : 1;

@@ -295,14 +295,14 @@ static enum ha_status read_all(struct ha_stream *s, const void *ptr, size_t byte
     return real->read(s, ptr, bytes, sum);
 }
 
-#define OPERATION(name, type, operands)                                      \
-    static enum ha_status name(struct ha_stream *s, const struct type *args) \
-    {                                                                        \
-        hand_over(s);                                                        \
-        ha_operands_##operands(args, operand, &(struct call){ s, #name });   \
-        return real->name(s, args);                                          \
+#define OPERATION(name, type)                                                 \
+    static enum ha_status name(struct ha_stream *s, const struct type *args)  \
+    {                                                                         \
+        hand_over(s);                                                         \
+        ha_operands_device_##name(args, operand, &(struct call){ s, #name }); \
+        return real->name(s, args);                                           \
     }
-HA_OPERATIONS(OPERATION)
+HA_DEVICE_OPERATIONS(OPERATION)
 
 const struct ha_device_api *ha_order_wrap(const struct ha_device_api *api)
 {
@@ -327,8 +327,8 @@ const struct ha_device_api *ha_order_wrap(const struct ha_device_api *api)
     WRAP(flag_write, flag_write);
     WRAP(flag_wait, flag_wait);
     WRAP(host_fn, host_fn);
-#define WRAP_OPERATION(name, type, operands) WRAP(name, name);
-    HA_OPERATIONS(WRAP_OPERATION)
+#define WRAP_OPERATION(name, type) WRAP(name, name);
+    HA_DEVICE_OPERATIONS(WRAP_OPERATION)
     WRAP(read, read_all);
     WRAP(graph_begin, graph_begin);
     WRAP(graph_end, graph_end);
@@ -350,13 +350,13 @@ static char attend_name[] = "attend";
 
 static void cpu_attend(const struct ha_kernels *self, const struct ha_attend *a)
 {
-    ha_operands_cpu_attend(a, cpu_operand, attend_name);
+    ha_operands_attend(a, cpu_operand, attend_name);
     real_cpu.attend(&real_cpu, a);
 }
 
 static void cpu_attend_all(const struct ha_kernels *self, const struct ha_attend_all *all)
 {
-    for (size_t i = 0; i < all->count; i++) ha_operands_cpu_attend(&all->units[i], cpu_operand, attend_name);
+    for (size_t i = 0; i < all->count; i++) ha_operands_attend(&all->units[i], cpu_operand, attend_name);
     real_cpu.attend_all(&real_cpu, all);
 }
 
@@ -368,38 +368,14 @@ static void cpu_attend_all(const struct ha_kernels *self, const struct ha_attend
         ha_operands_##name(args, cpu_operand, called);   \
         real_cpu.name(args);                             \
     }
-KERNEL(pack)
-KERNEL(unpack)
-KERNEL(digest)
-KERNEL(score)
-KERNEL(digest_score)
-KERNEL(net)
-KERNEL(hash)
-KERNEL(hamming)
-KERNEL(pq_encode)
-KERNEL(pq_table)
-KERNEL(pq_score)
-KERNEL(softmax)
-KERNEL(topp)
-KERNEL(weighted_sum)
+HA_KERNELS_OF_OPERANDS(KERNEL)
 
 void ha_order_wrap_cpu(struct ha_kernels *kernels)
 {
     real_cpu = *kernels;
     kernels->attend = cpu_attend;
     kernels->attend_all = cpu_attend_all;
-    kernels->pack = cpu_pack;
-    kernels->unpack = cpu_unpack;
-    kernels->digest = cpu_digest;
-    kernels->score = cpu_score;
-    kernels->digest_score = cpu_digest_score;
-    kernels->net = cpu_net;
-    kernels->hash = cpu_hash;
-    kernels->hamming = cpu_hamming;
-    kernels->pq_encode = cpu_pq_encode;
-    kernels->pq_table = cpu_pq_table;
-    kernels->pq_score = cpu_pq_score;
-    kernels->softmax = cpu_softmax;
-    kernels->topp = cpu_topp;
-    kernels->weighted_sum = cpu_weighted_sum;
+#define WRAP(name) kernels->name = cpu_##name;
+    HA_KERNELS_OF_OPERANDS(WRAP)
+#undef WRAP
 }

@@ -386,7 +386,7 @@ TEST(attention_reads_all_heads_of_all_rows)
         .batch = 1, .q_len = 1, .q_heads = 4, .kv_heads = 2, .head_dim = 8, .dtype = HA_F16, .seqs = seq
     };
     struct seen s = { 0 };
-    ha_operands_attend(&a, see, &s);
+    ha_operands_device_attend(&a, see, &s);
     assert_int_equal(s.count, 5);
     assert_seen(&s, 0, "q", HA_READ, q, 1, 0, 128);
     assert_seen(&s, 1, "K", HA_READ, memory, 5, 32, 32);
@@ -395,7 +395,7 @@ TEST(attention_reads_all_heads_of_all_rows)
     assert_seen(&s, 4, "lse", HA_WRITE, lse, 1, 0, 16);
     a.seqs = seq + 1;
     s = (struct seen){ 0 };
-    ha_operands_attend(&a, see, &s);
+    ha_operands_device_attend(&a, see, &s);
     assert_int_equal(s.count, 6);
     assert_seen(&s, 1, "K", HA_READ, memory, 3, 48, 16);
     assert_seen(&s, 2, "K", HA_READ, memory + 512, 3, 48, 16);
@@ -430,7 +430,7 @@ TEST(attention_reads_each_head_s_list)
                                         .q_token_stride = 8,
                                         .q_head_stride = 20 };
     struct seen s = { 0 };
-    ha_operands_attend(&a, see, &s);
+    ha_operands_device_attend(&a, see, &s);
     assert_int_equal(s.count, 10);
     assert_seen(&s, 0, "q", HA_READ, q, 4, 80, 64);
     assert_seen(&s, 1, "list_keys", HA_READ, list_keys, 1, 0, 16);
@@ -456,7 +456,7 @@ TEST(a_merge_reads_its_states_and_writes_its_result)
                                 .dim = 8,
                                 .out = { out, out_lse, NULL, 16, 8, 2, 1 } };
     struct seen s = { 0 };
-    ha_operands_merge(&m, see, &s);
+    ha_operands_device_merge(&m, see, &s);
     assert_int_equal(s.count, 6);
     assert_seen(&s, 0, "o of a state", HA_READ, o[0], 4, 64, 64);
     assert_seen(&s, 1, "lse of a state", HA_READ, lse[0], 4, 8, 8);

@@ -83,32 +83,13 @@ struct ha_host_op {
             void (*fn)(void *arg);
             void *arg;
         } host;
-        struct ha_device_attend attend;
-        struct ha_device_product product;
-        struct ha_device_digest digest;
-        struct ha_device_digest_score digest_score;
-        struct ha_device_topk topk;
-        struct ha_device_split split;
-        struct ha_device_rotate rotate;
-        struct ha_device_columns columns;
-        struct ha_device_score score;
-        struct ha_device_features features;
-        struct ha_net net;
-        struct ha_device_hash hash;
-        struct ha_device_hamming hamming;
-        struct ha_device_similarity similarity;
-        struct ha_device_pq_encode pq_encode;
-        struct ha_device_pq_table pq_table;
-        struct ha_device_pq_score pq_score;
-        struct ha_device_softmax softmax;
-        struct ha_device_topp topp;
-        struct ha_device_weighted_sum weighted_sum;
-        struct ha_merge merge;
-        struct ha_device_blend blend;
+#define HA_ARGUMENTS(name, type) struct type name;
+        HA_DEVICE_OPERATIONS(HA_ARGUMENTS)
+#undef HA_ARGUMENTS
         struct {
             struct ha_device_move args;
             size_t dst_room, src_room;
-        } move;
+        } moved;
         struct {
             size_t count;
         } pieces;
@@ -236,17 +217,13 @@ enum ha_status ha_host_copy(struct ha_stream *stream, void *dst, const void *src
 enum ha_status ha_host_copy_2d(struct ha_stream *stream, void *dst, size_t dst_stride, const void *src,
                                size_t src_stride, size_t row_bytes, size_t rows, enum ha_direction dir);
 enum ha_status ha_host_fn(struct ha_stream *stream, void (*fn)(void *arg), void *arg);
-enum ha_status ha_host_attend(struct ha_stream *stream, const struct ha_device_attend *args);
 /* Whether the operands of an attention are as they must be; counts what it reads over the link into op. */
 enum ha_status ha_host_attend_fits(struct ha_stream *stream, struct ha_host_op *op,
                                    const struct ha_device_attend *args);
-enum ha_status ha_host_merge(struct ha_stream *stream, const struct ha_merge *args);
-enum ha_status ha_host_blend(struct ha_stream *stream, const struct ha_device_blend *args);
 enum ha_status ha_host_graph_launch(struct ha_graph *graph, struct ha_stream *stream);
 
 /* ---- move.c */
 
-enum ha_status ha_host_move(struct ha_stream *stream, const struct ha_device_move *args);
 enum ha_status ha_host_copy_pieces(struct ha_stream *stream, const struct ha_device_pieces *pieces,
                                    enum ha_direction dir);
 enum ha_status ha_host_read(struct ha_stream *stream, const void *ptr, size_t bytes, uint32_t *sum);
@@ -255,43 +232,18 @@ enum ha_status ha_host_spin(struct ha_stream *stream, uint64_t ns);
 enum ha_status ha_host_map_device(struct ha_device *dev, void *ptr, size_t bytes, void **host, struct ha_why *why);
 void ha_host_unmap_device(struct ha_device *dev, void *host);
 
-/* ---- select.c */
+/* ---- the operations: ha_host_NAME, enqueued on the stream, in launch.c (attend, merge, blend), move.c, select.c,
+ * predict.c, codes.c, pq.c and products.c */
 
-enum ha_status ha_host_digest(struct ha_stream *stream, const struct ha_device_digest *args);
-enum ha_status ha_host_digest_score(struct ha_stream *stream, const struct ha_device_digest_score *args);
-enum ha_status ha_host_topk(struct ha_stream *stream, const struct ha_device_topk *args);
-enum ha_status ha_host_split(struct ha_stream *stream, const struct ha_device_split *args);
-enum ha_status ha_host_rotate(struct ha_stream *stream, const struct ha_device_rotate *args);
-enum ha_status ha_host_columns(struct ha_stream *stream, const struct ha_device_columns *args);
-enum ha_status ha_host_score(struct ha_stream *stream, const struct ha_device_score *args);
-
-/* ---- predict.c */
-
-enum ha_status ha_host_features(struct ha_stream *stream, const struct ha_device_features *args);
-enum ha_status ha_host_net(struct ha_stream *stream, const struct ha_net *args);
-
-/* ---- codes.c */
-
-enum ha_status ha_host_hash(struct ha_stream *stream, const struct ha_device_hash *args);
-enum ha_status ha_host_hamming(struct ha_stream *stream, const struct ha_device_hamming *args);
-enum ha_status ha_host_similarity(struct ha_stream *stream, const struct ha_device_similarity *args);
-
-/* ---- pq.c */
-
-enum ha_status ha_host_pq_encode(struct ha_stream *stream, const struct ha_device_pq_encode *args);
-enum ha_status ha_host_pq_table(struct ha_stream *stream, const struct ha_device_pq_table *args);
-enum ha_status ha_host_pq_score(struct ha_stream *stream, const struct ha_device_pq_score *args);
-enum ha_status ha_host_softmax(struct ha_stream *stream, const struct ha_device_softmax *args);
-enum ha_status ha_host_topp(struct ha_stream *stream, const struct ha_device_topp *args);
-enum ha_status ha_host_weighted_sum(struct ha_stream *stream, const struct ha_device_weighted_sum *args);
+#define HA_DECLARED(name, type) enum ha_status ha_host_##name(struct ha_stream *stream, const struct type *args);
+HA_DEVICE_OPERATIONS(HA_DECLARED)
+#undef HA_DECLARED
 
 /* ---- products.c: a BLAS of the system, loaded with the first product. HABENCH_BLAS names another library. */
 
 /* NULL, or why there are no products here. Where the loader would find a library, it is not loaded for this. */
 const char *ha_host_products_absent(void);
 struct ha_profile ha_host_products_profile(void);
-enum ha_status ha_host_product(struct ha_stream *stream, const struct ha_device_product *args);
-enum ha_status ha_host_attend_products(struct ha_stream *stream, const struct ha_device_attend *args);
 
 /* ---- device.c */
 

@@ -16,7 +16,7 @@
 static bool side(struct ha_stream *s, struct ha_host_op *op, const char *role, const void *ptr, size_t stride,
                  const uint32_t *index, size_t *room)
 {
-    const struct ha_device_move *m = &op->u.move.args;
+    const struct ha_device_move *m = &op->u.moved.args;
     size_t span;
     if (__builtin_mul_overflow(m->rows - 1, stride, &span) || __builtin_add_overflow(span, m->row_bytes, &span))
         span = SIZE_MAX;
@@ -39,12 +39,12 @@ static size_t row_at(struct ha_stream *s, const char *role, const uint32_t *inde
 
 static void run_move(struct ha_stream *s, const struct ha_host_op *op)
 {
-    const struct ha_device_move *m = &op->u.move.args;
+    const struct ha_device_move *m = &op->u.moved.args;
     for (size_t i = 0; i < m->rows; i++) {
         const size_t to = row_at(s, "destination", m->dst_index, i, m->dst_stride_bytes, m->row_bytes,
-                                 op->u.move.dst_room);
+                                 op->u.moved.dst_room);
         const size_t from = row_at(s, "source", m->src_index, i, m->src_stride_bytes, m->row_bytes,
-                                   op->u.move.src_room);
+                                   op->u.moved.src_room);
         if (to == SIZE_MAX || from == SIZE_MAX) return;
         char *dst = (char *)m->dst + to;
         const char *src = (const char *)m->src + from;
@@ -60,19 +60,19 @@ static void run_move(struct ha_stream *s, const struct ha_host_op *op)
 enum ha_status ha_host_move(struct ha_stream *s, const struct ha_device_move *args)
 {
     static const struct ha_host_verb verb = { .name = "move", .kind = HA_SPAN_KERNEL, .run = run_move };
-    struct ha_host_op op = { .verb = &verb, .u.move.args = *args };
+    struct ha_host_op op = { .verb = &verb, .u.moved.args = *args };
     size_t bytes;
     if (__builtin_mul_overflow(args->rows, args->row_bytes, &bytes))
         return ha_host_fail(s->device, "move on %s: %zu rows of %zu bytes", s->lane, args->rows, args->row_bytes);
     const size_t index_bytes = args->rows * sizeof *args->src_index, to = args->dst_index ? index_bytes : 0,
                  from = args->src_index ? index_bytes : 0;
-    if (bytes == 0) op.u.move.args.rows = 0;
+    if (bytes == 0) op.u.moved.args.rows = 0;
     else if (!ha_host_kernel_operand(s, &op, "destination index", args->dst_index, to, to)
              || !ha_host_kernel_operand(s, &op, "source index", args->src_index, from, from)
-             || !side(s, &op, "destination", args->dst, args->dst_stride_bytes, args->dst_index, &op.u.move.dst_room)
-             || !side(s, &op, "source", args->src, args->src_stride_bytes, args->src_index, &op.u.move.src_room))
+             || !side(s, &op, "destination", args->dst, args->dst_stride_bytes, args->dst_index, &op.u.moved.dst_room)
+             || !side(s, &op, "source", args->src, args->src_stride_bytes, args->src_index, &op.u.moved.src_room))
         return HA_ERROR;
-    if (op.u.move.args.rows > 1 && args->dst_stride_bytes < args->row_bytes)
+    if (op.u.moved.args.rows > 1 && args->dst_stride_bytes < args->row_bytes)
         return ha_host_fail(s->device, "move on %s: rows of %zu bytes at stride %zu overlap", s->lane, args->row_bytes,
                             args->dst_stride_bytes);
     return ha_host_enqueue(s, &op);

@@ -116,11 +116,11 @@ static enum ha_status spoil(const struct ha_way *way, struct ha_stream *s, const
     return at && status == HA_OK ? BASE.host_fn(s, count_up, (void *)(uintptr_t)at) : status;
 }
 
-#define OPERATION(entry, type, operands)                                                                        \
+#define OPERATION(entry, type)                                                                                  \
     static enum ha_status call_##entry(struct ha_stream *s, const void *args) { return SOUND(entry)(s, args); } \
     static void visit_##entry(const void *args, ha_operand_fn *fn, void *arg)                                   \
     {                                                                                                           \
-        ha_operands_##operands(args, fn, arg);                                                                  \
+        ha_operands_device_##entry(args, fn, arg);                                                              \
     }                                                                                                           \
     static enum ha_status drawn_##entry(struct ha_stream *s, const struct type *args)                           \
     {                                                                                                           \
@@ -128,7 +128,7 @@ static enum ha_status spoil(const struct ha_way *way, struct ha_stream *s, const
         if (IS(input_changed)) return spoil(&way, s, args);                                                     \
         return is_wrong(#entry) ? wrong_call(&way, s, args) : call_##entry(s, args);                            \
     }
-HA_OPERATIONS(OPERATION)
+HA_DEVICE_OPERATIONS(OPERATION)
 
 /* An entry whose arguments are no struct: what it is called with, and how it is called. */
 #define ENTRY(entry, visitor, type, parameters, list, ...)                                 \
@@ -221,8 +221,8 @@ static enum ha_status drawn_stream_sync(struct ha_stream *s)
 void ha_drawn_wrap(struct ha_device_api *api)
 {
     sound = *api;
-#define USE(entry, type, operands) api->entry = drawn_##entry;
-    HA_OPERATIONS(USE)
+#define USE(entry, type) api->entry = drawn_##entry;
+    HA_DEVICE_OPERATIONS(USE)
 #define USE_(entry) api->entry = drawn_##entry;
     USE_(copy)
     USE_(copy_2d)

@@ -81,8 +81,8 @@ TEST_WITH(an_operation_sees_it_alone, NULL, driven_end)
 /* Every operation that reads what it does not write; softmax works in place. */
 TEST_WITH(a_changed_input_is_seen_in_every_operation, NULL, driven_end)
 {
-#define NAME(name, type, operands) #name,
-    static const char *const ops[] = { HA_OPERATIONS(NAME) };
+#define NAME(name, type) #name,
+    static const char *const ops[] = { HA_DEVICE_OPERATIONS(NAME) };
     size_t seen = 0;
     run(plugin, "input_changed", "device:bytes=65536,repeat=1000");
     for (size_t i = 0; i < driven.results.entries; i++) {

@@ -71,30 +71,9 @@ PAUSED(copy_pieces, (struct ha_stream * s, const struct ha_device_pieces *pieces
 PAUSED(flag_write, (struct ha_stream * s, uint32_t *flag, uint32_t value), s, flag, value)
 PAUSED(flag_wait, (struct ha_stream * s, const uint32_t *flag, uint32_t at_least), s, flag, at_least)
 PAUSED(host_fn, (struct ha_stream * s, void (*fn)(void *arg), void *arg), s, fn, arg)
-PAUSED(attend, (struct ha_stream * s, const struct ha_device_attend *args), s, args)
-PAUSED(attend_products, (struct ha_stream * s, const struct ha_device_attend *args), s, args)
-PAUSED(product, (struct ha_stream * s, const struct ha_device_product *args), s, args)
-PAUSED(merge, (struct ha_stream * s, const struct ha_merge *args), s, args)
-PAUSED(blend, (struct ha_stream * s, const struct ha_device_blend *args), s, args)
-PAUSED(move, (struct ha_stream * s, const struct ha_device_move *args), s, args)
-PAUSED(digest, (struct ha_stream * s, const struct ha_device_digest *args), s, args)
-PAUSED(digest_score, (struct ha_stream * s, const struct ha_device_digest_score *args), s, args)
-PAUSED(topk, (struct ha_stream * s, const struct ha_device_topk *args), s, args)
-PAUSED(split, (struct ha_stream * s, const struct ha_device_split *args), s, args)
-PAUSED(rotate, (struct ha_stream * s, const struct ha_device_rotate *args), s, args)
-PAUSED(columns, (struct ha_stream * s, const struct ha_device_columns *args), s, args)
-PAUSED(score, (struct ha_stream * s, const struct ha_device_score *args), s, args)
-PAUSED(features, (struct ha_stream * s, const struct ha_device_features *args), s, args)
-PAUSED(net, (struct ha_stream * s, const struct ha_net *args), s, args)
-PAUSED(hash, (struct ha_stream * s, const struct ha_device_hash *args), s, args)
-PAUSED(hamming, (struct ha_stream * s, const struct ha_device_hamming *args), s, args)
-PAUSED(similarity, (struct ha_stream * s, const struct ha_device_similarity *args), s, args)
-PAUSED(pq_encode, (struct ha_stream * s, const struct ha_device_pq_encode *args), s, args)
-PAUSED(pq_table, (struct ha_stream * s, const struct ha_device_pq_table *args), s, args)
-PAUSED(pq_score, (struct ha_stream * s, const struct ha_device_pq_score *args), s, args)
-PAUSED(softmax, (struct ha_stream * s, const struct ha_device_softmax *args), s, args)
-PAUSED(topp, (struct ha_stream * s, const struct ha_device_topp *args), s, args)
-PAUSED(weighted_sum, (struct ha_stream * s, const struct ha_device_weighted_sum *args), s, args)
+#define OPERATION(name, type) PAUSED(name, (struct ha_stream * s, const struct type *args), s, args)
+HA_DEVICE_OPERATIONS(OPERATION)
+#undef OPERATION
 PAUSED(read, (struct ha_stream * s, const void *ptr, size_t bytes, uint32_t *sum), s, ptr, bytes, sum)
 PAUSED(graph_launch, (struct ha_graph * graph, struct ha_stream *s), graph, s)
 #undef PAUSED
@@ -142,30 +121,9 @@ const struct ha_device_api *ha_faults_wrap(const struct ha_device_api *api, uint
     WRAP(flag_write);
     WRAP(flag_wait);
     WRAP(host_fn);
-    WRAP(attend);
-    WRAP(attend_products);
-    WRAP(product);
-    WRAP(merge);
-    WRAP(blend);
-    WRAP(move);
-    WRAP(digest);
-    WRAP(digest_score);
-    WRAP(topk);
-    WRAP(split);
-    WRAP(rotate);
-    WRAP(columns);
-    WRAP(score);
-    WRAP(features);
-    WRAP(net);
-    WRAP(hash);
-    WRAP(hamming);
-    WRAP(similarity);
-    WRAP(pq_encode);
-    WRAP(pq_table);
-    WRAP(pq_score);
-    WRAP(softmax);
-    WRAP(topp);
-    WRAP(weighted_sum);
+#define OPERATION(name, type) WRAP(name);
+    HA_DEVICE_OPERATIONS(OPERATION)
+#undef OPERATION
     WRAP(read);
     WRAP(graph_launch);
     WRAP(stream_sync);
