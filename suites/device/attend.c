@@ -63,11 +63,11 @@ static size_t lists_of(const struct ha_op_case *c)
     return lists[c->lists];
 }
 
-/* of so many keys those of one list */
+/* of so many keys those of one list; the first of the sequence in the middle has all */
 static size_t listed(const struct ha_op_case *c, size_t b, size_t list, size_t keys)
 {
     const size_t of[] = { keys, 0, keys / 2, keys > 0 };
-    return c->list_keys ? of[(b + list) % 4] : keys;
+    return c->list_keys ? of[(4 * c->batch + b - c->batch / 2 + list) % 4] : keys;
 }
 
 /* Which number is special; a sequence without keys has none. row: of the key, in its side. */
@@ -116,8 +116,7 @@ static void lay(struct ha_op_stage *s, struct problem *p)
     for (size_t b = 0; b < c->batch; b++) {
         struct ha_device_seq *t = &p->there[b], *m = &p->here[b];
         const bool none = c->empty && b + 1 == c->batch;
-        const size_t least = c->causal ? c->q_len : 1, /* the first sequence has neither the most keys nor the fewest */
-            less = (b + c->batch / 2) % 13 * 5,
+        const size_t least = c->causal ? c->q_len : 1, less = ha_op_fewer(c, b),
                      keys = none                     ? 0
                             : c->keys > less + least ? c->keys - less
                                                      : least;
@@ -611,7 +610,7 @@ const struct ha_op ha_op_attend_lists = {
     .pairs = PAIRS_OF_PLACES "batch = 1 3 17\nq_len = 1 2 5\nkv_heads = 1 3 9\ngroup = 1 4 7\nhead_dim = 8 64 80 128\n"
                              "keys = 1 3 31 65 130 300\nblock = 1 7 16 32\nlists = none kv_heads q_heads\n"
                              "list_keys = no yes\nq_layout = tokens heads\nq_gap = 0 3 8\n",
-    .values = VALUES "keys = 1..200 207..1600:7 2047..2049 4095..4097 8193 16385\n",
+    .values = VALUES "keys = 1..200 207..1600:7 255 257 511..513 1023..1025 2047..2049 4095..4097 8193 16385\n",
     .once = attend_lists_case,
     .unfit = unfit,
 };

@@ -152,7 +152,8 @@ const struct ha_op ha_op_hash = {
              "batch = 1 3 33\nkv_heads = 1 3\ngroup = 1 2 5\nhead_dim = 8 33 64 80 128\nkeys = 1 2 17 40 70\n"
              "src_gap = 0 3\ndst_gap = 0 3\nfirst = 0 1 16 31\nbits = 32 64 96 256\nempty = no yes\n"
              "special = none nan_key low_key high_key\n",
-    .values = "keys = 1..200 207..1600:7 2047..2049 4095..4097 8191..8193 16385 32769 65535..65537\n",
+    .values = "keys = 1..200 207..1600:7 255 257 511..513 1023..1025 2047..2049 4095..4097 8191..8193 16385 32769 "
+              "65535..65537\n",
     .once = hash_once,
     .unfit = unfit_hash,
 };

@@ -39,9 +39,10 @@ const char *ha_op_unfit_kernel(const struct ha_op_case *c)
     return fits ? NULL : "a kernel reads and writes device and mapped memory";
 }
 
+size_t ha_op_fewer(const struct ha_op_case *c, size_t b) { return (13 * c->batch + c->batch / 2 - b) % 13 * 5; }
 size_t ha_op_length(const struct ha_op_case *c, size_t b)
 {
-    const size_t less = (b + c->batch / 2) % 13 * 5;
+    const size_t less = ha_op_fewer(c, b);
     return c->empty && b + 1 == c->batch ? 0 : c->keys > less + 1 ? c->keys - less : 1;
 }
 

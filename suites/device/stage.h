@@ -155,8 +155,11 @@ bool ha_op_opened(struct ha_op_opener *opener);
 
 /* why a kernel cannot work on what such a case names, or NULL */
 const char *ha_op_unfit_kernel(const struct ha_op_case *of);
-/* of a sequence: keys, digests, numbers of a list, rows; the first sequence has neither the most nor the fewest */
+/* of a sequence: keys, digests, numbers of a list, rows; the sequence in the middle has all of them, the first neither
+ * the most nor the fewest */
 size_t ha_op_length(const struct ha_op_case *of, size_t sequence);
+/* how many fewer than that in the middle */
+size_t ha_op_fewer(const struct ha_op_case *of, size_t sequence);
 /* What `only` says of so many lists or heads, at that place of an image: 0 of about half, and of the others any
  * number. */
 uint32_t *ha_op_only(struct ha_op_stage *stage, char *at, size_t count);

@@ -274,11 +274,11 @@ const struct ha_op ha_op_topp = {
 
 /* ---- weighted_sum ------------------------------------------------------------------------------------------------ */
 
-/* all of them, none, half, one: head by head */
-static size_t listed(size_t most, size_t head)
+/* all of them, half, none, one: head by head; the first of the sequence in the middle has all */
+static size_t listed(const struct ha_op_case *c, size_t most, size_t b, size_t head)
 {
     const size_t of[] = { most, most / 2, 0, most ? 1 : 0 };
-    return of[head % 4];
+    return of[(4 * c->batch + b - c->batch / 2 + head) % 4];
 }
 
 static enum ha_status weighted_sum_once(struct ha_op_stage *s, const struct ha_op_case *c)
@@ -330,7 +330,7 @@ static enum ha_status weighted_sum_once(struct ha_op_stage *s, const struct ha_o
         m->o = floats(made->image + o_at[b]);
         for (size_t h = 0; h < heads; h++) {
             const bool any = h % c->group == 0;
-            keys[h] = (uint32_t)listed(most, h + b);
+            keys[h] = (uint32_t)listed(c, most, b, h);
             for (size_t i = 0; i < most; i++)
                 index[h * m->index_stride + i] = any ? (uint32_t)(2 * i + ha_op_draw(s, 2))
                                                      : index[(h - 1) * m->index_stride + i];
