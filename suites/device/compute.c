@@ -210,7 +210,40 @@ const struct ha_op ha_op_product = {
 
 /* ---- merge ------------------------------------------------------------------------------------------------------- */
 
-/* States of dense rows, c->rows tokens of c->kv_heads heads; forms and strides are the lse_merge suite's. */
+/* How the rows of a state lie, c->rows tokens of c->kv_heads heads. gap: numbers between two rows of o, and a few
+ * between two of the LSE, in each state other ones; strides that the device does not take are those of dense rows. */
+static struct ha_merge_state merge_strides(const struct ha_merge_traits *traits, const struct ha_op_case *c, size_t gap,
+                                           size_t state)
+{
+    const bool any = traits->lse_order == HA_LSE_ANY, strides = any && traits->o_strides,
+               o_heads = strides && (c->layout == HA_OP_HEADS || c->layout == HA_OP_K_HEADS),
+               l_heads = any ? c->layout == HA_OP_HEADS || c->layout == HA_OP_V_HEADS
+                             : traits->lse_order == HA_LSE_HEADS_TOKENS;
+    const size_t tokens = c->rows, heads = c->kv_heads, o_gap = traits->o_strides && gap ? gap + state % 3 : 0,
+                 l_gap = any && gap ? 1 + (gap + state) % 5 : 0, row = c->head_dim + o_gap, one = 1 + l_gap,
+                 o_line = (o_heads ? tokens : heads) * row + 2 * o_gap,
+                 l_line = (l_heads ? tokens : heads) * one + l_gap;
+    return (struct ha_merge_state){ .o_token_stride = o_heads ? row : o_line,
+                                    .o_head_stride = o_heads ? o_line : row,
+                                    .lse_token_stride = l_heads ? one : l_line,
+                                    .lse_head_stride = l_heads ? l_line : one };
+}
+/* numbers from the first to behind the last of rows that are so wide */
+static size_t merge_extent(const struct ha_op_case *c, size_t token_stride, size_t head_stride, size_t width)
+{
+    return c->rows ? (c->rows - 1) * token_stride + (c->kv_heads - 1) * head_stride + width : 0;
+}
+static char *merge_o(const struct ha_merge_state *state, size_t t, size_t h, enum ha_dtype dtype)
+{
+    return (char *)state->o + (t * state->o_token_stride + h * state->o_head_stride) * ha_dtype_bytes(dtype);
+}
+static float *merge_lse(const struct ha_merge_state *state, size_t t, size_t h)
+{
+    return state->lse + t * state->lse_token_stride + h * state->lse_head_stride;
+}
+
+/* Forms are the lse_merge suite's. state: [2][states + 1], the last one is the result: in the device's memory, in the
+ * images. */
 static enum ha_status merge_states(struct ha_op_stage *s, const struct ha_merge_traits *traits,
                                    const struct ha_op_case *c, struct ha_merge_state *state, struct ha_ref_state *ref,
                                    const struct ha_chance *given, double *numbers)
@@ -218,71 +251,83 @@ static enum ha_status merge_states(struct ha_op_stage *s, const struct ha_merge_
     enum { GUARD = 64, HELD = 32 }; /* HELD: rows against chance */
     const enum ha_dtype dtype = (enum ha_dtype)c->dtype;
     const size_t states = c->states, heads = c->kv_heads, rows = c->rows * heads, dim = c->head_dim,
-                 e = ha_dtype_bytes(dtype), o_bytes = (rows * dim * e + 63) / 64 * 64,
-                 bytes = o_bytes + (rows * sizeof(float) + 63) / 64 * 64, from = c->src_at / 4 * 4,
-                 to = c->dst_at / 4 * 4;
-    struct ha_op_block *in = ha_op_block(s, (enum ha_op_place)c->src, from + states * bytes),
-                       *out = in ? ha_op_block(s, (enum ha_op_place)c->dst, to + bytes + GUARD) : NULL;
-    if (!out) return HA_ERROR;
-    const bool heads_first = traits->lse_order == HA_LSE_HEADS_TOKENS;
-    for (size_t i = 0; i < states; i++) {
-        char *const at = in->image + from + i * bytes, *const there = in->at + from + i * bytes;
-        ha_op_numbers(s, at, rows * dim, dtype);
-        ha_op_numbers(s, at + o_bytes, rows, HA_F32);
-        float *lse = (float *)(void *)(at + o_bytes);
-        for (size_t r = 0; r < rows; r++) lse[r] = r % 7 == 3 && i % 2 ? -INFINITY : 20 * lse[r];
-        state[i] = (struct ha_merge_state){ .o = there,
-                                            .lse = (float *)(void *)(there + o_bytes),
-                                            .o_token_stride = heads * dim,
-                                            .o_head_stride = dim,
-                                            .lse_token_stride = heads_first ? 1 : heads,
-                                            .lse_head_stride = heads_first ? c->rows : 1 };
+                 e = ha_dtype_bytes(dtype), f = sizeof(float);
+    struct ha_merge_state *const there = state, *const here = state + states + 1;
+    struct ha_op_block *block[2] = { NULL };
+    for (size_t laid = 0; laid < 2; laid++) { /* without blocks for the sizes, then with them */
+        size_t bytes[2] = { 0 };
+        for (size_t i = 0; i <= states; i++) {
+            const size_t is_out = i == states, shift = (is_out ? c->dst_at : c->src_at) / 4 * 4;
+            struct ha_merge_state m = merge_strides(traits, c, is_out ? c->dst_gap : c->src_gap, i);
+            const size_t o = ha_op_room(&bytes[is_out], merge_extent(c, m.o_token_stride, m.o_head_stride, dim) * e,
+                                        shift),
+                         lse = ha_op_room(&bytes[is_out], merge_extent(c, m.lse_token_stride, m.lse_head_stride, 1) * f,
+                                          shift);
+            for (size_t k = 0; k < 2 && laid; k++) {
+                char *const at = k ? block[is_out]->image : block[is_out]->at;
+                m.o = at + o;
+                m.lse = (float *)(void *)(at + lse);
+                state[k * (states + 1) + i] = m;
+            }
+        }
+        if (laid) break;
+        block[0] = ha_op_block(s, (enum ha_op_place)c->src, bytes[0]);
+        block[1] = block[0] ? ha_op_block(s, (enum ha_op_place)c->dst, bytes[1] + GUARD) : NULL;
+        if (!block[1]) return HA_ERROR;
     }
+    struct ha_op_block *const in = block[0], *const out = block[1];
+    memset(in->image, 0xFF, in->bytes); /* NaN between the rows */
+    for (size_t i = 0; i < states; i++)
+        for (size_t r = 0; r < rows; r++) {
+            float *const lse = merge_lse(&here[i], r / heads, r % heads);
+            ha_op_numbers(s, merge_o(&here[i], r / heads, r % heads, dtype), dim, dtype);
+            ha_op_numbers(s, lse, 1, HA_F32);
+            *lse = r % 7 == 3 && i % 2 ? -INFINITY : 20 * *lse;
+        }
     struct ha_merge m = { .form = HA_FORM_NATURAL,
                           .dtype = dtype,
-                          .states = state,
+                          .states = there,
                           .states_count = states,
                           .tokens = c->rows,
                           .heads = heads,
                           .dim = dim,
-                          .out = state[0] };
-    m.out.o = out->at + to;
-    m.out.lse = (float *)(void *)(out->at + to + o_bytes);
+                          .out = there[states] };
     HA_TRY(ha_op_fill(s, out, 0, out->bytes));
     const char *before;
     HA_TRY(ha_op_arrive(s, &in, 1, out));
     const enum ha_status asked = s->api->merge(s->stream[0], &m);
-    memset(state, 0, states * sizeof *state);
+    memset(there, 0, (states + 1) * sizeof *there);
     memset(&m, 0, sizeof m);
     HA_TRY(ha_op_follow(s, "merge", asked, out, &before));
     s->cases++;
     const struct ha_merge_bound bound = ha_bound_merge(traits, HA_FORM_NATURAL, dtype);
     double *const nothing = numbers, *const o = nothing + dim, *const b = o + dim, *const of = b + dim;
-    char *const o_at = out->image + to, *const lse_at = o_at + o_bytes;
-    float *const got = (float *)(void *)(of + states * dim), lse;
+    float *const got = (float *)(void *)(of + states * dim);
     double *const work = of + (states + 1) * dim;
     struct ha_chances held = { 0 };
     memset(nothing, 0, dim * sizeof *nothing);
     for (size_t r = 0; r < rows; r++) {
-        const size_t l = heads_first ? r % heads * c->rows + r / heads : r; /* where its LSE is */
+        const size_t t = r / heads, h = r % heads;
+        char *const o_at = merge_o(&here[states], t, h, dtype);
+        float *const lse_at = merge_lse(&here[states], t, h), lse = *lse_at;
         for (size_t i = 0; i < states; i++) {
-            const char *at = in->image + from + i * bytes;
-            memcpy(&lse, at + o_bytes + l * sizeof lse, sizeof lse);
-            for (size_t d = 0; d < dim; d++) of[i * dim + d] = (double)ha_load(at, r * dim + d, dtype);
+            const char *from = merge_o(&here[i], t, h, dtype);
+            for (size_t d = 0; d < dim; d++) of[i * dim + d] = (double)ha_load(from, d, dtype);
             ref[i] = (struct ha_ref_state){
-                .o = of + i * dim, .bound = nothing, .lse = (double)lse, .dim = dim, .keys = 1
+                .o = of + i * dim, .bound = nothing, .lse = (double)*merge_lse(&here[i], t, h), .dim = dim, .keys = 1
             };
         }
         struct ha_ref_state want = { .o = o, .bound = b, .dim = dim };
         size_t at;
         ha_ref_merge(ref, states, &bound, &want);
-        ha_load_row(o_at + r * dim * e, dim, dtype, got);
-        memcpy(&lse, lse_at + l * sizeof lse, sizeof lse);
+        ha_load_row(o_at, dim, dtype, got);
         if (!(ha_ref_ratio(got, lse, &want, &at) <= 1))
             return ha_op_wrong(
                 s, "merge of %zu states of %s: token %zu of %zu, head %zu of %zu: %s[%zu] is %.9g, want %.9g", states,
-                ha_dtype_name(dtype), r / heads, c->rows, r % heads, heads, at < dim ? "o" : "LSE", at,
+                ha_dtype_name(dtype), t, c->rows, h, heads, at < dim ? "o" : "LSE", at,
                 (double)(at < dim ? got[at] : lse), at < dim ? want.o[at] : want.lse);
+        ha_op_put_back(out, before, o_at, dim * e);
+        ha_op_put_back(out, before, lse_at, f);
         if (r >= HELD) continue;
         const struct ha_chance chance = ha_ref_chance_merge(given, ref, states, &bound, &want, work);
         double squares = 0;
@@ -290,12 +335,7 @@ static enum ha_status merge_states(struct ha_op_stage *s, const struct ha_merge_
         ha_chances_add(&held, (double)lse - want.lse, sqrt(squares), &chance);
     }
     ha_suspect_add(&s->suspect, &held, "merge of %zu states of %s, dim %zu", states, ha_dtype_name(dtype), dim);
-    memcpy(o_at, before + (o_at - out->image), rows * dim * e);
-    memcpy(lse_at, before + (lse_at - out->image), rows * sizeof lse);
-    if (memcmp(before, out->image, out->bytes) != 0)
-        return ha_op_wrong(s, "merge of %zu states of %s: what is beside o and the LSE changed", states,
-                           ha_dtype_name(dtype));
-    return HA_OK;
+    return ha_op_beside(s, "merge", before, out);
 }
 
 static enum ha_status merge_case(struct ha_op_stage *s, const struct ha_op_case *c)
@@ -308,7 +348,7 @@ static enum ha_status merge_case(struct ha_op_stage *s, const struct ha_op_case 
         || (t->states_max && c->states > t->states_max))
         return ha_why(s->why, HA_WAIVED, "the device does not say that it merges so many states of that type");
     ha_op_clear(s);
-    struct ha_merge_state *state = malloc(c->states * sizeof *state);
+    struct ha_merge_state *state = malloc(2 * (c->states + 1) * sizeof *state);
     struct ha_ref_state *ref = malloc(c->states * sizeof *ref);
     struct ha_chance *given = calloc(c->states, sizeof *given);
     double *numbers = malloc(((c->states + 4) * c->head_dim + c->states) * sizeof *numbers);
@@ -341,10 +381,11 @@ const struct ha_op ha_op_merge = {
     .doc = "states by their LSE; lse_merge judges all forms",
     .needs = { HA_OP_ENTRY(merge) },
     .judge = judge_merge,
-    .keys = "dst src dst_at src_at rows kv_heads dtype states head_dim",
+    .keys = "dst src dst_at src_at rows kv_heads dtype states head_dim layout src_gap dst_gap",
     .pairs = "dtype = f32 f16 bf16\ndst = device mapped\nsrc = device mapped\n"
              "dst_at = 0 4 8 60\nsrc_at = 0 4 8 36\n"
-             "rows = 1 17 40 300\nkv_heads = 1 3 40\nstates = 1 2 3 7 33 130\nhead_dim = 8 24 64 80 128 200 256\n",
+             "rows = 1 17 40 300\nkv_heads = 1 3 40\nstates = 1 2 3 7 33 130\nhead_dim = 8 24 64 80 128 200 256\n"
+             "layout = tokens heads k_heads v_heads\nsrc_gap = 0 1 8\ndst_gap = 0 3 16\n",
     .once = merge_case,
     .unfit = ha_op_unfit_kernel,
 };

@@ -80,8 +80,8 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
     NUMBER(pieces, 0, 4096, "copies of one call; blocks at a time", "0..64 0..4096"),
     NUMBER(rows, 0, MOST, "of a copy, a move, a blend, a merge", "0..64 0..64 0..4096 0..2097152"),
     NUMBER(width, 0, MOST, "of a row: bytes; of blend: numbers", "0..64 0..4096 0..131072"),
-    NUMBER(dst_gap, 0, MOST, "between two rows that are written, as width", "0 0..64 0..4096"),
-    NUMBER(src_gap, 0, MOST, "between two rows that are read, as width", "0 0..64 0..4096"),
+    NUMBER(dst_gap, 0, MOST, "between two rows that are written, as width; of a merge: numbers", "0 0..64 0..4096"),
+    NUMBER(src_gap, 0, MOST, "between two rows that are read, as width; of a merge: numbers", "0 0..64 0..4096"),
     WORD(dst_index, "none", index_word, "where the index of the rows lies that are written"),
     WORD(src_index, "none", index_word, "where the index of the rows lies that are read"),
     WORD(pattern, "ascending", pattern_word, "of an index, or of the numbers of a list, which repeats has few of"),
@@ -105,7 +105,8 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
     NUMBER(runs, 1, HA_RUNS_MAX, "pieces that the keys lie in", "1..4"),
     NUMBER(block, 1, 4096, "rows that a number of an index names, or that a digest is of; unit of a count",
            "1 16 32 64 128 1..256"),
-    WORD(layout, "tokens", layout_word, "K and V lie token by token, both head by head, or one of them"),
+    WORD(layout, "tokens", layout_word,
+         "K and V lie token by token, both head by head, or one of them; so do o and the LSE of a merge"),
     NUMBER(pad, 0, 65536, "bytes between two rows of K, of whole numbers", "0 0..256"),
     NUMBER(v_pad, 0, 65536, "bytes between two rows of V", "0 0..256"),
     NUMBER(v_at, 0, 65536, "bytes from an aligned address to V; src_at: to K; dst_at: to o, LSE and weights",
@@ -193,7 +194,7 @@ static double bytes_of(const struct ha_op_case *c)
     const double row = (double)(2 * c->width + c->dst_gap + c->src_gap + 8), slots = (double)(c->rows * c->spread);
     const size_t lists = (c->lists ? c->kv_heads : 1) * (c->lists == HA_OP_Q_LISTS ? c->group : 1);
     return 3 * (double)(c->size + c->size * c->pieces / 2) + slots * row * 4
-           + (double)(c->states * c->rows * c->kv_heads) * (double)(c->head_dim * 4)
+           + (double)(c->states * c->rows * c->kv_heads) * (double)((c->head_dim + c->src_gap) * 4)
            + 4 * ((double)(c->m * c->k + c->n * c->k + c->m * c->n) + weights_of(c))
            + (double)(c->batch * c->keys * c->group) * (double)(c->kv_heads * (c->n - 1) * 8)
            + (double)(c->batch * c->keys * lists) * (double)(c->kv_heads * (c->head_dim * 8 + c->pad + c->v_pad))
