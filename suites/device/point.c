@@ -20,7 +20,7 @@ HA_WORDS(cases_word, "listed", "one")
 HA_WORDS(yes_word, "no", "yes")
 HA_WORDS(index_word, [HA_OP_NO_INDEX] = "none", [HA_OP_DEVICE_INDEX] = "device", [HA_OP_MAPPED_INDEX] = "mapped")
 HA_WORDS(pattern_word, [HA_OP_ASCENDING] = "ascending", [HA_OP_DESCENDING] = "descending",
-         [HA_OP_SHUFFLED] = "shuffled", [HA_OP_REPEATS] = "repeats")
+         [HA_OP_SHUFFLED] = "shuffled", [HA_OP_REPEATS] = "repeats", [HA_OP_COMB] = "comb")
 HA_WORDS(layout_word, [HA_OP_TOKENS] = "tokens", [HA_OP_HEADS] = "heads", [HA_OP_K_HEADS] = "k_heads",
          [HA_OP_V_HEADS] = "v_heads")
 HA_WORDS(special_word, [HA_OP_NO_SPECIAL] = "none", [HA_OP_NAN_QUERY] = "nan_query", [HA_OP_NAN_KEY] = "nan_key",
@@ -84,7 +84,9 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
     NUMBER(src_gap, 0, MOST, "between two rows that are read, as width; of a merge: numbers", "0 0..64 0..4096"),
     WORD(dst_index, "none", index_word, "where the index of the rows lies that are written"),
     WORD(src_index, "none", index_word, "where the index of the rows lies that are read"),
-    WORD(pattern, "ascending", pattern_word, "of an index, or of the numbers of a list, which repeats has few of"),
+    WORD(pattern, "ascending", pattern_word,
+         "of an index, or of the numbers of a list, of which repeats has few, and comb some far above the others, or "
+         "below, at equal distances"),
     NUMBER(spread, 1, 65536, "slots for each row that an index chooses", "1 1 1..8 1..65536"),
     WORD(dtype, "f32", ha_dtype_word, "of K and V, of the matrices, of o"),
     NUMBER(m, 1, 65536, "rows of x and y", "1..64 1..4096"),

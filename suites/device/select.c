@@ -342,8 +342,10 @@ const struct ha_op ha_op_digest_score = {
 
 /* ---- topk -------------------------------------------------------------------------------------------------------- */
 
-/* nan_value: no number at all; nan_key, low_key, high_key: a third of them is none, or infinite */
-static void make_list(struct ha_op_stage *s, const struct ha_op_case *c, float *x, size_t n)
+/* nan_value: no number at all; nan_key, low_key, high_key: a third of them is none, or infinite. comb: that of all rows
+ * of a list */
+static void make_list(struct ha_op_stage *s, const struct ha_op_case *c, const struct ha_op_comb *comb, float *x,
+                      size_t n)
 {
     ha_op_numbers(s, x, n, HA_F32);
     ha_op_reshape(s, x, n, HA_F32, c->numbers);
@@ -354,6 +356,7 @@ static void make_list(struct ha_op_stage *s, const struct ha_op_case *c, float *
             x[i] = rintf(2 * x[i]);
             x[i] = x[i] > 0 ? -x[i] : x[i];
         }
+        if (c->pattern == HA_OP_COMB && ha_op_lifts(comb, i)) x[i] += 16;
     }
     for (size_t i = 0; i < n; i++) {
         const bool odd = c->special && (c->special == HA_OP_NAN_VALUE || ha_op_draw(s, 3) == 0);
@@ -433,8 +436,11 @@ static enum ha_status topk_once(struct ha_op_stage *s, const struct ha_op_case *
         here[b].index = words(made->image + out_at[b]);
         there[b].keys = c->within && b % 4 < 3 ? words(made->at + keys_at[b]) : NULL; /* or not asked, of some */
         here[b].keys = there[b].keys ? words(made->image + keys_at[b]) : NULL;
-        for (size_t r = 0; r < rows; r++)
-            make_list(s, c, floats(lists->image + x_at[b]) + r * here[b].stride, here[b].n);
+        struct ha_op_comb comb = { .step = 1 };
+        for (size_t r = 0; r < rows; r++) {
+            if (r % c->group == 0) comb = ha_op_comb(s, here[b].n);
+            make_list(s, c, &comb, floats(lists->image + x_at[b]) + r * here[b].stride, here[b].n);
+        }
         there[b].only = c->only ? words(lists->at + only_at[b]) : NULL;
         here[b].only = c->only ? ha_op_only(s, lists->image + only_at[b], c->kv_heads) : NULL;
     }
@@ -473,6 +479,11 @@ static enum ha_status judge_topk(struct ha_op_stage *s)
         { .batch = 1, .kv_heads = 1, .group = 1, .keys = 30000, .chosen = 700, .numbers = HA_OP_WIDE },
         { .batch = 1, .kv_heads = 1, .group = 1, .keys = 10000, .chosen = 5000, .pattern = HA_OP_SHUFFLED },
         { .batch = 1, .kv_heads = 1, .group = 1, .keys = 5000, .chosen = 16, .pattern = HA_OP_SHUFFLED },
+        { .batch = 33, .kv_heads = 4, .group = 1, .keys = 2100, .chosen = 100, .pattern = HA_OP_COMB },
+        { .batch = 33, .kv_heads = 4, .group = 1, .keys = 2360, .chosen = 1200, .pattern = HA_OP_COMB },
+        { .batch = 13, .kv_heads = 8, .group = 1, .keys = 600, .chosen = 40, .pattern = HA_OP_COMB },
+        { .batch = 1, .kv_heads = 24, .group = 1, .keys = 1 << 16, .chosen = 2048, .pattern = HA_OP_COMB },
+        { .batch = 2, .kv_heads = 12, .group = 1, .keys = 20000, .chosen = 6000, .pattern = HA_OP_COMB },
         { .batch = 1, .kv_heads = 1, .group = 2, .keys = 70000, .chosen = 66000, .pattern = HA_OP_REPEATS, .first = 5 },
         { .batch = 1,
           .kv_heads = 2,
@@ -515,7 +526,7 @@ const struct ha_op ha_op_topk = {
              "within = any 0 1 inf\nblock = 1 16\nonly = no yes\nbatch = 1 3 33\nkv_heads = 1 3\ngroup = 1 2 4\nkeys = "
              "1 31 32 33 100 257 1000 2100\n"
              "chosen = 0 1 16 33 100 1000 5000\ndst_gap = 0 3\nsrc_gap = 0 3\nfirst = 0 7\nempty = no yes\n"
-             "pattern = ascending descending shuffled repeats\nspecial = none nan_key nan_value low_key high_key\n"
+             "pattern = ascending descending shuffled repeats comb\nspecial = none nan_key nan_value low_key high_key\n"
              "numbers = bell close tiny wide\n",
     .once = topk_once,
     .unfit = unfit_topk,

@@ -337,6 +337,15 @@ void ha_op_numbers(struct ha_op_stage *s, void *out, size_t n, enum ha_dtype dty
     }
 }
 
+struct ha_op_comb ha_op_comb(struct ha_op_stage *s, size_t n)
+{
+    const size_t kind = ha_op_draw(s, 4), left = (size_t)64 << ha_op_draw(s, 6),
+                 steps[] = { (size_t)2 << ha_op_draw(s, 10), n / left, (n + left - 1) / left, 2 + ha_op_draw(s, 63) },
+                 step = steps[kind] < 2 || steps[kind] > n / 2 ? 2 + ha_op_draw(s, 15) : steps[kind],
+                 firsts[] = { 0, 0, 0, step / 2, step - 1, ha_op_draw(s, step) };
+    return (struct ha_op_comb){ step, firsts[ha_op_draw(s, sizeof firsts / sizeof *firsts)], ha_op_draw(s, 2) };
+}
+
 void ha_op_reshape(struct ha_op_stage *s, void *x, size_t n, enum ha_dtype dtype, size_t numbers)
 {
     /* the unit in the last place of 1, the least number, the exponents */

@@ -25,7 +25,8 @@ enum { HA_OP_STREAMS = 2, HA_OP_ROUNDS = 6, HA_OP_ARRIVE = 4 };
 
 /* One case of an operation: what the keys of a point say (point.c). Words are indices. */
 enum { HA_OP_NO_INDEX, HA_OP_DEVICE_INDEX, HA_OP_MAPPED_INDEX, HA_OP_INDICES };
-enum { HA_OP_ASCENDING, HA_OP_DESCENDING, HA_OP_SHUFFLED, HA_OP_REPEATS }; /* repeats: of what is read */
+/* repeats: of what is read; comb: of a list */
+enum { HA_OP_ASCENDING, HA_OP_DESCENDING, HA_OP_SHUFFLED, HA_OP_REPEATS, HA_OP_COMB };
 enum { HA_OP_TOKENS, HA_OP_HEADS, HA_OP_K_HEADS, HA_OP_V_HEADS };
 enum {
     HA_OP_NO_SPECIAL,
@@ -165,6 +166,18 @@ size_t ha_op_fewer(const struct ha_op_case *of, size_t sequence);
 uint32_t *ha_op_only(struct ha_op_stage *stage, char *at, size_t count);
 /* bell-shaped numbers of a type */
 void ha_op_numbers(struct ha_op_stage *stage, void *out, size_t n, enum ha_dtype dtype);
+/* Each step-th number of a list from `first` on is above all others, or below: of those a sample may have all or none.
+ * step: a power of two, what leaves about a power of two of n, or any up to 64 */
+struct ha_op_comb {
+    size_t step, first;
+    bool above;
+};
+struct ha_op_comb ha_op_comb(struct ha_op_stage *stage, size_t n);
+/* Does it lift number i above the others? */
+static inline bool ha_op_lifts(const struct ha_op_comb *comb, size_t i)
+{
+    return (i % comb->step == comb->first) == comb->above;
+}
 /* Bell-shaped numbers become others: so close together that the last 8 bits tell them apart; subnormal ones of the
  * type; of every magnitude that it has. */
 void ha_op_reshape(struct ha_op_stage *stage, void *x, size_t n, enum ha_dtype dtype, size_t numbers);

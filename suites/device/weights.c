@@ -140,8 +140,9 @@ const struct ha_op ha_op_softmax = {
 
 /* ---- topp -------------------------------------------------------------------------------------------------------- */
 
-/* A row's weights: of few values, rising, falling, or any; they add up to 1 nearly. */
-static void make_weights(struct ha_op_stage *s, const struct ha_op_case *c, float *x, size_t n)
+/* A row's weights: of few values, rising, falling, some above all others, or any; they add up to 1 nearly. */
+static void make_weights(struct ha_op_stage *s, const struct ha_op_case *c, const struct ha_op_comb *comb, float *x,
+                         size_t n)
 {
     double sum = 0;
     ha_op_numbers(s, x, n, HA_F32);
@@ -149,6 +150,7 @@ static void make_weights(struct ha_op_stage *s, const struct ha_op_case *c, floa
         const float z = c->pattern == HA_OP_REPEATS ? rintf(x[i]) : 3 * x[i];
         x[i] = c->pattern == HA_OP_ASCENDING    ? (float)(i + 1)
                : c->pattern == HA_OP_DESCENDING ? (float)(n - i)
+               : c->pattern == HA_OP_COMB       ? expf(x[i] + (ha_op_lifts(comb, i) ? 8 : 0))
                                                 : expf(z);
         sum += (double)x[i];
     }
@@ -193,8 +195,11 @@ static enum ha_status topp_once(struct ha_op_stage *s, const struct ha_op_case *
             m->index = words(to + index_at[b]);
             m->w = to + w_at[b];
         }
-        for (size_t r = 0; r < rows; r++)
-            make_weights(s, c, floats(from->image + x_at[b]) + r * here[b].stride, here[b].n);
+        struct ha_op_comb comb = { .step = 1 };
+        for (size_t r = 0; r < rows; r++) {
+            if (r % c->q_len == 0) comb = ha_op_comb(s, here[b].n);
+            make_weights(s, c, &comb, floats(from->image + x_at[b]) + r * here[b].stride, here[b].n);
+        }
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
     memcpy(seqs, there, sizeof seqs);
@@ -238,12 +243,17 @@ static enum ha_status judge_topp(struct ha_op_stage *s)
         { .q_len = 1, .keys = 200000, .p = 0.9, .pattern = HA_OP_SHUFFLED },
         { .q_len = 2, .keys = 70000, .p = 0.999, .pattern = HA_OP_REPEATS, .w_type = HA_F16 },
         { .q_len = 1, .keys = 5000, .p = 1, .pattern = HA_OP_ASCENDING },
+        { .q_len = 1, .keys = 2360, .p = 0.9, .pattern = HA_OP_COMB, .batch = 33, .kv_heads = 4 },
+        { .q_len = 1, .keys = 2360, .p = 0.999, .pattern = HA_OP_COMB, .batch = 33, .kv_heads = 4 },
+        { .q_len = 1, .keys = 1 << 16, .p = 0.7, .pattern = HA_OP_COMB, .kv_heads = 16 },
+        { .q_len = 1, .keys = 1 << 16, .p = 0.9999, .pattern = HA_OP_COMB, .kv_heads = 16 },
     };
     for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
         struct ha_op_case c = large[i];
         const size_t most = s->most / (c.q_len * 2 * F);
-        c.batch = c.group = 1;
-        c.kv_heads = 2;
+        c.group = 1;
+        if (!c.batch) c.batch = 1;
+        if (!c.kv_heads) c.kv_heads = 2;
         if (c.keys > most) c.keys = most;
         HA_TRY(topp_once(s, &c));
     }
@@ -263,10 +273,11 @@ const struct ha_op ha_op_topp = {
     .needs = { HA_OP_ENTRY(topp) },
     .judge = judge_topp,
     .keys = "dst src dst_at src_at batch q_len kv_heads group keys src_gap dst_gap w_type p pattern empty special",
-    .pairs = "dst = device mapped\nsrc = device mapped\ndst_at = 0 4 24\nsrc_at = 0 4 40\nbatch = 1 3 33\n"
-             "q_len = 1 2 5\nkv_heads = 1 3\ngroup = 1 2\nkeys = 1 2 33 256 257 1100\nsrc_gap = 0 3\ndst_gap = 0 3\n"
-             "w_type = f32 f16\np = 1 0.9 0.5 1e-09\npattern = ascending descending shuffled repeats\nempty = no yes\n"
-             "special = none nan_value low_key high_key\n",
+    .pairs =
+        "dst = device mapped\nsrc = device mapped\ndst_at = 0 4 24\nsrc_at = 0 4 40\nbatch = 1 3 33\n"
+        "q_len = 1 2 5\nkv_heads = 1 3\ngroup = 1 2\nkeys = 1 2 33 256 257 1100\nsrc_gap = 0 3\ndst_gap = 0 3\n"
+        "w_type = f32 f16\np = 1 0.9 0.5 1e-09\npattern = ascending descending shuffled repeats comb\nempty = no yes\n"
+        "special = none nan_value low_key high_key\n",
     .values = "q_len = 1..70 96 97 127..129 192 255..257 300 511..513 1023 1024\n",
     .once = topp_once,
     .unfit = unfit_topp,
