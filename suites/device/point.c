@@ -37,6 +37,8 @@ HA_WORDS(missing_word, [HA_OP_MISSING_BOTH] = "both", [HA_OP_MISSING_NONE] = "no
          [HA_OP_MISSING_COUNT] = "count")
 HA_WORDS(similar_word, [HA_SIMILAR_LEAST] = "least", [HA_SIMILAR_HARMONIC] = "harmonic")
 HA_WORDS(w_type_word, [HA_F32] = "f32", [HA_F16] = "f16")
+HA_WORDS(edge_word, [HA_OP_NO_EDGE] = "none", [HA_OP_AT_EDGE] = "at", [HA_OP_ABOVE_EDGE] = "above",
+         [HA_OP_BELOW_EDGE] = "below")
 HA_WORDS(q_layout_word, [HA_OP_TOKENS] = "tokens", [HA_OP_HEADS] = "heads")
 
 #define AT(member) .offset = offsetof(struct ha_op_point, member)
@@ -163,6 +165,8 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
     WORD(w_type, "f32", w_type_word, "of weights, of the products of a query and the centroids"),
     { "p", "1", "the share of the weights that what is chosen reaches", HA_KEY_REAL, AT(of.p), .least = 0x1p-60,
       .most = 1, .draw = "1 0.9 0.5 0.99 0.001 1e-09" },
+    WORD(edge, "none", edge_word,
+         "p is the sum of the largest of one list, exactly, or half a unit of its integers above that, below"),
 };
 enum { BYTES = 2, REPEAT, CASE = 7 }; /* the keys of one case stand behind the others */
 _Static_assert(sizeof(size_t) == sizeof(uint64_t), "keys are of uint64_t");

@@ -39,7 +39,8 @@ enum {
     HA_OP_INF_VALUE,
     HA_OP_MASKED /* all keys of a KV head are low */
 };
-enum { HA_OP_BELL, HA_OP_CLOSE, HA_OP_TINY, HA_OP_WIDE }; /* numbers */
+enum { HA_OP_BELL, HA_OP_CLOSE, HA_OP_TINY, HA_OP_WIDE };                  /* numbers */
+enum { HA_OP_NO_EDGE, HA_OP_AT_EDGE, HA_OP_ABOVE_EDGE, HA_OP_BELOW_EDGE }; /* of a sum: that, half a unit beside it */
 enum { HA_OP_NO_LISTS, HA_OP_KV_LISTS, HA_OP_Q_LISTS };
 enum { HA_OP_ANY, HA_OP_WITHIN_0, HA_OP_WITHIN_1, HA_OP_WITHIN_INFINITY };
 enum { HA_OP_SOME_CACHED, HA_OP_NONE_CACHED, HA_OP_ALL_CACHED };
@@ -65,6 +66,7 @@ struct ha_op_case {
     size_t groups, dims, centroids, code_bits, separate; /* of codes of groups of dimensions */
     size_t w_type;                                       /* of weights, of a table */
     double p;                                            /* the share of the weights that is asked for */
+    size_t edge;                                         /* it is where a sum of weights is */
 };
 
 struct ha_op_stage {

@@ -140,13 +140,33 @@ const struct ha_op ha_op_softmax = {
 
 /* ---- topp -------------------------------------------------------------------------------------------------------- */
 
+/* Around 2^-29, below which weights are cut to a multiple of a unit; of few units, halves among them, and subnormal
+ * ones, beside one of nearly 1 or not; of every magnitude. */
+static void make_odd_weights(struct ha_op_stage *s, const struct ha_op_case *c, float *x, size_t n)
+{
+    double sum = 1;
+    for (size_t i = 0; i < n; i++) {
+        const float any = 1 + (float)ha_op_draw(s, 1 << 23) * 0x1p-23f;
+        const size_t few = ha_op_draw(s, ha_op_draw(s, 2) ? 8 : 256);
+        x[i] = c->numbers == HA_OP_CLOSE  ? ldexpf(any, -30 + (int)ha_op_draw(s, 2))
+               : c->numbers == HA_OP_WIDE ? ldexpf(any, -1 - (int)ha_op_draw(s, 60))
+               : ha_op_draw(s, 3)         ? ldexpf((float)few, -53)
+                                          : ldexpf((float)ha_op_draw(s, 1 << 20), -149);
+        sum += (double)x[i];
+    }
+    for (size_t i = 0; i < n && c->numbers == HA_OP_WIDE; i++) x[i] = (float)((double)x[i] / sum);
+    if (n && c->numbers == HA_OP_TINY && ha_op_draw(s, 2))
+        x[ha_op_draw(s, n)] = 1 - ldexpf(1, -1 - (int)ha_op_draw(s, 23));
+}
+
 /* A row's weights: of few values, rising, falling, some above all others, or any; they add up to 1 nearly. */
 static void make_weights(struct ha_op_stage *s, const struct ha_op_case *c, const struct ha_op_comb *comb, float *x,
                          size_t n)
 {
     double sum = 0;
-    ha_op_numbers(s, x, n, HA_F32);
-    for (size_t i = 0; i < n; i++) {
+    if (c->numbers) make_odd_weights(s, c, x, n);
+    else ha_op_numbers(s, x, n, HA_F32);
+    for (size_t i = 0; i < n && !c->numbers; i++) {
         const float z = c->pattern == HA_OP_REPEATS ? rintf(x[i]) : 3 * x[i];
         x[i] = c->pattern == HA_OP_ASCENDING    ? (float)(i + 1)
                : c->pattern == HA_OP_DESCENDING ? (float)(n - i)
@@ -154,7 +174,7 @@ static void make_weights(struct ha_op_stage *s, const struct ha_op_case *c, cons
                                                 : expf(z);
         sum += (double)x[i];
     }
-    for (size_t i = 0; i < n; i++) x[i] = (float)((double)x[i] / sum);
+    for (size_t i = 0; i < n && !c->numbers; i++) x[i] = (float)((double)x[i] / sum);
     for (size_t i = 0; i < n && c->special == HA_OP_LOW_KEY; i++)
         if (ha_op_draw(s, 2)) x[i] = 0; /* what has no weight, and p is not reached */
     if (c->special == HA_OP_NAN_VALUE && n && ha_op_draw(s, 3) == 0) x[ha_op_draw(s, n)] = NAN;
@@ -162,6 +182,32 @@ static void make_weights(struct ha_op_stage *s, const struct ha_op_case *c, cons
         memset(x, 0, n * sizeof *x);
         x[ha_op_draw(s, n)] = 1;
     }
+}
+
+static int by_weight(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x > y ? -1 : x < y;
+}
+
+/* The share that some of the largest of a list have, or half a unit of 2^-HA_TOPP_BITS beside it, where their rows, a
+ * power of two, divide it exactly. 0: out of memory */
+static double share_at_edge(struct ha_op_stage *s, const struct ha_op_case *c, const struct ha_device_topp_seq *m)
+{
+    static const double beside[] = { [HA_OP_AT_EDGE] = 0, [HA_OP_ABOVE_EDGE] = 0.5, [HA_OP_BELOW_EDGE] = -0.5 };
+    const size_t list = ha_op_draw(s, c->kv_heads * c->group), some = m->n ? 1 + ha_op_draw(s, m->n) : 0;
+    uint64_t *w = calloc(m->n + 1, sizeof *w), sum = 0;
+    if (!w) return 0;
+    for (size_t i = 0; i < m->n; i++)
+        for (size_t r = 0; r < c->q_len; r++) {
+            const float x = m->x[(list * c->q_len + r) * m->stride + i];
+            w[i] += isnan(x) ? 0 : (uint64_t)ldexp((double)x, HA_TOPP_BITS);
+        }
+    qsort(w, m->n, sizeof *w, by_weight);
+    for (size_t i = 0; i < some; i++) sum += w[i];
+    free(w);
+    const double p = ldexp(((double)sum + beside[c->edge]) / (double)c->q_len, -HA_TOPP_BITS);
+    return p > 0 && p <= 1 ? p : c->p;
 }
 
 static enum ha_status topp_once(struct ha_op_stage *s, const struct ha_op_case *c)
@@ -203,7 +249,9 @@ static enum ha_status topp_once(struct ha_op_stage *s, const struct ha_op_case *
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
     memcpy(seqs, there, sizeof seqs);
-    struct ha_device_topp args = { c->batch, lists, c->q_len, c->p, w_type, seqs };
+    const double p = c->edge ? share_at_edge(s, c, &here[ha_op_draw(s, c->batch)]) : c->p;
+    if (!(p > 0)) return ha_why(s->why, HA_ERROR, "out of memory");
+    struct ha_device_topp args = { c->batch, lists, c->q_len, p, w_type, seqs };
     HA_TRY(ha_op_arrive(s, &from, 1, made));
     const enum ha_status asked = s->api->topp(s->stream[0], &args);
     memset(seqs, 0, sizeof seqs);
@@ -217,7 +265,7 @@ static enum ha_status topp_once(struct ha_op_stage *s, const struct ha_op_case *
                                      .rows = c->q_len,
                                      .n = m->n,
                                      .stride = m->stride,
-                                     .p = c->p,
+                                     .p = p,
                                      .index = m->index + list * m->index_stride,
                                      .w = (char *)m->w + list * c->q_len * m->w_stride * e,
                                      .w_type = w_type,
@@ -225,10 +273,11 @@ static enum ha_status topp_once(struct ha_op_stage *s, const struct ha_op_case *
                                      .keys = m->keys + list };
         s->cases++;
         if (!(ha_ref_judge_topp(&one) <= 1))
-            return ha_op_wrong(s,
-                               "topp, %g of the weights of %zu, %zu rows, to %s: sequence %zu, list %zu of %zu: %u are "
-                               "chosen, or not the largest, or their weights are others",
-                               c->p, m->n, c->q_len, ha_dtype_name(w_type), i / lists, list, lists, *one.keys);
+            return ha_op_wrong(
+                s,
+                "topp, %.17g of the weights of %zu, %zu rows, to %s: sequence %zu, list %zu of %zu: %u are "
+                "chosen, or not the largest, or their weights are others",
+                p, m->n, c->q_len, ha_dtype_name(w_type), i / lists, list, lists, *one.keys);
         ha_op_put_back(made, before, one.keys, F);
         ha_op_put_back(made, before, one.index, m->n * F);
         for (size_t r = 0; r < c->q_len; r++)
@@ -263,6 +312,7 @@ static enum ha_status judge_topp(struct ha_op_stage *s)
 static const char *unfit_topp(const struct ha_op_case *c)
 {
     if (c->special == HA_OP_NAN_QUERY || c->special == HA_OP_NAN_KEY) return "a list is of weights";
+    if (c->edge && (c->q_len & (c->q_len - 1))) return "a sum of so many rows is no share exactly";
     if (c->q_len > HA_TOPP_ROWS_MAX) return "a list has at most 1024 rows";
     if (!(c->p > 0)) return "something is asked for";
     return ha_op_unfit_kernel(c);
@@ -272,12 +322,13 @@ const struct ha_op ha_op_topp = {
     .doc = "the fewest of each list whose weights reach a share",
     .needs = { HA_OP_ENTRY(topp) },
     .judge = judge_topp,
-    .keys = "dst src dst_at src_at batch q_len kv_heads group keys src_gap dst_gap w_type p pattern empty special",
+    .keys = "dst src dst_at src_at batch q_len kv_heads group keys src_gap dst_gap w_type p pattern empty special "
+            "numbers edge",
     .pairs =
         "dst = device mapped\nsrc = device mapped\ndst_at = 0 4 24\nsrc_at = 0 4 40\nbatch = 1 3 33\n"
-        "q_len = 1 2 5\nkv_heads = 1 3\ngroup = 1 2\nkeys = 1 2 33 256 257 1100\nsrc_gap = 0 3\ndst_gap = 0 3\n"
+        "q_len = 1 2 4 5\nkv_heads = 1 3\ngroup = 1 2\nkeys = 1 2 33 256 257 1100\nsrc_gap = 0 3\ndst_gap = 0 3\n"
         "w_type = f32 f16\np = 1 0.9 0.5 1e-09\npattern = ascending descending shuffled repeats comb\nempty = no yes\n"
-        "special = none nan_value low_key high_key\n",
+        "special = none nan_value low_key high_key\nnumbers = bell close tiny wide\nedge = none at above below\n",
     .values = "q_len = 1..70 96 97 127..129 192 255..257 300 511..513 1023 1024\n",
     .once = topp_once,
     .unfit = unfit_topp,
