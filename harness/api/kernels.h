@@ -415,8 +415,8 @@ struct ha_weighted_sum {
     size_t o_stride;
 };
 
-/* Rows of scores to weights in place: exp(x - ln sum exp x). A row of -inf, or none: zeros, of LSE -inf. NaN and +inf
- * make a row NaN, and its LSE. On no path has the sum more than 320 + n / 1024 additions. */
+/* Rows of scores to weights in place: exp(x - ln sum exp x). A row of -inf, or none: zeros, of LSE -inf. No weight is
+ * -0. NaN and +inf make a row NaN, and its LSE. On no path has the sum more than 320 + n / 1024 additions. */
 struct ha_softmax {
     float *x; /* [rows][n], row stride in floats */
     size_t rows, n, stride;

@@ -26,11 +26,25 @@ static double judge_row(const struct ha_softmax *one, const float *from, double 
         finite |= from[i] > -INFINITY;
     }
     *any = finite && !none;
+    for (size_t i = 0; i < one->n && !none; i++)
+        if (signbit(one->x[i])) return HUGE_VAL; /* no weight is -0 */
     if (*any) return ha_ref_judge_softmax(one, from, eps);
     for (size_t i = 0; i < one->n; i++)
         if (none ? !isnan(one->x[i]) : one->x[i] != 0) return HUGE_VAL;
     if (!one->lse) return 0;
     return (none ? isnan(*one->lse) : *one->lse == -INFINITY) ? 0 : HUGE_VAL;
+}
+
+/* Rising or falling scores; or one value for all but one, so that each rounding of a sum has one sign. */
+static void make_slope(const struct ha_op_case *c, float *x, size_t n, size_t largest, float shift)
+{
+    const float less = 0.3f + fabsf(x[0] - shift) / 4;
+    for (size_t i = 0; i < n; i++) {
+        const float slope = 200 * (float)i / (float)n;
+        x[i] = c->pattern == HA_OP_REPEATS      ? shift - (i == largest ? 0 : less)
+               : c->pattern == HA_OP_DESCENDING ? x[i] - slope
+                                                : x[i] + slope;
+    }
 }
 
 static enum ha_status softmax_once(struct ha_op_stage *s, const struct ha_op_case *c)
@@ -62,6 +76,7 @@ static enum ha_status softmax_once(struct ha_op_stage *s, const struct ha_op_cas
             ha_op_numbers(s, x, m->n, HA_F32);
             const float shift = (float)ha_op_draw(s, 200) - 100;
             for (size_t i = 0; i < m->n; i++) x[i] = (float)c->scale * 4 * x[i] + shift;
+            if (c->pattern != HA_OP_SHUFFLED && m->n) make_slope(c, x, m->n, ha_op_draw(s, m->n), shift);
             ha_op_reshape(s, x, m->n, HA_F32, c->numbers);
             const size_t kind = c->special ? ha_op_draw(s, 4) : 0;
             for (size_t i = 0; i < m->n && kind && c->special == HA_OP_LOW_KEY; i++)
@@ -109,11 +124,16 @@ static enum ha_status softmax_once(struct ha_op_stage *s, const struct ha_op_cas
 
 static enum ha_status judge_softmax(struct ha_op_stage *s)
 {
-    static const size_t keys[] = { 200000, 5000 };
-    for (size_t i = 0; i < 2; i++) {
-        struct ha_op_case c = {
-            .batch = 1, .q_len = 1 + i, .kv_heads = 1 + i, .group = 1 + i, .keys = keys[i], .scale = 1
-        };
+    static const struct ha_op_case large[] = {
+        { .kv_heads = 1, .group = 1, .keys = 270001, .pattern = HA_OP_ASCENDING },
+        { .kv_heads = 1, .group = 2, .keys = 270001, .pattern = HA_OP_SHUFFLED, .special = HA_OP_LOW_KEY },
+        { .kv_heads = 1, .group = 1, .keys = (1 << 20) + 3, .pattern = HA_OP_REPEATS },
+        { .kv_heads = 4, .group = 2, .keys = 5000, .pattern = HA_OP_SHUFFLED },
+    };
+    for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
+        struct ha_op_case c = large[i];
+        c.batch = c.q_len = 1;
+        c.scale = 1;
         const size_t most = s->most / (c.q_len * c.kv_heads * c.group * F);
         if (c.keys > most) c.keys = most;
         HA_TRY(softmax_once(s, &c));
@@ -130,10 +150,11 @@ const struct ha_op ha_op_softmax = {
     .doc = "scores to weights, in place",
     .needs = { HA_OP_ENTRY(softmax) },
     .judge = judge_softmax,
-    .keys = "dst dst_at batch q_len kv_heads group keys dst_gap empty scale special numbers",
+    .keys = "dst dst_at batch q_len kv_heads group keys dst_gap empty scale special numbers pattern",
     .pairs = "dst = device mapped\ndst_at = 0 4 24\nbatch = 1 3 33\nq_len = 1 2 5\nkv_heads = 1 3\ngroup = 1 2 5\n"
              "keys = 1 2 33 256 257 1100\ndst_gap = 0 3\nempty = no yes\nscale = 1 0.25 3\n"
-             "special = none nan_value low_key high_key\nnumbers = bell close tiny wide\n",
+             "special = none nan_value low_key high_key\nnumbers = bell close tiny wide\n"
+             "pattern = shuffled ascending descending repeats\n",
     .once = softmax_once,
     .unfit = unfit_softmax,
 };
