@@ -112,7 +112,7 @@ static enum ha_status softmax_once(struct ha_op_stage *s, const struct ha_op_cas
                                  "softmax of %zu numbers: sequence %zu, row %zu of %zu heads and %zu tokens: "
                                  "error/bound %.3g",
                                  m->n, i / rows, row, heads, c->q_len, ratio);
-        if (any && lse) ha_ref_hold_softmax(&one, from, eps, 1, work, &held);
+        if (any && lse && c->pattern != HA_OP_REPEATS) ha_ref_hold_softmax(&one, from, eps, 1, work, &held);
         ha_op_put_back(made, before, at, m->n * F);
         if (lse) ha_op_put_back(made, before, lse, F);
     }
@@ -417,19 +417,29 @@ static enum ha_status weighted_sum_once(struct ha_op_stage *s, const struct ha_o
             for (size_t i = 0; i < most; i++)
                 index[h * m->index_stride + i] = any ? (uint32_t)(2 * i + ha_op_draw(s, 2))
                                                      : index[(h - 1) * m->index_stride + i];
-            for (size_t i = 0; i < most && any; i++)
-                ha_op_numbers(s, v + h / c->group * m->v_head_bytes + index[h * m->index_stride + i] * stride, dim,
-                              dtype);
+            char *const v_head = v + h / c->group * m->v_head_bytes;
+            for (size_t i = 0; i < most && any; i++) {
+                char *const at = v_head + index[h * m->index_stride + i] * stride;
+                if (c->pattern == HA_OP_REPEATS && i) memcpy(at, v_head + index[h * m->index_stride] * stride, row);
+                else ha_op_numbers(s, at, dim, dtype);
+            }
         }
-        for (size_t i = 0; i < rows * m->w_stride; i++)
-            ha_store(w, i, w_type, (float)(1 + ha_op_draw(s, 4000)) / (4000 * (float)(most + 1)));
+        for (size_t r = 0; r < rows; r++)
+            for (size_t i = 0; i < m->w_stride; i++) {
+                if (c->pattern != HA_OP_REPEATS || i == 0)
+                    ha_store(w, r * m->w_stride + i, w_type,
+                             (float)(1 + ha_op_draw(s, 4000)) / (4000 * (float)(most + 1)));
+                else memcpy(w + (r * m->w_stride + i) * we, w + r * m->w_stride * we, we);
+            }
         if (!c->special || b != odd || most == 0) continue;
-        const size_t h = ha_op_draw(s, c->kv_heads) * c->group;
-        ha_store(v + h / c->group * m->v_head_bytes + index[h * m->index_stride + ha_op_draw(s, most)] * stride,
-                 ha_op_draw(s, dim), dtype,
+        const size_t h = ha_op_draw(s, c->kv_heads) * c->group, key = ha_op_draw(s, most);
+        ha_store(v + h / c->group * m->v_head_bytes + index[h * m->index_stride + key] * stride, ha_op_draw(s, dim),
+                 dtype,
                  c->special == HA_OP_NAN_VALUE ? NAN
                  : c->special == HA_OP_LOW_KEY ? -INFINITY
                                                : INFINITY);
+        for (size_t r = h * c->q_len; r < (h + c->group) * c->q_len; r++) /* a weight of 0 does not hide it */
+            if (ha_op_draw(s, 2)) ha_store(w, r * m->w_stride + key, w_type, 0);
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
     memcpy(seqs, there, sizeof seqs);
@@ -456,7 +466,8 @@ static enum ha_status weighted_sum_once(struct ha_op_stage *s, const struct ha_o
                                              .w_stride = m->w_stride,
                                              .o = m->o + h * dim,
                                              .o_stride = heads * dim };
-        const double ratio = ha_ref_judge_weighted_sum(&one, c->special && b == odd ? NULL : &held);
+        const bool chance = !(c->special && b == odd) && c->pattern != HA_OP_REPEATS; /* of independent roundings */
+        const double ratio = ha_ref_judge_weighted_sum(&one, chance ? &held : NULL);
         s->cases++;
         if (!(ratio <= 1))
             return ha_op_wrong(s,
@@ -483,6 +494,13 @@ static enum ha_status judge_weighted_sum(struct ha_op_stage *s)
                                 .w_type = t == HA_F16 };
         if (c.keys > most) c.keys = most;
         HA_TRY(weighted_sum_once(s, &c));
+        struct ha_op_case one = {
+            .batch = 1, .q_len = 1, .kv_heads = 1, .group = 1, .head_dim = 20, .keys = t == HA_F32 ? 60001 : 20000
+        };
+        one.dtype = t;
+        one.pattern = HA_OP_REPEATS;
+        if (one.keys > 6 * most) one.keys = 6 * most;
+        HA_TRY(weighted_sum_once(s, &one));
     }
     return HA_OK;
 }
@@ -497,12 +515,13 @@ const struct ha_op ha_op_weighted_sum = {
     .needs = { HA_OP_ENTRY(weighted_sum) },
     .judge = judge_weighted_sum,
     .keys = "dst src dst_at v_at q_at dtype batch q_len kv_heads group head_dim keys layout v_pad src_gap w_type empty "
-            "special",
+            "special pattern",
     .pairs =
         "dst = device mapped\nsrc = device mapped\ndst_at = 0 4 24\nv_at = 0 4 40\nq_at = 0 4 40\n"
         "dtype = f32 f16 bf16\nbatch = 1 3 33\nq_len = 1 2 5\nkv_heads = 1 3\ngroup = 1 2 5\n"
-        "head_dim = 1 8 33 64 128 256\nkeys = 1 2 33 70 600\nlayout = tokens heads\nv_pad = 0 4 18\nsrc_gap = 0 3\n"
-        "w_type = f32 f16\nempty = no yes\nspecial = none nan_value low_key high_key\n",
+        "head_dim = 1 8 33 64 128 256\nkeys = 1 2 33 70 256 257 600\nlayout = tokens heads\nv_pad = 0 4 18\nsrc_gap = "
+        "0 3\n"
+        "w_type = f32 f16\nempty = no yes\nspecial = none nan_value low_key high_key\npattern = shuffled repeats\n",
     .once = weighted_sum_once,
     .unfit = unfit_weighted_sum,
 };
