@@ -70,7 +70,7 @@ static enum ha_status hash_once(struct ha_op_stage *s, const struct ha_op_case *
     ha_op_clear(s);
     struct ha_op_block *made = ha_op_block(s, (enum ha_op_place)c->dst, out), *blocks[2];
     blocks[0] = made ? ha_op_block(s, (enum ha_op_place)c->src, in) : NULL;
-    blocks[1] = blocks[0] ? ha_op_block(s, HA_OP_DEVICE, matrices) : NULL;
+    blocks[1] = blocks[0] ? ha_op_block(s, ha_op_any_place(s), matrices) : NULL;
     if (!blocks[1]) return HA_ERROR;
     memset(blocks[0]->image, 0xFF, in);
     memset(blocks[1]->image, 0xFF, matrices);
@@ -203,7 +203,7 @@ static enum ha_status hamming_once(struct ha_op_stage *s, const struct ha_op_cas
     ha_op_clear(s);
     struct ha_op_block *made = ha_op_block(s, (enum ha_op_place)c->dst, out), *blocks[2];
     blocks[0] = made ? ha_op_block(s, (enum ha_op_place)c->src, in) : NULL;
-    blocks[1] = blocks[0] ? ha_op_block(s, HA_OP_DEVICE, queries) : NULL;
+    blocks[1] = blocks[0] ? ha_op_block(s, ha_op_any_place(s), queries) : NULL;
     if (!blocks[1]) return HA_ERROR;
     memset(blocks[0]->image, 0xFF, in);
     memset(blocks[1]->image, 0xFF, queries);
@@ -335,7 +335,7 @@ static enum ha_status similarity_once(struct ha_op_stage *s, const struct ha_op_
     ha_op_clear(s);
     struct ha_op_block *blocks[3], *made = blocks[0] = ha_op_block(s, (enum ha_op_place)c->dst, out);
     blocks[1] = made ? ha_op_block(s, (enum ha_op_place)c->src, step) : NULL;
-    blocks[2] = blocks[1] ? ha_op_block(s, HA_OP_DEVICE, kept) : NULL;
+    blocks[2] = blocks[1] ? ha_op_block(s, ha_op_any_place(s), kept) : NULL;
     if (!blocks[2]) return HA_ERROR;
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
     memset(blocks[1]->image, 0xFF, step);

@@ -37,7 +37,7 @@ static enum ha_status columns_once(struct ha_op_stage *s, const struct ha_op_cas
     ha_op_clear(s);
     struct ha_op_block *made = ha_op_block(s, (enum ha_op_place)c->dst, out), *blocks[2];
     blocks[0] = made ? ha_op_block(s, (enum ha_op_place)c->src, in) : NULL;
-    blocks[1] = blocks[0] ? ha_op_block(s, HA_OP_DEVICE, matrices) : NULL;
+    blocks[1] = blocks[0] ? ha_op_block(s, ha_op_any_place(s), matrices) : NULL;
     if (!blocks[1]) return HA_ERROR;
     memset(blocks[0]->image, 0xFF, in);
     memset(blocks[1]->image, 0xFF, matrices);

@@ -37,6 +37,22 @@ static float odd_number(const struct ha_op_case *c)
     return c->special == HA_OP_LOW_KEY ? -INFINITY : c->special == HA_OP_HIGH_KEY ? INFINITY : NAN;
 }
 
+/* Of each book some centroids have a number that is none, or infinite: the first ones, any, or all. Half of what is
+ * special is among keys or queries alone. */
+static bool make_odd_books(struct ha_op_stage *s, const struct ha_op_case *c, float *at, size_t heads)
+{
+    const struct ha_pq pq = pq_of(c);
+    if (!c->special || ha_op_draw(s, 2)) return false;
+    for (size_t i = 0; i < heads * pq.books; i++) {
+        float *const book = at + i * pq.dims * pq.count;
+        const size_t all = ha_op_draw(s, 4), first = ha_op_draw(s, 3) ? ha_op_draw(s, pq.count) : 0;
+        for (size_t j = 0; j < pq.dims * pq.count && all == 0; j++) book[j] = odd_number(c);
+        for (size_t j = 0; j < pq.count; j++)
+            if (j < first || ha_op_draw(s, 8) == 0) book[ha_op_draw(s, pq.dims) * pq.count + j] = odd_number(c);
+    }
+    return true;
+}
+
 /* Half of all cases have numbers of few values, so that distances are equal; elsewhere centroids are. */
 static void make_books(struct ha_op_stage *s, const struct ha_pq *pq, float *at, size_t heads, bool coarse)
 {
@@ -100,7 +116,7 @@ static enum ha_status pq_encode_once(struct ha_op_stage *s, const struct ha_op_c
     ha_op_clear(s);
     struct ha_op_block *made = ha_op_block(s, (enum ha_op_place)c->dst, out), *blocks[3];
     blocks[0] = made ? ha_op_block(s, (enum ha_op_place)c->src, in) : NULL;
-    blocks[1] = blocks[0] ? ha_op_block(s, HA_OP_DEVICE, all) : NULL;
+    blocks[1] = blocks[0] ? ha_op_block(s, ha_op_any_place(s), all) : NULL;
     blocks[2] = blocks[1] && indexed
                     ? ha_op_block(s, c->src_index == HA_OP_MAPPED_INDEX ? HA_OP_MAPPED : HA_OP_DEVICE, names)
                     : NULL;
@@ -109,6 +125,7 @@ static enum ha_status pq_encode_once(struct ha_op_stage *s, const struct ha_op_c
     memset(blocks[1]->image, 0xFF, all);
     if (indexed) memset(blocks[2]->image, 0, names);
     make_books(s, &pq, floats(blocks[1]->image + books_at), c->kv_heads, coarse);
+    make_odd_books(s, c, floats(blocks[1]->image + books_at), c->kv_heads);
     for (size_t b = 0; b < c->batch; b++) {
         struct ha_device_pq_encode_seq *m = &here[b];
         char *const k = blocks[0]->image + k_at[b];
@@ -213,11 +230,12 @@ static enum ha_status pq_table_once(struct ha_op_stage *s, const struct ha_op_ca
     ha_op_clear(s);
     struct ha_op_block *made = ha_op_block(s, (enum ha_op_place)c->dst, out), *blocks[2];
     blocks[0] = made ? ha_op_block(s, (enum ha_op_place)c->src, in) : NULL;
-    blocks[1] = blocks[0] ? ha_op_block(s, HA_OP_DEVICE, all) : NULL;
+    blocks[1] = blocks[0] ? ha_op_block(s, ha_op_any_place(s), all) : NULL;
     if (!blocks[1]) return HA_ERROR;
     memset(blocks[0]->image, 0xFF, in);
     memset(blocks[1]->image, 0xFF, all);
     make_books(s, &pq, floats(blocks[1]->image + books_at), c->kv_heads, false);
+    const bool odd_books = make_odd_books(s, c, floats(blocks[1]->image + books_at), c->kv_heads);
     const size_t odd = ha_op_draw(s, c->batch);
     for (size_t b = 0; b < c->batch; b++) {
         float *const q = floats(blocks[0]->image + q_at[b]);
@@ -248,7 +266,7 @@ static enum ha_status pq_table_once(struct ha_op_stage *s, const struct ha_op_ca
                                          .q_head_stride = dim,
                                          .type = type,
                                          .table = (char *)here[b].table + h * step };
-        const double ratio = ha_ref_judge_pq_table(&one, c->special && b == odd ? NULL : &held);
+        const double ratio = ha_ref_judge_pq_table(&one, odd_books || (c->special && b == odd) ? NULL : &held);
         s->cases++;
         if (!(ratio <= 1))
             return ha_op_wrong(
@@ -320,9 +338,9 @@ static enum ha_status pq_score_once(struct ha_op_stage *s, const struct ha_op_ca
     ha_op_clear(s);
     struct ha_op_block *made = ha_op_block(s, (enum ha_op_place)c->dst, out), *blocks[2];
     blocks[0] = made ? ha_op_block(s, (enum ha_op_place)c->src, in) : NULL;
-    blocks[1] = blocks[0] ? ha_op_block(s, HA_OP_DEVICE, all) : NULL;
+    blocks[1] = blocks[0] ? ha_op_block(s, ha_op_any_place(s), all) : NULL;
     if (!blocks[1]) return HA_ERROR;
-    memset(blocks[0]->image, 0, in);
+    HA_TRY(ha_op_fill(s, blocks[0], 0, in)); /* any bits behind the last key, also of codes that no centroid has */
     memset(blocks[1]->image, 0xFF, all);
     const size_t odd = ha_op_draw(s, c->batch);
     for (size_t b = 0; b < c->batch; b++) {

@@ -87,7 +87,7 @@ static enum ha_status features_once(struct ha_op_stage *s, const struct ha_op_ca
     ha_op_clear(s);
     struct ha_op_block *made = ha_op_block(s, (enum ha_op_place)c->dst, out), *blocks[2];
     blocks[0] = made ? ha_op_block(s, (enum ha_op_place)c->src, step) : NULL;
-    blocks[1] = blocks[0] ? ha_op_block(s, HA_OP_DEVICE, kept) : NULL;
+    blocks[1] = blocks[0] ? ha_op_block(s, ha_op_any_place(s), kept) : NULL;
     if (!blocks[1]) return HA_ERROR;
     memset(blocks[0]->image, 0xFF, step);
     memset(blocks[1]->image, 0xFF, kept);
@@ -180,7 +180,7 @@ static enum ha_status net_once(struct ha_op_stage *s, const struct ha_op_case *c
     ha_op_clear(s);
     struct ha_op_block *made = ha_op_block(s, (enum ha_op_place)c->dst, out), *blocks[2];
     blocks[0] = made ? ha_op_block(s, (enum ha_op_place)c->src, in) : NULL;
-    blocks[1] = blocks[0] ? ha_op_block(s, HA_OP_DEVICE, weights) : NULL;
+    blocks[1] = blocks[0] ? ha_op_block(s, ha_op_any_place(s), weights) : NULL;
     if (!blocks[1]) return HA_ERROR;
     memset(blocks[0]->image, 0xFF, in);
     memset(blocks[1]->image, 0xFF, weights);

@@ -48,6 +48,8 @@ size_t ha_op_length(const struct ha_op_case *c, size_t b)
 
 size_t ha_op_draw(struct ha_op_stage *s, size_t n) { return (size_t)ha_rng_below(s->seed, DRAWS, s->drawn++, n); }
 
+enum ha_op_place ha_op_any_place(struct ha_op_stage *s) { return ha_op_draw(s, 2) ? HA_OP_MAPPED : HA_OP_DEVICE; }
+
 enum ha_status ha_op_failed(struct ha_op_stage *s, const char *operation, enum ha_status status)
 {
     if (status == HA_OK) return HA_OK;

@@ -110,6 +110,8 @@ void ha_op_round(struct ha_op_stage *stage, size_t round);
 /* NULL: the reason is said. They live as long as the stage, or until ha_op_clear. */
 struct ha_op_block *ha_op_block(struct ha_op_stage *stage, enum ha_op_place place, size_t bytes);
 void ha_op_clear(struct ha_op_stage *stage);
+/* of what no key places: device or mapped memory, as is drawn */
+enum ha_op_place ha_op_any_place(struct ha_op_stage *stage);
 /* Other random bytes from first on. */
 enum ha_status ha_op_fill(struct ha_op_stage *stage, struct ha_op_block *block, size_t first, size_t bytes);
 /* What the image holds there goes into the block. */

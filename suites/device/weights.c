@@ -388,7 +388,7 @@ static enum ha_status weighted_sum_once(struct ha_op_stage *s, const struct ha_o
     }
     ha_op_clear(s);
     struct ha_op_block *made = ha_op_block(s, (enum ha_op_place)c->dst, out), *blocks[2];
-    blocks[0] = made ? ha_op_block(s, HA_OP_DEVICE, in) : NULL;
+    blocks[0] = made ? ha_op_block(s, ha_op_any_place(s), in) : NULL;
     blocks[1] = blocks[0] ? ha_op_block(s, (enum ha_op_place)c->src, lists) : NULL;
     if (!blocks[1]) return HA_ERROR;
     memset(blocks[0]->image, 0xFF, in); /* NaN where no key is that a list names */
