@@ -49,6 +49,12 @@ static void draw_heads(struct ha_op_stage *s, const struct ha_op_case *c, const 
         known[h * HA_FEATURES + HA_FEATURE_ANCHOR_SCORE_VARIANCE] *=
             known[h * HA_FEATURES + HA_FEATURE_ANCHOR_SCORE_VARIANCE];
     }
+    /* of no length are some queries, some anchors, some both; of a NaN and nothing a cosine is not said */
+    for (size_t h = 0; h < heads && c->special != HA_OP_NAN_QUERY; h++) {
+        const size_t none = ha_op_draw(s, 8);
+        if (none == 1 || none == 2) memset(step + p->q + h * row * F, 0, row * F);
+        if (none == 2 || none == 3) memset(kept + p->anchor + h * row * F, 0, row * F);
+    }
     const size_t large = ha_op_draw(s, heads); /* whose norm is the largest, wherever it stands */
     for (size_t i = 0; i < 2; i++) {
         float *lse = floats(step + p->lse[i]), *o = floats(step + p->o[i]);
