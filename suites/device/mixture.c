@@ -130,7 +130,7 @@ enum ha_status ha_op_mix_judge(struct ha_op_stage *s, const struct ha_op_mix *mi
 
 /* Chains of steps over blocks of their own. The steps of one run one after the other, on whichever stream; those of two
  * run side by side on the same streams. */
-enum { CHAINS = 2, STREAMS = 8, STEPS = 120, BYTES = 96 << 10 };
+enum { CHAINS = 2, STREAMS = 8, STEPS = 120, BYTES = 96 << 10, ROUNDS = 4 * HA_OP_ROUNDS, KEPT = 4, GRAPHS = 64 };
 struct chain {
     struct ha_op_mix mix;
     struct ha_event *event;
@@ -138,19 +138,36 @@ struct chain {
     size_t at; /* the stream of the last step */
 };
 struct mixture {
-    struct ha_stream *stream[STREAMS];
+    struct ha_stream *stream[STREAMS], *captures;
     size_t streams, steps;
     struct chain chain[CHAINS];
     struct ha_op_step *step;
+    struct ha_graph *graph[GRAPHS];
+    size_t graphs;
     bool held; /* a stream is: the CPU cannot wait for any */
 };
 
-/* The stream `next` goes on where the chain's last one is: by an event, a flag, or the CPU's waiting. */
-static enum ha_status hop(struct ha_op_stage *s, const struct mixture *m, struct chain *c, size_t next)
+static enum ha_status stream_make(struct ha_op_stage *s, struct ha_stream **stream)
 {
-    const size_t how = ha_op_draw(s, 4);
+    return s->api->stream_create(s->device, "conform mixture", stream, s->why);
+}
+/* It waits for its work. */
+static void stream_end(struct ha_op_stage *s, struct ha_stream **stream)
+{
+    if (*stream) s->api->stream_destroy(*stream);
+    *stream = NULL;
+}
+
+/* The stream `next` goes on where the chain's last one is: by an event, a flag, the CPU's waiting, or the end of that
+ * stream. */
+static enum ha_status hop(struct ha_op_stage *s, struct mixture *m, struct chain *c, size_t next)
+{
+    const size_t how = ha_op_draw(s, 5);
     struct ha_stream *const from = m->stream[c->at], *const to = m->stream[next];
-    if (how == 0 && c->flag) {
+    if (how == 4 && !m->held) {
+        stream_end(s, &m->stream[c->at]);
+        HA_TRY(stream_make(s, &m->stream[c->at]));
+    } else if (how == 0 && c->flag) {
         HA_OP(s, flag_write, from, c->flag, ++c->written);
         HA_OP(s, flag_wait, to, c->flag, c->written);
     } else if (how == 1 && !m->held) HA_OP(s, stream_sync, from);
@@ -160,6 +177,55 @@ static enum ha_status hop(struct ha_op_stage *s, const struct mixture *m, struct
         else HA_OP(s, stream_wait, to, c->event);
     }
     c->at = next;
+    return HA_OK;
+}
+
+static bool has_graphs(const struct ha_op_stage *s)
+{
+    return s->api->graph_begin && s->api->graph_end && s->api->graph_launch && s->api->graph_destroy;
+}
+
+/* Some steps of a chain as a graph, once or twice. Of one that writes the chain's flag the stream `next` waits for
+ * that.
+ */
+static enum ha_status launch_steps(struct ha_op_stage *s, struct mixture *m, struct chain *c, struct ha_op_step *step,
+                                   size_t count, size_t next)
+{
+    const bool writes = c->flag && s->api->flag_write && ha_op_draw(s, 2);
+    const size_t times = writes ? 1 : 1 + ha_op_draw(s, 2);
+    enum ha_status kept = HA_OK;
+    HA_OP(s, graph_begin, m->captures);
+    for (size_t i = 0; i < count && kept == HA_OK; i++) {
+        step[i] = ha_op_mix_draw(s, &c->mix, true);
+        kept = ha_op_mix_enqueue(s, &step[i], m->captures);
+    }
+    if (writes && kept == HA_OK)
+        kept = ha_op_failed(s, "flag_write", s->api->flag_write(m->captures, c->flag, ++c->written));
+    const enum ha_status ended = s->api->graph_end(m->captures, &m->graph[m->graphs], s->why);
+    HA_TRY(kept);
+    HA_TRY(ended);
+    struct ha_graph *const graph = m->graph[m->graphs++];
+    for (size_t k = 0; k < times; k++) {
+        HA_OP(s, graph_launch, graph, m->stream[c->at]);
+        for (size_t i = 0; i < count; i++) ha_op_mix_apply(&step[i]);
+    }
+    if (!writes || next == c->at) return HA_OK;
+    HA_OP(s, flag_wait, m->stream[next], c->flag, c->written);
+    c->at = next;
+    return HA_OK;
+}
+
+/* The streams end: by the CPU's waiting for them, or as they are destroyed while one is held up. */
+static enum ha_status end_streams(struct ha_op_stage *s, struct mixture *m)
+{
+    const bool destroyed = ha_op_draw(s, 2);
+    struct ha_op_opener opener;
+    if (m->held && destroyed) HA_TRY(ha_op_open_later(s, &opener));
+    else if (m->held) HA_TRY(ha_op_hold(s)); /* what does not wait runs now */
+    if (!m->held || !destroyed) ha_op_open(s);
+    for (size_t i = 0; i < m->streams && destroyed; i++) stream_end(s, &m->stream[i]);
+    if (m->held && destroyed) ha_op_opened(&opener);
+    for (size_t i = 0; i < m->streams && !destroyed; i++) HA_OP(s, stream_sync, m->stream[i]);
     return HA_OK;
 }
 
@@ -181,13 +247,17 @@ static enum ha_status run(struct ha_op_stage *s, struct mixture *m, size_t bytes
         struct chain *c = &m->chain[ha_op_draw(s, CHAINS)];
         const size_t next = ha_op_draw(s, m->streams);
         if (next != c->at) HA_TRY(hop(s, m, c, next));
+        const size_t kept = 1 + ha_op_draw(s, KEPT);
+        if (i + kept < m->steps && m->graphs < GRAPHS && has_graphs(s) && ha_op_draw(s, 6) == 0) {
+            HA_TRY(launch_steps(s, m, c, &m->step[i], kept, ha_op_draw(s, m->streams)));
+            i += kept - 1;
+            continue;
+        }
         m->step[i] = ha_op_mix_draw(s, &c->mix, m->held);
         ha_op_mix_apply(&m->step[i]);
         HA_TRY(ha_op_mix_enqueue(s, &m->step[i], m->stream[next]));
     }
-    if (m->held) HA_TRY(ha_op_hold(s)); /* what does not wait runs now */
-    ha_op_open(s);
-    for (size_t i = 0; i < m->streams; i++) HA_OP(s, stream_sync, m->stream[i]);
+    HA_TRY(end_streams(s, m));
     for (size_t i = 0; i < CHAINS; i++)
         HA_TRY(ha_op_mix_judge(s, &m->chain[i].mix, "steps on streams that wait for each other"));
     return HA_OK;
@@ -198,8 +268,8 @@ static enum ha_status mixture(struct ha_op_stage *s, size_t bytes, size_t steps,
     static struct mixture m; /* not on the stack: a device that forgets to wait comes later */
     m = (struct mixture){ .streams = streams, .steps = steps, .step = calloc(steps, sizeof *m.step) };
     enum ha_status status = m.step ? HA_OK : ha_why(s->why, HA_ERROR, "out of memory");
-    for (size_t i = 0; i < streams && status == HA_OK; i++)
-        status = s->api->stream_create(s->device, "conform mixture", &m.stream[i], s->why);
+    for (size_t i = 0; i < streams && status == HA_OK; i++) status = stream_make(s, &m.stream[i]);
+    if (status == HA_OK) status = stream_make(s, &m.captures);
     for (size_t i = 0; i < CHAINS && status == HA_OK; i++)
         status = s->api->event_create(s->device, &m.chain[i].event, s->why);
     if (status == HA_OK) status = run(s, &m, bytes);
@@ -208,8 +278,9 @@ static enum ha_status mixture(struct ha_op_stage *s, size_t bytes, size_t steps,
         if (m.stream[i]) s->api->stream_sync(m.stream[i]);
     for (size_t i = 0; i < CHAINS; i++)
         if (m.chain[i].event) s->api->event_destroy(m.chain[i].event);
-    for (size_t i = 0; i < STREAMS; i++)
-        if (m.stream[i]) s->api->stream_destroy(m.stream[i]);
+    for (size_t i = 0; i < STREAMS; i++) stream_end(s, &m.stream[i]);
+    stream_end(s, &m.captures);
+    for (size_t i = 0; i < m.graphs; i++) s->api->graph_destroy(m.graph[i]);
     if (status == HA_OK) { /* else a wrong device may still be at work with them */
         free(m.step);
         ha_op_clear(s);
@@ -220,7 +291,7 @@ static enum ha_status mixture(struct ha_op_stage *s, size_t bytes, size_t steps,
 static enum ha_status judge_mixture(struct ha_op_stage *s)
 {
     const size_t bytes = s->most < BYTES ? s->most : BYTES;
-    for (size_t round = 0; round < HA_OP_ROUNDS; round++) HA_TRY(mixture(s, bytes, STEPS, round % 2 ? 4 : 2));
+    for (size_t round = 0; round < ROUNDS; round++) HA_TRY(mixture(s, bytes, STEPS, round % 2 ? 4 : 2));
     return HA_OK;
 }
 static enum ha_status mixture_case(struct ha_op_stage *s, const struct ha_op_case *c)
@@ -229,7 +300,7 @@ static enum ha_status mixture_case(struct ha_op_stage *s, const struct ha_op_cas
 }
 const struct ha_op ha_op_mixture = {
     .name = "mixture",
-    .doc = "copies, moves and host functions on streams that wait for each other",
+    .doc = "copies, moves, host functions and graphs on streams that wait for each other and end",
     .needs = { HA_OP_ENTRY(event_create), HA_OP_ENTRY(event_record), HA_OP_ENTRY(stream_wait),
                HA_OP_ENTRY(event_sync) },
     .judge = judge_mixture,
