@@ -277,6 +277,7 @@ static enum ha_status judge_spin(struct ha_op_stage *s)
     static const uint64_t ns[] = { 0, 1000, 20000000, 200000, 20000000, 5000000, 20000000 };
     struct ha_op_path p;
     HA_TRY(ha_op_path_make(s, &p, HA_OP_PATH_SMALL));
+    HA_TRY(ha_op_spin_often(s));
     for (size_t i = 0; i < sizeof ns / sizeof *ns; i++) HA_TRY(spin_once(s, &p, ns[i]));
     HA_TRY(spin_often(s, 20000));
     return spin_often(s, 1000);
@@ -296,4 +297,5 @@ const struct ha_op ha_op_spin = {
     .judge = judge_spin,
     .keys = "us times",
     .once = spin_case,
+    .held_ms = 0.05,
 };

@@ -35,12 +35,13 @@ enum ha_status ha_op_path_judge(struct ha_op_stage *stage, const struct ha_op_pa
 /* a flag of 0, in mapped memory */
 enum ha_status ha_op_flag_make(struct ha_op_stage *stage, uint32_t **flag);
 
-/* Of many calls each (often.c): none for a single case, fewer for small copies. What waits must not be over before a
- * host function that takes a while, where the device has these. */
+/* Of many calls each (often.c): none for a single case, fewer for small copies. What the CPU waits for must not be over
+ * before a host function that takes a while, where the device has these; what a stream waits for, before a copy. */
 size_t ha_op_often(const struct ha_op_stage *stage);
 enum ha_status ha_op_sync_often(struct ha_op_stage *stage);
 enum ha_status ha_op_event_often(struct ha_op_stage *stage, bool wait); /* stream_wait; else event_sync */
 enum ha_status ha_op_flag_often(struct ha_op_stage *stage);
 enum ha_status ha_op_call_often(struct ha_op_stage *stage);
+enum ha_status ha_op_spin_often(struct ha_op_stage *stage);
 
 #endif
