@@ -11,10 +11,10 @@
 /* values of a key */
 #define SHIFTS "0..67 128 129 255 1024 4095..4097 8192\n"
 #define NUMBERS \
-    "0..130 192 255..257 511..513 1000 1023..1025 2047..2049 4095..4097 8192 16383..16385 65535..65537 131072\n"
+    "1 0 2..130 192 255..257 511..513 1000 1023..1025 2047..2049 4095..4097 8192 16383..16385 65535..65537 131072\n"
 #define GAPS "0..9 16 31..33 64 128 4096\n"
 
-enum { GUARD = 256, SMALL = 64 << 10 };
+enum { GUARD = 256, SMALL = 64 << 10, PAGE = 4096 };
 
 static const struct {
     enum ha_direction dir;
@@ -101,28 +101,38 @@ static enum ha_status copy_case(struct ha_op_stage *s, const struct ha_op_case *
     return copy_once(s, &p, way, c);
 }
 
+/* Bytes from an address to where a copy begins: a few, or so many that it begins a few bytes before the end of a page
+ * of memory, or at its end. */
+static size_t place_at(struct ha_op_stage *s, const char *address)
+{
+    const size_t few = ha_op_draw(s, 65);
+    return ha_op_draw(s, 2) ? few : (2 * PAGE - (uintptr_t)address % PAGE - few % 17) % PAGE;
+}
+
 /* Of that many bytes, from anywhere to anywhere. */
 static enum ha_status copy_bytes(struct ha_op_stage *s, const struct pair *p, size_t way, size_t bytes)
 {
     struct ha_op_case c = { .size = bytes };
-    c.dst_at = ha_op_draw(s, 65);
-    c.src_at = ha_op_draw(s, 65);
+    c.dst_at = place_at(s, p->dst->at + GUARD);
+    c.src_at = place_at(s, p->src->at);
     return copy_once(s, p, way, &c);
 }
 
-/* Of every power of two the neighbours, too; above 64 KiB an odd size below it, itself, three quarters of it, and to
- * 8 MiB one above it. */
+/* Of every power of two the neighbours, too; above 64 KiB an odd size below it, itself, three quarters of it, to 16 MiB
+ * the byte behind both, and to 8 MiB some size above it. */
 static enum ha_status copy_way(struct ha_op_stage *s, size_t way)
 {
     struct pair p;
-    HA_TRY(pair_make(s, &p, ways[way].dst, ways[way].src, s->most + 3 * GUARD));
+    HA_TRY(pair_make(s, &p, ways[way].dst, ways[way].src, s->most + 3 * GUARD + PAGE));
     for (size_t power = 1; power <= s->most && power <= SMALL; power *= 2)
         for (size_t bytes = power - 1; bytes <= power + 1; bytes++) HA_TRY(copy_bytes(s, &p, way, bytes));
     for (size_t i = 0; i < 16; i++) HA_TRY(copy_bytes(s, &p, way, ha_op_draw(s, s->most < SMALL ? s->most : SMALL)));
     for (size_t power = 2 * (size_t)SMALL; power <= s->most; power *= 2) {
         HA_TRY(copy_bytes(s, &p, way, power == s->most ? power - 1 : power - 1 - 2 * ha_op_draw(s, power / 4)));
-        HA_TRY(copy_bytes(s, &p, way, power));
-        HA_TRY(copy_bytes(s, &p, way, power / 4 * 3));
+        const size_t one = power < s->most && power <= 16 << 20;
+        HA_TRY(copy_bytes(s, &p, way, power + one));
+        HA_TRY(copy_bytes(s, &p, way, power / 4 * 3 + one * ha_op_draw(s, 2)));
+        if (power <= 1 << 20) HA_TRY(copy_bytes(s, &p, way, power));
         if (power < s->most && power <= 8 << 20) HA_TRY(copy_bytes(s, &p, way, power + 1 + ha_op_draw(s, 4096)));
     }
     return HA_OK;
@@ -152,9 +162,12 @@ struct rect {
     size_t row_bytes, rows, dst_gap, src_gap; /* gaps: between rows */
 };
 static const struct rect rects[] = {
-    { 1, 1, 0, 0 },    { 7, 3, 0, 2 },        { 7, 3, 2, 0 },       { 64, 16, 0, 0 },    { 64, 16, 0, 64 },
-    { 64, 16, 64, 0 }, { 256, 40, 256, 768 }, { 4, 70000, 0, 4 },   { 4, 70000, 12, 0 }, { 0, 5, 8, 8 },
-    { 5, 0, 8, 8 },    { 4096, 17, 1, 3 },    { 100000, 3, 31, 7 }, { 1, 1000, 1, 2 },
+    { 1, 1, 0, 0 },     { 7, 3, 0, 2 },        { 7, 3, 2, 0 },       { 64, 16, 0, 0 },     { 64, 16, 0, 64 },
+    { 64, 16, 64, 0 },  { 256, 40, 256, 768 }, { 4, 70000, 0, 4 },   { 4, 70000, 12, 0 },  { 0, 5, 8, 8 },
+    { 5, 0, 8, 8 },     { 4096, 17, 1, 3 },    { 100000, 3, 31, 7 }, { 1, 1000, 1, 2 },    { 1, 500, 0, 1 },
+    { 1, 500, 1, 0 },   { 2, 300, 0, 2 },      { 2, 300, 2, 0 },     { 4, 200, 0, 4 },     { 8, 100, 8, 0 },
+    { 16, 70, 0, 16 },  { 100003, 1, 0, 0 },   { 70001, 1, 5, 9 },   { 1048577, 1, 0, 0 }, { 4099, 200, 0, 0 },
+    { 65537, 5, 0, 3 },
 };
 
 static size_t extent(size_t rows, size_t stride, size_t row_bytes)
@@ -189,8 +202,8 @@ static enum ha_status rect_case(struct ha_op_stage *s, const struct ha_op_case *
 static enum ha_status rect_anywhere(struct ha_op_stage *s, const struct pair *p, size_t way, const struct rect *r)
 {
     struct ha_op_case c = { .rows = r->rows, .width = r->row_bytes, .dst_gap = r->dst_gap, .src_gap = r->src_gap };
-    c.dst_at = ha_op_draw(s, 65);
-    c.src_at = ha_op_draw(s, 65);
+    c.dst_at = place_at(s, p->dst->at + GUARD);
+    c.src_at = place_at(s, p->src->at);
     return rect_once(s, p, way, &c);
 }
 
@@ -215,6 +228,8 @@ const struct ha_op ha_op_copy_2d = {
     .needs = { HA_OP_ENTRY(copy_2d) },
     .judge = judge_copy_2d,
     .keys = "dst src dst_at src_at rows width dst_gap src_gap",
+    .pairs = "dst = *\nsrc = *\ndst_at = 0 1 8 28 64\nsrc_at = 0 2 8 20 65\nrows = 2 1 33 129 1000\n"
+             "width = 4 1 2 3 8 64 1153\ndst_gap = 0 1 2 4 8 64\nsrc_gap = 0 1 2 4 8 64\n",
     .values = "dst = *\nsrc = *\ndst_at = " SHIFTS "src_at = " SHIFTS "rows = " NUMBERS "width = " NUMBERS
               "dst_gap = " GAPS "src_gap = " GAPS,
     .once = rect_case,
@@ -306,7 +321,8 @@ const struct ha_op ha_op_copy_pieces = {
     }
 static const struct ha_op_case moves[] = {
     MOVE(40, 4, 0, 0, 30000), MOVE(70000, 4, 0, 0, 2), MOVE(3, 100000, 0, 4, 2), MOVE(300, 512, 0, 512, 3),
-    MOVE(1025, 20, 3, 1, 2),  MOVE(17, 1153, 5, 0, 2), MOVE(1000, 64, 0, 64, 1),
+    MOVE(1025, 20, 3, 1, 2),  MOVE(17, 1153, 5, 0, 2), MOVE(1000, 64, 0, 64, 1), MOVE(1, 100003, 0, 0, 1),
+    MOVE(9, 5003, 2, 3, 2),   MOVE(3, 4097, 0, 0, 1),  MOVE(2, 65543, 1, 0, 3),
 };
 
 /* rows of so many slots, no two the same unless they may be */
@@ -360,10 +376,13 @@ static enum ha_status move_once(struct ha_op_stage *s, const struct ha_op_case *
     HA_TRY(ha_op_fill(s, y, 0, all));
     HA_TRY(ha_op_fill(s, x, 0, x->bytes));
     in[0] = x;
+    /* half of those that may be are one index of both sides */
+    const bool shared = kind[0] == kind[1] && pattern[0] == pattern[1] && ha_op_draw(s, 2);
     for (size_t i = 0; i < 2; i++) {
-        HA_TRY(index_make(s, kind[i], pattern[i], c->rows, slots, shift, &index[i]));
+        if (shared && i) index[i] = index[0];
+        else HA_TRY(index_make(s, kind[i], pattern[i], c->rows, slots, shift, &index[i]));
         if (!index[i]) continue;
-        in[count++] = index[i];
+        if (!shared || !i) in[count++] = index[i];
         here[i] = (const uint32_t *)(const void *)(index[i]->image + shift);
         there[i] = (const uint32_t *)(const void *)(index[i]->at + shift);
     }
