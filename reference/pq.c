@@ -70,12 +70,11 @@ static void add(struct sum *s, double x)
  * anything is right, and where the type does so, its infinity. */
 static double pq_judge(float got, const struct sum *want, double h, double lost, enum ha_dtype type)
 {
-    const double error = fabs((double)got - want->sum), bound = 1.001 * (ha_ref_gamma(h) * want->size + lost),
-                 most = type == HA_F16 ? 65520 : (double)FLT_MAX;
+    const double error = fabs((double)got - want->sum), bound = 1.001 * (ha_ref_gamma(h) * want->size + lost);
     if (isnan(want->sum)) return isnan(got) ? 0 : HUGE_VAL;
     if (isinf(want->sum)) return (double)got == want->sum ? 0 : HUGE_VAL;
     if (want->size + bound > (double)FLT_MAX) return 0;
-    if (isinf(got)) return fabs(want->sum) + bound >= most && (got > 0) == (want->sum > 0) ? 0 : HUGE_VAL;
+    if (isinf(got)) return ha_ref_beyond(got, want->sum, bound, type) ? 0 : HUGE_VAL;
     const double all = type == HA_F32 ? bound
                                       : ha_ref_rounded(bound, want->sum, ha_dtype_unit(type), ha_dtype_eta(type));
     return error == 0 ? 0 : isnan(error) ? HUGE_VAL : error / all;

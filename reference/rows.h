@@ -2,6 +2,7 @@
 #define HA_REFERENCE_ROWS_H
 
 #include "harness/api/reference.h"
+#include "harness/base/numeric.h"
 
 #include <math.h>
 
@@ -35,6 +36,12 @@ static inline double ha_ref_spread(double log_p, double eps)
 static inline double ha_ref_rounded(double bound, double o, double u_o, double eta_o)
 {
     return bound + u_o * (fabs(o) + bound) + eta_o;
+}
+
+/* Is it the infinity that the type has for a number that is at most `bound` from o? */
+static inline bool ha_ref_beyond(float got, double o, double bound, enum ha_dtype type)
+{
+    return isinf(got) && (got > 0) == (o > 0) && fabs(o) + bound >= ha_dtype_beyond(type);
 }
 
 /* the last two steps where o is a quotient: its roundings and the output's */

@@ -232,7 +232,9 @@ double ha_ref_judge_columns(const struct ha_device_columns *c, size_t seq, size_
             const struct dot want = dot_of(x, c->x_type, c->a + (kv * c->columns + j) * c->head_dim, HA_F32,
                                            c->head_dim);
             const float got = ha_load(y, j, c->y_type);
-            worst = judge_number(worst, got, want.sum, ha_ref_rounded(h * HA_REF_U * want.size, want.sum, unit, eta));
+            const double bound = h * HA_REF_U * want.size;
+            if (rounded && ha_ref_beyond(got, want.sum, bound, c->y_type)) continue;
+            worst = judge_number(worst, got, want.sum, ha_ref_rounded(bound, want.sum, unit, eta));
             ha_ref_dots_add(&dots, fabs((double)got - want.sum), want.sum, want.squares, h, c->y_type, 0);
         }
         hold_dots(&dots, chances);

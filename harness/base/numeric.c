@@ -169,3 +169,8 @@ double ha_fp8_nearest(double x, float code, enum ha_fp8 t)
                                                                                : towards;
     return signbit(code) ? -nearest : nearest;
 }
+
+double ha_dtype_beyond(enum ha_dtype dtype)
+{
+    return dtype == HA_F32 ? 0x1.fffffep127 : dtype == HA_F16 ? 65520 : 0x1.ffp127;
+}

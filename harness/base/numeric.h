@@ -79,5 +79,7 @@ double ha_fp8_nearest(double x, float code, enum ha_fp8 type);
 /* unit roundoff and half the smallest subnormal of a storage type; 0 and 0 for binary32 */
 double ha_dtype_unit(enum ha_dtype dtype);
 double ha_dtype_eta(enum ha_dtype dtype);
+/* of the numbers that rounding to nearest makes an infinity of it, the least; of binary32 the largest that is none */
+double ha_dtype_beyond(enum ha_dtype dtype);
 
 #endif

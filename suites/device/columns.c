@@ -42,6 +42,7 @@ static enum ha_status columns_once(struct ha_op_stage *s, const struct ha_op_cas
     memset(blocks[0]->image, 0xFF, in);
     memset(blocks[1]->image, 0xFF, matrices);
     ha_op_numbers(s, blocks[1]->image + a_at, a_count, HA_F32);
+    ha_op_scale(blocks[1]->image + a_at, a_count, HA_F32, c->scale);
     for (size_t b = 0; b < c->batch; b++) {
         here[b] = there[b];
         there[b].x = blocks[0]->at + x_at[b];
@@ -49,6 +50,7 @@ static enum ha_status columns_once(struct ha_op_stage *s, const struct ha_op_cas
         there[b].y = made->at + y_at[b];
         here[b].y = made->image + y_at[b];
         ha_op_numbers(s, blocks[0]->image + x_at[b], here[b].tokens * heads * dim, x_type);
+        ha_op_scale(blocks[0]->image + x_at[b], here[b].tokens * heads * dim, x_type, c->scale);
     }
     const size_t odd = ha_op_draw(s, c->batch), all = here[odd].tokens * heads * dim;
     if (c->special && all) ha_store(blocks[0]->image + x_at[odd], ha_op_draw(s, all), x_type, odd_number(c));
@@ -105,7 +107,8 @@ static enum ha_status judge_columns(struct ha_op_stage *s)
                                 .n = 26,
                                 .keys = 300,
                                 .dtype = t,
-                                .y_type = (t + 1) % HA_DTYPE_COUNT };
+                                .y_type = (t + 1) % HA_DTYPE_COUNT,
+                                .scale = 1 };
         if (c.keys > most) c.keys = most;
         HA_TRY(columns_once(s, &c));
     }
@@ -122,11 +125,13 @@ const struct ha_op ha_op_columns = {
     .doc = "rows times the matrix of their head",
     .needs = { HA_OP_ENTRY(columns) },
     .judge = judge_columns,
-    .keys = "dst src dst_at src_at q_at dtype y_type batch kv_heads group head_dim keys n dst_gap layout empty special",
+    .keys = "dst src dst_at src_at q_at dtype y_type batch kv_heads group head_dim keys n dst_gap layout empty scale "
+            "special",
     .pairs = "dst = device mapped\nsrc = device mapped\ndst_at = 0 4 24\nsrc_at = 0 4 40\nq_at = 0 4 40\n"
              "dtype = f32 f16 bf16\ny_type = f32 f16 bf16\nbatch = 1 3 33\nkeys = 1 2 17 70\nkv_heads = 1 3\n"
              "group = 1 2 5\nhead_dim = 8 33 64 80 128\nn = 1 7 26 32 33 128\ndst_gap = 0 3\n"
-             "layout = tokens heads\nempty = no yes\nspecial = none nan_key low_key high_key\n",
+             "layout = tokens heads\nempty = no yes\nscale = 1 100 0.001\nspecial = none nan_key low_key high_key\n",
+    .values = HA_OP_SCALES,
     .once = columns_once,
     .unfit = unfit_columns,
 };

@@ -131,8 +131,8 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
     WORD(numbers, "bell", numbers_word,
          "of a list, of rows: bell-shaped; so close together that their last bits tell them apart; subnormal; of every "
          "magnitude"),
-    { "scale", "1", "of the scores, times the root of head_dim", HA_KEY_REAL, AT(of.scale), .least = 0x1p-10,
-      .most = 0x1p10, .draw = "1 1 0.25 3 0.0625" },
+    { "scale", "1", "of the scores, times the root of head_dim; of the numbers of matrices, of a blend", HA_KEY_REAL,
+      AT(of.scale), .least = 0x1p-10, .most = 0x1p10, .draw = "1 1 0.25 3 0.0625" },
     { "a", "1", "y = a y + b x", HA_KEY_REAL, AT(of.a), .least = -1e6, .most = 1e6,
       .draw = "0 1 -1 0.5 0.3 -2.75 1000" },
     { "b", "1", "y = a y + b x", HA_KEY_REAL, AT(of.b), .least = -1e6, .most = 1e6,

@@ -348,6 +348,11 @@ struct ha_op_comb ha_op_comb(struct ha_op_stage *s, size_t n)
     return (struct ha_op_comb){ step, firsts[ha_op_draw(s, sizeof firsts / sizeof *firsts)], ha_op_draw(s, 2) };
 }
 
+void ha_op_scale(void *x, size_t n, enum ha_dtype dtype, double scale)
+{
+    for (size_t i = 0; i < n && scale != 1; i++) ha_store(x, i, dtype, ha_load(x, i, dtype) * (float)scale);
+}
+
 void ha_op_reshape(struct ha_op_stage *s, void *x, size_t n, enum ha_dtype dtype, size_t numbers)
 {
     /* the unit in the last place of 1, the least number, the exponents */

@@ -182,6 +182,10 @@ static inline bool ha_op_lifts(const struct ha_op_comb *comb, size_t i)
 {
     return (i % comb->step == comb->first) == comb->above;
 }
+/* Numbers of a type become so many times as large. */
+void ha_op_scale(void *x, size_t n, enum ha_dtype dtype, double scale);
+/* of numbers whose products lie beyond half precision, or are subnormal there */
+#define HA_OP_SCALES "scale = 1 0.001 0.01 30 100 150 300\n"
 /* Bell-shaped numbers become others: so close together that the last 8 bits tell them apart; subnormal ones of the
  * type; of every magnitude that it has. */
 void ha_op_reshape(struct ha_op_stage *stage, void *x, size_t n, enum ha_dtype dtype, size_t numbers);
