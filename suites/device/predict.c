@@ -100,13 +100,17 @@ static enum ha_status features_once(struct ha_op_stage *s, const struct ha_op_ca
     float *means = floats(blocks[1]->image + mean), *invs = floats(blocks[1]->image + inv);
     ha_op_numbers(s, means, HA_FEATURES, HA_F32);
     ha_op_numbers(s, invs, HA_FEATURES, HA_F32);
-    for (size_t i = 0; i < HA_FEATURES; i++) invs[i] = 0.25f * fabsf(invs[i]);     /* few are clamped */
-    invs[c->empty ? (size_t)HA_FEATURE_LSE_SINK : ha_op_draw(s, HA_FEATURES)] = 0; /* of infinities, too */
+    for (size_t i = 0; i < HA_FEATURES; i++) invs[i] = 0.25f * fabsf(invs[i]); /* few are clamped */
+    /* some are constant, those that are infinite without keys, too */
+    const size_t keys_most = (size_t)1 << ha_op_draw(s, 20), constant = ha_op_draw(s, HA_FEATURES);
+    for (size_t i = 0; i < HA_FEATURES; i++) invs[i] = i == constant || ha_op_draw(s, 8) == 0 ? 0 : invs[i];
+    if (c->empty) invs[ha_op_draw(s, 2) ? HA_FEATURE_LSE_SINK : HA_FEATURE_LSE_LOCAL] = 0;
+    invs[HA_FEATURE_DEVICE_KEYS] /= (float)keys_most;
     for (size_t b = 0; b < c->batch; b++) {
         draw_heads(s, c, &place[b], blocks[0]->image, blocks[1]->image, c->empty && b + 1 == c->batch);
         there[b] = seq_at(&place[b], made->at, blocks[0]->at, blocks[1]->at);
         here[b] = seq_at(&place[b], made->image, blocks[0]->image, blocks[1]->image);
-        there[b].device_keys = here[b].device_keys = 1 + ha_op_draw(s, 20);
+        there[b].device_keys = here[b].device_keys = 1 + ha_op_draw(s, 20 * keys_most);
     }
     const size_t odd = ha_op_draw(s, c->batch), at = ha_op_draw(s, heads * c->head_dim);
     if (c->special == HA_OP_NAN_QUERY) floats(blocks[0]->image + place[odd].q)[at] = NAN;
