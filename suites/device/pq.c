@@ -180,7 +180,10 @@ static enum ha_status judge_pq_encode(struct ha_op_stage *s)
         if (c.keys > most) c.keys = most;
         HA_TRY(pq_encode_once(s, &c));
     }
-    return HA_OK;
+    static const struct ha_op_case all_codes = {
+        .batch = 1, .kv_heads = 1, .groups = 2, .dims = 3, .centroids = 65536, .code_bits = 16, .keys = 20
+    };
+    return s->most < 1 << 20 ? HA_OK : pq_encode_once(s, &all_codes);
 }
 
 /* what no operation by groups can work on */
@@ -292,7 +295,10 @@ static enum ha_status judge_pq_table(struct ha_op_stage *s)
                                                       .centroids = s->most < 1 << 20 ? 256 : 2000,
                                                       .separate = t,
                                                       .w_type = t }));
-    return HA_OK;
+    static const struct ha_op_case all_codes = {
+        .batch = 1, .q_len = 1, .kv_heads = 1, .group = 1, .groups = 2, .dims = 2, .centroids = 65536
+    };
+    return s->most < 1 << 20 ? HA_OK : pq_table_once(s, &all_codes);
 }
 
 static const char *unfit_pq_table(const struct ha_op_case *c)
@@ -406,8 +412,9 @@ static enum ha_status judge_pq_score(struct ha_op_stage *s)
         { .q_len = 1, .group = 4, .keys = 9000, .groups = 32, .centroids = 256, .code_bits = 8, .w_type = HA_F32 },
         { .q_len = 3, .group = 3, .keys = 1000, .groups = 64, .centroids = 5000, .code_bits = 13, .w_type = HA_F16 },
         { .q_len = 1, .group = 7, .keys = 3000, .groups = 2, .centroids = 64, .code_bits = 6, .w_type = HA_F32 },
+        { .q_len = 1, .group = 1, .keys = 300, .groups = 3, .centroids = 65536, .code_bits = 16, .w_type = HA_F16 },
     };
-    for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
+    for (size_t i = 0; i < sizeof large / sizeof *large - (s->most < 1 << 20); i++) {
         struct ha_op_case c = large[i];
         const size_t most = s->most / (c.groups * 2 + c.group * c.q_len * F);
         c.batch = c.dims = c.separate = 1;
