@@ -349,12 +349,13 @@ static void make_list(struct ha_op_stage *s, const struct ha_op_case *c, const s
 {
     ha_op_numbers(s, x, n, HA_F32);
     ha_op_reshape(s, x, n, HA_F32, c->numbers);
+    const float low = c->pattern == HA_OP_REPEATS ? -(float)(ha_op_draw(s, 3) / 2 * 3) : 0; /* or -3 is the largest */
     for (size_t i = 0; i < n && !c->numbers; i++) {
         if (c->pattern == HA_OP_ASCENDING) x[i] = (float)i - (float)(n / 2);
         if (c->pattern == HA_OP_DESCENDING) x[i] = (float)(n / 2) - (float)i;
         if (c->pattern == HA_OP_REPEATS) { /* zeros of both signs are the largest */
             x[i] = rintf(2 * x[i]);
-            x[i] = x[i] > 0 ? -x[i] : x[i];
+            x[i] = (x[i] > 0 ? -x[i] : x[i]) + low;
         }
         if (c->pattern == HA_OP_COMB && ha_op_lifts(comb, i)) x[i] += 16;
     }
@@ -492,6 +493,14 @@ static enum ha_status judge_topk(struct ha_op_stage *s)
           .chosen = 40000,
           .pattern = HA_OP_SHUFFLED,
           .within = HA_OP_WITHIN_1 },
+        /* of which many are the largest */
+        { .batch = 7,
+          .kv_heads = 3,
+          .group = 1,
+          .keys = 1000,
+          .chosen = 300,
+          .pattern = HA_OP_REPEATS,
+          .within = HA_OP_WITHIN_0 },
         /* whose largest is that of any of their rows */
         { .batch = 1,
           .kv_heads = 8,
@@ -546,11 +555,11 @@ static uint32_t draw_slot(struct ha_op_stage *s, const struct ha_op_case *c)
 }
 
 static void make_split(struct ha_op_stage *s, const struct ha_op_case *c, const struct ha_device_split_seq *m,
-                       uint32_t *index, uint32_t *slot)
+                       size_t lists, uint32_t *index, uint32_t *slot)
 {
     for (size_t t = 0; t < c->kv_heads; t++)
         for (size_t i = 0; i < m->blocks; i++) slot[t * m->slot_stride + i] = draw_slot(s, c);
-    for (size_t l = 0; l < c->kv_heads * c->group; l++)
+    for (size_t l = 0; l < lists; l++)
         for (size_t i = 0; i < m->count; i++) {
             const size_t any = ha_op_draw(s, c->spread), up = i * c->spread + any;
             index[l * m->index_stride + i] = (uint32_t)(c->pattern == HA_OP_ASCENDING    ? up
@@ -559,12 +568,12 @@ static void make_split(struct ha_op_stage *s, const struct ha_op_case *c, const 
         }
 }
 
-/* One list: judged, and then put back. */
+/* List l of all: judged, and then put back. */
 static enum ha_status judge_parts(struct ha_op_stage *s, const struct ha_op_case *c,
-                                  const struct ha_device_split_seq *m, size_t b, size_t l, const char *before,
-                                  const struct ha_op_block *out)
+                                  const struct ha_device_split_seq *m, size_t b, size_t l, size_t all,
+                                  const char *before, const struct ha_op_block *out)
 {
-    const uint32_t *slot = m->slot + l / c->group * m->slot_stride;
+    const uint32_t *slot = m->slot + l * c->kv_heads / all * m->slot_stride;
     uint32_t *const lists[] = { m->here + l * m->out_stride, m->missing ? m->missing + l * m->out_stride : NULL },
                     *const counts[] = { m->here_count + l, m->missing_count ? m->missing_count + l : NULL };
     static const char *const name[] = { "here", "missing" };
@@ -592,7 +601,9 @@ static enum ha_status judge_parts(struct ha_op_stage *s, const struct ha_op_case
 static enum ha_status split_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
     static struct split_problem p;
-    const size_t w = sizeof(uint32_t), lists = c->kv_heads * c->group, shift = c->dst_at / w * w;
+    /* some tables have a list more than others */
+    const size_t w = sizeof(uint32_t), lists = c->kv_heads * c->group + ha_op_draw(s, 2) * ha_op_draw(s, c->kv_heads),
+                 shift = c->dst_at / w * w;
     const bool missing = c->missing == HA_OP_MISSING_BOTH || c->missing == HA_OP_MISSING_LIST,
                counted = c->missing == HA_OP_MISSING_BOTH || c->missing == HA_OP_MISSING_COUNT;
     size_t names = 0, in = 0, out = 0, index_at[HA_OP_BATCH], slot_at[HA_OP_BATCH], out_at[HA_OP_BATCH][4];
@@ -630,7 +641,7 @@ static enum ha_status split_once(struct ha_op_stage *s, const struct ha_op_case 
             m->missing = missing ? words(to + out_at[b][2]) : NULL;
             m->missing_count = counted ? words(to + out_at[b][3]) : NULL;
         }
-        make_split(s, c, t, words(blocks[1]->image + index_at[b]), words(blocks[0]->image + slot_at[b]));
+        make_split(s, c, t, lists, words(blocks[1]->image + index_at[b]), words(blocks[0]->image + slot_at[b]));
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
     struct ha_device_split_seq seqs[HA_OP_BATCH];
@@ -643,7 +654,7 @@ static enum ha_status split_once(struct ha_op_stage *s, const struct ha_op_case 
     const char *before;
     HA_TRY(ha_op_follow(s, "split", asked, made, &before));
     for (size_t b = 0; b < c->batch; b++)
-        for (size_t l = 0; l < lists; l++) HA_TRY(judge_parts(s, c, &p.here[b], b, l, before, made));
+        for (size_t l = 0; l < lists; l++) HA_TRY(judge_parts(s, c, &p.here[b], b, l, lists, before, made));
     return ha_op_beside(s, "split", before, made);
 }
 
