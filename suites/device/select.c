@@ -745,6 +745,10 @@ static enum ha_status judge_rotate(struct ha_op_stage *s)
     };
     struct ha_op_case c = large;
     while (c.q_len > 1 && c.q_len * 32 * 64 * sizeof(float) > s->most) c.q_len /= 2;
+    for (size_t rotary = 2; rotary < 64 && s->most >= 1 << 20; rotary += 2) { /* of one token: a step's queries */
+        struct ha_op_case one = { .q_len = 1, .kv_heads = 2, .group = 2, .head_dim = 64, .rotary = rotary };
+        for (one.adjacent = 0; one.adjacent < 2; one.adjacent++) HA_TRY(rotate_once(s, &one));
+    }
     return rotate_once(s, &c);
 }
 
