@@ -77,7 +77,8 @@ static enum ha_status judge_stream(struct ha_op_stage *s)
         ha_op_open(s);
         HA_OP(s, stream_sync, s->stream[round % 2]);
     }
-    return HA_OK;
+    ha_op_clear(s);
+    return ha_op_feed_often(s);
 }
 ROW(stream, 4, "operations of one run in order, two run side by side", { NULL, 0 });
 
@@ -179,10 +180,54 @@ static enum ha_status wait_for_nothing(struct ha_op_stage *s, struct ha_event *e
                             "what a stream copied behind stream_wait for an event without a record");
 }
 
+/* Many streams wait for one record, and each second one then for another that nothing holds up. */
+enum { WAITERS = 24 };
+static void ran(void *arg) { __atomic_fetch_add((uint32_t *)arg, 1, __ATOMIC_ACQ_REL); }
+
+static enum ha_status let_wait(struct ha_op_stage *s, struct ha_stream *const *stream, struct ha_event *event,
+                               struct ha_event *free_event, uint32_t *count)
+{
+    HA_OP(s, event_record, free_event, s->stream[1]);
+    HA_TRY(ha_op_shut(s, s->stream[0]));
+    HA_OP(s, event_record, event, s->stream[0]);
+    for (size_t i = 0; i < WAITERS; i++) {
+        HA_OP(s, stream_wait, stream[i], event);
+        if (i % 2) HA_OP(s, stream_wait, stream[i], free_event);
+        HA_OP(s, host_fn, stream[i], ran, count);
+    }
+    HA_TRY(ha_op_hold(s));
+    s->cases++;
+    const uint32_t early = __atomic_load_n(count, __ATOMIC_ACQUIRE);
+    if (early)
+        return ha_op_wrong(s, "stream_wait: of %d streams that wait for one record %u went on before it was reached",
+                           WAITERS, early);
+    ha_op_open(s);
+    for (size_t i = 0; i < WAITERS; i++) HA_OP(s, stream_sync, stream[i]);
+    return HA_OK;
+}
+
+static enum ha_status many_wait(struct ha_op_stage *s, struct ha_event *event)
+{
+    static uint32_t count; /* a device that forgets to wait may call later */
+    struct ha_stream *stream[WAITERS] = { NULL };
+    struct ha_event *free_event = NULL;
+    enum ha_status status = s->api->host_fn ? s->api->event_create(s->device, &free_event, s->why) : HA_OK;
+    __atomic_store_n(&count, 0, __ATOMIC_RELEASE);
+    for (size_t i = 0; i < WAITERS && free_event && status == HA_OK; i++)
+        status = s->api->stream_create(s->device, "conform waits", &stream[i], s->why);
+    if (free_event && status == HA_OK) status = let_wait(s, stream, event, free_event, &count);
+    ha_op_open(s);
+    for (size_t i = 0; i < WAITERS; i++)
+        if (stream[i]) s->api->stream_destroy(stream[i]);
+    if (free_event) s->api->event_destroy(free_event);
+    return status;
+}
+
 static enum ha_status judge_stream_wait(struct ha_op_stage *s)
 {
     HA_TRY(with_event(s, wait_for_copy));
     HA_TRY(with_event(s, wait_for_nothing));
+    HA_TRY(with_event(s, many_wait));
     return ha_op_event_often(s, true);
 }
 ROW(stream_wait, 8, "what follows it waits for the event", EVENTS);

@@ -43,5 +43,7 @@ enum ha_status ha_op_event_often(struct ha_op_stage *stage, bool wait); /* strea
 enum ha_status ha_op_flag_often(struct ha_op_stage *stage);
 enum ha_status ha_op_call_often(struct ha_op_stage *stage);
 enum ha_status ha_op_spin_often(struct ha_op_stage *stage);
+/* by two threads at once (feed.c) */
+enum ha_status ha_op_feed_often(struct ha_op_stage *stage);
 
 #endif
