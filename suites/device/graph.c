@@ -78,12 +78,12 @@ static enum ha_status judge_kept(struct ha_op_stage *s, struct kept *k, struct h
     return ha_op_path_judge(s, &later, "what a stream copied after it captured a graph");
 }
 
-static enum ha_status judge_arguments(struct ha_op_stage *s)
+static enum ha_status judge_arguments(struct ha_op_stage *s, size_t bytes)
 {
     static struct kept k;
     struct ha_graph *graph = NULL;
     k = (struct kept){ .calls = 0 };
-    HA_TRY(ha_op_path_make(s, &k.p, 256 << 10));
+    HA_TRY(ha_op_path_make(s, &k.p, bytes));
     if (s->api->flag_write) HA_TRY(ha_op_flag_make(s, &k.flag));
     if (s->api->move && k.p.bytes >= ROW) {
         k.row = ha_op_block(s, HA_OP_DEVICE, ROW);
@@ -142,16 +142,16 @@ static enum ha_status judge_mixture(struct ha_op_stage *s)
     return status;
 }
 
-/* A graph of a host function. */
-static enum ha_status launch_often(struct ha_op_stage *s)
+/* A graph of so many host functions. */
+static enum ha_status launch_often(struct ha_op_stage *s, size_t functions, size_t times)
 {
     static uint32_t calls;
     struct ha_graph *graph = NULL;
-    const size_t times = s->api->host_fn ? ha_op_often(s) : 0;
-    if (!times) return HA_OK;
+    if (!s->api->host_fn || !functions || !times) return HA_OK;
     calls = 0;
     HA_OP(s, graph_begin, s->stream[0]);
-    const enum ha_status kept = s->api->host_fn(s->stream[0], graph_count, &calls);
+    enum ha_status kept = HA_OK;
+    for (size_t i = 0; i < functions && kept == HA_OK; i++) kept = s->api->host_fn(s->stream[0], graph_count, &calls);
     const enum ha_status ended = s->api->graph_end(s->stream[0], &graph, s->why);
     HA_TRY(ha_op_failed(s, "host_fn", kept));
     HA_TRY(ended);
@@ -163,16 +163,21 @@ static enum ha_status launch_often(struct ha_op_stage *s)
     HA_TRY(status);
     s->cases++;
     const uint32_t seen = __atomic_load_n(&calls, __ATOMIC_ACQUIRE);
-    return seen == times ? HA_OK
-                         : ha_op_wrong(s, "after %zu launches of a graph its host function has been called %u times",
-                                       times, seen);
+    return seen == functions * times
+               ? HA_OK
+               : ha_op_wrong(s, "after %zu launches of a graph of %zu host functions these have been called %u times",
+                             times, functions, seen);
 }
 
 static enum ha_status judge_graph(struct ha_op_stage *s)
 {
-    HA_TRY(judge_arguments(s));
-    ha_op_clear(s);
-    HA_TRY(launch_often(s));
+    static const size_t sizes[] = { 256 << 10, 4096, 128 };
+    for (size_t i = 0; i < (s->of ? 1 : sizeof sizes / sizeof *sizes); i++) {
+        HA_TRY(judge_arguments(s, sizes[i]));
+        ha_op_clear(s);
+    }
+    HA_TRY(launch_often(s, 1, ha_op_often(s)));
+    HA_TRY(launch_often(s, ha_op_often(s), 2));
     return judge_mixture(s);
 }
 const struct ha_op ha_op_graph = {
