@@ -33,16 +33,24 @@ static void take(void *self, const struct ha_span *span)
     pthread_mutex_unlock(&t->lock);
 }
 
+static size_t copies_of(const struct spans *t)
+{
+    return t->count[HA_SPAN_H2D] + t->count[HA_SPAN_D2H] + t->count[HA_SPAN_D2D];
+}
+
 static enum ha_status judge_trace(struct ha_op_stage *s)
 {
-    enum { BYTES = 40000 };
-    const size_t copies = 2 * s->rounds;
+    enum { BYTES = 40000, UP = 0, BACK, WITHIN, WAYS };
+    static const enum ha_direction way_of[WAYS] = { HA_H2D, HA_D2H, HA_D2D };
+    static const enum ha_span_kind kind_of[WAYS] = { HA_SPAN_H2D, HA_SPAN_D2H, HA_SPAN_D2D };
+    const size_t copies = 4 * s->rounds;
     static struct spans t = { .lock = PTHREAD_MUTEX_INITIALIZER };
     static const struct ha_span_sink sink = { &t, take };
     struct ha_op_block *x = ha_op_block(s, HA_OP_PINNED, BYTES),
-                       *there = x ? ha_op_block(s, HA_OP_DEVICE, BYTES) : NULL;
+                       *there = x ? ha_op_block(s, HA_OP_DEVICE, BYTES) : NULL,
+                       *other = there ? ha_op_block(s, HA_OP_DEVICE, BYTES) : NULL;
     struct ha_device_info before, after;
-    if (!there) return HA_ERROR;
+    if (!other) return HA_ERROR;
     HA_TRY(ha_op_fill(s, x, 0, BYTES));
     pthread_mutex_lock(&t.lock);
     memset(t.count, 0, sizeof t.count);
@@ -57,14 +65,16 @@ static enum ha_status judge_trace(struct ha_op_stage *s)
     s->api->info(s->device, &before);
     s->api->trace(s->device, &sink);
     enum ha_status status = HA_OK;
-    uint64_t bytes[2] = { 0, 0 };
+    uint64_t bytes[WAYS] = { 0 };
     for (size_t i = 0; i < copies && status == HA_OK; i++) {
-        const size_t n = 1 + ha_op_draw(s, BYTES - 1);
-        const bool back = i % 3 == 2;
+        const size_t n = 1 + ha_op_draw(s, ha_op_draw(s, 2) ? BYTES - 1 : 256), way = i % WAYS;
         status = ha_op_failed(s, "copy",
-                              back ? s->api->copy(s->stream[0], x->at, there->at, n, HA_D2H)
-                                   : s->api->copy(s->stream[0], there->at, x->at, n, HA_H2D));
-        bytes[back] += n;
+                              s->api->copy(s->stream[0], way == BACK ? x->at : there->at,
+                                           way == BACK ? there->at
+                                           : way == UP ? x->at
+                                                       : other->at,
+                                           n, way_of[way]));
+        bytes[way] += n;
     }
     if (status == HA_OK) status = ha_op_failed(s, "stream_sync", s->api->stream_sync(s->stream[0]));
     s->api->trace(s->device, NULL);
@@ -81,16 +91,20 @@ static enum ha_status judge_trace(struct ha_op_stage *s)
                            "trace: %zu spans were enqueued before the trace began or in the future, by "
                            "CLOCK_MONOTONIC_RAW; enqueue_ns is 0 where the device cannot say",
                            t.unlikely);
-    if (t.bytes[HA_SPAN_H2D] != bytes[0] || t.bytes[HA_SPAN_D2H] != bytes[1])
-        return ha_op_wrong(s, "trace: spans of %llu bytes up and %llu back, where %llu and %llu were copied",
-                           (unsigned long long)t.bytes[HA_SPAN_H2D], (unsigned long long)t.bytes[HA_SPAN_D2H],
-                           (unsigned long long)bytes[0], (unsigned long long)bytes[1]);
-    const size_t seen = t.count[HA_SPAN_H2D] + t.count[HA_SPAN_D2H];
+    for (size_t way = 0; way < WAYS; way++)
+        if (t.bytes[kind_of[way]] != bytes[way])
+            return ha_op_wrong(s, "trace: spans of %llu bytes %s, where %llu were copied",
+                               (unsigned long long)t.bytes[kind_of[way]],
+                               way == UP     ? "up"
+                               : way == BACK ? "back"
+                                             : "within the device",
+                               (unsigned long long)bytes[way]);
+    const size_t seen = copies_of(&t);
     HA_OP(s, copy, s->stream[0], there->at, x->at, BYTES, HA_H2D);
     HA_OP(s, stream_sync, s->stream[0]);
-    if (seen != copies || t.count[HA_SPAN_H2D] + t.count[HA_SPAN_D2H] != copies)
+    if (seen != copies || copies_of(&t) != copies)
         return ha_op_wrong(s, "trace: %zu spans of %zu copies, and %zu after it had ended", seen, copies,
-                           t.count[HA_SPAN_H2D] + t.count[HA_SPAN_D2H] - seen);
+                           copies_of(&t) - seen);
     return HA_OK;
 }
 const struct ha_op ha_op_trace = {
@@ -141,7 +155,8 @@ const struct ha_op ha_op_meters = {
 /* ---- failure ----------------------------------------------------------------------------------------------------- */
 
 /* Of a device of its own, which is lost with it. */
-static enum ha_status fail(struct ha_op_stage *s, struct ha_device *dev, struct ha_stream *stream[2], uint32_t *flag)
+static enum ha_status fail(struct ha_op_stage *s, struct ha_device *dev, struct ha_stream *stream[2],
+                           struct ha_event *event, uint32_t *flag)
 {
     const struct ha_device_api *api = s->api;
     char first[512];
@@ -149,7 +164,10 @@ static enum ha_status fail(struct ha_op_stage *s, struct ha_device *dev, struct 
     if (api->failure(dev))
         return ha_op_wrong(s, "failure: a device that has done nothing says: %.300s", api->failure(dev));
     __atomic_store_n(flag, 0, __ATOMIC_RELEASE);
-    if (api->flag_wait(stream[0], flag, 1) != HA_OK || api->stream_sync(stream[0]) != HA_ERROR)
+    const bool waits = api->flag_wait(stream[0], flag, 1) == HA_OK;
+    if (event && api->event_record(event, stream[0]) != HA_OK)
+        return ha_op_wrong(s, "failure: event_record behind a flag_wait did not succeed");
+    if (!waits || api->stream_sync(stream[0]) != HA_ERROR)
         return ha_op_wrong(s, "failure: stream_sync of a stream that waited for a flag beyond the wait limit did not "
                               "return HA_ERROR");
     const char *text = api->failure(dev);
@@ -165,6 +183,8 @@ static enum ha_status fail(struct ha_op_stage *s, struct ha_device *dev, struct 
         if (api->stream_sync(stream[i % 2]) != HA_ERROR)
             return ha_op_wrong(s, "failure: sync %d after it, of %s, did not return HA_ERROR", i,
                                i % 2 ? "another stream" : "the same stream");
+    if (event && api->event_sync(event) != HA_ERROR)
+        return ha_op_wrong(s, "failure: event_sync after it did not return HA_ERROR");
     text = api->failure(dev);
     if (!text || strncmp(text, first, sizeof first - 1) != 0)
         return ha_op_wrong(s, "failure: it said '%.150s' and says '%.150s' later", first, text ? text : "nothing");
@@ -177,6 +197,7 @@ static enum ha_status judge_failure(struct ha_op_stage *s)
     struct ha_kernels kernels;
     struct ha_device *dev = NULL;
     struct ha_stream *stream[2] = { NULL, NULL };
+    struct ha_event *event = NULL;
     void *flag = NULL;
     HA_TRY(ha_kernels_resolve(s->isa, &kernels, s->why));
     const struct ha_device_config config = { &kernels, 50000000 };
@@ -184,7 +205,10 @@ static enum ha_status judge_failure(struct ha_op_stage *s)
     enum ha_status status = api->mem_alloc(dev, HA_MEM_MAPPED, sizeof(uint32_t), &flag, s->why);
     for (int i = 0; i < 2 && status == HA_OK; i++)
         status = api->stream_create(dev, i ? "conform beside" : "conform waits", &stream[i], s->why);
-    if (status == HA_OK) status = fail(s, dev, stream, flag);
+    if (status == HA_OK && api->event_create && api->event_record && api->event_sync)
+        status = api->event_create(dev, &event, s->why);
+    if (status == HA_OK) status = fail(s, dev, stream, event, flag);
+    if (event) api->event_destroy(event);
     for (int i = 0; i < 2; i++)
         if (stream[i]) api->stream_destroy(stream[i]);
     if (flag) api->mem_free(dev, HA_MEM_MAPPED, flag);
