@@ -227,6 +227,8 @@ static enum ha_status judge_alloc(struct ha_op_stage *s)
             HA_OP(s, mem_alloc, s->device, (enum ha_memory)places[k], 0, &empty, s->why);
             s->api->mem_free(s->device, (enum ha_memory)places[k], empty);
             HA_TRY(too_much(s, places[k], SIZE_MAX / 4));
+            for (size_t less = 1; less && !round; less *= 2) /* with what a device adds it would be next to nothing */
+                if (less <= 1 << 20) HA_TRY(too_much(s, places[k], SIZE_MAX - less + 1));
             if (round == 1) HA_TRY(exhaust(s, places[k], k ? 0 : info.memory_bytes));
         }
         if (info.memory_bytes) HA_TRY(too_much(s, HA_OP_DEVICE, (size_t)info.memory_bytes * 4));
