@@ -164,9 +164,19 @@ static size_t next_value(size_t axis, size_t item, uint64_t k)
     return value_of(axis, (size_t)((k * steps[(step + item) % 6] + 7 * item) % n));
 }
 
-/* The first has many rows, of which what the traits let pass is asked. */
+/* The first has many rows, of which what the traits let pass is asked. The second of each form, in one type, has more
+ * than 16 bits count. */
 static void draw_shape(struct ha_merge_shape *s, size_t item, uint64_t i, uint64_t seed)
 {
+    static const size_t most_tokens[HA_FORM_COUNT] = { 65537, 8200, 2050, 16400 };
+    const size_t kind = item / HA_DTYPE_COUNT;
+    if (i == 1 && kind < HA_FORM_COUNT && item % HA_DTYPE_COUNT == kind % HA_DTYPE_COUNT) {
+        s->tokens = most_tokens[kind];
+        s->heads = 65536 / s->tokens + 1;
+        s->dim = 8;
+        s->states = 2;
+        return;
+    }
     s->tokens = 32;
     s->heads = 8;
     s->dim = 128;
