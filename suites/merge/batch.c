@@ -275,7 +275,9 @@ void ha_batch_put(struct ha_batch *b, size_t r, const struct ha_merge_row *row)
         ha_store_row(o_row(b, m, x, r), s->dim, s->dtype, o);
         const bool marked = s->plus_inf && row->lse[m] == -HUGE_VAL;
         x->lse[lse_at(b, x, r)] = marked ? INFINITY : ha_form_encode(s->form, row->lse[m], row->sum[m]);
-        if (x->sum) x->sum[lse_at(b, x, r)] = row->lse[m] == -HUGE_VAL ? 0 : (float)row->sum[m];
+        /* the sum of a state whose maximum is -inf is not read */
+        const float none = marked || r % 2 ? 0 : NAN;
+        if (x->sum) x->sum[lse_at(b, x, r)] = row->lse[m] == -HUGE_VAL ? none : (float)row->sum[m];
     }
 }
 
