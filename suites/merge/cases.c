@@ -41,9 +41,10 @@ static void fill_permuted(struct ha_merge_row *row)
 /* LSEs and values of every magnitude that a state copied may have */
 static void any_state(struct ha_merge_row *row, size_t m)
 {
-    static const double lse[] = { 3, -2.5, 0, 1e4, -1e4, 1e-7, 88.7, -104 }, scale[] = { 1, 1e-3, 1e3 };
-    ha_row_state(row, m, lse[row->index % 8] * (1 + ha_draw_uniform(row, HA_DRAW_LSE, 0) / 16));
-    ha_row_values(row, m, scale[row->index % 3]);
+    static const double lse[] = { 3, -2.5, 0, 1e4, -1e4, 1e-7, 88.7, -104, 1e-40, -0.0, 3e38, -3e38 },
+                        scale[] = { 1, 1e-3, 1e3, 1e-6, 1e-40 }; /* subnormal ones, too */
+    ha_row_state(row, m, lse[row->index % 12] * (1 + ha_draw_uniform(row, HA_DRAW_LSE, 0) / 16));
+    ha_row_values(row, m, scale[row->index % 5]);
 }
 
 /* or values that no merge makes, which are copied all the same */
@@ -102,14 +103,16 @@ static void fill_empty_with_nan(struct ha_merge_row *row)
     some_empty(row, garbage[row->index % 3]);
 }
 
-/* with other states, and with empty ones alone */
+/* With other states, and with empty ones alone. An infinity above 0 that does not mean "no keys" is no number, either.
+ */
 static void fill_nan_lse(struct ha_merge_row *row)
 {
+    const double odd[] = { (double)NAN, HUGE_VAL, copysign((double)NAN, -1) };
     plain(row);
     if (row->index % 4 == 3)
         for (size_t m = 0; m < row->states; m++) ha_row_empty(row, m, 0);
     const size_t m = row->index % row->states;
-    ha_row_state(row, m, row->index / 2 % 2 ? copysign((double)NAN, -1) : (double)NAN);
+    ha_row_state(row, m, odd[row->index / 2 % 3]);
 }
 
 static void fill_nan_component(struct ha_merge_row *row)

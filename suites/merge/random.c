@@ -190,7 +190,7 @@ static void draw_special(struct ha_merge_row *r, struct bits *b)
     } else if (kind == 3 && below(b, 4) == 0) { /* one that is no number, of either sign */
         const size_t m = below(b, (uint32_t)r->states), d = below(b, (uint32_t)r->dim);
         const double nan = copysign((double)NAN, even(b));
-        if (below(b, 2)) ha_row_state(r, m, nan);
+        if (below(b, 2)) ha_row_state(r, m, below(b, 4) ? nan : HUGE_VAL);
         else r->o[m * r->dim + d] = nan;
     }
 }
