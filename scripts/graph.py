@@ -152,7 +152,6 @@ RECIPES = [
     ("suites/block_sparse/test_fluxion", "wrap=ha_pool_run"),
     ("suites/block_sparse/test_options", "wrap=ha_pool_start_groups wrap=ha_pool_run"),
     ("suites/test_steps", "wrap=ha_alloc wrap=ha_grow wrap=ha_device_alloc"),
-    ("suites/parts/test_fetch", "wrap=ha_alloc wrap=ha_grow wrap=ha_device_alloc wrap=ha_device_event"),
     ("suites/parts/test_ahead", "$o/datasets/test_file.o"),
     ("suites/variants/test_bench_passes", "wrap=ha_now_ns wrap=ha_speed_least wrap=ha_disturbed_judge wrap=ha_timeline_dropped wrap=getrusage"),
     ("suites/variants/test_states", "wrap=ha_memory_available"),
@@ -242,7 +241,7 @@ ONE_THREAD = """datasets/test_[!d]* harness/compare/* harness/doctor/*
 SLOW = """harness/compare/test_fleet harness/engine/test_hostile harness/engine/test_random harness/report/test_folder_kill
     reference/test_bound reference/test_mpfr suites/device/test_device suites/device/test_chance suites/kernels/test_chance
     suites/merge/test_attention suites/merge/test_cases suites/merge/test_defects suites/merge/test_point
-    kernels/cuda/test_attend suites/block_sparse/test_failures suites/merge/test_suite suites/block_sparse/test_schedule suites/test_coverage suites/variants/test_order""".split()
+    kernels/cuda/test_attend suites/block_sparse/test_failures suites/merge/test_suite suites/test_coverage suites/variants/test_order""".split()
 QUICK_ASAN = """harness/base/* harness/compare/test_read harness/report/test_folder harness/report/test_field
     datasets/test_[!f]*""".split()
 

@@ -192,7 +192,7 @@ struct ha_device_topk {
 };
 
 /* Of lists of blocks those that a cache has, as its slots, and the others, each in the order of the list (struct
- * ha_residency, suites/parts/blocks.h, is such a cache). All in device or mapped memory. */
+ * ha_residency, suites/block_sparse/residency.h, is such a cache). All in device or mapped memory. */
 #define HA_SLOT_NONE UINT32_MAX
 struct ha_device_split_seq {
     const uint32_t *index; /* [lists][index_stride]: `count` blocks each, all below `blocks` */

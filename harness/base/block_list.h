@@ -30,6 +30,8 @@ extern const struct ha_block_policy ha_block_policy[HA_BLOCK_POLICIES];
 void ha_block_policy_plant(const struct ha_block_policy *of);
 const struct ha_block_policy *ha_block_policy_of(size_t policy);
 
+#define HA_BLOCK_NONE UINT32_MAX /* of a slot that is free */
+
 struct ha_block_list {
     const struct ha_block_policy *policy;
     size_t blocks, slots, used; /* used: slots [0, used) have a block */

@@ -10,7 +10,6 @@
 #include "harness/base/arena.h"
 #include "harness/base/clock.h"
 #include "harness/base/why.h"
-#include "suites/parts/blocks.h"
 #include "suites/parts/choose.h"
 #include "suites/parts/digests.h"
 #include "suites/parts/frame.h"
@@ -55,7 +54,8 @@ static struct sequence *sequence(const struct ha_layer *l, size_t b) { return (s
 
 static enum ha_status agree(const double *param, struct ha_why *why)
 {
-    return ha_block_check((size_t)param[BLOCK], (enum ha_kv_layout)param[LAYOUT], why);
+    if (param[BLOCK] >= 16 || (enum ha_kv_layout)param[LAYOUT] == HA_KV_NATURAL) return HA_OK;
+    return ha_why(why, HA_ERROR, "blocks of %.0f tokens: 16, 32, 64 or 128 where layout=packed", param[BLOCK]);
 }
 
 static enum ha_status share(struct ha_layer *first, struct ha_why *why)

@@ -235,7 +235,7 @@ static size_t plan(struct ha_recall *r, size_t layer, const uint32_t *wanted, co
             l->slot[u * r->blocks_max + block] = HA_SLOT_NONE;
         }
         uint32_t *to = l->to + u * r->slots;
-        l->count[u] = (uint32_t)(n - ha_resident_split(next, want, n, NULL, to, l->block + u * r->slots));
+        l->count[u] = (uint32_t)(n - ha_resident_split(next, want, n, to, l->block + u * r->slots));
         for (size_t i = 0; i < l->count[u]; i++) to[i] = next.entry[*next.count + i].slot;
         coming += l->count[u];
     }

@@ -7,7 +7,7 @@
  * a snapshot: blocks that the last recall dropped are gone from the next step on, those that it brings are there once
  * they have arrived. */
 
-#include "suites/parts/blocks.h"
+#include "suites/block_sparse/residency.h"
 #include "suites/parts/device_choice.h"
 #include "suites/parts/fetch.h"
 

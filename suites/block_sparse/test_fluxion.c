@@ -1,5 +1,5 @@
 /* fluxion does what its options say, of which the outputs say nothing: the device, the pool and the CPU's kernels are
- * asked for other things. It comes back to its prefill; what a device or a case lacks is said; and a timed pass may
+ * asked for other things. A timed pass may
  * have other bits, where whoever is free takes a task, but not other keys. */
 
 #include "harness/base/pool.h"
@@ -220,39 +220,6 @@ TEST(segments_and_digests_are_as_their_options_say)
     assert_int_equal(counted.digests[HA_DIGEST_MEAN], 2 * 2 * 2 * 4);
 }
 
-/* ---- back to the prefill ----------------------------------------------------------------------------------------- */
-
-static void run_again(const char *id)
-{
-    struct ha_pass p;
-    open_session(id);
-    const size_t bytes = session.workload->shape.layers * session.io.out_bytes, last = opened.c.shape.steps - 1;
-    unsigned char *first = malloc(2 * bytes);
-    begin_pass(&p, false);
-    for (int again = 0; again < 3; again++) {
-        run(&p);
-        for (size_t k = 0; k < 2; k++) {
-            assert_ok(ha_pass_download(&p, k ? last : 0, &reason));
-            if (again) assert_memory_equal(first + k * bytes, session.host_out, bytes);
-            else memcpy(first + k * bytes, session.host_out, bytes);
-        }
-        assert_ok(ha_pass_settle(&p, &reason));
-        assert_ok(ha_pass_rewind(&p, &reason));
-    }
-    assert_ok(ha_pass_end(&p, HA_OK, &reason));
-    free(first);
-    close_session();
-}
-
-TEST(back_to_the_prefill)
-{
-    run_again(FIXED ",schedule=uniform,fetch=move");
-    run_again(FIXED ",schedule=length,fetch=pieces,q_len=3,union=1");
-    run_again(ORACLE ",schedule=none,dtype=bf16");
-    run_again(ORACLE ",schedule=length,q_len=2");
-    run_again(NET ",schedule=uniform");
-}
-
 /* ---- a timed pass ------------------------------------------------------------------------------------------------ */
 
 /* Of one with this budget, all outputs that much larger: whether each step is taken for one of the pass that was
@@ -300,44 +267,6 @@ TEST(a_timed_pass_may_have_other_bits_and_no_other_keys)
 }
 
 /* ---- what is lacking --------------------------------------------------------------------------------------------- */
-
-static enum ha_status no_mapped(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr,
-                                struct ha_why *why)
-{
-    if (kind == HA_MEM_MAPPED) return ha_why(why, HA_ERROR, "there is none");
-    return real->mem_alloc(dev, kind, bytes, ptr, why);
-}
-
-static void assert_ends(enum ha_status status, const char *text)
-{
-    struct ha_pass p;
-    const enum ha_status is = ha_pass_begin(&p, &session, session.variant, session.param, false, &reason);
-    if (is != status || !strstr(reason.text, text)) fail_msg("not '%s': %s", text, reason.text);
-    close_session();
-}
-
-TEST(what_a_device_lacks)
-{
-    open_shim(FIXED ",fetch=move");
-    shim.move = NULL;
-    assert_ends(HA_WAIVED, "the device has no operation move; another fetch needs none");
-    open_shim(FIXED ",fetch=pieces");
-    shim.copy_pieces = NULL;
-    assert_ends(HA_WAIVED, "the device has no operation copy_pieces; another fetch needs none");
-    open_shim(FIXED);
-    shim.mem_alloc = no_mapped;
-    assert_ends(HA_ERROR, "out of mapped memory of device host"); /* as where both sides meet in a merge */
-    open_shim(NET);
-    shim.features = NULL;
-    assert_ends(HA_WAIVED, "the device has no operation features; another predict= needs none");
-    open_shim(NET);
-    shim.net = NULL;
-    assert_ends(HA_WAIVED, "the device has no operation net; another predict= needs none");
-    open_shim("fluxion:dataset=walk,ctx=700,heads=8/2,layers=4,steps=3");
-    assert_ends(HA_WAIVED, "predict=net reads a net: fit=small with dataset=trace/english or trace/code");
-    open_shim(NET ",observed=0");
-    assert_ends(HA_ERROR, "observed=");
-}
 
 /* Without graphs the net is called. */
 TEST(without_graphs_the_net_is_the_same)

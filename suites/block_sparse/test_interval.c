@@ -1,10 +1,8 @@
 /* How many steps lie between two recalls: of all layers what a case says, or of each its own, by a fit. */
 
-#include "harness/base/fit.h"
 #include "suites/block_sparse/recall.h"
+#include "suites/parts/test_fit_of.h"
 #include "suites/parts/test_instance.h"
-
-#include <unistd.h>
 
 enum { LAYERS = 5 };
 static const struct ha_shape shape = { .batch = 1,
@@ -24,26 +22,9 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *because)
 }
 static const struct ha_rule rule = { .share = share };
 
-/* of one tensor; all values are of a case like this */
-static struct ha_fit *fit_of(const char *name, const float interval[LAYERS])
+static struct ha_fit *of_one(const char *name, const float interval[LAYERS])
 {
-    static const struct ha_provenance origin = { "m", "a text", 1 };
-    static const struct ha_fit_about about = { { "v", "a=1", "m", "5", "1", "1", "4", "0", "iid", "1", "c", "h" },
-                                               &origin,
-                                               1 };
-    const struct ha_tensor tensor = { name, HA_T_F32, 1, { LAYERS }, interval, LAYERS * sizeof *interval };
-    struct ha_fit_writer writer = { .tensor = NULL };
-    struct ha_fit *fit;
-    char path[256];
-    const int file = mkstemps(test_template(path, sizeof path, ".fit"), 4);
-    assert_true(file >= 0);
-    close(file);
-    ok(ha_fit_put(&writer, &tensor, &why));
-    ok(ha_fit_write(&writer, path, &about, &why));
-    ok(ha_fit_open(&fit, path, &why));
-    unlink(path);
-    ha_fit_writer_free(&writer);
-    return fit;
+    return fit_of(&(struct ha_tensor){ name, HA_T_F32, 1, { LAYERS }, interval, LAYERS * sizeof *interval }, 1);
 }
 
 static void open_recall(const struct ha_fit *fit)
@@ -67,7 +48,7 @@ TEST(test_fitted)
 {
     static const float fitted[LAYERS] = { 5.9F, 0.25F, -3, 1e30F, 7 };
     static const size_t interval[LAYERS] = { 5, 1, 1, 1 << 24, 7 };
-    struct ha_fit *fit = fit_of("interval", fitted);
+    struct ha_fit *fit = of_one("interval", fitted);
     open_recall(fit);
     ok(ha_recall_every(&r, 2, &why));
     for (size_t i = 0; i < LAYERS; i++) assert_int_equal(r.layer[i].interval, 2);
@@ -83,7 +64,7 @@ TEST(test_not_fitted)
     assert_int_equal(ha_recall_every(&r, 0, &why), HA_WAIVED);
     assert_contains(why.text, "interval=0 takes the intervals of a fit");
     close_instance();
-    struct ha_fit *fit = fit_of("drift", (const float[LAYERS]){ 1, 2, 3, 4, 5 });
+    struct ha_fit *fit = of_one("drift", (const float[LAYERS]){ 1, 2, 3, 4, 5 });
     open_recall(fit);
     assert_int_equal(ha_recall_every(&r, 0, &why), HA_ERROR);
     close_instance();

@@ -36,7 +36,6 @@ static int tear_down(void **state)
     ha_arena_destroy(ctx.arena);
     return 0;
 }
-#define TASKS_TEST(name) TEST_WITH(name, set_up, tear_down)
 
 static void assert_empty(void)
 {
@@ -46,7 +45,7 @@ static void assert_empty(void)
 
 /* ---- order ------------------------------------------------------------------------------------- */
 
-TASKS_TEST(test_order)
+TEST_WITH(test_order, set_up, tear_down)
 {
     static const float value[] = { 2, -1, 5, NAN, 5, 0, -INFINITY, -0.0f, INFINITY, 2 };
     static const size_t largest[] = { 8, 2, 4, 0, 9, 5, 7, 1, 6, 3 };
@@ -63,7 +62,7 @@ TASKS_TEST(test_order)
 }
 
 /* of any number, against the definition; of no task, and of one too many */
-TASKS_TEST(test_sizes)
+TEST_WITH(test_sizes, set_up, tear_down)
 {
     float value[MOST];
     for (size_t count = 0; count <= MOST; count++) {
@@ -85,7 +84,7 @@ TASKS_TEST(test_sizes)
 /* the device none of 0, 3, 6, ..., the host none of 1, 4, 7, ... */
 static bool may(const void *arg, bool device_side, size_t task) { return task % 3 != (device_side ? 0 : 1); }
 
-TASKS_TEST(test_who_may)
+TEST_WITH(test_who_may, set_up, tear_down)
 {
     size_t task, want = 0;
     t.may = may;
@@ -146,7 +145,7 @@ static void both_take(bool host_waits, size_t count)
     assert_empty();
 }
 
-TASKS_TEST(test_both)
+TEST_WITH(test_both, set_up, tear_down)
 {
     static const size_t counts[] = { MANY, 0, 1, WORKERS, MOST, MANY, MANY };
     for (size_t turn = 0; turn < 2 * COUNT(counts); turn++) {
@@ -156,7 +155,7 @@ TASKS_TEST(test_both)
 }
 
 /* Each worker sits on its first task until the device has taken what is left. */
-TASKS_TEST(test_a_slow_side_takes_fewer)
+TEST_WITH(test_a_slow_side_takes_fewer, set_up, tear_down)
 {
     both_take(true, MOST);
     assert_int_equal(seen.host, WORKERS);

@@ -7,7 +7,7 @@
  * allocated after create. Lists are independent: different ones may be used by different threads. */
 
 #include "harness/base/block_list.h"
-#include "suites/parts/blocks.h"
+#include "suites/parts/kv.h"
 
 /* An option `policy` of variants (harness/base/block_list.h). */
 const char *ha_block_policy_word(size_t i);

@@ -182,18 +182,3 @@ TEST(the_query_that_comes)
         if (run(ids[i]) > 0) fail_msg("%s: it is another", ids[i]);
     if (run("cpu:dataset=iid,ctx=20+7,layers=3,steps=2,q_len=2") > 0) fail_msg("without inputs: it is another");
 }
-
-/* a dataset without inputs */
-TEST(no_inputs)
-{
-    struct ha_pass p;
-    side = HA_AHEAD_DEVICE;
-    open_session("cpu:dataset=iid,ctx=20,layers=2,steps=1");
-    session.variant = &mine;
-    assert_int_equal(ha_pass_begin(&p, &session, session.variant, session.param, false, &reason), HA_WAIVED);
-    assert_string_equal(reason.text,
-                        "the dataset has no layer inputs to predict from: take dataset=walk, dataset=residual or "
-                        "dataset=trace/english (any trace with x)");
-    assert_ok(ha_pass_end(&p, HA_OK, &reason));
-    close_session();
-}

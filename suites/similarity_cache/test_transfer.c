@@ -1,6 +1,6 @@
-/* Keys of missed heads come to their places, byte for byte, and nothing else changes, by every way and by both ways to
- * wait; the launching thread of sync=device never waits; lists that are none, devices that fail and instances that end
- * are errors and hang nothing; and the history of the process sees a wait that is left out. */
+/* The CPU stores where map_device says; the launching thread of sync=device never waits; devices that fail and
+ * instances that end are errors and hang nothing; and the history of the process sees a wait that is left out. Which
+ * keys come, and where, `habench check` judges, of clo. */
 
 #include "suites/parts/test_instance.h"
 
@@ -222,26 +222,6 @@ static void assert_moved(void)
     assert_true((double)ha_stores_take() == (w.way == HA_FETCH_STORES ? stored : 0));
 }
 
-static const size_t threads_of[] = { 1, 2, 5 };
-static size_t threads_count(int way) { return way == HA_FETCH_STORES ? COUNT(threads_of) : 1; }
-
-/* ---- the tests --------------------------------------------------------------------------------------------------- */
-
-/* with a history, by which all of it is ordered, and without */
-TEST(test_every_byte)
-{
-    for (int way = 0; way < WAYS; way++)
-        for (int n = 0; n < 8; n++)
-            for (size_t i = 0; i < threads_count(way); i++) {
-                unwatched = n / 4;
-                open_transfer((enum ha_fetch_way)way, (enum ha_transfer_sync)(n % 2), threads_of[i], n / 2 % 2 ? 4 : 1);
-                run_requests();
-                assert_moved();
-                close_instance();
-            }
-    unwatched = false;
-}
-
 /* CPU stores go where map_device says that the CPU reaches the destination, and nowhere else; each mapping ends. */
 enum { WINDOWS = 2 * LAYERS * SEQS };
 static struct {
@@ -306,51 +286,6 @@ TEST(test_nothing_is_awaited)
         close_instance();
     }
     unwatched = false;
-}
-
-/* What is wrong with a list is said, nothing is moved by it, and the main stream goes on. */
-TEST(test_refused)
-{
-    static const struct {
-        size_t unit, at;
-        uint32_t count, index; /* of head 1 */
-        const char *words;
-    } cases[] = {
-        { 1, 3, 5, TOKENS, "keys that missed: entry 3 of a list is 48, of 48" },
-        { 1, 0, 1, UINT32_MAX, "keys that missed: entry 0 of a list is 4294967295, of 48" },
-        { 1, 0, ROWS_MAX + 1, 0, "keys that missed: a list of 13, of which there are at most 12" },
-        { 4, 0, 4, TOKENS / 4, "keys that missed: entry 0 of a list is 12, of 12" },
-        { 4, 0, 6, 0, "keys that missed: 6, in entries of 4" },
-    };
-    for (size_t c = 0; c < COUNT(cases); c++)
-        for (int n = 0; n < 2 * WAYS; n++) {
-            open_transfer((enum ha_fetch_way)(n / 2), (enum ha_transfer_sync)(n % 2), 2, cases[c].unit);
-            struct request *r = &w.request[0][1];
-            memset(r->missed, 0, sizeof r->missed);
-            r->missed[1] = 1;
-            r->count[1] = cases[c].count;
-            memset(r->index, 0, sizeof r->index);
-            r->index[ROWS_MAX / w.unit + cases[c].at] = cases[c].index;
-            move(r->missed_device, r->missed, sizeof r->missed, HA_H2D);
-            move(r->count_device, r->count, sizeof r->count, HA_H2D);
-            move(r->index_device, r->index, UNITS * (ROWS_MAX / w.unit) * sizeof *r->index, HA_H2D);
-            look_up(r, 1);
-            ok(ask(1));
-            const enum ha_status waited = wait(1); /* may know of it already */
-            assert_true(waited == HA_OK || waited == HA_ERROR);
-            look(r, 1);
-            ok(mine.ctx.api->stream_sync(mine.ctx.stream));
-            assert_int_equal(ha_frame_drain(mine.frame, &why), HA_ERROR);
-            assert_string_equal(why.text, cases[c].words);
-            memset(&why, 0, sizeof why);
-            ok(ask(0));
-            assert_int_equal(wait(0), HA_ERROR);
-            assert_string_equal(why.text, cases[c].words);
-            ok(mine.ctx.api->stream_sync(mine.ctx.stream));
-            for (size_t x = 0; x < VECTORS * HEAD; x++) assert_int_equal(r->seen[0][0][x], BLANK);
-            assert_true(w.t.layer[1].moved == 0);
-            close_instance();
-        }
 }
 
 /* The main stream stands still. What ends the engine's wait for it: the device fails, or the instance is over. */
@@ -466,41 +401,4 @@ TEST(test_words)
         assert_int_equal(ha_transfer_way(i), way[i]);
     }
     assert_null(ha_transfer_word(COUNT(way)));
-}
-
-/* ---- what there is not ------------------------------------------------------------------------------------------- */
-
-static enum ha_status no_window(struct ha_device *dev, void *ptr, size_t bytes, void **host, struct ha_why *because)
-{
-    snprintf(because->text, sizeof because->text, "GDRCopy: no such library");
-    return HA_WAIVED;
-}
-
-TEST(test_waived)
-{
-    static const char *const lacks[] = {
-        "the device has no operation map_device; another transfer= needs none",
-        "the device has no operation flag_write, by which device and engine wait for each other",
-        "the device has no operation flag_wait, by which device and engine wait for each other", NULL
-    };
-    for (size_t i = 0; i < COUNT(lacks); i++) {
-        struct ha_device_api api = ha_device_host;
-        if (i == 0) api.map_device = NULL;
-        if (i == 1) api.flag_write = NULL;
-        if (i == 2) api.flag_wait = NULL;
-        if (i == 3) api.map_device = no_window;
-        memset(&w, 0, sizeof w);
-        w.way = HA_FETCH_STORES;
-        w.threads = w.unit = 1;
-        open_context(&api, &shape, &rule);
-        assert_int_equal(make_instance(), lacks[i] ? HA_WAIVED : HA_OK);
-        if (lacks[i]) assert_string_equal(why.text, lacks[i]);
-        else {
-            const struct ha_kv to = { HA_MEM_DEVICE, memory_of(HA_MEM_DEVICE, HEAD), memory_of(HA_MEM_DEVICE, HEAD),
-                                      1 };
-            assert_int_equal(ha_transfer_reach(&w.t, 0, &to, &why), HA_WAIVED);
-            assert_string_equal(why.text, "transfer=stores, where any other needs no window: GDRCopy: no such library");
-        }
-        close_instance();
-    }
 }

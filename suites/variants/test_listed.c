@@ -68,6 +68,10 @@ static enum ha_status judge(const char *id, const struct ha_mutant *mutant)
 /* 4 of 37 whole blocks */
 #define GPU_ONLY "gpu_only:ctx=300,heads=4/2,head_dim=64,layers=1,steps=2,block=8,budget=0.1,group=max"
 #define QUEST    "quest:ctx=300,heads=4/2,head_dim=64,layers=1,steps=2,block=8,budget=32,group=max"
+/* 3 of 10 blocks */
+#define LRU                                   \
+    "lru_blocks:dataset=iid,ctx=100,heads=4/" \
+    "2,head_dim=24,layers=1,steps=2,block=8,sink=5,recent=11,budget=0.3,lookup="
 
 TEST(what_cannot_be_a_list_is_refused)
 {
@@ -96,6 +100,10 @@ TEST(what_cannot_be_a_list_is_refused)
         { GPU_ONLY ",fetch=move", &copy, 32, UINT32_MAX, "fetch: list 1 is of rows up to 34359738368 of " },
         { GPU_ONLY ",fetch=zero_copy", &copy, 32, 37, "blocks that the device chose: entry 3 of a list is 37, of 37" },
         { QUEST, &copy, 32, 37, "blocks that the device chose: entry 3 of a list is 37, of 37" },
+        { LRU "cpu", &copy, 24, 10, "blocks that the device chose: entry 2 of a list is 10, of 10" },
+        { LRU "cpu", &copy, 24, 0, "blocks that the device chose: a list does not rise: 0 behind " },
+        { LRU "device", &split_count, 0, 4,
+          "blocks that the device misses: a list of 4, of which there are at most 3" },
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         wrong_bytes = cases[i].bytes;

@@ -42,6 +42,7 @@ static const char *const cases[] = {
     "hcattention:" SHAPE ",c=64",
     "scout:" SHAPE ",block=8,budget=45,recall=off", /* what is recalled depends on when */
     "fluxion:" OF("260+300+340") ",steps=4,sink=16,recent=32,predict=fixed,budget=0.3,schedule=none",
+    "fluxion:" OF("260+300+340") ",q_len=3,steps=4,sink=16,recent=32,predict=fixed,budget=0.3,schedule=none",
 };
 
 /* The last outputs of all steps' passes, to be freed. */

@@ -1,36 +1,8 @@
-#include "suites/parts/blocks.h"
+#include "suites/block_sparse/residency.h"
 
 #include "harness/base/arena.h"
-#include "harness/base/why.h"
 
 #include <string.h>
-
-enum ha_status ha_block_check(size_t unit, enum ha_kv_layout layout, struct ha_why *why)
-{
-    const bool natural = layout == HA_KV_NATURAL;
-    if (unit == 16 || unit == 32 || unit == 64 || unit == 128 || (natural && unit == 8)) return HA_OK;
-    return ha_why(why, HA_ERROR, "blocks of %zu tokens: %s", unit,
-                  natural ? "8, 16, 32, 64 or 128" : "16, 32, 64 or 128 where layout=packed");
-}
-
-size_t ha_block_tokens(size_t unit, size_t tokens, size_t block)
-{
-    const size_t begin = block * unit;
-    return begin < tokens ? ha_least(unit, tokens - begin) : 0;
-}
-
-size_t ha_block_list_tokens(size_t unit, size_t tokens, const uint32_t *block, size_t count)
-{
-    return count ? (count - 1) * unit + ha_block_tokens(unit, tokens, block[count - 1]) : 0;
-}
-
-struct ha_rows ha_block_rows(const struct ha_shape *shape, const struct ha_kv *kv, size_t head, size_t unit, size_t at,
-                             size_t count)
-{
-    return ha_kv_rows(shape, kv, head, at * unit, count);
-}
-
-/* ---- residency -------------------------------------------------------------------------------------------------- */
 
 static size_t heads(const struct ha_residency *r) { return r->shape->batch * r->shape->kv_heads; } /* of a layer */
 
@@ -108,12 +80,6 @@ static bool is_at(struct ha_resident_set set, size_t i, uint32_t block)
     return i < *set.count && set.entry[i].block == block;
 }
 
-uint32_t ha_resident_find(struct ha_resident_set set, uint32_t block)
-{
-    const size_t i = place_of(set, block);
-    return is_at(set, i, block) ? set.entry[i].slot : HA_SLOT_NONE;
-}
-
 uint32_t ha_resident_block(struct ha_resident_set set, uint32_t slot)
 {
     for (size_t i = 0; i < *set.count; i++)
@@ -144,8 +110,8 @@ uint32_t ha_resident_evict(struct ha_resident_set set, uint32_t block)
     return slot;
 }
 
-size_t ha_resident_split(struct ha_resident_set set, const uint32_t *block, size_t count, uint32_t *resident,
-                         uint32_t *slot, uint32_t *missing)
+size_t ha_resident_split(struct ha_resident_set set, const uint32_t *block, size_t count, uint32_t *slot,
+                         uint32_t *missing)
 {
     size_t at = 0, here = 0;
     for (size_t i = 0; i < count; i++) {
@@ -154,7 +120,6 @@ size_t ha_resident_split(struct ha_resident_set set, const uint32_t *block, size
             missing[i - here] = block[i];
             continue;
         }
-        if (resident) resident[here] = block[i];
         slot[here++] = set.entry[at].slot;
     }
     return here;
