@@ -8,10 +8,8 @@
  * What the paper leaves open is decided in docs/variants/pqcache.md. */
 
 #include "harness/base/arena.h"
-#include "harness/base/clock.h"
 #include "harness/base/device_arena.h"
 #include "harness/base/why.h"
-#include "harness/base/worker.h"
 #include "suites/parts/choose.h"
 #include "suites/parts/codebook_fit.h"
 #include "suites/parts/coded_keys.h"
@@ -43,21 +41,18 @@ struct sequence {
 
 /* For all layers, which follow each other on one stream, and their updates on another. */
 struct caches {
+    struct ha_slots slots; /* first */
     struct ha_coded coded;
-    struct ha_slots slots;
     float *score;      /* device: [batch][q_heads][q_len][stride] */
     uint32_t *index;   /* device: [batch][kv_heads][slots.list_max] */
     size_t stride;     /* tokens of the longest sequence */
     size_t *most, *in; /* [batch] each: tokens of a list, and of a cache */
     const struct ha_coded_seq **keys;
     struct ha_device_topk_seq *best;
-    struct ha_event *begun, *made; /* the choice is */
 };
 
 static size_t option(const struct ha_layer *l, int i) { return (size_t)l->ctx->param[i]; }
 static struct sequence *sequence(const struct ha_layer *l, size_t b) { return (struct sequence *)l->own + b; }
-static struct ha_slots *slots(const struct ha_layer *l) { return &((struct caches *)l->shared)->slots; }
-static struct ha_slots_layer *step_of(const struct ha_layer *l) { return &slots(l)->layer[l->layer]; }
 
 /* ---- how many ---------------------------------------------------------------------------------------------------- */
 
@@ -94,9 +89,7 @@ static enum ha_status make(struct caches *c, const struct ha_context *ctx, struc
                    : NULL;
     c->keys = c->index ? ha_alloc(ctx->arena, s->batch * sizeof *c->keys, HA_TAG_SCRATCH, why) : NULL;
     c->best = c->keys ? ha_alloc(ctx->arena, s->batch * sizeof *c->best, HA_TAG_SCRATCH, why) : NULL;
-    if (!c->best) return HA_ERROR;
-    HA_TRY(ha_device_event(ctx->device_arena, &c->begun, why));
-    return ha_device_event(ctx->device_arena, &c->made, why);
+    return c->best ? HA_OK : HA_ERROR;
 }
 
 static enum ha_status book_rule(const double *param, const struct ha_shape *s, struct ha_codebook_rule *rule,
@@ -159,7 +152,7 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
                         &seq->store, why));
     seq->kept = (struct ha_kept){ .sink = 0, .recent = recent(l, ha_kv_max_tokens(l->ctx->shape, b)) };
     HA_TRY(ha_places_open(l, b, 1, rows, &seq->kept.kv, why));
-    HA_TRY(ha_slots_open(slots(l), l, b, &seq->store, why));
+    HA_TRY(ha_slots_open(l, b, &seq->store, why));
     return ha_coded_open(&c->coded, b, &seq->keys, why);
 }
 
@@ -176,7 +169,7 @@ static enum ha_status pqcache_prefill(struct ha_layer *l, size_t b, const struct
 /* Before the first step the caches are empty. */
 static enum ha_status ready(struct ha_layer *l, struct ha_why *why)
 {
-    HA_TRY(ha_slots_clear(slots(l), l));
+    HA_TRY(ha_slots_clear(l));
     return l->ctx->api->stream_sync(l->ctx->stream);
 }
 
@@ -195,7 +188,7 @@ static enum ha_status choose(const struct ha_layer *l, const struct ha_step *ste
     const struct ha_context *ctx = l->ctx;
     const struct ha_shape *s = ctx->shape;
     struct caches *c = l->shared;
-    const struct ha_slots_layer *of = step_of(l);
+    const struct ha_slots_layer *of = ha_slots_layer_of(l);
     const size_t rows = s->q_heads * s->q_len, lists = s->kv_heads;
     for (size_t b = 0; b < s->batch; b++) {
         c->keys[b] = &sequence(l, b)->keys;
@@ -208,27 +201,17 @@ static enum ha_status choose(const struct ha_layer *l, const struct ha_step *ste
                                                   .index = c->index + b * lists * c->slots.list_max,
                                                   .index_stride = c->slots.list_max };
     }
-    HA_TRY(ctx->api->event_record(c->begun, ctx->stream));
+    HA_TRY(ha_slots_begin(l));
     HA_TRY(ha_coded_ask(&c->coded, step));
     HA_TRY(ha_coded_score(&c->coded, step, c->keys, of->end, 0, lists, c->score, c->stride));
-    HA_TRY(ctx->api->topk(ctx->stream, &(struct ha_device_topk){ s->batch, lists, rows / lists, c->best }));
-    return ctx->api->event_record(c->made, ctx->stream);
+    return ctx->api->topk(ctx->stream, &(struct ha_device_topk){ s->batch, lists, rows / lists, c->best });
 }
 
-/* The choice, the look-up, and what is missing over the link. The update after the step before is over: the frame has
- * waited for it. */
+/* The choice, the look-up, and what is missing over the link. */
 static enum ha_status before(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
 {
-    const struct ha_device_api *api = l->ctx->api;
-    const struct caches *c = l->shared;
     HA_TRY(choose(l, step));
-    HA_TRY(ha_slots_ask(slots(l), l, c->index));
-    HA_TRY(api->event_sync(c->begun));
-    const uint64_t begin = ha_now_ns();
-    HA_TRY(api->event_sync(c->made));
-    ha_frame_selected(l, begin);
-    HA_TRY(ha_slots_look_up(slots(l), l, why));
-    return ha_slots_fetch(slots(l), l, why);
+    return ha_slots_find(l, ((const struct caches *)l->shared)->index, why);
 }
 
 /* Slots and temporary tokens; the newest ones, which may go round the end of where they are kept; the step's
@@ -240,7 +223,7 @@ static void device(struct ha_layer *l, const struct ha_step *step, size_t b, str
     const struct ha_kv fresh = ha_kv_of_step(s, step, b);
     const size_t count = recent(l, l->tokens[b]), row = count ? (l->tokens[b] - count) % kept->recent : 0,
                  first = ha_least(count, kept->recent - row);
-    ha_slots_device(slots(l), l, b, d);
+    ha_slots_device(l, b, d);
     d->runs[d->runs_count++] = ha_kv_rows(s, &kept->kv, 0, row, first);
     if (first < count) d->runs[d->runs_count++] = ha_kv_rows(s, &kept->kv, 0, 0, count - first);
     d->runs[d->runs_count++] = ha_kv_rows(s, &fresh, 0, 0, step->q_len);
@@ -251,7 +234,7 @@ static enum ha_status after(struct ha_layer *l, const struct ha_step *step, stru
 {
     const struct ha_context *ctx = l->ctx;
     struct caches *c = l->shared;
-    HA_TRY(ha_slots_attended(slots(l), l));
+    HA_TRY(ha_slots_attended(l));
     for (size_t b = 0; b < ctx->shape->batch; b++) {
         struct sequence *seq = sequence(l, b);
         const struct ha_kv fresh = ha_kv_of_step(ctx->shape, step, b);
@@ -260,41 +243,18 @@ static enum ha_status after(struct ha_layer *l, const struct ha_step *step, stru
         HA_TRY(ha_kv_copy(ctx, ctx->stream, &seq->store, first, &fresh, 0, step->q_len));
         HA_TRY(ha_coded_put(&c->coded, ctx->stream, l->layer, &seq->keys, fresh.k, first, step->q_len));
     }
-    l->due = true;
     return HA_OK;
-}
-
-/* In the background. */
-static enum ha_status settle(struct ha_layer *l, struct ha_why *why)
-{
-    return ha_slots_update(slots(l), l) ? ha_slots_merge(slots(l), l) : HA_OK;
 }
 
 /* ---- reports ----------------------------------------------------------------------------------------------------- */
 
-static size_t list_of(const struct ha_layer *l, size_t b, size_t q_head)
-{
-    return b * l->ctx->shape->kv_heads + q_head / ha_shape_group(l->ctx->shape);
-}
-
 static enum ha_status use(const struct ha_layer *l, size_t b, size_t q_head, struct ha_used *used, struct ha_why *why)
 {
-    const struct ha_slots_layer *of = step_of(l);
-    const uint32_t *token = of->chosen + list_of(l, b, q_head) * slots(l)->list_max;
+    const struct ha_slots_layer *of = ha_slots_layer_of(l);
+    const uint32_t *token = ha_slots_chosen(l, b, q_head);
     HA_TRY(ha_positions_add(l->ctx, &used->device, token, of->count[b], why));
     return ha_positions_add_range(l->ctx, &used->device, of->end[b], l->tokens[b] + l->ctx->shape->q_len, why);
 }
-
-/* Who was replaced is known when the update is over. */
-static void report(const struct ha_layer *l, size_t b, size_t q_head, struct ha_selection *out)
-{
-    const size_t list = list_of(l, b, q_head);
-    ha_worker_wait(l->ctx->worker, l->ticket);
-    out->note[out->notes++] = (struct ha_note){ "hits", step_of(l)->hits[list] };
-    out->note[out->notes++] = (struct ha_note){ "replaced", step_of(l)->replaced[list] };
-}
-
-static void pqcache_count(const struct ha_layer *l, ha_count *say, void *arg) { ha_slots_count(slots(l), l, say, arg); }
 
 static const struct ha_rule rule = {
     .seq_bytes = sizeof(struct sequence),
@@ -305,15 +265,12 @@ static const struct ha_rule rule = {
     .ready = ready,
     .before = before,
     .use = use,
-    .report = report,
     .device = device,
     .place = place,
     .appends_last = true,
     .after = after,
-    .settle = settle,
-    .count = pqcache_count,
     .rewind = rewind,
-    .settle_name = "cache update",
+    HA_SLOTS_HOOKS,
 };
 
 /* ---- a fit ------------------------------------------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
 #include "harness/base/device_arena.h"
 #include "harness/base/order.h"
 #include "harness/base/why.h"
+#include "harness/base/worker.h"
 #include "suites/parts/listed.h"
 
 #include <string.h>
@@ -13,10 +14,6 @@ HA_SHARED_WORDS(ha_lookup_word, [HA_LOOKUP_CPU] = "cpu", [HA_LOOKUP_DEVICE] = "d
 
 static size_t heads_of(const struct ha_slots *s) { return s->ctx->shape->kv_heads; }
 static size_t lists(const struct ha_slots *s) { return s->ctx->shape->batch * heads_of(s); }
-static struct ha_slots_layer *of_layer(const struct ha_slots *s, const struct ha_layer *l)
-{
-    return &s->layer[l->layer];
-}
 static struct ha_block_list *list_of(const struct ha_slots *s, const struct ha_layer *l, size_t i)
 {
     return ha_block_list_of(&s->cache, l->layer, i / heads_of(s), i % heads_of(s));
@@ -116,15 +113,16 @@ enum ha_status ha_slots_create(struct ha_slots *s, const struct ha_layer *first,
     HA_TRY(make_shared(s, first, why));
     if (rule->by_device) HA_TRY(make_by_device(s, why));
     for (size_t i = 0; i < shape->layers; i++) HA_TRY(make_layer(s, &s->layer[i], why));
-    return HA_OK;
+    HA_TRY(ha_device_event(ctx->device_arena, &s->begun, why));
+    return ha_device_event(ctx->device_arena, &s->made, why);
 }
 
-enum ha_status ha_slots_open(const struct ha_slots *s, const struct ha_layer *l, size_t b, const struct ha_kv *from,
-                             struct ha_why *why)
+enum ha_status ha_slots_open(const struct ha_layer *l, size_t b, const struct ha_kv *from, struct ha_why *why)
 {
+    const struct ha_slots *s = ha_slots_of(l);
     const size_t blocks = s->rule.slots[b] + s->rule.most[b];
-    of_layer(s, l)->from[b] = *from;
-    return ha_kv_create(s->ctx, HA_MEM_DEVICE, blocks * s->rule.unit, &of_layer(s, l)->kv[b], why);
+    ha_slots_layer_of(l)->from[b] = *from;
+    return ha_kv_create(s->ctx, HA_MEM_DEVICE, blocks * s->rule.unit, &ha_slots_layer_of(l)->kv[b], why);
 }
 
 /* The index maps to the device. */
@@ -132,12 +130,13 @@ static enum ha_status tell(const struct ha_slots *s, const struct ha_layer *l, s
 {
     const size_t bytes = lists(s) * s->cache.blocks * sizeof(uint32_t);
     if (!s->rule.by_device || !bytes) return HA_OK;
-    return s->ctx->api->copy(stream, of_layer(s, l)->map, ha_block_map_of(&s->cache, l->layer), bytes, HA_H2D);
+    return s->ctx->api->copy(stream, ha_slots_layer_of(l)->map, ha_block_map_of(&s->cache, l->layer), bytes, HA_H2D);
 }
 
-enum ha_status ha_slots_clear(struct ha_slots *s, const struct ha_layer *l)
+enum ha_status ha_slots_clear(const struct ha_layer *l)
 {
-    struct ha_slots_layer *of = of_layer(s, l);
+    struct ha_slots *s = ha_slots_of(l);
+    struct ha_slots_layer *of = ha_slots_layer_of(l);
     of->all = of->found = of->evicted = of->lookup_ns = of->list_ns = of->merge_ns = 0;
     ha_block_cache_clear(&s->cache, l->layer);
     return tell(s, l, s->ctx->stream);
@@ -145,10 +144,10 @@ enum ha_status ha_slots_clear(struct ha_slots *s, const struct ha_layer *l)
 
 /* ---- look-up: which blocks the cache has, and where attention reads each of the list ----------------------------- */
 
-enum ha_status ha_slots_ask(const struct ha_slots *s, const struct ha_layer *l, const uint32_t *index)
+static enum ha_status ask(const struct ha_slots *s, const struct ha_layer *l, const uint32_t *index)
 {
     const struct ha_context *ctx = s->ctx;
-    const struct ha_slots_layer *of = of_layer(s, l);
+    const struct ha_slots_layer *of = ha_slots_layer_of(l);
     const size_t heads = heads_of(s), batch = ctx->shape->batch, blocks = s->cache.blocks;
     for (size_t b = 0; b < batch && s->rule.by_device; b++) {
         const size_t list = b * heads, at = list * s->list_max;
@@ -185,7 +184,7 @@ static enum ha_status check(const struct ha_slots *s, const struct ha_slots_laye
 
 static enum ha_status look_up_by_cpu(const struct ha_slots *s, const struct ha_layer *l)
 {
-    const struct ha_slots_layer *of = of_layer(s, l);
+    const struct ha_slots_layer *of = ha_slots_layer_of(l);
     const size_t bytes = lists(s) * s->list_max * sizeof *s->place;
     ha_order_thread_access("look-up", "places", HA_WRITE, s->place, 1, 0, bytes);
     for (size_t i = 0; i < lists(s); i++) {
@@ -199,7 +198,7 @@ static enum ha_status look_up_by_cpu(const struct ha_slots *s, const struct ha_l
 /* The device has written the slots of those that are there; the temporary blocks follow. */
 static enum ha_status name_missing(const struct ha_slots *s, const struct ha_layer *l, struct ha_why *why)
 {
-    const struct ha_slots_layer *of = of_layer(s, l);
+    const struct ha_slots_layer *of = ha_slots_layer_of(l);
     const size_t all = lists(s) * s->list_max;
     size_t n = 0;
     ha_order_thread_access("look-up", "missing", HA_READ, s->missing_count, 1, 0, lists(s) * sizeof *s->missing_count);
@@ -224,9 +223,9 @@ static enum ha_status name_missing(const struct ha_slots *s, const struct ha_lay
                                                                        .src_stride_bytes = sizeof *s->name });
 }
 
-enum ha_status ha_slots_look_up(const struct ha_slots *s, const struct ha_layer *l, struct ha_why *why)
+static enum ha_status look_up(const struct ha_slots *s, const struct ha_layer *l, struct ha_why *why)
 {
-    struct ha_slots_layer *of = of_layer(s, l);
+    struct ha_slots_layer *of = ha_slots_layer_of(l);
     const uint64_t begin = ha_now_ns();
     HA_TRY(s->ctx->api->event_sync(of->came));
     for (size_t i = 0; i < lists(s); i++) {
@@ -246,9 +245,9 @@ enum ha_status ha_slots_look_up(const struct ha_slots *s, const struct ha_layer 
 
 /* ---- data access ------------------------------------------------------------------------------------------------- */
 
-enum ha_status ha_slots_fetch(struct ha_slots *s, const struct ha_layer *l, struct ha_why *why)
+static enum ha_status fetch(struct ha_slots *s, const struct ha_layer *l, struct ha_why *why)
 {
-    const struct ha_slots_layer *of = of_layer(s, l);
+    const struct ha_slots_layer *of = ha_slots_layer_of(l);
     for (size_t i = 0; i < lists(s); i++) {
         const size_t b = i / heads_of(s);
         s->list[i] = (struct ha_fetch_list){ .from = &of->from[b],
@@ -262,18 +261,39 @@ enum ha_status ha_slots_fetch(struct ha_slots *s, const struct ha_layer *l, stru
     return ha_fetch_run(&s->fetch, s->ctx->stream, s->list, lists(s), why);
 }
 
-void ha_slots_device(const struct ha_slots *s, const struct ha_layer *l, size_t b, struct ha_device_seq *d)
+enum ha_status ha_slots_begin(const struct ha_layer *l)
 {
-    const struct ha_slots_layer *of = of_layer(s, l);
+    return l->ctx->api->event_record(ha_slots_of(l)->begun, l->ctx->stream);
+}
+
+enum ha_status ha_slots_find(const struct ha_layer *l, const uint32_t *index, struct ha_why *why)
+{
+    const struct ha_device_api *api = l->ctx->api;
+    struct ha_slots *s = ha_slots_of(l);
+    HA_TRY(api->event_record(s->made, l->ctx->stream));
+    HA_TRY(ask(s, l, index));
+    HA_TRY(api->event_sync(s->begun));
+    const uint64_t begin = ha_now_ns();
+    HA_TRY(api->event_sync(s->made));
+    ha_frame_selected(l, begin);
+    HA_TRY(look_up(s, l, why));
+    return fetch(s, l, why);
+}
+
+void ha_slots_device(const struct ha_layer *l, size_t b, struct ha_device_seq *d)
+{
+    const struct ha_slots *s = ha_slots_of(l);
+    const struct ha_slots_layer *of = ha_slots_layer_of(l);
     struct ha_rows *run = &d->runs[d->runs_count++];
     *run = ha_kv_rows(s->ctx->shape, &of->kv[b], 0, 0, of->count[b] * s->rule.unit);
     run->index = s->place_device + b * heads_of(s) * s->list_max;
     d->list_stride = s->list_max;
 }
 
-enum ha_status ha_slots_attended(const struct ha_slots *s, const struct ha_layer *l)
+enum ha_status ha_slots_attended(struct ha_layer *l)
 {
-    return s->ctx->api->event_record(of_layer(s, l)->attended, s->ctx->stream);
+    l->due = true;
+    return l->ctx->api->event_record(ha_slots_layer_of(l)->attended, l->ctx->stream);
 }
 
 /* ---- update ------------------------------------------------------------------------------------------------------ */
@@ -295,9 +315,10 @@ static size_t plan(const struct ha_slots *s, const struct ha_slots_layer *of, si
     return at - begin;
 }
 
-bool ha_slots_update(const struct ha_slots *s, const struct ha_layer *l)
+/* Whether any block came: if none did, the device has nothing to do. */
+static bool update(const struct ha_slots *s, const struct ha_layer *l)
 {
-    struct ha_slots_layer *of = of_layer(s, l);
+    struct ha_slots_layer *of = ha_slots_layer_of(l);
     const size_t bytes = lists(s) * s->list_max * s->rule.unit * sizeof *s->move_from;
     const uint64_t begin = ha_now_ns();
     size_t at = 0;
@@ -319,10 +340,10 @@ bool ha_slots_update(const struct ha_slots *s, const struct ha_layer *l)
     return at > 0;
 }
 
-enum ha_status ha_slots_merge(const struct ha_slots *s, const struct ha_layer *l)
+static enum ha_status merge(const struct ha_slots *s, const struct ha_layer *l)
 {
     const struct ha_context *ctx = s->ctx;
-    struct ha_slots_layer *of = of_layer(s, l);
+    struct ha_slots_layer *of = ha_slots_layer_of(l);
     const size_t row = ha_kv_head_bytes(ctx->shape);
     HA_TRY(ctx->api->event_sync(of->attended));
     const uint64_t begin = ha_now_ns();
@@ -343,9 +364,34 @@ enum ha_status ha_slots_merge(const struct ha_slots *s, const struct ha_layer *l
     return HA_OK;
 }
 
-void ha_slots_count(const struct ha_slots *s, const struct ha_layer *l, ha_count *say, void *arg)
+enum ha_status ha_slots_settle(struct ha_layer *l, struct ha_why *why)
 {
-    const struct ha_slots_layer *of = of_layer(s, l);
+    return update(ha_slots_of(l), l) ? merge(ha_slots_of(l), l) : HA_OK;
+}
+
+/* ---- reports ----------------------------------------------------------------------------------------------------- */
+
+static size_t number_of(const struct ha_layer *l, size_t b, size_t q_head)
+{
+    return b * l->ctx->shape->kv_heads + q_head / ha_shape_group(l->ctx->shape);
+}
+
+const uint32_t *ha_slots_chosen(const struct ha_layer *l, size_t b, size_t q_head)
+{
+    return ha_slots_layer_of(l)->chosen + number_of(l, b, q_head) * ha_slots_of(l)->list_max;
+}
+
+void ha_slots_report(const struct ha_layer *l, size_t b, size_t q_head, struct ha_selection *out)
+{
+    const size_t list = number_of(l, b, q_head);
+    ha_worker_wait(l->ctx->worker, l->ticket);
+    out->note[out->notes++] = (struct ha_note){ "hits", ha_slots_layer_of(l)->hits[list] };
+    out->note[out->notes++] = (struct ha_note){ "replaced", ha_slots_layer_of(l)->replaced[list] };
+}
+
+void ha_slots_count(const struct ha_layer *l, ha_count *say, void *arg)
+{
+    const struct ha_slots_layer *of = ha_slots_layer_of(l);
     const struct {
         const char *name;
         double value;

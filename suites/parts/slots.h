@@ -60,38 +60,45 @@ struct ha_slots {
     size_t *rows;                      /* [batch] so many */
     struct ha_stream *merging;
     struct ha_event *merged;
+    struct ha_event *begun, *made; /* the choice is */
 };
 
 /* From a rule's share. HA_WAIVED: what the way of fetching needs is missing. */
 enum ha_status ha_slots_create(struct ha_slots *s, const struct ha_layer *first, const struct ha_slots_rule *rule,
                                struct ha_why *why);
+/* In hooks of the rule, whose `shared` begins with struct ha_slots. */
+static inline struct ha_slots *ha_slots_of(const struct ha_layer *l) { return l->shared; }
+static inline struct ha_slots_layer *ha_slots_layer_of(const struct ha_layer *l)
+{
+    return &ha_slots_of(l)->layer[l->layer];
+}
 /* From its open: room for sequence b. from: rows in host memory, of which block i is rows [i * unit, (i + 1) * unit).
  */
-enum ha_status ha_slots_open(const struct ha_slots *s, const struct ha_layer *l, size_t b, const struct ha_kv *from,
-                             struct ha_why *why);
+enum ha_status ha_slots_open(const struct ha_layer *l, size_t b, const struct ha_kv *from, struct ha_why *why);
 /* Nothing is in the caches of a layer; counters are 0. Enqueues on the main stream. */
-enum ha_status ha_slots_clear(struct ha_slots *s, const struct ha_layer *l);
+enum ha_status ha_slots_clear(const struct ha_layer *l);
 
-/* A step of a layer, in this order. Enqueues what is made of lists on the device, of which count and end are set: they
- * are looked up, where the device does, and come down. */
-enum ha_status ha_slots_ask(const struct ha_slots *s, const struct ha_layer *l, const uint32_t *index);
-/* Waits for the lists and looks them up. HA_ERROR, or what ha_list_refuse returns: a list has too many entries, one
- * that is not below its end, or does not rise. Nothing has been read or written by it. */
-enum ha_status ha_slots_look_up(const struct ha_slots *s, const struct ha_layer *l, struct ha_why *why);
-/* Enqueues what is missing, to temporary blocks. */
-enum ha_status ha_slots_fetch(struct ha_slots *s, const struct ha_layer *l, struct ha_why *why);
+/* A step of a layer, in this order. The choice of its blocks begins. */
+enum ha_status ha_slots_begin(const struct ha_layer *l);
+/* Of lists on the device, which the choice has made and of which count and end are set: they are looked up, and what is
+ * missing comes to temporary blocks. The update after the step before is over: the frame has waited for it. HA_ERROR,
+ * or what ha_list_refuse returns: a list has too many entries, one that is not below its end, or does not rise. Nothing
+ * has been read or written by it. */
+enum ha_status ha_slots_find(const struct ha_layer *l, const uint32_t *index, struct ha_why *why);
 /* In a rule's `device`: adds the blocks of the lists, in place; list_stride is set. */
-void ha_slots_device(const struct ha_slots *s, const struct ha_layer *l, size_t b, struct ha_device_seq *d);
-/* behind the attention */
-enum ha_status ha_slots_attended(const struct ha_slots *s, const struct ha_layer *l);
+void ha_slots_device(const struct ha_layer *l, size_t b, struct ha_device_seq *d);
+/* Behind the attention: an update is due. */
+enum ha_status ha_slots_attended(struct ha_layer *l);
+/* the list of a query head's KV head, of count[b] blocks */
+const uint32_t *ha_slots_chosen(const struct ha_layer *l, size_t b, size_t q_head);
 
-/* In the background, in this order. The CPU's part: lists and index maps. Whether any block came: if none did, the
- * device has nothing to do. */
-bool ha_slots_update(const struct ha_slots *s, const struct ha_layer *l);
-/* The device's: waits until the attention has been, then for temporary blocks in their slots, and the index maps. */
-enum ha_status ha_slots_merge(const struct ha_slots *s, const struct ha_layer *l);
-
-/* hits, misses and replaced; lookup_ns, list_ns, merge_ns, and of the three manage_ns */
-void ha_slots_count(const struct ha_slots *s, const struct ha_layer *l, ha_count *say, void *arg);
+/* Hooks. Update, in the background: the list is kept while the link and the attention are at work; slots are written
+ * when nothing reads them. Who was replaced is known when it is over. Counters: hits, misses and replaced; lookup_ns,
+ * list_ns, merge_ns, and of the three manage_ns. */
+enum ha_status ha_slots_settle(struct ha_layer *l, struct ha_why *why);
+void ha_slots_report(const struct ha_layer *l, size_t b, size_t q_head, struct ha_selection *out);
+void ha_slots_count(const struct ha_layer *l, ha_count *say, void *arg);
+#define HA_SLOTS_HOOKS \
+    .settle = ha_slots_settle, .settle_name = "cache update", .report = ha_slots_report, .count = ha_slots_count
 
 #endif

@@ -9,10 +9,8 @@
  * What the paper leaves open is decided in docs/variants/lru_blocks.md. */
 
 #include "harness/base/arena.h"
-#include "harness/base/clock.h"
 #include "harness/base/device_arena.h"
 #include "harness/base/why.h"
-#include "harness/base/worker.h"
 #include "suites/parts/device_choice.h"
 #include "suites/parts/kept.h"
 #include "suites/parts/places.h"
@@ -41,15 +39,12 @@ struct sequence {
 
 /* For all layers, which follow each other on one stream, and their updates on another. */
 struct caches {
+    struct ha_slots slots; /* first */
     struct ha_device_choice choice;
-    struct ha_slots slots;
-    struct ha_event *begun, *made; /* the choice is */
 };
 
 static size_t option(const struct ha_layer *l, int i) { return (size_t)l->ctx->param[i]; }
 static struct sequence *sequence(const struct ha_layer *l, size_t b) { return (struct sequence *)l->own + b; }
-static struct ha_slots *slots(const struct ha_layer *l) { return &((struct caches *)l->shared)->slots; }
-static struct ha_slots_layer *step_of(const struct ha_layer *l) { return &slots(l)->layer[l->layer]; }
 
 /* blocks that begin behind the sinks and are whole before the last `recent` of so many tokens */
 static size_t blocks_of(const struct ha_layer *l, size_t recent, size_t tokens)
@@ -92,10 +87,8 @@ static enum ha_status share(struct ha_layer *first, struct ha_why *why)
                                                     .blocks = ha_device_choice_blocks(ctx->shape, option(first, BLOCK)),
                                                     .way = (enum ha_fetch_way)option(first, FETCH) },
                            why));
-    HA_TRY(ha_device_choice_create(&c->choice, ctx, HA_GROUP_MAX, (enum ha_digest_kind)option(first, DIGEST),
-                                   option(first, BLOCK), c->slots.list_max, why));
-    HA_TRY(ha_device_event(ctx->device_arena, &c->begun, why));
-    return ha_device_event(ctx->device_arena, &c->made, why);
+    return ha_device_choice_create(&c->choice, ctx, HA_GROUP_MAX, (enum ha_digest_kind)option(first, DIGEST),
+                                   option(first, BLOCK), c->slots.list_max, why);
 }
 
 static size_t rows(const struct ha_layer *l, size_t b, size_t piece)
@@ -118,7 +111,7 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
     seq->kept = (struct ha_kept){ .sink = option(l, SINK), .recent = option(l, RECENT) };
     HA_TRY(ha_places_open(l, b, 1, rows, &seq->kept.kv, why));
     seq->rest = ha_kept_rest(ctx->shape, &seq->kept, &seq->store);
-    HA_TRY(ha_slots_open(slots(l), l, b, &seq->rest, why));
+    HA_TRY(ha_slots_open(l, b, &seq->rest, why));
     return ha_digests_create(ctx, HA_MEM_DEVICE, l->block, b, &seq->digests, why);
 }
 
@@ -146,7 +139,7 @@ static enum ha_status digest(const struct ha_layer *l)
 /* Before the first step the caches are empty. */
 static enum ha_status ready(struct ha_layer *l, struct ha_why *why)
 {
-    HA_TRY(ha_slots_clear(slots(l), l));
+    HA_TRY(ha_slots_clear(l));
     HA_TRY(digest(l));
     return l->ctx->api->stream_sync(l->ctx->stream);
 }
@@ -165,38 +158,28 @@ static enum ha_status choose(const struct ha_layer *l, const float *q)
 {
     const struct ha_context *ctx = l->ctx;
     const struct caches *c = l->shared;
-    const struct ha_slots_layer *of = step_of(l);
+    const struct ha_slots_layer *of = ha_slots_layer_of(l);
     for (size_t b = 0; b < ctx->shape->batch; b++) {
         struct ha_digests before = sequence(l, b)->digests;
         before.blocks = of->end[b] = candidates(l, l->tokens[b]);
         of->count[b] = ha_least(c->slots.rule.most[b], before.blocks);
         ha_device_choice_ask(&c->choice, b, q, &before, of->count[b]);
     }
-    HA_TRY(ctx->api->event_record(c->begun, ctx->stream));
-    HA_TRY(ha_device_choice_run(&c->choice));
-    return ctx->api->event_record(c->made, ctx->stream);
+    HA_TRY(ha_slots_begin(l));
+    return ha_device_choice_run(&c->choice);
 }
 
-/* Cache look-up, and data access: what is missing comes to the temporary blocks. The update after the step before is
- * over: the frame has waited for it. */
+/* Cache look-up, and data access: what is missing comes to the temporary blocks. */
 static enum ha_status before(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
 {
-    const struct ha_device_api *api = l->ctx->api;
-    const struct caches *c = l->shared;
     HA_TRY(choose(l, step->q));
-    HA_TRY(ha_slots_ask(slots(l), l, c->choice.index));
-    HA_TRY(api->event_sync(c->begun));
-    const uint64_t begin = ha_now_ns();
-    HA_TRY(api->event_sync(c->made));
-    ha_frame_selected(l, begin);
-    HA_TRY(ha_slots_look_up(slots(l), l, why));
-    return ha_slots_fetch(slots(l), l, why);
+    return ha_slots_find(l, ((const struct caches *)l->shared)->choice.index, why);
 }
 
 /* Slots and temporary blocks, the kept tokens, and the step's own. */
 static void device(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d)
 {
-    ha_slots_device(slots(l), l, b, d);
+    ha_slots_device(l, b, d);
     ha_kept_device(l, &sequence(l, b)->kept, step, b, d);
 }
 
@@ -204,7 +187,7 @@ static void device(struct ha_layer *l, const struct ha_step *step, size_t b, str
 static enum ha_status after(struct ha_layer *l, const struct ha_step *step, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
-    HA_TRY(ha_slots_attended(slots(l), l));
+    HA_TRY(ha_slots_attended(l));
     for (size_t b = 0; b < ctx->shape->batch; b++) {
         const struct sequence *seq = sequence(l, b);
         const struct ha_kv fresh = ha_kv_of_step(ctx->shape, step, b);
@@ -212,44 +195,17 @@ static enum ha_status after(struct ha_layer *l, const struct ha_step *step, stru
         if (!l->placed) HA_TRY(ha_kept_put(ctx, &seq->kept, &fresh, 0, first, step->q_len, l->tokens[b]));
         HA_TRY(ha_kv_copy(ctx, ctx->stream, &seq->store, first, &fresh, 0, step->q_len));
     }
-    l->due = true;
     return digest(l);
-}
-
-/* Cache update, in the background: the list is kept while the link and the attention are at work; slots are written
- * when nothing reads them. */
-static enum ha_status settle(struct ha_layer *l, struct ha_why *why)
-{
-    return ha_slots_update(slots(l), l) ? ha_slots_merge(slots(l), l) : HA_OK;
 }
 
 /* ---- reports ----------------------------------------------------------------------------------------------------- */
 
-static size_t list_of(const struct ha_layer *l, size_t b, size_t q_head)
-{
-    return b * l->ctx->shape->kv_heads + q_head / ha_shape_group(l->ctx->shape);
-}
-
 static enum ha_status use(const struct ha_layer *l, size_t b, size_t q_head, struct ha_used *used, struct ha_why *why)
 {
     const struct ha_kept *kept = &sequence(l, b)->kept;
-    const uint32_t *block = step_of(l)->chosen + list_of(l, b, q_head) * slots(l)->list_max;
-    HA_TRY(ha_kept_use_listed(l->ctx, kept, block, step_of(l)->count[b], l->block, &used->device, why));
+    const uint32_t *block = ha_slots_chosen(l, b, q_head);
+    HA_TRY(ha_kept_use_listed(l->ctx, kept, block, ha_slots_layer_of(l)->count[b], l->block, &used->device, why));
     return ha_kept_use(l->ctx, kept, l->tokens[b], l->ctx->shape->q_len, &used->device, why);
-}
-
-/* Who was replaced is known when the update is over. */
-static void report(const struct ha_layer *l, size_t b, size_t q_head, struct ha_selection *out)
-{
-    const size_t list = list_of(l, b, q_head);
-    ha_worker_wait(l->ctx->worker, l->ticket);
-    out->note[out->notes++] = (struct ha_note){ "hits", step_of(l)->hits[list] };
-    out->note[out->notes++] = (struct ha_note){ "replaced", step_of(l)->replaced[list] };
-}
-
-static void lru_blocks_count(const struct ha_layer *l, ha_count *say, void *arg)
-{
-    ha_slots_count(slots(l), l, say, arg);
 }
 
 static const struct ha_rule rule = {
@@ -261,15 +217,12 @@ static const struct ha_rule rule = {
     .ready = ready,
     .before = before,
     .use = use,
-    .report = report,
     .device = device,
     .place = place,
     .appends_last = true,
     .after = after,
-    .settle = settle,
-    .count = lru_blocks_count,
     .rewind = rewind,
-    .settle_name = "cache update",
+    HA_SLOTS_HOOKS,
 };
 
 extern const struct ha_variant ha_variant_lru_blocks;

@@ -165,9 +165,9 @@ TEST(each_wait_of_lru_blocks_is_needed_or_listed)
 {
     if (HA_TSAN) skip(); /* which reports what is planted */
     /* two of fetches, which pieces do not wait for; merged: nothing follows the last one of a pass; came and attended,
-     * of each layer; of a choice that comes down by itself; two that time the choice, in front of that for the list */
+     * of each layer; two that time the choice, in front of that for the list; of a choice that comes down by itself */
     const char *const timed = "16: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16", *const expected[] = {
-        "0:", "0:", "16: 8 16", "8:", "8:", "8:", "8:", "0:", timed, timed, NULL
+        "0:", "0:", "16: 8 16", "8:", "8:", "8:", "8:", timed, timed, "0:", NULL
     };
     assert_redundant(LRU "cpu", expected);
     assert_redundant(LRU "device", expected);
