@@ -1,8 +1,6 @@
-/* hcattention with all of the weight and exact keys is full attention, and so is one whose books have every key; where
- * values are summed changes nothing but roundings, and who waits changes no bit; what comes down is what was chosen, to
- * the byte; and a device's codes and counts that are none are refused. */
+/* What comes down to the CPU is what was chosen, to the byte; keys are encoded together; and a device's codes and
+ * counts that are none are refused. */
 
-#include "suites/variants/check.h"
 #include "suites/variants/test_session.h"
 
 #include <string.h>
@@ -19,91 +17,6 @@ static void open_shim(const char *id)
     real = session.variant_api;
     shim = *real;
     session.variant_api = &shim;
-}
-
-/* ---- what it is at the ends of its options */
-
-TEST(all_of_the_weight_of_exact_keys_is_full_attention)
-{
-    static const char *const ids[] = { SHAPE "dataset=iid,ctx=150+33,tau=1,keys=exact",
-                                       SHAPE "dataset=walk,ctx=150+33,tau=1,keys=exact,renorm=1,q_len=3,fresh=2",
-                                       SHAPE "dataset=iid,ctx=40+33,tau=1,c=128,books=separate,values=device,dtype=f16",
-                                       SHAPE "dataset=sinks,ctx=60,tau=1,c=256,dims=4,fresh=10,dtype=f32",
-                                       SHAPE "dataset=iid,ctx=9+3,fresh=64,tau=0.1,c=2",
-                                       SHAPE "dataset=iid,ctx=150+3,tau=0.1,c=2,q_len=3,prefill=anchor,anchor=1000",
-                                       SHAPE "dataset=iid,ctx=0,q_len=9,prefill=anchor,anchor=36" };
-    for (size_t i = 0; i < COUNT(ids); i++) {
-        open_session(ids[i]);
-        struct ha_check check = { .session = &session, .id = ids[i] };
-        assert_ok(ha_check_run(&check, &reason));
-        if (!(ha_accuracy_rel_l2(&check.total) < 1e-5))
-            fail_msg("%s: error %g", ids[i], ha_accuracy_rel_l2(&check.total));
-        ha_check_free(&check);
-        close_session();
-    }
-}
-
-/* The outputs of all steps, of a given number of floats. The caller's to free. */
-static float *outputs_of(const char *id, size_t *count)
-{
-    struct ha_pass p;
-    open_session(id);
-    const struct ha_shape *s = &session.workload->shape;
-    const size_t step_bytes = s->layers * session.io.out_bytes;
-    char *all = malloc(s->steps * step_bytes);
-    assert_non_null(all);
-    *count = s->steps * step_bytes / sizeof(float);
-    begin_pass(&p, true);
-    for (size_t step = 0; step < s->steps; step++) {
-        assert_ok(ha_pass_step(&p, step, &reason));
-        memcpy(all + step * step_bytes, session.host_out, step_bytes);
-    }
-    assert_ok(ha_pass_end(&p, HA_OK, &reason));
-    close_session();
-    return (float *)(void *)all;
-}
-
-/* What two cases come to, of which no number may be further apart. */
-static void assert_same(const char *one, const char *other, double most)
-{
-    size_t count[2];
-    float *o[2] = { outputs_of(one, &count[0]), outputs_of(other, &count[1]) };
-    assert_int_equal(count[0], count[1]);
-    for (size_t j = 0; j < count[0]; j++)
-        if (memcmp(&o[0][j], &o[1][j], sizeof(float)) /* what is behind the outputs is NaN */
-            && !(fabs((double)o[0][j] - (double)o[1][j]) <= most))
-            fail_msg("%s and %s: %zu: %g, %g", one, other, j, (double)o[0][j], (double)o[1][j]);
-    free(o[0]);
-    free(o[1]);
-}
-
-TEST(where_values_are_and_who_waits)
-{
-    static const struct {
-        const char *one, *other;
-        double most;
-    } cases[] = { { "overlap=0", "overlap=1", 0 },
-                  { "overlap=0,weights=f16,q_len=3", "overlap=1,weights=f16,q_len=3", 0 },
-                  { "pack=0,c=64", "pack=1,c=64", 0 },
-                  { "prefill=full", "prefill=anchor,anchor=5", 0 },
-                  { "values=host", "values=device", 1e-5 },
-                  { "values=host,q_len=3,tau=0.5", "values=device,q_len=3,tau=0.5", 1e-5 } };
-    for (size_t i = 0; i < COUNT(cases); i++) {
-        char id[2][200];
-        for (size_t k = 0; k < 2; k++)
-            snprintf(id[k], sizeof id[k], SHAPE "dataset=iid,ctx=150+33,%s", k ? cases[i].other : cases[i].one);
-        assert_same(id[0], id[1], cases[i].most);
-    }
-}
-
-/* A book that has all keys of the context, before they are turned: what stands for them is turned back to what they
- * are. The tokens that have left the fresh window are of the context. */
-TEST(all_keys_before_they_are_turned)
-{
-#define TRACE "hcattention:dataset=trace/english,ctx=1808,threads=1,fresh=4,tau=1,"
-    assert_same(TRACE "steps=3,keys=exact", TRACE "steps=3,rotary=before,books=separate,dims=64,c=2048", 1e-4);
-    assert_same(TRACE "steps=2,q_len=2,keys=exact,dtype=f32",
-                TRACE "steps=2,q_len=2,dtype=f32,rotary=before,books=separate,dims=64,c=2048", 1e-4);
 }
 
 /* ---- what comes down */

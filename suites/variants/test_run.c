@@ -72,18 +72,6 @@ TEST(variants_are_right)
         }
 }
 
-TEST(any_number_of_threads)
-{
-    static const char *const ids[] = { "hgca:ctx=200,heads=4/2,head_dim=64,layers=2,steps=2,blk_size=8,blk_num=4",
-                                       "cpu:ctx=100,heads=4/2,head_dim=64,layers=1,steps=2" };
-    static const int threads[] = { 1, 2, 5, 8 };
-    char id[256];
-    for (size_t i = 0; i < COUNT(ids) * COUNT(threads); i++) {
-        snprintf(id, sizeof id, "%s,threads=%d", ids[i / COUNT(threads)], threads[i % COUNT(threads)]);
-        expect_right(id);
-    }
-}
-
 TEST(a_defect_fails_and_says_how_to_rerun)
 {
     struct ha_check check = { .session = &session, .id = "cpu:ctx=100,heads=4/2,head_dim=64,layers=1,steps=2" };
