@@ -102,12 +102,6 @@ void ha_divide_cpu(const struct ha_divide *d, size_t layer, size_t b, size_t u, 
     d->cpu_tokens[layer] += (double)run->keys;
 }
 
-static enum ha_status add_block(const struct ha_divide *d, struct ha_positions *to, uint32_t block, struct ha_why *why)
-{
-    const size_t unit = d->choice->unit;
-    return ha_positions_add_range(d->choice->ctx, to, block * unit, (block + 1) * unit, why);
-}
-
 enum ha_status ha_divide_use(const struct ha_divide *d, size_t layer, size_t b, size_t q_head, struct ha_used *used,
                              struct ha_why *why)
 {
@@ -126,10 +120,9 @@ enum ha_status ha_divide_use(const struct ha_divide *d, size_t layer, size_t b, 
         if (block == HA_BLOCK_NONE)
             return ha_list_refuse(c->ctx, why, "blocks of the cache: slot %u has none",
                                   (unsigned)d->here_known[at + i]);
-        HA_TRY(add_block(d, &used->device, block, why));
+        HA_TRY(ha_positions_add_blocks(c->ctx, &used->device, 0, c->unit, &block, 1, why));
     }
-    for (size_t i = 0; i < missing->count[list]; i++) HA_TRY(add_block(d, &used->host, missing->block[at + i], why));
-    return HA_OK;
+    return ha_positions_add_blocks(c->ctx, &used->host, 0, c->unit, missing->block + at, missing->count[list], why);
 }
 
 void ha_divide_reset(const struct ha_divide *d, size_t layer) { d->cpu_tokens[layer] = d->steps[layer] = 0; }

@@ -231,7 +231,7 @@ static enum ha_status use(const struct ha_layer *l, size_t b, size_t q_head, str
     const uint32_t *index = ha_schedule_list(&c->schedule, b, q_head, block, &count);
     seq->told[q_head].on_device = ha_schedule_on_device(&c->schedule, b, q_head / ha_shape_group(l->ctx->shape));
     HA_TRY(ha_segments_use(l->ctx, &seq->segments, l->tokens[b] + l->ctx->shape->q_len, &used->device, why));
-    return ha_segments_use_blocks(l->ctx, &seq->segments, block, index, count, &used->host, why);
+    return ha_positions_add_blocks(l->ctx, &used->host, seq->segments.sinks, block, index, count, why);
 }
 
 /* The sink and the local tokens are states of their own; a task's may be either side's. */

@@ -172,11 +172,7 @@ static enum ha_status use(const struct ha_layer *l, size_t b, size_t q_head, str
     HA_TRY(ha_positions_add_range(l->ctx, &used->device, 0, seq->sinks, why));
     HA_TRY(ha_positions_add_range(l->ctx, &used->device, seq->sinks + seq->tail.ring.first,
                                   l->tokens[b] + l->ctx->shape->q_len, why));
-    for (size_t i = 0; i < c->count[list]; i++) {
-        const size_t first = seq->sinks + index[i] * block;
-        HA_TRY(ha_positions_add_range(l->ctx, &used->host, first, first + block, why));
-    }
-    return HA_OK;
+    return ha_positions_add_blocks(l->ctx, &used->host, seq->sinks, block, index, c->count[list], why);
 }
 
 /* ---- off the critical path -------------------------------------------------------------------- */

@@ -72,14 +72,3 @@ enum ha_status ha_segments_use(const struct ha_context *ctx, const struct ha_seg
     HA_TRY(ha_positions_add_range(ctx, device, 0, seg->sinks, why));
     return ha_positions_add_range(ctx, device, seg->sinks + seg->host, tokens, why);
 }
-
-enum ha_status ha_segments_use_blocks(const struct ha_context *ctx, const struct ha_segments *seg, size_t block,
-                                      const uint32_t *index, size_t count, struct ha_positions *host,
-                                      struct ha_why *why)
-{
-    for (size_t i = 0; i < count; i++) {
-        const size_t first = seg->sinks + index[i] * block;
-        HA_TRY(ha_positions_add_range(ctx, host, first, first + block, why));
-    }
-    return HA_OK;
-}

@@ -29,11 +29,8 @@ enum ha_status ha_segments_append(const struct ha_context *ctx, const struct ha_
 /* Rows of KV head 0; local: of a sequence of so many tokens. */
 struct ha_rows ha_segments_sink(const struct ha_shape *shape, const struct ha_segments *seg);
 struct ha_rows ha_segments_local(const struct ha_shape *shape, const struct ha_segments *seg, size_t tokens);
-/* The same as positions: sink, then local; blocks of the host segment. */
+/* The same as positions: sink, then local. */
 enum ha_status ha_segments_use(const struct ha_context *ctx, const struct ha_segments *seg, size_t tokens,
                                struct ha_positions *device, struct ha_why *why);
-enum ha_status ha_segments_use_blocks(const struct ha_context *ctx, const struct ha_segments *seg, size_t block,
-                                      const uint32_t *index, size_t count, struct ha_positions *host,
-                                      struct ha_why *why);
 
 #endif

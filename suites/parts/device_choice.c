@@ -115,7 +115,5 @@ enum ha_status ha_device_choice_use(const struct ha_device_choice *c, size_t b, 
     const size_t list = b * c->lists + q_head * c->lists / c->ctx->shape->q_heads;
     const uint32_t *block = c->known + list * c->list_max;
     HA_TRY(ha_list_check(c->ctx, "blocks that the device chose", block, count, c->list_max, c->blocks_max, why));
-    for (size_t i = 0; i < count; i++)
-        HA_TRY(ha_positions_add_range(c->ctx, used, block[i] * c->unit, (block[i] + 1) * c->unit, why));
-    return HA_OK;
+    return ha_positions_add_blocks(c->ctx, used, 0, c->unit, block, count, why);
 }

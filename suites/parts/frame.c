@@ -68,6 +68,16 @@ enum ha_status ha_positions_add_range(const struct ha_context *ctx, struct ha_po
     return HA_OK;
 }
 
+enum ha_status ha_positions_add_blocks(const struct ha_context *ctx, struct ha_positions *list, size_t first,
+                                       size_t unit, const uint32_t *block, size_t count, struct ha_why *why)
+{
+    for (size_t i = 0; i < count; i++) {
+        const size_t begin = first + block[i] * unit;
+        HA_TRY(ha_positions_add_range(ctx, list, begin, begin + unit, why));
+    }
+    return HA_OK;
+}
+
 /* ---- create and destroy --------------------------------------------------------------------- */
 
 enum ha_status ha_frame_stream(const struct ha_layer *l, const char *name, struct ha_stream **stream,

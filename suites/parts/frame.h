@@ -19,6 +19,9 @@ enum ha_status ha_positions_add(const struct ha_context *ctx, struct ha_position
 /* first, first + 1, ..., last - 1 */
 enum ha_status ha_positions_add_range(const struct ha_context *ctx, struct ha_positions *list, size_t first,
                                       size_t last, struct ha_why *why);
+/* `unit` tokens of each block; block 0 begins at token `first` */
+enum ha_status ha_positions_add_blocks(const struct ha_context *ctx, struct ha_positions *list, size_t first,
+                                       size_t unit, const uint32_t *block, size_t count, struct ha_why *why);
 
 /* The keys that one query head uses in a step. */
 struct ha_used {

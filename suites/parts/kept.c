@@ -72,13 +72,3 @@ void ha_kept_device(const struct ha_layer *l, const struct ha_kept *k, const str
     d->runs[d->runs_count++] = ha_kept_rows(s, k, l->tokens[b]);
     d->runs[d->runs_count++] = ha_kv_rows(s, &fresh, 0, 0, step->q_len);
 }
-
-enum ha_status ha_kept_use_listed(const struct ha_context *ctx, const struct ha_kept *k, const uint32_t *entry,
-                                  size_t count, size_t unit, struct ha_positions *used, struct ha_why *why)
-{
-    for (size_t i = 0; i < count; i++) {
-        const size_t first = k->sink + entry[i] * unit;
-        HA_TRY(ha_positions_add_range(ctx, used, first, first + unit, why));
-    }
-    return HA_OK;
-}

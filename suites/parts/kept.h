@@ -49,9 +49,6 @@ size_t ha_kept_window(const struct ha_kept *k, size_t tokens);
 /* In a rule's `device`: adds them, and the step's own tokens. */
 void ha_kept_device(const struct ha_layer *l, const struct ha_kept *k, const struct ha_step *step, size_t b,
                     struct ha_device_seq *d);
-/* Adds entries of a list, of `unit` tokens each, counted from the first token that is no sink. */
-enum ha_status ha_kept_use_listed(const struct ha_context *ctx, const struct ha_kept *k, const uint32_t *entry,
-                                  size_t count, size_t unit, struct ha_positions *used, struct ha_why *why);
 /* Adds the kept tokens, and `fresh` ones behind them. */
 enum ha_status ha_kept_use(const struct ha_context *ctx, const struct ha_kept *k, size_t tokens, size_t fresh,
                            struct ha_positions *used, struct ha_why *why);

@@ -156,6 +156,6 @@ enum ha_status ha_buffers_use(const struct ha_buffers_layer *l, size_t b, size_t
     const struct ha_context *ctx = l->of->ctx;
     const struct ha_buffers_rule *rule = &l->of->rule;
     const uint32_t *known = l->of->known + (b * ctx->shape->kv_heads + head) * rule->list_max;
-    HA_TRY(ha_kept_use_listed(ctx, &l->seq[b].kept, known, keys / rule->unit, rule->unit, used, why));
+    HA_TRY(ha_positions_add_blocks(ctx, used, rule->sink, rule->unit, known, keys / rule->unit, why));
     return ha_kept_use(ctx, &l->seq[b].kept, tokens, ctx->shape->q_len, used, why);
 }

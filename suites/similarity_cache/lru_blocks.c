@@ -204,7 +204,8 @@ static enum ha_status use(const struct ha_layer *l, size_t b, size_t q_head, str
 {
     const struct ha_kept *kept = &sequence(l, b)->kept;
     const uint32_t *block = ha_slots_chosen(l, b, q_head);
-    HA_TRY(ha_kept_use_listed(l->ctx, kept, block, ha_slots_layer_of(l)->count[b], l->block, &used->device, why));
+    HA_TRY(ha_positions_add_blocks(l->ctx, &used->device, kept->sink, l->block, block, ha_slots_layer_of(l)->count[b],
+                                   why));
     return ha_kept_use(l->ctx, kept, l->tokens[b], l->ctx->shape->q_len, &used->device, why);
 }
 
