@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""graph.py: writes scripts/graph.ninja, the part of a build profile that follows from the folders.
+"""graph.py: writes scripts/graph.ninja, the part of a build profile that follows from the folders, and scripts/plugin.ninja, what
+nvcc makes of kernels/cuda.
 
 Every .c and .cu file of the folders below becomes an object; the files of a folder become a member of an archive; its
 files test_*.c become one test program for each recipe of RECIPES; and each test file becomes one log, under the file's
@@ -357,6 +358,36 @@ class Graph:
         self.build("$o/few.sum", "tally", [f"$o/quick/{n}.log" for n in few])
 
 
+def plugin():
+    """The device for GPUs: the C files of kernels/cuda against the toolkit, the .cu files by nvcc, and their PTX."""
+    g = Graph()
+    c = ["kernels/regions.c", *(p for p in sources("kernels/cuda/*.c") if not os.path.basename(p).startswith(("test_", "fake_")))]
+    cu = [p for p in sources("kernels/cuda/*.cu") if not os.path.basename(p).startswith("test_")]
+    members = []
+    for path in c + cu:
+        by_nvcc = path.endswith(".cu")
+        out = f"$cuda_o/{stem(os.path.basename(path))}{'.cu' if by_nvcc else ''}.o"
+        g.build(out, "nvcc" if by_nvcc else "cuda_cc", [path], ["$cuda_o/root"] + ["$cuda_o/arch.rsp"] * by_nvcc)
+        if path != "kernels/cuda/device.c":
+            members.append(out)
+    g.build("$cuda_o/plugin.a", "ar", members)
+    ptx = [f"$ptx_o/{stem(os.path.basename(p))}.ptx" for p in cu]
+    for path, out in zip(cu, ptx):
+        g.build(out, "ptx", [path], ["$ptx_o/nvcc", "kernels/cuda/ptx/compile.sh"])
+    g.build("$ptx_o/files", "phony", ptx)
+    return g.lines
+
+
+def write(path, lines):
+    text = "# Written by scripts/graph.py from the folders of sources; do not edit.\n" + "\n".join(lines) + "\n"
+    if not os.path.exists(path) or open(path, encoding="utf-8").read() != text:
+        if sys.argv[1:] == ["--check"]:
+            sys.exit(f"{path} is older than the folders: run scripts/graph.py")
+        with open(path, "w", encoding="utf-8") as out:
+            out.write(text)
+        os.utime("build.ninja")  # ninja reads all of it again
+
+
 def main():
     os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
     g = Graph()
@@ -368,14 +399,8 @@ def main():
     for folder in sorted({os.path.dirname(test) for test in glob.glob("*/**/test_*.c", recursive=True)}):
         g.tests(folder)
     g.tiers()
-    text = "# Written by scripts/graph.py from the folders of sources; do not edit.\n" + "\n".join(g.lines) + "\n"
-    path = "scripts/graph.ninja"
-    if not os.path.exists(path) or open(path, encoding="utf-8").read() != text:
-        if sys.argv[1:] == ["--check"]:
-            sys.exit(f"{path} is older than the folders: run scripts/graph.py")
-        with open(path, "w", encoding="utf-8") as out:
-            out.write(text)
-        os.utime("build.ninja")  # ninja reads all of it again
+    write("scripts/graph.ninja", g.lines)
+    write("scripts/plugin.ninja", plugin())
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ union bits {
     unsigned long long bits;
 };
 
-template <int F> static __global__ void __launch_bounds__(THREADS) worst_error(const struct accuracy_args a)
+template <int F> static __global__ void __launch_bounds__(THREADS) accuracy_worst(const struct accuracy_args a)
 {
     const uint64_t count = (a.last - a.first) / a.step + 1, threads = (uint64_t)gridDim.x * THREADS;
     union bits worst = { 0 };
@@ -53,10 +53,10 @@ cudaError_t ha_cuda_accuracy(unsigned multiprocessors, cudaStream_t stream, uint
         void (*kernel)(const struct accuracy_args);
         uint32_t first, last;
     } function[HA_CUDA_FUNCTIONS] = {
-        { worst_error<HA_CUDA_EXP>, 0x80000000u, 0xc2d00000u },
-        { worst_error<HA_CUDA_EXP2>, 0x80000000u, 0xc3160000u },
-        { worst_error<HA_CUDA_LOG>, 0x3f800000u, 0x53800000u },
-        { worst_error<HA_CUDA_LOG2>, 0x3f800000u, 0x53800000u },
+        { accuracy_worst<HA_CUDA_EXP>, 0x80000000u, 0xc2d00000u },
+        { accuracy_worst<HA_CUDA_EXP2>, 0x80000000u, 0xc3160000u },
+        { accuracy_worst<HA_CUDA_LOG>, 0x3f800000u, 0x53800000u },
+        { accuracy_worst<HA_CUDA_LOG2>, 0x3f800000u, 0x53800000u },
     };
     cudaError_t error = cudaSuccess;
     for (int f = 0; f < HA_CUDA_FUNCTIONS && error == cudaSuccess; f++) {
@@ -69,5 +69,5 @@ cudaError_t ha_cuda_accuracy(unsigned multiprocessors, cudaStream_t stream, uint
     return error;
 }
 
-HA_CUDA_KERNELS(accuracy, HA_KERNEL(worst_error<HA_CUDA_EXP>), HA_KERNEL(worst_error<HA_CUDA_EXP2>),
-                HA_KERNEL(worst_error<HA_CUDA_LOG>), HA_KERNEL(worst_error<HA_CUDA_LOG2>));
+HA_CUDA_KERNELS(accuracy, HA_KERNEL(accuracy_worst<HA_CUDA_EXP>), HA_KERNEL(accuracy_worst<HA_CUDA_EXP2>),
+                HA_KERNEL(accuracy_worst<HA_CUDA_LOG>), HA_KERNEL(accuracy_worst<HA_CUDA_LOG2>));

@@ -179,7 +179,7 @@ struct table {
     struct ha_cuda_seq seq[HA_CUDA_SEQS_MAX];
 };
 
-__global__ void ha_attend_table(HA_ARGS(struct table) a) { a.to[threadIdx.x] = a.seq[threadIdx.x]; }
+__global__ void attend_table(HA_ARGS(struct table) a) { a.to[threadIdx.x] = a.seq[threadIdx.x]; }
 
 cudaError_t attend_some(unsigned multiprocessors, cudaStream_t stream, const struct ha_device_attend *a, size_t first,
                         size_t count, char *workspace, unsigned forced)
@@ -222,7 +222,7 @@ cudaError_t attend_some(unsigned multiprocessors, cudaStream_t stream, const str
     if (count > HA_CUDA_SEQS_INLINE) {
         table.to = reinterpret_cast<struct ha_cuda_seq *>(workspace + parts.table);
         call.table = table.to;
-        error = ha_launch(ha_attend_table, dim3(1), dim3(unsigned(count)), stream, table);
+        error = ha_launch(attend_table, dim3(1), dim3(unsigned(count)), stream, table);
     } else
         for (size_t b = 0; b < count; b++) call.seq[b] = table.seq[b];
     if (error == cudaSuccess) error = path.launch(&call, unsigned(blocks), stream);
@@ -268,4 +268,4 @@ cudaError_t ha_cuda_attend(unsigned multiprocessors, cudaStream_t stream, const 
     return cudaSuccess;
 }
 
-HA_CUDA_KERNELS(attend, HA_KERNEL(ha_attend_table));
+HA_CUDA_KERNELS(attend, HA_KERNEL(attend_table));

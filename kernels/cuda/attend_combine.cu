@@ -31,7 +31,7 @@ __device__ __forceinline__ float lanes_sum(float x)
 
 /* One row of one unit of one sequence. A warp has every WARPS-th split, a lane 4 of every 128 dims; what the warps add
  * up is joined in the end. */
-__global__ void __launch_bounds__(THREADS, 2) ha_attend_combine(HA_ARGS(struct joining) a)
+__global__ void __launch_bounds__(THREADS, 2) attend_combine(HA_ARGS(struct joining) a)
 {
     HA_SHARED(struct joined, sh);
     const struct ha_cuda_call &call = a.call;
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(THREADS, 2) ha_attend_combine(HA_ARGS(struct j
 cudaError_t ha_cuda_attend_combine(const struct ha_cuda_call *call, unsigned tile_rows, cudaStream_t stream)
 {
     const struct joining a = { *call, tile_rows };
-    return ha_launch(ha_attend_combine, dim3(call->rows * call->units, call->batch), dim3(THREADS), stream, a);
+    return ha_launch(attend_combine, dim3(call->rows * call->units, call->batch), dim3(THREADS), stream, a);
 }
 
-HA_CUDA_KERNELS(attend_combine, HA_KERNEL(ha_attend_combine));
+HA_CUDA_KERNELS(attend_combine, HA_KERNEL(attend_combine));

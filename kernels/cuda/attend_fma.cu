@@ -196,7 +196,7 @@ __device__ __forceinline__ void finish(const struct ha_cuda_call &a, const struc
 
 template <enum ha_dtype T, unsigned C, unsigned R, bool VECTORS>
 __global__ void __launch_bounds__(shape<T, C, R>::WARPS * 32, shape<T, C, R>::BLOCKS)
-    ha_attend_fma(HA_ARGS(struct ha_cuda_call) a)
+    attend_fma(HA_ARGS(struct ha_cuda_call) a)
 {
     using S = shape<T, C, R>;
     using block_shared = shared<T, C, R>;
@@ -280,7 +280,7 @@ __global__ void __launch_bounds__(shape<T, C, R>::WARPS * 32, shape<T, C, R>::BL
 template <enum ha_dtype T, unsigned C, unsigned R, bool VECTORS>
 cudaError_t launch(const struct ha_cuda_call *call, unsigned blocks, cudaStream_t stream)
 {
-    return ha_launch_dynamic(sizeof(struct shared<T, C, R>), ha_attend_fma<T, C, R, VECTORS>, dim3(blocks),
+    return ha_launch_dynamic(sizeof(struct shared<T, C, R>), attend_fma<T, C, R, VECTORS>, dim3(blocks),
                              dim3(shape<T, C, R>::WARPS * 32), stream, *call);
 }
 
@@ -293,10 +293,10 @@ cudaError_t launch(const struct ha_cuda_call *call, unsigned blocks, cudaStream_
     X(T, 1, 1, false), X(T, 1, 2, false), X(T, 1, 4, false), X(T, 2, 1, false), X(T, 2, 2, false), X(T, 1, 1, true), \
         X(T, 2, 1, true)
 #define EACH(X) OF_F32(X, false), OF_F32(X, true), OF_16(X, HA_F16), OF_16(X, HA_BF16)
-#define KERNEL(T, C, R, V)                                                                     \
-    {                                                                                          \
-        reinterpret_cast<const void *>(ha_attend_fma<T, C, R, V>), shape<T, C, R>::WARPS * 32, \
-            sizeof(struct shared<T, C, R>), 0                                                  \
+#define KERNEL(T, C, R, V)                                                                  \
+    {                                                                                       \
+        reinterpret_cast<const void *>(attend_fma<T, C, R, V>), shape<T, C, R>::WARPS * 32, \
+            sizeof(struct shared<T, C, R>), 0                                               \
     }
 #define PATH(T, C, R, V)                                                                      \
     {                                                                                         \

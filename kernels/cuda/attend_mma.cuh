@@ -287,7 +287,7 @@ __device__ __forceinline__ void finish(const struct ha_cuda_call &a, const struc
 
 template <enum ha_dtype T, unsigned NV, bool MANY>
 __global__ void __launch_bounds__(shape<NV, MANY>::WARPS * 32, shape<NV, MANY>::BLOCKS)
-    ha_attend_mma(HA_ARGS(struct ha_cuda_call) a)
+    attend_mma(HA_ARGS(struct ha_cuda_call) a)
 {
     using S = shape<NV, MANY>;
     using block_shared = shared<NV, MANY>;
@@ -391,7 +391,7 @@ __global__ void __launch_bounds__(shape<NV, MANY>::WARPS * 32, shape<NV, MANY>::
 template <enum ha_dtype T, unsigned NV, bool MANY>
 cudaError_t launch_mma(const struct ha_cuda_call *call, unsigned blocks, cudaStream_t stream)
 {
-    return ha_launch_dynamic(sizeof(struct shared<NV, MANY>), ha_attend_mma<T, NV, MANY>, dim3(blocks),
+    return ha_launch_dynamic(sizeof(struct shared<NV, MANY>), attend_mma<T, NV, MANY>, dim3(blocks),
                              dim3(shape<NV, MANY>::WARPS * 32), stream, *call);
 }
 
@@ -399,10 +399,10 @@ cudaError_t launch_mma(const struct ha_cuda_call *call, unsigned blocks, cudaStr
 #define HA_ATTEND_MMA(X, T)                                                                                      \
     X(T, 1, false), X(T, 1, true), X(T, 2, false), X(T, 2, true), X(T, 3, false), X(T, 3, true), X(T, 4, false), \
         X(T, 4, true)
-#define HA_ATTEND_MMA_KERNEL(T, NV, MANY)                                                        \
-    {                                                                                            \
-        reinterpret_cast<const void *>(ha_attend_mma<T, NV, MANY>), shape<NV, MANY>::WARPS * 32, \
-            sizeof(struct shared<NV, MANY>), 0                                                   \
+#define HA_ATTEND_MMA_KERNEL(T, NV, MANY)                                                     \
+    {                                                                                         \
+        reinterpret_cast<const void *>(attend_mma<T, NV, MANY>), shape<NV, MANY>::WARPS * 32, \
+            sizeof(struct shared<NV, MANY>), 0                                                \
     }
 #define HA_ATTEND_MMA_PATH(T, NV, MANY)                                                            \
     {                                                                                              \

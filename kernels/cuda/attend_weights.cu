@@ -19,7 +19,7 @@ template <enum ha_dtype T, unsigned C> struct shape : spread<T> {
 };
 
 template <enum ha_dtype T, unsigned C, bool VECTORS>
-__global__ void __launch_bounds__(WARPS * 32) ha_attend_weights(HA_ARGS(struct ha_cuda_call) a)
+__global__ void __launch_bounds__(WARPS * 32) attend_weights(HA_ARGS(struct ha_cuda_call) a)
 {
     using S = shape<T, C>;
     HA_SHARED(struct block_shared, sh);
@@ -88,7 +88,7 @@ cudaError_t launch(const struct ha_cuda_call *call, unsigned longest, cudaStream
     constexpr unsigned KEYS = shape<T, C>::KEYS;
     const unsigned steps = (longest + KEYS - 1) / KEYS + HA_RUNS_MAX;
     const dim3 grid((steps + WARPS - 1) / WARPS, call->units, call->batch);
-    return ha_launch(ha_attend_weights<T, C, VECTORS>, grid, dim3(WARPS * 32), stream, *call);
+    return ha_launch(attend_weights<T, C, VECTORS>, grid, dim3(WARPS * 32), stream, *call);
 }
 
 /* [type][C - 1][VECTORS] */
@@ -114,7 +114,7 @@ cudaError_t ha_cuda_attend_weights(const struct ha_cuda_call *call, enum ha_dtyp
     return launches[dtype][call->dim > 128][call->vectors](call, longest, stream);
 }
 
-#define OF(T)                                                                            \
-    HA_KERNEL(ha_attend_weights<T, 1, false>), HA_KERNEL(ha_attend_weights<T, 1, true>), \
-        HA_KERNEL(ha_attend_weights<T, 2, false>), HA_KERNEL(ha_attend_weights<T, 2, true>)
+#define OF(T)                                                                      \
+    HA_KERNEL(attend_weights<T, 1, false>), HA_KERNEL(attend_weights<T, 1, true>), \
+        HA_KERNEL(attend_weights<T, 2, false>), HA_KERNEL(attend_weights<T, 2, true>)
 HA_CUDA_KERNELS(attend_weights, OF(HA_F32), OF(HA_F16), OF(HA_BF16));

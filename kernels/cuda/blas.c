@@ -420,7 +420,7 @@ static enum ha_status attend_problems(struct ha_stream *s, struct batch *b, size
     HA_TRY(ha_cuda_check_on(s, ha_cuda_products_begin(s->cuda, p), "ha_cuda_products_begin", operation));
     for (size_t r = 0; r < p->seqs->runs_count; r++)
         if (visible(b, r)) HA_TRY(multiply_run(s, b, r, 0, false));
-    HA_TRY(ha_cuda_check_on(s, ha_cuda_softmax(s->cuda, &softmax), "ha_cuda_softmax", operation));
+    HA_TRY(ha_cuda_check_on(s, ha_cuda_products_softmax(s->cuda, &softmax), "ha_cuda_products_softmax", operation));
     bool add = false;
     for (size_t r = 0; r < p->seqs->runs_count; r++) {
         if (!visible(b, r)) continue;

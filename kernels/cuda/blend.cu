@@ -1,5 +1,6 @@
 #include "kernels/cuda/simt.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/operand.h"
 #include "kernels/cuda/walk.cuh"
 
 struct blend_args {
@@ -29,6 +30,14 @@ template <class T> static __global__ void __launch_bounds__(HA_WALK_THREADS) ble
     T &y = ha_at<T>(m.y + step.row * m.y_stride + step.piece * in_piece);
     const T x = ha_at<const T>(m.x + step.row * m.x_stride + step.piece * in_piece);
     y = m.a != 0.0f ? blend(m.a, y, m.b, x) : scaled(m.b, x);
+}
+
+size_t ha_cuda_blend_check(struct ha_cuda_check *c, const struct ha_device_blend *b)
+{
+    const size_t f = sizeof(float), bytes = b->rows * b->cols * f;
+    ha_cuda_takes(c, "y", b->y, bytes ? times(extent(b->rows, b->y_stride, b->cols), f) : 0, b->a != 0.0f ? bytes : 0);
+    ha_cuda_takes(c, "x", b->x, bytes ? times(extent(b->rows, b->x_stride, b->cols), f) : 0, bytes);
+    return bytes;
 }
 
 cudaError_t ha_cuda_blend(cudaStream_t stream, const struct ha_device_blend *args)

@@ -5,6 +5,7 @@
 #include "kernels/cuda/batch.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/number.cuh"
+#include "kernels/cuda/operand.h"
 
 enum { TERMS = HA_WARP };
 
@@ -79,6 +80,24 @@ template <enum ha_dtype X> static cudaError_t columns_of(cudaStream_t stream, co
     return args->y_type == HA_F32   ? columns_launch<X, HA_F32>(stream, args)
            : args->y_type == HA_F16 ? columns_launch<X, HA_F16>(stream, args)
                                     : columns_launch<X, HA_BF16>(stream, args);
+}
+
+size_t ha_cuda_columns_check(struct ha_cuda_check *c, const struct ha_device_columns *d)
+{
+    if (!ha_cuda_type_fits(c, "rows", d->x_type) || !ha_cuda_type_fits(c, "rows", d->y_type)
+        || !ha_cuda_heads_fit(c, "heads", d->heads, d->kv_heads))
+        return 0;
+    if (d->head_dim == 0) return ha_cuda_refuse(c, "rows of no elements");
+    const size_t e = ha_dtype_bytes(d->y_type), a = d->kv_heads * d->columns * d->head_dim * sizeof *d->a;
+    ha_cuda_takes(c, "a", d->a, a, a);
+    for (size_t b = 0; b < d->batch; b++) {
+        const struct ha_device_columns_seq *seq = &d->seqs[b];
+        const size_t x = times(seq->tokens, d->heads * d->head_dim * ha_dtype_bytes(d->x_type)),
+                     heads = extent(d->heads, times(seq->y_head_stride, e), d->columns * e);
+        ha_cuda_takes(c, "x", seq->x, x, x);
+        ha_cuda_takes(c, "y", seq->y, d->columns ? extent(seq->tokens, times(seq->y_token_stride, e), heads) : 0, 0);
+    }
+    return d->batch * d->heads * d->columns;
 }
 
 cudaError_t ha_cuda_columns(cudaStream_t stream, const struct ha_device_columns *args)
@@ -172,6 +191,25 @@ template <enum ha_dtype T> static cudaError_t score_of(cudaStream_t stream, cons
     return rows == 1   ? score_launch<T, 1>(stream, args)
            : rows <= 4 ? score_launch<T, 4>(stream, args)
                        : score_launch<T, ROWS_MOST>(stream, args);
+}
+
+size_t ha_cuda_score_check(struct ha_cuda_check *c, const struct ha_device_score *d)
+{
+    if (!ha_cuda_type_fits(c, "rows", d->dtype) || !ha_cuda_heads_fit(c, "heads", d->q_heads, d->kv_heads)) return 0;
+    if (d->head_dim == 0) return ha_cuda_refuse(c, "rows of no elements");
+    const size_t queries = d->q_len * d->q_heads, q = queries * d->head_dim * sizeof(float),
+                 key = d->head_dim * ha_dtype_bytes(d->dtype), heads = d->kv_heads;
+    for (size_t b = 0; b < d->batch; b++) {
+        const struct ha_device_rows_seq *seq = &d->seqs[b];
+        const struct ha_rows *rows = &seq->rows;
+        const size_t keys = rows->keys, index = keys * sizeof(uint32_t),
+                     k = extent(heads, seq->k_head_bytes, extent(rows->index ? 1 : keys, rows->k_stride_bytes, key));
+        ha_cuda_takes(c, "q", seq->q, q, q);
+        ha_cuda_takes_rows(c, "K", rows->k, rows->index, keys ? k : 0, heads * keys * key);
+        if (rows->index) ha_cuda_takes(c, "index", rows->index, index, heads * index);
+        ha_cuda_takes(c, "scores", seq->s, keys ? times(extent(queries, seq->s_stride, keys), sizeof(float)) : 0, 0);
+    }
+    return d->batch * queries;
 }
 
 cudaError_t ha_cuda_score(cudaStream_t stream, const struct ha_device_score *args)

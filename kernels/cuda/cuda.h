@@ -197,27 +197,11 @@ enum ha_status ha_cuda_copy_pieces_enqueue(struct ha_stream *stream, const struc
 enum ha_status ha_cuda_host_fn(struct ha_stream *stream, void (*fn)(void *arg), void *arg);
 enum ha_status ha_cuda_attend_enqueue(struct ha_stream *stream, const struct ha_device_attend *args);
 enum ha_status ha_cuda_attend_products_enqueue(struct ha_stream *stream, const struct ha_device_attend *args);
-enum ha_status ha_cuda_merge_enqueue(struct ha_stream *stream, const struct ha_merge *args);
-enum ha_status ha_cuda_blend_enqueue(struct ha_stream *stream, const struct ha_device_blend *args);
 enum ha_status ha_cuda_move_enqueue(struct ha_stream *stream, const struct ha_device_move *args);
-enum ha_status ha_cuda_digest_enqueue(struct ha_stream *stream, const struct ha_device_digest *args);
-enum ha_status ha_cuda_digest_score_enqueue(struct ha_stream *stream, const struct ha_device_digest_score *args);
-enum ha_status ha_cuda_topk_enqueue(struct ha_stream *stream, const struct ha_device_topk *args);
-enum ha_status ha_cuda_split_enqueue(struct ha_stream *stream, const struct ha_device_split *args);
-enum ha_status ha_cuda_rotate_enqueue(struct ha_stream *stream, const struct ha_device_rotate *args);
-enum ha_status ha_cuda_columns_enqueue(struct ha_stream *stream, const struct ha_device_columns *args);
-enum ha_status ha_cuda_score_enqueue(struct ha_stream *stream, const struct ha_device_score *args);
-enum ha_status ha_cuda_features_enqueue(struct ha_stream *stream, const struct ha_device_features *args);
-enum ha_status ha_cuda_net_enqueue(struct ha_stream *stream, const struct ha_net *args);
-enum ha_status ha_cuda_hash_enqueue(struct ha_stream *stream, const struct ha_device_hash *args);
-enum ha_status ha_cuda_hamming_enqueue(struct ha_stream *stream, const struct ha_device_hamming *args);
-enum ha_status ha_cuda_similarity_enqueue(struct ha_stream *stream, const struct ha_device_similarity *args);
-enum ha_status ha_cuda_pq_encode_enqueue(struct ha_stream *stream, const struct ha_device_pq_encode *args);
-enum ha_status ha_cuda_pq_table_enqueue(struct ha_stream *stream, const struct ha_device_pq_table *args);
-enum ha_status ha_cuda_pq_score_enqueue(struct ha_stream *stream, const struct ha_device_pq_score *args);
-enum ha_status ha_cuda_softmax_enqueue(struct ha_stream *stream, const struct ha_device_softmax *args);
-enum ha_status ha_cuda_topp_enqueue(struct ha_stream *stream, const struct ha_device_topp *args);
-enum ha_status ha_cuda_weighted_sum_enqueue(struct ha_stream *stream, const struct ha_device_weighted_sum *args);
+#define HA_CUDA_FILE(file)
+#define HA_CUDA_OPERATION(name, arguments) \
+    enum ha_status ha_cuda_##name##_enqueue(struct ha_stream *stream, const struct arguments *args);
+#include "kernels/cuda/operations.def"
 enum ha_status ha_cuda_product_enqueue(struct ha_stream *stream, const struct ha_device_product *args);
 enum ha_status ha_cuda_read_enqueue(struct ha_stream *stream, const void *ptr, size_t bytes, uint32_t *sum);
 enum ha_status ha_cuda_spin_enqueue(struct ha_stream *stream, uint64_t ns);
@@ -230,6 +214,12 @@ struct ha_cuda_span {
     uint64_t bytes, zero_copy_bytes;
     bool library;                 /* cuBLAS launches kernels for it, too, who knows how many */
     const struct ha_graph *graph; /* that it launches, or NULL */
+};
+/* What is being enqueued, as its check goes through it (operand.h). */
+struct ha_cuda_check {
+    struct ha_stream *stream;
+    struct ha_cuda_span span;
+    bool wrong; /* the device has failed */
 };
 struct ha_cuda_trace;
 /* From here to ready the trace watches, so that what CUPTI needs when it first does is done before anything is timed,

@@ -133,47 +133,25 @@ struct ha_cupti {
 static struct ha_cupti the_cupti;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Our kernels, and the operation that each belongs to. */
-static const struct {
-    const char *kernel, *operation;
-} kernels[] = {
-    { "blend_rows", "blend" },
-    { "columns_of_rows", "columns" },
-    { "digest_group", "digest" },
-    { "features_of_heads", "features" },
-    { "flag_wait", "flag_wait" },
-    { "flag_write", "flag_write" },
-    { "gather", "attend_products" },
-    { "ha_attend_combine", "attend" },
-    { "ha_attend_fma", "attend" },
-    { "ha_attend_mma", "attend" },
-    { "ha_attend_table", "attend" },
-    { "ha_attend_weights", "attend" },
-    { "hamming_of_keys", "hamming" },
-    { "hash_rows", "hash" },
-    { "list_operands", "attend_products" },
-    { "merge_few", "merge" },
-    { "merge_many", "merge" },
-    { "move_rows", "move" },
-    { "net_of_rows", "net" },
-    { "normalise", "attend_products" },
-    { "pq_encode_keys", "pq_encode" },
-    { "pq_score_keys", "pq_score" },
-    { "pq_table_rows", "pq_table" },
-    { "read_words", "read" },
-    { "rotate_heads", "rotate" },
-    { "score_blocks", "digest_score" },
-    { "score_rows", "score" },
-    { "similarity_of_head", "similarity" },
-    { "softmax_in_place", "softmax" },
-    { "softmax_row", "attend_products" },
-    { "spin", "spin" },
-    { "split_list", "split" },
-    { "topk_list", "topk" },
-    { "topp_list", "topp" },
-    { "weighted_sum_of_list", "weighted_sum" },
-    { "worst_error", "accuracy" },
+/* The name of a kernel of ours begins with its operation's. */
+static const char *const operations[] = {
+    "accuracy", "attend", "attend_products", "flag_wait", "flag_write", "move", "read", "spin",
+#define HA_CUDA_FILE(file)
+#define HA_CUDA_OPERATION(name, arguments) #name,
+#include "kernels/cuda/operations.def"
 };
+
+/* of a name of that length: the longest that is all of it, or stands before a _; or NULL */
+static const char *operation_of(const char *name, size_t length)
+{
+    const char *longest = NULL;
+    for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
+        const size_t own = strlen(operations[i]);
+        const bool fits = own <= length && !strncmp(name, operations[i], own) && (own == length || name[own] == '_');
+        if (fits && (!longest || own > strlen(longest))) longest = operations[i];
+    }
+    return longest;
+}
 
 /* The number that stands before a part of a mangled name, and where the part begins; NULL: there is none. */
 static const char *part_of(const char *at, size_t *length)
@@ -192,10 +170,7 @@ const char *ha_cupti_operation(const char *function)
     const bool nested = function[2] == 'N';
     const char *name = part_of(function + 2 + nested, &length);
     if (nested && name) name = !strncmp(name, unnamed, sizeof unnamed - 1) ? part_of(name + length, &length) : NULL;
-    for (size_t i = 0; name && i < sizeof kernels / sizeof *kernels; i++)
-        if (strlen(kernels[i].kernel) == length && !strncmp(name, kernels[i].kernel, length))
-            return !nested || strchr("EI", name[length]) ? kernels[i].operation : NULL;
-    return NULL;
+    return name && (!nested || strchr("EI", name[length])) ? operation_of(name, length) : NULL;
 }
 
 static uint64_t queue_of(uint32_t stream, uint32_t graph)

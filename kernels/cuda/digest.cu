@@ -5,6 +5,7 @@
 #include "kernels/cuda/batch.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/number.cuh"
+#include "kernels/cuda/operand.h"
 
 enum { GROUP = HA_PACK_KEYS };
 static_assert(int(GROUP) == int(HA_WARP), "a lane for each block of a group");
@@ -68,6 +69,24 @@ static __global__ void __launch_bounds__(DIGEST_THREADS) digest_group(HA_ARGS(st
     }
 }
 
+size_t ha_cuda_digest_check(struct ha_cuda_check *c, const struct ha_device_digest *d)
+{
+    const size_t key = d->head_dim * ha_dtype_bytes(d->dtype), heads = d->kv_heads;
+    if (!ha_cuda_type_fits(c, "K", d->dtype)) return 0;
+    if (d->unit == 0) return ha_cuda_refuse(c, "blocks of 0 rows");
+    for (size_t b = 0; b < d->batch; b++) {
+        const struct ha_device_digest_seq *seq = &d->seqs[b];
+        const struct ha_rows *rows = &seq->rows;
+        const size_t bytes = ha_digest_bytes(seq->first + seq->blocks, d->head_dim, d->dtype), keys = rows->keys,
+                     index = keys * sizeof(uint32_t),
+                     k = extent(heads, seq->k_head_bytes, extent(rows->index ? 1 : keys, rows->k_stride_bytes, key));
+        ha_cuda_takes(c, "digests", seq->digests, bytes ? extent(heads, seq->head_bytes, bytes) : 0, 0);
+        ha_cuda_takes_rows(c, "K", rows->k, rows->index, keys ? k : 0, heads * keys * key);
+        if (rows->index) ha_cuda_takes(c, "index", rows->index, index, heads * index);
+    }
+    return d->batch * heads;
+}
+
 cudaError_t ha_cuda_digest(cudaStream_t stream, const struct ha_device_digest *args)
 {
     struct digest_args a = {};
@@ -104,7 +123,7 @@ template <unsigned ROWS> struct score_shared {
 
 /* A block a thread, ROWS of the query rows that share its KV head: row r is token r % q_len of head r / q_len. */
 template <enum ha_dtype T, unsigned ROWS>
-static __global__ void __launch_bounds__(SCORE_THREADS) score_blocks(HA_ARGS(struct score_args) a)
+static __global__ void __launch_bounds__(SCORE_THREADS) digest_score_blocks(HA_ARGS(struct score_args) a)
 {
     typedef struct ha_cuda_piece<T, false> element;
     HA_SHARED(struct score_shared<ROWS>, s);
@@ -158,13 +177,29 @@ static cudaError_t score_launch(cudaStream_t stream, const struct ha_device_dige
         [&](const struct ha_device_score_seq &seq) {
             return (seq.blocks + SCORE_THREADS - 1) / SCORE_THREADS * a.tiles;
         },
-        [&](dim3 grid) { return ha_launch(score_blocks<T, ROWS>, grid, dim3(SCORE_THREADS), stream, a); });
+        [&](dim3 grid) { return ha_launch(digest_score_blocks<T, ROWS>, grid, dim3(SCORE_THREADS), stream, a); });
 }
 
 template <enum ha_dtype T> static cudaError_t score_of(cudaStream_t stream, const struct ha_device_digest_score *args)
 {
     return args->q_len * (args->q_heads / args->kv_heads) == 1 ? score_launch<T, 1>(stream, args)
                                                                : score_launch<T, 4>(stream, args);
+}
+
+size_t ha_cuda_digest_score_check(struct ha_cuda_check *c, const struct ha_device_digest_score *d)
+{
+    const size_t rows = d->q_len * d->q_heads, q = rows * d->head_dim * sizeof(float), heads = d->kv_heads;
+    if (!ha_cuda_type_fits(c, "digests", d->dtype) || !ha_cuda_heads_fit(c, "query heads", d->q_heads, heads)) return 0;
+    for (size_t b = 0; b < d->batch; b++) {
+        const struct ha_device_score_seq *seq = &d->seqs[b];
+        const size_t digests = ha_digest_bytes(seq->blocks, d->head_dim, d->dtype),
+                     scores = times(extent(rows, seq->s_stride, seq->blocks), sizeof(float));
+        ha_cuda_takes(c, "q", seq->q, q, q);
+        ha_cuda_takes(c, "digests", seq->digests, digests ? extent(heads, seq->head_bytes, digests) : 0,
+                      heads * digests);
+        ha_cuda_takes(c, "scores", seq->s, seq->blocks ? scores : 0, 0);
+    }
+    return d->batch * rows;
 }
 
 cudaError_t ha_cuda_digest_score(cudaStream_t stream, const struct ha_device_digest_score *args)
@@ -174,5 +209,5 @@ cudaError_t ha_cuda_digest_score(cudaStream_t stream, const struct ha_device_dig
                                    : score_of<HA_BF16>(stream, args);
 }
 
-#define OF(T) HA_KERNEL(digest_group<T>), HA_KERNEL(score_blocks<T, 1>), HA_KERNEL(score_blocks<T, 4>)
+#define OF(T) HA_KERNEL(digest_group<T>), HA_KERNEL(digest_score_blocks<T, 1>), HA_KERNEL(digest_score_blocks<T, 4>)
 HA_CUDA_KERNELS(digest, OF(HA_F32), OF(HA_F16), OF(HA_BF16));

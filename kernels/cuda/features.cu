@@ -5,6 +5,7 @@
 #include "kernels/cuda/batch.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/number.cuh"
+#include "kernels/cuda/operand.h"
 
 enum { THREADS = 512, WARPS = THREADS / HA_WARP };
 
@@ -111,6 +112,28 @@ static __global__ void __launch_bounds__(THREADS) features_of_heads(HA_ARGS(stru
     for (unsigned w = 1; w < WARPS; w++) most = larger(s.most[w], most);
     for (size_t head = threadIdx.x; head < a.q_heads; head += THREADS)
         seq.x[head * HA_FEATURES + HA_FEATURE_O_NORM_MAX] = standardised(a, HA_FEATURE_O_NORM_MAX, most);
+}
+
+size_t ha_cuda_features_check(struct ha_cuda_check *c, const struct ha_device_features *f)
+{
+    const size_t one = HA_FEATURES * sizeof(float), all = times(f->q_heads, one), lse = f->q_heads * sizeof(float),
+                 row = f->head_dim * sizeof(float), q = times(f->q_heads, row), mean_k = times(f->kv_heads, row);
+    if (!ha_cuda_heads_fit(c, "query heads", f->q_heads, f->kv_heads)) return 0;
+    ha_cuda_takes(c, "mean", f->mean, one, one);
+    ha_cuda_takes(c, "inv", f->inv, one, one);
+    for (size_t b = 0; b < f->batch; b++) {
+        const struct ha_device_features_seq *seq = &f->seqs[b];
+        ha_cuda_takes(c, "q", seq->q, q, q);
+        ha_cuda_takes(c, "known", seq->known, all, all);
+        ha_cuda_takes(c, "anchor", seq->anchor, q, q);
+        ha_cuda_takes(c, "mean of K", seq->mean_k, mean_k, mean_k);
+        for (size_t i = 0; i < 2; i++) {
+            ha_cuda_takes(c, "o", seq->o[i], q, q);
+            ha_cuda_takes(c, "lse", seq->lse[i], lse, lse);
+        }
+        ha_cuda_takes(c, "x", seq->x, all, 0);
+    }
+    return f->batch * f->q_heads;
 }
 
 cudaError_t ha_cuda_features(cudaStream_t stream, const struct ha_device_features *args)

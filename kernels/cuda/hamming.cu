@@ -5,6 +5,7 @@
 #include "kernels/cuda/batch.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/number.cuh"
+#include "kernels/cuda/operand.h"
 
 enum { THREADS = 128, ROWS = 32, WORDS = HA_CODE_BITS_MAX / 32 };
 
@@ -49,6 +50,23 @@ static __global__ void __launch_bounds__(THREADS) hamming_of_keys(HA_ARGS(struct
             seq.s[(head * a.rows + first + r) * seq.s_stride + key] = norm * float(int(a.words * 32) - 2 * differ);
         }
     }
+}
+
+size_t ha_cuda_hamming_check(struct ha_cuda_check *c, const struct ha_device_hamming *h)
+{
+    if (!ha_cuda_bits_fit(c, h->bits)) return 0;
+    const size_t heads = h->kv_heads, q = ha_code_bytes(h->rows, h->bits), rows = times(heads, h->rows);
+    for (size_t b = 0; b < h->batch; b++) {
+        const struct ha_device_hamming_seq *seq = &h->seqs[b];
+        const bool any = rows && seq->keys;
+        const size_t codes = ha_code_bytes(seq->keys, h->bits), only = heads * sizeof *seq->only,
+                     scores = times(extent(rows, seq->s_stride, seq->keys), sizeof *seq->s);
+        ha_cuda_takes(c, "q", seq->q, any ? extent(heads, seq->q_head_bytes, q) : 0, heads * q);
+        ha_cuda_takes(c, "codes", seq->codes, any ? extent(heads, seq->code_head_bytes, codes) : 0, heads * codes);
+        ha_cuda_takes(c, "scores", seq->s, any ? scores : 0, 0);
+        if (seq->only) ha_cuda_takes(c, "only", seq->only, only, only);
+    }
+    return h->batch * rows;
 }
 
 cudaError_t ha_cuda_hamming(cudaStream_t stream, const struct ha_device_hamming *args)

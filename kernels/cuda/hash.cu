@@ -5,6 +5,7 @@
 #include "kernels/cuda/batch.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/number.cuh"
+#include "kernels/cuda/operand.h"
 
 enum { THREADS = 256, WARPS = THREADS / HA_WARP, TERMS = HA_WARP };
 
@@ -93,6 +94,23 @@ template <enum ha_dtype T> static cudaError_t hash_of(cudaStream_t stream, const
     size_t most = 0;
     for (size_t b = 0; b < args->batch; b++) most = max(most, args->seqs[b].tokens * args->group);
     return most <= 4 * WARPS ? hash_launch<T, 1, 1>(stream, args) : hash_launch<T, 8, 2>(stream, args);
+}
+
+size_t ha_cuda_hash_check(struct ha_cuda_check *c, const struct ha_device_hash *h)
+{
+    if (!ha_cuda_type_fits(c, "rows", h->dtype) || !ha_cuda_bits_fit(c, h->bits)) return 0;
+    const size_t a = times(h->kv_heads, h->bits * h->head_dim * sizeof *h->a), e = ha_dtype_bytes(h->dtype),
+                 token = h->kv_heads * h->group * h->head_dim * e;
+    ha_cuda_takes(c, "a", h->a, a, a);
+    for (size_t b = 0; b < h->batch; b++) {
+        const struct ha_device_hash_seq *seq = &h->seqs[b];
+        const size_t codes = ha_code_bytes(seq->first + seq->tokens * h->group, h->bits);
+        const bool any = token && seq->tokens;
+        ha_cuda_takes(c, "x", seq->x, any ? extent(seq->tokens, times(seq->token_stride, e), token) : 0,
+                      seq->tokens * token);
+        ha_cuda_takes(c, "codes", seq->codes, any ? extent(h->kv_heads, seq->code_head_bytes, codes) : 0, 0);
+    }
+    return h->batch * token;
 }
 
 cudaError_t ha_cuda_hash(cudaStream_t stream, const struct ha_device_hash *args)

@@ -4,8 +4,11 @@
 
 #include "harness/base/why.h"
 
-#define LIST(file) &ha_cuda_kernels_##file,
-static const struct ha_cuda_kernels *const files[] = { HA_CUDA_KERNEL_FILES(LIST) };
+static const struct ha_cuda_kernels *const files[] = {
+#define HA_CUDA_FILE(file) &ha_cuda_kernels_##file,
+#define HA_CUDA_OPERATION(name, arguments)
+#include "kernels/cuda/operations.def"
+};
 
 static enum ha_status ask(struct ha_cuda_kernel *k, const char *file, size_t number, int shared_most,
                           struct ha_why *why)

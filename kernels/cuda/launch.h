@@ -32,36 +32,6 @@ struct ha_cuda_kernels {
     struct ha_cuda_kernel *list;
     size_t count;
 };
-#define HA_CUDA_KERNEL_FILES(X) \
-    X(accuracy)                 \
-    X(attend)                   \
-    X(attend_combine)           \
-    X(attend_fma)               \
-    X(attend_mma_bf16)          \
-    X(attend_mma_f16)           \
-    X(attend_weights)           \
-    X(blend)                    \
-    X(columns)                  \
-    X(digest)                   \
-    X(features)                 \
-    X(hamming)                  \
-    X(hash)                     \
-    X(measure)                  \
-    X(merge)                    \
-    X(move)                     \
-    X(net)                      \
-    X(pq)                       \
-    X(products)                 \
-    X(rotate)                   \
-    X(similarity)               \
-    X(softmax)                  \
-    X(split)                    \
-    X(topk)                     \
-    X(topp)                     \
-    X(weighted_sum)             \
-    X(weights)
-#define HA_CUDA_KERNELS_EXTERN(file) extern const struct ha_cuda_kernels ha_cuda_kernels_##file;
-HA_CUDA_KERNEL_FILES(HA_CUDA_KERNELS_EXTERN)
 #ifdef __cplusplus
 #define HA_KERNEL(...)                                       \
     {                                                        \
@@ -89,7 +59,7 @@ cudaError_t ha_cuda_attend(unsigned multiprocessors, cudaStream_t stream, const 
 /* of these kernels for K and V of that type; exp_eps and log_eps are measured (accuracy.cu) and left 0 */
 struct ha_profile ha_cuda_attend_profile(enum ha_dtype dtype);
 
-/* ---- the softmax of attention by products (softmax.cu): rows [rows][stride] of scores s (binary32) become
+/* ---- the softmax of attention by products (scores.cu): rows [rows][stride] of scores s (binary32) become
  * exp(scale s - max) in dtype, in place of nothing: to p [rows][p_stride]; row r is of query token t = r / group %
  * q_len, the keys that it does not see become 0. sum [rows], max [rows]: of the row; no key: 0 and -inf. The sum is of
  * the weights before they are rounded, so that the LSE does not carry that rounding; its longest path has at most
@@ -104,7 +74,7 @@ struct ha_cuda_scores {
     float scale;
     enum ha_dtype dtype;
 };
-cudaError_t ha_cuda_softmax(cudaStream_t stream, const struct ha_cuda_scores *args);
+cudaError_t ha_cuda_products_softmax(cudaStream_t stream, const struct ha_cuda_scores *args);
 
 /* ---- what else goes around the library's calls (products.cu). A problem is one KV head of one sequence: problem i is
  * head i % kv_heads of sequence i / kv_heads. At hand are problems [first, first + count) of query tokens [token, token
@@ -130,41 +100,20 @@ cudaError_t ha_cuda_products_end(cudaStream_t stream, const struct ha_cuda_produ
 
 /* ---- merge.cu: every form, type and stride; states in device or mapped memory, at most so many */
 enum { HA_CUDA_STATES_MAX = 512 };
-cudaError_t ha_cuda_merge(cudaStream_t stream, const struct ha_merge *args);
 struct ha_merge_traits ha_cuda_merge_traits(void); /* exp_eps and log_eps are measured and left 0 */
 
-/* ---- move.cu, blend.cu */
+/* ---- move.cu */
 cudaError_t ha_cuda_move(unsigned multiprocessors, cudaStream_t stream, const struct ha_device_move *args);
-cudaError_t ha_cuda_blend(cudaStream_t stream, const struct ha_device_blend *args);
 
-/* ---- digest.cu, topk.cu, split.cu, rotate.cu: any number of sequences. kv_heads up to 65535; lists below 2^31 */
-cudaError_t ha_cuda_digest(cudaStream_t stream, const struct ha_device_digest *args);
-cudaError_t ha_cuda_digest_score(cudaStream_t stream, const struct ha_device_digest_score *args);
-cudaError_t ha_cuda_topk(cudaStream_t stream, const struct ha_device_topk *args);
-cudaError_t ha_cuda_split(cudaStream_t stream, const struct ha_device_split *args);
-cudaError_t ha_cuda_rotate(cudaStream_t stream, const struct ha_device_rotate *args);
-
-/* ---- columns.cu: as digest.cu */
-cudaError_t ha_cuda_columns(cudaStream_t stream, const struct ha_device_columns *args);
-cudaError_t ha_cuda_score(cudaStream_t stream, const struct ha_device_score *args);
-
-/* ---- features.cu, as digest.cu; net.cu: one that ha_net_fits */
-cudaError_t ha_cuda_features(cudaStream_t stream, const struct ha_device_features *args);
-cudaError_t ha_cuda_net(cudaStream_t stream, const struct ha_net *args);
-
-/* ---- hash.cu, hamming.cu, similarity.cu: as digest.cu; codes of whole words */
-cudaError_t ha_cuda_hash(cudaStream_t stream, const struct ha_device_hash *args);
-cudaError_t ha_cuda_hamming(cudaStream_t stream, const struct ha_device_hamming *args);
-cudaError_t ha_cuda_similarity(cudaStream_t stream, const struct ha_device_similarity *args);
-
-/* ---- pq.cu, weights.cu, topp.cu, weighted_sum.cu: as digest.cu; codes and tables of each head begin at multiples of
- * 16 bytes */
-cudaError_t ha_cuda_pq_encode(cudaStream_t stream, const struct ha_device_pq_encode *args);
-cudaError_t ha_cuda_pq_table(cudaStream_t stream, const struct ha_device_pq_table *args);
-cudaError_t ha_cuda_pq_score(cudaStream_t stream, const struct ha_device_pq_score *args);
-cudaError_t ha_cuda_softmax_rows(cudaStream_t stream, const struct ha_device_softmax *args);
-cudaError_t ha_cuda_topp(cudaStream_t stream, const struct ha_device_topp *args);
-cudaError_t ha_cuda_weighted_sum(cudaStream_t stream, const struct ha_device_weighted_sum *args);
+/* ---- operations.def. NAME_check: 0: there is nothing to do, or c says what is wrong (operand.h). Any number of
+ * sequences; kv_heads up to 65535; lists below 2^31; codes of whole words, and of groups of dimensions at multiples of
+ * 16 bytes, as their tables. */
+struct ha_cuda_check;
+#define HA_CUDA_FILE(file) extern const struct ha_cuda_kernels ha_cuda_kernels_##file;
+#define HA_CUDA_OPERATION(name, arguments)                                                \
+    size_t ha_cuda_##name##_check(struct ha_cuda_check *c, const struct arguments *args); \
+    cudaError_t ha_cuda_##name(cudaStream_t stream, const struct arguments *args);
+#include "kernels/cuda/operations.def"
 
 /* ---- measure.cu */
 cudaError_t ha_cuda_read(unsigned multiprocessors, cudaStream_t stream, const void *ptr, size_t bytes, uint32_t *sum);

@@ -5,6 +5,7 @@
 #include "kernels/cuda/simt.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/number.cuh"
+#include "kernels/cuda/operand.h"
 
 struct common {
     size_t tokens, heads, dim;
@@ -319,6 +320,31 @@ cudaError_t ha_cuda_merge(cudaStream_t stream, const struct ha_merge *args)
     return args->dtype == HA_F32   ? launch<HA_F32>(stream, args)
            : args->dtype == HA_F16 ? launch<HA_F16>(stream, args)
                                    : launch<HA_BF16>(stream, args);
+}
+
+/* One state, or where the result goes: read is then false. */
+static void takes_state(struct ha_cuda_check *c, const struct ha_merge *m, const struct ha_merge_state *s, bool read)
+{
+    static const char *const role[2][3] = { { "o", "lse", "sum" },
+                                            { "o of a state", "lse of a state", "sum of a state" } };
+    const size_t rows = m->tokens * m->heads, element = ha_dtype_bytes(m->dtype), f = sizeof(float),
+                 o = times(extent(m->tokens, s->o_token_stride, extent(m->heads, s->o_head_stride, m->dim)), element),
+                 lse = times(extent(m->tokens, s->lse_token_stride, extent(m->heads, s->lse_head_stride, 1)), f);
+    ha_cuda_takes(c, role[read][0], s->o, rows && m->dim ? o : 0, read ? rows * m->dim * element : 0);
+    ha_cuda_takes(c, role[read][1], s->lse, rows ? lse : 0, read ? rows * f : 0);
+    if (m->form == HA_FORM_MAX_SUM) ha_cuda_takes(c, role[read][2], s->sum, rows ? lse : 0, read ? rows * f : 0);
+}
+
+size_t ha_cuda_merge_check(struct ha_cuda_check *c, const struct ha_merge *m)
+{
+    if (m->states_count > HA_CUDA_STATES_MAX)
+        return ha_cuda_refuse(c, "%zu states, at most %d", m->states_count, HA_CUDA_STATES_MAX);
+    if (unsigned(m->form) >= HA_FORM_COUNT || unsigned(m->dtype) >= HA_DTYPE_COUNT)
+        return ha_cuda_refuse(c, "the kernels do not merge form %d of type %d", int(m->form), int(m->dtype));
+    if (m->fp8) return ha_cuda_refuse(c, "the kernels do not make fp8 of type %d", int(m->fp8));
+    for (size_t i = 0; i < m->states_count; i++) takes_state(c, m, &m->states[i], true);
+    takes_state(c, m, &m->out, false);
+    return m->tokens * m->heads;
 }
 
 struct ha_merge_traits ha_cuda_merge_traits(void)

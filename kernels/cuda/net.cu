@@ -4,6 +4,7 @@
 #include "kernels/cuda/simt.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/number.cuh"
+#include "kernels/cuda/operand.h"
 
 enum { THREADS = 1024, ROWS = 4 };
 static_assert(int(HA_NET_WIDTH_MAX) <= int(THREADS), "a thread for each output");
@@ -48,6 +49,18 @@ static __global__ void __launch_bounds__(THREADS) net_of_rows(HA_ARGS(struct ha_
         __syncthreads();
         w += (in + 1) * out;
     }
+}
+
+size_t ha_cuda_net_check(struct ha_cuda_check *c, const struct ha_net *n)
+{
+    if (!ha_net_fits(n))
+        return ha_cuda_refuse(c, "1 to %d layers of 1 to %d numbers", HA_NET_LAYERS_MAX, HA_NET_WIDTH_MAX);
+    const size_t w = ha_net_weights(n) * sizeof(float), x = times(n->rows, n->width[0] * sizeof(float)),
+                 y = times(n->rows, n->width[n->layers] * sizeof(float));
+    ha_cuda_takes(c, "w", n->w, w, w);
+    ha_cuda_takes(c, "x", n->x, x, x);
+    ha_cuda_takes(c, "y", n->y, y, 0);
+    return n->rows;
 }
 
 cudaError_t ha_cuda_net(cudaStream_t stream, const struct ha_net *args)

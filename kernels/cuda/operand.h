@@ -1,9 +1,34 @@
 #ifndef HA_KERNELS_CUDA_OPERAND_H
 #define HA_KERNELS_CUDA_OPERAND_H
 
-/* What an enqueue says of its operands. */
+/* What an operation says of its arguments before it is enqueued. The first thing that is wrong is kept: what is said
+ * after that counts for nothing. */
 
-#include "kernels/cuda/cuda.h"
+#include "harness/api/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ha_cuda_check;
+
+/* The kernel uses [ptr, ptr+bytes), in device or mapped memory; of them `read_bytes` are counted where that is mapped
+ * memory: they cross the link. 0: it writes before it reads. */
+void ha_cuda_takes(struct ha_cuda_check *c, const char *role, const void *ptr, size_t bytes, size_t read_bytes);
+/* The same of rows that the kernel alone knows, by an index: of `rows` the first possible one is looked at. */
+void ha_cuda_takes_rows(struct ha_cuda_check *c, const char *role, const void *ptr, bool indexed, size_t bytes,
+                        size_t read_bytes);
+/* False, always. */
+bool ha_cuda_refuse(struct ha_cuda_check *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Whether these are right; what is not is kept. */
+bool ha_cuda_type_fits(struct ha_cuda_check *c, const char *what, enum ha_dtype type);
+bool ha_cuda_half_fits(struct ha_cuda_check *c, enum ha_dtype type); /* of a table, of weights: single or half */
+bool ha_cuda_heads_fit(struct ha_cuda_check *c, const char *what, size_t heads, size_t kv_heads);
+bool ha_cuda_bits_fit(struct ha_cuda_check *c, size_t bits); /* of a code */
+
+#ifdef __cplusplus
+}
+#endif
 
 /* From the first element of the first row to the last of the last. SIZE_MAX, which lies nowhere: that overflows. */
 static inline size_t extent(size_t rows, size_t stride, size_t row_size)
@@ -18,16 +43,6 @@ static inline size_t times(size_t count, size_t size)
 {
     size_t all;
     return __builtin_mul_overflow(count, size, &all) ? SIZE_MAX : all;
-}
-
-/* HA_OK if the kernel may use [ptr, ptr+bytes), of which `moved_bytes` are to be counted: they cross the link, where
- * that is mapped memory. */
-static inline enum ha_status operand(struct ha_stream *s, struct ha_cuda_span *span, const char *role, const void *ptr,
-                                     size_t bytes, size_t moved_bytes)
-{
-    enum ha_place place = ha_cuda_operand(s, span->name, role, ptr, bytes, HA_AT_DEVICE | HA_AT_MAPPED);
-    if (place == HA_AT_MAPPED) span->zero_copy_bytes += moved_bytes;
-    return place ? HA_OK : HA_ERROR;
 }
 
 #endif

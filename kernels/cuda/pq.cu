@@ -5,6 +5,7 @@
 #include "kernels/cuda/batch.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/number.cuh"
+#include "kernels/cuda/operand.h"
 
 static_assert(unsigned(HA_PQ_KEYS) == unsigned(HA_WARP) && HA_PQ_ROWS == 4, "a warp has the keys of a block");
 
@@ -131,6 +132,38 @@ template <enum ha_dtype T> static cudaError_t encode_of(cudaStream_t stream, con
                                  : encode_launch<T, 0>(stream, args);
 }
 
+static bool pq_fits(struct ha_cuda_check *c, const struct ha_pq *pq, size_t kv_heads, bool codes, bool book)
+{
+    if (!pq->groups || !pq->dims || !pq->count || pq->count > UINT32_MAX || pq->dims > UINT32_MAX
+        || pq->groups > INT32_MAX)
+        return ha_cuda_refuse(c, "%zu groups of %zu dimensions, %zu centroids", pq->groups, pq->dims, pq->count);
+    if (pq->books != 1 && pq->books != pq->groups)
+        return ha_cuda_refuse(c, "%zu books for %zu groups, not 1 or as many", pq->books, pq->groups);
+    if (codes && (pq->bits < 1 || pq->bits > HA_PQ_BITS_MAX || pq->count > size_t(1) << pq->bits))
+        return ha_cuda_refuse(c, "%zu centroids in codes of %zu bits", pq->count, pq->bits);
+    const size_t bytes = times(kv_heads, ha_pq_book_floats(pq) * sizeof(float));
+    if (book) ha_cuda_takes(c, "centroids", pq->centroid, bytes, bytes);
+    return true;
+}
+
+size_t ha_cuda_pq_encode_check(struct ha_cuda_check *c, const struct ha_device_pq_encode *e)
+{
+    if (!ha_cuda_type_fits(c, "rows", e->dtype) || !pq_fits(c, &e->pq, e->kv_heads, true, true)) return 0;
+    const size_t row = e->pq.groups * e->pq.dims * ha_dtype_bytes(e->dtype);
+    for (size_t b = 0; b < e->batch; b++) {
+        const struct ha_device_pq_encode_seq *seq = &e->seqs[b];
+        const struct ha_rows *rows = &seq->rows;
+        const size_t keys = rows->keys, index = keys * sizeof *rows->index,
+                     k = extent(e->kv_heads, seq->k_head_bytes,
+                                extent(rows->index && keys ? 1 : keys, rows->k_stride_bytes, row)),
+                     codes = extent(e->kv_heads, seq->code_head_bytes, ha_pq_code_bytes(&e->pq, seq->first + keys));
+        ha_cuda_takes_rows(c, "K", rows->k, rows->index, keys ? k : 0, e->kv_heads * keys * row);
+        if (rows->index) ha_cuda_takes(c, "index", rows->index, index, index);
+        ha_cuda_takes(c, "codes", seq->codes, keys ? codes : 0, 0);
+    }
+    return e->batch * e->kv_heads;
+}
+
 cudaError_t ha_cuda_pq_encode(cudaStream_t stream, const struct ha_device_pq_encode *args)
 {
     return args->dtype == HA_F32   ? encode_of<HA_F32>(stream, args)
@@ -176,6 +209,22 @@ static __global__ void __launch_bounds__(TABLE_THREADS) pq_table_rows(HA_ARGS(st
     else
         ha_at<uint2>(to) = make_uint2(ha_f32_to_f16(sum[0]) | uint32_t(ha_f32_to_f16(sum[1])) << 16,
                                       ha_f32_to_f16(sum[2]) | uint32_t(ha_f32_to_f16(sum[3])) << 16);
+}
+
+size_t ha_cuda_pq_table_check(struct ha_cuda_check *c, const struct ha_device_pq_table *t)
+{
+    if (!ha_cuda_heads_fit(c, "query heads", t->q_heads, t->kv_heads) || !ha_cuda_half_fits(c, t->type)
+        || !pq_fits(c, &t->pq, t->kv_heads, false, true))
+        return 0;
+    if (t->q_heads == 0) return ha_cuda_refuse(c, "no query heads");
+    const size_t rows = t->q_len * t->q_heads, q = times(rows, t->pq.groups * t->pq.dims * sizeof(float)),
+                 table = ha_pq_table_bytes(&t->pq, rows / t->kv_heads, t->type);
+    for (size_t b = 0; b < t->batch; b++) {
+        const struct ha_device_pq_table_seq *seq = &t->seqs[b];
+        ha_cuda_takes(c, "q", seq->q, q, q);
+        ha_cuda_takes(c, "table", seq->table, extent(t->kv_heads, seq->table_head_bytes, table), 0);
+    }
+    return t->batch * t->q_len;
 }
 
 cudaError_t ha_cuda_pq_table(cudaStream_t stream, const struct ha_device_pq_table *args)
@@ -301,6 +350,22 @@ static cudaError_t score_of(cudaStream_t stream, const struct ha_device_pq_score
     size_t most = 0;
     for (size_t b = 0; b < args->batch; b++) most = max(most, args->seqs[b].keys);
     return most <= 16 * SCORE_THREADS ? score_launch<T, NEAR, 1>(stream, args) : score_launch<T, NEAR, 8>(stream, args);
+}
+
+size_t ha_cuda_pq_score_check(struct ha_cuda_check *c, const struct ha_device_pq_score *d)
+{
+    if (!ha_cuda_half_fits(c, d->type) || !pq_fits(c, &d->pq, d->kv_heads, true, false)) return 0;
+    const size_t heads = d->kv_heads, table = ha_pq_table_bytes(&d->pq, d->rows, d->type), rows = times(heads, d->rows);
+    for (size_t b = 0; b < d->batch; b++) {
+        const struct ha_device_pq_score_seq *seq = &d->seqs[b];
+        const bool any = rows && seq->keys;
+        const size_t codes = ha_pq_code_bytes(&d->pq, seq->keys),
+                     scores = times(extent(rows, seq->s_stride, seq->keys), sizeof *seq->s);
+        ha_cuda_takes(c, "table", seq->table, any ? extent(heads, seq->table_head_bytes, table) : 0, heads * table);
+        ha_cuda_takes(c, "codes", seq->codes, any ? extent(heads, seq->code_head_bytes, codes) : 0, heads * codes);
+        ha_cuda_takes(c, "scores", seq->s, any ? scores : 0, 0);
+    }
+    return d->batch * rows;
 }
 
 cudaError_t ha_cuda_pq_score(cudaStream_t stream, const struct ha_device_pq_score *args)

@@ -28,7 +28,7 @@ __device__ place place_of(const job &j, size_t r)
     return { &j.seq[i / p.kv_heads], t * p.q_heads + head, t * p.q_token_stride + head * p.q_head_stride };
 }
 
-__global__ void gather(HA_ARGS(struct job) j)
+__global__ void attend_products_gather(HA_ARGS(struct job) j)
 {
     const ha_cuda_products &p = j.p;
     const size_t r = blockIdx.x;
@@ -51,7 +51,7 @@ __device__ void *moved(const void *base, size_t bytes)
     return const_cast<char *>(static_cast<const char *>(base)) + bytes;
 }
 
-__global__ void list_operands(HA_ARGS(struct job) j)
+__global__ void attend_products_list(HA_ARGS(struct job) j)
 {
     const ha_cuda_products &p = j.p;
     const size_t n = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -72,7 +72,7 @@ __global__ void list_operands(HA_ARGS(struct job) j)
     }
 }
 
-__global__ void normalise(HA_ARGS(struct job) j)
+__global__ void attend_products_end(HA_ARGS(struct job) j)
 {
     const ha_cuda_products &p = j.p;
     const size_t r = blockIdx.x;
@@ -100,15 +100,17 @@ job job_of(const ha_cuda_products *p)
 cudaError_t ha_cuda_products_begin(cudaStream_t stream, const struct ha_cuda_products *p)
 {
     const job j = job_of(p);
-    const cudaError_t error = ha_launch(gather, dim3(static_cast<unsigned>(rows_of(p))), dim3(THREADS), stream, j);
+    const cudaError_t error = ha_launch(attend_products_gather, dim3(static_cast<unsigned>(rows_of(p))), dim3(THREADS),
+                                        stream, j);
     if (error != cudaSuccess) return error;
-    return ha_launch(list_operands, dim3(static_cast<unsigned>((p->count + THREADS - 1) / THREADS)), dim3(THREADS),
-                     stream, j);
+    return ha_launch(attend_products_list, dim3(static_cast<unsigned>((p->count + THREADS - 1) / THREADS)),
+                     dim3(THREADS), stream, j);
 }
 
 cudaError_t ha_cuda_products_end(cudaStream_t stream, const struct ha_cuda_products *p)
 {
-    return ha_launch(normalise, dim3(static_cast<unsigned>(rows_of(p))), dim3(THREADS), stream, job_of(p));
+    return ha_launch(attend_products_end, dim3(static_cast<unsigned>(rows_of(p))), dim3(THREADS), stream, job_of(p));
 }
 
-HA_CUDA_KERNELS(products, HA_KERNEL(gather), HA_KERNEL(list_operands), HA_KERNEL(normalise));
+HA_CUDA_KERNELS(products, HA_KERNEL(attend_products_gather), HA_KERNEL(attend_products_list),
+                HA_KERNEL(attend_products_end));

@@ -3,6 +3,7 @@
 #include "kernels/cuda/simt.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/number.cuh"
+#include "kernels/cuda/operand.h"
 
 enum { THREADS = 128 };
 
@@ -40,6 +41,19 @@ static __global__ void __launch_bounds__(THREADS) rotate_heads(const struct ha_d
         q[k] = y * turn[0] + x * turn[1];
     }
     for (size_t d = turned + lane; d < dim; d += HA_WARP) q[d] = number_at(q, bias, a.norm, by, d);
+}
+
+size_t ha_cuda_rotate_check(struct ha_cuda_check *c, const struct ha_device_rotate *r)
+{
+    const size_t f = sizeof(float), row = r->heads * r->head_dim * f, q = times(r->tokens, row),
+                 turn = r->tokens * r->rotary * f;
+    if (r->turn && (r->rotary > r->head_dim || r->rotary % 2))
+        return ha_cuda_refuse(c, "%zu of %zu dimensions are turned in pairs", r->rotary, r->head_dim);
+    ha_cuda_takes(c, "q", r->q, q, q);
+    if (r->bias) ha_cuda_takes(c, "bias", r->bias, row, row);
+    if (r->norm) ha_cuda_takes(c, "norm", r->norm, r->head_dim * f, r->head_dim * f);
+    if (r->turn) ha_cuda_takes(c, "turn", r->turn, turn, turn);
+    return q;
 }
 
 cudaError_t ha_cuda_rotate(cudaStream_t stream, const struct ha_device_rotate *args)

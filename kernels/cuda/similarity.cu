@@ -6,6 +6,7 @@
 #include "kernels/cuda/batch.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/number.cuh"
+#include "kernels/cuda/operand.h"
 
 enum { THREADS = 128, WARPS = THREADS / HA_WARP };
 
@@ -75,6 +76,24 @@ static __global__ void __launch_bounds__(THREADS) similarity_of_head(HA_ARGS(str
     if (!s.missed) return;
     for (size_t i = threadIdx.x; i < a.group * a.dim; i += THREADS)
         seq.label[begin + i] = seq.q[(a.q_len - 1) * heads + begin + i];
+}
+
+size_t ha_cuda_similarity_check(struct ha_cuda_check *c, const struct ha_device_similarity *d)
+{
+    if (!ha_cuda_heads_fit(c, "query heads", d->q_heads, d->kv_heads)) return 0;
+    if (d->q_heads == 0 || d->q_len == 0) return ha_cuda_refuse(c, d->q_heads ? "steps of no token" : "no query heads");
+    const size_t f = sizeof(float), label = times(d->q_heads, d->head_dim * f), q = times(d->q_len, label),
+                 heads = d->kv_heads * f;
+    if (d->group == HA_SIMILAR_HARMONIC) ha_cuda_takes(c, "importance", d->importance, d->q_heads * f, d->q_heads * f);
+    ha_cuda_takes(c, "threshold", d->threshold, heads, heads);
+    for (size_t b = 0; b < d->batch; b++) {
+        const struct ha_device_similarity_seq *seq = &d->seqs[b];
+        ha_cuda_takes(c, "q", seq->q, q, q);
+        ha_cuda_takes(c, "label", seq->label, label, label);
+        ha_cuda_takes(c, "similarity", seq->similarity, heads, 0);
+        ha_cuda_takes(c, "missed", seq->missed, heads, 0);
+    }
+    return d->batch;
 }
 
 cudaError_t ha_cuda_similarity(cudaStream_t stream, const struct ha_device_similarity *args)

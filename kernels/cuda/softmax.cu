@@ -1,79 +1,79 @@
+/* Scores to weights in place: a thread block for each row, three passes over it. */
+
 #include "kernels/cuda/simt.h"
+#include "kernels/cuda/batch.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/number.cuh"
+#include "kernels/cuda/operand.h"
 
 /* Short rows get small blocks. */
-enum { SHORT_KEYS = 2048, SHORT_THREADS = 128, LONG_THREADS = 512, DEPTH = 4 };
+enum { SHORT = 2048, SHORT_THREADS = 128, LONG_THREADS = 1024 };
 
+struct softmax_args {
+    size_t q_len;
+    struct ha_device_softmax_seq seq[HA_CUDA_BATCH];
+};
 template <int THREADS> struct softmax_shared {
     int rank[THREADS / HA_WARP];
     float sum[THREADS / HA_WARP];
 };
 
-/* Two passes over the scores: the largest, then the weights. Each thread takes every THREADS-th key. */
-template <int THREADS, enum ha_dtype T>
-static __global__ void __launch_bounds__(THREADS) softmax_row(const struct ha_cuda_scores a)
+/* The longest path of the sum: a thread's every THREADS-th number, five steps of a warp, and the warps. */
+template <int THREADS>
+static __global__ void __launch_bounds__(THREADS) softmax_in_place(HA_ARGS(struct softmax_args) a)
 {
-    typedef struct ha_cuda_piece<T, false> element;
     HA_SHARED(struct softmax_shared<THREADS>, s);
+    const struct ha_device_softmax_seq &seq = a.seq[blockIdx.z];
     const unsigned lane = threadIdx.x % HA_WARP, warp = threadIdx.x / HA_WARP;
-    const size_t row = blockIdx.x,
-                 after = a.causal ? a.q_len - 1 - row / a.group % a.q_len : 0; /* keys behind the row's own */
-    const size_t visible = a.keys > after ? a.keys - after : 0;
-    const float *score = a.s + row * a.stride;
-    char *p = (char *)a.p + row * a.p_stride * (T == HA_F32 ? 4 : 2);
-
+    const size_t row = blockIdx.x;
+    float *x = seq.x + row * seq.stride;
     int rank = ha_cuda_rank(-INFINITY);
-    for (size_t i = threadIdx.x; i < visible; i += THREADS * DEPTH) {
-        float x[DEPTH];
-        for (unsigned j = 0; j < DEPTH; j++)
-            x[j] = i + j * THREADS < visible ? a.scale * score[i + j * THREADS] : -INFINITY;
-        for (unsigned j = 0; j < DEPTH; j++) rank = max(rank, ha_cuda_rank(x[j]));
-    }
+    for (size_t i = threadIdx.x; i < seq.n; i += THREADS) rank = max(rank, ha_cuda_rank(x[i]));
     rank = ha_cuda_warp_max(rank);
     if (lane == 0) s.rank[warp] = rank;
     __syncthreads();
     for (int i = 0; i < THREADS / HA_WARP; i++) rank = max(rank, s.rank[i]);
     const float top = ha_cuda_ranked(rank);
-
-    float sum = 0;
-    for (size_t i = threadIdx.x; i < a.keys; i += THREADS * DEPTH) {
-        float x[DEPTH];
-        for (unsigned j = 0; j < DEPTH; j++)
-            x[j] = i + j * THREADS < visible ? a.scale * score[i + j * THREADS] : -INFINITY;
-        for (unsigned j = 0; j < DEPTH; j++) {
-            /* where all scores are -inf nothing is subtracted from them */
-            const float w = top != -INFINITY ? ha_exp(x[j] - top) : 0;
-            sum += w;
-            element e;
-            e.set(&w);
-            if (i + j * THREADS < a.keys) e.store(p + (i + j * THREADS) * (T == HA_F32 ? 4 : 2));
-        }
+    const bool none = top == -INFINITY;
+    float own = 0, sum = 0;
+    for (size_t i = threadIdx.x; i < seq.n; i += THREADS) {
+        const float w = none ? 0 : ha_exp(x[i] - top);
+        own += w;
+        x[i] = w;
     }
-    sum = ha_cuda_warp_sum(sum);
-    if (lane == 0) s.sum[warp] = sum;
+    own = ha_cuda_warp_sum(own);
+    if (lane == 0) s.sum[warp] = own;
     __syncthreads();
-    if (threadIdx.x) return;
-    for (int i = 1; i < THREADS / HA_WARP; i++) sum += s.sum[i];
-    a.max[row] = top;
-    a.sum[row] = sum;
+    for (int i = 0; i < THREADS / HA_WARP; i++) sum += s.sum[i];
+    for (size_t i = threadIdx.x; i < seq.n && !none; i += THREADS) x[i] = x[i] / sum;
+    if (seq.lse && threadIdx.x == 0)
+        seq.lse[row % a.q_len * seq.lse_stride + row / a.q_len] = none ? -INFINITY : top + ha_log(sum);
 }
 
-template <enum ha_dtype T> static cudaError_t launch(cudaStream_t stream, const struct ha_cuda_scores *a)
+size_t ha_cuda_softmax_check(struct ha_cuda_check *c, const struct ha_device_softmax *d)
 {
-    const dim3 grid((unsigned)a->rows);
-    return a->keys <= SHORT_KEYS ? ha_launch(softmax_row<SHORT_THREADS, T>, grid, dim3(SHORT_THREADS), stream, *a)
-                                 : ha_launch(softmax_row<LONG_THREADS, T>, grid, dim3(LONG_THREADS), stream, *a);
+    const size_t rows = times(d->heads, d->q_len), f = sizeof(float);
+    for (size_t b = 0; b < d->batch; b++) {
+        const struct ha_device_softmax_seq *seq = &d->seqs[b];
+        ha_cuda_takes(c, "scores", seq->x, seq->n ? times(extent(rows, seq->stride, seq->n), f) : 0, rows * seq->n * f);
+        if (seq->lse) ha_cuda_takes(c, "LSE", seq->lse, times(extent(d->q_len, seq->lse_stride, d->heads), f), 0);
+    }
+    return d->batch * rows;
 }
 
-cudaError_t ha_cuda_softmax(cudaStream_t stream, const struct ha_cuda_scores *args)
+cudaError_t ha_cuda_softmax(cudaStream_t stream, const struct ha_device_softmax *args)
 {
-    if (args->rows == 0) return cudaSuccess;
-    if (args->rows > INT32_MAX) return cudaErrorInvalidConfiguration;
-    return args->dtype == HA_F32   ? launch<HA_F32>(stream, args)
-           : args->dtype == HA_F16 ? launch<HA_F16>(stream, args)
-                                   : launch<HA_BF16>(stream, args);
+    struct softmax_args a = {};
+    a.q_len = args->q_len;
+    size_t longest = 0;
+    for (size_t b = 0; b < args->batch; b++) longest = max(longest, args->seqs[b].n);
+    return ha_cuda_launch_batch(
+        a.seq, args->seqs, args->batch, 1,
+        [&](const struct ha_device_softmax_seq &seq) { return seq.n || seq.lse ? args->heads * args->q_len : 0; },
+        [&](dim3 grid) {
+            return longest <= SHORT ? ha_launch(softmax_in_place<SHORT_THREADS>, grid, dim3(SHORT_THREADS), stream, a)
+                                    : ha_launch(softmax_in_place<LONG_THREADS>, grid, dim3(LONG_THREADS), stream, a);
+        });
 }
 
-#define OF(T) HA_KERNEL(softmax_row<SHORT_THREADS, T>), HA_KERNEL(softmax_row<LONG_THREADS, T>)
-HA_CUDA_KERNELS(softmax, OF(HA_F32), OF(HA_F16), OF(HA_BF16));
+HA_CUDA_KERNELS(softmax, HA_KERNEL(softmax_in_place<SHORT_THREADS>), HA_KERNEL(softmax_in_place<LONG_THREADS>));

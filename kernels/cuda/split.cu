@@ -6,6 +6,7 @@
 #include "kernels/cuda/batch.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/number.cuh"
+#include "kernels/cuda/operand.h"
 
 enum { THREADS = 256, WARPS = THREADS / HA_WARP };
 
@@ -54,6 +55,30 @@ static __global__ void __launch_bounds__(THREADS) split_list(HA_ARGS(struct spli
         else if (i < end && missing) missing[i - to] = block;
         there += unsigned(__popc(is));
     }
+}
+
+size_t ha_cuda_split_check(struct ha_cuda_check *c, const struct ha_device_split *d)
+{
+    const size_t w = sizeof(uint32_t), counts = times(d->lists, w);
+    if (d->lists && d->tables == 0) return ha_cuda_refuse(c, "lists of no table");
+    for (size_t b = 0; b < d->batch; b++) {
+        const struct ha_device_split_seq *seq = &d->seqs[b];
+        const size_t listed = d->lists * seq->count * w,
+                     index = listed ? times(extent(d->lists, seq->index_stride, seq->count), w) : 0,
+                     slot = listed ? times(extent(d->tables, seq->slot_stride, seq->blocks), w) : 0,
+                     out = listed ? times(extent(d->lists, seq->out_stride, seq->count), w) : 0;
+        if (seq->count > INT32_MAX)
+            return ha_cuda_refuse(c, "lists of %zu; the kernel takes less than 2^31", seq->count);
+        if (seq->out_stride < seq->count && d->lists > 1)
+            return ha_cuda_refuse(c, "rows of %zu for lists of %zu", seq->out_stride, seq->count);
+        ha_cuda_takes(c, "index", seq->index, index, listed);
+        ha_cuda_takes(c, "slot", seq->slot, slot, listed);
+        ha_cuda_takes(c, "here", seq->here, out, 0);
+        ha_cuda_takes(c, "here_count", seq->here_count, counts, 0);
+        if (seq->missing) ha_cuda_takes(c, "missing", seq->missing, out, 0);
+        if (seq->missing_count) ha_cuda_takes(c, "missing_count", seq->missing_count, counts, 0);
+    }
+    return d->batch * d->lists;
 }
 
 cudaError_t ha_cuda_split(cudaStream_t stream, const struct ha_device_split *args)

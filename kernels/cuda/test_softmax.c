@@ -36,7 +36,7 @@ static void run(struct problem *x)
     free(x->p);
     x->p_bytes = (x->a.rows ? (x->a.rows - 1) * x->a.p_stride + x->a.keys : 0) * ha_dtype_bytes(x->a.dtype);
     x->a.p = x->p = test_alloc(x->p_bytes);
-    test_done(ha_cuda_softmax(NULL, &x->a));
+    test_done(ha_cuda_products_softmax(NULL, &x->a));
 }
 
 static void drop(struct problem *x) { free(x->s), free(x->max), free(x->sum), free(x->p); }
@@ -166,10 +166,10 @@ TEST(nothing_seen)
         }
         x.a.keys = 0;
         x.max[0] = x.sum[0] = 1;
-        test_done(ha_cuda_softmax(NULL, &x.a));
+        test_done(ha_cuda_products_softmax(NULL, &x.a));
         assert_true(x.max[0] == -INFINITY && x.sum[0] == 0);
         x.a.rows = 0;
-        test_done(ha_cuda_softmax(NULL, &x.a));
+        test_done(ha_cuda_products_softmax(NULL, &x.a));
         drop(&x);
     }
 }

@@ -131,7 +131,7 @@ static void warm_up(size_t kernels)
     const uint64_t begin_ns = (uint64_t)host();
     pass(100);
     for (size_t i = 0; i < kernels && fake; i++)
-        fake->kernel("_Z11worst_errorILi0EEv13accuracy_args", 3, begin_ns, begin_ns + 50);
+        fake->kernel("_Z14accuracy_worstILi0EEv13accuracy_args", 3, begin_ns, begin_ns + 50);
 }
 
 static void open_trace(void)
@@ -386,8 +386,8 @@ TEST_WITH(streams_are_fed_from_threads_of_their_own, with_events, close_trace)
 
 #define FMA                   \
     "_ZN46_GLOBAL__N__59d543" \
-    "8a_13_attend_fma_cu_f0126e9d13ha_attend_fmaIL8ha_dtype0ELj2ELj1EEEv12ha_cuda_call"
-#define COMBINE "_ZN50_GLOBAL__N__7b0f3c51_17_attend_combine_cu_4d00c1a917ha_attend_combineENS_7joiningE"
+    "8a_13_attend_fma_cu_f0126e9d10attend_fmaIL8ha_dtype0ELj2ELj1EEEv12ha_cuda_call"
+#define COMBINE "_ZN50_GLOBAL__N__7b0f3c51_17_attend_combine_cu_4d00c1a914attend_combineENS_7joiningE"
 #define MERGE   "_Z9merge_fewILi2EL8ha_dtype1ELb0EEv10merge_argsIXT_EE"
 #define WAIT    "_Z9flag_wait9flag_args"
 #define WRITE   "_Z10flag_write9flag_args"

@@ -6,6 +6,7 @@
 #include "kernels/cuda/batch.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/number.cuh"
+#include "kernels/cuda/operand.h"
 
 /* Short lists get small blocks. */
 enum { SHORT = 2048, SHORT_THREADS = 128, LONG_THREADS = 1024, DIGIT_BITS = 8, DIGITS = 1 << DIGIT_BITS };
@@ -160,6 +161,24 @@ template <int THREADS> static __global__ void __launch_bounds__(THREADS) topk_li
         above += unsigned(__popc(more));
         equal += unsigned(__popc(same));
     }
+}
+
+size_t ha_cuda_topk_check(struct ha_cuda_check *c, const struct ha_device_topk *t)
+{
+    const size_t f = sizeof(float), rows = t->lists * t->rows, words = times(t->lists, sizeof(uint32_t));
+    if (t->rows == 0) return ha_cuda_refuse(c, "lists of no rows");
+    for (size_t b = 0; b < t->batch; b++) {
+        const struct ha_device_topk_seq *seq = &t->seqs[b];
+        const size_t chosen = seq->k < seq->n ? seq->k : seq->n;
+        if (seq->n > INT32_MAX) return ha_cuda_refuse(c, "lists of %zu; the kernels take less than 2^31", seq->n);
+        ha_cuda_takes(c, "x", seq->x, seq->n ? times(extent(rows, seq->stride, seq->n), f) : 0, rows * seq->n * f);
+        ha_cuda_takes(c, "index", seq->index,
+                      chosen ? times(extent(t->lists, seq->index_stride, chosen), sizeof *seq->index) : 0, 0);
+        if (seq->keys) ha_cuda_takes(c, "keys", seq->keys, words, 0);
+        if (seq->only) ha_cuda_takes(c, "only", seq->only, words, words);
+        if (seq->keys && !(seq->within >= 0)) return ha_cuda_refuse(c, "within %g of the largest", double(seq->within));
+    }
+    return t->batch * t->lists;
 }
 
 cudaError_t ha_cuda_topk(cudaStream_t stream, const struct ha_device_topk *args)

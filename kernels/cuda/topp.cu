@@ -7,6 +7,7 @@
 #include "kernels/cuda/batch.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/number.cuh"
+#include "kernels/cuda/operand.h"
 
 #include <math.h>
 
@@ -197,6 +198,27 @@ static cudaError_t topp_launch(cudaStream_t stream, const struct ha_device_topp 
             return longest <= SHORT ? ha_launch(topp_list<SHORT_THREADS, W>, grid, dim3(SHORT_THREADS), stream, a)
                                     : ha_launch(topp_list<LONG_THREADS, W>, grid, dim3(LONG_THREADS), stream, a);
         });
+}
+
+size_t ha_cuda_topp_check(struct ha_cuda_check *c, const struct ha_device_topp *t)
+{
+    if (!(t->p > 0 && t->p <= 1) || t->rows < 1 || t->rows > HA_TOPP_ROWS_MAX)
+        return ha_cuda_refuse(c, "p of %g, %zu rows of a list, not above 0 to 1, 1 to %d", t->p, t->rows,
+                              HA_TOPP_ROWS_MAX);
+    if (!ha_cuda_half_fits(c, t->w_type)) return 0;
+    const size_t rows = times(t->lists, t->rows), f = sizeof(float), w = ha_dtype_bytes(t->w_type);
+    for (size_t b = 0; b < t->batch; b++) {
+        const struct ha_device_topp_seq *seq = &t->seqs[b];
+        const size_t n = seq->n;
+        if (seq->index_stride < n || seq->w_stride < n)
+            return ha_cuda_refuse(c, "lists of %zu, %zu apart, with weights %zu apart", n, seq->index_stride,
+                                  seq->w_stride);
+        ha_cuda_takes(c, "weights", seq->x, n ? times(extent(rows, seq->stride, n), f) : 0, rows * n * f);
+        ha_cuda_takes(c, "keys", seq->keys, t->lists * sizeof *seq->keys, 0);
+        ha_cuda_takes(c, "index", seq->index, n ? times(extent(t->lists, seq->index_stride, n), f) : 0, 0);
+        ha_cuda_takes(c, "chosen weights", seq->w, n ? times(extent(rows, seq->w_stride, n), w) : 0, 0);
+    }
+    return t->batch * t->lists;
 }
 
 cudaError_t ha_cuda_topp(cudaStream_t stream, const struct ha_device_topp *args)

@@ -6,6 +6,7 @@
 #include "kernels/cuda/batch.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/number.cuh"
+#include "kernels/cuda/operand.h"
 
 /* PART rows of a warp are added up before that is added to the others: no path has more additions than PART, those of
  * the parts, and a warp's each. */
@@ -80,6 +81,28 @@ template <enum ha_dtype T> static cudaError_t sum_of(cudaStream_t stream, const 
     if (args->w_type == HA_F32)
         return one ? sum_launch<T, HA_F32, 1>(stream, args) : sum_launch<T, HA_F32, 4>(stream, args);
     return one ? sum_launch<T, HA_F16, 1>(stream, args) : sum_launch<T, HA_F16, 4>(stream, args);
+}
+
+/* How many rows are read is known when the kernel runs: of lists, the places of their beginnings are looked at. */
+size_t ha_cuda_weighted_sum_check(struct ha_cuda_check *c, const struct ha_device_weighted_sum *d)
+{
+    if (!ha_cuda_type_fits(c, "V", d->dtype) || !ha_cuda_heads_fit(c, "query heads", d->q_heads, d->kv_heads)
+        || !ha_cuda_half_fits(c, d->w_type))
+        return 0;
+    if (d->q_heads == 0) return ha_cuda_refuse(c, "no query heads");
+    const size_t row = d->head_dim * ha_dtype_bytes(d->dtype), heads = d->q_heads, rows = times(d->q_len, heads),
+                 keys = heads * sizeof(uint32_t), o = times(rows, d->head_dim * sizeof(float));
+    for (size_t b = 0; b < d->batch; b++) {
+        const struct ha_device_weighted_sum_seq *seq = &d->seqs[b];
+        ha_cuda_takes_rows(c, "V", seq->v, true, extent(d->kv_heads, seq->v_head_bytes, row), 0);
+        ha_cuda_takes(c, "keys", seq->keys, keys, keys);
+        ha_cuda_takes_rows(c, "index", seq->index, true, times(extent(heads, seq->index_stride, 1), sizeof *seq->index),
+                           0);
+        ha_cuda_takes_rows(c, "weights", seq->w, true, times(extent(rows, seq->w_stride, 1), ha_dtype_bytes(d->w_type)),
+                           0);
+        ha_cuda_takes(c, "o", seq->o, o, 0);
+    }
+    return d->batch * rows * d->head_dim;
 }
 
 cudaError_t ha_cuda_weighted_sum(cudaStream_t stream, const struct ha_device_weighted_sum *args)

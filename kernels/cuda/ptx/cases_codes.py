@@ -208,7 +208,7 @@ def softmax(d, n=300, heads=3, q_len=2):
         at, lse = d.array(x, 'x'), d.empty(4 * q_len * (heads + 1), 'the LSE')
         seqs.append(dict(x=at, n=n_of, stride=n_of + 2, lse=lse, lse_stride=heads + 1))
         wanted.append((at, lse, x[..., :n_of].astype(np.float64)))
-    d.batch('ha_cuda_softmax_rows', 'ha_device_softmax', seqs, heads=heads, q_len=q_len)
+    d.batch('ha_cuda_softmax', 'ha_device_softmax', seqs, heads=heads, q_len=q_len)
     for at, lse, x in wanted:
         with np.errstate(all='ignore'):
             top = x.max(axis=2)

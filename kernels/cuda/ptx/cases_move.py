@@ -91,7 +91,7 @@ def softmax(d, dtype='f16', rows=6, group=2, q_len=3, keys=70, causal=True):
     d.begin()
     s = np.random.default_rng(1).standard_normal((rows, keys + 3)).astype(np.float32) * 4
     p, top, total = d.empty(rows * (keys + 5) * BYTES[dtype], 'p'), d.empty(4 * rows, 'max'), d.empty(4 * rows, 'sum')
-    d.one('ha_cuda_softmax', 'ha_cuda_scores', s=d.array(s, 's'), p=p, max=top, sum=total, rows=rows, group=group, keys=keys,
+    d.one('ha_cuda_products_softmax', 'ha_cuda_scores', s=d.array(s, 's'), p=p, max=top, sum=total, rows=rows, group=group, keys=keys,
           stride=keys + 3, p_stride=keys + 5, q_len=q_len, causal=causal, scale=0.5, dtype=DTYPES[dtype])
     visible = keys - (q_len - 1 - np.arange(rows) // group % q_len if causal else np.zeros(rows, int))
     scores = np.where(np.arange(keys) < visible[:, None], s[:, :keys] * 0.5, -np.inf).astype(np.float64)

@@ -45,7 +45,7 @@ class Mutant:
         return 'mutant.cu' if self.entry else self.file
 
 
-MMA, MMA_MANY = ('template __global__ void ha_attend_mma<HA_F16, 2, %s>(HA_ARGS(struct ha_cuda_call) a);' % many
+MMA, MMA_MANY = ('template __global__ void attend_mma<HA_F16, 2, %s>(HA_ARGS(struct ha_cuda_call) a);' % many
                  for many in ('false', 'true'))
 ONE, MANY = dict(kv_heads=1, runs=(90,), splits=1), dict(kv_heads=1, q_len=8, runs=(90,), splits=1)
 WRONG = 10  # what PROGRAM exits with where a case is wrong

@@ -16,9 +16,9 @@ from device import Device  # noqa: E402
 FAMILIES = {
     'attend': 'attend attend_mma_f16 attend_mma_bf16 attend_fma attend_combine attend_weights',
     'merge': 'merge',
-    'move': 'move blend measure accuracy softmax products',
+    'move': 'move blend measure accuracy scores products',
     'select': 'digest topk split columns rotate features net',
-    'codes': 'hash hamming similarity pq weights topp weighted_sum',
+    'codes': 'hash hamming similarity pq softmax topp weighted_sum',
 }
 
 
