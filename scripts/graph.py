@@ -142,11 +142,8 @@ RECIPES = [
     ("kernels/cuda/test_gdr", f"{CUDA} alone own"),
     ("kernels/cuda/test_trace", f"{CUDA} alone own"),
     ("kernels/cuda/test_perturb", f"{CUDA} wrap=ha_now_ns wrap=ha_speed_least alone"),
-    ("kernels/cuda/test_merge", f"{CUDA} $o/kernels/cuda/test_merge_table.o $o/kernels/cuda/test_launch.o $o/kernels/test_merge_data.o $o/kernels/test_data.o alone"),
-    ("kernels/cuda/test_move", f"{CUDA} $o/kernels/cuda/test_launch.o $o/kernels/test_data.o alone"),
+    ("kernels/cuda/test_kernels", f"{CUDA} $o/kernels/cuda/test_launch.o alone"),
     ("kernels/cuda/test_accuracy", f"{CUDA} $o/kernels/cuda/test_launch.o alone"),
-    ("kernels/cuda/test_softmax", f"{CUDA} $o/kernels/cuda/test_launch.o alone"),
-    ("kernels/cuda/test_attend", f"{CUDA} $o/kernels/test_device.o $o/kernels/test_data.o alone"),
     ("kernels/cuda/*", f"{CUDA} $o/kernels/cuda/test_support.o $o/kernels/test_device.o $o/kernels/test_data.o alone"),
     ("kernels/host/*", "$o/kernels/test_device.o $o/kernels/test_data.o"),
     ("reference/*", "-lmpfr -lgmp"),
@@ -242,7 +239,7 @@ ONE_THREAD = """datasets/test_[!d]* harness/compare/* harness/doctor/*
 SLOW = """harness/compare/test_fleet harness/engine/test_hostile harness/engine/test_random harness/report/test_folder_kill
     reference/test_bound reference/test_mpfr suites/device/test_device suites/device/test_chance suites/kernels/test_chance
     suites/merge/test_attention suites/merge/test_cases suites/merge/test_defects suites/merge/test_point
-    kernels/cuda/test_attend suites/block_sparse/test_failures suites/merge/test_suite suites/test_coverage suites/variants/test_order""".split()
+    suites/block_sparse/test_failures suites/merge/test_suite suites/test_coverage suites/variants/test_order""".split()
 QUICK_ASAN = """harness/base/* harness/compare/test_read harness/report/test_folder harness/report/test_field
     datasets/test_[!f]*""".split()
 

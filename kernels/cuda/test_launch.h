@@ -9,6 +9,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* Blocks of the latest launch of attention; where they are to be counted nothing runs. */
+extern bool test_launch_counts;
+extern unsigned test_launch_blocks;
+
 /* orders in which the threads of a block take their turns: no result depends on it */
 static const char *const test_orders[] = { "forward", "backward", "12345" };
 enum { TEST_ORDERS = 3 };

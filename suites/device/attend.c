@@ -473,7 +473,8 @@ static const struct ha_op_case listed_cases[] = {
     SHAPE(2, 1, 2, 4, 128, 4200, 2, .block = 16, .causal = 1, .lists = HA_OP_KV_LISTS, .list_keys = 1),
     SHAPE(1, 3, 2, 4, 64, 2100, 2, .block = 1, .causal = 1, .lists = HA_OP_Q_LISTS, .list_keys = 1, .q_gap = 8),
 };
-static const struct ha_op_case plain[] = { SHAPE(5, 1, 2, 2, 128, 300, 2, .empty = 1) };
+static const struct ha_op_case plain[] = { SHAPE(5, 1, 2, 2, 128, 300, 2, .empty = 1),
+                                           SHAPE(1, 3, 2, 2, 64, 2100, 2, .causal = 1) };
 
 /* K of one sequence is of at most this many times the bytes of the largest copy: who asks for small copies gets all
  * shapes, the longest of them with fewer keys. */

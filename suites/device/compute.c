@@ -20,7 +20,7 @@
 static const struct ha_op_case blends[] = {
     BLEND(1, 4099, 0, 0, 0.75, 0.125, 1e6), BLEND(5, 128, 0, 4, 0.1, 0.9, 1e-6),  BLEND(1000, 3, 1, 2, 1e3, 1e-3, 1e9),
     BLEND(70000, 2, 0, 1, 0.3, 0.7, 1),     BLEND(2, 150001, 3, 0, 0.2, -0.8, 1), BLEND(64, 96, 32, 32, 0, 1, 1e-30),
-    BLEND(16, 80, 0, 0, 1, -1, 70000),
+    BLEND(16, 80, 0, 0, 1, -1, 70000),      BLEND(5, 64, 1, 0, 0.4, 0.6, 1),      BLEND(5, 64, 0, 2, 0.4, 0.6, 1),
 };
 
 static enum ha_status blend_once(struct ha_op_stage *s, const struct ha_op_case *c)
