@@ -185,7 +185,7 @@ static enum ha_status score_once(struct ha_op_stage *s, const struct ha_op_case 
         m->q = q;
         t->s = floats(made->at + s_at[b]);
         m->s = floats(made->image + s_at[b]);
-        for (size_t i = 0; index && i < keys; i++) index[i] = (uint32_t)(2 * (keys - 1 - i) + ha_op_draw(s, 2));
+        if (index) ha_op_index(s, index, keys);
         for (size_t h = 0; h < (by_head ? c->kv_heads : 1); h++)
             for (size_t i = 0; i < keys; i++)
                 ha_op_numbers(s, k + h * m->k_head_bytes + (index ? index[i] : i) * stride,

@@ -138,7 +138,7 @@ static enum ha_status pq_encode_once(struct ha_op_stage *s, const struct ha_op_c
         m->rows.index = index;
         there[b].codes = made->at + codes_at[b];
         m->codes = made->image + codes_at[b];
-        for (size_t i = 0; index && i < keys; i++) index[i] = (uint32_t)(2 * (keys - 1 - i) + ha_op_draw(s, 2));
+        if (index) ha_op_index(s, index, keys);
         for (size_t i = 0; i < keys * c->kv_heads; i++) {
             char *const at = k + i % c->kv_heads * m->k_head_bytes
                              + (index ? index[i / c->kv_heads] : i / c->kv_heads) * stride;

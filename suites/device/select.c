@@ -102,7 +102,7 @@ static enum ha_status digest_once(struct ha_op_stage *s, const struct ha_op_case
         m->rows.k = k;
         t->rows.index = indexed ? words(blocks[1]->at + index_at[b]) : NULL;
         m->rows.index = index;
-        for (size_t i = 0; index && i < keys; i++) index[i] = (uint32_t)(2 * (keys - 1 - i) + ha_op_draw(s, 2));
+        if (index) ha_op_index(s, index, keys);
         for (size_t h = 0; h < (by_head ? heads : 1); h++)
             for (size_t i = 0; i < keys; i++) {
                 char *const at = k + h * m->k_head_bytes + (index ? index[i] : i) * stride;

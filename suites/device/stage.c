@@ -329,6 +329,22 @@ uint32_t *ha_op_only(struct ha_op_stage *s, char *at, size_t count)
     return only;
 }
 
+void ha_op_index(struct ha_op_stage *s, uint32_t *index, size_t n)
+{
+    const size_t pattern = ha_op_draw(s, 5), first = ha_op_draw(s, n + 1);
+    for (size_t i = 0; i < n; i++)
+        index[i] = (uint32_t)(pattern == 0   ? 2 * (n - 1 - i) + ha_op_draw(s, 2)
+                              : pattern == 1 ? first + i
+                              : pattern == 4 ? ha_op_draw(s, 2 * n)
+                                             : 2 * i + ha_op_draw(s, 2));
+    for (size_t i = 0; i < n && pattern == 3; i++) {
+        const size_t other = i + ha_op_draw(s, n - i);
+        const uint32_t chosen = index[other];
+        index[other] = index[i];
+        index[i] = chosen;
+    }
+}
+
 void ha_op_numbers(struct ha_op_stage *s, void *out, size_t n, enum ha_dtype dtype)
 {
     float x[256];

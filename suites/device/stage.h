@@ -168,6 +168,9 @@ size_t ha_op_fewer(const struct ha_op_case *of, size_t sequence);
 /* What `only` says of so many lists or heads, at that place of an image: 0 of about half, and of the others any
  * number. */
 uint32_t *ha_op_only(struct ha_op_stage *stage, char *at, size_t count);
+/* An index of n out of 2 n rows: falling, rising, one behind the other, in any order, or with some twice, as is drawn.
+ */
+void ha_op_index(struct ha_op_stage *stage, uint32_t *index, size_t n);
 /* bell-shaped numbers of a type */
 void ha_op_numbers(struct ha_op_stage *stage, void *out, size_t n, enum ha_dtype dtype);
 /* Each step-th number of a list from `first` on is above all others, or below: of those a sample may have all or none.
