@@ -176,8 +176,11 @@ static enum ha_status wait_for_nothing(struct ha_op_stage *s, struct ha_event *e
     if (status == HA_OK) status = ha_op_failed(s, "event_sync", s->api->event_sync(fresh));
     s->api->event_destroy(fresh);
     HA_TRY(status);
-    return ha_op_path_round(s, &p, s->stream[1],
-                            "what a stream copied behind stream_wait for an event without a record");
+    HA_TRY(
+        ha_op_path_round(s, &p, s->stream[1], "what a stream copied behind stream_wait for an event without a record"));
+    HA_OP(s, event_record, event, s->stream[1]);
+    HA_OP(s, stream_wait, s->stream[1], event);
+    return ha_op_path_round(s, &p, s->stream[1], "what a stream copied behind stream_wait for an event of its own");
 }
 
 /* Many streams wait for one record, and each second one then for another that nothing holds up. */
