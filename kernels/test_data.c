@@ -1,6 +1,5 @@
 #include "kernels/test_data.h"
 
-#include "harness/api/reference.h"
 #include "harness/base/cpu.h"
 #include "harness/base/numeric.h"
 #include "harness/base/rng.h"
@@ -12,10 +11,6 @@
 
 #define HA_KERNELS(name) extern const struct ha_kernels ha_kernels_##name;
 #include "harness/program/registry.def"
-
-#if defined(HA_AMX_TWIN)
-extern const struct ha_kernels ha_kernels_amx_twin; /* kernels/amx/tile.h */
-#endif
 
 struct ha_kernels ha_test_tables[HA_TEST_TABLES_MAX];
 size_t ha_test_tables_count;
@@ -40,8 +35,7 @@ static void fill(struct ha_kernels *out, const struct ha_kernels *below)
     HA_KERNELS_OF_ALL(FILL, FILL_TYPED, )
 }
 
-/* weak: a device has tables of its own (kernels/cuda/test_merge_table.c) */
-__attribute__((weak)) int ha_test_tables_setup(void **state)
+int ha_test_tables_setup(void **state)
 {
 #define HA_KERNELS(name) &ha_kernels_##name,
     const struct ha_kernels *const all[] = {
@@ -58,36 +52,6 @@ __attribute__((weak)) int ha_test_tables_setup(void **state)
         *t = *all[i];
         if (ha_test_tables_count > 1) fill(t, t - 1);
     }
-#if defined(HA_AMX_TWIN)
-    /* that one alone, where the rest of it can run */
-    const bool runs = ha_cpu_bits() & HA_CPU_AVX512_BF16;
-    struct ha_kernels twin = ha_kernels_amx_twin;
-    if (runs) fill(&twin, &ha_test_tables[ha_test_tables_count - 1]);
-    ha_test_tables[0] = twin;
-    ha_test_tables_count = runs && !twin.absent ? 1 : 0;
-#endif
-    return 0;
-}
-
-static struct {
-    const char *of;
-    double most[HA_TEST_TABLES_MAX];
-} worst[8];
-
-void ha_test_worst(const struct ha_kernels *t, const char *of, double ratio)
-{
-    size_t i = 0;
-    while (worst[i].of && strcmp(worst[i].of, of) != 0) i++;
-    if (i + 1 == COUNT(worst)) die("more to be judged than it keeps");
-    worst[i].of = of;
-    worst[i].most[t - ha_test_tables] = fmax(worst[i].most[t - ha_test_tables], ratio);
-}
-
-int ha_test_report(void **state)
-{
-    HA_TEST_ALL(t)
-    for (size_t i = 0; worst[i].of; i++)
-        printf("%s: worst error / bound of %s %.3f\n", t->name, worst[i].of, worst[i].most[t - ha_test_tables]);
     return 0;
 }
 
@@ -180,20 +144,7 @@ void ha_test_kv_put_v(struct ha_test_kv *kv, size_t i, size_t d, float x)
     ha_store(at(kv->rows.v, kv->rows.v_stride_bytes, &kv->rows, i), d, kv->dtype, x);
 }
 
-struct ha_rows ha_test_rows_part(const struct ha_test_kv *kv, size_t first, size_t keys)
-{
-    struct ha_rows part = kv->rows;
-    part.keys = keys;
-    if (part.index) {
-        part.index += first;
-    } else {
-        part.k = (const char *)part.k + first * part.k_stride_bytes;
-        part.v = (const char *)part.v + first * part.v_stride_bytes;
-    }
-    return part;
-}
-
-enum { K_STREAM = 1, V_STREAM, Q_STREAM, INDEX_STREAM, UNIT_STREAM };
+enum { K_STREAM = 1, V_STREAM, Q_STREAM, INDEX_STREAM };
 
 void ha_test_choose(uint32_t *out, size_t count, size_t of, bool last, uint64_t seed, uint64_t stream)
 {
@@ -253,44 +204,6 @@ void ha_test_kv_make(struct ha_test_kv *kv, enum ha_test_layout layout, enum ha_
         ha_store_row(at(kv->rows.v, kv->rows.v_stride_bytes, &kv->rows, i), dim, dtype, v);
     }
     free(k);
-}
-
-/* the bits of a key, to where a store has key `to` */
-static void put(void *store, size_t to, const struct ha_rows *key, size_t dim, enum ha_dtype t)
-{
-    const size_t size = ha_dtype_bytes(t);
-    const char *k = ha_row_k(key, 0), *v = ha_row_v(key, 0);
-    for (size_t d = 0; d < dim; d++) {
-        memcpy((char *)store + ha_ref_packed_k(t, dim, to, d) * size, k + d * size, size);
-        memcpy((char *)store + ha_ref_packed_v(t, dim, to, d) * size, v + d * size, size);
-    }
-}
-
-/* The short unit is the last of the store, and anywhere in the list. */
-struct ha_packed ha_test_pack(const struct ha_test_kv *kv, size_t keys, size_t unit, uint64_t seed, uint32_t *place)
-{
-    const size_t size = unit ? unit : keys + 1, units = (keys + size - 1) / size, ragged = keys % size,
-                 in_store = unit ? units + units / 2 + 1 : units, end = in_store * size - (ragged ? size - ragged : 0);
-    const size_t whole = (end + HA_PACK_KEYS - 1) / HA_PACK_KEYS,
-                 block_bytes = ha_packed_block_bytes(kv->dim, kv->dtype);
-    const struct ha_rows zeros = { .k = ha_guard_alloc(kv->rows.k_stride_bytes),
-                                   .v = ha_guard_alloc(kv->rows.v_stride_bytes) };
-    uint32_t *list = ha_guard_alloc(units * sizeof *list);
-    void *store = ha_guard_alloc(whole * block_bytes);
-    ha_test_choose(list, unit ? units : 0, in_store - (ragged > 0), false, seed, UNIT_STREAM);
-    if (ragged) list[ha_rng_below(seed, UNIT_STREAM, units, units)] = (uint32_t)(in_store - 1);
-    memset(ha_test_own(zeros.k), 0, kv->rows.k_stride_bytes);
-    memset(ha_test_own(zeros.v), 0, kv->rows.v_stride_bytes);
-    for (size_t key = end; key < whole * HA_PACK_KEYS; key++) put(store, key, &zeros, kv->dim, kv->dtype);
-    for (size_t u = 0, i = 0; u < units; u++)
-        for (size_t key = list[u] * size; key < (list[u] + 1) * size && key < end; key++, i++) {
-            const struct ha_rows one = ha_test_rows_part(kv, i, 1);
-            put(store, key, &one, kv->dim, kv->dtype);
-            if (place) place[i] = (uint32_t)key;
-        }
-    struct ha_packed p = { .blocks = store, .keys = end };
-    if (unit) p.index = list, p.unit = unit, p.units = units;
-    return p;
 }
 
 void ha_test_query(float *q, enum ha_test_family family, size_t dim, enum ha_dtype dtype, uint64_t seed)

@@ -21,10 +21,6 @@ int ha_test_tables_setup(void **state);
         if (t == ha_test_tables || t->op != t[-1].op)
 
 #define HA_TEST_DTYPES(d) for (enum ha_dtype d = HA_F32; d <= HA_BF16; d++)
-/* Takes note of an error over its bound of one thing that a test judges; what was largest, of each table, is printed as
- * the test's teardown. */
-void ha_test_worst(const struct ha_kernels *t, const char *of, double ratio);
-int ha_test_report(void **state);
 
 /* bytes of 0xFF (NaN in every type); the byte after the last one faults. Ends the test on lack of memory. */
 void *ha_guard_alloc(size_t bytes);
@@ -61,7 +57,7 @@ enum ha_test_family {
     HA_TEST_SMALL,      /* V among the smallest numbers of its type */
     HA_TEST_FINE,       /* queries of 24 bits whose low halves decide: the high ones cancel */
 };
-enum { HA_TEST_FAMILIES = 5, HA_TEST_ALL_FAMILIES = 11 }; /* HA_TEST_FAMILIES: for what adds up in any order */
+enum { HA_TEST_ALL_FAMILIES = 11 };
 
 /* In guarded blocks, as all below. */
 struct ha_test_kv {
@@ -75,13 +71,6 @@ void ha_test_kv_make(struct ha_test_kv *kv, enum ha_test_layout layout, enum ha_
 /* one element of key i */
 void ha_test_kv_put_k(struct ha_test_kv *kv, size_t i, size_t d, float x);
 void ha_test_kv_put_v(struct ha_test_kv *kv, size_t i, size_t d, float x);
-/* keys [first, first + keys) of the rows */
-struct ha_rows ha_test_rows_part(const struct ha_test_kv *kv, size_t first, size_t keys);
-
-/* The first keys packed, made from the words of harness/api/kernels.h and not by a kernel: in order where unit = 0,
- * otherwise in units that a list names in any order, of a store that has others beside them; one may be short. What is
- * not named is NaN. place: NULL, or [keys] which of the store's keys each is. */
-struct ha_packed ha_test_pack(const struct ha_test_kv *kv, size_t keys, size_t unit, uint64_t seed, uint32_t *place);
 
 /* a query that goes with the family; exact in dtype */
 void ha_test_query(float *q, enum ha_test_family family, size_t dim, enum ha_dtype dtype, uint64_t seed);

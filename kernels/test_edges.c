@@ -474,4 +474,195 @@ TEST(centroids_that_are_no_numbers)
     ha_guard_release(0);
 }
 
+/* States whose rows end at a page that faults: o of state i is i and a half, and all weigh the same; two that weigh
+ * otherwise merge to the same bits in either order. Cases are lse_merge's. */
+TEST(merges)
+{
+    enum { MOST = 520 };
+    static const size_t counts[] = { 1, 2, 3, 5, 9, 16, 17, 33, 64, 65, 513 };
+    struct ha_merge_state s[MOST];
+    for (size_t c = 0; c < COUNT(counts) * HA_FORM_COUNT * HA_DTYPE_COUNT; c++) {
+        const size_t count = counts[c / HA_FORM_COUNT / HA_DTYPE_COUNT], dim = dim_of(c);
+        const enum ha_dtype dtype = (enum ha_dtype)(c / HA_FORM_COUNT % HA_DTYPE_COUNT);
+        struct ha_merge m = { .form = (enum ha_form)(c % HA_FORM_COUNT),
+                              .dtype = dtype,
+                              .states = s,
+                              .states_count = count,
+                              .tokens = 1,
+                              .heads = 1,
+                              .dim = dim };
+        for (size_t i = 0; i <= count; i++) {
+            s[i] = (struct ha_merge_state){ .o = ha_guard_alloc(dim * ha_dtype_bytes(dtype)),
+                                            .lse = ha_guard_alloc(FLOATS),
+                                            .sum = ha_guard_alloc(FLOATS) };
+            *s[i].lse = 0.75f;
+            *s[i].sum = 3;
+            for (size_t d = 0; d < dim; d++) ha_store(s[i].o, d, dtype, (float)(i % 7) + 0.5f);
+        }
+        m.out = s[count];
+        double mean = 0;
+        for (size_t i = 0; i < count; i++) mean += ((double)(i % 7) + 0.5) / (double)count;
+        HA_TEST_EACH(t, merge)
+        {
+            float bits[2][257 + 2];
+            t->merge(&m);
+            for (size_t d = 0; d < dim; d++)
+                assert_true(fabs((double)ha_load(m.out.o, d, dtype) - mean) <= mean * (dtype ? 0x1p-8 : 1e-5));
+            for (size_t way = 0; count == 2 && way < 2; way++) {
+                const float one = dtype == HA_F16 ? 0 : 0.75f, other = dtype == HA_F16 ? -0.0f : -0.3f;
+                *s[0].lse = way ? other : one;
+                *s[1].lse = way ? one : other;
+                for (size_t d = 0; d < 2 * dim; d++)
+                    ha_store(s[d < dim].o, d % dim, dtype, ha_rng_normal(c, (d < dim) == way, d % dim));
+                t->merge(&m);
+                for (size_t d = 0; d < dim; d++) bits[way][d] = ha_load(m.out.o, d, dtype);
+                bits[way][dim] = *m.out.lse;
+                bits[way][dim + 1] = m.form == HA_FORM_MAX_SUM ? *m.out.sum : 0;
+            }
+            if (count == 2) assert_memory_equal(bits[0], bits[1], (dim + 2) * FLOATS);
+            for (size_t i = 0; count == 2 && i < 2; i++) {
+                *s[i].lse = 0.75f;
+                for (size_t d = 0; d < dim; d++) ha_store(s[i].o, d, dtype, (float)i + 0.5f);
+            }
+        }
+        ha_guard_release(0);
+    }
+}
+
+/* Keys from `cut` on are NaN: a row that sees none of them has the bits that it has without, whatever others see. */
+TEST(what_a_row_does_not_see)
+{
+    enum { KEYS = 40, DIM = 24, ROWS = 9 };
+    HA_TEST_DTYPES(dtype)
+    for (size_t rows = 1; rows <= ROWS; rows++)
+        for (size_t cut = 0; cut <= KEYS; cut += 1 + cut % 9) {
+            struct ha_test_kv kv[2];
+            uint32_t visible[ROWS];
+            float *q = numbers(rows * DIM, rows), level[2][ROWS], sum[2][ROWS], acc[2][ROWS * DIM];
+            for (size_t r = 0; r < rows; r++) visible[r] = (uint32_t)((r * 13 + rows * 7 + cut) % (KEYS + 1));
+            for (size_t i = 0; i < 2; i++) ha_test_kv_make(&kv[i], HA_TEST_DENSE, HA_TEST_NORMAL, DIM, KEYS, dtype, 1);
+            for (size_t i = cut * DIM; i < KEYS * DIM; i++) {
+                ha_test_kv_put_k(&kv[1], i / DIM, i % DIM, (float)NAN);
+                ha_test_kv_put_v(&kv[1], i / DIM, i % DIM, (float)NAN);
+            }
+            HA_TEST_EACH(t, attend_chunk)
+            {
+                for (size_t i = 0; i < 2; i++)
+                    t->attend_chunk(&(struct ha_chunk){ .q = q,
+                                                        .q_rows = rows,
+                                                        .q_stride = DIM,
+                                                        .head_dim = DIM,
+                                                        .rows = kv[i].rows,
+                                                        .dtype = dtype,
+                                                        .scale = 0.3f,
+                                                        .visible = visible,
+                                                        .weights = ha_guard_alloc(rows * KEYS * FLOATS),
+                                                        .weights_stride = KEYS,
+                                                        .level = level[i],
+                                                        .sum = sum[i],
+                                                        .acc = acc[i] });
+                for (size_t r = 0; r < rows; r++) {
+                    if (visible[r] > cut) {
+                        assert_true(isnan(sum[1][r]));
+                        continue;
+                    }
+                    assert_true(level[0][r] == level[1][r] && sum[0][r] == sum[1][r]);
+                    assert_memory_equal(acc[0] + r * DIM, acc[1] + r * DIM, DIM * FLOATS);
+                }
+            }
+            ha_guard_release(0);
+        }
+}
+
+/* Key i weighs 2^ this: an integer from -4 to 3, of which the levels of parts differ. */
+static int exponent(size_t i)
+{
+    const size_t part = i / HA_SPLIT_KEYS;
+    return (int)(part * 5 % 7) - 3 - (i % 3 == 0 && part % 7 > 0);
+}
+enum odd { NOTHING, ALL_LOW, ONE_NAN, ODDS };
+
+/* o, LSE and weights of attention by one query over keys that weigh 2^exponent, of which V is small integers, so that
+ * nothing is rounded; or over keys of scores of -inf alone, whatever V is; or with one of NaN. */
+static void assert_attended(const struct ha_attend *a, size_t n, const double *acc, double sum, enum odd odd)
+{
+    for (size_t d = 0; d < a->head_dim; d++)
+        assert_true(odd == ONE_NAN ? isnan(a->o[d]) : a->o[d] == (odd ? 0 : (float)acc[d] / (float)sum));
+    for (size_t i = 0; i < n; i++)
+        assert_true(odd == ONE_NAN ? isnan(a->weights[i])
+                                   : a->weights[i] == (odd ? 0 : (float)ldexp(1, exponent(i)) / (float)sum));
+    if (odd == ONE_NAN) assert_true(isnan(*a->lse));
+    else if (odd) assert_true(*a->lse == -INFINITY);
+    else assert_true(fabs((double)*a->lse - log(sum)) <= 0x1p-23 * fabs(log(sum)));
+}
+
+/* However they are split, and whatever is packed. */
+TEST(attention_is_exact)
+{
+    enum { PARTS = 40, EVERY = 3, DIM = 24 };
+    static const size_t odd_dims[] = { 1, 9, 17, 23 };
+    static const size_t lengths[] = { 1, 64, 129, 1000, 4096, 5000 };
+    HA_TEST_DTYPES(dtype)
+    for (size_t c = 0; c < COUNT(lengths) * EVERY * ODDS; c++) {
+        const enum odd odd = (enum odd)(c % ODDS);
+        const size_t n = lengths[c / ODDS / EVERY], packed = c / ODDS % EVERY * n / 2,
+                     dim = packed ? DIM : odd_dims[c % COUNT(odd_dims)];
+        double sum = 0, acc[DIM] = { 0 };
+        struct ha_test_kv kv;
+        ha_test_kv_make(&kv, HA_TEST_DENSE, HA_TEST_NORMAL, dim, n, dtype, n);
+        for (size_t i = 0; i < n; i++) {
+            sum += ldexp(1, exponent(i));
+            for (size_t d = 0; d < dim; d++) {
+                const int v = (int)((i * 7 + d * 3) % 17) - 8;
+                acc[d] += ldexp(v, exponent(i));
+                ha_test_kv_put_k(&kv, i, d, odd == ALL_LOW ? -INFINITY : d ? 0 : 4 * (float)exponent(i));
+                ha_test_kv_put_v(&kv, i, d, odd == ALL_LOW && i % 2 ? (float)NAN : (float)v);
+            }
+        }
+        if (odd == ONE_NAN) ha_test_kv_put_k(&kv, n / 2, dim / 2, (float)NAN);
+        float q[DIM], o[DIM], lse, *w = ha_guard_alloc(n * FLOATS);
+        for (size_t d = 0; d < dim; d++) q[d] = 0.25f;
+        struct ha_rows run = kv.rows, first = kv.rows;
+        run.k = (const char *)run.k + packed * run.k_stride_bytes;
+        run.v = (const char *)run.v + packed * run.v_stride_bytes;
+        run.keys -= first.keys = packed;
+        void *blocks = ha_guard_alloc((packed + HA_PACK_KEYS - 1) / HA_PACK_KEYS * ha_packed_block_bytes(dim, dtype));
+        struct ha_attend a = { .q = q,
+                               .q_len = 1,
+                               .group = 1,
+                               .head_dim = dim,
+                               .packed = { .blocks = blocks, .keys = packed },
+                               .runs = &run,
+                               .runs_count = 1,
+                               .dtype = dtype,
+                               .scale = 0x1.62e43p-1f, /* ln 2: exponents are products of q and K */
+                               .o = o,
+                               .lse = &lse,
+                               .weights = w,
+                               .weights_stride = n };
+        HA_TEST_ALL(t)
+        {
+            struct ha_attend_part part[PARTS];
+            const struct ha_attend_join join = { &a, part, (n + HA_SPLIT_KEYS - 1) / HA_SPLIT_KEYS };
+            const size_t now = ha_guard_now();
+            t->pack(&(struct ha_pack){ .blocks = blocks, .rows = first, .head_dim = dim, .dtype = dtype });
+            for (size_t i = 0; i < join.count; i++) {
+                part[i] = (struct ha_attend_part){ .attend = &a,
+                                                   .first = i * HA_SPLIT_KEYS,
+                                                   .keys = i + 1 < join.count ? HA_SPLIT_KEYS : n - i * HA_SPLIT_KEYS,
+                                                   .state = ha_guard_alloc(t->attend_state_bytes(&a)),
+                                                   .scratch = ha_guard_alloc(t->attend_scratch_bytes(&a)) };
+                t->attend_part(t, &part[i]);
+            }
+            t->attend_join(t, &join);
+            assert_attended(&a, n, acc, sum, odd);
+            a.scratch = part[0].scratch;
+            t->attend(t, &a);
+            assert_attended(&a, n, acc, sum, odd);
+            ha_guard_release(now);
+        }
+        ha_guard_release(0);
+    }
+}
+
 TEST_MAIN { return test_all("tests", ha_test_tables_setup, NULL); }

@@ -94,7 +94,7 @@ HOT = """kernels/* reference/* datasets/* harness/base/[!b]* harness/compare/* h
 HOT_TESTS = "reference/test_fp32.c kernels/test_simd.c suites/parts/test_coded_keys.c suites/parts/test_kmeans.c".split()
 
 # helpers of tests that are plugins
-PLUGINS = "harness/engine/test_hostile_device.c harness/engine/test_tool.c suites/merge/test_hostile.c suites/merge/test_guest_device.c suites/defects/test_swapped.c".split()
+PLUGINS = "kernels/test_packed_device.c harness/engine/test_hostile_device.c harness/engine/test_tool.c suites/merge/test_hostile.c suites/merge/test_guest_device.c suites/defects/test_swapped.c".split()
 
 CUDA = "@$o/cuda"
 DRIVE = "$o/harness/engine/drive.o"
@@ -220,7 +220,7 @@ ENV = {
 # out, as it bends clocks. The thread sanitizer leaves out TIMED, and ARITHMETIC and ONE_THREAD, which have no second thread.
 TIMED = """harness/measure/test_calibrate harness/measure/test_ceilings harness/measure/test_meter harness/measure/test_paired
     suites/kernels/test_measure""".split()
-ARITHMETIC = """kernels/test_[!a]* kernels/test_attend reference/* harness/base/test_numeric harness/base/test_fastest_read
+ARITHMETIC = """kernels/test_[!a]* reference/* harness/base/test_numeric harness/base/test_fastest_read
     harness/base/test_fingerprint harness/base/test_rng harness/base/test_stats""".split()
 ONE_THREAD = """datasets/test_[!d]* harness/compare/* harness/doctor/*
     harness/base/test_array harness/base/test_c* harness/base/test_device_arena harness/base/test_placement

@@ -1,6 +1,5 @@
-/* attend_products and product of the embedded device, by whichever BLAS this machine has; without one they are skipped,
- * and what is said then is tested all the same. Compiled a second time with products.c in pieces of a few rows
- * (HA_HOST_SCORES). */
+/* attend_products and product of the embedded device, by whichever BLAS this machine has: what is said without one,
+ * when it is loaded, graphs, and what is refused. The suite device has shapes, types and special numbers. */
 
 #include "kernels/host/host.h"
 #include "kernels/host/test_fixture.h"
@@ -85,41 +84,6 @@ DEVICE_TEST(loaded_with_the_first_product)
     }
     assert_string_equal(getenv("OPENBLAS_NUM_THREADS"), "7");
     unsetenv("OPENBLAS_NUM_THREADS");
-}
-
-DEVICE_TEST(multiplies)
-{
-    needs_a_blas();
-    static const size_t shapes[][3] = { { 1, 1, 1 },     { 1, 300, 64 }, { 5, 7, 33 }, { 260, 9, 8 },
-                                        { 257, 513, 2 }, { 3, 4, 0 },    { 0, 4, 8 },  { 4, 0, 8 } };
-    for (size_t i = 0; i < COUNT(shapes) * HA_DTYPE_COUNT; i++) {
-        const size_t *shape = shapes[i / HA_DTYPE_COUNT];
-        const enum ha_dtype dtype = (enum ha_dtype)(i % HA_DTYPE_COUNT);
-        struct ha_device_product p = { .m = shape[0], .n = shape[1], .k = shape[2], .dtype = dtype };
-        void *x = test_draw(&memory, p.m * p.k, dtype, 1), *w = test_draw(&memory, p.n * p.k, dtype, 2),
-             *y = device_alloc(dev, HA_MEM_DEVICE, p.m * p.n * ha_dtype_bytes(dtype));
-        p.x = x, p.w = w, p.y = y;
-        ok(api->product(stream, &p));
-        ok(api->stream_sync(stream));
-        test_product_check(&p);
-    }
-}
-
-DEVICE_TEST(attends)
-{
-    needs_a_blas();
-    /* more keys than are converted at a time */
-    static const struct test_recipe large = { 1, 3, 2, 1, 8, 2, { { 1025, 2100 } }, true, 0 };
-    const struct ha_profile profile = ha_host_products_profile();
-    for (size_t i = 0; i < (TEST_RECIPES + 1) * HA_DTYPE_COUNT; i++) {
-        const size_t recipe = i / HA_DTYPE_COUNT;
-        struct ha_test_device_problem *p = test_problem_make(recipe < TEST_RECIPES ? &test_recipes[recipe] : &large,
-                                                             (enum ha_dtype)(i % HA_DTYPE_COUNT), &memory);
-        ok(api->attend_products(stream, &p->args));
-        ok(api->stream_sync(stream));
-        ha_test_device_check(p, &profile);
-        test_problem_free(p);
-    }
 }
 
 DEVICE_TEST(graphs_hold_them)

@@ -47,6 +47,58 @@ static void fill_row(struct ha_op_stage *s, const struct problem *p, const struc
         ha_op_numbers(s, at + h * x->head_bytes, x->by_head ? dim : heads * dim, p->dtype);
 }
 
+/* Bell-shaped numbers of key i become what the case has of scores, those of V too. */
+static void shape_row(const struct problem *p, const struct side *x, size_t row, size_t i, size_t keys, bool is_k)
+{
+    const struct ha_op_case *c = p->of;
+    char *const at = p->in->image + x->at + row * x->stride;
+    const float root = sqrtf((float)c->head_dim), rise = (40 * (float)i / (float)keys - 20) / root,
+                small = p->dtype == HA_F16 ? 1e-6f : 1e-38f, least = p->dtype == HA_F16 ? 1e-3f : 1e-30f;
+    for (size_t h = 0; h < c->kv_heads && c->scores; h++)
+        for (size_t d = 0; d < c->head_dim; d++) {
+            char *const to = at + h * (x->by_head ? x->head_bytes : x->row);
+            float z = ha_load(to, d, p->dtype);
+            switch (c->scores) {
+            case HA_OP_EQUAL: z = is_k ? 1.1f : 0.1f; break;
+            case HA_OP_RISING: z = is_k ? rise + 0.1f * z : z; break;
+            case HA_OP_FALLING: z = is_k ? 0.1f * z - rise : z; break;
+            case HA_OP_DOMINANT: z = !is_k ? z : i == keys / 2 ? 40 / root : 0.1f * z; break;
+            case HA_OP_OFFSET: z = is_k ? 10 / root + 0.001f * z : z; break;
+            case HA_OP_CANCELLING: z = is_k ? (d % 2 ? -3 : 3) + 0.01f * z : z; break;
+            case HA_OP_FINE: z = !is_k ? z : d % 2 ? ha_load(to, d - 1, p->dtype) : z < 0 ? 1 : 0.5f; break;
+            case HA_OP_LIGHT: z = is_k ? z : small * z; break;
+            case HA_OP_STRETCHED: z = is_k ? least * z : z; break;
+            default: break;
+            }
+            ha_store(to, d, p->dtype, z);
+        }
+}
+
+/* Queries of a sequence are numbers of the type of K, or none is, or some are, or all lie halfway between two of
+ * bfloat16: a kernel may take another way for each. */
+static void shape_queries(struct ha_op_stage *s, const struct problem *p, float *q, size_t n)
+{
+    const struct ha_op_case *c = p->of;
+    const size_t way = p->products ? 1 : ha_op_draw(s, 4);
+    for (size_t i = 0; i < n; i++) {
+        switch (c->scores) {
+        case HA_OP_PEAKED: q[i] *= 12; break;
+        case HA_OP_EQUAL: q[i] = 0.7f; break;
+        case HA_OP_RISING:
+        case HA_OP_FALLING:
+        case HA_OP_DOMINANT: q[i] = 1 + 0.1f * q[i]; break;
+        case HA_OP_OFFSET: q[i] = 100 + q[i]; break;
+        case HA_OP_HUGE: q[i] *= 1e4f; break;
+        case HA_OP_CANCELLING: q[i] = 50 + 0.01f * q[i]; break;
+        case HA_OP_FINE: q[i] = (i % c->head_dim % 2 ? -1024 : 1024) + 0.2f * q[i]; break;
+        case HA_OP_STRETCHED: q[i] *= p->dtype == HA_F16 ? 1e3f : 1e30f; break;
+        default: break;
+        }
+        if (way == 1 || (way == 2 && i / c->head_dim % 3 != 1)) q[i] = ha_round(q[i], p->dtype);
+        if (way == 3) q[i] = ha_f32_of_bits((ha_f32_bits(q[i]) & 0xffff0000u) | 0x8000u);
+    }
+}
+
 static float *query_of(const struct problem *p, const struct ha_device_seq *m, size_t token, size_t member)
 {
     const struct ha_op_case *c = p->of;
@@ -163,7 +215,7 @@ static void lay(struct ha_op_stage *s, struct problem *p)
         if (c->weights) m->weights = (float *)(void *)(p->out->image + weights);
         float *queries = (float *)(void *)(p->in->image + q);
         ha_op_numbers(s, queries, q_count, HA_F32);
-        for (size_t i = 0; p->products && i < q_count; i++) queries[i] = ha_round(queries[i], p->dtype);
+        shape_queries(s, p, queries, q_count);
         memset(p->in->image + k.at, 0xFF, k.bytes); /* NaN where no key is */
         memset(p->in->image + v.at, 0xFF, v.bytes);
         choose(s, p, b);
@@ -195,6 +247,8 @@ static void lay(struct ha_op_stage *s, struct problem *p)
                     const size_t row = first[r] + (c->block ? list[i / block] * block + i % block : i);
                     fill_row(s, p, &k, row);
                     fill_row(s, p, &v, row);
+                    shape_row(p, &k, row, key, keys, true);
+                    shape_row(p, &v, row, key, keys, false);
                     char *const number = p->in->image + k.at + row * k.stride + p->head * k.head_bytes + p->dim * e;
                     if (p->special && b == p->seq && key == p->key)
                         make_special(p, m, number,
@@ -305,7 +359,7 @@ static enum ha_status judge_unit(struct ha_op_stage *s, struct problem *p, const
         w = ha_answer_judge_weights(&want, &a);
     const bool right = e.ratio <= 1 && w.ratio <= 1;
     if (status == HA_OK && masked && c->weights) status = judge_no_weights(s, p);
-    if (right && !special && !masked)
+    if (right && !special && !masked && c->scores <= HA_OP_PEAKED) /* others have roundings of one sign */
         status = ha_answer_hold(&want, &a, &rows, HELD_NUMBERS / (rows.keys * c->head_dim + 1) + 2, &held->rows,
                                 &held->weights, s->why);
     free(memory);
@@ -507,6 +561,7 @@ static const char *unfit(const struct ha_op_case *c)
     if (c->causal && c->empty) return "the query tokens are the last keys of every sequence, and one has none";
     if (c->lists && c->causal && c->runs == 1) return "with causal, the last run is no list";
     if (c->head_dim % 8) return "a head has a multiple of 8 numbers";
+    if (c->special && c->scores) return "special numbers stand among bell-shaped ones";
     if (c->list_keys && (!c->lists || c->weights)) return "list_keys is of lists, without weights";
     struct ha_op_case any = *c;
     any.special = HA_OP_NO_SPECIAL; /* it has all of them */
@@ -531,12 +586,24 @@ static const char *unfit(const struct ha_op_case *c)
     PAIRS "src_at = 0 2 8 36\nv_at = 0 6 16 40\n" \
           "pad = 0 6 16 100\nv_pad = 0 2 32 64\n" \
           "weights = no yes\ndst_gap = 0 3 29\n"
-#define PAIRS_OF_ROWS \
-    PAIRS_OF_PLACES "special = none nan_query nan_key nan_value low_key high_key inf_query inf_value masked\n"
+#define PAIRS_OF_ROWS                                                                          \
+    PAIRS_OF_PLACES                                                                            \
+    "special = none nan_query nan_key nan_value low_key high_key inf_query inf_value masked\n" \
+    "scores = plain peaked equal rising falling dominant offset huge cancelling fine light stretched\n"
 
 static enum ha_status judge_attend(struct ha_op_stage *s)
 {
     struct way way = { "attend", s->api->attend, false, false };
+    /* keys enough that what is largest changes several times */
+    struct ha_op_case hard[HA_OP_STRETCHED] = { SHAPE(1, 1, 2, 3, 64, 700, 1, .weights = 1) };
+    for (size_t i = 0; i < HA_OP_STRETCHED; i++) {
+        hard[i] = hard[0];
+        hard[i].scores = i + 1;
+        hard[i].q_len = 1 + i % 3;
+        hard[i].head_dim = 40 + i % 4 * 16;
+        hard[i].runs = 1 + i % 2;
+    }
+    HA_TRY(attend_all(s, &way, hard, HA_OP_STRETCHED));
     return attend_all(s, &way, large, sizeof large / sizeof *large);
 }
 static enum ha_status attend_case(struct ha_op_stage *s, const struct ha_op_case *c)
@@ -549,7 +616,7 @@ const struct ha_op ha_op_attend = {
     .doc = "o, LSE and weights of batches, against binary64",
     .needs = { HA_OP_ENTRY(attend) },
     .judge = judge_attend,
-    .keys = KEYS " special weights dst_gap",
+    .keys = KEYS " special scores weights dst_gap",
     .pairs = PAIRS_OF_ROWS "batch = 1 2 3 17 65 256\n"
                            "q_len = 1 2 5 17 33\n"
                            "kv_heads = 1 2 3 20 33 65 128\n"
@@ -583,7 +650,7 @@ const struct ha_op ha_op_attend_index = {
     .doc = "the same of keys that an index names, by rows and blocks",
     .needs = { HA_OP_ENTRY(attend) },
     .judge = judge_attend_index,
-    .keys = KEYS " special weights dst_gap block",
+    .keys = KEYS " special scores weights dst_gap block",
     .pairs = PAIRS_OF_ROWS "batch = 1 3 65\nq_len = 1 5\nkv_heads = 1 3 33\ngroup = 1 4 7\nhead_dim = 8 64 80\n"
                            "keys = 1 3 31 65 130 300 1025\nblock = 1 2 7 16 32 64 100\n",
     .values = VALUES,

@@ -28,6 +28,10 @@ HA_WORDS(special_word, [HA_OP_NO_SPECIAL] = "none", [HA_OP_NAN_QUERY] = "nan_que
          [HA_OP_INF_QUERY] = "inf_query", [HA_OP_INF_VALUE] = "inf_value", [HA_OP_MASKED] = "masked")
 
 HA_WORDS(numbers_word, [HA_OP_BELL] = "bell", [HA_OP_CLOSE] = "close", [HA_OP_TINY] = "tiny", [HA_OP_WIDE] = "wide")
+HA_WORDS(
+    scores_word, [HA_OP_PLAIN] = "plain", [HA_OP_PEAKED] = "peaked", [HA_OP_EQUAL] = "equal", [HA_OP_RISING] = "rising",
+    [HA_OP_FALLING] = "falling", [HA_OP_DOMINANT] = "dominant", [HA_OP_OFFSET] = "offset", [HA_OP_HUGE] = "huge",
+    [HA_OP_CANCELLING] = "cancelling", [HA_OP_FINE] = "fine", [HA_OP_LIGHT] = "light", [HA_OP_STRETCHED] = "stretched")
 HA_WORDS(digest_word, [HA_DIGEST_RANGE] = "range", [HA_DIGEST_MEAN] = "mean")
 HA_WORDS(lists_word, [HA_OP_NO_LISTS] = "none", [HA_OP_KV_LISTS] = "kv_heads", [HA_OP_Q_LISTS] = "q_heads")
 HA_WORDS(
@@ -131,6 +135,11 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
     WORD(numbers, "bell", numbers_word,
          "of a list, of rows: bell-shaped; so close together that their last bits tell them apart; subnormal; of every "
          "magnitude"),
+    WORD(scores, "plain", scores_word,
+         "of bell-shaped numbers; a few far above the others; equal, as are all of V; rising; falling; one above all; "
+         "around 1000; around 100000; small differences of large products; decided by the last bits of queries; with a "
+         "V "
+         "of subnormal numbers; of small keys and large queries"),
     { "scale", "1", "of the scores, times the root of head_dim; of the numbers of matrices, of a blend", HA_KEY_REAL,
       AT(of.scale), .least = 0x1p-10, .most = 0x1p10, .draw = "1 1 0.25 3 0.0625" },
     { "a", "1", "y = a y + b x", HA_KEY_REAL, AT(of.a), .least = -1e6, .most = 1e6,

@@ -41,6 +41,21 @@ enum {
 };
 enum { HA_OP_BELL, HA_OP_CLOSE, HA_OP_TINY, HA_OP_WIDE };                  /* numbers */
 enum { HA_OP_NO_EDGE, HA_OP_AT_EDGE, HA_OP_ABOVE_EDGE, HA_OP_BELOW_EDGE }; /* of a sum: that, half a unit beside it */
+/* what scores and sums are made of: numbers of attention */
+enum {
+    HA_OP_PLAIN,
+    HA_OP_PEAKED, /* a few keys have nearly all weight */
+    HA_OP_EQUAL,  /* one number in all of K, one in V: rounding errors of a sum have one sign */
+    HA_OP_RISING,
+    HA_OP_FALLING,
+    HA_OP_DOMINANT,   /* one key has it */
+    HA_OP_OFFSET,     /* scores of about 1000, differences of about 1 */
+    HA_OP_HUGE,       /* scores of about 10^5 */
+    HA_OP_CANCELLING, /* scores are small differences of large products */
+    HA_OP_FINE,       /* queries of 24 bits whose low halves decide: the high ones cancel */
+    HA_OP_LIGHT,      /* V is among the smallest numbers of its type, or below */
+    HA_OP_STRETCHED,  /* small K, and large queries that make up for it */
+};
 enum { HA_OP_NO_LISTS, HA_OP_KV_LISTS, HA_OP_Q_LISTS };
 enum { HA_OP_ANY, HA_OP_WITHIN_0, HA_OP_WITHIN_1, HA_OP_WITHIN_INFINITY };
 enum { HA_OP_SOME_CACHED, HA_OP_NONE_CACHED, HA_OP_ALL_CACHED };
@@ -53,6 +68,7 @@ struct ha_op_case {
     size_t dtype, m, n, k, states;
     size_t batch, q_len, kv_heads, group, head_dim, keys, runs, block, causal, weights, empty, special;
     size_t numbers; /* of a list, of rows */
+    size_t scores;
     size_t layout, pad, v_pad, v_at, q_at;
     size_t lists, list_keys, q_layout, q_gap;
     double a, b, scale;

@@ -50,10 +50,11 @@ static void any_state(struct ha_merge_row *row, size_t m)
 /* or values that no merge makes, which are copied all the same */
 static void copied_state(struct ha_merge_row *row, size_t m)
 {
-    const double odd[] = { HUGE_VAL, -HUGE_VAL, (double)NAN, -0.0 };
+    const double odd[] = { HUGE_VAL, -HUGE_VAL, (double)NAN };
     any_state(row, m);
+    if (row->index % 2 == 0) row->o[m * row->dim + ha_draw_below(row, HA_DRAW_CHOICE, 1, row->dim)] = -0.0;
     if (row->index % 4 == 3)
-        row->o[m * row->dim + ha_draw_below(row, HA_DRAW_CHOICE, 0, row->dim)] = odd[row->index / 4 % 4];
+        row->o[m * row->dim + ha_draw_below(row, HA_DRAW_CHOICE, 0, row->dim)] = odd[row->index / 4 % 3];
 }
 
 static void fill_one_state(struct ha_merge_row *row) { copied_state(row, 0); }
