@@ -49,34 +49,42 @@ TEST(every_pair_of_an_operation_is_met)
         size_t pairs;
     } wide[] = {
         { "attend",
-          { "batch: 1 2 3 17 65 256\n", " 33 65 128\n", " 12 16\n", "v_pad: 0 2 32 64", "src_at: 0 2 8 36", "nan_value",
-            "fine light stretched" },
+          { "batch: 1 2 3 17 65 256\n", "q_len: 1 2 3 4 5 6 7 8 13 16 17 33 64\n", " 33 65 128\n", " 12 16\n",
+            "v_pad: 0 2 32 64", "src_at: 0 2 8 36", "nan_value", "fine light stretched" },
           5000 },
         { "attend_index", { "block: 1 2 7", "k_heads v_heads" }, 3000 },
         { "attend_products", { "batch: 1 3 65", "nan_key" }, 1800 },
         { "blend", { "dst_at: 0 4", "special" }, 600 },
         { "product", { "special" }, 200 },
-        { "merge", { "src: device mapped" }, 300 },
+        { "merge", { "src: device mapped", "dst_gap: 0 3 16", "layout: tokens heads k_heads v_heads" }, 300 },
         { "move", { "repeats" }, 800 },
         { "read", { "src_at: 0 4" }, 150 },
         { "digest", { "first: 0 1 31 64", "src_index: none device mapped" }, 1000 },
-        { "digest_score", { "group: 1 2 4 5 16", "high_key" }, 900 },
-        { "topk", { "repeats", "nan_value", "within: any 0 1 inf", "only: no yes" }, 1300 },
+        { "digest_score", { "group: 1 2 3 4 5 6 7 8 16", "high_key" }, 900 },
+        { "topk", { "repeats comb", "nan_value", "within: any 0 1 inf", "only: no yes" }, 1300 },
         { "split", { "cached: some none all", "missing: both none list count" }, 1000 },
         { "rotate", { "rotary: 0 2 32 34 64", "eps: " }, 400 },
         { "columns", { "y_type: f32 f16 bf16", "n: 1 7 26 32 33 128" }, 900 },
-        { "features", { "empty: no yes", "head_dim: 8 33 64 80 128 256" }, 500 },
+        { "features", { "empty: no yes", "head_dim: 8 33 64 80 96 112 128 192 256" }, 500 },
         { "net", { "layers: 1 2 3 4", "hidden: 1 31 100 312 1024" }, 500 },
         { "hash", { "bits: 32 64 96 256", "first: 0 1 16 31" }, 700 },
         { "hamming", { "bits: 32 64 96 256", "only: no yes" }, 700 },
-        { "similarity", { "similar: least harmonic", "q_len: 1 2 5" }, 500 },
+        { "similarity", { "similar: least harmonic", "q_len: 1 2 3 4 5 6 7 8 16" }, 500 },
         { "pq_encode", { "code_bits: 2 4 7 8 16", "first: 0 1 31 64", "separate: no yes" }, 1000 },
         { "pq_table", { "w_type: f32 f16", "dims: 1 2 4 7 31", "nan_query" }, 400 },
         { "pq_score", { "groups: 1 3 32 70", "code_bits: 2 4 7 8 16", "w_type: f32 f16" }, 700 },
-        { "softmax", { "keys: 1 2 33 256 257 1100", "low_key" }, 300 },
-        { "topp", { "repeats", "p: 1 0.9 0.5 1e-09", "q_len: 1 2 5" }, 700 },
-        { "weighted_sum", { "head_dim: 1 8 33 64 128 256", "w_type: f32 f16" }, 900 },
-        { "score", { "head_dim: 1 7 26 32 33 128 256", "nan_query" }, 900 },
+        { "softmax",
+          { "keys: 1 2 33 256 257 1100", "low_key", "pattern: shuffled ascending descending repeats" },
+          300 },
+        { "topp",
+          { "repeats comb", "p: 1 0.9 0.5 1e-09", "q_len: 1 2 3 4 5 8 16", "edge: none at above below",
+            "numbers: bell close tiny wide" },
+          700 },
+        { "weighted_sum",
+          { "head_dim: 1 8 33 64 80 96 112 128 192 256", "w_type: f32 f16", "keys: 1 2 33 70 256 257 600",
+            "pattern: shuffled repeats" },
+          900 },
+        { "score", { "head_dim: 1 7 26 32 33 64 80 96 112 128 192 256", "nan_query" }, 900 },
     };
     for (size_t i = 0; i < COUNT(wide); i++) {
         char section[HA_OP_SECTION_MAX];
@@ -91,7 +99,7 @@ TEST(every_pair_of_an_operation_is_met)
                       c.excluded);
         assert_covered(&c, text,
                        "is allowed|no bits for so many|and one has none|and b is not 0|dimensions are turned|"
-                       "stand among bell",
+                       "stand among bell|is no share exactly",
                        wide[i].pairs);
     }
 }

@@ -618,10 +618,10 @@ const struct ha_op ha_op_attend = {
     .judge = judge_attend,
     .keys = KEYS " special scores weights dst_gap",
     .pairs = PAIRS_OF_ROWS "batch = 1 2 3 17 65 256\n"
-                           "q_len = 1 2 5 17 33\n"
-                           "kv_heads = 1 2 3 20 33 65 128\n"
-                           "group = 1 2 3 4 5 7 8 12 16\n"
-                           "head_dim = 8 24 40 64 80 128 160 200 256\n"
+                           "q_len = 1..8 13 16 17 33 64\n"
+                           "kv_heads = 1..8 20 33 65 128\n"
+                           "group = 1..8 12 16\n"
+                           "head_dim = 8 24 40 64 80 96 112 128 160 192 200 256\n"
                            "keys = 1 2 31 64 65 130 257 1025 2100\n",
     .values = VALUES,
     .once = attend_case,
@@ -651,7 +651,8 @@ const struct ha_op ha_op_attend_index = {
     .needs = { HA_OP_ENTRY(attend) },
     .judge = judge_attend_index,
     .keys = KEYS " special scores weights dst_gap block",
-    .pairs = PAIRS_OF_ROWS "batch = 1 3 65\nq_len = 1 5\nkv_heads = 1 3 33\ngroup = 1 4 7\nhead_dim = 8 64 80\n"
+    .pairs = PAIRS_OF_ROWS "batch = 1 3 65\nq_len = 1 2 5 8\nkv_heads = 1 2 3 8 33\ngroup = 1..5 7 8 16\nhead_dim = 8 "
+                           "64 80 96 112 128 192 256\n"
                            "keys = 1 3 31 65 130 300 1025\nblock = 1 2 7 16 32 64 100\n",
     .values = VALUES,
     .once = attend_index_case,
@@ -675,9 +676,10 @@ const struct ha_op ha_op_attend_lists = {
     .needs = { HA_OP_ENTRY(attend) },
     .judge = judge_attend_lists,
     .keys = KEYS " weights dst_gap block lists list_keys q_layout q_gap",
-    .pairs = PAIRS_OF_PLACES "batch = 1 3 17\nq_len = 1 2 5\nkv_heads = 1 3 9\ngroup = 1 4 7\nhead_dim = 8 64 80 128\n"
-                             "keys = 1 3 31 65 130 300\nblock = 1 7 16 32\nlists = none kv_heads q_heads\n"
-                             "list_keys = no yes\nq_layout = tokens heads\nq_gap = 0 3 8\n",
+    .pairs = PAIRS_OF_PLACES
+    "batch = 1 3 17\nq_len = 1 2 5 8\nkv_heads = 1..4 7..9\ngroup = 1..8 16\nhead_dim = 8 64 80 96 112 128 192 256\n"
+    "keys = 1 3 31 65 130 300\nblock = 1 7 16 32\nlists = none kv_heads q_heads\n"
+    "list_keys = no yes\nq_layout = tokens heads\nq_gap = 0 3 8\n",
     .values = VALUES "keys = 1..200 207..1600:7 255 257 511..513 1023..1025 2047..2049 4095..4097 8193 16385\n",
     .once = attend_lists_case,
     .unfit = unfit,
@@ -701,9 +703,11 @@ const struct ha_op ha_op_attend_products = {
     .needs = { HA_OP_ENTRY(attend_products) },
     .judge = judge_attend_products,
     .keys = KEYS " special",
-    .pairs = PAIRS "src_at = 0 16 48\nv_at = 0 16 32\npad = 0 16 96\nv_pad = 0 32 64\n"
-                   "batch = 1 3 65\nq_len = 1 2 17\nkv_heads = 1 3 33\ngroup = 1 3 5 16\nhead_dim = 8 40 64 128\n"
-                   "keys = 1 3 64 130 257\nspecial = none nan_query nan_key low_key high_key inf_query masked\n",
+    .pairs = PAIRS
+    "src_at = 0 16 48\nv_at = 0 16 32\npad = 0 16 96\nv_pad = 0 32 64\n"
+    "batch = 1 3 65\nq_len = 1 2 8 17\nkv_heads = 1 2 3 8 33\ngroup = 1 2 3 5 7 8 16\nhead_dim = 8 40 64 80 "
+    "96 112 128 192 256\n"
+    "keys = 1 3 64 130 257\nspecial = none nan_query nan_key low_key high_key inf_query masked\n",
     .values = VALUES "dst_at = 0..64:16 4112\nsrc_at = 0..64:16 4112\nv_at = 0..64:16 4112\n"
                      "pad = 0..64:16 96 128 1024\nv_pad = 0..64:16 96 128 1024\n",
     .once = attend_products_case,

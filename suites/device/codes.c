@@ -149,7 +149,8 @@ const struct ha_op ha_op_hash = {
     .judge = judge_hash,
     .keys = "dst src src_at q_at dtype batch kv_heads group head_dim keys src_gap dst_gap first bits empty special",
     .pairs = "dst = device mapped\nsrc = device mapped\nsrc_at = 0 4 40\nq_at = 0 4 40\ndtype = f32 f16 bf16\n"
-             "batch = 1 3 33\nkv_heads = 1 3\ngroup = 1 2 5\nhead_dim = 8 33 64 80 128\nkeys = 1 2 17 40 70\n"
+             "batch = 1 3 33\nkv_heads = 1..4 7 8\ngroup = 1..8 16\nhead_dim = 8 33 64 80 96 112 128 192 256\nkeys = 1 "
+             "2 17 40 70\n"
              "src_gap = 0 3\ndst_gap = 0 3\nfirst = 0 1 16 31\nbits = 32 64 96 256\nempty = no yes\n"
              "special = none nan_key low_key high_key\n",
     .values = "keys = 1..200 207..1600:7 255 257 511..513 1023..1025 2047..2049 4095..4097 8191..8193 16385 32769 "
@@ -280,9 +281,10 @@ const struct ha_op ha_op_hamming = {
     .needs = { HA_OP_ENTRY(hamming) },
     .judge = judge_hamming,
     .keys = "dst src dst_at q_at batch q_len kv_heads group keys src_gap dst_gap bits only empty special",
-    .pairs = "dst = device mapped\nsrc = device mapped\ndst_at = 0 4 24\nq_at = 0 4 40\nbatch = 1 3 33\nq_len = 1 2 5\n"
-             "kv_heads = 1 3\ngroup = 1 2 5 16\nkeys = 1 15 16 33 130 257\nsrc_gap = 0 3\ndst_gap = 0 3\n"
-             "bits = 32 64 96 256\nonly = no yes\nempty = no yes\nspecial = none nan_key high_key\n",
+    .pairs =
+        "dst = device mapped\nsrc = device mapped\ndst_at = 0 4 24\nq_at = 0 4 40\nbatch = 1 3 33\nq_len = 1..8 16\n"
+        "kv_heads = 1..4 7 8\ngroup = 1..8 16\nkeys = 1 15 16 33 130 257\nsrc_gap = 0 3\ndst_gap = 0 3\n"
+        "bits = 32 64 96 256\nonly = no yes\nempty = no yes\nspecial = none nan_key high_key\n",
     .once = hamming_once,
     .unfit = unfit_hamming,
 };
@@ -424,7 +426,8 @@ const struct ha_op ha_op_similarity = {
     .judge = judge_similarity,
     .keys = "dst src dst_at src_at q_at batch q_len kv_heads group head_dim similar special",
     .pairs = "dst = device mapped\nsrc = device mapped\ndst_at = 0 4 24\nsrc_at = 0 4 40\nq_at = 0 4 40\n"
-             "batch = 1 3 33\nq_len = 1 2 5\nkv_heads = 1 3 8\ngroup = 1 2 5 16\nhead_dim = 8 33 64 80 128 256\n"
+             "batch = 1 3 33\nq_len = 1..8 16\nkv_heads = 1..4 7 8\ngroup = 1..8 16\nhead_dim = 8 33 64 80 96 112 128 "
+             "192 256\n"
              "similar = least harmonic\nspecial = none nan_query nan_key low_key high_key\n",
     .once = similarity_once,
     .unfit = unfit_similarity,

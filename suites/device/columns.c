@@ -128,8 +128,8 @@ const struct ha_op ha_op_columns = {
     .keys = "dst src dst_at src_at q_at dtype y_type batch kv_heads group head_dim keys n dst_gap layout empty scale "
             "special",
     .pairs = "dst = device mapped\nsrc = device mapped\ndst_at = 0 4 24\nsrc_at = 0 4 40\nq_at = 0 4 40\n"
-             "dtype = f32 f16 bf16\ny_type = f32 f16 bf16\nbatch = 1 3 33\nkeys = 1 2 17 70\nkv_heads = 1 3\n"
-             "group = 1 2 5\nhead_dim = 8 33 64 80 128\nn = 1 7 26 32 33 128\ndst_gap = 0 3\n"
+             "dtype = f32 f16 bf16\ny_type = f32 f16 bf16\nbatch = 1 3 33\nkeys = 1 2 17 70\nkv_heads = 1..4 7 8\n"
+             "group = 1..8 16\nhead_dim = 8 33 64 80 96 112 128 192 256\nn = 1 7 26 32 33 128\ndst_gap = 0 3\n"
              "layout = tokens heads\nempty = no yes\nscale = 1 100 0.001\nspecial = none nan_key low_key high_key\n",
     .values = HA_OP_SCALES,
     .once = columns_once,
@@ -266,7 +266,8 @@ const struct ha_op ha_op_score = {
     .keys = "src dst_at src_at q_at dtype batch q_len kv_heads group head_dim keys pad layout dst_gap src_index empty "
             "scale special",
     .pairs = "src = device mapped\ndst_at = 0 4 24\nsrc_at = 0 2 4 40\nq_at = 0 4 40\ndtype = f32 f16 bf16\n"
-             "batch = 1 3 33\nq_len = 1 2 5\nkv_heads = 1 3\ngroup = 1 2 4 5 16\nhead_dim = 1 7 26 32 33 128 256\n"
+             "batch = 1 3 33\nq_len = 1..8 16\nkv_heads = 1..4 7 8\ngroup = 1..8 16\nhead_dim = 1 7 26 32 33 64 80 96 "
+             "112 128 192 256\n"
              "keys = 1 16 31 33 130 257\npad = 0 4 18\nlayout = tokens heads\ndst_gap = 0 3\n"
              "src_index = none device mapped\nempty = no yes\nscale = 1 0.25 3\n"
              "special = none nan_query nan_key low_key high_key\n",

@@ -388,7 +388,8 @@ const struct ha_op ha_op_merge = {
     .keys = "dst src dst_at src_at rows kv_heads dtype states head_dim layout src_gap dst_gap",
     .pairs = "dtype = f32 f16 bf16\ndst = device mapped\nsrc = device mapped\n"
              "dst_at = 0 4 8 60\nsrc_at = 0 4 8 36\n"
-             "rows = 1 17 40 300\nkv_heads = 1 3 40\nstates = 1 2 3 7 33 130\nhead_dim = 8 24 64 80 128 200 256\n"
+             "rows = 1..4 8 17 40 300\nkv_heads = 1..4 7 8 40\nstates = 1..8 16 33 130\nhead_dim = 8 24 64 80 96 112 "
+             "128 192 200 256\n"
              "layout = tokens heads k_heads v_heads\nsrc_gap = 0 1 8\ndst_gap = 0 3 16\n",
     .once = merge_case,
     .unfit = ha_op_unfit_kernel,

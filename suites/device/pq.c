@@ -206,7 +206,7 @@ const struct ha_op ha_op_pq_encode = {
     .keys = "dst src src_at q_at dtype batch kv_heads keys pad layout src_index dst_gap first groups dims centroids "
             "code_bits separate empty special",
     .pairs = "dst = device mapped\nsrc = device mapped\nsrc_at = 0 4 40\nq_at = 0 4 40\ndtype = f32 f16 bf16\n"
-             "batch = 1 3 33\nkv_heads = 1 3\nkeys = 1 2 31 33 70\npad = 0 4 18\nlayout = tokens heads\n"
+             "batch = 1 3 33\nkv_heads = 1..4 7 8\nkeys = 1 2 31 33 70\npad = 0 4 18\nlayout = tokens heads\n"
              "src_index = none device mapped\ndst_gap = 0 3\nfirst = 0 1 31 64\ngroups = 1 3 32\ndims = 1 2 4 7 16\n"
              "centroids = 1 3 16 100\ncode_bits = 2 4 7 8 16\nseparate = no yes\nempty = no yes\n"
              "special = none nan_key low_key high_key\n",
@@ -312,8 +312,9 @@ const struct ha_op ha_op_pq_table = {
     .needs = { HA_OP_ENTRY(pq_table) },
     .judge = judge_pq_table,
     .keys = "dst src q_at batch q_len kv_heads group dst_gap groups dims centroids separate w_type special",
-    .pairs = "dst = device mapped\nsrc = device mapped\nq_at = 0 4 40\nbatch = 1 3 33\nq_len = 1 2 5\nkv_heads = 1 3\n"
-             "group = 1 2 5\ndst_gap = 0 3\ngroups = 1 3 32\ndims = 1 2 4 7 31\ncentroids = 1 3 16 100\n"
+    .pairs = "dst = device mapped\nsrc = device mapped\nq_at = 0 4 40\nbatch = 1 3 33\nq_len = 1..8 16\nkv_heads = "
+             "1..4 7 8\n"
+             "group = 1..8 16\ndst_gap = 0 3\ngroups = 1 3 32\ndims = 1 2 4 7 31\ncentroids = 1 3 16 100\n"
              "separate = no yes\nw_type = f32 f16\nspecial = none nan_query low_key high_key\n",
     .once = pq_table_once,
     .unfit = unfit_pq_table,
@@ -438,11 +439,11 @@ const struct ha_op ha_op_pq_score = {
     .judge = judge_pq_score,
     .keys = "dst src dst_at batch q_len kv_heads group keys src_gap dst_gap groups centroids code_bits w_type empty "
             "scale special",
-    .pairs =
-        "dst = device mapped\nsrc = device mapped\ndst_at = 0 4 24\nbatch = 1 3 33\nq_len = 1 2 5\nkv_heads = 1 3\n"
-        "group = 1 2 4 5\nkeys = 1 31 32 70 257\nsrc_gap = 0 3\ndst_gap = 0 3\ngroups = 1 3 32 70\n"
-        "centroids = 1 3 16 100\ncode_bits = 2 4 7 8 16\nw_type = f32 f16\nempty = no yes\nscale = 1 0.25 3\n"
-        "special = none nan_key low_key high_key\n",
+    .pairs = "dst = device mapped\nsrc = device mapped\ndst_at = 0 4 24\nbatch = 1 3 33\nq_len = 1..8 16\nkv_heads = "
+             "1..4 7 8\n"
+             "group = 1..8 16\nkeys = 1 31 32 70 257\nsrc_gap = 0 3\ndst_gap = 0 3\ngroups = 1 3 32 70\n"
+             "centroids = 1 3 16 100\ncode_bits = 2 4 7 8 16\nw_type = f32 f16\nempty = no yes\nscale = 1 0.25 3\n"
+             "special = none nan_key low_key high_key\n",
     .once = pq_score_once,
     .unfit = unfit_pq_score,
 };

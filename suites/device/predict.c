@@ -171,7 +171,8 @@ const struct ha_op ha_op_features = {
     .judge = judge_features,
     .keys = "dst src dst_at src_at q_at batch kv_heads group head_dim empty scale special",
     .pairs = "dst = device mapped\nsrc = device mapped\ndst_at = 0 4 24\nsrc_at = 0 4 40\nq_at = 0 4 40\n"
-             "batch = 1 3 33\nkv_heads = 1 2 8\ngroup = 1 2 5 8\nhead_dim = 8 33 64 80 128 256\nempty = no yes\n"
+             "batch = 1 3 33\nkv_heads = 1..4 7 8\ngroup = 1..8 16\nhead_dim = 8 33 64 80 96 112 128 192 256\nempty = "
+             "no yes\n"
              "scale = 1 0.25 3\nspecial = none nan_query nan_key nan_value\n",
     .once = features_once,
     .unfit = unfit_features,

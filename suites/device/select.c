@@ -165,7 +165,7 @@ const struct ha_op ha_op_digest = {
             "digest",
     .pairs = "dtype = f32 f16 bf16\ndigest = range mean\nsrc = device mapped\n"
              "src_at = 0 4 24\nq_at = 0 4 40\nsrc_index = none device mapped\n"
-             "batch = 1 3 33\nkv_heads = 1 3\nhead_dim = 8 33 64 80 128 256\nkeys = 1 16 31 100 257\n"
+             "batch = 1 3 33\nkv_heads = 1..4 7 8\nhead_dim = 8 33 64 80 96 112 128 192 256\nkeys = 1 16 31 100 257\n"
              "block = 1 16 32 5 64\npad = 0 4 16\nlayout = tokens heads\nfirst = 0 1 31 64\nempty = no yes\n"
              "special = none nan_key low_key high_key\nnumbers = bell close tiny wide\n",
     .once = digest_once,
@@ -333,7 +333,8 @@ const struct ha_op ha_op_digest_score = {
     .judge = judge_digest_score,
     .keys = "dst src dst_at q_at dtype batch q_len kv_heads group head_dim keys dst_gap empty scale special",
     .pairs = "dtype = f32 f16 bf16\ndst = device mapped\nsrc = device mapped\ndst_at = 0 4 24\nq_at = 0 4 40\n"
-             "batch = 1 3 33\nq_len = 1 2 5\nkv_heads = 1 3\ngroup = 1 2 4 5 16\nhead_dim = 8 33 64 80 128 256\n"
+             "batch = 1 3 33\nq_len = 1..8 16\nkv_heads = 1..4 7 8\ngroup = 1..8 16\nhead_dim = 8 33 64 80 96 112 128 "
+             "192 256\n"
              "keys = 1 16 31 33 130 257\ndst_gap = 0 3\nempty = no yes\nscale = 1 0.25 3\n"
              "special = none nan_key low_key high_key\n",
     .once = digest_score_once,
@@ -532,7 +533,8 @@ const struct ha_op ha_op_topk = {
         "dst src dst_at src_at batch kv_heads group keys dst_gap src_gap pattern empty special numbers first chosen "
         "within block only",
     .pairs = "dst = device mapped\nsrc = device mapped\ndst_at = 0 4 24\nsrc_at = 0 4 40\n"
-             "within = any 0 1 inf\nblock = 1 16\nonly = no yes\nbatch = 1 3 33\nkv_heads = 1 3\ngroup = 1 2 4\nkeys = "
+             "within = any 0 1 inf\nblock = 1 16\nonly = no yes\nbatch = 1 3 33\nkv_heads = 1..4 7 8\ngroup = 1..8 "
+             "16\nkeys = "
              "1 31 32 33 100 257 1000 2100\n"
              "chosen = 0 1 16 33 100 1000 5000\ndst_gap = 0 3\nsrc_gap = 0 3\nfirst = 0 7\nempty = no yes\n"
              "pattern = ascending descending shuffled repeats comb\nspecial = none nan_key nan_value low_key high_key\n"
@@ -681,7 +683,7 @@ const struct ha_op ha_op_split = {
     .keys = "dst src dst_at src_at q_at batch kv_heads group keys dst_gap src_gap src_index pattern spread empty "
             "cached missing block",
     .pairs = "dst = device mapped\nsrc = device mapped\nsrc_index = device mapped\ndst_at = 0 4 24\n"
-             "src_at = 0 4 40\nq_at = 0 4 40\nbatch = 1 3 33\nkv_heads = 1 3\ngroup = 1 2 4\n"
+             "src_at = 0 4 40\nq_at = 0 4 40\nbatch = 1 3 33\nkv_heads = 1..4 7 8\ngroup = 1..8 16\n"
              "keys = 1 31 32 33 100 257 1000\ndst_gap = 0 3\nsrc_gap = 0 3\npattern = ascending descending shuffled\n"
              "spread = 1 4\nempty = no yes\ncached = some none all\nmissing = both none list count\nblock = 1 8 128\n",
     .once = split_once,
@@ -765,7 +767,8 @@ const struct ha_op ha_op_rotate = {
     .judge = judge_rotate,
     .keys = "dst src dst_at q_at q_len kv_heads group head_dim special bias norm rotary adjacent eps",
     .pairs = "dst = device mapped\nsrc = device mapped\ndst_at = 0 4 24\nq_at = 0 4 40\n"
-             "q_len = 1 2 17\nkv_heads = 1 3\ngroup = 1 4\nhead_dim = 64 80 128 256 34\nrotary = 0 2 32 34 64\n"
+             "q_len = 1..8 16 17\nkv_heads = 1..4 7 8\ngroup = 1..8 16\nhead_dim = 64 80 96 112 128 192 256 34\nrotary "
+             "= 0 2 32 34 64\n"
              "bias = no yes\nnorm = no yes\nadjacent = no yes\neps = 0 1e-06 0.5\nspecial = none nan_query\n",
     .once = rotate_once,
     .unfit = unfit_rotate,

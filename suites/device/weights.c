@@ -151,10 +151,11 @@ const struct ha_op ha_op_softmax = {
     .needs = { HA_OP_ENTRY(softmax) },
     .judge = judge_softmax,
     .keys = "dst dst_at batch q_len kv_heads group keys dst_gap empty scale special numbers pattern",
-    .pairs = "dst = device mapped\ndst_at = 0 4 24\nbatch = 1 3 33\nq_len = 1 2 5\nkv_heads = 1 3\ngroup = 1 2 5\n"
-             "keys = 1 2 33 256 257 1100\ndst_gap = 0 3\nempty = no yes\nscale = 1 0.25 3\n"
-             "special = none nan_value low_key high_key\nnumbers = bell close tiny wide\n"
-             "pattern = shuffled ascending descending repeats\n",
+    .pairs =
+        "dst = device mapped\ndst_at = 0 4 24\nbatch = 1 3 33\nq_len = 1..8 16\nkv_heads = 1..4 7 8\ngroup = 1..8 16\n"
+        "keys = 1 2 33 256 257 1100\ndst_gap = 0 3\nempty = no yes\nscale = 1 0.25 3\n"
+        "special = none nan_value low_key high_key\nnumbers = bell close tiny wide\n"
+        "pattern = shuffled ascending descending repeats\n",
     .once = softmax_once,
     .unfit = unfit_softmax,
 };
@@ -347,7 +348,8 @@ const struct ha_op ha_op_topp = {
             "numbers edge",
     .pairs =
         "dst = device mapped\nsrc = device mapped\ndst_at = 0 4 24\nsrc_at = 0 4 40\nbatch = 1 3 33\n"
-        "q_len = 1 2 4 5\nkv_heads = 1 3\ngroup = 1 2\nkeys = 1 2 33 256 257 1100\nsrc_gap = 0 3\ndst_gap = 0 3\n"
+        "q_len = 1..5 8 16\nkv_heads = 1..4 7 8\ngroup = 1..4 7 8\nkeys = 1 2 33 256 257 1100\nsrc_gap = 0 3\ndst_gap "
+        "= 0 3\n"
         "w_type = f32 f16\np = 1 0.9 0.5 1e-09\npattern = ascending descending shuffled repeats comb\nempty = no yes\n"
         "special = none nan_value low_key high_key\nnumbers = bell close tiny wide\nedge = none at above below\n",
     .values = "q_len = 1..70 96 97 127..129 192 255..257 300 511..513 1023 1024\n",
@@ -518,8 +520,9 @@ const struct ha_op ha_op_weighted_sum = {
             "special pattern",
     .pairs =
         "dst = device mapped\nsrc = device mapped\ndst_at = 0 4 24\nv_at = 0 4 40\nq_at = 0 4 40\n"
-        "dtype = f32 f16 bf16\nbatch = 1 3 33\nq_len = 1 2 5\nkv_heads = 1 3\ngroup = 1 2 5\n"
-        "head_dim = 1 8 33 64 128 256\nkeys = 1 2 33 70 256 257 600\nlayout = tokens heads\nv_pad = 0 4 18\nsrc_gap = "
+        "dtype = f32 f16 bf16\nbatch = 1 3 33\nq_len = 1..8 16\nkv_heads = 1..4 7 8\ngroup = 1..8 16\n"
+        "head_dim = 1 8 33 64 80 96 112 128 192 256\nkeys = 1 2 33 70 256 257 600\nlayout = tokens heads\nv_pad = 0 4 "
+        "18\nsrc_gap = "
         "0 3\n"
         "w_type = f32 f16\nempty = no yes\nspecial = none nan_value low_key high_key\npattern = shuffled repeats\n",
     .once = weighted_sum_once,
