@@ -10,7 +10,6 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(1, os.path.dirname(sys.path[0]))
 
 import machine  # noqa: E402
-import run  # noqa: E402
 from fault import Fault  # noqa: E402
 from instructions import Unknown  # noqa: E402
 from machine import Machine  # noqa: E402
@@ -403,26 +402,12 @@ def placed():
     raise AssertionError('no fault')
 
 
-def families():
-    """every kernel's file has cases"""
-    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    files = {name[:-3] for name in os.listdir(folder) if name.endswith('.cu') and not name.startswith('test_')}
-    kernels = {name for name in files if '__global__' in source(folder, name + '.cu')}
-    listed = ' '.join(run.FAMILIES.values()).split()
-    assert sorted(kernels | {'attend_mma_f16', 'attend_mma_bf16'}) == sorted(listed), kernels ^ set(listed)
-
-
-def source(folder, name):
-    with open(os.path.join(folder, name), encoding='utf-8') as file:
-        return file.read()
-
-
 def tests():
     for body, want in INSTRUCTIONS + RIGHT:
         yield body, lambda body=body, want=want: instruction(body, want)
     for text, body in FAULTS:
         yield f'{text}: {body}', lambda text=text, body=body: faults(text, body)
-    for test in (matrices, copies, dynamic_memory, far_addresses, counters, last_block, launches, unknown, placed, families):
+    for test in (matrices, copies, dynamic_memory, far_addresses, counters, last_block, launches, unknown, placed):
         yield test.__name__, test
 
 
