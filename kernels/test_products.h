@@ -82,7 +82,6 @@ static inline struct ha_test_device_problem *test_problem_make(const struct test
                                             .rounded = true,
                                             .pad = r->pad,
                                             .q_gap = r->pad,
-                                            .layout = HA_TEST_TOKENS,
                                             .seed = TEST_SEED };
     struct ha_test_device_problem *p = malloc(sizeof *p);
     assert_non_null(p);

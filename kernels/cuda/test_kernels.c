@@ -1,5 +1,5 @@
-/* What no device suite asks of kernels: rows that lie further apart than 32 bits count, and how attention is split over
- * a GPU. */
+/* What no device suite asks of kernels: rows that lie further apart than 32 bits count, merges that are exact, and how
+ * attention is split over a GPU. */
 
 #include "harness/base/numeric.h"
 #include "kernels/cuda/launch.h"
@@ -72,6 +72,59 @@ TEST(far_rows_are_merged)
     }
     munmap(o, bytes);
     munmap(lse, lse_bytes);
+}
+
+/* Equal weights of numbers that are exact: in every order the same, -0 and the largest number, too. */
+TEST(equal_weights_are_exact)
+{
+    static const size_t of[] = { 2, 4, 16, 128 };
+    static const float x[4] = { 0x1.fep127f, -0x1.fep127f, -0.0f, 3 };
+    for (size_t n = 0; n < COUNT(of) * HA_DTYPE_COUNT; n++) {
+        enum { MOST = 128, WIDTH = 16 };
+        static float o[MOST + 1][WIDTH], lse[MOST + 1], sum[MOST + 1];
+        struct ha_merge_state s[MOST + 1];
+        const enum ha_dtype dtype = (enum ha_dtype)(n % HA_DTYPE_COUNT);
+        const float by = dtype == HA_F16 ? 0x1p-112f : 1;
+        for (size_t i = 0; i <= MOST; i++) {
+            s[i] = (struct ha_merge_state){ .o = o[i], .lse = &lse[i], .sum = &sum[i] };
+            lse[i] = 3;
+            for (size_t d = 0; d < WIDTH; d++) ha_store(o[i], d, dtype, by * x[d % 4]);
+        }
+        memset(o[MOST], 0xff, sizeof o[MOST]);
+        const struct ha_merge m = { .form = HA_FORM_NATURAL,
+                                    .dtype = dtype,
+                                    .states = s,
+                                    .states_count = of[n / HA_DTYPE_COUNT],
+                                    .tokens = 1,
+                                    .heads = 1,
+                                    .dim = WIDTH,
+                                    .out = s[MOST] };
+        test_done(ha_cuda_merge(NULL, &m));
+        assert_memory_equal(o[MOST], o[0], WIDTH * ha_dtype_bytes(dtype));
+    }
+}
+
+/* The form that does not divide: where L is coarse the weights do not add up to 1, and stay so. */
+TEST(direct_weights_are_taken_as_they_are)
+{
+    static const size_t of[] = { 2, 6, 20 };
+    for (size_t n = 0; n < COUNT(of); n++) {
+        enum { MOST = 20 };
+        float o = 1, lse = 3e5f, out, out_lse;
+        struct ha_merge_state s[MOST];
+        for (size_t i = 0; i < MOST; i++) s[i] = (struct ha_merge_state){ .o = &o, .lse = &lse };
+        const struct ha_merge m = { .form = HA_FORM_DIRECT,
+                                    .dtype = HA_F32,
+                                    .states = s,
+                                    .states_count = of[n],
+                                    .tokens = 1,
+                                    .heads = 1,
+                                    .dim = 1,
+                                    .out = { .o = &out, .lse = &out_lse } };
+        test_done(ha_cuda_merge(NULL, &m));
+        const double all = (double)of[n] * exp(3e5 - (double)out_lse);
+        assert_true(fabs(all - 1) > 1e-3 && fabs((double)out - all) < 1e-5);
+    }
 }
 
 /* The last of 16 sequences of 128K tokens in one pool, a row of its own for each key: all keys are alike, and o is the

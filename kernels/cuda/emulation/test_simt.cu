@@ -1,4 +1,5 @@
-/* Threads, blocks, barriers, warps, shared memory and atomics of the emulation, in every order. */
+/* Threads, blocks, barriers, warps and shared memory of the emulation, in every order; what every kernel relies on is
+ * the device suite's: shuffles, votes, atomics. */
 
 #include "kernels/cuda/emulation/test_simt.h"
 
@@ -77,72 +78,6 @@ TEST(orders)
     for (const char *text : wrong) assert_false(ha_emulated_order(text));
 }
 
-/* ---- arguments by value, from templates */
-
-struct numbers {
-    unsigned value[1000];
-    unsigned *out;
-};
-template <unsigned N, class T> __global__ void by_value(const struct numbers a)
-{
-    a.out[threadIdx.x] = T(a.value[threadIdx.x] + N);
-}
-
-TEST(arguments_by_value)
-{
-    static unsigned out[ALL];
-    static struct numbers a;
-    for (unsigned i = 0; i < 1000; i++) a.value[i] = i * i;
-    a.out = out;
-    assert_int_equal(ha_launch(by_value<7, unsigned>, dim3(1), dim3(1000), NULL, a), cudaSuccess);
-    for (unsigned i = 0; i < 1000; i++) assert_int_equal(out[i], i * i + 7);
-}
-
-/* ---- shuffles */
-
-struct shuffles {
-    bool by_xor;
-    unsigned operand;
-    const double *in; /* [64] */
-    double *out;      /* [5 types][64 threads] */
-};
-
-template <class T> __device__ __forceinline__ T shuffled(const struct shuffles &a, T x)
-{
-    return a.by_xor ? __shfl_xor_sync(FULL, x, int(a.operand)) : __shfl_sync(FULL, x, int(a.operand));
-}
-
-__global__ void shuffles_kernel(HA_ARGS(struct shuffles) a)
-{
-    const unsigned t = threadIdx.x;
-    const double x = a.in[t];
-    a.out[t] = double(shuffled(a, int(x)));
-    a.out[64 + t] = double(shuffled(a, unsigned(int(x))));
-    a.out[128 + t] = double(shuffled(a, float(x)));
-    a.out[192 + t] = shuffled(a, x + 0.1);
-    a.out[256 + t] = double(shuffled(a, (unsigned long long)(int(x)) << 20));
-}
-
-TEST(shuffle_sources)
-{
-    double in[64], out[5 * 64];
-    for (unsigned i = 0; i < 64; i++) in[i] = (i % 2 ? -1. : 1.) * (1000 + i);
-    FOR_EACH_ORDER
-    for (int by_xor = 0; by_xor < 2; by_xor++)
-        for (unsigned operand = 0; operand < 32; operand++) {
-            const struct shuffles a = { by_xor != 0, operand, in, out };
-            assert_int_equal(ha_launch(shuffles_kernel, dim3(1), dim3(64), NULL, a), cudaSuccess);
-            for (unsigned t = 0; t < 64; t++) {
-                const double x = in[t / 32 * 32 + (by_xor ? t % 32 ^ operand : operand)];
-                assert_true(out[t] == x);
-                assert_true(out[64 + t] == double(unsigned(int(x))));
-                assert_true(out[128 + t] == x);
-                assert_true(out[192 + t] == x + 0.1);
-                assert_true(out[256 + t] == double((unsigned long long)(int(x)) << 20));
-            }
-        }
-}
-
 /* ---- lanes that part and meet again */
 
 struct words {
@@ -195,31 +130,6 @@ TEST(parted_lanes)
         const struct words a = { out, 0 };
         assert_int_equal(ha_launch(parted_kernel, dim3(1), dim3(256), NULL, a), cudaSuccess);
         for (unsigned t = 0; t < 256; t++) assert_int_equal(out[t], parted_want(t));
-    }
-}
-
-/* ---- votes */
-
-__global__ void votes_kernel(HA_ARGS(struct words) a)
-{
-    const unsigned t = threadIdx.x, lane = t % 32;
-    unsigned bits = 0;
-    bits |= __ballot_sync(FULL, (a.n >> lane & 1) != 0) == a.n ? 1u : 0u;
-    bits |= __any_sync(FULL, int(a.n >> lane & 1)) ? 2u : 0u;
-    bits |= __any_sync(1u << lane, int(a.n >> lane & 1)) ? 4u : 0u;
-    a.out[t] = bits | unsigned(__syncthreads_count(t < a.n % 97)) << 8;
-}
-
-TEST(votes)
-{
-    static unsigned out[96];
-    static const unsigned values[] = { 0, 1, FULL, 0x80000000u, 0x12345678u, 96, 97, 3, 5 };
-    FOR_EACH_ORDER
-    for (const unsigned n : values) {
-        const struct words a = { out, n };
-        assert_int_equal(ha_launch(votes_kernel, dim3(1), dim3(96), NULL, a), cudaSuccess);
-        for (unsigned t = 0; t < 96; t++)
-            assert_int_equal(out[t], (1u | (n ? 2u : 0u) | (n >> t % 32 & 1 ? 4u : 0u) | n % 97 << 8));
     }
 }
 
@@ -388,52 +298,6 @@ TEST(copies_land_when_they_are_waited_for)
             ha_launch_dynamic(sizeof(struct copied_shared), copied_kernel<STAGES>, dim3(2), dim3(THREADS), NULL, a),
             cudaSuccess);
         for (unsigned i = 0; i < COPIED * THREADS; i++) assert_int_not_equal(to[i].x, from[i].x);
-    }
-}
-
-/* ---- atomics, and the block that comes last */
-
-struct atomics {
-    unsigned *sum, *partial, *tickets, *total;
-    unsigned long long *most;
-};
-struct last_shared {
-    unsigned ticket;
-};
-
-__global__ void atomics_kernel(HA_ARGS(struct atomics) a)
-{
-    HA_SHARED(struct last_shared, s);
-    const unsigned id = blockIdx.x * blockDim.x + threadIdx.x;
-    atomicAdd(a.sum, id);
-    atomicMax(a.most, (unsigned long long)(id ^ 0x55u) << 40);
-    if (threadIdx.x == 0) {
-        a.partial[blockIdx.x] = blockIdx.x * blockIdx.x;
-        __threadfence_system();
-        s.ticket = atomicAdd(a.tickets, 1u);
-    }
-    __syncthreads();
-    if (s.ticket != gridDim.x - 1) return;
-    if (threadIdx.x < 32) {
-        unsigned sum = 0;
-        for (unsigned i = threadIdx.x; i < gridDim.x; i += 32) sum += a.partial[i];
-        for (int i = 16; i; i /= 2) sum += __shfl_xor_sync(FULL, sum, i);
-        if (threadIdx.x == 0) *a.total = sum;
-    }
-}
-
-TEST(atomics_and_the_last_block)
-{
-    FOR_EACH_ORDER
-    {
-        unsigned sum = 0, partial[20], tickets = 0, total = 0;
-        unsigned long long most = 0;
-        const struct atomics a = { &sum, partial, &tickets, &total, &most };
-        assert_int_equal(ha_launch(atomics_kernel, dim3(20), dim3(64), NULL, a), cudaSuccess);
-        const unsigned n = 20 * 64;
-        assert_int_equal(sum, n * (n - 1) / 2);
-        assert_int_equal(most, (unsigned long long)(n - 1) << 40);
-        assert_int_equal(total, 19 * 20 * 39 / 6);
     }
 }
 
