@@ -4,23 +4,20 @@
 
 #include "harness/base/pool.h"
 #include "suites/variants/check.h"
-#include "suites/variants/test_session.h"
+#include "suites/variants/test_shim.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
 
-static const struct ha_device_api *real;
-static struct ha_device_api shim;
 static struct ha_kernels kernels;
 
 /* In steps, of which an id is short: two layers and three steps make 6 of them. */
 static struct counted {
-    size_t pieces, moves, features, nets, labels; /* calls */
-    size_t sink, local;                           /* keys of each that the device read last */
-    size_t tasks, keys;                           /* of the device, and the longest list that it reads */
-    unsigned sizes;                               /* of blocks that it reads, or-ed */
-    atomic_size_t heads;                          /* that the CPU attends for */
-    atomic_size_t digests[2];                     /* in the prefill, by kind */
+    size_t features, nets, labels; /* calls */
+    size_t sink, local;            /* keys of each that the device read last */
+    size_t tasks, keys;            /* of the device, and the longest list that it reads */
+    unsigned sizes;                /* of blocks that it reads, or-ed */
+    atomic_size_t heads;           /* that the CPU attends for */
+    atomic_size_t digests[2];      /* in the prefill, by kind */
 } counted;
 
 void __real_ha_pool_run(struct ha_pool *pool, const char *name, size_t tasks,
@@ -34,17 +31,6 @@ void __wrap_ha_pool_run(struct ha_pool *pool, const char *name, size_t tasks,
     __real_ha_pool_run(pool, name, tasks, fn, arg);
 }
 
-static enum ha_status copy_pieces(struct ha_stream *stream, const struct ha_device_pieces *pieces,
-                                  enum ha_direction dir)
-{
-    counted.pieces++;
-    return real->copy_pieces(stream, pieces, dir);
-}
-static enum ha_status move(struct ha_stream *stream, const struct ha_device_move *args)
-{
-    counted.moves += args->src_index != NULL; /* not those of new tokens, which name where they go */
-    return real->move(stream, args);
-}
 static enum ha_status features(struct ha_stream *stream, const struct ha_device_features *args)
 {
     counted.features++;
@@ -83,14 +69,11 @@ static void digest(const struct ha_digest *args)
 }
 
 /* a session whose variant sees the shims */
-static void open_shim(const char *id)
+static void open_counted(const char *id)
 {
-    open_session(id);
-    real = session.variant_api;
-    shim = *real;
-    session.variant_api = &shim;
-    shim.copy_pieces = copy_pieces;
-    shim.move = move;
+    open_shim(id);
+    shim.copy_pieces = count_pieces;
+    shim.move = count_moves;
     shim.features = features;
     shim.net = net;
     shim.graph_launch = graph_launch;
@@ -99,6 +82,7 @@ static void open_shim(const char *id)
     session.cpu.attend = attend_on_host;
     session.cpu.digest = digest;
     memset(&counted, 0, sizeof counted);
+    nothing_came();
 }
 
 static void run(struct ha_pass *p)
@@ -109,7 +93,7 @@ static void run(struct ha_pass *p)
 static void count(const char *id)
 {
     struct ha_pass p;
-    open_shim(id);
+    open_counted(id);
     begin_pass(&p, false);
     counted.labels = counted.nets = 0; /* the prefill makes labels, and a graph the net */
     run(&p);
@@ -146,10 +130,10 @@ TEST(tasks_go_to_whom_the_schedule_says)
         count(of[i].id);
         const bool moves = strstr(of[i].id, "move"), pieces = strstr(of[i].id, "pieces");
         const size_t tasks = RUNS * of[i].tasks, calls = tasks * of[i].calls;
-        if (counted.tasks != tasks || counted.heads != RUNS * HEADS - 2 * tasks || counted.moves != (moves ? calls : 0)
-            || counted.pieces != (pieces ? calls : 0))
+        if (counted.tasks != tasks || counted.heads != RUNS * HEADS - 2 * tasks || came.moves != (moves ? calls : 0)
+            || came.pieces != (pieces ? calls : 0))
             fail_msg("%s: %zu tasks of the device, %zu heads of the host, %zu moves, %zu pieces", of[i].id,
-                     counted.tasks, (size_t)counted.heads, counted.moves, counted.pieces);
+                     counted.tasks, (size_t)counted.heads, came.moves, came.pieces);
     }
 }
 
@@ -274,7 +258,7 @@ TEST(without_graphs_the_net_is_the_same)
     struct ha_pass p;
     unsigned char *first = NULL;
     for (int without = 0; without < 2; without++) {
-        open_shim(NET ",schedule=none");
+        open_counted(NET ",schedule=none");
         const size_t bytes = session.workload->shape.layers * session.io.out_bytes;
         if (!first) first = malloc(bytes);
         if (without) shim.graph_begin = NULL, shim.graph_launch = NULL;

@@ -149,7 +149,7 @@ static void check_features(const struct ha_def_features *of, const float *got)
     ok(ha_def_features_online(of, known, want, &why));
     for (size_t i = 0; i < numbers; i++) {
         const bool empty = isinf(want[i].value);
-        /* of budgets it is test_features.c that asks which may be */
+        /* which budgets may be the check of fluxion asks */
         const double slack = is_budget(i % HA_FEATURES) ? 1e-6 : 0;
         if (empty ? got[i] != HA_LABEL_FIT_EMPTY
                   : !((double)got[i] >= want[i].low - slack && (double)got[i] <= want[i].high + slack))

@@ -3,14 +3,12 @@
 #include "harness/base/arena.h"
 #include "harness/base/numeric.h"
 #include "harness/base/pool.h"
-#include "harness/base/rng.h"
 #include "harness/base/test.h"
-#include "reference/labels.h"
 #include "suites/block_sparse/labels.h"
 
 #include <math.h>
 
-enum { TOKENS = 420, DIM = 32, HEADS_MAX = 4, GROUPS = 3 };
+enum { DIM = 32 };
 
 extern const struct ha_kernels ha_kernels_c;
 
@@ -20,18 +18,17 @@ static void ok(enum ha_status status)
     if (status != HA_OK) fail_msg("%s", why.text);
 }
 
-/* K and V of all KV heads as a variant keeps them, token by token; and once more head by head. */
+/* One query head; K and V as a variant keeps them, token by token. */
 static struct {
     struct ha_shape shape;
-    size_t tokens, first, host, dim;
-    unsigned char *k, *v;       /* [tokens][kv_heads][dim] */
-    unsigned char *k_of, *v_of; /* [kv_heads][tokens][dim] */
-    float q[GROUPS * HEADS_MAX * DIM];
+    size_t tokens, first, host;
+    unsigned char *k, *v; /* [tokens][kv_heads][dim] */
+    float q[DIM];
     struct ha_arena *arena;
     struct ha_labels labels;
-    struct ha_label_unit unit[GROUPS * HEADS_MAX];
-    struct ha_label label[GROUPS * HEADS_MAX];
-    float o[2][GROUPS * HEADS_MAX][DIM], lse[2][GROUPS * HEADS_MAX];
+    struct ha_label_unit unit;
+    struct ha_label label;
+    float o[2][DIM], lse[2];
 } w;
 
 static void *room(size_t bytes)
@@ -52,8 +49,6 @@ static void begin(struct ha_shape shape, size_t tokens, size_t first, size_t hos
     ok(ha_arena_create(&w.arena, true, &why));
     w.k = room(bytes);
     w.v = room(bytes);
-    w.k_of = room(bytes);
-    w.v_of = room(bytes);
     w.labels = (struct ha_labels){ .shape = &w.shape, .kernels = &ha_kernels_c, .tau = 0.1 };
     ok(ha_pool_create(&w.labels.pool, HA_TEAM_DEFAULT, 2, &why));
 }
@@ -67,12 +62,9 @@ static void end(void)
 
 static void set(size_t token, size_t head, size_t d, float k, float v)
 {
-    const size_t dim = w.shape.head_dim, at = (token * w.shape.kv_heads + head) * dim + d,
-                 of = (head * w.tokens + token) * dim + d;
+    const size_t at = (token * w.shape.kv_heads + head) * w.shape.head_dim + d;
     ha_store(w.k, at, w.shape.dtype, k);
     ha_store(w.v, at, w.shape.dtype, v);
-    ha_store(w.k_of, of, w.shape.dtype, k);
-    ha_store(w.v_of, of, w.shape.dtype, v);
 }
 
 static struct ha_rows rows_of(size_t head, size_t first, size_t count)
@@ -103,49 +95,38 @@ static void attend(const float *q, size_t head, size_t first, size_t count, floa
     ha_kernels_c.attend(&ha_kernels_c, &a);
 }
 
-/* The units, [groups][q_heads], with digests of their own. */
-static void make_units(size_t groups)
+/* The label of the head, with digests of its own. */
+static void run(void)
 {
     const size_t dim = w.shape.head_dim, local = w.first + w.host;
-    void *digest[HEADS_MAX][HA_LABEL_SIZES] = { { NULL } };
-    for (size_t h = 0; h < w.shape.kv_heads; h++)
-        for (size_t i = 1; i < HA_LABEL_SIZES && w.host; i++) {
-            const size_t blocks = w.host / ha_label_size(i);
-            digest[h][i] = room(ha_digest_bytes(blocks, dim, w.shape.dtype));
-            ha_kernels_c.digest(&(struct ha_digest){ .kind = w.labels.digest,
-                                                     .digests = digest[h][i],
-                                                     .blocks = blocks,
-                                                     .unit = ha_label_size(i),
-                                                     .rows = rows_of(h, w.first, w.host),
-                                                     .head_dim = dim,
-                                                     .dtype = w.shape.dtype });
-        }
-    for (size_t u = 0; u < groups * w.shape.q_heads; u++) {
-        const size_t head = u % w.shape.q_heads / ha_shape_group(&w.shape);
-        struct ha_label_unit *unit = &w.unit[u];
-        *unit = (struct ha_label_unit){ .q = w.q + u * dim, .host = rows_of(head, w.first, w.host) };
-        attend(unit->q, head, 0, w.first, w.o[0][u], &w.lse[0][u]);
-        attend(unit->q, head, local, w.tokens - local, w.o[1][u], &w.lse[1][u]);
-        for (size_t i = 0; i < 2; i++) unit->o[i] = w.o[i][u], unit->lse[i] = w.lse[i][u];
-        for (size_t i = 1; i < HA_LABEL_SIZES; i++) unit->digest[i] = digest[head][i];
+    w.unit = (struct ha_label_unit){ .q = w.q, .host = rows_of(0, w.first, w.host) };
+    for (size_t i = 1; i < HA_LABEL_SIZES && w.host; i++) {
+        const size_t blocks = w.host / ha_label_size(i);
+        void *digest = room(ha_digest_bytes(blocks, dim, w.shape.dtype));
+        ha_kernels_c.digest(&(struct ha_digest){ .kind = w.labels.digest,
+                                                 .digests = digest,
+                                                 .blocks = blocks,
+                                                 .unit = ha_label_size(i),
+                                                 .rows = w.unit.host,
+                                                 .head_dim = dim,
+                                                 .dtype = w.shape.dtype });
+        w.unit.digest[i] = digest;
     }
-}
-
-static void run(size_t groups)
-{
-    make_units(groups);
-    ok(ha_labels_create(&w.labels, w.arena, w.host, groups * w.shape.q_heads, &why));
-    memset(w.label, 0xFF, sizeof w.label);
-    ha_labels_run(&w.labels, w.unit, groups, w.shape.q_heads, w.label);
+    attend(w.q, 0, 0, w.first, w.o[0], &w.lse[0]);
+    attend(w.q, 0, local, w.tokens - local, w.o[1], &w.lse[1]);
+    for (size_t i = 0; i < 2; i++) w.unit.o[i] = w.o[i], w.unit.lse[i] = w.lse[i];
+    ok(ha_labels_create(&w.labels, w.arena, w.host, 1, &why));
+    memset(&w.label, 0xFF, sizeof w.label);
+    ha_labels_run(&w.labels, &w.unit, 1, 1, &w.label);
 }
 
 static void is(float one, float b16, float b32, float b64, float b128)
 {
     const float want[HA_LABEL_SIZES] = { one, b16, b32, b64, b128 };
     for (size_t i = 0; i < HA_LABEL_SIZES; i++)
-        if (w.label[0].budget[i] != want[i])
-            fail_msg("budget(%zu) is %.9g, not %.9g", ha_label_size(i), (double)w.label[0].budget[i], (double)want[i]);
-    assert_true(w.label[0].bgt0 == one && w.label[0].streaming == (one == 0));
+        if (w.label.budget[i] != want[i])
+            fail_msg("budget(%zu) is %.9g, not %.9g", ha_label_size(i), (double)w.label.budget[i], (double)want[i]);
+    assert_true(w.label.bgt0 == one && w.label.streaming == (one == 0));
 }
 
 /* ---- by hand ----------------------------------------------------------------------------------------------------- */
@@ -165,32 +146,32 @@ static void two_keys(double weight5, float value5, double weight70, float value7
 TEST(by_hand)
 {
     two_keys(3, 1, 1, -1, 0.8); /* o = 2/5, of the device 0, with key 5 3/4: 7/20 off */
-    run(1);
+    run();
     is(2.f / 128, 2.f / 8, 2.f / 4, 1, 1);
-    assert_true(fabs(w.label[0].o_norm - 0.4) < 1e-6 && fabs(w.label[0].host_norm - 0.5) < 1e-6
-                && fabs(w.label[0].host_lse - log(4)) < 1e-6);
+    assert_true(fabs(w.label.o_norm - 0.4) < 1e-6 && fabs(w.label.host_norm - 0.5) < 1e-6
+                && fabs(w.label.host_lse - log(4)) < 1e-6);
     end();
     two_keys(3, 1, 1, -1, 0.9); /* of the largest output, which is this head's */
-    run(1);
+    run();
     is(1.f / 128, 1.f / 8, 1.f / 4, 1.f / 2, 1);
-    assert_true(fabs((double)w.label[0].k - 1482. / (126 * 128)) < 1e-7);
-    assert_true(fabs((double)w.label[0].r2 - 0.6202136) < 1e-5);
+    assert_true(fabs((double)w.label.k - 1482. / (126 * 128)) < 1e-7);
+    assert_true(fabs((double)w.label.r2 - 0.6202136) < 1e-5);
     w.labels.criterion = HA_CRITERION_SCORE; /* 1/5 and 4/5 of the mass are less than 0.95 */
-    run(1);
+    run();
     is(2.f / 128, 2.f / 8, 2.f / 4, 1, 1);
     end();
     two_keys(1, 0, 1, 2, 0.9); /* of equal scores the first, which is none the better */
-    run(1);
+    run();
     is(2.f / 128, 2.f / 8, 2.f / 4, 1, 1);
     end();
     two_keys(1, 2, 1, 0, 0.9);
-    run(1);
+    run();
     is(1.f / 128, 1.f / 8, 1.f / 4, 1.f / 2, 1);
     end();
     two_keys(1, 1, 1, -1, 0.01); /* nothing is 0 off */
-    run(1);
+    run();
     is(0, 0, 0, 0, 0);
-    assert_true(!(fabsf(w.label[0].k) > 0) && isnan(w.label[0].r2));
+    assert_true(!(fabsf(w.label.k) > 0) && isnan(w.label.r2));
     end();
 }
 
@@ -201,13 +182,13 @@ TEST(far_below)
     for (size_t i = 0; i < 128; i++) set(i, 0, 0, i == 9 ? 2000 : -200, 1);
     set(128, 0, 0, 0, 1.05f);
     w.q[0] = 1;
-    run(1);
+    run();
     is(0, 0, 0, 0, 0);
     w.labels.tau = 0.01;
-    run(1);
+    run();
     is(1.f / 128, 1.f / 8, 1.f / 4, 1.f / 2, 1);
     w.labels.criterion = HA_CRITERION_SCORE;
-    run(1);
+    run();
     is(1.f / 128, 1.f / 8, 1.f / 4, 1.f / 2, 1);
     end();
 }
@@ -216,20 +197,20 @@ TEST(no_keys)
 {
     two_keys(1, 1, 1, 1, 0.1);
     w.first = 128, w.host = 0; /* none on the host */
-    run(1);
+    run();
     is(0, 0, 0, 0, 0);
-    assert_true(w.label[0].host_lse == -HUGE_VAL && !(w.label[0].host_norm > 0));
+    assert_true(w.label.host_lse == -HUGE_VAL && !(w.label.host_norm > 0));
     end();
     two_keys(1, 1, 1, 1, 0.1);
     w.tokens = 128; /* none on the device: attention over none is 0 */
-    run(1);
+    run();
     is(1.f / 128, 1.f / 8, 1.f / 4, 1.f / 2, 1);
     w.labels.tau = 1;
-    run(1);
+    run();
     is(0, 0, 0, 0, 0);
     w.labels.criterion = HA_CRITERION_SCORE;
-    run(1);
-    assert_false(w.label[0].streaming);
+    run();
+    assert_false(w.label.streaming);
     end();
 }
 
@@ -240,7 +221,7 @@ TEST(not_finite)
         if (what == 0) w.q[0] = NAN;
         if (what == 1) set(70, 0, 0, NAN, 1);
         if (what == 2) set(70, 0, 0, 0, NAN);
-        run(1);
+        run();
         is(1, 1, 1, 1, 1);
         end();
     }

@@ -2,15 +2,12 @@
  * other things. That the outputs are right says nothing of it. */
 
 #include "harness/base/pool.h"
-#include "suites/variants/test_session.h"
+#include "suites/variants/test_shim.h"
 
-static const struct ha_device_api *real;
-static struct ha_device_api shim;
-
-/* in steps: calls to the device; runs of the pool that gather or predict, and those that are begun; the most groups
+/* In steps: calls to the device; runs of the pool that gather or predict, and those that are begun; the most groups
  * that one of these has */
 static struct counted {
-    size_t pieces, moves, products, scores, gathers, predictions, started, groups;
+    size_t products, scores, gathers, predictions, started, groups;
 } counted;
 
 void __real_ha_pool_start_groups(struct ha_pool *pool, const char *name, struct ha_pool_group *group, size_t groups);
@@ -34,17 +31,6 @@ void __wrap_ha_pool_run(struct ha_pool *pool, const char *name, size_t tasks,
     __real_ha_pool_run(pool, name, tasks, fn, arg);
 }
 
-static enum ha_status copy_pieces(struct ha_stream *stream, const struct ha_device_pieces *pieces,
-                                  enum ha_direction dir)
-{
-    counted.pieces++;
-    return real->copy_pieces(stream, pieces, dir);
-}
-static enum ha_status move(struct ha_stream *stream, const struct ha_device_move *args)
-{
-    counted.moves += args->src_index != NULL; /* not those of new tokens, which name where they go */
-    return real->move(stream, args);
-}
 static enum ha_status product(struct ha_stream *stream, const struct ha_device_product *args)
 {
     counted.products++;
@@ -59,16 +45,14 @@ static enum ha_status digest_score(struct ha_stream *stream, const struct ha_dev
 static void count(const char *id)
 {
     struct ha_pass p;
-    open_session(id);
-    real = session.variant_api;
-    shim = *real;
-    session.variant_api = &shim;
-    shim.copy_pieces = copy_pieces;
-    shim.move = move;
+    open_shim(id);
+    shim.copy_pieces = count_pieces;
+    shim.move = count_moves;
     shim.product = product;
     shim.digest_score = digest_score;
     begin_pass(&p, false);
     counted = (struct counted){ 0 };
+    nothing_came();
     for (size_t step = 0; step < opened.c.shape.steps; step++) assert_ok(ha_pass_step(&p, step, &reason));
     assert_ok(ha_pass_end(&p, HA_OK, &reason));
     close_session();
@@ -103,10 +87,10 @@ TEST(scout_heeds_its_options)
         count(of[i].id);
         const struct counted *c = &counted;
         if (c->products != of[i].products || c->scores != of[i].scores || c->started != of[i].started
-            || c->groups != of[i].groups || (c->pieces > 0) != of[i].pieces || (c->moves > 0) != of[i].moves
+            || c->groups != of[i].groups || (came.pieces > 0) != of[i].pieces || (came.moves > 0) != of[i].moves
             || (c->gathers > 0) != of[i].gathers)
             fail_msg("%s: %zu products, %zu scores, %zu started, %zu groups, %zu pieces, %zu moves, %zu gathers",
-                     of[i].id, c->products, c->scores, c->started, c->groups, c->pieces, c->moves, c->gathers);
+                     of[i].id, c->products, c->scores, c->started, c->groups, came.pieces, came.moves, c->gathers);
     }
 }
 
@@ -134,9 +118,9 @@ TEST(fetches_and_predictions_are_as_they_are_asked_for)
     for (size_t i = 0; i < COUNT(of); i++) {
         count(of[i].id);
         const struct counted *c = &counted;
-        if (c->pieces != of[i].pieces || c->moves != of[i].moves || c->gathers != of[i].gathers
+        if (came.pieces != of[i].pieces || came.moves != of[i].moves || c->gathers != of[i].gathers
             || c->products != of[i].products || c->predictions != of[i].predictions)
-            fail_msg("%s: %zu pieces, %zu moves, %zu gathers, %zu products, %zu predictions", of[i].id, c->pieces,
-                     c->moves, c->gathers, c->products, c->predictions);
+            fail_msg("%s: %zu pieces, %zu moves, %zu gathers, %zu products, %zu predictions", of[i].id, came.pieces,
+                     came.moves, c->gathers, c->products, c->predictions);
     }
 }

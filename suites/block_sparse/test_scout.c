@@ -3,21 +3,10 @@
 
 #include "suites/variants/check.h"
 #include "suites/variants/repeat.h"
-#include "suites/variants/test_session.h"
-
-static const struct ha_device_api *real;
-static struct ha_device_api shim;
+#include "suites/variants/test_shim.h"
 
 #define SHAPE ":dataset=walk,ctx=130+51,heads=4/2,head_dim=16,layers=3,steps=24,threads=1,block=8,budget=45"
 #define SCOUT "scout" SHAPE ",recall=on"
-
-static void open_shim(const char *id)
-{
-    open_session(id);
-    real = session.variant_api;
-    shim = *real;
-    session.variant_api = &shim;
-}
 
 static double note(struct ha_pass *p, size_t layer, const char *name)
 {

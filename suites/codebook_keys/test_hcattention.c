@@ -1,23 +1,12 @@
 /* What comes down to the CPU is what was chosen, to the byte; keys are encoded together; and a device's codes and
  * counts that are none are refused. */
 
-#include "suites/variants/test_session.h"
+#include "suites/variants/test_shim.h"
 
 #include <string.h>
 
 enum { Q_HEADS = 4, LAYERS = 2, TAU = 4 }; /* TAU: among the options */
 #define SHAPE "hcattention:heads=4/2,head_dim=16,layers=2,threads=1,steps=5,"
-
-static const struct ha_device_api *real;
-static struct ha_device_api shim;
-
-static void open_shim(const char *id)
-{
-    open_session(id);
-    real = session.variant_api;
-    shim = *real;
-    session.variant_api = &shim;
-}
 
 /* ---- what comes down */
 
@@ -27,14 +16,6 @@ static double note_of(const struct ha_selection *s, const char *name)
         if (!strcmp(s->note[i].name, name)) return s->note[i].value;
     fail_msg("no note %s", name);
     return 0;
-}
-
-static size_t came; /* bytes */
-static enum ha_status copy_pieces(struct ha_stream *stream, const struct ha_device_pieces *pieces,
-                                  enum ha_direction dir)
-{
-    for (size_t i = 0; i < pieces->count; i++) came += pieces->bytes[i];
-    return real->copy_pieces(stream, pieces, dir);
 }
 
 /* Of each chosen key its id and its weights. */
@@ -51,8 +32,8 @@ TEST(bytes_and_weights_of_what_is_chosen)
         struct ha_pass p;
         snprintf(id, sizeof id, SHAPE "dataset=iid,%s", cases[c].rest);
         open_shim(id);
-        shim.copy_pieces = copy_pieces;
-        came = 0;
+        shim.copy_pieces = count_pieces;
+        nothing_came();
         const struct ha_shape *s = &session.workload->shape;
         begin_pass(&p, true);
         for (size_t step = 0; step < s->steps; step++) {
@@ -69,9 +50,9 @@ TEST(bytes_and_weights_of_what_is_chosen)
                 if (!(mass >= session.param[TAU] * (1 - 1e-3) && mass <= 1 + 1e-3))
                     fail_msg("%s: %g of %g", id, mass, session.param[TAU]);
             }
-            if ((double)came != keys * (double)cases[c].key_bytes)
-                fail_msg("%s, step %zu: %zu bytes of %g keys", id, step, came, keys);
-            came = 0;
+            if ((double)came.bytes != keys * (double)cases[c].key_bytes)
+                fail_msg("%s, step %zu: %zu bytes of %g keys", id, step, (size_t)came.bytes, keys);
+            nothing_came();
         }
         assert_ok(ha_pass_end(&p, HA_OK, &reason));
         close_session();

@@ -1,28 +1,17 @@
 /* Caches of blocks and of tokens: what is fetched and merged is what the counters say, to the byte; where nothing comes
  * nothing is moved and the device is told nothing. */
 
-#include "suites/variants/test_session.h"
+#include "suites/variants/test_shim.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
-static const struct ha_device_api *real;
-static struct ha_device_api shim;
-static atomic_size_t fetched, merged, told; /* bytes; merges and what is told are a thread's of the background */
-
-static enum ha_status copy_pieces(struct ha_stream *stream, const struct ha_device_pieces *pieces,
-                                  enum ha_direction dir)
-{
-    for (size_t i = 0; i < pieces->count; i++) atomic_fetch_add(&fetched, pieces->bytes[i]);
-    return real->copy_pieces(stream, pieces, dir);
-}
-
+static atomic_size_t merged, told; /* bytes; merges and what is told are a thread's of the background */
 /* Of a fetch, of a merge, of names of temporary blocks, which are 4 bytes, or of new tokens, which are rows in order.
  */
 static enum ha_status move(struct ha_stream *stream, const struct ha_device_move *args)
 {
     if (args->row_bytes > 4 && args->src_index)
-        atomic_fetch_add(args->dst == args->src ? &merged : &fetched, args->rows * args->row_bytes);
+        atomic_fetch_add(args->dst == args->src ? &merged : &came.bytes, args->rows * args->row_bytes);
     return real->move(stream, args);
 }
 
@@ -30,14 +19,6 @@ static enum ha_status copy(struct ha_stream *stream, void *dst, const void *src,
 {
     if (dir == HA_H2D) atomic_fetch_add(&told, bytes);
     return real->copy(stream, dst, src, bytes, dir);
-}
-
-static void open_shim(const char *id)
-{
-    open_session(id);
-    real = session.variant_api;
-    shim = *real;
-    session.variant_api = &shim;
 }
 
 struct counted {
@@ -88,15 +69,17 @@ TEST(bytes_of_what_misses)
     for (size_t i = 0; i < COUNT(cases); i++) {
         struct ha_pass p;
         open_shim(cases[i].id);
-        shim.copy_pieces = copy_pieces;
+        shim.copy_pieces = count_pieces;
         shim.move = move;
         begin_pass(&p, false);
-        fetched = merged = 0;
+        merged = 0;
+        nothing_came();
         run(&p, 0, session.workload->shape.steps);
         const struct counted c = count_of(&p);
         const double want = c.misses * (double)cases[i].bytes;
-        if ((double)fetched != want || (double)merged != want)
-            fail_msg("%s: %zu bytes fetched and %zu merged, of %g", cases[i].id, (size_t)fetched, (size_t)merged, want);
+        if ((double)came.bytes != want || (double)merged != want)
+            fail_msg("%s: %zu bytes fetched and %zu merged, of %g", cases[i].id, (size_t)came.bytes, (size_t)merged,
+                     want);
         assert_true(c.hits > 0 && c.misses > 0 && c.replaced > 0);
         assert_near(c.manage_ns, c.parts_ns, 0.5);
         assert_true(c.parts_ns > 0);
@@ -115,18 +98,20 @@ TEST(nothing_comes_where_all_is_there)
     for (size_t i = 0; i < COUNT(cases); i++) {
         struct ha_pass p;
         open_shim(cases[i].id);
-        shim.copy_pieces = copy_pieces;
+        shim.copy_pieces = count_pieces;
         shim.move = move;
         shim.copy = copy;
         begin_pass(&p, false);
-        fetched = merged = told = 0;
+        merged = told = 0;
+        nothing_came();
         run(&p, 0, 1);
-        assert_int_equal(fetched, 2 * 2 * 11 * 2 * 8 * 24 * 2); /* layers, heads, blocks, K and V */
-        assert_int_equal(merged, fetched);
+        assert_int_equal(came.bytes, 2 * 2 * 11 * 2 * 8 * 24 * 2); /* layers, heads, blocks, K and V */
+        assert_int_equal(merged, came.bytes);
         assert_true(told > cases[i].told || !strstr(cases[i].id, "device"));
-        fetched = merged = told = 0;
+        merged = told = 0;
+        nothing_came();
         run(&p, 1, 4);
-        assert_int_equal(fetched, 0);
+        assert_int_equal(came.bytes, 0);
         assert_int_equal(merged, 0);
         assert_int_equal(told, 3 * cases[i].told);
         const struct counted c = count_of(&p);

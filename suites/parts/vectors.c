@@ -58,13 +58,13 @@ enum ha_status ha_vectors_put(const struct ha_context *ctx, const struct ha_vect
 }
 
 enum ha_status ha_vectors_get(const struct ha_context *ctx, const struct ha_vectors *v, size_t at,
-                              const struct ha_kv *dst, size_t to, size_t count)
+                              const struct ha_kv *dst, size_t count)
 {
     const struct ha_shape *s = ctx->shape;
     const size_t head = ha_kv_head_bytes(s), token = ha_kv_token_bytes(s);
     for (size_t h = 0; h < s->kv_heads && count; h++)
         for (int i = 0; i < 2; i++)
-            HA_TRY(ctx->api->copy_2d(ctx->stream, (i ? dst->v : dst->k) + to * token + h * head, token,
+            HA_TRY(ctx->api->copy_2d(ctx->stream, (i ? dst->v : dst->k) + h * head, token,
                                      (i ? v->kv.v : v->kv.k) + (v->first[h] + at) * head, head, head, count, HA_D2D));
     return HA_OK;
 }

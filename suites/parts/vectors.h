@@ -28,10 +28,10 @@ struct ha_rows ha_vectors_run(const struct ha_shape *shape, const struct ha_vect
 struct ha_rows ha_vectors_rows(const struct ha_shape *shape, const struct ha_vectors *v, size_t *head_bytes);
 
 /* Enqueues, on the main stream, rows [from, from + count) of src, token-major on the device, of those heads that are
- * marked, to their rows `at` and on; and of all heads such rows to rows [to, to + count) of dst. */
+ * marked, to their rows `at` and on; and of all heads such rows to the first `count` of dst. */
 enum ha_status ha_vectors_put(const struct ha_context *ctx, const struct ha_vectors *v, const bool *mark,
                               const struct ha_kv *src, size_t from, size_t at, size_t count);
 enum ha_status ha_vectors_get(const struct ha_context *ctx, const struct ha_vectors *v, size_t at,
-                              const struct ha_kv *dst, size_t to, size_t count);
+                              const struct ha_kv *dst, size_t count);
 
 #endif

@@ -109,7 +109,7 @@ enum ha_status ha_buffers_rewind(const struct ha_buffers_layer *l, size_t b, siz
     if (ha_buffers_any(l)) return ha_kept_rewind(l->of->ctx, &seq->kept, &seq->store, tokens);
     for (size_t first = ha_kept_window(&seq->kept, tokens), count; first < tokens; first += count) {
         count = ha_least(stage->cap, tokens - first);
-        HA_TRY(ha_vectors_get(l->of->ctx, &seq->pool, first - l->of->rule.sink, stage, 0, count));
+        HA_TRY(ha_vectors_get(l->of->ctx, &seq->pool, first - l->of->rule.sink, stage, count));
         HA_TRY(ha_kept_put(l->of->ctx, &seq->kept, stage, 0, first, count, tokens));
     }
     return HA_OK;

@@ -2,20 +2,9 @@
  * that cannot be are refused. What is used `habench check` judges. */
 
 #include "harness/base/fit.h"
-#include "suites/variants/test_session.h"
+#include "suites/variants/test_shim.h"
 
 #include <unistd.h>
-
-static const struct ha_device_api *real;
-static struct ha_device_api shim;
-
-static void open_shim(const char *id)
-{
-    open_session(id);
-    real = session.variant_api;
-    shim = *real;
-    session.variant_api = &shim;
-}
 
 struct counted {
     double hits, misses, left_out, persistent, bytes;
@@ -99,10 +88,10 @@ TEST(bytes_of_what_misses)
         for (size_t step = 0; step < s->steps; step++) {
             assert_ok(ha_pass_step(&p, step, &reason));
             const double want = wanted_bytes(&p, step, 5, 12, cases[c].budget, cases[c].unit, &misses),
-                         came = (double)p.moved.h2d_bytes, read = (double)p.moved.zero_copy_bytes;
+                         copied = (double)p.moved.h2d_bytes, read = (double)p.moved.zero_copy_bytes;
             const bool kernel = !strcmp(transfers[t], "kernel");
-            if (came != (kernel ? 0 : want) || read != (kernel ? want : 0))
-                fail_msg("%s, step %zu: %g bytes, and %g by a kernel, of %g", id, step, came, read, want);
+            if (copied != (kernel ? 0 : want) || read != (kernel ? want : 0))
+                fail_msg("%s, step %zu: %g bytes, and %g by a kernel, of %g", id, step, copied, read, want);
             all += want;
         }
         const struct counted sum = count_of(&p);
