@@ -265,8 +265,11 @@ static enum ha_status wrong_alloc(struct ha_device *dev, enum ha_memory kind, si
         *ptr = within = large + 64;
         return HA_OK;
     }
-    const enum ha_status status = ha_wrong_base->mem_alloc(dev, kind, IS(alloc_too_much) && much ? 64 : bytes + 64, ptr,
-                                                           why);
+    const enum ha_status status = ha_wrong_base->mem_alloc(dev, kind,
+                                                           IS(alloc_too_much) && much ? 64
+                                                           : bytes < SIZE_MAX - 64    ? bytes + 64
+                                                                                      : bytes,
+                                                           ptr, why);
     if (status == HA_OK) ha_drawn_allocated(kind, *ptr, bytes);
     refused |= status != HA_OK;
     if (status != HA_OK && IS(alloc_silent)) *why->text = 0;

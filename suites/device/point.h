@@ -17,7 +17,7 @@ struct ha_op_point {
     struct ha_op_case of;
 };
 
-enum { HA_OP_KEYS = 80 };
+enum { HA_OP_KEYS = 81 };
 extern const struct ha_key ha_op_keys[HA_OP_KEYS];
 extern const struct ha_op *const ha_ops[];
 extern const size_t ha_ops_count;

@@ -37,7 +37,7 @@ static float weight(const struct ha_merge *m, size_t s, size_t t, size_t h, floa
 {
     const struct ha_merge_state *x = &m->states[s];
     const float w = power(m, ha_merge_level(m, x, t, h) - from);
-    return (m->form == HA_FORM_MAX_SUM ? w * x->sum[ha_merge_at(x, t, h)] : w)
+    return (m->form == HA_FORM_MAX_SUM && w > 0 ? w * x->sum[ha_merge_at(x, t, h)] : w)
            * (mistake == EXP && m->states_count > 64 ? 1 + 0x1p-18f : 1);
 }
 

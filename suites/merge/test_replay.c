@@ -86,7 +86,7 @@ TEST(where_they_lie)
                 float row[8], its_lse, its_sum;
                 ha_batch_get(t.batch, merged ? HA_RESULT : m, r, row, &its_lse, &its_sum);
                 assert_memory_equal(row, o + (first + r) * 8, sizeof row);
-                assert_true(lse[at] == its_lse && sum[at] == its_sum);
+                assert_true(lse[at] == its_lse && !memcmp(&sum[at], &its_sum, sizeof its_sum));
             }
         }
         ha_safetensors_close(file);
