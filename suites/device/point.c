@@ -204,15 +204,19 @@ static double weights_of(const struct ha_op_case *c)
 }
 
 /* Bytes of all blocks of a case, and the products that judging it takes: what a case does not use is at its least. */
-static double bytes_of(const struct ha_op_case *c)
+static double bytes_of(const struct ha_op_point *p)
 {
+    const struct ha_op_case *c = &p->of;
+    /* an index names blocks of twice as many rows, of which the last of each run is not full */
+    const bool blocks = ha_ops[p->op] == &ha_op_attend_index || ha_ops[p->op] == &ha_op_attend_lists;
+    const size_t room = blocks ? 2 * (c->keys + c->runs * c->block) : c->keys;
     const double row = (double)(2 * c->width + c->dst_gap + c->src_gap + 8), slots = (double)(c->rows * c->spread);
     const size_t lists = (c->lists ? c->kv_heads : 1) * (c->lists == HA_OP_Q_LISTS ? c->group : 1);
     return 3 * (double)(c->size + c->size * c->pieces / 2) + slots * row * 4
            + (double)(c->states * c->rows * c->kv_heads) * (double)((c->head_dim + c->src_gap) * 4)
            + 4 * ((double)(c->m * c->k + c->n * c->k + c->m * c->n) + weights_of(c))
            + (double)(c->batch * c->keys * c->group) * (double)(c->kv_heads * (c->n - 1) * 8)
-           + (double)(c->batch * c->keys * lists) * (double)(c->kv_heads * (c->head_dim * 8 + c->pad + c->v_pad))
+           + (double)(c->batch * room * lists) * (double)(c->kv_heads * (c->head_dim * 8 + c->pad + c->v_pad))
            + (double)(c->batch * c->kv_heads * c->groups)
                  * ((double)(c->centroids * (c->dims * 4 + c->q_len * c->group * 16))
                     + 12 * (double)(c->keys * c->dims))
@@ -242,8 +246,8 @@ enum ha_status ha_op_settle(void *point, struct ha_why *why)
                      : ha_ops[p->op]->unfit ? ha_ops[p->op]->unfit(&p->of)
                                             : NULL;
     if (no) return ha_why(why, HA_WAIVED, "%s: %s", ha_ops[p->op]->name, no);
-    if (!(bytes_of(&p->of) <= most))
-        return ha_why(why, HA_WAIVED, "%s: such a case takes %.0f GB", ha_ops[p->op]->name, bytes_of(&p->of) * 1e-9);
+    if (!(bytes_of(p) <= most))
+        return ha_why(why, HA_WAIVED, "%s: such a case takes %.0f GB", ha_ops[p->op]->name, bytes_of(p) * 1e-9);
     return HA_OK;
 }
 
@@ -259,5 +263,5 @@ double ha_op_cost(const void *point)
                          : ha_ops[p->op] == &ha_op_pq_encode ? 4 * (double)(c->batch * c->kv_heads * c->groups)
                                                                    * (double)(c->dims * c->keys * c->centroids)
                                                              : 0;
-    return (double)c->times * (held + (double)c->size * 8e-9) + bytes_of(c) * 2e-9 + (products_of(c) + codes) * 4e-9;
+    return (double)c->times * (held + (double)c->size * 8e-9) + bytes_of(p) * 2e-9 + (products_of(c) + codes) * 4e-9;
 }
