@@ -12,10 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { LOW_MOST = 70 };
+static const float WIDE = 32768, FAR_BELOW = -20000, FAR_QUERY = 64;
+
 /* One array of inputs and one of outputs, laid out by offsets that hold for the device and the image alike. */
 struct problem {
     const struct ha_op_case *of;
     enum ha_dtype dtype;
+    float scale;
     bool products; /* queries are exact in the type; heads and runs begin at multiples of 16 bytes */
     struct ha_op_block *in, *out;
     struct ha_device_seq there[HA_OP_BATCH], here[HA_OP_BATCH]; /* in the device's memory, in the images */
@@ -24,6 +28,10 @@ struct problem {
     /* Where the number is that is none, or is infinite. The image holds what the reference sees in its place. */
     size_t special, seq, head, key, token, member, dim;
     char *number;
+    char *low[LOW_MOST]; /* of those keys of infinite scores below 0 that are the first of all */
+    size_t lows;
+    bool wide, far_below, shared; /* scores before the scale beyond half precision; all of them at FAR_BELOW; K and V
+                                   * that a sequence has in common with the one before it */
 };
 
 /* K or V of a sequence: its rows, those of all runs one behind the other, token by token or head by head. */
@@ -136,6 +144,8 @@ static void choose(struct ha_op_stage *s, struct problem *p, size_t b)
     p->key = keys && ha_op_draw(s, 2) && p->special != HA_OP_INF_QUERY ? keys - 1 - ha_op_draw(s, last)
                                                                        : 0; /* one of the last, or the first */
     if (!keys || (p->special == HA_OP_LOW_KEY && least < 2)) p->special = HA_OP_NO_SPECIAL;
+    const size_t most = least < LOW_MOST ? least - 1 : LOW_MOST;
+    p->lows = p->special == HA_OP_LOW_KEY && p->key == 0 ? 1 + ha_op_draw(s, 2) * (most - 1) : 0;
 }
 
 /* An infinite score: of one sign for all queries. */
@@ -153,6 +163,19 @@ static void make_special(struct problem *p, const struct ha_device_seq *m, char 
             float *q = query_of(p, m, t, g);
             *q = ha_round(fabsf(*q) + 0.5f, p->products ? p->dtype : HA_F32);
         }
+}
+
+/* List l of a run names blocks, or rows, of twice as many: falling ones, rising ones, some one behind the other, or
+ * where none holds a special number any of them. */
+static void name_blocks(struct ha_op_stage *s, const struct problem *p, uint32_t *list, size_t l, size_t blocks)
+{
+    const size_t first = 2 * l * blocks;
+    if (p->special) {
+        for (size_t i = 0; i < blocks; i++) list[i] = (uint32_t)(2 * (l * blocks + blocks - 1 - i) + ha_op_draw(s, 2));
+        return;
+    }
+    ha_op_index(s, list, blocks);
+    for (size_t i = 0; i < blocks; i++) list[i] += (uint32_t)first;
 }
 
 /* Twice: without blocks for the sizes, then with them. */
@@ -216,6 +239,8 @@ static void lay(struct ha_op_stage *s, struct problem *p)
         float *queries = (float *)(void *)(p->in->image + q);
         ha_op_numbers(s, queries, q_count, HA_F32);
         shape_queries(s, p, queries, q_count);
+        for (size_t i = 0; i < q_count && (p->wide || (p->far_below && i % head == 0)); i++)
+            queries[i] = p->wide ? WIDE * queries[i] : FAR_QUERY;
         memset(p->in->image + k.at, 0xFF, k.bytes); /* NaN where no key is */
         memset(p->in->image + v.at, 0xFF, v.bytes);
         choose(s, p, b);
@@ -235,14 +260,21 @@ static void lay(struct ha_op_stage *s, struct problem *p)
             t->runs[r].v = p->in->at + v_at;
             m->runs[r].k = p->in->image + k_at;
             m->runs[r].v = p->in->image + v_at;
+            const bool shared = p->shared && b && r == 0 && n[0] && n[0] <= p->here[b - 1].runs[0].keys;
+            if (shared) {
+                t->runs[0] = p->there[b - 1].runs[0];
+                m->runs[0] = p->here[b - 1].runs[0];
+                t->runs[0].keys = m->runs[0].keys = n[0];
+                key += n[0];
+                continue;
+            }
             const size_t of_run = lists && r == 0 ? lists : 1;
             if (blocks || (lists && r == 0)) {
                 t->runs[r].index = (const uint32_t *)(const void *)(p->in->at + ((char *)list - p->in->image));
                 m->runs[r].index = list;
             }
             for (size_t l = 0; l < of_run; l++, list += lists && r == 0 ? list_stride : blocks) {
-                for (size_t i = 0; i < blocks; i++)
-                    list[i] = (uint32_t)(2 * (l * blocks + blocks - 1 - i) + ha_op_draw(s, 2));
+                name_blocks(s, p, list, l, blocks);
                 for (size_t i = 0; i < (lists && r == 0 ? listed(c, b, l, n[r]) : n[r]); i++, key++) {
                     const size_t row = first[r] + (c->block ? list[i / block] * block + i % block : i);
                     fill_row(s, p, &k, row);
@@ -254,6 +286,13 @@ static void lay(struct ha_op_stage *s, struct problem *p)
                         make_special(p, m, number,
                                      p->in->image + v.at + row * v.stride + p->head * v.head_bytes + p->dim * e);
                     if (p->special == HA_OP_MASKED && b == p->seq) ha_store(number, 0, p->dtype, -INFINITY);
+                    if (key < p->lows && b == p->seq) {
+                        p->low[key] = number;
+                        ha_store(number, 0, p->dtype, -60000);
+                    }
+                    for (size_t h = 0; h < c->kv_heads && p->far_below; h++)
+                        ha_store(p->in->image + k.at + row * k.stride + h * k.head_bytes, 0, p->dtype,
+                                 FAR_BELOW / (FAR_QUERY * p->scale));
                 }
             }
         }
@@ -359,7 +398,8 @@ static enum ha_status judge_unit(struct ha_op_stage *s, struct problem *p, const
         w = ha_answer_judge_weights(&want, &a);
     const bool right = e.ratio <= 1 && w.ratio <= 1;
     if (status == HA_OK && masked && c->weights) status = judge_no_weights(s, p);
-    if (right && !special && !masked && c->scores <= HA_OP_PEAKED) /* others have roundings of one sign */
+    /* others have roundings of one sign */
+    if (right && !special && !masked && !p->far_below && c->scores <= HA_OP_PEAKED)
         status = ha_answer_hold(&want, &a, &rows, HELD_NUMBERS / (rows.keys * c->head_dim + 1) + 2, &held->rows,
                                 &held->weights, s->why);
     free(memory);
@@ -427,6 +467,13 @@ static enum ha_status attend_once(struct ha_op_stage *s, struct way *way, const 
     if (!p.out) return HA_ERROR;
     memset(p.in->image, 0, p.in->bytes);
     p.seq = p.special ? ha_op_draw(s, c->batch) : 0;
+    /* without a special number plain scores may be large before the scale, or far below 0, and sequences may have a
+     * prefix in common */
+    const size_t kind = p.special || p.products || c->scores ? 0 : ha_op_draw(s, 4);
+    p.wide = kind == 2;
+    p.far_below = kind == 3 && c->scale >= 0.25; /* else half precision has no such key */
+    p.shared = !p.special && !c->block && c->layout == HA_OP_TOKENS && ha_op_draw(s, 2);
+    p.scale = (float)c->scale / sqrtf((float)c->head_dim) / (p.wide ? WIDE : 1);
     lay(s, &p);
     struct ha_device_seq seqs[HA_OP_BATCH];
     memcpy(seqs, p.there, sizeof seqs);
@@ -436,7 +483,7 @@ static enum ha_status attend_once(struct ha_op_stage *s, struct way *way, const 
                                         .kv_heads = c->kv_heads,
                                         .head_dim = c->head_dim,
                                         .dtype = p.dtype,
-                                        .scale = (float)c->scale / sqrtf((float)c->head_dim),
+                                        .scale = p.scale,
                                         .causal = c->causal,
                                         .seqs = seqs,
                                         .block = c->block,
@@ -459,7 +506,9 @@ static enum ha_status attend_once(struct ha_op_stage *s, struct way *way, const 
                      ? INFINITY
                      : NAN);
     }
+    for (size_t i = 0; i < p.lows; i++) ha_store(p.low[i], 0, p.dtype, -INFINITY);
     HA_TRY(ha_op_arrive(s, &p.in, 1, p.out));
+    for (size_t i = 0; i < p.lows; i++) ha_store(p.low[i], 0, p.dtype, -60000);
     if (p.special) memcpy(p.number, clean, ha_dtype_bytes(type));
     const enum ha_status asked = way->attend(s->stream[0], &args);
     memset(seqs, 0, sizeof seqs);
