@@ -105,10 +105,12 @@ static enum ha_status by_flag(struct ha_op_stage *s, void *arg, struct ha_stream
  * when a copy that waits for nothing has come down. */
 static enum ha_status order_often(struct ha_op_stage *s, const char *what, order_fn *order, void *arg)
 {
+    const size_t times = ha_op_often(s);
     struct ha_op_path p, any;
+    if (!times) return HA_OK;
     HA_TRY(ha_op_path_make(s, &p, sizeof(size_t)));
     HA_TRY(ha_op_path_make(s, &any, sizeof(size_t)));
-    for (size_t n = 0; n < ha_op_often(s); n++) {
+    for (size_t n = 0; n < times; n++) {
         struct ha_stream *const from = s->stream[n % 2], *const to = s->stream[1 - n % 2];
         size_t seen;
         memcpy(p.x->at, &n, sizeof n);
@@ -124,7 +126,7 @@ static enum ha_status order_often(struct ha_op_stage *s, const char *what, order
         s->cases++;
         if (seen != n)
             return ha_op_wrong(s, "%s: call %zu of %zu: the copy behind it came before the copy that it is to wait for",
-                               what, n, ha_op_often(s));
+                               what, n, times);
     }
     return HA_OK;
 }
