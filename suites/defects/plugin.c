@@ -265,11 +265,8 @@ static enum ha_status wrong_alloc(struct ha_device *dev, enum ha_memory kind, si
         *ptr = within = large + 64;
         return HA_OK;
     }
-    const enum ha_status status = ha_wrong_base->mem_alloc(dev, kind,
-                                                           IS(alloc_too_much) && much ? 64
-                                                           : bytes < SIZE_MAX - 64    ? bytes + 64
-                                                                                      : bytes,
-                                                           ptr, why);
+    const size_t more = IS(alloc_too_much) && much ? 64 : much ? bytes : bytes + 64;
+    const enum ha_status status = ha_wrong_base->mem_alloc(dev, kind, more, ptr, why);
     if (status == HA_OK) ha_drawn_allocated(kind, *ptr, bytes);
     refused |= status != HA_OK;
     if (status != HA_OK && IS(alloc_silent)) *why->text = 0;
