@@ -71,7 +71,7 @@ MUTANTS = [
            'if (a.value) ha_store_system(a.to, a.value);', FLAG, 'that it resets, second launch'),
     Mutant('words before a row are read', 'rotate.cu', 'float x = q[d];', 'float x = q[d] + 0 * q[d - 1];', 'rotate_heads',
            'in no allocation'),
-    Mutant('a step too many', 'attend_ring.cuh', 'there[i] = step < end &&', 'there[i] = step <= end &&', SPLIT, 'error/bound',
+    Mutant('a step too many', 'attend_ring.cuh', 'there[i] = step < end &&', 'there[i] = step <= end &&', SPLIT, 'LSE, element',
            MMA),
     Mutant('a split too many is joined', 'attend_combine.cu', 's = threadIdx.x; s < seq.splits; s += THREADS) sh.state',
            's = threadIdx.x; s <= seq.splits; s += THREADS) sh.state', 'attend_combine', 'nothing was written to'),
