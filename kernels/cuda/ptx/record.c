@@ -117,17 +117,19 @@ static bool place_fits(const void *at, size_t bytes)
     return place == HA_PLACE_DEVICE || place == HA_PLACE_HOST;
 }
 
-/* What the device enqueues for itself says nothing of its operands: a word, or a double, wherever a pointer leads. */
+/* What the device enqueues for itself says nothing of its operands: a word wherever a pointer leads, or of accuracy.cu,
+ * whose kernels stand in a table, a double. */
 static void note_pointers(const char *name, const void *args, size_t bytes)
 {
-    if (strncmp(name, "flag_", 5) && strncmp(name, "accuracy", 8) && strncmp(name, "spin", 4)) return;
+    const bool accuracy = !strncmp(name, "function[", 9);
+    if (strncmp(name, "flag_", 5) && strncmp(name, "spin", 4) && !accuracy) return;
     launched = true;
     note(NULL, 0, READ);
     ha_runtime_lock();
     for (size_t at = sizeof(void *); at + sizeof(void *) <= bytes; at += sizeof(void *)) {
         void *p;
         memcpy(&p, (const char *)args + at, sizeof p);
-        if (place_fits(p, 4)) note(p, *name == 'a' ? 8 : 4, READ);
+        if (place_fits(p, 4)) note(p, accuracy ? sizeof(double) : sizeof(uint32_t), READ);
     }
     ha_runtime_unlock();
 }

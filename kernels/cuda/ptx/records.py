@@ -171,5 +171,10 @@ def record(folder, program, plugin, cases=CASES):
 
 
 def read_all(folder, library):
-    kernels = symbols_of(library)
-    return [Record(path, kernels) for path in sorted(glob.glob(os.path.join(folder, '*')))]
+    """of each kernel the smallest launches of all processes"""
+    kernels, kept = symbols_of(library), {}
+    for path in sorted(glob.glob(os.path.join(folder, '*'))):
+        r = Record(path, kernels)
+        kept.setdefault(r.key, []).append(r)
+    most = 2 * int(os.environ.get('HA_PTX_EACH', 2))
+    return [r for each in kept.values() for r in sorted(each, key=lambda r: np.prod(r.grid) * np.prod(r.block))[:most]]
