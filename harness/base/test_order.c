@@ -34,7 +34,6 @@ static void access_rows(size_t actor, enum ha_access access, size_t at, size_t r
                     (struct ha_range){ memory + at, rows, stride, bytes });
 }
 static void put(size_t actor, size_t at, size_t bytes) { access_rows(actor, HA_WRITE, at, 1, 0, bytes); }
-static void get(size_t actor, size_t at, size_t bytes) { access_rows(actor, HA_READ, at, 1, 0, bytes); }
 
 static void assert_ordered(void)
 {
@@ -44,155 +43,6 @@ static void assert_conflict(const char *text)
 {
     assert_int_equal(ha_order_verdict(order, &why), HA_FAIL);
     if (!strstr(why.text, text)) fail_msg("'%s' does not say '%s'", why.text, text);
-}
-
-TEST_WITH(one_stream_is_in_order, start, finish)
-{
-    put(main_stream, 0, 64);
-    get(main_stream, 0, 64);
-    put(main_stream, 32, 64);
-    assert_ordered();
-}
-
-TEST_WITH(two_streams_are_not, start, finish)
-{
-    put(main_stream, 0, 64);
-    get(link, 64, 64);
-    assert_ordered(); /* other bytes */
-    get(link, 63, 2);
-    assert_conflict("write of x by put on main, read of x by get on link: nothing orders them; bytes [63, 64) of 4096, "
-                    "device memory; event_record on main behind the one, stream_wait on link before the other");
-}
-
-TEST_WITH(two_reads_are_no_conflict, start, finish)
-{
-    get(main_stream, 0, 64);
-    get(link, 0, 64);
-    assert_ordered();
-}
-
-TEST_WITH(a_write_behind_a_read_is_one, start, finish)
-{
-    get(main_stream, 0, 64);
-    put(link, 0, 1);
-    assert_conflict("read of x by get on main, write of x by put on link");
-}
-
-TEST_WITH(every_read_since_the_write_counts, start, finish)
-{
-    const int event = 0;
-    get(main_stream, 0, 64);
-    get(host, 0, 64);
-    ha_order_signal(order, host, &event, 0);
-    ha_order_await(order, link, &event, 0);
-    put(link, 0, 64);
-    assert_conflict("read of x by get on main, write of x by put on link");
-}
-
-TEST_WITH(an_event_orders, start, finish)
-{
-    const int event = 0;
-    put(main_stream, 0, 64);
-    ha_order_signal(order, main_stream, &event, 0);
-    put(main_stream, 64, 64);
-    assert_true(ha_order_await(order, link, &event, 0));
-    get(link, 0, 64);
-    assert_ordered();
-    get(link, 64, 1); /* behind the record */
-    assert_conflict("bytes [64, 65)");
-}
-
-TEST_WITH(an_event_that_was_never_recorded_does_not, start, finish)
-{
-    const int event = 0;
-    put(main_stream, 0, 64);
-    assert_false(ha_order_await(order, link, &event, 0));
-    get(link, 0, 64);
-    assert_conflict("nothing orders them");
-}
-
-TEST_WITH(the_latest_record_before_the_wait_counts, start, finish)
-{
-    const int event = 0;
-    ha_order_signal(order, main_stream, &event, 0);
-    put(main_stream, 0, 64);
-    ha_order_await(order, link, &event, 0);
-    ha_order_signal(order, main_stream, &event, 0);
-    get(link, 0, 64);
-    assert_conflict("nothing orders them");
-}
-
-TEST_WITH(order_is_passed_on, start, finish)
-{
-    const int event = 0;
-    put(main_stream, 0, 64);
-    ha_order_follow(order, host, main_stream); /* a sync */
-    ha_order_follow(order, link, host);        /* and what is enqueued then */
-    put(link, 0, 64);
-    ha_order_signal(order, link, &event, 0);
-    ha_order_await(order, main_stream, &event, 0);
-    get(main_stream, 0, 64);
-    assert_ordered();
-    put(host, 0, 64);
-    assert_conflict("write of x by put on link, write of x by put on thread 0");
-}
-
-TEST_WITH(what_is_enqueued_is_not_over, start, finish)
-{
-    ha_order_follow(order, main_stream, host);
-    put(main_stream, 0, 64);
-    get(host, 0, 64);
-    assert_conflict("event_record on main behind the one, event_sync before the other");
-}
-
-TEST_WITH(a_later_record_takes_the_place_of_an_earlier_one, start, finish)
-{
-    const int event = 0;
-    ha_order_signal(order, main_stream, &event, 0);
-    put(main_stream, 0, 64);
-    ha_order_signal(order, main_stream, &event, 0);
-    ha_order_await(order, link, &event, 0);
-    get(link, 0, 64);
-    assert_ordered();
-}
-
-TEST_WITH(what_comes_after_a_sync_is_not_covered_by_it, start, finish)
-{
-    put(main_stream, 0, 64);
-    ha_order_follow(order, host, main_stream);
-    get(host, 0, 64);
-    assert_ordered();
-    put(main_stream, 64, 64);
-    get(host, 64, 64);
-    assert_conflict("read of x by get on thread 0");
-}
-
-/* A wait is over with any of the writes that are enough: only what they have in common is ordered. */
-TEST_WITH(a_flag_orders_what_all_its_writes_have_in_common, start, finish)
-{
-    const int flag = 0;
-    put(main_stream, 0, 64);
-    ha_order_signal(order, main_stream, &flag, 1);
-    put(main_stream, 64, 64);
-    ha_order_signal(order, main_stream, &flag, 2);
-    assert_false(ha_order_await(order, host, &flag, 3));
-    assert_true(ha_order_await(order, link, &flag, 1));
-    get(link, 0, 64);
-    assert_ordered();
-    assert_true(ha_order_await(order, host, &flag, 2));
-    get(host, 64, 64);
-    assert_ordered();
-    get(link, 64, 64);
-    assert_conflict("read of x by get on link");
-}
-
-TEST_WITH(rows_are_told_apart, start, finish)
-{
-    access_rows(main_stream, HA_WRITE, 0, 8, 64, 16);
-    access_rows(link, HA_WRITE, 16, 8, 64, 48);
-    assert_ordered();
-    access_rows(host, HA_READ, 15, 1, 64, 1);
-    assert_conflict("bytes [15, 16)");
 }
 
 TEST_WITH(an_index_names_what_was_said, start, finish)
@@ -213,6 +63,84 @@ TEST_WITH(an_index_names_what_was_said, start, finish)
     ha_order_access(order, host, "get", "x", HA_READ, all);
     put(link, 96, 1);
     assert_conflict("bytes [96, 97)");
+}
+
+/* What each of "host", "main" and "link" does, by its first letter, with its bytes AT+COUNT of the device's memory:
+ *     m!0+64  it writes them; m!0+16x8/64: 8 rows of them, 64 bytes apart
+ *     m?0+64  it reads them
+ *     m^2     it signals 2: records the event, or writes the flag
+ *     m~2     it waits for a signal of 2 at least; m-2: the same, of which there is none
+ *     m<l     it follows the other: what that one did is over
+ *     m*      from now on nothing is known of it; m.: and from now on again
+ *     m#, m+  the memory is freed, and is there again
+ *     @3/7    step 3 and layer 7 from now on
+ *     =       all of it was in order so far */
+static void play(const char *history)
+{
+    static const int signal;
+    for (const char *at = history; *at; at += *at == ' ') {
+        const size_t actor = *at == 'h'   ? host
+                             : *at == 'm' ? main_stream
+                                          : link,
+                     other = at[2] == 'h' ? host : main_stream;
+        unsigned n[4] = { 0, 0, 1, 0 };
+        const char what = *at == '=' || *at == '@' ? *at : at[1];
+        sscanf(at + (what == '@' ? 1 : 2), what == '@' ? "%u/%u" : "%u+%ux%u/%u", &n[0], &n[1], &n[2], &n[3]);
+        switch (what) {
+        case '!': access_rows(actor, HA_WRITE, n[0], n[2], n[3], n[1]); break;
+        case '?': access_rows(actor, HA_READ, n[0], n[2], n[3], n[1]); break;
+        case '^': ha_order_signal(order, actor, &signal, n[0]); break;
+        case '~': assert_true(ha_order_await(order, actor, &signal, n[0])); break;
+        case '-': assert_false(ha_order_await(order, actor, &signal, n[0])); break;
+        case '<': ha_order_follow(order, actor, other); break;
+        case '*': ha_order_unknown(order, actor, true); break;
+        case '.': ha_order_unknown(order, actor, false); break;
+        case '@': ha_order_at(order, n[0], n[1]); break;
+        case '=': assert_ordered(); break;
+        case '#': ha_order_freed(order, actor, memory); break;
+        case '+': ha_order_memory(order, "device", memory, sizeof memory); break;
+        default: fail_msg("%s", at);
+        }
+        at += strcspn(at, " ");
+    }
+}
+
+TEST(what_nothing_orders_is_a_conflict)
+{
+    static const struct {
+        const char *history, *conflict; /* NULL: none */
+    } each[] = {
+        { "m!0+64 m?0+64 m!32+64", NULL },
+        { "m!0+64 l?64+64 = l?63+2",
+          "write of x by put on main, read of x by get on link: nothing orders them; bytes [63, 64) of 4096, device "
+          "memory; event_record on main behind the one, stream_wait on link before the other" },
+        { "m?0+64 l?0+64", NULL },
+        { "m?0+64 l!0+1", "read of x by get on main, write of x by put on link" },
+        /* every read since the write counts */
+        { "m?0+64 h?0+64 h^0 l~0 l!0+64", "read of x by get on main, write of x by put on link" },
+        /* an event orders what is before its record, if there was one: the latest before the wait */
+        { "m!0+64 m^0 m!64+64 l~0 l?0+64 = l?64+1", "bytes [64, 65)" },
+        { "m!0+64 l-0 l?0+64", "nothing orders them" },
+        { "m^0 m!0+64 l~0 m^0 l?0+64", "nothing orders them" },
+        { "m^0 m!0+64 m^0 l~0 l?0+64", NULL },
+        /* order is passed on: by a sync, by what is enqueued then, by an event */
+        { "m!0+64 h<m l<h l!0+64 l^0 m~0 m?0+64 = h!0+64", "write of x by put on link, write of x by put on thread 0" },
+        { "m<h m!0+64 h?0+64", "event_record on main behind the one, event_sync before the other" },
+        { "m!0+64 h<m h?0+64 = m!64+64 h?64+64", "read of x by get on thread 0" },
+        /* A wait is over with any of the writes that are enough: only what they have in common is ordered. */
+        { "m!0+64 m^1 m!64+64 m^2 h-3 l~1 l?0+64 = h~2 h?64+64 = l?64+64", "read of x by get on link" },
+        { "m!0+16x8/64 l!16+48x8/64 = h?15+1", "bytes [15, 16)" },
+        { "m!0+64 h<m h# l?0+64 h+ l!0+64", NULL }, /* what is freed is nobody's, and what comes back is new */
+        { "l* l!0+64 m!0+64 = l. l!0+64", "put on link" },
+        { "@3/7 m!0+64 @4/0 l?0+64", "put on main (step 3 layer 7), read of x by get on link (step 4 layer 0)" },
+    };
+    for (size_t i = 0; i < COUNT(each); i++) {
+        assert_int_equal(start(NULL), 0);
+        play(each[i].history);
+        if (each[i].conflict) assert_conflict(each[i].conflict);
+        else assert_ordered();
+        finish(NULL);
+    }
 }
 
 /* Against a byte for a byte: who wrote it last, of two streams that nothing orders. */
@@ -254,28 +182,6 @@ TEST_WITH(memory_is_freed_behind_all_that_used_it, start, finish)
     assert_conflict("read of source by copy on link, the end of that memory: nothing orders them");
 }
 
-TEST_WITH(memory_that_comes_back_is_new, start, finish)
-{
-    put(main_stream, 0, 64);
-    ha_order_follow(order, host, main_stream);
-    ha_order_freed(order, host, memory);
-    get(link, 0, 64); /* nobody's */
-    ha_order_memory(order, "device", memory, sizeof memory);
-    put(link, 0, 64);
-    assert_ordered();
-}
-
-TEST_WITH(of_whom_nothing_is_known_nothing_is_claimed, start, finish)
-{
-    ha_order_unknown(order, link, true);
-    put(link, 0, 64);
-    put(main_stream, 0, 64);
-    assert_ordered();
-    ha_order_unknown(order, link, false);
-    put(link, 0, 64);
-    assert_conflict("put on link");
-}
-
 TEST_WITH(the_place_of_one_that_is_over_is_taken, start, finish)
 {
     for (size_t i = 0; i < 4 * HA_ORDER_ACTORS; i++) {
@@ -289,15 +195,6 @@ TEST_WITH(the_place_of_one_that_is_over_is_taken, start, finish)
     assert_ordered();
     for (size_t i = 0; i < HA_ORDER_ACTORS; i++) ha_order_actor(order, "for good", false);
     assert_int_equal(ha_order_verdict(order, &why), HA_ERROR);
-}
-
-TEST_WITH(a_conflict_says_step_and_layer, start, finish)
-{
-    ha_order_at(order, 3, 7);
-    put(main_stream, 0, 64);
-    ha_order_at(order, 4, 0);
-    get(link, 0, 64);
-    assert_conflict("put on main (step 3 layer 7), read of x by get on link (step 4 layer 0)");
 }
 
 /* ---- threads ----------------------------------------------------------------------------------------------------- */

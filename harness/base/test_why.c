@@ -51,9 +51,8 @@ TEST(is_one_line_of_bounded_length)
 TEST(finds_the_nearest_word)
 {
     const char *const words[] = { "threads", "dtype", "ctx", "head_dim", "heads", "dataset", "BF16", NULL };
-    static const struct {
-        const char *word, *nearest;
-    } cases[] = {
+    /* word, nearest; "-": none */
+    static const char *const cases[][2] = {
         { "thread", "threads" },
         { "threads", "threads" },
         { "dytpe", "dtype" },
@@ -64,18 +63,17 @@ TEST(finds_the_nearest_word)
         { "datset", "dataset" },
         { "bf16", "BF16" },
         { "tcx", "ctx" },
-        { "banana", NULL },
-        { "x", NULL },
-        { "", NULL },
-        { "abc", NULL },
-        { "cab", NULL },
+        { "banana", "-" },
+        { "x", "-" },
+        { "", "-" },
+        { "abc", "-" },
+        { "cab", "-" },
         { "dtypo", "dtype" },
-        { "dapyte", NULL },
+        { "dapyte", "-" },
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
-        const char *got = ha_nearest(cases[i].word, words);
-        if (strcmp(got ? got : "none", cases[i].nearest ? cases[i].nearest : "none") != 0)
-            fail_msg("near '%s' is %s", cases[i].word, got ? got : "none");
+        const char *got = ha_nearest(cases[i][0], words);
+        if (strcmp(got ? got : "-", cases[i][1]) != 0) fail_msg("near '%s' is %s", cases[i][0], got ? got : "none");
     }
 }
 
@@ -91,64 +89,46 @@ TEST(survives_long_words)
     assert_null(ha_nearest("abc", none));
 }
 
+/* The next of the words between bars, of which the first of a text may be empty. */
+static const char *next_word(const char **text, char word[64])
+{
+    const size_t n = strcspn(*text, "|");
+    snprintf(word, 64, "%.*s", (int)n, *text);
+    *text += n + ((*text)[n] == '|');
+    return word;
+}
+
 TEST(durations_have_units)
 {
-    static const char *const wrong[] = { "",   "s",   "90", "1.5h",         "-1s",
-                                         "1d", "1s ", "0s", "99999999999h", "99999999999999999999s" };
-    static const struct {
-        const char *text;
-        double s;
-    } right[] = { { "90s", 90 }, { "500ms", 0.5 }, { "10m", 600 }, { "2h", 7200 } };
+    const char *wrong = "|s|90|1.5h|-1s|1d|1s |0s|99999999999h|99999999999999999999s";
+    const char *right = "90s|90|500ms|0.5|10m|600|2h|7200"; /* and in seconds */
     uint64_t ns = 0;
     struct ha_why why;
-    for (size_t i = 0; i < COUNT(right); i++)
-        if (ha_duration_parse(right[i].text, &ns, &why) != HA_OK || (double)ns != right[i].s * 1e9)
-            fail_msg("%s is %llu ns", right[i].text, (unsigned long long)ns);
-    for (size_t i = 0; i < COUNT(wrong); i++)
-        if (ha_duration_parse(wrong[i], &ns, &why) != HA_ERROR) fail_msg("'%s' is taken", wrong[i]);
+    char text[64], s[64];
+    while (*right) {
+        next_word(&right, text), next_word(&right, s);
+        if (ha_duration_parse(text, &ns, &why) != HA_OK || (double)ns != strtod(s, NULL) * 1e9)
+            fail_msg("%s is %llu ns", text, (unsigned long long)ns);
+    }
+    while (*wrong)
+        if (ha_duration_parse(next_word(&wrong, text), &ns, &why) != HA_ERROR) fail_msg("'%s' is taken", text);
 }
 
 TEST(sizes_have_units)
 {
-    static const char *const wrong[] = { "",
-                                         "B",
-                                         "80",
-                                         "80G",
-                                         "80gb",
-                                         "-1GB",
-                                         "0GB",
-                                         "0.1B",
-                                         "1.GB",
-                                         ".5GB",
-                                         "1 GB",
-                                         "1e9B",
-                                         "80GiBs",
-                                         "18446744073709551616B",
-                                         "18446745TB",
-                                         "16777216TiB",
-                                         "1.12345678901TiB",
-                                         "1.123456789012345678901GB" };
-    static const struct {
-        const char *text;
-        uint64_t bytes;
-    } right[] = { { "80GB", 80000000000 },
-                  { "80GiB", 85899345920 },
-                  { "16.1GB", 16100000000 },
-                  { "0.5KiB", 512 },
-                  { "1.0000001kB", 1000 },
-                  { "7MB", 7000000 },
-                  { "7MiB", 7340032 },
-                  { "2kB", 2000 },
-                  { "3B", 3 },
-                  { "1.5TiB", 1649267441664 },
-                  { "16.060522496GB", 16060522496 },
-                  { "2TB", 2000000000000 },
-                  { "18446744073709551615B", UINT64_MAX } };
+    const char *wrong = "|B|80|80G|80gb|-1GB|0GB|0.1B|1.GB|.5GB|1 GB|1e9B|80GiBs|18446744073709551616B|18446745TB|"
+                        "16777216TiB|1.12345678901TiB|1.123456789012345678901GB";
+    const char *right = "80GB|80000000000|80GiB|85899345920|16.1GB|16100000000|0.5KiB|512|1.0000001kB|1000|7MB|7000000|"
+                        "7MiB|7340032|2kB|2000|3B|3|1.5TiB|1649267441664|16.060522496GB|16060522496|2TB|2000000000000|"
+                        "18446744073709551615B|18446744073709551615"; /* and in bytes */
     uint64_t bytes = 0;
     struct ha_why why;
-    for (size_t i = 0; i < COUNT(right); i++)
-        if (ha_bytes_parse(right[i].text, &bytes, &why) != HA_OK || bytes != right[i].bytes)
-            fail_msg("%s is %llu bytes", right[i].text, (unsigned long long)bytes);
-    for (size_t i = 0; i < COUNT(wrong); i++)
-        if (ha_bytes_parse(wrong[i], &bytes, &why) != HA_ERROR) fail_msg("'%s' is taken", wrong[i]);
+    char text[64], said[64];
+    while (*right) {
+        next_word(&right, text), next_word(&right, said);
+        if (ha_bytes_parse(text, &bytes, &why) != HA_OK || bytes != strtoull(said, NULL, 10))
+            fail_msg("%s is %llu bytes", text, (unsigned long long)bytes);
+    }
+    while (*wrong)
+        if (ha_bytes_parse(next_word(&wrong, text), &bytes, &why) != HA_ERROR) fail_msg("'%s' is taken", text);
 }
