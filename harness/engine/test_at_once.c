@@ -2,14 +2,10 @@
  * link that two of the four share. The link is planted, and so is its time: a transfer begins when this rank asks or
  * when the link is free, as if all of its ranks ran at one speed, whatever this host is busy with. */
 
-#include "harness/engine/loop.h"
+#include "harness/engine/test_run.h"
 
-#include "harness/base/csv.h"
-#include "harness/base/registry.h"
 #include "harness/base/stats.h"
-#include "harness/base/test_folder.h"
 
-#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -118,41 +114,22 @@ static const struct ha_key key = { "n",          "0",           "which", HA_KEY_
                                    .max = CASES, .always = true };
 static const struct ha_field field = { "step_ns", "ns", HA_FIELD_NUMBER,  HA_IN(struct row, step_ns),
                                        1,         "",   .better = HA_LESS };
-static const struct ha_suite suite = { .name = "links",
-                                       .doc = "of this test",
-                                       .key = &key,
-                                       .keys = 1,
-                                       .field = &field,
-                                       .fields = 1,
-                                       .file = { "links.csv" },
-                                       .point_bytes = sizeof(struct point),
-                                       .row_bytes = sizeof(struct row),
-                                       .check = check,
-                                       .measure = measure };
-
-extern const struct ha_suite *const __wrap_ha_suites_all[];
-extern const size_t __wrap_ha_suites_count;
-const struct ha_suite *const __wrap_ha_suites_all[] = { &suite };
-const size_t __wrap_ha_suites_count = 1;
+static const struct ha_suite suite = TEST_SUITE("links", struct point, struct row, .key = &key, .keys = 1,
+                                                .field = &field, .fields = 1, .file = { "links.csv" }, .check = check,
+                                                .measure = measure);
+TEST_SUITES(&suite);
 
 /* ---- runs -------------------------------------------------------------------------------------------------------- */
 
 static enum ha_exit run(const char *name, const struct ha_at_once *at_once)
 {
-    static char from[] = "";
-    char id[CASES][32], folder[TEST_PATH_MAX];
-    struct point point[CASES];
-    struct ha_plan_entry entry[CASES];
+    const struct ha_suite *suites[CASES];
+    char folder[TEST_PATH_MAX];
     struct ha_why why = { "" };
-    for (size_t n = 0; n < CASES; n++) {
-        point[n] = (struct point){ n };
-        snprintf(id[n], sizeof id[n], "links:n=%zu", n);
-        entry[n] = (struct ha_plan_entry){ .suite = &suite, .point = &point[n], .id = id[n], .from = from };
-    }
-    const struct ha_plan plan = { .entry = entry, .entries = CASES };
+    for (size_t n = 0; n < CASES; n++) suites[n] = &suite;
     snprintf(folder, sizeof folder, "%s", test_path(name));
     const struct ha_run_options o = { .measure = true, .out_dir = folder, .quiet = true, .at_once = at_once };
-    return ha_run(&plan, &o, &why);
+    return test_run(suites, CASES, NULL, &o, &why);
 }
 
 static void run_rank(void)
@@ -162,8 +139,7 @@ static void run_rank(void)
     double alone[CASES];
     struct ha_meet *meet;
     struct ha_why why = { "" };
-    const int nowhere = open("/dev/null", O_WRONLY);
-    dup2(nowhere, 1), dup2(nowhere, 2);
+    test_print_to("/dev/null", NULL);
     if (ha_meet_open(&meet, &ha_meet_node, test_folder, "job", rank, RANKS, LONG_S * UINT64_C(1000000000), &why)
         != HA_OK)
         _exit(2);

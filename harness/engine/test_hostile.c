@@ -2,19 +2,15 @@
  * meets it has one ERROR row, the others are right, nothing is lost or doubled, and no process stays behind. */
 
 #include "harness/base/clock.h"
-#include "harness/base/csv.h"
-#include "harness/base/registry.h"
 #include "harness/base/why.h"
 #include "harness/engine/child.h"
-#include "harness/engine/loop.h"
 #include "harness/engine/machine.h"
 #include "harness/engine/serve.h"
 #include "harness/engine/test_hostile.h"
+#include "harness/engine/test_run.h"
 #include "harness/report/row.h"
-#include "harness/base/test_folder.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -281,24 +277,10 @@ static const struct ha_field field = { .name = "sum",
                                        .files = 1,
                                        .better = HA_NEITHER,
                                        .doc = "of what was copied" };
-static const struct ha_suite suite = { .name = "tour",
-                                       .doc = "every entry of a device",
-                                       .key = &key,
-                                       .keys = 1,
-                                       .field = &field,
-                                       .fields = 1,
-                                       .file = { "tour.csv" },
-                                       .point_bytes = sizeof(uint64_t),
-                                       .row_bytes = sizeof(struct row),
-                                       .together = together,
-                                       .begin = begin,
-                                       .check = check };
-
-/* in place of the program's suites (--wrap) */
-extern const struct ha_suite *const __wrap_ha_suites_all[];
-extern const size_t __wrap_ha_suites_count;
-const struct ha_suite *const __wrap_ha_suites_all[] = { &suite };
-const size_t __wrap_ha_suites_count = 1;
+static const struct ha_suite suite = TEST_SUITE("tour", uint64_t, struct row, .key = &key, .keys = 1, .field = &field,
+                                                .fields = 1, .file = { "tour.csv" }, .together = together,
+                                                .begin = begin, .check = check);
+TEST_SUITES(&suite);
 
 /* ---- one hook, one deed -------------------------------------------------------------------- */
 
@@ -353,33 +335,17 @@ static bool ends_with(const char *text, const char *end)
 /* Three cases: the folder of that name, and beside it NAME.out with what the run prints. */
 static enum ha_exit run_cases(const char *name, uint64_t case_time_ns, struct ha_why *why)
 {
-    static char from[] = "";
+    const struct ha_suite *const suites[CASES] = { &suite, &suite, &suite };
+    const uint64_t own_ns[CASES] = { 0, cap_ns ? cap_ns[1] : 0, 0 };
     char out[TEST_PATH_MAX], printed[TEST_PATH_MAX + 8];
-    char id[CASES][16];
-    uint64_t point[CASES];
-    struct ha_plan_entry entry[CASES];
-    for (size_t i = 0; i < CASES; i++) {
-        point[i] = i;
-        snprintf(id[i], sizeof id[i], "tour:n=%zu", i);
-        entry[i] = (struct ha_plan_entry){ .suite = &suite, .point = &point[i], .id = id[i], .from = from };
-        if (cap_ns && i == 1) entry[i].time_ns = cap_ns[i]; /* of its own */
-    }
     snprintf(out, sizeof out, "%s", test_path(name));
     snprintf(printed, sizeof printed, "%s.out", out);
-    const struct ha_plan plan = { .entry = entry, .entries = CASES };
     const struct ha_run_options options = {
         .out_dir = out, .quiet = true, .case_time_ns = case_time_ns, .max_time_ns = max_time_ns
     };
-    const int shown = dup(STDOUT_FILENO), errors = dup(STDERR_FILENO), none = open("/dev/null", O_WRONLY | O_CLOEXEC),
-              file = open(printed, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    fflush(stdout);
-    dup2(file, STDOUT_FILENO);
-    dup2(none, STDERR_FILENO); /* what a device prints arrives there */
-    const enum ha_exit code = ha_run(&plan, &options, why);
-    fflush(stdout);
-    dup2(shown, STDOUT_FILENO);
-    dup2(errors, STDERR_FILENO);
-    close(shown), close(errors), close(none), close(file);
+    test_print_to(printed, "/dev/null"); /* what a device prints arrives there */
+    const enum ha_exit code = test_run(suites, CASES, own_ns, &options, why);
+    test_print_back();
     return code;
 }
 

@@ -2,17 +2,13 @@
  * samples, and goes on with --resume until it is complete; then again in another folder. No row that was whole is lost
  * or run again, and at the end every line of every file is there once. HA_KILLS=1000: so many kills. */
 
-#include "harness/engine/loop.h"
+#include "harness/engine/test_run.h"
 
-#include "harness/base/csv.h"
-#include "harness/base/registry.h"
 #include "harness/base/rng.h"
-#include "harness/base/test_folder.h"
 #include "harness/measure/paired.h"
 #include "harness/engine/machine.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <sched.h>
 #include <signal.h>
@@ -85,26 +81,12 @@ static const struct ha_field fields[] = {
     { "iter", "", HA_FIELD_NUMBER, IN(iter), 2, "which sample" },
     { "sample_ns", "ns", HA_FIELD_NUMBER, IN(sample_ns), 2, "a sample" },
 };
-static const struct ha_suite suite = { .name = "kill",
-                                       .doc = "of this test",
-                                       .key = &key,
-                                       .keys = 1,
-                                       .field = fields,
-                                       .fields = COUNT(fields),
-                                       .file = { "kill.csv", "kill_samples.csv", "kill_summary.csv" },
-                                       .summary = 4,
-                                       .point_bytes = sizeof(struct point),
-                                       .row_bytes = sizeof(struct row),
-                                       .begin = begin,
-                                       .check = check,
-                                       .measure = measure };
-
-/* in place of the program's (--wrap); the machine is not read beside a measurement, which takes longer than all of it
- */
-extern const struct ha_suite *const __wrap_ha_suites_all[];
-extern const size_t __wrap_ha_suites_count;
-const struct ha_suite *const __wrap_ha_suites_all[] = { &suite };
-const size_t __wrap_ha_suites_count = 1;
+static const struct ha_suite suite = TEST_SUITE("kill", struct point, struct row, .key = &key, .keys = 1,
+                                                .field = fields, .fields = COUNT(fields),
+                                                .file = { "kill.csv", "kill_samples.csv", "kill_summary.csv" },
+                                                .summary = 4, .begin = begin, .check = check, .measure = measure);
+TEST_SUITES(&suite);
+/* The machine is not read beside a measurement, which takes longer than all of it. */
 void __wrap_ha_machine_beside(struct ha_machine *machine, uint64_t deadline_ns, double reading[HA_BESIDE_READINGS]);
 void __wrap_ha_machine_beside(struct ha_machine *machine, uint64_t deadline_ns, double reading[HA_BESIDE_READINGS])
 {
@@ -121,23 +103,13 @@ enum ha_status __wrap_ha_paired_memory_create(struct ha_paired_memory **memory, 
 
 static _Noreturn void run_program(const char *folder)
 {
-    static char from[] = "";
-    char id[CASES][16];
-    struct point point[CASES];
-    struct ha_plan_entry entry[CASES];
+    const struct ha_suite *suites[CASES];
     struct ha_why why = { "" };
-    for (size_t n = 0; n < CASES; n++) {
-        point[n].n = n;
-        snprintf(id[n], sizeof id[n], "kill:n=%zu", n);
-        entry[n] = (struct ha_plan_entry){ .suite = &suite, .point = &point[n], .id = id[n], .from = from };
-    }
-    const struct ha_plan plan = { .entry = entry, .entries = CASES };
+    for (size_t n = 0; n < CASES; n++) suites[n] = &suite;
     const struct ha_run_options options = { .out_dir = folder, .quiet = true, .measure = true, .resume = true };
-    const int none = open("/dev/null", O_WRONLY | O_CLOEXEC);
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* where the test fails */
-    dup2(none, STDOUT_FILENO);
-    dup2(none, STDERR_FILENO);
-    _exit((int)ha_run(&plan, &options, &why));
+    test_print_to("/dev/null", NULL);
+    _exit((int)test_run(suites, CASES, NULL, &options, &why));
 }
 
 /* Every case whose row is whole and passes; those that were before are among them, and are not run again. */

@@ -1,16 +1,12 @@
 /* What the loop makes of a plan: groups, processes, what is gone on with, what was not run, how it ends. The suites are
  * of this test, in place of the program's (--wrap), and use no device. */
 
-#include "harness/engine/loop.h"
+#include "harness/engine/test_run.h"
 
-#include "harness/base/csv.h"
-#include "harness/base/registry.h"
-#include "harness/base/test_folder.h"
 #include "harness/base/why.h"
 #include "harness/engine/child.h"
 #include "harness/engine/serve.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 
 enum { CASES = 6 };
@@ -108,45 +104,25 @@ static const struct ha_field field = { "pid", "", HA_FIELD_NUMBER, HA_IN(struct 
     }
 static const struct ha_suite front = SUITE(front), back = SUITE(back);
 
-extern const struct ha_suite *const __wrap_ha_suites_all[];
-extern const size_t __wrap_ha_suites_count;
-const struct ha_suite *const __wrap_ha_suites_all[] = { &front, &back };
-const size_t __wrap_ha_suites_count = 2;
+TEST_SUITES(&front, &back);
 
-/* Runs cases 0, 1, ... of these suites, NULL behind the last; what is printed goes to NAME.out and NAME.err. */
-static enum ha_exit run(const char *name, const struct ha_suite *const *suites, struct ha_run_options options,
-                        struct ha_why *why)
+static struct ha_why why;
+
+/* Runs cases 0, 1, ... of these suites: 'f' is front, 'b' is back. What is printed goes to NAME.out and NAME.err. */
+static enum ha_exit run(const char *name, const char *suites, struct ha_run_options options)
 {
-    static char from[] = "";
-    char id[CASES][32], path[TEST_PATH_MAX + 8];
-    struct point point[CASES];
-    struct ha_plan_entry entry[CASES];
-    struct ha_plan plan = { .entry = entry };
-    for (size_t n = 0; suites[n]; n++) {
-        point[n] = (struct point){ n, 7 };
-        snprintf(id[n], sizeof id[n], "%s:n=%zu", suites[n]->name, n);
-        entry[plan.entries++] = (struct ha_plan_entry){
-            .suite = suites[n], .point = &point[n], .id = id[n], .from = from
-        };
-    }
+    const struct ha_suite *of[CASES];
+    char out[TEST_PATH_MAX + 8], err[TEST_PATH_MAX + 8];
+    why.text[0] = 0;
+    for (size_t n = 0; suites[n]; n++) of[n] = suites[n] == 'f' ? &front : &back;
     snprintf(folder, sizeof folder, "%s", test_path(name));
+    snprintf(out, sizeof out, "%s.out", folder);
+    snprintf(err, sizeof err, "%s.err", folder);
     options.out_dir = folder;
     options.quiet = true;
-    int shown[2];
-    fflush(stdout);
-    for (int fd = 1; fd <= 2; fd++) {
-        snprintf(path, sizeof path, "%s.%s", folder, fd == 1 ? "out" : "err");
-        const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-        shown[fd - 1] = dup(fd);
-        dup2(file, fd);
-        close(file);
-    }
-    const enum ha_exit code = ha_run(&plan, &options, why);
-    fflush(stdout);
-    for (int fd = 1; fd <= 2; fd++) {
-        dup2(shown[fd - 1], fd);
-        close(shown[fd - 1]);
-    }
+    test_print_to(out, err);
+    const enum ha_exit code = test_run(of, strlen(suites), NULL, &options, &why);
+    test_print_back();
     return code;
 }
 
@@ -188,7 +164,6 @@ static enum ha_status take(void *arg, size_t line, char **at, size_t count)
 static struct rows rows_of(const char *run, const char *file)
 {
     struct rows r = { .count = 0 };
-    struct ha_why why;
     char path[64];
     snprintf(path, sizeof path, "%s/%s", run, file);
     if (ha_csv_read(test_path(path), take, &r, &why) != HA_OK) fail_msg("%s", why.text);
@@ -198,24 +173,20 @@ static struct rows rows_of(const char *run, const char *file)
 /* Whatever suites think of each other's cases. */
 TEST_WITH(a_group_is_of_one_suite, forget, NULL)
 {
-    static const struct ha_suite *const suites[] = { &front, &back, &back, &front, &front, &front, NULL };
     static const size_t among[CASES] = { 1, 2, 2, 3, 3, 3 };
-    struct ha_why why = { "" };
     memcpy(told.among, among, sizeof among);
     told.grouped = true;
-    assert_int_equal(run("border", suites, (struct ha_run_options){ 0 }, &why), HA_EXIT_OK);
+    assert_int_equal(run("border", "fbbfff", (struct ha_run_options){ 0 }), HA_EXIT_OK);
     ends_with("border.out", "\n6 passed, 0 failed, 0 skipped\n");
 }
 
 /* One process for all, or with --processes one for each row. A key that a case does not use is empty. */
 TEST_WITH(each_row_may_have_its_process, forget, NULL)
 {
-    static const struct ha_suite *const suites[] = { &front, &front, NULL };
     for (size_t processes = 0; processes < 3; processes++) {
         char name[32];
-        struct ha_why why = { "" };
         snprintf(name, sizeof name, "processes.%zu", processes);
-        assert_int_equal(run(name, suites, (struct ha_run_options){ .processes = processes }, &why), HA_EXIT_OK);
+        assert_int_equal(run(name, "ff", (struct ha_run_options){ .processes = processes }), HA_EXIT_OK);
         const struct rows r = rows_of(name, "front.csv");
         assert_int_equal(r.count, processes ? 2 * processes : 2);
         for (size_t i = 0; i < r.count; i++) {
@@ -242,16 +213,14 @@ static void order_of(const char *run, size_t rounds, char order[][CASES + 1])
  * goes on with what is left. */
 TEST_WITH(rounds_are_shuffled, forget, NULL)
 {
-    static const struct ha_suite *const suites[] = { &front, &front, &front, &front, &front, &front, NULL };
     enum { ROUNDS = 3 };
     const uint64_t seeds[] = { 5, 5, 6 };
     char order[COUNT(seeds)][ROUNDS][CASES + 1], sorted[CASES + 1];
-    struct ha_why why = { "" };
     for (size_t s = 0; s < COUNT(seeds); s++) {
         char name[32];
         snprintf(name, sizeof name, "shuffled.%zu", s);
         const struct ha_run_options o = { .processes = ROUNDS, .shuffle = &seeds[s] };
-        assert_int_equal(run(name, suites, o, &why), HA_EXIT_OK);
+        assert_int_equal(run(name, "ffffff", o), HA_EXIT_OK);
         order_of(name, ROUNDS, order[s]);
         for (size_t i = 0; i < ROUNDS; i++)
             for (char c = '0'; c < '0' + CASES; c++) assert_non_null(strchr(order[s][i], c));
@@ -269,41 +238,31 @@ TEST_WITH(rounds_are_shuffled, forget, NULL)
 
 TEST_WITH(groups_are_shuffled_whole, forget, NULL)
 {
-    static const struct ha_suite *const suites[] = { &front, &back, &back, &front, &front, &front, NULL };
     static const size_t among[CASES] = { 1, 2, 2, 3, 3, 3 };
-    struct ha_why why = { "" };
     const uint64_t seed = 1;
     memcpy(told.among, among, sizeof among);
     told.grouped = true;
-    assert_int_equal(run("whole", suites, (struct ha_run_options){ .shuffle = &seed, .processes = 4 }, &why),
-                     HA_EXIT_OK);
+    assert_int_equal(run("whole", "fbbfff", (struct ha_run_options){ .shuffle = &seed, .processes = 4 }), HA_EXIT_OK);
     ends_with("whole.out", "\n24 passed, 0 failed, 0 skipped\n");
 }
 
 TEST_WITH(a_shuffled_run_goes_on, forget, NULL)
 {
-    static const struct ha_suite *const some[] = { &front, &front, &front, NULL }, *const all[] = { &front, &front,
-                                                                                                    &front, &front,
-                                                                                                    &front, NULL };
-    struct ha_why why = { "" };
     const uint64_t seed = 3;
-    assert_int_equal(run("goes_on", some, (struct ha_run_options){ .shuffle = &seed }, &why), HA_EXIT_OK);
+    assert_int_equal(run("goes_on", "fff", (struct ha_run_options){ .shuffle = &seed }), HA_EXIT_OK);
     for (size_t n = 0; n < 3; n++) told.among[n] = 0; /* which are there */
-    assert_int_equal(run("goes_on", all, (struct ha_run_options){ .shuffle = &seed, .resume = true }, &why),
-                     HA_EXIT_OK);
+    assert_int_equal(run("goes_on", "fffff", (struct ha_run_options){ .shuffle = &seed, .resume = true }), HA_EXIT_OK);
     ends_with("goes_on.out", "\n5 passed, 0 failed, 0 skipped\n");
 }
 
 TEST_WITH(lines_and_events_are_of_their_case, forget, NULL)
 {
-    static const struct ha_suite *const suites[] = { &front, &front, &back, &back, NULL };
-    struct ha_why why = { "" };
     told.lines = true;
-    assert_int_equal(run("lines", suites, (struct ha_run_options){ 0 }, &why), HA_EXIT_OK);
+    assert_int_equal(run("lines", "ffbb", (struct ha_run_options){ 0 }), HA_EXIT_OK);
     for (size_t n = 0; n < 4; n++) {
         const struct rows r = rows_of("lines", n < 2 ? "front_lines.csv" : "back_lines.csv");
         char id[32];
-        snprintf(id, sizeof id, "%s:n=%zu", suites[n]->name, n);
+        snprintf(id, sizeof id, "%s:n=%zu", n < 2 ? "front" : "back", n);
         assert_int_equal(r.count, 2);
         assert_string_equal(r.at[n % 2][ID], id);
         assert_int_equal(test_count(test_text("lines/trace.json"), id), 1);
@@ -314,15 +273,13 @@ TEST_WITH(lines_and_events_are_of_their_case, forget, NULL)
 /* It counts how many are asked, passes, and is said before anything else. */
 TEST_WITH(what_is_suspect_is_said_first, forget, NULL)
 {
-    static const struct ha_suite *const suites[] = { &front, &front, &back, NULL };
     static const double p[CASES] = { 0.4e-9, 0.3e-9, 0 };
     for (size_t processes = 1; processes < 3; processes++) {
-        struct ha_why why = { "" };
         const char *file = processes == 1 ? "suspects.1.out" : "suspects.2.out";
         char name[32];
         snprintf(name, sizeof name, "suspects.%zu", processes);
         memcpy(told.p, p, sizeof p);
-        assert_int_equal(run(name, suites, (struct ha_run_options){ .processes = processes }, &why), HA_EXIT_OK);
+        assert_int_equal(run(name, "ffb", (struct ha_run_options){ .processes = processes }), HA_EXIT_OK);
         const char *text = test_text(file), *first = "\nSUSPECT: front:n=1\n    too odd\n";
         if (processes == 1) assert_memory_equal(text, first, strlen(first)); /* 3 p < 1e-9 */
         assert_int_equal(test_count(text, "SUSPECT"), processes == 1);       /* 6 p > 1e-9 */
@@ -334,31 +291,25 @@ TEST_WITH(what_is_suspect_is_said_first, forget, NULL)
 /* What is there is not run again, and takes no share of the time: two groups have it, and half is for checking. */
 TEST_WITH(a_run_goes_on, forget, NULL)
 {
-    static const struct ha_suite *const first[] = { &back, &front, &front, NULL }, *const all[] = {
-        &back, &front, &front, &front, &front, &back, NULL
-    };
     static const size_t among[CASES] = { 0, 0, 0, 2, 2, 1 };
     static const double cap_s[CASES] = { 0, 0, 0, 150, 150, 300 };
     const struct ha_run_options go_on = { .resume = true, .max_time_ns = UINT64_C(600000000000) };
-    struct ha_why why = { "" };
-    assert_int_equal(run("resumed", first, (struct ha_run_options){ 0 }, &why), HA_EXIT_OK);
+    assert_int_equal(run("resumed", "bff", (struct ha_run_options){ 0 }), HA_EXIT_OK);
     memcpy(told.among, among, sizeof among);
     memcpy(told.cap_s, cap_s, sizeof cap_s);
     told.grouped = true;
-    assert_int_equal(run("resumed", all, go_on, &why), HA_EXIT_OK);
+    assert_int_equal(run("resumed", "bffffb", go_on), HA_EXIT_OK);
     ends_with("resumed.out", "\n6 passed, 0 failed, 0 skipped\n");
 }
 
 /* A process that dies between two cases costs no row, as both are right, and the run is no success. */
 TEST_WITH(a_death_between_cases_is_an_error, forget, NULL)
 {
-    static const struct ha_suite *const suites[] = { &front, &front, &front, NULL };
     worker = mmap(NULL, sizeof *worker, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(worker, MAP_FAILED);
     for (int wrong = 0; wrong < 2; wrong++) {
-        struct ha_why why = { "" };
         told.wrong[2] = wrong;
-        assert_int_equal(run(wrong ? "dies.1" : "dies.0", suites, (struct ha_run_options){ 0 }, &why),
+        assert_int_equal(run(wrong ? "dies.1" : "dies.0", "fff", (struct ha_run_options){ 0 }),
                          wrong ? HA_EXIT_WRONG : HA_EXIT_ENVIRONMENT);
         assert_int_equal(*worker, 0);
         assert_contains(why.text, "the worker process: killed by SIGABRT, after the answer to the last call");
@@ -372,10 +323,8 @@ TEST_WITH(a_death_between_cases_is_an_error, forget, NULL)
 
 TEST_WITH(what_was_not_run_is_told_of_each_process, forget, NULL)
 {
-    static const struct ha_suite *const suites[] = { &front, &back, NULL };
-    struct ha_why why = { "" };
     const struct ha_run_options no_time = { .processes = 2, .max_time_ns = 1 };
-    assert_int_equal(run("no_time", suites, no_time, &why), HA_EXIT_MISSING);
+    assert_int_equal(run("no_time", "fb", no_time), HA_EXIT_MISSING);
     assert_contains(why.text, "4 of 4 cases were not run");
     ends_with("no_time.out", "\n0 passed, 0 failed, 4 skipped\n");
     assert_int_equal(test_count(test_text("no_time/junit.xml"), "(process 1)"), 2);
@@ -384,12 +333,10 @@ TEST_WITH(what_was_not_run_is_told_of_each_process, forget, NULL)
 /* Where nothing more can be written the run ends; what was wrong before comes first. */
 TEST_WITH(a_folder_that_is_gone_ends_the_run, forget, NULL)
 {
-    static const struct ha_suite *const suites[] = { &front, &front, &front, NULL };
     for (int wrong = 0; wrong < 2; wrong++) {
-        struct ha_why why = { "" };
         told.wrong[0] = wrong;
         told.removes[1] = true;
-        assert_int_equal(run(wrong ? "gone.1" : "gone.0", suites, (struct ha_run_options){ 0 }, &why),
+        assert_int_equal(run(wrong ? "gone.1" : "gone.0", "fff", (struct ha_run_options){ 0 }),
                          wrong ? HA_EXIT_WRONG : HA_EXIT_ENVIRONMENT);
         assert_contains(why.text, "the folder was removed");
         ends_with(wrong ? "gone.1.out" : "gone.0.out",
@@ -400,14 +347,12 @@ TEST_WITH(a_folder_that_is_gone_ends_the_run, forget, NULL)
 /* The end of the report is about the first device, as it was last heard of; one warning is enough. */
 TEST_WITH(the_first_device_is_shown, forget, NULL)
 {
-    static const struct ha_suite *const suites[] = { &front, &front, &back, &back, NULL };
     static const char *const asked[] = { "one", "two", "one", "two" }, *const name[] = { "early", "other", "late",
                                                                                          "other" };
-    struct ha_why why = { "" };
     memcpy(told.device, asked, sizeof asked);
     memcpy(told.name, name, sizeof name);
     setenv("HABENCH_TRACE", "cupti", 1);
-    assert_int_equal(run("devices", suites, (struct ha_run_options){ 0 }, &why), HA_EXIT_OK);
+    assert_int_equal(run("devices", "ffbb", (struct ha_run_options){ 0 }), HA_EXIT_OK);
     unsetenv("HABENCH_TRACE");
     assert_contains(test_text("devices.out"), "\ndevice: late, of the kind host");
     assert_int_equal(test_count(test_text("devices.err"), "warning: HABENCH_TRACE is not for device one"), 1);

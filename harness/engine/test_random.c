@@ -1,18 +1,14 @@
 /* Points that are drawn, and the smallest that fails like one of them: a suite that is wrong exactly where the test
  * says. */
-#include "harness/base/registry.h"
-#include "harness/base/test_folder.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
-#include "harness/engine/loop.h"
 #include "harness/engine/point.h"
+#include "harness/engine/test_run.h"
 #include "harness/report/row.h"
 
-#include <fcntl.h>
 #include <math.h>
 
-/* ---- the suite ----------------------------------------------------------------------------------------------------
- */
+/* ---- the suite --------------------------------------------------------------------------------------------------- */
 
 enum { PARTS_MAX = 8 };
 struct lump {
@@ -79,22 +75,13 @@ static enum ha_status check(void *run, struct ha_group *g, struct ha_why *why)
     return HA_OK;
 }
 
-static const struct ha_suite lumps = { .name = "lumps",
-                                       .doc = "",
-                                       .key = keys,
-                                       .keys = COUNT(keys),
-                                       .class_key = "color",
-                                       .file = { "lumps.csv" },
-                                       .point_bytes = sizeof(struct lump),
-                                       .row_bytes = sizeof(struct row),
-                                       .settle = settle,
-                                       .cost = cost,
-                                       .check = check };
+static const struct ha_suite lumps = TEST_SUITE("lumps", struct lump, struct row, .key = keys, .keys = COUNT(keys),
+                                                .class_key = "color", .file = { "lumps.csv" }, .settle = settle,
+                                                .cost = cost, .check = check);
 const struct ha_suite *const ha_suites_all[] = { &lumps, NULL };
 const size_t ha_suites_count = 1;
 
-/* ---- draws --------------------------------------------------------------------------------------------------------
- */
+/* ---- draws ------------------------------------------------------------------------------------------------------- */
 
 static char word[64];
 static char *const words[] = { word };
@@ -214,8 +201,7 @@ TEST(what_cannot_be_drawn_is_said)
     }
 }
 
-/* ---- the smallest -------------------------------------------------------------------------------------------------
- */
+/* ---- the smallest ------------------------------------------------------------------------------------------------ */
 
 static bool from_17(const struct lump *p) { return p->size >= 17; }
 static bool any_size(const struct lump *p) { return true; }
@@ -268,8 +254,7 @@ TEST(the_least_that_fails_is_found)
     wrong = NULL;
 }
 
-/* ---- a run --------------------------------------------------------------------------------------------------------
- */
+/* ---- a run ------------------------------------------------------------------------------------------------------- */
 
 /* Runs until nothing new is left to draw: of 32 steps and 3 colours. What it says is in the file "printed". name NULL:
  * without a folder. */
@@ -281,26 +266,12 @@ static enum ha_exit run(const char *name, const char *text, struct ha_why *why)
     if (name) snprintf(out, sizeof out, "%s", test_path(name));
     snprintf(printed, sizeof printed, "%s", test_path("printed"));
     const struct ha_run_options options = { .out_dir = name ? out : NULL, .quiet = true, .random = &random };
-    const int shown = dup(STDOUT_FILENO), errors = dup(STDERR_FILENO),
-              none = open(printed, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (ha_plan_draw(&plan, &random.from, &random.draw, 5, why) != HA_OK) fail_msg("%s", why->text);
-    fflush(stdout);
-    dup2(none, STDOUT_FILENO);
-    dup2(none, STDERR_FILENO);
+    test_print_to(printed, NULL);
     const enum ha_exit code = ha_run(&plan, &options, why);
-    fflush(stdout);
-    dup2(shown, STDOUT_FILENO);
-    dup2(errors, STDERR_FILENO);
-    close(shown), close(errors), close(none);
+    test_print_back();
     ha_plan_free(&plan);
     return code;
-}
-
-static size_t rows(const char *file, const char *what)
-{
-    size_t n = 0;
-    for (const char *p = test_text(file); (p = strstr(p, what)); p++) n++;
-    return n;
 }
 
 #define FEW "lumps:size=6,grid=10/2,parts=5,ratio=9"
@@ -309,7 +280,7 @@ TEST(a_run_goes_on_until_nothing_is_left)
 {
     struct ha_why why = { "" };
     if (run("right", FEW, &why) != HA_EXIT_OK) fail_msg("%s", why.text);
-    assert_int_equal(rows("right/lumps.csv", "pass"), 32 * 3);
+    assert_int_equal(test_count(test_text("right/lumps.csv"), "pass"), 32 * 3);
 }
 
 /* Without a folder nothing is kept of what passes, but that it was there: none is run twice, and what is wrong is said.
@@ -339,8 +310,8 @@ TEST(the_smallest_is_a_row)
     const enum ha_exit code = run("wrong", FEW ",color=red", &why);
     wrong = NULL;
     assert_int_equal(code, HA_EXIT_WRONG);
-    assert_int_equal(rows("wrong/lumps.csv", "fail"), 32 + 1);
-    assert_int_equal(rows("wrong/lumps.csv", "\"lumps:size=0,grid=5/1,step=8\""), 1);
+    assert_int_equal(test_count(test_text("wrong/lumps.csv"), "fail"), 32 + 1);
+    assert_int_equal(test_count(test_text("wrong/lumps.csv"), "\"lumps:size=0,grid=5/1,step=8\""), 1);
 }
 
 /* Each try has a process of its own. */
@@ -351,9 +322,9 @@ TEST(a_death_is_made_smaller)
     const enum ha_exit code = run("dead", FEW ",step=8,color=red", &why);
     dies = NULL;
     assert_int_equal(code, HA_EXIT_ENVIRONMENT);
-    assert_int_equal(rows("dead/lumps.csv", "error"), 2);
-    assert_int_equal(rows("dead/lumps.csv", "\"lumps:size=0,grid=10/2,step=8\"")
-                         + rows("dead/lumps.csv", "\"lumps:size=0,grid=10/1,step=8\""),
+    assert_int_equal(test_count(test_text("dead/lumps.csv"), "error"), 2);
+    assert_int_equal(test_count(test_text("dead/lumps.csv"), "\"lumps:size=0,grid=10/2,step=8\"")
+                         + test_count(test_text("dead/lumps.csv"), "\"lumps:size=0,grid=10/1,step=8\""),
                      1);
 }
 
@@ -369,8 +340,8 @@ TEST(what_is_drawn_is_suspected_by_its_rank)
     const enum ha_exit code = run("rank", FEW, &why);
     unlikely = 0;
     assert_int_equal(code, HA_EXIT_OK);
-    assert_int_equal(rows("rank/lumps.csv", "\"suspect\""), suspects);
-    assert_int_equal(rows("rank/lumps.csv", "\"pass\""), CASES - suspects);
+    assert_int_equal(test_count(test_text("rank/lumps.csv"), "\"suspect\""), suspects);
+    assert_int_equal(test_count(test_text("rank/lumps.csv"), "\"pass\""), CASES - suspects);
 }
 
 /* That those before it were forgotten makes none suspect. */
@@ -381,13 +352,14 @@ TEST(the_rank_counts_what_was_forgotten)
     unlikely = 1e-13;
     only_step = 8;
     const enum ha_exit kept = run("kept", "lumps:size=6,parts=5,ratio=9,color=red", &why);
-    const size_t suspects = rows("kept/lumps.csv", "\"suspect\""), said = rows("printed", "SUSPECT: ");
+    const size_t suspects = test_count(test_text("kept/lumps.csv"), "\"suspect\""),
+                 said = test_count(test_text("printed"), "SUSPECT: ");
     const enum ha_exit forgotten = run(NULL, "lumps:size=6,parts=5,ratio=9,color=red", &why);
     unlikely = 0;
     only_step = 0;
     assert_true(kept == HA_EXIT_OK && forgotten == HA_EXIT_OK);
     assert_true(suspects > 0);
-    assert_true(said > 0 && rows("printed", "SUSPECT: ") == said);
+    assert_true(said > 0 && test_count(test_text("printed"), "SUSPECT: ") == said);
     print_message("%zu suspects, said in %zu places\n", suspects, said);
 }
 
