@@ -238,45 +238,52 @@ TEST_WITH(one_that_does_not_move_is_not_waited_for_without_end, make, unmake)
 
 /* ---- one that is not what it should be --------------------------------------------------------------------------- */
 
-static void dies_between(size_t rank)
+/* SIGKILL: rank 3 dies; SIGSTOP: it hangs, and the others wait only so long. */
+static int how;
+static struct ha_meet *open_of_all(size_t rank) { return open_rank(rank, RANKS, how == SIGSTOP ? short_ns : long_ns); }
+
+static void ends_between(size_t rank)
 {
-    struct ha_meet *m = open_rank(rank, RANKS, long_ns);
-    for (uint64_t w = 0; w < WINDOWS; w++) {
-        if (rank == 3 && w == 2) raise(SIGKILL);
+    struct ha_meet *m = open_of_all(rank);
+    for (uint64_t w = 0; w < (how == SIGSTOP ? 3 : WINDOWS); w++) {
+        if (rank == 3 && w == 2) raise(how);
         window(m, rank, w);
     }
 }
 
-TEST_WITH(one_that_died_is_not_waited_for, make, unmake)
+static void ends_within(size_t rank)
 {
-    const uint64_t begin = ha_now_ns();
-    start(dies_between);
-    await_all_but(3);
-    status_of(3);
-    assert_true(ha_now_ns() - begin < long_ns);
-    for (size_t r = 0; r < 3; r++)
-        for (size_t w = 0; w < WINDOWS; w++) assert_int_equal(shared->met[r][w].ranks, w < 2 ? RANKS : RANKS - 1);
-    assert_int_equal(files(), 0);
-}
-
-static void dies_within(size_t rank)
-{
-    struct ha_meet *m = open_rank(rank, RANKS, long_ns);
+    struct ha_meet *m = open_of_all(rank);
     ha_meet_begin(m, 0);
-    if (rank == 3) raise(SIGKILL);
+    if (rank == 3) raise(how);
     while (ha_meet_lacks(m, 0)) usleep(100);
     shared->met[rank][0] = ha_meet_end(m, 0);
 }
 
-TEST_WITH(one_that_died_within_a_window_does_not_count, make, unmake)
+/* What the others met in the windows from the first to the last that rank 3 was not in. */
+static void without_one(void (*run)(size_t rank), int signal, size_t first, size_t last)
 {
     const uint64_t begin = ha_now_ns();
-    start(dies_within);
+    how = signal;
+    start(run);
     await_all_but(3);
+    if (how == SIGSTOP) kill(pids[3], SIGKILL);
     status_of(3);
     assert_true(ha_now_ns() - begin < long_ns);
-    for (size_t r = 0; r < 3; r++) assert_int_equal(shared->met[r][0].ranks, RANKS - 1);
+    for (size_t r = 0; r < 3; r++)
+        for (size_t w = 0; w <= last; w++)
+            if (w < first) assert_in_range(shared->met[r][w].ranks, how == SIGSTOP ? 1 : RANKS, RANKS);
+            else assert_in_range(shared->met[r][w].ranks, how == SIGSTOP ? 1 : RANKS - 1, RANKS - 1);
 }
+
+TEST_WITH(one_that_died_is_not_waited_for, make, unmake)
+{
+    without_one(ends_between, SIGKILL, 2, WINDOWS - 1);
+    assert_int_equal(files(), 0);
+}
+TEST_WITH(one_that_died_within_a_window_does_not_count, make, unmake) { without_one(ends_within, SIGKILL, 0, 0); }
+TEST_WITH(one_that_hangs_holds_the_others_only_so_long, make, unmake) { without_one(ends_between, SIGSTOP, 2, 2); }
+TEST_WITH(one_that_hangs_within_a_window_does_not_count, make, unmake) { without_one(ends_within, SIGSTOP, 0, 0); }
 
 /* Its process dies, and not its rank: a fork of the rank measures, and is killed; the rank tries again, and passes. */
 static void worker_dies(size_t rank)
@@ -306,43 +313,6 @@ TEST_WITH(a_rank_whose_worker_died_is_there_again_at_the_next, make, unmake)
         if (r < 3) assert_int_equal(shared->met[r][0].ranks, 3);
         assert_int_equal(shared->met[r][1].ranks, RANKS);
     }
-}
-
-static void hangs(size_t rank)
-{
-    struct ha_meet *m = open_rank(rank, RANKS, short_ns);
-    window(m, rank, 0);
-    if (rank == 3) raise(SIGSTOP);
-    window(m, rank, 1);
-    window(m, rank, 2);
-}
-
-TEST_WITH(one_that_hangs_holds_the_others_only_so_long, make, unmake)
-{
-    start(hangs);
-    await_all_but(3);
-    for (size_t r = 0; r < 3; r++)
-        for (size_t w = 1; w <= 2; w++) assert_in_range(shared->met[r][w].ranks, 1, 3);
-    kill(pids[3], SIGKILL);
-    status_of(3);
-}
-
-static void hangs_within(size_t rank)
-{
-    struct ha_meet *m = open_rank(rank, RANKS, short_ns);
-    ha_meet_begin(m, 0);
-    if (rank == 3) raise(SIGSTOP);
-    while (ha_meet_lacks(m, 0)) usleep(100);
-    shared->met[rank][0] = ha_meet_end(m, 0);
-}
-
-TEST_WITH(one_that_hangs_within_a_window_does_not_count, make, unmake)
-{
-    start(hangs_within);
-    await_all_but(3);
-    for (size_t r = 0; r < 3; r++) assert_in_range(shared->met[r][0].ranks, 1, 3);
-    kill(pids[3], SIGKILL);
-    status_of(3);
 }
 
 /* The others have begun without it. */

@@ -19,134 +19,65 @@ static const char *tail(void)
 
 /* ---- launchers --------------------------------------------------------------------------------------------------- */
 
+/* SLURM_ARRAY: of an array whose job is 90, on n1 */
+#define SLURM_ARRAY "SLURM_ARRAY_JOB_ID=90 SLURMD_NODENAME=n1 SLURM_ARRAY_TASK_ID="
+
 static const struct {
-    const char *launcher, *pair[24];
-    const char *job;
+    const char *launcher, *variables, *job;
     uint64_t rank, ranks, local, restarts;
     const char *machine; /* ".N": behind the host's name */
 } launched[] = {
-    { "none", { NULL }, "", 0, 1, 0, 0, "" },
+    { "none", "", "", 0, 1, 0, 0, "" },
     { "slurm",
-      { "SLURM_PROCID", "3", "SLURM_NTASKS", "4", "SLURM_STEP_NUM_TASKS", "4", "SLURM_LOCALID", "1", "SLURM_JOB_ID",
-        "77", "SLURM_STEP_TASKS_PER_NODE", "2(x2)", "SLURM_NODEID", "1", "SLURMD_NODENAME", "node2",
-        "SLURM_RESTART_COUNT", "2" },
-      "77",
-      3,
-      4,
-      1,
-      2,
-      "node2.1" },
+      "SLURM_PROCID=3 SLURM_NTASKS=4 SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=1 SLURM_JOB_ID=77 "
+      "SLURM_STEP_TASKS_PER_NODE=2(x2) SLURM_NODEID=1 SLURMD_NODENAME=node2 SLURM_RESTART_COUNT=2",
+      "77", 3, 4, 1, 2, "node2.1" },
     /* its last node has one rank */
     { "slurm",
-      { "SLURM_PROCID", "4", "SLURM_STEP_NUM_TASKS", "5", "SLURM_LOCALID", "0", "SLURM_JOB_ID", "77",
-        "SLURM_STEP_TASKS_PER_NODE", "2(x2),1", "SLURM_NODEID", "2", "SLURMD_NODENAME", "node3" },
-      "77",
-      4,
-      5,
-      0,
-      0,
-      "node3" },
+      "SLURM_PROCID=4 SLURM_STEP_NUM_TASKS=5 SLURM_LOCALID=0 SLURM_JOB_ID=77 SLURM_STEP_TASKS_PER_NODE=2(x2),1 "
+      "SLURM_NODEID=2 SLURMD_NODENAME=node3",
+      "77", 4, 5, 0, 0, "node3" },
     { "slurm",
-      { "SLURM_PROCID", "1", "SLURM_STEP_NUM_TASKS", "3", "SLURM_LOCALID", "0", "SLURM_JOB_ID", "77",
-        "SLURM_STEP_TASKS_PER_NODE", "1,2", "SLURM_NODEID", "1", "SLURMD_NODENAME", "node1" },
-      "77",
-      1,
-      3,
-      0,
-      0,
-      "node1.0" },
+      "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=3 SLURM_LOCALID=0 SLURM_JOB_ID=77 SLURM_STEP_TASKS_PER_NODE=1,2 "
+      "SLURM_NODEID=1 SLURMD_NODENAME=node1",
+      "77", 1, 3, 0, 0, "node1.0" },
     /* the script of a job of four, not a step of it */
-    { "slurm",
-      { "SLURM_PROCID", "0", "SLURM_NTASKS", "4", "SLURM_LOCALID", "0", "SLURM_JOB_ID", "77", "SLURMD_NODENAME", "n" },
-      "77",
-      0,
-      1,
-      0,
-      0,
+    { "slurm", "SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_LOCALID=0 SLURM_JOB_ID=77 SLURMD_NODENAME=n", "77", 0, 1, 0, 0,
       "n" },
+    { "slurm-array", SLURM_ARRAY "7 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_JOB_ID=99 SLURM_ARRAY_TASK_COUNT=8", "90", 7,
+      8, 0, 0, "n1" },
     { "slurm-array",
-      { "SLURM_PROCID", "0", "SLURM_LOCALID", "0", "SLURM_JOB_ID", "99", "SLURM_ARRAY_JOB_ID", "90",
-        "SLURM_ARRAY_TASK_ID", "7", "SLURM_ARRAY_TASK_COUNT", "8", "SLURMD_NODENAME", "n1" },
-      "90",
-      7,
-      8,
-      0,
-      0,
-      "n1" },
-    { "slurm-array",
-      { "SLURM_PROCID", "1", "SLURM_STEP_NUM_TASKS", "2", "SLURM_LOCALID", "1", "SLURM_ARRAY_JOB_ID", "90",
-        "SLURM_ARRAY_TASK_ID", "3", "SLURM_ARRAY_TASK_COUNT", "8", "SLURM_STEP_TASKS_PER_NODE", "2", "SLURMD_NODENAME",
-        "n1" },
-      "90",
-      7,
-      16,
-      1,
-      0,
-      "n1.1" },
+      SLURM_ARRAY "3 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=1 SLURM_ARRAY_TASK_COUNT=8 "
+                  "SLURM_STEP_TASKS_PER_NODE=2",
+      "90", 7, 16, 1, 0, "n1.1" },
     /* 4-11, 0-14:2, and 0-6:2,9, of which a rank is its own, whatever it is of */
     { "slurm-array",
-      { "SLURM_ARRAY_JOB_ID", "90", "SLURMD_NODENAME", "n1", "SLURM_ARRAY_TASK_ID", "7", "SLURM_ARRAY_TASK_COUNT", "8",
-        "SLURM_ARRAY_TASK_MIN", "4", "SLURM_ARRAY_TASK_MAX", "11", "SLURM_ARRAY_TASK_STEP", "1" },
-      "90",
-      3,
-      8,
-      0,
-      0,
-      "n1" },
+      SLURM_ARRAY "7 SLURM_ARRAY_TASK_COUNT=8 SLURM_ARRAY_TASK_MIN=4 SLURM_ARRAY_TASK_MAX=11 SLURM_ARRAY_TASK_STEP=1",
+      "90", 3, 8, 0, 0, "n1" },
     { "slurm-array",
-      { "SLURM_ARRAY_JOB_ID", "90", "SLURMD_NODENAME", "n1", "SLURM_ARRAY_TASK_ID", "14", "SLURM_ARRAY_TASK_COUNT", "8",
-        "SLURM_ARRAY_TASK_MIN", "0", "SLURM_ARRAY_TASK_MAX", "14", "SLURM_ARRAY_TASK_STEP", "2" },
-      "90",
-      7,
-      8,
-      0,
-      0,
-      "n1" },
+      SLURM_ARRAY "14 SLURM_ARRAY_TASK_COUNT=8 SLURM_ARRAY_TASK_MIN=0 SLURM_ARRAY_TASK_MAX=14 SLURM_ARRAY_TASK_STEP=2",
+      "90", 7, 8, 0, 0, "n1" },
     { "slurm-array",
-      { "SLURM_ARRAY_JOB_ID", "90", "SLURMD_NODENAME", "n1", "SLURM_ARRAY_TASK_ID", "6", "SLURM_ARRAY_TASK_COUNT", "5",
-        "SLURM_ARRAY_TASK_MIN", "0", "SLURM_ARRAY_TASK_MAX", "9", "SLURM_ARRAY_TASK_STEP", "2" },
-      "90",
-      6,
-      5,
-      0,
-      0,
-      "n1" },
+      SLURM_ARRAY "6 SLURM_ARRAY_TASK_COUNT=5 SLURM_ARRAY_TASK_MIN=0 SLURM_ARRAY_TASK_MAX=9 SLURM_ARRAY_TASK_STEP=2",
+      "90", 6, 5, 0, 0, "n1" },
     /* what mpirun has begun in a job of Slurm has the variables of its script */
     { "openmpi",
-      { "SLURM_PROCID", "0", "SLURM_JOB_ID", "5", "SLURM_LOCALID", "0", "OMPI_COMM_WORLD_RANK", "6",
-        "OMPI_COMM_WORLD_SIZE", "8", "OMPI_COMM_WORLD_LOCAL_RANK", "2", "OMPI_COMM_WORLD_LOCAL_SIZE", "4", "PMIX_RANK",
-        "6", "PMIX_NAMESPACE", "x" },
-      "5",
-      6,
-      8,
-      2,
-      0,
-      ".2" },
+      "SLURM_PROCID=0 SLURM_JOB_ID=5 SLURM_LOCALID=0 OMPI_COMM_WORLD_RANK=6 OMPI_COMM_WORLD_SIZE=8 "
+      "OMPI_COMM_WORLD_LOCAL_RANK=2 OMPI_COMM_WORLD_LOCAL_SIZE=4 PMIX_RANK=6 PMIX_NAMESPACE=x",
+      "5", 6, 8, 2, 0, ".2" },
     { "openmpi",
-      { "OMPI_COMM_WORLD_RANK", "1", "OMPI_COMM_WORLD_SIZE", "2", "OMPI_COMM_WORLD_LOCAL_RANK", "0",
-        "OMPI_COMM_WORLD_LOCAL_SIZE", "1", "PMIX_NAMESPACE", "prterun-n1-5@1" },
-      "prterun-n1-5-1",
-      1,
-      2,
-      0,
-      0,
-      "" },
-    { "mpich",
-      { "PMI_RANK", "1", "PMI_SIZE", "2", "MPI_LOCALRANKID", "1", "MPI_LOCALNRANKS", "2" },
-      "",
-      1,
-      2,
-      1,
-      0,
-      ".1" },
-    { "pmi", { "PMI_RANK", "1", "PMI_SIZE", "2", "PMI_JOBID", "a/b" }, "a-b", 1, 2, 0, 0, "" },
-    { "pmix", { "PMIX_RANK", "4", "PMIX_NAMESPACE", "../x" }, "_.-x", 4, 0, 0, 0, "" },
+      "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=1 "
+      "PMIX_NAMESPACE=prterun-n1-5@1",
+      "prterun-n1-5-1", 1, 2, 0, 0, "" },
+    { "mpich", "PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2", "", 1, 2, 1, 0, ".1" },
+    { "pmi", "PMI_RANK=1 PMI_SIZE=2 PMI_JOBID=a/b", "a-b", 1, 2, 0, 0, "" },
+    { "pmix", "PMIX_RANK=4 PMIX_NAMESPACE=../x", "_.-x", 4, 0, 0, 0, "" },
 };
 
 TEST(each_launcher_says_which_rank_it_is)
 {
     for (size_t i = 0; i < COUNT(launched); i++) {
-        test_environment(launched[i].pair);
+        test_launched(launched[i].variables);
         if (ha_rank_find(&rank, &why) != HA_OK) fail_msg("%zu: %s", i, why.text);
         assert_string_equal(rank.launcher, launched[i].launcher);
         assert_string_equal(rank.job, launched[i].job);
@@ -175,22 +106,25 @@ TEST(a_number_that_is_none_is_refused_by_its_name)
             assert_contains(why.text, bad[i]);
             assert_null(strchr(why.text, '\n'));
         }
-    test_given("SLURM_ARRAY_TASK_ID", "x", "SLURM_ARRAY_TASK_COUNT", "2");
-    assert_int_equal(ha_rank_find(&rank, &why), HA_ERROR);
 }
 
 TEST(numbers_that_do_not_agree_are_refused)
 {
-    test_given("PMI_RANK", "2", "PMI_SIZE", "2");
-    assert_int_equal(ha_rank_find(&rank, &why), HA_ERROR);
-    assert_string_equal(why.text, "PMI_RANK=2: there are 2 ranks, by PMI_SIZE");
-    test_given("OMPI_COMM_WORLD_RANK", "0", "OMPI_COMM_WORLD_LOCAL_RANK", "4", "OMPI_COMM_WORLD_LOCAL_SIZE", "4");
-    assert_int_equal(ha_rank_find(&rank, &why), HA_ERROR);
-    assert_contains(why.text, "OMPI_COMM_WORLD_LOCAL_RANK=4");
-    test_given("SLURM_ARRAY_TASK_ID", "3", "SLURM_ARRAY_TASK_COUNT", "8", "SLURM_ARRAY_TASK_MIN", "4",
-               "SLURM_ARRAY_TASK_MAX", "11");
-    assert_int_equal(ha_rank_find(&rank, &why), HA_ERROR);
-    assert_contains(why.text, "SLURM_ARRAY_TASK_ID=3: tasks are 4 to 11");
+    static const struct {
+        const char *variables, *says;
+    } each[] = {
+        { "SLURM_ARRAY_TASK_ID=x SLURM_ARRAY_TASK_COUNT=2", "SLURM_ARRAY_TASK_ID" },
+        { "PMI_RANK=2 PMI_SIZE=2", "PMI_RANK=2: there are 2 ranks, by PMI_SIZE" },
+        { "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_LOCAL_RANK=4 OMPI_COMM_WORLD_LOCAL_SIZE=4",
+          "OMPI_COMM_WORLD_LOCAL_RANK=4" },
+        { "SLURM_ARRAY_TASK_ID=3 SLURM_ARRAY_TASK_COUNT=8 SLURM_ARRAY_TASK_MIN=4 SLURM_ARRAY_TASK_MAX=11",
+          "SLURM_ARRAY_TASK_ID=3: tasks are 4 to 11" },
+    };
+    for (size_t i = 0; i < COUNT(each); i++) {
+        test_launched(each[i].variables);
+        if (ha_rank_find(&rank, &why) != HA_ERROR) fail_msg("'%s' is taken", each[i].variables);
+        assert_contains(why.text, each[i].says);
+    }
     static const char *const lists[] = { "2(x", "2(x2", "(x2)", "2x2", "2,", ",2", "0", "2(x2)1", "1(x2),a" };
     for (size_t i = 0; i < COUNT(lists); i++) {
         test_given("SLURM_PROCID", "0", "SLURM_STEP_TASKS_PER_NODE", lists[i], "SLURM_NODEID", "9");
