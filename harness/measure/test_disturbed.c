@@ -28,71 +28,58 @@ static int quiet(void **state)
     return 0;
 }
 
-static const char *judged(size_t slow, size_t looks, const char *device)
-{
-    static char out[HA_DISTURBED_MAX];
-    ha_disturbed_judge(&before, &after, slow, looks, device, out);
-    return out;
-}
+#define NO (double)NAN
+static const struct {
+    /* more than when it is quiet: core seconds, of 8, and counts; wall_s: this instead of 4 */
+    double busy_s, steal_s, own_s, lost, throttled, fastest_MHz, wall_s;
+    size_t slow, looks;
+    const char *device, *causes;
+} judged[] = {
+    { .device = "", .causes = "" },
+    { .slow = 2, .looks = 20, .device = "none", .causes = "" },
+    { .looks = 20, .device = "application clocks", .causes = "" },
+    { .busy_s = 0.39, .looks = 20, .causes = "" }, /* of 8 core seconds, 5% are 0.4 */
+    { .busy_s = 0.41, .looks = 20, .causes = "load" },
+    { .busy_s = 0.41, .own_s = 0.1, .looks = 20, .causes = "" },                  /* that was our own, */
+    { .busy_s = 0.41, .own_s = 0.1, .lost = 801, .looks = 20, .causes = "load" }, /* but they came often */
+    /* threads of this process took cores from each other */
+    { .busy_s = 0.41, .own_s = 0.34, .lost = 801, .looks = 20, .causes = "" },
+    /* ticks of 10 ms say nothing on a short measurement: 5 core seconds of our own are there in any case */
+    { .wall_s = 0.1, .busy_s = 0.02, .steal_s = 0.02, .looks = 20, .causes = "" },
+    { .wall_s = 0.1, .busy_s = 0.04, .steal_s = 0.04, .looks = 20, .causes = "load, steal" },
+    { .steal_s = 0.17, .looks = 20, .causes = "steal" },
+    { .steal_s = 0.17, .throttled = 1, .looks = 20, .causes = "steal, throttled" },
+    { .fastest_MHz = -400, .looks = 20, .causes = "" },
+    { .fastest_MHz = -500, .looks = 20, .causes = "throttled" },
+    { .looks = 20, .device = "application clocks, power cap", .causes = "throttled" },
+    { .slow = 5, .looks = 20, .causes = "" },
+    { .slow = 6, .looks = 20, .causes = "shared" },
+    { .busy_s = 4,
+      .steal_s = 4,
+      .slow = 6,
+      .looks = 20,
+      .device = "power cap",
+      .causes = "load, steal, throttled, shared" },
+    { NO, NO, NO, NO, NO, NO, .looks = 20, .device = "", .causes = "" }, /* what cannot be read is no cause */
+};
 
-TEST_WITH(nothing_is_nothing, quiet, NULL)
+TEST(each_cause_has_its_name)
 {
-    assert_string_equal(judged(0, 0, ""), "");
-    assert_string_equal(judged(2, 20, "none"), "");
-    assert_string_equal(judged(0, 20, "application clocks"), "");
-}
-
-TEST_WITH(others_are_load, quiet, NULL)
-{
-    after.busy_ns += 0.39e9; /* of 8 core seconds, 5% are 0.4 */
-    assert_string_equal(judged(0, 20, "none"), "");
-    after.busy_ns += 0.02e9;
-    assert_string_equal(judged(0, 20, "none"), "load");
-    after.own_ns += 0.1e9; /* that was our own */
-    assert_string_equal(judged(0, 20, "none"), "");
-    after.lost_cores += 801; /* but they came often */
-    assert_string_equal(judged(0, 20, "none"), "load");
-    after.own_ns += 0.24e9; /* threads of this process took cores from each other */
-    assert_string_equal(judged(0, 20, "none"), "");
-}
-
-/* Ticks of 10 ms say nothing on a short measurement. */
-TEST_WITH(a_tick_is_no_load, quiet, NULL)
-{
-    after.wall_ns = before.wall_ns + 0.1e9;
-    after.busy_ns += 0.02e9;
-    after.steal_ns += 0.02e9;
-    assert_string_equal(judged(0, 20, "none"), "");
-    after.busy_ns += 0.02e9;
-    after.steal_ns += 0.02e9;
-    assert_string_equal(judged(0, 20, "none"), "load, steal");
-}
-
-TEST_WITH(each_cause_has_its_name, quiet, NULL)
-{
-    after.steal_ns += 0.17e9;
-    assert_string_equal(judged(0, 20, "none"), "steal");
-    after.throttled += 1;
-    assert_string_equal(judged(0, 20, "none"), "steal, throttled");
-    quiet(NULL);
-    after.fastest_MHz = 2600;
-    assert_string_equal(judged(0, 20, "none"), "");
-    after.fastest_MHz = 2500;
-    assert_string_equal(judged(0, 20, "none"), "throttled");
-    quiet(NULL);
-    assert_string_equal(judged(0, 20, "application clocks, power cap"), "throttled");
-    assert_string_equal(judged(5, 20, "none"), "");
-    assert_string_equal(judged(6, 20, "none"), "shared");
-    after.busy_ns += 4e9;
-    after.steal_ns += 4e9;
-    assert_string_equal(judged(6, 20, "power cap"), "load, steal, throttled, shared");
-}
-
-TEST_WITH(what_cannot_be_read_is_no_cause, quiet, NULL)
-{
-    const double nan = (double)NAN;
-    after = (struct ha_core_counts){ 5e9, nan, nan, nan, nan, nan, nan, nan };
-    assert_string_equal(judged(0, 20, ""), "");
+    for (size_t i = 0; i < COUNT(judged); i++) {
+        char out[HA_DISTURBED_MAX];
+        quiet(NULL);
+        if (judged[i].wall_s > 0) after.wall_ns = before.wall_ns + judged[i].wall_s * 1e9;
+        after.busy_ns += judged[i].busy_s * 1e9;
+        after.steal_ns += judged[i].steal_s * 1e9;
+        after.own_ns += judged[i].own_s * 1e9;
+        after.lost_cores += judged[i].lost;
+        after.throttled += judged[i].throttled;
+        after.fastest_MHz += judged[i].fastest_MHz;
+        if (isnan(judged[i].busy_s)) after.cores = NO;
+        ha_disturbed_judge(&before, &after, judged[i].slow, judged[i].looks,
+                           judged[i].device ? judged[i].device : "none", out);
+        if (strcmp(out, judged[i].causes) != 0) fail_msg("%zu: '%s'", i, out);
+    }
 }
 
 TEST_WITH(shares_are_the_same_in_numbers, quiet, NULL)
