@@ -15,13 +15,16 @@ static void write_as(const char *name)
     assert_int_equal(rename(from, test_path(name)), 0);
 }
 
-static const char *joined(const char *a, const char *b)
+static const char *joined(void)
 {
     static char text[2 * TEST_PATH_MAX];
-    const size_t n = (size_t)snprintf(text, sizeof text, "%s+", test_path(a));
-    snprintf(text + n, sizeof text - n, "%s", test_path(b));
+    const size_t n = (size_t)snprintf(text, sizeof text, "%s+", test_path("a.safetensors"));
+    snprintf(text + n, sizeof text - n, "%s", test_path("b.safetensors"));
     return text;
 }
+
+/* Of the two that lie there now. */
+static void expect_unlike(const char *reason) { expect_refused(shape_of(HA_F16), joined(), reason); }
 
 /* Dimension d of a part of every layer becomes n, which is less. */
 static void narrow(const char *part, size_t d, size_t n)
@@ -51,9 +54,8 @@ TEST(test_joined)
     write_as("b.safetensors");
 
     struct ha_source *src;
-    assert_int_equal(ha_dataset_trace.find(joined("a.safetensors", "b.safetensors"), &why), HA_OK);
-    if (ha_dataset_trace.open(&ha_dataset_trace, &src, &s, TOKENS, 1, joined("a.safetensors", "b.safetensors"), &why)
-        != HA_OK)
+    assert_int_equal(ha_dataset_trace.find(joined(), &why), HA_OK);
+    if (ha_dataset_trace.open(&ha_dataset_trace, &src, &s, TOKENS, 1, joined(), &why) != HA_OK)
         fail_msg("%s", why.text);
     assert_int_equal(s.layers, LAYERS);
     for (size_t b = 0; b < 3; b++)
@@ -75,16 +77,15 @@ TEST(test_joined)
     /* each sequence against its own file */
     s.ctx[1] = 31;
     expect_refused(
-        s, joined("a.safetensors", "b.safetensors"),
+        s, joined(),
         "b.safetensors: has 40 tokens, and queries of tokens 30 to 39; ctx=31 with observed=2 (queries ahead of "
         "the first step) needs that of token 29: raise ctx to at least 32 or lower observed to 1");
     s.ctx[1] = 36;
     s.ctx[2] = 25;
-    expect_refused(s, joined("a.safetensors", "b.safetensors"),
-                   "a.safetensors: has 40 tokens, and queries of tokens 24");
+    expect_refused(s, joined(), "a.safetensors: has 40 tokens, and queries of tokens 24");
     s.ctx[2] = 31;
     s.layers = 3;
-    expect_refused(s, joined("a.safetensors", "b.safetensors"), "a.safetensors: has 2 layers, the case asks for 3");
+    expect_refused(s, joined(), "a.safetensors: has 2 layers, the case asks for 3");
 }
 
 /* What must agree, and does not: "a" is a whole trace, the other is spoilt. */
@@ -123,31 +124,28 @@ TEST(test_joined_unlike)
         trace_make(HA_T_F16, TEST_ALL);
         trace_meta(meta[i].key, meta[i].text);
         write_as("b.safetensors");
-        expect_refused(shape_of(HA_F16), joined("a.safetensors", "b.safetensors"), meta[i].reason);
+        expect_unlike(meta[i].reason);
     }
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         trace_make(HA_T_F16, parts[i].has);
         write_as("b.safetensors");
-        expect_refused(shape_of(HA_F16), joined("a.safetensors", "b.safetensors"), parts[i].reason);
+        expect_unlike(parts[i].reason);
     }
     for (size_t i = 0; i < sizeof weights / sizeof *weights; i++) {
         trace_make(HA_T_F16, TEST_ALL);
         trace_value(1, weights[i])[5] += 1;
         write_as("b.safetensors");
-        expect_refused(shape_of(HA_F16), joined("a.safetensors", "b.safetensors"),
-                       "a.safetensors: the weights of layer 1 are not those of ");
+        expect_unlike("a.safetensors: the weights of layer 1 are not those of ");
     }
     trace_make(HA_T_F16, TEST_ALL);
     trace_value(-1, NULL)[5] += 1;
     write_as("b.safetensors");
-    expect_refused(shape_of(HA_F16), joined("a.safetensors", "b.safetensors"),
-                   "a.safetensors: its rotary frequencies are not those of ");
+    expect_unlike("a.safetensors: its rotary frequencies are not those of ");
     trace_make(HA_T_F16, TEST_ALL);
     trace.tensor[trace_index(-1, NULL)].dim[0] = 5;
     trace.tensor[trace_index(-1, NULL)].bytes = 5 * sizeof(float);
     write_as("b.safetensors");
-    expect_refused(shape_of(HA_F16), joined("a.safetensors", "b.safetensors"),
-                   "a.safetensors: rotary dimensions is 12, and 10 in ");
+    expect_unlike("a.safetensors: rotary dimensions is 12, and 10 in ");
 
     trace_make(HA_T_F16, TEST_NONE);
     write_as("a.safetensors");
@@ -156,7 +154,7 @@ TEST(test_joined_unlike)
         trace_meta(shapes[i].key, shapes[i].text);
         for (const char *p = shapes[i].parts; *p; p++) narrow((char[]){ *p, 0 }, shapes[i].dim, shapes[i].to);
         write_as("b.safetensors");
-        expect_refused(shape_of(HA_F16), joined("a.safetensors", "b.safetensors"), shapes[i].reason);
+        expect_unlike(shapes[i].reason);
     }
 
     /* of fewer layers: as many as both have, or what the case asks for */
@@ -166,7 +164,7 @@ TEST(test_joined_unlike)
     write_as("b.safetensors");
     struct ha_shape s = shape_of(HA_F32);
     struct ha_source *src;
-    const char *both = joined("a.safetensors", "b.safetensors");
+    const char *both = joined();
     if (ha_dataset_trace.open(&ha_dataset_trace, &src, &s, TOKENS, 1, both, &why) != HA_OK) fail_msg("%s", why.text);
     assert_int_equal(s.layers, 1);
     ha_dataset_trace.close(src);

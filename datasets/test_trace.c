@@ -252,11 +252,22 @@ TEST(test_what_is_to_be_changed)
     for (size_t i = 0; i < 4; i++) assert_true(said[i] > 0);
 }
 
+struct spoilt {
+    const char *key, *text, *reason;
+};
+
+static void expect_spoilt_metadata(unsigned has, const struct spoilt *bad, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        trace_make(HA_T_F16, has);
+        trace_meta(bad[i].key, bad[i].text);
+        expect_spoilt(HA_F16, bad[i].reason);
+    }
+}
+
 TEST(test_metadata)
 {
-    static const struct {
-        const char *key, *text, *reason;
-    } bad[] = {
+    static const struct spoilt bad[] = {
         { "format", "something", "not a trace: metadata format is 'something'" },
         { "version", "3", "version '3'; this program reads versions 1 and 2" },
         { "tokens", "0", "tokens='0' is not an integer from 1" },
@@ -294,27 +305,8 @@ TEST(test_metadata)
         { "tokens", "0x28", "tokens='0x28'" },
         { "head_dim", "18446744073709551616", "head_dim='1844" },
     };
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        trace_make(HA_T_F16, TEST_X);
-        trace_meta(bad[i].key, bad[i].text);
-        expect_spoilt(HA_F16, bad[i].reason);
-    }
-    for (size_t gone = 0; gone < META; gone++) {
-        char reason[64] = "not a trace";
-        trace_make(HA_T_F16, TEST_X);
-        if (strcmp(trace.key[gone], "format") != 0)
-            snprintf(reason, sizeof reason, "metadata key '%s' is missing", trace.key[gone]);
-        strcpy(trace.key[gone], "other");
-        expect_spoilt(HA_F16, reason);
-    }
-}
-
-/* What version 2 adds to metadata. */
-TEST(test_metadata_2)
-{
-    static const struct {
-        const char *key, *text, *reason;
-    } bad[] = {
+    static const struct spoilt bad_2[] = {
+        /* what version 2 adds */
         { "rope_pairing", "hal", "unknown rope_pairing 'hal'; did you mean 'half'?" },
         { "rope_pairing", "", "unknown rope_pairing ''; it is one of: half adjacent" },
         { "rope_scale", "0", "rope_scale=0 is not a binary32 number above 0" },
@@ -330,10 +322,15 @@ TEST(test_metadata_2)
         { "layers", "1", "version 2 with 1 layers has no tensor layers.1.k: take it out" },
         { "model_dim", "11", "tensor layers.0.x has shape [16][10], the metadata says [16][11]" },
     };
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        trace_make(HA_T_F16, TEST_ALL);
-        trace_meta(bad[i].key, bad[i].text);
-        expect_spoilt(HA_F16, bad[i].reason);
+    expect_spoilt_metadata(TEST_X, bad, COUNT(bad));
+    expect_spoilt_metadata(TEST_ALL, bad_2, COUNT(bad_2));
+    for (size_t gone = 0; gone < META; gone++) {
+        char reason[64] = "not a trace";
+        trace_make(HA_T_F16, TEST_X);
+        if (strcmp(trace.key[gone], "format") != 0)
+            snprintf(reason, sizeof reason, "metadata key '%s' is missing", trace.key[gone]);
+        strcpy(trace.key[gone], "other");
+        expect_spoilt(HA_F16, reason);
     }
     trace_make(HA_T_F16, TEST_ALL);
     strcpy(trace.key[META], "other");
@@ -346,43 +343,67 @@ TEST(test_metadata_2)
     expect_spoilt(HA_F16, "rope_scale is without effect, for tensor rope.inv_freq is missing");
 }
 
-TEST(test_tensors)
-{
-    char reason[64];
-    for (size_t i = 0; i < TENSORS; i++) {
-        trace_make(HA_T_F16, TEST_X);
-        snprintf(reason, sizeof reason, "tensor %s is missing", trace.name[i]);
-        trace.tensor[i] = trace.tensor[--trace.tensors];
-        expect_spoilt(HA_F16, reason);
-
-        trace_make(HA_T_F16, TEST_X);
-        trace.tensor[i].dim[trace.tensor[i].dims++] = 1;
-        snprintf(reason, sizeof reason, "tensor %s has shape", trace.name[i]);
-        expect_spoilt(HA_F16, reason);
-
-        trace_make(HA_T_F16, TEST_X);
-        trace.tensor[i].type = HA_T_BF16;
-        snprintf(reason, sizeof reason, "tensor %s has another dtype", i ? trace.name[i] : "layers.0.v");
-        expect_spoilt(HA_F16, reason);
-    }
-    trace_make(HA_T_F32, TEST_X);
-    for (size_t i = 0; i < TENSORS; i++) trace.tensor[i].type = HA_T_I32;
-    expect_spoilt(HA_F16, "layers.0.k is not F16, BF16 or F32");
-    trace_make(HA_T_F32, TEST_X);
-    strcpy(trace.name[TENSORS - 1], "layers.1.extra");
-    expect_spoilt(HA_F16, "version 1 with 2 layers has no tensor layers.1.extra: take it out");
-}
-
-TEST(test_values)
+/* Each of the first tensors of a trace: gone, of another shape or type, not finite. */
+static void expect_spoilt_tensors(unsigned has, size_t count)
 {
     const float bad[] = { NAN, -INFINITY, INFINITY };
-    for (size_t i = 0; i < TENSORS; i++)
-        for (size_t j = 0; j < 3; j++) {
-            trace_make(HA_T_BF16, TEST_X);
+    char reason[96];
+    for (size_t i = 0; i < count; i++) {
+        trace_make(HA_T_BF16, has);
+        snprintf(reason, sizeof reason, "tensor %s is missing", trace.name[i]);
+        trace.tensor[i] = trace.tensor[--trace.tensors];
+        expect_spoilt(HA_F32, reason);
+
+        trace_make(HA_T_BF16, has);
+        trace.tensor[i].dim[trace.tensor[i].dims++] = 1;
+        snprintf(reason, sizeof reason, "tensor %s has shape", trace.name[i]);
+        expect_spoilt(HA_F32, reason);
+
+        trace_make(HA_T_BF16, has);
+        trace.tensor[i].type = HA_T_F16;
+        snprintf(reason, sizeof reason, "tensor %s has another dtype", i ? trace.name[i] : "layers.0.v");
+        expect_spoilt(HA_F32, reason);
+
+        for (size_t j = 0; j < COUNT(bad); j++) {
+            trace_make(HA_T_BF16, has);
             trace.value[i][trace.tensor[i].bytes / 2 - 1] = bad[j];
             expect_spoilt(HA_F32, j ? "is infinite" : "is NaN");
             expect_refused(shape_of(HA_F32), path(), trace.name[i]);
         }
+    }
+}
+
+TEST(test_tensors)
+{
+    expect_spoilt_tensors(TEST_X, TENSORS);
+    trace_make(HA_T_BF16, TEST_ALL);
+    expect_spoilt_tensors(TEST_ALL, trace.tensors - 1);
+    trace_make(HA_T_F32, TEST_X);
+    for (size_t i = 0; i < TENSORS; i++) trace.tensor[i].type = HA_T_I32;
+    expect_spoilt(HA_F16, "layers.0.k is not F16, BF16 or F32");
+
+    static const struct {
+        unsigned has;
+        const char *part, *name, *reason; /* part of layer 1; NULL: the last tensor */
+    } others[] = {
+        { TEST_X, NULL, "layers.1.extra", "version 1 with 2 layers has no tensor layers.1.extra: take it out" },
+        { TEST_ALL, "wo", "layers.1.w\n", "version 2 with 2 layers has no tensor layers.1.w?: take it out" },
+        { TEST_ALL, "wo", "layers.01.wo", "has no tensor layers.01.wo: take it out" },
+    };
+    for (size_t i = 0; i < COUNT(others); i++) {
+        trace_make(HA_T_F32, others[i].has);
+        strcpy(trace.name[others[i].part ? trace_index(1, others[i].part) : TENSORS - 1], others[i].name);
+        expect_spoilt(HA_F16, others[i].reason);
+    }
+    static const unsigned without_x[] = { TEST_BIAS, TEST_NORM };
+    for (size_t i = 0; i < COUNT(without_x); i++) {
+        trace_make(HA_T_BF16, without_x[i]);
+        expect_spoilt(HA_F32, "tensor layers.0.x is missing");
+    }
+}
+
+TEST(test_values)
+{
     trace_make(HA_T_F32, TEST_NONE);
     trace_value(1, "k")[(1 * TOKENS + 17) * HEAD_DIM + 3] = -65520;
     expect_spoilt(HA_F16, "tensor layers.1.k[1][17][3] is -65520, too large for f16");
@@ -392,43 +413,6 @@ TEST(test_values)
     trace_make(HA_T_F32, TEST_X);
     trace_value(1, "wq")[MODEL_DIM + 2] = trace_value(1, "norm")[2] = 1e30f;
     expect_spoilt(HA_F16, "layers.1.wq times layers.1.norm overflows");
-}
-
-/* Every tensor of version 2: gone, of another shape or type, not finite. */
-TEST(test_tensors_2)
-{
-    char reason[96];
-    trace_make(HA_T_BF16, TEST_ALL);
-    for (size_t i = 0; i + 1 < trace.tensors; i++) {
-        snprintf(reason, sizeof reason, "tensor %s is missing", trace.name[i]);
-        trace.tensor[i] = trace.tensor[--trace.tensors];
-        expect_spoilt(HA_F32, reason);
-
-        trace_make(HA_T_BF16, TEST_ALL);
-        trace.tensor[i].dim[trace.tensor[i].dims++] = 1;
-        snprintf(reason, sizeof reason, "tensor %s has shape", trace.name[i]);
-        expect_spoilt(HA_F32, reason);
-
-        trace_make(HA_T_BF16, TEST_ALL);
-        trace.tensor[i].type = HA_T_F16;
-        snprintf(reason, sizeof reason, "tensor %s has another dtype", i ? trace.name[i] : "layers.0.v");
-        expect_spoilt(HA_F32, reason);
-
-        trace_make(HA_T_BF16, TEST_ALL);
-        trace.value[i][trace.tensor[i].bytes / 2 - 1] = NAN;
-        expect_spoilt(HA_F32, "is NaN");
-        expect_refused(shape_of(HA_F32), path(), trace.name[i]);
-        trace_make(HA_T_BF16, TEST_ALL);
-    }
-    strcpy(trace.name[trace_index(1, "wo")], "layers.1.w\n");
-    expect_spoilt(HA_F32, "version 2 with 2 layers has no tensor layers.1.w?: take it out");
-    trace_make(HA_T_BF16, TEST_ALL);
-    strcpy(trace.name[trace_index(1, "wo")], "layers.01.wo");
-    expect_spoilt(HA_F32, "has no tensor layers.01.wo: take it out");
-    trace_make(HA_T_BF16, TEST_BIAS);
-    expect_spoilt(HA_F32, "tensor layers.0.x is missing");
-    trace_make(HA_T_BF16, TEST_NORM);
-    expect_spoilt(HA_F32, "tensor layers.0.x is missing");
 }
 
 TEST(test_inv_freq)

@@ -145,6 +145,7 @@ TEST_WITH(what_needs_no_change_is_not_touched, open_new, test_folder_remove)
     for (size_t i = 0; i < 5; i++) assert_int_equal(stat(test_path(names[i]), &before[i]), 0);
     open_it(true);
     close_it();
+    assert_false(there("trace.json.part"));
     for (size_t i = 0; i < 5; i++) {
         assert_int_equal(stat(test_path(names[i]), &after), 0);
         assert_int_equal(after.st_ino, before[i].st_ino);
@@ -557,39 +558,26 @@ TEST_WITH(a_folder_that_is_removed_ends_the_run, open_new, test_folder_remove)
 /* ---- what is not the run's own ----------------------------------------------------------------------------------- */
 
 /* Files that somebody else makes, links, grows or removes while the run is open. */
-TEST_WITH(a_foreign_file_is_an_error, open_new, test_folder_remove)
+TEST_WITH(what_is_not_the_run_s_own_is_an_error, test_folder_make, test_folder_remove)
 {
-    append("fake.csv", "run_id,verdict\r\n");
-    assert_int_equal(fake_write(f, 1, HA_PASS, &why), HA_ERROR);
-    assert_contains(why.text, "fake.csv: it is there, and is not this run's");
-    assert_int_equal(ha_folder_close(f, &why), HA_ERROR);
-    assert_string_equal(test_text("fake.csv"), "run_id,verdict\r\n");
-}
-
-TEST_WITH(a_link_is_not_followed, open_new, test_folder_remove)
-{
-    assert_int_equal(symlink("elsewhere", test_path("figures.csv")), 0);
-    assert_int_equal(fake_write(f, 1, HA_PASS, &why), HA_ERROR);
-    assert_false(there("elsewhere"));
-    assert_int_equal(ha_folder_close(f, &why), HA_ERROR);
-}
-
-TEST_WITH(lines_of_others_are_an_error, open_new, test_folder_remove)
-{
-    write_it(1, HA_PASS);
-    append("fake.csv", "a line\r\n");
-    assert_int_equal(fake_write(f, 2, HA_PASS, &why), HA_ERROR);
-    assert_contains(why.text, "fake.csv: cannot write a row: another program wrote into it");
-    assert_int_equal(ha_folder_close(f, &why), HA_ERROR);
-}
-
-TEST_WITH(a_removed_file_is_an_error, open_new, test_folder_remove)
-{
-    write_it(1, HA_PASS);
-    assert_int_equal(unlink(test_path("fake.csv")), 0);
-    assert_int_equal(fake_write(f, 2, HA_PASS, &why), HA_ERROR);
-    assert_contains(why.text, "fake.csv: cannot write a row: it was removed");
-    assert_int_equal(ha_folder_close(f, &why), HA_ERROR);
+    static const char *const says[] = { "fake.csv: it is there, and is not this run's", "figures.csv",
+                                        "fake.csv: cannot write a row: another program wrote into it",
+                                        "fake.csv: cannot write a row: it was removed" };
+    for (size_t i = 0; i < COUNT(says); i++) {
+        open_it(false);
+        if (i > 1) write_it(1, HA_PASS);
+        if (i == 0) append("fake.csv", "run_id,verdict\r\n");
+        if (i == 1) assert_int_equal(symlink("elsewhere", test_path("figures.csv")), 0);
+        if (i == 2) append("fake.csv", "a line\r\n");
+        if (i == 3) assert_int_equal(unlink(test_path("fake.csv")), 0);
+        assert_int_equal(fake_write(f, 2, HA_PASS, &why), HA_ERROR);
+        assert_contains(why.text, says[i]);
+        assert_int_equal(ha_folder_close(f, &why), HA_ERROR);
+        if (i == 0) assert_string_equal(test_text("fake.csv"), "run_id,verdict\r\n");
+        assert_false(there("elsewhere"));
+        assert_int_equal(test_folder_remove(state), 0);
+        assert_int_equal(test_folder_make(state), 0);
+    }
 }
 
 /* A run that was killed between making a file and its first line left it empty. */
