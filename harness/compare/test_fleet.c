@@ -50,8 +50,7 @@ static const struct fault faults[] = {
     { "one kernel 15%", "", .step = 0.15 },
 };
 
-/* ---- machines ------------------------------------------------------------------------------------------------------
- */
+/* ---- machines ---------------------------------------------------------------------------------------------------- */
 
 static struct ha_why why;
 static uint64_t seed;
@@ -183,8 +182,7 @@ static const char *part_named(const struct ha_fleet_machine *m)
     return m->track && m->track->part ? m->track->part->name : "";
 }
 
-/* ---- nothing is wrong ----------------------------------------------------------------------------------------------
- */
+/* ---- nothing is wrong -------------------------------------------------------------------------------------------- */
 
 static bool few;
 
@@ -219,8 +217,7 @@ TEST(a_fleet_in_which_nothing_is_wrong_names_nobody)
         }
 }
 
-/* ---- faults --------------------------------------------------------------------------------------------------------
- */
+/* ---- faults ------------------------------------------------------------------------------------------------------ */
 
 TEST(a_fault_of_five_percent_is_found_by_its_part)
 {
@@ -306,8 +303,7 @@ TEST(what_is_said_to_be_noticed_is_noticed)
     if (!HA_SANITIZED) assert_true(found * 100 >= 80 * nights);
 }
 
-/* ---- two kinds -----------------------------------------------------------------------------------------------------
- */
+/* ---- two kinds --------------------------------------------------------------------------------------------------- */
 
 TEST(two_kinds_that_agree_in_their_facts_are_said_and_judged_each)
 {
@@ -326,8 +322,7 @@ TEST(two_kinds_that_agree_in_their_facts_are_said_and_judged_each)
     ha_fleet_free(&f);
 }
 
-/* ---- small fleets --------------------------------------------------------------------------------------------------
- */
+/* ---- small fleets ------------------------------------------------------------------------------------------------ */
 
 TEST(three_machines_are_too_few_to_stand_out)
 {
@@ -373,8 +368,7 @@ TEST(a_figure_of_few_processes_or_with_one_good_one_names_nobody)
     }
 }
 
-/* ---- devices of a host ---------------------------------------------------------------------------------------------
- */
+/* ---- devices of a host ------------------------------------------------------------------------------------------- */
 
 TEST(one_device_of_eight_is_named_beside_its_neighbours)
 {
@@ -398,8 +392,7 @@ TEST(one_device_of_eight_is_named_beside_its_neighbours)
     ha_fleet_free(&f);
 }
 
-/* ---- two nights of a fleet -----------------------------------------------------------------------------------------
- */
+/* ---- two nights of a fleet --------------------------------------------------------------------------------------- */
 
 /* The same machines on another night: only their processes are drawn anew. */
 static void another_night(struct ha_fleet *f, const struct world *w, size_t machines, double all, double one)
@@ -442,8 +435,7 @@ TEST(a_fleet_beside_itself_says_what_moved)
     }
 }
 
-/* ---- a table for docs ----------------------------------------------------------------------------------------------
- */
+/* ---- a table for docs -------------------------------------------------------------------------------------------- */
 
 static void print_power(const char *name, size_t least)
 {

@@ -117,8 +117,7 @@ static void step_up(size_t from, double size)
 static bool few;
 static size_t seeds(void) { return HA_SANITIZED ? 2 : few ? 30 : 100; }
 
-/* ---- how often ------------------------------------------------------------------------------------------------------
- */
+/* ---- how often --------------------------------------------------------------------------------------------------- */
 
 HISTORY_TEST(where_nothing_changes_at_most_one_figure_in_a_hundred_shows_a_change)
 {
@@ -251,8 +250,7 @@ HISTORY_TEST(two_steps_are_two_also_where_the_second_takes_the_first_back)
     }
 }
 
-/* ---- what is no step ------------------------------------------------------------------------------------------------
- */
+/* ---- what is no step --------------------------------------------------------------------------------------------- */
 
 HISTORY_TEST(a_night_or_two_that_are_off_are_no_change)
 {
@@ -354,8 +352,7 @@ TEST(a_change_is_found_from_the_night_that_was_said)
         }
 }
 
-/* ---- machines -------------------------------------------------------------------------------------------------------
- */
+/* ---- machines ---------------------------------------------------------------------------------------------------- */
 
 HISTORY_TEST(another_machine_has_a_curve_of_its_own)
 {
@@ -380,8 +377,7 @@ HISTORY_TEST(another_machine_has_a_curve_of_its_own)
     assert_contains(test_print_text, "step_ns, machine 2: 20 nights");
 }
 
-/* ---- values ---------------------------------------------------------------------------------------------------------
- */
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
 HISTORY_TEST(values_without_a_logarithm_and_equal_ones_are_shown_and_are_no_change)
 {
@@ -405,8 +401,7 @@ HISTORY_TEST(values_without_a_logarithm_and_equal_ones_are_shown_and_are_no_chan
     assert_int_equal(test_count(test_print_text, "\"value\":"), 2 * NIGHTS);
 }
 
-/* ---- what is shown --------------------------------------------------------------------------------------------------
- */
+/* ---- what is shown ----------------------------------------------------------------------------------------------- */
 
 static const struct ha_recorded_figure mass = { .name = "mass", .unit = "", .better = HA_MORE },
                                        reading = { .name = "beside_read_GBps", .unit = "GB/s", .better = HA_MORE };

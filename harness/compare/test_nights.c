@@ -28,15 +28,13 @@ static const struct world worlds[] = {
       .share_spread = 10, .found = 0.05, .unknowable = true },
 };
 
-/* ---- random numbers of one night of one test ------------------------------------------------------------------------
- */
+/* ---- random numbers of one night of one test --------------------------------------------------------------------- */
 
 static uint64_t seed, drawn;
 static double normal(void) { return (double)ha_rng_normal(seed, 7, drawn++); }
 static double uniform(void) { return (double)ha_rng_uniform(seed, 8, drawn++); }
 
-/* ---- records
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- records ----------------------------------------------------------------------------------------------------- */
 
 /* What a case takes in a process, and a rate that has a spread of its own. */
 struct drawn_night {
@@ -77,8 +75,7 @@ static void add_night(struct ha_record *r, const struct drawn_night *n)
     for (size_t i = 0; i < CASES; i++) add_processes(r, n, i, 0, PROCESSES, first);
 }
 
-/* ---- a night
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- a night ----------------------------------------------------------------------------------------------------- */
 
 struct outcome {
     bool found, raised; /* the planted case, or another one, is called worse */
@@ -228,8 +225,7 @@ TEST(what_is_said_to_be_noticed_is_noticed)
     }
 }
 
-/* ---- nights of a real host
- * -------------------------------------------------------------------------------------------- */
+/* ---- nights of a real host --------------------------------------------------------------------------------------- */
 
 /* A folder of one run with many processes. */
 static struct ha_record series;

@@ -187,8 +187,7 @@ READ_TEST(processes_beside_which_something_else_ran_say_nothing_of_time)
     assert_int_equal(figure("x:", "err_over_bound")->count, COUNT(causes));
 }
 
-/* ---- what cannot be -----------------------------------------------------------------------------------------------
- */
+/* ---- what cannot be ---------------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *rows, *said; /* what notes says of them; NULL: nothing */
@@ -298,8 +297,7 @@ READ_TEST(a_case_that_is_called_as_the_machine_is_left_out)
     assert_int_equal(record.noted, 2);
 }
 
-/* ---- old folders ---------------------------------------------------------------------------------------------------
- */
+/* ---- old folders ------------------------------------------------------------------------------------------------- */
 
 /* Of schema 1, which had no figures.csv, and of schema 2: both as published. */
 TEST(folders_of_old_schemas_stay_readable)

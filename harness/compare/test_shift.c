@@ -39,8 +39,7 @@ TEST(a_far_tail_keeps_its_digits_and_the_normal_one_goes_on_from_it)
     assert_near(exact / normal, 1, 0.05);
 }
 
-/* ---- Benjamini and Hochberg -----------------------------------------------------------------------------------------
- */
+/* ---- Benjamini and Hochberg -------------------------------------------------------------------------------------- */
 
 TEST(the_threshold_is_the_last_that_is_below_its_share)
 {
@@ -52,8 +51,7 @@ TEST(the_threshold_is_the_last_that_is_below_its_share)
     assert_near(ha_shift_threshold(p, 0, 0.05), -1, 0);
 }
 
-/* ---- shifts
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- shifts ------------------------------------------------------------------------------------------------------ */
 
 enum { N = 10 };
 static double base_x[N], now_x[N];
@@ -148,8 +146,7 @@ TEST(one_process_against_one_says_nothing_and_says_so)
     assert_true(s.p >= 0.5 && isinf(s.noticed) && !s.suspicious);
 }
 
-/* ---- nights
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- nights ------------------------------------------------------------------------------------------------------ */
 
 TEST(the_spread_between_nights_is_what_processes_do_not_explain)
 {

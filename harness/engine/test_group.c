@@ -30,8 +30,7 @@ static struct ha_ceilings ceilings_of(double read)
     return c;
 }
 
-/* ---- a device that fails in a copy, when it is told to -------------------------------------------------------------
- */
+/* ---- a device that fails in a copy, when it is told to ----------------------------------------------------------- */
 
 static bool failed;
 
@@ -43,8 +42,7 @@ static enum ha_status copy(struct ha_stream *stream, void *dst, const void *src,
 }
 static const char *failure(struct ha_device *device) { return failed ? "lost" : NULL; }
 
-/* ---- a suite whose second case is measured and comes to nothing
- * ------------------------------------------------------ */
+/* ---- a suite whose second case is measured and comes to nothing -------------------------------------------------- */
 
 static enum ha_status check(void *run, struct ha_group *group, struct ha_why *said)
 {

@@ -12,8 +12,7 @@
 
 enum { HOSTS = 200, MOMENT = 40 };
 
-/* ---- a CPU with two tables of vectors above plain C; nobody calls their kernels -----------------------------------
- */
+/* ---- a CPU with two tables of vectors above plain C; nobody calls their kernels ---------------------------------- */
 
 static void of_c(void) { abort(); }
 static void of_narrow(void) { abort(); }
@@ -47,8 +46,7 @@ const size_t ha_suites_count = 0;
 unsigned __wrap_ha_cpu_bits(void); /* the linker's name */
 unsigned __wrap_ha_cpu_bits(void) { return HA_CPU_C | HA_CPU_AVX2 | HA_CPU_AVX512; }
 
-/* ---- what is measured there -----------------------------------------------------------------------------------------
- */
+/* ---- what is measured there -------------------------------------------------------------------------------------- */
 
 static struct world {
     double packed, others, natural, drift; /* others: packed keys by a table that is not built in */
