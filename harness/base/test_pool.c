@@ -371,10 +371,11 @@ struct turns {
     struct work work;
 };
 
+enum { TURNS = 90 };
 static void *call(void *arg)
 {
     struct turns *t = arg;
-    for (size_t i = 0; i < 30; i++) ha_pool_run(t->pool[i % 3], "turn", 3, count, &t->work);
+    for (size_t i = 0; i < TURNS; i++) ha_pool_run(t->pool[i % 3], "turn", 3, count, &t->work);
     return NULL;
 }
 
@@ -388,17 +389,10 @@ TEST(callers_and_pools_take_turns)
         pthread_join(caller, NULL);
     }
     for (size_t i = 0; i < 3; i++) {
-        assert_int_equal(t.work.times[i], CALLERS * 30);
+        assert_int_equal(t.work.times[i], CALLERS * TURNS);
         ha_pool_destroy(t.pool[i]);
     }
     assert_mask_kept();
-}
-
-static void *run_own(void *arg)
-{
-    struct turns *t = arg;
-    for (size_t i = 0; i < 100; i++) ha_pool_run(t->pool[0], "own", 3, count, &t->work);
-    return NULL;
 }
 
 TEST(many_pools_at_once)
@@ -407,12 +401,13 @@ TEST(many_pools_at_once)
     static struct turns t[CALLERS];
     pthread_t caller[CALLERS];
     for (size_t i = 0; i < CALLERS; i++) {
-        t[i] = (struct turns){ .pool = { make(1 + i) }, .work = { .threads = 1 + i } };
-        assert_int_equal(pthread_create(&caller[i], NULL, run_own, &t[i]), 0);
+        struct ha_pool *own = make(1 + i);
+        t[i] = (struct turns){ .pool = { own, own, own }, .work = { .threads = 1 + i } };
+        assert_int_equal(pthread_create(&caller[i], NULL, call, &t[i]), 0);
     }
     for (size_t i = 0; i < CALLERS; i++) {
         pthread_join(caller[i], NULL);
-        for (size_t task = 0; task < 3; task++) assert_int_equal(t[i].work.times[task], 100);
+        for (size_t task = 0; task < 3; task++) assert_int_equal(t[i].work.times[task], TURNS);
         ha_pool_destroy(t[i].pool[0]);
     }
 }
