@@ -10,7 +10,7 @@
 
 #include "harness/base/numeric.h"
 #include "kernels/rows.h"
-#include "kernels/test_packed_data.h"
+#include "kernels/test_data.h"
 
 #include <math.h>
 
@@ -67,22 +67,45 @@ static double exp_eps(const struct ha_kernels *t) { return t->traits.exp_eps; }
 static bool by_kernel(const struct ha_kernels *t, bool packed, float *x)
 {
     static const float ln2 = 0x1.62e43p-1f;
-    struct ha_test_packed p;
-    struct ha_test_states s = { .q = ha_guard_alloc(DIM * DIM * sizeof *s.q),
-                                .rows = DIM,
-                                .q_stride = DIM,
-                                .keys = KEYS,
-                                .scale = ln2,
-                                .with_weights = true };
+    float q[DIM * DIM], level[DIM], sum[DIM], acc[DIM * DIM], *w = ha_guard_alloc(DIM * KEYS * sizeof *w);
+    struct ha_test_kv kv;
     assert_true(ha_scale_log2(ln2) == 1);
-    ha_test_packed_make(&p, HA_TEST_NORMAL, DIM, KEYS, HA_F32, 0, 0);
-    for (size_t i = 0; i < KEYS * DIM; i++) ha_test_packed_put_k(&p, i / DIM, i % DIM, i < DIM ? 0 : x[i - DIM]);
-    for (size_t i = 0; i < DIM * DIM; i++) s.q[i] = i / DIM == i % DIM;
-    if (packed) ha_test_packed_attend(t->attend_packed[HA_F32], &p, &s);
-    else ha_test_chunk_attend(t->attend_chunk, &p, &s);
+    ha_test_kv_make(&kv, HA_TEST_DENSE, HA_TEST_NORMAL, DIM, KEYS, HA_F32, 0);
+    for (size_t i = 0; i < KEYS * DIM; i++) ha_test_kv_put_k(&kv, i / DIM, i % DIM, i < DIM ? 0 : x[i - DIM]);
+    for (size_t i = 0; i < DIM * DIM; i++) q[i] = i / DIM == i % DIM;
+    if (packed) {
+        void *blocks = ha_guard_alloc(KEYS / HA_PACK_KEYS * ha_packed_block_bytes(DIM, HA_F32));
+        t->pack(&(struct ha_pack){ .blocks = blocks, .rows = kv.rows, .head_dim = DIM, .dtype = HA_F32 });
+        t->attend_packed[HA_F32](&(struct ha_packed_chunk){ .q = q,
+                                                            .q_rows = DIM,
+                                                            .q_stride = DIM,
+                                                            .head_dim = DIM,
+                                                            .packed = { .blocks = blocks, .keys = KEYS },
+                                                            .keys = KEYS,
+                                                            .scale = ln2,
+                                                            .weights = w,
+                                                            .weights_stride = KEYS,
+                                                            .level = level,
+                                                            .sum = sum,
+                                                            .acc = acc,
+                                                            .scratch = ha_guard_alloc(HA_PACKED_SCRATCH) });
+    } else {
+        t->attend_chunk(&(struct ha_chunk){ .q = q,
+                                            .q_rows = DIM,
+                                            .q_stride = DIM,
+                                            .head_dim = DIM,
+                                            .rows = kv.rows,
+                                            .dtype = HA_F32,
+                                            .scale = ln2,
+                                            .weights = w,
+                                            .weights_stride = KEYS,
+                                            .level = level,
+                                            .sum = sum,
+                                            .acc = acc });
+    }
     for (size_t r = 0; r < DIM; r++) {
-        assert_true(s.level[r] == 0 && s.weights[r * KEYS] == 1);
-        for (size_t j = 1; j < KEYS; j++) x[(j - 1) * DIM + r] = s.weights[r * KEYS + j];
+        assert_true(level[r] == 0 && w[r * KEYS] == 1);
+        for (size_t j = 1; j < KEYS; j++) x[(j - 1) * DIM + r] = w[r * KEYS + j];
     }
     ha_guard_release(0);
     return true;

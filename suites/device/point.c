@@ -137,9 +137,8 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
          "magnitude"),
     WORD(scores, "plain", scores_word,
          "of bell-shaped numbers; a few far above the others; equal, as are all of V; rising; falling; one above all; "
-         "around 1000; around 100000; small differences of large products; decided by the last bits of queries; with a "
-         "V "
-         "of subnormal numbers; of small keys and large queries"),
+         "around 1000; around 100000; small differences of large products; decided by the last bits of queries; with "
+         "subnormal numbers in V; of small keys and large queries"),
     { "scale", "1", "of the scores, times the root of head_dim; of the numbers of matrices, of a blend", HA_KEY_REAL,
       AT(of.scale), .least = 0x1p-10, .most = 0x1p10, .draw = "1 1 0.25 3 0.0625" },
     { "a", "1", "y = a y + b x", HA_KEY_REAL, AT(of.a), .least = -1e6, .most = 1e6,
