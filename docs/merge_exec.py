@@ -22,13 +22,16 @@ if sys.argv[1:] == ["--traits"]:
 
 try:
     import numpy as np
+    from safetensors import safe_open
     from safetensors.numpy import load_file, save_file
 except ImportError as missing:
     sys.exit(f"merge_exec.py needs numpy and safetensors: pip install numpy safetensors ({missing})")
 
 given = load_file(sys.argv[1])
 o, lse = given["o"].astype(np.float32), given["lse"]
-lse = np.where(np.isposinf(lse), -np.inf, lse)  # another mark of "no keys"
+with safe_open(sys.argv[1], framework="numpy") as asked:
+    if (asked.metadata() or {}).get("empty") == "+inf":  # another mark of "no keys"; else +inf is no number
+        lse = np.where(np.isposinf(lse), -np.inf, lse)
 with np.errstate(all="ignore"):
     top = lse.max(axis=0)
     weight = np.where(np.isneginf(lse), np.float32(0), np.exp(lse - top))

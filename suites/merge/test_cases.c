@@ -194,7 +194,8 @@ static void check_range(const struct ha_merge_task *t, const struct ha_merge_row
     const double most = r->dtype == HA_F16 ? 65504 : (double)FLT_MAX;
     for (size_t m = 0; m < r->states; m++) {
         const double l = r->lse[m];
-        expect(fabs(l) <= (double)FLT_MAX || l == -HUGE_VAL || (isnan(l) && (number == NAN_LSE || !t->c)), t,
+        const bool none = isnan(l) || l == HUGE_VAL; /* the latter is no number, either */
+        expect(fabs(l) <= (double)FLT_MAX || l == -HUGE_VAL || (none && (number == NAN_LSE || !t->c)), t,
                (size_t)r->index, "LSE of state %zu is %g", m, l);
         expect(r->sum[m] >= 1 && r->sum[m] <= 0x1p24, t, (size_t)r->index, "sum of state %zu is %g", m, r->sum[m]);
         for (size_t i = 0; l != -HUGE_VAL && i < r->dim; i++) {
