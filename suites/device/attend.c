@@ -30,6 +30,7 @@ struct problem {
     char *number;
     char *low[LOW_MOST]; /* of those keys of infinite scores below 0 that are the first of all */
     size_t lows;
+    bool faint;                   /* the special value is that of a key of weight 0 */
     bool wide, far_below, shared; /* scores before the scale beyond half precision; all of them at FAR_BELOW; K and V
                                    * that a sequence has in common with the one before it */
 };
@@ -145,6 +146,7 @@ static void choose(struct ha_op_stage *s, struct problem *p, size_t b)
                                                                        : 0; /* one of the last, or the first */
     if (!keys || (p->special == HA_OP_LOW_KEY && least < 2)) p->special = HA_OP_NO_SPECIAL;
     const size_t most = least < LOW_MOST ? least - 1 : LOW_MOST;
+    p->faint = (p->special == HA_OP_NAN_VALUE || p->special == HA_OP_INF_VALUE) && least > 1 && ha_op_draw(s, 2);
     p->lows = p->special == HA_OP_LOW_KEY && p->key == 0 ? 1 + ha_op_draw(s, 2) * (most - 1) : 0;
 }
 
@@ -154,9 +156,9 @@ static void make_special(struct problem *p, const struct ha_device_seq *m, char 
     const size_t special = p->special;
     const bool of_query = special == HA_OP_NAN_QUERY || special == HA_OP_INF_QUERY,
                of_value = special == HA_OP_NAN_VALUE || special == HA_OP_INF_VALUE,
-               one_sign = special == HA_OP_LOW_KEY || special == HA_OP_HIGH_KEY || special == HA_OP_MASKED;
+               one_sign = special == HA_OP_LOW_KEY || special == HA_OP_HIGH_KEY || special == HA_OP_MASKED || p->faint;
     p->number = of_query ? (char *)query_of(p, m, p->token, p->member) : of_value ? v : k;
-    if (special == HA_OP_LOW_KEY) ha_store(k, 0, p->dtype, -60000);
+    if (special == HA_OP_LOW_KEY || p->faint) ha_store(k, 0, p->dtype, -60000);
     if (special == HA_OP_INF_QUERY) ha_store(k, 0, p->dtype, 0.5f); /* its score is infinite, above 0 */
     for (size_t t = 0; t < p->of->q_len && one_sign; t++)
         for (size_t g = 0; g < p->of->group; g++) {
@@ -471,7 +473,8 @@ static enum ha_status attend_once(struct ha_op_stage *s, struct way *way, const 
      * prefix in common */
     const size_t kind = p.special || p.products || c->scores ? 0 : ha_op_draw(s, 4);
     p.wide = kind == 2;
-    p.far_below = kind == 3 && c->scale >= 0.25; /* else half precision has no such key */
+    /* a large scale, since half precision has no such key else; few keys, since it is not held against chance */
+    p.far_below = kind == 3 && c->scale >= 0.25 && c->keys < 1000;
     p.shared = !p.special && !c->block && c->layout == HA_OP_TOKENS && ha_op_draw(s, 2);
     p.scale = (float)c->scale / sqrtf((float)c->head_dim) / (p.wide ? WIDE : 1);
     lay(s, &p);
