@@ -659,6 +659,22 @@ TEST(attention_is_exact)
             a.scratch = part[0].scratch;
             t->attend(t, &a);
             assert_attended(&a, n, acc, sum, odd);
+            if (packed && odd == ALL_LOW) { /* as the state says, too */
+                float level, weight, of[DIM];
+                t->attend_packed[dtype](&(struct ha_packed_chunk){ .q = q,
+                                                                   .q_rows = 1,
+                                                                   .q_stride = dim,
+                                                                   .head_dim = dim,
+                                                                   .packed = a.packed,
+                                                                   .keys = packed,
+                                                                   .scale = a.scale,
+                                                                   .level = &level,
+                                                                   .sum = &weight,
+                                                                   .acc = of,
+                                                                   .scratch = ha_guard_alloc(HA_PACKED_SCRATCH) });
+                assert_true(level == -INFINITY && weight == 0);
+                for (size_t d = 0; d < dim; d++) assert_true(of[d] == 0);
+            }
             ha_guard_release(now);
         }
         ha_guard_release(0);
