@@ -35,7 +35,7 @@ def every():
     yield from one('digest_score', dtype=TYPES, q_len=(1, 2), group=(1, 3), head_dim=72, keys=40, **heads)
     yield from one('topk', keys=(100, 2100), chosen=33, group=2, within=('any', 1), only=('no', 'yes'), **heads)
     yield from one('split', keys=40, group=2, **heads)
-    yield from one('rotate', q_len=3, kv_heads=2, head_dim=72, rotary=(0, 36), adjacent=('no', 'yes'), bias='yes', norm=('no', 'yes'))
+    yield from one('rotate', q_len=3, kv_heads=2, head_dim=72, rotary=(36, 0), adjacent=('no', 'yes'), bias='yes', norm=('yes', 'no'))
     yield from one('columns', dtype=TYPES, y_type=TYPES, head_dim=40, group=2, n=33, **heads)
     yield from one('score', dtype=TYPES, q_len=(1, 3), group=(1, 3, 7), head_dim=72, keys=40, **heads)
     yield from one('features', head_dim=72, group=3, **heads)
