@@ -83,6 +83,19 @@ static void shape_row(const struct problem *p, const struct side *x, size_t row,
         }
 }
 
+/* Queries and o lie token by token, or head by head: of how many rows each of these is, and where row r begins. In a
+ * matrix that holds more than the queries, the gap is behind these and not behind each row. */
+static bool by_head(const struct ha_op_case *c)
+{
+    return c->q_layout == HA_OP_Q_HEADS || c->q_layout == HA_OP_Q_FUSED_HEADS;
+}
+static size_t rows_within(const struct ha_op_case *c) { return by_head(c) ? c->q_len : c->kv_heads * c->group; }
+static size_t query_at(const struct ha_op_case *c, size_t r)
+{
+    const size_t gaps = c->q_layout >= HA_OP_Q_FUSED ? r / rows_within(c) : r;
+    return r * c->head_dim + gaps * c->q_gap;
+}
+
 /* Queries of a sequence are numbers of the type of K, or none is, or some are, or all lie halfway between two of
  * bfloat16: a kernel may take another way for each. */
 static void shape_queries(struct ha_op_stage *s, const struct problem *p, float *q, size_t n)
@@ -188,7 +201,7 @@ static void lay(struct ha_op_stage *s, struct problem *p)
                  block = c->block ? c->block : 1, whole = p->products ? 16 : 1;
     const bool k_heads = c->layout == HA_OP_HEADS || c->layout == HA_OP_K_HEADS,
                v_heads = c->layout == HA_OP_HEADS || c->layout == HA_OP_V_HEADS;
-    const size_t lists = lists_of(c), head = c->head_dim + c->q_gap, q_count = c->q_len * heads * head - c->q_gap;
+    const size_t lists = lists_of(c), q_count = query_at(c, c->q_len * heads - 1) + c->head_dim;
     size_t in = 0, out = 0;
     for (size_t b = 0; b < c->batch; b++) {
         struct ha_device_seq *t = &p->there[b], *m = &p->here[b];
@@ -241,8 +254,8 @@ static void lay(struct ha_op_stage *s, struct problem *p)
         float *queries = (float *)(void *)(p->in->image + q);
         ha_op_numbers(s, queries, q_count, HA_F32);
         shape_queries(s, p, queries, q_count);
-        for (size_t i = 0; i < q_count && (p->wide || (p->far_below && i % head == 0)); i++)
-            queries[i] = p->wide ? WIDE * queries[i] : FAR_QUERY;
+        for (size_t i = 0; p->wide && i < q_count; i++) queries[i] *= WIDE;
+        for (size_t r = 0; p->far_below && r < c->q_len * heads; r++) queries[query_at(c, r)] = FAR_QUERY;
         memset(p->in->image + k.at, 0xFF, k.bytes); /* NaN where no key is */
         memset(p->in->image + v.at, 0xFF, v.bytes);
         choose(s, p, b);
@@ -491,10 +504,10 @@ static enum ha_status attend_once(struct ha_op_stage *s, struct way *way, const 
                                         .seqs = seqs,
                                         .block = c->block,
                                         .lists = lists_of(c) };
-    const size_t stride = c->head_dim + c->q_gap, units = ha_seq_units(&p.args);
+    const size_t units = ha_seq_units(&p.args), inner = query_at(c, 1), outer = query_at(c, rows_within(c));
     if (c->q_layout || c->q_gap) {
-        p.args.q_token_stride = (c->q_layout ? 1 : c->kv_heads * c->group) * stride;
-        p.args.q_head_stride = (c->q_layout ? c->q_len : 1) * stride;
+        p.args.q_token_stride = by_head(c) ? inner : outer;
+        p.args.q_head_stride = by_head(c) ? outer : inner;
     }
     struct ha_device_attend args = p.args;
     if (way->products) HA_TRY(load(s, way, &args));
@@ -534,7 +547,7 @@ static enum ha_status attend_once(struct ha_op_stage *s, struct way *way, const 
     for (size_t b = 0; b < c->batch; b++) {
         struct ha_device_seq *m = &p.here[b];
         for (size_t r = 0; r < rows; r++) { /* tokens and heads, in either order */
-            char *at = (char *)(m->o + r * stride);
+            char *at = (char *)(m->o + query_at(c, r));
             memcpy(at, before + (at - p.out->image), c->head_dim * sizeof(float));
         }
         memcpy(m->lse, before + ((char *)m->lse - p.out->image), rows * sizeof(float));
@@ -731,7 +744,7 @@ const struct ha_op ha_op_attend_lists = {
     .pairs = PAIRS_OF_PLACES
     "batch = 1 3 17\nq_len = 1 2 5 8\nkv_heads = 1..4 7..9\ngroup = 1..8 16\nhead_dim = 8 64 80 96 112 128 192 256\n"
     "keys = 1 3 31 65 130 300\nblock = 1 7 16 32\nlists = none kv_heads q_heads\n"
-    "list_keys = no yes\nq_layout = tokens heads\nq_gap = 0 3 8\n",
+    "list_keys = no yes\nq_layout = tokens heads fused fused_heads\nq_gap = 0 3 8\n",
     .values = VALUES "keys = 1..200 207..1600:7 255 257 511..513 1023..1025 2047..2049 4095..4097 8193 16385\n",
     .once = attend_lists_case,
     .unfit = unfit,

@@ -43,7 +43,8 @@ HA_WORDS(similar_word, [HA_SIMILAR_LEAST] = "least", [HA_SIMILAR_HARMONIC] = "ha
 HA_WORDS(w_type_word, [HA_F32] = "f32", [HA_F16] = "f16")
 HA_WORDS(edge_word, [HA_OP_NO_EDGE] = "none", [HA_OP_AT_EDGE] = "at", [HA_OP_ABOVE_EDGE] = "above",
          [HA_OP_BELOW_EDGE] = "below")
-HA_WORDS(q_layout_word, [HA_OP_TOKENS] = "tokens", [HA_OP_HEADS] = "heads")
+HA_WORDS(q_layout_word, [HA_OP_Q_TOKENS] = "tokens", [HA_OP_Q_HEADS] = "heads", [HA_OP_Q_FUSED] = "fused",
+         [HA_OP_Q_FUSED_HEADS] = "fused_heads")
 
 #define AT(member) .offset = offsetof(struct ha_op_point, member)
 #define WORD(name, standard, words, doc)                                           \
@@ -123,8 +124,11 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
            "0 0..64"),
     WORD(lists, "none", lists_word, "each KV head, or each query head, has a list of the keys of its own"),
     WORD(list_keys, "no", yes_word, "memory says how many keys each list has: all, none, half, one"),
-    WORD(q_layout, "tokens", q_layout_word, "queries and o lie token by token, or head by head"),
-    NUMBER(q_gap, 0, 65536, "numbers between two heads of queries and of o", "0 0..64"),
+    WORD(q_layout, "tokens", q_layout_word,
+         "queries and o lie token by token, or head by head; fused: the gap is behind each token, or head, and not "
+         "between "
+         "rows"),
+    NUMBER(q_gap, 0, 65536, "numbers between two rows of queries and of o", "0 0..64"),
     WORD(causal, "no", yes_word, "query tokens do not see those after them"),
     WORD(weights, "no", yes_word, "the weights of all keys are asked for"),
     WORD(empty, "no", yes_word,

@@ -56,6 +56,7 @@ enum {
     HA_OP_LIGHT,      /* V is among the smallest numbers of its type, or below */
     HA_OP_STRETCHED,  /* small K, and large queries that make up for it */
 };
+enum { HA_OP_Q_TOKENS, HA_OP_Q_HEADS, HA_OP_Q_FUSED, HA_OP_Q_FUSED_HEADS }; /* q_layout */
 enum { HA_OP_NO_LISTS, HA_OP_KV_LISTS, HA_OP_Q_LISTS };
 enum { HA_OP_ANY, HA_OP_WITHIN_0, HA_OP_WITHIN_1, HA_OP_WITHIN_INFINITY };
 enum { HA_OP_SOME_CACHED, HA_OP_NONE_CACHED, HA_OP_ALL_CACHED };
