@@ -123,6 +123,9 @@ __device__ __forceinline__ void soften(struct warp<T, C, R> &w, float (&s)[shape
     w.sum += sum;
 }
 
+/* The weight -0 of a key that the row does not see, and whose V may be NaN. One that weighs 0 is seen. */
+constexpr unsigned UNSEEN = 0x80000000u;
+
 /* a step's weighted V is added up by itself before it is added to the rest: shorter sums */
 template <enum ha_dtype T, unsigned C, unsigned R>
 __device__ __forceinline__ void weigh(struct warp<T, C, R> &w, const typename shape<T, C, R>::pieces &v,
@@ -140,7 +143,7 @@ __device__ __forceinline__ void weigh(struct warp<T, C, R> &w, const typename sh
         for (unsigned r = 0; r < R; r++) {
             const unsigned from = lane / S::LANES * S::LANES + (r * S::GROUP + slot % S::GROUP) * S::COPIES;
             const float x = __shfl_sync(HA_ALL_LANES, p[slot / S::GROUP], int(from));
-            if (x == 0) continue; /* a key that the row does not see, and whose V may be NaN */
+            if (__float_as_uint(x) == UNSEEN) continue;
             HA_UNROLL
             for (unsigned c = 0; c < C; c++) HA_UNROLL
             for (unsigned i = 0; i < S::IN_PIECE; i++) sum[r][c][i] = fmaf(x, y[c][i], sum[r][c][i]);
@@ -266,6 +269,9 @@ __global__ void __launch_bounds__(shape<T, C, R>::WARPS * 32, shape<T, C, R>::BL
         for (unsigned part = 0; part < S::PARTS; part++)
             s[part] = part * S::GROUP * S::AT_ONCE + key < shown ? s[part] * a.scale : -INFINITY;
         soften<T, C, R>(w, s);
+        HA_UNROLL
+        for (unsigned part = 0; part < S::PARTS; part++)
+            if (part * S::GROUP * S::AT_ONCE + key >= shown) s[part] = __uint_as_float(UNSEEN);
         ha_copy_wait<2 * S::STAGES - 1>();
         weigh<T, C, R>(w, v, s);
         ask_v(S::STAGES, v);

@@ -202,7 +202,8 @@ template <enum ha_dtype T, unsigned PIECES> __device__ __forceinline__ bool spoi
  * finite would spoil the others, too, as 0 times it is NaN. */
 template <enum ha_dtype T, unsigned NV, unsigned E>
 __device__ __forceinline__ void weigh_apart(struct warp<NV> &w, const float (&p)[E][2],
-                                            const struct ha_cuda_stretch &at, size_t head, const struct ha_cuda_call &a)
+                                            const struct ha_cuda_stretch &at, unsigned shown, size_t head,
+                                            const struct ha_cuda_call &a)
 {
     const unsigned lane = threadIdx.x % 32, t = lane % 4;
     HA_UNROLL
@@ -211,7 +212,7 @@ __device__ __forceinline__ void weigh_apart(struct warp<NV> &w, const float (&p)
         for (unsigned of = 0; of < 4; of++) {
             const unsigned key = 8 * e + 2 * of + i;
             const float x = __shfl_sync(HA_ALL_LANES, p[e][i], int(lane - t + of));
-            if (x == 0 || at.first + key >= at.run->keys) continue;
+            if (key >= shown) continue;
             const char *row = at.run->v + head + ha_cuda_row(*at.run, at.first + key, a.block) * at.run->v_stride;
             const uint16_t *v = reinterpret_cast<const uint16_t *>(row);
             HA_UNROLL
@@ -366,7 +367,8 @@ __global__ void __launch_bounds__(shape<NV, MANY>::WARPS * 32, shape<NV, MANY>::
         for (unsigned i = 0; i < 2; i++) s[e][i] = 8 * e + 2 * t + i < shown ? s[e][i] * a.scale : -INFINITY;
         soften(w, s);
         ha_copy_wait<2 * S::STAGES - 1>();
-        if (__any_sync(HA_ALL_LANES, shown < S::KEYS) && spoiled<T>(v)) weigh_apart<T>(w, s, steps.at[0], v_head, a);
+        if (__any_sync(HA_ALL_LANES, shown < S::KEYS) && spoiled<T>(v))
+            weigh_apart<T>(w, s, steps.at[0], shown, v_head, a);
         else weigh<T>(w, v, s);
         if (steps.there[S::STAGES]) ask_v<MANY, NV, S>(v, steps, S::STAGES, v_head, a.dim);
         ha_copy_commit();
