@@ -6,6 +6,7 @@
 program=$1 schema=$(realpath "$2") night_schema=$(realpath results/schema/night.schema.json)
 own_suites
 cd "$dir" || exit 1
+export XDG_CACHE_HOME="$dir/empty" # no plan that was kept on this machine
 cat > suites/nightly.suite <<'S'
 [default]
 ctx = 256
