@@ -66,7 +66,9 @@ done
 # the machine is fit, or is not: both are said of the first night
 timeout 900 "$program" nightly -q -o nights/1 --against nights --shuffle 3 --notify 'cat > told' > out 2> err < /dev/null
 code=$?
-holds "a first night ends with 0 or 40, not with $code" test "$code" -eq 0 -o "$code" -eq 40
+# a busy host takes all of a case's time: then not all ran, and it is said
+holds "a first night ends with 0 or 40, or with 20 on a busy host, not with $code" \
+    sh -c "[ $code -eq 0 ] || [ $code -eq 40 ] || { [ $code -eq 20 ] && grep -q 'something else used the cores' out; }"
 agrees nights/1 $code
 says 'nights: no earlier night in it'
 holds 'and it is no mistake' test ! -s err
@@ -126,16 +128,15 @@ holds 'the suite that was asked for ran' sh -c "grep -q '\"resident:' mine/run/c
 # one process says nothing, and no case of it says so
 XDG_CACHE_HOME=/nowhere HOME='' night 20 -o single --against nights --processes 1 --plan constants
 agrees single 20
-says 'nothing can be said'
+holds 'one process says nothing, or the host was busy' grep -q 'nothing can be said\|something else used the cores' out
 for step in check run; do holds "single: $step has the built-in constants" test "$(plan_of single $step)" = constants; done
 
-# a quick choice that is kept from before
+# a quick choice that is kept from before, where no plan is shipped: some CPUs have one
 mkdir -p cache/habench
-shared=$program program=$dir/alone # beside which no plan is shipped
-cp "$shared" alone
+mv kernels shipped
 cp own.csv "cache/habench/$(echo "quick-$cpu-$("$program" --version | cut -d ' ' -f 2-)" | tr -c 'A-Za-z0-9\n' -).csv"
 HABENCH_PLAN='' XDG_CACHE_HOME=$dir/cache night 20 -o quick --against nights --processes 1
-program=$shared
+mv shipped kernels
 for step in check run; do holds "quick: $step has the choice" test "$(plan_of quick $step)" = quick/plan.csv; done
 holds 'which lies in the folder' grep -q 'f16,linear,c,none\|"f16","linear","c","none"' quick/plan.csv
 holds "and is the plan of rows: $(plans quick)" test "$(plans quick)" = "$(plans slow)"
