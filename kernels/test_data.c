@@ -146,42 +146,22 @@ void ha_test_kv_put_v(struct ha_test_kv *kv, size_t i, size_t d, float x)
 
 enum { K_STREAM = 1, V_STREAM, Q_STREAM, INDEX_STREAM };
 
-void ha_test_choose(uint32_t *out, size_t count, size_t of, bool last, uint64_t seed, uint64_t stream)
+/* Which of `of` each of `count` is, none twice, in any order; the last of them is one. */
+static void choose(uint32_t *out, size_t count, size_t of, uint64_t seed)
 {
     uint32_t *all = malloc((of + 1) * sizeof *all);
     if (!all) die("no memory");
     for (size_t i = 0; i < of; i++) all[i] = (uint32_t)i;
     for (size_t i = 0; i < count; i++) {
-        const size_t j = last && i == count / 2 ? of - 1 : i + ha_rng_below(seed, stream, i, of - last - i);
+        const size_t j = i == count / 2 ? of - 1 : i + ha_rng_below(seed, INDEX_STREAM, i, of - 1 - i);
         out[i] = all[j];
         all[j] = all[i];
     }
     free(all);
 }
 
-static void key(enum ha_test_family family, size_t dim, size_t keys, size_t i, enum ha_dtype dtype, uint64_t seed,
-                float *k, float *v)
-{
-    ha_rng_normals(seed, K_STREAM, i * dim, dim, k);
-    ha_rng_normals(seed, V_STREAM, i * dim, dim, v);
-    const float root = sqrtf((float)dim), rise = (40 * (float)i / (float)keys - 20) / root;
-    for (size_t d = 0; d < dim; d++) switch (family) {
-        case HA_TEST_TIES: k[d] = 1.1f, v[d] = 0.1f; break;
-        case HA_TEST_INCREASING: k[d] = rise + 0.1f * k[d]; break;
-        case HA_TEST_DECREASING: k[d] = -rise + 0.1f * k[d]; break;
-        case HA_TEST_DOMINANT: k[d] = i == keys / 2 ? 40 / root : 0.1f * k[d]; break;
-        case HA_TEST_OFFSET: k[d] = 10 / root + 0.001f * k[d]; break;
-        case HA_TEST_CANCELLING: k[d] = (d % 2 ? -3 : 3) + 0.01f * k[d]; break;
-        case HA_TEST_SMALL: v[d] *= dtype == HA_F16 ? 1e-6f : 1e-37f; break;
-        case HA_TEST_FINE: /* pairs alike, so that only the queries' differences are seen */
-            k[d] = d % 2 ? k[d - 1] : ha_rng_uniform(seed, K_STREAM, i * dim + d) < 0.5f ? 1 : 0.5f;
-            break;
-        default: break;
-        }
-}
-
-void ha_test_kv_make(struct ha_test_kv *kv, enum ha_test_layout layout, enum ha_test_family family, size_t dim,
-                     size_t keys, enum ha_dtype dtype, uint64_t seed)
+void ha_test_kv_make(struct ha_test_kv *kv, enum ha_test_layout layout, size_t dim, size_t keys, enum ha_dtype dtype,
+                     uint64_t seed)
 {
     const size_t size = ha_dtype_bytes(dtype), row = dim * size, pool = layout == HA_TEST_GATHERED ? 2 * keys : keys;
     *kv = (struct ha_test_kv){ .dtype = dtype, .dim = dim, .keys = keys };
@@ -192,36 +172,23 @@ void ha_test_kv_make(struct ha_test_kv *kv, enum ha_test_layout layout, enum ha_
     kv->rows.v = ha_guard_alloc(pool == 0 ? 0 : (pool - 1) * kv->rows.v_stride_bytes + row);
     if (layout == HA_TEST_GATHERED) {
         uint32_t *index = ha_guard_alloc(keys * sizeof *index);
-        ha_test_choose(index, keys, pool, true, seed, INDEX_STREAM);
+        choose(index, keys, pool, seed);
         kv->rows.index = index;
     }
 
     float *k = malloc(2 * (dim + 1) * sizeof *k), *v = k + dim;
     if (!k) die("no memory");
     for (size_t i = 0; i < keys; i++) {
-        key(family, dim, keys, i, dtype, seed, k, v);
+        ha_rng_normals(seed, K_STREAM, i * dim, dim, k);
+        ha_rng_normals(seed, V_STREAM, i * dim, dim, v);
         ha_store_row(at(kv->rows.k, kv->rows.k_stride_bytes, &kv->rows, i), dim, dtype, k);
         ha_store_row(at(kv->rows.v, kv->rows.v_stride_bytes, &kv->rows, i), dim, dtype, v);
     }
     free(k);
 }
 
-void ha_test_query(float *q, enum ha_test_family family, size_t dim, enum ha_dtype dtype, uint64_t seed)
+void ha_test_query(float *q, size_t dim, enum ha_dtype dtype, uint64_t seed)
 {
     ha_rng_normals(seed, Q_STREAM, 0, dim, q);
-    for (size_t d = 0; d < dim; d++) {
-        switch (family) {
-        case HA_TEST_PEAKED: q[d] *= 12; break;
-        case HA_TEST_TIES: q[d] = 0.7f; break;
-        case HA_TEST_INCREASING:
-        case HA_TEST_DECREASING:
-        case HA_TEST_DOMINANT: q[d] = 1 + 0.1f * q[d]; break;
-        case HA_TEST_OFFSET: q[d] = 100 + q[d]; break;
-        case HA_TEST_HUGE: q[d] *= 1e4f; break;
-        case HA_TEST_CANCELLING: q[d] = 50 + 0.01f * q[d]; break;
-        case HA_TEST_FINE: q[d] = (d % 2 ? -1024 : 1024) + 0.2f * q[d]; break;
-        default: break;
-        }
-        q[d] = ha_round(q[d], dtype);
-    }
+    for (size_t d = 0; d < dim; d++) q[d] = ha_round(q[d], dtype);
 }

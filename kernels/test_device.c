@@ -36,7 +36,7 @@ void ha_test_device_query(const struct ha_test_device_problem *p, size_t b, uint
     for (size_t r = 0; r < a->q_len * heads_of(p); r++)
         ha_test_query(q + r / heads_of(p) * ha_seq_token_stride(&p->args)
                           + r % heads_of(p) * ha_seq_head_stride(&p->args),
-                      HA_TEST_NORMAL, a->dim, a->rounded ? a->dtype : HA_F32, seed + 1000 * r);
+                      a->dim, a->rounded ? a->dtype : HA_F32, seed + 1000 * r);
 }
 
 /* A run of all heads, of so many keys from the first on: [keys][kv_heads][dim]. */
@@ -69,8 +69,7 @@ static void make_seq(struct ha_test_device_problem *p, size_t b)
                                    .v_head_bytes = a->dim * ha_dtype_bytes(a->dtype) };
     ha_test_device_query(p, b, a->seed * 1000003 + b * 1009 + 50);
     for (size_t h = 0; h < a->kv_heads; h++)
-        ha_test_kv_make(&kv[h], HA_TEST_DENSE, HA_TEST_NORMAL, a->dim, keys, a->dtype,
-                        a->seed * 1000003 + b * 1009 + h);
+        ha_test_kv_make(&kv[h], HA_TEST_DENSE, a->dim, keys, a->dtype, a->seed * 1000003 + b * 1009 + h);
     for (size_t r = 0, first = 0; r < a->runs; first += a->run[b][r++])
         seq->runs[r] = rows_of(p, kv, first, a->run[b][r]);
 }

@@ -22,7 +22,7 @@ static float *numbers(size_t n, uint64_t seed)
 static struct ha_test_kv keys_of(size_t n, enum ha_dtype dtype)
 {
     struct ha_test_kv kv;
-    ha_test_kv_make(&kv, (enum ha_test_layout)(n % HA_TEST_LAYOUTS), HA_TEST_NORMAL, dim_of(n), n, dtype, n);
+    ha_test_kv_make(&kv, (enum ha_test_layout)(n % HA_TEST_LAYOUTS), dim_of(n), n, dtype, n);
     return kv;
 }
 static void within(const struct ha_kernels *t, const char *operation, size_t n, double ratio)
@@ -215,7 +215,8 @@ TEST(roundings_of_one_sign)
     HA_TEST_DTYPES(dtype)
     for (size_t k = 0; k < (test_small ? 1 : COUNT(keys)); k++) {
         struct ha_test_kv kv;
-        ha_test_kv_make(&kv, HA_TEST_DENSE, HA_TEST_TIES, 20, keys[k], dtype, k);
+        ha_test_kv_make(&kv, HA_TEST_DENSE, 20, keys[k], dtype, k);
+        for (size_t i = 0; i < 20 * keys[k]; i++) ha_test_kv_put_v(&kv, i / 20, i % 20, 0.1f);
         float *w = ha_guard_alloc(keys[k] * FLOATS), o[20];
         const struct ha_weighted_sum sum = { kv.rows, 20, dtype, w, HA_F32, 1, keys[k], o, 20 };
         for (size_t i = 0; i < keys[k]; i++) w[i] = 0x1.555556p-9f;
@@ -320,7 +321,7 @@ TEST(a_wrong_code_is_seen)
 {
     enum { DIM = 64, BITS = 32 };
     struct ha_test_kv kv;
-    ha_test_kv_make(&kv, HA_TEST_DENSE, HA_TEST_NORMAL, DIM, 1, HA_F32, 1);
+    ha_test_kv_make(&kv, HA_TEST_DENSE, DIM, 1, HA_F32, 1);
     float *a = numbers(BITS * DIM, 1);
     uint32_t *codes = ha_guard_alloc(ha_code_bytes(1, BITS));
     const struct ha_hash h = { a, BITS, kv.rows, DIM, HA_F32, codes, 0 };
@@ -457,7 +458,7 @@ TEST(centroids_that_are_no_numbers)
     struct ha_test_kv kv;
     float *c = numbers(DIMS * COUNT_, 1);
     const struct ha_pq pq = { c, 1, DIMS, COUNT_, 1, BITS };
-    ha_test_kv_make(&kv, HA_TEST_DENSE, HA_TEST_NORMAL, DIMS, KEYS, HA_F32, 1);
+    ha_test_kv_make(&kv, HA_TEST_DENSE, DIMS, KEYS, HA_F32, 1);
     const struct ha_pq_encode e = { pq, kv.rows, HA_F32, ha_guard_alloc(ha_pq_code_bytes(&pq, KEYS)), 0 };
     ha_test_kv_put_k(&kv, 1, 2, (float)NAN);
     ha_test_kv_put_k(&kv, 2, 0, INFINITY);
@@ -540,7 +541,7 @@ TEST(what_a_row_does_not_see)
             uint32_t visible[ROWS];
             float *q = numbers(rows * DIM, rows), level[2][ROWS], sum[2][ROWS], acc[2][ROWS * DIM];
             for (size_t r = 0; r < rows; r++) visible[r] = (uint32_t)((r * 13 + rows * 7 + cut) % (KEYS + 1));
-            for (size_t i = 0; i < 2; i++) ha_test_kv_make(&kv[i], HA_TEST_DENSE, HA_TEST_NORMAL, DIM, KEYS, dtype, 1);
+            for (size_t i = 0; i < 2; i++) ha_test_kv_make(&kv[i], HA_TEST_DENSE, DIM, KEYS, dtype, 1);
             for (size_t i = cut * DIM; i < KEYS * DIM; i++) {
                 ha_test_kv_put_k(&kv[1], i / DIM, i % DIM, (float)NAN);
                 ha_test_kv_put_v(&kv[1], i / DIM, i % DIM, (float)NAN);
@@ -609,7 +610,7 @@ TEST(attention_is_exact)
                      dim = packed ? DIM : odd_dims[c % COUNT(odd_dims)];
         double sum = 0, acc[DIM] = { 0 };
         struct ha_test_kv kv;
-        ha_test_kv_make(&kv, HA_TEST_DENSE, HA_TEST_NORMAL, dim, n, dtype, n);
+        ha_test_kv_make(&kv, HA_TEST_DENSE, dim, n, dtype, n);
         for (size_t i = 0; i < n; i++) {
             sum += ldexp(1, exponent(i));
             for (size_t d = 0; d < dim; d++) {

@@ -70,7 +70,7 @@ static bool by_kernel(const struct ha_kernels *t, bool packed, float *x)
     float q[DIM * DIM], level[DIM], sum[DIM], acc[DIM * DIM], *w = ha_guard_alloc(DIM * KEYS * sizeof *w);
     struct ha_test_kv kv;
     assert_true(ha_scale_log2(ln2) == 1);
-    ha_test_kv_make(&kv, HA_TEST_DENSE, HA_TEST_NORMAL, DIM, KEYS, HA_F32, 0);
+    ha_test_kv_make(&kv, HA_TEST_DENSE, DIM, KEYS, HA_F32, 0);
     for (size_t i = 0; i < KEYS * DIM; i++) ha_test_kv_put_k(&kv, i / DIM, i % DIM, i < DIM ? 0 : x[i - DIM]);
     for (size_t i = 0; i < DIM * DIM; i++) q[i] = i / DIM == i % DIM;
     if (packed) {
