@@ -33,8 +33,7 @@ static bool side_by_side; /* on the pool: then nothing is drawn */
 
 static size_t draw(size_t n) { return (size_t)ha_rng_below(seed, 1, drawn++, n); }
 
-/* ---- memory that ends at a page that faults -----------------------------------------------------------------------
- */
+/* ---- memory that ends at a page that faults ---------------------------------------------------------------------- */
 
 static struct block {
     char *at;
@@ -74,8 +73,7 @@ static void release(void)
     for (size_t i = 0; i < blocks_count; i++) blocks[i].used = false;
 }
 
-/* ---- what a kernel says of a state --------------------------------------------------------------------------------
- */
+/* ---- what a kernel says of a state ------------------------------------------------------------------------------- */
 
 static void look(const char *kernel, size_t rows, size_t dim, size_t keys, const float *weights, size_t stride,
                  const uint32_t *visible, const float *level, const float *sum, const float *acc)
@@ -178,8 +176,7 @@ static void packed_f32(const struct ha_packed_chunk *c) { packed(c, HA_F32); }
 static void packed_f16(const struct ha_packed_chunk *c) { packed(c, HA_F16); }
 static void packed_bf16(const struct ha_packed_chunk *c) { packed(c, HA_BF16); }
 
-/* ---- keys that are packed -----------------------------------------------------------------------------------------
- */
+/* ---- keys that are packed ---------------------------------------------------------------------------------------- */
 
 /* Which key of the store each of the list is: all in order, or units of a larger store in any order, of which the
  * store's last may be short and stand anywhere. */
@@ -294,8 +291,7 @@ static size_t to_pack(const struct ha_attend *a)
     return keys;
 }
 
-/* ---- attention ----------------------------------------------------------------------------------------------------
- */
+/* ---- attention --------------------------------------------------------------------------------------------------- */
 
 static void attend_parts(const struct ha_attend *a)
 {

@@ -77,8 +77,7 @@ static struct moments moments_of(const double *x, const double *off, size_t n)
                              ratio(m4, d4, m2, d2, 2, 0, count) };
 }
 
-/* ---- what the features are made of --------------------------------------------------------------------------------
- */
+/* ---- what the features are made of ------------------------------------------------------------------------------- */
 
 /* Attention over the tokens of a segment, with what its norm and LSE may be off by. */
 struct segment {
@@ -123,8 +122,7 @@ static struct ha_ref_score o_norm_of(const struct facts *f, const struct segment
     return within(s->norm, s->off + length_off(f->dim) * (s->norm + s->off));
 }
 
-/* ---- the features -------------------------------------------------------------------------------------------------
- */
+/* ---- the features ------------------------------------------------------------------------------------------------ */
 
 static struct ha_ref_score layer(const struct facts *f) { return exactly((double)f->of->layer); }
 static struct ha_ref_score head(const struct facts *f) { return exactly((double)f->q_head); }
@@ -328,8 +326,7 @@ static struct moments scores_of(const struct facts *f, size_t kv_head, double *x
     return moments_of(x, x + of->host, of->host);
 }
 
-/* ---- all heads ----------------------------------------------------------------------------------------------------
- */
+/* ---- all heads --------------------------------------------------------------------------------------------------- */
 
 static enum ha_status room_begin(struct room *room, const struct ha_def_features *of, size_t tokens, struct ha_why *why)
 {

@@ -6,8 +6,7 @@
 
 #include <math.h>
 
-/* ---- a basis in which four observed queries lie along an axis each, of different lengths ----------------------------
- */
+/* ---- a basis in which four observed queries lie along an axis each, of different lengths ------------------------- */
 
 enum { DIM = 4, COLUMNS = 2, NUMBERS = DIM * DIM + COLUMNS, KEYS = 3 };
 static const double right[NUMBERS] = { 0.5, 0.5,  0.5,  0.5, 0.5,  -0.5, 0.5, -0.5, 0.5,
@@ -85,8 +84,7 @@ TEST(what_was_learnt)
     refused(x, NUMBERS, DIM, NULL, "of those that are kept");
 }
 
-/* ---- within a distance of the largest -------------------------------------------------------------------------------
- */
+/* ---- within a distance of the largest ---------------------------------------------------------------------------- */
 
 TEST(within_the_threshold)
 {

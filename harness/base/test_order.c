@@ -65,7 +65,8 @@ TEST_WITH(an_index_names_what_was_said, start, finish)
     assert_conflict("bytes [96, 97)");
 }
 
-/* What each of "host", "main" and "link" does, by its first letter, with its bytes AT+COUNT of the device's memory:
+/* A history of the host thread, the stream "main" and the stream "link" (h, m, l), word by word; AT+COUNT are bytes of
+ * the device's memory:
  *     m!0+64  it writes them; m!0+16x8/64: 8 rows of them, 64 bytes apart
  *     m?0+64  it reads them
  *     m^2     it signals 2: records the event, or writes the flag

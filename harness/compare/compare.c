@@ -262,8 +262,7 @@ static enum ha_status compare_verdicts(struct ha_comparison *c, struct look *l, 
     return HA_OK;
 }
 
-/* ---- figures ------------------------------------------------------------------------------------------------------
- */
+/* ---- figures ----------------------------------------------------------------------------------------------------- */
 
 static void describe(struct ha_change *change, const struct ha_record *base, const bool *counts)
 {
@@ -382,8 +381,7 @@ static enum ha_status find_shifts(struct ha_comparison *c, struct ha_change **or
     return status;
 }
 
-/* ---- what is called ------------------------------------------------------------------------------------------------
- */
+/* ---- what is called ---------------------------------------------------------------------------------------------- */
 
 static enum ha_change_kind call(const struct ha_change *c, bool worse, bool better)
 {
@@ -437,8 +435,7 @@ static enum ha_status compare_figures(struct ha_comparison *c, const bool *count
     return status;
 }
 
-/* ---- environments ---------------------------------------------------------------------------------------------------
- */
+/* ---- environments ------------------------------------------------------------------------------------------------ */
 
 static enum ha_status add_environment(struct ha_comparison *c, const char *name, const char *base, const char *now,
                                       struct ha_why *why)

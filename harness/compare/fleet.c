@@ -22,8 +22,7 @@ enum ha_status ha_fleet_begin(struct ha_fleet *f, const char *path, struct ha_wh
     return f->path && f->notes ? HA_OK : no_memory(why);
 }
 
-/* ---- names --------------------------------------------------------------------------------------------------------
- */
+/* ---- names ------------------------------------------------------------------------------------------------------- */
 
 /* A text, or the number of what it names. */
 struct name {
@@ -160,8 +159,7 @@ void ha_fleet_note(struct ha_fleet *f, const char *line)
     f->notes = notes;
 }
 
-/* ---- what a record says --------------------------------------------------------------------------------------------
- */
+/* ---- what a record says ------------------------------------------------------------------------------------------ */
 
 static int by_number(const void *a, const void *b)
 {
@@ -333,8 +331,7 @@ enum ha_status ha_fleet_take(struct ha_fleet *f, struct ha_fleet_machine *m, con
     return HA_OK;
 }
 
-/* ---- what is asked -------------------------------------------------------------------------------------------------
- */
+/* ---- what is asked ----------------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *word, *many; /* of one machine and of several */

@@ -148,8 +148,7 @@ enum ha_status ha_fleet_read(struct ha_fleet *fleet, const char *path, struct ha
 enum ha_status ha_fleet_judge(struct ha_fleet *fleet, struct ha_why *why);
 void ha_fleet_free(struct ha_fleet *fleet);
 
-/* ---- how a fleet is made ------------------------------------------------------------------------------------------
- */
+/* ---- how a fleet is made ----------------------------------------------------------------------------------------- */
 
 enum ha_status ha_fleet_begin(struct ha_fleet *fleet, const char *path, struct ha_why *why);
 /* The number of a figure or of a fact, and a text that lives as long as the fleet; SIZE_MAX, NULL: no memory. Not at
@@ -167,8 +166,7 @@ enum ha_status ha_fleet_take(struct ha_fleet *fleet, struct ha_fleet_machine *ma
                              struct ha_why *why);
 void ha_fleet_note(struct ha_fleet *fleet, const char *line);
 
-/* ---- what is asked -------------------------------------------------------------------------------------------------
- */
+/* ---- what is asked ----------------------------------------------------------------------------------------------- */
 
 const char *ha_fleet_state_word(enum ha_fleet_state state);
 /* Behind how many machines it is said of: "1 stands out", "2 stand out" */

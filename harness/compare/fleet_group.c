@@ -9,8 +9,7 @@
 
 static enum ha_status no_memory(struct ha_why *why) { return ha_why(why, HA_ERROR, "out of memory"); }
 
-/* ---- machines of one kind ------------------------------------------------------------------------------------------
- */
+/* ---- machines of one kind ---------------------------------------------------------------------------------------- */
 
 const char *ha_fleet_fact_of(const struct ha_fleet_machine *m, size_t fact)
 {
@@ -34,8 +33,7 @@ static bool same_kind(const struct ha_fleet *f, const struct ha_fleet_machine *a
     return true;
 }
 
-/* ---- columns -------------------------------------------------------------------------------------------------------
- */
+/* ---- columns ----------------------------------------------------------------------------------------------------- */
 
 static bool room_for(struct ha_fleet_room *r, size_t n, size_t figures)
 {
@@ -104,8 +102,7 @@ static enum ha_status find_columns(const struct ha_fleet *f, struct ha_fleet_gro
     return HA_OK;
 }
 
-/* ---- tracks --------------------------------------------------------------------------------------------------------
- */
+/* ---- tracks ------------------------------------------------------------------------------------------------------ */
 
 enum { TRACK_COLUMNS = 4 }; /* a sum of fewer figures is none */
 
@@ -185,8 +182,7 @@ static enum ha_status find_tracks(const struct ha_fleet *f, struct ha_fleet_grou
     return HA_OK;
 }
 
-/* ---- two kinds -----------------------------------------------------------------------------------------------------
- */
+/* ---- two kinds --------------------------------------------------------------------------------------------------- */
 
 /* Two kinds are apart by so much, and so many times the spread of either; a tenth of the machines are of the fewer, or
  * three. */
@@ -285,8 +281,7 @@ static enum ha_status add_group(struct ha_fleet *f, size_t *machine, size_t coun
     return status;
 }
 
-/* ---- all -----------------------------------------------------------------------------------------------------------
- */
+/* ---- all --------------------------------------------------------------------------------------------------------- */
 
 static bool is_device_name(const char *fact)
 {

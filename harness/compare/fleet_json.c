@@ -236,8 +236,7 @@ void ha_fleet_print_json(FILE *out, const struct ha_fleet *f)
     free(order);
 }
 
-/* ---- two fleets ----------------------------------------------------------------------------------------------------
- */
+/* ---- two fleets -------------------------------------------------------------------------------------------------- */
 
 void ha_fleet_shift_print_json(FILE *out, const struct ha_fleet_shift *s)
 {

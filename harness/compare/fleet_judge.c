@@ -32,8 +32,7 @@ static bool add(struct numbers *n, double x)
     return true;
 }
 
-/* ---- tails ---------------------------------------------------------------------------------------------------------
- */
+/* ---- tails ------------------------------------------------------------------------------------------------------- */
 
 static const double certain_enough = 1; /* standard errors */
 
@@ -107,8 +106,7 @@ static enum ha_status tails_of_columns(const struct ha_fleet *f, struct ha_fleet
     return HA_OK;
 }
 
-/* ---- chances -------------------------------------------------------------------------------------------------------
- */
+/* ---- chances ----------------------------------------------------------------------------------------------------- */
 
 /* A machine of which fewer than five processes say it may not be named by one figure. */
 static struct ha_fleet_cell cell_of(const struct ha_fleet_group *g, const struct ha_fleet_value *v)
@@ -163,8 +161,7 @@ static enum ha_status find_thresholds(struct ha_fleet *f, double *of_tracks, str
     return room ? HA_OK : no_memory(why);
 }
 
-/* ---- machines ------------------------------------------------------------------------------------------------------
- */
+/* ---- machines ---------------------------------------------------------------------------------------------------- */
 
 /* The first part that is about as far out as the farthest one; where there is none all times, then a suite. p: up to
  * this chance a track counts. */
@@ -255,8 +252,7 @@ static enum ha_status name_machines(struct ha_fleet *f, double of_tracks, struct
     return HA_OK;
 }
 
-/* ---- what would have been seen -------------------------------------------------------------------------------------
- */
+/* ---- what would have been seen ----------------------------------------------------------------------------------- */
 
 /* A shift of one machine that nine of ten times is named: of one figure, or of one sum, and nothing else. */
 static double least_of(const struct ha_spread *s, double sd, double tests)
@@ -285,8 +281,7 @@ static void find_least(struct ha_fleet *f)
     }
 }
 
-/* ---- states --------------------------------------------------------------------------------------------------------
- */
+/* ---- states ------------------------------------------------------------------------------------------------------ */
 
 /* Cases that half of its group or more have, and it has not. */
 static enum ha_status find_lacks(struct ha_fleet *f, struct ha_why *why)
@@ -342,8 +337,7 @@ enum ha_status ha_fleet_judge(struct ha_fleet *f, struct ha_why *why)
     return HA_OK;
 }
 
-/* ---- what all came to ----------------------------------------------------------------------------------------------
- */
+/* ---- what all came to -------------------------------------------------------------------------------------------- */
 
 enum ha_exit ha_fleet_exit(const struct ha_fleet *f)
 {

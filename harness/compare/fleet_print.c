@@ -14,8 +14,7 @@ enum { LINES_MOST = 10, ROWS_MOST = 40, SHORT = 200 };
 
 static const char *plural(size_t n) { return n == 1 ? "" : "s"; }
 
-/* ---- a distance in words -------------------------------------------------------------------------------------------
- */
+/* ---- a distance in words ----------------------------------------------------------------------------------------- */
 
 /* by: how much worse, as a logarithm. Of a rate it is below, of a time above. */
 static void put_distance(FILE *out, bool rate, const char *unit, double by)
@@ -121,8 +120,7 @@ void ha_fleet_disagreement_line(FILE *out, const struct ha_fleet *f, const struc
     else fprintf(out, "%zu machines disagree, and no half of them agrees", d->agree + d->others);
 }
 
-/* ---- the verdict ---------------------------------------------------------------------------------------------------
- */
+/* ---- the verdict ------------------------------------------------------------------------------------------------- */
 
 static int by_size(const void *a, const void *b)
 {
@@ -190,8 +188,7 @@ char *ha_fleet_line(const struct ha_fleet *f, const struct ha_fleet_machine *m, 
     return text;
 }
 
-/* ---- what differs --------------------------------------------------------------------------------------------------
- */
+/* ---- what differs ------------------------------------------------------------------------------------------------ */
 
 static bool add_value(struct ha_fleet_difference *d, const char *value, const char *machine)
 {
@@ -274,8 +271,7 @@ static void print_differences(FILE *out, const struct ha_fleet *f, const struct 
     ha_fleet_differences_free(all, count);
 }
 
-/* ---- the table -----------------------------------------------------------------------------------------------------
- */
+/* ---- the table --------------------------------------------------------------------------------------------------- */
 
 /* of one state, the most suspicious first */
 static void print_state(FILE *out, const struct ha_fleet *f, const size_t *order, enum ha_fleet_state state,
@@ -369,8 +365,7 @@ void ha_fleet_print_table(FILE *out, const struct ha_fleet *f)
     if (*f->notes) fprintf(out, "\n%s", f->notes);
 }
 
-/* ---- two fleets ----------------------------------------------------------------------------------------------------
- */
+/* ---- two fleets -------------------------------------------------------------------------------------------------- */
 
 static void put_shift(FILE *out, const struct ha_fleet_shift *s)
 {

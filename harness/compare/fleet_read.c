@@ -37,8 +37,7 @@ static bool is_folder(const char *path)
     return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
 }
 
-/* ---- expected, and ranks -------------------------------------------------------------------------------------------
- */
+/* ---- expected, and ranks ----------------------------------------------------------------------------------------- */
 
 struct names {
     char **at;
@@ -136,8 +135,7 @@ static enum ha_status read_rank(struct ha_fleet *f, struct ranks *ranks, const c
     return m->said && m->host ? HA_OK : ha_why(why, HA_ERROR, "out of memory");
 }
 
-/* ---- folders -------------------------------------------------------------------------------------------------------
- */
+/* ---- folders ----------------------------------------------------------------------------------------------------- */
 
 static int visible(const struct dirent *e) { return e->d_name[0] != '.'; }
 
@@ -189,8 +187,7 @@ static enum ha_status list(struct ha_fleet *f, struct ranks *ranks, const char *
     return status;
 }
 
-/* ---- records, by several threads -----------------------------------------------------------------------------------
- */
+/* ---- records, by several threads --------------------------------------------------------------------------------- */
 
 struct readers {
     struct ha_fleet *fleet;
@@ -260,8 +257,7 @@ static enum ha_status read_all(struct ha_fleet *f, struct ha_why *why)
     return r.status;
 }
 
-/* ---- who is not there ----------------------------------------------------------------------------------------------
- */
+/* ---- who is not there -------------------------------------------------------------------------------------------- */
 
 /* `node07` is there, too, where its devices are, as node07.0, node07.1, ... */
 static bool answers(const struct ha_fleet_machine *m, const char *name)

@@ -18,8 +18,7 @@ static int by_size(const void *a, const void *b)
 
 static double sorted_median(const double *x, size_t n) { return n ? (x[(n - 1) / 2] + x[n / 2]) / 2 : (double)NAN; }
 
-/* ---- Student's t --------------------------------------------------------------------------------------------------
- */
+/* ---- Student's t ------------------------------------------------------------------------------------------------- */
 
 /* The regularized incomplete beta function by its continued fraction (Abramowitz & Stegun 26.5.8), by Lentz's method;
  * x below (a + 1) / (a + b + 2), where it converges fast. */
@@ -63,8 +62,7 @@ double ha_t_quantile(double p, double freedom)
     return lo;
 }
 
-/* ---- a spread -----------------------------------------------------------------------------------------------------
- */
+/* ---- a spread ---------------------------------------------------------------------------------------------------- */
 
 /* Of so few: what makes the median of Qn that of a normal distribution, and as how many degrees of freedom the farthest
  * value behaves that is divided by it, at chances of one in a thousand (test_fleet_spread.c simulates both). */

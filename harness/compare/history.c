@@ -84,8 +84,7 @@ static enum ha_status nothing(const struct ha_record *r, const char *filter, con
                   name[0]);
 }
 
-/* ---- curves -------------------------------------------------------------------------------------------------------
- */
+/* ---- curves ------------------------------------------------------------------------------------------------------ */
 
 /* Each night is of the machine of the first one that is not known to be another. */
 static enum ha_status find_machines(struct ha_history *h, struct ha_why *why)
@@ -151,8 +150,7 @@ static enum ha_status add_curves(struct ha_history *h, const char *filter, const
     return h->count ? HA_OK : nothing(r, filter, figure, why);
 }
 
-/* ---- change points ------------------------------------------------------------------------------------------------
- */
+/* ---- change points ----------------------------------------------------------------------------------------------- */
 
 /* The nights whose value has a logarithm: x[], and which of the curve's they are. */
 static size_t logarithms(const struct ha_curve *c, double *x, size_t *at)

@@ -188,8 +188,7 @@ static void print_machines(FILE *out, const struct ha_history *h)
     }
 }
 
-/* ---- a curve -----------------------------------------------------------------------------------------------------
- */
+/* ---- a curve ----------------------------------------------------------------------------------------------------- */
 
 /* What the end of a bar stands for: of the value, or of a share in points, relative to the median. */
 static double away(const struct ha_curve *c, double value)
@@ -258,8 +257,7 @@ enum ha_status ha_history_print_table(FILE *out, const struct ha_history *h, str
     return HA_OK;
 }
 
-/* ---- for a program -----------------------------------------------------------------------------------------------
- */
+/* ---- for a program ----------------------------------------------------------------------------------------------- */
 
 static void put_night(FILE *out, const struct ha_history *h, const struct ha_curve *c, const struct ha_curve_night *n)
 {

@@ -60,8 +60,7 @@ static const char *noticed(char out[WORD], double shift)
     return out;
 }
 
-/* ---- a change in words --------------------------------------------------------------------------------------------
- */
+/* ---- a change in words ------------------------------------------------------------------------------------------- */
 
 static void put_part(FILE *out, const struct ha_change *c, const struct ha_shift *s, const char *than)
 {
@@ -199,8 +198,7 @@ void ha_verdict_line(FILE *out, const struct ha_comparison *c)
                 noticed(a, half), noticed(b, most));
 }
 
-/* ---- for a reader --------------------------------------------------------------------------------------------------
- */
+/* ---- for a reader ------------------------------------------------------------------------------------------------ */
 
 static void print_environment(FILE *out, const struct ha_comparison *c, const char *format)
 {
@@ -333,8 +331,7 @@ void ha_compare_print_table(FILE *out, const struct ha_comparison *c)
     putc('\n', out);
 }
 
-/* ---- for a program -------------------------------------------------------------------------------------------------
- */
+/* ---- for a program ----------------------------------------------------------------------------------------------- */
 
 static void put_record(FILE *out, const struct ha_record *r, const char *side, size_t index)
 {

@@ -216,8 +216,7 @@ enum ha_status ha_record_add_value(struct ha_record *r, struct ha_recorded_case 
     return HA_OK;
 }
 
-/* ---- nights -------------------------------------------------------------------------------------------------------
- */
+/* ---- nights ------------------------------------------------------------------------------------------------------ */
 
 enum ha_status ha_record_add_night(struct ha_record *r, const char *path, struct ha_why *why)
 {
@@ -281,8 +280,7 @@ bool ha_night_same_bits(const struct ha_night *a, const struct ha_night *b)
     return true;
 }
 
-/* ---- the machine ---------------------------------------------------------------------------------------------------
- */
+/* ---- the machine ------------------------------------------------------------------------------------------------- */
 
 static int by_process(const void *a, const void *b)
 {

@@ -100,8 +100,7 @@ extern const struct ha_part_of_machine ha_parts_of_machine[]; /* figure NULL beh
 enum ha_status ha_record_read(struct ha_record *record, const char *path, struct ha_why *why);
 void ha_record_free(struct ha_record *record);
 
-/* ---- how a record is made: begin, a night, its facts, its cases, the next night, ..., end -------------------------
- */
+/* ---- how a record is made: begin, a night, its facts, its cases, the next night, ..., end ------------------------ */
 
 enum ha_status ha_record_begin(struct ha_record *record, const char *path, struct ha_why *why);
 /* The nights come in their order, and what follows is of the last. */
@@ -133,8 +132,7 @@ enum ha_status ha_record_add_readings(struct ha_record *record, const struct ha_
 /* Adds the case "machine", of the readings as they are. */
 enum ha_status ha_record_end(struct ha_record *record, struct ha_why *why);
 
-/* ---- what is asked -------------------------------------------------------------------------------------------------
- */
+/* ---- what is asked ----------------------------------------------------------------------------------------------- */
 
 /* NULL: there is none */
 const struct ha_recorded_case *ha_record_case(const struct ha_record *record, const char *mode, const char *id);

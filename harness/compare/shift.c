@@ -208,8 +208,7 @@ double ha_shift_nights_squared(const struct ha_side *base)
     return square - 1.45 * within / spreads; /* the variance of a median of few is 1.45 times that of their mean */
 }
 
-/* ---- one figure ---------------------------------------------------------------------------------------------------
- */
+/* ---- one figure -------------------------------------------------------------------------------------------------- */
 
 /* Values of both sides, relative to their speed, and room to work in. */
 struct sides {

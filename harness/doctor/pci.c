@@ -94,8 +94,7 @@ void ha_look_iommu(const struct ha_doctor_check *check, const struct ha_doctor_s
     else ha_found(f, HA_UNKNOWN, "'%s' is nothing that is known here", type);
 }
 
-/* ---- access control services: a capability in the extended configuration of a port ----------------------------------
- */
+/* ---- access control services: a capability in the extended configuration of a port ------------------------------- */
 
 enum { FOR_ALL = 64, EXTENDED = 256, CONFIG = 4096, ACS_ID = 0x000d, ACS_CONTROL = 6 };
 enum { REQUEST_REDIRECT = 1 << 2, COMPLETION_REDIRECT = 1 << 3 };

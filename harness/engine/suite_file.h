@@ -48,8 +48,7 @@ enum ha_status ha_expand(const struct ha_suite *suite, struct ha_assignments *a,
 /* what the command line says of this key, or NULL */
 const struct ha_override *ha_override_of(const struct ha_assignments *a, const struct ha_key *key);
 
-/* ---- covering lists (covering.c) ----------------------------------------------------------------------------------
- */
+/* ---- covering lists (covering.c) --------------------------------------------------------------------------------- */
 
 /* The axes of a section with `cover = pairs` or `cover = values`: its keys of two values or more. `heads = 1 2 5 / 1 8`
  * is two axes, how many times the second number of a pair its first is, and the second. The first value of each axis is

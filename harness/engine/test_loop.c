@@ -108,7 +108,8 @@ TEST_SUITES(&front, &back);
 
 static struct ha_why why;
 
-/* Runs cases 0, 1, ... of these suites: 'f' is front, 'b' is back. What is printed goes to NAME.out and NAME.err. */
+/* Runs cases 0, 1, ... of these suites: a letter f is a case of suite `front`, b of `back`. What is printed goes to
+ * NAME.out and NAME.err. */
 static enum ha_exit run(const char *name, const char *suites, struct ha_run_options options)
 {
     const struct ha_suite *of[CASES];

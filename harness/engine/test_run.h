@@ -23,7 +23,7 @@
     const struct ha_suite *const __wrap_ha_suites_all[] = { __VA_ARGS__ }; \
     const size_t __wrap_ha_suites_count = COUNT(__wrap_ha_suites_all)
 
-/* What this process prints goes to files, until test_print_back; err NULL: both to the same. */
+/* stdout and stderr of this process go to two files, until test_print_back. err NULL: both to `out`. */
 static int test_shown[2];
 static inline void test_print_to(const char *out, const char *err)
 {

@@ -37,8 +37,7 @@ static bool is_there(const char *folder, const char *name)
     return ha_file_path(path, folder, name, "", &why) == HA_OK && access(path, F_OK) == 0;
 }
 
-/* ---- parts of a record --------------------------------------------------------------------------------------------
- */
+/* ---- parts of a record ------------------------------------------------------------------------------------------- */
 
 static const char *const one_part[] = { "", NULL };
 

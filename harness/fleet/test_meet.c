@@ -260,7 +260,7 @@ static void ends_within(size_t rank)
     shared->met[rank][0] = ha_meet_end(m, 0);
 }
 
-/* What the others met in the windows from the first to the last that rank 3 was not in. */
+/* Rank 3 ends or stops by `signal`; the other ranks go on without it, in windows `first` to `last`. */
 static void without_one(void (*run)(size_t rank), int signal, size_t first, size_t last)
 {
     const uint64_t begin = ha_now_ns();

@@ -104,8 +104,7 @@ static void note_exp(struct ha_eps_seen *seen, double x, double one, double got,
     else if (!(got >= 0 && got < 0x1p-120)) note(seen, HUGE_VAL, 0, shown);
 }
 
-/* ---- merges: states (1, 0, ...) with L = 0 and (0, 1, ...) with L = x ---------------------------------------------
- */
+/* ---- merges: states (1, 0, ...) with L = 0 and (0, 1, ...) with L = x -------------------------------------------- */
 
 /* o = (1 / D, e / D), D = 1 + e and L = ln D. The quotient of both has two roundings; the sum behind L has one of a
  * unit, L itself one. */
@@ -157,8 +156,7 @@ static enum ha_status ask_merge(struct bench *b, struct ha_eps *out, struct ha_w
     return HA_OK;
 }
 
-/* ---- attention: keys 0 and (1, 0, ...), values (1, 0, ...) and (0, 1, ...), a query (x, 0, ...) --------------------
- */
+/* ---- attention: keys 0 and (1, 0, ...), values (1, 0, ...) and (0, 1, ...), a query (x, 0, ...) ------------------ */
 
 static void put(unsigned char *at, size_t i, float x, enum ha_dtype t)
 {

@@ -170,8 +170,7 @@ static const struct {
     void (*run)(struct night *n, const char *name, size_t device);
 } steps[] = { { "doctor", doctor }, { "probe", probe }, { "check", check }, { "run", run } };
 
-/* ---- what was run --------------------------------------------------------------------------------------------------
- */
+/* ---- what was run ------------------------------------------------------------------------------------------------ */
 
 static const struct ha_recorded_case *measured(const struct ha_record *r, const char *id)
 {
@@ -224,8 +223,7 @@ static enum ha_status look(struct night *n, struct ha_why *why)
     return ha_compare(&n->result, &n->base, &n->now, why);
 }
 
-/* ---- what is suspicious is run again -------------------------------------------------------------------------------
- */
+/* ---- what is suspicious is run again ----------------------------------------------------------------------------- */
 
 /* Its cases; their names are of the record. */
 static enum ha_status add_suspicious(struct ha_words *c, const struct ha_comparison *of, struct ha_why *why)
@@ -265,8 +263,7 @@ static enum ha_status run_again(struct night *n, struct ha_why *why)
     return HA_OK;
 }
 
-/* ---- the verdict ----------------------------------------------------------------------------------------------------
- */
+/* ---- the verdict ------------------------------------------------------------------------------------------------- */
 
 /* What it came to: from here on the same everywhere. */
 static void settle(struct night *n)
@@ -372,8 +369,7 @@ static void end_night(struct night *n, struct ha_why *why)
     if (n->o->notify) notify(n);
 }
 
-/* ---- the command ----------------------------------------------------------------------------------------------------
- */
+/* ---- the command ------------------------------------------------------------------------------------------------- */
 
 /* The folder of the nights, in which this one is to lie, has none yet: then it is the first, and says so. */
 static bool is_first(struct night *n, struct ha_why *why)

@@ -215,7 +215,7 @@ struct ha_cuda_span {
     bool library;                 /* cuBLAS launches kernels for it, too, who knows how many */
     const struct ha_graph *graph; /* that it launches, or NULL */
 };
-/* What is being enqueued, as its check goes through it (operand.h). */
+/* An operation whose arguments are being checked, before it is enqueued (operand.h). */
 struct ha_cuda_check {
     struct ha_stream *stream;
     struct ha_cuda_span span;

@@ -15,7 +15,8 @@ struct ha_cuda_check;
 /* The kernel uses [ptr, ptr+bytes), in device or mapped memory; of them `read_bytes` are counted where that is mapped
  * memory: they cross the link. 0: it writes before it reads. */
 void ha_cuda_takes(struct ha_cuda_check *c, const char *role, const void *ptr, size_t bytes, size_t read_bytes);
-/* The same of rows that the kernel alone knows, by an index: of `rows` the first possible one is looked at. */
+/* The same of rows. indexed: the kernel alone knows which, by an index: of these the first possible one is looked at,
+ * and who keeps launches for another machine (ptx/record.c) keeps all of the allocation. */
 void ha_cuda_takes_rows(struct ha_cuda_check *c, const char *role, const void *ptr, bool indexed, size_t bytes,
                         size_t read_bytes);
 /* False, always. */

@@ -42,8 +42,7 @@ enum ha_status ha_features_create(struct ha_features *f, const struct ha_labels 
  * binary32; the features that change with the query are 0. HA_ERROR: K or V is not finite. */
 enum ha_status ha_features_learn(struct ha_features *f, const struct ha_features_of *of, struct ha_why *why);
 
-/* ---- for a variant ------------------------------------------------------------------------------------------------
- */
+/* ---- for a variant ----------------------------------------------------------------------------------------------- */
 
 /* The same, with what goes to the device in pinned memory. */
 enum ha_status ha_features_share(struct ha_features *f, const struct ha_labels *labels, const struct ha_context *ctx,

@@ -20,8 +20,7 @@ static void ok(enum ha_status status)
     if (status != HA_OK) fail_msg("%s", why.text);
 }
 
-/* ---- a context ----------------------------------------------------------------------------------------------------
- */
+/* ---- a context --------------------------------------------------------------------------------------------------- */
 
 static struct {
     struct ha_shape shape;
@@ -94,8 +93,7 @@ static enum ha_status fit(struct ha_fit_writer *out)
     return status;
 }
 
-/* ---- by brute force -----------------------------------------------------------------------------------------------
- */
+/* ---- by brute force ---------------------------------------------------------------------------------------------- */
 
 static double score(size_t layer, size_t b, size_t q_head, size_t t, size_t block)
 {
@@ -181,8 +179,7 @@ static void assert_fit(void)
     ha_fit_writer_free(&out);
 }
 
-/* ---- the tests ----------------------------------------------------------------------------------------------------
- */
+/* ---- the tests --------------------------------------------------------------------------------------------------- */
 
 /* a head's queries change in one dimension from one to the next */
 static float some_key(size_t layer, size_t b, size_t head, size_t token, size_t d)

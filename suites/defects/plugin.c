@@ -299,8 +299,7 @@ static void wrong_unmap(struct ha_device *dev, void *host)
     else ha_wrong_base->unmap_device(dev, host);
 }
 
-/* ---- entries that are as they are ----------------------------------------------------------------------------------
- */
+/* ---- entries that are as they are -------------------------------------------------------------------------------- */
 
 static enum ha_status event_create(struct ha_device *dev, struct ha_event **event, struct ha_why *why)
 {

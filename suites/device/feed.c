@@ -25,24 +25,19 @@ struct feeder {
 
 static void count(void *arg) { __atomic_fetch_add((uint32_t *)arg, 1, __ATOMIC_ACQ_REL); }
 
-static void up(char *there, const char *x, size_t to, size_t from, size_t bytes)
-{
-    memcpy(there + to, x + from, bytes);
-}
-
 static enum ha_status feed_once(struct ha_op_stage *s, struct feeder *f)
 {
     const size_t bytes = 1 + ha_op_draw(s, MOST), to = ha_op_draw(s, BYTES - bytes),
                  from = ha_op_draw(s, BYTES - bytes);
     HA_OP(s, copy, f->stream, f->there->at + to, f->x->at + from, bytes, HA_H2D);
-    up(f->there->image, f->x->image, to, from, bytes);
+    memcpy(f->there->image + to, f->x->image + from, bytes);
     if (s->api->host_fn) HA_OP(s, host_fn, f->stream, count, &f->calls);
     if (!s->api->move) return HA_OK;
     const size_t rows = 1 + ha_op_draw(s, MOST / ROW), first = ha_op_draw(s, BYTES / ROW - rows) * ROW,
                  at = ha_op_draw(s, BYTES / ROW - rows) * ROW;
     HA_OP(s, move, f->stream,
           &(struct ha_device_move){ f->row->at + at, f->there->at + first, NULL, NULL, rows, ROW, ROW, ROW });
-    up(f->row->image, f->there->image, at, first, rows * ROW);
+    memcpy(f->row->image + at, f->there->image + first, rows * ROW);
     return HA_OK;
 }
 

@@ -185,9 +185,7 @@ static bool has_graphs(const struct ha_op_stage *s)
     return s->api->graph_begin && s->api->graph_end && s->api->graph_launch && s->api->graph_destroy;
 }
 
-/* Some steps of a chain as a graph, once or twice. Of one that writes the chain's flag the stream `next` waits for
- * that.
- */
+/* Some steps of a chain as a graph, launched once or twice. Where it writes the chain's flag, `next` waits for that. */
 static enum ha_status launch_steps(struct ha_op_stage *s, struct mixture *m, struct chain *c, struct ha_op_step *step,
                                    size_t count, size_t next)
 {

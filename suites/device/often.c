@@ -32,8 +32,7 @@ size_t ha_op_often(const struct ha_op_stage *s)
     return s->of ? 0 : s->once_more || s->most < 1 << 20 ? SELDOM : OFTEN;
 }
 
-/* ---- what the CPU waits for
- * -------------------------------------------------------------------------------------------------- */
+/* ---- what the CPU waits for -------------------------------------------------------------------------------------- */
 
 static enum ha_status by_stream_sync(struct ha_op_stage *s, struct turns *t, void *arg, uint32_t n)
 {

@@ -124,8 +124,7 @@ TEST_WITH(weights_within_their_bound_may_not_either, NULL, driven_end)
         "weights off by 2^-17", &bad);
 }
 
-/* ---- the others ---------------------------------------------------------------------------------------------------
- */
+/* ---- the others -------------------------------------------------------------------------------------------------- */
 
 static struct {
     struct ha_merge m;

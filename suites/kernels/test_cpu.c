@@ -100,8 +100,7 @@ TEST_WITH(ids_come_back, begin, driven_end)
     assert_int_equal(ids, 64 * HA_CPU_KERNELS);
 }
 
-/* ---- the column of all bits ---------------------------------------------------------------------------------------
- */
+/* ---- the column of all bits -------------------------------------------------------------------------------------- */
 
 static void last_bit_merge(const struct ha_merge *m)
 {

@@ -137,8 +137,7 @@ static enum ha_status describe(struct ha_dump *d, size_t i, struct ha_why *why)
     return HA_OK;
 }
 
-/* ---- how large ----------------------------------------------------------------------------------------------------
- */
+/* ---- how large --------------------------------------------------------------------------------------------------- */
 
 static enum ha_status find_place(struct ha_dump *d, const char *folder, const char *id, struct ha_why *why)
 {
@@ -235,8 +234,7 @@ enum ha_status ha_dump_open(struct ha_dump *d, const struct ha_session *session,
     return HA_OK;
 }
 
-/* ---- a step ---------------------------------------------------------------------------------------------------------
- */
+/* ---- a step ------------------------------------------------------------------------------------------------------ */
 
 static size_t step_bytes(const struct ha_dump *d, size_t layer, size_t seq, size_t kind)
 {
@@ -262,8 +260,7 @@ struct ha_expected ha_dump_expected(const struct ha_dump *d, size_t step, size_t
                                  .lse_bound = doubles_of(d, step, layer, seq, LSE_BOUND) };
 }
 
-/* ---- states that are not plain, and notes --------------------------------------------------------------------------
- */
+/* ---- states that are not plain, and notes ------------------------------------------------------------------------ */
 
 /* `more` bytes of zeros behind what it has. A dump that has no memory for them is none any more. */
 static bool lengthen(struct ha_dump *d, struct ha_tensor *t, size_t had, size_t more)

@@ -283,8 +283,7 @@ static enum ha_status store_none(struct ha_stream *stream, void *dst, const void
 {
     return dir == HA_D2H && bytes == TOKEN_BYTES ? HA_OK : ha_planted_device()->copy(stream, dst, src, bytes, dir);
 }
-/* ---- what the engine and the device tell each other ----------------------------------------------------------------
- */
+/* ---- what the engine and the device tell each other -------------------------------------------------------------- */
 
 /* Half of what is wanted: K, and no V of it. */
 static enum ha_status keys_alone(struct ha_stream *stream, const struct ha_device_pieces *pieces, enum ha_direction dir)

@@ -201,8 +201,7 @@ TEST(a_pause_lasts_longer_than_luck)
     ha_machine_destroy(opened.machine);
 }
 
-/* ---- the table ---------------------------------------------------------------------------------------------------
- */
+/* ---- the table --------------------------------------------------------------------------------------------------- */
 
 /* What a table that does nothing is asked for, in order. */
 enum { ASKED_MAX = 4096, OPERATION = 1 }; /* OPERATION: that of the variant; else the length of a pause, in ns */

@@ -30,8 +30,7 @@ static const struct ha_mutant *find(const char *name)
     return m;
 }
 
-/* ---- defects ------------------------------------------------------------------------------------------------------
- */
+/* ---- defects ----------------------------------------------------------------------------------------------------- */
 
 /* By one run each, whatever the time. */
 TEST(each_defect_of_movement_is_seen_every_time)
@@ -184,8 +183,7 @@ TEST(each_wait_of_pqcache_is_needed_or_listed)
     assert_redundant(PQCACHE "device", expected);
 }
 
-/* ---- the table ----------------------------------------------------------------------------------------------------
- */
+/* ---- the table --------------------------------------------------------------------------------------------------- */
 
 /* What each test starts with: two streams of the embedded device, and memory that both use. */
 static const struct ha_device_api *api;

@@ -136,8 +136,7 @@ TEST(selections_are_compared)
     close_session();
 }
 
-/* ---- the column of all bits ---------------------------------------------------------------------------------------
- */
+/* ---- the column of all bits -------------------------------------------------------------------------------------- */
 
 static struct {
     size_t step, layer, at; /* where one bit is another: of o, or, behind it, of the LSE */
