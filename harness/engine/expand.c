@@ -221,13 +221,46 @@ static enum ha_status at_key(struct walk *w, void *point, size_t i)
     return go_on(w, point, i, key, is_set ? NULL : value, 0);
 }
 
-/* A key that other points have: which ones this one has beside those of all. */
-static enum ha_status not_here(const struct ha_suite *s, const void *point, const char *name, struct ha_why *why)
+static bool uses_key(const struct ha_suite *s, const void *point, const char *name)
+{
+    for (size_t i = 0; i < s->keys; i++)
+        if (!strcmp(s->key[i].name, name)) return ha_point_uses(s, point, i);
+    return false;
+}
+
+/* Writes the words of at most `most` other keys, as "op=attend cases=one", that make the point use the key; false: none
+ * do. The point keeps them. */
+static bool used_with(const struct ha_suite *s, void *point, const char *name, int most, char out[2 * HA_VALUE_MAX])
+{
+    void *as_it_is = malloc(s->point_bytes);
+    bool uses = false;
+    if (as_it_is) memcpy(as_it_is, point, s->point_bytes);
+    for (size_t i = 0; as_it_is && i < s->keys && !uses; i++) {
+        const char *word;
+        for (size_t k = 0; s->key[i].word && !uses && (word = s->key[i].word(k)); k++) {
+            char more[2 * HA_VALUE_MAX] = "";
+            memcpy(point, as_it_is, s->point_bytes);
+            if (ha_point_set(point, &s->key[i], word, NULL) != HA_OK) continue;
+            uses = uses_key(s, point, name) || (most > 1 && used_with(s, point, name, most - 1, more));
+            if (uses)
+                snprintf(out, 2 * HA_VALUE_MAX, "%s=%.100s%s%.100s", s->key[i].name, word, *more ? " " : "", more);
+        }
+    }
+    free(as_it_is);
+    return uses;
+}
+
+/* The point does not use the key: says which value of another key makes it do so, or which options its head has. */
+static enum ha_status not_here(const struct ha_suite *s, void *point, const char *name, struct ha_why *why)
 {
     const struct ha_key *head = s->more ? ha_suite_head(s) : NULL;
     struct ha_key own;
-    char value[HA_VALUE_MAX], all[384] = "none";
-    if (!head) return ha_why(why, HA_ERROR, "%s has no key '%.80s' here", s->name, name);
+    char value[HA_VALUE_MAX], all[384] = "none", words[2 * HA_VALUE_MAX];
+    for (int most = 1; !head && most <= 2; most++)
+        if (used_with(s, point, name, most, words))
+            return ha_why(why, HA_ERROR, "%s has no key '%.80s' with these values of the others; it has with %s",
+                          s->name, name, words);
+    if (!head) return ha_why(why, HA_ERROR, "%s has no key '%.80s' with these values of the others", s->name, name);
     ha_point_value(point, head, value);
     for (size_t i = 0, n = 0; s->more(point, i, &own) && n < sizeof all; i++)
         n += (size_t)snprintf(all + n, sizeof all - n, "%s%s", i ? " " : "", own.name);

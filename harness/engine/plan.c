@@ -405,7 +405,8 @@ enum ha_status ha_plan_make(struct ha_plan *plan, const struct ha_plan_options *
 {
     HA_TRY(ha_plan_parse(plan, o, NULL, NULL, why));
     if (plan->entries) return HA_OK;
-    return why && *why->text ? ha_why_prefix(why, HA_ERROR, "no such case") : ha_why(why, HA_ERROR, "no case");
+    return why && *why->text ? ha_why_prefix(why, HA_ERROR, "no such case")
+                             : ha_why(why, HA_ERROR, "no case: none has these values of its keys together");
 }
 
 /* ---- points that are drawn --------------------------------------------------------------------------------------- */
@@ -480,5 +481,5 @@ enum ha_status ha_id_parse(const char *id, const struct ha_suite **suite, void *
     struct single x = { .point = point, .bytes = point_bytes };
     HA_TRY(read_id(id, &none, keep, &x, why));
     *suite = x.suite;
-    return x.count ? HA_OK : ha_why(why, HA_ERROR, "%.200s: no case", id);
+    return x.count ? HA_OK : ha_why(why, HA_ERROR, "%.200s: no case: none has these values of its keys together", id);
 }

@@ -126,7 +126,7 @@ TEST(mistakes_are_named)
         { "circle:side=1", "kind circle has no option 'side'; its own: radius" },
         { "circle:corner=1", "kind circle has no option 'corner'; its own: radius" },
         { "square:radius=1", "kind square has no option 'radius'; its own: corner edge" },
-        { "moves:way=down,fast=1", "moves has no key 'fast' here" },
+        { "moves:way=down,fast=1", "moves has no key 'fast' with these values of the others; it has with way=up" },
         { "circle:size=1,size=2", "key 'size' is there twice" },
         { "circle:size=1,size=1", "key 'size' is there twice" },
         { "circle:size=0", "size: '0' is not a whole number from 1 to 100" },
@@ -159,7 +159,7 @@ TEST(one_id_is_one_point)
     assert_int_equal(ha_id_parse("moves:way=up", &s, room, sizeof room, &why), HA_OK);
     assert_ptr_equal(s, &fake_moves);
     assert_int_equal(ha_id_parse("square:size=91", &s, &p, sizeof p, &why), HA_ERROR);
-    assert_string_equal(why.text, "square:size=91: no case");
+    assert_string_equal(why.text, "square:size=91: no case: none has these values of its keys together");
     assert_int_equal(ha_id_parse("", &s, &p, sizeof p, &why), HA_ERROR);
 }
 
