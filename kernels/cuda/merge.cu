@@ -339,8 +339,11 @@ size_t ha_cuda_merge_check(struct ha_cuda_check *c, const struct ha_merge *m)
 {
     if (m->states_count > HA_CUDA_STATES_MAX)
         return ha_cuda_refuse(c, "%zu states, at most %d", m->states_count, HA_CUDA_STATES_MAX);
-    if (unsigned(m->form) >= HA_FORM_COUNT || unsigned(m->dtype) >= HA_DTYPE_COUNT)
-        return ha_cuda_refuse(c, "the kernels do not merge form %d of type %d", int(m->form), int(m->dtype));
+    unsigned form, dtype; /* C++ may not read as an enum what is none of its values */
+    memcpy(&form, &m->form, sizeof form);
+    memcpy(&dtype, &m->dtype, sizeof dtype);
+    if (form >= HA_FORM_COUNT || dtype >= HA_DTYPE_COUNT)
+        return ha_cuda_refuse(c, "the kernels do not merge form %u of type %u", form, dtype);
     if (m->fp8) return ha_cuda_refuse(c, "the kernels do not make fp8 of type %d", int(m->fp8));
     for (size_t i = 0; i < m->states_count; i++) takes_state(c, m, &m->states[i], true);
     takes_state(c, m, &m->out, false);

@@ -410,9 +410,11 @@ static void change_rows(const struct ha_spell *s, const char *was)
     struct rows r = rows_of(s);
     const bool unread = ha_drawn_fault.effect == HA_FAULT_UNREAD,
                same = unread && !memcmp(s->given, s->seqs, s->batch * ha_drawn_fault.op->seq_bytes);
-    for (size_t i = 0; i < r.count && !same; was += r.row[i++].bytes)
+    for (size_t i = 0; i < r.count && !same; i++) {
         if (unread) memcpy(r.row[i].at, was, r.row[i].bytes);
         else if (is_chosen(i, r.count, before)) change_row(&r, i, was);
+        if (was) was += r.row[i].bytes;
+    }
     __atomic_fetch_add(&before, r.count, __ATOMIC_RELAXED);
     free(r.row);
 }

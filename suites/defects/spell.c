@@ -64,6 +64,7 @@ void ha_spell_free(struct ha_spell *s)
         if (!s->input[i].cached) BASE.mem_free(ha_wrong_device, s->input[i].of.kind, s->input[i].at);
     free(s->args);
     free(s->seqs);
+    free(s->states);
     free(s->hit);
     free(s->saved);
     free(s);
@@ -83,6 +84,12 @@ struct ha_spell *ha_spell_new(const struct ha_way *way, const void *args)
         s->seqs = ha_spell_room(s->batch * op->seq_bytes);
         memcpy(s->seqs, s->given, s->batch * op->seq_bytes);
         memcpy(s->args + op->seqs, &s->seqs, sizeof s->seqs);
+    }
+    if (!strcmp(op->name, "merge")) {
+        struct ha_merge *m = (void *)s->args;
+        s->states = ha_spell_room(m->states_count * sizeof *m->states);
+        memcpy(s->states, m->states, m->states_count * sizeof *m->states);
+        m->states = (const void *)s->states;
     }
     s->hit = ha_spell_room(s->batch);
     return s;

@@ -591,6 +591,8 @@ static const struct ha_op_case listed_cases[] = {
     SHAPE(1, 1, 1, 2, 64, 40000, 1, .block = 32, .lists = HA_OP_Q_LISTS),
     SHAPE(2, 1, 2, 4, 128, 4200, 2, .block = 16, .causal = 1, .lists = HA_OP_KV_LISTS, .list_keys = 1),
     SHAPE(1, 3, 2, 4, 64, 2100, 2, .block = 1, .causal = 1, .lists = HA_OP_Q_LISTS, .list_keys = 1, .q_gap = 8),
+    SHAPE(1, 2049, 1, 33, 8, 3, 1, .block = 1, .lists = HA_OP_Q_LISTS, .list_keys = 1), /* more than 65,536 lists */
+    SHAPE(65, 16, 64, 1, 8, 3, 1, .block = 1, .lists = HA_OP_KV_LISTS),
 };
 static const struct ha_op_case plain[] = { SHAPE(5, 1, 2, 2, 128, 300, 2, .empty = 1),
                                            SHAPE(1, 3, 2, 2, 64, 2100, 2, .causal = 1) };

@@ -25,7 +25,6 @@ static void look(void *arg)
     struct turns *t = arg;
     __atomic_store_n(&t->seen, __atomic_load_n(&t->done, __ATOMIC_ACQUIRE), __ATOMIC_RELEASE);
 }
-static void count(void *arg) { __atomic_fetch_add(&((struct turns *)arg)->done, 1, __ATOMIC_ACQ_REL); }
 
 size_t ha_op_often(const struct ha_op_stage *s)
 {
@@ -151,18 +150,32 @@ enum ha_status ha_op_flag_often(struct ha_op_stage *s)
 
 /* ---- what is called, and copies ---------------------------------------------------------------------------------- */
 
+struct numbered {
+    uint32_t *done, number; /* done: of the functions before it */
+};
+static void count(void *arg)
+{
+    const struct numbered *c = arg;
+    uint32_t before = c->number;
+    __atomic_compare_exchange_n(c->done, &before, before + 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
 enum ha_status ha_op_call_often(struct ha_op_stage *s)
 {
-    static struct turns t;
+    static struct numbered call[OFTEN]; /* a device that forgets to wait may call later */
+    static uint32_t done;
     const size_t times = ha_op_often(s);
-    t.done = 0;
-    for (size_t n = 0; n < times; n++) HA_OP(s, host_fn, s->stream[0], count, &t);
+    done = 0;
+    for (size_t n = 0; n < times; n++) {
+        call[n] = (struct numbered){ &done, (uint32_t)n };
+        HA_OP(s, host_fn, s->stream[0], count, &call[n]);
+    }
     HA_OP(s, stream_sync, s->stream[0]);
     s->cases++;
-    const uint32_t done = __atomic_load_n(&t.done, __ATOMIC_ACQUIRE);
-    return done == times
-               ? HA_OK
-               : ha_op_wrong(s, "host_fn: a function that was enqueued %zu times was called %u times", times, done);
+    const uint32_t n = __atomic_load_n(&done, __ATOMIC_ACQUIRE);
+    return n == times ? HA_OK
+                      : ha_op_wrong(s, "host_fn: of %zu functions in one stream, number %u did not run in its turn",
+                                    times, n + 1);
 }
 
 /* ---- what takes its time ----------------------------------------------------------------------------------------- */

@@ -368,7 +368,8 @@ TEST(random_shapes_have_every_value)
 {
     const struct ha_merge_axes any = { .seed = SEED, .row = HA_ROW_ANY };
     for (size_t item = 0; item < HA_MERGE_RANDOM; item++) {
-        static bool dim[1025], heads[514], tokens[4098], states[4097];
+        enum { MOST = 1 << 17 };
+        static bool dim[MOST], heads[MOST], tokens[MOST], states[MOST];
         memset(dim, 0, sizeof dim);
         memset(heads, 0, sizeof heads);
         memset(tokens, 0, sizeof tokens);
@@ -376,6 +377,7 @@ TEST(random_shapes_have_every_value)
         for (uint64_t i = 0; i < 1000; i++) {
             const struct ha_merge_task t = ha_merge_random_task(item, &any, i);
             const struct ha_merge_shape *s = &t.shape;
+            assert_true(s->dim < MOST && s->heads < MOST && s->tokens < MOST && s->states < MOST);
             dim[s->dim] = heads[s->heads] = tokens[s->tokens] = states[s->states] = true;
             assert_true(s->dim * s->heads * s->tokens * s->states <= 1 << 22);
         }
