@@ -32,8 +32,8 @@ TEST_WITH(what_cannot_be_asked_is_said, NULL, driven_end)
         { "device:op=alloc,cases=one,dst=pageable", "pageable memory is no device's" },
         { "device:op=meters,cases=one", "there is nothing to choose" },
         { "device:op=blend,cases=one,rows=16777216,width=16777216", "such a case takes" },
-        { "device:op=copy,cases=one,rows=3", "no key 'rows' here" },
-        { "device:op=copy,size=3", "no key 'size' here" },
+        { "device:op=copy,cases=one,rows=3", "no key 'rows' with these values of the others; it has with op=copy_2d" },
+        { "device:op=copy,size=3", "no key 'size' with these values of the others" },
     };
     for (size_t i = 0; i < COUNT(each); i++) {
         assert_int_equal(drive(each[i][0]), HA_ERROR);
