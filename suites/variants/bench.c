@@ -3,6 +3,7 @@
 #include "harness/base/array.h"
 #include "harness/base/clock.h"
 #include "harness/base/pool.h"
+#include "harness/base/rng.h"
 #include "harness/base/stats.h"
 #include "harness/base/why.h"
 #include "harness/base/worker.h"
@@ -12,6 +13,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 
 enum { PASSES_LEAST = 10, STEPS_LEAST = 30, TREND_PASSES = 4, INTERVAL_LEAST = 6 };
@@ -31,6 +34,12 @@ struct state {
     bool measuring;                   /* the warm-up is over */
     double best[HA_POOL_THREADS_MAX]; /* see harness/measure/speed.h */
     size_t looks, slow;               /* around untraced passes; of these, that found a core slow */
+    uint64_t secret;                  /* what is drawn follows from it */
+    struct ha_timed timed;            /* of the untraced passes that count so many, one */
+    size_t drawn_of;
+    bool is_drawn;                           /* the pass at hand is it, so far */
+    unsigned char *out;                      /* its outputs */
+    struct ha_series read_first, read_again; /* how long the outputs of a pass took, in ns */
 };
 
 bool ha_bench_settled(const double *x, size_t count)
@@ -120,18 +129,37 @@ static void keep_steps(struct state *s, const struct ha_pass *p)
     }
 }
 
-/* The outputs of this pass where they are still there and were asked for in the check. */
-static enum ha_status compare(struct state *s, struct ha_pass *p, struct ha_why *why)
+/* The numbers of the pass that is drawn, so far: each of those that count is it with the same probability. */
+static void draw(struct state *s)
 {
-    const struct ha_check *c = s->bench->check;
-    const size_t steps = s->bench->session->workload->shape.steps;
-    for (size_t step = 0; step < steps && c->expected; step++) {
-        bool kept = step < HA_STEPS_KEPT || step + HA_STEPS_KEPT >= steps;
-        if (!kept || !ha_check_asks(c, step)) continue;
-        HA_TRY(ha_pass_download(p, step, why));
-        HA_TRY(ha_check_again(c, step, why));
+    struct ha_session *session = s->bench->session;
+    const struct ha_shape *shape = &session->workload->shape;
+    const uint64_t n = s->drawn_of++;
+    s->is_drawn = ha_rng_below(s->secret, 1, n, n + 1) == 0;
+    if (!s->is_drawn) return;
+    memcpy(s->out, session->host_all, session->slots * shape->layers * session->io.out_bytes);
+    s->timed.turn = session->workload->turn;
+    s->timed.at = (struct ha_check_place){
+        .step = shape->steps - 1 - ha_rng_below(s->secret, 2, n, session->slots),
+        .layer = ha_rng_below(s->secret, 3, n, shape->layers),
+    };
+}
+
+/* All outputs that are kept, as soon as the clock has stopped, and once more: what was put off until somebody reads it
+ * makes the first reading longer. */
+static enum ha_status read_outputs(struct state *s, struct ha_pass *p, struct ha_why *why)
+{
+    uint64_t at_ns[3] = { ha_now_ns() };
+    s->is_drawn = false;
+    if (!ha_session_checked(s->bench->session)) return HA_OK;
+    for (int i = 1; i < 3; i++) {
+        HA_TRY(ha_pass_download_all(p, why));
+        at_ns[i] = ha_now_ns();
     }
-    return HA_OK;
+    if (!s->measuring) return HA_OK;
+    draw(s);
+    HA_TRY(ha_series_add(&s->read_first, (double)(at_ns[1] - at_ns[0]), why));
+    return ha_series_add(&s->read_again, (double)(at_ns[2] - at_ns[1]), why);
 }
 
 static enum ha_status evaluate(struct state *s, const struct ha_pass *p, struct ha_why *why)
@@ -183,7 +211,7 @@ static enum ha_status steps(struct state *s, enum arm arm, struct ha_pass *p, st
         b->traced_steps += p->steps;
         return evaluate(s, p, why);
     }
-    return arm == UNTRACED ? compare(s, p, why) : HA_OK;
+    return arm == UNTRACED ? read_outputs(s, p, why) : HA_OK;
 }
 
 /* The instance of an arm, on the context as it was: made, or rewound from its last pass. */
@@ -205,25 +233,23 @@ static enum ha_status ready(struct state *s, enum arm arm, struct ha_pass **p, s
     return status;
 }
 
-/* The columns are those of the timed pass: they must be what was recounted in the one that was checked. */
-static enum ha_status recounted(struct ha_bench *b, struct ha_why *why)
+/* What the pass counted; of the one that is drawn it is compared later. */
+static enum ha_status count(struct state *s, const struct ha_pass *p, struct ha_why *why)
 {
-    struct ha_why reason = { "" };
-    const bool varies = ha_repeat_unpromised(b->session) != NULL;
-    if (!ha_session_checked(b->session)) return HA_OK;
-    if (ha_recount_again(b->check, varies, &b->counters, &b->counted, &reason) == HA_OK) return HA_OK;
-    return ha_why(why, HA_FAIL, "timed pass: %s; habench run '%s'", reason.text, b->check->id);
+    struct ha_bench *b = s->bench;
+    if (p->variant->counters) p->variant->counters(p->instance, &b->counters);
+    HA_TRY(ha_counted_read(&b->counted, p, why));
+    s->timed.counters = s->is_drawn ? b->counters : s->timed.counters;
+    return s->is_drawn ? ha_counted_read(&s->timed.counted, p, why) : HA_OK;
 }
 
 static enum ha_status pass(struct state *s, enum arm arm, struct ha_why *why)
 {
-    struct ha_bench *b = s->bench;
     struct ha_pass *p;
+    HA_TRY(ha_session_turn(s->bench->session, ha_rng_bits(s->secret, 0, s->blocks) | 1, why));
     HA_TRY(ready(s, arm, &p, why));
     enum ha_status status = steps(s, arm, p, why);
-    if (status == HA_OK && arm == UNTRACED && p->variant->counters) p->variant->counters(p->instance, &b->counters);
-    if (status == HA_OK && arm == UNTRACED) status = ha_counted_read(&b->counted, p, why);
-    if (status == HA_OK && arm == UNTRACED) status = recounted(b, why);
+    if (status == HA_OK && arm == UNTRACED) status = count(s, p, why);
     s->blocks++;
     return p->variant->rewind && status == HA_OK ? ha_pass_settle(p, why) : ha_pass_end(p, status, why);
 }
@@ -264,6 +290,47 @@ static enum ha_status passes(struct state *s, struct ha_why *why)
     return HA_OK;
 }
 
+/* ---- what the times are worth ------------------------------------------------------------------------------------ */
+
+static double lower_quartile(const struct ha_series *s) { return ha_quantile(s->x, s->count, 0.25); }
+
+/* Outputs are there when a pass ends: in a quarter of the passes at least reading them takes what it does once more. */
+static enum ha_status nothing_is_put_off(const struct state *s, struct ha_why *why)
+{
+    enum { FEW = 4 };
+    static const double share_most = 0.1, again_most = 2, noise_ns = 50e3, noise_of_few_ns = 100e6;
+    const struct ha_bench *b = s->bench;
+    const double first_ns = lower_quartile(&s->read_first), again_ns = lower_quartile(&s->read_again),
+                 pass_ns = b->step_ns * (double)b->session->workload->shape.steps,
+                 noise = s->read_first.count < FEW ? noise_of_few_ns : noise_ns;
+    if (!(first_ns > again_most * again_ns + share_most * pass_ns + noise)) return HA_OK;
+    return ha_why(
+        why, HA_FAIL,
+        "timed pass: its work was put off until the outputs were read: a pass takes %.3g ms, then reading them "
+        "%.3g ms, and once more %.3g ms; habench run '%s'",
+        pass_ns / 1e6, first_ns / 1e6, again_ns / 1e6, b->check->id);
+}
+
+/* After all passes, when their instances are gone. */
+static enum ha_status judge(struct state *s, struct ha_why *why)
+{
+    struct ha_bench *b = s->bench;
+    if (!ha_session_checked(b->session)) return HA_OK;
+    HA_TRY(nothing_is_put_off(s, why));
+    HA_TRY(ha_check_timed(b->session, b->check->id, &s->timed, why));
+    ha_recount_of_case(b->check, ha_repeat_unpromised(b->session) != NULL, &b->counters, &b->counted);
+    return HA_OK;
+}
+
+static enum ha_status make_room(struct state *s, struct ha_why *why)
+{
+    const struct ha_session *session = s->bench->session;
+    if (getrandom(&s->secret, sizeof s->secret, 0) != sizeof s->secret) s->secret = ha_now_ns();
+    s->out = malloc(session->slots * session->workload->shape.layers * session->io.out_bytes);
+    s->timed.out = s->out;
+    return s->out ? HA_OK : ha_why(why, HA_ERROR, "no memory for the outputs of a pass");
+}
+
 enum ha_status ha_bench_run(struct ha_bench *b, struct ha_why *why)
 {
     const double nan = (double)NAN;
@@ -273,6 +340,7 @@ enum ha_status ha_bench_run(struct ha_bench *b, struct ha_why *why)
     b->counters = (struct ha_counters){ nan, nan, nan, nan, nan, nan };
     b->condition = ha_condition_none();
     enum ha_status status = ha_timeline_create(&b->timeline, why);
+    if (status == HA_OK) status = make_room(&s, why);
     if (status == HA_OK) status = passes(&s, why);
     if (status == HA_OK) {
         const struct ha_series *u = &s.series[UNTRACED], *t = &s.series[TRACED], *f = &s.series[FULL];
@@ -284,8 +352,13 @@ enum ha_status ha_bench_run(struct ha_bench *b, struct ha_why *why)
         status = ha_usage_medians(s.usage, s.usages, ha_pool_threads(b->session->pool), &b->ratios, why);
     }
     for (int i = 0; i < 2; i++) status = ha_pass_end(&s.kept[i], status, why);
+    if (status == HA_OK) status = judge(&s, why);
     for (int arm = 0; arm < ARMS; arm++) ha_series_free(&s.series[arm]);
     ha_series_free(&s.warmup);
+    ha_series_free(&s.read_first);
+    ha_series_free(&s.read_again);
+    ha_counted_free(&s.timed.counted);
+    free(s.out);
     free(s.usage);
     return status;
 }

@@ -238,12 +238,14 @@ static const struct ha_shape *shape(const struct ha_check *c) { return &c->sessi
 
 bool ha_check_asks(const struct ha_check *c, size_t step)
 {
+    if (c->timed) return step == c->timed->at.step;
     return !c->steps || step < c->steps || step + c->steps >= shape(c)->steps;
 }
 
 /* Among the steps that are asked. */
 static size_t asked_before(const struct ha_check *c, size_t step)
 {
+    if (c->timed) return step > c->timed->at.step;
     size_t skipped = !c->steps || shape(c)->steps <= 2 * c->steps ? 0 : shape(c)->steps - 2 * c->steps;
     return step < c->steps ? step : step - skipped;
 }
@@ -517,21 +519,49 @@ static void forget_chosen(struct state *s)
     for (size_t seq = 0; seq < shape(s->check)->batch; seq++) ha_chosen_free(&s->chosen[seq]);
 }
 
+/* The outputs of a step of the timed pass. */
+static const unsigned char *timed_outputs(const struct ha_check *c, size_t step)
+{
+    return c->timed->out + ha_session_slot(c->session, step) * shape(c)->layers * c->session->io.out_bytes;
+}
+
+/* Of the step that was downloaded last. */
+static enum ha_status compare_timed(const struct ha_check *c, size_t step, struct ha_why *why)
+{
+    struct ha_session *s = c->session;
+    const size_t rows = shape(c)->batch * shape(c)->q_len * shape(c)->q_heads, layers = shape(c)->layers;
+    if (ha_repeat_unpromised(s) || !ha_session_keeps(s, step)) return HA_OK;
+    const unsigned char *timed = timed_outputs(c, step);
+    for (size_t layer = 0; layer < layers; layer++, timed += s->io.out_bytes) {
+        const unsigned char *now = s->host_out + layer * s->io.out_bytes;
+        const bool same_o = !memcmp(now + s->io.o, timed + s->io.o, rows * shape(c)->head_dim * sizeof(float)),
+                   same_lse = !memcmp(now + s->io.lse, timed + s->io.lse, rows * sizeof(float));
+        if (same_o && same_lse) continue;
+        return ha_why(why, HA_FAIL,
+                      "timed pass: step %zu layer %zu: %s has other bits than when the same inputs were checked; "
+                      "habench run '%s'",
+                      step, layer, same_o ? "LSE" : "o", c->id);
+    }
+    return HA_OK;
+}
+
 static enum ha_status run_steps(struct state *s, struct ha_why *why)
 {
     struct ha_check *c = s->check;
     bool checked = ha_session_checked(c->session);
-    if (checked) HA_TRY(prefill_definition(s, why));
+    if (checked && !c->timed) HA_TRY(prefill_definition(s, why));
     if (checked) HA_TRY(make_expected(s, why));
     for (size_t step = 0; step < shape(c)->steps; step++) {
         if (ha_stop) return ha_why(why, HA_WAIVED, "stopped");
         HA_TRY(ha_pass_step(&s->pass, step, why));
         if (!s->again) c->outputs = fingerprint(c->outputs, c->session);
         if (s->again) HA_TRY(ha_repeat_compare(s->repeat, &s->pass, step, c->session->host_out, why));
+        if (c->timed) HA_TRY(compare_timed(c, step, why));
         for (size_t layer = 0; layer < shape(c)->layers && checked; layer++) {
-            if (ha_check_asks(c, step)) HA_TRY(ask_layer(s, step, layer, why));
-            HA_TRY(ask_definition(s, step, layer, why));
-            recount(s, step, layer);
+            if (ha_check_asks(c, step) && (!c->timed || layer == c->timed->at.layer))
+                HA_TRY(ask_layer(s, step, layer, why));
+            if (!c->timed) HA_TRY(ask_definition(s, step, layer, why));
+            if (!c->timed) recount(s, step, layer);
             forget_chosen(s);
         }
         if (s->repeat && !s->again) HA_TRY(ha_repeat_keep(s->repeat, &s->pass, step, why));
@@ -540,7 +570,7 @@ static enum ha_status run_steps(struct state *s, struct ha_why *why)
     }
     if (s->pass.variant->counters) s->pass.variant->counters(s->pass.instance, &c->counters);
     HA_TRY(ha_counted_read(&c->counted, &s->pass, why));
-    HA_TRY(ask_counters(s, why));
+    if (!c->timed) HA_TRY(ask_counters(s, why));
     c->device_key_bytes /= (double)c->asked;
     c->host_key_bytes /= (double)c->asked;
     return HA_OK;
@@ -573,7 +603,8 @@ static enum ha_status run_pass(struct state *s, struct ha_why *why)
                       s->definition ? "selection" : "definition in reference/");
     s->judged = calloc(shape(c)->q_len * shape(c)->q_heads, sizeof *s->judged);
     if (!s->judged) return ha_why(why, HA_ERROR, "no memory for the check");
-    if (s->again) HA_TRY(ha_pass_again(&s->pass, session, session->variant, session->param, NULL, true, why));
+    if (s->again || c->timed)
+        HA_TRY(ha_pass_again(&s->pass, session, session->variant, session->param, NULL, true, why));
     else HA_TRY(ha_pass_begin(&s->pass, session, session->variant, session->param, true, why));
     enum ha_status status = run_steps(s, why);
     read_memory(c, &s->pass);
@@ -676,6 +707,7 @@ enum ha_status ha_check_again(const struct ha_check *c, size_t step, struct ha_w
     size_t rows = s->q_len * s->q_heads;
     for (size_t i = 0; expected && i < s->layers * s->batch; i++) {
         const struct ha_expected *e = &expected[i];
+        if (c->timed && i / s->batch != c->timed->at.layer) continue;
         const float *o = ha_session_o(c->session, i / s->batch) + i % s->batch * rows * s->head_dim;
         const float *lse = ha_session_lse(c->session, i / s->batch) + i % s->batch * rows;
         for (size_t r = 0; r < rows; r++) {
@@ -695,6 +727,24 @@ enum ha_status ha_check_again(const struct ha_check *c, size_t step, struct ha_w
         }
     }
     return HA_OK;
+}
+
+enum ha_status ha_check_timed(struct ha_session *s, const char *id, struct ha_timed *t, struct ha_why *why)
+{
+    struct ha_check c = { .session = s, .id = id, .keep_expected = true, .timed = t };
+    struct ha_why reason = { "" };
+    HA_TRY(ha_session_turn(s, t->turn, why));
+    enum ha_status status = ha_check_run(&c, why);
+    if (status == HA_OK) {
+        memcpy(s->host_out, timed_outputs(&c, t->at.step), shape(&c)->layers * s->io.out_bytes);
+        status = ha_check_again(&c, t->at.step, why);
+    }
+    if (status == HA_OK) {
+        status = ha_recount_again(&c, ha_repeat_unpromised(s) != NULL, &t->counters, &t->counted, &reason);
+        if (status != HA_OK) ha_why(why, status, "timed pass: %s; habench run '%s'", reason.text, id);
+    }
+    ha_check_free(&c);
+    return status;
 }
 
 void ha_check_free(struct ha_check *c)

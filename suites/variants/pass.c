@@ -25,13 +25,21 @@ static size_t out_bytes(const struct ha_session *s) { return s->workload->shape.
 
 static unsigned char *outputs(const struct ha_pass *p, size_t step)
 {
-    return p->session->out + ha_session_slot(step_count(p), step) * out_bytes(p->session);
+    return p->session->out + ha_session_slot(p->session, step) * out_bytes(p->session);
 }
 
 enum ha_status ha_pass_download(struct ha_pass *p, size_t step, struct ha_why *why)
 {
     struct ha_session *s = p->session;
     enum ha_status status = s->api->copy(s->stream, s->host_out, outputs(p, step), out_bytes(s), HA_D2H);
+    if (status == HA_OK) status = s->api->stream_sync(s->stream);
+    return explain(s, status, "the download of outputs", why);
+}
+
+enum ha_status ha_pass_download_all(struct ha_pass *p, struct ha_why *why)
+{
+    struct ha_session *s = p->session;
+    enum ha_status status = s->api->copy(s->stream, s->host_all, s->out, s->slots * out_bytes(s), HA_D2H);
     if (status == HA_OK) status = s->api->stream_sync(s->stream);
     return explain(s, status, "the download of outputs", why);
 }
@@ -74,7 +82,7 @@ static enum ha_status begin(struct ha_pass *p, const double *param, struct ha_wh
     HA_TRY(ha_device_arena_create(&p->device_arena, s->variant_api, s->device, why));
     const struct ha_device_fill fill = { s->api, s->stream, p->held, p->shift };
     if (p->checks) ha_device_arena_fill(p->device_arena, &fill);
-    HA_TRY(poison(p, 0, ha_session_slots(step_count(p)), why));
+    HA_TRY(poison(p, 0, s->slots, why));
     p->context = (struct ha_context){
         .variant = p->variant,
         .shape = &s->workload->shape,
@@ -194,7 +202,7 @@ enum ha_status ha_pass_step(struct ha_pass *p, size_t step, struct ha_why *why)
         ha_workload_step(s->workload, step, s->pool, &s->io, s->host_in);
         ha_order_thread_access("fill", "the inputs", HA_WRITE, s->host_in, 1, 0,
                                s->workload->shape.layers * s->io.in_bytes);
-        HA_TRY(poison(p, ha_session_slot(step_count(p), step), 1, why));
+        HA_TRY(poison(p, ha_session_slot(s, step), 1, why));
     }
     p->window.begin_ns = ha_now_ns();
     enum ha_status status = submit(p, step, why), synced = s->api->stream_sync(s->stream);
@@ -258,7 +266,7 @@ enum ha_status ha_pass_settle(struct ha_pass *p, struct ha_why *why)
 enum ha_status ha_pass_rewind(struct ha_pass *p, struct ha_why *why)
 {
     HA_TRY(explain(p->session, p->variant->rewind(p->instance, why), "rewind", why));
-    HA_TRY(poison(p, 0, ha_session_slots(step_count(p)), why));
+    HA_TRY(poison(p, 0, p->session->slots, why));
     ha_meter_take();
     return HA_OK;
 }

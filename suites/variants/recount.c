@@ -123,3 +123,20 @@ enum ha_status ha_recount_again(const struct ha_check *checked, bool varies, str
     fill(&checked->counters, c);
     return HA_OK;
 }
+
+void ha_recount_of_case(const struct ha_check *checked, bool varies, struct ha_counters *c, struct ha_counted *counted)
+{
+    const double select_ns = c->select_ns, manage_ns = c->manage_ns;
+    if (varies) {
+        fill(&checked->counters, c);
+        return;
+    }
+    *c = checked->counters;
+    c->select_ns = select_ns;
+    c->manage_ns = manage_ns;
+    for (size_t i = 0; i < counted->count; i++) {
+        const size_t at = find(&checked->counted, counted->of[i].name, counted->of[i].layer);
+        if (at < checked->counted.count && !is_time(counted->of[i].name))
+            counted->of[i].value = checked->counted.of[at].value;
+    }
+}

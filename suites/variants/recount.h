@@ -24,9 +24,12 @@ struct ha_counted; /* suites/variants/check.h */
 enum ha_status ha_recount_counted(const struct ha_definition *definition, const struct ha_def *def,
                                   const struct ha_counted *counted, struct ha_why *why);
 
+/* Of a timed pass with other inputs than those of the checked one, the numbers that a case has: what was counted there,
+ * with the times of this one. varies: they are this pass's own. */
+struct ha_check;
+void ha_recount_of_case(const struct ha_check *checked, bool varies, struct ha_counters *c, struct ha_counted *counted);
 /* Of another pass over the same steps, whose selections were not recorded: what both passes count, times (_ns) apart,
  * is the same. varies: it may have used other keys. A share that it does not know is that of the checked pass. */
-struct ha_check;
 enum ha_status ha_recount_again(const struct ha_check *checked, bool varies, struct ha_counters *c,
                                 const struct ha_counted *counted, struct ha_why *why);
 

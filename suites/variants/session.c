@@ -6,6 +6,7 @@
 #include "harness/base/device_arena.h"
 #include "harness/base/order_api.h"
 #include "harness/base/pool.h"
+#include "harness/base/rng.h"
 #include "harness/base/why.h"
 #include "harness/base/worker.h"
 #include "suites/variants/faults.h"
@@ -58,13 +59,15 @@ static enum ha_status use_workload(struct ha_shared *m, const struct ha_case *c,
     return HA_OK;
 }
 
-size_t ha_session_slots(size_t steps) { return steps <= 2 * HA_STEPS_KEPT ? steps : 2 * HA_STEPS_KEPT + 1; }
-
-size_t ha_session_slot(size_t steps, size_t step)
+size_t ha_session_slots(const struct ha_shape *s)
 {
-    if (steps <= 2 * HA_STEPS_KEPT || step < HA_STEPS_KEPT) return step;
-    return step + HA_STEPS_KEPT < steps ? 2 * HA_STEPS_KEPT : step + 2 * HA_STEPS_KEPT - steps;
+    const size_t step_bytes = s->layers * s->batch * s->q_len * s->q_heads * (s->head_dim + 1) * sizeof(float),
+                 most = step_bytes && step_bytes < HA_OUTPUTS_BYTES ? HA_OUTPUTS_BYTES / step_bytes : 1;
+    return s->steps < most ? s->steps : most;
 }
+
+size_t ha_session_slot(const struct ha_session *s, size_t step) { return step % s->slots; }
+bool ha_session_keeps(const struct ha_session *s, size_t step) { return step + s->slots >= s->workload->shape.steps; }
 
 /* ---- memory ------------------------------------------------------------------------------ */
 
@@ -76,7 +79,7 @@ struct ha_memory_need ha_memory_estimate(const struct ha_shape *s)
 {
     uint64_t tokens = 0, cap = 0, row = 2 * s->kv_heads * s->head_dim * ha_dtype_bytes(s->dtype);
     uint64_t rows = s->layers * s->batch * s->q_len, outs = rows * (s->q_heads * (s->head_dim + 1)),
-             slots = ha_session_slots(s->steps),
+             slots = ha_session_slots(s),
              in_bytes = rows * ((s->q_heads * s->head_dim + s->model_dim) * sizeof(float) + row);
     for (size_t b = 0; b < s->batch; b++) {
         uint64_t all = s->ctx[b] + s->steps * s->q_len;
@@ -88,7 +91,7 @@ struct ha_memory_need ha_memory_estimate(const struct ha_shape *s)
         .data_bytes = s->layers * s->batch * (cap * row + observed * s->q_heads * s->head_dim * sizeof(float)),
         .variant_bytes = s->layers * tokens * row,
         .device_io_bytes = s->steps * in_bytes + slots * outs * sizeof(float),
-        .host_io_bytes = in_bytes + outs * sizeof(float) + slots * outs * 2 * sizeof(double),
+        .host_io_bytes = in_bytes + outs * sizeof(float) + 2 * slots * outs * sizeof(float) + outs * 2 * sizeof(double),
     };
 }
 
@@ -108,14 +111,21 @@ enum ha_status ha_memory_check(const struct ha_shape *shape, bool filled, bool i
 
 /* ---- what a case runs on ------------------------------------------------------------------ */
 
+enum { PLACE = 256, PLACES = 16 }; /* bytes between two places, and how many there are beside the first */
+
 static enum ha_status make_buffers(struct ha_session *s, struct ha_why *why)
 {
     size_t layers = s->workload->shape.layers, steps = s->workload->shape.steps;
     HA_TRY(ha_device_arena_create(&s->arena, s->api, s->device, why));
     s->io = ha_workload_io(s->workload);
-    s->in = ha_device_alloc(s->arena, HA_MEM_DEVICE, steps * layers * s->io.in_bytes, HA_TAG_SCRATCH, why);
-    s->out = ha_device_alloc(s->arena, HA_MEM_DEVICE, ha_session_slots(steps) * layers * s->io.out_bytes,
-                             HA_TAG_SCRATCH, why);
+    s->slots = ha_session_slots(&s->workload->shape);
+    const size_t in_bytes = steps * layers * s->io.in_bytes, out_bytes = s->slots * layers * s->io.out_bytes;
+    s->in_room = s->in = ha_device_alloc(s->arena, HA_MEM_DEVICE, in_bytes + PLACES * PLACE, HA_TAG_SCRATCH, why);
+    s->out_room = s->out = ha_device_alloc(s->arena, HA_MEM_DEVICE, out_bytes + PLACES * PLACE, HA_TAG_SCRATCH, why);
+    if (ha_session_checked(s)) {
+        s->host_all = ha_device_alloc(s->arena, HA_MEM_PINNED, out_bytes, HA_TAG_SCRATCH, why);
+        if (!s->host_all) return HA_ERROR;
+    }
     s->host_in = ha_device_alloc(s->arena, HA_MEM_PINNED, layers * s->io.in_bytes, HA_TAG_SCRATCH, why);
     s->host_back = ha_device_alloc(s->arena, HA_MEM_PINNED, layers * s->io.in_bytes, HA_TAG_SCRATCH, why);
     s->host_out = ha_device_alloc(s->arena, HA_MEM_PINNED, layers * s->io.out_bytes, HA_TAG_SCRATCH, why);
@@ -135,6 +145,15 @@ static enum ha_status upload_inputs(struct ha_session *s, struct ha_why *why)
     if (status == HA_OK) return HA_OK;
     const char *failure = s->api->failure(s->device);
     return ha_why(why, HA_ERROR, "device %s during the upload of inputs: %s", s->api->name, failure ? failure : "");
+}
+
+enum ha_status ha_session_turn(struct ha_session *s, uint64_t turn, struct ha_why *why)
+{
+    if (s->workload->turn == turn) return HA_OK;
+    ha_workload_turn(s->workload, turn, s->pool);
+    s->in = s->in_room + (turn ? ha_rng_below(turn, 0, 0, PLACES + 1) : 0) * PLACE;
+    s->out = s->out_room + (turn ? ha_rng_below(turn, 0, 1, PLACES + 1) : 0) * PLACE;
+    return upload_inputs(s, why);
 }
 
 /* A device that computes on the host keeps one core: CPU threads on all of them would time how the
@@ -270,6 +289,7 @@ void ha_session_close(struct ha_session *s)
 {
     struct ha_shared *shared = s->shared;
     if (s->stream) s->api->stream_destroy(s->stream);
+    if (s->pool && s->workload->arena) ha_workload_turn(s->workload, 0, s->pool); /* others use it, too */
     ha_device_arena_destroy(s->arena);
     ha_worker_destroy(s->worker);
     ha_pool_destroy(s->pool);

@@ -58,6 +58,7 @@ struct ha_workload {
     struct ha_arena *arena;           /* NULL until filled */
     void **k, **v;                    /* [layers][batch] -> [kv_heads][cap][head_dim] */
     float **q;                        /* [layers][batch]: the observed queries */
+    uint64_t turn;                    /* ha_workload_turn */
 };
 
 /* Opens the dataset: the shape is complete then, and nothing large is allocated. */
@@ -66,6 +67,11 @@ enum ha_status ha_workload_open(struct ha_workload **workload, const struct ha_c
 enum ha_status ha_workload_fill(struct ha_workload *workload, struct ha_pool *pool, struct ha_why *why);
 bool ha_workload_serves(const struct ha_workload *workload, const struct ha_case *c);
 void ha_workload_close(struct ha_workload *workload); /* NULL: nothing */
+
+/* Gives the steps of a filled workload other inputs: queries and x of each token, and K and V that it appends, are the
+ * dataset's times a number from 31/32 to 1 that follows from the turn. What is drawn so has nothing that could be known
+ * before, and the order of a query's scores over the context stays as it is. turn: 0, the dataset's own numbers */
+void ha_workload_turn(struct ha_workload *workload, uint64_t turn, struct ha_pool *pool);
 
 /* Tokens of sequence b before step `step`. */
 size_t ha_workload_tokens(const struct ha_workload *workload, size_t b, size_t step);
@@ -130,19 +136,26 @@ struct ha_session {
     struct ha_stream *stream;
     struct ha_device_arena *arena;     /* the buffers below */
     struct ha_io io;                   /* of one layer */
-    unsigned char *in;                 /* device: [steps][layers][in_bytes], uploaded when the session opens */
-    unsigned char *out;                /* device: [slots][layers][out_bytes], see ha_session_slot */
+    unsigned char *in_room, *out_room; /* device: what the next two lie in, each turn at another place */
+    unsigned char *in;                 /* [steps][layers][in_bytes]: of the workload's turn */
+    unsigned char *out;                /* [slots][layers][out_bytes], see ha_session_slot */
+    size_t slots;
     unsigned char *host_in, *host_out; /* pinned, of one step: [layers][in_bytes], [layers][out_bytes] */
+    unsigned char *host_all;           /* pinned, as out: of a timed pass; NULL where the output is not checked */
     unsigned char *host_back; /* pinned, [layers][in_bytes]: the inputs as they are on the device after a step */
     struct ha_load load;      /* what runs around the attention of each layer */
     uint64_t *ended_ns;       /* [steps], of the last pass that ran as a whole; see ha_pass_run */
 };
 
-/* The first and the last so many steps have output buffers of their own, so that a pass can be looked at afterwards;
- * all others share one. */
-enum { HA_STEPS_KEPT = 2 };
-size_t ha_session_slots(size_t steps);
-size_t ha_session_slot(size_t steps, size_t step);
+/* Each step has an output buffer of its own, so that a pass can be looked at afterwards; where these are more than
+ * HA_OUTPUTS_BYTES, as many as that holds, one at least, which the steps take in turns. */
+#define HA_OUTPUTS_BYTES ((size_t)64 << 20)
+size_t ha_session_slots(const struct ha_shape *shape);
+size_t ha_session_slot(const struct ha_session *session, size_t step);
+/* Whether the outputs of the step are still there when a pass has ended. */
+bool ha_session_keeps(const struct ha_session *session, size_t step);
+/* Other inputs (ha_workload_turn), uploaded, and other places for them and for the outputs. */
+enum ha_status ha_session_turn(struct ha_session *session, uint64_t turn, struct ha_why *why);
 
 /* HA_WAIVED where the machine or the variant cannot do it, HA_ERROR where it does not fit. mutant: NULL, or
  * the planted defect. On failure the session is closed. */
@@ -163,7 +176,7 @@ struct ha_memory_need {
     uint64_t data_bytes;      /* the workload itself */
     uint64_t variant_bytes;   /* K and V once more, wherever the variant keeps them */
     uint64_t device_io_bytes; /* the inputs of all steps, and the outputs that are kept */
-    uint64_t host_io_bytes;   /* pinned, of one step; and what the outputs that are kept are held against */
+    uint64_t host_io_bytes;   /* of one step, and what its outputs are held against; outputs of two passes */
 };
 struct ha_memory_need ha_memory_estimate(const struct ha_shape *shape);
 
@@ -218,8 +231,10 @@ enum ha_status ha_pass_step(struct ha_pass *pass, size_t step, struct ha_why *wh
  * there are none, and on a real device, which such a function delays, when its last operation had been submitted, but
  * for the first step and, with `traced`, the last but one. Of the last step always the former. */
 enum ha_status ha_pass_run(struct ha_pass *pass, bool traced, struct ha_why *why);
-/* The outputs of a step that this pass has run to host_out: of one that has a buffer of its own, or the latest. */
+/* The outputs of a step that this pass has run to host_out: of one that ha_session_keeps, or the latest. */
 enum ha_status ha_pass_download(struct ha_pass *pass, size_t step, struct ha_why *why);
+/* All outputs that are kept to host_all. */
+enum ha_status ha_pass_download_all(struct ha_pass *pass, struct ha_why *why);
 /* After the steps: the background is over, and with checks guards are verified. */
 enum ha_status ha_pass_settle(struct ha_pass *pass, struct ha_why *why);
 /* After that, where the variant can: back to what begin made, ready for another pass over the same context. */

@@ -349,8 +349,7 @@ static enum ha_status check_case(void *run, struct ha_group *g, struct ha_why *w
                                   .steps = r->config.measure && !dumps ? CHECKED_STEPS_BENCH : 0,
                                   .repeats = r->config.measure ? 0
                                              : passes          ? passes
-                                                               : r->config.faults != NULL,
-                                  .keep_expected = r->config.measure };
+                                                               : r->config.faults != NULL };
     struct ha_why reason;
     enum ha_status dumped = dumps ? ha_dump_open(&r->dump, &r->session, r->config.dump_dir, r->id, &reason) : HA_OK;
     if (dumped != HA_OK) r->check.dump = NULL;

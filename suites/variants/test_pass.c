@@ -269,7 +269,9 @@ TEST(wrong_steps_at_the_ends_fail)
             for (enum kind kind = ALWAYS; kind < KINDS; kind++) {
                 assert_int_equal(bench(of[k].seen[i], kind), HA_FAIL);
                 snprintf(where, sizeof where, "step %zu", of[k].seen[i]);
-                if (!strstr(reason.text, where)) fail_msg("'%s' does not say '%s'", reason.text, where);
+                const bool elsewhere = kind != ALWAYS
+                                       && strstr(reason.text, "question 1"); /* at the place that is drawn */
+                if (!elsewhere && !strstr(reason.text, where)) fail_msg("'%s' does not say '%s'", reason.text, where);
                 assert_int_equal(strstr(reason.text, "timed pass") != NULL, kind != ALWAYS);
             }
         close_session();
@@ -312,14 +314,13 @@ TEST(the_definition_follows_every_step)
 
 static unsigned char *outputs(struct ha_pass *p, size_t *bytes)
 {
-    const size_t slots = ha_session_slots(opened.c.shape.steps),
-                 each = session.workload->shape.layers * session.io.out_bytes;
+    const size_t slots = session.slots, each = session.workload->shape.layers * session.io.out_bytes;
     unsigned char *all = malloc(slots * each);
     assert_non_null(all);
     assert_ok(ha_pass_run(p, false, &reason));
     for (size_t step = 0; step < opened.c.shape.steps; step++) {
         assert_ok(ha_pass_download(p, step, &reason));
-        memcpy(all + ha_session_slot(opened.c.shape.steps, step) * each, session.host_out, each);
+        memcpy(all + ha_session_slot(&session, step) * each, session.host_out, each);
     }
     *bytes = slots * each;
     return all;
@@ -528,7 +529,7 @@ static void sample_until_over(void *arg, const struct ha_sample *s)
 
 TEST(a_companion_makes_room)
 {
-    static const char *const ids[] = { "streaming:" SHAPE "100,steps=3,sink=4,window=40", "bmm:" SHAPE "100,steps=3" };
+    static const char *const ids[] = { "streaming:" SHAPE "400,steps=3,sink=4,window=40", "bmm:" SHAPE "400,steps=3" };
     for (size_t i = 0; i < 2; i++) {
         open_session(ids[i]);
         if (*session.info.no_products && i == 1) {
@@ -548,12 +549,12 @@ TEST(a_companion_makes_room)
         tight.real = session.variant_api;
         mine.mem_alloc = tight_alloc;
         mine.mem_free = tight_free;
-        /* K and V of all layers, and a little */
-        tight.most = 2 * 2 * 2 * 103 * 64 * 2 + 40000;
+        /* K and V of all layers, and a little: of the second case the fences of a pass with checks */
+        tight.most = 2 * 2 * 2 * 403 * 64 * 2 + (i ? 200000 : 40000);
         assert_ok(ha_check_run(&check, &reason));
         session.variant_api = &mine;
         if (ha_bench_run(&b, &reason) != HA_OK) fail_msg("%s: %s", ids[i], reason.text);
-        atomic_store(&told, 0);
+        atomic_store(&told, UINT64_MAX - 1); /* so that whoever polls until a moment sees it pass */
         assert_true(b.full_ns > 0 && b.step_ns > 0);
         assert_true(tight.refused > 0);
         assert_int_equal(tight.held, 0);
@@ -561,5 +562,6 @@ TEST(a_companion_makes_room)
         ha_bench_free(&b);
         ha_check_free(&check);
         close_session();
+        atomic_store(&told, 0);
     }
 }

@@ -1,7 +1,9 @@
 #include "suites/variants/session.h"
 
 #include "harness/base/arena.h"
+#include "harness/base/numeric.h"
 #include "harness/base/pool.h"
+#include "harness/base/rng.h"
 #include "harness/base/why.h"
 
 #include <stdio.h>
@@ -151,6 +153,44 @@ struct ha_prefill ha_workload_prefill(const struct ha_workload *w, size_t layer)
                                 .q = (const float *const *)(w->q + first) };
 }
 
+/* ---- the turns of a workload ------------------------------------------------------------------------------------- */
+
+enum part { QUERY, KEY, VALUE, PARTS };
+
+/* q and x of a token have one, whatever the layer: what is projected from x stays what it was beside q. */
+static float factor(const struct ha_workload *w, enum part part, size_t b, size_t token)
+{
+    return w->turn ? 1 - ha_rng_uniform(w->turn, b * PARTS + part, token) / 32 : 1;
+}
+
+static void scale_rows(const struct ha_workload *w, enum part part, size_t b, size_t first, size_t count, void *rows)
+{
+    const struct ha_shape *s = &w->shape;
+    for (size_t t = 0; t < count; t++)
+        for (size_t i = t * s->head_dim; i < (t + 1) * s->head_dim; i++)
+            ha_store(rows, i, s->dtype, ha_load(rows, i, s->dtype) * factor(w, part, b, first + t));
+}
+
+static void turn_head(void *arg, size_t task, size_t worker)
+{
+    const struct ha_workload *w = arg;
+    const struct ha_shape *s = &w->shape;
+    const size_t head = task % s->kv_heads, i = task / s->kv_heads, b = i % s->batch, first = s->ctx[b],
+                 count = s->steps * s->q_len, at = (head * w->cap + first) * row_bytes(w);
+    unsigned char *k = (unsigned char *)w->k[i] + at, *v = (unsigned char *)w->v[i] + at;
+    w->dataset->kv(w->source, b, i / s->batch, head, first, count, k, v);
+    if (!w->turn) return;
+    scale_rows(w, KEY, b, first, count, k);
+    scale_rows(w, VALUE, b, first, count, v);
+}
+
+void ha_workload_turn(struct ha_workload *w, uint64_t turn, struct ha_pool *pool)
+{
+    if (w->turn == turn) return;
+    w->turn = turn;
+    ha_pool_run(pool, "inputs", w->shape.layers * w->shape.batch * w->shape.kv_heads, turn_head, w);
+}
+
 /* ---- the inputs of a step ----------------------------------------------------------------- */
 
 static size_t place(size_t *at, size_t bytes)
@@ -181,6 +221,16 @@ struct inputs {
     unsigned char *blocks;
 };
 
+/* Queries are exact in the type of K and V. */
+static void scale(const struct ha_workload *w, float by, float *x, size_t n)
+{
+    float exact;
+    for (size_t i = 0; i < n && by < 1; i++) {
+        ha_store(&exact, 0, w->shape.dtype, x[i] * by);
+        x[i] = ha_load(&exact, 0, w->shape.dtype);
+    }
+}
+
 static void inputs_task(void *arg, size_t layer, size_t worker)
 {
     const struct inputs *in = arg;
@@ -196,11 +246,14 @@ static void inputs_task(void *arg, size_t layer, size_t worker)
             const unsigned char *k = w->k[layer * s->batch + b], *v = w->v[layer * s->batch + b];
             for (size_t h = 0; h < s->q_heads; h++)
                 w->dataset->query(w->source, b, layer, h, token, q + (at * s->q_heads + h) * s->head_dim);
+            scale(w, factor(w, QUERY, b, token), q + at * s->q_heads * s->head_dim, s->q_heads * s->head_dim);
             for (size_t h = 0; h < s->kv_heads; h++) {
                 memcpy(block + io->k + (at * s->kv_heads + h) * row, k + (h * w->cap + token) * row, row);
                 memcpy(block + io->v + (at * s->kv_heads + h) * row, v + (h * w->cap + token) * row, row);
             }
-            if (io->has_x) w->dataset->input(w->source, b, layer, token, x + at * s->model_dim);
+            if (!io->has_x) continue;
+            w->dataset->input(w->source, b, layer, token, x + at * s->model_dim);
+            scale(w, factor(w, QUERY, b, token), x + at * s->model_dim, s->model_dim);
         }
 }
 
