@@ -54,17 +54,27 @@ double ha_chances_p(const struct ha_chances *c)
 
 /* ---- groups ------------------------------------------------------------------------------------------------------ */
 
+static bool is_worse(const struct ha_suspect *s, const struct ha_chances *c, double p)
+{
+    return !s->groups || p < s->p || (p == s->p && ha_chances_rms(c) > ha_chances_rms(&s->worst));
+}
+
 void ha_suspect_add(struct ha_suspect *s, const struct ha_chances *c, const char *what, ...)
 {
-    const double p = ha_chances_p(c), rms = ha_chances_rms(c);
+    struct ha_suspect one = { .worst = *c, .p = ha_chances_p(c), .groups = 1 };
     va_list list;
     if (!c->rows) return;
-    if (s->groups++ && (p > s->p || (p == s->p && !(rms > ha_chances_rms(&s->worst))))) return;
-    s->worst = *c;
-    s->p = p;
     va_start(list, what);
-    vsnprintf(s->what, sizeof s->what, what, list);
+    vsnprintf(one.what, sizeof one.what, what, list);
     va_end(list);
+    ha_suspect_join(s, &one);
+}
+
+void ha_suspect_join(struct ha_suspect *s, const struct ha_suspect *other)
+{
+    const size_t groups = s->groups + other->groups;
+    if (other->groups && is_worse(s, &other->worst, other->p)) *s = *other;
+    s->groups = groups;
 }
 
 void ha_suspect_tell(const struct ha_suspect *s, struct ha_result *head, double *bias, double *rms)

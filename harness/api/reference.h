@@ -189,6 +189,8 @@ struct ha_suspect {
 /* A group without rows is none. */
 void ha_suspect_add(struct ha_suspect *s, const struct ha_chances *c, const char *what, ...)
     __attribute__((format(printf, 3, 4)));
+/* The groups of both. */
+void ha_suspect_join(struct ha_suspect *s, const struct ha_suspect *other);
 /* For the row of a case: its p and suspicion, and the columns bias and rms. Without a group all stay as they are. */
 struct ha_result;
 void ha_suspect_tell(const struct ha_suspect *s, struct ha_result *head, double *bias, double *rms);

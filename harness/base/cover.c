@@ -219,13 +219,16 @@ struct open {
     size_t *left, at;
 };
 
+enum { FEW = 4 };
+
 static size_t drawn(uint64_t seed, uint64_t *at, size_t n) { return (size_t)ha_rng_below(seed, 0, (*at)++, n); }
 
-/* The next value that no row has; else in a quarter of all rows value 0, which is the usual one (one query token, one
- * sequence, no offset), or any, a cheap one rather than a dear one. */
+/* The next value that no row has; else of few values any; of many in a quarter of all rows value 0, which is the usual
+ * one (one query token, one sequence, no offset), or any, a cheap one rather than a dear one. */
 static size_t next_value(const struct ha_cover *c, const struct open *o, size_t a, uint64_t seed, uint64_t *at)
 {
     if (o[a].at < c->values[a]) return o[a].left[o[a].at];
+    if (c->values[a] <= FEW) return drawn(seed, at, c->values[a]);
     return drawn(seed, at, 4) == 0 ? 0 : drawn(seed, at, drawn(seed, at, c->values[a]) + 1);
 }
 

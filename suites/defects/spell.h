@@ -26,8 +26,8 @@ struct ha_way {
 };
 
 enum { HA_SPELL_INPUTS = 8 };
-/* Arguments with sequences and states of their own, as the caller's may be gone when the call runs; hit: the sequences in
- * which it is wrong; saved: what was in the outputs; input: copies of blocks that it reads in their place. */
+/* Arguments with sequences and states of their own, as the caller's may be gone when the call runs; hit: the sequences
+ * in which it is wrong; saved: what was in the outputs; input: copies of blocks that it reads in their place. */
 struct ha_spell {
     struct ha_spell *next; /* of those that a graph keeps */
     const struct ha_way *way;

@@ -158,7 +158,7 @@ static void choose(struct ha_op_stage *s, struct problem *p, size_t b)
     p->key = keys && ha_op_draw(s, 2) && p->special != HA_OP_INF_QUERY ? keys - 1 - ha_op_draw(s, last)
                                                                        : 0; /* one of the last, or the first */
     if (!keys || (p->special == HA_OP_LOW_KEY && least < 2)) p->special = HA_OP_NO_SPECIAL;
-    const size_t most = least < LOW_MOST ? least - 1 : LOW_MOST;
+    const size_t most = least <= LOW_MOST ? least - 1 : LOW_MOST;
     p->faint = (p->special == HA_OP_NAN_VALUE || p->special == HA_OP_INF_VALUE) && least > 1 && ha_op_draw(s, 2);
     p->lows = p->special == HA_OP_LOW_KEY && p->key == 0 ? 1 + ha_op_draw(s, 2) * (most - 1) : 0;
 }
@@ -466,7 +466,7 @@ static enum ha_status load(struct ha_op_stage *s, struct way *way, const struct 
 
 static enum ha_status attend_once(struct ha_op_stage *s, struct way *way, const struct ha_op_case *c)
 {
-    static struct problem p;
+    static _Thread_local struct problem p;
     const char *const name = way->name;
     struct ha_device_info info;
     memset(&info, 0, sizeof info);
@@ -593,6 +593,7 @@ static const struct ha_op_case listed_cases[] = {
     SHAPE(1, 3, 2, 4, 64, 2100, 2, .block = 1, .causal = 1, .lists = HA_OP_Q_LISTS, .list_keys = 1, .q_gap = 8),
     SHAPE(1, 2049, 1, 33, 8, 3, 1, .block = 1, .lists = HA_OP_Q_LISTS, .list_keys = 1), /* more than 65,536 lists */
     SHAPE(65, 16, 64, 1, 8, 3, 1, .block = 1, .lists = HA_OP_KV_LISTS),
+    SHAPE(2, 1, 2, 4, 64, 300, 1, .block = 32, .lists = HA_OP_Q_LISTS, .list_keys = 1),
 };
 static const struct ha_op_case plain[] = { SHAPE(5, 1, 2, 2, 128, 300, 2, .empty = 1),
                                            SHAPE(1, 3, 2, 2, 64, 2100, 2, .causal = 1) };

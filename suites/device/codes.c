@@ -51,7 +51,7 @@ static enum ha_status judge_codes(struct ha_op_stage *s, const struct ha_op_case
 
 static enum ha_status hash_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static struct ha_device_hash_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
+    static _Thread_local struct ha_device_hash_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
     const enum ha_dtype dtype = (enum ha_dtype)c->dtype;
     const size_t e = ha_dtype_bytes(dtype), dim = c->head_dim, row = c->kv_heads * c->group * dim,
                  a_count = c->kv_heads * c->bits * dim;
@@ -186,7 +186,7 @@ static void make_codes(struct ha_op_stage *s, const struct ha_op_case *c, uint32
 
 static enum ha_status hamming_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static struct ha_device_hamming_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
+    static _Thread_local struct ha_device_hamming_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
     const size_t rows = c->q_len * c->group, q_bytes = ha_code_bytes(rows, c->bits) + c->src_gap * 64;
     size_t in = 0, queries = 0, out = 0, codes_at[HA_OP_BATCH], q_at[HA_OP_BATCH], s_at[HA_OP_BATCH],
            only_at[HA_OP_BATCH];
@@ -320,7 +320,7 @@ static void make_heads(struct ha_op_stage *s, const struct ha_op_case *c, size_t
 
 static enum ha_status similarity_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static struct ha_device_similarity_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
+    static _Thread_local struct ha_device_similarity_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
     enum { THRESHOLDS = 11 };
     static const float thresholds[THRESHOLDS] = { 0.5f, 0.9f, 1, 0.8f, -2, 0, 0.95f, -1, -0.5f, -INFINITY, 0.7f };
     const size_t heads = c->kv_heads * c->group, n = heads * c->head_dim;

@@ -2,14 +2,19 @@
  * one each two values of classes meet; in the other every value of each key is, of all that is cheap, and some beside
  * each power of two up to what the contract allows. */
 
+#include "suites/device/captured.h"
 #include "suites/device/point.h"
 
+#include "harness/base/array.h"
 #include "harness/base/cover.h"
+#include "harness/base/fingerprint.h"
+#include "harness/base/thread.h"
 #include "harness/base/why.h"
 #include "harness/engine/point.h"
 #include "harness/engine/suite_file.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define COST_MOST 0.003 /* of a case */
@@ -104,22 +109,28 @@ bool ha_op_section(const struct ha_op *op, char *out, size_t size)
     return fclose(f) == 0 && fits;
 }
 
+/* Two threads judge, each on a stage of its own: what a call does to another one that runs at the same time is seen,
+ * too. */
+enum { STAGES = 2 };
 struct covering {
-    struct ha_op_stage *stage;
+    struct ha_op_stage *stage[STAGES];    /* the second one is made for this */
+    const struct ha_device_api *captured; /* or NULL */
     const struct ha_suite *suite;
     const struct ha_op_point *asked;
-    bool values; /* of which values there are; else pairs */
-    uint64_t cases;
-    struct ha_op_point small; /* the last one that is cheap, and has something to do */
+    bool values;                   /* of which values there are; else pairs */
+    struct ha_op_point *of, small; /* of a section; small: the last one that is cheap, and has something to do */
+    size_t count, room;
+    size_t failed;  /* atomic: the first that is wrong, or more than there are */
+    uint64_t calls; /* of a stage, at least */
 };
 /* As many calls has each operation at least; and what a case may cost that is called again and again. */
 enum { CALLS = 1700, KEPT = 8 };
 static const double COST_SMALL = 5e-5, COST_TWICE = 5e-4;
 
 /* Its id, which runs it again, goes before what is wrong. */
-static enum ha_status judge_case(const struct covering *c, const struct ha_op_point *p, struct ha_why *why)
+static enum ha_status judge_case(const struct covering *c, struct ha_op_stage *s, const struct ha_op_point *p)
 {
-    struct ha_op_stage *s = c->stage;
+    struct ha_why *why = s->why;
     char id[HA_ID_MAX];
     s->of = &p->of;
     const enum ha_status status = ha_ops[p->op]->once(s, s->of);
@@ -129,25 +140,49 @@ static enum ha_status judge_case(const struct covering *c, const struct ha_op_po
     return ha_why_prefix(why, status, "'%.300s'", id);
 }
 
+/* The call in a graph of its own. */
+static enum ha_status judge_captured(const struct covering *c, struct ha_op_stage *s, const struct ha_op_point *p)
+{
+    const struct ha_device_api *const api = s->api;
+    s->api = c->captured;
+    const enum ha_status status = judge_case(c, s, p);
+    s->api = api;
+    ha_captured_clear();
+    return status == HA_OK ? status : ha_why_prefix(s->why, status, "captured as a graph and launched");
+}
+
 struct call {
     const struct covering *c;
+    struct ha_op_stage *s;
     const struct ha_op_point *p;
-    struct ha_why *why;
 };
 static enum ha_status judge_call(void *arg)
 {
     const struct call *call = arg;
-    return judge_case(call->c, call->p, call->why);
+    return judge_case(call->c, call->s, call->p);
 }
 
-/* It draws what the same case alone does. A cheap one is judged twice, with other numbers at the same addresses, and so
- * are of each 16 others 8, one behind the other: what a device remembers of an address is wrong then. Each second 16
- * are called for by threads of their own. */
-static enum ha_status judge_point(void *arg, const struct ha_suite *suite, void *point, struct ha_why *why)
+/* Case i of a stage. It draws what the same case alone does. A cheap one is judged twice, with other numbers at the
+ * same addresses, and so are of each 16 others 8, one behind the other: what a device remembers of an address is wrong
+ * then. Each second 16 are called for by threads of their own, and of the other ones each second is captured as a
+ * graph. */
+static enum ha_status judge_point(const struct covering *c, struct ha_op_stage *s, const struct ha_op_point *p,
+                                  size_t i)
+{
+    const bool elsewhere = i / (2 * KEPT) % 2, captured = c->captured && !elsewhere && i % 2,
+               twice = ha_op_cost(p) < COST_TWICE && s->most >= WHOLE_BYTES;
+    struct call call = { c, s, p };
+    s->drawn = 0;
+    s->keeps = i / KEPT % 2 || twice;
+    if (twice) HA_TRY(judge_case(c, s, p));
+    return captured ? judge_captured(c, s, p) : elsewhere ? ha_op_elsewhere(s, judge_call, &call) : judge_call(&call);
+}
+
+static enum ha_status take_point(void *arg, const struct ha_suite *suite, void *point, struct ha_why *why)
 {
     struct covering *c = arg;
-    struct ha_op_stage *s = c->stage;
     struct ha_op_point *p = point;
+    const struct ha_op_stage *s = c->stage[0];
     const double cost = ha_op_cost(p);
     /* who asks for small copies gets the cheaper cases, and of the many those that cost next to nothing */
     const size_t most = c->values && s->most > FEW_BYTES ? FEW_BYTES : s->most;
@@ -155,28 +190,62 @@ static enum ha_status judge_point(void *arg, const struct ha_suite *suite, void 
     memcpy(p->device, c->asked->device, sizeof p->device);
     p->isa = c->asked->isa;
     p->seed = c->asked->seed;
-    s->drawn = 0;
-    s->keeps = c->cases / KEPT % 2;
     if (cost < COST_SMALL && !p->of.empty && !p->of.special) c->small = *p;
-    const bool elsewhere = c->cases++ / (2 * KEPT) % 2, twice = cost < COST_TWICE && s->most >= WHOLE_BYTES;
-    struct call call = { c, p, why };
-    s->keeps |= twice;
-    if (twice) HA_TRY(judge_case(c, p, why));
-    return elsewhere ? ha_op_elsewhere(s, judge_call, &call) : judge_call(&call);
+    if (!ha_array_room(&c->of, &c->room, c->count + 1, sizeof *c->of)) return ha_why(why, HA_ERROR, "out of memory");
+    c->of[c->count++] = *p;
+    return HA_OK;
 }
 
-/* What only one call of many does. */
-static enum ha_status judge_often(const struct covering *c, struct ha_why *why)
+/* ---- two at once ------------------------------------------------------------------------------------------------- */
+
+struct judging {
+    struct covering *c;
+    size_t stage;
+    enum ha_status status;
+    size_t at; /* the case that is wrong */
+};
+
+static void *judge_points(void *arg)
 {
-    struct ha_op_stage *s = c->stage;
-    enum ha_status status = HA_OK;
+    struct judging *j = arg;
+    struct covering *c = j->c;
+    for (size_t i = j->stage; i < __atomic_load_n(&c->failed, __ATOMIC_ACQUIRE) && j->status == HA_OK; i += STAGES) {
+        j->status = judge_point(c, c->stage[j->stage], &c->of[i], i / STAGES);
+        j->at = i;
+    }
+    size_t first = __atomic_load_n(&c->failed, __ATOMIC_ACQUIRE);
+    while (j->status != HA_OK && j->at < first
+           && !__atomic_compare_exchange_n(&c->failed, &first, j->at, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+    }
+    return NULL;
+}
+
+/* What only one call of many does. A case may be waived: then there are no more calls. */
+static void *judge_often(void *arg)
+{
+    struct judging *j = arg;
+    struct ha_op_stage *s = j->c->stage[j->stage];
     s->keeps = true;
-    while (c->small.one && s->most >= WHOLE_BYTES && s->calls && s->calls < CALLS && status == HA_OK) {
-        status = judge_case(c, &c->small, why);
-        if (status != HA_OK) ha_why_prefix(why, status, "call %llu", (unsigned long long)s->calls);
+    for (uint64_t before = UINT64_MAX; j->status == HA_OK && s->calls < j->c->calls && s->calls != before;) {
+        before = s->calls;
+        j->status = judge_case(j->c, s, &j->c->small);
     }
     s->keeps = false;
-    return status;
+    if (j->status != HA_OK) ha_why_prefix(s->why, j->status, "call %llu", (unsigned long long)s->calls);
+    return NULL;
+}
+
+/* By both stages, to the end of both. Of two that are wrong the first case is said. */
+static enum ha_status by_two(struct covering *c, void *(*judge)(void *arg))
+{
+    struct judging j[STAGES] = { { c, 0, HA_OK, SIZE_MAX }, { c, 1, HA_OK, SIZE_MAX } };
+    pthread_t thread;
+    const bool starts = ha_thread_start(&thread, judge, &j[1]) == 0;
+    judge(&j[0]);
+    if (!starts) return ha_why(c->stage[0]->why, HA_ERROR, "no thread to be had");
+    pthread_join(thread, NULL);
+    if (j[1].status == HA_OK || (j[0].status != HA_OK && j[0].at <= j[1].at)) return j[0].status;
+    return ha_why(c->stage[0]->why, j[1].status, "%s", c->stage[1]->why->text);
 }
 
 static enum ha_status judge_section(void *arg, const struct ha_file_section *f, struct ha_why *why)
@@ -186,18 +255,46 @@ static enum ha_status judge_section(void *arg, const struct ha_file_section *f, 
     struct ha_assignments keys = f->keys;
     keys.seed = c->asked->seed;
     c->values = keys.cover == HA_COVERS_VALUES;
+    c->count = 0;
     HA_TRY(ha_covering_create(&covering, c->suite, &keys, why));
-    const enum ha_status status = ha_covering_expand(covering, judge_point, arg, why);
+    const enum ha_status status = ha_covering_expand(covering, take_point, arg, why);
     ha_covering_destroy(covering);
-    return status;
+    HA_TRY(status);
+    c->failed = c->count;
+    return by_two(c, judge_points);
+}
+
+static enum ha_status judge_sections(struct covering *c, const char *text, struct ha_why *why)
+{
+    const struct ha_op_stage *s = c->stage[0];
+    HA_TRY(ha_suite_file_parse(ha_ops[c->asked->op]->name, text, judge_section, c, why));
+    c->calls = CALLS / STAGES;
+    return c->small.one && s->most >= WHOLE_BYTES && s->calls ? by_two(c, judge_often) : HA_OK;
 }
 
 enum ha_status ha_op_cover(struct ha_op_stage *stage, const struct ha_suite *suite, const struct ha_op_point *asked,
                            struct ha_why *why)
 {
     char text[HA_OP_SECTION_MAX];
-    struct covering c = { .stage = stage, .suite = suite, .asked = asked };
+    struct ha_why reason = { "" };
+    struct ha_op_stage beside = { .api = stage->api,
+                                  .device = stage->device,
+                                  .name = stage->name,
+                                  .isa = stage->isa,
+                                  .most = stage->most,
+                                  .rounds = stage->rounds,
+                                  .seed = stage->seed,
+                                  .once_more = stage->once_more };
+    struct covering c = {
+        .stage = { stage, &beside }, .suite = suite, .asked = asked, .captured = ha_captured(stage->api)
+    };
     if (!ha_op_section(ha_ops[asked->op], text, sizeof text)) return HA_OK;
-    HA_TRY(ha_suite_file_parse(ha_ops[asked->op]->name, text, judge_section, &c, why));
-    return judge_often(&c, why);
+    if (ha_op_stage_begin(&beside, &reason) != HA_OK) return ha_why(why, HA_ERROR, "%s", reason.text);
+    const enum ha_status status = judge_sections(&c, text, why);
+    ha_op_stage_end(&beside);
+    free(c.of);
+    stage->cases += beside.cases;
+    if (beside.calls) stage->outputs = ha_fingerprint_bytes(stage->outputs, &beside.outputs, sizeof beside.outputs);
+    ha_suspect_join(&stage->suspect, &beside.suspect);
+    return status;
 }

@@ -3,6 +3,8 @@
 #include "suites/device/mixture.h"
 #include "suites/device/path.h"
 
+#include "harness/base/clock.h"
+#include "harness/base/thread.h"
 #include "harness/base/why.h"
 
 #include <string.h>
@@ -17,8 +19,15 @@ struct kept {
 };
 enum { ROW = 64 };
 
-static enum ha_status keep(struct ha_op_stage *s, struct kept *k)
+struct keeping {
+    struct ha_op_stage *s;
+    struct kept *k;
+};
+static enum ha_status keep(void *arg)
 {
+    const struct keeping *keeping = arg;
+    struct ha_op_stage *s = keeping->s;
+    struct kept *k = keeping->k;
     struct ha_stream *const on = s->stream[0];
     struct ha_op_path p = k->p;
     HA_OP(s, copy, on, p.there->at, p.x->at, p.bytes, HA_H2D);
@@ -93,7 +102,8 @@ static enum ha_status judge_arguments(struct ha_op_stage *s, size_t bytes)
         HA_TRY(ha_op_put(s, k.index, 0, sizeof(uint32_t)));
     }
     HA_OP(s, graph_begin, s->stream[0]);
-    const enum ha_status kept = keep(s, &k);
+    /* a thread of its own enqueues what is kept: it is the stream that captures */
+    const enum ha_status kept = ha_op_elsewhere(s, keep, &(struct keeping){ s, &k });
     const enum ha_status ended = s->api->graph_end(s->stream[0], &graph, s->why);
     HA_TRY(kept);
     HA_TRY(ended);
@@ -169,6 +179,69 @@ static enum ha_status launch_often(struct ha_op_stage *s, size_t functions, size
                              times, functions, seen);
 }
 
+/* ---- what waits for a graph -------------------------------------------------------------------------------------- */
+
+static uint32_t released; /* atomic; by then the host function of the graph has ended */
+static void wait_for_release(void *arg)
+{
+    while (!__atomic_load_n(&released, __ATOMIC_ACQUIRE)) ha_sleep_ns(20000);
+}
+static void *release_later(void *arg)
+{
+    ha_sleep_ns(5000000);
+    __atomic_store_n(&released, 1, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+enum waiter { BY_STREAM, BY_EVENT_SYNC, BY_STREAM_SYNC, WAITERS };
+static enum ha_status wait_behind(struct ha_op_stage *s, enum waiter by, struct ha_graph *graph, struct ha_event *event)
+{
+    HA_OP(s, graph_launch, graph, s->stream[0]);
+    if (by != BY_STREAM_SYNC) HA_OP(s, event_record, event, s->stream[0]);
+    if (by == BY_STREAM) HA_OP(s, stream_wait, s->stream[1], event);
+    else if (by == BY_EVENT_SYNC) HA_OP(s, event_sync, event);
+    else HA_OP(s, stream_sync, s->stream[0]);
+    return HA_OK;
+}
+
+/* A graph whose copy comes late is over when its last node is, for an event behind it and for the stream. */
+static enum ha_status judge_end(struct ha_op_stage *s, enum waiter by, struct ha_event *event)
+{
+    static const char *const text[WAITERS] = { "what a stream copied behind stream_wait for an event behind a graph",
+                                               "what was copied after event_sync of an event behind a graph",
+                                               "what was copied after stream_sync behind a graph" };
+    struct ha_graph *graph = NULL;
+    struct ha_op_path p;
+    pthread_t thread;
+    HA_TRY(ha_op_path_make(s, &p, HA_OP_PATH_SMALL));
+    __atomic_store_n(&released, 0, __ATOMIC_RELEASE);
+    HA_OP(s, graph_begin, s->stream[0]);
+    enum ha_status kept = s->api->host_fn(s->stream[0], wait_for_release, NULL);
+    if (kept == HA_OK) kept = ha_op_path_up(s, &p, s->stream[0]);
+    const enum ha_status ended = s->api->graph_end(s->stream[0], &graph, s->why);
+    HA_TRY(ha_op_failed(s, "host_fn", kept));
+    HA_TRY(ended);
+    const bool starts = ha_thread_start(&thread, release_later, NULL) == 0;
+    enum ha_status status = starts ? wait_behind(s, by, graph, event) : ha_why(s->why, HA_ERROR, "no thread to be had");
+    if (status == HA_OK) status = ha_op_path_down(s, &p, s->stream[1]);
+    if (status == HA_OK) status = ha_op_failed(s, "stream_sync", s->api->stream_sync(s->stream[1]));
+    if (starts) pthread_join(thread, NULL);
+    s->api->stream_sync(s->stream[0]);
+    s->api->graph_destroy(graph);
+    return status == HA_OK ? ha_op_path_judge(s, &p, text[by]) : status;
+}
+
+static enum ha_status judge_ends(struct ha_op_stage *s)
+{
+    struct ha_event *event;
+    if (!s->api->host_fn || !s->api->event_create) return HA_OK;
+    HA_TRY(s->api->event_create(s->device, &event, s->why));
+    enum ha_status status = HA_OK;
+    for (enum waiter by = BY_STREAM; by < WAITERS && status == HA_OK; by++) status = judge_end(s, by, event);
+    s->api->event_destroy(event);
+    return status;
+}
+
 static enum ha_status judge_graph(struct ha_op_stage *s)
 {
     static const size_t sizes[] = { 256 << 10, 4096, 128 };
@@ -176,6 +249,7 @@ static enum ha_status judge_graph(struct ha_op_stage *s)
         HA_TRY(judge_arguments(s, sizes[i]));
         ha_op_clear(s);
     }
+    HA_TRY(judge_ends(s));
     HA_TRY(launch_often(s, 1, ha_op_often(s)));
     HA_TRY(launch_often(s, ha_op_often(s), 2));
     return judge_mixture(s);

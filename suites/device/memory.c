@@ -207,12 +207,25 @@ static const char *unfit_alloc(const struct ha_op_case *c)
     return c->dst == HA_OP_PAGEABLE ? "pageable memory is no device's" : NULL;
 }
 
+/* Many small ones at once, of each kind. */
+static enum ha_status many_blocks(struct ha_op_stage *s)
+{
+    enum { MANY = 600, SMALL = 200 };
+    for (size_t i = 0; i < MANY * KINDS && s->most >= 1 << 20; i++)
+        HA_TRY(blocks(s, (enum ha_op_place)(i % KINDS), 1, 1 + ha_op_draw(s, SMALL)));
+    HA_TRY(apart(s, s->blocks));
+    HA_TRY(keep(s));
+    ha_op_clear(s);
+    return HA_OK;
+}
+
 static enum ha_status judge_alloc(struct ha_op_stage *s)
 {
     static const enum ha_op_place places[KINDS] = { HA_OP_DEVICE, HA_OP_PINNED, HA_OP_MAPPED };
     struct ha_device_info info;
     memset(&info, 0, sizeof info);
     s->api->info(s->device, &info);
+    HA_TRY(many_blocks(s));
     for (int round = 0; round < 3; round++) {
         for (size_t i = 0; i < SIZES; i++)
             for (size_t k = 0; k < KINDS; k++)

@@ -190,13 +190,18 @@ static enum ha_status rect_once(struct ha_op_stage *s, const struct pair *p, siz
                        c->rows, c->width, ways[way].name, src, dst, to);
 }
 
+enum { MORE_GAP = 8 };
 static enum ha_status rect_case(struct ha_op_stage *s, const struct ha_op_case *c)
 {
     struct pair p;
     const size_t way = way_of(c), gap = c->dst_gap > c->src_gap ? c->dst_gap : c->src_gap;
     const size_t at = c->dst_at > c->src_at ? c->dst_at : c->src_at;
-    HA_TRY(pair_make(s, &p, ways[way].dst, ways[way].src, at + c->rows * (c->width + gap) + 2 * GUARD));
-    return rect_once(s, &p, way, c);
+    HA_TRY(pair_make(s, &p, ways[way].dst, ways[way].src, at + c->rows * (c->width + gap + MORE_GAP) + 2 * GUARD));
+    HA_TRY(rect_once(s, &p, way, c));
+    struct ha_op_case other = *c; /* of the same places, rows and widths */
+    other.dst_gap += MORE_GAP * ha_op_draw(s, 2);
+    other.src_gap += MORE_GAP * ha_op_draw(s, 2);
+    return rect_once(s, &p, way, &other);
 }
 
 static enum ha_status rect_anywhere(struct ha_op_stage *s, const struct pair *p, size_t way, const struct rect *r)
@@ -420,7 +425,7 @@ static enum ha_status judge_move(struct ha_op_stage *s)
             c.src = places[p][1];
             c.dst_index = (i + p) % HA_OP_INDICES;
             c.src_index = 1 + p % 2;
-            c.pattern = HA_OP_SHUFFLED;
+            c.pattern = (i + p) % 2 ? HA_OP_SHUFFLED : HA_OP_REPEATS;
             if (c.rows * c.width * c.spread <= s->most) HA_TRY(move_once(s, &c));
         }
     return HA_OK;

@@ -320,6 +320,7 @@ static enum ha_status spin_often(struct ha_op_stage *s, uint64_t ns)
                                             (unsigned long long)ns, (unsigned long long)took);
 }
 
+enum { LONG_FROM = 1 << 20 };
 static enum ha_status judge_spin(struct ha_op_stage *s)
 {
     static const uint64_t ns[] = { 0, 1000, 20000000, 200000, 20000000, 5000000, 20000000 };
@@ -327,6 +328,8 @@ static enum ha_status judge_spin(struct ha_op_stage *s)
     HA_TRY(ha_op_path_make(s, &p, HA_OP_PATH_SMALL));
     HA_TRY(ha_op_spin_often(s));
     for (size_t i = 0; i < sizeof ns / sizeof *ns; i++) HA_TRY(spin_once(s, &p, ns[i]));
+    /* more ns than 32 bits count */
+    if (s->most >= LONG_FROM && !s->once_more) HA_TRY(spin_once(s, &p, UINT64_C(4400000000)));
     HA_TRY(spin_often(s, 20000));
     return spin_often(s, 1000);
 }

@@ -92,7 +92,7 @@ static enum ha_status judge_codes(struct ha_op_stage *s, const struct ha_op_case
 
 static enum ha_status pq_encode_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static struct ha_device_pq_encode_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
+    static _Thread_local struct ha_device_pq_encode_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
     const enum ha_dtype dtype = (enum ha_dtype)c->dtype;
     const size_t e = ha_dtype_bytes(dtype), dim = c->groups * c->dims, row = dim * e;
     const bool by_head = c->layout != HA_OP_TOKENS, indexed = c->src_index != HA_OP_NO_INDEX,
@@ -218,7 +218,7 @@ const struct ha_op ha_op_pq_encode = {
 
 static enum ha_status pq_table_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static struct ha_device_pq_table_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
+    static _Thread_local struct ha_device_pq_table_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
     const enum ha_dtype type = (enum ha_dtype)c->w_type;
     const size_t heads = c->kv_heads * c->group, dim = c->groups * c->dims, n = c->q_len * heads * dim;
     struct ha_pq pq = pq_of(c), kept = pq;
@@ -324,7 +324,7 @@ const struct ha_op ha_op_pq_table = {
 
 static enum ha_status pq_score_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static struct ha_device_pq_score_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
+    static _Thread_local struct ha_device_pq_score_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
     const enum ha_dtype type = (enum ha_dtype)c->w_type;
     const struct ha_pq pq = pq_of(c);
     const size_t rows = c->q_len * c->group, bytes = ha_pq_table_bytes(&pq, rows, type), e = ha_dtype_bytes(type),

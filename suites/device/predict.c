@@ -72,8 +72,8 @@ static void draw_heads(struct ha_op_stage *s, const struct ha_op_case *c, const 
 
 static enum ha_status features_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static struct places place[HA_OP_BATCH];
-    static struct ha_device_features_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
+    static _Thread_local struct places place[HA_OP_BATCH];
+    static _Thread_local struct ha_device_features_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
     const size_t heads = c->kv_heads * c->group, row = c->head_dim * F;
     size_t step = 0, kept = 0, out = 0;
     const size_t mean = ha_op_room(&kept, HA_FEATURES * F, c->q_at / F * F),

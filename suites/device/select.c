@@ -60,7 +60,7 @@ static enum ha_status judge_digest_head(struct ha_op_stage *s, const struct ha_o
 
 static enum ha_status digest_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static struct digest_problem p;
+    static _Thread_local struct digest_problem p;
     const enum ha_dtype dtype = (enum ha_dtype)c->dtype;
     const size_t e = ha_dtype_bytes(dtype), row = c->head_dim * e, heads = c->kv_heads;
     const bool by_head = c->layout != HA_OP_TOKENS, indexed = c->src_index != HA_OP_NO_INDEX;
@@ -220,7 +220,7 @@ static enum ha_status judge_odd_score(struct ha_op_stage *s, const struct ha_op_
 
 static enum ha_status digest_score_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static struct score_problem p;
+    static _Thread_local struct score_problem p;
     const enum ha_dtype dtype = (enum ha_dtype)c->dtype;
     const size_t heads = c->kv_heads * c->group, rows = heads * c->q_len, e = ha_dtype_bytes(dtype), f = sizeof(float);
     size_t in = 0, queries = 0, out = 0, q_at[HA_OP_BATCH], digests_at[HA_OP_BATCH], out_at[HA_OP_BATCH];
@@ -406,7 +406,7 @@ static enum ha_status judge_list(struct ha_op_stage *s, const struct ha_op_case 
 
 static enum ha_status topk_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static struct ha_device_topk_seq there[HA_OP_BATCH], here[HA_OP_BATCH];
+    static _Thread_local struct ha_device_topk_seq there[HA_OP_BATCH], here[HA_OP_BATCH];
     const size_t f = sizeof(float), rows = c->kv_heads * c->group;
     static const float within[] = { NAN, 0, 1, INFINITY };
     size_t in = 0, out = 0, x_at[HA_OP_BATCH], out_at[HA_OP_BATCH], keys_at[HA_OP_BATCH], only_at[HA_OP_BATCH];
@@ -602,7 +602,7 @@ static enum ha_status judge_parts(struct ha_op_stage *s, const struct ha_op_case
 
 static enum ha_status split_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static struct split_problem p;
+    static _Thread_local struct split_problem p;
     /* some tables have a list more than others */
     const size_t w = sizeof(uint32_t), lists = c->kv_heads * c->group + ha_op_draw(s, 2) * ha_op_draw(s, c->kv_heads),
                  shift = c->dst_at / w * w;

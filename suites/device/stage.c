@@ -276,12 +276,19 @@ enum ha_status ha_op_arrive(struct ha_op_stage *s, struct ha_op_block *const *in
         memset(b->image, 0, b->bytes);
         HA_TRY(ha_op_put(s, b, 0, b->bytes));
         memcpy(b->image, given->image, b->bytes);
+        s->via[s->inputs] = NULL;
+        const bool moves = s->keeps && s->api->move && b->place == HA_OP_DEVICE && b->bytes && ha_op_draw(s, 2);
+        if (moves && !(s->via[s->inputs] = ha_op_block(s, HA_OP_DEVICE, b->bytes))) return HA_ERROR;
     }
     if (!(s->seen = beside(s, out))) return HA_ERROR;
     HA_TRY(ha_op_shut(s, s->stream[0]));
-    for (size_t i = 0; i < count; i++)
-        HA_TRY(pieces(s, s->stream[0], in[i]->at, s->given[i]->at, in[i]->bytes,
-                      in[i]->place == HA_OP_DEVICE ? HA_H2D : HA_D2H));
+    for (size_t i = 0; i < count; i++) {
+        char *const at = s->via[i] ? s->via[i]->at : in[i]->at;
+        const struct ha_device_move move = { in[i]->at, at, NULL, NULL, 1, in[i]->bytes, in[i]->bytes, in[i]->bytes };
+        HA_TRY(
+            pieces(s, s->stream[0], at, s->given[i]->at, in[i]->bytes, in[i]->place == HA_OP_DEVICE ? HA_H2D : HA_D2H));
+        if (s->via[i]) HA_OP(s, move, s->stream[0], &move);
+    }
     return HA_OK;
 }
 

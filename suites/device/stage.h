@@ -97,9 +97,10 @@ struct ha_op_stage {
     /* Of ha_op_arrive, until ha_op_follow: where `out` is copied to; the inputs, and blocks with an image of each. */
     struct ha_op_block *seen, *in[HA_OP_ARRIVE], *given[HA_OP_ARRIVE];
     size_t inputs;
-    const struct ha_op_case *of; /* NULL: the listed cases */
-    size_t most;                 /* bytes of the largest copy */
-    size_t rounds;               /* of what is tried again and again */
+    struct ha_op_block *via[HA_OP_ARRIVE]; /* NULL, or from where a kernel moves the input to its place */
+    const struct ha_op_case *of;           /* NULL: the listed cases */
+    size_t most;                           /* bytes of the largest copy */
+    size_t rounds;                         /* of what is tried again and again */
     uint64_t seed, drawn;
     uint32_t *gate, turn; /* gate: in mapped memory, or lock */
     uint32_t lock;
@@ -141,10 +142,11 @@ enum ha_status ha_op_judge(struct ha_op_stage *stage, const struct ha_op_block *
                            const char *what, ...) __attribute__((format(printf, 5, 6)));
 
 /* What computes is judged between two copies of its own stream: what is enqueued on stream 0 between these two calls
- * reads blocks to which their images are copied there, behind the gate, and which hold zeros until then; and what it
- * makes of `out`, which has been filled, is what a copy behind it finds. The image of `out` is then that, *before what
- * it was, until ha_op_clear. asked: what the operation returned. HA_FAIL: a block of `in` that is not `out` has other
- * bytes than it was given. At most HA_OP_ARRIVE blocks. */
+ * reads blocks to which their images are copied there, behind the gate, or, while blocks are kept, now and then moved
+ * by a kernel, and which hold zeros until then; and what it makes of `out`, which has been filled, is what a copy
+ * behind it finds. The image of `out` is then that, *before what it was, until ha_op_clear. asked: what the operation
+ * returned. HA_FAIL: a block of `in` that is not `out` has other bytes than it was given. At most HA_OP_ARRIVE blocks.
+ */
 enum ha_status ha_op_arrive(struct ha_op_stage *stage, struct ha_op_block *const *in, size_t count,
                             const struct ha_op_block *out);
 enum ha_status ha_op_follow(struct ha_op_stage *stage, const char *operation, enum ha_status asked,

@@ -49,7 +49,7 @@ static void make_slope(const struct ha_op_case *c, float *x, size_t n, size_t la
 
 static enum ha_status softmax_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static struct ha_device_softmax_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
+    static _Thread_local struct ha_device_softmax_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
     const size_t heads = c->kv_heads * c->group, rows = heads * c->q_len;
     struct ha_device_info info = { .name = "" };
     size_t out = 0, x_at[HA_OP_BATCH], lse_at[HA_OP_BATCH];
@@ -79,8 +79,10 @@ static enum ha_status softmax_once(struct ha_op_stage *s, const struct ha_op_cas
             if (c->pattern != HA_OP_SHUFFLED && m->n) make_slope(c, x, m->n, ha_op_draw(s, m->n), shift);
             ha_op_reshape(s, x, m->n, HA_F32, c->numbers);
             const size_t kind = c->special ? ha_op_draw(s, 4) : 0;
-            for (size_t i = 0; i < m->n && kind && c->special == HA_OP_LOW_KEY; i++)
-                if (kind == 1 || ha_op_draw(s, 2)) x[i] = -INFINITY; /* all of them, or half */
+            const size_t first = ha_op_draw(s, m->n + 1), behind = first + ha_op_draw(s, m->n + 1 - first);
+            for (size_t i = 0; i < m->n && kind && c->special == HA_OP_LOW_KEY;
+                 i++) /* all, half, or those of a stretch */
+                if (kind == 1 || (kind == 2 ? i >= first && i <= behind : ha_op_draw(s, 2))) x[i] = -INFINITY;
             if (m->n && kind == 1 && c->special != HA_OP_LOW_KEY)
                 x[ha_op_draw(s, m->n)] = c->special == HA_OP_HIGH_KEY ? INFINITY : NAN;
         }
@@ -127,6 +129,7 @@ static enum ha_status judge_softmax(struct ha_op_stage *s)
     static const struct ha_op_case large[] = {
         { .kv_heads = 1, .group = 1, .keys = 270001, .pattern = HA_OP_ASCENDING },
         { .kv_heads = 1, .group = 2, .keys = 270001, .pattern = HA_OP_SHUFFLED, .special = HA_OP_LOW_KEY },
+        { .kv_heads = 8, .group = 4, .keys = 20000, .pattern = HA_OP_SHUFFLED, .special = HA_OP_LOW_KEY },
         { .kv_heads = 1, .group = 1, .keys = (1 << 20) + 3, .pattern = HA_OP_REPEATS },
         { .kv_heads = 4, .group = 2, .keys = 5000, .pattern = HA_OP_SHUFFLED },
     };
@@ -234,7 +237,7 @@ static double share_at_edge(struct ha_op_stage *s, const struct ha_op_case *c, c
 
 static enum ha_status topp_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static struct ha_device_topp_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
+    static _Thread_local struct ha_device_topp_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
     const enum ha_dtype w_type = (enum ha_dtype)c->w_type;
     const size_t lists = c->kv_heads * c->group, rows = lists * c->q_len, e = ha_dtype_bytes(w_type);
     size_t in = 0, out = 0, x_at[HA_OP_BATCH], keys_at[HA_OP_BATCH], index_at[HA_OP_BATCH], w_at[HA_OP_BATCH];
@@ -368,7 +371,7 @@ static size_t listed(const struct ha_op_case *c, size_t most, size_t b, size_t h
 
 static enum ha_status weighted_sum_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static struct ha_device_weighted_sum_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
+    static _Thread_local struct ha_device_weighted_sum_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
     const enum ha_dtype dtype = (enum ha_dtype)c->dtype, w_type = (enum ha_dtype)c->w_type;
     const size_t heads = c->kv_heads * c->group, rows = c->q_len * heads, dim = c->head_dim, e = ha_dtype_bytes(dtype),
                  we = ha_dtype_bytes(w_type), row = dim * e;

@@ -52,6 +52,55 @@ static void shorten(struct ha_merge_shape *s)
     while (s->heads > 1 && s->tokens * s->heads * s->states * s->dim > MOST) s->heads /= 2;
 }
 
+/* ---- shapes of random rows ----------------------------------------------------------------------------------------
+ * Batches go through all values of each axis, in an order that is another for each kind and type, so that values of two
+ * axes meet in other pairs; in turns one axis has its value whatever it is, and the others what there is room for. */
+
+struct stretch {
+    size_t first, last, step;
+};
+static const struct stretch all_dims[] = { { 1, 136, 1 },   { 144, 576, 8 }, { 191, 193, 2 }, { 255, 257, 2 },
+                                           { 319, 321, 2 }, { 511, 513, 2 }, { 575, 577, 2 }, { 640, 1024, 64 } },
+                            all_heads[] = { { 1, 130, 1 }, { 144, 192, 16 }, { 255, 257, 1 }, { 511, 513, 1 } },
+                            all_tokens[] = { { 1, 70, 1 },    { 96, 97, 1 },   { 127, 129, 1 },   { 191, 193, 1 },
+                                             { 255, 257, 1 }, { 511, 513, 1 }, { 1023, 1025, 1 }, { 4095, 4097, 1 } },
+                            all_states[] = { { 1, 70, 1 },    { 96, 97, 1 },     { 127, 130, 1 },   { 255, 257, 1 },
+                                             { 511, 513, 1 }, { 1023, 1025, 1 }, { 2047, 2049, 1 }, { 4095, 4096, 1 } };
+enum { AXES = 4, ROOM = 1 << 16, ROOM_OF_ONE = 1 << 20 };
+static const struct {
+    const struct stretch *stretch;
+    size_t count;
+} axes[AXES] = { { all_dims, sizeof all_dims / sizeof *all_dims },
+                 { all_heads, sizeof all_heads / sizeof *all_heads },
+                 { all_tokens, sizeof all_tokens / sizeof *all_tokens },
+                 { all_states, sizeof all_states / sizeof *all_states } };
+
+static size_t values_of(size_t axis)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < axes[axis].count; i++)
+        n += (axes[axis].stretch[i].last - axes[axis].stretch[i].first) / axes[axis].stretch[i].step + 1;
+    return n;
+}
+static size_t value_of(size_t axis, size_t at)
+{
+    for (size_t i = 0;; i++) {
+        const struct stretch *s = &axes[axis].stretch[i];
+        const size_t n = (s->last - s->first) / s->step + 1;
+        if (at < n) return s->first + at * s->step;
+        at -= n;
+    }
+}
+
+/* the k-th value of an axis in the order of this item */
+static size_t next_value(size_t axis, size_t item, uint64_t k)
+{
+    const size_t n = values_of(axis), steps[] = { 37, 41, 43, 47, 53, 59 }; /* n shares no divisor with one of them */
+    size_t step = 0;
+    while (n % steps[(step + item) % 6] == 0) step++;
+    return value_of(axis, (size_t)((k * steps[(step + item) % 6] + 7 * item) % n));
+}
+
 /* One case, form, type and number of states, in each order. */
 static enum ha_status add_orders(struct ha_merge_tasks *tasks, struct ha_merge_task t, const struct ha_merge_axes *only,
                                  size_t *turns, struct ha_why *why)
@@ -63,7 +112,7 @@ static enum ha_status add_orders(struct ha_merge_tasks *tasks, struct ha_merge_t
         if ((s->states < 2 || c->stage != HA_STAGE_PLAIN) && order != HA_ORDER_FLAT) continue;
         const size_t k = (*turns)++, rows = rows_of(c, s->states);
         s->order = (enum ha_order)order;
-        s->dim = only->head_dim ? only->head_dim : dims[k % DIMS];
+        s->dim = only->head_dim ? only->head_dim : c->fp8 ? next_value(0, t.item, k) : dims[k % DIMS];
         s->alias = (enum ha_alias)turn(c->aliases, HA_ALIAS_COUNT, k, only->alias);
         s->layout = (enum ha_layout)turn(c->layouts, HA_LAYOUT_COUNT, k, only->layout);
         s->heads = only->tokens ? only->heads : rows % 4 ? rows : 4;
@@ -113,55 +162,6 @@ bool ha_merge_random_fits(size_t item, const struct ha_merge_axes *only)
     if (!allows(0, only->form, k->form) || !allows(0, only->dtype, item % HA_DTYPE_COUNT)) return false;
     if (only->order && (only->order == 1 + HA_ORDER_FLAT) != (k->order == HA_ORDER_FLAT)) return false;
     return !only->alias || (only->alias == 1 + HA_ALIAS_NONE) != k->in_place;
-}
-
-/* ---- shapes of random rows ----------------------------------------------------------------------------------------
- * Batches go through all values of each axis, in an order that is another for each kind and type, so that values of two
- * axes meet in other pairs; in turns one axis has its value whatever it is, and the others what there is room for. */
-
-struct stretch {
-    size_t first, last, step;
-};
-static const struct stretch all_dims[] = { { 1, 136, 1 },   { 144, 576, 8 }, { 191, 193, 2 }, { 255, 257, 2 },
-                                           { 319, 321, 2 }, { 511, 513, 2 }, { 575, 577, 2 }, { 640, 1024, 64 } },
-                            all_heads[] = { { 1, 130, 1 }, { 144, 192, 16 }, { 255, 257, 1 }, { 511, 513, 1 } },
-                            all_tokens[] = { { 1, 70, 1 },    { 96, 97, 1 },   { 127, 129, 1 },   { 191, 193, 1 },
-                                             { 255, 257, 1 }, { 511, 513, 1 }, { 1023, 1025, 1 }, { 4095, 4097, 1 } },
-                            all_states[] = { { 1, 70, 1 },    { 96, 97, 1 },     { 127, 130, 1 },   { 255, 257, 1 },
-                                             { 511, 513, 1 }, { 1023, 1025, 1 }, { 2047, 2049, 1 }, { 4095, 4096, 1 } };
-enum { AXES = 4, ROOM = 1 << 16, ROOM_OF_ONE = 1 << 20 };
-static const struct {
-    const struct stretch *stretch;
-    size_t count;
-} axes[AXES] = { { all_dims, sizeof all_dims / sizeof *all_dims },
-                 { all_heads, sizeof all_heads / sizeof *all_heads },
-                 { all_tokens, sizeof all_tokens / sizeof *all_tokens },
-                 { all_states, sizeof all_states / sizeof *all_states } };
-
-static size_t values_of(size_t axis)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < axes[axis].count; i++)
-        n += (axes[axis].stretch[i].last - axes[axis].stretch[i].first) / axes[axis].stretch[i].step + 1;
-    return n;
-}
-static size_t value_of(size_t axis, size_t at)
-{
-    for (size_t i = 0;; i++) {
-        const struct stretch *s = &axes[axis].stretch[i];
-        const size_t n = (s->last - s->first) / s->step + 1;
-        if (at < n) return s->first + at * s->step;
-        at -= n;
-    }
-}
-
-/* the k-th value of an axis in the order of this item */
-static size_t next_value(size_t axis, size_t item, uint64_t k)
-{
-    const size_t n = values_of(axis), steps[] = { 37, 41, 43, 47, 53, 59 }; /* n shares no divisor with one of them */
-    size_t step = 0;
-    while (n % steps[(step + item) % 6] == 0) step++;
-    return value_of(axis, (size_t)((k * steps[(step + item) % 6] + 7 * item) % n));
 }
 
 /* The first has many rows, of which what the traits let pass is asked. The second of each form, in one type, has more
@@ -263,7 +263,7 @@ static void compose_cases(struct ha_merge_bundles *b, struct ha_merge_task *t, s
     s->plus_inf = set == 2;
     s->fp8 = set > 2 ? (enum ha_fp8)(set - 2) : HA_FP8_NONE;
     s->states = bundle_states[k % BUNDLE_STATES];
-    s->dim = (size_t[]){ 64, 128, 80 }[k % 3];
+    s->dim = s->fp8 ? next_value(0, s->form * HA_DTYPE_COUNT + s->dtype, k) : (size_t[]){ 64, 128, 80 }[k % 3];
     t->seed = b->only->seed * 1000003 + k;
     t->bundle = all;
     all->count = 0;

@@ -1,0 +1,43 @@
+#include "suites/device/captured.h"
+
+enum { GRAPHS = 16 };
+static const struct ha_device_api *real;
+static _Thread_local struct ha_graph *graph[GRAPHS];
+static _Thread_local size_t graphs;
+
+/* Whatever comes of it, the stream does not capture any more. */
+static enum ha_status launch(struct ha_stream *stream, enum ha_status kept)
+{
+    struct ha_graph **made = &graph[graphs % GRAPHS];
+    const enum ha_status ended = real->graph_end(stream, made, NULL);
+    if (kept != HA_OK || ended != HA_OK) return kept != HA_OK ? kept : ended;
+    graphs++;
+    return real->graph_launch(*made, stream);
+}
+
+#define CAPTURED(entry, type)                                                                         \
+    static enum ha_status captured_##entry(struct ha_stream *stream, const struct type *args)         \
+    {                                                                                                 \
+        if (graphs == GRAPHS || real->graph_begin(stream) != HA_OK) return real->entry(stream, args); \
+        return launch(stream, real->entry(stream, args));                                             \
+    }
+HA_DEVICE_OPERATIONS(CAPTURED)
+
+const struct ha_device_api *ha_captured(const struct ha_device_api *api)
+{
+    static struct ha_device_api captured;
+    if (!api->graph_begin || !api->graph_end || !api->graph_launch || !api->graph_destroy) return NULL;
+    real = api;
+    captured = *api;
+#define INSTEAD(entry, type) \
+    if (api->entry) captured.entry = captured_##entry;
+    HA_DEVICE_OPERATIONS(INSTEAD)
+    captured.product = api->product; /* in its first call a library may load its kernels, and wait */
+    captured.attend_products = api->attend_products;
+    return &captured;
+}
+
+void ha_captured_clear(void)
+{
+    while (graphs) real->graph_destroy(graph[--graphs]);
+}

@@ -1,0 +1,13 @@
+#ifndef HA_DEVICE_SUITE_CAPTURED_H
+#define HA_DEVICE_SUITE_CAPTURED_H
+
+/* The operations of a device that takes graphs, each call captured as a graph of its own and launched at once. */
+
+#include "harness/api/device.h"
+
+/* NULL: the device takes no graphs. One device at a time. */
+const struct ha_device_api *ha_captured(const struct ha_device_api *api);
+/* Destroys the graphs of this thread; what was launched is done. */
+void ha_captured_clear(void);
+
+#endif
