@@ -1,25 +1,26 @@
 #include "suites/device/captured.h"
 
+#include "harness/base/why.h"
+
 enum { GRAPHS = 16 };
 static const struct ha_device_api *real;
 static _Thread_local struct ha_graph *graph[GRAPHS];
-static _Thread_local size_t graphs;
+static _Thread_local size_t graphs, launched;
 
 /* Whatever comes of it, the stream does not capture any more. */
-static enum ha_status launch(struct ha_stream *stream, enum ha_status kept)
+static enum ha_status end(struct ha_stream *stream, enum ha_status kept)
 {
-    struct ha_graph **made = &graph[graphs % GRAPHS];
-    const enum ha_status ended = real->graph_end(stream, made, NULL);
+    const enum ha_status ended = real->graph_end(stream, &graph[graphs], NULL);
     if (kept != HA_OK || ended != HA_OK) return kept != HA_OK ? kept : ended;
     graphs++;
-    return real->graph_launch(*made, stream);
+    return HA_OK;
 }
 
 #define CAPTURED(entry, type)                                                                         \
     static enum ha_status captured_##entry(struct ha_stream *stream, const struct type *args)         \
     {                                                                                                 \
         if (graphs == GRAPHS || real->graph_begin(stream) != HA_OK) return real->entry(stream, args); \
-        return launch(stream, real->entry(stream, args));                                             \
+        return end(stream, real->entry(stream, args));                                                \
     }
 HA_DEVICE_OPERATIONS(CAPTURED)
 
@@ -37,7 +38,14 @@ const struct ha_device_api *ha_captured(const struct ha_device_api *api)
     return &captured;
 }
 
+enum ha_status ha_captured_launch(struct ha_stream *stream)
+{
+    for (; launched < graphs; launched++) HA_TRY(real->graph_launch(graph[launched], stream));
+    return HA_OK;
+}
+
 void ha_captured_clear(void)
 {
     while (graphs) real->graph_destroy(graph[--graphs]);
+    launched = 0;
 }

@@ -1,5 +1,7 @@
 #include "suites/device/stage.h"
 
+#include "suites/device/captured.h"
+
 #include "harness/base/clock.h"
 #include "harness/base/fingerprint.h"
 #include "harness/base/numeric.h"
@@ -296,7 +298,8 @@ enum ha_status ha_op_follow(struct ha_op_stage *s, const char *operation, enum h
                             const struct ha_op_block *out, const char **before)
 {
     struct ha_op_block *const seen = s->seen;
-    enum ha_status status = ha_op_failed(s, operation, asked);
+    enum ha_status status = ha_op_failed(s, operation, asked); /* by now its arguments may be overwritten */
+    if (status == HA_OK) status = ha_op_failed(s, "graph_launch", ha_captured_launch(s->stream[0]));
     if (status == HA_OK)
         status = pieces(s, s->stream[0], seen->at, out->at, out->bytes, out->place == HA_OP_DEVICE ? HA_D2H : HA_H2D);
     if (status == HA_OK && s->turn % HELD == 0) status = ha_op_hold(s);
