@@ -2,6 +2,8 @@
 
 #include "harness/base/why.h"
 
+#include <string.h>
+
 enum { GRAPHS = 16 };
 static const struct ha_device_api *real;
 static _Thread_local struct ha_graph *graph[GRAPHS];
@@ -24,17 +26,16 @@ static enum ha_status end(struct ha_stream *stream, enum ha_status kept)
     }
 HA_DEVICE_OPERATIONS(CAPTURED)
 
-const struct ha_device_api *ha_captured(const struct ha_device_api *api)
+const struct ha_device_api *ha_captured(const struct ha_device_api *api, const char *name)
 {
     static struct ha_device_api captured;
-    if (!api->graph_begin || !api->graph_end || !api->graph_launch || !api->graph_destroy) return NULL;
+    const bool library = !name || !strcmp(name, "product") || !strcmp(name, "attend_products");
+    if (!api->graph_begin || !api->graph_end || !api->graph_launch || !api->graph_destroy || library) return NULL;
     real = api;
     captured = *api;
 #define INSTEAD(entry, type) \
-    if (api->entry) captured.entry = captured_##entry;
+    if (api->entry && !strcmp(name, #entry)) captured.entry = captured_##entry;
     HA_DEVICE_OPERATIONS(INSTEAD)
-    captured.product = api->product; /* in its first call a library may load its kernels, and wait */
-    captured.attend_products = api->attend_products;
     return &captured;
 }
 

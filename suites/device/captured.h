@@ -1,12 +1,13 @@
 #ifndef HA_DEVICE_SUITE_CAPTURED_H
 #define HA_DEVICE_SUITE_CAPTURED_H
 
-/* The operations of a device that takes graphs, each call captured as a graph of its own. */
+/* An operation of a device that takes graphs, each call captured as a graph of its own. */
 
 #include "harness/api/device.h"
 
-/* NULL: the device takes no graphs. One device at a time. */
-const struct ha_device_api *ha_captured(const struct ha_device_api *api);
+/* The device with this entry captured, one at a time. NULL: it takes no graphs, there is no such entry, or the entry
+ * calls a library, which may load its kernels in its first call, and wait. */
+const struct ha_device_api *ha_captured(const struct ha_device_api *api, const char *entry);
 /* Launches the graphs of this thread that are not yet launched, one behind the other; nothing where there are none. */
 enum ha_status ha_captured_launch(struct ha_stream *stream);
 /* Destroys the graphs of this thread; what was launched is done. */

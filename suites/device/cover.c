@@ -64,9 +64,9 @@ static const struct {
     { "layers", "1..4" },
     { "hidden", "1..130 255..257 511..513 1023 1024" },
     { "bits", "32..256:32" },
-    { "groups", "1..130 255..257" },
-    { "dims", "1..70 96 127..129" },
-    { "centroids", "1..130 255..257 511..513 1024 4096" },
+    { "groups", "1..70 96 97 127..129 255..257" },
+    { "dims", "1..40 63..65 127..129" },
+    { "centroids", "1..40 63..65 100 127..129 255..257 511..513 1024 4096" },
     { "code_bits", "1..16" },
     { "p", "1 0.9 0.5 0.99 0.001 1e-09 1e-17" },
 };
@@ -118,7 +118,8 @@ struct covering {
     const struct ha_suite *suite;
     const struct ha_op_point *asked;
     bool values;                   /* of which values there are; else pairs */
-    struct ha_op_point *of, small; /* of a section; small: the last one that is cheap, and has something to do */
+    struct ha_op_point *of, small; /* of a section; small: the cheapest one that has something to do */
+    double least;                  /* what that costs */
     size_t count, room;
     size_t failed;  /* atomic: the first that is wrong, or more than there are */
     uint64_t calls; /* of a stage, at least */
@@ -190,7 +191,10 @@ static enum ha_status take_point(void *arg, const struct ha_suite *suite, void *
     memcpy(p->device, c->asked->device, sizeof p->device);
     p->isa = c->asked->isa;
     p->seed = c->asked->seed;
-    if (cost < COST_SMALL && !p->of.empty && !p->of.special) c->small = *p;
+    if (cost < c->least && !p->of.empty && !p->of.special) {
+        c->least = cost;
+        c->small = *p;
+    }
     if (!ha_array_room(&c->of, &c->room, c->count + 1, sizeof *c->of)) return ha_why(why, HA_ERROR, "out of memory");
     c->of[c->count++] = *p;
     return HA_OK;
@@ -285,9 +289,11 @@ enum ha_status ha_op_cover(struct ha_op_stage *stage, const struct ha_suite *sui
                                   .rounds = stage->rounds,
                                   .seed = stage->seed,
                                   .once_more = stage->once_more };
-    struct covering c = {
-        .stage = { stage, &beside }, .suite = suite, .asked = asked, .captured = ha_captured(stage->api)
-    };
+    struct covering c = { .stage = { stage, &beside },
+                          .suite = suite,
+                          .asked = asked,
+                          .least = COST_SMALL,
+                          .captured = ha_captured(stage->api, ha_ops[asked->op]->needs[0].name) };
     if (!ha_op_section(ha_ops[asked->op], text, sizeof text)) return HA_OK;
     if (ha_op_stage_begin(&beside, &reason) != HA_OK) return ha_why(why, HA_ERROR, "%s", reason.text);
     const enum ha_status status = judge_sections(&c, text, why);
