@@ -15,6 +15,7 @@
 #include "kernels/rows.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -339,7 +340,7 @@ static void attend_units(struct ha_attend *units, size_t count)
     }
 }
 
-static void run(struct ha_stream *s, const struct ha_host_op *op)
+static void run_alone(struct ha_stream *s, const struct ha_host_op *op)
 {
     const struct ha_device_attend *args = &op->u.attend;
     const struct ha_device_seq *seqs = op->array;
@@ -369,6 +370,15 @@ static void run(struct ha_stream *s, const struct ha_host_op *op)
     }
     free(all);
     free(runs);
+}
+
+/* What this file keeps is one call's. */
+static void run(struct ha_stream *s, const struct ha_host_op *op)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
+    run_alone(s, op);
+    pthread_mutex_unlock(&lock);
 }
 
 static enum ha_status attend(struct ha_stream *s, const struct ha_device_attend *args)
