@@ -3,6 +3,7 @@
 #include "suites/defects/wrong.h"
 
 #include "harness/base/numeric.h"
+#include "harness/base/why.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -104,8 +105,33 @@ static enum ha_status wrong_products(struct ha_stream *s, const struct ha_device
     return enqueue(s, a, true);
 }
 
+/* ---- what two calls share ---------------------------------------------------------------------------------------- */
+
+static struct {
+    uint32_t running; /* columns at this moment; atomic, as the next */
+    uint32_t met;     /* two of them did */
+} shared;
+static void shared_begin(void *arg)
+{
+    if (__atomic_fetch_add(&shared.running, 1, __ATOMIC_ACQ_REL)) __atomic_store_n(&shared.met, 1, __ATOMIC_RELEASE);
+}
+static void shared_end(void *y)
+{
+    if (__atomic_load_n(&shared.met, __ATOMIC_ACQUIRE)) *(unsigned char *)y ^= 0x40;
+    if (__atomic_sub_fetch(&shared.running, 1, __ATOMIC_ACQ_REL) == 0)
+        __atomic_store_n(&shared.met, 0, __ATOMIC_RELEASE);
+}
+static enum ha_status wrong_columns(struct ha_stream *s, const struct ha_device_columns *a)
+{
+    const bool shares = IS(columns_shared) && a->batch && a->heads && a->columns && a->seqs->tokens;
+    if (shares) HA_TRY(ha_wrong_base->host_fn(s, shared_begin, NULL));
+    HA_TRY(ha_wrong_base->columns(s, a));
+    return shares ? ha_wrong_base->host_fn(s, shared_end, a->seqs->y) : HA_OK;
+}
+
 void ha_wrong_compute(struct ha_device_api *api)
 {
+    if (ha_wrong_base->columns) api->columns = wrong_columns;
     api->copy_pieces = wrong_pieces;
     api->product = sound_product;
     api->merge = wrong_merge;

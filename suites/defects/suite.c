@@ -13,6 +13,7 @@
 #include "harness/report/row.h"
 #include "suites/defects/fault.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,6 +168,10 @@ static enum ha_status stand_begin(struct stand *s, const struct run *r, const st
     struct ha_device *device;
     *s = (struct stand){ .suites = 0 };
     if (strcmp(p->device, "host") != 0) HA_TRY(ha_plugin_find(p->device, base, why));
+    void *const library = dlopen(r->plugin,
+                                 RTLD_NOW | RTLD_LOCAL); /* what is no library at all is not refused for a defect */
+    if (!library) return ha_why(why, HA_ERROR, "%s", dlerror());
+    dlclose(library);
     setenv("HA_DEFECT", defect, 1);
     setenv("HA_DEFECT_OF", base, 1);
     HA_TRY(ha_machine_create(&s->machine, NULL, why));
