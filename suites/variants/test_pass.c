@@ -1,6 +1,7 @@
 /* A timed pass: what is between its steps, what counts as their time, what is looked at afterwards, and whether a
  * context serves a second pass. Linked with ha_now_ns wrapped, so that a test can tell the time. */
 
+#include "harness/base/thread.h"
 #include "suites/variants/bench.h"
 #include "suites/variants/test_session.h"
 
@@ -276,6 +277,43 @@ TEST(wrong_steps_at_the_ends_fail)
             }
         close_session();
     }
+}
+
+/* A device that computes when outputs are read: the first copy down of all of them takes 150 ms, or each does. */
+static struct {
+    const struct ha_device_api *real;
+    size_t downs, bytes;
+    bool each;
+} lazy;
+static enum ha_status lazy_copy(struct ha_stream *stream, void *dst, const void *src, size_t bytes,
+                                enum ha_direction dir)
+{
+    const bool all = dir == HA_D2H && bytes == lazy.bytes;
+    if (all && (lazy.downs++ % 2 == 0 || lazy.each)) ha_sleep_ns(150000000);
+    return lazy.real->copy(stream, dst, src, bytes, dir);
+}
+
+TEST(work_that_is_put_off_until_outputs_are_read_fails)
+{
+    open_session("resident:ctx=20,heads=4/2,head_dim=64,layers=1,steps=3,threads=1");
+    struct ha_device_api mine = *session.api;
+    lazy.real = session.api;
+    lazy.bytes = session.slots * session.io.out_bytes;
+    mine.copy = lazy_copy;
+    for (int each = 0; each < 2; each++) {
+        struct ha_check check = { .session = &session, .id = "the case", .steps = 2 };
+        struct ha_bench b = { .session = &session, .check = &check, .full_ns = (double)NAN, .sample = sample };
+        assert_ok(ha_check_run(&check, &reason));
+        lazy.each = each;
+        lazy.downs = 0;
+        session.api = &mine;
+        assert_int_equal(ha_bench_run(&b, &reason), each ? HA_OK : HA_FAIL);
+        session.api = lazy.real;
+        if (!each) assert_contains(reason.text, "its work was put off until the outputs were read");
+        ha_bench_free(&b);
+        ha_check_free(&check);
+    }
+    close_session();
 }
 
 /* The definition follows the steps between, whose outputs nobody looks at. */
