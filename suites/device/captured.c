@@ -26,11 +26,14 @@ static enum ha_status end(struct ha_stream *stream, enum ha_status kept)
     }
 HA_DEVICE_OPERATIONS(CAPTURED)
 
+bool ha_calls_library(const char *entry) { return !strcmp(entry, "product") || !strcmp(entry, "attend_products"); }
+
 const struct ha_device_api *ha_captured(const struct ha_device_api *api, const char *name)
 {
     static struct ha_device_api captured;
-    const bool library = !name || !strcmp(name, "product") || !strcmp(name, "attend_products");
-    if (!api->graph_begin || !api->graph_end || !api->graph_launch || !api->graph_destroy || library) return NULL;
+    if (!api->graph_begin || !api->graph_end || !api->graph_launch || !api->graph_destroy || !name
+        || ha_calls_library(name))
+        return NULL;
     real = api;
     captured = *api;
 #define INSTEAD(entry, type) \

@@ -5,8 +5,10 @@
 
 #include "harness/api/device.h"
 
-/* The device with this entry captured, one at a time. NULL: it takes no graphs, there is no such entry, or the entry
- * calls a library, which may load its kernels in its first call, and wait. */
+/* It may load its kernels in its first call, and wait for all that is enqueued. */
+bool ha_calls_library(const char *entry);
+/* The device with this entry captured, one at a time. NULL: it takes no graphs, there is no such entry, or it calls a
+ * library. */
 const struct ha_device_api *ha_captured(const struct ha_device_api *api, const char *entry);
 /* Launches the graphs of this thread that are not yet launched, one behind the other; nothing where there are none. */
 enum ha_status ha_captured_launch(struct ha_stream *stream);

@@ -113,6 +113,7 @@ bool ha_op_section(const struct ha_op *op, char *out, size_t size)
  * too. */
 enum { STAGES = 2 };
 struct covering {
+    size_t stages; /* 1 of what calls a library, which may wait in its first call for all that is enqueued */
     struct ha_op_stage *stage[STAGES];    /* the second one is made for this */
     const struct ha_device_api *captured; /* or NULL */
     const struct ha_suite *suite;
@@ -213,8 +214,8 @@ static void *judge_points(void *arg)
 {
     struct judging *j = arg;
     struct covering *c = j->c;
-    for (size_t i = j->stage; i < __atomic_load_n(&c->failed, __ATOMIC_ACQUIRE) && j->status == HA_OK; i += STAGES) {
-        j->status = judge_point(c, c->stage[j->stage], &c->of[i], i / STAGES);
+    for (size_t i = j->stage; i < __atomic_load_n(&c->failed, __ATOMIC_ACQUIRE) && j->status == HA_OK; i += c->stages) {
+        j->status = judge_point(c, c->stage[j->stage], &c->of[i], i / c->stages);
         j->at = i;
     }
     size_t first = __atomic_load_n(&c->failed, __ATOMIC_ACQUIRE);
@@ -244,8 +245,9 @@ static enum ha_status by_two(struct covering *c, void *(*judge)(void *arg))
 {
     struct judging j[STAGES] = { { c, 0, HA_OK, SIZE_MAX }, { c, 1, HA_OK, SIZE_MAX } };
     pthread_t thread;
-    const bool starts = ha_thread_start(&thread, judge, &j[1]) == 0;
+    const bool two = c->stages > 1, starts = two && ha_thread_start(&thread, judge, &j[1]) == 0;
     judge(&j[0]);
+    if (!two) return j[0].status;
     if (!starts) return ha_why(c->stage[0]->why, HA_ERROR, "no thread to be had");
     pthread_join(thread, NULL);
     if (j[1].status == HA_OK || (j[0].status != HA_OK && j[0].at <= j[1].at)) return j[0].status;
@@ -272,7 +274,7 @@ static enum ha_status judge_sections(struct covering *c, const char *text, struc
 {
     const struct ha_op_stage *s = c->stage[0];
     HA_TRY(ha_suite_file_parse(ha_ops[c->asked->op]->name, text, judge_section, c, why));
-    c->calls = CALLS / STAGES;
+    c->calls = CALLS / c->stages;
     return c->small.one && s->most >= WHOLE_BYTES && s->calls ? by_two(c, judge_often) : HA_OK;
 }
 
@@ -281,6 +283,7 @@ enum ha_status ha_op_cover(struct ha_op_stage *stage, const struct ha_suite *sui
 {
     char text[HA_OP_SECTION_MAX];
     struct ha_why reason = { "" };
+    const char *const entry = ha_ops[asked->op]->needs[0].name;
     struct ha_op_stage beside = { .api = stage->api,
                                   .device = stage->device,
                                   .name = stage->name,
@@ -293,7 +296,8 @@ enum ha_status ha_op_cover(struct ha_op_stage *stage, const struct ha_suite *sui
                           .suite = suite,
                           .asked = asked,
                           .least = COST_SMALL,
-                          .captured = ha_captured(stage->api, ha_ops[asked->op]->needs[0].name) };
+                          .stages = entry && ha_calls_library(entry) ? 1 : STAGES,
+                          .captured = ha_captured(stage->api, entry) };
     if (!ha_op_section(ha_ops[asked->op], text, sizeof text)) return HA_OK;
     if (ha_op_stage_begin(&beside, &reason) != HA_OK) return ha_why(why, HA_ERROR, "%s", reason.text);
     const enum ha_status status = judge_sections(&c, text, why);
