@@ -466,99 +466,102 @@ static enum ha_status load(struct ha_op_stage *s, struct way *way, const struct 
 
 static enum ha_status attend_once(struct ha_op_stage *s, struct way *way, const struct ha_op_case *c)
 {
-    static _Thread_local struct problem p;
+    struct problem *const p = s->scratch;
+    HA_OP_FITS(sizeof *p);
     const char *const name = way->name;
     struct ha_device_info info;
     memset(&info, 0, sizeof info);
     s->api->info(s->device, &info);
     if (info.head_dim_max && c->head_dim > info.head_dim_max)
         return ha_why(s->why, HA_WAIVED, "head_dim is %zu at most", info.head_dim_max);
-    p = (struct problem){ .of = c, .dtype = (enum ha_dtype)c->dtype, .products = way->products, .special = c->special };
-    const struct ha_profile *profile = way->products ? &info.products[p.dtype] : &info.profile[p.dtype];
+    *p = (struct problem){
+        .of = c, .dtype = (enum ha_dtype)c->dtype, .products = way->products, .special = c->special
+    };
+    const struct ha_profile *profile = way->products ? &info.products[p->dtype] : &info.profile[p->dtype];
     ha_op_clear(s);
-    lay(s, &p);
-    p.in = ha_op_block(s, (enum ha_op_place)c->src, p.in_bytes);
-    p.out = p.in ? ha_op_block(s, (enum ha_op_place)c->dst, p.out_bytes) : NULL;
-    if (!p.out) return HA_ERROR;
-    memset(p.in->image, 0, p.in->bytes);
-    p.seq = p.special ? ha_op_draw(s, c->batch) : 0;
+    lay(s, p);
+    p->in = ha_op_block(s, (enum ha_op_place)c->src, p->in_bytes);
+    p->out = p->in ? ha_op_block(s, (enum ha_op_place)c->dst, p->out_bytes) : NULL;
+    if (!p->out) return HA_ERROR;
+    memset(p->in->image, 0, p->in->bytes);
+    p->seq = p->special ? ha_op_draw(s, c->batch) : 0;
     /* without a special number plain scores may be large before the scale, or far below 0, and sequences may have a
      * prefix in common */
-    const size_t kind = p.special || p.products || c->scores ? 0 : ha_op_draw(s, 4);
-    p.wide = kind == 2;
+    const size_t kind = p->special || p->products || c->scores ? 0 : ha_op_draw(s, 4);
+    p->wide = kind == 2;
     /* a large scale, since half precision has no such key else; few keys, since it is not held against chance */
-    p.far_below = kind == 3 && c->scale >= 0.25 && c->keys < 1000;
-    p.shared = !p.special && !c->block && c->layout == HA_OP_TOKENS && ha_op_draw(s, 2);
-    p.scale = (float)c->scale / sqrtf((float)c->head_dim) / (p.wide ? WIDE : 1);
-    lay(s, &p);
+    p->far_below = kind == 3 && c->scale >= 0.25 && c->keys < 1000;
+    p->shared = !p->special && !c->block && c->layout == HA_OP_TOKENS && ha_op_draw(s, 2);
+    p->scale = (float)c->scale / sqrtf((float)c->head_dim) / (p->wide ? WIDE : 1);
+    lay(s, p);
     struct ha_device_seq seqs[HA_OP_BATCH];
-    memcpy(seqs, p.there, sizeof seqs);
-    p.args = (struct ha_device_attend){ .batch = c->batch,
-                                        .q_len = c->q_len,
-                                        .q_heads = c->kv_heads * c->group,
-                                        .kv_heads = c->kv_heads,
-                                        .head_dim = c->head_dim,
-                                        .dtype = p.dtype,
-                                        .scale = p.scale,
-                                        .causal = c->causal,
-                                        .seqs = seqs,
-                                        .block = c->block,
-                                        .lists = lists_of(c) };
-    const size_t units = ha_seq_units(&p.args), inner = query_at(c, 1), outer = query_at(c, rows_within(c));
+    memcpy(seqs, p->there, sizeof seqs);
+    p->args = (struct ha_device_attend){ .batch = c->batch,
+                                         .q_len = c->q_len,
+                                         .q_heads = c->kv_heads * c->group,
+                                         .kv_heads = c->kv_heads,
+                                         .head_dim = c->head_dim,
+                                         .dtype = p->dtype,
+                                         .scale = p->scale,
+                                         .causal = c->causal,
+                                         .seqs = seqs,
+                                         .block = c->block,
+                                         .lists = lists_of(c) };
+    const size_t units = ha_seq_units(&p->args), inner = query_at(c, 1), outer = query_at(c, rows_within(c));
     if (c->q_layout || c->q_gap) {
-        p.args.q_token_stride = by_head(c) ? inner : outer;
-        p.args.q_head_stride = by_head(c) ? outer : inner;
+        p->args.q_token_stride = by_head(c) ? inner : outer;
+        p->args.q_head_stride = by_head(c) ? outer : inner;
     }
-    struct ha_device_attend args = p.args;
+    struct ha_device_attend args = p->args;
     if (way->products) HA_TRY(load(s, way, &args));
-    HA_TRY(ha_op_fill(s, p.out, 0, p.out->bytes));
+    HA_TRY(ha_op_fill(s, p->out, 0, p->out->bytes));
     char clean[sizeof(float)];
-    const enum ha_dtype type = p.special == HA_OP_NAN_QUERY || p.special == HA_OP_INF_QUERY ? HA_F32 : p.dtype;
-    if (p.special) {
-        memcpy(clean, p.number, ha_dtype_bytes(type));
-        ha_store(p.number, 0, type,
-                 p.special == HA_OP_LOW_KEY || p.special == HA_OP_MASKED ? -INFINITY
-                 : p.special == HA_OP_HIGH_KEY || p.special == HA_OP_INF_QUERY || p.special == HA_OP_INF_VALUE
+    const enum ha_dtype type = p->special == HA_OP_NAN_QUERY || p->special == HA_OP_INF_QUERY ? HA_F32 : p->dtype;
+    if (p->special) {
+        memcpy(clean, p->number, ha_dtype_bytes(type));
+        ha_store(p->number, 0, type,
+                 p->special == HA_OP_LOW_KEY || p->special == HA_OP_MASKED ? -INFINITY
+                 : p->special == HA_OP_HIGH_KEY || p->special == HA_OP_INF_QUERY || p->special == HA_OP_INF_VALUE
                      ? INFINITY
                      : NAN);
     }
-    for (size_t i = 0; i < p.lows; i++) ha_store(p.low[i], 0, p.dtype, -INFINITY);
-    HA_TRY(ha_op_arrive(s, &p.in, 1, p.out));
-    for (size_t i = 0; i < p.lows; i++) ha_store(p.low[i], 0, p.dtype, -60000);
-    if (p.special) memcpy(p.number, clean, ha_dtype_bytes(type));
+    for (size_t i = 0; i < p->lows; i++) ha_store(p->low[i], 0, p->dtype, -INFINITY);
+    HA_TRY(ha_op_arrive(s, &p->in, 1, p->out));
+    for (size_t i = 0; i < p->lows; i++) ha_store(p->low[i], 0, p->dtype, -60000);
+    if (p->special) memcpy(p->number, clean, ha_dtype_bytes(type));
     const enum ha_status asked = way->attend(s->stream[0], &args);
     memset(seqs, 0, sizeof seqs);
     memset(&args, 0, sizeof args);
     way->refused = asked != HA_OK;
     const char *before;
-    HA_TRY(ha_op_follow(s, name, asked, p.out, &before));
+    HA_TRY(ha_op_follow(s, name, asked, p->out, &before));
     const size_t b0 = ha_op_draw(s, c->batch), h0 = ha_op_draw(s, units);
     struct held held = { .rows = { 0 } };
     for (size_t b = 0; b < c->batch; b++)
         for (size_t unit = 0; unit < units; unit++)
             if (is_judged(c, b, b0, c->batch) || is_judged(c, unit, h0, units))
-                HA_TRY(judge_unit(s, &p, name, profile, b, unit, &held));
-    ha_suspect_add(&s->suspect, &held.rows, "%s of %s, head_dim %zu, %zu keys", name, ha_dtype_name(p.dtype),
+                HA_TRY(judge_unit(s, p, name, profile, b, unit, &held));
+    ha_suspect_add(&s->suspect, &held.rows, "%s of %s, head_dim %zu, %zu keys", name, ha_dtype_name(p->dtype),
                    c->head_dim, c->keys);
     ha_suspect_add(&s->suspect, &held.weights, "weights of %s of %s, head_dim %zu, %zu keys", name,
-                   ha_dtype_name(p.dtype), c->head_dim, c->keys);
+                   ha_dtype_name(p->dtype), c->head_dim, c->keys);
     /* with the results put back to what was there before, all is as it was */
     const size_t heads = c->kv_heads * c->group, rows = c->q_len * heads;
     for (size_t b = 0; b < c->batch; b++) {
-        struct ha_device_seq *m = &p.here[b];
+        struct ha_device_seq *m = &p->here[b];
         for (size_t r = 0; r < rows; r++) { /* tokens and heads, in either order */
             char *at = (char *)(m->o + query_at(c, r));
-            memcpy(at, before + (at - p.out->image), c->head_dim * sizeof(float));
+            memcpy(at, before + (at - p->out->image), c->head_dim * sizeof(float));
         }
-        memcpy(m->lse, before + ((char *)m->lse - p.out->image), rows * sizeof(float));
+        memcpy(m->lse, before + ((char *)m->lse - p->out->image), rows * sizeof(float));
         for (size_t g = 0; m->weights && g < heads; g++) {
             char *at = (char *)(m->weights + g * m->weights_stride);
-            memcpy(at, before + (at - p.out->image), p.keys[b] * sizeof(float));
+            memcpy(at, before + (at - p->out->image), p->keys[b] * sizeof(float));
         }
     }
-    if (memcmp(before, p.out->image, p.out->bytes) != 0)
+    if (memcmp(before, p->out->image, p->out->bytes) != 0)
         return ha_op_wrong(s, "%s of %s, head_dim %zu, %zu keys: wrote where no result belongs", name,
-                           ha_dtype_name(p.dtype), c->head_dim, c->keys);
+                           ha_dtype_name(p->dtype), c->head_dim, c->keys);
     return HA_OK;
 }
 

@@ -51,7 +51,9 @@ static enum ha_status judge_codes(struct ha_op_stage *s, const struct ha_op_case
 
 static enum ha_status hash_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static _Thread_local struct ha_device_hash_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
+    struct ha_device_hash_seq *const there = s->scratch, *const here = there + HA_OP_BATCH,
+                                     *const seqs = here + HA_OP_BATCH;
+    HA_OP_FITS(3 * HA_OP_BATCH * sizeof *there);
     const enum ha_dtype dtype = (enum ha_dtype)c->dtype;
     const size_t e = ha_dtype_bytes(dtype), dim = c->head_dim, row = c->kv_heads * c->group * dim,
                  a_count = c->kv_heads * c->bits * dim;
@@ -92,7 +94,7 @@ static enum ha_status hash_once(struct ha_op_stage *s, const struct ha_op_case *
                                                     : NAN);
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
-    memcpy(seqs, there, sizeof seqs);
+    memcpy(seqs, there, HA_OP_BATCH * sizeof *seqs);
     struct ha_device_hash args = { .batch = c->batch,
                                    .kv_heads = c->kv_heads,
                                    .group = c->group,
@@ -106,7 +108,7 @@ static enum ha_status hash_once(struct ha_op_stage *s, const struct ha_op_case *
     kept.seqs = here;
     HA_TRY(ha_op_arrive(s, blocks, 2, made));
     const enum ha_status asked = s->api->hash(s->stream[0], &args);
-    memset(seqs, 0, sizeof seqs);
+    memset(seqs, 0, HA_OP_BATCH * sizeof *seqs);
     memset(&args, 0, sizeof args);
     const char *before;
     HA_TRY(ha_op_follow(s, "hash", asked, made, &before));
@@ -186,7 +188,9 @@ static void make_codes(struct ha_op_stage *s, const struct ha_op_case *c, uint32
 
 static enum ha_status hamming_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static _Thread_local struct ha_device_hamming_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
+    struct ha_device_hamming_seq *const there = s->scratch, *const here = there + HA_OP_BATCH,
+                                        *const seqs = here + HA_OP_BATCH;
+    HA_OP_FITS(3 * HA_OP_BATCH * sizeof *there);
     const size_t rows = c->q_len * c->group, q_bytes = ha_code_bytes(rows, c->bits) + c->src_gap * 64;
     size_t in = 0, queries = 0, out = 0, codes_at[HA_OP_BATCH], q_at[HA_OP_BATCH], s_at[HA_OP_BATCH],
            only_at[HA_OP_BATCH];
@@ -224,11 +228,11 @@ static enum ha_status hamming_once(struct ha_op_stage *s, const struct ha_op_cas
         if (c->only) ha_op_only(s, blocks[0]->image + only_at[b], c->kv_heads);
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
-    memcpy(seqs, there, sizeof seqs);
+    memcpy(seqs, there, HA_OP_BATCH * sizeof *seqs);
     struct ha_device_hamming args = { c->batch, c->kv_heads, rows, c->bits, seqs };
     HA_TRY(ha_op_arrive(s, blocks, 2, made));
     const enum ha_status asked = s->api->hamming(s->stream[0], &args);
-    memset(seqs, 0, sizeof seqs);
+    memset(seqs, 0, HA_OP_BATCH * sizeof *seqs);
     memset(&args, 0, sizeof args);
     const char *before;
     HA_TRY(ha_op_follow(s, "hamming", asked, made, &before));
@@ -320,7 +324,9 @@ static void make_heads(struct ha_op_stage *s, const struct ha_op_case *c, size_t
 
 static enum ha_status similarity_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static _Thread_local struct ha_device_similarity_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
+    struct ha_device_similarity_seq *const there = s->scratch, *const here = there + HA_OP_BATCH,
+                                           *const seqs = here + HA_OP_BATCH;
+    HA_OP_FITS(3 * HA_OP_BATCH * sizeof *there);
     enum { THRESHOLDS = 11 };
     static const float thresholds[THRESHOLDS] = { 0.5f, 0.9f, 1, 0.8f, -2, 0, 0.95f, -1, -0.5f, -INFINITY, 0.7f };
     const size_t heads = c->kv_heads * c->group, n = heads * c->head_dim;
@@ -364,7 +370,7 @@ static enum ha_status similarity_once(struct ha_op_stage *s, const struct ha_op_
                                       : c->special == HA_OP_LOW_KEY ? -INFINITY
                                                                     : INFINITY;
     }
-    memcpy(seqs, there, sizeof seqs);
+    memcpy(seqs, there, HA_OP_BATCH * sizeof *seqs);
     const bool harmonic = c->similar == HA_SIMILAR_HARMONIC;
     struct ha_device_similarity args = { .batch = c->batch,
                                          .q_len = c->q_len,
@@ -381,7 +387,7 @@ static enum ha_status similarity_once(struct ha_op_stage *s, const struct ha_op_
     kept_args.seqs = here;
     HA_TRY(ha_op_arrive(s, blocks, 3, made));
     const enum ha_status asked = s->api->similarity(s->stream[0], &args);
-    memset(seqs, 0, sizeof seqs);
+    memset(seqs, 0, HA_OP_BATCH * sizeof *seqs);
     memset(&args, 0, sizeof args);
     const char *before;
     HA_TRY(ha_op_follow(s, "similarity", asked, made, &before));

@@ -20,7 +20,8 @@ static float odd_number(const struct ha_op_case *c)
 
 static enum ha_status columns_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static _Thread_local struct ha_device_columns_seq there[HA_OP_BATCH], here[HA_OP_BATCH];
+    struct ha_device_columns_seq *const there = s->scratch, *const here = there + HA_OP_BATCH;
+    HA_OP_FITS(2 * HA_OP_BATCH * sizeof *there);
     const enum ha_dtype x_type = (enum ha_dtype)c->dtype, y_type = (enum ha_dtype)c->y_type;
     const size_t xe = ha_dtype_bytes(x_type), ye = ha_dtype_bytes(y_type), f = sizeof(float), dim = c->head_dim,
                  heads = c->kv_heads * c->group, row = c->n + c->dst_gap;
@@ -140,7 +141,8 @@ const struct ha_op ha_op_columns = {
 
 static enum ha_status score_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static _Thread_local struct ha_device_rows_seq there[HA_OP_BATCH], here[HA_OP_BATCH];
+    struct ha_device_rows_seq *const there = s->scratch, *const here = there + HA_OP_BATCH;
+    HA_OP_FITS(2 * HA_OP_BATCH * sizeof *there);
     const enum ha_dtype dtype = (enum ha_dtype)c->dtype;
     const size_t e = ha_dtype_bytes(dtype), f = sizeof(float), row = c->head_dim * e, heads = c->kv_heads * c->group,
                  queries = heads * c->q_len;

@@ -92,7 +92,9 @@ static enum ha_status judge_codes(struct ha_op_stage *s, const struct ha_op_case
 
 static enum ha_status pq_encode_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static _Thread_local struct ha_device_pq_encode_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
+    struct ha_device_pq_encode_seq *const there = s->scratch, *const here = there + HA_OP_BATCH,
+                                          *const seqs = here + HA_OP_BATCH;
+    HA_OP_FITS(3 * HA_OP_BATCH * sizeof *there);
     const enum ha_dtype dtype = (enum ha_dtype)c->dtype;
     const size_t e = ha_dtype_bytes(dtype), dim = c->groups * c->dims, row = dim * e;
     const bool by_head = c->layout != HA_OP_TOKENS, indexed = c->src_index != HA_OP_NO_INDEX,
@@ -148,13 +150,13 @@ static enum ha_status pq_encode_once(struct ha_op_stage *s, const struct ha_op_c
         }
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
-    memcpy(seqs, there, sizeof seqs);
+    memcpy(seqs, there, HA_OP_BATCH * sizeof *seqs);
     pq.centroid = floats(blocks[1]->at + books_at);
     kept.centroid = floats(blocks[1]->image + books_at);
     struct ha_device_pq_encode args = { c->batch, c->kv_heads, pq, dtype, seqs };
     HA_TRY(ha_op_arrive(s, blocks, indexed ? 3 : 2, made));
     const enum ha_status asked = s->api->pq_encode(s->stream[0], &args);
-    memset(seqs, 0, sizeof seqs);
+    memset(seqs, 0, HA_OP_BATCH * sizeof *seqs);
     memset(&args, 0, sizeof args);
     const char *before;
     HA_TRY(ha_op_follow(s, "pq_encode", asked, made, &before));
@@ -218,7 +220,9 @@ const struct ha_op ha_op_pq_encode = {
 
 static enum ha_status pq_table_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static _Thread_local struct ha_device_pq_table_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
+    struct ha_device_pq_table_seq *const there = s->scratch, *const here = there + HA_OP_BATCH,
+                                         *const seqs = here + HA_OP_BATCH;
+    HA_OP_FITS(3 * HA_OP_BATCH * sizeof *there);
     const enum ha_dtype type = (enum ha_dtype)c->w_type;
     const size_t heads = c->kv_heads * c->group, dim = c->groups * c->dims, n = c->q_len * heads * dim;
     struct ha_pq pq = pq_of(c), kept = pq;
@@ -248,13 +252,13 @@ static enum ha_status pq_table_once(struct ha_op_stage *s, const struct ha_op_ca
         if (c->special && b == odd) q[ha_op_draw(s, n)] = odd_number(c);
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
-    memcpy(seqs, there, sizeof seqs);
+    memcpy(seqs, there, HA_OP_BATCH * sizeof *seqs);
     pq.centroid = floats(blocks[1]->at + books_at);
     kept.centroid = floats(blocks[1]->image + books_at);
     struct ha_device_pq_table args = { c->batch, c->q_len, heads, c->kv_heads, pq, type, seqs };
     HA_TRY(ha_op_arrive(s, blocks, 2, made));
     const enum ha_status asked = s->api->pq_table(s->stream[0], &args);
-    memset(seqs, 0, sizeof seqs);
+    memset(seqs, 0, HA_OP_BATCH * sizeof *seqs);
     memset(&args, 0, sizeof args);
     const char *before;
     HA_TRY(ha_op_follow(s, "pq_table", asked, made, &before));
@@ -324,7 +328,9 @@ const struct ha_op ha_op_pq_table = {
 
 static enum ha_status pq_score_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static _Thread_local struct ha_device_pq_score_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
+    struct ha_device_pq_score_seq *const there = s->scratch, *const here = there + HA_OP_BATCH,
+                                         *const seqs = here + HA_OP_BATCH;
+    HA_OP_FITS(3 * HA_OP_BATCH * sizeof *there);
     const enum ha_dtype type = (enum ha_dtype)c->w_type;
     const struct ha_pq pq = pq_of(c);
     const size_t rows = c->q_len * c->group, bytes = ha_pq_table_bytes(&pq, rows, type), e = ha_dtype_bytes(type),
@@ -372,11 +378,11 @@ static enum ha_status pq_score_once(struct ha_op_stage *s, const struct ha_op_ca
         }
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
-    memcpy(seqs, there, sizeof seqs);
+    memcpy(seqs, there, HA_OP_BATCH * sizeof *seqs);
     struct ha_device_pq_score args = { c->batch, c->kv_heads, rows, pq, type, scale, seqs };
     HA_TRY(ha_op_arrive(s, blocks, 2, made));
     const enum ha_status asked = s->api->pq_score(s->stream[0], &args);
-    memset(seqs, 0, sizeof seqs);
+    memset(seqs, 0, HA_OP_BATCH * sizeof *seqs);
     memset(&args, 0, sizeof args);
     const char *before;
     HA_TRY(ha_op_follow(s, "pq_score", asked, made, &before));

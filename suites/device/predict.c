@@ -72,8 +72,10 @@ static void draw_heads(struct ha_op_stage *s, const struct ha_op_case *c, const 
 
 static enum ha_status features_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static _Thread_local struct places place[HA_OP_BATCH];
-    static _Thread_local struct ha_device_features_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
+    struct places *const place = s->scratch;
+    struct ha_device_features_seq *const there = (void *)(place + HA_OP_BATCH), *const here = there + HA_OP_BATCH,
+                                         *const seqs = here + HA_OP_BATCH;
+    HA_OP_FITS(3 * HA_OP_BATCH * sizeof *there + HA_OP_BATCH * sizeof *place);
     const size_t heads = c->kv_heads * c->group, row = c->head_dim * F;
     size_t step = 0, kept = 0, out = 0;
     const size_t mean = ha_op_room(&kept, HA_FEATURES * F, c->q_at / F * F),
@@ -118,7 +120,7 @@ static enum ha_status features_once(struct ha_op_stage *s, const struct ha_op_ca
         floats(blocks[1]->image + place[odd].mean_k)[at % (c->kv_heads * c->head_dim)] = NAN;
     if (c->special == HA_OP_NAN_VALUE) floats(blocks[0]->image + place[odd].o[at % 2])[at] = NAN;
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
-    memcpy(seqs, there, sizeof seqs);
+    memcpy(seqs, there, HA_OP_BATCH * sizeof *seqs);
     struct ha_device_features args = { .batch = c->batch,
                                        .q_heads = heads,
                                        .kv_heads = c->kv_heads,
@@ -133,7 +135,7 @@ static enum ha_status features_once(struct ha_op_stage *s, const struct ha_op_ca
     kept_args.seqs = here;
     HA_TRY(ha_op_arrive(s, blocks, 2, made));
     const enum ha_status asked = s->api->features(s->stream[0], &args);
-    memset(seqs, 0, sizeof seqs);
+    memset(seqs, 0, HA_OP_BATCH * sizeof *seqs);
     memset(&args, 0, sizeof args);
     const char *before;
     HA_TRY(ha_op_follow(s, "features", asked, made, &before));

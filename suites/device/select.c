@@ -60,7 +60,8 @@ static enum ha_status judge_digest_head(struct ha_op_stage *s, const struct ha_o
 
 static enum ha_status digest_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static _Thread_local struct digest_problem p;
+    struct digest_problem *const p = s->scratch;
+    HA_OP_FITS(sizeof *p);
     const enum ha_dtype dtype = (enum ha_dtype)c->dtype;
     const size_t e = ha_dtype_bytes(dtype), row = c->head_dim * e, heads = c->kv_heads;
     const bool by_head = c->layout != HA_OP_TOKENS, indexed = c->src_index != HA_OP_NO_INDEX;
@@ -68,7 +69,7 @@ static enum ha_status digest_once(struct ha_op_stage *s, const struct ha_op_case
     size_t in = 0, names = 0, out = 0, k_at[HA_OP_BATCH], index_at[HA_OP_BATCH], out_at[HA_OP_BATCH];
     for (size_t b = 0; b < c->batch; b++) {
         const size_t keys = ha_op_length(c, b), pool = indexed ? 2 * keys : keys;
-        struct ha_device_digest_seq *t = &p.there[b];
+        struct ha_device_digest_seq *t = &p->there[b];
         *t = (struct ha_device_digest_seq){
             .first = c->first + b % 3 * 11,
             .blocks = (keys + c->block - 1) / c->block + b % 2, /* or a block more than there are keys for */
@@ -91,7 +92,7 @@ static enum ha_status digest_once(struct ha_op_stage *s, const struct ha_op_case
     if (indexed) memset(blocks[1]->image, 0, names);
     const size_t odd = ha_op_draw(s, c->batch);
     for (size_t b = 0; b < c->batch; b++) {
-        struct ha_device_digest_seq *t = &p.there[b], *m = &p.here[b];
+        struct ha_device_digest_seq *t = &p->there[b], *m = &p->here[b];
         char *const k = blocks[0]->image + k_at[b];
         uint32_t *index = indexed ? words(blocks[1]->image + index_at[b]) : NULL;
         const size_t keys = t->rows.keys;
@@ -118,7 +119,7 @@ static enum ha_status digest_once(struct ha_op_stage *s, const struct ha_op_case
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
     struct ha_device_digest_seq seqs[HA_OP_BATCH];
-    memcpy(seqs, p.there, sizeof seqs);
+    memcpy(seqs, p->there, sizeof seqs);
     struct ha_device_digest args = {
         c->batch, heads, c->head_dim, c->block, (enum ha_digest_kind)c->digest, dtype, seqs
     };
@@ -129,7 +130,7 @@ static enum ha_status digest_once(struct ha_op_stage *s, const struct ha_op_case
     const char *before;
     HA_TRY(ha_op_follow(s, "digest", asked, made, &before));
     for (size_t b = 0; b < c->batch; b++)
-        for (size_t h = 0; h < heads; h++) HA_TRY(judge_digest_head(s, c, &p.here[b], b, h, before, made));
+        for (size_t h = 0; h < heads; h++) HA_TRY(judge_digest_head(s, c, &p->here[b], b, h, before, made));
     return ha_op_beside(s, "digest", before, made);
 }
 
@@ -220,12 +221,13 @@ static enum ha_status judge_odd_score(struct ha_op_stage *s, const struct ha_op_
 
 static enum ha_status digest_score_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static _Thread_local struct score_problem p;
+    struct score_problem *const p = s->scratch;
+    HA_OP_FITS(sizeof *p);
     const enum ha_dtype dtype = (enum ha_dtype)c->dtype;
     const size_t heads = c->kv_heads * c->group, rows = heads * c->q_len, e = ha_dtype_bytes(dtype), f = sizeof(float);
     size_t in = 0, queries = 0, out = 0, q_at[HA_OP_BATCH], digests_at[HA_OP_BATCH], out_at[HA_OP_BATCH];
     for (size_t b = 0; b < c->batch; b++) {
-        struct ha_device_score_seq *t = &p.there[b];
+        struct ha_device_score_seq *t = &p->there[b];
         *t = (struct ha_device_score_seq){ .blocks = ha_op_length(c, b), .s_stride = ha_op_length(c, b) + c->dst_gap };
         t->head_bytes = ha_digest_bytes(t->blocks, c->head_dim, dtype) + b % 2 * 64;
         q_at[b] = ha_op_room(&queries, rows * c->head_dim * f, c->q_at / f * f);
@@ -240,7 +242,7 @@ static enum ha_status digest_score_once(struct ha_op_stage *s, const struct ha_o
     memset(blocks[0]->image, 0xFF, in);
     memset(blocks[1]->image, 0xFF, queries);
     for (size_t b = 0; b < c->batch; b++) {
-        struct ha_device_score_seq *t = &p.there[b], *m = &p.here[b];
+        struct ha_device_score_seq *t = &p->there[b], *m = &p->here[b];
         float *const q = floats(blocks[1]->image + q_at[b]), x[2 * HA_PACK_KEYS];
         *m = *t;
         t->q = floats(blocks[1]->at + q_at[b]);
@@ -262,24 +264,24 @@ static enum ha_status digest_score_once(struct ha_op_stage *s, const struct ha_o
     }
     /* of the queries that meet an infinity, the first is 0 */
     char *odd[2] = { NULL }, clean[2][sizeof(float)];
-    p.seq = ha_op_draw(s, c->batch);
-    const struct ha_device_score_seq *m = &p.here[p.seq];
+    p->seq = ha_op_draw(s, c->batch);
+    const struct ha_device_score_seq *m = &p->here[p->seq];
     if (c->special && m->blocks) {
-        p.head = ha_op_draw(s, c->kv_heads);
-        p.block = ha_op_draw(s, m->blocks);
-        p.dim = ha_op_draw(s, c->head_dim);
-        char *const at = blocks[0]->image + digests_at[p.seq] + p.head * m->head_bytes;
+        p->head = ha_op_draw(s, c->kv_heads);
+        p->block = ha_op_draw(s, m->blocks);
+        p->dim = ha_op_draw(s, c->head_dim);
+        char *const at = blocks[0]->image + digests_at[p->seq] + p->head * m->head_bytes;
         for (size_t i = 0; i < 2; i++) {
             if (c->special != HA_OP_NAN_KEY && i != (c->special == HA_OP_HIGH_KEY)) continue;
-            odd[i] = at + ha_ref_digest(c->head_dim, p.block, p.dim, i) * e;
+            odd[i] = at + ha_ref_digest(c->head_dim, p->block, p->dim, i) * e;
             memcpy(clean[i], odd[i], e);
             ha_store(odd[i], 0, dtype, c->special == HA_OP_NAN_KEY ? NAN : i ? INFINITY : -INFINITY);
         }
-        floats(blocks[1]->image + q_at[p.seq])[p.head * c->group * c->head_dim + p.dim] = 0;
+        floats(blocks[1]->image + q_at[p->seq])[p->head * c->group * c->head_dim + p->dim] = 0;
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
     struct ha_device_score_seq seqs[HA_OP_BATCH];
-    memcpy(seqs, p.there, sizeof seqs);
+    memcpy(seqs, p->there, sizeof seqs);
     const float scale = (float)c->scale / sqrtf((float)c->head_dim);
     struct ha_device_digest_score args = { c->batch, c->q_len, heads, c->kv_heads, c->head_dim, dtype, scale, seqs };
     HA_TRY(ha_op_arrive(s, blocks, 2, made));
@@ -293,9 +295,9 @@ static enum ha_status digest_score_once(struct ha_op_stage *s, const struct ha_o
     struct ha_chances held = { 0 };
     for (size_t b = 0; b < c->batch; b++)
         for (size_t h = 0; h < heads; h++) {
-            const struct ha_digest_score one = score_of(c, &p.here[b], h);
-            const bool special = (odd[0] || odd[1]) && b == p.seq && h / c->group == p.head;
-            if (special) HA_TRY(judge_odd_score(s, c, &p, &one, h));
+            const struct ha_digest_score one = score_of(c, &p->here[b], h);
+            const bool special = (odd[0] || odd[1]) && b == p->seq && h / c->group == p->head;
+            if (special) HA_TRY(judge_odd_score(s, c, p, &one, h));
             s->cases++;
             const double ratio = ha_ref_judge_digest_score(&one, special ? NULL : &held);
             if (!(ratio <= 1))
@@ -406,7 +408,8 @@ static enum ha_status judge_list(struct ha_op_stage *s, const struct ha_op_case 
 
 static enum ha_status topk_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static _Thread_local struct ha_device_topk_seq there[HA_OP_BATCH], here[HA_OP_BATCH];
+    struct ha_device_topk_seq *const there = s->scratch, *const here = there + HA_OP_BATCH;
+    HA_OP_FITS(2 * HA_OP_BATCH * sizeof *there);
     const size_t f = sizeof(float), rows = c->kv_heads * c->group;
     static const float within[] = { NAN, 0, 1, INFINITY };
     size_t in = 0, out = 0, x_at[HA_OP_BATCH], out_at[HA_OP_BATCH], keys_at[HA_OP_BATCH], only_at[HA_OP_BATCH];
@@ -602,7 +605,8 @@ static enum ha_status judge_parts(struct ha_op_stage *s, const struct ha_op_case
 
 static enum ha_status split_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static _Thread_local struct split_problem p;
+    struct split_problem *const p = s->scratch;
+    HA_OP_FITS(sizeof *p);
     /* some tables have a list more than others */
     const size_t w = sizeof(uint32_t), lists = c->kv_heads * c->group + ha_op_draw(s, 2) * ha_op_draw(s, c->kv_heads),
                  shift = c->dst_at / w * w;
@@ -611,7 +615,7 @@ static enum ha_status split_once(struct ha_op_stage *s, const struct ha_op_case 
     size_t names = 0, in = 0, out = 0, index_at[HA_OP_BATCH], slot_at[HA_OP_BATCH], out_at[HA_OP_BATCH][4];
     for (size_t b = 0; b < c->batch; b++) {
         const size_t count = ha_op_length(c, b), blocks = count * c->spread;
-        struct ha_device_split_seq *t = &p.there[b];
+        struct ha_device_split_seq *t = &p->there[b];
         *t = (struct ha_device_split_seq){ .count = count,
                                            .index_stride = count + c->src_gap,
                                            .blocks = blocks,
@@ -631,10 +635,10 @@ static enum ha_status split_once(struct ha_op_stage *s, const struct ha_op_case 
     memset(blocks[0]->image, 0, in); /* beside the lists is block 0, beside the tables slot 0 */
     memset(blocks[1]->image, 0, names);
     for (size_t b = 0; b < c->batch; b++) {
-        struct ha_device_split_seq *t = &p.there[b];
-        p.here[b] = *t;
+        struct ha_device_split_seq *t = &p->there[b];
+        p->here[b] = *t;
         for (size_t i = 0; i < 2; i++) {
-            struct ha_device_split_seq *m = i ? &p.here[b] : t;
+            struct ha_device_split_seq *m = i ? &p->here[b] : t;
             char *const to = i ? made->image : made->at;
             m->index = words((i ? blocks[1]->image : blocks[1]->at) + index_at[b]);
             m->slot = words((i ? blocks[0]->image : blocks[0]->at) + slot_at[b]);
@@ -647,7 +651,7 @@ static enum ha_status split_once(struct ha_op_stage *s, const struct ha_op_case 
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
     struct ha_device_split_seq seqs[HA_OP_BATCH];
-    memcpy(seqs, p.there, sizeof seqs);
+    memcpy(seqs, p->there, sizeof seqs);
     struct ha_device_split args = { c->batch, lists, c->kv_heads, seqs };
     HA_TRY(ha_op_arrive(s, blocks, 2, made));
     const enum ha_status asked = s->api->split(s->stream[0], &args);
@@ -656,7 +660,7 @@ static enum ha_status split_once(struct ha_op_stage *s, const struct ha_op_case 
     const char *before;
     HA_TRY(ha_op_follow(s, "split", asked, made, &before));
     for (size_t b = 0; b < c->batch; b++)
-        for (size_t l = 0; l < lists; l++) HA_TRY(judge_parts(s, c, &p.here[b], b, l, lists, before, made));
+        for (size_t l = 0; l < lists; l++) HA_TRY(judge_parts(s, c, &p->here[b], b, l, lists, before, made));
     return ha_op_beside(s, "split", before, made);
 }
 

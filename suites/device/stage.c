@@ -78,7 +78,8 @@ static enum ha_status begin(struct ha_op_stage *s)
     for (size_t i = 0; i <= HA_OP_STREAMS; i++)
         HA_TRY(s->api->stream_create(s->device, name[i], i < HA_OP_STREAMS ? &s->stream[i] : &s->own, s->why));
     s->bounce = malloc(PIECE);
-    if (!s->bounce) return ha_why(s->why, HA_ERROR, "out of memory");
+    s->scratch = calloc(1, HA_OP_SCRATCH);
+    if (!s->bounce || !s->scratch) return ha_why(s->why, HA_ERROR, "out of memory");
     s->gate = &s->lock;
     if (s->api->flag_wait && s->api->mem_alloc(s->device, HA_MEM_MAPPED, sizeof *s->gate, &gate, s->why) == HA_OK)
         s->gate = gate;
@@ -111,9 +112,11 @@ void ha_op_stage_end(struct ha_op_stage *s)
     ha_op_clear(s);
     if (s->gate && s->gate != &s->lock) s->api->mem_free(s->device, HA_MEM_MAPPED, s->gate);
     free(s->bounce);
+    free(s->scratch);
     s->stream[0] = s->stream[1] = s->own = NULL;
     s->gate = NULL;
     s->bounce = NULL;
+    s->scratch = NULL;
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */

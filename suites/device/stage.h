@@ -21,6 +21,9 @@ struct ha_op_block {
     size_t room; /* bytes that there are */
 };
 
+enum { HA_OP_SCRATCH = 256 << 10 };
+#define HA_OP_FITS(bytes) _Static_assert((bytes) <= HA_OP_SCRATCH, "scratch")
+
 enum { HA_OP_STREAMS = 2, HA_OP_ROUNDS = 6, HA_OP_ARRIVE = 4 };
 
 /* One case of an operation: what the keys of a point say (point.c). Words are indices. */
@@ -115,6 +118,7 @@ struct ha_op_stage {
     uint64_t outputs;          /* harness/base/fingerprint.h: of what was computed, call after call */
     size_t shift;              /* of the operands behind a multiple of 64 */
     char *bounce;              /* of judge: [HA_OP_PIECE] */
+    void *scratch;             /* [HA_OP_SCRATCH]: the arguments of a call, until the next one */
     struct ha_why *why;
 };
 

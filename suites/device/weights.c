@@ -49,7 +49,9 @@ static void make_slope(const struct ha_op_case *c, float *x, size_t n, size_t la
 
 static enum ha_status softmax_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static _Thread_local struct ha_device_softmax_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
+    struct ha_device_softmax_seq *const there = s->scratch, *const here = there + HA_OP_BATCH,
+                                        *const seqs = here + HA_OP_BATCH;
+    HA_OP_FITS(3 * HA_OP_BATCH * sizeof *there);
     const size_t heads = c->kv_heads * c->group, rows = heads * c->q_len;
     struct ha_device_info info = { .name = "" };
     size_t out = 0, x_at[HA_OP_BATCH], lse_at[HA_OP_BATCH];
@@ -87,11 +89,11 @@ static enum ha_status softmax_once(struct ha_op_stage *s, const struct ha_op_cas
                 x[ha_op_draw(s, m->n)] = c->special == HA_OP_HIGH_KEY ? INFINITY : NAN;
         }
     }
-    memcpy(seqs, there, sizeof seqs);
+    memcpy(seqs, there, HA_OP_BATCH * sizeof *seqs);
     struct ha_device_softmax args = { c->batch, heads, c->q_len, seqs };
     HA_TRY(ha_op_arrive(s, &made, 1, made));
     const enum ha_status asked = s->api->softmax(s->stream[0], &args);
-    memset(seqs, 0, sizeof seqs);
+    memset(seqs, 0, HA_OP_BATCH * sizeof *seqs);
     memset(&args, 0, sizeof args);
     const char *before;
     HA_TRY(ha_op_follow(s, "softmax", asked, made, &before));
@@ -237,7 +239,9 @@ static double share_at_edge(struct ha_op_stage *s, const struct ha_op_case *c, c
 
 static enum ha_status topp_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static _Thread_local struct ha_device_topp_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
+    struct ha_device_topp_seq *const there = s->scratch, *const here = there + HA_OP_BATCH,
+                                     *const seqs = here + HA_OP_BATCH;
+    HA_OP_FITS(3 * HA_OP_BATCH * sizeof *there);
     const enum ha_dtype w_type = (enum ha_dtype)c->w_type;
     const size_t lists = c->kv_heads * c->group, rows = lists * c->q_len, e = ha_dtype_bytes(w_type);
     size_t in = 0, out = 0, x_at[HA_OP_BATCH], keys_at[HA_OP_BATCH], index_at[HA_OP_BATCH], w_at[HA_OP_BATCH];
@@ -273,13 +277,13 @@ static enum ha_status topp_once(struct ha_op_stage *s, const struct ha_op_case *
         }
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
-    memcpy(seqs, there, sizeof seqs);
+    memcpy(seqs, there, HA_OP_BATCH * sizeof *seqs);
     const double p = c->edge ? share_at_edge(s, c, &here[ha_op_draw(s, c->batch)]) : c->p;
     if (!(p > 0)) return ha_why(s->why, HA_ERROR, "out of memory");
     struct ha_device_topp args = { c->batch, lists, c->q_len, p, w_type, seqs };
     HA_TRY(ha_op_arrive(s, &from, 1, made));
     const enum ha_status asked = s->api->topp(s->stream[0], &args);
-    memset(seqs, 0, sizeof seqs);
+    memset(seqs, 0, HA_OP_BATCH * sizeof *seqs);
     memset(&args, 0, sizeof args);
     const char *before;
     HA_TRY(ha_op_follow(s, "topp", asked, made, &before));
@@ -371,7 +375,9 @@ static size_t listed(const struct ha_op_case *c, size_t most, size_t b, size_t h
 
 static enum ha_status weighted_sum_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    static _Thread_local struct ha_device_weighted_sum_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
+    struct ha_device_weighted_sum_seq *const there = s->scratch, *const here = there + HA_OP_BATCH,
+                                             *const seqs = here + HA_OP_BATCH;
+    HA_OP_FITS(3 * HA_OP_BATCH * sizeof *there);
     const enum ha_dtype dtype = (enum ha_dtype)c->dtype, w_type = (enum ha_dtype)c->w_type;
     const size_t heads = c->kv_heads * c->group, rows = c->q_len * heads, dim = c->head_dim, e = ha_dtype_bytes(dtype),
                  we = ha_dtype_bytes(w_type), row = dim * e;
@@ -447,11 +453,11 @@ static enum ha_status weighted_sum_once(struct ha_op_stage *s, const struct ha_o
             if (ha_op_draw(s, 2)) ha_store(w, r * m->w_stride + key, w_type, 0);
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
-    memcpy(seqs, there, sizeof seqs);
+    memcpy(seqs, there, HA_OP_BATCH * sizeof *seqs);
     struct ha_device_weighted_sum args = { c->batch, c->q_len, heads, c->kv_heads, dim, dtype, w_type, seqs };
     HA_TRY(ha_op_arrive(s, blocks, 2, made));
     const enum ha_status asked = s->api->weighted_sum(s->stream[0], &args);
-    memset(seqs, 0, sizeof seqs);
+    memset(seqs, 0, HA_OP_BATCH * sizeof *seqs);
     memset(&args, 0, sizeof args);
     const char *before;
     HA_TRY(ha_op_follow(s, "weighted_sum", asked, made, &before));
