@@ -118,7 +118,7 @@ TEST_WITH(last_bits_are_seen_by_the_digest_alone, NULL, driven_end)
     static const char *const wrong[] = { NULL, NULL, "attend_all_last_bit", "varies" };
     char outputs[COUNT(wrong)][32];
     for (size_t i = 0; i < COUNT(wrong); i++) {
-        run(plugin, wrong[i], "device:op=attend");
+        run(plugin, wrong[i], "device:op=attend,bytes=65536");
         counted(1, 0, 0, 0);
         snprintf(outputs[i], sizeof outputs[i], "%s", result(0)->outputs);
     }
