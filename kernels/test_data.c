@@ -146,7 +146,7 @@ void ha_test_kv_put_v(struct ha_test_kv *kv, size_t i, size_t d, float x)
 
 enum { K_STREAM = 1, V_STREAM, Q_STREAM, INDEX_STREAM };
 
-/* Which of `of` each of `count` is, none twice, in any order; the last of them is one. */
+/* Draws `count` different numbers below `of`, in any order; of - 1 is among them. */
 static void choose(uint32_t *out, size_t count, size_t of, uint64_t seed)
 {
     uint32_t *all = malloc((of + 1) * sizeof *all);

@@ -372,7 +372,7 @@ static void run_alone(struct ha_stream *s, const struct ha_host_op *op)
     free(runs);
 }
 
-/* What this file keeps is one call's. */
+/* One call at a time: the static data of this file belong to the call that runs. */
 static void run(struct ha_stream *s, const struct ha_host_op *op)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -9,13 +9,12 @@ static const struct ha_device_api *real;
 static _Thread_local struct ha_graph *graph[GRAPHS];
 static _Thread_local size_t graphs, launched;
 
-/* Whatever comes of it, the stream does not capture any more. */
+/* Whatever comes of it, the stream does not capture any more. A graph of a call that was refused is empty. */
 static enum ha_status end(struct ha_stream *stream, enum ha_status kept)
 {
     const enum ha_status ended = real->graph_end(stream, &graph[graphs], NULL);
-    if (kept != HA_OK || ended != HA_OK) return kept != HA_OK ? kept : ended;
-    graphs++;
-    return HA_OK;
+    graphs += ended == HA_OK;
+    return kept != HA_OK ? kept : ended;
 }
 
 #define CAPTURED(entry, type)                                                                         \

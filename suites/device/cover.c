@@ -225,7 +225,8 @@ static void *judge_points(void *arg)
     return NULL;
 }
 
-/* What only one call of many does. A case may be waived: then there are no more calls. */
+/* Calls the cheapest case until the stage has made c->calls calls, so that a fault of the n-th call alone is seen. It
+ * ends where the device waives the case. */
 static void *judge_often(void *arg)
 {
     struct judging *j = arg;

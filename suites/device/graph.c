@@ -181,7 +181,7 @@ static enum ha_status launch_often(struct ha_op_stage *s, size_t functions, size
 
 /* ---- what waits for a graph -------------------------------------------------------------------------------------- */
 
-static uint32_t released; /* atomic; by then the host function of the graph has ended */
+static uint32_t released; /* atomic: the host function of the graph waits for it */
 static void wait_for_release(void *arg)
 {
     while (!__atomic_load_n(&released, __ATOMIC_ACQUIRE)) ha_sleep_ns(20000);

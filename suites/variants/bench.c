@@ -235,7 +235,7 @@ static enum ha_status ready(struct state *s, enum arm arm, struct ha_pass **p, s
     return status;
 }
 
-/* What the pass counted; of the one that is drawn it is compared later. */
+/* Reads the counters of the pass; those of the pass that is drawn are kept for ha_check_timed. */
 static enum ha_status count(struct state *s, const struct ha_pass *p, struct ha_why *why)
 {
     struct ha_bench *b = s->bench;

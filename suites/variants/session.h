@@ -69,8 +69,8 @@ bool ha_workload_serves(const struct ha_workload *workload, const struct ha_case
 void ha_workload_close(struct ha_workload *workload); /* NULL: nothing */
 
 /* Gives the steps of a filled workload other inputs: queries and x of each token, and K and V that it appends, are the
- * dataset's times a number from 31/32 to 1 that follows from the turn. What is drawn so has nothing that could be known
- * before, and the order of a query's scores over the context stays as it is. turn: 0, the dataset's own numbers */
+ * dataset's times a number from 31/32 to 1 that follows from the turn. A device cannot know the inputs of a turn before
+ * it is drawn, and the order of a query's scores over the context stays as it is. turn: 0, the dataset's own numbers */
 void ha_workload_turn(struct ha_workload *workload, uint64_t turn, struct ha_pool *pool);
 
 /* Tokens of sequence b before step `step`. */

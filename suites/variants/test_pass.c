@@ -223,7 +223,7 @@ static enum ha_status bench(size_t step, enum kind kind)
 {
     const size_t steps = opened.c.shape.steps;
     struct ha_variant v = *ha_variant_find("cpu");
-    struct ha_check check = { .session = &session, .id = "the case", .steps = 2, .keep_expected = true };
+    struct ha_check check = { .session = &session, .id = "the case", .steps = 2 };
     struct heard heard = { 0 };
     struct ha_bench b = {
         .session = &session, .check = &check, .full_ns = (double)NAN, .sample = sample, .arg = &heard
@@ -478,7 +478,7 @@ TEST(a_companion_has_no_graphs)
     open_session("resident:graph=1," SHAPE "40,steps=3");
     struct ha_device_api mine = *session.api;
     struct heard heard = { 0 };
-    struct ha_check check = { .session = &session, .id = "the case", .steps = 2, .keep_expected = true };
+    struct ha_check check = { .session = &session, .id = "the case", .steps = 2 };
     struct ha_bench b = {
         .session = &session, .check = &check, .full = session.variant, .sample = sample, .arg = &heard
     };
@@ -574,7 +574,7 @@ TEST(a_companion_makes_room)
             close_session();
             continue;
         }
-        struct ha_check check = { .session = &session, .id = ids[i], .steps = 2, .keep_expected = true };
+        struct ha_check check = { .session = &session, .id = ids[i], .steps = 2 };
         size_t fulls = 0;
         struct ha_bench b = { .session = &session,
                               .check = &check,

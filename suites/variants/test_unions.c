@@ -187,7 +187,7 @@ static void open_bench(const char *id)
 {
     snprintf(case_id, sizeof case_id, "%s,ctx=%d,device=%s", id, HA_SANITIZED ? 200 : 700, device);
     open_session(case_id);
-    check = (struct ha_check){ .session = &session, .id = case_id, .steps = 1, .keep_expected = true };
+    check = (struct ha_check){ .session = &session, .id = case_id, .steps = 1 };
     assert_ok(ha_check_run(&check, &reason));
     /* no time: one traced step counts, which is the one that the file shows */
     bench = (struct ha_bench){
