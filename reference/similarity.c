@@ -22,7 +22,8 @@ static struct range smaller(struct range a, struct range b)
 }
 
 /* A term of a sum passes a product and fewer additions than there are terms; a root halves what its sum is off by; a
- * few more roundings are those of the quotient. Equal rows have equal sums. */
+ * few more roundings are those of the quotient. Equal rows have equal sums, and rows across each other a sum of zeros.
+ */
 static struct range cosine(const float *x, const float *y, size_t dim)
 {
     double xy = 0, xx = 0, yy = 0, size = 0;
@@ -42,6 +43,7 @@ static struct range cosine(const float *x, const float *y, size_t dim)
     if (!isfinite(xx) || !isfinite(yy) || xx == 0 || yy == 0) return (struct range){ .none = true };
     if (xx > most || yy > most || xx < least || yy < least || size > most) return (struct range){ .any = true };
     if (equal) return (struct range){ 1, 1, 1, false, false };
+    if (size == 0) return (struct range){ 0, 0, 0, false, false }; /* no product rounds */
     return (struct range){ .of = of, .low = of - off, .high = of + off };
 }
 

@@ -93,6 +93,20 @@ TEST(similarities_by_hand)
     wrong(0.5f, 0.87f, false); /* the arithmetic mean */
 }
 
+/* No product of an element with one of its label is anything but 0: nothing is rounded. */
+TEST(across_is_0)
+{
+    for (int of = HA_SIMILAR_LEAST; of <= HA_SIMILAR_HARMONIC; of++) {
+        world(1, 2, 4, (enum ha_similar)of);
+        for (size_t i = 0; i < 8; i++) *(i % 2 ? &w.q[i] : &w.before[i]) = 1 + (float)i;
+        (of == HA_SIMILAR_LEAST ? right : wrong)(0, 0, false); /* of a harmonic mean all are positive */
+        (of == HA_SIMILAR_LEAST ? wrong : right)(0, 0, true);
+        right(1e-9f, 0, true);
+        wrong(1e-9f, 0, false);
+        wrong(-1, 1e-9f, false);
+    }
+}
+
 TEST(labels_change_on_a_miss_alone)
 {
     enum { N = 6 }; /* of a token */

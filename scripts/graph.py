@@ -39,6 +39,7 @@ ARCHIVES = {
     "cpu": "suites/kernels/*",
     "device": "suites/device/*",
     "defects": "suites/defects/*",
+    "cheats": "suites/cheats/*",
     "link": "suites/link/*",
     "merge": "suites/merge/*",
 }
@@ -48,7 +49,8 @@ ELSEWHERE = "*/fuzz_* harness/fleet/meet_mpi.c kernels/cuda/test_driver.c".split
 
 # Objects that are no members: scripts/profile.ninja links each by name. test_ and fake_ are none either.
 BY_NAME = """harness/program/main.c harness/program/rehearsal.c harness/engine/drive.c suites/kernels/in_turns.c
-    suites/defects/plugin.c""".split()
+    suites/defects/plugin.c suites/cheats/plugin.c suites/cheats/results.c suites/cheats/late.c
+    suites/cheats/clocks.c suites/cheats/facts.c suites/cheats/sound.c""".split()
 
 # folder: what the compiler is asked for, and what else stands there. kernels/vectors is compiled for each of VECTORS.
 X86 = "-mfma -mf16c"
@@ -79,6 +81,7 @@ FLAGS = {
     "kernels/host/test_*": "$testmath",
     "reference/test_*": "$testmath",
     "suites/defects/plugin.c": "-Dha_wrong_host=ha_device_host",
+    "suites/cheats/sound.c": "-Dha_sound_host=ha_device_host",
     "kernels/cuda/emulation/simt*.c": "-Ikernels/cuda/emulation -fno-sanitize=thread",
     "kernels/cuda/fake_[!c]*.c": "",
     "kernels/cuda/fake_cupti.c": "",
@@ -153,7 +156,7 @@ RECIPES = [
     ("suites/parts/test_ahead", "$o/datasets/test_file.o"),
     ("suites/variants/test_bench_passes", "wrap=ha_now_ns wrap=ha_speed_least wrap=ha_disturbed_judge wrap=ha_timeline_dropped wrap=getrusage"),
     ("suites/variants/test_states", "wrap=ha_memory_available"),
-    ("suites/variants/test_pass", "wrap=ha_now_ns"),
+    ("suites/variants/test_pass", "wrap=ha_now_ns wrap=ha_ticks"),
     ("suites/variants/test_session", "wrap=ha_alloc"),
     ("suites/variants/test_run", f"{DRIVE} {REHEARSAL} wrap=statvfs"),
     ("suites/variants/test_case", f"$o/suites/variants/fake_suites.o {FAKES}"),

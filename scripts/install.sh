@@ -32,7 +32,8 @@ esac
 [ -x "$built/habench" ] || { echo "install.sh: $built/habench is not built; run ninja" >&2; exit 1; }
 install -d "$to/bin" "$to/lib/habench"
 install -m 755 "$built/habench" "$to/bin/habench"
-install -m 644 "$built/ha_null.so" "$built/defects.so" "$to/lib/habench/" # defects.so is no ha_*.so: `check --mutants` alone finds it
+# those that are no ha_*.so are found by `check --mutants` alone
+install -m 644 "$built/ha_null.so" "$built/defects.so" "$built/cheats.so" "$built/sound.so" "$to/lib/habench/"
 # there after `ninja cuda`; one of an earlier build need not fit this program
 if [ -f "$built/ha_cuda.so" ]; then install -m 644 "$built/ha_cuda.so" "$to/lib/habench/"
 else rm -f "$to/lib/habench/ha_cuda.so"; fi

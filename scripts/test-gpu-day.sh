@@ -73,7 +73,7 @@ step()
 {
     name=$1
     shift
-    holds "$name $*: $(grep "^$name " out)" grep -q "^$name  *$*\( \|$\)" out
+    if grep -q "^$name  *$*\( \|$\)" out; then pass; else fail "$name $*: $(grep "^$name " out)"; grep -A 2 '^fail' ./*/"$name.txt" | head; fi
 }
 # agrees DAY CODE
 agrees()

@@ -75,7 +75,7 @@ else echo 'SKIP: build/report is not here, so that none is installed: scripts/se
 
 # with the plugin of `ninja cuda`, for which the emulated one stands here
 mkdir "$dir/built"
-cp build/release/habench build/release/ha_null.so build/release/defects.so "$dir/built"
+cp build/release/habench build/release/ha_null.so build/release/defects.so build/release/cheats.so build/release/sound.so "$dir/built"
 cp build/release/ha_cuda_emulated.so "$dir/built/ha_cuda.so"
 echo '#!/bin/sh' > "$dir/built/habench_meet" # as after `ninja meet`
 does 'it installs the CUDA device' env BUILT="$dir/built" scripts/install.sh

@@ -28,7 +28,7 @@ night()
     shift
     timeout 900 "$program" nightly -q "$@" > out 2> err < /dev/null
     got=$?
-    if [ "$got" -eq "$code" ]; then pass; else fail "nightly $*: exit code $got, not $code"; cat out; fi
+    if [ "$got" -eq "$code" ]; then pass; else fail "nightly $*: exit code $got, not $code"; cat out; grep -A 2 '^fail' ./*/*.txt | head -n 20; fi
 }
 # agrees NIGHT CODE: what a night came to is the same in all that it leaves
 agrees()

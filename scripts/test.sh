@@ -7,12 +7,13 @@ passed=0 failed=0
 
 pass() { passed=$((passed + 1)); }
 
-# fail TEXT: with what the latest command wrote to $dir/err
+# fail TEXT: with what the latest command wrote to $dir/err, and where it says what is wrong, to $dir/out
 fail()
 {
     failed=$((failed + 1))
     echo "FAILED: $*"
     [ ! -f "$dir/err" ] || tail -n 5 "$dir/err" | cut -c1-300 | sed 's/^/    stderr: /'
+    [ ! -f "$dir/out" ] || grep '^    ' "$dir/out" | head -n 5 | cut -c1-300 | sed 's/^/    stdout: /'
 }
 
 # holds TEXT COMMAND...: the command succeeds

@@ -96,9 +96,9 @@ struct ha_device_seq {
                                 * list h have; read when the kernel runs */
 };
 struct ha_device_attend {
-    size_t batch, q_len, q_heads, kv_heads, head_dim; /* head_dim: a multiple of 8 */
+    size_t batch, q_len, q_heads, kv_heads, head_dim; /* head_dim: a multiple of 8; of all operations at most 1024 */
     enum ha_dtype dtype;
-    float scale;
+    float scale; /* of the scores: finite, above 0 */
     bool causal;
     const struct ha_device_seq *seqs; /* [batch]; copied */
     size_t block; /* an index names blocks of so many rows: key i is row index[i / block] * block + i % block;
@@ -111,7 +111,7 @@ struct ha_device_attend {
     size_t q_token_stride, q_head_stride; /* of q and o, in floats; 0: dense, as in ha_device_seq */
 };
 
-/* y = a * y + b * x over [rows][cols] floats; a = 0 does not read y */
+/* y = a * y + b * x over [rows][cols] floats; a = 0 does not read y, and b = 0 need not read x */
 struct ha_device_blend {
     float *y;
     const float *x;
@@ -129,8 +129,8 @@ struct ha_device_move {
     size_t rows, row_bytes, dst_stride_bytes, src_stride_bytes;
 };
 
-/* y = x w^T: x [m][k], w [n][k], y [m][n], dense, all of one type, in device memory at multiples of 16 bytes; sums in
- * binary32. */
+/* y = x w^T: x [m][k], w [n][k], y [m][n], dense, all of one type, in device memory at multiples of 16 bytes; k at
+ * least 1; sums in binary32. */
 struct ha_device_product {
     void *y;
     const void *x, *w;
@@ -535,7 +535,7 @@ struct ha_device_api {
     enum ha_status (*blend)(struct ha_stream *stream, const struct ha_device_blend *args);
 
     /* What is enqueued on the stream between begin and end is kept and not run; launch enqueues all of it again,
-     * on any stream, as often as wanted: the same arguments, and memory as it is then. */
+     * on any stream that keeps nothing itself, as often as wanted: the same arguments, and memory as it is then. */
     enum ha_status (*graph_begin)(struct ha_stream *stream);
     enum ha_status (*graph_end)(struct ha_stream *stream, struct ha_graph **graph, struct ha_why *why);
     enum ha_status (*graph_launch)(struct ha_graph *graph, struct ha_stream *stream);

@@ -241,6 +241,20 @@ static void meet(struct open *o, size_t values, size_t value)
     o->left[o->at++] = value;
 }
 
+/* From the seed, which fits: values of the row in an order that is drawn, each as it is, or a cheaper one, as long as
+ * it fits with them. */
+static void fall_back_mixed(struct maker *m, size_t *row, uint64_t seed, uint64_t *at)
+{
+    const size_t axes = m->cover->axes, first = drawn(seed, at, axes);
+    for (size_t i = 0; i < axes; i++) {
+        const size_t a = (first + i) % axes, was = row[a];
+        row[a] = m->row[a];
+        while (row[a] != was && !fits(m, row))
+            row[a] = row[a] > 1 && drawn(seed, at, 4) ? drawn(seed, at, row[a]) : was;
+    }
+    memcpy(m->row, row, axes * sizeof *row);
+}
+
 /* A row with the next value of this axis. false: no memory */
 static bool add_value(struct maker *m, struct open *o, size_t axis, uint64_t seed, uint64_t *at)
 {
@@ -253,7 +267,7 @@ static bool add_value(struct maker *m, struct open *o, size_t axis, uint64_t see
     }
     for (size_t a = 0; a < c->axes; a++) m->row[a] = next_value(c, o, a, seed, at);
     m->most = fmin(c->most, fmax(c->most / HA_COVER_MIXED, 2 * cost));
-    if (!fits(m, m->row)) fall_back(m, m->try);
+    if (!fits(m, m->row)) fall_back_mixed(m, m->try, seed, at);
     for (size_t a = 0; a < c->axes; a++) meet(&o[a], c->values[a], m->row[a]);
     return keep_row(m);
 }

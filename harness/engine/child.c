@@ -8,6 +8,7 @@
 #include "harness/base/why.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -59,10 +60,12 @@ struct reply {
     struct fault fault;
     struct ha_why why;
 };
+enum { BEGUN = INT_MAX }; /* a kind: that a call is served from now on, for its clock */
 /* A piece of a message: `bytes` of it from `at`, of `size` in all. */
 struct said {
     struct head head;
     unsigned kind;
+    uint64_t since_ns; /* of its call, by the clock of the child */
     size_t size, at, bytes;
     unsigned char of[SAID_BYTES];
 };
@@ -79,6 +82,9 @@ struct ha_child {
     int socket;
     int printed;          /* the end that is read of a pipe: its stdout and stderr */
     size_t printed_bytes; /* during the call */
+    uint64_t begun_ns;    /* the call */
+    uint64_t deaf_ns;     /* since then: what is beyond the time that it waits for a message at most */
+    struct ha_child_clocks clocks;
     uint64_t token;
     uint64_t stop_ns;     /* 0: never */
     unsigned char *heard; /* of a message that is not complete: [heard_room] */
@@ -92,6 +98,7 @@ static struct {
     const struct ha_child *child;
     int socket;
     pid_t pid, parent;
+    uint64_t begun_ns; /* the call that is served */
 } server;
 
 static enum access access_of(const void *context)
@@ -148,7 +155,9 @@ static void *serve_calls(void *unused)
         if (got < 0 && errno == EINTR) continue;
         if (got == 0 && child->work.end) child->work.end(child->work.self);
         if (got != sizeof call) _exit(0);
+        server.begun_ns = ha_now_ns();
         struct reply reply = { .head = { child->token, ANSWER } };
+        if (child->work.hear) ha_child_say(BEGUN, NULL, 0);
         if (protect(&child->room, &call)) reply.status = (int)child->work.serve(child->work.self, call.arg, &reply.why);
         else reply.status = (int)ha_why(&reply.why, HA_ERROR, "cannot protect the buffers: %s", strerror(errno));
         if (getpid() != server.pid) _exit(0); /* a fork of the stranger's came back from its code */
@@ -165,11 +174,12 @@ void ha_child_say(unsigned kind, const void *bytes, size_t size)
     if (getpid() != server.pid) return; /* a fork of the stranger's */
     said.head = (struct head){ server.child->token, MESSAGE };
     said.kind = kind;
+    said.since_ns = ha_now_ns() - server.begun_ns;
     said.size = size;
     said.at = 0;
     do {
         said.bytes = size - said.at < SAID_BYTES ? size - said.at : SAID_BYTES;
-        memcpy(said.of, (const char *)bytes + said.at, said.bytes);
+        if (said.bytes) memcpy(said.of, (const char *)bytes + said.at, said.bytes);
         do sent = send(server.socket, &said, offsetof(struct said, of) + said.bytes, MSG_NOSIGNAL);
         while (sent < 0 && errno == EINTR);
         if (sent < 0) _exit(0); /* the parent is gone; a packet is sent whole or not at all */
@@ -332,6 +342,24 @@ static struct place place_of(const struct ha_child *c, const struct fault *f, co
     return place;
 }
 
+void ha_lag_add(struct ha_lag *lag, uint64_t its_ns, uint64_t ours_ns)
+{
+    const uint64_t period = ours_ns / HA_LAG_PERIOD_NS + 1, ns = ours_ns > its_ns ? ours_ns - its_ns : 0;
+    const size_t at = period % HA_LAG_PERIODS;
+    uint64_t usual_ns = ns;
+    if (!lag->least_ns || ns + 1 < lag->least_ns) lag->least_ns = ns + 1;
+    if (lag->of[at].period != period || ns < lag->of[at].ns) lag->of[at].ns = ns;
+    lag->of[at].period = period;
+    lag->periods = 0;
+    for (size_t i = 0; i < HA_LAG_PERIODS; i++) {
+        if (!lag->of[i].period || lag->of[i].period + HA_LAG_PERIODS <= period) continue;
+        if (lag->of[i].ns < usual_ns) usual_ns = lag->of[i].ns;
+        lag->periods++;
+    }
+    lag->last_ns = ns + 1 - lag->least_ns;
+    lag->usual_ns = usual_ns + 1 - lag->least_ns;
+}
+
 /* A piece of a message; the last one completes it. false: no child of ours says this. */
 static bool hear(struct ha_child *c, const struct said *said, size_t got)
 {
@@ -345,11 +373,16 @@ static bool hear(struct ha_child *c, const struct said *said, size_t got)
         c->heard = grown;
         c->heard_room = said->size;
     }
-    memcpy(c->heard + said->at, said->of, said->bytes);
+    if (said->bytes) memcpy(c->heard + said->at, said->of, said->bytes);
     c->heard_bytes += said->bytes;
     if (c->heard_bytes < said->size) return true;
     c->heard_bytes = 0;
-    if (c->work.hear) c->work.hear(c->work.arg, said->kind, c->heard, said->size);
+    const uint64_t ours_ns = ha_now_ns() - c->begun_ns;
+    ha_lag_add(&c->clocks.lag, said->since_ns, ours_ns);
+    c->clocks.its_ns = said->since_ns;
+    c->clocks.ours_ns = ours_ns;
+    c->clocks.deaf_ns = c->deaf_ns;
+    if (c->work.hear && said->kind != BEGUN) c->work.hear(c->work.arg, said->kind, c->heard, said->size);
     return true;
 }
 
@@ -401,9 +434,12 @@ static enum ha_status await(struct ha_child *c, const struct call *call, const c
     const uint64_t limit = c->work.limit_ns, begun = ha_now_ns();
     struct heard h = { .hung_up = false };
     bool asked = false;
-    uint64_t end = limit;
+    uint64_t end = limit, listened = begun;
     for (;;) {
         siginfo_t how;
+        const uint64_t silent = ha_now_ns() - listened, longest = PATIENT_SLICE_MS * UINT64_C(1000000);
+        if (silent > longest) c->deaf_ns += silent - longest;
+        listened += silent;
         const bool gone = ha_process_gone(c->pid, &how); /* asked before the last packets are taken */
         *answered = take(c, &h, gone);
         if (!pass_on(c)) return ha_why(why, HA_ERROR, "printed more than %d MiB and was stopped", PRINTED_MAX >> 20);
@@ -472,6 +508,9 @@ enum ha_status ha_child_call(struct ha_child *c, void *arg, const struct ha_piec
     if (ha_child_died(c, why)) return HA_ERROR;
     if (!c->pid) HA_TRY(begin(c, why));
     c->printed_bytes = 0;
+    c->begun_ns = ha_now_ns();
+    c->deaf_ns = 0;
+    c->clocks = (struct ha_child_clocks){ 0 };
     /* where this fails the process is about to be gone, and await says how */
     while (send(c->socket, &call, sizeof call, MSG_NOSIGNAL) < 0 && errno == EINTR) continue;
     const enum ha_status status = await(c, &call, names, &answered, why);
@@ -495,6 +534,8 @@ enum ha_status ha_child_create(struct ha_child **child, const struct ha_child_wo
     c->room = (struct ha_room){ p, room_bytes };
     return HA_OK;
 }
+
+struct ha_child_clocks ha_child_clocks(const struct ha_child *c) { return c->clocks; }
 
 void ha_child_limit(struct ha_child *c, uint64_t limit_ns, uint64_t stop_ns)
 {

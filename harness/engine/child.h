@@ -83,6 +83,28 @@ enum ha_status ha_child_call(struct ha_child *child, void *arg, const struct ha_
 bool ha_child_died(struct ha_child *child, struct ha_why *how);
 /* In the child, during serve: a message to the parent. Messages arrive whole, or not at all where the child dies. */
 void ha_child_say(unsigned kind, const void *bytes, size_t size);
+/* How much later messages come than the quickest of all since the call: single ones are late where a process was held
+ * up, all of them, and ever more, where the clock of the child is slow. Zeroed at the call. */
+enum { HA_LAG_PERIODS = 16, HA_LAG_PERIOD_NS = 125000000 };
+struct ha_lag {
+    uint64_t last_ns;  /* the last message */
+    uint64_t usual_ns; /* the quickest one of the last two seconds */
+    size_t periods;    /* of these, those in which messages came */
+    uint64_t least_ns; /* of all, between being said and being heard, and 1 */
+    struct {
+        uint64_t period, ns; /* from 1 on; the least of its messages */
+    } of[HA_LAG_PERIODS];
+};
+/* of a message that was said its_ns after the call, by the clock of the child, and heard ours_ns after it */
+void ha_lag_add(struct ha_lag *lag, uint64_t its_ns, uint64_t ours_ns);
+/* In the parent, in `hear`: how long after the call the child said the message, by its clock, and how long after the
+ * call the parent heard it, by ours. They differ by the time that the process took to begin, and the message to come,
+ * and deaf_ns at most: the parent did not listen for so long since the call, as it was stopped, or wrote. */
+struct ha_child_clocks {
+    uint64_t its_ns, ours_ns, deaf_ns;
+    struct ha_lag lag;
+};
+struct ha_child_clocks ha_child_clocks(const struct ha_child *child);
 /* The limit of calls from now on, and when, by ha_now_ns, a child of our own code is asked to stop (0: never). */
 void ha_child_limit(struct ha_child *child, uint64_t limit_ns, uint64_t stop_ns);
 /* It is killed; the next call begins with a new process. */

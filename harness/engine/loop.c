@@ -172,6 +172,26 @@ static bool ordered(const struct loop *l, size_t entry)
     return false;
 }
 
+/* The clock that times a case is of a process in which a device's own code runs: what it shows is what ours does. */
+static void believe(const struct loop *l, const struct ha_suite *suite, void *row)
+{
+    enum { FEW = 4 };
+    static const double share_most = 0.1, late_most_ns = 300e6, early_most_ns = 20e6, lag_share = 0.04, lag_ns = 50e6;
+    const struct ha_child_clocks c = ha_child_clocks(l->child);
+    const double its = (double)c.its_ns, ours = (double)c.ours_ns;
+    struct ha_result *r = ha_result_of(row);
+    if (r->verdict != HA_PASS || !l->options->measure) return;
+    const bool slow = (double)c.lag.last_ns - (double)c.deaf_ns > share_most * ours + late_most_ns
+                      || (c.lag.periods >= FEW && (double)c.lag.usual_ns > lag_share * ours + lag_ns);
+    if (!slow && its - ours < share_most * ours + early_most_ns) return;
+    ha_fields_clear(suite, row);
+    r->verdict = HA_VERDICT_FAIL;
+    snprintf(r->reason, sizeof r->reason,
+             "the clock of the process in which the device runs is wrong: it showed %.3g s where this program's showed "
+             "%.3g s; its times are not believed",
+             its * 1e-9, ours * 1e-9);
+}
+
 /* a line of a file, or the row itself */
 static void hear_row(struct loop *l, unsigned kind, const struct ha_said_head *head, const void *bytes)
 {
@@ -181,7 +201,10 @@ static void hear_row(struct loop *l, unsigned kind, const struct ha_said_head *h
     if (!row) return;
     memcpy(row, bytes, suite->row_bytes);
     const bool has_verdict = ha_fields_mend(suite, row);
-    if (kind == HA_SAID_ROW && has_verdict) take_row(l, head->entry, row);
+    if (kind == HA_SAID_ROW && has_verdict) {
+        believe(l, suite, row);
+        take_row(l, head->entry, row);
+    }
     if (kind == HA_SAID_LINE && head->file > 0 && head->file < HA_SUITE_FILES && suite->file[head->file])
         broken(l, ha_folder_line(l->folder, describe(l, head->entry), head->file, row, &why), &why);
     free(row);

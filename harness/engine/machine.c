@@ -149,7 +149,9 @@ bool ha_machine_failed(struct ha_machine *m, struct ha_why *why)
 enum ha_status ha_machine_ceilings(struct ha_machine *m, const struct ha_ceilings **ceilings, struct ha_why *why)
 {
     struct ha_kernels best; /* whatever a case is held to */
+    const char *doubt = ha_beside_doubt(m->beside);
     *ceilings = &m->ceilings;
+    if (doubt) return ha_why(why, HA_FAIL, "%s", doubt);
     if (m->measured) return HA_OK;
     if (!m->device) return ha_why(why, HA_ERROR, "no device is open");
     if (m->has_given_ceilings && !strcmp(m->given_name, m->name)) m->ceilings = m->given_ceilings;

@@ -666,6 +666,30 @@ TEST(is_asked_to_stop_in_time)
     }
 }
 
+/* By messages every 10 ms, of which each is late but for one in ten, which comes after 1 ms: three seconds of a clock
+ * that is right, and of one that is slow by a share. */
+static struct ha_lag lag_after(double share, uint64_t seconds_ns, uint64_t each_ns)
+{
+    struct ha_lag lag = { 0 };
+    for (uint64_t sent_ns = 0; sent_ns < seconds_ns; sent_ns += each_ns) {
+        /* the process took two seconds to begin */
+        const uint64_t late = UINT64_C(2000000000) + (sent_ns / each_ns % 10 ? UINT64_C(200000000) : 1000000);
+        ha_lag_add(&lag, (uint64_t)((double)sent_ns * (1 - share)), sent_ns + late);
+    }
+    return lag;
+}
+TEST(a_clock_that_lags_is_told_from_messages_that_are_late)
+{
+    const uint64_t ms = 1000000, second = 1000 * ms;
+    const struct ha_lag right = lag_after(0, 3 * second, 10 * ms), slow = lag_after(0.125, 3 * second, 10 * ms),
+                        few = lag_after(0.125, 3 * second, 1500 * ms);
+    assert_int_equal(right.usual_ns, 0);
+    assert_int_equal(right.last_ns, 199 * ms);                         /* held up */
+    assert_true(slow.usual_ns > 125 * ms && slow.usual_ns < 380 * ms); /* the lag of two seconds ago, at least */
+    assert_int_equal(few.last_ns, 1500 * ms / 8 + 199 * ms);
+    assert_int_equal(few.periods, 2);
+}
+
 TEST_MAIN
 {
     pthread_atfork(NULL, NULL, connect_tool);

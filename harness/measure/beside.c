@@ -72,11 +72,13 @@ static bool open_device(struct ha_ceiling_bench *b)
         while (b->device_bytes < (size_t)128 << 20 && 4 * b->device_bytes <= info.memory_free_bytes / 8)
             b->device_bytes *= 2;
     if (ha_device_arena_create(&b->arena, b->api, b->device, &why) != HA_OK) return false;
-    b->pinned = ha_device_alloc(b->arena, HA_MEM_PINNED, b->link_bytes, HA_TAG_SCRATCH, &why);
-    b->memory = ha_device_alloc(b->arena, HA_MEM_DEVICE, 2 * b->device_bytes, HA_TAG_SCRATCH, &why);
+    b->pinned = ha_device_alloc(b->arena, HA_MEM_PINNED, 2 * (b->link_bytes + HA_CEILING_SLACK), HA_TAG_SCRATCH, &why);
+    b->memory = ha_device_alloc(b->arena, HA_MEM_DEVICE, 2 * (b->device_bytes + HA_CEILING_SLACK), HA_TAG_SCRATCH,
+                                &why);
+    b->bounce = ha_device_alloc(b->arena, HA_MEM_PINNED, HA_CEILING_TAG, HA_TAG_SCRATCH, &why);
     if (!info.compute_threads) b->sum = ha_device_alloc(b->arena, HA_MEM_DEVICE, sizeof *b->sum, HA_TAG_SCRATCH, &why);
-    if (!b->pinned || !b->memory) return false;
-    memset(b->pinned, 1, b->link_bytes);
+    if (!b->pinned || !b->memory || !b->bounce) return false;
+    ha_ceiling_draw(b);
     bool ok = true;
     for (int i = 0; i < 2 && ok; i++) {
         ok = b->api->stream_create(b->device, "beside", &b->stream[i], &why) == HA_OK;
@@ -113,8 +115,11 @@ static double read_one(struct ha_beside *s, enum ha_beside_reading which)
         s->fits[which] = ha_ceiling_fit(b, work, limit_of(b, which), &s->load[which]);
     }
     if (work && !s->fits[which]) return (double)NAN;
+    const bool launches = which == HA_BESIDE_LAUNCH && !isnan(kind[which].sample(b)) && ha_ceiling_launch_begin(b);
     for (size_t i = 0; i < kind[which].samples; i++)
-        x[i] = work ? ha_ceiling_rate(b, &s->load[which]) : kind[which].sample(b);
+        x[i] = work ? ha_ceiling_proven_rate(b, kind[which].of, &s->load[which]) : kind[which].sample(b);
+    if (launches) ha_ceiling_launch_end(b, HA_CEIL_LAUNCH);
+    if (*b->doubt.text) return (double)NAN;
     return ha_median(x, kind[which].samples);
 }
 
@@ -124,6 +129,11 @@ void ha_beside_read(struct ha_beside *s, uint64_t deadline_ns, double reading[HA
         const bool over = ha_stop || (deadline_ns && ha_now_ns() >= deadline_ns);
         reading[i] = over ? (double)NAN : read_one(s, (enum ha_beside_reading)i);
     }
+}
+
+const char *ha_beside_doubt(const struct ha_beside *s)
+{
+    return s && *s->bench.doubt.text ? s->bench.doubt.text : NULL;
 }
 
 void ha_beside_destroy(struct ha_beside *s)

@@ -20,6 +20,8 @@ enum ha_status ha_beside_create(struct ha_beside **beside, struct ha_paired_memo
 void ha_beside_device(struct ha_beside *beside, const struct ha_device_api *api, struct ha_device *device);
 /* NaN: cannot be read, or the time, by ha_now_ns, was over before (0: none), or ha_stop is set. */
 void ha_beside_read(struct ha_beside *beside, uint64_t deadline_ns, double reading[HA_BESIDE_READINGS]);
+/* NULL, or why a reading of the device at hand is not to be believed, which is NaN then. */
+const char *ha_beside_doubt(const struct ha_beside *beside);
 void ha_beside_destroy(struct ha_beside *beside); /* NULL: nothing */
 
 /* The same from ceilings that are known. */

@@ -138,21 +138,23 @@ struct shares {
     double says, knows;
 };
 
-/* of a period, by the spans' median length */
+/* of a period, by the length of the shorter spans: those in which the device's thread lost its core are longer */
 static struct shares by_lengths(const struct calibration *c)
 {
+    static const double shorter = 0.1;
     double length[PERIODS];
     size_t count = ha_timeline_count(c->timeline), kept = 0;
     for (size_t i = 0; i < count; i++) {
         const struct ha_span *s = &ha_timeline_at(c->timeline, i)->span;
         if (s->kind == HA_SPAN_KERNEL && kept < PERIODS) length[kept++] = (double)(s->end_ns - s->begin_ns);
     }
-    return (struct shares){ kept == PERIODS ? ha_median(length, kept) / (double)c->period_ns : (double)NAN, c->duty };
+    return (struct shares){ kept == PERIODS ? ha_quantile(length, kept, shorter) / (double)c->period_ns : (double)NAN,
+                            c->duty };
 }
 
 /* A host that does something else meanwhile disturbs the gaps: the best of some attempts; a meter that is off is off in
- * all of them. Where the device itself runs on that host, spins are cut up too, and only the length of most of them is
- * known. */
+ * all of them. Where the device itself runs on that host, spins are cut up too, and only the length of the shorter ones
+ * is known. */
 static enum ha_status duty_cycle(struct calibration *c, struct shares *best, struct ha_why *why)
 {
     double off = (double)INFINITY;

@@ -1,11 +1,13 @@
 #include "harness/measure/ceilings_parts.h"
 
+#include "harness/base/clock.h"
 #include "harness/base/stats.h"
 #include "harness/base/why.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { SAMPLES_MAX = 200, SAMPLES_SLOW = 40 };
 
@@ -49,6 +51,14 @@ static bool of_nothing(const struct ha_ceiling_bench *b, enum ha_ceiling which)
 
 static bool on_link(enum ha_ceiling which) { return which >= HA_CEIL_H2D && which <= HA_CEIL_KERNEL_BOTH; }
 
+double ha_ceiling_proven_rate(struct ha_ceiling_bench *b, enum ha_ceiling which, const struct ha_ceiling_load *load)
+{
+    if (!ha_ceiling_proof_begin(b, which, load)) return (double)NAN;
+    const double ns = ha_ceiling_time(b, load);
+    if (!isnan(ns)) ha_ceiling_proof_end(b, which, load, ns);
+    return ha_ceiling_rate(load, ns);
+}
+
 static struct ha_reading measure(struct ha_ceiling_bench *b, enum ha_ceiling which, size_t samples)
 {
     const size_t limit = on_link(which)                 ? b->link_bytes
@@ -63,10 +73,15 @@ static struct ha_reading measure(struct ha_ceiling_bench *b, enum ha_ceiling whi
     if (of_nothing(b, which)) return r;
     /* the first one finds everything cold */
     if (work ? !ha_ceiling_fit(b, work, limit, &load) : isnan(sample(b))) return r;
+    const bool launches = (which == HA_CEIL_LAUNCH || which == HA_CEIL_ENQUEUE) && strcmp(b->api->kind, "null") != 0;
+    ha_ceiling_proof_new(b);
+    if (launches && !ha_ceiling_launch_begin(b)) return r;
     for (size_t i = 0; i < samples; i++) {
-        x[i] = work ? ha_ceiling_rate(b, &load) : sample(b);
+        x[i] = work ? ha_ceiling_proven_rate(b, which, &load) : sample(b);
         if (isnan(x[i])) return r;
     }
+    if (launches) ha_ceiling_launch_end(b, which);
+    ha_ceiling_proof_close(b, which);
     r = (struct ha_reading){ ha_median(x, samples), ha_quantile(x, samples, 0), ha_quantile(x, samples, 1), samples };
     return r;
 }
@@ -101,18 +116,20 @@ static enum ha_status open_bench(struct ha_ceiling_bench *b, struct ha_why *why)
     HA_TRY(ha_arena_create(&b->host, false, why));
     HA_TRY(ha_device_arena_create(&b->arena, b->api, b->device, why));
     b->buffer = ha_alloc(b->host, b->buffer_bytes, HA_TAG_SCRATCH, why);
-    b->pinned = ha_device_alloc(b->arena, HA_MEM_PINNED, 2 * b->link_bytes, HA_TAG_SCRATCH, why);
-    b->memory = ha_device_alloc(b->arena, HA_MEM_DEVICE, 2 * b->device_bytes, HA_TAG_SCRATCH, why);
-    if (!b->buffer || !b->pinned || !b->memory) return HA_ERROR;
+    b->pinned = ha_device_alloc(b->arena, HA_MEM_PINNED, 2 * (b->link_bytes + HA_CEILING_SLACK), HA_TAG_SCRATCH, why);
+    b->memory = ha_device_alloc(b->arena, HA_MEM_DEVICE, 2 * (b->device_bytes + HA_CEILING_SLACK), HA_TAG_SCRATCH, why);
+    b->bounce = ha_device_alloc(b->arena, HA_MEM_PINNED, HA_CEILING_TAG, HA_TAG_SCRATCH, why);
+    if (!b->buffer || !b->pinned || !b->memory || !b->bounce) return HA_ERROR;
     /* optional: what needs them is not measured without */
     b->sum = ha_device_alloc(b->arena, HA_MEM_DEVICE, sizeof *b->sum, HA_TAG_SCRATCH, NULL);
     b->flag = ha_device_alloc(b->arena, HA_MEM_MAPPED, 64, HA_TAG_SCRATCH, NULL);
     if (b->flag) memset(b->flag, 0, 64);
-    if (b->api->move) b->mapped = ha_device_alloc(b->arena, HA_MEM_MAPPED, 2 * b->link_bytes, HA_TAG_SCRATCH, NULL);
+    if (b->api->move)
+        b->mapped = ha_device_alloc(b->arena, HA_MEM_MAPPED, 2 * (b->link_bytes + HA_CEILING_SLACK), HA_TAG_SCRATCH,
+                                    NULL);
     /* untouched pages are all one zero page, which sits in cache */
     memset(b->buffer, 1, b->buffer_bytes);
-    memset(b->pinned, 1, 2 * b->link_bytes);
-    if (b->mapped) memset(b->mapped, 1, 2 * b->link_bytes);
+    ha_ceiling_draw(b);
     for (int i = 0; i < 2; i++) HA_TRY(b->api->stream_create(b->device, i ? "probe 2" : "probe", &b->stream[i], why));
     return HA_OK;
 }
@@ -146,10 +163,13 @@ enum ha_status ha_ceilings_measure(struct ha_ceilings *out, const struct ha_devi
                              : brief                ? 5
                                                     : 15);
     }
+    if (status == HA_OK) ha_ceiling_spans(&b);
+    if (status == HA_OK) ha_ceiling_memory(&b, (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE));
     if (status == HA_OK) out->meters = ha_ceiling_meters(&b);
     out->device_cache_bytes = cache_bytes(&b);
     const char *failure = api->failure(device);
     if (status == HA_OK && failure) status = ha_why(why, HA_ERROR, "probe: device %s: %s", api->name, failure);
+    if (status == HA_OK && *b.doubt.text) status = ha_why(why, HA_FAIL, "%s", b.doubt.text);
     for (int i = 0; i < 2; i++)
         if (b.stream[i]) api->stream_destroy(b.stream[i]);
     ha_device_arena_destroy(b.arena);

@@ -47,7 +47,8 @@ struct ha_ceilings {
  * nothing. */
 bool ha_has_link(const char *device_kind);
 /* The host's by these kernels' read and flops: the best that this CPU has. brief: about a second in all; else about
- * five. An emulated device is always measured briefly. */
+ * five. An emulated device is always measured briefly. HA_FAIL: what the device did while the clock ran, or what its
+ * spans or its memory are said to be, is not so. */
 enum ha_status ha_ceilings_measure(struct ha_ceilings *out, const struct ha_device_api *api, struct ha_device *device,
                                    const struct ha_kernels *kernels, bool brief, struct ha_why *why);
 const char *ha_ceiling_name(enum ha_ceiling which);

@@ -2,6 +2,7 @@
 #include "harness/measure/ceilings_parts.h"
 
 #include <math.h>
+#include <string.h>
 
 /* ---- the link and the device's memory ----------------------------------------------------------- */
 
@@ -11,30 +12,51 @@ static bool copy(struct ha_ceiling_bench *b, int stream, void *dst, const void *
     return b->api->copy(b->stream[stream], dst, src, bytes, dir) == HA_OK;
 }
 
-bool ha_ceiling_h2d(struct ha_ceiling_bench *b, size_t bytes)
+/* The second half of a buffer. */
+static unsigned char *second(unsigned char *buffer, size_t half_bytes)
 {
-    return copy(b, 0, b->memory, b->pinned, bytes, HA_H2D);
-}
-bool ha_ceiling_d2h(struct ha_ceiling_bench *b, size_t bytes)
-{
-    return copy(b, 0, b->pinned, b->memory, bytes, HA_D2H);
-}
-bool ha_ceiling_d2d(struct ha_ceiling_bench *b, size_t bytes)
-{
-    return copy(b, 0, b->memory + b->device_bytes, b->memory, bytes, HA_D2D);
+    return buffer + half_bytes + HA_CEILING_SLACK;
 }
 
-bool ha_ceiling_both(struct ha_ceiling_bench *b, size_t bytes)
+size_t ha_ceiling_ways(const struct ha_ceiling_bench *b, enum ha_ceiling which, struct ha_ceiling_way way[2])
 {
-    return ha_ceiling_h2d(b, bytes)
-           && copy(b, 1, b->pinned + b->link_bytes, b->memory + b->device_bytes, bytes, HA_D2H);
+    const bool kernel = which >= HA_CEIL_KERNEL_H2D && which <= HA_CEIL_KERNEL_BOTH;
+    unsigned char *const host = kernel ? b->mapped : b->pinned, *const back = second(host, b->link_bytes),
+                         *const memory = second(b->memory, b->device_bytes);
+    switch (which) {
+    case HA_CEIL_H2D:
+    case HA_CEIL_KERNEL_H2D: way[0] = (struct ha_ceiling_way){ b->memory, host + b->from, HA_H2D }; return 1;
+    case HA_CEIL_D2H:
+    case HA_CEIL_KERNEL_D2H: way[0] = (struct ha_ceiling_way){ host, b->memory + b->from, HA_D2H }; return 1;
+    case HA_CEIL_D2D: way[0] = (struct ha_ceiling_way){ memory, b->memory + b->from, HA_D2D }; return 1;
+    case HA_CEIL_BOTH:
+    case HA_CEIL_KERNEL_BOTH:
+        way[0] = (struct ha_ceiling_way){ b->memory, host + b->from, HA_H2D };
+        way[1] = (struct ha_ceiling_way){ back, memory + b->from, HA_D2H };
+        return 2;
+    default: return 0;
+    }
 }
+
+static bool copies(struct ha_ceiling_bench *b, enum ha_ceiling which, size_t bytes)
+{
+    struct ha_ceiling_way way[2];
+    const size_t ways = ha_ceiling_ways(b, which, way);
+    bool ok = true;
+    for (size_t i = 0; i < ways && ok; i++) ok = copy(b, (int)i, way[i].dst, way[i].src, bytes, way[i].dir);
+    return ok;
+}
+
+bool ha_ceiling_h2d(struct ha_ceiling_bench *b, size_t bytes) { return copies(b, HA_CEIL_H2D, bytes); }
+bool ha_ceiling_d2h(struct ha_ceiling_bench *b, size_t bytes) { return copies(b, HA_CEIL_D2H, bytes); }
+bool ha_ceiling_d2d(struct ha_ceiling_bench *b, size_t bytes) { return copies(b, HA_CEIL_D2D, bytes); }
+bool ha_ceiling_both(struct ha_ceiling_bench *b, size_t bytes) { return copies(b, HA_CEIL_BOTH, bytes); }
 
 /* by a kernel, on pages one after the other */
 static bool move(struct ha_ceiling_bench *b, int stream, void *dst, const void *src, size_t bytes)
 {
     enum { PAGE = 4096 };
-    if (!b->api->move || !b->mapped) return false;
+    if (!b->api->move) return false;
     const struct ha_device_move pages = { .dst = dst,
                                           .src = src,
                                           .rows = bytes / PAGE,
@@ -44,13 +66,19 @@ static bool move(struct ha_ceiling_bench *b, int stream, void *dst, const void *
     return b->api->move(b->stream[stream], &pages) == HA_OK;
 }
 
-bool ha_ceiling_kernel_h2d(struct ha_ceiling_bench *b, size_t bytes) { return move(b, 0, b->memory, b->mapped, bytes); }
-bool ha_ceiling_kernel_d2h(struct ha_ceiling_bench *b, size_t bytes) { return move(b, 0, b->mapped, b->memory, bytes); }
-
-bool ha_ceiling_kernel_both(struct ha_ceiling_bench *b, size_t bytes)
+static bool moves(struct ha_ceiling_bench *b, enum ha_ceiling which, size_t bytes)
 {
-    return ha_ceiling_kernel_h2d(b, bytes) && move(b, 1, b->mapped + b->link_bytes, b->memory + b->device_bytes, bytes);
+    struct ha_ceiling_way way[2];
+    if (!b->mapped) return false;
+    const size_t ways = ha_ceiling_ways(b, which, way);
+    bool ok = true;
+    for (size_t i = 0; i < ways && ok; i++) ok = move(b, (int)i, way[i].dst, way[i].src, bytes);
+    return ok;
 }
+
+bool ha_ceiling_kernel_h2d(struct ha_ceiling_bench *b, size_t bytes) { return moves(b, HA_CEIL_KERNEL_H2D, bytes); }
+bool ha_ceiling_kernel_d2h(struct ha_ceiling_bench *b, size_t bytes) { return moves(b, HA_CEIL_KERNEL_D2H, bytes); }
+bool ha_ceiling_kernel_both(struct ha_ceiling_bench *b, size_t bytes) { return moves(b, HA_CEIL_KERNEL_BOTH, bytes); }
 
 bool ha_ceiling_device_read(struct ha_ceiling_bench *b, size_t bytes)
 {
@@ -102,11 +130,16 @@ bool ha_ceiling_fit(struct ha_ceiling_bench *b, ha_ceiling_work *work, size_t li
     return true;
 }
 
-double ha_ceiling_rate(struct ha_ceiling_bench *b, const struct ha_ceiling_load *load)
+double ha_ceiling_time(struct ha_ceiling_bench *b, const struct ha_ceiling_load *load)
+{
+    double ns;
+    return timed(b, load, &ns) ? ns : (double)NAN;
+}
+
+double ha_ceiling_rate(const struct ha_ceiling_load *load, double ns)
 {
     const double ways = load->work == ha_ceiling_both || load->work == ha_ceiling_kernel_both ? 2 : 1;
-    double ns;
-    return timed(b, load, &ns) ? ways * (double)load->bytes * (double)load->times / ns : (double)NAN;
+    return ways * (double)load->bytes * (double)load->times / ns;
 }
 
 struct ha_device_meters ha_meters_read(const struct ha_device_api *api, struct ha_device *device, bool want_link_GBps)
@@ -132,12 +165,18 @@ struct ha_device_meters ha_ceiling_meters(struct ha_ceiling_bench *b)
 
 /* ---- latencies ----------------------------------------------------------------------------------- */
 
-static bool blend_one(struct ha_ceiling_bench *b)
+/* y += x, of so many y that nobody computes it in passing */
+bool ha_ceiling_blend(struct ha_ceiling_bench *b)
 {
-    float *y = (float *)(void *)b->memory;
-    const struct ha_device_blend one = {
-        .y = y, .x = y, .rows = 1, .cols = 1, .y_stride = 1, .x_stride = 1, .a = 0, .b = 1
-    };
+    const struct ha_device_blend one = { .y = (float *)(void *)b->memory,
+                                         .x = (const float *)(const void *)(b->memory + HA_CEILING_SLACK),
+                                         .rows = b->launch_n ? b->launch_n : 1,
+                                         .cols = 1,
+                                         .y_stride = 1,
+                                         .x_stride = 0,
+                                         .a = 1,
+                                         .b = 1 };
+    b->launches++;
     return b->api->blend && b->api->blend(b->stream[0], &one) == HA_OK;
 }
 
@@ -148,13 +187,13 @@ static double since(uint64_t begin_ns, bool ok) { return ok ? (double)(ha_now_ns
 double ha_ceiling_launch(struct ha_ceiling_bench *b)
 {
     const uint64_t begin_ns = ha_now_ns();
-    return since(begin_ns, blend_one(b) && synced(b));
+    return since(begin_ns, ha_ceiling_blend(b) && synced(b));
 }
 
 double ha_ceiling_enqueue(struct ha_ceiling_bench *b)
 {
     const uint64_t begin_ns = ha_now_ns();
-    const double ns = since(begin_ns, blend_one(b));
+    const double ns = since(begin_ns, ha_ceiling_blend(b));
     return synced(b) ? ns : (double)NAN;
 }
 
@@ -188,6 +227,8 @@ double ha_ceiling_flag(struct ha_ceiling_bench *b)
     uint64_t begin = ha_now_ns();
     bool ok = written(&b->flag[ARRIVED], next, begin);
     for (const uint64_t arrived = ha_now_ns(); ha_now_ns() - arrived < NEXT_NS;) continue;
+    if (__atomic_load_n(&b->flag[DOWN], __ATOMIC_ACQUIRE) == next && strcmp(api->kind, "null") != 0)
+        ha_ceiling_doubt(b, HA_CEIL_FLAG, "a flag was written behind a wait that was not over");
     begin = ha_now_ns();
     __atomic_store_n(&b->flag[UP], next, __ATOMIC_RELEASE);
     ok = written(&b->flag[DOWN], next, begin) && ok;

@@ -1,5 +1,7 @@
 #include "harness/measure/condition.h"
 
+#include "harness/base/clock.h"
+#include "harness/base/why.h"
 #include "harness/measure/ceilings.h"
 
 #include <math.h>
@@ -46,6 +48,7 @@ static void add_reasons(char *all, size_t size, const char *more)
 
 void ha_condition_begin(struct ha_condition *c, const struct ha_device_api *api, struct ha_device *device)
 {
+    c->before_ns = ha_now_ns();
     c->before_J = api->meters ? ha_meters_read(api, device, false).energy_J : (double)NAN;
 }
 
@@ -66,7 +69,20 @@ void ha_condition_end(struct ha_condition *c, const struct ha_device_api *api, s
 
     const double used_J = m.energy_J - c->before_J;
     if (!(used_J > 0)) c->still = true;
+    c->elapsed_s += (double)(ha_now_ns() - c->before_ns) * 1e-9;
     c->energy_J += used_J;
     c->steps += steps;
     c->energy_step_J = c->still ? (double)NAN : c->energy_J / (double)c->steps;
+}
+
+enum ha_status ha_condition_agrees(const struct ha_condition *c, struct ha_why *why)
+{
+    /* a reading of the power is of a moment, or the mean of the second before it */
+    static const double factor_most = 5;
+    const double mean_W = c->energy_J / c->elapsed_s, factor = mean_W / c->power_W;
+    if (!c->readings || c->still || !(c->power_W > 0) || !isfinite(mean_W)) return HA_OK;
+    if (factor < factor_most && factor > 1 / factor_most) return HA_OK;
+    return ha_why(why, HA_FAIL,
+                  "the device's meters contradict each other: %.3g J in %.3g s are %.3g W, and its power was %.3g W",
+                  c->energy_J, c->elapsed_s, mean_W, c->power_W);
 }

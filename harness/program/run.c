@@ -229,8 +229,8 @@ static enum ha_exit run_planned(const struct ha_plan *plan, const struct ha_opti
 
 enum ha_exit ha_command_run(const struct ha_options *o, struct ha_why *why)
 {
-    static char check[] = "check", mutants[] = "mutants", defects[] = "defects";
-    char replay[4200], *galleries[] = { mutants, defects },
+    static char check[] = "check", mutants[] = "mutants", defects[] = "defects", cheats[] = "cheats";
+    char replay[4200], *galleries[] = { mutants, defects, cheats },
                        *instead = o->replay        ? replay
                                   : o->words_count ? NULL
                                                    : check;
@@ -242,7 +242,7 @@ enum ha_exit ha_command_run(const struct ha_options *o, struct ha_why *why)
     if (o->out_dir) signal(SIGPIPE, SIG_IGN); /* the folder is to be complete, whoever reads the table */
     struct ha_random random = { .plan = &plan };
     const enum ha_status planned = o->random_ns ? draw(&random, o, why)
-                                   : o->mutants ? ha_program_plan(&plan, o, galleries, 2, small, why)
+                                   : o->mutants ? ha_program_plan(&plan, o, galleries, 3, small, why)
                                                 : ha_program_plan(&plan, o, instead ? &instead : o->words,
                                                                   instead ? 1 : o->words_count, small, why);
     if (planned == HA_OK) {

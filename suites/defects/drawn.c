@@ -20,7 +20,7 @@ static bool planted;
 /* Of what a graph captures the first time is at once. */
 static enum ha_status twice(const struct ha_spell *s, struct ha_stream *stream)
 {
-    const bool captured = stream == ha_wrong_capturing();
+    const bool captured = ha_wrong_captures(stream);
     const enum ha_status status = s->way->call(captured ? ha_wrong_stream() : stream, s->args);
     if (captured && status == HA_OK) BASE.stream_sync(ha_wrong_stream());
     return status == HA_OK ? s->way->call(stream, s->args) : status;
@@ -30,7 +30,7 @@ static enum ha_status twice(const struct ha_spell *s, struct ha_stream *stream)
 static enum ha_status between(struct ha_spell *s, struct ha_stream *stream, void (*before)(void *),
                               void (*behind)(void *))
 {
-    if (stream == ha_wrong_capturing()) ha_spell_keep(s);
+    if (ha_wrong_captures(stream)) ha_spell_keep(s);
     enum ha_status status = BASE.host_fn(stream, before, s);
     if (status == HA_OK) status = s->way->call(stream, s->args);
     const enum ha_status over = BASE.host_fn(stream, behind, s);
@@ -58,7 +58,7 @@ static enum ha_status wrong_call(const struct ha_way *way, struct ha_stream *str
     ha_spell_sweep();
     struct ha_spell *s = ha_spell_new(way, args);
     enum ha_status status;
-    if (!ha_spell_hits(s, stream && stream == ha_wrong_capturing())) {
+    if (!ha_spell_hits(s, ha_wrong_captures(stream))) {
         ha_spell_free(s);
         return way->call(stream, args);
     }
@@ -66,12 +66,12 @@ static enum ha_status wrong_call(const struct ha_way *way, struct ha_stream *str
     switch (ha_drawn_fault.effect) {
     case HA_FAULT_DROPPED: status = HA_OK; break;
     case HA_FAULT_TWICE: status = twice(s, stream); break;
-    case HA_FAULT_EARLY: status = ha_wrong_over(true, way->call(ha_wrong_early(true, stream), s->args)); break;
+    case HA_FAULT_EARLY: status = ha_wrong_over(stream, way->call(ha_wrong_early(stream), s->args)); break;
     case HA_FAULT_GIVES_UP: status = give_up(stream); break;
     case HA_FAULT_EXACT:
-        if (stream == ha_wrong_capturing()) ha_spell_keep(s);
+        if (ha_wrong_captures(stream)) ha_spell_keep(s);
         return BASE.host_fn(stream, wait_exactly, s);
-    case HA_FAULT_ASIDE: status = way->call(ha_wrong_aside(true, stream), s->args); break;
+    case HA_FAULT_ASIDE: status = way->call(ha_wrong_aside(stream), s->args); break;
     case HA_FAULT_READ_EARLY:
     case HA_FAULT_CACHED: ha_change_inputs(s); return between(s, stream, ha_fill_inputs, ha_spell_over);
     case HA_FAULT_SPOILED: return between(s, stream, nothing, ha_spoil_inputs);

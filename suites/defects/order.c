@@ -4,20 +4,47 @@
 
 #include "harness/base/why.h"
 
+#include <pthread.h>
+#include <string.h>
+
 #define BASE (*ha_wrong_base)
 
 static struct ha_stream *first; /* that was created */
-static struct ha_stream *capturing, *captor, *recorded_on;
+static struct ha_stream *captor, *recorded_on;
 static struct ha_event *recorded;
+static struct ha_stream *capturing[16]; /* streams of several threads may capture at once */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ha_stream *gone[256];
 static size_t gone_count;
 
-struct ha_stream *ha_wrong_capturing(void) { return capturing; }
+/* The first place that has it, or NULL. */
+static struct ha_stream **capture_of(const struct ha_stream *stream)
+{
+    for (size_t i = 0; i < sizeof capturing / sizeof *capturing; i++)
+        if (capturing[i] == stream) return &capturing[i];
+    return NULL;
+}
+bool ha_wrong_captures(const struct ha_stream *stream)
+{
+    pthread_mutex_lock(&lock);
+    const bool is = stream && capture_of(stream);
+    pthread_mutex_unlock(&lock);
+    return is;
+}
+/* Puts `to` in the place of `from`; where there is none nothing. */
+static void set_capture(const struct ha_stream *from, struct ha_stream *to)
+{
+    pthread_mutex_lock(&lock);
+    struct ha_stream **const at = capture_of(from);
+    if (at) *at = to;
+    pthread_mutex_unlock(&lock);
+}
 
 void ha_wrong_order_begin(void)
 {
-    first = capturing = captor = recorded_on = NULL;
+    first = captor = recorded_on = NULL;
     recorded = NULL;
+    memset(capturing, 0, sizeof capturing);
 }
 
 void ha_wrong_await_gone(void)
@@ -68,12 +95,13 @@ static enum ha_status wrong_event_sync(struct ha_event *e)
 
 static enum ha_status wrong_begin(struct ha_stream *s)
 {
-    capturing = captor = s;
+    captor = s;
+    set_capture(NULL, s);
     return BASE.graph_begin(s);
 }
 static enum ha_status wrong_end(struct ha_stream *s, struct ha_graph **graph, struct ha_why *why)
 {
-    capturing = NULL;
+    set_capture(s, NULL);
     return BASE.graph_end(s, graph, why);
 }
 static enum ha_status wrong_launch(struct ha_graph *graph, struct ha_stream *s)

@@ -11,6 +11,7 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -26,6 +27,7 @@ struct ha_device *ha_wrong_device;
 
 static struct ha_stream *beside;
 static struct ha_wrong_later *kept;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of these, and of `behind` */
 static bool refused;
 static unsigned spans, said;
 static bool faulty;
@@ -54,7 +56,9 @@ static const char *const faults[WRONG_COUNT] = {
 struct ha_stream *ha_wrong_stream(void)
 {
     struct ha_why why;
+    pthread_mutex_lock(&lock);
     if (!beside && ha_wrong_base->stream_create(ha_wrong_device, "wrong", &beside, &why) != HA_OK) abort();
+    pthread_mutex_unlock(&lock);
     return beside;
 }
 
@@ -63,25 +67,27 @@ static bool aside; /* something was enqueued there that nothing waits for */
 
 static void nap(void *arg) { nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL); }
 
-struct ha_stream *ha_wrong_early(bool is, struct ha_stream *stream)
+struct ha_stream *ha_wrong_early(struct ha_stream *stream)
 {
-    return is && stream != ha_wrong_capturing() ? ha_wrong_stream() : stream;
+    return ha_wrong_captures(stream) ? stream : ha_wrong_stream();
 }
-struct ha_stream *ha_wrong_aside(bool is, struct ha_stream *stream)
+struct ha_stream *ha_wrong_aside(struct ha_stream *stream)
 {
     struct ha_why why;
-    struct ha_stream *const to = ha_wrong_early(is, stream);
+    struct ha_stream *const to = ha_wrong_early(stream);
     if (to == stream) return stream;
+    pthread_mutex_lock(&lock);
     if (!behind && ha_wrong_base->event_create(ha_wrong_device, &behind, &why) != HA_OK) abort();
     aside = true;
+    pthread_mutex_unlock(&lock);
     return ha_wrong_base->event_record(behind, stream) == HA_OK && ha_wrong_base->stream_wait(to, behind) == HA_OK
                    && ha_wrong_base->host_fn(to, nap, NULL) == HA_OK
                ? to
                : stream;
 }
-enum ha_status ha_wrong_over(bool is, enum ha_status enqueued)
+enum ha_status ha_wrong_over(struct ha_stream *stream, enum ha_status enqueued)
 {
-    return is && !ha_wrong_capturing() && enqueued == HA_OK ? ha_wrong_base->stream_sync(ha_wrong_stream()) : enqueued;
+    return !ha_wrong_captures(stream) && enqueued == HA_OK ? ha_wrong_base->stream_sync(ha_wrong_stream()) : enqueued;
 }
 
 enum { HEAD = (sizeof(struct ha_wrong_later) + 63) / 64 * 64 };
@@ -105,10 +111,12 @@ static void run_later(void *arg)
 }
 enum ha_status ha_wrong_on(struct ha_stream *stream, struct ha_wrong_later *l)
 {
-    l->kept = stream == ha_wrong_capturing();
+    l->kept = ha_wrong_captures(stream);
     if (l->kept) {
+        pthread_mutex_lock(&lock);
         l->next = kept;
         kept = l;
+        pthread_mutex_unlock(&lock);
     }
     return ha_wrong_base->host_fn(stream, run_later, l);
 }

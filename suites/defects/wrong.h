@@ -44,9 +44,9 @@ struct ha_stream *ha_wrong_stream(void);
 /* Where an operation runs that is enqueued on it and not on `stream`: early, before what that was given first, and
  * ha_wrong_over waits for it; or aside, behind that and in a while, and nothing of the stream waits for it. What a
  * stream captures stays on it. */
-struct ha_stream *ha_wrong_early(bool is, struct ha_stream *stream);
-struct ha_stream *ha_wrong_aside(bool is, struct ha_stream *stream);
-enum ha_status ha_wrong_over(bool is, enum ha_status enqueued);
+struct ha_stream *ha_wrong_early(struct ha_stream *stream);
+struct ha_stream *ha_wrong_aside(struct ha_stream *stream);
+enum ha_status ha_wrong_over(struct ha_stream *stream, enum ha_status enqueued);
 
 /* Each file puts its entries into the table, and begins anew with each device. */
 void ha_wrong_order(struct ha_device_api *api);
@@ -54,8 +54,9 @@ void ha_wrong_compute(struct ha_device_api *api);
 void ha_wrong_order_begin(void);
 void ha_wrong_order_end(void); /* before the device is closed */
 
-/* What they share: the stream that captures, or NULL; streams whose end is still awaited. */
-struct ha_stream *ha_wrong_capturing(void);
+/* Does the stream capture a graph? Streams of several threads may. */
+bool ha_wrong_captures(const struct ha_stream *stream);
+/* Waits for the streams that the plugin has destroyed and the sound device has not. */
 void ha_wrong_await_gone(void);
 
 #endif

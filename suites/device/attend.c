@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum { LOW_MOST = 70 };
-static const float WIDE = 32768, FAR_BELOW = -20000, FAR_QUERY = 64;
+static const float WIDE = 32768, FAR_BELOW = -20000, BELOW = -300, FAR_QUERY = 64; /* BELOW: of products of 16 bits */
 
 /* One array of inputs and one of outputs, laid out by offsets that hold for the device and the image alike. */
 struct problem {
@@ -33,6 +33,9 @@ struct problem {
     bool faint;                   /* the special value is that of a key of weight 0 */
     bool wide, far_below, shared; /* scores before the scale beyond half precision; all of them at FAR_BELOW; K and V
                                    * that a sequence has in common with the one before it */
+    bool latent;                  /* V is K */
+    bool shortest_first;          /* the sequences lie in another order */
+    size_t k_step, v_step;        /* of every second run such a row follows the one before it: its stride is other */
 };
 
 /* K or V of a sequence: its rows, those of all runs one behind the other, token by token or head by head. */
@@ -47,6 +50,9 @@ static struct side side_of(const struct problem *p, size_t rows, bool by_head, s
                  stride = (by_head ? 1 : c->kv_heads) * row + pad / e * e, head = by_head ? rows * stride : row;
     return (struct side){ row, stride, head, by_head ? c->kv_heads * head : rows * stride, 0, by_head };
 }
+
+static size_t k_step_of(const struct problem *p, size_t run) { return run % 2 && !p->of->block ? p->k_step : 1; }
+static size_t v_step_of(const struct problem *p, size_t run) { return run % 2 && !p->of->block ? p->v_step : 1; }
 
 static void fill_row(struct ha_op_stage *s, const struct problem *p, const struct side *x, size_t row)
 {
@@ -96,6 +102,12 @@ static size_t query_at(const struct ha_op_case *c, size_t r)
     return r * c->head_dim + gaps * c->q_gap;
 }
 
+/* of a token's head */
+static size_t place_of(const struct ha_op_case *c, size_t token, size_t head)
+{
+    return query_at(c, by_head(c) ? head * c->q_len + token : token * c->kv_heads * c->group + head);
+}
+
 /* Queries of a sequence are numbers of the type of K, or none is, or some are, or all lie halfway between two of
  * bfloat16: a kernel may take another way for each. */
 static void shape_queries(struct ha_op_stage *s, const struct problem *p, float *q, size_t n)
@@ -124,8 +136,7 @@ static void shape_queries(struct ha_op_stage *s, const struct problem *p, float 
 static float *query_of(const struct problem *p, const struct ha_device_seq *m, size_t token, size_t member)
 {
     const struct ha_op_case *c = p->of;
-    return (float *)(uintptr_t)m->q /* of an image */
-           + ((token * c->kv_heads + p->head) * c->group + member) * c->head_dim + p->dim;
+    return (float *)(uintptr_t)m->q /* of an image */ + place_of(c, token, p->head * c->group + member) + p->dim;
 }
 
 /* units that have lists of their own, or 0 */
@@ -206,25 +217,30 @@ static void lay(struct ha_op_stage *s, struct problem *p)
     for (size_t b = 0; b < c->batch; b++) {
         struct ha_device_seq *t = &p->there[b], *m = &p->here[b];
         const bool none = c->empty && b + 1 == c->batch;
-        const size_t least = c->causal ? c->q_len : 1, less = ha_op_fewer(c, b),
+        const size_t least = c->causal ? c->q_len : 1, less = ha_op_fewer(c, p->shortest_first ? c->batch - 1 - b : b),
                      keys = none                     ? 0
                             : c->keys > less + least ? c->keys - less
                                                      : least;
         size_t first[HA_RUNS_MAX], n[HA_RUNS_MAX], rows = 0, key = 0;
+        const size_t runs = c->runs > (c->lists && c->causal ? 2 : 1) && c->batch > 1 && (b + c->batch) % 3 == 1
+                                ? c->runs - 1
+                                : c->runs; /* some have fewer */
         p->keys[b] = keys;
-        for (size_t r = 0, left = keys; r < c->runs; r++) {
-            n[r] = r + 1 == c->runs ? left : (left - (c->causal ? c->q_len : 0)) / 2;
+        for (size_t r = 0, left = keys; r < runs; r++) {
+            n[r] = r + 1 == runs ? left : (left - (c->causal ? c->q_len : 0)) / 2;
             left -= n[r];
             first[r] = rows;
             const size_t blocks = (n[r] + block - 1) / block;
-            rows = (rows + (c->block ? 2 * blocks * block * (lists && r == 0 ? lists : 1) : n[r]) + whole) / whole
-                   * whole; /* one more than there are */
+            const size_t steps = k_step_of(p, r) > v_step_of(p, r) ? k_step_of(p, r) : v_step_of(p, r);
+            rows = (rows + (c->block ? 2 * blocks * block * (lists && r == 0 ? lists : 1) : n[r] * steps) + whole)
+                   / whole * whole; /* one more than there are */
         }
         const size_t list_stride = lists ? (n[0] + block - 1) / block + 1 : 0;
         struct side k = side_of(p, rows, k_heads, c->pad), v = side_of(p, rows, v_heads, c->v_pad);
         const size_t q = ha_op_room(&in, q_count * f, c->q_at / f * f);
         k.at = ha_op_room(&in, k.bytes, c->src_at / e * e);
         v.at = ha_op_room(&in, v.bytes, c->v_at / e * e);
+        if (p->latent) v = k;
         const size_t index = ha_op_room(
                          &in, c->block ? (lists * list_stride + keys / block + c->runs) * sizeof(uint32_t) : 0,
                          c->q_at / f * f),
@@ -236,7 +252,7 @@ static void lay(struct ha_op_stage *s, struct problem *p)
         if (!p->in) continue;
         *t = (struct ha_device_seq){
             .q = (const float *)(const void *)(p->in->at + q),
-            .runs_count = c->runs,
+            .runs_count = runs,
             .k_head_bytes = k.head_bytes,
             .v_head_bytes = v.head_bytes,
             .o = (float *)(void *)(p->out->at + o),
@@ -246,6 +262,9 @@ static void lay(struct ha_op_stage *s, struct problem *p)
             .list_stride = list_stride,
             .list_keys = c->list_keys ? (const uint32_t *)(const void *)(p->in->at + counts) : NULL,
         };
+        /* behind its runs there is anything */
+        for (size_t r = runs; r < HA_RUNS_MAX; r++)
+            t->runs[r] = (struct ha_rows){ p->in->at + k.at, p->in->at + v.at, k.stride, v.stride, NULL, c->keys };
         *m = *t;
         m->q = (const float *)(const void *)(p->in->image + q);
         m->o = (float *)(void *)(p->out->image + o);
@@ -256,8 +275,10 @@ static void lay(struct ha_op_stage *s, struct problem *p)
         shape_queries(s, p, queries, q_count);
         for (size_t i = 0; p->wide && i < q_count; i++) queries[i] *= WIDE;
         for (size_t r = 0; p->far_below && r < c->q_len * heads; r++) queries[query_at(c, r)] = FAR_QUERY;
-        memset(p->in->image + k.at, 0xFF, k.bytes); /* NaN where no key is */
-        memset(p->in->image + v.at, 0xFF, v.bytes);
+        /* NaN where no key is; zeros where an index may have entries of the call before, which name other rows */
+        const int no_key = s->pairs ? 0 : 0xFF;
+        memset(p->in->image + k.at, no_key, k.bytes);
+        memset(p->in->image + v.at, no_key, v.bytes);
         choose(s, p, b);
         uint32_t *list = (uint32_t *)(void *)(p->in->image + index);
         if (c->list_keys) {
@@ -265,11 +286,11 @@ static void lay(struct ha_op_stage *s, struct problem *p)
             for (size_t l = 0; l < lists; l++) count[l] = (uint32_t)listed(c, b, l, n[0]);
             m->list_keys = count;
         }
-        for (size_t r = 0; r < c->runs; r++) {
+        for (size_t r = 0; r < runs; r++) {
             const size_t blocks = c->block ? (n[r] + block - 1) / block : 0, k_at = k.at + first[r] * k.stride,
                          v_at = v.at + first[r] * v.stride;
-            t->runs[r] = m->runs[r] = (struct ha_rows){ .k_stride_bytes = k.stride,
-                                                        .v_stride_bytes = v.stride,
+            t->runs[r] = m->runs[r] = (struct ha_rows){ .k_stride_bytes = k.stride * k_step_of(p, r),
+                                                        .v_stride_bytes = v.stride * v_step_of(p, r),
                                                         .keys = n[r] };
             t->runs[r].k = p->in->at + k_at;
             t->runs[r].v = p->in->at + v_at;
@@ -291,15 +312,18 @@ static void lay(struct ha_op_stage *s, struct problem *p)
             for (size_t l = 0; l < of_run; l++, list += lists && r == 0 ? list_stride : blocks) {
                 name_blocks(s, p, list, l, blocks);
                 for (size_t i = 0; i < (lists && r == 0 ? listed(c, b, l, n[r]) : n[r]); i++, key++) {
-                    const size_t row = first[r] + (c->block ? list[i / block] * block + i % block : i);
+                    const size_t at = c->block ? list[i / block] * block + i % block : i,
+                                 row = first[r] + at * k_step_of(p, r), v_row = first[r] + at * v_step_of(p, r);
                     fill_row(s, p, &k, row);
-                    fill_row(s, p, &v, row);
                     shape_row(p, &k, row, key, keys, true);
-                    shape_row(p, &v, row, key, keys, false);
+                    if (!p->latent) {
+                        fill_row(s, p, &v, v_row);
+                        shape_row(p, &v, v_row, key, keys, false);
+                    }
                     char *const number = p->in->image + k.at + row * k.stride + p->head * k.head_bytes + p->dim * e;
                     if (p->special && b == p->seq && key == p->key)
                         make_special(p, m, number,
-                                     p->in->image + v.at + row * v.stride + p->head * v.head_bytes + p->dim * e);
+                                     p->in->image + v.at + v_row * v.stride + p->head * v.head_bytes + p->dim * e);
                     if (p->special == HA_OP_MASKED && b == p->seq) ha_store(number, 0, p->dtype, -INFINITY);
                     if (key < p->lows && b == p->seq) {
                         p->low[key] = number;
@@ -307,7 +331,7 @@ static void lay(struct ha_op_stage *s, struct problem *p)
                     }
                     for (size_t h = 0; h < c->kv_heads && p->far_below; h++)
                         ha_store(p->in->image + k.at + row * k.stride + h * k.head_bytes, 0, p->dtype,
-                                 FAR_BELOW / (FAR_QUERY * p->scale));
+                                 (p->products ? BELOW : FAR_BELOW) / (FAR_QUERY * p->scale));
                 }
             }
         }
@@ -342,7 +366,7 @@ static enum ha_status judge_special(struct ha_op_stage *s, const struct problem 
                        infinite = p->special == HA_OP_INF_VALUE, one = p->special == HA_OP_NAN_VALUE || infinite;
             if ((of_query && (t != p->token || g != p->member)) || (p->special != HA_OP_NAN_QUERY && p->key >= seen))
                 continue;
-            float *o = m->o + row * dim, *lse = m->lse + row;
+            float *o = m->o + place_of(c, t, p->head * c->group + g), *lse = m->lse + row;
             for (size_t d = one ? p->dim : 0; d < (one ? p->dim + 1 : dim); d++) {
                 if (infinite ? isfinite(o[d]) || o[d] == -INFINITY : !isnan(o[d]))
                     return ha_op_wrong(s,
@@ -445,6 +469,19 @@ static bool is_judged(const struct ha_op_case *c, size_t i, size_t drawn, size_t
 
 typedef enum ha_status attend_fn(struct ha_stream *stream, const struct ha_device_attend *args);
 
+/* All lists of a sequence are its first one, all KV heads have the keys of the first, or its values. */
+static void share(struct ha_op_stage *s, struct problem *p)
+{
+    for (size_t b = 0; b < p->of->batch; b++)
+        for (size_t i = 0; i < 3; i++) {
+            if (ha_op_draw(s, 16) || (i == 0 && p->of->list_keys)) continue;
+            for (int image = 0; image < 2; image++) {
+                struct ha_device_seq *m = image ? &p->here[b] : &p->there[b];
+                *(i == 0 ? &m->list_stride : i == 1 ? &m->k_head_bytes : &m->v_head_bytes) = 0;
+            }
+        }
+}
+
 /* The operation's name, its entry, and whether it is attend_products. */
 struct way {
     const char *name;
@@ -477,6 +514,9 @@ static enum ha_status attend_once(struct ha_op_stage *s, struct way *way, const 
     *p = (struct problem){
         .of = c, .dtype = (enum ha_dtype)c->dtype, .products = way->products, .special = c->special
     };
+    p->shortest_first = ha_op_draw(s, 2);
+    p->k_step = 1 + (ha_op_draw(s, 4) == 0);
+    p->v_step = 1 + (ha_op_draw(s, 4) == 0);
     const struct ha_profile *profile = way->products ? &info.products[p->dtype] : &info.profile[p->dtype];
     ha_op_clear(s);
     lay(s, p);
@@ -487,13 +527,15 @@ static enum ha_status attend_once(struct ha_op_stage *s, struct way *way, const 
     p->seq = p->special ? ha_op_draw(s, c->batch) : 0;
     /* without a special number plain scores may be large before the scale, or far below 0, and sequences may have a
      * prefix in common */
-    const size_t kind = p->special || p->products || c->scores ? 0 : ha_op_draw(s, 4);
-    p->wide = kind == 2;
+    const size_t kind = p->special || c->scores || s->pairs ? 0 : ha_op_draw(s, 4);
+    p->wide = kind == 2 && !p->products;
     /* a large scale, since half precision has no such key else; few keys, since it is not held against chance */
     p->far_below = kind == 3 && c->scale >= 0.25 && c->keys < 1000;
     p->shared = !p->special && !c->block && c->layout == HA_OP_TOKENS && ha_op_draw(s, 2);
+    p->latent = !p->special && !c->scores && !p->far_below && p->k_step == p->v_step && ha_op_draw(s, 8) == 0;
     p->scale = (float)c->scale / sqrtf((float)c->head_dim) / (p->wide ? WIDE : 1);
     lay(s, p);
+    if (!p->special && !p->products) share(s, p);
     struct ha_device_seq seqs[HA_OP_BATCH];
     memcpy(seqs, p->there, sizeof seqs);
     p->args = (struct ha_device_attend){ .batch = c->batch,
@@ -511,6 +553,9 @@ static enum ha_status attend_once(struct ha_op_stage *s, struct way *way, const 
     if (c->q_layout || c->q_gap) {
         p->args.q_token_stride = by_head(c) ? inner : outer;
         p->args.q_head_stride = by_head(c) ? outer : inner;
+        /* what is dense may be given as 0, each by itself */
+        if (p->args.q_token_stride == p->args.q_heads * c->head_dim && ha_op_draw(s, 2)) p->args.q_token_stride = 0;
+        if (p->args.q_head_stride == c->head_dim && ha_op_draw(s, 2)) p->args.q_head_stride = 0;
     }
     struct ha_device_attend args = p->args;
     if (way->products) HA_TRY(load(s, way, &args));
@@ -519,11 +564,7 @@ static enum ha_status attend_once(struct ha_op_stage *s, struct way *way, const 
     const enum ha_dtype type = p->special == HA_OP_NAN_QUERY || p->special == HA_OP_INF_QUERY ? HA_F32 : p->dtype;
     if (p->special) {
         memcpy(clean, p->number, ha_dtype_bytes(type));
-        ha_store(p->number, 0, type,
-                 p->special == HA_OP_LOW_KEY || p->special == HA_OP_MASKED ? -INFINITY
-                 : p->special == HA_OP_HIGH_KEY || p->special == HA_OP_INF_QUERY || p->special == HA_OP_INF_VALUE
-                     ? INFINITY
-                     : NAN);
+        ha_store(p->number, 0, type, ha_op_odd(s, c));
     }
     for (size_t i = 0; i < p->lows; i++) ha_store(p->low[i], 0, p->dtype, -INFINITY);
     HA_TRY(ha_op_arrive(s, &p->in, 1, p->out));
@@ -584,6 +625,8 @@ static const struct ha_op_case large[] = {
     SHAPE(1, 2049, 1, 33, 8, 3, 1, .q_at = 4), /* more than 65,536 rows, in each dimension */
     SHAPE(130, 1, 512, 1, 8, 2, 1, .weights = 1),
     SHAPE(65, 16, 64, 1, 8, 3, 1, .dst_at = 4),
+    SHAPE(1, 1, 3, 2, 8, 300, 1, .pad = 65536, .layout = HA_OP_K_HEADS), /* heads more than 16 MiB apart */
+    SHAPE(1, 1, 3, 2, 8, 300, 1, .v_pad = 65536, .layout = HA_OP_V_HEADS),
 };
 static const struct ha_op_case indexed[] = {
     SHAPE(1, 1, 1, 1, 8, 40000, 1, .block = 1),
@@ -657,6 +700,7 @@ static const char *unfit(const struct ha_op_case *c)
     PAIRS "src_at = 0 2 8 36\nv_at = 0 6 16 40\n" \
           "pad = 0 6 16 100\nv_pad = 0 2 32 64\n" \
           "weights = no yes\ndst_gap = 0 3 29\n"
+#define PAIRS_OF_Q "q_layout = tokens heads fused fused_heads\nq_gap = 0 3 8\n"
 #define PAIRS_OF_ROWS                                                                          \
     PAIRS_OF_PLACES                                                                            \
     "special = none nan_query nan_key nan_value low_key high_key inf_query inf_value masked\n" \
@@ -687,13 +731,13 @@ const struct ha_op ha_op_attend = {
     .doc = "o, LSE and weights of batches, against binary64",
     .needs = { HA_OP_ENTRY(attend) },
     .judge = judge_attend,
-    .keys = KEYS " special scores weights dst_gap",
-    .pairs = PAIRS_OF_ROWS "batch = 1 2 3 17 65 256\n"
-                           "q_len = 1..8 13 16 17 33 64\n"
-                           "kv_heads = 1..8 20 33 65 128\n"
-                           "group = 1..8 12 16\n"
-                           "head_dim = 8 24 40 64 80 96 112 128 160 192 200 256\n"
-                           "keys = 1 2 31 64 65 130 257 1025 2100\n",
+    .keys = KEYS " special scores weights dst_gap q_layout q_gap",
+    .pairs = PAIRS_OF_ROWS PAIRS_OF_Q "batch = 1 2 3 17 65 256\n"
+                                      "q_len = 1..8 13 16 17 33 64\n"
+                                      "kv_heads = 1..8 20 33 65 128\n"
+                                      "group = 1..8 12 16\n"
+                                      "head_dim = 8 24 40 64 80 96 112 128 160 192 200 256\n"
+                                      "keys = 1 2 31 64 65 130 257 1025 2100\n",
     .values = VALUES,
     .once = attend_case,
     .unfit = unfit,
@@ -750,7 +794,7 @@ const struct ha_op ha_op_attend_lists = {
     .pairs = PAIRS_OF_PLACES
     "batch = 1 3 17\nq_len = 1 2 5 8\nkv_heads = 1..4 7..9\ngroup = 1..8 16\nhead_dim = 8 64 80 96 112 128 192 256\n"
     "keys = 1 3 31 65 130 300\nblock = 1 7 16 32\nlists = none kv_heads q_heads\n"
-    "list_keys = no yes\nq_layout = tokens heads fused fused_heads\nq_gap = 0 3 8\n",
+    "list_keys = no yes\n" PAIRS_OF_Q,
     .values = VALUES "keys = 1..200 207..1600:7 255 257 511..513 1023..1025 2047..2049 4095..4097 8193 16385\n",
     .once = attend_lists_case,
     .unfit = unfit,
@@ -773,8 +817,8 @@ const struct ha_op ha_op_attend_products = {
     .doc = "o and LSE by products of a library",
     .needs = { HA_OP_ENTRY(attend_products) },
     .judge = judge_attend_products,
-    .keys = KEYS " special",
-    .pairs = PAIRS
+    .keys = KEYS " special q_layout q_gap",
+    .pairs = PAIRS PAIRS_OF_Q
     "src_at = 0 16 48\nv_at = 0 16 32\npad = 0 16 96\nv_pad = 0 32 64\n"
     "batch = 1 3 65\nq_len = 1 2 8 17\nkv_heads = 1 2 3 8 33\ngroup = 1 2 3 5 7 8 16\nhead_dim = 8 40 64 80 "
     "96 112 128 192 256\n"

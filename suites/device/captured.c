@@ -47,6 +47,14 @@ enum ha_status ha_captured_launch(struct ha_stream *stream)
     return HA_OK;
 }
 
+bool ha_captured_any(void) { return launched < graphs; }
+
+enum ha_status ha_captured_again(struct ha_stream *stream)
+{
+    for (size_t i = 0; i < graphs; i++) HA_TRY(real->graph_launch(graph[i], stream));
+    return HA_OK;
+}
+
 void ha_captured_clear(void)
 {
     while (graphs) real->graph_destroy(graph[--graphs]);

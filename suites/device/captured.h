@@ -12,6 +12,9 @@ bool ha_calls_library(const char *entry);
 const struct ha_device_api *ha_captured(const struct ha_device_api *api, const char *entry);
 /* Launches the graphs of this thread that are not yet launched, one behind the other; nothing where there are none. */
 enum ha_status ha_captured_launch(struct ha_stream *stream);
+/* Has this thread graphs that were not launched? Launches all of its graphs, launched before or not. */
+bool ha_captured_any(void);
+enum ha_status ha_captured_again(struct ha_stream *stream);
 /* Destroys the graphs of this thread; what was launched is done. */
 void ha_captured_clear(void);
 

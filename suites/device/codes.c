@@ -89,9 +89,7 @@ static enum ha_status hash_once(struct ha_op_stage *s, const struct ha_op_case *
             memset(x + (here[b].token_stride + ha_op_draw(s, c->kv_heads * c->group) * dim) * e, 0, dim * e);
         if (c->special && here[b].tokens && ha_op_draw(s, 2))
             ha_store(x + ha_op_draw(s, here[b].tokens) * here[b].token_stride * e, ha_op_draw(s, row), dtype,
-                     c->special == HA_OP_LOW_KEY    ? -INFINITY
-                     : c->special == HA_OP_HIGH_KEY ? INFINITY
-                                                    : NAN);
+                     ha_op_odd(s, c));
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
     memcpy(seqs, there, HA_OP_BATCH * sizeof *seqs);
@@ -297,7 +295,7 @@ const struct ha_op ha_op_hamming = {
 
 /* Of a KV head: queries that are their labels, in all bits or but for their length; no label; the labels turned away;
  * all near them, or all but one; and any. */
-enum kind { EQUAL, LONGER, NO_LABEL, OPPOSITE, NEAR, ONE_AWAY, ANY, KINDS };
+enum kind { EQUAL, LONGER, NO_LABEL, OPPOSITE, NEAR, ONE_AWAY, ANY, ORTHOGONAL, ONE_ORTHOGONAL, KINDS };
 
 static void make_heads(struct ha_op_stage *s, const struct ha_op_case *c, size_t kv_head, float *q, float *label)
 {
@@ -308,6 +306,9 @@ static void make_heads(struct ha_op_stage *s, const struct ha_op_case *c, size_t
     for (size_t h = kv_head * c->group; h < (kv_head + 1) * c->group; h++) {
         float *const of = label + h * dim;
         ha_op_numbers(s, of, dim, HA_F32);
+        /* a label of odd dimensions, queries of even ones: 0 is their product, and exact */
+        const bool across = kind == ORTHOGONAL || (kind == ONE_ORTHOGONAL && h % c->group == any);
+        for (size_t d = 0; d < dim && across; d += 2) of[d] = 0;
         for (size_t t = 0; t < c->q_len; t++) {
             float *const at = q + (t * heads + h) * dim;
             ha_op_numbers(s, at, dim, HA_F32);
@@ -315,6 +316,7 @@ static void make_heads(struct ha_op_stage *s, const struct ha_op_case *c, size_t
                 const bool away = kind == OPPOSITE || (kind == ONE_AWAY && h % c->group == any);
                 const float near = of[d] + step * (float)(t + 1) * at[d];
                 at[d] = kind == EQUAL ? of[d] : kind == LONGER ? 3 * of[d] : away ? -near : kind == ANY ? at[d] : near;
+                if (across) at[d] = d % 2 ? 0 : near;
                 at[d] = ldexpf(at[d], power);
             }
         }
@@ -427,9 +429,11 @@ static const char *unfit_similarity(const struct ha_op_case *c)
 }
 const struct ha_op ha_op_similarity = {
     .name = "similarity",
+    .whole = true,
     .doc = "how similar queries are to the labels of a cache, which change where they are not",
     .needs = { HA_OP_ENTRY(similarity) },
     .judge = judge_similarity,
+    .in_place = true,
     .keys = "dst src dst_at src_at q_at batch q_len kv_heads group head_dim similar special",
     .pairs = "dst = device mapped\nsrc = device mapped\ndst_at = 0 4 24\nsrc_at = 0 4 40\nq_at = 0 4 40\n"
              "batch = 1 3 33\nq_len = 1..8 16\nkv_heads = 1..4 7 8\ngroup = 1..8 16\nhead_dim = 8 33 64 80 96 112 128 "

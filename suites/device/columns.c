@@ -11,11 +11,6 @@
 
 static float *floats(char *at) { return (float *)(void *)at; }
 
-static float odd_number(const struct ha_op_case *c)
-{
-    return c->special == HA_OP_LOW_KEY ? -INFINITY : c->special == HA_OP_HIGH_KEY ? INFINITY : NAN;
-}
-
 /* ---- columns ----------------------------------------------------------------------------------------------------- */
 
 static enum ha_status columns_once(struct ha_op_stage *s, const struct ha_op_case *c)
@@ -54,7 +49,7 @@ static enum ha_status columns_once(struct ha_op_stage *s, const struct ha_op_cas
         ha_op_scale(blocks[0]->image + x_at[b], here[b].tokens * heads * dim, x_type, c->scale);
     }
     const size_t odd = ha_op_draw(s, c->batch), all = here[odd].tokens * heads * dim;
-    if (c->special && all) ha_store(blocks[0]->image + x_at[odd], ha_op_draw(s, all), x_type, odd_number(c));
+    if (c->special && all) ha_store(blocks[0]->image + x_at[odd], ha_op_draw(s, all), x_type, ha_op_odd(s, c));
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
     struct ha_device_columns_seq seqs[HA_OP_BATCH];
     memcpy(seqs, there, sizeof seqs);
@@ -196,8 +191,8 @@ static enum ha_status score_once(struct ha_op_stage *s, const struct ha_op_case 
         if (!c->special || b != odd || keys == 0) continue;
         /* a query of 0 meets it, too */
         const size_t i = ha_op_draw(s, keys), h = ha_op_draw(s, c->kv_heads), d = ha_op_draw(s, c->head_dim);
-        if (c->special == HA_OP_NAN_QUERY) q[ha_op_draw(s, queries) * c->head_dim + d] = NAN;
-        else ha_store(k + h * m->k_head_bytes + (index ? index[i] : i) * stride, d, dtype, odd_number(c));
+        if (c->special == HA_OP_NAN_QUERY) q[ha_op_draw(s, queries) * c->head_dim + d] = ha_op_odd(s, c);
+        else ha_store(k + h * m->k_head_bytes + (index ? index[i] : i) * stride, d, dtype, ha_op_odd(s, c));
         if (c->special != HA_OP_NAN_QUERY) q[h * c->group * c->head_dim + d] = 0;
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));

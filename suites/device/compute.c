@@ -20,14 +20,15 @@
 static const struct ha_op_case blends[] = {
     BLEND(1, 4099, 0, 0, 0.75, 0.125, 1e6), BLEND(5, 128, 0, 4, 0.1, 0.9, 1e-6),  BLEND(1000, 3, 1, 2, 1e3, 1e-3, 1e9),
     BLEND(70000, 2, 0, 1, 0.3, 0.7, 1),     BLEND(2, 150001, 3, 0, 0.2, -0.8, 1), BLEND(64, 96, 32, 32, 0, 1, 1e-30),
-    BLEND(16, 80, 0, 0, 1, -1, 70000),      BLEND(5, 64, 1, 0, 0.4, 0.6, 1),      BLEND(5, 64, 0, 2, 0.4, 0.6, 1),
+    BLEND(300, 1100, 0, 0, 0.6, 0.2, 1),    BLEND(16, 80, 0, 0, 1, -1, 70000),    BLEND(5, 64, 1, 0, 0.4, 0.6, 1),
+    BLEND(5, 64, 0, 2, 0.4, 0.6, 1),
 };
 
 static enum ha_status blend_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
     const size_t y_stride = c->width + c->dst_gap, x_stride = c->width + c->src_gap, to = c->dst_at / 4,
                  from = c->src_at / 4;
-    const float a = (float)c->a, b = (float)c->b;
+    const float a = c->a == 0 && ha_op_draw(s, 2) ? -0.0f : (float)c->a, b = (float)c->b; /* -0 is 0, too */
     ha_op_clear(s);
     struct ha_op_block *in[2];
     struct ha_op_block *y = in[0] = ha_op_block(s, (enum ha_op_place)c->dst, (to + c->rows * y_stride + 16) * 4),
@@ -47,7 +48,7 @@ static enum ha_status blend_once(struct ha_op_stage *s, const struct ha_op_case 
     }
     const bool special = c->special && c->rows && c->width;
     const size_t nan_row = special ? ha_op_draw(s, c->rows) : 0, nan_column = special ? ha_op_draw(s, c->width) : 0;
-    if (special) xi[nan_row * x_stride + nan_column] = NAN;
+    if (special) xi[nan_row * x_stride + nan_column] = ha_op_odd(s, c);
     struct ha_device_blend args = { (float *)(void *)y->at + to,
                                     (const float *)(const void *)x->at + from,
                                     c->rows,
@@ -99,6 +100,7 @@ const struct ha_op ha_op_blend = {
     .doc = "y = a y + b x in binary32, at strides",
     .needs = { HA_OP_ENTRY(blend) },
     .judge = judge_blend,
+    .in_place = true,
     .keys = "dst src dst_at src_at rows width dst_gap src_gap a b scale special",
     .pairs = "dst = device mapped\nsrc = device mapped\n"
              "dst_at = 0 4 8 36\nsrc_at = 0 4 8 60\n"
@@ -146,8 +148,8 @@ static enum ha_status product_once(struct ha_op_stage *s, const struct ha_op_cas
     ha_op_scale(xi, m * k, dtype, c->scale);
     ha_op_scale(wi, n * k, dtype, c->scale);
     const size_t row = ha_op_draw(s, m), column = ha_op_draw(s, n), term = ha_op_draw(s, k);
-    if (c->special == HA_OP_NAN_QUERY) ha_store(xi, row * k + term, dtype, NAN);
-    if (c->special == HA_OP_NAN_KEY) ha_store(wi, column * k + term, dtype, NAN);
+    if (c->special == HA_OP_NAN_QUERY) ha_store(xi, row * k + term, dtype, ha_op_odd(s, c));
+    if (c->special == HA_OP_NAN_KEY) ha_store(wi, column * k + term, dtype, ha_op_odd(s, c));
     struct ha_device_product args = { y->at + to, x->at + from, w->at + from, m, n, k, dtype };
     const char *before;
     HA_OP(s, product, s->stream[0], &args); /* which loads what the library has for the shape */
@@ -287,6 +289,8 @@ static enum ha_status merge_states(struct ha_op_stage *s, const struct ha_merge_
             ha_op_numbers(s, merge_o(&here[i], r / heads, r % heads, dtype), dim, dtype);
             ha_op_numbers(s, lse, 1, HA_F32);
             *lse = r % 7 == 3 && i % 2 ? -INFINITY : 20 * *lse;
+            for (size_t d = r % 3; d < dim && states == 1; d += 5)
+                ha_store(merge_o(&here[i], r / heads, r % heads, dtype), d, dtype, -0.0f);
         }
     struct ha_merge m = { .form = HA_FORM_NATURAL,
                           .dtype = dtype,
@@ -330,6 +334,9 @@ static enum ha_status merge_states(struct ha_op_stage *s, const struct ha_merge_
                 s, "merge of %zu states of %s: token %zu of %zu, head %zu of %zu: %s[%zu] is %.9g, want %.9g", states,
                 ha_dtype_name(dtype), t, c->rows, h, heads, at < dim ? "o" : "LSE", at,
                 (double)(at < dim ? got[at] : lse), at < dim ? want.o[at] : want.lse);
+        if (states == 1 && memcmp(o_at, merge_o(&here[0], t, h, dtype), dim * e) != 0)
+            return ha_op_wrong(s, "merge of one state of %s: token %zu of %zu, head %zu of %zu: o has other bits",
+                               ha_dtype_name(dtype), t, c->rows, h, heads);
         ha_op_put_back(out, before, o_at, dim * e);
         ha_op_put_back(out, before, lse_at, f);
         if (r >= HELD) continue;

@@ -8,6 +8,7 @@
 #include "harness/base/array.h"
 #include "harness/base/cover.h"
 #include "harness/base/fingerprint.h"
+#include "harness/base/sanitizer.h"
 #include "harness/base/thread.h"
 #include "harness/base/why.h"
 #include "harness/engine/point.h"
@@ -39,7 +40,7 @@ static const struct {
     { "spread", "1..17 33 64" },
     { "m", SIZES " 65536" },
     { "n", SIZES " 65536" },
-    { "k", SIZES " 8193" },
+    { "k", SIZES " 5000 8193 11008" },
     { "states", "1..130 255..257 511..513 1023..1025 2047..2049 4095 4096" },
     { "batch", "1..130 145 160 177 192 208 225 241 255 256" },
     { "q_len", "1..130 192 255..257 300 511..513 1025 2049 4096" },
@@ -51,8 +52,8 @@ static const struct {
               "65535..65537 131073" },
     { "runs", "1..4" },
     { "block", "1..130 192 255..257 511..513 1023..1025 2047..2049 4095 4096" },
-    { "pad", "0..70 96 100 128 256 1024" },
-    { "v_pad", "0..70 96 100 128 256 1024" },
+    { "pad", "0..70 96 100 128 256 1024 32768 65536" },
+    { "v_pad", "0..70 96 100 128 256 1024 65536" },
     { "q_gap", GAPS },
     { "scale", "1 0.25 3 0.0625 10" },
     { "a", "0 1 -1 0.5 0.3 -2.75 1000" },
@@ -126,8 +127,8 @@ struct covering {
     uint64_t calls; /* of a stage, at least */
 };
 /* As many calls has each operation at least; and what a case may cost that is called again and again. */
-enum { CALLS = 1700, KEPT = 8 };
-static const double COST_SMALL = 5e-5, COST_TWICE = 5e-4;
+enum { CALLS = HA_SANITIZED ? 300 : 4200, KEPT = 8, ANEW = HA_SANITIZED ? 200 : 13 };
+static const double COST_SMALL = 5e-5, COST_TWICE = 5e-4, COST_MIXED = 4e-4;
 
 /* Its id, which runs it again, goes before what is wrong. */
 static enum ha_status judge_case(const struct covering *c, struct ha_op_stage *s, const struct ha_op_point *p)
@@ -143,12 +144,16 @@ static enum ha_status judge_case(const struct covering *c, struct ha_op_stage *s
 }
 
 /* The call in a graph of its own. */
-static enum ha_status judge_captured(const struct covering *c, struct ha_op_stage *s, const struct ha_op_point *p)
+static enum ha_status judge_captured(const struct covering *c, struct ha_op_stage *s, const struct ha_op_point *p,
+                                     bool launches_twice)
 {
     const struct ha_device_api *const api = s->api;
     s->api = c->captured;
+    s->captures = true;
+    s->launches_twice = launches_twice;
     const enum ha_status status = judge_case(c, s, p);
     s->api = api;
+    s->launches_twice = s->captures = false;
     ha_captured_clear();
     return status == HA_OK ? status : ha_why_prefix(s->why, status, "captured as a graph and launched");
 }
@@ -167,17 +172,25 @@ static enum ha_status judge_call(void *arg)
 /* Case i of a stage. It draws what the same case alone does. A cheap one is judged twice, with other numbers at the
  * same addresses, and so are of each 16 others 8, one behind the other: what a device remembers of an address is wrong
  * then. Each second 16 are called for by threads of their own, and of the other ones each second is captured as a
- * graph. */
+ * graph. Each 13th is the first call on its stream; where
+ * a thread is dear, few are. */
 static enum ha_status judge_point(const struct covering *c, struct ha_op_stage *s, const struct ha_op_point *p,
                                   size_t i)
 {
     const bool elsewhere = i / (2 * KEPT) % 2, captured = c->captured && !elsewhere && i % 2,
                twice = ha_op_cost(p) < COST_TWICE && s->most >= WHOLE_BYTES;
     struct call call = { c, s, p };
+    if (i % ANEW == ANEW - 1) HA_TRY(ha_op_anew(s));
     s->drawn = 0;
     s->keeps = i / KEPT % 2 || twice;
+    s->pairs = twice && i / 2 % 2 && !ha_ops[p->op]->whole && !p->of.special && !p->of.edge;
     if (twice) HA_TRY(judge_case(c, s, p));
-    return captured ? judge_captured(c, s, p) : elsewhere ? ha_op_elsewhere(s, judge_call, &call) : judge_call(&call);
+    s->splices = s->pairs;
+    const enum ha_status status = captured    ? judge_captured(c, s, p, i / 2 % 2)
+                                  : elsewhere ? ha_op_elsewhere(s, judge_call, &call)
+                                              : judge_call(&call);
+    s->pairs = s->splices = false;
+    return status;
 }
 
 static enum ha_status take_point(void *arg, const struct ha_suite *suite, void *point, struct ha_why *why)
@@ -225,16 +238,42 @@ static void *judge_points(void *arg)
     return NULL;
 }
 
-/* Calls the cheapest case until the stage has made c->calls calls, so that a fault of the n-th call alone is seen. It
- * ends where the device waives the case. */
+/* Another case of values that cases have: *p with one value of a second one, or a mixture of two. false: there is no
+ * such case, or it is too dear. */
+static bool cross(const struct covering *c, struct ha_op_stage *s, struct ha_op_point *p)
+{
+    struct ha_why unfit;
+    struct ha_op_point mixed = ha_op_draw(s, 2) ? *p : c->of[ha_op_draw(s, c->count)];
+    const struct ha_op_point *const other = &c->of[ha_op_draw(s, c->count)];
+    const bool one = ha_op_draw(s, 2);
+    for (size_t i = 0; i < (one ? 1 : HA_OP_KEYS); i++) {
+        const size_t key = one ? ha_op_draw(s, HA_OP_KEYS) : i, at = ha_op_keys[key].offset;
+        if (at < offsetof(struct ha_op_point, of) || !ha_op_uses(&mixed, key) || (!one && ha_op_draw(s, 2))) continue;
+        memcpy((char *)&mixed + at, (const char *)other + at, sizeof(size_t));
+    }
+    if (ha_op_settle(&mixed, &unfit) != HA_OK || ha_op_cost(&mixed) > COST_MIXED) return false;
+    *p = mixed;
+    return true;
+}
+
+/* Cheap cases until the stage has made c->calls calls, at the same addresses: a fault of the n-th call alone is seen,
+ * what is remembered of a call before, and what takes several values at once. It ends where the device waives the
+ * cases. */
 static void *judge_often(void *arg)
 {
+    enum { WAIVED_MOST = 100, TRIES = 8 };
     struct judging *j = arg;
     struct ha_op_stage *s = j->c->stage[j->stage];
+    struct ha_op_point p = j->c->small;
+    uint64_t draws = 0, before;
     s->keeps = true;
-    for (uint64_t before = UINT64_MAX; j->status == HA_OK && s->calls < j->c->calls && s->calls != before;) {
+    for (size_t waived = 0; j->status == HA_OK && s->calls < j->c->calls && waived < WAIVED_MOST;) {
         before = s->calls;
-        j->status = judge_case(j->c, s, &j->c->small);
+        s->drawn = ++draws << 40;
+        for (size_t tries = 0; tries < TRIES && !cross(j->c, s, &p); tries++) continue;
+        s->drawn = 0;
+        j->status = judge_case(j->c, s, &p);
+        waived = s->calls == before ? waived + 1 : 0;
     }
     s->keeps = false;
     if (j->status != HA_OK) ha_why_prefix(s->why, j->status, "call %llu", (unsigned long long)s->calls);

@@ -79,6 +79,8 @@ static enum ha_status judge_kept(struct ha_op_stage *s, struct kept *k, struct h
     HA_OP(s, stream_sync, s->stream[0]);
     HA_TRY(ha_op_path_judge(s, &k->p, "what a graph is to copy back, while it was captured"));
     if (k->calls) return ha_op_wrong(s, "graph: a host function was called while it was captured");
+    if (k->flag && __atomic_load_n(k->flag, __ATOMIC_ACQUIRE))
+        return ha_op_wrong(s, "graph: a flag was written while it was captured");
     for (size_t i = 0; i < s->rounds; i++) HA_TRY(launch(s, k, graph, s->stream[i % 2]));
     HA_TRY(ha_op_path_make(s, &later, HA_OP_PATH_SMALL)); /* the stream runs again what it is given */
     HA_TRY(ha_op_path_up(s, &later, s->stream[0]));
@@ -242,8 +244,127 @@ static enum ha_status judge_ends(struct ha_op_stage *s)
     return status;
 }
 
+/* ---- graphs beside one another ----------------------------------------------------------------------------------- */
+
+/* Two streams capture at the same time, turn by turn, and a third graph is empty. The two graphs are launched side by
+ * side; then the first one six times on both streams by turns, with no sync between. */
+enum { BESIDE = 3 };
+static enum ha_status capture_beside(struct ha_op_stage *s, struct ha_graph *graph[BESIDE], struct ha_op_path p[2],
+                                     uint32_t calls[2])
+{
+    for (size_t i = 0; i < 2; i++) HA_OP(s, graph_begin, s->stream[i]);
+    for (size_t turn = 0; turn < 2; turn++)
+        for (size_t i = 0; i < 2; i++) {
+            if (turn) HA_TRY(ha_op_path_down(s, &p[i], s->stream[i]));
+            else HA_TRY(ha_op_path_up(s, &p[i], s->stream[i]));
+            if (s->api->host_fn) HA_OP(s, host_fn, s->stream[i], graph_count, &calls[i]);
+        }
+    for (size_t i = 0; i < 2; i++) HA_TRY(s->api->graph_end(s->stream[i], &graph[i], s->why));
+    HA_OP(s, graph_begin, s->stream[0]);
+    HA_TRY(s->api->graph_end(s->stream[0], &graph[2], s->why));
+    return HA_OK;
+}
+
+static enum ha_status launch_beside(struct ha_op_stage *s, struct ha_graph *graph[BESIDE], struct ha_op_path p[2],
+                                    uint32_t calls[2])
+{
+    HA_OP(s, graph_launch, graph[2], s->stream[0]);
+    HA_TRY(ha_op_shut(s, s->stream[0]));
+    HA_OP(s, graph_launch, graph[0], s->stream[0]);
+    HA_OP(s, graph_launch, graph[1], s->stream[1]);
+    HA_TRY(ha_op_hold(s));
+    ha_op_open(s);
+    for (size_t i = 0; i < 2; i++) HA_OP(s, stream_sync, s->stream[i]);
+    for (size_t i = 0; i < 2; i++)
+        HA_TRY(ha_op_path_judge(s, &p[i], "what a graph copied up and back that was captured beside another one"));
+    for (size_t i = 0; i < 6; i++) HA_OP(s, graph_launch, graph[0], s->stream[i % 2]);
+    for (size_t i = 0; i < 2; i++) HA_OP(s, stream_sync, s->stream[i]);
+    HA_TRY(ha_op_path_judge(s, &p[0], "what a graph copied that was launched on two streams at a time"));
+    const uint32_t want[2] = { 2 * 7, 2 };
+    for (size_t i = 0; i < 2 && s->api->host_fn; i++) {
+        s->cases++;
+        if (calls[i] != want[i])
+            return ha_op_wrong(
+                s,
+                "graphs that were captured side by side: after %u launches, on two streams, the two host functions "
+                "of graph %zu have been called %u times",
+                want[i] / 2, i + 1, calls[i]);
+    }
+    return HA_OK;
+}
+
+static enum ha_status judge_beside(struct ha_op_stage *s)
+{
+    static uint32_t calls[2];
+    struct ha_graph *graph[BESIDE] = { NULL };
+    struct ha_op_path p[2];
+    calls[0] = calls[1] = 0;
+    for (size_t i = 0; i < 2; i++) HA_TRY(ha_op_path_make(s, &p[i], HA_OP_PATH_SMALL));
+    enum ha_status status = capture_beside(s, graph, p, calls);
+    if (status == HA_OK) status = launch_beside(s, graph, p, calls);
+    ha_op_open(s);
+    for (size_t i = 0; i < 2; i++) s->api->stream_sync(s->stream[i]);
+    for (size_t i = 0; i < BESIDE; i++)
+        if (graph[i]) s->api->graph_destroy(graph[i]);
+    ha_op_clear(s);
+    return status;
+}
+
+/* ---- of a stream that is gone, and of many pieces ---------------------------------------------------------------- */
+
+static enum ha_status keep_pieces(struct ha_op_stage *s, const struct ha_op_path *p, struct ha_stream *on)
+{
+    enum { PIECES = 900 };
+    const size_t n = p->bytes < PIECES ? p->bytes : PIECES, each = p->bytes / n;
+    void *dst[PIECES];
+    const void *src[PIECES];
+    size_t bytes[PIECES];
+    for (size_t i = 0; i < n; i++) {
+        dst[i] = p->there->at + i * each;
+        src[i] = p->x->at + i * each;
+        bytes[i] = i + 1 < n ? each : p->bytes - i * each;
+    }
+    HA_OP(s, copy_pieces, on, &(struct ha_device_pieces){ dst, src, bytes, n }, HA_H2D);
+    return HA_OK;
+}
+
+static enum ha_status launch_after(struct ha_op_stage *s, struct ha_op_path *p, struct ha_stream *on,
+                                   struct ha_graph **graph)
+{
+    HA_OP(s, graph_begin, on);
+    enum ha_status kept = s->api->copy_pieces ? keep_pieces(s, p, on) : HA_OK;
+    if (kept == HA_OK && !s->api->copy_pieces) kept = ha_op_path_up(s, p, on);
+    if (kept == HA_OK) kept = ha_op_path_down(s, p, on);
+    const enum ha_status ended = s->api->graph_end(on, graph, s->why);
+    HA_TRY(kept);
+    return ended;
+}
+
+static enum ha_status judge_gone(struct ha_op_stage *s)
+{
+    struct ha_op_path p;
+    struct ha_stream *gone = NULL;
+    struct ha_graph *graph = NULL;
+    HA_TRY(ha_op_path_make(s, &p, HA_OP_PATH_SMALL));
+    HA_TRY(s->api->stream_create(s->device, "conform gone", &gone, s->why));
+    enum ha_status status = launch_after(s, &p, gone, &graph);
+    s->api->stream_destroy(gone);
+    HA_TRY(status);
+    status = ha_op_path_fill(s, &p);
+    if (status == HA_OK) status = ha_op_failed(s, "graph_launch", s->api->graph_launch(graph, s->stream[1]));
+    if (status == HA_OK) status = ha_op_failed(s, "stream_sync", s->api->stream_sync(s->stream[1]));
+    s->api->graph_destroy(graph);
+    HA_TRY(status);
+    memcpy(p.out->image, p.x->image, p.bytes);
+    HA_TRY(ha_op_path_judge(s, &p, "what a graph copied, some of it by 900 pieces, whose stream is gone"));
+    ha_op_clear(s);
+    return HA_OK;
+}
+
 static enum ha_status judge_graph(struct ha_op_stage *s)
 {
+    HA_TRY(judge_beside(s));
+    HA_TRY(judge_gone(s));
     static const size_t sizes[] = { 256 << 10, 4096, 128 };
     for (size_t i = 0; i < (s->of ? 1 : sizeof sizes / sizeof *sizes); i++) {
         HA_TRY(judge_arguments(s, sizes[i]));

@@ -225,6 +225,10 @@ static enum ha_status judge_alloc(struct ha_op_stage *s)
     struct ha_device_info info;
     memset(&info, 0, sizeof info);
     s->api->info(s->device, &info);
+    s->cases++;
+    if (info.memory_free_bytes > info.memory_bytes)
+        return ha_op_wrong(s, "info: of %llu bytes of memory %llu are free", (unsigned long long)info.memory_bytes,
+                           (unsigned long long)info.memory_free_bytes);
     HA_TRY(many_blocks(s));
     for (int round = 0; round < 3; round++) {
         for (size_t i = 0; i < SIZES; i++)
@@ -282,6 +286,32 @@ static enum ha_status map_once(struct ha_op_stage *s, size_t first, size_t bytes
     return HA_OK;
 }
 
+/* Two windows at a time, of one block or of two; the first one, or the second, is closed first. */
+static enum ha_status map_two(struct ha_op_stage *s)
+{
+    enum { BYTES = 8192, FAR = 131072 };
+    for (size_t turn = 0; turn < 4; turn++) {
+        struct ha_op_block *b[2] = { ha_op_block(s, HA_OP_DEVICE, FAR + BYTES), NULL };
+        void *window[2] = { NULL, NULL };
+        b[1] = turn / 2 ? b[0] : ha_op_block(s, HA_OP_DEVICE, FAR + BYTES);
+        if (!b[0] || !b[1]) return HA_ERROR;
+        for (size_t i = 0; i < 2; i++) HA_TRY(ha_op_fill(s, b[i], 0, b[i]->bytes));
+        for (size_t i = 0; i < 2; i++)
+            HA_TRY(s->api->map_device(s->device, b[i]->at + i * FAR, BYTES, &window[i], s->why));
+        for (size_t i = 0; i < 2; i++) {
+            const size_t k = (turn + i) % 2;
+            for (size_t at = 0; at < BYTES; at++) b[k]->image[k * FAR + at] ^= 0x3c;
+            memcpy(window[k], b[k]->image + k * FAR, BYTES);
+            __atomic_thread_fence(__ATOMIC_SEQ_CST);
+            HA_TRY(ha_op_judge(s, b[k], 0, b[k]->bytes,
+                               "what was stored through window %zu of two, with %zu of them open", k + 1, 2 - i));
+            s->api->unmap_device(s->device, window[k]);
+        }
+        ha_op_clear(s);
+    }
+    return HA_OK;
+}
+
 static enum ha_status map_case(struct ha_op_stage *s, const struct ha_op_case *c)
 {
     return map_once(s, c->dst_at / 64 * 64, c->size ? c->size : 1);
@@ -289,9 +319,10 @@ static enum ha_status map_case(struct ha_op_stage *s, const struct ha_op_case *c
 
 static enum ha_status judge_map_device(struct ha_op_stage *s)
 {
-    static const size_t windows[][2] = { { 0, 64 }, { 64, 4096 }, { 4096, 65536 }, { 65536, 100000 } };
+    static const size_t windows[][2] = { { 0, 64 },         { 64, 4096 },    { 4096, 65536 },
+                                         { 65536, 100000 }, { 70016, 5000 }, { (1 << 20) + 64, 4096 } };
     for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) HA_TRY(map_once(s, windows[i][0], windows[i][1]));
-    return HA_OK;
+    return map_two(s);
 }
 const struct ha_op ha_op_map_device = {
     .name = "map_device",

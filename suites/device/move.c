@@ -78,6 +78,56 @@ static enum ha_status finish(struct ha_op_stage *s, const struct pair *p, const 
     return ha_op_judge(s, p->src, from, bytes, "%s changed its source", operation);
 }
 
+/* ---- within one allocation ----------------------------------------------------------------------------------------
+ */
+
+enum within { BY_COPY, BY_RECT, BY_PIECES, BY_MOVE, WITHINS };
+/* Rows go from one place of a block to another, before it or behind it, as near as its next byte. */
+static enum ha_status within_once(struct ha_op_stage *s, struct ha_op_block *b, enum within by, size_t to, size_t from,
+                                  size_t rows, size_t width, size_t stride)
+{
+    static const char *const name[WITHINS] = { "copy", "copy_2d", "copy_pieces", "move" };
+    void *dst[64];
+    const void *src[64];
+    size_t bytes[64];
+    char *const at = b->at;
+    HA_TRY(ha_op_fill(s, b, 0, b->bytes));
+    for (size_t i = 0; i < rows; i++) {
+        memcpy(b->image + to + i * stride, b->image + from + i * stride, width);
+        dst[i] = at + to + i * stride;
+        src[i] = at + from + i * stride;
+        bytes[i] = width;
+    }
+    if (by == BY_COPY)
+        for (size_t i = 0; i < rows; i++) HA_OP(s, copy, s->stream[0], dst[i], src[i], width, HA_D2D);
+    if (by == BY_RECT) HA_OP(s, copy_2d, s->stream[0], at + to, stride, at + from, stride, width, rows, HA_D2D);
+    if (by == BY_PIECES)
+        HA_OP(s, copy_pieces, s->stream[0], &(struct ha_device_pieces){ dst, src, bytes, rows }, HA_D2D);
+    if (by == BY_MOVE)
+        HA_OP(s, move, s->stream[0],
+              &(struct ha_device_move){ at + to, at + from, NULL, NULL, rows, width, stride, stride });
+    HA_OP(s, stream_sync, s->stream[0]);
+    return ha_op_judge(s, b, 0, b->bytes,
+                       "%s of %zu rows of %zu bytes, %zu apart, from byte %zu to byte %zu of one block", name[by], rows,
+                       width, stride, from, to);
+}
+
+static enum ha_status within_one(struct ha_op_stage *s, enum within by)
+{
+    static const struct {
+        size_t to, from, rows, width, stride;
+    } each[] = { { 4096, 0, 1, 4096, 4096 },  { 0, 4096, 1, 4096, 4096 },    { 100, 0, 1, 100, 100 },
+                 { 0, 101, 1, 100, 100 },     { 104, 0, 1, 100, 104 },       { 8, 0, 1, 8, 8 },
+                 { 64, 0, 16, 64, 128 },      { 0, 40, 20, 33, 80 },         { 20000, 0, 5, 1000, 1500 },
+                 { 4, 20000, 3, 4000, 4100 }, { 30000, 0, 1, 29999, 29999 }, { 0, 16, 1, 16, 16 } };
+    ha_op_clear(s);
+    struct ha_op_block *b = ha_op_block(s, HA_OP_DEVICE, 64 << 10);
+    if (!b) return HA_ERROR;
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
+        HA_TRY(within_once(s, b, by, each[i].to, each[i].from, each[i].rows, each[i].width, each[i].stride));
+    return HA_OK;
+}
+
 /* ---- copy -------------------------------------------------------------------------------------------------------- */
 
 static enum ha_status copy_once(struct ha_op_stage *s, const struct pair *p, size_t way, const struct ha_op_case *c)
@@ -141,7 +191,7 @@ static enum ha_status copy_way(struct ha_op_stage *s, size_t way)
 static enum ha_status judge_copy(struct ha_op_stage *s)
 {
     for (size_t way = 0; way < WAYS; way++) HA_TRY(copy_way(s, way));
-    return HA_OK;
+    return within_one(s, BY_COPY);
 }
 const struct ha_op ha_op_copy = {
     .name = "copy",
@@ -224,8 +274,13 @@ static enum ha_status judge_copy_2d(struct ha_op_stage *s)
                                     ha_op_draw(s, 2) * ha_op_draw(s, 300), ha_op_draw(s, 2) * ha_op_draw(s, 300) };
             HA_TRY(rect_anywhere(s, &p, way, &r));
         }
+        static const struct rect far[] = { { 100, 3, (1 << 20) + 40, 0 },
+                                           { 100, 3, 0, (1 << 20) + 8 },
+                                           { 64, 2, 5 << 20, 5 << 20 } };
+        HA_TRY(pair_make(s, &p, ways[way].dst, ways[way].src, s->most < 12 << 20 ? bytes : 12 << 20));
+        for (size_t i = 0; i < sizeof far / sizeof *far; i++) HA_TRY(rect_anywhere(s, &p, way, &far[i]));
     }
-    return HA_OK;
+    return within_one(s, BY_RECT);
 }
 const struct ha_op ha_op_copy_2d = {
     .name = "copy_2d",
@@ -304,7 +359,7 @@ static enum ha_status judge_copy_pieces(struct ha_op_stage *s)
     }
     if (status != HA_OK) ha_op_open(s);
     free(list);
-    return status;
+    return status == HA_OK ? within_one(s, BY_PIECES) : status;
 }
 const struct ha_op ha_op_copy_pieces = {
     .name = "copy_pieces",
@@ -325,9 +380,11 @@ const struct ha_op ha_op_copy_pieces = {
         .rows = n, .width = w, .dst_gap = y, .src_gap = x, .spread = slots \
     }
 static const struct ha_op_case moves[] = {
-    MOVE(40, 4, 0, 0, 30000), MOVE(70000, 4, 0, 0, 2), MOVE(3, 100000, 0, 4, 2), MOVE(300, 512, 0, 512, 3),
-    MOVE(1025, 20, 3, 1, 2),  MOVE(17, 1153, 5, 0, 2), MOVE(1000, 64, 0, 64, 1), MOVE(1, 100003, 0, 0, 1),
-    MOVE(9, 5003, 2, 3, 2),   MOVE(3, 4097, 0, 0, 1),  MOVE(2, 65543, 1, 0, 3),
+    MOVE(40, 4, 0, 0, 30000),         MOVE(70000, 4, 0, 0, 2),  MOVE(3, 100000, 0, 4, 2),
+    MOVE(300, 512, 0, 512, 3),        MOVE(1025, 20, 3, 1, 2),  MOVE(17, 1153, 5, 0, 2),
+    MOVE(1000, 64, 0, 64, 1),         MOVE(1, 100003, 0, 0, 1), MOVE(9, 5003, 2, 3, 2),
+    MOVE(3, 4097, 0, 0, 1),           MOVE(2, 65543, 1, 0, 3),  MOVE(3, 100, (1 << 20) + 40, 0, 1),
+    MOVE(3, 64, 0, (2 << 20) + 8, 1),
 };
 
 /* rows of so many slots, no two the same unless they may be */
@@ -426,12 +483,13 @@ static enum ha_status judge_move(struct ha_op_stage *s)
             c.dst_index = (i + p) % HA_OP_INDICES;
             c.src_index = 1 + p % 2;
             c.pattern = (i + p) % 2 ? HA_OP_SHUFFLED : HA_OP_REPEATS;
-            if (c.rows * c.width * c.spread <= s->most) HA_TRY(move_once(s, &c));
+            if (c.rows * (c.width + c.dst_gap + c.src_gap) * c.spread <= s->most) HA_TRY(move_once(s, &c));
         }
-    return HA_OK;
+    return within_one(s, BY_MOVE);
 }
 const struct ha_op ha_op_move = {
     .name = "move",
+    .whole = true,
     .doc = "rows by index, the index as it is when the move runs",
     .needs = { HA_OP_ENTRY(move) },
     .judge = judge_move,
@@ -492,6 +550,7 @@ static enum ha_status judge_read(struct ha_op_stage *s)
 }
 const struct ha_op ha_op_read = {
     .name = "read",
+    .whole = true,
     .doc = "the sum of all words that are read",
     .needs = { HA_OP_ENTRY(read) },
     .judge = judge_read,

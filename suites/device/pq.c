@@ -32,11 +32,6 @@ static struct ha_pq book_of(const struct ha_pq *pq, size_t head)
     return own;
 }
 
-static float odd_number(const struct ha_op_case *c)
-{
-    return c->special == HA_OP_LOW_KEY ? -INFINITY : c->special == HA_OP_HIGH_KEY ? INFINITY : NAN;
-}
-
 /* Of each book some centroids have a number that is none, or infinite: the first ones, any, or all. Half of what is
  * special is among keys or queries alone. */
 static bool make_odd_books(struct ha_op_stage *s, const struct ha_op_case *c, float *at, size_t heads)
@@ -46,9 +41,9 @@ static bool make_odd_books(struct ha_op_stage *s, const struct ha_op_case *c, fl
     for (size_t i = 0; i < heads * pq.books; i++) {
         float *const book = at + i * pq.dims * pq.count;
         const size_t all = ha_op_draw(s, 4), first = ha_op_draw(s, 3) ? ha_op_draw(s, pq.count) : 0;
-        for (size_t j = 0; j < pq.dims * pq.count && all == 0; j++) book[j] = odd_number(c);
+        for (size_t j = 0; j < pq.dims * pq.count && all == 0; j++) book[j] = ha_op_odd(s, c);
         for (size_t j = 0; j < pq.count; j++)
-            if (j < first || ha_op_draw(s, 8) == 0) book[ha_op_draw(s, pq.dims) * pq.count + j] = odd_number(c);
+            if (j < first || ha_op_draw(s, 8) == 0) book[ha_op_draw(s, pq.dims) * pq.count + j] = ha_op_odd(s, c);
     }
     return true;
 }
@@ -99,6 +94,7 @@ static enum ha_status pq_encode_once(struct ha_op_stage *s, const struct ha_op_c
     const size_t e = ha_dtype_bytes(dtype), dim = c->groups * c->dims, row = dim * e;
     const bool by_head = c->layout != HA_OP_TOKENS, indexed = c->src_index != HA_OP_NO_INDEX,
                coarse = ha_op_draw(s, 2) != 0;
+    const float far = !c->special && ha_op_draw(s, 4) == 0 ? 1000 : 0; /* keys and centroids are close together there */
     const size_t stride = (by_head ? 1 : c->kv_heads) * row + c->pad / e * e;
     struct ha_pq pq = pq_of(c), kept = pq;
     const size_t books = c->kv_heads * ha_pq_book_floats(&pq);
@@ -128,6 +124,7 @@ static enum ha_status pq_encode_once(struct ha_op_stage *s, const struct ha_op_c
     if (indexed) memset(blocks[2]->image, 0, names);
     make_books(s, &pq, floats(blocks[1]->image + books_at), c->kv_heads, coarse);
     make_odd_books(s, c, floats(blocks[1]->image + books_at), c->kv_heads);
+    for (size_t i = 0; i < books && far > 0; i++) floats(blocks[1]->image + books_at)[i] += far;
     for (size_t b = 0; b < c->batch; b++) {
         struct ha_device_pq_encode_seq *m = &here[b];
         char *const k = blocks[0]->image + k_at[b];
@@ -146,7 +143,8 @@ static enum ha_status pq_encode_once(struct ha_op_stage *s, const struct ha_op_c
                              + (index ? index[i / c->kv_heads] : i / c->kv_heads) * stride;
             ha_op_numbers(s, at, dim, dtype);
             for (size_t d = 0; d < dim && coarse; d++) ha_store(at, d, dtype, rintf(4 * ha_load(at, d, dtype)) / 4);
-            if (c->special && ha_op_draw(s, 4) == 0) ha_store(at, ha_op_draw(s, dim), dtype, odd_number(c));
+            for (size_t d = 0; d < dim && far > 0; d++) ha_store(at, d, dtype, far + ha_load(at, d, dtype));
+            if (c->special && ha_op_draw(s, 4) == 0) ha_store(at, ha_op_draw(s, dim), dtype, ha_op_odd(s, c));
         }
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
@@ -249,7 +247,7 @@ static enum ha_status pq_table_once(struct ha_op_stage *s, const struct ha_op_ca
         there[b] = (struct ha_device_pq_table_seq){ floats(blocks[0]->at + q_at[b]), made->at + table_at[b], step };
         here[b] = (struct ha_device_pq_table_seq){ q, made->image + table_at[b], step };
         ha_op_numbers(s, q, n, HA_F32);
-        if (c->special && b == odd) q[ha_op_draw(s, n)] = odd_number(c);
+        if (c->special && b == odd) q[ha_op_draw(s, n)] = ha_op_odd(s, c);
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
     memcpy(seqs, there, HA_OP_BATCH * sizeof *seqs);
@@ -374,7 +372,7 @@ static enum ha_status pq_score_once(struct ha_op_stage *s, const struct ha_op_ca
                                              + i % pq.groups * ha_pq_group_bytes(&pq);
                 ha_pq_put(group, pq.bits, i / pq.groups % HA_PQ_KEYS, (uint32_t)ha_op_draw(s, pq.count));
             }
-            if (c->special && b == odd) ha_store(table, ha_op_draw(s, bytes / e), type, odd_number(c));
+            if (c->special && b == odd) ha_store(table, ha_op_draw(s, bytes / e), type, ha_op_odd(s, c));
         }
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));

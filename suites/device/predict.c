@@ -56,13 +56,14 @@ static void draw_heads(struct ha_op_stage *s, const struct ha_op_case *c, const 
         if (none == 2 || none == 3) memset(kept + p->anchor + h * row * F, 0, row * F);
     }
     const size_t large = ha_op_draw(s, heads); /* whose norm is the largest, wherever it stands */
+    const float offsets[] = { 5, 5, 200, -200 }, offset = offsets[ha_op_draw(s, sizeof offsets / sizeof *offsets)];
     for (size_t i = 0; i < 2; i++) {
         float *lse = floats(step + p->lse[i]), *o = floats(step + p->o[i]);
         ha_op_numbers(s, lse, heads, HA_F32);
         ha_op_numbers(s, o, heads * row, HA_F32);
         for (size_t d = 0; d < row; d++) o[large * row + d] *= 2;
         for (size_t h = 0; h < heads; h++) {
-            lse[h] = 4 * lse[h] + 5;
+            lse[h] = 4 * lse[h] + offset;
             if (!empty || (h % 3 != i && h % 3 != 2)) continue;
             lse[h] = -INFINITY;
             for (size_t d = 0; d < row; d++) o[h * row + d] = NAN;
@@ -115,10 +116,10 @@ static enum ha_status features_once(struct ha_op_stage *s, const struct ha_op_ca
         there[b].device_keys = here[b].device_keys = 1 + ha_op_draw(s, 20 * keys_most);
     }
     const size_t odd = ha_op_draw(s, c->batch), at = ha_op_draw(s, heads * c->head_dim);
-    if (c->special == HA_OP_NAN_QUERY) floats(blocks[0]->image + place[odd].q)[at] = NAN;
+    if (c->special == HA_OP_NAN_QUERY) floats(blocks[0]->image + place[odd].q)[at] = ha_op_odd(s, c);
     if (c->special == HA_OP_NAN_KEY)
-        floats(blocks[1]->image + place[odd].mean_k)[at % (c->kv_heads * c->head_dim)] = NAN;
-    if (c->special == HA_OP_NAN_VALUE) floats(blocks[0]->image + place[odd].o[at % 2])[at] = NAN;
+        floats(blocks[1]->image + place[odd].mean_k)[at % (c->kv_heads * c->head_dim)] = ha_op_odd(s, c);
+    if (c->special == HA_OP_NAN_VALUE) floats(blocks[0]->image + place[odd].o[at % 2])[at] = ha_op_odd(s, c);
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
     memcpy(seqs, there, HA_OP_BATCH * sizeof *seqs);
     struct ha_device_features args = { .batch = c->batch,
@@ -200,10 +201,7 @@ static enum ha_status net_once(struct ha_op_stage *s, const struct ha_op_case *c
     ha_op_numbers(s, blocks[0]->image + x, c->m * c->k, HA_F32);
     ha_op_numbers(s, blocks[1]->image + w, count, HA_F32);
     const size_t odd = ha_op_draw(s, c->m * c->k);
-    if (c->special)
-        floats(blocks[0]->image + x)[odd] = c->special == HA_OP_LOW_KEY    ? -INFINITY
-                                            : c->special == HA_OP_HIGH_KEY ? INFINITY
-                                                                           : NAN;
+    if (c->special) floats(blocks[0]->image + x)[odd] = ha_op_odd(s, c);
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
     struct ha_net kept = args;
     args.w = floats(blocks[1]->at + w);

@@ -112,10 +112,7 @@ static enum ha_status digest_once(struct ha_op_stage *s, const struct ha_op_case
             }
         if (!c->special || b != odd || keys == 0) continue;
         const size_t i = ha_op_draw(s, keys), h = ha_op_draw(s, heads), d = ha_op_draw(s, c->head_dim);
-        ha_store(k + h * m->k_head_bytes + (index ? index[i] : i) * stride, d, dtype,
-                 c->special == HA_OP_NAN_KEY   ? NAN
-                 : c->special == HA_OP_LOW_KEY ? -INFINITY
-                                               : INFINITY);
+        ha_store(k + h * m->k_head_bytes + (index ? index[i] : i) * stride, d, dtype, ha_op_odd(s, c));
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
     struct ha_device_digest_seq seqs[HA_OP_BATCH];
@@ -178,6 +175,7 @@ const struct ha_op ha_op_digest = {
 struct score_problem {
     struct ha_device_score_seq there[HA_OP_BATCH], here[HA_OP_BATCH];
     size_t seq, head, block, dim; /* where the number is that is none, or is infinite */
+    bool odd[2];                  /* of the lower bound, of the upper one */
 };
 
 static struct ha_digest_score score_of(const struct ha_op_case *c, const struct ha_device_score_seq *m, size_t head)
@@ -204,7 +202,7 @@ static enum ha_status judge_odd_score(struct ha_op_stage *s, const struct ha_op_
         const float *q = one->q + r * one->q_stride;
         float *got = one->s + r * one->s_stride + p->block;
         const bool nan = c->special == HA_OP_NAN_KEY,
-                   infinite = c->special == HA_OP_HIGH_KEY ? q[p->dim] > 0 : q[p->dim] < 0;
+                   infinite = (p->odd[1] && q[p->dim] > 0) || (p->odd[0] && q[p->dim] < 0);
         double want = 0;
         if (!nan && !infinite) continue;
         if (nan ? !isnan(*got) : *got != INFINITY)
@@ -264,6 +262,7 @@ static enum ha_status digest_score_once(struct ha_op_stage *s, const struct ha_o
     }
     /* of the queries that meet an infinity, the first is 0 */
     char *odd[2] = { NULL }, clean[2][sizeof(float)];
+    const bool both = ha_op_draw(s, 2); /* bounds are infinite, or one of them */
     p->seq = ha_op_draw(s, c->batch);
     const struct ha_device_score_seq *m = &p->here[p->seq];
     if (c->special && m->blocks) {
@@ -272,12 +271,14 @@ static enum ha_status digest_score_once(struct ha_op_stage *s, const struct ha_o
         p->dim = ha_op_draw(s, c->head_dim);
         char *const at = blocks[0]->image + digests_at[p->seq] + p->head * m->head_bytes;
         for (size_t i = 0; i < 2; i++) {
-            if (c->special != HA_OP_NAN_KEY && i != (c->special == HA_OP_HIGH_KEY)) continue;
+            p->odd[i] = c->special == HA_OP_NAN_KEY || both || i == (c->special == HA_OP_HIGH_KEY);
+            if (!p->odd[i]) continue;
             odd[i] = at + ha_ref_digest(c->head_dim, p->block, p->dim, i) * e;
             memcpy(clean[i], odd[i], e);
             ha_store(odd[i], 0, dtype, c->special == HA_OP_NAN_KEY ? NAN : i ? INFINITY : -INFINITY);
         }
-        floats(blocks[1]->image + q_at[p->seq])[p->head * c->group * c->head_dim + p->dim] = 0;
+        floats(blocks[1]->image + q_at[p->seq])[p->head * c->group * c->head_dim + p->dim] = ha_op_draw(s, 2) ? -0.0f
+                                                                                                              : 0;
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
     struct ha_device_score_seq seqs[HA_OP_BATCH];
@@ -330,6 +331,7 @@ static enum ha_status judge_digest_score(struct ha_op_stage *s)
 
 const struct ha_op ha_op_digest_score = {
     .name = "digest_score",
+    .whole = true,
     .doc = "scores of blocks by their digests",
     .needs = { HA_OP_ENTRY(digest_score) },
     .judge = judge_digest_score,
@@ -364,8 +366,24 @@ static void make_list(struct ha_op_stage *s, const struct ha_op_case *c, const s
     }
     for (size_t i = 0; i < n; i++) {
         const bool odd = c->special && (c->special == HA_OP_NAN_VALUE || ha_op_draw(s, 3) == 0);
-        if (odd) x[i] = c->special == HA_OP_LOW_KEY ? -INFINITY : c->special == HA_OP_HIGH_KEY ? INFINITY : NAN;
+        if (odd) x[i] = ha_op_odd(s, c);
     }
+}
+
+/* One number of a list is what binary32 has for the largest less `within`. */
+static void put_at_edge(struct ha_op_stage *s, const struct ha_op_case *c, float *x, const struct ha_device_topk_seq *m)
+{
+    float largest = -INFINITY;
+    size_t of = 0;
+    for (size_t i = 0; i < c->group * m->n; i++) {
+        const float one = x[i / m->n * m->stride + i % m->n];
+        if (!(one > largest)) continue;
+        largest = one;
+        of = i % m->n;
+    }
+    const size_t at = m->n ? ha_op_draw(s, m->n) : 0;
+    for (size_t r = 0; r < c->group && m->n && at != of && isfinite(largest); r++)
+        x[r * m->stride + at] = largest - m->within;
 }
 
 static enum ha_status judge_list(struct ha_op_stage *s, const struct ha_op_case *c, const struct ha_device_topk_seq *m,
@@ -411,7 +429,8 @@ static enum ha_status topk_once(struct ha_op_stage *s, const struct ha_op_case *
     struct ha_device_topk_seq *const there = s->scratch, *const here = there + HA_OP_BATCH;
     HA_OP_FITS(2 * HA_OP_BATCH * sizeof *there);
     const size_t f = sizeof(float), rows = c->kv_heads * c->group;
-    static const float within[] = { NAN, 0, 1, INFINITY };
+    static const float about_1[] = { 1, 0.7f, 3.3f };
+    const float within[] = { NAN, 0, about_1[ha_op_draw(s, 3)], INFINITY };
     size_t in = 0, out = 0, x_at[HA_OP_BATCH], out_at[HA_OP_BATCH], keys_at[HA_OP_BATCH], only_at[HA_OP_BATCH];
     for (size_t b = 0; b < c->batch; b++) {
         const size_t n = ha_op_length(c, b), chosen = c->chosen < n ? c->chosen : n;
@@ -446,6 +465,8 @@ static enum ha_status topk_once(struct ha_op_stage *s, const struct ha_op_case *
             if (r % c->group == 0) comb = ha_op_comb(s, here[b].n);
             make_list(s, c, &comb, floats(lists->image + x_at[b]) + r * here[b].stride, here[b].n);
         }
+        for (size_t l = 0; c->within == HA_OP_WITHIN_1 && l < c->kv_heads; l++)
+            put_at_edge(s, c, floats(lists->image + x_at[b]) + l * c->group * here[b].stride, &here[b]);
         there[b].only = c->only ? words(lists->at + only_at[b]) : NULL;
         here[b].only = c->only ? ha_op_only(s, lists->image + only_at[b], c->kv_heads) : NULL;
     }
@@ -681,6 +702,7 @@ static enum ha_status judge_split(struct ha_op_stage *s)
 
 const struct ha_op ha_op_split = {
     .name = "split",
+    .whole = true,
     .doc = "of lists of blocks the slots of those that a cache has, and the others, in order",
     .needs = { HA_OP_ENTRY(split) },
     .judge = judge_split,
@@ -715,7 +737,7 @@ static enum ha_status rotate_once(struct ha_op_stage *s, const struct ha_op_case
     ha_op_numbers(s, blocks[1]->image + bias, heads * dim, HA_F32);
     ha_op_numbers(s, blocks[1]->image + norm, dim, HA_F32);
     ha_op_numbers(s, blocks[1]->image + turn, c->q_len * c->rotary, HA_F32);
-    if (c->special) qi[ha_op_draw(s, n)] = NAN;
+    if (c->special) qi[ha_op_draw(s, n)] = ha_op_odd(s, c);
     struct ha_device_rotate there[2]; /* in the device's memory, in the images */
     for (size_t i = 0; i < 2; i++) {
         char *const by = i ? blocks[1]->image : blocks[1]->at;
@@ -747,7 +769,7 @@ static enum ha_status rotate_once(struct ha_op_stage *s, const struct ha_op_case
 static enum ha_status judge_rotate(struct ha_op_stage *s)
 {
     static const struct ha_op_case large = {
-        .q_len = 300, .kv_heads = 8, .group = 4, .head_dim = 64, .bias = 1, .norm = 1, .rotary = 32, .eps = 1e-6
+        .q_len = 2100, .kv_heads = 8, .group = 4, .head_dim = 64, .bias = 1, .norm = 1, .rotary = 32, .eps = 1e-6
     };
     struct ha_op_case c = large;
     while (c.q_len > 1 && c.q_len * 32 * 64 * sizeof(float) > s->most) c.q_len /= 2;
@@ -769,6 +791,7 @@ const struct ha_op ha_op_rotate = {
     .doc = "bias, norm and rotary position of queries, in place",
     .needs = { HA_OP_ENTRY(rotate) },
     .judge = judge_rotate,
+    .in_place = true,
     .keys = "dst src dst_at q_at q_len kv_heads group head_dim special bias norm rotary adjacent eps",
     .pairs = "dst = device mapped\nsrc = device mapped\ndst_at = 0 4 24\nq_at = 0 4 40\n"
              "q_len = 1..8 16 17\nkv_heads = 1..4 7 8\ngroup = 1..8 16\nhead_dim = 64 80 96 112 128 192 256 34\nrotary "

@@ -27,18 +27,25 @@ static enum ha_status flag_await(struct ha_op_stage *s, const uint32_t *flag, ui
     return HA_OK;
 }
 
-/* Values of every width, over each other. */
+/* Values of every width, over each other, of one of many flags that lie side by side. */
 static enum ha_status write_every_bit(struct ha_op_stage *s)
 {
-    uint32_t *flag;
-    HA_TRY(ha_op_flag_make(s, &flag));
-    for (size_t i = 0; i < 96; i++) {
+    enum { FLAGS = 64, WRITES = 96 };
+    struct ha_op_block *flags = ha_op_block(s, HA_OP_MAPPED, FLAGS * sizeof(uint32_t));
+    if (!flags) return HA_ERROR;
+    HA_TRY(ha_op_fill(s, flags, 0, flags->bytes));
+    for (size_t i = 0; i < WRITES; i++) {
+        const size_t at = ha_op_draw(s, FLAGS);
+        uint32_t *const flag = (uint32_t *)(void *)flags->at + at;
         const uint32_t bit = (uint32_t)1 << i / 3, value = i % 3 == 0 ? bit - 1 : i % 3 == 1 ? bit : bit | 5;
         HA_OP(s, flag_write, s->stream[i % 2], flag, value);
         HA_OP(s, stream_sync, s->stream[i % 2]);
         const uint32_t seen = __atomic_load_n(flag, __ATOMIC_ACQUIRE);
         s->cases++;
         if (seen != value) return ha_op_wrong(s, "flag_write of %u: the flag is %u behind stream_sync", value, seen);
+        memcpy(flags->image + at * sizeof value, &value, sizeof value);
+        HA_TRY(ha_op_judge(s, flags, 0, flags->bytes, "flag_write of %u to flag %zu of %d that lie side by side", value,
+                           at, FLAGS));
     }
     ha_op_clear(s);
     return HA_OK;
@@ -123,8 +130,20 @@ static const char *unfit_flag(const struct ha_op_case *c)
 {
     return c->value > INT32_MAX ? "a flag that is waited for is less than 2^31" : NULL;
 }
+/* A flag of 0 is at least 0. */
+static enum ha_status wait_for_nothing(struct ha_op_stage *s)
+{
+    struct ha_op_path p;
+    uint32_t *flag;
+    HA_TRY(ha_op_path_make(s, &p, HA_OP_PATH_SMALL));
+    HA_TRY(ha_op_flag_make(s, &flag));
+    HA_OP(s, flag_wait, s->stream[0], flag, 0);
+    return ha_op_path_round(s, &p, s->stream[0], "what was copied behind flag_wait of a flag of 0 for at least 0");
+}
+
 static enum ha_status judge_flag_wait(struct ha_op_stage *s)
 {
+    if (!s->of) HA_TRY(wait_for_nothing(s));
     static const uint32_t values[HA_OP_ROUNDS][3] = { { 1, 0, 1 },      { 5, 4, 5 },         { 5, 1, 900 },
                                                       { 300, 44, 300 }, { 65537, 1, 65537 }, { 70000, 69999, 80000 } };
     for (size_t round = 0; round < s->rounds; round++) {
@@ -188,6 +207,9 @@ static void called(void *arg)
     __atomic_store_n(&all->count, n + 1, __ATOMIC_RELEASE);
 }
 
+static uint32_t called_with_nothing; /* atomic */
+static void called_with(void *arg) { __atomic_fetch_add(&called_with_nothing, !arg, __ATOMIC_ACQ_REL); }
+
 static enum ha_status call_once(struct ha_op_stage *s, struct calls *all, struct call call[CALLS])
 {
     struct ha_op_path *p = &all->p;
@@ -201,6 +223,8 @@ static enum ha_status call_once(struct ha_op_stage *s, struct calls *all, struct
         call[i] = (struct call){ all, i };
         HA_OP(s, host_fn, s->stream[0], called, &call[i]);
     }
+    __atomic_store_n(&called_with_nothing, 0, __ATOMIC_RELEASE);
+    HA_OP(s, host_fn, s->stream[0], called_with, NULL);
     HA_OP(s, copy, s->stream[0], p->there->at, p->x->at, p->bytes, HA_H2D);
     HA_TRY(ha_op_hold(s));
     const bool early = __atomic_load_n(&all->count, __ATOMIC_ACQUIRE) > 0;
@@ -210,6 +234,8 @@ static enum ha_status call_once(struct ha_op_stage *s, struct calls *all, struct
     if (!all->arrived) return ha_op_wrong(s, "host_fn: called before what was copied back before it had arrived");
     if (all->count != CALLS)
         return ha_op_wrong(s, "host_fn: %u calls were made of %d that were enqueued", all->count, CALLS);
+    if (__atomic_load_n(&called_with_nothing, __ATOMIC_ACQUIRE) != 1)
+        return ha_op_wrong(s, "host_fn: a function whose argument is NULL was called %u times", called_with_nothing);
     for (uint32_t i = 0; i < CALLS; i++)
         if (all->order[i] != i) return ha_op_wrong(s, "host_fn: call %u was of function %u", i, all->order[i]);
     memcpy(p->there->image, all->next, p->bytes);

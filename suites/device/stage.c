@@ -87,14 +87,37 @@ static enum ha_status begin(struct ha_op_stage *s)
     return HA_OK;
 }
 
+enum ha_status ha_op_anew(struct ha_op_stage *s)
+{
+    s->api->stream_destroy(s->stream[0]);
+    s->stream[0] = NULL;
+    return s->api->stream_create(s->device, "conform anew", &s->stream[0], s->why);
+}
+
+enum { ASIDE = 8192 };
+static enum ha_status make_aside(struct ha_op_stage *s)
+{
+    void *at;
+    struct ha_op_block *b = s->aside = calloc(1, sizeof *b);
+    if (!b || !(b->image = calloc(1, ASIDE))) return ha_why(s->why, HA_ERROR, "out of memory");
+    b->place = HA_OP_DEVICE;
+    b->bytes = b->room = ASIDE;
+    HA_TRY(s->api->mem_alloc(s->device, HA_MEM_DEVICE, ASIDE, &at, s->why));
+    b->at = at;
+    return ha_op_put(s, b, 0, ASIDE);
+}
+
 enum ha_status ha_op_stage_begin(struct ha_op_stage *s, struct ha_why *why)
 {
     s->why = why;
     s->outputs = HA_FINGERPRINT_BEGIN;
-    const enum ha_status status = begin(s);
+    enum ha_status status = begin(s);
+    if (status == HA_OK) status = make_aside(s);
     if (status != HA_OK) ha_op_stage_end(s);
     return status;
 }
+
+static void block_free(struct ha_op_stage *s, struct ha_op_block *b);
 
 static uint64_t slow_ns(const struct ha_op_stage *s)
 {
@@ -110,6 +133,8 @@ void ha_op_stage_end(struct ha_op_stage *s)
         if (s->stream[i]) s->api->stream_destroy(s->stream[i]);
     if (s->own) s->api->stream_destroy(s->own);
     ha_op_clear(s);
+    if (s->aside) block_free(s, s->aside);
+    s->aside = NULL;
     if (s->gate && s->gate != &s->lock) s->api->mem_free(s->device, HA_MEM_MAPPED, s->gate);
     free(s->bounce);
     free(s->scratch);
@@ -269,6 +294,104 @@ static struct ha_op_block *beside(struct ha_op_stage *s, const struct ha_op_bloc
     return ha_op_block(s, b->place == HA_OP_DEVICE ? HA_OP_PINNED : HA_OP_DEVICE, b->bytes);
 }
 
+/* Half of its lines become what they were in the call before, where that had this block at this place: any of them, the
+ * first ones, or all but the first. */
+static void splice(struct ha_op_stage *s, size_t i, struct ha_op_block *b, const struct ha_op_block *given)
+{
+    enum { LINE = 64 };
+    const bool again = s->was[i].given == given && s->was[i].at == b->at && s->was[i].bytes == b->bytes;
+    const size_t way = again ? ha_op_draw(s, 4) : 0;
+    for (size_t at = 0; again && at < b->bytes; at += LINE) {
+        const size_t n = b->bytes - at < LINE ? b->bytes - at : LINE;
+        const bool stays = way == 1 ? at < b->bytes / 2 : way == 2 ? at >= LINE : ha_op_draw(s, 2);
+        if (stays) memcpy(b->image + at, given->image + at, n);
+    }
+}
+
+/* Now and then what is judged comes right behind another operation, which is none of it: small ones over zeros. */
+static enum ha_status neighbour(struct ha_op_stage *s)
+{
+    char *const at = s->aside ? s->aside->at : NULL;
+    float *const f = (float *)(void *)at;
+    struct ha_device_info info;
+    if (!s->keeps || s->captures || !at || ha_op_draw(s, 3)) return HA_OK;
+    memset(&info, 0, sizeof info);
+    s->api->info(s->device, &info);
+    const struct ha_device_seq seq = { .q = f,
+                                       .runs = { { at + 256, at + 1024, 32, 32, NULL, 5 } },
+                                       .runs_count = 1,
+                                       .k_head_bytes = 256,
+                                       .v_head_bytes = 256,
+                                       .o = f + 512,
+                                       .lse = f + 600 };
+    const struct ha_device_attend attend = {
+        .batch = 1, .q_len = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 8, .scale = 1, .seqs = &seq
+    };
+    const struct ha_device_softmax_seq row = { f + 700, 9, 9, NULL, 0 };
+    const struct ha_device_softmax softmax = { 1, 1, 1, &row };
+    const struct ha_device_topk_seq list = {
+        .x = f + 800, .n = 9, .k = 3, .stride = 9, .index = (uint32_t *)(void *)(f + 900), .index_stride = 3
+    };
+    const struct ha_device_topk topk = { 1, 1, 1, &list };
+    const struct ha_merge_state state = { f + 1000, f + 1100, NULL, 8, 8, 1, 1 }, two[2] = { state, state };
+    const struct ha_merge merge = { .form = HA_FORM_NATURAL,
+                                    .fp8 = HA_FP8_E4M3,
+                                    .fp8_scale = 1,
+                                    .states = two,
+                                    .states_count = 2,
+                                    .tokens = 1,
+                                    .heads = 1,
+                                    .dim = 8,
+                                    .out = { f + 1200, f + 1300, NULL, 8, 8, 1, 1 } };
+    switch (ha_op_draw(s, 4)) {
+    case 0:
+        if (s->api->attend) HA_OP(s, attend, s->stream[0], &attend);
+        break;
+    case 1:
+        if (s->api->softmax) HA_OP(s, softmax, s->stream[0], &softmax);
+        break;
+    case 2:
+        if (s->api->topk) HA_OP(s, topk, s->stream[0], &topk);
+        break;
+    default:
+        if (s->api->merge && (info.merge.fp8 & 1u << HA_FP8_E4M3)) HA_OP(s, merge, s->stream[0], &merge);
+    }
+    return HA_OK;
+}
+
+/* What the first of two launches finds. */
+static enum ha_status make_zeros(struct ha_op_stage *s, const struct ha_op_block *out)
+{
+    s->fresh = NULL;
+    if (!s->launches_twice) return HA_OK;
+    if (!(s->fresh = beside(s, out))) return HA_ERROR;
+    memcpy(s->fresh->image, out->image, out->bytes);
+    HA_TRY(ha_op_put(s, s->fresh, 0, out->bytes));
+    for (size_t i = 0; i < s->inputs; i++) {
+        struct ha_op_block *const z = s->zeros[i] = beside(s, s->in[i]);
+        if (!z) return HA_ERROR;
+        memset(z->image, 0, z->bytes);
+        HA_TRY(ha_op_put(s, z, 0, z->bytes));
+    }
+    return HA_OK;
+}
+
+/* A device's memory that is zeros, by a kernel from a block of them, or by a copy. */
+static enum ha_status clear_input(struct ha_op_stage *s, struct ha_op_block *b, const struct ha_op_block *via)
+{
+    memset(b->image, 0, b->bytes);
+    if (!via) return ha_op_put(s, b, 0, b->bytes);
+    const struct ha_device_blend zero = { .y = (float *)(void *)b->at,
+                                          .x = (const float *)(const void *)b->at,
+                                          .rows = 1,
+                                          .cols = b->bytes / sizeof(float),
+                                          .y_stride = 1,
+                                          .x_stride = 1 };
+    HA_OP(s, blend, s->own, &zero);
+    HA_OP(s, stream_sync, s->own);
+    return HA_OK;
+}
+
 /* Nothing is allocated behind the gate: a device may wait for all of its work to do that. */
 enum ha_status ha_op_arrive(struct ha_op_stage *s, struct ha_op_block *const *in, size_t count,
                             const struct ha_op_block *out)
@@ -276,16 +399,22 @@ enum ha_status ha_op_arrive(struct ha_op_stage *s, struct ha_op_block *const *in
     for (s->inputs = 0; s->inputs < count; s->inputs++) {
         struct ha_op_block *const b = s->in[s->inputs] = in[s->inputs], *const given = beside(s, b);
         if (!(s->given[s->inputs] = given)) return HA_ERROR;
+        if (s->splices) splice(s, s->inputs, b, given);
         memcpy(given->image, b->image, b->bytes);
         HA_TRY(ha_op_put(s, given, 0, b->bytes));
-        memset(b->image, 0, b->bytes);
-        HA_TRY(ha_op_put(s, b, 0, b->bytes));
-        memcpy(b->image, given->image, b->bytes);
         s->via[s->inputs] = NULL;
         const bool moves = s->keeps && s->api->move && b->place == HA_OP_DEVICE && b->bytes && ha_op_draw(s, 2);
         if (moves && !(s->via[s->inputs] = ha_op_block(s, HA_OP_DEVICE, b->bytes))) return HA_ERROR;
+        const bool by_kernel = moves && s->api->blend && !s->captures && b != out && b->bytes % sizeof(float) == 0
+                               && (uintptr_t)b->at % sizeof(float) == 0;
+        HA_TRY(clear_input(s, b, by_kernel ? s->via[s->inputs] : NULL));
+        memcpy(b->image, given->image, b->bytes);
+        s->was[s->inputs].given = given;
+        s->was[s->inputs].at = b->at;
+        s->was[s->inputs].bytes = b->bytes;
     }
     if (!(s->seen = beside(s, out))) return HA_ERROR;
+    HA_TRY(make_zeros(s, out));
     HA_TRY(ha_op_shut(s, s->stream[0]));
     for (size_t i = 0; i < count; i++) {
         char *const at = s->via[i] ? s->via[i]->at : in[i]->at;
@@ -294,7 +423,21 @@ enum ha_status ha_op_arrive(struct ha_op_stage *s, struct ha_op_block *const *in
             pieces(s, s->stream[0], at, s->given[i]->at, in[i]->bytes, in[i]->place == HA_OP_DEVICE ? HA_H2D : HA_D2H));
         if (s->via[i]) HA_OP(s, move, s->stream[0], &move);
     }
-    return HA_OK;
+    return neighbour(s);
+}
+
+/* What was captured is launched over zeros, then over its inputs. */
+static enum ha_status launch_twice(struct ha_op_stage *s, const struct ha_op_block *out)
+{
+    for (size_t i = 0; i < s->inputs; i++)
+        HA_TRY(pieces(s, s->stream[0], s->in[i]->at, s->zeros[i]->at, s->in[i]->bytes,
+                      s->in[i]->place == HA_OP_DEVICE ? HA_H2D : HA_D2H));
+    HA_TRY(ha_captured_launch(s->stream[0]));
+    HA_TRY(pieces(s, s->stream[0], out->at, s->fresh->at, out->bytes, out->place == HA_OP_DEVICE ? HA_H2D : HA_D2H));
+    for (size_t i = 0; i < s->inputs; i++)
+        HA_TRY(pieces(s, s->stream[0], s->in[i]->at, s->given[i]->at, s->in[i]->bytes,
+                      s->in[i]->place == HA_OP_DEVICE ? HA_H2D : HA_D2H));
+    return ha_captured_again(s->stream[0]);
 }
 
 enum ha_status ha_op_follow(struct ha_op_stage *s, const char *operation, enum ha_status asked,
@@ -302,7 +445,9 @@ enum ha_status ha_op_follow(struct ha_op_stage *s, const char *operation, enum h
 {
     struct ha_op_block *const seen = s->seen;
     enum ha_status status = ha_op_failed(s, operation, asked); /* by now its arguments may be overwritten */
-    if (status == HA_OK) status = ha_op_failed(s, "graph_launch", ha_captured_launch(s->stream[0]));
+    const bool twice = s->fresh && ha_captured_any();
+    if (status == HA_OK)
+        status = ha_op_failed(s, "graph_launch", twice ? launch_twice(s, out) : ha_captured_launch(s->stream[0]));
     if (status == HA_OK)
         status = pieces(s, s->stream[0], seen->at, out->at, out->bytes, out->place == HA_OP_DEVICE ? HA_D2H : HA_H2D);
     if (status == HA_OK && s->turn % HELD == 0) status = ha_op_hold(s);
@@ -333,6 +478,21 @@ enum ha_status ha_op_beside(struct ha_op_stage *s, const char *operation, const 
 {
     return memcmp(before, out->image, out->bytes) == 0 ? HA_OK
                                                        : ha_op_wrong(s, "%s: wrote where no result belongs", operation);
+}
+
+float ha_op_odd(struct ha_op_stage *s, const struct ha_op_case *of)
+{
+    switch (of->special) {
+    case HA_OP_LOW_KEY:
+    case HA_OP_MASKED: return -INFINITY;
+    case HA_OP_HIGH_KEY:
+    case HA_OP_INF_QUERY:
+    case HA_OP_INF_VALUE: return INFINITY;
+    default: { /* quiet NaNs of either sign, with few bits or all */
+        static const uint32_t bits[] = { 0x7FC00000, 0x7FFFFFFF, 0x7FC00001 };
+        return ha_f32_of_bits(bits[ha_op_draw(s, 3)] | (uint32_t)ha_op_draw(s, 2) << 31);
+    }
+    }
 }
 
 uint32_t *ha_op_only(struct ha_op_stage *s, char *at, size_t count)
@@ -391,14 +551,15 @@ void ha_op_reshape(struct ha_op_stage *s, void *x, size_t n, enum ha_dtype dtype
     } of[] = { [HA_F32] = { 0x1p-23f, 0x1p-149f, -140, 120 },
                [HA_F16] = { 0x1p-10f, 0x1p-24f, -22, 13 },
                [HA_BF16] = { 0x1p-7f, 0x1p-133f, -130, 120 } };
+    const bool large = numbers == HA_OP_WIDE && dtype == HA_F16 && ha_op_draw(s, 4) == 0; /* half of what it has */
     for (size_t i = 0; i < n && numbers; i++) {
         const float z = ha_load(x, i, dtype);
         const size_t draw = ha_op_draw(s, 256);
         ha_store(x, i, dtype,
                  numbers == HA_OP_CLOSE ? copysignf(1 + (float)(dtype == HA_F32 ? draw : draw % 100) * of[dtype].ulp, 1)
-                 : numbers == HA_OP_TINY
-                     ? copysignf((float)(draw % 100) * of[dtype].least, z)
-                     : ldexpf(z, (int)(draw % (size_t)(of[dtype].high - of[dtype].low)) + of[dtype].low));
+                 : numbers == HA_OP_TINY ? copysignf((float)(draw % 100) * of[dtype].least, z)
+                 : large                 ? copysignf(32768 + (float)draw * 100, 1)
+                         : ldexpf(z, (int)(draw % (size_t)(of[dtype].high - of[dtype].low)) + of[dtype].low));
     }
 }
 

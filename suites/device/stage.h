@@ -101,9 +101,21 @@ struct ha_op_stage {
     struct ha_op_block *seen, *in[HA_OP_ARRIVE], *given[HA_OP_ARRIVE];
     size_t inputs;
     struct ha_op_block *via[HA_OP_ARRIVE]; /* NULL, or from where a kernel moves the input to its place */
-    const struct ha_op_case *of;           /* NULL: the listed cases */
-    size_t most;                           /* bytes of the largest copy */
-    size_t rounds;                         /* of what is tried again and again */
+    /* What is launched twice: first over zeros. Of each input a block of them, of the output what it held; NULL: once
+     */
+    struct ha_op_block *zeros[HA_OP_ARRIVE], *fresh;
+    bool launches_twice;
+    bool captures;       /* the operation that is judged */
+    bool pairs, splices; /* of two calls at the same addresses; the second one's numbers are in part the first one's */
+    struct {
+        const struct ha_op_block *given;
+        const char *at;
+        size_t bytes;
+    } was[HA_OP_ARRIVE];         /* inputs of the call before */
+    struct ha_op_block *aside;   /* of neighbour(): device memory, zeros */
+    const struct ha_op_case *of; /* NULL: the listed cases */
+    size_t most;                 /* bytes of the largest copy */
+    size_t rounds;               /* of what is tried again and again */
     uint64_t seed, drawn;
     uint32_t *gate, turn; /* gate: in mapped memory, or lock */
     uint32_t lock;
@@ -163,6 +175,9 @@ void ha_op_put_back(const struct ha_op_block *out, const char *before, const voi
 enum ha_status ha_op_beside(struct ha_op_stage *stage, const char *operation, const char *before,
                             const struct ha_op_block *out);
 
+/* the first stream is another from now on, on which nothing was called before */
+enum ha_status ha_op_anew(struct ha_op_stage *stage);
+
 /* by a thread of its own, which ends */
 enum ha_status ha_op_elsewhere(struct ha_op_stage *stage, enum ha_status (*run)(void *arg), void *arg);
 
@@ -208,6 +223,8 @@ static inline bool ha_op_lifts(const struct ha_op_comb *comb, size_t i)
 {
     return (i % comb->step == comb->first) == comb->above;
 }
+/* The number that `special` is of: an infinity, or a NaN of either sign. */
+float ha_op_odd(struct ha_op_stage *stage, const struct ha_op_case *of);
 /* Numbers of a type become so many times as large. */
 void ha_op_scale(void *x, size_t n, enum ha_dtype dtype, double scale);
 /* of numbers whose products lie beyond half precision, or are subnormal there */
@@ -248,6 +265,8 @@ struct ha_op {
     enum ha_status (*once)(struct ha_op_stage *stage, const struct ha_op_case *of);
     const char *(*unfit)(const struct ha_op_case *of); /* why there is no such case, or NULL */
     double held_ms;                                    /* how long a round takes besides its copies */
+    bool in_place; /* a call writes over what it reads: called again, it has another input */
+    bool whole;    /* its inputs belong together: half of one and half of another are none */
 };
 #define HA_OP_ENTRY(entry)                            \
     {                                                 \

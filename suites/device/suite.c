@@ -1,6 +1,7 @@
 /* Every operation of a device, alone: a row for each, with its own oracle. */
 
 #include "suites/device/point.h"
+#include "suites/device/timed.h"
 
 #include "harness/api/suite.h"
 #include "harness/base/fingerprint.h"
@@ -21,6 +22,8 @@ struct row {
     char device_kind[16], device_name[96];
     double cases, rows, bias, rms;
     char repeated[16];
+    struct ha_estimate call_ns;
+    double call_bytes, GBps;
 };
 
 #define IN(member) HA_IN(struct row, member)
@@ -41,6 +44,15 @@ static const struct ha_field fields[] = {
     { "repeated", "", HA_FIELD_TEXT, IN(repeated), 1,
       "their bits: same; differs, which is a failure; may vary, varies: the same and other bits, which the device does "
       "not promise to be the same" },
+    { "call_ns", "ns", HA_FIELD_NUMBER, IN(call_ns.median), 1,
+      "of a call of this case, of as many as take a millisecond, one behind the other: median of the samples", HA_LESS,
+      .lo = offsetof(struct row, call_ns.lo), .hi = offsetof(struct row, call_ns.hi) },
+    { "call_ns_lo", "ns", HA_FIELD_NUMBER, IN(call_ns.lo), 1, "95% interval of the median: lower end" },
+    { "call_ns_hi", "ns", HA_FIELD_NUMBER, IN(call_ns.hi), 1, "upper end" },
+    { "call_bytes", "bytes", HA_FIELD_NUMBER, IN(call_bytes), 1,
+      "of its operands, in place once; empty: an index in device memory says which" },
+    { "call_GBps", "GB/s", HA_FIELD_NUMBER, IN(GBps), 1, "call_bytes over call_ns; small operands lie in caches",
+      HA_MORE },
 };
 
 struct run {
@@ -55,8 +67,6 @@ static enum ha_status begin(void **out, const struct ha_suite_config *config, co
     run->config = *config;
     return HA_OK;
 }
-
-static enum ha_status open_group(void *run, struct ha_group *g, struct ha_why *why) { return HA_OK; }
 
 static bool lacks(const struct ha_device_api *api, size_t offset)
 {
@@ -104,39 +114,60 @@ static enum ha_status judge_listed(const struct ha_op *op, struct ha_op_stage *s
     return ha_op_elsewhere(s, judge_it, &j);
 }
 
-static enum ha_status check(void *arg, struct ha_group *g, struct ha_why *why)
+/* A stage on the device of the point. */
+static enum ha_status begin_stage(const struct run *run, const struct ha_op_point *p, struct ha_op_stage *stage,
+                                  struct ha_why *why)
+{
+    *stage = (struct ha_op_stage){ .name = p->device,
+                                   .isa = p->isa ? ha_isa_word(p->isa) : NULL,
+                                   .of = p->one ? &p->of : NULL,
+                                   .most = (size_t)p->bytes,
+                                   .rounds = HA_OP_ROUNDS,
+                                   .seed = p->seed,
+                                   .again = p->repeat };
+    if (stage->of) {
+        stage->most = p->of.size > 0 ? p->of.size : 1;
+        stage->rounds = p->of.times;
+    }
+    HA_TRY(ha_machine_device(run->config.machine, p->device, stage->isa, &stage->api, &stage->device, why));
+    return ha_op_stage_begin(stage, why);
+}
+
+static enum ha_status judge_one(const struct ha_op *op, struct ha_op_stage *s)
+{
+    return op->once ? op->once(s, s->of) : op->judge(s);
+}
+
+static enum ha_status open_group(void *arg, struct ha_group *g, struct ha_why *why)
 {
     const struct run *run = arg;
     const struct ha_op_point *p = g->point[0];
+    struct row *row = g->row[0];
+    const struct ha_device_api *api;
+    struct ha_device *device;
+    struct ha_device_info info = { .name = "" };
+    HA_TRY(ha_machine_device(run->config.machine, p->device, p->isa ? ha_isa_word(p->isa) : NULL, &api, &device, why));
+    api->info(device, &info);
+    snprintf(row->device_kind, sizeof row->device_kind, "%s", api->kind);
+    snprintf(row->device_name, sizeof row->device_name, "%.*s", (int)sizeof info.name - 1, info.name);
+    return offered(ha_ops[p->op], api, why);
+}
+
+static enum ha_status check(void *arg, struct ha_group *g, struct ha_why *why)
+{
+    const struct ha_op_point *p = g->point[0];
     const struct ha_op *op = ha_ops[p->op];
     struct row *row = g->row[0];
-    struct ha_op_stage stage = { .name = p->device,
-                                 .isa = p->isa ? ha_isa_word(p->isa) : NULL,
-                                 .of = p->one ? &p->of : NULL,
-                                 .most = (size_t)p->bytes,
-                                 .rounds = HA_OP_ROUNDS,
-                                 .seed = p->seed,
-                                 .again = p->repeat };
-    if (stage.of) {
-        stage.most = p->of.size > 0 ? p->of.size : 1;
-        stage.rounds = p->of.times;
-    }
-    struct ha_device_info info;
-    HA_TRY(ha_machine_device(run->config.machine, p->device, stage.isa, &stage.api, &stage.device, why));
-    memset(&info, 0, sizeof info);
-    stage.api->info(stage.device, &info);
-    snprintf(row->device_kind, sizeof row->device_kind, "%s", stage.api->kind);
-    snprintf(row->device_name, sizeof row->device_name, "%.*s", (int)sizeof info.name - 1, info.name);
-    HA_TRY(offered(op, stage.api, why));
-    if (!strcmp(stage.api->kind, "null")) {
+    struct ha_op_stage stage;
+    struct ha_device_info info = { .name = "" };
+    if (!strcmp(row->device_kind, "null")) {
         row->head.verdict = HA_UNCHECKED;
         strcpy(row->head.reason, "the device does nothing");
         return HA_OK;
     }
-    HA_TRY(ha_op_stage_begin(&stage, why));
-    enum ha_status status = stage.of && op->once ? op->once(&stage, stage.of)
-                            : stage.of           ? op->judge(&stage)
-                                                 : judge_listed(op, &stage);
+    HA_TRY(begin_stage(arg, p, &stage, why));
+    stage.api->info(stage.device, &info);
+    enum ha_status status = stage.of ? judge_one(op, &stage) : judge_listed(op, &stage);
     if (status == HA_OK && !stage.of) status = ha_op_cover(&stage, &ha_suite_device, p, why);
     const char *failure = stage.api->failure(stage.device);
     if (status == HA_OK && failure) status = ha_why(why, HA_ERROR, "the device failed: %.400s", failure);
@@ -153,6 +184,36 @@ static enum ha_status check(void *arg, struct ha_group *g, struct ha_why *why)
     }
     g->right[0] = status == HA_OK;
     return status;
+}
+
+static const uint64_t cap_most_ns = 500000000; /* of timing a case */
+
+/* One case, whose call is repeated; what the last of them left is judged, too. */
+static enum ha_status measure(void *arg, struct ha_group *g, struct ha_why *why)
+{
+    const struct ha_op_point *p = g->point[0];
+    const struct ha_op *op = ha_ops[p->op];
+    struct row *row = g->row[0];
+    struct ha_op_stage stage;
+    struct ha_op_timing timing = { .cap_ns = g->cap_ns < cap_most_ns ? g->cap_ns : cap_most_ns };
+    if (!p->one) return HA_OK;
+    HA_TRY(begin_stage(arg, p, &stage, why));
+    const struct ha_device_api *api = stage.api, *timed = ha_timed(&stage, op->needs[0].name, &timing);
+    enum ha_status status = HA_OK;
+    if (timed) {
+        stage.api = timed;
+        status = judge_one(op, &stage);
+        stage.api = api;
+    }
+    ha_op_stage_end(&stage);
+    if (timing.ns.count) {
+        row->head.samples = (double)timing.ns.count;
+        row->call_ns = ha_estimate(timing.ns.x, timing.ns.count);
+        row->call_bytes = timing.bytes;
+        row->GBps = timing.bytes / row->call_ns.median;
+    }
+    ha_series_free(&timing.ns);
+    return status == HA_FAIL && op->in_place ? HA_OK : status;
 }
 
 static void end(void *run) { free(run); }
@@ -187,6 +248,8 @@ static void print(FILE *out, const struct ha_results *results)
         fprintf(out, "%-16s %-9s %8.0f comparisons  %s%s", p->one ? results->entry[i].id : ha_ops[p->op]->name,
                 ha_verdict_shown(row->head.verdict), row->cases > 0 ? row->cases : 0, row->head.reason,
                 *row->head.reason && *row->repeated ? "; " : "");
+        if (row->head.samples > 0) fprintf(out, "%.4g us a call", row->call_ns.median * 1e-3);
+        if (row->GBps > 0) fprintf(out, ", %.3g GB/s", row->GBps);
         if (*row->repeated) fprintf(out, "%.0f rows again: %s", row->rows, row->repeated);
         putc('\n', out);
     }
@@ -211,6 +274,7 @@ const struct ha_suite ha_suite_device = {
     .begin = begin,
     .open = open_group,
     .check = check,
+    .measure = measure,
     .end = end,
     .print = print,
 };

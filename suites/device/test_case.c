@@ -1,11 +1,13 @@
 /* One case of an operation: what can be asked, what is drawn, and the smallest that fails. */
 
 #include "harness/base/registry.h"
+#include "harness/base/thread.h"
 #include "harness/engine/machine.h"
 #include "harness/engine/point.h"
 #include "harness/engine/test_drive.h"
 #include "harness/report/row.h"
 #include "suites/device/point.h"
+#include "suites/device/timed.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,13 +15,15 @@
 
 extern const struct ha_suite ha_suite_device;
 
+static bool measures;
+
 static enum ha_status drive(const char *words)
 {
     struct ha_machine *machine;
     assert_int_equal(ha_machine_create(&machine, NULL, &why), HA_OK);
     ha_driven_free(&driven);
-    const enum ha_status status = ha_drive(&(struct ha_drive){ .words = words, .config.machine = machine }, &driven,
-                                           &why);
+    const enum ha_status status = ha_drive(
+        &(struct ha_drive){ .words = words, .config = { .machine = machine, .measure = measures } }, &driven, &why);
     ha_machine_destroy(machine);
     return status;
 }
@@ -50,6 +54,67 @@ TEST_WITH(the_smallest_cases_pass, NULL, driven_end)
     assert_true(chosen > 20);
     counted(chosen, 0, 0, 0);
     for (size_t i = 0; i < driven.results.entries; i++) assert_true(number(i, "comparisons") > 0);
+}
+
+/* ---- timed ------------------------------------------------------------------------------------------------------- */
+
+enum { CALL_NS = 3000000 };
+static size_t called, waiting; /* waiting: calls that the next sync does */
+static bool lazy;
+static enum ha_status slow_sync(struct ha_stream *stream)
+{
+    ha_sleep_ns(waiting * CALL_NS);
+    waiting = 0;
+    return HA_OK;
+}
+static enum ha_status slow_blend(struct ha_stream *stream, const struct ha_device_blend *args)
+{
+    called++;
+    if (lazy) waiting++;
+    else ha_sleep_ns(CALL_NS);
+    return HA_OK;
+}
+
+/* Whether the device works in the call or when it is synced. */
+TEST(a_call_takes_as_long_as_it_takes)
+{
+    static float y[4][8], x[4][8];
+    const struct ha_device_blend args = { y[0], x[0], 4, 6, 8, 8, 1, 1 };
+    const struct ha_device_api slow = { .blend = slow_blend, .stream_sync = slow_sync };
+    for (size_t i = 0; i < 2; i++) {
+        struct ha_op_stage stage = { .api = &slow, .why = &why };
+        struct ha_op_timing timing = { .cap_ns = 60000000 };
+        lazy = i;
+        called = 0;
+        stage.gate = &stage.lock;
+        const struct ha_device_api *timed = ha_timed(&stage, "blend", &timing);
+        assert_non_null(timed);
+        assert_int_equal(timed->blend(NULL, &args), HA_OK);
+        assert_true(timing.ns.count > 0 && timing.ns.count <= called);
+        for (size_t s = 0; s < timing.ns.count; s++) assert_true(timing.ns.x[s] >= CALL_NS);
+        assert_int_equal((size_t)timing.bytes, 4 * 6 * sizeof(float) * 2);
+        ha_series_free(&timing.ns);
+        assert_null(ha_timed(&stage, "copy", &timing));
+    }
+}
+
+/* Of each operation that computes or gathers; what copies is the suite link's. */
+TEST_WITH(a_single_case_is_timed, NULL, driven_end)
+{
+    size_t timed = 0;
+    measures = true;
+    const enum ha_status status = drive("device:op=*,cases=one");
+    measures = false;
+    assert_int_equal(status, HA_OK);
+    for (size_t i = 0; i < driven.results.entries; i++) {
+        const char *name = ha_ops[((const struct ha_op_point *)entry(i)->point)->op]->needs[0].name;
+        bool computes = false;
+#define COMPUTES(entry, type) computes |= name && !strcmp(name, #entry);
+        HA_DEVICE_OPERATIONS(COMPUTES)
+        if (computes != (number(i, "call_ns") > 0)) fail_msg("%s: %g ns", entry(i)->id, number(i, "call_ns"));
+        timed += computes;
+    }
+    assert_true(timed > 20);
 }
 
 static struct ha_plan plan;

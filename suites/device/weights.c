@@ -77,7 +77,9 @@ static enum ha_status softmax_once(struct ha_op_stage *s, const struct ha_op_cas
             float *const x = m->x + r * m->stride;
             ha_op_numbers(s, x, m->n, HA_F32);
             const float shift = (float)ha_op_draw(s, 200) - 100;
-            for (size_t i = 0; i < m->n; i++) x[i] = (float)c->scale * 4 * x[i] + shift;
+            const float spread = (float)c->scale
+                                 * (ha_op_draw(s, 2) ? 4 : 0.125f); /* or weights that are about the same */
+            for (size_t i = 0; i < m->n; i++) x[i] = spread * x[i] + shift;
             if (c->pattern != HA_OP_SHUFFLED && m->n) make_slope(c, x, m->n, ha_op_draw(s, m->n), shift);
             ha_op_reshape(s, x, m->n, HA_F32, c->numbers);
             const size_t kind = c->special ? ha_op_draw(s, 4) : 0;
@@ -85,8 +87,7 @@ static enum ha_status softmax_once(struct ha_op_stage *s, const struct ha_op_cas
             for (size_t i = 0; i < m->n && kind && c->special == HA_OP_LOW_KEY;
                  i++) /* all, half, or those of a stretch */
                 if (kind == 1 || (kind == 2 ? i >= first && i <= behind : ha_op_draw(s, 2))) x[i] = -INFINITY;
-            if (m->n && kind == 1 && c->special != HA_OP_LOW_KEY)
-                x[ha_op_draw(s, m->n)] = c->special == HA_OP_HIGH_KEY ? INFINITY : NAN;
+            if (m->n && kind == 1 && c->special != HA_OP_LOW_KEY) x[ha_op_draw(s, m->n)] = ha_op_odd(s, c);
         }
     }
     memcpy(seqs, there, HA_OP_BATCH * sizeof *seqs);
@@ -155,6 +156,7 @@ const struct ha_op ha_op_softmax = {
     .doc = "scores to weights, in place",
     .needs = { HA_OP_ENTRY(softmax) },
     .judge = judge_softmax,
+    .in_place = true,
     .keys = "dst dst_at batch q_len kv_heads group keys dst_gap empty scale special numbers pattern",
     .pairs =
         "dst = device mapped\ndst_at = 0 4 24\nbatch = 1 3 33\nq_len = 1..8 16\nkv_heads = 1..4 7 8\ngroup = 1..8 16\n"
@@ -204,7 +206,7 @@ static void make_weights(struct ha_op_stage *s, const struct ha_op_case *c, cons
     for (size_t i = 0; i < n && !c->numbers; i++) x[i] = (float)((double)x[i] / sum);
     for (size_t i = 0; i < n && c->special == HA_OP_LOW_KEY; i++)
         if (ha_op_draw(s, 2)) x[i] = 0; /* what has no weight, and p is not reached */
-    if (c->special == HA_OP_NAN_VALUE && n && ha_op_draw(s, 3) == 0) x[ha_op_draw(s, n)] = NAN;
+    if (c->special == HA_OP_NAN_VALUE && n && ha_op_draw(s, 3) == 0) x[ha_op_draw(s, n)] = ha_op_odd(s, c);
     if (c->special == HA_OP_HIGH_KEY && n) { /* one of them has it all */
         memset(x, 0, n * sizeof *x);
         x[ha_op_draw(s, n)] = 1;
@@ -348,6 +350,7 @@ static const char *unfit_topp(const struct ha_op_case *c)
 }
 const struct ha_op ha_op_topp = {
     .name = "topp",
+    .whole = true,
     .doc = "the fewest of each list whose weights reach a share",
     .needs = { HA_OP_ENTRY(topp) },
     .judge = judge_topp,
@@ -445,10 +448,7 @@ static enum ha_status weighted_sum_once(struct ha_op_stage *s, const struct ha_o
         if (!c->special || b != odd || most == 0) continue;
         const size_t h = ha_op_draw(s, c->kv_heads) * c->group, key = ha_op_draw(s, most);
         ha_store(v + h / c->group * m->v_head_bytes + index[h * m->index_stride + key] * stride, ha_op_draw(s, dim),
-                 dtype,
-                 c->special == HA_OP_NAN_VALUE ? NAN
-                 : c->special == HA_OP_LOW_KEY ? -INFINITY
-                                               : INFINITY);
+                 dtype, ha_op_odd(s, c));
         for (size_t r = h * c->q_len; r < (h + c->group) * c->q_len; r++) /* a weight of 0 does not hide it */
             if (ha_op_draw(s, 2)) ha_store(w, r * m->w_stride + key, w_type, 0);
     }

@@ -62,8 +62,8 @@ static struct ha_merge_state strides(const struct ha_merge_shape *s, size_t m)
     if (s->layout == HA_LAYOUT_PADDED) {
         x.o_head_stride = s->dim + s->dim / 2 + 8 * (m % 3);
         x.o_token_stride = s->heads * x.o_head_stride + 16 * (m % 2);
-        x.lse_head_stride = 2 + m % 2;
-        x.lse_token_stride = s->heads * x.lse_head_stride + m % 3;
+        x.lse_head_stride = s->heads % 2 ? 1 : 2 + m % 2; /* or heads side by side, and tokens apart */
+        x.lse_token_stride = s->heads * x.lse_head_stride + (s->heads % 2) + m % 3;
     }
     if (s->layout == HA_LAYOUT_HEADS_FIRST) {
         x.lse_head_stride = tokens_of(s);

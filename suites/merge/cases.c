@@ -518,7 +518,7 @@ const struct ha_merge_case ha_merge_cases[] = {
     { 8, "empty_with_nan", "0 * NaN: what an empty state's o holds leaks", HA_MUST_BOUND, .states_min = 2,
       .states_max = 512, .fill = fill_empty_with_nan },
     { 9, "plus_inf_empty", "+inf for no keys, taken for all the weight or turned into NaN", HA_MUST_BOUND,
-      .states_min = 2, .states_max = 512, .plus_inf = true, .may_reject = true, .fill = fill_some_empty },
+      .states_min = 1, .states_max = 512, .plus_inf = true, .may_reject = true, .fill = fill_some_empty },
     { 10, "nan_lse",
       "an LSE of NaN, or of +inf that does not mean \"no keys\", that loses every comparison and is dropped",
       HA_MUST_BOUND, .may_reject = true, .fill = fill_nan_lse },

@@ -3,6 +3,7 @@
 
 #include "suites/merge/stage.h"
 
+#include "harness/base/clock.h"
 #include "harness/base/thread.h"
 #include "harness/base/why.h"
 #include "suites/merge/attention.h"
@@ -13,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LINE = 64, LATE_NS = 20000000, POISON = 0xFF }; /* POISON: NaN in every type */
+enum { LINE = 64, LATE_NS = 20000000, PATIENCE_NS = 1000000000, POISON = 0xFF }; /* POISON: NaN in every type */
 
 /* ---- on a device ------------------------------------------------------------------------- */
 
@@ -100,11 +101,15 @@ struct producer {
     unsigned char *to;
     const unsigned char *from;
     size_t bytes;
+    bool enqueued; /* atomic: what reads it has been, so that what is read too early is not there yet */
 };
 
+/* A device may hold up whoever enqueues until the producer is done: it is not waited for without end. */
 static void produce_late(void *arg)
 {
     const struct producer *p = arg;
+    const uint64_t end_ns = ha_now_ns() + PATIENCE_NS;
+    while (!__atomic_load_n(&p->enqueued, __ATOMIC_ACQUIRE) && ha_now_ns() < end_ns) ha_sleep_ns(LATE_NS / 100);
     ha_sleep_ns(LATE_NS);
     memcpy(p->to, p->from, p->bytes);
 }
@@ -128,9 +133,10 @@ static enum ha_status enqueue(struct on_device *d, struct ha_stream *other, stru
 static enum ha_status late(struct on_device *d, struct ha_stream *other, struct ha_event *event)
 {
     const char *what = other ? "late producer on another stream" : "late producer on the same stream";
-    struct producer producer = { d->in, d->s->trial.batch->snapshot, d->bytes };
+    struct producer producer = { d->in, d->s->trial.batch->snapshot, d->bytes, false };
     HA_TRY(poison(d));
     const enum ha_status st = enqueue(d, other, event, &producer);
+    __atomic_store_n(&producer.enqueued, true, __ATOMIC_RELEASE);
     /* wait for the stream even after a failure: the producer reads its argument until then */
     const enum ha_status end = d->api->stream_sync(other ? other : d->stream);
     HA_TRY(st);
@@ -264,7 +270,7 @@ static enum ha_status merge_announced(struct on_device *d, const struct mailbox 
                                       bool flag_first, const char *what)
 {
     struct ha_stage_run *s = d->s;
-    struct writer w = { .state = { box->block, s->trial.batch->snapshot, d->bytes },
+    struct writer w = { .state = { box->block, s->trial.batch->snapshot, d->bytes, false },
                         .flag = box->flag,
                         .flag_first = flag_first };
     pthread_t thread;
@@ -278,6 +284,7 @@ static enum ha_status merge_announced(struct on_device *d, const struct mailbox 
     }
     const enum ha_status st = graph ? ha_stage_did(s, d->api->graph_launch(graph, d->stream), "graph_launch")
                                     : enqueue_announced(d, box, false);
+    __atomic_store_n(&w.state.enqueued, true, __ATOMIC_RELEASE);
     const enum ha_status end = d->api->stream_sync(d->stream);
     sem_post(&w.merged);
     pthread_join(thread, NULL);

@@ -170,12 +170,16 @@ TEST(what_is_not_merged_is_masked)
 
 TEST(layouts_differ_as_they_say)
 {
-    struct ha_merge_shape s = { .states = 3, .tokens = 2, .heads = 3, .dim = 8, .layout = HA_LAYOUT_PADDED };
+    struct ha_merge_shape s = { .states = 3, .tokens = 2, .heads = 4, .dim = 8, .layout = HA_LAYOUT_PADDED };
     on = trial_open(NULL, &s, some_empty);
     const struct ha_merge_state *in = on.batch->in;
-    assert_true(in[0].o_head_stride >= 12 && in[0].o_token_stride >= 3 * in[0].o_head_stride);
+    assert_true(in[0].o_head_stride >= 12 && in[0].o_token_stride >= 4 * in[0].o_head_stride);
     assert_true(in[0].o_token_stride != in[1].o_token_stride && in[0].o_head_stride != in[1].o_head_stride);
     assert_true(in[0].lse_head_stride != in[1].lse_head_stride);
+    ha_merge_trial_close(&on);
+    s.heads = 3; /* of an odd number of heads LSEs lie side by side, and tokens apart */
+    on = trial_open(NULL, &s, some_empty);
+    assert_true(on.batch->in[0].lse_head_stride == 1 && on.batch->in[0].lse_token_stride > 3);
     ha_merge_trial_close(&on);
     s.layout = HA_LAYOUT_HEADS_FIRST;
     on = trial_open(NULL, &s, some_empty);

@@ -9,6 +9,7 @@
 #include "harness/base/why.h"
 #include "harness/base/worker.h"
 #include "harness/measure/sampling.h"
+#include "harness/measure/spans.h"
 #include "harness/measure/speed.h"
 
 #include <math.h>
@@ -18,7 +19,9 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 
-enum { PASSES_LEAST = 10, STEPS_LEAST = 30, TREND_PASSES = 4, INTERVAL_LEAST = 6 };
+/* CLOCKS_FROM: traced passes from that on are judged by clocks, too: of a few that are all, a busy host holds up each
+ */
+enum { PASSES_LEAST = 10, STEPS_LEAST = 30, TREND_PASSES = 4, INTERVAL_LEAST = 6, CLOCKS_FROM = 3, PRODUCTS_KEPT = 8 };
 static const double trend_most = 0.05, interval_most = 0.01, speed_least = 0.85;
 
 enum arm { UNTRACED, TRACED, FULL };
@@ -38,9 +41,18 @@ struct state {
     uint64_t secret;                  /* what is drawn follows from it */
     struct ha_timed timed;            /* of the untraced passes that count so many, one */
     size_t drawn_of;
-    bool is_drawn;                           /* the pass at hand is it, so far */
-    unsigned char *out;                      /* its outputs */
-    struct ha_series read_first, read_again; /* how long the outputs of a pass took, in ns */
+    bool is_drawn;      /* the pass at hand is it, so far */
+    unsigned char *out; /* its outputs */
+    struct {
+        struct ha_check_place at; /* of those that are read after the pass at hand */
+        char *read, *room;        /* room: [most][read_bytes] */
+        size_t most, kept;        /* of passes that are drawn */
+        struct {
+            struct ha_check_place at;
+            uint64_t turn;
+        } of[PRODUCTS_KEPT];
+    } products;
+    struct ha_evidence evidence;
 };
 
 bool ha_bench_settled(const double *x, size_t count)
@@ -130,6 +142,18 @@ static void keep_steps(struct state *s, const struct ha_pass *p)
     }
 }
 
+/* Products of the n-th pass that counts take the place of an earlier one's, so that each pass is kept with the same
+ * probability. */
+static void keep_products(struct state *s, uint64_t n)
+{
+    const struct ha_session *session = s->bench->session;
+    const size_t at = s->products.kept < s->products.most ? s->products.kept++ : ha_rng_below(s->secret, 5, n, n + 1);
+    if (at >= s->products.most) return;
+    memcpy(s->products.room + at * session->load.read_bytes, s->products.read, session->load.read_bytes);
+    s->products.of[at].at = s->products.at;
+    s->products.of[at].turn = session->workload->turn;
+}
+
 /* The numbers of the pass that is drawn, so far: each of those that count is it with the same probability. */
 static void draw(struct state *s)
 {
@@ -137,6 +161,7 @@ static void draw(struct state *s)
     const struct ha_shape *shape = &session->workload->shape;
     const uint64_t n = s->drawn_of++;
     s->is_drawn = ha_rng_below(s->secret, 1, n, n + 1) == 0;
+    if (session->load.products) keep_products(s, n);
     if (!s->is_drawn) return;
     memcpy(s->out, session->host_all, session->slots * shape->layers * session->io.out_bytes);
     s->timed.turn = session->workload->turn;
@@ -146,22 +171,51 @@ static void draw(struct state *s)
     };
 }
 
-/* All outputs that are kept, as soon as the clock has stopped, and once more, after the device has had as little to do:
- * what was put off until somebody reads it makes the first reading longer. */
-static enum ha_status read_outputs(struct state *s, struct ha_pass *p, struct ha_why *why)
+/* A step and a layer whose products are still there. */
+static struct ha_check_place draw_products(const struct state *s)
+{
+    const struct ha_load *load = &s->bench->session->load;
+    const size_t last = s->bench->session->workload->shape.steps * load->layers - 1,
+                 at = last - ha_rng_below(s->secret, 4, s->blocks, load->slots - (load->slots <= last));
+    return (struct ha_check_place){ .step = at / load->layers, .layer = at % load->layers };
+}
+
+static enum ha_status read_products(struct state *s, struct ha_why *why)
+{
+    struct ha_session *session = s->bench->session;
+    const struct ha_check_place at = s->products.at;
+    if (!session->load.products
+        || ha_load_read(&session->load, session->api, session->stream, at.step, at.layer, s->products.read) == HA_OK)
+        return HA_OK;
+    return ha_why(why, HA_ERROR, "device %s during the download of products", session->api->name);
+}
+
+/* All outputs that are kept, and products of one layer. */
+static enum ha_status read_outputs(struct state *s, struct ha_pass *p, struct ha_series *took, struct ha_why *why)
+{
+    const uint64_t begin_ns = ha_now_ns();
+    if (!ha_session_checked(s->bench->session)) return HA_OK;
+    HA_TRY(ha_pass_download_all(p, why));
+    HA_TRY(read_products(s, why));
+    return s->measuring ? ha_series_add(took, (double)(ha_now_ns() - begin_ns), why) : HA_OK;
+}
+
+/* Once more, after the device has had as little to do: what was put off until somebody reads it, which is done as soon
+ * as the clock has stopped, makes the first reading longer. */
+static enum ha_status read_again(struct state *s, struct ha_pass *p, struct ha_why *why)
 {
     enum { NAP_NS = 200000 };
-    struct ha_series *const took[] = { &s->read_first, &s->read_again };
     s->is_drawn = false;
     if (!ha_session_checked(s->bench->session)) return HA_OK;
-    for (int i = 0; i < 2; i++) {
-        if (i) ha_sleep_ns(NAP_NS);
-        const uint64_t begin_ns = ha_now_ns();
-        HA_TRY(ha_pass_download_all(p, why));
-        if (s->measuring) HA_TRY(ha_series_add(took[i], (double)(ha_now_ns() - begin_ns), why));
-    }
-    if (s->measuring) draw(s);
-    return HA_OK;
+    ha_sleep_ns(NAP_NS);
+    HA_TRY(read_outputs(s, p, &s->evidence.read_again, why));
+    if (!s->measuring) return HA_OK;
+    HA_TRY(ha_evidence_rest(&s->evidence, why));
+    draw(s);
+    uint64_t back_ns;
+    HA_TRY(ha_session_inputs_back(s->bench->session, &back_ns, why));
+    HA_TRY(ha_series_add(&s->evidence.upload, (double)s->bench->session->upload_ns, why));
+    return ha_series_add(&s->evidence.inputs_back, (double)back_ns, why);
 }
 
 static enum ha_status evaluate(struct state *s, const struct ha_pass *p, struct ha_why *why)
@@ -172,6 +226,38 @@ static enum ha_status evaluate(struct state *s, const struct ha_pass *p, struct 
     HA_TRY(ha_timeline_measure(s->bench->timeline, p->window, &s->usage[s->usages++], why));
     s->bench->usage.steps += p->steps;
     return ha_timeline_measure(s->bench->timeline, p->window, &s->bench->usage, why);
+}
+
+/* Do the spans of the pass agree with what it was asked for, and with the host's clock? What is copied in the
+ * background behind the pass may be traced or not. */
+static enum ha_status judge_spans(struct state *s, const struct ha_pass *p, struct ha_interval traced,
+                                  struct ha_why *why)
+{
+    const struct ha_session *session = s->bench->session;
+    const struct ha_meter_count *of = &p->moved, behind = ha_meter_take();
+    const size_t steps = session->workload->shape.steps,
+                 products = session->load.products * session->load.layers * steps;
+    const uint64_t h2d = of->h2d_bytes - of->stored_bytes, window_ns = p->window.begin_ns;
+    const bool whole = !p->graphs; /* a graph that is launched may have one span for all that is in it */
+    const uint64_t product = UINT64_C(1) << HA_OPERATION_product;
+    const struct ha_spans_asked asked = {
+        .attend = whole ? of->attend : 0,
+        .merge = whole ? of->merge : 0,
+        .product = whole ? of->product + products : 0,
+        .called = whole ? of->called | behind.called | (products ? product : 0) : 0,
+        .up = whole ? of->up : 0,
+        .down = whole ? of->down : 0,
+        .h2d_bytes = { whole ? h2d : 0, h2d + behind.h2d_bytes - behind.stored_bytes },
+        .d2h_bytes = { whole ? of->d2h_bytes : 0, of->d2h_bytes + behind.d2h_bytes },
+        .clocks = s->usages >= CLOCKS_FROM && strcmp(session->api->kind, "emulated") != 0,
+        .traced = traced,
+        .busy = { p->submitted_ns > window_ns ? p->submitted_ns : window_ns, steps > 2 ? p->last.begin_ns : 0 },
+    };
+    double unexplained;
+    const enum ha_status status = ha_spans_judge(s->bench->timeline, &asked, &unexplained, &s->evidence.contradiction);
+    if (status == HA_ERROR) return ha_why(why, HA_ERROR, "%s", s->evidence.contradiction.text);
+    s->evidence.contradicted += status == HA_FAIL;
+    return isnan(unexplained) ? HA_OK : ha_series_add(&s->evidence.unexplained, unexplained, why);
 }
 
 /* Looks how fast the cores are; before the measurement only to learn what they reach at best. */
@@ -189,20 +275,30 @@ static enum ha_status steps(struct state *s, enum arm arm, struct ha_pass *p, st
     const bool metered = arm == UNTRACED && s->measuring;
     struct rusage before, after;
     uint64_t lost_before = 0;
+    struct ha_interval traced = { 0, 0 };
     if (arm != TRACED) look(s);
+    HA_TRY(ha_session_upload(b->session, why)); /* the last of all: nothing can be computed before the clock runs */
     if (arm == TRACED) {
         ha_timeline_clear(b->timeline);
         lost_before = spans_lost(b);
+        traced.begin_ns = ha_now_ns();
         trace(b, true);
     }
     if (metered) ha_condition_begin(&b->condition, b->session->api, b->session->device);
     getrusage(RUSAGE_SELF, &before);
-    enum ha_status status = ha_pass_run(p, arm == TRACED, why);
+    enum ha_status status = metered ? ha_evidence_pass_begin(&s->evidence, why) : HA_OK;
+    if (status == HA_OK) status = ha_pass_run(p, arm == TRACED, why);
+    if (metered && status == HA_OK) status = ha_evidence_pass_end(&s->evidence, why);
     getrusage(RUSAGE_SELF, &after);
+    if (arm == UNTRACED && b->session->load.products) s->products.at = draw_products(s);
+    if (arm == UNTRACED && status == HA_OK) status = read_outputs(s, p, &s->evidence.read_first, why);
     if (metered) ha_condition_end(&b->condition, b->session->api, b->session->device, count);
     if (metered) look(s);
+    if (metered && status == HA_OK)
+        status = ha_series_add(&s->evidence.first_step, (double)(p->first.end_ns - p->first.begin_ns), why);
     if (arm == TRACED) {
         trace(b, false);
+        traced.end_ns = ha_now_ns();
         b->dropped += ha_timeline_dropped(b->timeline) + (size_t)(spans_lost(b) - lost_before);
         b->traced = p->last;
     }
@@ -211,9 +307,10 @@ static enum ha_status steps(struct state *s, enum arm arm, struct ha_pass *p, st
     if (metered) keep_steps(s, p);
     if (arm == TRACED) {
         b->traced_steps += p->steps;
+        if (s->measuring && !b->dropped) HA_TRY(judge_spans(s, p, traced, why));
         return evaluate(s, p, why);
     }
-    return arm == UNTRACED ? read_outputs(s, p, why) : HA_OK;
+    return arm == UNTRACED ? read_again(s, p, why) : HA_OK;
 }
 
 /* The instance of an arm, on the context as it was: made, or rewound from its last pass. */
@@ -248,7 +345,7 @@ static enum ha_status count(struct state *s, const struct ha_pass *p, struct ha_
 static enum ha_status pass(struct state *s, enum arm arm, struct ha_why *why)
 {
     struct ha_pass *p;
-    HA_TRY(ha_session_turn(s->bench->session, ha_rng_bits(s->secret, 0, s->blocks) | 1, why));
+    ha_session_place(s->bench->session, ha_rng_bits(s->secret, 0, s->blocks) | 1);
     HA_TRY(ready(s, arm, &p, why));
     enum ha_status status = steps(s, arm, p, why);
     if (status == HA_OK && arm == UNTRACED) status = count(s, p, why);
@@ -278,6 +375,7 @@ static enum ha_status passes(struct state *s, struct ha_why *why)
     s->deadline_ns += ha_meeting_begin(b->meeting);
     const uint64_t half_ns = s->deadline_ns - b->time_cap_ns / 2;
     ha_core_counts_read("", &before);
+    ha_evidence_begin(&s->evidence, b->session);
     do {
         /* after half of the time the untraced arm goes on alone, if its passes are so long that they have no interval
          * yet */
@@ -289,29 +387,25 @@ static enum ha_status passes(struct state *s, struct ha_why *why)
     ha_core_counts_read("", &after);
     ha_disturbed_judge(&before, &after, s->slow, s->looks, b->condition.throttle, b->disturbed);
     b->shares = ha_disturbed_shares(&before, &after, s->slow, s->looks);
+    b->footprint = ha_evidence_footprint(&s->evidence, b->session);
     return HA_OK;
 }
 
 /* ---- what the times are worth ------------------------------------------------------------------------------------ */
 
-/* Few of them are less: on a host that is busy most wait longer than they take. */
-static double usual_least(const struct ha_series *s) { return ha_quantile(s->x, s->count, 0.1); }
-
-/* Outputs are there when a pass ends: in a tenth of the passes at least reading them takes what it does once more. */
-static enum ha_status nothing_is_put_off(const struct state *s, struct ha_why *why)
+static enum ha_status judge_products(const struct state *s, struct ha_why *why)
 {
-    enum { FEW = 4 };
-    static const double share_most = 0.1, again_most = 2, noise_ns = 200e3, noise_of_few_ns = 100e6;
-    const struct ha_bench *b = s->bench;
-    const double first_ns = usual_least(&s->read_first), again_ns = usual_least(&s->read_again),
-                 pass_ns = b->step_ns * (double)b->session->workload->shape.steps,
-                 noise = s->read_first.count < FEW ? noise_of_few_ns : noise_ns;
-    if (!(first_ns > again_most * again_ns + share_most * pass_ns + noise)) return HA_OK;
-    return ha_why(
-        why, HA_FAIL,
-        "timed pass: its work was put off until the outputs were read: a pass takes %.3g ms, then reading them "
-        "%.3g ms, and once more %.3g ms; habench run '%s'",
-        pass_ns / 1e6, first_ns / 1e6, again_ns / 1e6, b->check->id);
+    const struct ha_load *load = &s->bench->session->load;
+    struct ha_why reason = { "" };
+    for (size_t i = 0; i < s->products.kept; i++) {
+        const struct ha_check_place at = s->products.of[i].at;
+        const enum ha_status status = ha_load_judge(load, s->products.of[i].turn, at.step, at.layer,
+                                                    s->products.room + i * load->read_bytes, s->secret, &reason);
+        if (status != HA_OK)
+            return ha_why(why, status, "timed pass: step %zu: %s; habench run '%s'", at.step, reason.text,
+                          s->bench->check->id);
+    }
+    return HA_OK;
 }
 
 /* After all passes, when their instances are gone. */
@@ -319,8 +413,17 @@ static enum ha_status judge(struct state *s, struct ha_why *why)
 {
     struct ha_bench *b = s->bench;
     if (!ha_session_checked(b->session)) return HA_OK;
-    HA_TRY(nothing_is_put_off(s, why));
+    HA_TRY(judge_products(s, why));
     HA_TRY(ha_check_timed(b->session, b->check->id, &s->timed, why));
+    s->evidence.traced = s->usages;
+    if (b->ceilings)
+        s->evidence.link = (struct ha_link){ b->ceilings->of[HA_CEIL_H2D].median, b->ceilings->of[HA_CEIL_D2H].median,
+                                             b->ceilings->of[HA_CEIL_LAUNCH].median };
+    s->evidence.busy_host = strstr(b->disturbed, "load") || strstr(b->disturbed, "steal")
+                            || !strcmp(b->session->api->kind, "emulated");
+    HA_TRY(ha_evidence_judge(&s->evidence, b->session, b->check->id,
+                             b->step_ns * (double)b->session->workload->shape.steps, s->timed.first_step_ns, why));
+    HA_TRY(ha_condition_agrees(&b->condition, why));
     ha_recount_of_case(b->check, ha_repeat_unpromised(b->session) != NULL, &b->counters, &b->counted);
     return HA_OK;
 }
@@ -331,7 +434,14 @@ static enum ha_status make_room(struct state *s, struct ha_why *why)
     if (getrandom(&s->secret, sizeof s->secret, 0) != sizeof s->secret) s->secret = ha_now_ns();
     s->out = malloc(session->slots * session->workload->shape.layers * session->io.out_bytes);
     s->timed.out = s->out;
-    return s->out ? HA_OK : ha_why(why, HA_ERROR, "no memory for the outputs of a pass");
+    s->timed.budget_ns = s->bench->time_cap_ns / 10;
+    const size_t bytes = session->load.read_bytes, most = HA_OUTPUTS_BYTES / (bytes + 1);
+    s->products.most = most > PRODUCTS_KEPT ? PRODUCTS_KEPT : most ? most : 1;
+    s->products.read = malloc(bytes + 1);
+    s->products.room = malloc(s->products.most * bytes + 1);
+    return s->out && s->products.read && s->products.room
+               ? HA_OK
+               : ha_why(why, HA_ERROR, "no memory for the outputs of a pass");
 }
 
 enum ha_status ha_bench_run(struct ha_bench *b, struct ha_why *why)
@@ -342,6 +452,7 @@ enum ha_status ha_bench_run(struct ha_bench *b, struct ha_why *why)
     b->ratios = (struct ha_ratios){ nan, nan, nan, nan, nan, nan, nan, nan, nan, nan, nan };
     b->counters = (struct ha_counters){ nan, nan, nan, nan, nan, nan };
     b->condition = ha_condition_none();
+    b->footprint = (struct ha_footprint){ nan, nan, nan, nan };
     enum ha_status status = ha_timeline_create(&b->timeline, why);
     if (status == HA_OK) status = make_room(&s, why);
     if (status == HA_OK) status = passes(&s, why);
@@ -358,10 +469,11 @@ enum ha_status ha_bench_run(struct ha_bench *b, struct ha_why *why)
     if (status == HA_OK) status = judge(&s, why);
     for (int arm = 0; arm < ARMS; arm++) ha_series_free(&s.series[arm]);
     ha_series_free(&s.warmup);
-    ha_series_free(&s.read_first);
-    ha_series_free(&s.read_again);
+    ha_evidence_free(&s.evidence);
     ha_counted_free(&s.timed.counted);
     free(s.out);
+    free(s.products.read);
+    free(s.products.room);
     free(s.usage);
     return status;
 }

@@ -5,6 +5,8 @@
  * alternate, and with passes of the resident companion. Only after a check in this run. */
 
 #include "suites/variants/check.h"
+#include "suites/variants/evidence.h"
+#include "harness/measure/ceilings.h"
 #include "harness/measure/condition.h"
 #include "harness/measure/disturbed.h"
 #include "harness/measure/timeline.h"
@@ -22,8 +24,9 @@ struct ha_sample {
 struct ha_bench {
     /* in */
     struct ha_session *session;
-    const struct ha_check *check;  /* that passed */
-    const struct ha_variant *full; /* without options; NULL: full_ns is known, or not wanted */
+    const struct ha_check *check;       /* that passed */
+    const struct ha_ceilings *ceilings; /* of this device; NULL: not known */
+    const struct ha_variant *full;      /* without options; NULL: full_ns is known, or not wanted */
     uint64_t time_cap_ns;
     const struct ha_meeting *meeting; /* NULL: nobody else measures */
     void (*sample)(void *arg, const struct ha_sample *s);
@@ -48,6 +51,7 @@ struct ha_bench {
     struct ha_condition condition;     /* over the untraced passes that count */
     char disturbed[HA_DISTURBED_MAX];  /* while passes were measured */
     struct ha_disturbed_shares shares; /* the same in numbers */
+    struct ha_footprint footprint;
 };
 
 /* Free what is under `out` with ha_bench_free, also after a failure. HA_FAIL: a timed output is not the checked one. */

@@ -4,11 +4,13 @@
 #include "harness/base/arena.h"
 #include "harness/base/array.h"
 #include "harness/base/claims.h"
+#include "harness/base/clock.h"
 #include "harness/base/device_arena.h"
 #include "harness/base/fingerprint.h"
 #include "harness/base/order.h"
 #include "harness/base/why.h"
 #include "harness/base/registry.h"
+#include "harness/base/rng.h"
 #include "harness/base/stop.h"
 
 #include <math.h>
@@ -232,20 +234,20 @@ struct state {
     struct ha_recount recount;
     struct ha_repeat *repeat; /* NULL: no further pass follows */
     bool again;               /* this is not the first one */
+    size_t judged_places;     /* of a timed pass: steps and layers, and how long they took */
+    uint64_t judging_ns;
 };
 
 static const struct ha_shape *shape(const struct ha_check *c) { return &c->session->workload->shape; }
 
 bool ha_check_asks(const struct ha_check *c, size_t step)
 {
-    if (c->timed) return step == c->timed->at.step;
     return !c->steps || step < c->steps || step + c->steps >= shape(c)->steps;
 }
 
 /* Among the steps that are asked. */
 static size_t asked_before(const struct ha_check *c, size_t step)
 {
-    if (c->timed) return step > c->timed->at.step;
     size_t skipped = !c->steps || shape(c)->steps <= 2 * c->steps ? 0 : shape(c)->steps - 2 * c->steps;
     return step < c->steps ? step : step - skipped;
 }
@@ -418,6 +420,47 @@ static void copy_expected(const struct ha_shape *s, const struct ha_expected *to
     memcpy(to->lse_bound, from->lse_bound, rows * sizeof *to->lse_bound);
 }
 
+/* Of a pass that may have used other keys nothing is known but that it has attended over some. */
+static bool is_near(double x, double want, double bound, bool other_keys)
+{
+    return isfinite(x) && isfinite(want) && (other_keys || fabs(x - want) <= bound);
+}
+
+/* The outputs of a step of the timed pass. */
+static const unsigned char *timed_outputs(const struct ha_check *c, size_t step)
+{
+    return c->timed->out + ha_session_slot(c->session, step) * shape(c)->layers * c->session->io.out_bytes;
+}
+
+/* out: of all layers of the step */
+static enum ha_status compare_expected(const struct ha_check *c, struct ha_check_place at, const struct ha_expected *e,
+                                       const unsigned char *out, struct ha_why *why)
+{
+    const struct ha_shape *s = shape(c);
+    const struct ha_io *io = &c->session->io;
+    const struct ha_variant *v = c->session->variant;
+    const bool other_keys = at.step > 0 && v->varies && !v->keeps_keys && v->varies(c->session->param);
+    const size_t rows = s->q_len * s->q_heads;
+    const float *of_layer = (const float *)(const void *)(out + at.layer * io->out_bytes + io->o),
+                *o = of_layer + at.seq * rows * s->head_dim,
+                *lse = (const float *)(const void *)(out + at.layer * io->out_bytes + io->lse) + at.seq * rows;
+    for (size_t r = 0; r < rows; r++) {
+        bool ok = is_near((double)lse[r], e->lse[r], e->lse_bound[r], other_keys)
+                  || (isinf(e->lse[r]) && isinf(lse[r]) && lse[r] < 0);
+        size_t d = 0;
+        for (; d < s->head_dim && ok; d++) {
+            const size_t i = r * s->head_dim + d;
+            ok = is_near((double)o[i], e->o[i], e->o_bound[i], other_keys);
+        }
+        if (!ok)
+            return ha_why(why, HA_FAIL,
+                          "timed pass: step %zu layer %zu seq %zu token %zu head %zu %s differs from what was checked; "
+                          "habench run '%s'",
+                          at.step, at.layer, at.seq, r / s->q_heads, r % s->q_heads, d ? "o" : "LSE", c->id);
+    }
+    return HA_OK;
+}
+
 static enum ha_status ask_sequence(struct state *s, size_t step, size_t layer, size_t seq, struct ha_accuracy *a,
                                    struct ha_why *why)
 {
@@ -442,6 +485,9 @@ static enum ha_status ask_sequence(struct state *s, size_t step, size_t layer, s
         count_key_bytes(c, chosen);
         status = judge_heads(s, step, layer, seq, why);
         if (status == HA_OK) status = ask_claims(s, chosen, step, layer, seq, kept, why);
+        if (status == HA_OK && c->timed && ha_session_keeps(c->session, step))
+            status = compare_expected(c, (struct ha_check_place){ step, layer, seq }, kept, timed_outputs(c, step),
+                                      why);
     }
     return status;
 }
@@ -519,12 +565,6 @@ static void forget_chosen(struct state *s)
     for (size_t seq = 0; seq < shape(s->check)->batch; seq++) ha_chosen_free(&s->chosen[seq]);
 }
 
-/* The outputs of a step of the timed pass. */
-static const unsigned char *timed_outputs(const struct ha_check *c, size_t step)
-{
-    return c->timed->out + ha_session_slot(c->session, step) * shape(c)->layers * c->session->io.out_bytes;
-}
-
 /* Of the step that was downloaded last. */
 static enum ha_status compare_timed(const struct ha_check *c, size_t step, struct ha_why *why)
 {
@@ -545,6 +585,30 @@ static enum ha_status compare_timed(const struct ha_check *c, size_t step, struc
     return HA_OK;
 }
 
+/* Is the layer of a step judged? Of a timed pass the one that is drawn, and others, with the same chance each, as far
+ * as there is time. */
+static bool asks_layer(const struct state *s, size_t step, size_t layer)
+{
+    const struct ha_check *c = s->check;
+    const struct ha_timed *t = c->timed;
+    if (!t) return ha_check_asks(c, step);
+    if (step == t->at.step && layer == t->at.layer) return true;
+    if (!s->judged_places) return true;
+    const size_t place = step * shape(c)->layers + layer, left = shape(c)->steps * shape(c)->layers - place;
+    const double each_ns = (double)s->judging_ns / (double)s->judged_places,
+                 chance = ((double)t->budget_ns - (double)s->judging_ns) / (each_ns * (double)left);
+    return (double)ha_rng_below(t->turn, 4, place, 1000) < 1000 * chance;
+}
+
+static enum ha_status ask_place(struct state *s, size_t step, size_t layer, struct ha_why *why)
+{
+    const uint64_t begin_ns = ha_now_ns();
+    const enum ha_status status = ask_layer(s, step, layer, why);
+    s->judging_ns += ha_now_ns() - begin_ns + 1;
+    s->judged_places++;
+    return status;
+}
+
 static enum ha_status run_steps(struct state *s, struct ha_why *why)
 {
     struct ha_check *c = s->check;
@@ -554,12 +618,12 @@ static enum ha_status run_steps(struct state *s, struct ha_why *why)
     for (size_t step = 0; step < shape(c)->steps; step++) {
         if (ha_stop) return ha_why(why, HA_WAIVED, "stopped");
         HA_TRY(ha_pass_step(&s->pass, step, why));
+        if (!step) c->first_step_ns = (double)(s->pass.window.end_ns - s->pass.window.begin_ns);
         if (!s->again) c->outputs = fingerprint(c->outputs, c->session);
         if (s->again) HA_TRY(ha_repeat_compare(s->repeat, &s->pass, step, c->session->host_out, why));
         if (c->timed) HA_TRY(compare_timed(c, step, why));
         for (size_t layer = 0; layer < shape(c)->layers && checked; layer++) {
-            if (ha_check_asks(c, step) && (!c->timed || layer == c->timed->at.layer))
-                HA_TRY(ask_layer(s, step, layer, why));
+            if (asks_layer(s, step, layer)) HA_TRY(ask_place(s, step, layer, why));
             if (!c->timed) HA_TRY(ask_definition(s, step, layer, why));
             if (!c->timed) recount(s, step, layer);
             forget_chosen(s);
@@ -692,53 +756,24 @@ enum ha_status ha_check_run(struct ha_check *c, struct ha_why *why)
     return status;
 }
 
-/* Of a pass that may have used other keys nothing is known but that it has attended over some. */
-static bool is_near(double x, double want, double bound, bool other_keys)
-{
-    return isfinite(x) && isfinite(want) && (other_keys || fabs(x - want) <= bound);
-}
-
 enum ha_status ha_check_again(const struct ha_check *c, size_t step, struct ha_why *why)
 {
-    const struct ha_shape *s = shape(c);
-    const struct ha_variant *v = c->session->variant;
+    const size_t batch = shape(c)->batch;
     const struct ha_expected *expected = expected_of(c, step);
-    const bool other_keys = step > 0 && v->varies && !v->keeps_keys && v->varies(c->session->param);
-    size_t rows = s->q_len * s->q_heads;
-    for (size_t i = 0; expected && i < s->layers * s->batch; i++) {
-        const struct ha_expected *e = &expected[i];
-        if (c->timed && i / s->batch != c->timed->at.layer) continue;
-        const float *o = ha_session_o(c->session, i / s->batch) + i % s->batch * rows * s->head_dim;
-        const float *lse = ha_session_lse(c->session, i / s->batch) + i % s->batch * rows;
-        for (size_t r = 0; r < rows; r++) {
-            bool ok = is_near((double)lse[r], e->lse[r], e->lse_bound[r], other_keys)
-                      || (isinf(e->lse[r]) && isinf(lse[r]) && lse[r] < 0);
-            size_t d = 0;
-            for (; d < s->head_dim && ok; d++) {
-                const size_t at = r * s->head_dim + d;
-                ok = is_near((double)o[at], e->o[at], e->o_bound[at], other_keys);
-            }
-            if (!ok)
-                return ha_why(
-                    why, HA_FAIL,
-                    "timed pass: step %zu layer %zu seq %zu token %zu head %zu %s differs from what was checked; "
-                    "habench run '%s'",
-                    step, i / s->batch, i % s->batch, r / s->q_heads, r % s->q_heads, d ? "o" : "LSE", c->id);
-        }
+    for (size_t i = 0; expected && i < shape(c)->layers * batch; i++) {
+        const struct ha_check_place at = { step, i / batch, i % batch };
+        HA_TRY(compare_expected(c, at, &expected[i], c->session->host_out, why));
     }
     return HA_OK;
 }
 
 enum ha_status ha_check_timed(struct ha_session *s, const char *id, struct ha_timed *t, struct ha_why *why)
 {
-    struct ha_check c = { .session = s, .id = id, .keep_expected = true, .timed = t };
+    struct ha_check c = { .session = s, .id = id, .timed = t };
     struct ha_why reason = { "" };
     HA_TRY(ha_session_turn(s, t->turn, why));
     enum ha_status status = ha_check_run(&c, why);
-    if (status == HA_OK) {
-        memcpy(s->host_out, timed_outputs(&c, t->at.step), shape(&c)->layers * s->io.out_bytes);
-        status = ha_check_again(&c, t->at.step, why);
-    }
+    t->first_step_ns = c.first_step_ns;
     if (status == HA_OK) {
         status = ha_recount_again(&c, ha_repeat_unpromised(s) != NULL, &t->counters, &t->counted, &reason);
         if (status != HA_OK) ha_why(why, status, "timed pass: %s; habench run '%s'", reason.text, id);

@@ -160,9 +160,11 @@ struct ha_dump;
 struct ha_timed {
     uint64_t turn;               /* of its inputs */
     const unsigned char *out;    /* [slots][layers][out_bytes]: its outputs, all that a session keeps */
-    struct ha_check_place at;    /* where they are judged, of every sequence */
+    struct ha_check_place at;    /* where they are judged, of every sequence; */
+    uint64_t budget_ns;          /* and at other places, drawn by the turn, for about so long */
     struct ha_counters counters; /* what it counted */
     struct ha_counted counted;
+    double first_step_ns; /* out: how long its first step took when it was checked, by itself */
 };
 
 struct ha_check {
@@ -172,12 +174,13 @@ struct ha_check {
     size_t steps;       /* questions 1 and 3 are asked of the first so many steps and of the last; 0: of all */
     bool keep_expected; /* of these steps, for ha_check_again */
     const struct ha_timed
-        *timed;           /* NULL, or the pass whose steps these are: then question 1 is asked at its place alone */
+        *timed;           /* NULL, or the pass whose steps these are: then question 1 is asked at its places alone */
     struct ha_dump *dump; /* NULL, or where all that is judged goes (suites/variants/dump.h) */
     size_t repeats;       /* passes over the same input that must give the same bits */
     void (*layer_done)(void *arg, size_t step, size_t layer, const struct ha_accuracy *a);
     void *arg;
     /* out */
+    double first_step_ns;                    /* of the pass, by itself */
     int question;                            /* that failed; 0: none, or the guards */
     size_t steps_done, asked;                /* of how many questions 1 and 3 were asked */
     struct ha_accuracy total, half[2];       /* of all layers; of the earlier half, and of the later */
@@ -201,7 +204,7 @@ bool ha_check_asks(const struct ha_check *check, size_t step);
  * variant that varies, which may have used other keys in all steps but the first, that there are some. */
 enum ha_status ha_check_again(const struct ha_check *check, size_t step, struct ha_why *why);
 /* The timed pass: its inputs again, with checks. Where the variant and the device promise the same bits its outputs are
- * those of this pass, at every step; at its place they are within their bounds; and it counted the same. HA_FAIL: why
+ * those of this pass, at every step; at its places both are within their bounds; and it counted the same. HA_FAIL: why
  * has the first difference. Leaves the session with other inputs. */
 enum ha_status ha_check_timed(struct ha_session *session, const char *id, struct ha_timed *timed, struct ha_why *why);
 void ha_check_free(struct ha_check *check);

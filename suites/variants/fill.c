@@ -232,8 +232,10 @@ void ha_fill_bench(struct ha_row *row, const struct ha_bench *b, const struct ha
     row->vs_full = b->step_ns / b->full_ns;
     row->context_switches = b->context_switches;
     row->page_faults = b->page_faults;
+    row->footprint = b->footprint;
     row->perturb = b->perturb;
     row->spans_dropped = (double)b->dropped;
+    row->outputs_kept = (double)s->slots;
     snprintf(row->source, sizeof row->source, "%s", *b->source ? b->source : s->api->kind);
     row->h2d_bytes = (double)b->moved.h2d_bytes / steps;
     row->d2h_bytes = (double)b->moved.d2h_bytes / steps;

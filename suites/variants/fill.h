@@ -30,9 +30,10 @@ struct ha_row {
     /* time */
     double step_ns, step_lo_ns, step_hi_ns, layer_ns, tokens_per_s, warmup_samples, warm, vs_full, full_step_ns;
     double context_switches, page_faults;
+    struct ha_footprint footprint;
     /* idle, overlap, link */
     struct ha_ratios ratios;
-    double overlap_eff, perturb, spans_dropped;
+    double overlap_eff, perturb, spans_dropped, outputs_kept;
     char source[32];
     double h2d_bytes, d2h_bytes, zero_copy_bytes, h2d_eff_GBps, d2h_eff_GBps, link_share;
     double floor_ns, floor_ratio;

@@ -161,10 +161,10 @@ static enum ha_status enqueue(struct ha_pass *p, size_t step, struct ha_why *why
             .lse = (float *)(void *)(out + s->io.lse),
         };
         if (s->ordered) ha_order_at(ha_order_now(), step, layer);
-        status = ha_load_enqueue(&s->load, s->api, s->stream, layer, 0, HA_LOAD_BEFORE);
+        status = ha_load_enqueue(&s->load, s->api, s->stream, step, layer, 0, HA_LOAD_BEFORE);
         if (status == HA_OK) status = p->variant->attend(p->instance, &args, why);
         if (status == HA_OK)
-            status = ha_load_enqueue(&s->load, s->api, s->stream, layer, HA_LOAD_BEFORE, HA_LOAD_PRODUCTS);
+            status = ha_load_enqueue(&s->load, s->api, s->stream, step, layer, HA_LOAD_BEFORE, HA_LOAD_PRODUCTS);
     }
     return status;
 }
@@ -240,6 +240,7 @@ enum ha_status ha_pass_run(struct ha_pass *p, bool traced, struct ha_why *why)
         if (status == HA_OK && is_marked(p, step, traced)) status = s->api->host_fn(s->stream, stamp, &ended_ns[step]);
         else ended_ns[step] = ha_now_ns();
     }
+    p->submitted_ns = ha_now_ns();
     enum ha_status synced = s->api->stream_sync(s->stream);
     ended_ns[steps - 1] = ha_now_ns();
     HA_TRY(explain(s, status != HA_OK ? status : synced, "attend", why));
@@ -249,6 +250,7 @@ enum ha_status ha_pass_run(struct ha_pass *p, bool traced, struct ha_why *why)
     p->steps = steps > 1 ? steps - 1 : 1;
     p->window.begin_ns = steps == 1 ? first_ns : ended_ns[0] > second_ns ? ended_ns[0] : second_ns;
     p->window.end_ns = ended_ns[steps - 1];
+    p->first = (struct ha_interval){ first_ns, ended_ns[0] };
     p->last = (struct ha_interval){ steps > 2 ? ended_ns[steps - 2] : p->window.begin_ns, p->window.end_ns };
     return HA_OK;
 }

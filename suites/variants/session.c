@@ -3,6 +3,7 @@
 
 #include "harness/base/arena.h"
 #include "harness/base/claims.h"
+#include "harness/base/clock.h"
 #include "harness/base/device_arena.h"
 #include "harness/base/order_api.h"
 #include "harness/base/pool.h"
@@ -91,7 +92,8 @@ struct ha_memory_need ha_memory_estimate(const struct ha_shape *s)
         .data_bytes = s->layers * s->batch * (cap * row + observed * s->q_heads * s->head_dim * sizeof(float)),
         .variant_bytes = s->layers * tokens * row,
         .device_io_bytes = s->steps * in_bytes + slots * outs * sizeof(float),
-        .host_io_bytes = in_bytes + outs * sizeof(float) + 2 * slots * outs * sizeof(float) + outs * 2 * sizeof(double),
+        .host_io_bytes = in_bytes + (s->steps * in_bytes < HA_OUTPUTS_BYTES ? s->steps * in_bytes : HA_OUTPUTS_BYTES)
+                         + outs * sizeof(float) + 2 * slots * outs * sizeof(float) + outs * 2 * sizeof(double),
     };
 }
 
@@ -126,34 +128,72 @@ static enum ha_status make_buffers(struct ha_session *s, struct ha_why *why)
         s->host_all = ha_device_alloc(s->arena, HA_MEM_PINNED, out_bytes, HA_TAG_SCRATCH, why);
         if (!s->host_all) return HA_ERROR;
     }
+    const size_t of_step = layers * s->io.in_bytes, most = HA_OUTPUTS_BYTES / (of_step + 1);
+    s->inputs_steps = steps < most ? steps : most ? most : 1;
+    s->host_inputs = ha_device_alloc(s->arena, HA_MEM_PINNED, s->inputs_steps * of_step, HA_TAG_SCRATCH, why);
     s->host_in = ha_device_alloc(s->arena, HA_MEM_PINNED, layers * s->io.in_bytes, HA_TAG_SCRATCH, why);
     s->host_back = ha_device_alloc(s->arena, HA_MEM_PINNED, layers * s->io.in_bytes, HA_TAG_SCRATCH, why);
     s->host_out = ha_device_alloc(s->arena, HA_MEM_PINNED, layers * s->io.out_bytes, HA_TAG_SCRATCH, why);
     s->ended_ns = ha_device_alloc(s->arena, HA_MEM_PINNED, steps * sizeof *s->ended_ns, HA_TAG_SCRATCH, why);
-    return s->in && s->out && s->host_in && s->host_back && s->host_out && s->ended_ns ? HA_OK : HA_ERROR;
+    return s->in && s->out && s->host_inputs && s->host_in && s->host_back && s->host_out && s->ended_ns ? HA_OK
+                                                                                                         : HA_ERROR;
 }
 
-static enum ha_status upload_inputs(struct ha_session *s, struct ha_why *why)
+/* Inputs of steps [first, end), one way or the other; *ns: how long that took, more. */
+static enum ha_status move_inputs(struct ha_session *s, size_t first, size_t end, enum ha_direction dir, uint64_t *ns)
 {
-    size_t layers = s->workload->shape.layers, bytes = layers * s->io.in_bytes;
+    const size_t bytes = s->workload->shape.layers * s->io.in_bytes, count = (end - first) * bytes;
+    unsigned char *const on_device = s->in + first * bytes;
+    const uint64_t begin_ns = ha_now_ns();
+    enum ha_status status = dir == HA_H2D ? s->api->copy(s->stream, on_device, s->host_inputs, count, dir)
+                                          : s->api->copy(s->stream, s->host_inputs, on_device, count, dir);
+    if (status == HA_OK) status = s->api->stream_sync(s->stream);
+    *ns += ha_now_ns() - begin_ns;
+    return status;
+}
+
+/* As many steps at a time as there is room for: what is uploaded early is known early. */
+enum ha_status ha_session_upload(struct ha_session *s, struct ha_why *why)
+{
+    const size_t steps = s->workload->shape.steps, bytes = s->workload->shape.layers * s->io.in_bytes;
     enum ha_status status = HA_OK;
-    for (size_t step = 0; step < s->workload->shape.steps && status == HA_OK; step++) {
-        ha_workload_step(s->workload, step, s->pool, &s->io, s->host_in);
-        status = s->api->copy(s->stream, s->in + step * bytes, s->host_in, bytes, HA_H2D);
-        if (status == HA_OK) status = s->api->stream_sync(s->stream);
+    s->upload_ns = 0;
+    if (s->load.products) status = ha_load_turn(&s->load, s->api, s->stream, s->workload->turn, &s->upload_ns);
+    for (size_t first = 0; first < steps && status == HA_OK; first += s->inputs_steps) {
+        const size_t end = first + s->inputs_steps < steps ? first + s->inputs_steps : steps;
+        for (size_t step = first; step < end; step++)
+            ha_workload_step(s->workload, step, s->pool, &s->io, s->host_inputs + (step - first) * bytes);
+        status = move_inputs(s, first, end, HA_H2D, &s->upload_ns);
     }
     if (status == HA_OK) return HA_OK;
     const char *failure = s->api->failure(s->device);
     return ha_why(why, HA_ERROR, "device %s during the upload of inputs: %s", s->api->name, failure ? failure : "");
 }
 
-enum ha_status ha_session_turn(struct ha_session *s, uint64_t turn, struct ha_why *why)
+enum ha_status ha_session_inputs_back(struct ha_session *s, uint64_t *ns, struct ha_why *why)
 {
-    if (s->workload->turn == turn) return HA_OK;
+    const size_t steps = s->workload->shape.steps;
+    enum ha_status status = HA_OK;
+    *ns = 0;
+    for (size_t first = 0; first < steps && status == HA_OK; first += s->inputs_steps)
+        status = move_inputs(s, first, first + s->inputs_steps < steps ? first + s->inputs_steps : steps, HA_D2H, ns);
+    if (status == HA_OK && s->load.products) status = ha_load_back(&s->load, s->api, s->stream, ns);
+    return status == HA_OK ? HA_OK : ha_why(why, HA_ERROR, "device %s during the download of inputs", s->api->name);
+}
+
+void ha_session_place(struct ha_session *s, uint64_t turn)
+{
+    if (s->workload->turn == turn) return;
     ha_workload_turn(s->workload, turn, s->pool);
     s->in = s->in_room + (turn ? ha_rng_below(turn, 0, 0, PLACES + 1) : 0) * PLACE;
     s->out = s->out_room + (turn ? ha_rng_below(turn, 0, 1, PLACES + 1) : 0) * PLACE;
-    return upload_inputs(s, why);
+}
+
+enum ha_status ha_session_turn(struct ha_session *s, uint64_t turn, struct ha_why *why)
+{
+    if (s->workload->turn == turn) return HA_OK;
+    ha_session_place(s, turn);
+    return ha_session_upload(s, why);
 }
 
 /* A device that computes on the host keeps one core: CPU threads on all of them would time how the
@@ -266,7 +306,7 @@ static enum ha_status open_session(struct ha_session *s, const struct ha_case *c
     if (s->shared->faults) ha_faults_delay(s->pool, s->worker);
     HA_TRY(s->api->stream_create(s->device, "main", &s->stream, why));
     HA_TRY(make_buffers(s, why));
-    HA_TRY(upload_inputs(s, why));
+    HA_TRY(ha_session_upload(s, why));
     return c->load == HA_LOAD_LAYER
                ? ha_load_create(&s->load, ha_case_model(c), &s->workload->shape, s->api, s->stream, s->arena, why)
                : HA_OK;

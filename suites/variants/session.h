@@ -20,16 +20,22 @@ struct ha_mutant; /* suites/variants/mutants.h */
 /* load=layer: the products of a model's layer, on the main stream around the attention of each layer, so that what a
  * variant does beside them has a real window: y = x w^T with w of [q_heads + 2 kv_heads, each of head_dim][hidden]
  * before it; [hidden][q_heads * head_dim], [1 or 2 of feed_forward][hidden] and [hidden][feed_forward] after it. What
- * lies between them in a model (norms, positions, activation) is left out. Inputs and weights are random and finite, of
- * the type of K and V; nothing reads the results. Every layer has weights of its own, or, where they are more than
- * HA_LOAD_BYTES, takes turns with as many layers' as that holds, one at least: still more than caches hold. (load.c) */
+ * lies between them in a model (norms, positions, activation) is left out. Weights are random and finite, of the type
+ * of K and V, and so are inputs, but what comes from another product in a model comes from it here: the third one's x
+ * is what the second gave, the first one's what the fourth of the layer before gave. No two steps or layers have the
+ * same inputs. Every layer has weights of its own, or, where they are more than HA_LOAD_BYTES, takes turns with as many
+ * layers' as that holds, one at least: still more than caches hold. (load.c) */
 enum { HA_LOAD_PRODUCTS = 4, HA_LOAD_BEFORE = 1 }; /* of a layer; those ahead of attention */
 #define HA_LOAD_BYTES ((size_t)2 << 30)
 
 struct ha_load {
     size_t products;                                    /* 0: attention alone */
-    struct ha_device_product product[HA_LOAD_PRODUCTS]; /* w: of the first layer */
-    size_t layer_bytes, kept;                           /* weights of a layer, of how many layers they are kept */
+    struct ha_device_product product[HA_LOAD_PRODUCTS]; /* w: of the first layer; y: of the first slot */
+    size_t layers, layer_bytes, kept;                   /* weights of a layer, of how many layers they are kept */
+    void *piece;                                        /* pinned: what is uploaded */
+    char *x, *y;                                        /* y: [slots][y_bytes] */
+    size_t x_elements, slots, y_bytes, y_at[HA_LOAD_PRODUCTS]; /* y_bytes: the outputs of a layer in a step */
+    size_t read_bytes;                                         /* these, and what the layer before fed into it */
 };
 
 /* NULL, or why this device has no products. */
@@ -38,9 +44,23 @@ const char *ha_load_unsupported(const struct ha_device_api *api, const struct ha
 enum ha_status ha_load_create(struct ha_load *load, const struct ha_model *model, const struct ha_shape *shape,
                               const struct ha_device_api *api, struct ha_stream *stream, struct ha_device_arena *arena,
                               struct ha_why *why);
-/* Products [first, end) of a layer, as far as there are any. */
+/* Other inputs, that follow from the turn; *ns: how long the device took, more. */
+enum ha_status ha_load_turn(const struct ha_load *load, const struct ha_device_api *api, struct ha_stream *stream,
+                            uint64_t turn, uint64_t *ns);
+/* The inputs back to the host; *ns as above. */
+enum ha_status ha_load_back(const struct ha_load *load, const struct ha_device_api *api, struct ha_stream *stream,
+                            uint64_t *ns);
+/* Products [first, end) of a step's layer, as far as there are any. Each step's layer has outputs of its own, or of
+ * HA_OUTPUTS_BYTES, of two at least, takes its turn. */
 enum ha_status ha_load_enqueue(const struct ha_load *load, const struct ha_device_api *api, struct ha_stream *stream,
-                               size_t layer, size_t first, size_t end);
+                               size_t step, size_t layer, size_t first, size_t end);
+/* Its outputs, and what fed it: read_bytes. Both are there for the last slots - 1 layers of a pass. */
+enum ha_status ha_load_read(const struct ha_load *load, const struct ha_device_api *api, struct ha_stream *stream,
+                            size_t step, size_t layer, void *y);
+/* HA_FAIL: of the outputs of a step's layer that inputs of this turn had, one of those that the seed draws is beyond
+ * its bound of binary64. y: of ha_load_read */
+enum ha_status ha_load_judge(const struct ha_load *load, uint64_t turn, size_t step, size_t layer, const void *y,
+                             uint64_t seed, struct ha_why *why);
 
 /* ---- data (workload.c) ------------------------------------------------------------------------------------------- */
 
@@ -140,10 +160,13 @@ struct ha_session {
     unsigned char *in;                 /* [steps][layers][in_bytes]: of the workload's turn */
     unsigned char *out;                /* [slots][layers][out_bytes], see ha_session_slot */
     size_t slots;
+    unsigned char *host_inputs; /* pinned, of inputs_steps steps: what is uploaded at once */
+    size_t inputs_steps;
     unsigned char *host_in, *host_out; /* pinned, of one step: [layers][in_bytes], [layers][out_bytes] */
     unsigned char *host_all;           /* pinned, as out: of a timed pass; NULL where the output is not checked */
     unsigned char *host_back; /* pinned, [layers][in_bytes]: the inputs as they are on the device after a step */
     struct ha_load load;      /* what runs around the attention of each layer */
+    uint64_t upload_ns;       /* of the last ha_session_upload */
     uint64_t *ended_ns;       /* [steps], of the last pass that ran as a whole; see ha_pass_run */
 };
 
@@ -154,8 +177,13 @@ size_t ha_session_slots(const struct ha_shape *shape);
 size_t ha_session_slot(const struct ha_session *session, size_t step);
 /* Whether the outputs of the step are still there when a pass has ended. */
 bool ha_session_keeps(const struct ha_session *session, size_t step);
-/* Other inputs (ha_workload_turn), uploaded, and other places for them and for the outputs. */
+/* Other inputs (ha_workload_turn), and other places for them and for the outputs; and the inputs uploaded to them,
+ * those of products, too (upload_ns: how long the device took). ha_session_turn: both. */
+void ha_session_place(struct ha_session *session, uint64_t turn);
+enum ha_status ha_session_upload(struct ha_session *session, struct ha_why *why);
 enum ha_status ha_session_turn(struct ha_session *session, uint64_t turn, struct ha_why *why);
+/* All of them back to the host, as they came; *ns: how long the device took. */
+enum ha_status ha_session_inputs_back(struct ha_session *session, uint64_t *ns, struct ha_why *why);
 
 /* HA_WAIVED where the machine or the variant cannot do it, HA_ERROR where it does not fit. mutant: NULL, or
  * the planted defect. On failure the session is closed. */
@@ -176,7 +204,8 @@ struct ha_memory_need {
     uint64_t data_bytes;      /* the workload itself */
     uint64_t variant_bytes;   /* K and V once more, wherever the variant keeps them */
     uint64_t device_io_bytes; /* the inputs of all steps, and the outputs that are kept */
-    uint64_t host_io_bytes;   /* of one step, and what its outputs are held against; outputs of two passes */
+    uint64_t host_io_bytes;   /* of one step, and what its outputs are held against; outputs of two passes; inputs that
+                               * are uploaded at once */
 };
 struct ha_memory_need ha_memory_estimate(const struct ha_shape *shape);
 
@@ -212,7 +241,9 @@ struct ha_pass {
     struct ha_interval window;   /* ha_pass_step: that step. ha_pass_run: from the second step's begin (of a single
                                   * step: its own) until the last one's output is complete */
     struct ha_interval last;     /* ha_pass_run: the last step */
+    struct ha_interval first;    /* ha_pass_run: from before the first step was submitted until its stamp */
     size_t steps;                /* in the window */
+    uint64_t submitted_ns;       /* ha_pass_run: when all work of all steps had been enqueued */
     struct ha_meter_count moved; /* by the step or the steps, and by background work since the call before */
 };
 

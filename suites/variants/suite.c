@@ -82,6 +82,12 @@ static const struct ha_field fields[] = {
     NUMBER(context_switches, "", C | S, "involuntary, of the process during a pass, its first step included; their sum "
         "over the passes; getrusage")
     NUMBER(page_faults, "", C | S, "minor and major, the same way")
+    PART(footprint, process_threads, "", C, "of the process, when the last pass is over", HA_NEITHER)
+    PART(footprint, process_cpu, "", C, "cores in use in a pass, by CPU time of the process; median", HA_NEITHER)
+    PART(footprint, process_cpu_after, "", C, "the same 3 to 5 ms after the outputs of a pass have been read; of five "
+        "passes. A device whose process works then, and not when all is over, FAILs", HA_NEITHER)
+    PART(footprint, memory_grown_bytes, "bytes", C, "memory in use after the passes less before them: of the device; "
+        "of one that computes on the host, of the process", HA_NEITHER)
     PART(ratios, gpu_kernel_idle, "", C | Y, "1 - |K| / W, W from the second step of a traced pass to its last; spans",
         HA_LESS)
     PART(ratios, gpu_idle, "", C | Y, "1 - |K u C| / W; spans", HA_LESS)
@@ -93,6 +99,8 @@ static const struct ha_field fields[] = {
     NUMBER(perturb, "", C, "traced / untraced - 1; beyond 0.05 either way the span ratios are those of other steps "
         "than were timed, and marked ~ in the table", HA_NEITHER)
     NUMBER(spans_dropped, "", C, "lost by what stamps them, or for want of memory; above 0 the span ratios are empty")
+    NUMBER(outputs_kept, "", C, "steps of a timed pass whose outputs are all kept, of which one that is drawn is "
+        "checked: the last ones, where those of all steps would be more than 64 MiB")
     TEXT(source, C, "what the device's spans are stamped by: CUPTI, CUDA events (within so many us), the device itself")
     NUMBER(h2d_bytes, "bytes", C | Y, "of a step over the link, counted at every copy, and what CPU threads stored",
         HA_LESS)
@@ -379,6 +387,7 @@ static enum ha_status measure_case(void *run, struct ha_group *g, struct ha_why 
     HA_TRY(ha_machine_ceilings(r->shared.machine, &ceilings, why));
     struct ha_bench b = { .session = s,
                           .check = &r->check,
+                          .ceilings = ceilings,
                           .sample = sample,
                           .arg = r,
                           .meeting = g->meeting,

@@ -88,6 +88,7 @@ static struct ha_row filled(struct ha_bench b, struct ha_check check, size_t lay
     static const struct ha_device_api api = { .kind = "host" };
     static struct ha_workload workload = { .shape = { .steps = 4, .layers = 3 } };
     session = (struct ha_session){ .api = &api,
+                                   .slots = 7,
                                    .workload = &workload,
                                    .load = { .layer_bytes = layer_bytes },
                                    .info = { .compute_threads = compute_threads } };
@@ -125,6 +126,7 @@ TEST(ratios_of_a_perturbed_trace_are_kept)
     struct ha_row row = bench_row(0.04, 3); /* not those of one that is not whole */
     assert_true(isnan(row.ratios.gpu_kernel_idle) && isnan(row.ratios.overlap) && isnan(row.ratios.h2d_link_GBps));
     assert_near(row.spans_dropped, 3, 0);
+    assert_near(row.outputs_kept, 7, 0);
     row = bench_row(0.04, 0);
     assert_near(row.ratios.gpu_kernel_idle, 0.5, 1e-12);
     assert_near(row.ratios.h2d_link_GBps, 200, 1e-9);
@@ -287,9 +289,10 @@ TEST(memory_is_counted)
     assert_int_equal(need.data_bytes, 4 * 2 * 10004 * row);
     assert_int_equal(need.variant_bytes, 4 * 15008 * row);
     /* 4 steps of 4 layers of 2 sequences: q and what is appended; o and LSE of each, of two passes on the host; those
-     * of a step as doubles, with bounds */
+     * of a step as doubles, with bounds; inputs of a step, and of all */
     assert_int_equal(need.device_io_bytes, 4 * 8 * (32 * 128 * 4 + row) + 4 * 8 * 32 * 129 * 4);
-    assert_int_equal(need.host_io_bytes, 8 * (32 * 128 * 4 + row) + (1 + 2 * 4) * 8 * 32 * 129 * 4 + 8 * 32 * 129 * 16);
+    assert_int_equal(need.host_io_bytes,
+                     (1 + 4) * 8 * (32 * 128 * 4 + row) + (1 + 2 * 4) * 8 * 32 * 129 * 4 + 8 * 32 * 129 * 16);
     s.steps = 1000; /* inputs grow with the steps, outputs that are kept up to a limit */
     assert_int_equal(ha_memory_estimate(&s).device_io_bytes, 1000 * 8 * (32 * 128 * 4 + row) + 508 * 8 * 32 * 129 * 4);
     s = large((size_t)1 << 33); /* does not wrap */

@@ -113,10 +113,10 @@ TEST(operations_tasks_and_jobs_of_a_session_are_delayed)
     const uint64_t seed = 0;
     uint64_t ticket = 0;
     open_delayed(NULL);
-    assert_ptr_equal(session.variant_api->attend, session.api->attend);
+    assert_ptr_equal(session.variant_api->flag_wait, session.api->flag_wait);
     close_session();
     open_delayed(&seed);
-    assert_ptr_not_equal(session.variant_api->attend, session.api->attend);
+    assert_ptr_not_equal(session.variant_api->flag_wait, session.api->flag_wait);
     const uint64_t begin_ns = ha_now_ns();
     ha_pool_run(session.pool, "nothing", TASKS, nothing, NULL);
     const uint64_t tasks_ns = ha_now_ns();

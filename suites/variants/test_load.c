@@ -59,7 +59,7 @@ static const struct ha_device_api noting = {
 static struct ha_load create(const struct ha_model *model, size_t layers, size_t batch, size_t q_len,
                              struct ha_device_arena **arena)
 {
-    const struct ha_shape shape = { .layers = layers, .batch = batch, .q_len = q_len, .dtype = HA_F16 };
+    const struct ha_shape shape = { .layers = layers, .steps = 2, .batch = batch, .q_len = q_len, .dtype = HA_F16 };
     struct ha_load load;
     calls = refused_at = copied = device_bytes = 0;
     drawn_least = drawn_most = 0;
@@ -96,11 +96,12 @@ TEST(a_layer_is_four_products)
         assert_int_equal(load.kept, wanted[i].kept);
         assert_true(device_bytes == load.kept * weights && copied >= device_bytes);
         assert_true(drawn_least < -0.04f && drawn_most > 0.04f && drawn_most < 0.2f);
+        const void *fed = NULL, *drawn = NULL;
         for (size_t layer = 0; layer < 6; layer++) {
             calls = 0;
-            assert_int_equal(ha_load_enqueue(&load, &noting, NULL, layer, 0, HA_LOAD_BEFORE), HA_OK);
+            assert_int_equal(ha_load_enqueue(&load, &noting, NULL, 1, layer, 0, HA_LOAD_BEFORE), HA_OK);
             assert_int_equal(calls, 1);
-            assert_int_equal(ha_load_enqueue(&load, &noting, NULL, layer, HA_LOAD_BEFORE, HA_LOAD_PRODUCTS), HA_OK);
+            assert_int_equal(ha_load_enqueue(&load, &noting, NULL, 1, layer, HA_LOAD_BEFORE, HA_LOAD_PRODUCTS), HA_OK);
             assert_int_equal(calls, 4);
             const char *w = device_memory + layer % load.kept * weights;
             for (size_t p = 0; p < 4; p++) {
@@ -110,6 +111,12 @@ TEST(a_layer_is_four_products)
                 w += 2 * call[p].n * call[p].k;
                 assert_true(call[p].x != call[p].y && call[p].x != call[p].w);
             }
+            /* what the fourth of the layer before gave, and what the second gave, is read */
+            assert_true(layer == 0 || call[0].x == fed);
+            assert_ptr_equal(call[2].x, call[1].y);
+            assert_true(call[1].x == call[3].x && call[1].x != drawn);
+            fed = call[3].y;
+            drawn = call[3].x;
         }
         ha_device_arena_destroy(arena);
     }
@@ -120,15 +127,15 @@ TEST(a_refusal_is_passed_on)
     struct ha_device_arena *arena;
     const struct ha_load load = create(&ha_models[HA_MODELS_COUNT - 1], 2, 1, 1, &arena);
     refused_at = 3;
-    assert_int_equal(ha_load_enqueue(&load, &noting, NULL, 0, 0, HA_LOAD_BEFORE), HA_OK);
-    assert_int_equal(ha_load_enqueue(&load, &noting, NULL, 0, HA_LOAD_BEFORE, HA_LOAD_PRODUCTS), HA_ERROR);
+    assert_int_equal(ha_load_enqueue(&load, &noting, NULL, 0, 0, 0, HA_LOAD_BEFORE), HA_OK);
+    assert_int_equal(ha_load_enqueue(&load, &noting, NULL, 0, 0, HA_LOAD_BEFORE, HA_LOAD_PRODUCTS), HA_ERROR);
     assert_int_equal(calls, 3);
     ha_device_arena_destroy(arena);
     /* attention alone */
     const struct ha_load none = { 0 };
     calls = 0;
-    assert_int_equal(ha_load_enqueue(&none, &noting, NULL, 7, 0, HA_LOAD_BEFORE), HA_OK);
-    assert_int_equal(ha_load_enqueue(&none, &noting, NULL, 7, HA_LOAD_BEFORE, HA_LOAD_PRODUCTS), HA_OK);
+    assert_int_equal(ha_load_enqueue(&none, &noting, NULL, 0, 7, 0, HA_LOAD_BEFORE), HA_OK);
+    assert_int_equal(ha_load_enqueue(&none, &noting, NULL, 0, 7, HA_LOAD_BEFORE, HA_LOAD_PRODUCTS), HA_OK);
     assert_int_equal(calls, 0);
 }
 
@@ -178,6 +185,45 @@ static void *step(const char *id, size_t *bytes)
     assert_ok(ha_pass_end(&pass, HA_OK, &reason));
     close_session();
     return out;
+}
+
+/* Products of a step and a layer, by the turn of their inputs; a column that is off, or inputs of another turn, are
+ * seen. */
+TEST(products_are_judged)
+{
+    if (!open_loaded("resident:model=small,load=layer,layers=3,steps=3,ctx=60")) skip();
+    const struct ha_load *l = &session.load;
+    unsigned char *y = malloc(l->read_bytes);
+    assert_non_null(y);
+    assert_int_equal(l->slots, 9);
+    for (uint64_t turn = 0; turn < 2; turn++) {
+        struct ha_pass pass;
+        if (turn) assert_ok(ha_session_turn(&session, turn, &reason));
+        begin_pass(&pass, true);
+        for (size_t i = 0; i < 3; i++) assert_ok(ha_pass_step(&pass, i, &reason));
+        for (size_t i = 0; i < 9; i++) {
+            assert_ok(ha_load_read(l, session.api, session.stream, i / 3, i % 3, y));
+            assert_ok(ha_load_judge(l, turn, i / 3, i % 3, y, i, &reason));
+            assert_int_equal(ha_load_judge(l, turn + 1, i / 3, i % 3, y, i, &reason), HA_FAIL);
+            assert_int_equal(ha_load_judge(l, turn, i / 3, (i + 1) % 3, y, i, &reason), HA_FAIL);
+            assert_contains(reason.text, "product 1 of layer");
+            assert_int_equal(ha_load_judge(l, turn, (i / 3 + 1) % 3, i % 3, y, i, &reason), HA_FAIL);
+            assert_contains(reason.text, i % 3 ? "product 2 of layer" : "product 1 of layer");
+        }
+        /* the last one of each product is always asked for */
+        for (size_t i = 0; i < HA_LOAD_PRODUCTS; i++) {
+            char *const of = (char *)y + l->y_at[i];
+            const size_t last = l->product[i].m * l->product[i].n - 1;
+            const float right = ha_load(of, last, l->product[i].dtype);
+            ha_store(of, last, l->product[i].dtype, right + 1);
+            assert_int_equal(ha_load_judge(l, turn, 2, 2, y, 5, &reason), HA_FAIL);
+            ha_store(of, last, l->product[i].dtype, right);
+        }
+        assert_ok(ha_load_judge(l, turn, 2, 2, y, 5, &reason));
+        assert_ok(ha_pass_end(&pass, HA_OK, &reason));
+    }
+    free(y);
+    close_session();
 }
 
 TEST(results_stay_what_they_are)
