@@ -104,23 +104,46 @@ static bool device_throttled(const char *reasons)
     return false;
 }
 
+static double others(const struct ha_core_counts *before, const struct ha_core_counts *after)
+{
+    return after->busy_ns - before->busy_ns - (after->own_ns - before->own_ns);
+}
+
+static double all(const struct ha_core_counts *before, const struct ha_core_counts *after)
+{
+    return (after->wall_ns - before->wall_ns) * after->cores;
+}
+
+static bool loaded(const struct ha_core_counts *before, const struct ha_core_counts *after)
+{
+    const double load = others(before, after) / all(before, after),
+                 lost = (after->lost_cores - before->lost_cores) / (all(before, after) / 1e9);
+    return load > load_most || (load > load_noticed && lost > lost_most);
+}
+
+static bool stolen(const struct ha_core_counts *before, const struct ha_core_counts *after)
+{
+    return after->steal_ns - before->steal_ns > steal_most * all(before, after);
+}
+
+bool ha_had_cores_alone(const struct ha_core_counts *before, const struct ha_core_counts *after)
+{
+    static const double least_ns = 200e6;
+    return after->wall_ns - before->wall_ns >= least_ns && !isnan(others(before, after)) && !loaded(before, after)
+           && !stolen(before, after);
+}
+
 /* A NaN on either side is no cause. Another one takes its place where a program is linked for rehearsals. */
 __attribute__((weak)) void ha_disturbed_judge(const struct ha_core_counts *before, const struct ha_core_counts *after,
                                               size_t slow, size_t looks, const char *device_throttle,
                                               char out[HA_DISTURBED_MAX])
 {
-    const double wall_ns = after->wall_ns - before->wall_ns, all_ns = wall_ns * after->cores,
-                 others_ns = after->busy_ns - before->busy_ns - (after->own_ns - before->own_ns),
-                 steal_ns = after->steal_ns - before->steal_ns,
-                 lost = (after->lost_cores - before->lost_cores) / (all_ns / 1e9);
-    const bool load = others_ns > ticks_ns
-                      && (others_ns > load_most * all_ns || (others_ns > load_noticed * all_ns && lost > lost_most));
     const struct {
         const char *name;
         bool is;
     } causes[] = {
-        { "load", load },
-        { "steal", steal_ns > ticks_ns && steal_ns > steal_most * all_ns },
+        { "load", others(before, after) > ticks_ns && loaded(before, after) },
+        { "steal", after->steal_ns - before->steal_ns > ticks_ns && stolen(before, after) },
         { "throttled", after->throttled > before->throttled
                            || after->fastest_MHz < (1 - slower_most) * before->fastest_MHz
                            || device_throttled(device_throttle) },
@@ -137,8 +160,7 @@ __attribute__((weak)) void ha_disturbed_judge(const struct ha_core_counts *befor
 struct ha_disturbed_shares ha_disturbed_shares(const struct ha_core_counts *before, const struct ha_core_counts *after,
                                                size_t slow, size_t looks)
 {
-    const double all_ns = (after->wall_ns - before->wall_ns) * after->cores,
-                 others_ns = after->busy_ns - before->busy_ns - (after->own_ns - before->own_ns);
+    const double all_ns = all(before, after), others_ns = others(before, after);
     return (struct ha_disturbed_shares){ .load = isnan(others_ns) ? others_ns : fmax(0, others_ns / all_ns),
                                          .steal = (after->steal_ns - before->steal_ns) / all_ns,
                                          .slow = looks ? (double)slow / (double)looks : (double)NAN };

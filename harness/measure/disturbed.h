@@ -39,6 +39,10 @@ enum { HA_DISTURBED_MAX = 48 };
 void ha_disturbed_judge(const struct ha_core_counts *before, const struct ha_core_counts *after, size_t slow,
                         size_t looks, const char *device_throttle, char out[HA_DISTURBED_MAX]);
 
+/* This process is known to have had its cores to itself: neither load nor steal above these limits, for a fifth of a
+ * second or longer, as of less ticks say nothing. */
+bool ha_had_cores_alone(const struct ha_core_counts *before, const struct ha_core_counts *after);
+
 /* The same in numbers, as shares; NaN: cannot be read. */
 struct ha_disturbed_shares {
     double load, steal; /* of the cores' time */

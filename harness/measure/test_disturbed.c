@@ -82,6 +82,25 @@ TEST(each_cause_has_its_name)
     }
 }
 
+/* What is not known to be quiet is not. */
+TEST_WITH(cores_are_our_own_or_not, quiet, NULL)
+{
+    const struct ha_core_counts alone = after;
+    assert_true(ha_had_cores_alone(&before, &after));
+    after.busy_ns += 0.41e9;
+    assert_false(ha_had_cores_alone(&before, &after));
+    after.own_ns += 0.1e9;
+    assert_true(ha_had_cores_alone(&before, &after));
+    after = alone, after.steal_ns += 0.17e9;
+    assert_false(ha_had_cores_alone(&before, &after));
+    after = alone, after.busy_ns = NO;
+    assert_false(ha_had_cores_alone(&before, &after));
+    after = before, after.wall_ns += 0.19e9;
+    assert_false(ha_had_cores_alone(&before, &after));
+    after.wall_ns += 0.02e9;
+    assert_true(ha_had_cores_alone(&before, &after));
+}
+
 TEST_WITH(shares_are_the_same_in_numbers, quiet, NULL)
 {
     after.busy_ns += 0.8e9; /* of 8 core seconds */

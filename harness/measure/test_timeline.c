@@ -221,6 +221,20 @@ TEST_WITH(windows_add_up, open_timeline, close_timeline)
     assert_near(ha_usage_ratios(&u, 1).gpu_kernel_idle, 0.25, 1e-12);
 }
 
+/* A coarse clock gives short copies no length: each has its bytes, in one window. */
+TEST_WITH(an_instant_has_its_bytes, open_timeline, close_timeline)
+{
+    struct ha_usage u = { 0 };
+    put(HA_FROM_DEVICE, HA_SPAN_H2D, 100, 100, 30);
+    put(HA_FROM_DEVICE, HA_SPAN_H2D, 200, 200, 5);
+    put(HA_FROM_DEVICE, HA_SPAN_H2D, 300, 300, 7);
+    ha_timeline_measure(timeline, (struct ha_interval){ 100, 200 }, &u, NULL);
+    assert_near(u.h2d_bytes, 30, 0);
+    assert_int_equal(u.h2d_ns, 0);
+    ha_timeline_measure(timeline, (struct ha_interval){ 200, 300 }, &u, NULL);
+    assert_near(u.h2d_bytes, 35, 0);
+}
+
 /* What did not run has no ratio: empty, not 0. */
 TEST_WITH(nothing_is_not_zero, open_timeline, close_timeline)
 {

@@ -191,10 +191,11 @@ enum ha_status ha_timeline_measure(const struct ha_timeline *t, struct ha_interv
         struct ha_interval c = { s->begin_ns > w.begin_ns ? s->begin_ns : w.begin_ns,
                                  s->end_ns < w.end_ns ? s->end_ns : w.end_ns };
         bool in[SETS];
-        double share;
+        /* a coarse clock gives a short span no length: it has its bytes all the same */
+        const bool instant = s->begin_ns == s->end_ns && s->begin_ns >= w.begin_ns && s->begin_ns < w.end_ns;
 
-        if (c.end_ns <= c.begin_ns) continue;
-        share = (double)(c.end_ns - c.begin_ns) / (double)(s->end_ns - s->begin_ns);
+        if (c.end_ns <= c.begin_ns && !instant) continue;
+        const double share = instant ? 1 : (double)(c.end_ns - c.begin_ns) / (double)(s->end_ns - s->begin_ns);
         classify(&t->spans[i], in);
         for (int j = 0; j < SETS; j++)
             if (in[j]) set[j][n[j]++] = c;

@@ -8,6 +8,7 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/thread.h"
+#include "harness/base/why.h"
 
 #include <string.h>
 
@@ -58,7 +59,7 @@ static enum ha_status wrong_call(const struct ha_way *way, struct ha_stream *str
     ha_spell_sweep();
     struct ha_spell *s = ha_spell_new(way, args);
     enum ha_status status;
-    if (!ha_spell_hits(s, ha_wrong_captures(stream))) {
+    if (!ha_spell_hits(s, stream, ha_wrong_captures(stream))) {
         ha_spell_free(s);
         return way->call(stream, args);
     }
@@ -218,6 +219,14 @@ static enum ha_status drawn_stream_sync(struct ha_stream *s)
     return is_wrong("stream_sync") ? wrong_call(&way, s, &c) : call_stream_sync(s, &c);
 }
 
+static enum ha_status drawn_stream_create(struct ha_device *dev, const char *name, struct ha_stream **stream,
+                                          struct ha_why *why)
+{
+    HA_TRY(sound.stream_create(dev, name, stream, why));
+    ha_spell_stream_made(*stream);
+    return HA_OK;
+}
+
 void ha_drawn_wrap(struct ha_device_api *api)
 {
     sound = *api;
@@ -230,7 +239,9 @@ void ha_drawn_wrap(struct ha_device_api *api)
     USE_(read)
     USE_(flag_write)
     USE_(flag_wait)
-    USE_(host_fn) USE_(stream_wait) USE_(event_record) USE_(graph_launch) USE_(spin) USE_(event_sync) USE_(stream_sync)
+    USE_(host_fn)
+    USE_(stream_wait) USE_(event_record) USE_(graph_launch) USE_(spin) USE_(event_sync) USE_(stream_sync)
+        USE_(stream_create)
 }
 
 void ha_drawn_begin(const struct ha_fault *fault)

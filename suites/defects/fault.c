@@ -87,11 +87,12 @@ static size_t alignment(const struct ha_argument *a)
 
 static bool draw_by_call(struct draws *d, struct ha_condition *w)
 {
-    static const enum ha_condition_kind kinds[] = { HA_WHEN_FIRST, HA_WHEN_EACH,  HA_WHEN_EACH,
-                                                    HA_WHEN_FROM,  HA_WHEN_AGAIN, HA_WHEN_THREAD };
-    static const struct ha_argument calls = { .least = 2, .most = 1500, .step = 1, .name = "" };
+    static const enum ha_condition_kind kinds[] = { HA_WHEN_FIRST, HA_WHEN_EACH,   HA_WHEN_EACH, HA_WHEN_FROM,
+                                                    HA_WHEN_AGAIN, HA_WHEN_THREAD, HA_WHEN_ANEW };
+    static const struct ha_argument calls = { .least = 2, .most = 1500, .step = 1, .name = "" },
+                                    few = { .least = 2, .most = 100, .step = 1, .name = "" };
     w->kind = kinds[pick(d, sizeof kinds / sizeof *kinds)];
-    w->x = value(d, &calls, false);
+    w->x = value(d, w->kind == HA_WHEN_ANEW ? &few : &calls, false);
     return true;
 }
 

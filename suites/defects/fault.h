@@ -23,6 +23,7 @@ enum ha_condition_kind {
     HA_WHEN_FROM,    /* from the x-th on */
     HA_WHEN_AGAIN,   /* the arguments are those of the call before */
     HA_WHEN_THREAD,  /* it comes from another thread than the first call */
+    HA_WHEN_ANEW,    /* the first call on a stream that was made after x calls or more */
     HA_WHEN_CAPTURED /* a graph captures it */
 };
 struct ha_condition {

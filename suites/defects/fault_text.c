@@ -24,6 +24,7 @@ static const char *const conditions[] = {
     [HA_WHEN_FROM] = "it is the %n-th call or a later one",
     [HA_WHEN_AGAIN] = "the arguments are those of the call before",
     [HA_WHEN_THREAD] = "another thread calls than at first",
+    [HA_WHEN_ANEW] = "it is the first on a stream made after %n calls",
     [HA_WHEN_CAPTURED] = "a graph captures it",
 };
 static const char *const effects[HA_FAULT_EFFECTS] = {

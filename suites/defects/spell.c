@@ -168,6 +168,33 @@ static bool is_again(const struct ha_spell *s)
     return again;
 }
 
+/* Streams that nothing was called on, and how many calls there had been when they were made. */
+static struct {
+    const struct ha_stream *stream;
+    size_t calls;
+} unused[64];
+enum { UNUSED = sizeof unused / sizeof *unused };
+
+static size_t used(const struct ha_stream *stream)
+{
+    size_t made = 0;
+    for (size_t i = 0; i < UNUSED && stream; i++) {
+        if (unused[i].stream != stream) continue;
+        unused[i].stream = NULL;
+        made = unused[i].calls;
+    }
+    return made;
+}
+void ha_spell_stream_made(const struct ha_stream *stream)
+{
+    static size_t next;
+    pthread_mutex_lock(&lock);
+    used(stream); /* one that was destroyed may have had this address */
+    unused[next % UNUSED].stream = stream;
+    unused[next++ % UNUSED].calls = __atomic_load_n(&calls, __ATOMIC_ACQUIRE);
+    pthread_mutex_unlock(&lock);
+}
+
 static bool holds(const struct ha_condition *w, const struct ha_spell *s, size_t b, size_t call, bool again)
 {
     const struct ha_argument *const a = w->of;
@@ -196,19 +223,21 @@ static bool holds(const struct ha_condition *w, const struct ha_spell *s, size_t
     case HA_WHEN_FROM: return call >= w->x;
     case HA_WHEN_AGAIN: return again;
     case HA_WHEN_THREAD: return !pthread_equal(thread, pthread_self());
+    case HA_WHEN_ANEW: return s->calls_before >= w->x;
     case HA_WHEN_CAPTURED: return s->captured;
     }
     return false;
 }
 
 /* Is it wrong in any sequence? */
-bool ha_spell_hits(struct ha_spell *s, bool captured)
+bool ha_spell_hits(struct ha_spell *s, const struct ha_stream *stream, bool captured)
 {
     s->captured = captured;
     const size_t call = __atomic_add_fetch(&calls, 1, __ATOMIC_ACQ_REL);
     if (call == 1) thread = pthread_self();
     pthread_mutex_lock(&lock);
     const bool again = is_again(s);
+    s->calls_before = used(stream);
     pthread_mutex_unlock(&lock);
     bool any = false;
     for (size_t b = 0; b < s->batch; b++) {
@@ -220,7 +249,11 @@ bool ha_spell_hits(struct ha_spell *s, bool captured)
     return any;
 }
 
-void ha_spell_begin(void) { calls = last_bytes = 0; }
+void ha_spell_begin(void)
+{
+    calls = last_bytes = 0;
+    memset(unused, 0, sizeof unused);
+}
 void ha_spell_end(void)
 {
     ha_spell_sweep();

@@ -34,7 +34,8 @@ struct ha_spell {
     char *args, *seqs, *states; /* states: of a merge */
     size_t batch;
     bool *hit, kept, captured;
-    const void *given; /* the caller's sequences */
+    size_t calls_before; /* how many there had been when its stream was made; 0: it is not the first one there */
+    const void *given;   /* the caller's sequences */
     char *saved;
     struct {
         struct ha_block of;
@@ -53,8 +54,9 @@ void ha_spell_keep(struct ha_spell *spell);
 /* Of a host function: it is over, unless it is kept. ha_spell_sweep frees those that are. */
 void ha_spell_over(void *spell);
 void ha_spell_sweep(void);
+void ha_spell_stream_made(const struct ha_stream *stream);
 /* Counts the call. Is it wrong in any sequence? captured: by a graph */
-bool ha_spell_hits(struct ha_spell *spell, bool captured);
+bool ha_spell_hits(struct ha_spell *spell, const struct ha_stream *stream, bool captured);
 
 /* of sequence b; NULL: the operation has none */
 char *ha_spell_seq(const struct ha_spell *spell, size_t b);

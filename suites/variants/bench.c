@@ -387,6 +387,7 @@ static enum ha_status passes(struct state *s, struct ha_why *why)
     ha_core_counts_read("", &after);
     ha_disturbed_judge(&before, &after, s->slow, s->looks, b->condition.throttle, b->disturbed);
     b->shares = ha_disturbed_shares(&before, &after, s->slow, s->looks);
+    s->evidence.busy_host = !ha_had_cores_alone(&before, &after) || !strcmp(b->session->api->kind, "emulated");
     b->footprint = ha_evidence_footprint(&s->evidence, b->session);
     return HA_OK;
 }
@@ -419,8 +420,6 @@ static enum ha_status judge(struct state *s, struct ha_why *why)
     if (b->ceilings)
         s->evidence.link = (struct ha_link){ b->ceilings->of[HA_CEIL_H2D].median, b->ceilings->of[HA_CEIL_D2H].median,
                                              b->ceilings->of[HA_CEIL_LAUNCH].median };
-    s->evidence.busy_host = strstr(b->disturbed, "load") || strstr(b->disturbed, "steal")
-                            || !strcmp(b->session->api->kind, "emulated");
     HA_TRY(ha_evidence_judge(&s->evidence, b->session, b->check->id,
                              b->step_ns * (double)b->session->workload->shape.steps, s->timed.first_step_ns, why));
     HA_TRY(ha_condition_agrees(&b->condition, why));

@@ -91,6 +91,29 @@ TEST(passes_are_believed_or_not)
     close_session();
 }
 
+static bool is_over;
+static void *never_sleep(void *nothing)
+{
+    while (!__atomic_load_n(&is_over, __ATOMIC_RELAXED)) continue;
+    return nothing;
+}
+
+/* A device that polls works between passes, and when all is over as well. */
+TEST(a_process_that_never_sleeps_is_believed)
+{
+    pthread_t thread;
+    open_session("resident:ctx=20,heads=4/2,head_dim=64,layers=1,steps=3,threads=1");
+    struct shown polls = honest;
+    polls.cpu_after = 0.3; /* more than it may be without such a thread, little enough for a thread on a busy host */
+    assert_int_equal(ha_thread_start(&thread, never_sleep, NULL), 0);
+    judge(&polls);
+    __atomic_store_n(&is_over, true, __ATOMIC_RELAXED);
+    pthread_join(thread, NULL);
+    polls.says = "0.3 cores go on working";
+    judge(&polls);
+    close_session();
+}
+
 /* What of the process goes into a row. */
 TEST(a_process_has_a_footprint)
 {
