@@ -220,9 +220,10 @@ ENV = {
 }
 
 # Profiles of a test. Release runs all tests. clang runs ARITHMETIC. The address and undefined-behaviour sanitizer leaves TIMED
-# out, as it bends clocks. The thread sanitizer leaves out TIMED, and ARITHMETIC and ONE_THREAD, which have no second thread.
+# out, as it bends clocks, and COUNTED, which go through long lists and touch little memory. The thread sanitizer leaves out TIMED, and ARITHMETIC and ONE_THREAD, which have no second thread.
 TIMED = """harness/measure/test_calibrate harness/measure/test_ceilings harness/measure/test_meter harness/measure/test_paired
     suites/kernels/test_measure""".split()
+COUNTED = ["suites/test_coverage"]
 ARITHMETIC = """kernels/test_[!a]* reference/* harness/base/test_numeric harness/base/test_fastest_read
     harness/base/test_fingerprint harness/base/test_rng harness/base/test_stats""".split()
 ONE_THREAD = """datasets/test_[!d]* harness/compare/* harness/doctor/*
@@ -347,7 +348,7 @@ class Graph:
         arithmetic = lambda name: fits(name, ARITHMETIC)
         self.build("$o/tests_release.sum", "tally", which())
         self.build("$o/tests_clang.sum", "tally", which(arithmetic))
-        self.build("$o/tests_asan.sum", "tally", which(timed))
+        self.build("$o/tests_asan.sum", "tally", which(timed, lambda n: not fits(n, COUNTED)))
         self.build("$o/tests_tsan.sum", "tally", which(timed, lambda n: not fits(n, ARITHMETIC + ONE_THREAD)))
         self.build("$o/quick_release.sum", "tally", which(lambda n: not fits(n, SLOW)))
         few = [n for n in sorted(self.logs) if fits(n, QUICK_ASAN) and ("own" not in self.recipe[n] and "fake_registry" not in self.recipe[n])]

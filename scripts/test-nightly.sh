@@ -19,7 +19,7 @@ variant = resident cpu
 S
 printf '[a]\nvariant = resident\nctx = 64\nlayers = 1\nsteps = 1\n' > suites/smoke.suite
 printf '[a]\nsuite = lse_merge\ncase = permuted\nstates = 2\n' > suites/lse_merge.suite
-printf '[a]\nsuite = device\nop = copy\n' > suites/device.suite
+printf '[a]\nsuite = device\nop = copy\nbytes = 65536\n' > suites/device.suite
 
 # night CODE ARG...: what it ends with
 night()

@@ -25,7 +25,7 @@ static const struct ha_result *result(size_t i) { return ha_result_in(entry(i)->
 /* It is waived only where it was not offered, or with the device's own words. */
 TEST_WITH(a_sound_device_passes, NULL, driven_end)
 {
-    run(plugin, NULL, HA_ASAN ? "device:bytes=16384,repeat=200" : "device:bytes=262144,repeat=50000");
+    run(plugin, NULL, "device:bytes=16384,repeat=200"); /* in full it is the control of the gallery */
     for (size_t i = 0; i < driven.results.entries; i++) {
         if (result(i)->verdict != HA_PASS && result(i)->verdict != HA_VERDICT_WAIVED)
             fail_msg("%s: %s", entry(i)->id, result(i)->reason);
