@@ -232,16 +232,21 @@ void ha_drawn_wrap(struct ha_device_api *api)
     sound = *api;
 #define USE(entry, type) api->entry = drawn_##entry;
     HA_DEVICE_OPERATIONS(USE)
-#define USE_(entry) api->entry = drawn_##entry;
-    USE_(copy)
-    USE_(copy_2d)
-    USE_(copy_pieces)
-    USE_(read)
-    USE_(flag_write)
-    USE_(flag_wait)
-    USE_(host_fn)
-    USE_(stream_wait) USE_(event_record) USE_(graph_launch) USE_(spin) USE_(event_sync) USE_(stream_sync)
-        USE_(stream_create)
+#define USE_(entry) api->entry = drawn_##entry
+    USE_(copy);
+    USE_(copy_2d);
+    USE_(copy_pieces);
+    USE_(read);
+    USE_(flag_write);
+    USE_(flag_wait);
+    USE_(host_fn);
+    USE_(stream_wait);
+    USE_(event_record);
+    USE_(graph_launch);
+    USE_(spin);
+    USE_(event_sync);
+    USE_(stream_sync);
+    USE_(stream_create);
 }
 
 void ha_drawn_begin(const struct ha_fault *fault)
