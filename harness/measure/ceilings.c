@@ -81,7 +81,7 @@ static struct ha_reading measure(struct ha_ceiling_bench *b, enum ha_ceiling whi
         if (isnan(x[i])) return r;
     }
     if (launches) ha_ceiling_launch_end(b, which);
-    ha_ceiling_proof_close(b, which);
+    ha_ceiling_proof_close(b, which, work ? &load : NULL);
     r = (struct ha_reading){ ha_median(x, samples), ha_quantile(x, samples, 0), ha_quantile(x, samples, 1), samples };
     return r;
 }

@@ -93,7 +93,7 @@ void ha_ceiling_proof_new(struct ha_ceiling_bench *b);
 bool ha_ceiling_proof_begin(struct ha_ceiling_bench *b, enum ha_ceiling which, const struct ha_ceiling_load *load);
 void ha_ceiling_proof_end(struct ha_ceiling_bench *b, enum ha_ceiling which, const struct ha_ceiling_load *load,
                           double sample_ns);
-void ha_ceiling_proof_close(struct ha_ceiling_bench *b, enum ha_ceiling which);
+void ha_ceiling_proof_close(struct ha_ceiling_bench *b, enum ha_ceiling which, const struct ha_ceiling_load *load);
 /* around the samples of ha_ceiling_launch, ha_ceiling_enqueue: a number that is blended */
 bool ha_ceiling_launch_begin(struct ha_ceiling_bench *b);
 void ha_ceiling_launch_end(struct ha_ceiling_bench *b, enum ha_ceiling which);

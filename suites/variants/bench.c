@@ -366,7 +366,8 @@ static enum ha_status passes(struct state *s, struct ha_why *why)
 {
     struct ha_bench *b = s->bench;
     const uint64_t warm_until_ns = ha_now_ns() + b->time_cap_ns / 4;
-    struct ha_core_counts before, after;
+    struct ha_core_counts begin, before, after;
+    ha_core_counts_read("", &begin);
     do {
         HA_TRY(pass(s, UNTRACED, why));
         b->warm = ha_bench_settled(s->warmup.x, s->warmup.count);
@@ -387,7 +388,7 @@ static enum ha_status passes(struct state *s, struct ha_why *why)
     ha_core_counts_read("", &after);
     ha_disturbed_judge(&before, &after, s->slow, s->looks, b->condition.throttle, b->disturbed);
     b->shares = ha_disturbed_shares(&before, &after, s->slow, s->looks);
-    s->evidence.busy_host = !ha_had_cores_alone(&before, &after) || !strcmp(b->session->api->kind, "emulated");
+    s->evidence.busy_host = !ha_had_cores_alone(&begin, &after) || !strcmp(b->session->api->kind, "emulated");
     b->footprint = ha_evidence_footprint(&s->evidence, b->session);
     return HA_OK;
 }

@@ -13,10 +13,10 @@ struct ha_evidence {
     struct ha_series first_step;             /* until its stamp; in ns */
     struct ha_series unexplained;            /* ha_spans_judge, of traced passes */
     size_t contradicted, traced;             /* passes whose spans contradict what was asked for; traced ones in all */
-    bool busy_host;                          /* gaps between spans may be the doing of others, or of an emulation */
-    struct ha_why contradiction;             /* of the last one */
-    struct ha_series pace, pace_between;     /* ticks by ns of the clock, in passes and between them */
-    struct ha_series cpu, cpu_after;         /* cores in use in a pass, and when it is over */
+    bool busy_host;                      /* how long anything takes may be the doing of others, or of an emulation */
+    struct ha_why contradiction;         /* of the last one */
+    struct ha_series pace, pace_between; /* ticks by ns of the clock, in passes and between them */
+    struct ha_series cpu, cpu_after;     /* cores in use in a pass, and when it is over */
     struct ha_moment {
         uint64_t ns, ticks, cpu_ns; /* the clock, the counter of the CPU, CPU time of the process */
     } at;                           /* when the pass at hand began, or the last one ended */
