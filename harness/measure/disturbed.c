@@ -129,7 +129,7 @@ static bool stolen(const struct ha_core_counts *before, const struct ha_core_cou
 bool ha_had_cores_alone(const struct ha_core_counts *before, const struct ha_core_counts *after)
 {
     static const double least_ns = 200e6;
-    return after->wall_ns - before->wall_ns >= least_ns && !isnan(others(before, after)) && !loaded(before, after)
+    return after->wall_ns - before->wall_ns >= least_ns && others(before, after) <= load_most * all(before, after)
            && !stolen(before, after);
 }
 

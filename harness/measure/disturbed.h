@@ -39,8 +39,9 @@ enum { HA_DISTURBED_MAX = 48 };
 void ha_disturbed_judge(const struct ha_core_counts *before, const struct ha_core_counts *after, size_t slow,
                         size_t looks, const char *device_throttle, char out[HA_DISTURBED_MAX]);
 
-/* This process is known to have had its cores to itself: neither load nor steal above these limits, for a fifth of a
- * second or longer, as of less ticks say nothing. */
+/* This process is known to have had its cores to itself: others took at most 5% of their time, other guests 2%, over a
+ * fifth of a second or longer, as of less ticks say nothing. How often its threads lost a core does not count: they
+ * take cores from one another. */
 bool ha_had_cores_alone(const struct ha_core_counts *before, const struct ha_core_counts *after);
 
 /* The same in numbers, as shares; NaN: cannot be read. */
