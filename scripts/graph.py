@@ -156,7 +156,7 @@ RECIPES = [
     ("suites/parts/test_ahead", "$o/datasets/test_file.o"),
     ("suites/variants/test_bench_passes", "wrap=ha_now_ns wrap=ha_speed_least wrap=ha_disturbed_judge wrap=ha_timeline_dropped wrap=getrusage"),
     ("suites/variants/test_states", "wrap=ha_memory_available"),
-    ("suites/variants/test_pass", "wrap=ha_now_ns wrap=ha_ticks"),
+    ("suites/variants/test_pass", "wrap=ha_now_ns wrap=ha_ticks wrap=ha_had_cores_alone"),
     ("suites/variants/test_session", "wrap=ha_alloc"),
     ("suites/variants/test_run", f"{DRIVE} {REHEARSAL} wrap=statvfs"),
     ("suites/variants/test_case", f"$o/suites/variants/fake_suites.o {FAKES}"),

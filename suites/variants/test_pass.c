@@ -23,6 +23,15 @@ uint64_t __wrap_ha_now_ns(void)
 uint64_t __wrap_ha_ticks(void);
 uint64_t __wrap_ha_ticks(void) { return 0; }
 
+/* Whether this host was busy, which a test may say. */
+static enum { AS_IT_IS, ALONE, BUSY } cores;
+bool __real_ha_had_cores_alone(const struct ha_core_counts *before, const struct ha_core_counts *after);
+bool __wrap_ha_had_cores_alone(const struct ha_core_counts *before, const struct ha_core_counts *after);
+bool __wrap_ha_had_cores_alone(const struct ha_core_counts *before, const struct ha_core_counts *after)
+{
+    return cores == AS_IT_IS ? __real_ha_had_cores_alone(before, after) : cores == ALONE;
+}
+
 /* ---- the time of steps ---------------------------------------------------------------------- */
 
 /* A variant whose step takes 100 ns and leaves work behind that takes `later` more. That work is done in the next step,
@@ -312,19 +321,24 @@ TEST(work_outside_of_the_clock_fails)
     lazy.bytes = session.slots * session.io.out_bytes;
     lazy.in_bytes = 3 * session.io.in_bytes;
     mine.copy = lazy_copy;
-    for (enum lazy kind = FIRST_READ; kind < LAZY_KINDS; kind++) {
+    /* behind the last one the first again, on a busy host, where any device takes long */
+    for (size_t i = 0; i <= LAZY_KINDS; i++) {
+        const enum lazy kind = (enum lazy)(i % LAZY_KINDS);
+        const char *const wanted = i < LAZY_KINDS ? says[kind] : NULL;
         struct ha_check check = { .session = &session, .id = "the case", .steps = 2 };
         struct ha_bench b = { .session = &session, .check = &check, .full_ns = (double)NAN, .sample = sample };
         assert_ok(ha_check_run(&check, &reason));
         lazy.kind = kind;
         lazy.downs = 0;
+        cores = i < LAZY_KINDS ? ALONE : BUSY;
         session.api = &mine;
-        assert_int_equal(ha_bench_run(&b, &reason), says[kind] ? HA_FAIL : HA_OK);
+        assert_int_equal(ha_bench_run(&b, &reason), wanted ? HA_FAIL : HA_OK);
         session.api = lazy.real;
-        if (says[kind]) assert_contains(reason.text, says[kind]);
+        if (wanted) assert_contains(reason.text, wanted);
         ha_bench_free(&b);
         ha_check_free(&check);
     }
+    cores = AS_IT_IS;
     close_session();
 }
 
