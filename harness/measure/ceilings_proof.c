@@ -289,7 +289,7 @@ static double stamped(struct ha_ceiling_bench *b, const struct ha_ceiling_load *
 static double traced_share(struct ha_ceiling_bench *b, struct ha_timeline *t, enum ha_span_kind kind,
                            const struct ha_ceiling_load *load, double enough, bool *bytes_right)
 {
-    enum { TRIES = 24, TIMES = 4, SPANS = 4096, NAP_NS = 3000000 };
+    enum { TRIES = 24, HALVED_EACH = 4, TIMES = 4, SPANS = 4096, NAP_NS = 3000000 };
     static struct ha_interval x[SPANS];
     double best = (double)NAN;
     for (size_t i = 0; i < TRIES && !(best >= enough); i++) {
@@ -297,7 +297,7 @@ static double traced_share(struct ha_ceiling_bench *b, struct ha_timeline *t, en
         size_t n = 0;
         uint64_t bytes = 0;
         more.times *= TIMES;
-        for (size_t k = i / TIMES; k && more.times > TIMES; k--) more.times /= 2;
+        for (size_t k = i / HALVED_EACH; k && more.times > TIMES; k--) more.times /= 2;
         ha_sleep_ns(i * NAP_NS);
         ha_timeline_clear(t);
         b->api->trace(b->device, ha_timeline_sink(t, HA_FROM_DEVICE));

@@ -82,7 +82,7 @@ TEST(each_cause_has_its_name)
     }
 }
 
-/* What is not known to be quiet is not. */
+/* A host whose counters cannot be read, or were read for too short a time, is taken for a busy one. */
 TEST_WITH(cores_are_our_own_or_not, quiet, NULL)
 {
     const struct ha_core_counts alone = after;

@@ -359,7 +359,7 @@ static enum ha_status neighbour(struct ha_op_stage *s)
     return HA_OK;
 }
 
-/* What the first of two launches finds. */
+/* Inputs and outputs before the first of two launches. */
 static enum ha_status make_zeros(struct ha_op_stage *s, const struct ha_op_block *out)
 {
     s->fresh = NULL;
@@ -426,7 +426,7 @@ enum ha_status ha_op_arrive(struct ha_op_stage *s, struct ha_op_block *const *in
     return neighbour(s);
 }
 
-/* What was captured is launched over zeros, then over its inputs. */
+/* Launches a captured graph over zeros, then over its inputs. */
 static enum ha_status launch_twice(struct ha_op_stage *s, const struct ha_op_block *out)
 {
     for (size_t i = 0; i < s->inputs; i++)

@@ -101,7 +101,8 @@ struct ha_op_stage {
     struct ha_op_block *seen, *in[HA_OP_ARRIVE], *given[HA_OP_ARRIVE];
     size_t inputs;
     struct ha_op_block *via[HA_OP_ARRIVE]; /* NULL, or from where a kernel moves the input to its place */
-    /* What is launched twice: first over zeros. Of each input a block of them, of the output what it held; NULL: once
+    /* Memory of a graph that is launched twice, first over zeros. Of each input a block of them, of the output what it
+     * held; NULL: once
      */
     struct ha_op_block *zeros[HA_OP_ARRIVE], *fresh;
     bool launches_twice;
