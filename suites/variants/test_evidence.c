@@ -116,7 +116,8 @@ TEST(a_process_that_never_sleeps_is_believed)
     judge(&polls);
     __atomic_store_n(&is_over, true, __ATOMIC_RELAXED);
     pthread_join(thread, NULL);
-    polls.says = "0.3 cores go on working";
+    polls.cpu_after = 0.9; /* a look that is held up may show some of a core where nothing works */
+    polls.says = "0.9 cores go on working";
     judge(&polls);
     close_session();
 }
