@@ -452,7 +452,7 @@ enum ha_status ha_bench_run(struct ha_bench *b, struct ha_why *why)
     b->ratios = (struct ha_ratios){ nan, nan, nan, nan, nan, nan, nan, nan, nan, nan, nan };
     b->counters = (struct ha_counters){ nan, nan, nan, nan, nan, nan };
     b->condition = ha_condition_none();
-    b->footprint = (struct ha_footprint){ nan, nan, nan, nan };
+    b->footprint = (struct ha_footprint){ nan, nan, nan, nan, nan };
     enum ha_status status = ha_timeline_create(&b->timeline, why);
     if (status == HA_OK) status = make_room(&s, why);
     if (status == HA_OK) status = passes(&s, why);

@@ -110,7 +110,8 @@ struct ha_footprint ha_evidence_footprint(const struct ha_evidence *e, const str
     return (struct ha_footprint){ .process_threads = threads(),
                                   .process_cpu = median(&e->cpu),
                                   .process_cpu_after = median(&e->cpu_after),
-                                  .memory_grown_bytes = memory_bytes(session) - e->memory_bytes };
+                                  .memory_grown_bytes = memory_bytes(session) - e->memory_bytes,
+                                  .judged_by_time = !e->busy_host };
 }
 
 void ha_evidence_free(struct ha_evidence *e)

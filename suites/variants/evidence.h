@@ -39,6 +39,7 @@ struct ha_footprint {
     double process_threads, process_cpu, process_cpu_after; /* how many; cores in use in a pass, when it is over */
     double memory_grown_bytes; /* memory in use since ha_evidence_begin: of the device; of one that computes on the
                                 * host, of the process */
+    double judged_by_time;     /* 1: how long things took was evidence; 0: not, on a busy host */
 };
 struct ha_footprint ha_evidence_footprint(const struct ha_evidence *e, const struct ha_session *session);
 

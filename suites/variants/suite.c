@@ -88,6 +88,9 @@ static const struct ha_field fields[] = {
         "passes. A device whose process works then, and not when all is over, FAILs", HA_NEITHER)
     PART(footprint, memory_grown_bytes, "bytes", C, "memory in use after the passes less before them: of the device; "
         "of one that computes on the host, of the process", HA_NEITHER)
+    PART(footprint, judged_by_time, "", C, "1: cores were this process's own, so that how long uploads, readings and "
+        "the first step took was evidence of a true time; 0: they were not, or not for 0.2 s, and it was none",
+        HA_NEITHER)
     PART(ratios, gpu_kernel_idle, "", C | Y, "1 - |K| / W, W from the second step of a traced pass to its last; spans",
         HA_LESS)
     PART(ratios, gpu_idle, "", C | Y, "1 - |K u C| / W; spans", HA_LESS)

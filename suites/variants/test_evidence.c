@@ -126,7 +126,7 @@ TEST(a_process_that_never_sleeps_is_believed)
 TEST(a_process_has_a_footprint)
 {
     open_session("resident:ctx=20,heads=4/2,head_dim=64,layers=1,steps=3,threads=1");
-    struct ha_evidence e = { .traced = 1 };
+    struct ha_evidence e = { .traced = 1, .busy_host = true };
     ha_evidence_begin(&e, &session);
     for (size_t i = 0; i < PASSES; i++) {
         assert_ok(ha_evidence_pass_begin(&e, &reason));
@@ -143,6 +143,9 @@ TEST(a_process_has_a_footprint)
     assert_true(seen.process_threads >= 1);
     assert_true(seen.process_cpu >= 0 && seen.process_cpu_after >= 0); /* asleep, of which nothing can be sure */
     assert_true(seen.memory_grown_bytes > (double)bytes / 2);
+    assert_float_equal(seen.judged_by_time, 0, 0);
+    e.busy_host = false;
+    assert_float_equal(ha_evidence_footprint(&e, &session).judged_by_time, 1, 0);
     assert_int_equal(e.cpu.count, PASSES);
     assert_int_equal(e.cpu_after.count, 5);                                            /* a few passes wait */
     assert_true(!ha_ticks() || (e.pace.count == PASSES && e.pace_between.count >= 5)); /* of what is long enough */
