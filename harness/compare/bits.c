@@ -1,5 +1,7 @@
 #include "harness/compare/bits.h"
 
+#include "harness/compare/facts.h"
+
 #include <string.h>
 
 /* The digest that all processes have which are comparable with `as`, of that night; NULL: there are none. first: of

@@ -72,6 +72,13 @@ size_t ha_comparison_of(const struct ha_comparison *c, enum ha_change_kind kind)
     return n;
 }
 
+size_t ha_comparison_lost(const struct ha_comparison *c)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < c->environments; i++) n += c->environment[i].lost;
+    return n;
+}
+
 bool ha_comparison_blind(const struct ha_comparison *c)
 {
     if (!c->base->nights) return false; /* nothing was to be noticed */
@@ -92,8 +99,9 @@ enum ha_exit ha_night_worse(enum ha_exit a, enum ha_exit b)
 
 enum ha_exit ha_comparison_exit(const struct ha_comparison *c)
 {
-    enum ha_exit exit = c->besides;
+    enum ha_exit exit = ha_comparison_lost(c) ? ha_night_worse(c->besides, HA_EXIT_REGRESSION) : c->besides;
     for (size_t i = 0; i < c->count; i++) exit = ha_night_worse(exit, kinds[c->change[i].kind].exit);
+    if (c->no_figures) exit = ha_night_worse(exit, HA_EXIT_MISSING); /* judged before, and by nobody now */
     /* that all was disturbed says why nothing can be said */
     const bool explained = ha_comparison_of(c, HA_CHANGE_DISTURBED) > 0;
     return ha_comparison_blind(c) && !explained ? ha_night_worse(exit, HA_EXIT_MISSING) : exit;
@@ -102,6 +110,9 @@ enum ha_exit ha_comparison_exit(const struct ha_comparison *c)
 const char *ha_comparison_word(const struct ha_comparison *c)
 {
     const enum ha_exit exit = ha_comparison_exit(c);
+    size_t slower = 0;
+    for (size_t i = 0; i < c->count; i++) slower += kinds[c->change[i].kind].exit == HA_EXIT_REGRESSION;
+    if (exit == HA_EXIT_REGRESSION && !slower && ha_comparison_lost(c)) return "hardware lost";
     const bool known = exit != HA_EXIT_MISSING || c->besides == exit || !ha_comparison_blind(c);
     return known ? ha_night_word(exit) : "nothing can be said";
 }
@@ -437,27 +448,39 @@ static enum ha_status compare_figures(struct ha_comparison *c, const bool *count
 
 /* ---- environments ------------------------------------------------------------------------------------------------ */
 
-static enum ha_status add_environment(struct ha_comparison *c, const char *name, const char *base, const char *now,
-                                      struct ha_why *why)
+static enum ha_status add_environment(struct ha_comparison *c, struct ha_environment_change of, struct ha_why *why)
 {
     if (!ha_array_room(&c->environment, &c->environments_room, c->environments + 1, sizeof *c->environment))
         return ha_why(why, HA_ERROR, "out of memory");
-    c->environment[c->environments++] = (struct ha_environment_change){ name, base, now };
+    size_t at = c->environments++; /* what weighs more stands before, else as they came */
+    for (;
+         at && 2 * (int)c->environment[at - 1].kind + 8 * c->environment[at - 1].lost < 2 * (int)of.kind + 8 * of.lost;
+         at--)
+        c->environment[at] = c->environment[at - 1];
+    c->environment[at] = of;
     return HA_OK;
+}
+
+static enum ha_status compare_fact(struct ha_comparison *c, const char *name, const char *base, const char *now,
+                                   struct ha_why *why)
+{
+    const enum ha_fact_change change = ha_fact_change(name, base, now);
+    if (change == HA_FACT_SAME || !strncmp(name, "identity: ", 10)) return HA_OK;
+    return add_environment(c,
+                           (struct ha_environment_change){ name, base, now, ha_fact_kind(name),
+                                                           change == HA_FACT_LOST && !c->other_machine },
+                           why);
 }
 
 static enum ha_status compare_environments(struct ha_comparison *c, const struct ha_night *base,
                                            const struct ha_night *now, struct ha_why *why)
 {
-    if (strcmp(base->build, now->build) != 0) HA_TRY(add_environment(c, "build", base->build, now->build, why));
-    for (size_t i = 0; i < now->facts; i++) {
-        const char *before = ha_night_fact(base, now->fact[i].name);
-        if (!before || strcmp(before, now->fact[i].value) != 0)
-            HA_TRY(add_environment(c, now->fact[i].name, before, now->fact[i].value, why));
-    }
+    HA_TRY(compare_fact(c, "build", base->build, now->build, why));
+    for (size_t i = 0; i < now->facts; i++)
+        HA_TRY(compare_fact(c, now->fact[i].name, ha_night_fact(base, now->fact[i].name), now->fact[i].value, why));
     for (size_t i = 0; i < base->facts; i++)
         if (!ha_night_fact(now, base->fact[i].name))
-            HA_TRY(add_environment(c, base->fact[i].name, base->fact[i].value, NULL, why));
+            HA_TRY(compare_fact(c, base->fact[i].name, base->fact[i].value, NULL, why));
     return HA_OK;
 }
 
@@ -577,8 +600,9 @@ static enum ha_status compare_cases(struct ha_comparison *c, struct look *l, str
     ha_lost_together(c);
     if (status != HA_OK || !l->gone.count) return status;
     c->no_figures = ha_figure_names_text(&l->gone);
-    return c->no_figures ? add_environment(c, "figures", c->no_figures, NULL, why)
-                         : ha_why(why, HA_ERROR, "out of memory");
+    return c->no_figures
+               ? add_environment(c, (struct ha_environment_change){ .name = "figures", .base = c->no_figures }, why)
+               : ha_why(why, HA_ERROR, "out of memory");
 }
 
 enum ha_status ha_compare(struct ha_comparison *out, const struct ha_record *base, const struct ha_record *now,

@@ -6,6 +6,7 @@
 
 #include "harness/api/exit.h"
 #include "harness/compare/bits.h"
+#include "harness/compare/facts.h"
 #include "harness/compare/record.h"
 #include "harness/compare/shift.h"
 
@@ -52,6 +53,8 @@ struct ha_change {
 
 struct ha_environment_change {
     const char *name, *base, *now; /* NULL: not said there */
+    enum ha_fact_kind kind;
+    bool lost; /* hardware that the same machine had, and has no more: by itself a regression */
 };
 
 struct ha_comparison {
@@ -59,7 +62,7 @@ struct ha_comparison {
     struct ha_change
         *change; /* [count] a line for each case that is not there twice or is not right, and for each figure */
     size_t count, room;
-    struct ha_environment_change *environment; /* [environments] */
+    struct ha_environment_change *environment; /* [environments] what is lost, then hardware, software, the rest */
     size_t environments, environments_room;
     char *no_figures;             /* the text of one of these */
     struct ha_record machine[2];  /* the case "machine" of either side, of readings that can be compared */
@@ -81,6 +84,8 @@ void ha_comparison_free(struct ha_comparison *comparison);
 
 /* How many changes of this kind. */
 size_t ha_comparison_of(const struct ha_comparison *comparison, enum ha_change_kind kind);
+/* How many facts say that the machine has lost something. */
+size_t ha_comparison_lost(const struct ha_comparison *comparison);
 /* The word for a change: "slower" of a time or rate, "worse" of others. */
 const char *ha_change_word(const struct ha_change *change);
 const char *ha_cause_word(enum ha_cause cause);

@@ -5,6 +5,7 @@
 #include "harness/base/array.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
+#include "harness/compare/facts.h"
 #include "harness/compare/sides.h"
 
 #include <float.h>
@@ -298,14 +299,22 @@ static enum ha_status take_cases(struct ha_fleet *f, struct ha_fleet_machine *m,
     return HA_OK;
 }
 
-/* Where firmware and memory are not read alike is a fact of a kind; the name that a device was asked for is none. */
+/* Is it of a kind of machine? Which one it is, and how a device was asked for, is none. */
+static bool of_kind(const char *fact) { return ha_fact_kind(fact) >= HA_FACT_HARDWARE; }
+static bool is_own(const char *fact)
+{
+    const size_t n = strlen(fact);
+    return !strncmp(fact, "identity: ", 10) || (n > 7 && !strcmp(fact + n - 7, ": asked"));
+}
+
+/* Where firmware and memory are not read alike is a fact of a kind. */
 static enum ha_status take_facts(struct ha_fleet *f, struct ha_fleet_machine *m, const struct ha_night *n,
                                  struct ha_why *why)
 {
     for (size_t i = 0; i < n->facts; i++) {
         const char *name = n->fact[i].name;
-        if (strlen(name) > 7 && !strcmp(name + strlen(name) - 7, ": asked")) continue;
-        if (ha_fleet_fact(f, name, n->fact[i].machine) == SIZE_MAX) return no_memory(why);
+        if (is_own(name)) continue;
+        if (ha_fleet_fact(f, name, of_kind(name)) == SIZE_MAX) return no_memory(why);
     }
     if (ha_fleet_fact(f, "build", true) == SIZE_MAX) return no_memory(why);
     m->fact = calloc(f->facts + 1, sizeof *m->fact);

@@ -2,6 +2,7 @@
 
 #include "harness/base/array.h"
 #include "harness/base/why.h"
+#include "harness/compare/facts.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -16,19 +17,11 @@ const char *ha_fleet_fact_of(const struct ha_fleet_machine *m, size_t fact)
     return fact < m->facts ? m->fact[fact] : "";
 }
 
-/* What a kernel leaves of the memory of two machines of one kind differs a little. */
-static bool same_size(const char *a, const char *b)
-{
-    const double x = atof(a), y = atof(b);
-    return x > 0 && y > 0 && fabs(x - y) <= 0.02 * fmax(x, y);
-}
-
 static bool same_kind(const struct ha_fleet *f, const struct ha_fleet_machine *a, const struct ha_fleet_machine *b)
 {
     for (size_t i = 0; i < f->facts; i++) {
         const char *x = ha_fleet_fact_of(a, i), *y = ha_fleet_fact_of(b, i); /* kept once each */
-        if (x == y || !f->fact_of_kind[i] || !strcmp(x, y)) continue;
-        if (!strstr(f->fact[i], "memory_bytes") || !same_size(x, y)) return false;
+        if (x != y && f->fact_of_kind[i] && ha_fact_change(f->fact[i], x, y) != HA_FACT_SAME) return false;
     }
     return true;
 }

@@ -4,6 +4,7 @@
 #include "harness/base/stats.h"
 #include "harness/base/why.h"
 #include "harness/compare/change_points.h"
+#include "harness/compare/facts.h"
 #include "harness/compare/sides.h"
 
 #include <math.h>

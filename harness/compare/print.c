@@ -188,8 +188,11 @@ void ha_verdict_line(FILE *out, const struct ha_comparison *c)
     }
     for (int k = 0; k < HA_CHANGES; k++)
         if (ha_change_loud((enum ha_change_kind)k)) loud += ha_comparison_of(c, (enum ha_change_kind)k);
-    fprintf(out, "%s: %zu change%s in %zu figures beside %zu night%s of the base", ha_comparison_word(c), loud,
-            loud == 1 ? "" : "s", c->compared, c->base_nights, c->base_nights == 1 ? "" : "s");
+    fprintf(out, "%s: ", ha_comparison_word(c));
+    for (size_t i = 0; i < c->environments && c->environment[i].lost; i++)
+        fprintf(out, "%s %s -> %s, ", c->environment[i].name, c->environment[i].base, c->environment[i].now);
+    fprintf(out, "%zu change%s in %zu figures beside %zu night%s of the base", loud, loud == 1 ? "" : "s", c->compared,
+            c->base_nights, c->base_nights == 1 ? "" : "s");
     if (!sight(c, &half, &most)) return;
     if (ha_comparison_blind(c)) fputs("; so few processes say nothing: run both with --processes 10", out);
     else if (isinf(half)) fputs("; with so few processes half of the times would have shown no change", out);
@@ -200,11 +203,12 @@ void ha_verdict_line(FILE *out, const struct ha_comparison *c)
 
 /* ---- for a reader ------------------------------------------------------------------------------------------------ */
 
-static void print_environment(FILE *out, const struct ha_comparison *c, const char *format)
+static void print_environment(FILE *out, const struct ha_comparison *c)
 {
     for (size_t i = 0; i < c->environments; i++) {
         const struct ha_environment_change *e = &c->environment[i];
-        fprintf(out, format, e->name, e->base ? e->base : "(not said)", e->now ? e->now : "(not said)");
+        fprintf(out, "%-18s %s: %s -> %s\n", e->lost ? "hardware lost" : ha_fact_word(e->kind), e->name,
+                e->base ? e->base : "(not said)", e->now ? e->now : "(not said)");
     }
 }
 
@@ -316,12 +320,11 @@ static void print_sides(FILE *out, const struct ha_comparison *c)
 
 void ha_compare_print_table(FILE *out, const struct ha_comparison *c)
 {
-    if (c->other_machine) print_environment(out, c, "differs  %s: %s -> %s\n");
+    print_environment(out, c);
     print_lines(out, c);
     print_again(out, c);
     putc('\n', out);
     print_sides(out, c);
-    if (!c->other_machine) print_environment(out, c, "differs  %s: %s -> %s\n");
     if (c->compared)
         fprintf(out, "spread from night to night %.1f%%%s\n", 100 * c->nights,
                 c->assumed ? ", assumed: the base does not say" : "");
@@ -443,6 +446,8 @@ void ha_compare_print_json(FILE *out, const struct ha_comparison *c, size_t inde
         ha_json_set_text(row, "name", c->environment[i].name);
         ha_json_set_text(row, "base", c->environment[i].base);
         ha_json_set_text(row, "new", c->environment[i].now);
+        ha_json_set_text(row, "kind", ha_fact_word(c->environment[i].kind));
+        json_object_set_new(row, "lost", json_boolean(c->environment[i].lost));
         ha_json_put_line(out, row);
     }
     for (size_t i = 0; i < c->count; i++) {

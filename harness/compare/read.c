@@ -208,8 +208,7 @@ static void scalar(const json_t *v, const char *name, char out[256])
     out[0] = 0;
     if (json_is_string(v)) snprintf(out, 256, "%s", json_string_value(v));
     else if (json_is_number(v) && strstr(name, "memory_bytes"))
-        snprintf(out, 256, "%.0f GiB",
-                 json_number_value(v) / 0x1p30); /* what the kernel leaves of it varies a little */
+        snprintf(out, 256, "%.3g GiB", json_number_value(v) / 0x1p30);
     else if (json_is_integer(v)) snprintf(out, 256, "%lld", (long long)json_integer_value(v));
     else if (json_is_real(v)) snprintf(out, 256, "%.6g", json_real_value(v));
     else if (json_is_boolean(v)) snprintf(out, 256, "%s", json_is_true(v) ? "yes" : "no");
@@ -221,12 +220,11 @@ static bool listed(const char *name, const char *const *list)
     return *list;
 }
 
-/* The scalars of an object, but those that are no fact of a machine. */
+/* The scalars of an object, but those that are no fact of where it ran. */
 static enum ha_status add_facts(struct ha_record *r, json_t *of, const char *prefix, struct ha_why *why)
 {
-    static const char *const not [] = { "schema_version", "mode",    "options", "build", "version",
-                                        "date_utc",       "command", "spans",   NULL };
-    static const char *const machine[] = { "cpu", "cores", "memory_bytes", "kind", "name", "driver", NULL };
+    static const char *const not [] = { "schema_version", "mode",    "options", "build",           "version",
+                                        "date_utc",       "command", "spans",   "compute_threads", NULL };
     const char *name;
     json_t *value;
     json_object_foreach(of, name, value)
@@ -235,7 +233,21 @@ static enum ha_status add_facts(struct ha_record *r, json_t *of, const char *pre
         scalar(value, name, text);
         if (!*text || listed(name, not )) continue;
         snprintf(full, sizeof full, "%s%.60s", prefix, name);
-        HA_TRY(ha_record_add_fact(r, full, text, listed(name, machine), why));
+        HA_TRY(ha_record_add_fact(r, full, text, why));
+    }
+    return HA_OK;
+}
+
+/* What a device can do at most, of its meters: how it stands at the moment is none of these facts. */
+static enum ha_status add_limits(struct ha_record *r, const json_t *meters, const char *prefix, struct ha_why *why)
+{
+    static const char *const limit[] = { "sm_clock_max_MHz", "memory_clock_max_MHz", "link_gen_max", "link_width",
+                                         "link_width_max" };
+    for (size_t i = 0; i < sizeof limit / sizeof *limit; i++) {
+        char text[256], full[320];
+        scalar(json_object_get(meters, limit[i]), limit[i], text);
+        snprintf(full, sizeof full, "%s%s", prefix, limit[i]);
+        if (*text) HA_TRY(ha_record_add_fact(r, full, text, why));
     }
     return HA_OK;
 }
@@ -253,7 +265,8 @@ static enum ha_status add_device(struct reading *r, json_t *device)
     char prefix[256];
     const char *driver = json_string_value(json_object_get(device, "driver"));
     snprintf(prefix, sizeof prefix, "device %.200s: ", driver ? driver : "");
-    return add_facts(r->record, device, prefix, r->why);
+    HA_TRY(add_facts(r->record, device, prefix, r->why));
+    return add_limits(r->record, json_object_get(device, "meters"), prefix, r->why);
 }
 
 static enum ha_status read_env(struct reading *r, const char *path, json_t *env)
@@ -271,6 +284,7 @@ static enum ha_status read_env(struct reading *r, const char *path, json_t *env)
     take_text(env, "build", n->build, sizeof n->build);
     take_text(env, "version", n->build, sizeof n->build);
     HA_TRY(r->mode ? add_facts(r->record, env, "", r->why) : no_memory(r->why));
+    HA_TRY(add_facts(r->record, json_object_get(env, "identity"), "identity: ", r->why));
     if (device) HA_TRY(add_device(r, device));
     for (size_t i = 0; i < json_array_size(devices); i++) HA_TRY(add_device(r, json_array_get(devices, i)));
     return HA_OK;

@@ -229,13 +229,12 @@ enum ha_status ha_record_add_night(struct ha_record *r, const char *path, struct
     return HA_OK;
 }
 
-enum ha_status ha_record_add_fact(struct ha_record *r, const char *name, const char *value, bool machine,
-                                  struct ha_why *why)
+enum ha_status ha_record_add_fact(struct ha_record *r, const char *name, const char *value, struct ha_why *why)
 {
     struct ha_night *n = &r->night[r->nights - 1];
     if (ha_night_fact(n, name)) return HA_OK; /* the first record of a night says */
     if (!ha_array_room(&n->fact, &n->facts_room, n->facts + 1, sizeof *n->fact)) return no_memory(why);
-    const struct ha_fact fact = { ha_record_keep(r, name), ha_record_keep(r, value), machine };
+    const struct ha_fact fact = { ha_record_keep(r, name), ha_record_keep(r, value) };
     if (!fact.name || !fact.value) return no_memory(why);
     n->fact[n->facts++] = fact;
     return HA_OK;
@@ -246,38 +245,6 @@ const char *ha_night_fact(const struct ha_night *n, const char *name)
     for (size_t i = 0; i < n->facts; i++)
         if (!strcmp(n->fact[i].name, name)) return n->fact[i].value;
     return NULL;
-}
-
-bool ha_night_same_machine(const struct ha_night *a, const struct ha_night *b, const char **fact)
-{
-    for (size_t i = 0; i < a->facts; i++) {
-        const char *other = a->fact[i].machine ? ha_night_fact(b, a->fact[i].name) : NULL;
-        if (!other || !strcmp(other, a->fact[i].value)) continue;
-        *fact = a->fact[i].name;
-        return false;
-    }
-    return true;
-}
-
-/* Facts that no bit of an output depends on; the plan stands beside each case. */
-static bool idle_fact(const char *name)
-{
-    static const char *const idle[] = { "plan", "kernel", "governor", "huge_pages", "numa_node", "memory_bytes" };
-    for (size_t i = 0; i < sizeof idle / sizeof *idle; i++)
-        if (!strcmp(name, idle[i])) return true;
-    const size_t length = strlen(name);
-    return length > 7 && !strcmp(name + length - 7, ": asked");
-}
-
-bool ha_night_same_bits(const struct ha_night *a, const struct ha_night *b)
-{
-    if (!*a->build || !strcmp(a->build, "unknown") || strstr(a->build, "-dirty") || strcmp(a->build, b->build) != 0)
-        return false;
-    for (size_t i = 0; i < a->facts; i++) {
-        const char *name = a->fact[i].name, *other = idle_fact(name) ? NULL : ha_night_fact(b, name);
-        if (other && strcmp(other, a->fact[i].value) != 0) return false;
-    }
-    return true;
 }
 
 /* ---- the machine ------------------------------------------------------------------------------------------------- */

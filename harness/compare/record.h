@@ -56,10 +56,9 @@ struct ha_recorded_case {
     size_t figures, room;
 };
 
-/* What a night says of where it ran: "cpu", "kernel", "device host: name", ... */
+/* What a night says of where it ran: "cpu", "kernel", "device host: name", ... (facts.h says of what kind it is) */
 struct ha_fact {
     const char *name, *value;
-    bool machine; /* another value is another machine */
 };
 
 struct ha_night {
@@ -106,8 +105,7 @@ enum ha_status ha_record_begin(struct ha_record *record, const char *path, struc
 /* The nights come in their order, and what follows is of the last. */
 enum ha_status ha_record_add_night(struct ha_record *record, const char *path, struct ha_why *why);
 /* The first value of a name stays. */
-enum ha_status ha_record_add_fact(struct ha_record *record, const char *name, const char *value, bool machine,
-                                  struct ha_why *why);
+enum ha_status ha_record_add_fact(struct ha_record *record, const char *name, const char *value, struct ha_why *why);
 /* The case of that name, a new one where there is none; NULL: no memory. */
 struct ha_recorded_case *ha_record_add_case(struct ha_record *record, const char *mode, const char *id);
 enum ha_status ha_record_add_verdict(struct ha_record *record, struct ha_recorded_case *of, const char *suite,
@@ -139,11 +137,5 @@ const struct ha_recorded_case *ha_record_case(const struct ha_record *record, co
 const struct ha_recorded_figure *ha_record_figure(const struct ha_recorded_case *of, const char *name);
 /* NULL: it does not say */
 const char *ha_night_fact(const struct ha_night *night, const char *name);
-/* Is it the same machine, as far as both say? If not, *fact is what differs. */
-bool ha_night_same_machine(const struct ha_night *a, const struct ha_night *b, const char **fact);
-/* Must both have the same bits of outputs, where plans of kernels are the same, too? Of one build, which is known and
- * has no changes that were not committed, on one machine, and nothing else that computes differs, as far as both say.
- */
-bool ha_night_same_bits(const struct ha_night *a, const struct ha_night *b);
 
 #endif

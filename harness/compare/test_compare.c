@@ -352,9 +352,9 @@ static void begin_built(struct ha_record *r, const char *build, const char *driv
 {
     begin_night(r, "night");
     snprintf(r->night[r->nights - 1].build, sizeof r->night->build, "%s", build);
-    assert_int_equal(ha_record_add_fact(r, "device cuda: driver_version", driver, false, &why), HA_OK);
-    assert_int_equal(ha_record_add_fact(r, "kernel", kernel, false, &why), HA_OK);
-    assert_int_equal(ha_record_add_fact(r, "plan", kernel, false, &why), HA_OK);
+    assert_int_equal(ha_record_add_fact(r, "device cuda: driver_version", driver, &why), HA_OK);
+    assert_int_equal(ha_record_add_fact(r, "kernel", kernel, &why), HA_OK);
+    assert_int_equal(ha_record_add_fact(r, "plan", kernel, &why), HA_OK);
 }
 
 /* A case in so many processes, each with its digest; NULL: it left none. */
@@ -602,9 +602,9 @@ COMPARE_TEST(a_time_whose_name_begins_as_a_reading_does_is_a_time)
 
 static void add_machine(struct ha_record *r, const char *cpu, const char *kind, const char *kernel)
 {
-    assert_int_equal(ha_record_add_fact(r, "cpu", cpu, true, &why), HA_OK);
-    assert_int_equal(ha_record_add_fact(r, "device d: kind", kind, true, &why), HA_OK);
-    assert_int_equal(ha_record_add_fact(r, "kernel", kernel, false, &why), HA_OK);
+    assert_int_equal(ha_record_add_fact(r, "cpu", cpu, &why), HA_OK);
+    assert_int_equal(ha_record_add_fact(r, "device d: kind", kind, &why), HA_OK);
+    assert_int_equal(ha_record_add_fact(r, "kernel", kernel, &why), HA_OK);
     for (size_t i = 0; i < 2; i++) {
         const size_t p = 10 * r->nights + i;
         add_value(r, add_case(r, "run", "x:"), &step, p, 1e6);
@@ -623,8 +623,86 @@ COMPARE_TEST(of_two_machines_ratios_alone_are_compared)
     assert_int_equal(result.compared, 1);
     assert_int_equal(result.environments, 2);
     ha_compare_print_table(test_print(), &result);
-    assert_int_equal(strncmp(test_printed(), "differs  cpu: A -> B\ndiffers  kernel: 6.1 -> 6.2\n", 45), 0);
+    static const char said[] = "machine            cpu: A -> B\nsoftware           kernel: 6.1 -> 6.2\n";
+    assert_int_equal(strncmp(test_printed(), said, sizeof said - 1), 0);
     assert_contains(test_print_text, "two machines (cpu)");
+}
+
+/* A machine that is the same, or not, by what it says; NULL: it does not. */
+static const struct who {
+    const char *board[2], *id[2], *host[2], *cpu[2];
+    bool same;
+} whos[] = {
+    { { "b", "b" }, { "i", "j" }, { "h", "k" }, { "A", "A" }, true },  /* the board decides */
+    { { "b", "c" }, { "i", "i" }, { "h", "h" }, { "A", "A" }, false }, /* one image on two boards */
+    { { "b", NULL }, { "i", "i" }, { "h", "k" }, { "A", "A" }, true }, /* root could read it, once */
+    { { NULL, NULL }, { "i", "j" }, { "h", "h" }, { "A", "A" }, true },
+    { { NULL, NULL }, { "i", "j" }, { "h", "k" }, { "A", "A" }, false },
+    { { NULL, NULL }, { "i", "i" }, { "h", "h" }, { "A", "B" }, false },  /* one image on two CPUs */
+    { { NULL, NULL }, { NULL, "i" }, { NULL, "h" }, { "A", "A" }, true }, /* of before it was said */
+};
+
+static void add_fact(struct ha_record *r, const char *name, const char *value)
+{
+    if (value) assert_int_equal(ha_record_add_fact(r, name, value, &why), HA_OK);
+}
+
+COMPARE_TEST(a_machine_goes_by_its_board_its_id_or_its_host)
+{
+    for (const struct who *w = whos; w < whos + COUNT(whos); w++) {
+        begin_both();
+        for (int side = 0; side < 2; side++) {
+            struct ha_record *const r = side ? &now : &base;
+            add_fact(r, "identity: board", w->board[side]), add_fact(r, "identity: machine_id", w->id[side]);
+            add_fact(r, "identity: host", w->host[side]);
+            add_machine(r, w->cpu[side], "host", "6.1");
+        }
+        compare();
+        assert_int_equal(result.other_machine, !w->same);
+        assert_int_equal(result.environments, strcmp(w->cpu[0], w->cpu[1]) != 0);
+        clean(NULL);
+    }
+}
+
+/* What one machine says of itself, and then: is it lost, or another, or neither? */
+static const struct {
+    const char *fact, *was, *is;
+    bool environments, lost;
+} hardware[] = {
+    { "memory_bytes", "23.54 GiB", "23.48 GiB", 0, 0 },
+    { "memory_bytes", "24 GiB", "12 GiB", 1, 1 },
+    { "memory_bytes", "12 GiB", "24 GiB", 1, 0 },
+    { "device cuda: memory_bytes", "80 GiB", "79.2 GiB", 0, 0 },
+    { "device cuda: memory_bytes", "80 GiB", "64 GiB", 1, 1 },
+    { "cores", "64", "63", 1, 1 },
+    { "sockets", "2", "1", 1, 1 },
+    { "gpus", "8", "7", 1, 1 },
+    { "numa_nodes", "1", "2", 1, 0 },
+    { "device cuda: link_width", "16", "8", 1, 1 },
+    { "cpu_clock_max_MHz", "3500", "2000", 1, 1 },
+    { "cpu_clock_max_MHz", "3500", "3499", 0, 0 },
+    { "kernel", "6.1", "6.0", 1, 0 },
+    { "gpus", "8", NULL, 1, 0 }, /* an older build does not say */
+};
+
+COMPARE_TEST(hardware_that_is_gone_is_a_regression_by_itself_and_stands_first)
+{
+    for (size_t i = 0; i < COUNT(hardware); i++) {
+        begin_both();
+        add_fact(&base, "libc", "2.36"), add_fact(&now, "libc", hardware[i].environments ? "2.37" : "2.36");
+        add_fact(&base, hardware[i].fact, hardware[i].was), add_fact(&now, hardware[i].fact, hardware[i].is);
+        add_machine(&base, "A", "host", "6.1"), add_machine(&now, "A", "host", "6.1"); /* the first kernel stays */
+        add_both("y", &step, 1e6, 1e6);
+        compare();
+        if (result.environments != (hardware[i].environments ? 2 : 0))
+            fail_msg("%zu: %zu facts differ", i, result.environments);
+        assert_int_equal(ha_comparison_lost(&result), hardware[i].lost);
+        assert_int_equal(ha_comparison_exit(&result), hardware[i].lost ? 30 : 0);
+        ha_compare_print_table(test_print(), &result);
+        if (hardware[i].lost) assert_int_equal(strncmp(test_printed(), "hardware lost      ", 19), 0);
+        assert_contains(test_printed(), hardware[i].lost ? "\nhardware lost: " : "\nnothing changed: ");
+        clean(NULL);
+    }
 }
 
 /* Of one machine, and of two. */
@@ -642,8 +720,8 @@ COMPARE_TEST(devices_of_two_kinds_are_refused)
 
 static void add_device(struct ha_record *r, const char *asked, const char *name, const char *const *id, size_t ids)
 {
-    assert_int_equal(ha_record_add_fact(r, "device cuda: name", name, true, &why), HA_OK);
-    assert_int_equal(ha_record_add_fact(r, "device cuda: asked", asked, false, &why), HA_OK);
+    assert_int_equal(ha_record_add_fact(r, "device cuda: name", name, &why), HA_OK);
+    assert_int_equal(ha_record_add_fact(r, "device cuda: asked", asked, &why), HA_OK);
     for (size_t i = 0; i < ids; i++)
         for (size_t p = 0; p < 2; p++) {
             add_value(r, add_case(r, "run", id[i]), &step, p, 1e6);
@@ -770,16 +848,17 @@ TEST(a_figure_that_was_always_there_is_missed)
         compare_rates(rates[i].first, rates[i].second, rates[i].after, rates[i].others, rates[i].build);
         if (ha_comparison_of(&result, HA_CHANGE_GONE) != rates[i].gone)
             fail_msg("%zu: not %zu are gone", i, rates[i].gone);
-        assert_int_equal(ha_comparison_exit(&result), rates[i].gone ? 20 : 0);
+        assert_int_equal(ha_comparison_exit(&result), rates[i].gone || rates[i].differs ? 20 : 0);
         assert_int_equal(result.environments, rates[i].differs + (*rates[i].build != 0));
         ha_compare_print_table(test_print(), &result);
         test_printed();
         if (i == 1) assert_contains(test_print_text, "gone               x GBps: it has no value now, nor have 1 more");
         if (i == 2) assert_contains(test_print_text, "x GBps: it has no value now\n");
-        if (i == 2) assert_contains(test_print_text, "differs  figures: gpu_idle -> (not said)");
+        if (i == 2) assert_contains(test_print_text, "differs            figures: gpu_idle -> (not said)");
         if (i == 6) assert_contains(test_print_text, "machine beside_read_GBps: it has no value now\n");
         if (i == 7)
-            assert_contains(test_print_text, "differs  figures: GBps, gpu_idle, beside_read_GBps -> (not said)");
+            assert_contains(test_print_text,
+                            "differs            figures: GBps, gpu_idle, beside_read_GBps -> (not said)");
         ha_compare_print_json(test_print(), &result, 1);
         assert_int_equal(lines_with(test_printed(), "\"change\":\"gone\"", "\"figure\":\""), rates[i].gone);
         clean(NULL);

@@ -362,7 +362,7 @@ HISTORY_TEST(another_machine_has_a_curve_of_its_own)
         level[n] = other ? 0.2 : 0;
         begin_night(&record, "night");
         date_of_last();
-        assert_int_equal(ha_record_add_fact(&record, "cpu", other ? "B<b>" : "A", true, &why), HA_OK);
+        assert_int_equal(ha_record_add_fact(&record, "cpu", other ? "B<b>" : "A", &why), HA_OK);
         add_case_of_night(&worlds[0], 0, n);
     }
     make(NULL, NULL);

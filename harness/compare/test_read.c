@@ -100,7 +100,7 @@ READ_TEST(a_run_is_a_night_with_its_cases_figures_and_facts)
     assert_string_equal(record.night[0].date, "2026-01-01");
     assert_string_equal(record.night[0].build, "b1");
     assert_string_equal(ha_night_fact(&record.night[0], "device host: kind"), "host");
-    assert_string_equal(ha_night_fact(&record.night[0], "memory_bytes"), "24 GiB");
+    assert_string_equal(ha_night_fact(&record.night[0], "memory_bytes"), "23.5 GiB");
     assert_null(ha_night_fact(&record.night[0], "mode"));
     const struct ha_recorded_case *c = record.cases[0];
     assert_int_equal(c->verdict, HA_VERDICT_FAIL);

@@ -2,11 +2,13 @@
 
 #include "harness/base/arena.h"
 #include "harness/base/clock.h"
+#include "harness/base/fingerprint.h"
 #include "harness/base/text.h"
 #include "harness/base/tuning.h"
 #include "harness/base/registry.h"
 #include "harness/base/version.h"
 
+#include <glob.h>
 #include <gnu/libc-version.h>
 #include <hwloc.h>
 #include <math.h>
@@ -33,7 +35,9 @@ static void read_topology(struct ha_env *env)
         if (hwloc_topology_load(t) == 0) {
             int cores = hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_CORE),
                 nodes = hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_NUMANODE);
+            const int sockets = hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_PACKAGE);
             env->cores = cores > 0 ? (size_t)cores : 0;
+            env->sockets = sockets > 0 ? (size_t)sockets : 0;
             env->numa_nodes = nodes > 0 ? (size_t)nodes : 0;
             if (nodes > 1 && hwloc_get_cpubind(t, mine, HWLOC_CPUBIND_PROCESS) == 0)
                 for (int i = 0; i < nodes; i++) {
@@ -44,6 +48,51 @@ static void read_topology(struct ha_env *env)
         hwloc_topology_destroy(t);
     }
     hwloc_bitmap_free(mine);
+}
+
+/* ---- which machine it is ----------------------------------------------------------------------------------------- */
+
+/* 32 bits of a fingerprint, so that many texts have the same, and none can be read out of it. A name that can be
+ * guessed can be tried: who publishes records has a salt of his own. */
+static void digest(char out[9], const char *kind, const char *text)
+{
+    const char *salt = getenv("HABENCH_SALT");
+    char all[768], sum[HA_FINGERPRINT_TEXT];
+    *out = 0;
+    if (!*text) return;
+    const int n = snprintf(all, sizeof all, "%.200s/%s/%.500s", salt ? salt : "habench", kind, text);
+    snprintf(out, 9, "%.8s", ha_fingerprint_print(ha_fingerprint_bytes(HA_FINGERPRINT_BEGIN, all, (size_t)n), sum) + 8);
+}
+
+static void read_identity(struct ha_env *env)
+{
+    char text[256], serial[128], host[128] = "";
+    ha_text_line("/sys/class/dmi/id/board_serial", "", serial, sizeof serial);
+    ha_text_line("/sys/class/dmi/id/product_uuid", "", text, sizeof text / 2);
+    strcat(text, serial);
+    digest(env->board, "board", text);
+    ha_text_line("/etc/machine-id", "", text, sizeof text);
+    digest(env->machine_id, "machine-id", text);
+    if (gethostname(host, sizeof host - 1) != 0 || !strncmp(host, "localhost", 9)) *host = 0;
+    digest(env->host, "host", host);
+}
+
+/* Of NVIDIA and AMD what draws or computes, and of all others what says that it computes. */
+static size_t count_gpus(void)
+{
+    glob_t found;
+    size_t n = 0;
+    if (glob("/sys/bus/pci/devices/*/class", 0, NULL, &found) != 0) return 0;
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        char class[16], vendor[16], path[512];
+        ha_text_line(found.gl_pathv[i], "", class, sizeof class);
+        snprintf(path, sizeof path, "%.*svendor", (int)strlen(found.gl_pathv[i]) - 5, found.gl_pathv[i]);
+        ha_text_line(path, "", vendor, sizeof vendor);
+        const bool known = !strcmp(vendor, "0x10de") || !strcmp(vendor, "0x1002");
+        n += !strncmp(class, "0x12", 4) || (known && !strncmp(class, "0x03", 4));
+    }
+    globfree(&found);
+    return n;
 }
 
 void ha_env_read(struct ha_env *env)
@@ -67,7 +116,11 @@ void ha_env_read(struct ha_env *env)
     snprintf(env->libc, sizeof env->libc, "glibc %.16s", gnu_get_libc_version());
     env->memory_bytes = ha_memory_size("").total_bytes;
     ha_date_utc(env->date);
+    ha_text_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq", "", text, sizeof text);
+    env->cpu_clock_max_MHz = atof(text) / 1e3;
+    env->gpus = count_gpus();
     read_topology(env);
+    read_identity(env);
 }
 
 void ha_env_device(struct ha_env_device *out, const char *asked, const struct ha_device_api *api,

@@ -14,11 +14,15 @@
 struct ha_env {
     char isa[32]; /* CPU kernels: the best here, unless the caller was told of another */
     char cpu[128], kernel[160], governor[32], huge_pages[16], date[HA_DATE_UTC], libc[32];
-    char bios[96], microcode[32]; /* empty: not to be read here */
-    const struct ha_tuning *plan; /* of the CPU kernels; NULL as without choices */
-    size_t cores, numa_nodes;
+    char bios[96], microcode[32];            /* empty: not to be read here */
+    const struct ha_tuning *plan;            /* of the CPU kernels; NULL as without choices */
+    size_t cores, sockets, numa_nodes, gpus; /* gpus: on the bus, whoever may use them */
     uint64_t memory_bytes;
-    int numa_node; /* that this process is held to, or -1 */
+    double cpu_clock_max_MHz; /* that the governor allows; 0: not to be read here */
+    int numa_node;            /* that this process is held to, or -1 */
+    /* Which machine this is: digests of what no boot changes, with the salt $HABENCH_SALT (docs/compare.md); empty: not
+     * to be read here. board: serial and identifier of the board, which root alone may read. */
+    char board[9], machine_id[9], host[9];
 };
 void ha_env_read(struct ha_env *env);
 

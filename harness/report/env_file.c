@@ -151,6 +151,18 @@ static json_t *suites_json(const struct ha_env_run *run)
     return all;
 }
 
+/* What is known of the hardware alone, and which one it is */
+static void add_machine(json_t *all, const struct ha_env *env)
+{
+    json_object_set_new(all, "sockets", json_integer((json_int_t)env->sockets));
+    json_object_set_new(all, "gpus", json_integer((json_int_t)env->gpus));
+    json_object_set_new(all, "cpu_clock_max_MHz",
+                        env->cpu_clock_max_MHz > 0 ? json_real(env->cpu_clock_max_MHz) : json_null());
+    json_object_set_new(all, "identity",
+                        json_pack("{s:o, s:o, s:o}", "board", text_json(env->board), "machine_id",
+                                  text_json(env->machine_id), "host", text_json(env->host)));
+}
+
 struct ha_env_file *ha_env_file_create(const struct ha_env *env, const struct ha_env_run *run)
 {
     struct ha_env_file *file = calloc(1, sizeof *file);
@@ -170,6 +182,7 @@ struct ha_env_file *ha_env_file_create(const struct ha_env *env, const struct ha
         "devices", "runs", "run_id", text_json(run->run_id), "date_utc", text_json(env->date), "command",
         text_json(command), "suites", suites_json(run));
     free(own);
+    add_machine(file->all, env);
     if (file->all) return file;
     free(file);
     return NULL;
