@@ -50,8 +50,23 @@ static enum ha_cause cause_of(const struct ha_shift *figure, double sign, const 
     return beyond_doubt(part) && beyond_doubt(rest) ? HA_CAUSE_BOTH : HA_CAUSE_UNDECIDED;
 }
 
-enum ha_status ha_blame(struct ha_change *c, const bool *counts, double nights, struct ha_why *why)
+/* Of causes those that can be: code that is the same has not changed. */
+static enum ha_cause possible(const struct ha_comparison *all, enum ha_cause cause)
 {
+    const bool software = all->suspects && *all->suspects && (all->same_build || strchr(all->suspects, ','));
+    switch (cause) {
+    case HA_CAUSE_CODE:
+        if (!all->same_build) return software ? HA_CAUSE_UNDECIDED : HA_CAUSE_CODE;
+        return software ? HA_CAUSE_SOFTWARE : HA_CAUSE_MACHINE;
+    case HA_CAUSE_BOTH: return all->same_build && !software ? HA_CAUSE_MACHINE : HA_CAUSE_BOTH;
+    default: return cause;
+    }
+}
+
+enum ha_status ha_blame(const struct ha_comparison *all, struct ha_change *c, const bool *counts, struct ha_why *why)
+{
+    const double nights = all->nights;
+    c->suspects = all->suspects ? all->suspects : "";
     const double sign = c->kind == HA_CHANGE_BETTER ? -1 : 1;
     const bool link = moves_bytes(c->now);
     size_t asked = 0;
@@ -76,5 +91,6 @@ enum ha_status ha_blame(struct ha_change *c, const bool *counts, double nights, 
     }
     if (c->part) c->cause = cause_of(&c->shift, sign, &c->part_shift, &c->rest);
     else c->cause = asked && still ? HA_CAUSE_CODE : HA_CAUSE_UNDECIDED;
+    c->cause = possible(all, c->cause);
     return HA_OK;
 }

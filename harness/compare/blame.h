@@ -5,10 +5,12 @@
 
 #include "harness/compare/compare.h"
 
-/* Fills in cause, part, part_shift and rest of a change that is worse or better. Where the part of the machine that
- * moved most moved as the figure did, or more, it is the machine; where the figure over that part moved, too, and both
- * are beyond doubt, both; where no part moved and half as much would have been seen, the code. nights: the spread
- * between nights. */
-enum ha_status ha_blame(struct ha_change *change, const bool *counts, double nights, struct ha_why *why);
+/* Fills in cause, part, part_shift, rest and suspects of a change that is worse or better. Where the part of the
+ * machine that moved most moved as the figure did, or more, it is the machine; where the figure over that part moved,
+ * too, and both are beyond doubt, both; where no part moved and half as much would have been seen, what is left: the
+ * code where builds differ, software where that alone does, neither of the two where both do, and the machine where
+ * nothing does. */
+enum ha_status ha_blame(const struct ha_comparison *comparison, struct ha_change *change, const bool *counts,
+                        struct ha_why *why);
 
 #endif

@@ -50,7 +50,7 @@ enum ha_exit ha_change_exit(enum ha_change_kind kind) { return kinds[kind].exit;
 
 const char *ha_cause_word(enum ha_cause cause)
 {
-    static const char *const word[] = { "", "machine", "code", "both", "undecided" };
+    static const char *const word[] = { "", "machine", "code", "software", "both", "undecided" };
     return word[cause];
 }
 
@@ -428,7 +428,7 @@ static enum ha_status call_all(struct ha_comparison *c, struct ha_change **order
     for (size_t i = 0; i < count && status == HA_OK; i++) {
         order[i]->kind = call(order[i], p[i] <= worse, p[count + i] <= better);
         if (order[i]->kind == HA_CHANGE_WORSE || order[i]->kind == HA_CHANGE_BETTER)
-            status = ha_blame(order[i], counts, c->nights, why);
+            status = ha_blame(c, order[i], counts, why);
     }
     free(p);
     return status;
@@ -472,6 +472,20 @@ static enum ha_status compare_fact(struct ha_comparison *c, const char *name, co
                            why);
 }
 
+/* What may have made a figure another one, and is no part of the machine. */
+static enum ha_status name_suspects(struct ha_comparison *c, struct ha_why *why)
+{
+    struct ha_figure_names names = { 0 };
+    enum ha_status status = c->same_build ? HA_OK : ha_figure_names_add(&names, "build", why);
+    for (size_t i = 0; i < c->environments && status == HA_OK; i++)
+        if (c->environment[i].kind == HA_FACT_SOFTWARE)
+            status = ha_figure_names_add(&names, c->environment[i].name, why);
+    if (status == HA_OK && !(c->suspects = ha_figure_names_text(&names)))
+        status = ha_why(why, HA_ERROR, "out of memory");
+    free(names.name);
+    return status;
+}
+
 static enum ha_status compare_environments(struct ha_comparison *c, const struct ha_night *base,
                                            const struct ha_night *now, struct ha_why *why)
 {
@@ -481,7 +495,8 @@ static enum ha_status compare_environments(struct ha_comparison *c, const struct
     for (size_t i = 0; i < base->facts; i++)
         if (!ha_night_fact(now, base->fact[i].name))
             HA_TRY(compare_fact(c, base->fact[i].name, base->fact[i].value, NULL, why));
-    return HA_OK;
+    c->same_build = ha_night_same_build(base, now);
+    return name_suspects(c, why);
 }
 
 /* A night of the new record may lie in the folder of the base: it does not stand beside itself. */
@@ -625,6 +640,7 @@ void ha_comparison_free(struct ha_comparison *c)
     free(c->change);
     free(c->environment);
     free(c->no_figures);
+    free(c->suspects);
     for (size_t side = 0; side < 2; side++) ha_record_free(&c->machine[side]);
     *c = (struct ha_comparison){ 0 };
 }

@@ -30,7 +30,7 @@ enum ha_change_kind {
 };
 enum { HA_CHANGES = HA_CHANGE_WRONG + 1 };
 
-enum ha_cause { HA_CAUSE_NONE, HA_CAUSE_MACHINE, HA_CAUSE_CODE, HA_CAUSE_BOTH, HA_CAUSE_UNDECIDED };
+enum ha_cause { HA_CAUSE_NONE, HA_CAUSE_MACHINE, HA_CAUSE_CODE, HA_CAUSE_SOFTWARE, HA_CAUSE_BOTH, HA_CAUSE_UNDECIDED };
 
 struct ha_change {
     enum ha_change_kind kind;
@@ -49,6 +49,7 @@ struct ha_change {
     enum ha_cause cause;
     const struct ha_part_of_machine *part; /* the one that moved, or NULL */
     struct ha_shift part_shift, rest;      /* of that part, and of the figure over it */
+    const char *suspects;                  /* where no part is the cause: the facts that differ and may be; "" */
 };
 
 struct ha_environment_change {
@@ -65,6 +66,8 @@ struct ha_comparison {
     struct ha_environment_change *environment; /* [environments] what is lost, then hardware, software, the rest */
     size_t environments, environments_room;
     char *no_figures;             /* the text of one of these */
+    char *suspects;               /* the names of the software that differs, and "build" */
+    bool same_build;              /* as far as both say */
     struct ha_record machine[2];  /* the case "machine" of either side, of readings that can be compared */
     size_t compared;              /* figures */
     bool other_machine;           /* ratios alone were compared */

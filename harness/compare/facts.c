@@ -39,7 +39,7 @@ static const struct fact {
     { "governor", HA_FACT_SOFTWARE, -1, true },
     { "huge_pages", HA_FACT_SOFTWARE, -1, true },
     { "numa_node", HA_FACT_SOFTWARE, -1, true },
-    { "plan", HA_FACT_SOFTWARE, -1, true }, /* stands beside each case */
+    { "plan", HA_FACT_OTHER, -1, true }, /* chosen anew each time, and stands beside each case */
     { "asked", HA_FACT_OTHER, -1, true },
 };
 

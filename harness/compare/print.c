@@ -71,27 +71,27 @@ static void put_part(FILE *out, const struct ha_change *c, const struct ha_shift
 
 static void put_cause(FILE *out, const struct ha_change *c)
 {
-    switch (c->cause) {
-    case HA_CAUSE_NONE: return;
-    case HA_CAUSE_CODE:
-        if (c->part) put_part(out, c, &c->part_shift, ", which is the lesser part of it");
-        else fputs("no part of the machine moved with it", out);
-        break;
-    case HA_CAUSE_MACHINE:
-        if (!c->part) fputs("the machine itself", out);
-        else put_part(out, c, &c->part_shift, ", which is enough for it");
-        break;
-    case HA_CAUSE_BOTH: {
-        put_part(out, c, &c->part_shift, "");
-        fprintf(out, ", and %+.1f%% more than that",
-                100 * expm1((c->kind == HA_CHANGE_BETTER ? -1 : 1) * c->rest.size));
-        break;
-    }
-    case HA_CAUSE_UNDECIDED:
-        if (c->part) put_part(out, c, &c->part_shift, ", which does not say whether it is enough");
-        else fputs("what the machine could do beside it does not say", out);
-        break;
-    }
+    static const char *const with_part[] = { [HA_CAUSE_NONE] = "",
+                                             [HA_CAUSE_MACHINE] = ", which is enough for it",
+                                             [HA_CAUSE_CODE] = ", which is the lesser part of it",
+                                             [HA_CAUSE_SOFTWARE] = ", which is the lesser part of it",
+                                             [HA_CAUSE_BOTH] = "",
+                                             [HA_CAUSE_UNDECIDED] = ", which does not say whether it is enough" },
+                             *const without[] = { [HA_CAUSE_NONE] = "",
+                                                  [HA_CAUSE_MACHINE] = "the build is the same, and no part that is "
+                                                                       "read moved with it",
+                                                  [HA_CAUSE_CODE] = "no part of the machine moved with it",
+                                                  [HA_CAUSE_SOFTWARE] = "no part of the machine moved with it, and the "
+                                                                        "build is the same",
+                                                  [HA_CAUSE_BOTH] = "",
+                                                  [HA_CAUSE_UNDECIDED] = "what the machine could do beside it does not "
+                                                                         "say" };
+    const double more = (c->kind == HA_CHANGE_BETTER ? -1 : 1) * c->rest.size;
+    if (c->part) put_part(out, c, &c->part_shift, with_part[c->cause]);
+    else fputs(strcmp(c->now->id, HA_MACHINE_CASE) ? without[c->cause] : "the machine itself", out);
+    if (c->cause == HA_CAUSE_BOTH || (c->cause == HA_CAUSE_MACHINE && c->part && c->rest.lo > HA_SHIFT_LEAST))
+        fprintf(out, ", and %+.1f%% more than that", 100 * expm1(more));
+    if (*c->suspects && c->cause >= HA_CAUSE_SOFTWARE) fprintf(out, "; changed besides: %s", c->suspects);
 }
 
 static void put_figure(FILE *out, const struct ha_change *c)

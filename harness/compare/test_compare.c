@@ -178,6 +178,37 @@ TEST(the_machine_or_the_code_is_the_cause)
     }
 }
 
+/* A kernel that is slower beside a machine that is as before: what may it be? */
+static const struct {
+    const char *build[2], *kernel[2];
+    enum ha_cause cause;
+    const char *said;
+} suspects[] = {
+    { { "a", "b" }, { "6.1", "6.1" }, HA_CAUSE_CODE, "slower, code " },
+    { { "a", "a" }, { "6.1", "6.2" }, HA_CAUSE_SOFTWARE, "the build is the same; changed besides: kernel" },
+    { { "a", "b" }, { "6.1", "6.2" }, HA_CAUSE_UNDECIDED, "changed besides: build, kernel" },
+    { { "a", "a" }, { "6.1", "6.1" }, HA_CAUSE_MACHINE, "the build is the same, and no part that is read moved" },
+    { { "a-dirty", "a-dirty" }, { "6.1", "6.1" }, HA_CAUSE_CODE, "slower, code " }, /* who knows of which changes */
+};
+
+TEST(the_same_build_is_no_cause_and_what_else_changed_is_named)
+{
+    for (size_t i = 0; i < COUNT(suspects); i++) {
+        for (int side = 0; side < 2; side++) {
+            struct ha_record *const r = side ? &now : &base;
+            begin(r, side ? "now" : "base");
+            add_night(r, "night", side ? (struct state){ 1, 1, 1, 1.1 } : as_before);
+            strcpy(r->night[0].build, suspects[i].build[side]);
+            assert_int_equal(ha_record_add_fact(r, "kernel", suspects[i].kernel[side], &why), HA_OK);
+        }
+        compare();
+        const struct ha_change *c = change_of(CPU, "step_ns");
+        if (c->kind != HA_CHANGE_WORSE || c->cause != suspects[i].cause) fail_msg("%zu: %s", i, line_of(c));
+        assert_contains(line_of(c), suspects[i].said);
+        clean(NULL);
+    }
+}
+
 /* ---- how many processes ------------------------------------------------------------------------------------------ */
 
 static void begin_both(void)

@@ -182,14 +182,14 @@ TEST_WITH(the_command_is_whole, test_folder_make, remove_folder)
 TEST(a_machine_says_which_one_it_is)
 {
     struct ha_env a, b;
-    char host[64] = "";
+    char own[64] = "";
     setenv("HABENCH_SALT", "one", 1);
     ha_env_read(&a), ha_env_read(&b);
     assert_string_equal(a.machine_id, b.machine_id), assert_string_equal(a.host, b.host);
     setenv("HABENCH_SALT", "two", 1);
     ha_env_read(&b);
-    gethostname(host, sizeof host - 1);
-    const bool named = strncmp(host, "localhost", 9) != 0;
+    gethostname(own, sizeof own - 1);
+    const bool named = strncmp(own, "localhost", 9) != 0;
     assert_int_equal(strlen(a.host), named ? 8 : 0);
     if (named) assert_string_not_equal(a.host, b.host);
     if (*a.machine_id) assert_string_not_equal(a.machine_id, b.machine_id);
