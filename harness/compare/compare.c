@@ -4,8 +4,10 @@
 #include "harness/base/stats.h"
 #include "harness/base/why.h"
 #include "harness/compare/blame.h"
+#include "harness/compare/fold.h"
 #include "harness/compare/lost.h"
 #include "harness/compare/machine.h"
+#include "harness/compare/results.h"
 #include "harness/compare/sides.h"
 
 #include <limits.h>
@@ -16,7 +18,6 @@
 /* By which chance a night in which nothing has changed may say that something has. */
 static const double night_alpha = 0.01;
 static const double same_within = 0.05; /* what "same" rules out */
-static const double error_grown = 10, error_least = 1e-3;
 
 static const struct {
     const char *word, *of_speed; /* of_speed: of times and rates */
@@ -34,7 +35,7 @@ static const struct {
     [HA_CHANGE_WAIVED] = { "waived", "waived", true, HA_EXIT_MISSING },
     [HA_CHANGE_GONE] = { "gone", "gone", true, HA_EXIT_MISSING },
     [HA_CHANGE_NOT_JUDGED] = { "not judged", "not judged", true, HA_EXIT_MISSING },
-    [HA_CHANGE_ERROR_GROWN] = { "error grown", "error grown", true, HA_EXIT_REGRESSION },
+    [HA_CHANGE_OTHER_RESULT] = { "other result", "other result", true, HA_EXIT_REGRESSION },
     [HA_CHANGE_WORSE] = { "worse", "slower", true, HA_EXIT_REGRESSION },
     [HA_CHANGE_OTHER_BITS] = { "other bits", "other bits", true, HA_EXIT_WRONG },
     [HA_CHANGE_WRONG] = { "wrong", "wrong", true, HA_EXIT_WRONG },
@@ -45,7 +46,7 @@ const char *ha_change_word(const struct ha_change *c)
     return c->figure && ha_figure_is_speed(c->figure) ? kinds[c->kind].of_speed : kinds[c->kind].word;
 }
 
-bool ha_change_loud(enum ha_change_kind kind) { return kinds[kind].loud; }
+bool ha_change_loud(const struct ha_change *c) { return kinds[c->kind].loud && !c->folded; }
 enum ha_exit ha_change_exit(enum ha_change_kind kind) { return kinds[kind].exit; }
 
 const char *ha_cause_word(enum ha_cause cause)
@@ -76,6 +77,13 @@ size_t ha_comparison_lost(const struct ha_comparison *c)
 {
     size_t n = 0;
     for (size_t i = 0; i < c->environments; i++) n += c->environment[i].lost;
+    return n;
+}
+
+size_t ha_comparison_loud(const struct ha_comparison *c)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < c->count; i++) n += ha_change_loud(&c->change[i]);
     return n;
 }
 
@@ -234,11 +242,16 @@ static enum ha_status find_lost(const struct ha_comparison *c, struct look *l, c
     const bool other = c->other_machine || differs(c, "build");
     for (size_t i = 0; i < base->figures; i++) {
         const struct ha_recorded_figure *f = &base->figure[i];
-        if (!ha_figure_tested(base, f, c->other_machine) || ha_figure_there(now, f->name)) continue;
+        const struct ha_recorded_figure *const is = ha_record_figure(now, f->name);
+        if (!ha_is_result(f->name) && !ha_figure_tested(base, f, c->other_machine)) continue;
+        if (is && ha_figure_steady(now, is, NULL, c->now->nights)) continue;
         if (!ha_figure_steady(base, f, l->counts, c->base_nights)) continue;
         if (ha_figure_beside(f->name) && !is_read(c, f->name)) continue;
         if (other && !ha_figure_names_have(&l->now, f->name)) HA_TRY(ha_figure_names_add(&l->gone, f->name, why));
-        else if (!change->lost++) change->base_figure = f;
+        else if (!change->lost++) {
+            change->base_figure = f;
+            change->values = is ? is->count : 0;
+        }
     }
     return HA_OK;
 }
@@ -265,6 +278,7 @@ static enum ha_status compare_verdicts(struct ha_comparison *c, struct look *l, 
     change->now = now;
     change->base_figure = lost.base_figure;
     change->lost = lost.lost;
+    change->values = lost.values;
     change->base_processes = was.processes;
     change->base_verdict = was.verdict;
     change->processes = now ? now->processes : 0;
@@ -290,24 +304,14 @@ static void describe(struct ha_change *change, const struct ha_record *base, con
     free(values);
 }
 
-static double largest(const struct ha_recorded_figure *f, const bool *counts)
-{
-    double most = 0;
-    for (size_t i = 0; i < f->count; i++)
-        if (!counts || counts[f->at[i].night]) most = fmax(most, f->at[i].value);
-    return most;
-}
-
-static bool is_error(const char *name) { return !strcmp(name, "err_over_bound"); }
-
 /* Every figure that both have, to be tested or not. */
 static enum ha_status list_figures(struct ha_comparison *c, const bool *counts, const struct ha_recorded_case *base,
                                    const struct ha_recorded_case *now, struct ha_why *why)
 {
     for (size_t i = 0; i < now->figures; i++) {
         const struct ha_recorded_figure *f = &now->figure[i], *before = ha_record_figure(base, f->name);
-        const bool error = is_error(f->name);
-        if (!before || !before->count || (!error && !ha_figure_tested(now, f, c->other_machine))) continue;
+        const bool result = ha_is_result(f->name);
+        if (!before || !before->count || (!result && !ha_figure_tested(now, f, c->other_machine))) continue;
         struct ha_change *change = add(c, why);
         if (!change) return HA_ERROR;
         change->base = base;
@@ -318,13 +322,12 @@ static enum ha_status list_figures(struct ha_comparison *c, const bool *counts, 
         change->disturbed = disturbed(now, NULL);
         describe(change, c->base, counts);
         if (!change->base_processes) c->count--;
-        else if (error && largest(f, NULL) > error_grown * largest(before, counts) && largest(f, NULL) > error_least)
-            change->kind = HA_CHANGE_ERROR_GROWN;
+        else if (result) ha_result_judge(change, c, counts);
     }
     return HA_OK;
 }
 
-static bool tested(const struct ha_change *c) { return c->figure && !is_error(c->figure->name); }
+static bool tested(const struct ha_change *c) { return c->figure && !ha_is_result(c->figure->name); }
 
 /* Figures of one name in one suite move from night to night as one another. */
 static bool same_group(const struct ha_change *a, const struct ha_change *b)
@@ -629,6 +632,7 @@ enum ha_status ha_compare(struct ha_comparison *out, const struct ha_record *bas
     enum ha_status status = counts ? choose_nights(out, counts, why) : ha_why(why, HA_ERROR, "out of memory");
     if (status == HA_OK) status = compare_cases(out, &look, why);
     if (status == HA_OK) status = compare_figures(out, counts, why);
+    if (status == HA_OK) ha_fold(out);
     free(look.now.name);
     free(look.gone.name);
     free(counts);

@@ -22,8 +22,8 @@ enum ha_change_kind {
     HA_CHANGE_SUSPICIOUS, /* to be run in more processes before it is called */
     HA_CHANGE_WAIVED,     /* and was judged before */
     HA_CHANGE_GONE,
-    HA_CHANGE_NOT_JUDGED,  /* an error */
-    HA_CHANGE_ERROR_GROWN, /* error over bound, tenfold */
+    HA_CHANGE_NOT_JUDGED,   /* an error */
+    HA_CHANGE_OTHER_RESULT, /* a figure of the answer itself (results.h), which is not better */
     HA_CHANGE_WORSE,
     HA_CHANGE_OTHER_BITS, /* of outputs, from the same machine, build, plan and input */
     HA_CHANGE_WRONG,
@@ -36,10 +36,17 @@ struct ha_change {
     enum ha_change_kind kind;
     const struct ha_recorded_case *base, *now; /* NULL: not there */
     const struct ha_recorded_figure *base_figure,
-        *figure;                      /* both NULL: it is about the case; figure alone: it is gone */
-    struct ha_other_bits bits;        /* of other bits */
-    size_t lost;                      /* figures of the case that are gone, base_figure the first */
-    size_t cases;                     /* of its suite without a row now, for which it stands; 0: for its own */
+        *figure;               /* both NULL: it is about the case; figure alone: it is gone */
+    struct ha_other_bits bits; /* of other bits */
+    struct ha_result_change {
+        double base, now; /* what it was, and the farthest from that */
+        size_t outside;   /* in so many processes it is another one */
+        bool exact;       /* it has to be the same to the digit */
+    } result;             /* of a figure of the answer */
+    bool folded;          /* it follows from another change of its case, which has its name in... */
+    char follows[96];
+    size_t lost, values; /* figures of the case that are gone, base_figure the first, which has so many values now */
+    size_t cases;        /* of its suite without a row now, for which it stands; 0: for its own */
     double base_median, median;       /* of the processes, as in the record */
     double base_lo, base_hi, lo, hi;  /* 95% intervals of these medians */
     size_t base_processes, processes; /* of a figure: those that were not disturbed */
@@ -85,15 +92,16 @@ enum ha_status ha_compare(struct ha_comparison *out, const struct ha_record *bas
                           struct ha_why *why);
 void ha_comparison_free(struct ha_comparison *comparison);
 
-/* How many changes of this kind. */
+/* How many changes of this kind; how many that stand on top. */
 size_t ha_comparison_of(const struct ha_comparison *comparison, enum ha_change_kind kind);
+size_t ha_comparison_loud(const struct ha_comparison *comparison);
 /* How many facts say that the machine has lost something. */
 size_t ha_comparison_lost(const struct ha_comparison *comparison);
 /* The word for a change: "slower" of a time or rate, "worse" of others. */
 const char *ha_change_word(const struct ha_change *change);
 const char *ha_cause_word(enum ha_cause cause);
 /* Does it stand on top? */
-bool ha_change_loud(enum ha_change_kind kind);
+bool ha_change_loud(const struct ha_change *change);
 enum ha_exit ha_change_exit(enum ha_change_kind kind);
 
 /* The verdict of two things together: 10 wrong results, 30 slower beyond doubt, 20 not all ran, or what ran is not

@@ -52,7 +52,7 @@ static bool failed(enum ha_exit exit) { return exit == HA_EXIT_WRONG || exit == 
 static void put_lines(FILE *f, const struct item *items, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        if (!ha_change_loud(items[i].change->kind)) continue;
+        if (!ha_change_loud(items[i].change)) continue;
         put_line(f, items[i].change);
         putc('\n', f);
     }

@@ -15,17 +15,17 @@ bool ha_figure_steady(const struct ha_recorded_case *of, const struct ha_recorde
     size_t nights = 0, values = 0, with_row = 0, rows = 0, last = SIZE_MAX;
     for (size_t i = 0; i < f->count; i++) {
         const size_t night = f->at[i].night;
-        if (!counts[night]) continue;
+        if (counts && !counts[night]) continue;
         values++;
         nights += night != last; /* values come night by night */
         last = night;
     }
     for (size_t i = 0; i < of->nights; i++) {
-        if (!counts[of->by_night[i].night]) continue;
+        if (counts && !counts[of->by_night[i].night]) continue;
         with_row++;
         rows += of->by_night[i].processes;
     }
-    for (size_t i = 0; i < of->disturbances; i++) rows -= counts[of->disturbed[i].night];
+    for (size_t i = 0; i < of->disturbances; i++) rows -= !counts || counts[of->disturbed[i].night];
     if (!of->nights) with_row = all; /* the machine itself has no rows */
     return nights && nights == with_row && 10 * values >= 9 * rows;
 }

@@ -14,7 +14,7 @@ struct ha_figure_names {
 };
 
 /* Had it a value in every night of those that count in which its case has a row, and in nine of ten of its processes?
- * One that is not always measured is not missed. all: how many nights count. */
+ * One that is not always measured is not missed. all: how many nights count; counts may be NULL: all do. */
 bool ha_figure_steady(const struct ha_recorded_case *of, const struct ha_recorded_figure *figure, const bool *counts,
                       size_t all);
 /* of may be NULL */

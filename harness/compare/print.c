@@ -108,6 +108,20 @@ static void put_figure(FILE *out, const struct ha_change *c)
     put_cause(out, c);
 }
 
+/* A figure of the answer: what it was, and the farthest from that. */
+static void put_result(FILE *out, const struct ha_change *c)
+{
+    char was[WORD], is[WORD];
+    const struct ha_result_change *r = &c->result;
+    const char *const unit = c->figure->unit;
+    if (!strcmp(ha_amount(was, r->base, unit), ha_amount(is, r->now, unit))) {
+        snprintf(was, sizeof was, "%.9g", r->base);
+        snprintf(is, sizeof is, "%.9g %.40s", r->now, unit);
+    }
+    fprintf(out, "%s %s: %s -> %s in %zu of %zu processes; %s", c->now->id, c->figure->name, was, is, r->outside,
+            c->processes, r->exact ? "of one build it repeats to the digit" : "more than rounding explains");
+}
+
 static void put_gone(FILE *out, const struct ha_change *c, const struct ha_recorded_case *of)
 {
     fputs(of->id, out);
@@ -120,11 +134,18 @@ static void put_gone(FILE *out, const struct ha_change *c, const struct ha_recor
     else fprintf(out, "it has no row now; %zu before", c->base_processes);
 }
 
+static void put_lost(FILE *out, const struct ha_change *c, const char *id)
+{
+    fprintf(out, "%s %s: it has ", id, c->base_figure->name);
+    if (c->values) fprintf(out, "a value in %zu of %zu processes, and had one in each", c->values, c->processes);
+    else fputs("no value now", out);
+    if (c->lost > 1) fprintf(out, ", nor have %zu more figures of this case%s", c->lost - 1, c->values ? " all" : "");
+}
+
 static void put_words(FILE *out, const struct ha_change *c)
 {
     const struct ha_recorded_case *of = c->now ? c->now : c->base;
-    if (c->kind == HA_CHANGE_ERROR_GROWN)
-        fprintf(out, "%s %s: %.3g -> %.3g of its bound", of->id, c->figure->name, c->base_median, c->median);
+    if (c->result.outside) put_result(out, c);
     else if (c->figure) put_figure(out, c);
     else if (c->kind == HA_CHANGE_OTHER_BITS)
         fprintf(out, "%s (%s): the bits of its outputs are %s in %zu of %zu processes, and %s in %s, with the same %s",
@@ -135,11 +156,7 @@ static void put_words(FILE *out, const struct ha_change *c)
         fprintf(out, "%s (%s): something else used the cores in %zu of %s %zu processes", of->id, of->mode,
                 of_base ? c->base_disturbed : c->disturbed, of_base ? "the base's" : "its",
                 of_base ? c->base_processes : c->processes);
-    } else if (c->lost)
-        fprintf(out,
-                c->lost > 1 ? "%s %s: it has no value now, nor have %zu more figures of this case"
-                            : "%s %s: it has no value now",
-                of->id, c->base_figure->name, c->lost - 1);
+    } else if (c->lost) put_lost(out, c, of->id);
     else if (c->kind == HA_CHANGE_GONE) put_gone(out, c, of);
     else
         fprintf(out, "%s (%s): %s%s", of->id, of->mode, of->reason,
@@ -153,6 +170,7 @@ void ha_change_line(FILE *out, const struct ha_change *c)
     snprintf(words, sizeof words, "%s%s%s", ha_change_word(c), *cause ? ", " : "", cause);
     fprintf(out, "%-18s ", words);
     put_words(out, c);
+    if (*c->follows) fprintf(out, "; with it %s", c->follows);
 }
 
 static int by_noticed(const void *a, const void *b)
@@ -179,20 +197,19 @@ static bool sight(const struct ha_comparison *c, double *half, double *most)
 
 void ha_verdict_line(FILE *out, const struct ha_comparison *c)
 {
-    size_t loud = 0;
+    const size_t loud = ha_comparison_loud(c), added = ha_comparison_of(c, HA_CHANGE_ADDED);
     double half, most;
     char a[WORD], b[WORD];
     if (!c->base->nights) {
         fprintf(out, "%s: %zu cases, and nothing to compare them with", ha_comparison_word(c), c->now->count);
         return;
     }
-    for (int k = 0; k < HA_CHANGES; k++)
-        if (ha_change_loud((enum ha_change_kind)k)) loud += ha_comparison_of(c, (enum ha_change_kind)k);
     fprintf(out, "%s: ", ha_comparison_word(c));
     for (size_t i = 0; i < c->environments && c->environment[i].lost; i++)
         fprintf(out, "%s %s -> %s, ", c->environment[i].name, c->environment[i].base, c->environment[i].now);
     fprintf(out, "%zu change%s in %zu figures beside %zu night%s of the base", loud, loud == 1 ? "" : "s", c->compared,
             c->base_nights, c->base_nights == 1 ? "" : "s");
+    if (added) fprintf(out, "; %zu case%s new, of which nothing can be said", added, added == 1 ? " is" : "s are");
     if (!sight(c, &half, &most)) return;
     if (ha_comparison_blind(c)) fputs("; so few processes say nothing: run both with --processes 10", out);
     else if (isinf(half)) fputs("; with so few processes half of the times would have shown no change", out);
@@ -218,8 +235,8 @@ static void print_lines(FILE *out, const struct ha_comparison *c)
     for (int k = HA_CHANGES; k--;) {
         size_t lines = 0;
         const enum ha_change_kind kind = (enum ha_change_kind)k;
-        for (size_t i = 0; i < c->count && ha_change_loud(kind); i++) {
-            if (c->change[i].kind != kind || lines++ >= LINES_MOST) continue;
+        for (size_t i = 0; i < c->count; i++) {
+            if (c->change[i].kind != kind || !ha_change_loud(&c->change[i]) || lines++ >= LINES_MOST) continue;
             ha_change_line(out, &c->change[i]);
             putc('\n', out);
         }
@@ -416,12 +433,14 @@ static void put_change(FILE *out, const struct ha_change *c, size_t index)
     ha_json_set_text(row, "mode", of->mode);
     ha_json_set_text(row, "suite", of->suite);
     ha_json_set_text(row, "change", ha_change_word(c));
-    json_object_set_new(row, "loud", json_boolean(ha_change_loud(c->kind)));
+    json_object_set_new(row, "loud", json_boolean(ha_change_loud(c)));
     ha_json_set_count(row, "base_processes", c->base_processes);
     ha_json_set_count(row, "new_processes", c->processes);
     ha_json_set_count(row, "base_disturbed", c->base_disturbed);
     ha_json_set_count(row, "new_disturbed", c->disturbed);
     if (c->figure) set_figure(row, c);
+    if (c->result.outside) ha_json_set_count(row, "other_processes", c->result.outside);
+    if (*c->follows) ha_json_set_text(row, "follows", c->follows);
     if (c->lost) ha_json_set_text(row, "figure", c->base_figure->name);
     if (c->cases) ha_json_set_count(row, "cases", c->cases);
     if (c->bits.others) {
@@ -437,7 +456,6 @@ static void put_change(FILE *out, const struct ha_change *c, size_t index)
 
 void ha_compare_print_json(FILE *out, const struct ha_comparison *c, size_t index)
 {
-    size_t loud = 0;
     if (index == 1 && c->base->nights) put_record(out, c->base, "base", 0);
     put_record(out, c->now, "new", index);
     for (size_t i = 0; i < c->environments; i++) {
@@ -450,17 +468,14 @@ void ha_compare_print_json(FILE *out, const struct ha_comparison *c, size_t inde
         json_object_set_new(row, "lost", json_boolean(c->environment[i].lost));
         ha_json_put_line(out, row);
     }
-    for (size_t i = 0; i < c->count; i++) {
-        put_change(out, &c->change[i], index);
-        loud += ha_change_loud(c->change[i].kind);
-    }
+    for (size_t i = 0; i < c->count; i++) put_change(out, &c->change[i], index);
     json_t *row = json_object();
     char *line = line_of(NULL, c);
     ha_json_set_text(row, "row", "verdict");
     ha_json_set_count(row, "new", index);
     ha_json_set_count(row, "exit", (size_t)ha_comparison_exit(c));
     ha_json_set_text(row, "verdict", ha_comparison_word(c));
-    ha_json_set_count(row, "changed", loud);
+    ha_json_set_count(row, "changed", ha_comparison_loud(c));
     ha_json_set_count(row, "compared", c->compared);
     ha_json_set_number(row, "nights_spread", c->nights);
     ha_json_set_text(row, "line", line);

@@ -1,6 +1,7 @@
 #include "harness/compare/sides.h"
 
 #include "harness/base/why.h"
+#include "harness/compare/results.h"
 
 #include <float.h>
 #include <math.h>
@@ -16,10 +17,17 @@ bool ha_figure_beside(const char *name)
     return false;
 }
 
+/* The same as another figure of the case in other words. */
+static bool is_said_twice(const struct ha_recorded_case *of, const char *name)
+{
+    const bool twice = !strcmp(name, "layer_ns") || !strcmp(name, "tokens_per_s");
+    return twice && ha_record_figure(of, "step_ns");
+}
+
 bool ha_figure_tested(const struct ha_recorded_case *of, const struct ha_recorded_figure *f, bool ratios)
 {
     if (f->better == HA_NEITHER || !f->count || strcmp(of->mode, "run") != 0) return false; /* a check times nothing */
-    if (ratios && *f->unit) return false;
+    if ((ratios && *f->unit) || ha_is_result(f->name) || is_said_twice(of, f->name)) return false;
     /* that of the machine itself is compared once, not with each case */
     return !ha_figure_beside(f->name) || !strcmp(of->id, HA_MACHINE_CASE);
 }

@@ -298,7 +298,7 @@ static json_t *changes(const struct night *n)
     for (size_t i = 0; n->compared && i < n->result.count; i++) {
         char *text = NULL;
         size_t size;
-        if (!ha_change_loud(n->result.change[i].kind)) continue;
+        if (!ha_change_loud(&n->result.change[i])) continue;
         FILE *f = open_memstream(&text, &size);
         if (!f) continue;
         ha_change_line(f, &n->result.change[i]);

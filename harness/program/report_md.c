@@ -140,7 +140,7 @@ static void put_change(FILE *out, const struct said *s, const json_t *row)
 /* The words of changes that go first; all others come behind them as they came. */
 static void put_changes(FILE *out, const struct said *s)
 {
-    static const char *const first[] = { "wrong",      "other bits", "slower", "worse",      "error grown",
+    static const char *const first[] = { "wrong",      "other bits", "slower", "worse",      "other result",
                                          "not judged", "gone",       "waived", "suspicious", "disturbed" };
     enum { FIRST = sizeof first / sizeof *first };
     const size_t count = json_array_size(s->changes);
