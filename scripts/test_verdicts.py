@@ -20,7 +20,7 @@ ENOUGH = 12  # processes, to call a change
 # the code that counts goes first; what a change of each word comes to, as docs/compare.md has it
 EXITS = (10, 30, 20, 40, 0)
 WORDS = {"wrong": 10, "other bits": 10, "slower": 30, "worse": 30, "other result": 30, "not judged": 20, "gone": 20, "waived": 20, "suspicious": 20,
-         "disturbed": 40, "two speeds": 0, "faster": 0, "better": 0, "perhaps faster": 0, "perhaps better": 0, "added": 0, "same": 0, "unclear": 0}
+         "disturbed": 40, "faster": 0, "better": 0, "perhaps faster": 0, "perhaps better": 0, "added": 0, "same": 0, "unclear": 0}
 CAUSES = ("machine", "code", "both", "undecided")
 NIGHT = {10: "wrong", 30: "slower", 20: "not all ran", 40: "not fit to judge", 0: "nothing changed"}
 # at most: lines of one kind in the table; lines in Markdown; points in the plot

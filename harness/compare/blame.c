@@ -29,7 +29,8 @@ static enum ha_status shift_of(struct ha_shift *out, const struct ha_recorded_fi
     for (size_t i = 0; i < a.count; i++) a.x[i] *= sign;
     for (size_t i = 0; i < b.count; i++) b.x[i] *= sign;
     *out = (struct ha_shift){ .size = (double)NAN, .lo = (double)NAN, .hi = (double)NAN };
-    if (status == HA_OK && a.count && b.count) status = ha_shift_find(out, &a, &b, nights, 0.05, 1, why);
+    const struct ha_shift_nights of = { nights, HA_SHARES_ASSUMED, 0.05, 1 };
+    if (status == HA_OK && a.count && b.count) status = ha_shift_find(out, &a, &b, &of, why);
     ha_side_free(&a);
     ha_side_free(&b);
     return status;

@@ -26,7 +26,6 @@ static const struct {
 } kinds[HA_CHANGES] = {
     [HA_CHANGE_SAME] = { "same", "same", false, HA_EXIT_OK },
     [HA_CHANGE_UNCLEAR] = { "unclear", "unclear", false, HA_EXIT_OK },
-    [HA_CHANGE_TWO_SPEEDS] = { "two speeds", "two speeds", true, HA_EXIT_OK },
     [HA_CHANGE_ADDED] = { "added", "added", false, HA_EXIT_OK },
     [HA_CHANGE_PERHAPS_BETTER] = { "perhaps better", "perhaps faster", true, HA_EXIT_OK },
     [HA_CHANGE_BETTER] = { "better", "faster", true, HA_EXIT_OK },
@@ -344,17 +343,20 @@ static int by_group(const void *a, const void *b)
 
 enum { GROUP_LEAST = 8 }; /* figures by which a group knows its own spread; below that it has that of all */
 
-/* Fills in square[], of the changes of order[], and the spread of all; *assumed: nothing is known of it. */
-static enum ha_status find_squares(struct ha_comparison *c, struct ha_change **order, double *square, size_t count,
-                                   const bool *counts, struct ha_why *why)
+/* Fills in square[], of the changes of order[], the spread of all and what their two speeds show; *assumed: nothing is
+ * known of the spread. */
+static enum ha_status find_squares(struct ha_comparison *c, struct ha_change **order, double *square,
+                                   struct ha_shares *shares, size_t count, const bool *counts, struct ha_why *why)
 {
     size_t known = 0;
     for (size_t i = 0; i < count; i++) {
         struct ha_side base;
         HA_TRY(ha_side_make(&base, order[i]->base_figure, counts, why));
         square[i] = ha_shift_nights_squared(&base);
+        const enum ha_status status = ha_shift_add_shares(shares, &base, why);
         known += isnan(square[i]) ? 0 : 1;
         ha_side_free(&base);
+        HA_TRY(status);
     }
     double *copy = malloc((count + 1) * sizeof *copy);
     if (!copy) return ha_why(why, HA_ERROR, "out of memory");
@@ -365,14 +367,13 @@ static enum ha_status find_squares(struct ha_comparison *c, struct ha_change **o
     return HA_OK;
 }
 
-static enum ha_status find_shift(struct ha_comparison *c, struct ha_change *change, double nights, size_t tests,
-                                 const bool *counts, struct ha_why *why)
+static enum ha_status find_shift(struct ha_change *change, const struct ha_shift_nights *nights, const bool *counts,
+                                 struct ha_why *why)
 {
     struct ha_side base, now = { 0 };
     enum ha_status status = ha_side_make(&base, change->base_figure, counts, why);
     if (status == HA_OK) status = ha_side_make(&now, change->figure, NULL, why);
-    if (status == HA_OK && base.count && now.count)
-        status = ha_shift_find(&change->shift, &base, &now, nights, night_alpha, tests, why);
+    if (status == HA_OK && base.count && now.count) status = ha_shift_find(&change->shift, &base, &now, nights, why);
     ha_side_free(&base);
     ha_side_free(&now);
     return status;
@@ -384,12 +385,15 @@ static enum ha_status find_shifts(struct ha_comparison *c, struct ha_change **or
     double *square = malloc((count + 1) * sizeof *square);
     if (!square) return ha_why(why, HA_ERROR, "out of memory");
     qsort(order, count, sizeof *order, by_group);
-    enum ha_status status = find_squares(c, order, square, count, counts, why);
+    struct ha_shares shares = { 0 };
+    enum ha_status status = find_squares(c, order, square, &shares, count, counts, why);
+    const double correlation = ha_shares_correlation(&shares, c->base_nights);
     for (size_t i = 0, end; i < count && status == HA_OK; i = end) {
         for (end = i; end < count && same_group(order[i], order[end]);) end++;
         const double own = end - i >= GROUP_LEAST && !c->assumed ? ha_shift_nights(square + i, end - i, c->base_nights)
                                                                  : c->nights;
-        for (size_t k = i; k < end && status == HA_OK; k++) status = find_shift(c, order[k], own, count, counts, why);
+        const struct ha_shift_nights nights = { own, correlation, night_alpha, count };
+        for (size_t k = i; k < end && status == HA_OK; k++) status = find_shift(order[k], &nights, counts, why);
     }
     free(square);
     return status;
@@ -397,20 +401,46 @@ static enum ha_status find_shifts(struct ha_comparison *c, struct ha_change **or
 
 /* ---- what is called ---------------------------------------------------------------------------------------------- */
 
+enum { SHARE_PROCESSES = 5 };
+
 static enum ha_change_kind call(const struct ha_change *c, bool worse, bool better)
 {
     const struct ha_shift *s = &c->shift;
+    const bool few = c->processes < HA_SHIFT_PROCESSES_MOST;
     if (isnan(s->p)) return HA_CHANGE_UNCLEAR;
     if (worse) return HA_CHANGE_WORSE;
     if (better) return HA_CHANGE_BETTER;
     if (c->disturbed > c->processes || c->base_disturbed > c->base_processes) return HA_CHANGE_UNCLEAR;
-    if (c->processes < HA_SHIFT_PROCESSES_MOST && s->suspicious && (s->size > 0 ? s->beyond : s->beyond_better))
+    if (few && s->suspicious && (s->size > 0 ? s->beyond : s->beyond_better))
         return s->size > 0 ? HA_CHANGE_SUSPICIOUS : HA_CHANGE_PERHAPS_BETTER;
-    if (s->speeds.two) {
-        const double before = (double)s->slow[0] / (double)c->base_processes;
-        if (fabs((double)s->slow[1] / (double)c->processes - before) > 0.5) return HA_CHANGE_TWO_SPEEDS;
-    }
+    if (few && s->p_slow < HA_SHIFT_SUSPICION) return HA_CHANGE_SUSPICIOUS;
+    if (few && s->p_fast < HA_SHIFT_SUSPICION) return HA_CHANGE_PERHAPS_BETTER;
     return s->hi < same_within && isfinite(s->noticed) ? HA_CHANGE_SAME : HA_CHANGE_UNCLEAR;
+}
+
+/* How likely it is where nothing has changed: by the shift, which fewer processes than HA_SHIFT_PROCESSES do not call,
+ * or by how many are at which of two speeds, of which each is asked. */
+static double chance(const struct ha_change *k, double p, bool beyond, double p_share)
+{
+    const struct ha_shift *s = &k->shift;
+    if (isnan(s->p)) return 1;
+    const double of_shift = k->processes >= HA_SHIFT_PROCESSES && beyond ? p : 1;
+    if (isnan(p_share)) return of_shift;
+    return fmin(1, 2 * fmin(of_shift, k->processes >= SHARE_PROCESSES ? p_share : 1));
+}
+
+/* What is called for its speeds has moved by as much as its medians. */
+static void take_speeds(struct ha_change *k)
+{
+    struct ha_shift *s = &k->shift;
+    const bool worse = k->kind == HA_CHANGE_WORSE;
+    const double p = worse ? s->p_slow : s->p_fast, half = (s->hi - s->lo) / 2;
+    if (!(p < (worse ? s->p : s->p_better))) return;
+    *(worse ? &s->p : &s->p_better) = p;
+    s->size = s->all;
+    s->lo = s->all - half;
+    s->hi = s->all + half;
+    k->by_speeds = true;
 }
 
 /* False alarms are held down over the whole night, each way. */
@@ -420,18 +450,19 @@ static enum ha_status call_all(struct ha_comparison *c, struct ha_change **order
     double *p = malloc((2 * count + 1) * sizeof *p);
     if (!p) return ha_why(why, HA_ERROR, "out of memory");
     for (size_t i = 0; i < count; i++) {
-        const struct ha_change *k = order[i];
-        const bool enough = k->processes >= HA_SHIFT_PROCESSES && !isnan(k->shift.p);
-        p[i] = enough && k->shift.beyond ? k->shift.p : 1;
-        p[count + i] = enough && k->shift.beyond_better ? k->shift.p_better : 1;
+        const struct ha_shift *s = &order[i]->shift;
+        p[i] = chance(order[i], s->p, s->beyond, s->p_slow);
+        p[count + i] = chance(order[i], s->p_better, s->beyond_better, s->p_fast);
     }
     const double worse = ha_shift_threshold(p, count, night_alpha);
     const double better = ha_shift_threshold(p + count, count, night_alpha);
     enum ha_status status = HA_OK;
     for (size_t i = 0; i < count && status == HA_OK; i++) {
-        order[i]->kind = call(order[i], p[i] <= worse, p[count + i] <= better);
-        if (order[i]->kind == HA_CHANGE_WORSE || order[i]->kind == HA_CHANGE_BETTER)
-            status = ha_blame(c, order[i], counts, why);
+        struct ha_change *const k = order[i];
+        k->kind = call(k, p[i] <= worse, p[count + i] <= better);
+        if (k->kind != HA_CHANGE_WORSE && k->kind != HA_CHANGE_BETTER) continue;
+        take_speeds(k);
+        status = ha_blame(c, k, counts, why);
     }
     free(p);
     return status;

@@ -14,7 +14,6 @@
 enum ha_change_kind {
     HA_CHANGE_SAME,           /* by an interval within 5% of nothing, or less than what counts */
     HA_CHANGE_UNCLEAR,        /* no change is proved, and none is ruled out */
-    HA_CHANGE_TWO_SPEEDS,     /* other shares of two speeds that the base has, too */
     HA_CHANGE_ADDED,          /* the base has no such case */
     HA_CHANGE_PERHAPS_BETTER, /* the same as suspicious, the other way: no mistake, whether it is called or not */
     HA_CHANGE_BETTER,
@@ -53,6 +52,7 @@ struct ha_change {
     size_t base_disturbed, disturbed; /* of its case */
     enum ha_verdict base_verdict;     /* of its last night that counts; HA_NOT_RUN: none */
     struct ha_shift shift;            /* above zero: worse */
+    bool by_speeds;                   /* called for how many are at which of two speeds */
     enum ha_cause cause;
     const struct ha_part_of_machine *part; /* the one that moved, or NULL */
     struct ha_shift part_shift, rest;      /* of that part, and of the figure over it */

@@ -100,9 +100,11 @@ static void put_figure(FILE *out, const struct ha_change *c)
     fprintf(out, "%s %s: %s -> %s, %s; %zu and %zu processes", c->now->id, c->figure->name,
             ha_amount(was, c->base_median, c->figure->unit), ha_amount(is, c->median, c->figure->unit), moved(by, c),
             c->base_processes, c->processes);
-    if (c->kind == HA_CHANGE_TWO_SPEEDS)
-        fprintf(out, "; the base has two speeds, too: %zu of %zu slow, now %zu of %zu", c->shift.slow[0],
-                c->base_processes, c->shift.slow[1], c->processes);
+    if (c->by_speeds)
+        fprintf(out,
+                "; of the base's two speeds %zu of %zu were at the slow one, now %zu of %zu: by chance once in %.2g",
+                c->shift.slow[0], c->base_processes, c->shift.slow[1], c->processes,
+                1 / (c->kind == HA_CHANGE_WORSE ? c->shift.p : c->shift.p_better));
     if (c->cause == HA_CAUSE_NONE) return;
     fputs("; ", out);
     put_cause(out, c);

@@ -11,8 +11,8 @@
 static const double gap_least = 0.05, gap_spreads = 4;
 static const double within_spreads = 2; /* so many times as wide as the spread is what is at a speed */
 enum { SPEED_LEAST = 3 };               /* processes of the base at each */
-/* One-sided chance from which a figure is worth more processes, and normal quantiles. */
-static const double suspicion = 0.05, z_suspicion = 1.645, z_nine_of_ten = 1.282, z_interval = 1.96;
+/* Normal quantiles. */
+static const double z_suspicion = 1.645, z_nine_of_ten = 1.282, z_interval = 1.96;
 static const double mad_to_sd = 1.4826, median_to_mean = 1.05; /* of a normal: spread; a median's error */
 
 static int by_size(const void *a, const void *b)
@@ -314,10 +314,10 @@ static void shift_judge(struct ha_shift *out, const struct sides *s, struct erro
     out->p_better = chance(s, -1, out->size, e.all);
     const double sign = out->size < 0 ? -1 : 1;
     out->suspicious = fabs(out->size) > HA_SHIFT_LEAST
-                      && ha_mann_whitney(s->n, s->m, floor(u_of(s, sign, 0))) < suspicion;
+                      && ha_mann_whitney(s->n, s->m, floor(u_of(s, sign, 0))) < HA_SHIFT_SUSPICION;
     out->noticed = HA_SHIFT_LEAST + ((enough ? called : z_suspicion) + z_nine_of_ten) * e.all;
     /* so few processes that even the farthest apart say nothing */
-    if (ha_mann_whitney(s->n, s->m, (double)(s->n * s->m)) >= (enough ? alpha / (double)tests : suspicion))
+    if (ha_mann_whitney(s->n, s->m, (double)(s->n * s->m)) >= (enough ? alpha / (double)tests : HA_SHIFT_SUSPICION))
         out->noticed = (double)INFINITY;
 }
 
@@ -335,15 +335,36 @@ static void look_beyond(struct ha_shift *out, const struct ha_side *base, const 
     }
 }
 
-enum ha_status ha_shift_find(struct ha_shift *out, const struct ha_side *base, const struct ha_side *now, double nights,
-                             double alpha, size_t tests, struct ha_why *why)
+enum ha_status ha_shift_add_shares(struct ha_shares *shares, const struct ha_side *base, struct ha_why *why)
+{
+    const size_t n = base->count;
+    double *x = malloc(2 * (n + 1) * sizeof *x);
+    size_t *counts = calloc(2 * (base->nights + 1), sizeof *counts), *const slow = counts + base->nights + 1;
+    if (x && counts) {
+        copy_sorted(x, base);
+        const struct ha_speeds speeds = speeds_of(x, n, x + n + 1);
+        for (size_t i = 0, night = 0; speeds.two && i < n; i++) {
+            night += i && base->night[i] != base->night[i - 1];
+            counts[night]++;
+            slow[night] += base->x[i] > speeds.cut;
+        }
+        ha_shares_add(shares, slow, counts, base->nights);
+    }
+    const bool memory = x && counts;
+    free(x);
+    free(counts);
+    return memory ? HA_OK : ha_why(why, HA_ERROR, "out of memory");
+}
+
+enum ha_status ha_shift_find(struct ha_shift *out, const struct ha_side *base, const struct ha_side *now,
+                             const struct ha_shift_nights *of, struct ha_why *why)
 {
     enum { DIFFERENCES_MOST = 1 << 20 };
     const size_t n = now->count, m = base->count, room = n + m + 1;
     const bool many = m && n > DIFFERENCES_MOST / m;
     bool worse = false;
     double *all = malloc((5 * room + (many ? 0 : n * m)) * sizeof *all);
-    *out = (struct ha_shift){ 0 };
+    *out = (struct ha_shift){ .p_slow = (double)NAN, .p_fast = (double)NAN, .all = (double)NAN };
     if (!all) return ha_why(why, HA_ERROR, "out of memory");
     struct sides s = { all, all + room, all + 2 * room, all + 3 * room, many ? NULL : all + 5 * room, n, m };
     copy_sorted(s.base, base);
@@ -352,12 +373,16 @@ enum ha_status ha_shift_find(struct ha_shift *out, const struct ha_side *base, c
     out->slow[0] = relative(s.base, m, &out->speeds);
     if (out->speeds.two) {
         struct ha_speeds moved = out->speeds;
-        moved.cut = moved.fast + moved.apart - moved.within + common_shift(s.now, n, &moved, nights, &worse);
+        copy_sorted(s.work, base);
+        out->all = sorted_median(s.now, n) - sorted_median(s.work, m);
+        moved.cut = moved.fast + moved.apart - moved.within + common_shift(s.now, n, &moved, of->spread, &worse);
         out->slow[1] = relative(s.now, n, &moved);
+        out->p_slow = ha_shares_tail(n, out->slow[1], out->slow[0], m, of->shares);
+        out->p_fast = ha_shares_tail(n, n - out->slow[1], m - out->slow[0], m, of->shares);
         qsort(s.base, m, sizeof *s.base, by_size);
         qsort(s.now, n, sizeof *s.now, by_size);
     }
-    shift_judge(out, &s, errors_of(&s, base->nights, now->nights, nights), alpha, tests);
+    shift_judge(out, &s, errors_of(&s, base->nights, now->nights, of->spread), of->alpha, of->tests);
     look_beyond(out, base, &s, all + 4 * room);
     if (worse) out->p_better = 1; /* suspicious at most: more processes may tell */
     free(all);

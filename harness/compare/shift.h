@@ -7,6 +7,7 @@
  * Parallel Computing Systems, SC 2015). Everything here is in natural logarithms, and above zero is worse. */
 
 #include "harness/api/base.h"
+#include "harness/compare/shares.h"
 
 /* The processes of one figure on one side. */
 struct ha_side {
@@ -29,7 +30,9 @@ struct ha_shift {
     bool suspicious;     /* worth more processes */
     bool beyond, beyond_better; /* every night of the base */
     struct ha_speeds speeds;
-    size_t slow[2]; /* processes at the slow speed: of the base, and new */
+    size_t slow[2];        /* processes at the slow speed: of the base, and new */
+    double p_slow, p_fast; /* how likely so many of the new ones, or more, are slow, or fast; NaN: of one speed */
+    double all;            /* the shift of medians, whatever speed they are at; NaN: of one speed */
 };
 
 /* What is no change to anybody. */
@@ -37,6 +40,8 @@ struct ha_shift {
 /* Spread between nights where the base has one night, and nothing is known of it; and the least that is believed. */
 #define HA_SHIFT_NIGHTS       0.01
 #define HA_SHIFT_NIGHTS_LEAST 0.003
+/* One-sided chance from which a figure is worth more processes. */
+#define HA_SHIFT_SUSPICION 0.05
 /* With fewer new processes nothing is called a change; with so many a suspicion that is not called is none. */
 enum { HA_SHIFT_PROCESSES = 10, HA_SHIFT_PROCESSES_MOST = 35 };
 
@@ -46,10 +51,18 @@ double ha_shift_nights_squared(const struct ha_side *base);
 /* Of many figures' squares (their order is changed), each of so many nights: the spread that they share. */
 double ha_shift_nights(double *squares, size_t count, size_t nights);
 
-/* alpha: of a night, by which chance anything at all may be called worse where nothing is; tests: how many figures are
- * compared in it; nights: ha_shift_nights. The sides are left as they are. HA_ERROR: no memory. */
-enum ha_status ha_shift_find(struct ha_shift *out, const struct ha_side *base, const struct ha_side *now, double nights,
-                             double alpha, size_t tests, struct ha_why *why);
+/* Adds a side that has two speeds to what is known of their shares. HA_ERROR: no memory. */
+enum ha_status ha_shift_add_shares(struct ha_shares *shares, const struct ha_side *base, struct ha_why *why);
+
+/* What a comparison knows of nights. */
+struct ha_shift_nights {
+    double spread, shares; /* ha_shift_nights, ha_shares_correlation */
+    double alpha;          /* of a night, by which chance anything at all may be called worse where nothing is */
+    size_t tests;          /* figures that are compared in it */
+};
+/* The sides are left as they are. HA_ERROR: no memory. */
+enum ha_status ha_shift_find(struct ha_shift *out, const struct ha_side *base, const struct ha_side *now,
+                             const struct ha_shift_nights *nights, struct ha_why *why);
 
 /* Benjamini & Hochberg (JRSS B 57, 1995): the largest p of those that may be called, or -1: none. p: [count], in any
  * order; left as it is. */

@@ -70,7 +70,7 @@ static void fill(double *x, double at, size_t slow, double apart)
 static struct ha_shift found(void)
 {
     struct ha_shift s;
-    assert_int_equal(ha_shift_find(&s, &base, &now, 0.005, 0.01, 10, &why), HA_OK);
+    assert_int_equal(ha_shift_find(&s, &base, &now, &(struct ha_shift_nights){ 0.005, 0, 0.01, 10 }, &why), HA_OK);
     return s;
 }
 
@@ -142,7 +142,7 @@ TEST(one_process_against_one_says_nothing_and_says_so)
     static size_t night[] = { 0 };
     const struct ha_side one = { a, night, 1, 1 }, other = { b, night, 1, 1 };
     struct ha_shift s;
-    assert_int_equal(ha_shift_find(&s, &one, &other, 0.01, 0.01, 1, &why), HA_OK);
+    assert_int_equal(ha_shift_find(&s, &one, &other, &(struct ha_shift_nights){ 0.01, 0, 0.01, 1 }, &why), HA_OK);
     assert_true(s.p >= 0.5 && isinf(s.noticed) && !s.suspicious);
 }
 
@@ -191,9 +191,9 @@ TEST(a_shift_of_a_million_pairs_is_the_median_difference)
     const struct ha_side old = { before, night, MANY, 1 }, few = { after, night, 600, 1 },
                          many = { after, night, MANY, 1 };
     struct ha_shift all, part;
-    assert_int_equal(ha_shift_find(&all, &old, &many, 0.003, 0.01, 1, &why), HA_OK);
+    assert_int_equal(ha_shift_find(&all, &old, &many, &(struct ha_shift_nights){ 0.003, 0, 0.01, 1 }, &why), HA_OK);
     assert_near(all.size, 0.25, 1e-3);
     assert_true(all.p < 1e-9 && all.p_better > 0.999);
-    assert_int_equal(ha_shift_find(&part, &old, &few, 0.003, 0.01, 1, &why), HA_OK);
+    assert_int_equal(ha_shift_find(&part, &old, &few, &(struct ha_shift_nights){ 0.003, 0, 0.01, 1 }, &why), HA_OK);
     assert_near(part.size, all.size, 0.02);
 }

@@ -6,7 +6,7 @@ from report.files import clean, number
 
 # of a change, the worst first; a word that is not here goes before `same`
 ORDER = ("wrong", "other bits", "slower", "worse", "other result", "not judged", "gone", "waived", "suspicious", "disturbed", "faster", "better", "perhaps faster",
-         "perhaps better", "two speeds", "added", "unclear", "same")
+         "perhaps better", "added", "unclear", "same")
 EXITS = (10, 30, 20, 40, 0)  # of several verdicts the first of these counts
 CHANGES_MAX = 200_000
 

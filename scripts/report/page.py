@@ -26,7 +26,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 CHANGES_SHOWN, CHANGES_LISTED, BAD_LISTED, GALLERY_LISTED, NOTES_LISTED, FOREST_MAX = 20, 500, 60, 400, 40, 40
 TONES = {0: "good", 10: "bad", 30: "bad", 20: "warn", 40: "warn"}
 WORDS = {"wrong": "bad", "other bits": "bad", "slower": "bad", "worse": "bad", "other result": "bad", "not judged": "bad", "gone": "bad", "waived": "warn", "disturbed": "warn",
-         "suspicious": "warn", "two speeds": "warn", "unclear": "warn", "added": "plain", "better": "good", "faster": "good", "perhaps better": "good",
+         "suspicious": "warn", "unclear": "warn", "added": "plain", "better": "good", "faster": "good", "perhaps better": "good",
          "perhaps faster": "good", "same": "plain"}
 SECTIONS = (("Time of a step", "no case of a variant was measured"), ("Where the time went", "there is no traced step (trace.json)"),
             ("Quality against speed", "fewer than three variants of one shape were judged and measured"),
