@@ -117,9 +117,9 @@ enum ha_exit ha_comparison_exit(const struct ha_comparison *c)
 const char *ha_comparison_word(const struct ha_comparison *c)
 {
     const enum ha_exit exit = ha_comparison_exit(c);
-    size_t slower = 0;
-    for (size_t i = 0; i < c->count; i++) slower += kinds[c->change[i].kind].exit == HA_EXIT_REGRESSION;
-    if (exit == HA_EXIT_REGRESSION && !slower && ha_comparison_lost(c)) return "hardware lost";
+    if (exit == HA_EXIT_REGRESSION && ha_comparison_lost(c)) return "hardware lost";
+    if (exit == HA_EXIT_REGRESSION && c->besides != exit && !ha_comparison_of(c, HA_CHANGE_WORSE))
+        return "other results";
     const bool known = exit != HA_EXIT_MISSING || c->besides == exit || !ha_comparison_blind(c);
     return known ? ha_night_word(exit) : "nothing can be said";
 }
