@@ -145,7 +145,7 @@ static void draw_base(const struct world *w, uint64_t number, struct ha_record *
     draw_night(w, tonight);
 }
 
-static struct outcome night(const struct world *w, uint64_t number, double planted)
+static struct outcome night(const struct world *w, uint64_t number, double longer)
 {
     static struct drawn_night n;
     struct ha_record base, now;
@@ -196,14 +196,14 @@ TEST(a_night_in_which_nothing_has_changed_says_so_and_one_with_a_slower_case_fin
 }
 
 /* The first comparison of a night: what is said of the step of case 0. */
-static struct ha_change first_look(const struct world *w, uint64_t number, double planted)
+static struct ha_change first_look(const struct world *w, uint64_t number, double longer)
 {
     static struct drawn_night n;
     struct ha_record base, now;
     struct ha_comparison c;
     struct ha_change said = { 0 };
     draw_base(w, number, &base, &n);
-    for (size_t p = 0; p < MOST; p++) n.value[0][p] *= planted;
+    for (size_t p = 0; p < MOST; p++) n.value[0][p] *= longer;
     begin(&now, "now");
     add_night(&now, &n);
     assert_int_equal(ha_compare(&c, &base, &now, &why), HA_OK);
