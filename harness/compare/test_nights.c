@@ -151,8 +151,8 @@ static struct outcome night(const struct world *w, uint64_t number, double longe
     struct ha_record base, now;
     draw_base(w, number, &base, &n);
     for (size_t p = 0; p < MOST; p++) {
-        n.value[0][p] *= 1 + planted;
-        n.rate[0][p] /= 1 + planted;
+        n.value[0][p] *= 1 + longer;
+        n.rate[0][p] /= 1 + longer;
     }
     begin(&now, "now");
     begin_night(&now, "tonight");
