@@ -89,7 +89,7 @@ one_file()
 }
 mkfifo "$dir/fifo"
 ln -s /proc/self/fd/1 "$dir/stdout" # as /dev/stdout
-for format in csv md openmetrics; do one_file 0 report results/2026-11-22-xeon-2core --format "$format" -o; done
+for format in csv json md openmetrics; do one_file 0 report results/2026-11-22-xeon-2core --format "$format" -o; done
 one_file 20 compare --fleet "$dir/fleet" --junit
 one_file 20 compare results/2026-11-21-epyc-zen4-2core results/2026-11-22-xeon-2core --junit
 expect 20 '"machines":3,"records":2,"expected":3' compare --fleet "$dir/fleet" --format json

@@ -84,7 +84,7 @@ static enum ha_status take_together(void *to, const char *value, struct ha_why *
 
 static enum ha_status take_report_format(void *to, const char *value, struct ha_why *why)
 {
-    static const char *const formats[] = { "html", "md", "csv", "openmetrics", NULL };
+    static const char *const formats[] = { "html", "md", "csv", "json", "openmetrics", NULL };
     size_t i;
     HA_TRY(ha_word_find("format", value, formats, &i, why));
     return take_text(to, value, why);
@@ -236,9 +236,9 @@ const struct ha_option ha_option_table[] = {
     { COMPARE, 0, "against", "DIR", "With --fleet: the same fleet as it was, each machine beside itself", take_text,
       TO(against) },
     { COMPARE, 0, "junit", "FILE", "Write the same verdicts there for a CI server", take_text, TO(junit) },
-    { REPORT, 0, "format", "html|md|csv|openmetrics",
+    { REPORT, 0, "format", "html|md|csv|json|openmetrics",
       "html, the page, by default; md: short enough for a merge request; csv: the figures of all folders in one table; "
-      "openmetrics: the last night, for node_exporter",
+      "json: what compare says and these figures, as JSON lines; openmetrics: the last night, for node_exporter",
       take_report_format, TO(report_format) },
     { REPORT, 0, "fleet", "DIR", "The page of a fleet, and one of each machine that stands out (docs/fleet.md)",
       take_text, TO(machines) },

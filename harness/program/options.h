@@ -37,7 +37,7 @@ struct ha_options {
     const char *machines;          /* a fleet, of `compare` and `report` */
     const char *junit;             /* of `compare`: the file */
     const char *faults, *shuffle;  /* seeds */
-    const char *report_format;     /* html, md, csv, openmetrics */
+    const char *report_format;     /* html, md, csv, json, openmetrics */
     uint64_t case_time_ns;         /* 0: ten minutes */
     size_t processes;              /* 0: all cases in one */
     size_t plan_threads;           /* of `plan`; 0: not given */

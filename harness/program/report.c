@@ -64,8 +64,7 @@ static enum ha_exit write_page(const struct ha_options *o, char *part, FILE *row
                                                                                    : HA_EXIT_ENVIRONMENT;
 }
 
-/* Each word is a folder of records: asked before anything else, as other formats do. */
-static enum ha_status are_records(const struct ha_options *o, struct ha_why *why)
+enum ha_status ha_report_are_records(const struct ha_options *o, struct ha_why *why)
 {
     if (o->machines && access(o->machines, F_OK) != 0)
         return ha_why(why, HA_ERROR, "%s: there is no such folder", o->machines);
@@ -82,7 +81,7 @@ static enum ha_exit page(const struct ha_options *o, struct ha_why *why)
 {
     char part[PATH_BYTES], path[PATH_BYTES], note[512];
     FILE *rows;
-    if (are_records(o, why) != HA_OK) return HA_EXIT_USAGE;
+    if (ha_report_are_records(o, why) != HA_OK) return HA_EXIT_USAGE;
     if (ha_file_place(part, path, o->out_dir, why) != HA_OK) return HA_EXIT_ENVIRONMENT;
     if (ha_report_compare(o, &rows, note, why) != HA_OK) return HA_EXIT_ENVIRONMENT;
     enum ha_exit code = write_page(o, part, rows, note, why);
@@ -114,11 +113,15 @@ enum ha_exit ha_command_report(const struct ha_options *o, struct ha_why *why)
         const char *name;
         enum ha_exit (*put)(const struct ha_options *o, FILE *out, struct ha_why *why); /* NULL: the page */
     } formats[] = {
-        { "html", NULL }, { "md", ha_report_md }, { "csv", ha_report_csv }, { "openmetrics", ha_report_openmetrics }
+        { "html", NULL },
+        { "md", ha_report_md },
+        { "csv", ha_report_csv },
+        { "json", ha_report_json },
+        { "openmetrics", ha_report_openmetrics },
     };
     const char *format = o->report_format ? o->report_format : "html";
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (!strcmp(format, formats[i].name)) return formats[i].put ? text(o, formats[i].put, why) : page(o, why);
-    ha_why(why, HA_ERROR, "--format: '%s' is neither html, md, csv nor openmetrics", format);
+    ha_why(why, HA_ERROR, "--format: '%s' is neither html, md, csv, json nor openmetrics", format);
     return HA_EXIT_USAGE;
 }

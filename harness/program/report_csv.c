@@ -1,10 +1,12 @@
 #include "harness/program/report_parts.h"
 
 #include "harness/base/csv.h"
+#include "harness/base/json_line.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
 
 #include <csv.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,6 +19,7 @@ enum { COLUMNS = sizeof columns / sizeof *columns, NONE = -1 };
 
 struct joined {
     FILE *out;
+    bool json;                   /* a line of JSON for each row */
     const char *folder, *record; /* as the command line names it; the record's path below it */
     int at[COLUMNS];             /* of the file at hand: where each column stands, or NONE */
     size_t width, rows, cut;     /* its columns; whole rows; rows that have another number of fields */
@@ -26,6 +29,30 @@ static void put_field(FILE *out, const char *text, bool first)
 {
     if (!first) putc(',', out);
     if (*text) csv_fwrite(out, text, strlen(text));
+}
+
+/* What is no number in the file is none here, and is left out. */
+static bool is_number(const char *column)
+{
+    static const char *const number[] = { "process", "value", "lo", "hi", "samples" };
+    for (size_t i = 0; i < sizeof number / sizeof *number; i++)
+        if (!strcmp(column, number[i])) return true;
+    return false;
+}
+
+static void put_json(const struct joined *j, char **fields)
+{
+    json_t *row = json_object();
+    ha_json_set_text(row, "row", "figure");
+    ha_json_set_text(row, "folder", j->folder);
+    ha_json_set_text(row, "record", j->record);
+    for (int c = 1; c < COLUMNS; c++) {
+        double value = (double)NAN;
+        const char *const text = j->at[c] == NONE ? "" : fields[j->at[c]];
+        if (is_number(columns[c])) ha_csv_number_parse(text, &value), ha_json_set_number(row, columns[c], value);
+        else ha_json_set_text(row, columns[c], text);
+    }
+    ha_json_put_line(j->out, row);
 }
 
 static enum ha_status take_row(void *arg, size_t line, char **fields, size_t count)
@@ -45,6 +72,10 @@ static enum ha_status take_row(void *arg, size_t line, char **fields, size_t cou
         return HA_OK;
     }
     j->rows++;
+    if (j->json) {
+        put_json(j, fields);
+        return ferror(j->out) ? HA_FAIL : HA_OK;
+    }
     put_field(j->out, j->folder, true);
     put_field(j->out, j->record, false);
     for (int c = 0; c < COLUMNS; c++) put_field(j->out, j->at[c] == NONE ? "" : fields[j->at[c]], false);
@@ -74,28 +105,41 @@ static bool join(struct joined *j, const char *record, struct ha_why *why)
     return false;
 }
 
-enum ha_exit ha_report_csv(const struct ha_options *o, FILE *out, struct ha_why *why)
+static enum ha_exit join_all(struct joined *j, const struct ha_options *o, struct ha_why *why)
 {
-    struct joined j = { .out = out };
     bool whole = true;
     for (size_t i = 0; i < o->words_count; i++) {
         struct ha_record_paths paths;
-        const enum ha_status found = ha_record_paths_find(o->words[i], &paths, why);
-        ha_record_paths_free(&paths);
-        if (found != HA_OK) return HA_EXIT_USAGE;
-    }
-    put_field(out, "folder", true);
-    put_field(out, "record", false);
-    for (int c = 0; c < COLUMNS; c++) put_field(out, columns[c], false);
-    putc('\n', out);
-    for (size_t i = 0; i < o->words_count; i++) {
-        struct ha_record_paths paths;
-        j.folder = o->words[i];
-        ha_record_paths_find(j.folder, &paths, why);
-        for (size_t k = 0; k < paths.count && !ferror(out); k++) whole &= join(&j, paths.path[k], why);
+        j->folder = o->words[i];
+        ha_record_paths_find(j->folder, &paths, why);
+        for (size_t k = 0; k < paths.count && !ferror(j->out); k++) whole &= join(j, paths.path[k], why);
         ha_record_paths_free(&paths);
     }
     if (whole) return HA_EXIT_OK;
     ha_why(why, HA_ERROR, "not all figures could be read (above); the rest is written");
     return HA_EXIT_MISSING;
+}
+
+enum ha_exit ha_report_csv(const struct ha_options *o, FILE *out, struct ha_why *why)
+{
+    struct joined j = { .out = out };
+    if (ha_report_are_records(o, why) != HA_OK) return HA_EXIT_USAGE;
+    put_field(out, "folder", true);
+    put_field(out, "record", false);
+    for (int c = 0; c < COLUMNS; c++) put_field(out, columns[c], false);
+    putc('\n', out);
+    return join_all(&j, o, why);
+}
+
+/* What compare says of the folders, and then each figure. */
+enum ha_exit ha_report_json(const struct ha_options *o, FILE *out, struct ha_why *why)
+{
+    struct joined j = { .out = out, .json = true };
+    char note[512], text[4096];
+    FILE *rows;
+    if (ha_report_are_records(o, why) != HA_OK) return HA_EXIT_USAGE;
+    if (ha_report_compare(o, &rows, note, why) != HA_OK) return HA_EXIT_ENVIRONMENT;
+    for (size_t n; rows && (n = fread(text, 1, sizeof text, rows)) > 0;) fwrite(text, 1, n, out);
+    if (rows) fclose(rows);
+    return join_all(&j, o, why);
 }

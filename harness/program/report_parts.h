@@ -24,8 +24,12 @@ bool ha_newest_night(const char *folder, char path[4096]);
  * ("" where it is a single record). HA_ERROR: interrupted, or no file can be made. */
 enum ha_status ha_report_compare(const struct ha_options *o, FILE **rows, char note[512], struct ha_why *why);
 
+/* Is each word a folder of records? Asked before anything else. */
+enum ha_status ha_report_are_records(const struct ha_options *o, struct ha_why *why);
+
 /* The formats; what is written to out may fail, which its owner sees. */
 enum ha_exit ha_report_csv(const struct ha_options *o, FILE *out, struct ha_why *why);
+enum ha_exit ha_report_json(const struct ha_options *o, FILE *out, struct ha_why *why);
 enum ha_exit ha_report_md(const struct ha_options *o, FILE *out, struct ha_why *why);
 enum ha_exit ha_report_openmetrics(const struct ha_options *o, FILE *out, struct ha_why *why);
 
