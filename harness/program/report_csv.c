@@ -31,17 +31,15 @@ static void put_field(FILE *out, const char *text, bool first)
     if (*text) csv_fwrite(out, text, strlen(text));
 }
 
-/* What is no number in the file is none here, and is left out. */
-static bool is_number(const char *column)
+static bool is_one_of(const char *column, const char *const *names)
 {
-    static const char *const number[] = { "process", "value", "lo", "hi", "samples" };
-    for (size_t i = 0; i < sizeof number / sizeof *number; i++)
-        if (!strcmp(column, number[i])) return true;
-    return false;
+    while (*names && strcmp(column, *names) != 0) names++;
+    return *names;
 }
 
 static void put_json(const struct joined *j, char **fields)
 {
+    static const char *const count[] = { "process", "samples", NULL }, *const number[] = { "value", "lo", "hi", NULL };
     json_t *row = json_object();
     ha_json_set_text(row, "row", "figure");
     ha_json_set_text(row, "folder", j->folder);
@@ -49,8 +47,10 @@ static void put_json(const struct joined *j, char **fields)
     for (int c = 1; c < COLUMNS; c++) {
         double value = (double)NAN;
         const char *const text = j->at[c] == NONE ? "" : fields[j->at[c]];
-        if (is_number(columns[c])) ha_csv_number_parse(text, &value), ha_json_set_number(row, columns[c], value);
-        else ha_json_set_text(row, columns[c], text);
+        const bool is = ha_csv_number_parse(text, &value);
+        if (is_one_of(columns[c], number)) ha_json_set_number(row, columns[c], value);
+        else if (!is_one_of(columns[c], count)) ha_json_set_text(row, columns[c], text);
+        else if (is) ha_json_set_count(row, columns[c], (size_t)value);
     }
     ha_json_put_line(j->out, row);
 }
