@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-static bool moves_bytes(const struct ha_recorded_case *c)
+bool ha_moves_bytes(const struct ha_recorded_case *c)
 {
     static const char *const figure[] = { "h2d_bytes", "d2h_bytes", "zero_copy_bytes" };
     for (size_t i = 0; i < sizeof figure / sizeof *figure; i++) {
@@ -53,7 +53,7 @@ static enum ha_cause cause_of(const struct ha_shift *figure, double sign, const 
 enum ha_status ha_blame(struct ha_change *c, const bool *counts, double nights, struct ha_why *why)
 {
     const double sign = c->kind == HA_CHANGE_BETTER ? -1 : 1;
-    const bool link = moves_bytes(c->now);
+    const bool link = ha_moves_bytes(c->now);
     size_t asked = 0;
     bool still = true; /* no part has moved by half as much */
     if (!strcmp(c->now->id, HA_MACHINE_CASE)) {

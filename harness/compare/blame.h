@@ -11,4 +11,7 @@
  * between nights. */
 enum ha_status ha_blame(struct ha_change *change, const bool *counts, double nights, struct ha_why *why);
 
+/* Does the case move bytes over the link? */
+bool ha_moves_bytes(const struct ha_recorded_case *of);
+
 #endif

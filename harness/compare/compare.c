@@ -74,7 +74,7 @@ size_t ha_comparison_of(const struct ha_comparison *c, enum ha_change_kind kind)
 
 bool ha_comparison_blind(const struct ha_comparison *c)
 {
-    if (!c->base->nights) return false; /* nothing was to be noticed */
+    if (!c->base->nights || c->other_machine) return false; /* nothing was to be noticed */
     for (size_t i = 0; i < c->count; i++)
         if (c->change[i].figure && isfinite(c->change[i].shift.noticed)) return false;
     for (size_t i = 0; i < c->now->count; i++)
@@ -103,6 +103,7 @@ const char *ha_comparison_word(const struct ha_comparison *c)
 {
     const enum ha_exit exit = ha_comparison_exit(c);
     const bool known = exit != HA_EXIT_MISSING || c->besides == exit || !ha_comparison_blind(c);
+    if (c->other_machine && exit == HA_EXIT_OK) return "all ran"; /* nothing was to change */
     return known ? ha_night_word(exit) : "nothing can be said";
 }
 
@@ -293,10 +294,10 @@ static bool is_error(const char *name) { return !strcmp(name, "err_over_bound");
 static enum ha_status list_figures(struct ha_comparison *c, const bool *counts, const struct ha_recorded_case *base,
                                    const struct ha_recorded_case *now, struct ha_why *why)
 {
-    for (size_t i = 0; i < now->figures; i++) {
+    for (size_t i = 0; !c->other_machine && i < now->figures; i++) {
         const struct ha_recorded_figure *f = &now->figure[i], *before = ha_record_figure(base, f->name);
         const bool error = is_error(f->name);
-        if (!before || !before->count || (!error && !ha_figure_tested(now, f, c->other_machine))) continue;
+        if (!before || !before->count || (!error && !ha_figure_tested(now, f, false))) continue;
         struct ha_change *change = add(c, why);
         if (!change) return HA_ERROR;
         change->base = base;
@@ -483,8 +484,7 @@ static const char *other_kind(const struct ha_night *a, const struct ha_night *b
     return NULL;
 }
 
-/* Nights of the base that are of the new one's machine count; if there are none, all do, and ratios alone are
- * compared. */
+/* Nights of the base that are of the new one's machine count; if there are none, all do, and no figure is compared. */
 static enum ha_status choose_nights(struct ha_comparison *c, bool *counts, struct ha_why *why)
 {
     const struct ha_night *now = &c->now->night[c->now->nights - 1], *like = NULL;
@@ -594,6 +594,12 @@ enum ha_status ha_compare(struct ha_comparison *out, const struct ha_record *bas
     free(look.gone.name);
     free(counts);
     return status;
+}
+
+const struct ha_recorded_case *ha_comparison_counterpart(const struct ha_comparison *c, const struct ha_record *in,
+                                                         const struct ha_recorded_case *of)
+{
+    return counterpart(c, in, of);
 }
 
 void ha_comparison_free(struct ha_comparison *c)

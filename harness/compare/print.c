@@ -188,6 +188,10 @@ void ha_verdict_line(FILE *out, const struct ha_comparison *c)
     }
     for (int k = 0; k < HA_CHANGES; k++)
         if (ha_change_loud((enum ha_change_kind)k)) loud += ha_comparison_of(c, (enum ha_change_kind)k);
+    if (c->other_machine) {
+        fprintf(out, "%s: %zu change%s beside another machine", ha_comparison_word(c), loud, loud == 1 ? "" : "s");
+        return;
+    }
     fprintf(out, "%s: %zu change%s in %zu figures beside %zu night%s of the base", ha_comparison_word(c), loud,
             loud == 1 ? "" : "s", c->compared, c->base_nights, c->base_nights == 1 ? "" : "s");
     if (!sight(c, &half, &most)) return;
@@ -304,7 +308,8 @@ static void print_sides(FILE *out, const struct ha_comparison *c)
     if (c->left_out)
         fprintf(out, "%zu night%s of the base left out: of another machine\n", c->left_out,
                 c->left_out == 1 ? "" : "s");
-    if (c->other_machine) fprintf(out, "two machines (%s): ratios and shares are compared, no times\n", c->differs);
+    if (c->other_machine)
+        fprintf(out, "two machines (%s): their times are set side by side, and none is a change\n", c->differs);
     if (c->base_nights < NIGHTS_ENOUGH && c->compared)
         fprintf(out, "a base of %zu night%s: false alarms are held down from %d on (docs/compare.md)\n", c->base_nights,
                 c->base_nights == 1 ? "" : "s", NIGHTS_ENOUGH);
