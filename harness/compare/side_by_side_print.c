@@ -22,8 +22,7 @@ static const char *ratio_text(char out[WORD], struct ha_speed_ratio r)
     return out;
 }
 
-/* ---- quantities of a case on a machine ----------------------------------------------------------------------------
- */
+/* ---- quantities of a case on a machine --------------------------------------------------------------------------- */
 
 static double tokens_per_s(const struct ha_side_by_side *s, size_t i, const struct ha_recorded_case *c)
 {
@@ -66,10 +65,12 @@ static const char *key_text(char out[WORD], const char *id, const char *key, con
     return out;
 }
 
-static const char *shape_text(char out[2 * WORD], const char *id)
+/* Cases of which the text is the same are one line of the table. */
+static const char *group_text(char out[KEY], size_t q, const char *id)
 {
     char batch[WORD], ctx[WORD];
-    snprintf(out, 2 * WORD, "batch=%s,ctx=%s", key_text(batch, id, "batch", "1"), key_text(ctx, id, "ctx", "?"));
+    if (!quantities[q].by_shape) snprintf(out, KEY, "%s", id);
+    else snprintf(out, KEY, "batch=%s,ctx=%s", key_text(batch, id, "batch", "1"), key_text(ctx, id, "ctx", "?"));
     return out;
 }
 
@@ -89,37 +90,33 @@ static void print_machines(FILE *out, const struct ha_side_by_side *s, const cha
 
 static void print_quantity(FILE *out, const struct ha_side_by_side *s, size_t q)
 {
-    char x[2 * WORD], y[2 * WORD];
+    char first[KEY], other[KEY];
     bool *done = calloc(s->rows + 1, sizeof *done), any = false;
     for (size_t r = 0; done && r < s->rows; r++) {
-        const struct ha_side_case *first = &s->cell[r * s->machines];
-        const bool by_shape = quantities[q].by_shape;
         size_t cases = 0;
-        if (done[r] || !has_quantity(s, q, first)) continue;
+        if (done[r] || !has_quantity(s, q, &s->cell[r * s->machines])) continue;
         if (!any) print_machines(out, s, quantities[q].title, 12);
-        if (!any) fputs(by_shape ? "cases\n" : " case\n", out);
+        if (!any) fputs("cases\n", out);
         any = true;
+        group_text(first, q, s->cell[r * s->machines].of->id);
         for (size_t i = 0; i < s->machines; i++) {
             double sum = 0;
             cases = 0;
-            for (size_t k = r; k < (by_shape ? s->rows : r + 1); k++) {
-                const struct ha_recorded_case *of = s->cell[k * s->machines + i].of;
-                if (strcmp(shape_text(x, first->of->id), shape_text(y, of->id)) != 0) continue;
-                if (!has_quantity(s, q, &s->cell[k * s->machines])) continue;
-                sum += log(quantities[q].of(s, i, of));
+            for (size_t k = r; k < s->rows; k++) {
+                const struct ha_side_case *row = &s->cell[k * s->machines];
+                if (strcmp(first, group_text(other, q, row->of->id)) != 0 || !has_quantity(s, q, row)) continue;
+                sum += log(quantities[q].of(s, i, row[i].of));
                 cases++;
                 done[k] = true;
             }
             fprintf(out, "%12.4g ", exp(sum / (double)cases));
         }
-        if (by_shape) fprintf(out, "%5zu  %s\n", cases, x);
-        else fprintf(out, " %s\n", first->of->id);
+        fprintf(out, "%5zu  %s\n", cases, first);
     }
     free(done);
 }
 
-/* ---- contexts within a limit --------------------------------------------------------------------------------------
- */
+/* ---- contexts within a limit ------------------------------------------------------------------------------------- */
 
 /* Of cases that differ in their context alone: the longest on a machine whose step is within the limit. */
 struct within {
@@ -137,13 +134,13 @@ static double tokens_of(const char *id)
     return sum;
 }
 
-/* The id without its context, and without the device's name, of which another machine may have another. */
+/* The id without its context. */
 static void without_ctx(char out[KEY], const char *id)
 {
     size_t n = (size_t)snprintf(out, KEY, "%.*s", (int)strcspn(id, ":"), id);
     char between = ':';
     for (const char *at = strpbrk(id, ":,"); at && n < KEY; at = strpbrk(at + 1, ",")) {
-        if (!strncmp(at + 1, "ctx=", 4) || !strncmp(at + 1, "device=", 7)) continue;
+        if (!strncmp(at + 1, "ctx=", 4)) continue;
         n += (size_t)snprintf(out + n, KEY - n, "%c%.*s", between, (int)strcspn(at + 1, ","), at + 1);
         between = ',';
     }
@@ -242,8 +239,7 @@ static void print_limit(FILE *out, const struct ha_side_by_side *s, uint64_t lim
     each_limit(out, s, limit_ns, print_within);
 }
 
-/* ---- for a reader -------------------------------------------------------------------------------------------------
- */
+/* ---- for a reader ------------------------------------------------------------------------------------------------ */
 
 static size_t left_out(const struct ha_speed_mean *m)
 {
@@ -314,12 +310,14 @@ static void print_summary(FILE *out, const struct ha_side_by_side *s, size_t b)
         put_words(out, &m);
         putc('\n', out);
     }
-    for (size_t part = 0, n = 0; part < HA_PARTS; part++) {
+    const char *before = "  what the machine could do beside them: ";
+    for (size_t part = 0; part < HA_PARTS; part++) {
         const double x = mean_part(s, b, part);
         if (isnan(x)) continue;
-        fprintf(out, "%s%s %.3g", n++ ? "; " : "  what the machine could do beside them: ", ha_part_word(part), exp(x));
-        if (part + 1 == HA_PARTS) putc('\n', out);
+        fprintf(out, "%s%s %.3g", before, ha_part_word(part), exp(x));
+        before = "; ";
     }
+    if (*before == ';') putc('\n', out);
 }
 
 static void print_cases(FILE *out, const struct ha_side_by_side *s, size_t b)
@@ -381,8 +379,7 @@ void ha_side_by_side_print_table(FILE *out, const struct ha_side_by_side *s, uin
     putc('\n', out);
 }
 
-/* ---- for a program ------------------------------------------------------------------------------------------------
- */
+/* ---- for a program ----------------------------------------------------------------------------------------------- */
 
 static void set_ratio(json_t *row, struct ha_speed_ratio r)
 {

@@ -268,8 +268,8 @@ SIDES_TEST(tokens_cost_what_an_hour_costs)
     table_says("tokens/s, geometric means of the cases of a batch and a context\n"
                "           A            B cases\n"
                "        4000         4000     1  batch=4,ctx=8192\n");
-    assert_contains(test_print_text, "         0.2          0.2  cpu:ctx=8192,batch=4\n");
-    assert_contains(test_print_text, "         0.5            1  cpu:ctx=8192,batch=4\n");
+    assert_contains(test_print_text, "         0.2          0.2     1  cpu:ctx=8192,batch=4\n");
+    assert_contains(test_print_text, "         0.5            1     1  cpu:ctx=8192,batch=4\n");
     for (size_t i = 0; i < COUNT(wrong); i++) assert_int_equal(ha_side_by_side_price(&s, wrong[i], &why), HA_ERROR);
 }
 

@@ -508,6 +508,8 @@ static void check_options(const char *program, const struct ha_options *o)
         refuse(program, "nightly measures one suite; a file that names several sections holds them all");
     if (o->command == HA_CMD_NIGHTLY && !o->out_dir && !o->fleet)
         refuse(program, "where to? -o DIR, the folder of this night");
+    if (o->machines && (o->price || o->limit_ns))
+        refuse(program, "--price and --limit are of folders beside each other; leave --fleet out");
     if (o->command == HA_CMD_COMPARE && o->machines && o->words_count)
         refuse(program, "--fleet DIR holds all that is judged; leave BASE and NEW out");
     if ((o->command == HA_CMD_COMPARE || o->command == HA_CMD_REPORT) && o->against && !o->machines)
