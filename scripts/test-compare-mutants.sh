@@ -85,6 +85,7 @@ mutant side_by_side.c test_side_by_side 's/if (out < 0) return r;//' 'few proces
 mutant side_by_side.c test_side_by_side 's/one_side = 0.025/one_side = 0.2/' 'the interval is too narrow'
 mutant side_by_side.c test_side_by_side 's/ || !has_row(other, of_other)//; s/    return (c->verdict == HA_VERDICT_WAIVED)/    return !of_other || (c->verdict == HA_VERDICT_WAIVED)/' 'a case that one machine has is enough'
 mutant side_by_side.c test_side_by_side 's/if (!ha_side_case_right(a->of) || .*//' 'a wrong result has a time'
+mutant side_by_side.c test_side_by_side 's/return 2 \* disturbed > processes;/return false;/' 'what is left of processes beside another load is enough'
 mutant side_by_side.c test_side_by_side 's/NULL).ratio.hi < 0) first = i;/NULL).ratio.size < 0) first = i;/' 'nobody shares a place'
 mutant side_by_side.c test_side_by_side 's/        if (!other) continue;//' 'nights of B are nights of A'
 mutant side_by_side_print.c test_side_by_side 's/price \/ 3600/price/' 'an hour is a second'

@@ -183,10 +183,22 @@ bool ha_side_case_right(const struct ha_recorded_case *c)
     return c->verdict != HA_VERDICT_FAIL && c->verdict != HA_VERDICT_ERROR;
 }
 
-static enum ha_speed_word word_of(const struct ha_side_case *a, const struct ha_side_case *b)
+/* As in a comparison of one machine: what is left of most of its processes says nothing. */
+static bool is_disturbed(const struct ha_side_machine *m, const struct ha_recorded_case *c)
+{
+    size_t processes = 0, disturbed = 0;
+    for (size_t i = 0; i < c->nights; i++)
+        if (m->counts[c->by_night[i].night]) processes += c->by_night[i].processes;
+    for (size_t i = 0; i < c->disturbances; i++) disturbed += m->counts[c->disturbed[i].night];
+    return 2 * disturbed > processes;
+}
+
+static enum ha_speed_word word_of(const struct ha_side_case *a, const struct ha_side_case *b,
+                                  const struct ha_side_machine *const of[2])
 {
     if (!ha_side_case_right(a->of) || !ha_side_case_right(b->of)) return HA_SPEED_WRONG;
-    if (!a->time) return a->of->disturbances || b->of->disturbances ? HA_SPEED_DISTURBED : HA_SPEED_NO_TIME;
+    if (is_disturbed(of[0], a->of) || is_disturbed(of[1], b->of)) return HA_SPEED_DISTURBED;
+    if (isnan(b->ratio.size)) return a->of->disturbances + b->of->disturbances ? HA_SPEED_DISTURBED : HA_SPEED_NO_TIME;
     if (isnan(b->ratio.lo)) return HA_SPEED_FEW;
     return b->ratio.lo > 0 ? HA_SPEED_FASTER : b->ratio.hi < 0 ? HA_SPEED_SLOWER : HA_SPEED_EVEN;
 }
@@ -197,7 +209,7 @@ static enum ha_status compare_case(const struct ha_side_by_side *s, struct ha_si
         const struct ha_side_machine *const of[2] = { &s->machine[0], &s->machine[i] };
         const struct ha_recorded_figure *const time[2] = { row->time, row[i].time };
         if (row->time) HA_TRY(ratio_of_figures(&row[i].ratio, of, time, NULL, why));
-        row[i].word = word_of(row, &row[i]);
+        row[i].word = word_of(row, &row[i], of);
         if (i && row->time) HA_TRY(find_part(&row[i], row, of, why));
     }
     return HA_OK;

@@ -20,7 +20,7 @@ enum ha_speed_word {
     HA_SPEED_SLOWER,
     HA_SPEED_FEW,       /* so few processes have no interval */
     HA_SPEED_WRONG,     /* on either machine the result is not right: its time counts for nothing */
-    HA_SPEED_DISTURBED, /* no process had the cores for itself */
+    HA_SPEED_DISTURBED, /* on either, something else used the cores in most processes */
     HA_SPEED_NO_TIME,
     HA_SPEED_WORDS
 };

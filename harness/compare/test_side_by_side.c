@@ -228,6 +228,24 @@ TEST(a_case_that_is_missing_wrong_or_waived_on_either_machine_has_its_exit_code)
         }
 }
 
+SIDES_TEST(what_is_left_of_most_processes_says_nothing)
+{
+    for (size_t disturbed = 4; disturbed <= 5; disturbed++) {
+        begin_machine(0, "a");
+        begin_machine(1, "b");
+        struct ha_recorded_case *c = add_case(&record[1], "run", "cpu:ctx=8192");
+        for (size_t k = 0; k < PROCESSES; k++)
+            assert_int_equal(ha_record_add_verdict(&record[1], c, "fake", HA_PASS, "", &why), HA_OK);
+        for (size_t k = 0; k < disturbed; k++)
+            assert_int_equal(ha_record_add_disturbed(&record[1], c, 100 + k, &why), HA_OK);
+        for (size_t i = 0; i < 2; i++) add_cases(i, 1 - 0.3 * (double)i, 1, PROCESSES);
+        compare(2);
+        assert_int_equal(s.cell[1].word, disturbed == 5 ? HA_SPEED_DISTURBED : HA_SPEED_FASTER);
+        if (disturbed == 5) table_says("slower in 0; left out: 1 disturbed\n");
+        clean(NULL);
+    }
+}
+
 /* ---- several ----------------------------------------------------------------------------------------------------- */
 
 SIDES_TEST(machines_that_are_even_share_a_place)
