@@ -175,6 +175,7 @@ RECIPES = [
 # Files that a test opens besides those of its program, and what it is told besides how much to run ($scope).
 NEEDS = {
     "harness/compare/test_compare": "results/schema/compare.schema.json",
+    "harness/compare/test_side_by_side": "results/schema/compare.schema.json",
     "harness/compare/test_fleet_read": "results/schema/fleet.schema.json",
     "harness/engine/test_hostile": "$o/t/hostile.so",
     "harness/engine/test_plugin": "$o/t/plugins",

@@ -53,6 +53,17 @@ expect 0 '"date_utc":"2026-11-22T17:57:45Z","build":"f001271","value":321719.629
 holds 'history: a line for each night of each figure' test "$(grep -c '^{"row":"history",.*,"processes":1,"change":false}$' "$dir/out")" -eq 4
 holds 'history: and one of all' test "$(tail -n 1 "$dir/out" | grep -c '^{"row":"histories","nights":2,"machines":2,"figures":4,"changed":0,"age":0,.*}$')" -eq 1
 
+# compare: two machines side by side; the published records have a process a case
+set -- results/2026-11-21-epyc-zen4-2core results/2026-11-22-xeon-2core
+expect 20 'B is 0.927 times as fast as A (0.837 to 1.03) over 36 cases: faster in 0' compare "$@"
+expect 20 '8192          8192, 23.99 GiB  resident:dataset=sinks,dtype=f16' compare "$@" --limit 1ms
+expect 20 '"row":"limit","index":1,"of":"resident:dataset=sinks,dtype=f16","limit_ns":1000000,' compare "$@" --limit 1ms --format json
+expect 64 "'C' is none of these folders, nor A, B, ..." compare "$@" --price C=1/h
+expect 64 "is not a machine's price an hour, as A=2.1/h" compare "$@" --price 2026-11-22-xeon-2core=1
+cp -r "$2" "$dir/same"
+expect 64 'these folders are of one' compare "$2" "$dir/same" --limit 1ms
+expect 64 'leave --fleet out' compare --fleet "$dir/nights" --limit 1ms
+
 # compare --fleet: two machines of one kind are too few, and one of another kind is alone
 expect 64 '--against goes with --fleet' compare results results --against results
 expect 64 'leave BASE and NEW out' compare --fleet "$dir/nights" results

@@ -32,7 +32,7 @@ mutant()
     fi
 }
 
-for test in test_nights test_compare test_blame test_speeds test_history test_fleet_read test_fleet_spread; do
+for test in test_nights test_compare test_blame test_speeds test_history test_fleet_read test_fleet_spread test_side_by_side; do
     cp harness/compare/shift.c "$dir/shift.c"
     if build shift.c $test && "$dir/test" $test few > "$dir/out" 2> "$dir/err"; then pass; else fail "$test: as it is"; fi
 done
@@ -95,6 +95,23 @@ mutant compare.c test_compare 's/if (c->no_figures) exit.*//' 'figures that no c
 mutant compare.c test_compare 's/if (is \&\& ha_figure_steady(now, is, NULL, c->now->nights)) continue;/if (ha_figure_there(now, f->name)) continue;/' 'one value of a case is enough'
 mutant fold.c test_compare 's/    k->folded = true;//' 'what follows counts on its own'
 mutant fold.c test_compare 's/ \&\& ha_is_result(a->figure->name) == ha_is_result(b->figure->name)//' 'a result follows from a time'
+
+# of machines side by side
+mutant side_by_side.c test_side_by_side 's/ratio_of(&side\[0\], &side\[1\]/ratio_of(\&side[1], \&side[0]/' 'the slower machine is faster'
+mutant side_by_side.c test_side_by_side 's/const double x = row\[b\].ratio.size - row\[a\].ratio.size/const double x = expm1(row[b].ratio.size) - expm1(row[a].ratio.size)/' 'the mean is of ratios, not of their logarithms'
+mutant side_by_side.c test_side_by_side 's/ha_side_over(&side\[i\], f\[i\], over\[i\], /ha_side_make(\&side[i], f[i], /' 'nothing is accounted for'
+mutant side_by_side.c test_side_by_side 's/rest.lo > -half && rest.hi < half && //' 'whatever is left, a part accounts for it'
+mutant side_by_side.c test_side_by_side 's/hypot(of_cases, .*);/of_cases;/; s/hypot(r.size - difference(a, b, out + 1), .*)/r.size - difference(a, b, out + 1)/; s/hypot(difference(a, b, pairs - out) - r.size, .*)/difference(a, b, pairs - out) - r.size/' 'the spread between nights is left out'
+mutant side_by_side.c test_side_by_side 's/of_cases = .*/of_cases = 0;/' 'the mean is as sure as if all cases were alike'
+mutant side_by_side.c test_side_by_side 's/if (out < 0) return r;//' 'few processes have an interval'
+mutant side_by_side.c test_side_by_side 's/one_side = 0.025/one_side = 0.2/' 'the interval is too narrow'
+mutant side_by_side.c test_side_by_side 's/ || !has_row(other, of_other)//; s/    return (c->verdict == HA_VERDICT_WAIVED)/    return !of_other || (c->verdict == HA_VERDICT_WAIVED)/' 'a case that one machine has is enough'
+mutant side_by_side.c test_side_by_side 's/if (!ha_side_case_right(a->of) || .*//' 'a wrong result has a time'
+mutant side_by_side.c test_side_by_side 's/return 2 \* disturbed > processes;/return false;/' 'what is left of processes beside another load is enough'
+mutant side_by_side.c test_side_by_side 's/NULL).ratio.hi < 0) first = i;/NULL).ratio.size < 0) first = i;/' 'nobody shares a place'
+mutant side_by_side.c test_side_by_side 's/        if (!other) continue;//' 'nights of B are nights of A'
+mutant side_by_side_print.c test_side_by_side 's/price \/ 3600/price/' 'an hour is a second'
+mutant side_by_side_print.c test_side_by_side 's/step_ns >= (double)limit_ns || //' 'the limit is none'
 
 # of `habench history`
 mutant history.c test_history 's/n < fewest/n < 1/' 'a few nights are a test'

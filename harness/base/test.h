@@ -128,9 +128,10 @@ static inline char *test_template(char *path, size_t size, const char *ending)
     return path;
 }
 
-#define assert_contains(text, part)                                                       \
-    do {                                                                                  \
-        if (!strstr(text, part)) fail_msg("lacks '%s':\n%s", part, (const char *)(text)); \
+#define assert_contains(text, part)                                         \
+    do {                                                                    \
+        const char *const said_ = (text);                                   \
+        if (!strstr(said_, part)) fail_msg("lacks '%s':\n%s", part, said_); \
     } while (0)
 
 #endif

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-static bool moves_bytes(const struct ha_recorded_case *c)
+bool ha_moves_bytes(const struct ha_recorded_case *c)
 {
     static const char *const figure[] = { "h2d_bytes", "d2h_bytes", "zero_copy_bytes" };
     for (size_t i = 0; i < sizeof figure / sizeof *figure; i++) {
@@ -69,7 +69,7 @@ enum ha_status ha_blame(const struct ha_comparison *all, struct ha_change *c, co
     const double nights = all->nights;
     c->suspects = all->suspects ? all->suspects : "";
     const double sign = c->kind == HA_CHANGE_BETTER ? -1 : 1;
-    const bool link = moves_bytes(c->now);
+    const bool link = ha_moves_bytes(c->now);
     size_t asked = 0;
     bool still = true; /* no part has moved by half as much */
     if (!strcmp(c->now->id, HA_MACHINE_CASE)) {

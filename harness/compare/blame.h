@@ -13,4 +13,7 @@
 enum ha_status ha_blame(const struct ha_comparison *comparison, struct ha_change *change, const bool *counts,
                         struct ha_why *why);
 
+/* Does the case move bytes over the link? */
+bool ha_moves_bytes(const struct ha_recorded_case *of);
+
 #endif

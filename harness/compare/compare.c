@@ -88,7 +88,7 @@ size_t ha_comparison_loud(const struct ha_comparison *c)
 
 bool ha_comparison_blind(const struct ha_comparison *c)
 {
-    if (!c->base->nights) return false; /* nothing was to be noticed */
+    if (!c->base->nights || c->other_machine) return false; /* nothing was to be noticed */
     for (size_t i = 0; i < c->count; i++)
         if (c->change[i].figure && isfinite(c->change[i].shift.noticed)) return false;
     for (size_t i = 0; i < c->now->count; i++)
@@ -121,6 +121,7 @@ const char *ha_comparison_word(const struct ha_comparison *c)
     if (exit == HA_EXIT_REGRESSION && c->besides != exit && !ha_comparison_of(c, HA_CHANGE_WORSE))
         return "other results";
     const bool known = exit != HA_EXIT_MISSING || c->besides == exit || !ha_comparison_blind(c);
+    if (c->other_machine && exit == HA_EXIT_OK) return "all ran"; /* nothing was to change */
     return known ? ha_night_word(exit) : "nothing can be said";
 }
 
@@ -241,7 +242,7 @@ static enum ha_status find_lost(const struct ha_comparison *c, struct look *l, c
     const bool other = c->other_machine || differs(c, "build");
     for (size_t i = 0; i < base->figures; i++) {
         const struct ha_recorded_figure *f = &base->figure[i];
-        const struct ha_recorded_figure *const is = ha_record_figure(now, f->name);
+        const struct ha_recorded_figure *const is = now ? ha_record_figure(now, f->name) : NULL;
         if (!ha_is_result(f->name) && !ha_figure_tested(base, f, c->other_machine)) continue;
         if (is && ha_figure_steady(now, is, NULL, c->now->nights)) continue;
         if (!ha_figure_steady(base, f, l->counts, c->base_nights)) continue;
@@ -310,7 +311,7 @@ static enum ha_status list_figures(struct ha_comparison *c, const bool *counts, 
     for (size_t i = 0; i < now->figures; i++) {
         const struct ha_recorded_figure *f = &now->figure[i], *before = ha_record_figure(base, f->name);
         const bool result = ha_is_result(f->name);
-        if (!before || !before->count || (!result && !ha_figure_tested(now, f, c->other_machine))) continue;
+        if (!before || !before->count || (!result && (c->other_machine || !ha_figure_tested(now, f, false)))) continue;
         struct ha_change *change = add(c, why);
         if (!change) return HA_ERROR;
         change->base = base;
@@ -555,8 +556,7 @@ static const char *other_kind(const struct ha_night *a, const struct ha_night *b
     return NULL;
 }
 
-/* Nights of the base that are of the new one's machine count; if there are none, all do, and ratios alone are
- * compared. */
+/* Nights of the base that are of the new one's machine count; if there are none, all do, and no figure is compared. */
 static enum ha_status choose_nights(struct ha_comparison *c, bool *counts, struct ha_why *why)
 {
     const struct ha_night *now = &c->now->night[c->now->nights - 1], *like = NULL;
@@ -668,6 +668,12 @@ enum ha_status ha_compare(struct ha_comparison *out, const struct ha_record *bas
     free(look.gone.name);
     free(counts);
     return status;
+}
+
+const struct ha_recorded_case *ha_comparison_counterpart(const struct ha_comparison *c, const struct ha_record *in,
+                                                         const struct ha_recorded_case *of)
+{
+    return counterpart(c, in, of);
 }
 
 void ha_comparison_free(struct ha_comparison *c)

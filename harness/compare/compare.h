@@ -77,7 +77,7 @@ struct ha_comparison {
     bool same_build;              /* as far as both say */
     struct ha_record machine[2];  /* the case "machine" of either side, of readings that can be compared */
     size_t compared;              /* figures */
-    bool other_machine;           /* ratios alone were compared */
+    bool other_machine;           /* no figure is compared: side_by_side.h */
     const char *differs;          /* the fact by which it is another machine */
     size_t base_nights, left_out; /* nights of the base that count; those of other machines */
     size_t itself;                /* nights of the base that are new ones, and do not count */
@@ -91,6 +91,10 @@ struct ha_comparison {
 enum ha_status ha_compare(struct ha_comparison *out, const struct ha_record *base, const struct ha_record *now,
                           struct ha_why *why);
 void ha_comparison_free(struct ha_comparison *comparison);
+/* The same case in one of the two records, of the other, where its device may have been asked for under another name;
+ * NULL: there is none. */
+const struct ha_recorded_case *ha_comparison_counterpart(const struct ha_comparison *comparison,
+                                                         const struct ha_record *in, const struct ha_recorded_case *of);
 
 /* How many changes of this kind; how many that stand on top. */
 size_t ha_comparison_of(const struct ha_comparison *comparison, enum ha_change_kind kind);

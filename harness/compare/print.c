@@ -118,7 +118,7 @@ static void put_result(FILE *out, const struct ha_change *c)
     const char *const unit = c->figure->unit;
     if (!strcmp(ha_amount(was, r->base, unit), ha_amount(is, r->now, unit))) {
         snprintf(was, sizeof was, "%.9g", r->base);
-        snprintf(is, sizeof is, "%.9g %.40s", r->now, unit);
+        snprintf(is, sizeof is, *unit ? "%.9g %.40s" : "%.9g", r->now, unit);
     }
     fprintf(out, "%s %s: %s -> %s in %zu of %zu processes; %s", c->now->id, c->figure->name, was, is, r->outside,
             c->processes, r->exact ? "of one build it repeats to the digit" : "more than rounding explains");
@@ -209,9 +209,13 @@ void ha_verdict_line(FILE *out, const struct ha_comparison *c)
     fprintf(out, "%s: ", ha_comparison_word(c));
     for (size_t i = 0; i < c->environments && c->environment[i].lost; i++)
         fprintf(out, "%s %s -> %s, ", c->environment[i].name, c->environment[i].base, c->environment[i].now);
-    fprintf(out, "%zu change%s in %zu figures beside %zu night%s of the base", loud, loud == 1 ? "" : "s", c->compared,
-            c->base_nights, c->base_nights == 1 ? "" : "s");
+    fprintf(out, "%zu change%s ", loud, loud == 1 ? "" : "s");
+    if (c->other_machine) fputs("beside another machine", out);
+    else
+        fprintf(out, "in %zu figures beside %zu night%s of the base", c->compared, c->base_nights,
+                c->base_nights == 1 ? "" : "s");
     if (added) fprintf(out, "; %zu case%s new, of which nothing can be said", added, added == 1 ? " is" : "s are");
+    if (c->other_machine) return;
     if (!sight(c, &half, &most)) return;
     if (ha_comparison_blind(c)) fputs("; so few processes say nothing: run both with --processes 10", out);
     else if (isinf(half)) fputs("; with so few processes half of the times would have shown no change", out);
@@ -327,7 +331,8 @@ static void print_sides(FILE *out, const struct ha_comparison *c)
     if (c->left_out)
         fprintf(out, "%zu night%s of the base left out: of another machine\n", c->left_out,
                 c->left_out == 1 ? "" : "s");
-    if (c->other_machine) fprintf(out, "two machines (%s): ratios and shares are compared, no times\n", c->differs);
+    if (c->other_machine)
+        fprintf(out, "two machines (%s): their times are set side by side, and none is a change\n", c->differs);
     if (c->base_nights < NIGHTS_ENOUGH && c->compared)
         fprintf(out, "a base of %zu night%s: false alarms are held down from %d on (docs/compare.md)\n", c->base_nights,
                 c->base_nights == 1 ? "" : "s", NIGHTS_ENOUGH);

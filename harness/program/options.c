@@ -235,6 +235,13 @@ const struct ha_option ha_option_table[] = {
       TO(machines) },
     { COMPARE, 0, "against", "DIR", "With --fleet: the same fleet as it was, each machine beside itself", take_text,
       TO(against) },
+    { COMPARE, 0, "limit", "TIME",
+      "Of several machines: the longest context that each was measured with below TIME a step, as 50ms", take_time,
+      TO(limit_ns) },
+    { COMPARE, 0, "price", "NAME=PRICE/h[,...]",
+      "Of several machines: what a million tokens cost on each, by its price an hour; NAME is its folder, or A, B, "
+      "... in the order of the folders",
+      take_text, TO(price) },
     { COMPARE, 0, "junit", "FILE", "Write the same verdicts there for a CI server", take_text, TO(junit) },
     { REPORT, 0, "format", "html|md|csv|json|openmetrics",
       "html, the page, by default; md: short enough for a merge request; csv: the figures of all folders in one table; "
@@ -307,10 +314,12 @@ const struct ha_command_text ha_command_table[HA_COMMANDS + 1] = {
     [HA_CMD_COMPARE] = { "compare", "BASE NEW...\n--fleet DIR",
                          "Says what has changed since BASE, and whether it was the code or the machine. A folder is "
                          "that "
-                         "of a run (-o), of a night, or has several of these in it. With --fleet it says which "
+                         "of a run (-o), of a night, or has several of these in it. Of several machines it says which "
+                         "is faster, by how much, and by which of their parts. With --fleet it says which "
                          "machines of "
                          "a fleet stand out, by what, and which are missing (docs/fleet.md).\v"
-                         "Exit code: 0 nothing changed, 10 results are wrong, or outputs have other bits, 30 slower "
+                         "Exit code: 0 nothing changed, or another machine that ran all, 10 results are wrong, or "
+                         "outputs have other bits, 30 slower "
                          "beyond doubt, 20 cases are missing, "
                          "or too few processes ran to call what is suspicious; the first that applies. 64: usage, or "
                          "folders that cannot be read or compared (docs/compare.md). Of a fleet: 10 results are wrong, "
@@ -499,6 +508,8 @@ static void check_options(const char *program, const struct ha_options *o)
         refuse(program, "nightly measures one suite; a file that names several sections holds them all");
     if (o->command == HA_CMD_NIGHTLY && !o->out_dir && !o->fleet)
         refuse(program, "where to? -o DIR, the folder of this night");
+    if (o->machines && (o->price || o->limit_ns))
+        refuse(program, "--price and --limit are of folders beside each other; leave --fleet out");
     if (o->command == HA_CMD_COMPARE && o->machines && o->words_count)
         refuse(program, "--fleet DIR holds all that is judged; leave BASE and NEW out");
     if ((o->command == HA_CMD_COMPARE || o->command == HA_CMD_REPORT) && o->against && !o->machines)

@@ -38,6 +38,8 @@ struct ha_options {
     const char *junit;             /* of `compare`: the file */
     const char *faults, *shuffle;  /* seeds */
     const char *report_format;     /* html, md, csv, json, openmetrics */
+    const char *price;             /* of `compare`, of machines */
+    uint64_t limit_ns;             /* the same, of a step; 0: none */
     uint64_t case_time_ns;         /* 0: ten minutes */
     size_t processes;              /* 0: all cases in one */
     size_t plan_threads;           /* of `plan`; 0: not given */
