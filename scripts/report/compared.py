@@ -14,7 +14,7 @@ CHANGES_MAX = 200_000
 class Compared:
     def __init__(self, why=""):
         self.why = why  # there are no rows because of that
-        self.records, self.environment, self.changes, self.verdicts = [], [], [], []
+        self.records, self.environment, self.changes, self.verdicts, self.sides, self.means = [], [], [], [], [], []
 
     def __bool__(self):
         return bool(self.verdicts or self.changes)
@@ -69,8 +69,8 @@ def read_rows(path, notes, why=""):
             elif kind == "change" and len(out.changes) < CHANGES_MAX:
                 row["change"] = str(row.get("change", "?"))
                 out.changes.append(row)
-            elif kind == "verdict":
-                out.verdicts.append(row)
+            elif kind in ("verdict", "side", "faster"):
+                {"verdict": out.verdicts, "side": out.sides, "faster": out.means}[kind].append(row)
     if damaged:
         notes.add(where, "a line that is no JSON is left out", damaged)
     if not out and not out.why:

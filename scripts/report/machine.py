@@ -5,7 +5,7 @@ from report.files import clean, number, part
 from report.text import quantity
 
 ROWS_MAX = 100
-FACTS = ("cpu", "cores", "memory_bytes", "numa_nodes", "isa", "plan", "kernel", "libc", "governor", "huge_pages", "compiler", "build", "mode")
+FACTS = ("cpu", "sockets", "cores", "memory_bytes", "numa_nodes", "gpus", "cpu_clock_max_MHz", "isa", "plan", "kernel", "libc", "governor", "huge_pages", "compiler", "build", "mode")
 DEVICE = ("kind", "name", "driver_version", "memory_bytes", "compute_threads", "built_with", "spans", "link_gen", "link_width")
 
 
@@ -17,6 +17,14 @@ def words(key, value):
     return clean(value, 120) if isinstance(value, (str, int, float)) else "-"
 
 
+def apart(key, values):
+    """Do they differ? What a kernel leaves of the same memory varies, and threads of a device are a count of the moment."""
+    sizes = [number(v) for v in values]
+    if key == "memory_bytes" and all(sizes):
+        return max(sizes) - min(sizes) > 0.02 * max(sizes)
+    return key != "compute_threads" and len({words(key, v) for v in values}) > 1
+
+
 def facts(folders):
     """(name, a text for each folder, whether they differ)"""
     out = []
@@ -24,13 +32,13 @@ def facts(folders):
     for key in FACTS:
         texts = [words(key, env.get(key)) for env in envs]
         if any(t != "-" for t in texts):
-            out.append((key.replace("_", " "), texts, len(set(texts)) > 1))
+            out.append((key.replace("_", " "), texts, apart(key, [env.get(key) for env in envs])))
     devices = [devices_of(f) for f in folders]
     for kind in dict.fromkeys(k for d in devices for k in d):
         for key in DEVICE:
             texts = [words(key, d[kind].get(key)) if kind in d else "-" for d in devices]
             if any(t != "-" for t in texts):
-                out.append((f"device {clean(kind, 40)}: {key.replace('_', ' ')}", texts, len(set(texts)) > 1))
+                out.append((f"device {clean(kind, 40)}: {key.replace('_', ' ')}", texts, apart(key, [d[kind].get(key) if kind in d else None for d in devices])))
     out.append(("begun", [f.last.date or "-" for f in folders], False))
     out.append(("command", [clean(commands(f), 300) for f in folders], False))
     return out

@@ -18,6 +18,7 @@ from report.kernels import kernels_figure
 from report.link import link_figure
 from report.machine import ceilings_figure, facts
 from report.record import SUITES, VERDICTS
+from report.sides import SHOWN, side_means, side_rows
 from report.steps import quality_figure, time_figure
 from report.text import percent, quantity
 from report.trace import timeline_figure, traces, where_figure
@@ -35,14 +36,11 @@ SECTIONS = (("Time of a step", "no case of a variant was measured"), ("Where the
             ("Planted defects", "neither a gallery nor --mutants was run"), ("What the machine has", "env.json has no ceilings"))
 
 
-def differ(a, b):
-    """Are they different machines? A record that opened no device is of the machine whose CPU it has."""
-    (cpu, cores, devices), (cpu_b, cores_b, devices_b) = a.machine(), b.machine()
-    if cpu != cpu_b or cores != cores_b:
-        return True
-    of, of_b = dict(devices), dict(devices_b)
-    common = set(of) & set(of_b)
-    return any(of[k] != of_b[k] for k in common) or bool(of and of_b and not common)
+def others_in(folders, compared):
+    """Are there different machines? As compare says, or else by what the records say of their CPU and devices."""
+    if compared.verdicts:
+        return bool(compared.sides) or any(row.get("kind") == "machine" for row in compared.environment)
+    return any(folders[0].last.machine() != f.last.machine() for f in folders[1:])
 
 
 def label(folders):
@@ -124,7 +122,11 @@ def top(folders, compared):
     """The verdict: compare's where there is one, else what the records say of themselves."""
     if compared.verdict:
         v = compared.verdict
-        return {"word": str(v.get("verdict", "?")), "line": str(v.get("line", "")), "tone": TONES.get(v.get("exit"), "warn"),
+        said, word, tone = str(v.get("line", "")), str(v.get("verdict", "?")), TONES.get(v.get("exit"), "warn")
+        faster = [m["line"] for m in side_means(compared) if m["of"] == "all" and m["line"]]
+        if faster and not v.get("exit"):
+            word, tone = "side by side", "plain"  # of two machines none is right
+        return {"word": word, "line": "; ".join(faster) or said, "tone": tone,
                 "each": [(compared.of(row), str(row.get("line", ""))) for row in compared.verdicts] if len(compared.verdicts) > 1 else []}
     count = dict.fromkeys(VERDICTS, 0)
     for folder in folders:
@@ -200,7 +202,8 @@ def fill(name, vega, figures, notes, **said):
 
 
 def render(folders, compared, notes, vega):
-    others = any(differ(folders[0].last, f.last) for f in folders[1:])
+    others = others_in(folders, compared)
+    sides, all_sides = side_rows(compared)
     drawn, planted = figures(folders, compared, others)
     have = [f.title for f in drawn]
     missing = [(title, why) for title, why in SECTIONS if not any(t.startswith(title) for t in have)]
@@ -212,7 +215,7 @@ def render(folders, compared, notes, vega):
     return fill(
         "page.html", vega, drawn, notes,
         title=", ".join(f.name for f in folders[:3]) + (f" and {len(folders) - 3} more" if len(folders) > 3 else ""), top=top(folders, compared),
-        compared=compared, changes=changes, changes_shown=CHANGES_SHOWN, changes_left=len(compared.moved()) - len(changes),
+        compared=compared, side_by_side=sides, sides_shown=SHOWN, sides_left=all_sides - len(sides), means=side_means(compared), changes=changes, changes_shown=CHANGES_SHOWN, changes_left=len(compared.moved()) - len(changes),
         environment=compared.environment, others=others, records=record_rows(folders), bad=bad[:BAD_LISTED], bad_left=len(bad) - BAD_LISTED,
         missing=missing, planted=planted[:GALLERY_LISTED], planted_left=len(planted) - GALLERY_LISTED, facts=facts(folders),
         sides=[f.label or f.name for f in folders])

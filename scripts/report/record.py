@@ -66,7 +66,8 @@ class Run:
     def machine(self):
         """What makes it this machine and no other."""
         devices = [d for r in self.records for d in part(r.env, "devices", list) if isinstance(d, dict)]
-        return (clean(self.env.get("cpu") or "?"), clean(self.env.get("cores")),
+        who = part(self.env, "identity")
+        return (clean(self.env.get("cpu") or "?"), clean(who.get("board") or who.get("machine_id") or who.get("host") or ""),
                 tuple(sorted({(clean(d.get("kind") or "?"), clean(d.get("name") or "?")) for d in devices})))
 
 

@@ -29,5 +29,6 @@ def side_rows(compared):
 
 def side_means(compared):
     """What stands on top: all cases, then each family."""
+    means = sorted((m for m in compared.means if m.get("index") == 0), key=lambda m: bool(m.get("of")))
     return [{"of": str(m.get("of", "")) or "all", "line": str(m.get("line", "")), "ratio": ratio(m), "new": compared.of(m), "cases": m.get("cases", ""),
-             "faster": m.get("faster", ""), "even": m.get("even", ""), "slower": m.get("slower", "")} for m in compared.means if m.get("index") == 0]
+             "faster": m.get("faster", ""), "even": m.get("even", ""), "slower": m.get("slower", "")} for m in means]
