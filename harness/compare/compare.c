@@ -311,9 +311,9 @@ static enum ha_status list_figures(struct ha_comparison *c, const bool *counts, 
     for (size_t i = 0; i < now->figures; i++) {
         const struct ha_recorded_figure *f = &now->figure[i], *before = ha_record_figure(base, f->name);
         const bool result = ha_is_result(f->name);
-        if (!before || !before->count
-            || !(result ? !c->other_machine || c->same_build : ha_figure_tested(now, f, c->other_machine)))
-            continue;
+        const bool compares = result ? !c->other_machine || c->same_build
+                                     : !c->other_machine && ha_figure_tested(now, f, false);
+        if (!before || !before->count || !compares) continue;
         struct ha_change *change = add(c, why);
         if (!change) return HA_ERROR;
         change->base = base;
