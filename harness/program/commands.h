@@ -24,6 +24,8 @@ bool ha_day_asked(const struct ha_options *options);
 enum ha_exit ha_command_day(const struct ha_options *options, struct ha_why *why);
 /* `habench compare BASE NEW...`: what has changed between folders */
 enum ha_exit ha_command_compare(const struct ha_options *options, struct ha_why *why);
+/* `habench compare --run OLD NEW`: both in turns, here */
+enum ha_exit ha_command_turns(const struct ha_options *options, struct ha_why *why);
 /* `habench history DIR`: figures over nights, and where they change */
 enum ha_exit ha_command_history(const struct ha_options *options, struct ha_why *why);
 /* `habench report DIR...`: a page of records, or their figures as text */

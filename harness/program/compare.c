@@ -93,6 +93,7 @@ static enum ha_exit compare_fleet(const struct ha_options *o, struct ha_why *why
 
 enum ha_exit ha_command_compare(const struct ha_options *o, struct ha_why *why)
 {
+    if (o->in_turns) return ha_command_turns(o, why);
     if (o->machines) return compare_fleet(o, why);
     struct compared c = { .now = calloc(o->words_count, sizeof *c.now), .all = calloc(o->words_count, sizeof *c.all) };
     const enum ha_status status = c.now && c.all ? compare(&c, o, why) : ha_why(why, HA_ERROR, "out of memory");

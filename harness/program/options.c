@@ -242,6 +242,15 @@ const struct ha_option ha_option_table[] = {
       "Of several machines: what a million tokens cost on each, by its price an hour; NAME is its folder, or A, B, "
       "... in the order of the folders",
       take_text, TO(price) },
+    { COMPARE, 0, "run", NULL,
+      "Run OLD and NEW in turns instead, each case until it is decided: each a program, a device (the path of a "
+      "plugin, .so) or a plan (a .csv of `habench plan`, or constants); behind -- stand the words of `habench run`",
+      take_flag, TO(in_turns) },
+    { COMPARE, 'o', "output", "DIR",
+      "With --run: the folder for the records of both, DIR/old and DIR/new, which is not "
+      "there yet, or empty",
+      take_text, TO(out_dir) },
+    { COMPARE, 0, "max-time", "TIME", "With --run: 90s, 20m or 2h; 20m by default", take_time, TO(max_time_ns) },
     { COMPARE, 0, "junit", "FILE", "Write the same verdicts there for a CI server", take_text, TO(junit) },
     { REPORT, 0, "format", "html|md|csv|json|openmetrics",
       "html, the page, by default; md: short enough for a merge request; csv: the figures of all folders in one table; "
@@ -273,7 +282,7 @@ const struct ha_option ha_option_table[] = {
       TO(replay) },
     { CHECK, 0, "exec", "CMD", "lse_merge: judge the merge that `CMD IN OUT` does, files as for --replay", take_text,
       TO(exec) },
-    { RUN | CHECK | PROBE | NIGHTLY, 'q', "quiet", NULL, "No progress on stderr", take_flag, TO(quiet) },
+    { RUN | CHECK | PROBE | NIGHTLY | COMPARE, 'q', "quiet", NULL, "No progress on stderr", take_flag, TO(quiet) },
     { 0 },
 };
 enum { TABLE_COUNT = sizeof ha_option_table / sizeof *ha_option_table - 1 };
@@ -311,17 +320,19 @@ const struct ha_command_text ha_command_table[HA_COMMANDS + 1] = {
                           "newest "
                           "tokens. `of full` is `device` over that of `resident`. `tokens` fit with all of these. "
                           "Activations and what a driver takes are not counted." },
-    [HA_CMD_COMPARE] = { "compare", "BASE NEW...\n--fleet DIR",
+    [HA_CMD_COMPARE] = { "compare", "BASE NEW...\n--run OLD NEW [-- SUITE|CASE...]\n--fleet DIR",
                          "Says what has changed since BASE, and whether it was the code or the machine. A folder is "
                          "that "
                          "of a run (-o), of a night, or has several of these in it. Of several machines it says which "
                          "is faster, by how much, and by which of their parts. With --fleet it says which "
                          "machines of "
-                         "a fleet stand out, by what, and which are missing (docs/fleet.md).\v"
+                         "a fleet stand out, by what, and which are missing (docs/fleet.md). With --run it runs "
+                         "old and new in turns (docs/compare.md).\v"
                          "Exit code: 0 nothing changed, or another machine that ran all, 10 results are wrong, or "
                          "outputs have other bits, 30 slower "
                          "beyond doubt, 20 cases are missing, "
-                         "or too few processes ran to call what is suspicious; the first that applies. 64: usage, or "
+                         "or too few processes ran to call what is suspicious, or cases are undecided; the first that "
+                         "applies. 64: usage, or "
                          "folders that cannot be read or compared (docs/compare.md). Of a fleet: 10 results are wrong, "
                          "or outputs disagree, 30 a machine stands out, 20 one is missing, 40 too few of a kind, or "
                          "disturbed." },
@@ -510,13 +521,20 @@ static void check_options(const char *program, const struct ha_options *o)
         refuse(program, "where to? -o DIR, the folder of this night");
     if (o->machines && (o->price || o->limit_ns))
         refuse(program, "--price and --limit are of folders beside each other; leave --fleet out");
+    const bool runs = o->command == HA_CMD_COMPARE && o->in_turns;
+    if (o->command == HA_CMD_COMPARE && !runs && (o->out_dir || o->max_time_ns))
+        refuse(program, "-o and --max-time go with --run");
+    if (runs && (o->machines || o->junit || o->json || o->price || o->limit_ns))
+        refuse(program, "--run prints a table; leave --fleet, --junit, --price, --limit and --format json out");
+    if (runs && !o->out_dir) refuse(program, "where to? -o DIR, for the records of both");
     if (o->command == HA_CMD_COMPARE && o->machines && o->words_count)
         refuse(program, "--fleet DIR holds all that is judged; leave BASE and NEW out");
     if ((o->command == HA_CMD_COMPARE || o->command == HA_CMD_REPORT) && o->against && !o->machines)
         refuse(program, "--against goes with --fleet; of two records name BASE and NEW");
     if (o->command == HA_CMD_COMPARE && !o->machines && o->words_count < 2)
-        refuse(program, "compare what? BASE and NEW: two folders, of `habench run -o` or of nights");
-    const bool folders = o->command == HA_CMD_COMPARE || o->command == HA_CMD_REPORT;
+        refuse(program, runs ? "run what? OLD and NEW: two programs, devices (.so) or plans (.csv)"
+                             : "compare what? BASE and NEW: two folders, of `habench run -o` or of nights");
+    const bool folders = !runs && (o->command == HA_CMD_COMPARE || o->command == HA_CMD_REPORT);
     for (size_t i = 0; folders && i < o->words_count; i++)
         for (size_t k = 0; k < i; k++) check_two(program, o->words[k], o->words[i]);
     if (folders && o->machines && o->against) check_two(program, o->machines, o->against);

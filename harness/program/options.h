@@ -47,6 +47,7 @@ struct ha_options {
     uint64_t random_ns;            /* 0: no random cases */
     uint64_t memory_bytes, tokens; /* of `capacity`; 0: not given */
     bool dry_run, resume, mutants, exhaustive, order, quiet, json;
+    bool in_turns; /* of `compare` */
 };
 
 /* What the command line takes; the man page and completions (manual.h) are made of it, too. */
