@@ -102,7 +102,7 @@ struct ha_device_attend {
     bool causal;
     const struct ha_device_seq *seqs; /* [batch]; copied */
     size_t block; /* an index names blocks of so many rows: key i is row index[i / block] * block + i % block;
-                   * 0 as 1: rows */
+                   * 0 as 1: rows. What it names twice is two keys */
     /* 0: all heads read the same rows. Else kv_heads or q_heads: each has a list of its own in runs[0], which has an
      * index and, with causal, is not the last run. A query head reads its own KV head's rows all the same.
      * attend_products takes none; a device that cannot says so when it is called, and is waived. One that was compiled
@@ -120,8 +120,8 @@ struct ha_device_blend {
 };
 
 /* Rows of row_bytes from src to dst, by a kernel: row i goes from row src_index[i] (NULL: i) to row dst_index[i]
- * (NULL: i). Either side may be device or mapped memory, the indices too; dst rows differ. Appends tokens to
- * their slots, evicts blocks, gathers over the link. */
+ * (NULL: i). Either side may be device or mapped memory, the indices too; dst rows differ, src rows may be the
+ * same or overlap. Appends tokens to their slots, evicts blocks, gathers over the link. */
 struct ha_device_move {
     void *dst;
     const void *src;
@@ -400,7 +400,7 @@ struct ha_device_topp {
 struct ha_device_weighted_sum_seq {
     const void *v; /* of KV head 0; head h starts h * v_head_bytes further on */
     size_t v_stride_bytes, v_head_bytes;
-    const uint32_t *keys, *index; /* [q_heads], [q_heads][index_stride] */
+    const uint32_t *keys, *index; /* [q_heads], [q_heads][index_stride]: rising, no row twice */
     const void *w;                /* [q_heads][q_len][w_stride] of w_type */
     size_t index_stride, w_stride;
     float *o; /* [q_len][q_heads][head_dim] */
@@ -411,7 +411,8 @@ struct ha_device_weighted_sum {
     const struct ha_device_weighted_sum_seq *seqs; /* [batch]; copied */
 };
 
-/* Copies that are handed over in one call: piece i has bytes[i] bytes. The arrays are copied. */
+/* Copies that are handed over in one call: piece i has bytes[i] bytes, of sources that may overlap each other. The
+ * arrays are copied. */
 struct ha_device_pieces {
     void *const *dst;
     const void *const *src;
@@ -518,7 +519,7 @@ struct ha_device_api {
 
     /* One contiguous copy. It runs on the link's engine for its direction, in stream order. */
     enum ha_status (*copy)(struct ha_stream *stream, void *dst, const void *src, size_t bytes, enum ha_direction dir);
-    /* rows of row_bytes, strides in bytes */
+    /* rows of row_bytes; strides in bytes, no less than that where there are several rows */
     enum ha_status (*copy_2d)(struct ha_stream *stream, void *dst, size_t dst_stride, const void *src,
                               size_t src_stride, size_t row_bytes, size_t rows, enum ha_direction dir);
 
@@ -535,7 +536,8 @@ struct ha_device_api {
     enum ha_status (*blend)(struct ha_stream *stream, const struct ha_device_blend *args);
 
     /* What is enqueued on the stream between begin and end is kept and not run; launch enqueues all of it again,
-     * on any stream that keeps nothing itself, as often as wanted: the same arguments, and memory as it is then. */
+     * on any stream that keeps nothing itself, as often as wanted: the same arguments, and memory as it is then.
+     * Launches of one graph run in turn, in the order of their calls, on whichever streams; two graphs side by side. */
     enum ha_status (*graph_begin)(struct ha_stream *stream);
     enum ha_status (*graph_end)(struct ha_stream *stream, struct ha_graph **graph, struct ha_why *why);
     enum ha_status (*graph_launch)(struct ha_graph *graph, struct ha_stream *stream);

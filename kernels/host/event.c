@@ -74,17 +74,24 @@ static void describe_event_wait(const struct ha_host_op *op, char *text, size_t 
              __atomic_load_n(&other->done, __ATOMIC_ACQUIRE));
 }
 
-enum ha_status ha_host_stream_wait(struct ha_stream *s, struct ha_event *e)
+enum ha_status ha_host_stream_follow(struct ha_stream *s, struct ha_stream *other, uint64_t ticket)
 {
     static const struct ha_host_verb verb = {
         .name = "stream_wait", .kind = HA_SPAN_WAIT, .run = run_event_wait, .describe = describe_event_wait
     };
-    if (s->capture) return not_in_a_graph(s, verb.name);
-    pthread_mutex_lock(&e->lock);
-    struct ha_host_op op = { .verb = &verb, .u.event = { e->stream, e->ticket } };
-    pthread_mutex_unlock(&e->lock);
-    if (!op.u.event.stream) return ha_host_failed(e->device) ? HA_ERROR : HA_OK;
+    const struct ha_host_op op = { .verb = &verb, .u.event = { other, ticket } };
     return ha_host_enqueue(s, &op);
+}
+
+enum ha_status ha_host_stream_wait(struct ha_stream *s, struct ha_event *e)
+{
+    if (s->capture) return not_in_a_graph(s, "stream_wait");
+    pthread_mutex_lock(&e->lock);
+    struct ha_stream *const other = e->stream;
+    const uint64_t ticket = e->ticket;
+    pthread_mutex_unlock(&e->lock);
+    if (!other) return ha_host_failed(e->device) ? HA_ERROR : HA_OK;
+    return ha_host_stream_follow(s, other, ticket);
 }
 
 enum ha_status ha_host_event_sync(struct ha_event *e)

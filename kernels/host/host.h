@@ -157,6 +157,8 @@ enum ha_status ha_host_event_create(struct ha_device *dev, struct ha_event **eve
 void ha_host_event_destroy(struct ha_event *event);
 enum ha_status ha_host_event_record(struct ha_event *event, struct ha_stream *stream);
 enum ha_status ha_host_stream_wait(struct ha_stream *stream, struct ha_event *event);
+/* for the first `ticket` operations of another */
+enum ha_status ha_host_stream_follow(struct ha_stream *stream, struct ha_stream *other, uint64_t ticket);
 enum ha_status ha_host_event_sync(struct ha_event *event);
 enum ha_status ha_host_flag_write(struct ha_stream *stream, uint32_t *flag, uint32_t value);
 enum ha_status ha_host_flag_wait(struct ha_stream *stream, const uint32_t *flag, uint32_t at_least);
@@ -171,12 +173,13 @@ struct ha_host_kept {
     void *array; /* the op's */
 };
 
-/* Read by any number of launches at a time, and changed by none. */
 struct ha_graph {
     struct ha_device *device;
     struct ha_graph *next;
     struct ha_host_kept *head, **tail;
-    bool live; /* atomic; false once destroyed */
+    bool live;              /* atomic; false once destroyed */
+    struct ha_stream *last; /* of the launch before, or NULL, and how much of it was enqueued then */
+    uint64_t ticket;
 };
 
 enum ha_status ha_host_graph_begin(struct ha_stream *stream);

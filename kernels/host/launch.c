@@ -260,12 +260,26 @@ enum ha_status ha_host_blend(struct ha_stream *s, const struct ha_device_blend *
 
 /* ---- graphs */
 
+/* Behind the launch before, on whichever stream. */
+static enum ha_status launch_in_turn(struct ha_graph *g, struct ha_stream *s)
+{
+    if (g->last && g->last != s && !s->capture) HA_TRY(ha_host_stream_follow(s, g->last, g->ticket));
+    for (const struct ha_host_kept *k = g->head; k; k = k->next) HA_TRY(ha_host_enqueue(s, &k->op));
+    if (s->capture) return HA_OK;
+    g->last = s;
+    g->ticket = ha_host_stream_enqueued(s);
+    return HA_OK;
+}
+
 enum ha_status ha_host_graph_launch(struct ha_graph *g, struct ha_stream *s)
 {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* several threads may launch one */
     if (g->device != s->device)
         return ha_host_fail(s->device, "graph_launch on %s: a graph of another device", s->lane);
     if (!__atomic_load_n(&g->live, __ATOMIC_ACQUIRE))
         return ha_host_fail(s->device, "graph_launch on %s: the graph was destroyed", s->lane);
-    for (const struct ha_host_kept *k = g->head; k; k = k->next) HA_TRY(ha_host_enqueue(s, &k->op));
-    return ha_host_failed(s->device) ? HA_ERROR : HA_OK;
+    pthread_mutex_lock(&lock);
+    const enum ha_status status = launch_in_turn(g, s);
+    pthread_mutex_unlock(&lock);
+    return ha_host_failed(s->device) ? HA_ERROR : status;
 }

@@ -430,8 +430,9 @@ static enum ha_status null_weighted_sum(struct ha_stream *stream, const struct h
  * structs and the arrays behind them, but not of the memory that they work on. An operation that a graph of this
  * device cannot hold fails there; event_record and stream_wait are not asked for. end: HA_ERROR with the reason
  * where nothing was begun or something kept has failed; the capture is over then, too. launch enqueues all of it
- * in the order of the capture, on any stream, while earlier launches may still be running; scratch that kernels
- * share is the launching stream's. A destroyed stream drops what it was capturing. */
+ * in the order of the capture, on any stream, while earlier launches may still be running: those of the same graph
+ * are waited for, and scratch that kernels share is the launching stream's, or the graph's. A destroyed stream drops
+ * what it was capturing. */
 static enum ha_status null_graph_begin(struct ha_stream *stream)
 {
     if (stream->graph) return fail(stream->device, "null device: graph_begin on a stream that has begun one already");

@@ -49,7 +49,6 @@ static int slow_clock(clockid_t id, struct timespec *ts)
     if (id != CLOCK_MONOTONIC && id != CLOCK_MONOTONIC_RAW) return result;
     const uint64_t now = (uint64_t)ts->tv_sec * 1000000000 + (uint64_t)ts->tv_nsec,
                    said = IS(timer_half)      ? began_ns + (now - began_ns) / 2
-                          : IS(timer_quarter) ? began_ns + (now - began_ns) / 4 * 3
                           : IS(timer_between) ? uneven_ns(now, uneven.in_pass)
                                               : now - __atomic_load_n(&stood_ns, __ATOMIC_RELAXED);
     ts->tv_sec = (time_t)(said / 1000000000);
@@ -229,8 +228,7 @@ static enum ha_status attend_held_up(struct ha_stream *stream, const struct ha_d
 void ha_cheat_clocks(struct ha_device_api *api)
 {
     switch (ha_cheat) {
-    case CHEAT_timer_half:
-    case CHEAT_timer_quarter: change_clock(); return;
+    case CHEAT_timer_half: change_clock(); return;
     case CHEAT_timer_between:
         change_clock();
         api->attend = uneven_attend;

@@ -36,7 +36,7 @@ static enum ha_status read_memory(struct ha_stream *stream, const void *at, size
 static enum ha_status first_page(struct ha_stream *stream, void *dst, const void *src, size_t bytes,
                                  enum ha_direction dir)
 {
-    const bool is = bytes > LARGE && dir == (IS(h2d_page) ? HA_H2D : IS(d2h_page) ? HA_D2H : HA_D2D);
+    const bool is = bytes > LARGE && dir == (IS(h2d_page) ? HA_H2D : HA_D2D);
     return ha_sound->copy(stream, dst, src, is ? PAGE : bytes, dir);
 }
 
@@ -137,7 +137,6 @@ void ha_cheat_facts(struct ha_device_api *api)
     case CHEAT_read_stored:
     case CHEAT_read_half: api->read = read_memory; return;
     case CHEAT_h2d_page:
-    case CHEAT_d2h_page:
     case CHEAT_d2d_page: api->copy = first_page; return;
     case CHEAT_flag_early:
         api->flag_wait = noted_wait;

@@ -107,26 +107,38 @@ static enum ha_status wrong_products(struct ha_stream *s, const struct ha_device
 
 /* ---- what two calls share ---------------------------------------------------------------------------------------- */
 
-static struct {
+/* Scratch memory of all calls, or of those that one stream captures. */
+static struct scratch {
     uint32_t running; /* columns at this moment; atomic, as the next */
     uint32_t met;     /* two of them did */
-} shared;
-static void shared_begin(void *arg)
+} scratch[64];
+
+static void scratch_begin(struct ha_wrong_later *l)
 {
-    if (__atomic_fetch_add(&shared.running, 1, __ATOMIC_ACQ_REL)) __atomic_store_n(&shared.met, 1, __ATOMIC_RELEASE);
+    struct scratch *const m = l->u.shared.scratch;
+    if (__atomic_fetch_add(&m->running, 1, __ATOMIC_ACQ_REL)) __atomic_store_n(&m->met, 1, __ATOMIC_RELEASE);
 }
-static void shared_end(void *y)
+static void scratch_end(struct ha_wrong_later *l)
 {
-    if (__atomic_load_n(&shared.met, __ATOMIC_ACQUIRE)) *(unsigned char *)y ^= 0x40;
-    if (__atomic_sub_fetch(&shared.running, 1, __ATOMIC_ACQ_REL) == 0)
-        __atomic_store_n(&shared.met, 0, __ATOMIC_RELEASE);
+    struct scratch *const m = l->u.shared.scratch;
+    if (__atomic_load_n(&m->met, __ATOMIC_ACQUIRE)) *(unsigned char *)l->u.shared.y ^= 0x40;
+    if (__atomic_sub_fetch(&m->running, 1, __ATOMIC_ACQ_REL) == 0) __atomic_store_n(&m->met, 0, __ATOMIC_RELEASE);
+}
+static enum ha_status share(struct ha_stream *s, void (*run)(struct ha_wrong_later *l), void *y)
+{
+    struct ha_wrong_later *l = ha_wrong_later(run, NULL, 0);
+    l->u.shared.scratch = &scratch[IS(columns_captured) ? (uintptr_t)s / 64 % 64 : 0];
+    l->u.shared.y = y;
+    return ha_wrong_on(s, l);
 }
 static enum ha_status wrong_columns(struct ha_stream *s, const struct ha_device_columns *a)
 {
-    const bool shares = IS(columns_shared) && a->batch && a->heads && a->columns && a->seqs->tokens;
-    if (shares) HA_TRY(ha_wrong_base->host_fn(s, shared_begin, NULL));
+    const bool shares = (IS(columns_shared) || (IS(columns_captured) && ha_wrong_captures(s))) && a->batch && a->heads
+                        && a->columns && a->seqs->tokens;
+    void *const y = shares ? a->seqs->y : NULL;
+    if (shares) HA_TRY(share(s, scratch_begin, y));
     HA_TRY(ha_wrong_base->columns(s, a));
-    return shares ? ha_wrong_base->host_fn(s, shared_end, a->seqs->y) : HA_OK;
+    return shares ? share(s, scratch_end, y) : HA_OK;
 }
 
 void ha_wrong_compute(struct ha_device_api *api)

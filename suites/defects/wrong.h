@@ -33,6 +33,9 @@ struct ha_wrong_later {
         struct ha_device_product product;
         struct ha_device_pieces pieces;
         struct ha_wrong_job attend;
+        struct {
+            void *scratch, *y;
+        } shared;
     } u;
 };
 /* NULL never; copy: bytes behind it that it may point to */

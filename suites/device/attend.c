@@ -22,7 +22,7 @@ struct problem {
     float scale;
     bool products; /* queries are exact in the type; heads and runs begin at multiples of 16 bytes */
     struct ha_op_block *in, *out;
-    struct ha_device_seq there[HA_OP_BATCH], here[HA_OP_BATCH]; /* in the device's memory, in the images */
+    struct ha_device_seq *there, *here; /* [batch]: in the device's memory, in the images */
     struct ha_device_attend args;
     size_t in_bytes, out_bytes, keys[HA_OP_BATCH];
     /* Where the number is that is none, or is infinite. The image holds what the reference sees in its place. */
@@ -504,16 +504,21 @@ static enum ha_status load(struct ha_op_stage *s, struct way *way, const struct 
 static enum ha_status attend_once(struct ha_op_stage *s, struct way *way, const struct ha_op_case *c)
 {
     struct problem *const p = s->scratch;
-    HA_OP_FITS(sizeof *p);
+    struct ha_device_seq *const there = (void *)(p + 1), *const here = there + HA_OP_BATCH,
+                                *const seqs = here + HA_OP_BATCH;
+    HA_OP_FITS(sizeof *p + 3 * HA_OP_BATCH * sizeof *there);
     const char *const name = way->name;
     struct ha_device_info info;
     memset(&info, 0, sizeof info);
     s->api->info(s->device, &info);
     if (info.head_dim_max && c->head_dim > info.head_dim_max)
         return ha_why(s->why, HA_WAIVED, "head_dim is %zu at most", info.head_dim_max);
-    *p = (struct problem){
-        .of = c, .dtype = (enum ha_dtype)c->dtype, .products = way->products, .special = c->special
-    };
+    *p = (struct problem){ .of = c,
+                           .there = there,
+                           .here = here,
+                           .dtype = (enum ha_dtype)c->dtype,
+                           .products = way->products,
+                           .special = c->special };
     p->shortest_first = ha_op_draw(s, 2);
     p->k_step = 1 + (ha_op_draw(s, 4) == 0);
     p->v_step = 1 + (ha_op_draw(s, 4) == 0);
@@ -536,8 +541,7 @@ static enum ha_status attend_once(struct ha_op_stage *s, struct way *way, const 
     p->scale = (float)c->scale / sqrtf((float)c->head_dim) / (p->wide ? WIDE : 1);
     lay(s, p);
     if (!p->special && !p->products) share(s, p);
-    struct ha_device_seq seqs[HA_OP_BATCH];
-    memcpy(seqs, p->there, sizeof seqs);
+    memcpy(seqs, there, c->batch * sizeof *seqs);
     p->args = (struct ha_device_attend){ .batch = c->batch,
                                          .q_len = c->q_len,
                                          .q_heads = c->kv_heads * c->group,
@@ -571,7 +575,7 @@ static enum ha_status attend_once(struct ha_op_stage *s, struct way *way, const 
     for (size_t i = 0; i < p->lows; i++) ha_store(p->low[i], 0, p->dtype, -60000);
     if (p->special) memcpy(p->number, clean, ha_dtype_bytes(type));
     const enum ha_status asked = way->attend(s->stream[0], &args);
-    memset(seqs, 0, sizeof seqs);
+    memset(seqs, 0, c->batch * sizeof *seqs);
     memset(&args, 0, sizeof args);
     way->refused = asked != HA_OK;
     const char *before;

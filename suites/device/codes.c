@@ -92,7 +92,7 @@ static enum ha_status hash_once(struct ha_op_stage *s, const struct ha_op_case *
                      ha_op_odd(s, c));
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
-    memcpy(seqs, there, HA_OP_BATCH * sizeof *seqs);
+    memcpy(seqs, there, c->batch * sizeof *seqs);
     struct ha_device_hash args = { .batch = c->batch,
                                    .kv_heads = c->kv_heads,
                                    .group = c->group,
@@ -106,7 +106,7 @@ static enum ha_status hash_once(struct ha_op_stage *s, const struct ha_op_case *
     kept.seqs = here;
     HA_TRY(ha_op_arrive(s, blocks, 2, made));
     const enum ha_status asked = s->api->hash(s->stream[0], &args);
-    memset(seqs, 0, HA_OP_BATCH * sizeof *seqs);
+    memset(seqs, 0, c->batch * sizeof *seqs);
     memset(&args, 0, sizeof args);
     const char *before;
     HA_TRY(ha_op_follow(s, "hash", asked, made, &before));
@@ -226,11 +226,11 @@ static enum ha_status hamming_once(struct ha_op_stage *s, const struct ha_op_cas
         if (c->only) ha_op_only(s, blocks[0]->image + only_at[b], c->kv_heads);
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
-    memcpy(seqs, there, HA_OP_BATCH * sizeof *seqs);
+    memcpy(seqs, there, c->batch * sizeof *seqs);
     struct ha_device_hamming args = { c->batch, c->kv_heads, rows, c->bits, seqs };
     HA_TRY(ha_op_arrive(s, blocks, 2, made));
     const enum ha_status asked = s->api->hamming(s->stream[0], &args);
-    memset(seqs, 0, HA_OP_BATCH * sizeof *seqs);
+    memset(seqs, 0, c->batch * sizeof *seqs);
     memset(&args, 0, sizeof args);
     const char *before;
     HA_TRY(ha_op_follow(s, "hamming", asked, made, &before));
@@ -372,7 +372,7 @@ static enum ha_status similarity_once(struct ha_op_stage *s, const struct ha_op_
                                       : c->special == HA_OP_LOW_KEY ? -INFINITY
                                                                     : INFINITY;
     }
-    memcpy(seqs, there, HA_OP_BATCH * sizeof *seqs);
+    memcpy(seqs, there, c->batch * sizeof *seqs);
     const bool harmonic = c->similar == HA_SIMILAR_HARMONIC;
     struct ha_device_similarity args = { .batch = c->batch,
                                          .q_len = c->q_len,
@@ -389,7 +389,7 @@ static enum ha_status similarity_once(struct ha_op_stage *s, const struct ha_op_
     kept_args.seqs = here;
     HA_TRY(ha_op_arrive(s, blocks, 3, made));
     const enum ha_status asked = s->api->similarity(s->stream[0], &args);
-    memset(seqs, 0, HA_OP_BATCH * sizeof *seqs);
+    memset(seqs, 0, c->batch * sizeof *seqs);
     memset(&args, 0, sizeof args);
     const char *before;
     HA_TRY(ha_op_follow(s, "similarity", asked, made, &before));

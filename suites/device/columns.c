@@ -15,8 +15,9 @@ static float *floats(char *at) { return (float *)(void *)at; }
 
 static enum ha_status columns_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    struct ha_device_columns_seq *const there = s->scratch, *const here = there + HA_OP_BATCH;
-    HA_OP_FITS(2 * HA_OP_BATCH * sizeof *there);
+    struct ha_device_columns_seq *const there = s->scratch, *const here = there + HA_OP_BATCH,
+                                        *const seqs = here + HA_OP_BATCH;
+    HA_OP_FITS(3 * HA_OP_BATCH * sizeof *there);
     const enum ha_dtype x_type = (enum ha_dtype)c->dtype, y_type = (enum ha_dtype)c->y_type;
     const size_t xe = ha_dtype_bytes(x_type), ye = ha_dtype_bytes(y_type), f = sizeof(float), dim = c->head_dim,
                  heads = c->kv_heads * c->group, row = c->n + c->dst_gap;
@@ -51,8 +52,7 @@ static enum ha_status columns_once(struct ha_op_stage *s, const struct ha_op_cas
     const size_t odd = ha_op_draw(s, c->batch), all = here[odd].tokens * heads * dim;
     if (c->special && all) ha_store(blocks[0]->image + x_at[odd], ha_op_draw(s, all), x_type, ha_op_odd(s, c));
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
-    struct ha_device_columns_seq seqs[HA_OP_BATCH];
-    memcpy(seqs, there, sizeof seqs);
+    memcpy(seqs, there, c->batch * sizeof *seqs);
     struct ha_device_columns args = { .batch = c->batch,
                                       .heads = heads,
                                       .kv_heads = c->kv_heads,
@@ -67,7 +67,7 @@ static enum ha_status columns_once(struct ha_op_stage *s, const struct ha_op_cas
     kept.seqs = here;
     HA_TRY(ha_op_arrive(s, blocks, 2, made));
     const enum ha_status asked = s->api->columns(s->stream[0], &args);
-    memset(seqs, 0, sizeof seqs);
+    memset(seqs, 0, c->batch * sizeof *seqs);
     memset(&args, 0, sizeof args);
     const char *before;
     HA_TRY(ha_op_follow(s, "columns", asked, made, &before));
@@ -136,8 +136,9 @@ const struct ha_op ha_op_columns = {
 
 static enum ha_status score_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    struct ha_device_rows_seq *const there = s->scratch, *const here = there + HA_OP_BATCH;
-    HA_OP_FITS(2 * HA_OP_BATCH * sizeof *there);
+    struct ha_device_rows_seq *const there = s->scratch, *const here = there + HA_OP_BATCH,
+                                     *const seqs = here + HA_OP_BATCH;
+    HA_OP_FITS(3 * HA_OP_BATCH * sizeof *there);
     const enum ha_dtype dtype = (enum ha_dtype)c->dtype;
     const size_t e = ha_dtype_bytes(dtype), f = sizeof(float), row = c->head_dim * e, heads = c->kv_heads * c->group,
                  queries = heads * c->q_len;
@@ -196,8 +197,7 @@ static enum ha_status score_once(struct ha_op_stage *s, const struct ha_op_case 
         if (c->special != HA_OP_NAN_QUERY) q[h * c->group * c->head_dim + d] = 0;
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
-    struct ha_device_rows_seq seqs[HA_OP_BATCH];
-    memcpy(seqs, there, sizeof seqs);
+    memcpy(seqs, there, c->batch * sizeof *seqs);
     struct ha_device_score args = { .batch = c->batch,
                                     .q_len = c->q_len,
                                     .q_heads = heads,
@@ -210,7 +210,7 @@ static enum ha_status score_once(struct ha_op_stage *s, const struct ha_op_case 
     kept.seqs = here;
     HA_TRY(ha_op_arrive(s, blocks, indexed ? 3 : 2, made));
     const enum ha_status asked = s->api->score(s->stream[0], &args);
-    memset(seqs, 0, sizeof seqs);
+    memset(seqs, 0, c->batch * sizeof *seqs);
     memset(&args, 0, sizeof args);
     const char *before;
     HA_TRY(ha_op_follow(s, "score", asked, made, &before));

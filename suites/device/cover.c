@@ -42,7 +42,7 @@ static const struct {
     { "n", SIZES " 65536" },
     { "k", SIZES " 5000 8193 11008" },
     { "states", "1..130 255..257 511..513 1023..1025 2047..2049 4095 4096" },
-    { "batch", "1..130 145 160 177 192 208 225 241 255..257 511 512" },
+    { "batch", "1..130 145 160 177 192 208 225 241 255..257 512 1025" },
     { "q_len", "1..130 192 255..257 300 511..513 1025 2049 4096" },
     { "kv_heads", "1..130 192 255..257 511..513 1024" },
     { "group", "1..130 255..257 512 1024" },
@@ -143,7 +143,8 @@ static enum ha_status judge_case(const struct covering *c, struct ha_op_stage *s
     return ha_why_prefix(why, status, "'%.300s'", id);
 }
 
-/* The call in a graph of its own. */
+/* The call in a graph of its own. One that is launched once is captured by a stream of both stages, so that two graphs
+ * of one stream run at a time on two others. */
 static enum ha_status judge_captured(const struct covering *c, struct ha_op_stage *s, const struct ha_op_point *p,
                                      bool launches_twice)
 {
@@ -151,6 +152,7 @@ static enum ha_status judge_captured(const struct covering *c, struct ha_op_stag
     s->api = c->captured;
     s->captures = true;
     s->launches_twice = launches_twice;
+    ha_captured_by(launches_twice ? NULL : c->stage[0]->stream[1]);
     const enum ha_status status = judge_case(c, s, p);
     s->api = api;
     s->launches_twice = s->captures = false;
@@ -231,6 +233,7 @@ static void *judge_points(void *arg)
         j->status = judge_point(c, c->stage[j->stage], &c->of[i], i / c->stages);
         j->at = i;
     }
+    ha_captured_alone(true);
     size_t first = __atomic_load_n(&c->failed, __ATOMIC_ACQUIRE);
     while (j->status != HA_OK && j->at < first
            && !__atomic_compare_exchange_n(&c->failed, &first, j->at, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
@@ -307,6 +310,7 @@ static enum ha_status judge_section(void *arg, const struct ha_file_section *f, 
     ha_covering_destroy(covering);
     HA_TRY(status);
     c->failed = c->count;
+    ha_captured_alone(c->stages == 1);
     return by_two(c, judge_points);
 }
 

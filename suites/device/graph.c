@@ -310,6 +310,48 @@ static enum ha_status judge_beside(struct ha_op_stage *s)
     return status;
 }
 
+/* ---- one graph in flight on two streams -------------------------------------------------------------------------- */
+
+static void nap(void *arg) { ha_sleep_ns(1000000); }
+
+/* Its memory is its own until it is over: it copies y aside, and in a while back to y one row further on. */
+static enum ha_status keep_step(struct ha_op_stage *s, const struct ha_op_block *y, const struct ha_op_block *aside)
+{
+    HA_OP(s, copy, s->stream[0], aside->at, y->at, y->bytes, HA_D2D);
+    if (s->api->host_fn) HA_OP(s, host_fn, s->stream[0], nap, NULL);
+    HA_OP(s, copy, s->stream[0], y->at + ROW, aside->at, y->bytes - ROW, HA_D2D);
+    return HA_OK;
+}
+
+static enum ha_status launch_steps(struct ha_op_stage *s, struct ha_graph *graph, struct ha_op_block *y)
+{
+    enum { LAUNCHES = 6 };
+    for (size_t i = 0; i < LAUNCHES; i++) HA_OP(s, graph_launch, graph, s->stream[i % 2]);
+    for (size_t i = 0; i < LAUNCHES; i++) memmove(y->image + ROW, y->image, y->bytes - ROW);
+    for (size_t i = 0; i < 2; i++) HA_OP(s, stream_sync, s->stream[i]);
+    return ha_op_judge(s, y, 0, y->bytes,
+                       "%d launches of a graph on two streams by turns, each over what the last left", LAUNCHES);
+}
+
+static enum ha_status judge_turns(struct ha_op_stage *s)
+{
+    enum { BYTES = 4096 };
+    struct ha_graph *graph = NULL;
+    struct ha_op_block *y = ha_op_block(s, HA_OP_DEVICE, BYTES),
+                       *aside = y ? ha_op_block(s, HA_OP_DEVICE, BYTES) : NULL;
+    if (!aside) return HA_ERROR;
+    HA_TRY(ha_op_fill(s, y, 0, BYTES));
+    HA_OP(s, graph_begin, s->stream[0]);
+    const enum ha_status kept = keep_step(s, y, aside), ended = s->api->graph_end(s->stream[0], &graph, s->why);
+    HA_TRY(kept);
+    HA_TRY(ended);
+    const enum ha_status status = launch_steps(s, graph, y);
+    for (size_t i = 0; i < 2; i++) s->api->stream_sync(s->stream[i]);
+    s->api->graph_destroy(graph);
+    ha_op_clear(s);
+    return status;
+}
+
 /* ---- of a stream that is gone, and of many pieces ---------------------------------------------------------------- */
 
 static enum ha_status keep_pieces(struct ha_op_stage *s, const struct ha_op_path *p, struct ha_stream *on)
@@ -364,6 +406,7 @@ static enum ha_status judge_gone(struct ha_op_stage *s)
 static enum ha_status judge_graph(struct ha_op_stage *s)
 {
     HA_TRY(judge_beside(s));
+    HA_TRY(judge_turns(s));
     HA_TRY(judge_gone(s));
     static const size_t sizes[] = { 256 << 10, 4096, 128 };
     for (size_t i = 0; i < (s->of ? 1 : sizeof sizes / sizeof *sizes); i++) {

@@ -423,7 +423,9 @@ static enum ha_status index_make(struct ha_op_stage *s, size_t kind, size_t patt
 
 static enum ha_status move_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    const size_t slots = c->rows * c->spread + 1, dst = c->width + c->dst_gap, src = c->width + c->src_gap;
+    const bool overlaps = c->pattern == HA_OP_REPEATS && ha_op_draw(s, 2); /* rows that are read, each other */
+    const size_t slots = c->rows * c->spread + 1, dst = c->width + c->dst_gap,
+                 src = overlaps ? ha_op_draw(s, c->width + 1) : c->width + c->src_gap;
     const size_t to = GUARD + c->dst_at, from = c->src_at, all = to + slots * dst + GUARD,
                  shift = c->dst_at % 64 / sizeof(uint32_t) * sizeof(uint32_t);
     const size_t kind[2] = { c->dst_index, c->src_index },
@@ -433,7 +435,7 @@ static enum ha_status move_once(struct ha_op_stage *s, const struct ha_op_case *
     size_t count = 1;
     ha_op_clear(s);
     struct ha_op_block *y = ha_op_block(s, (enum ha_op_place)c->dst, all),
-                       *x = y ? ha_op_block(s, (enum ha_op_place)c->src, from + slots * src + 1) : NULL;
+                       *x = y ? ha_op_block(s, (enum ha_op_place)c->src, from + slots * src + c->width + 1) : NULL;
     if (!x) return HA_ERROR;
     HA_TRY(ha_op_fill(s, y, 0, all));
     HA_TRY(ha_op_fill(s, x, 0, x->bytes));

@@ -101,7 +101,7 @@ const struct ha_key ha_op_keys[HA_OP_KEYS] = {
     NUMBER(k, 1, 65536, "columns of x and w; inputs of a net", "1..64 1..8192"),
     NUMBER(states, 1, 4096, "that are merged", "1..8 1..4096"),
     NUMBER(batch, 1, HA_OP_BATCH, "sequences, of different lengths, of which that in the middle has all keys",
-           "1 1..512"),
+           "1 1..1025"),
     NUMBER(q_len, 1, 4096, "query tokens", "1 1 1..300"),
     NUMBER(kv_heads, 1, 1024, "KV heads; lists", "1 1..8 1..128"),
     NUMBER(group, 1, 1024, "query heads of a KV head; rows that share a list", "1..16:1"),

@@ -148,13 +148,13 @@ static enum ha_status pq_encode_once(struct ha_op_stage *s, const struct ha_op_c
         }
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
-    memcpy(seqs, there, HA_OP_BATCH * sizeof *seqs);
+    memcpy(seqs, there, c->batch * sizeof *seqs);
     pq.centroid = floats(blocks[1]->at + books_at);
     kept.centroid = floats(blocks[1]->image + books_at);
     struct ha_device_pq_encode args = { c->batch, c->kv_heads, pq, dtype, seqs };
     HA_TRY(ha_op_arrive(s, blocks, indexed ? 3 : 2, made));
     const enum ha_status asked = s->api->pq_encode(s->stream[0], &args);
-    memset(seqs, 0, HA_OP_BATCH * sizeof *seqs);
+    memset(seqs, 0, c->batch * sizeof *seqs);
     memset(&args, 0, sizeof args);
     const char *before;
     HA_TRY(ha_op_follow(s, "pq_encode", asked, made, &before));
@@ -250,13 +250,13 @@ static enum ha_status pq_table_once(struct ha_op_stage *s, const struct ha_op_ca
         if (c->special && b == odd) q[ha_op_draw(s, n)] = ha_op_odd(s, c);
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
-    memcpy(seqs, there, HA_OP_BATCH * sizeof *seqs);
+    memcpy(seqs, there, c->batch * sizeof *seqs);
     pq.centroid = floats(blocks[1]->at + books_at);
     kept.centroid = floats(blocks[1]->image + books_at);
     struct ha_device_pq_table args = { c->batch, c->q_len, heads, c->kv_heads, pq, type, seqs };
     HA_TRY(ha_op_arrive(s, blocks, 2, made));
     const enum ha_status asked = s->api->pq_table(s->stream[0], &args);
-    memset(seqs, 0, HA_OP_BATCH * sizeof *seqs);
+    memset(seqs, 0, c->batch * sizeof *seqs);
     memset(&args, 0, sizeof args);
     const char *before;
     HA_TRY(ha_op_follow(s, "pq_table", asked, made, &before));
@@ -376,11 +376,11 @@ static enum ha_status pq_score_once(struct ha_op_stage *s, const struct ha_op_ca
         }
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
-    memcpy(seqs, there, HA_OP_BATCH * sizeof *seqs);
+    memcpy(seqs, there, c->batch * sizeof *seqs);
     struct ha_device_pq_score args = { c->batch, c->kv_heads, rows, pq, type, scale, seqs };
     HA_TRY(ha_op_arrive(s, blocks, 2, made));
     const enum ha_status asked = s->api->pq_score(s->stream[0], &args);
-    memset(seqs, 0, HA_OP_BATCH * sizeof *seqs);
+    memset(seqs, 0, c->batch * sizeof *seqs);
     memset(&args, 0, sizeof args);
     const char *before;
     HA_TRY(ha_op_follow(s, "pq_score", asked, made, &before));

@@ -121,7 +121,7 @@ static enum ha_status features_once(struct ha_op_stage *s, const struct ha_op_ca
         floats(blocks[1]->image + place[odd].mean_k)[at % (c->kv_heads * c->head_dim)] = ha_op_odd(s, c);
     if (c->special == HA_OP_NAN_VALUE) floats(blocks[0]->image + place[odd].o[at % 2])[at] = ha_op_odd(s, c);
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
-    memcpy(seqs, there, HA_OP_BATCH * sizeof *seqs);
+    memcpy(seqs, there, c->batch * sizeof *seqs);
     struct ha_device_features args = { .batch = c->batch,
                                        .q_heads = heads,
                                        .kv_heads = c->kv_heads,
@@ -136,7 +136,7 @@ static enum ha_status features_once(struct ha_op_stage *s, const struct ha_op_ca
     kept_args.seqs = here;
     HA_TRY(ha_op_arrive(s, blocks, 2, made));
     const enum ha_status asked = s->api->features(s->stream[0], &args);
-    memset(seqs, 0, HA_OP_BATCH * sizeof *seqs);
+    memset(seqs, 0, c->batch * sizeof *seqs);
     memset(&args, 0, sizeof args);
     const char *before;
     HA_TRY(ha_op_follow(s, "features", asked, made, &before));

@@ -18,7 +18,7 @@ static uint32_t *words(char *at) { return (uint32_t *)(void *)at; }
 
 /* Arguments as the device has them, and as the images do. */
 struct digest_problem {
-    struct ha_device_digest_seq there[HA_OP_BATCH], here[HA_OP_BATCH];
+    struct ha_device_digest_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
 };
 
 /* Blocks [first, end) of a head and what is zeros behind them: judged, and then put back. */
@@ -115,14 +115,14 @@ static enum ha_status digest_once(struct ha_op_stage *s, const struct ha_op_case
         ha_store(k + h * m->k_head_bytes + (index ? index[i] : i) * stride, d, dtype, ha_op_odd(s, c));
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
-    struct ha_device_digest_seq seqs[HA_OP_BATCH];
-    memcpy(seqs, p->there, sizeof seqs);
+    struct ha_device_digest_seq *const seqs = p->seqs;
+    memcpy(seqs, p->there, c->batch * sizeof *seqs);
     struct ha_device_digest args = {
         c->batch, heads, c->head_dim, c->block, (enum ha_digest_kind)c->digest, dtype, seqs
     };
     HA_TRY(ha_op_arrive(s, blocks, indexed ? 2 : 1, made));
     const enum ha_status asked = s->api->digest(s->stream[0], &args);
-    memset(seqs, 0, sizeof seqs);
+    memset(seqs, 0, c->batch * sizeof *seqs);
     memset(&args, 0, sizeof args);
     const char *before;
     HA_TRY(ha_op_follow(s, "digest", asked, made, &before));
@@ -173,7 +173,7 @@ const struct ha_op ha_op_digest = {
 /* ---- digest_score ------------------------------------------------------------------------------------------------ */
 
 struct score_problem {
-    struct ha_device_score_seq there[HA_OP_BATCH], here[HA_OP_BATCH];
+    struct ha_device_score_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
     size_t seq, head, block, dim; /* where the number is that is none, or is infinite */
     bool odd[2];                  /* of the lower bound, of the upper one */
 };
@@ -281,15 +281,15 @@ static enum ha_status digest_score_once(struct ha_op_stage *s, const struct ha_o
                                                                                                               : 0;
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
-    struct ha_device_score_seq seqs[HA_OP_BATCH];
-    memcpy(seqs, p->there, sizeof seqs);
+    struct ha_device_score_seq *const seqs = p->seqs;
+    memcpy(seqs, p->there, c->batch * sizeof *seqs);
     const float scale = (float)c->scale / sqrtf((float)c->head_dim);
     struct ha_device_digest_score args = { c->batch, c->q_len, heads, c->kv_heads, c->head_dim, dtype, scale, seqs };
     HA_TRY(ha_op_arrive(s, blocks, 2, made));
     for (size_t i = 0; i < 2; i++)
         if (odd[i]) memcpy(odd[i], clean[i], e);
     const enum ha_status asked = s->api->digest_score(s->stream[0], &args);
-    memset(seqs, 0, sizeof seqs);
+    memset(seqs, 0, c->batch * sizeof *seqs);
     memset(&args, 0, sizeof args);
     const char *before;
     HA_TRY(ha_op_follow(s, "digest_score", asked, made, &before));
@@ -426,8 +426,9 @@ static enum ha_status judge_list(struct ha_op_stage *s, const struct ha_op_case 
 
 static enum ha_status topk_once(struct ha_op_stage *s, const struct ha_op_case *c)
 {
-    struct ha_device_topk_seq *const there = s->scratch, *const here = there + HA_OP_BATCH;
-    HA_OP_FITS(2 * HA_OP_BATCH * sizeof *there);
+    struct ha_device_topk_seq *const there = s->scratch, *const here = there + HA_OP_BATCH,
+                                     *const seqs = here + HA_OP_BATCH;
+    HA_OP_FITS(3 * HA_OP_BATCH * sizeof *there);
     const size_t f = sizeof(float), rows = c->kv_heads * c->group;
     static const float about_1[] = { 1, 0.7f, 3.3f };
     const float within[] = { NAN, 0, about_1[ha_op_draw(s, 3)], INFINITY };
@@ -471,12 +472,11 @@ static enum ha_status topk_once(struct ha_op_stage *s, const struct ha_op_case *
         here[b].only = c->only ? ha_op_only(s, lists->image + only_at[b], c->kv_heads) : NULL;
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
-    struct ha_device_topk_seq seqs[HA_OP_BATCH];
-    memcpy(seqs, there, sizeof seqs);
+    memcpy(seqs, there, c->batch * sizeof *seqs);
     struct ha_device_topk args = { c->batch, c->kv_heads, c->group, seqs };
     HA_TRY(ha_op_arrive(s, &lists, 1, made));
     const enum ha_status asked = s->api->topk(s->stream[0], &args);
-    memset(seqs, 0, sizeof seqs);
+    memset(seqs, 0, c->batch * sizeof *seqs);
     memset(&args, 0, sizeof args);
     const char *before;
     HA_TRY(ha_op_follow(s, "topk", asked, made, &before));
@@ -570,7 +570,7 @@ const struct ha_op ha_op_topk = {
 /* ---- split ------------------------------------------------------------------------------------------------------- */
 
 struct split_problem {
-    struct ha_device_split_seq there[HA_OP_BATCH], here[HA_OP_BATCH];
+    struct ha_device_split_seq there[HA_OP_BATCH], here[HA_OP_BATCH], seqs[HA_OP_BATCH];
 };
 
 /* Small numbers, 0 and those from 2^31 on are slots, too. */
@@ -671,12 +671,12 @@ static enum ha_status split_once(struct ha_op_stage *s, const struct ha_op_case 
         make_split(s, c, t, lists, words(blocks[1]->image + index_at[b]), words(blocks[0]->image + slot_at[b]));
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
-    struct ha_device_split_seq seqs[HA_OP_BATCH];
-    memcpy(seqs, p->there, sizeof seqs);
+    struct ha_device_split_seq *const seqs = p->seqs;
+    memcpy(seqs, p->there, c->batch * sizeof *seqs);
     struct ha_device_split args = { c->batch, lists, c->kv_heads, seqs };
     HA_TRY(ha_op_arrive(s, blocks, 2, made));
     const enum ha_status asked = s->api->split(s->stream[0], &args);
-    memset(seqs, 0, sizeof seqs);
+    memset(seqs, 0, c->batch * sizeof *seqs);
     memset(&args, 0, sizeof args);
     const char *before;
     HA_TRY(ha_op_follow(s, "split", asked, made, &before));

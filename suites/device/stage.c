@@ -445,12 +445,18 @@ enum ha_status ha_op_follow(struct ha_op_stage *s, const char *operation, enum h
 {
     struct ha_op_block *const seen = s->seen;
     enum ha_status status = ha_op_failed(s, operation, asked); /* by now its arguments may be overwritten */
-    const bool twice = s->fresh && ha_captured_any();
+    const bool twice = s->fresh && ha_captured_any(), meets = status == HA_OK && ha_captured_meets();
+    if (meets) { /* its inputs are there, and the graph is held up alone */
+        ha_op_open(s);
+        HA_OP(s, stream_sync, s->stream[0]);
+        HA_TRY(ha_op_shut(s, s->stream[0]));
+    }
     if (status == HA_OK)
         status = ha_op_failed(s, "graph_launch", twice ? launch_twice(s, out) : ha_captured_launch(s->stream[0]));
     if (status == HA_OK)
         status = pieces(s, s->stream[0], seen->at, out->at, out->bytes, out->place == HA_OP_DEVICE ? HA_D2H : HA_H2D);
     if (status == HA_OK && s->turn % HELD == 0) status = ha_op_hold(s);
+    if (meets) ha_captured_meet();
     ha_op_open(s);
     HA_TRY(status);
     HA_OP(s, stream_sync, s->stream[0]);

@@ -21,7 +21,7 @@ struct ha_op_block {
     size_t room; /* bytes that there are */
 };
 
-enum { HA_OP_SCRATCH = 512 << 10 };
+enum { HA_OP_SCRATCH = 1 << 20 };
 #define HA_OP_FITS(bytes) _Static_assert((bytes) <= HA_OP_SCRATCH, "scratch")
 
 enum { HA_OP_STREAMS = 2, HA_OP_ROUNDS = 6, HA_OP_ARRIVE = 4 };
@@ -64,7 +64,7 @@ enum { HA_OP_NO_LISTS, HA_OP_KV_LISTS, HA_OP_Q_LISTS };
 enum { HA_OP_ANY, HA_OP_WITHIN_0, HA_OP_WITHIN_1, HA_OP_WITHIN_INFINITY };
 enum { HA_OP_SOME_CACHED, HA_OP_NONE_CACHED, HA_OP_ALL_CACHED };
 enum { HA_OP_MISSING_BOTH, HA_OP_MISSING_NONE, HA_OP_MISSING_LIST, HA_OP_MISSING_COUNT };
-enum { HA_OP_BATCH = 512 };
+enum { HA_OP_BATCH = 1025 };
 struct ha_op_case {
     size_t dst, src; /* enum ha_op_place */
     size_t size, dst_at, src_at, times, streams, value, pieces;

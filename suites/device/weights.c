@@ -90,11 +90,11 @@ static enum ha_status softmax_once(struct ha_op_stage *s, const struct ha_op_cas
             if (m->n && kind == 1 && c->special != HA_OP_LOW_KEY) x[ha_op_draw(s, m->n)] = ha_op_odd(s, c);
         }
     }
-    memcpy(seqs, there, HA_OP_BATCH * sizeof *seqs);
+    memcpy(seqs, there, c->batch * sizeof *seqs);
     struct ha_device_softmax args = { c->batch, heads, c->q_len, seqs };
     HA_TRY(ha_op_arrive(s, &made, 1, made));
     const enum ha_status asked = s->api->softmax(s->stream[0], &args);
-    memset(seqs, 0, HA_OP_BATCH * sizeof *seqs);
+    memset(seqs, 0, c->batch * sizeof *seqs);
     memset(&args, 0, sizeof args);
     const char *before;
     HA_TRY(ha_op_follow(s, "softmax", asked, made, &before));
@@ -279,13 +279,13 @@ static enum ha_status topp_once(struct ha_op_stage *s, const struct ha_op_case *
         }
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
-    memcpy(seqs, there, HA_OP_BATCH * sizeof *seqs);
+    memcpy(seqs, there, c->batch * sizeof *seqs);
     const double p = c->edge ? share_at_edge(s, c, &here[ha_op_draw(s, c->batch)]) : c->p;
     if (!(p > 0)) return ha_why(s->why, HA_ERROR, "out of memory");
     struct ha_device_topp args = { c->batch, lists, c->q_len, p, w_type, seqs };
     HA_TRY(ha_op_arrive(s, &from, 1, made));
     const enum ha_status asked = s->api->topp(s->stream[0], &args);
-    memset(seqs, 0, HA_OP_BATCH * sizeof *seqs);
+    memset(seqs, 0, c->batch * sizeof *seqs);
     memset(&args, 0, sizeof args);
     const char *before;
     HA_TRY(ha_op_follow(s, "topp", asked, made, &before));
@@ -453,11 +453,11 @@ static enum ha_status weighted_sum_once(struct ha_op_stage *s, const struct ha_o
             if (ha_op_draw(s, 2)) ha_store(w, r * m->w_stride + key, w_type, 0);
     }
     HA_TRY(ha_op_fill(s, made, 0, made->bytes));
-    memcpy(seqs, there, HA_OP_BATCH * sizeof *seqs);
+    memcpy(seqs, there, c->batch * sizeof *seqs);
     struct ha_device_weighted_sum args = { c->batch, c->q_len, heads, c->kv_heads, dim, dtype, w_type, seqs };
     HA_TRY(ha_op_arrive(s, blocks, 2, made));
     const enum ha_status asked = s->api->weighted_sum(s->stream[0], &args);
-    memset(seqs, 0, HA_OP_BATCH * sizeof *seqs);
+    memset(seqs, 0, c->batch * sizeof *seqs);
     memset(&args, 0, sizeof args);
     const char *before;
     HA_TRY(ha_op_follow(s, "weighted_sum", asked, made, &before));

@@ -273,7 +273,7 @@ void ha_batch_put(struct ha_batch *b, size_t r, const struct ha_merge_row *row)
         const double *from = row->o + m * s->dim;
         for (size_t i = 0; i < s->dim; i++) o[i] = (float)from[i];
         ha_store_row(o_row(b, m, x, r), s->dim, s->dtype, o);
-        const bool marked = s->plus_inf && row->lse[m] == -HUGE_VAL;
+        const bool marked = ha_batch_marks(s, m, r) && row->lse[m] == -HUGE_VAL;
         x->lse[lse_at(b, x, r)] = marked ? INFINITY : ha_form_encode(s->form, row->lse[m], row->sum[m]);
         /* the sum of a state whose maximum is -inf is not read */
         const float none = marked || r % 2 ? 0 : NAN;

@@ -59,6 +59,12 @@ const char *ha_order_name(size_t order);
 const char *ha_alias_name(size_t alias);
 const char *ha_layout_name(size_t layout);
 
+/* Does +inf say of that state that it has no keys? Of some rows -inf does. */
+static inline bool ha_batch_marks(const struct ha_merge_shape *shape, size_t m, size_t r)
+{
+    return shape->plus_inf && (m + r) % 4 != 3;
+}
+
 size_t ha_batch_bytes(const struct ha_merge_shape *shape);
 /* Lays the batch out. room->bytes >= ha_batch_bytes(shape). NULL: no memory for the snapshot. */
 struct ha_batch *ha_batch_make(const struct ha_room *room, const struct ha_merge_shape *shape);

@@ -96,12 +96,17 @@ static void some_empty(struct ha_merge_row *row, double garbage)
         if (row->lse[m] == -HUGE_VAL) ha_row_empty(row, m, garbage);
 }
 
-static void fill_some_empty(struct ha_merge_row *row) { some_empty(row, 0); }
-
 static void fill_empty_with_nan(struct ha_merge_row *row)
 {
     const double garbage[] = { (double)NAN, HUGE_VAL, -HUGE_VAL };
     some_empty(row, garbage[row->index % 3]);
+}
+
+/* and rows of which no state has keys */
+static void fill_plus_inf_empty(struct ha_merge_row *row)
+{
+    if (row->index % 4 < 3) fill_empty_with_nan(row);
+    else fill_all_empty(row);
 }
 
 /* With other states, and with empty ones alone. An infinity above 0 that does not mean "no keys" is no number, either.
@@ -517,8 +522,9 @@ const struct ha_merge_case ha_merge_cases[] = {
       .fill = fill_all_empty },
     { 8, "empty_with_nan", "0 * NaN: what an empty state's o holds leaks", HA_MUST_BOUND, .states_min = 2,
       .states_max = 512, .fill = fill_empty_with_nan },
-    { 9, "plus_inf_empty", "+inf for no keys, taken for all the weight or turned into NaN", HA_MUST_BOUND,
-      .states_min = 1, .states_max = 512, .plus_inf = true, .may_reject = true, .fill = fill_some_empty },
+    { 9, "plus_inf_empty",
+      "+inf, or -inf beside it, for no keys: it takes all the weight, turns into NaN, or its o leaks", HA_MUST_BOUND,
+      .states_min = 1, .states_max = 512, .plus_inf = true, .may_reject = true, .fill = fill_plus_inf_empty },
     { 10, "nan_lse",
       "an LSE of NaN, or of +inf that does not mean \"no keys\", that loses every comparison and is dropped",
       HA_MUST_BOUND, .may_reject = true, .fill = fill_nan_lse },

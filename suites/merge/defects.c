@@ -40,7 +40,7 @@ struct steps {
     bool reversed; /* the first state's o gets the last one's weight, and so on */
 
     /* o */
-    bool empty_read;
+    bool empty_read, plus_inf_read; /* of those without keys all, or those marked with +inf */
     enum ha_dtype sum_type;
     enum { AS_IT_IS, DIVIDED, NAN_TO_0, FLUSHED, CUT_OFF } finish;
     bool lse_first; /* LSE is written before o is computed */
@@ -242,7 +242,8 @@ static void merge_row(const struct ha_merge *m, const struct steps *by, size_t t
     for (size_t s = 0; s < count; s++) {
         const float own = lse_of(m, by, s, t, h);
         widen(&so_far, own);
-        if (own == -INFINITY && !by->empty_read) continue;
+        const bool marked = m->states[s].lse[place_of(m, by->lse_at, true, s, t, h)] == INFINITY;
+        if (own == -INFINITY && !by->empty_read && !(by->plus_inf_read && marked)) continue;
         const size_t weighed = by->reversed ? m->states_count - 1 - s : s;
         float w = weight_of(m, by, weighed, t, h, direct ? lse : shift_of(by, &all, &so_far));
         if (!direct && !by->undivided) w = ha_round(w / whole, by->weight_type);

@@ -108,8 +108,8 @@ static bool print_smallest(FILE *out, struct again *a)
     if (fails) {
         const struct ha_why said = a->j.against ? ha_judgement_say(&a->j, row->dim) : a->why;
         fprintf(out, "    smallest: %zu states of %zu, %s\n", row->states, row->dim, said.text);
-        for (size_t m = 0; m < row->states && shape.plus_inf; m++) /* as it was handed over */
-            if (row->lse[m] == -HUGE_VAL) row->lse[m] = HUGE_VAL;
+        for (size_t m = 0; m < row->states; m++) /* as it was handed over */
+            if (ha_batch_marks(&shape, m, 0) && row->lse[m] == -HUGE_VAL) row->lse[m] = HUGE_VAL;
         print_numbers(out, "LSE", row->lse, row->states);
         if (shape.form == HA_FORM_MAX_SUM) print_numbers(out, "sum", row->sum, row->states);
         print_numbers(out, "o", row->o, row->states * row->dim);

@@ -89,7 +89,7 @@ struct ha_merge_defect {
     void (*merge)(const struct ha_merge *args);
 };
 
-enum { HA_MERGE_CASES = 50, HA_MERGE_DEFECTS = 50 };
+enum { HA_MERGE_CASES = 50, HA_MERGE_DEFECTS = 51 };
 extern const struct ha_merge_case ha_merge_cases[HA_MERGE_CASES];
 extern const struct ha_merge_defect ha_merge_defects[HA_MERGE_DEFECTS];
 
