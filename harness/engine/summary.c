@@ -153,6 +153,24 @@ static void print_skipped(FILE *out, const struct ha_results *r, const struct ha
     }
 }
 
+/* A section of which nothing could be run is not left to be found among the reasons of single cases. */
+static void print_impossible(FILE *out, const struct ha_summary *s)
+{
+    for (size_t i = 0; i < s->plan->sections; i++) {
+        const struct ha_section *of = &s->plan->section[i].of;
+        const void *row = NULL;
+        size_t waived = 0;
+        for (; waived < of->count; waived++) {
+            row = row_of(s, &s->plan->entry[of->entry[waived]]);
+            if (!row || ha_result_in(row)->verdict != HA_VERDICT_WAIVED) break;
+        }
+        if (!*of->name || !waived || waived < of->count) continue;
+        fprintf(out, "\nsection %s: no case is possible: ", of->name);
+        ha_text_print(out, ha_result_in(row)->reason);
+        fputc('\n', out);
+    }
+}
+
 /* of all suites: a file may be read by cases of several */
 static void print_damaged(FILE *out, const struct ha_plan *plan)
 {
@@ -185,6 +203,7 @@ bool ha_summary_print(FILE *out, struct ha_summary *s, struct ha_why *why)
         print_skipped(out, &r, suite, !s->random);
         if (suite->conclude && !s->random) right &= suite->conclude(out, &r, why);
     }
+    print_impossible(out, s);
     print_damaged(out, s->plan);
     return right;
 }
