@@ -182,9 +182,9 @@ static void summary_line(FILE *out, const struct ha_history *h, const struct ha_
     } else {
         fputs("so few show no change;", out);
         for (size_t i = 0; i < sights; i++)
-            fprintf(out, "%s at %zu nights one of %s or more is seen%s", i ? "," : "", sight[i].nights,
-                    size_of(first, h, sight[i].size), i ? "" : " in 8 of 10 cases");
-        fprintf(out, ", %zu nights after it; fewer figures (-f) need fewer nights", sight[0].age);
+            fprintf(out, "%s at %zu nights one of %s or more that is %zu nights old is seen%s", i ? "," : "",
+                    sight[i].nights, size_of(first, h, sight[i].size), sight[i].age, i ? "" : " in 8 of 10 cases");
+        fputs("; fewer figures (-f) need fewer nights", out);
     }
 }
 

@@ -12,6 +12,7 @@
 
 /* Histories that are drawn, of how many nights at most, and in how many of them a change is to be found. */
 enum { DRAWS = 500, DRAWN_NIGHTS = 64, FOUND = DRAWS * 8 / 10 };
+enum { OFFS_LEAST = 10 }; /* fewer say nothing of how nights differ */
 /* A curve of so few nights has half of its spread from the others. */
 static const double few = 10;
 
@@ -97,7 +98,7 @@ static size_t look_all(struct ha_history_sight out[HA_SIGHTS], const struct spre
     while (!(age = ha_change_points_age(nights, level))) nights++;
     count += look(&out[count], s, nights, age, level);
     if (enough) count += look(&out[count], s, nights, 2 * age < nights / 2 ? 2 * age : nights / 2, level);
-    else count += look(&out[count], s, 2 * nights, age, level);
+    else count += look(&out[count], s, 2 * nights, 2 * age, level);
     return count;
 }
 
@@ -115,7 +116,7 @@ enum ha_status ha_history_look(struct ha_history_sight out[HA_SIGHTS], size_t *c
     if (!room) return ha_why(why, HA_ERROR, "out of memory");
     for (size_t i = 0; i < h->count; i++) add_curve(&s, &h->curve[i]);
     if (s.curves) scale(&s);
-    if (s.curves) *count = look_all(out, &s, h, most);
+    if (s.offs >= OFFS_LEAST) *count = look_all(out, &s, h, most);
     free(room);
     return HA_OK;
 }

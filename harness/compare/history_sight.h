@@ -14,8 +14,8 @@ struct ha_history_sight {
 enum { HA_SIGHTS = 2 };
 
 /* Of the nights that there are: when a change can be found first, and when it is twice as old. Where they are too few
- * to show any: of the fewest nights that are enough, and of twice as many. *count: 0 where it is not known how nights
- * differ. HA_ERROR: no memory. */
+ * to show any: of the fewest nights that are enough, and of twice as many, of which the change has as large a part.
+ * *count: 0 where it is not known how nights differ. HA_ERROR: no memory. */
 enum ha_status ha_history_look(struct ha_history_sight out[HA_SIGHTS], size_t *count, const struct ha_history *history,
                                struct ha_why *why);
 
