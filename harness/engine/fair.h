@@ -11,6 +11,7 @@
 struct ha_fair_case {
     double spent_s;
     size_t ran; /* processes */
+    bool left_out;
 };
 
 /* How much time each case may have in all, where left_s are left and each is to run in `wanted` processes as long as

@@ -353,9 +353,13 @@ static void begin_fair_round(struct loop *l)
     l->level_s = ha_fair_level(l->fair, l->plan->entries, l->processes, left_s);
 }
 
-static bool has_time(const struct loop *l, size_t first)
+/* A case that is left out of a round is left out of the later ones, so that no process before its last is missing. */
+static bool has_time(struct loop *l, size_t first)
 {
-    return !l->fair || ha_fair_goes_on(&l->fair[first], l->level_s);
+    if (!l->fair) return true;
+    struct ha_fair_case *c = &l->fair[first];
+    c->left_out = c->left_out || !ha_fair_goes_on(c, l->level_s);
+    return !c->left_out;
 }
 
 /* Points of a group in which the child died, or its device failed, are run again, each alone, but for those whose rows
@@ -695,11 +699,16 @@ static enum ha_exit finish(struct loop *l, struct ha_why *why)
     }
     if (l->options->named && l->options->out_dir) print_page_command(out, l->options->out_dir);
     print_processes(out, l);
+    const size_t lost = ha_summary_lost(l->options->json ? NULL : out, &l->summary);
     ha_summary_print_totals(out, &t, l->moved ? l->options->out_dir : NULL);
     ha_folder_end(l->folder);
     const enum ha_status closed = ha_folder_close(l->folder, &closing);
     l->folder = NULL;
     enum ha_exit code = ha_summary_exit(&t, right, l->not_run, why);
+    if (code == HA_EXIT_OK && lost) {
+        ha_why(why, HA_ERROR, "%zu times or rates have no value in some processes", lost);
+        code = HA_EXIT_MISSING;
+    }
     if (!right) ha_why(why, HA_FAIL, "%s", wrong.text);
     if (!*l->broken.text && closed != HA_OK) l->broken = closing;
     if (!*l->broken.text && code != HA_EXIT_ENVIRONMENT) l->broken = l->died;

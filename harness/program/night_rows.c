@@ -55,6 +55,9 @@ static size_t missing(const struct ha_recorded_case *c, const struct ha_recorded
     return c->processes - left_out > f->count ? c->processes - left_out - f->count : 0;
 }
 
+/* It is relative to another case, which may not have run beside it: what is run again is run alone. */
+static bool of_another(const char *figure) { return !strncmp(figure, "full_", 5) || !strncmp(figure, "vs_", 3); }
+
 /* The first time or rate of a suite, of which this case has none at all. */
 static const struct ha_recorded_figure *of_others(const struct ha_record *now, const struct ha_recorded_case *c)
 {
@@ -84,7 +87,7 @@ size_t ha_night_rows_lost(struct ha_night_log *log, const struct ha_record *now)
         lost += all != NULL;
         for (size_t k = 0; k < c->figures; k++) {
             const struct ha_recorded_figure *f = &c->figure[k];
-            if (!f->count || ha_figure_beside(f->name) || !missing(c, f)) continue;
+            if (!f->count || ha_figure_beside(f->name) || of_another(f->name) || !missing(c, f)) continue;
             if (++said <= LISTED) note_lost(log, c, f->name, missing(c, f));
             lost += ha_figure_tested(c, f, false);
         }
