@@ -2,14 +2,15 @@
 
 #include <math.h>
 
+enum { FIRST = 2 };
+
 /* What the cases take beyond what they have had, if none gets more than level_s in all. */
 static double taken(const struct ha_fair_case *of, size_t count, size_t wanted, double level_s)
 {
     double sum = 0;
     for (size_t i = 0; i < count; i++) {
-        if (!of[i].ran) continue;
-        const double all = of[i].spent_s / (double)of[i].ran * (double)wanted;
-        sum += fmax(0, fmin(all, level_s) - of[i].spent_s);
+        const double one = of[i].least_s, had = one * (double)of[i].ran;
+        sum += fmax(0, fmin(one * (double)wanted, level_s) - had);
     }
     return sum;
 }
@@ -18,7 +19,7 @@ double ha_fair_level(const struct ha_fair_case *of, size_t count, size_t wanted,
 {
     double lo = 0, hi = left_s;
     if (taken(of, count, wanted, (double)INFINITY) <= left_s) return (double)INFINITY;
-    for (size_t i = 0; i < count; i++) hi = fmax(hi, of[i].spent_s + left_s);
+    for (size_t i = 0; i < count; i++) hi = fmax(hi, of[i].least_s * (double)of[i].ran + left_s);
     for (int i = 0; i < 40; i++) {
         const double middle = (lo + hi) / 2;
         if (taken(of, count, wanted, middle) > left_s) hi = middle;
@@ -29,7 +30,7 @@ double ha_fair_level(const struct ha_fair_case *of, size_t count, size_t wanted,
 
 bool ha_fair_goes_on(const struct ha_fair_case *of, double level_s)
 {
-    return !of->ran || of->spent_s + of->spent_s / (double)of->ran <= level_s;
+    return of->ran < FIRST || of->least_s * (double)(of->ran + 1) <= level_s;
 }
 
 void ha_fair_print(FILE *out, const size_t *cases, size_t wanted)

@@ -9,15 +9,15 @@
 #include <stdio.h>
 
 struct ha_fair_case {
-    double spent_s;
-    size_t ran; /* processes */
+    double least_s; /* of its processes: the others were held up; 0: none has run */
+    size_t ran;     /* processes */
     bool left_out;
 };
 
-/* How much time each case may have in all, where left_s are left and each is to run in `wanted` processes as long as
- * before; infinity: all of it fits. */
+/* How much time each case may have in all, where left_s are left and each is to run in `wanted` processes;
+ * infinity: all of it fits. */
 double ha_fair_level(const struct ha_fair_case *of, size_t count, size_t wanted, double left_s);
-/* Is there time for one more process? The first is always run: nobody knows how long it takes. */
+/* Is there time for one more process? The first two are always run: one alone does not say how long it takes. */
 bool ha_fair_goes_on(const struct ha_fair_case *of, double level_s);
 
 /* "10 of 24 cases ran in all 5 processes, 12 in 4, 2 in none"; cases: [wanted + 1], how many ran in so many. */
