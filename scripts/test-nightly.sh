@@ -203,9 +203,18 @@ code=$?
 kill $busy
 holds "under load a night ends with 40, or 20, or 0 where disturbances are rehearsed, not with $code" sh -c "[ $code -eq 40 ] || [ $code -eq 20 ] || [ $code -eq 0 ]"
 agrees busy $code
-holds 'it names the program, second to its verdict' sh -c "sed -n 2p out | grep -q \"^load, in .*'busybody' [0-9]*%.*stop other programs\""
+holds 'it names the program, second to its verdict' sh -c "sed -n 2p out | grep -q \"^load.*'busybody' [0-9]*%.*stop other programs\""
 holds 'and asks for no more time' sh -c '! grep -q -e --max-time out'
 says 'section b: no case is possible: 1000 threads: this process has '
+
+# two devices share the time of a step
+mkdir one
+cp "$(dirname "$program")/ha_null.so" one/x.so
+timeout 300 "$program" nightly -q ./busy.suite -o devices --device host --device one/x.so --max-time 20s > out 2> err < /dev/null
+holds 'the first device has at most half of it' \
+    sh -c "tr -d ' \n' < devices/night.json | grep -o '\"name\":\"run\",\"command\":[^]]*' | grep -q '\"--max-time\",\"[0-9]\{1,4\}ms\"'"
+holds 'and the second the rest' \
+    sh -c "tr -d ' \n' < devices/night.json | grep -o '\"name\":\"run-x.so\",\"command\":[^]]*' | grep -v -q '\"--max-time\",\"1ms\"'"
 
 # a device is said by the name under which it was asked for, in all steps
 "$program" probe --device "$(dirname "$program")/ha_null.so" -o probed > out 2> err

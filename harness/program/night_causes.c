@@ -218,7 +218,7 @@ bool ha_night_causes_note(struct ha_night_log *log, const struct ha_night_watch 
     bool others = false;
     read_rows(log, &r);
     for (size_t i = 0; i < CAUSES; i++) {
-        char *text = NULL;
+        char *text = NULL, rows[64] = "";
         size_t size;
         const double seen = w->span_ns > 0 ? percent(w, i ? w->steal_ns : w->others_ns) : 0;
         if ((!r.with[i] || 10 * r.with[i] < r.all) && !(seen >= causes[i].seen_from)) continue;
@@ -226,8 +226,8 @@ bool ha_night_causes_note(struct ha_night_log *log, const struct ha_night_watch 
         if (!out) continue;
         causes[i].put(out, w);
         fclose(out);
-        ha_night_log_note(log, "%s, in %zu of %zu rows: %s; %s", causes[i].word, r.with[i], r.all, text,
-                          causes[i].help);
+        if (r.with[i]) snprintf(rows, sizeof rows, ", in %zu of %zu rows", r.with[i], r.all);
+        ha_night_log_note(log, "%s%s: %s; %s", causes[i].word, rows, text, causes[i].help);
         others = others || causes[i].others;
         free(text);
     }
