@@ -56,6 +56,27 @@ says 'nowhere: there is no such folder'
 night 64 -o n --device nosuch
 holds 'a night that is refused leaves no folder' test ! -e n
 
+# a mistake in a suite file is found before the first step, and what would be right is said, by night, run and check alike
+# mistake LINES MESSAGE
+mistake()
+{
+    printf '[default]\nctx = 64\nsteps = 1\n[a]\nvariant = resident\n[b]\n%b\n' "$1" > bad.suite
+    night 64 ./bad.suite -o n
+    says "$2"
+    holds "a night leaves no folder: $2" test ! -e n
+    for command in run check; do
+        "$program" $command ./bad.suite > out 2> err < /dev/null
+        holds "$command ends with 64: $2" test $? -eq 64
+        says "$2"
+    done
+}
+mistake 'variant = quest\nblk_num = 3' "bad.suite:8: key 'blk_num' belongs to none of the cases of [b]: variant quest has no option 'blk_num'; its own: "
+mistake 'variant = hgca\nblk_num = x' "bad.suite:8: variant hgca: blk_num: 'x' is not"
+mistake 'variant = resident\ndataset = trace/nosuch' 'bad.suite:8: [b] resident: trace nosuch: no such file'
+mistake 'variant = scout\nfit = nosuch' 'bad.suite:8: [b] scout: fit nosuch: no such file'
+mistake 'variant = resident\ndevice = nosuch' "bad.suite:8: [b] resident: device 'nosuch'"
+mistake 'suite = lse_merge\ncase = gallery\nby = avx2' 'bad.suite:6: section b: no case is possible: '
+
 # an -o that cannot be: as `habench run` has it
 for to in /proc/x /dev/null/x ./suites/smoke.suite; do
     "$program" run -q resident:ctx=64,layers=1,steps=1 -o "$to" > out 2> said < /dev/null
@@ -167,6 +188,33 @@ night 20 -o "$bad/$bad" --against "$bad" --max-time 1ms
 for text in '"folder": "bad?/bad?"' '"bad?/bad?/check"' 'bad?: no earlier night in it'; do
     holds "night.json has $text" grep -qF -e "$text" "$bad/$bad/night.json"
 done
+
+# a night under load says which program it is, and asks for no more time
+cp "$(command -v sh)" busybody
+busy=
+for _ in $(seq "$(nproc)"); do
+    timeout 120 ./busybody -c 'while :; do :; done' &
+    busy="$busy $!"
+done
+printf '[a]\nvariant = resident\nctx = 64\nlayers = 1\nsteps = 1\ntime = 10ms\n[b]\nsuite = cpu_kernels\nkernel = attend\nthreads = 1000\n' > busy.suite
+timeout 300 "$program" nightly -q ./busy.suite -o busy --processes 2 --max-time 40s > out 2> err < /dev/null
+code=$?
+# shellcheck disable=SC2086 # each is a word
+kill $busy
+holds "under load a night ends with 40, or 20, or 0 where disturbances are rehearsed, not with $code" sh -c "[ $code -eq 40 ] || [ $code -eq 20 ] || [ $code -eq 0 ]"
+agrees busy $code
+holds 'it names the program, second to its verdict' sh -c "sed -n 2p out | grep -q \"^load.*'busybody' [0-9]*%.*stop other programs\""
+holds 'and asks for no more time' sh -c '! grep -q -e --max-time out'
+says 'section b: no case is possible: 1000 threads: this process has '
+
+# two devices share the time of a step
+mkdir one
+cp "$(dirname "$program")/ha_null.so" one/x.so
+timeout 300 "$program" nightly -q ./busy.suite -o devices --device host --device one/x.so --max-time 20s > out 2> err < /dev/null
+holds 'the first device has at most half of it' \
+    sh -c "tr -d ' \n' < devices/night.json | grep -o '\"name\":\"run\",\"command\":[^]]*' | grep -q '\"--max-time\",\"[0-9]\{1,4\}ms\"'"
+holds 'and the second the rest' \
+    sh -c "tr -d ' \n' < devices/night.json | grep -o '\"name\":\"run-x.so\",\"command\":[^]]*' | grep -v -q '\"--max-time\",\"1ms\"'"
 
 # a device is said by the name under which it was asked for, in all steps
 "$program" probe --device "$(dirname "$program")/ha_null.so" -o probed > out 2> err

@@ -12,6 +12,8 @@ static const double end_level = 0.01;
 /* Up to so many pairs the chance of a rank sum is computed as it is; up to so many nights of the smaller side bounded.
  */
 enum { EXACT = 900, BOUNDED = 32 };
+/* Up to so many nights it is counted which stretches can be so unlikely at all. */
+enum { COUNTED = 40 };
 /* As many nights on each side say whether a change came at once. */
 enum { AROUND = 5 };
 static const double mad_to_sd = 1.4826, median_to_mean = 1.25;
@@ -153,13 +155,48 @@ static struct stretch farthest(struct room *r, const double *x, size_t n, bool i
 /* The chance of one stretch, in either direction. */
 static double chance(size_t n, const struct stretch *s) { return 2 * tail(s->j - s->i, n - (s->j - s->i), s->u); }
 
-static double corrected(struct room *r, const double *x, size_t n, struct stretch *found)
+/* Stretches of k of n nights. */
+static size_t stretches_of(size_t n, size_t k)
+{
+    enum { LEAST = HA_CHANGE_NIGHTS };
+    return 1 + (n >= 2 * LEAST + k ? n - 2 * LEAST - k + 1 : 0);
+}
+
+/* The smallest U of k of n nights whose chance is at most p, but for rounding; above k (n - k): there is none. */
+static size_t least_u(size_t k, size_t n, double p)
+{
+    size_t lo = 0, hi = k * (n - k) + 1;
+    while (lo < hi) {
+        const size_t u = (lo + hi) / 2;
+        if (2 * tail(k, n - k, (double)u) <= p * (1 + 1e-9)) hi = u;
+        else lo = u + 1;
+    }
+    return lo;
+}
+
+/* How likely it is that any stretch of n nights is as unlikely as p: a sum over all of them (Bonferroni), without those
+ * that cannot be, however far they are apart (Tarone, Biometrics 46, 1990). */
+static double of_any(size_t n, double p)
 {
     const size_t of = stretches(n);
+    double sum = 0;
+    if (n > COUNTED || (double)of * p >= 1) return fmin(1, (double)of * p);
+    for (size_t k = HA_CHANGE_NIGHTS; k + HA_CHANGE_NIGHTS <= n; k++) {
+        const size_t u = least_u(k, n, p);
+        if (u <= k * (n - k)) sum += (double)stretches_of(n, k) * 2 * tail(k, n - k, (double)u);
+    }
+    return sum;
+}
+
+/* part: of a series that has been split, whose parts are looked at one after another, and all of their stretches count.
+ */
+static double corrected(struct room *r, const double *x, size_t n, bool part, struct stretch *found)
+{
     *found = (struct stretch){ 0 };
-    if (!of) return 1;
+    if (!stretches(n)) return 1;
     *found = farthest(r, x, n, true);
-    return fmin(1, (double)of * chance(n, found));
+    const double p = chance(n, found);
+    return part ? fmin(1, (double)stretches(n) * p) : of_any(n, p);
 }
 
 enum ha_status ha_change_points_chance(double *p, const double *x, size_t n, struct ha_why *why)
@@ -167,7 +204,7 @@ enum ha_status ha_change_points_chance(double *p, const double *x, size_t n, str
     struct room r;
     struct stretch found;
     const bool enough = room_make(&r, n);
-    if (enough) *p = corrected(&r, x, n, &found);
+    if (enough) *p = corrected(&r, x, n, false, &found);
     room_free(&r);
     return enough ? HA_OK : ha_why(why, HA_ERROR, "out of memory");
 }
@@ -175,25 +212,32 @@ enum ha_status ha_change_points_chance(double *p, const double *x, size_t n, str
 size_t ha_change_points_age(size_t n, double level)
 {
     for (size_t age = HA_CHANGE_NIGHTS; 2 * age <= n; age++)
-        if ((double)stretches(n) * 2 * tail(age, n - age, (double)(age * (n - age))) <= level) return age;
+        if (ha_change_points_u(n, age, level)) return age;
     return 0;
+}
+
+size_t ha_change_points_u(size_t n, size_t age, double level)
+{
+    size_t u = age * (n - age) + 1;
+    while (u && of_any(n, 2 * tail(age, n - age, (double)(u - 1))) <= level) u--;
+    return u <= age * (n - age) ? u : 0;
 }
 
 /* ---- all of them ------------------------------------------------------------------------------------------------- */
 
 /* begin[1 ... count]: where parts begin. The part from `from` to before `to` becomes several. */
-static void split(struct room *r, const double *x, size_t from, size_t to, double level, size_t *count)
+static void split(struct room *r, const double *x, size_t from, size_t to, bool part, double level, size_t *count)
 {
     struct stretch found;
-    if (corrected(r, x + from, to - from, &found) > level) return;
+    if (corrected(r, x + from, to - from, part, &found) > level) return;
     const size_t i = from + found.i, j = from + found.j;
     if (found.i) {
-        split(r, x, from, i, level, count);
+        split(r, x, from, i, true, level, count);
         r->begin[++*count] = i;
     }
-    split(r, x, i, j, level, count);
+    split(r, x, i, j, true, level, count);
     r->begin[++*count] = j;
-    split(r, x, j, to, level, count);
+    split(r, x, j, to, true, level, count);
 }
 
 /* Each goes to where it parts its neighbours best; then the weakest goes, if the levels beside it may be the same. */
@@ -242,7 +286,7 @@ enum ha_status ha_change_points_find(struct ha_change_point *out, size_t *count,
         room_free(&r);
         return ha_why(why, HA_ERROR, "out of memory");
     }
-    split(&r, x, 0, n, level, count);
+    split(&r, x, 0, n, false, level, count);
     r.begin[0] = 0;
     r.begin[*count + 1] = n;
     while (drop_weakest(&r, x, count)) continue;

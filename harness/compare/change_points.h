@@ -26,5 +26,8 @@ enum ha_status ha_change_points_find(struct ha_change_point *out, size_t *count,
                                      double level, struct ha_why *why);
 /* For how many nights a new level has to be there to be found in n nights at this level; 0: no change can be. */
 size_t ha_change_points_age(size_t n, double level);
+/* In how many pairs the last `age` of n nights have to be beyond the others, so that a new level is found; 0: no number
+ * does. */
+size_t ha_change_points_u(size_t n, size_t age, double level);
 
 #endif

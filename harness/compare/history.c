@@ -11,9 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where nothing has changed, one history in a hundred shows a change. */
-static const double history_alpha = 0.01;
-
 static enum ha_status no_memory(struct ha_why *why) { return ha_why(why, HA_ERROR, "out of memory"); }
 
 /* ---- which figures ----------------------------------------------------------------------------------------------- */
@@ -191,7 +188,7 @@ static enum ha_status find_changes(struct ha_history *h, double *x, size_t *at, 
 {
     double *p = malloc((h->count + 1) * sizeof *p);
     size_t fewest = 2 * HA_CHANGE_NIGHTS; /* fewer could show no change even alone, and are no test */
-    while (!ha_change_points_age(fewest, history_alpha)) fewest++;
+    while (!ha_change_points_age(fewest, HA_HISTORY_ALPHA)) fewest++;
     enum ha_status status = p ? HA_OK : no_memory(why);
     for (size_t i = 0; i < h->count && status == HA_OK; i++) {
         const size_t n = logarithms(&h->curve[i], x, at);
@@ -199,11 +196,11 @@ static enum ha_status find_changes(struct ha_history *h, double *x, size_t *at, 
         status = ha_change_points_chance(&p[h->tested], x, n, why);
         if (status == HA_OK) h->curve[i].p = p[h->tested++];
     }
-    const double most = status == HA_OK ? ha_shift_threshold(p, h->tested, history_alpha) : -1;
+    const double most = status == HA_OK ? ha_shift_threshold(p, h->tested, HA_HISTORY_ALPHA) : -1;
     size_t called = 0;
     for (size_t i = 0; i < h->tested && status == HA_OK; i++) called += p[i] <= most;
     free(p);
-    h->level = history_alpha * (double)(called ? called : 1) / (double)(h->tested ? h->tested : 1);
+    h->level = HA_HISTORY_ALPHA * (double)(called ? called : 1) / (double)(h->tested ? h->tested : 1);
     for (size_t i = 0; i < h->count && status == HA_OK; i++) {
         struct ha_curve *c = &h->curve[i];
         size_t points;

@@ -28,6 +28,9 @@ struct ha_curve {
     double p;      /* how likely all of it is where nothing changes; NaN: too few nights are known */
 };
 
+/* Where nothing has changed, one history in a hundred shows a change. */
+#define HA_HISTORY_ALPHA 0.01
+
 struct ha_history {
     const struct ha_record *record;
     size_t *machine; /* [nights] on which each was */

@@ -3,8 +3,8 @@
 #include "harness/base/json_line.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
-#include "harness/compare/change_points.h"
 #include "harness/compare/facts.h"
+#include "harness/compare/history_sight.h"
 #include "harness/compare/print.h"
 #include "harness/compare/sides.h"
 #include "harness/report/row.h"
@@ -157,18 +157,36 @@ static size_t longest(const struct ha_history *h)
     return most;
 }
 
-static void summary_line(FILE *out, const struct ha_history *h)
+/* Of shares in points, as the first figure is one. */
+static const char *size_of(char out[WORD], const struct ha_history *h, double size)
+{
+    const bool share = !*h->curve[0].figure->unit;
+    snprintf(out, WORD, share ? "%.1f points" : "%.1f%%", 100 * expm1(size));
+    return out;
+}
+
+static void summary_line(FILE *out, const struct ha_history *h, const struct ha_history_sight *sight, size_t sights)
 {
     const struct ha_record *r = h->record;
-    const size_t n = changed(h), most = longest(h), age = ha_change_points_age(most, h->level);
+    const size_t n = changed(h), most = longest(h);
     char first[WORD], last[WORD];
     fprintf(out, "%zu of %zu figure%s changed in %zu night%s, %s", n, h->count, h->count == 1 ? "" : "s", r->nights,
             r->nights == 1 ? "" : "s", date_of(first, &r->night[0]));
     if (r->nights > 1) fprintf(out, " to %s", date_of(last, &r->night[r->nights - 1]));
     fputs("; ", out);
-    if (age) fprintf(out, "a change shows from its night %zu on", age);
-    else if (most < 2 * HA_CHANGE_NIGHTS) fputs("so few show no change", out);
-    else fputs("so few of so many figures show no change: fewer figures (-f), or `habench compare`", out);
+    if (!sights) fputs("so few show no change, nor how nights differ", out);
+    else if (sight[0].nights <= most) {
+        fputs("a change is seen, in 8 of 10 cases,", out);
+        for (size_t i = 0; i < sights; i++)
+            fprintf(out, "%s from its night %zu on where it is %s or more", i ? "," : "", sight[i].age,
+                    size_of(first, h, sight[i].size));
+    } else {
+        fputs("so few show no change;", out);
+        for (size_t i = 0; i < sights; i++)
+            fprintf(out, "%s at %zu nights one of %s or more that is %zu nights old is seen%s", i ? "," : "",
+                    sight[i].nights, size_of(first, h, sight[i].size), sight[i].age, i ? "" : " in 8 of 10 cases");
+        fputs("; fewer figures (-f) need fewer nights", out);
+    }
 }
 
 /* Where the nights of each machine begin. */
@@ -249,7 +267,10 @@ static void print_curve(FILE *out, const struct ha_history *h, const struct ha_c
 
 enum ha_status ha_history_print_table(FILE *out, const struct ha_history *h, struct ha_why *why)
 {
-    summary_line(out, h);
+    struct ha_history_sight sight[HA_SIGHTS];
+    size_t sights;
+    HA_TRY(ha_history_look(sight, &sights, h, why));
+    summary_line(out, h, sight, sights);
     putc('\n', out);
     HA_TRY(print_changes(out, h, why));
     print_machines(out, h);
@@ -291,10 +312,12 @@ static void put_night(FILE *out, const struct ha_history *h, const struct ha_cur
 enum ha_status ha_history_print_json(FILE *out, const struct ha_history *h, struct ha_why *why)
 {
     char *line = NULL;
-    size_t size;
+    size_t size, sights;
+    struct ha_history_sight sight[HA_SIGHTS];
+    HA_TRY(ha_history_look(sight, &sights, h, why));
     FILE *f = open_memstream(&line, &size);
     if (!f) return ha_why(why, HA_ERROR, "out of memory");
-    summary_line(f, h);
+    summary_line(f, h, sight, sights);
     fclose(f);
     for (size_t i = 0; i < h->count; i++)
         for (size_t k = 0; k < h->curve[i].count; k++) put_night(out, h, &h->curve[i], &h->curve[i].night[k]);
@@ -304,7 +327,12 @@ enum ha_status ha_history_print_json(FILE *out, const struct ha_history *h, stru
     ha_json_set_count(row, "machines", h->machines);
     ha_json_set_count(row, "figures", h->count);
     ha_json_set_count(row, "changed", changed(h));
-    ha_json_set_count(row, "age", ha_change_points_age(longest(h), h->level));
+    ha_json_set_count(row, "age", sights && sight[0].nights <= longest(h) ? sight[0].age : 0);
+    json_t *seen = json_array();
+    for (size_t i = 0; i < sights; i++)
+        json_array_append_new(seen, json_pack("{s:I, s:I, s:f}", "nights", (json_int_t)sight[i].nights, "age",
+                                              (json_int_t)sight[i].age, "size", expm1(sight[i].size)));
+    json_object_set_new(row, "seen", seen);
     ha_json_set_text(row, "notes", h->record->notes);
     ha_json_set_text(row, "line", line);
     ha_json_put_line(out, row);

@@ -4,6 +4,7 @@
 #include "harness/base/test_folder.h"
 #include "harness/compare/change_points.h"
 #include "harness/compare/history_print.h"
+#include "harness/compare/history_sight.h"
 #include "harness/compare/test_record.h"
 
 #include <jansson.h>
@@ -162,6 +163,7 @@ static void judge_chances(size_t n, size_t count)
 
 TEST(the_chance_of_a_series_is_no_smaller_than_it_is)
 {
+    judge_chances(16, HA_SANITIZED ? 100 : few ? 2000 : 10000);
     judge_chances(40, HA_SANITIZED ? 100 : few ? 2000 : 10000);
     judge_chances(120, HA_SANITIZED ? 20 : few ? 500 : 5000);
 }
@@ -309,7 +311,7 @@ HISTORY_TEST(nights_without_the_case_are_passed_over)
 HISTORY_TEST(few_nights_show_no_change_and_say_so)
 {
     step_up(2, 1);
-    for (size_t nights = 1; nights <= 14; nights++) {
+    for (size_t nights = 1; nights <= 9; nights++) {
         draw(&worlds[0], 1, 2, nights);
         make(NULL, NULL);
         assert_int_equal(history.count, 2);
@@ -322,7 +324,8 @@ HISTORY_TEST(few_nights_show_no_change_and_say_so)
         forget();
     }
     assert_int_equal(ha_change_points_age(5, 0.01), 0);
-    assert_int_equal(ha_change_points_age(10, 0.01), 0);
+    assert_int_equal(ha_change_points_age(9, 0.01), 0);
+    assert_int_equal(ha_change_points_age(10, 0.01), 5);
     assert_true(ha_change_points_age(60, 0.01) > 0);
     assert_true(ha_change_points_age(60, 0.01) < ha_change_points_age(60, 1e-6));
 }
@@ -338,7 +341,7 @@ TEST(a_change_is_found_from_the_night_that_was_said)
             struct ha_change_point point[365];
             const size_t n = lengths[k], age = ha_change_points_age(n, levels[l]);
             if (n == 30 && !age) continue;
-            assert_true(age > 0 && age < 12);
+            assert_true(age > 0 && age < 15);
             for (size_t back = age - 1; back <= age; back++) {
                 size_t points;
                 seed = 5;
@@ -350,6 +353,48 @@ TEST(a_change_is_found_from_the_night_that_was_said)
                 if (points) assert_near(point[0].size, 0.05, 0.002);
             }
         }
+}
+
+/* What is said to be seen is seen in 8 of 10 cases: where nights are many, few, and too few, which says it of more. The
+ * sizes that are said differ from history to history, most where nights are few. */
+HISTORY_TEST(as_much_is_seen_as_is_said)
+{
+    static const size_t lengths[] = { 60, 24, 6 };
+    enum { SAID = 10, PLANTED = 10 };
+    printf("%-10s %6s %9s %4s %6s %s\n", "host", "nights", "said of", "age", "size", "found");
+    size_t all = 0;
+    for (size_t k = 0; k < 2 * 2 * COUNT(lengths); k++) {
+        const struct world *w = &worlds[k / 2 % 2];
+        const size_t length = lengths[k / 4], said = HA_SANITIZED ? 1 : few ? 3 : SAID;
+        struct ha_history_sight s[HA_SIGHTS];
+        size_t found = 0, sights;
+        double sizes = 0;
+        for (size_t i = 0; i < said; i++) {
+            memset(level, 0, sizeof level);
+            draw(w, 20000 + i, CASES, length);
+            make(NULL, NULL);
+            assert_int_equal(ha_history_look(s, &sights, &history, &why), HA_OK);
+            assert_int_equal(sights, HA_SIGHTS);
+            forget();
+            for (size_t p = 0; p < PLANTED; p++) {
+                memset(level, 0, sizeof level);
+                for (size_t n = s[k % 2].nights - s[k % 2].age; n < s[k % 2].nights; n++)
+                    level[n] = p % 2 ? -s[k % 2].size : s[k % 2].size;
+                draw(w, 30000 + PLANTED * i + p, CASES, s[k % 2].nights);
+                make(NULL, NULL);
+                found += history.curve[0].changes > 0;
+                forget();
+            }
+            sizes += s[k % 2].size / (double)said;
+        }
+        printf("%-10s %6zu %9zu %4zu %5.1f%% %zu of %zu\n", w->name, length, s[k % 2].nights, s[k % 2].age,
+               100 * expm1(sizes), found, said * PLANTED);
+        all += found;
+        if (HA_SANITIZED || few) continue;
+        assert_true(found * 100 >= 70 * said * PLANTED && found * 100 <= 95 * said * PLANTED);
+    }
+    if (few) assert_true(all >= 275 && all <= 315);                 /* of 360 */
+    else if (!HA_SANITIZED) assert_true(all >= 960 && all <= 1050); /* of 1200 */
 }
 
 /* ---- machines ---------------------------------------------------------------------------------------------------- */
@@ -385,13 +430,13 @@ HISTORY_TEST(values_without_a_logarithm_and_equal_ones_are_shown_and_are_no_chan
     for (size_t n = 0; n < NIGHTS; n++) {
         begin_night(&record, "night");
         struct ha_recorded_case *c = add_case(&record, "run", "zero:"), *e = add_case(&record, "run", "equal:");
-        add_value(&record, c, &rate, n, n < 50 ? 0 : 5);
+        add_value(&record, c, &rate, n, n < 52 ? 0 : 5);
         add_value(&record, e, &step, n, 0);
     }
     make(NULL, NULL);
     assert_int_equal(history.count, 2);
     assert_int_equal(history.curve[0].count, NIGHTS);
-    assert_int_equal(history.tested, 1); /* ten nights with a logarithm are too few */
+    assert_int_equal(history.tested, 1); /* eight nights with a logarithm are too few */
     for (size_t i = 0; i < 2; i++) assert_int_equal(history.curve[i].changes, 0);
     assert_int_equal(ha_history_print_table(test_print(), &history, &why), HA_OK);
     assert_null(strstr(test_printed(), "nan"));

@@ -119,6 +119,16 @@ static enum ha_status too_many(const struct walk *w, const char *what, int limit
     return where(w, ha_why(w->why, HA_ERROR, "[%s] has more than %d %s", name, limit, what), 0);
 }
 
+/* An option of its own, or what stands beside others, is wrong for this variant: which. */
+static void name_head(const struct walk *w, const void *point, size_t key, enum ha_status status)
+{
+    const struct ha_key *head = w->a->file && w->suite->more ? ha_suite_head(w->suite) : NULL;
+    char value[HA_VALUE_MAX];
+    if (!head || key < w->suite->keys) return;
+    ha_point_value(point, head, value);
+    if (*value) ha_why_prefix(w->why, status, "%s %.80s", w->suite->head, value);
+}
+
 static enum ha_status go_on(struct walk *w, const void *point, size_t i, const struct ha_key *key, const char *value,
                             size_t line)
 {
@@ -128,6 +138,7 @@ static enum ha_status go_on(struct walk *w, const void *point, size_t i, const s
     memcpy(next, point, w->suite->point_bytes);
     enum ha_status status = value ? ha_point_set(next, key, value, w->why) : HA_OK;
     const size_t named = strlen(key->name);
+    if (status != HA_OK && line != OF_OPTION) name_head(w, next, i, status);
     if (status != HA_OK && line == OF_OPTION) { /* "threads: ..." is said as "--threads: ...", once */
         const bool again = w->why && !strncmp(w->why->text, key->name, named) && w->why->text[named] == ':';
         if (again) ha_why(w->why, status, "--%s", w->why->text);
@@ -193,6 +204,7 @@ static enum ha_status at_key(struct walk *w, void *point, size_t i)
         const enum ha_status settled = w->suite->settle ? w->suite->settle(point, w->why) : HA_OK;
         if (++w->products > PRODUCTS_MAX) return too_many(w, "products of values", PRODUCTS_MAX);
         if (settled == HA_WAIVED) return HA_OK; /* there is no such point: the product goes on */
+        if (settled != HA_OK) name_head(w, point, i, settled);
         HA_TRY(where(w, settled, 0));
         if (++w->points > HA_POINTS_MAX) return too_many(w, "cases", HA_POINTS_MAX);
         return w->each(w->arg, w->suite, point, w->why);
@@ -274,9 +286,9 @@ static enum ha_status all_used(const struct walk *w)
     for (size_t i = 0; i < a->count; i++) {
         if (a->of[i].used || (a->of[i].line && !a->of[i].own)) continue;
         if (!a->file) return not_here(w->suite, w->last, a->of[i].name, w->why);
-        return where(
-            w, ha_why(w->why, HA_ERROR, "key '%s' belongs to none of the cases of [%s]", a->of[i].name, a->section),
-            a->of[i].line);
+        not_here(w->suite, w->last, a->of[i].name, w->why);
+        ha_why_prefix(w->why, HA_ERROR, "key '%s' belongs to none of the cases of [%s]", a->of[i].name, a->section);
+        return where(w, HA_ERROR, a->of[i].line);
     }
     return HA_OK;
 }
@@ -294,6 +306,21 @@ enum ha_status ha_assignments_check(const struct ha_suite *s, const struct ha_as
     return HA_OK;
 }
 
+/* No product of the section's values is a case. Where the command line has set a key, it may be to blame. */
+static enum ha_status impossible(const struct walk *w)
+{
+    if (!w->a->file || w->a->draw) return HA_OK;
+    const char *reason = w->why && *w->why->text ? w->why->text : "none has these values of its keys together";
+    for (size_t i = 0; i < w->a->overrides; i++) {
+        if (!w->a->override[i].value) continue;
+        fprintf(stderr, "section %s: no case is possible: %s\n", w->a->section, reason);
+        return HA_OK;
+    }
+    char text[sizeof w->why->text];
+    snprintf(text, sizeof text, "%s", reason);
+    return where(w, ha_why(w->why, HA_ERROR, "section %s: no case is possible: %.400s", w->a->section, text), 0);
+}
+
 enum ha_status ha_expand(const struct ha_suite *s, struct ha_assignments *a, ha_take *each, void *arg,
                          struct ha_why *why)
 {
@@ -305,8 +332,10 @@ enum ha_status ha_expand(const struct ha_suite *s, struct ha_assignments *a, ha_
     ha_point_clear(s, clear);
     w.clear = clear;
     w.last = (char *)clear + s->point_bytes;
+    if (why) why->text[0] = 0;
     enum ha_status status = at_key(&w, clear, 0);
     for (size_t i = 0; i < KEYS_MAX; i++) free(w.next[i]);
+    if (status == HA_OK && w.products && !w.points) status = impossible(&w);
     if (status == HA_OK) status = all_used(&w);
     free(clear);
     return status;

@@ -11,6 +11,7 @@
 #include "harness/base/version.h"
 #include "harness/base/why.h"
 #include "harness/engine/child.h"
+#include "harness/engine/fair.h"
 #include "harness/engine/point.h"
 #include "harness/engine/serve.h"
 #include "harness/engine/summary.h"
@@ -57,6 +58,8 @@ struct loop {
     uint64_t begin_ns;
     size_t process, processes; /* which of how many */
     size_t groups, groups_done;
+    struct ha_fair_case *fair; /* [entries] of the plan; of a group the first counts. NULL: no group is left out */
+    double level_s;            /* how much time each group may have */
     uint64_t place;       /* of the group at hand, among those of all rounds, also those with nothing left to run */
     const char *not_run;  /* why the first case that was not run was not; NULL: there is none */
     size_t shrunk;        /* failures that were made smaller */
@@ -341,6 +344,24 @@ static enum ha_status order(struct loop *l, const size_t *entry, size_t count, s
     return status;
 }
 
+/* Of this round, from what the groups have taken so far. Ranks that run at once leave nothing out: they would not meet.
+ */
+static void begin_fair_round(struct loop *l)
+{
+    const uint64_t used = ha_now_ns() - l->begin_ns, most = l->options->max_time_ns;
+    const double left_s = (double)(most > used ? most - used : 0) / 1e9;
+    l->level_s = ha_fair_level(l->fair, l->plan->entries, l->processes, left_s);
+}
+
+/* A case that is left out of a round is left out of the later ones, so that no process before its last is missing. */
+static bool has_time(struct loop *l, size_t first)
+{
+    if (!l->fair) return true;
+    struct ha_fair_case *c = &l->fair[first];
+    c->left_out = c->left_out || !ha_fair_goes_on(c, l->level_s);
+    return !c->left_out;
+}
+
 /* Points of a group in which the child died, or its device failed, are run again, each alone, but for those whose rows
  * had come. A death costs a row, whoever may be to blame: where none of them dies alone, the last one has it, and is
  * not tried, as its row would be an error however that ends. */
@@ -348,6 +369,7 @@ static void run_group(struct loop *l, const size_t *entry, size_t count)
 {
     struct ha_why why = { "" };
     const struct ha_suite *suite = l->plan->entry[entry[0]].suite;
+    const uint64_t begin_ns = ha_now_ns();
     if (suite->forks && l->ran && l->ran != suite) end_child(l);
     l->ran = suite;
     ha_progress_case(&l->progress, l->plan->entry[entry[0]].id);
@@ -372,6 +394,10 @@ static void run_group(struct loop *l, const size_t *entry, size_t count)
     if (l->options->processes) end_child(l);
     ha_progress_done(&l->progress);
     l->groups_done++;
+    if (!l->fair) return;
+    struct ha_fair_case *c = &l->fair[entry[0]];
+    const double took_s = (double)(ha_now_ns() - begin_ns) / 1e9;
+    if (!c->ran++ || took_s < c->least_s) c->least_s = took_s;
 }
 
 /* ---- random points ----------------------------------------------------------------------------------------------- */
@@ -481,7 +507,7 @@ static enum ha_status run_round_shuffled(struct loop *l, size_t *entry, struct h
     const size_t groups = shuffled(l, first);
     for (size_t i = 0; i < groups && !over(l); i++) {
         next_group(l, first[i], entry, &count);
-        if (count) run_group(l, entry, count);
+        if (count && has_time(l, entry[0])) run_group(l, entry, count);
         ha_at_once_pass(l->options->at_once, ++l->place);
     }
     free(first);
@@ -492,7 +518,7 @@ static void run_round(struct loop *l, size_t *entry)
 {
     for (size_t first = 0, count; (first < l->plan->entries || draw_more(l, &first)) && goes_on(l);) {
         first = next_group(l, first, entry, &count);
-        if (count) run_group(l, entry, count);
+        if (count && has_time(l, entry[0])) run_group(l, entry, count);
         ha_at_once_pass(l->options->at_once, ++l->place);
         for (size_t i = 0; i < count && l->options->random; i++) shrink(l, entry[i]);
     }
@@ -500,17 +526,30 @@ static void run_round(struct loop *l, size_t *entry)
 
 /* ---- all of them ------------------------------------------------------------------------------------------------- */
 
+static enum ha_status run_rounds(struct loop *l, size_t *entry, struct ha_why *why)
+{
+    enum ha_status status = HA_OK;
+    for (l->process = 0; l->process < l->processes && status == HA_OK && !over(l); l->process++) {
+        if (l->fair) begin_fair_round(l);
+        if (l->options->shuffle) status = run_round_shuffled(l, entry, why);
+        else run_round(l, entry);
+    }
+    return status;
+}
+
 static enum ha_status run_all(struct loop *l, struct ha_why *why)
 {
+    const bool cut = l->options->max_time_ns && l->processes > 1 && !l->options->at_once && !l->options->random;
     size_t *entry = calloc(group_most(l), sizeof *entry);
     if (!entry) return ha_why(why, HA_ERROR, "out of memory");
+    if (cut) l->fair = calloc(l->plan->entries + 1, sizeof *l->fair);
     ha_at_once_pass(l->options->at_once, 0);
     for (l->process = 0; l->process < l->processes; l->process++) l->groups += count_groups(l, entry);
     ha_progress_start(&l->progress, !l->options->quiet, l->groups);
-    enum ha_status status = HA_OK;
-    for (l->process = 0; l->process < l->processes && status == HA_OK && !over(l); l->process++)
-        if (l->options->shuffle) status = run_round_shuffled(l, entry, why);
-        else run_round(l, entry);
+    enum ha_status status = run_rounds(l, entry, why);
+    free(l->fair);
+    l->fair = NULL;
+    if (cut && status == HA_OK) status = run_rounds(l, entry, why); /* what was left out, while there is time */
     ha_progress_end(&l->progress);
     free(entry);
     return status;
@@ -541,6 +580,22 @@ static void note_not_run(struct loop *l)
             if (!l->not_run) l->not_run = reason;
             ha_folder_not_run(l->folder, describe(l, i), reason, &why);
         }
+}
+
+/* How evenly they were run. */
+static void print_processes(FILE *out, const struct loop *l)
+{
+    size_t *cases = l->not_run && l->processes > 1 ? calloc(l->processes + 1, sizeof *cases) : NULL;
+    for (size_t i = 0; cases && i < l->plan->entries; i++) {
+        size_t ran = 0;
+        for (size_t k = 0; k < l->processes; k++) ran += done(l, i, k);
+        cases[ran]++;
+    }
+    if (!cases) return;
+    fprintf(out, "%s: ", l->not_run);
+    ha_fair_print(out, cases, l->processes);
+    putc('\n', out);
+    free(cases);
 }
 
 /* ---- the run ----------------------------------------------------------------------------------------------------- */
@@ -644,11 +699,17 @@ static enum ha_exit finish(struct loop *l, struct ha_why *why)
         ha_env_print(out, &l->env, *l->device.asked ? &l->device : NULL);
     }
     if (l->options->named && l->options->out_dir) print_page_command(out, l->options->out_dir);
+    print_processes(out, l);
+    const size_t lost = ha_summary_lost(l->options->json ? NULL : out, &l->summary);
     ha_summary_print_totals(out, &t, l->moved ? l->options->out_dir : NULL);
     ha_folder_end(l->folder);
     const enum ha_status closed = ha_folder_close(l->folder, &closing);
     l->folder = NULL;
     enum ha_exit code = ha_summary_exit(&t, right, l->not_run, why);
+    if (code == HA_EXIT_OK && lost) {
+        ha_why(why, HA_ERROR, "%zu times or rates have no value in some processes", lost);
+        code = HA_EXIT_MISSING;
+    }
     if (!right) ha_why(why, HA_FAIL, "%s", wrong.text);
     if (!*l->broken.text && closed != HA_OK) l->broken = closing;
     if (!*l->broken.text && code != HA_EXIT_ENVIRONMENT) l->broken = l->died;

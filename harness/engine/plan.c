@@ -115,6 +115,58 @@ static enum ha_status add_section(struct ha_plan *plan, const struct ha_suite *s
     return HA_OK;
 }
 
+static enum ha_status keep_lines(struct ha_plan_section *x, const struct ha_assignments *a, struct ha_why *why)
+{
+    x->line = a->line;
+    x->path = strdup(a->file);
+    x->key = calloc(a->count + 1, sizeof *x->key);
+    for (size_t i = 0; x->key && i < a->count; i++) {
+        if (!(x->key[i].name = strdup(a->of[i].name))) return out_of_memory(why);
+        x->key[i].line = a->of[i].line;
+        x->keys++;
+    }
+    return x->path && x->key ? HA_OK : out_of_memory(why);
+}
+
+static void free_section(struct ha_plan_section *x)
+{
+    for (size_t i = 0; i < x->keys; i++) free(x->key[i].name);
+    free(x->key);
+    free(x->path);
+    free(x->of.entry);
+}
+
+/* The value of a key in an id, "trace/english" of "...,dataset=trace/english,...", without a folder. */
+static bool value_in(const char *id, const char *key, char out[HA_VALUE_MAX])
+{
+    const size_t length = strlen(key);
+    for (const char *p = strchr(id, ':'); p; p = strchr(p + 1, ',')) {
+        if (strncmp(p + 1, key, length) != 0 || p[1 + length] != '=') continue;
+        const char *value = p + length + 2;
+        const size_t n = strcspn(value, ",");
+        snprintf(out, HA_VALUE_MAX, "%.*s", (int)(n < HA_VALUE_MAX ? n : HA_VALUE_MAX - 1), value);
+        const char *slash = strrchr(out, '/');
+        if (slash) memmove(out, slash + 1, strlen(slash));
+        return *out;
+    }
+    return false;
+}
+
+enum ha_status ha_plan_blame(const struct ha_plan *plan, size_t entry, enum ha_status status, struct ha_why *why)
+{
+    const struct ha_plan_section *s = NULL;
+    const char *id = plan->entry[entry].id;
+    char value[HA_VALUE_MAX];
+    for (size_t i = 0; i < plan->sections && !s; i++)
+        for (size_t k = 0; k < plan->section[i].of.count && !s; k++)
+            if (plan->section[i].of.entry[k] == entry) s = &plan->section[i];
+    if (!s || !s->path) return status;
+    size_t line = s->line;
+    for (size_t i = 0; i < s->keys; i++)
+        if (s->key[i].line && value_in(id, s->key[i].name, value) && strstr(why->text, value)) line = s->key[i].line;
+    return ha_why_prefix(why, status, "%s:%zu: [%s] %.*s", s->path, line, s->of.name, (int)strcspn(id, ":"), id);
+}
+
 static enum ha_status list_entry(struct ha_plan_section *of, size_t entry, bool is_new, struct ha_why *why)
 {
     struct ha_section *s = &of->of;
@@ -159,7 +211,7 @@ void ha_plan_forget(struct ha_plan *plan, bool (*keep)(void *arg, const struct h
 void ha_plan_free(struct ha_plan *plan)
 {
     for (size_t i = 0; i < plan->entries; i++) free_entry(&plan->entry[i]);
-    for (size_t i = 0; i < plan->sections; i++) free(plan->section[i].of.entry);
+    for (size_t i = 0; i < plan->sections; i++) free_section(&plan->section[i]);
     free(plan->entry);
     free(plan->slot);
     free(plan->gone);
@@ -315,6 +367,7 @@ static enum ha_status read_section(void *arg, const struct ha_file_section *f, s
                       f->axis_line, f->axis, f->keys.section);
     HA_TRY(add_section(sink->plan, s, sink->file, f->keys.section, axis, why));
     sink->section = sink->plan->sections - 1;
+    HA_TRY(keep_lines(&sink->plan->section[sink->section], &f->keys, why));
     sink->time_ns = f->time_ns;
     sink->covering = f->keys.cover;
     struct ha_assignments a = f->keys;

@@ -31,6 +31,13 @@ struct ha_plan_entry {
 struct ha_plan_section {
     const struct ha_suite *suite;
     char file[64];
+    char *path; /* the plan's, of the file; NULL: of ids */
+    size_t line;
+    struct ha_key_line {
+        char *name;
+        size_t line;
+    } * key; /* [keys] the plan's: where the section, or [default], sets it */
+    size_t keys;
     struct ha_section of; /* entries of the plan */
     size_t room;          /* of of.entry */
 };
@@ -79,6 +86,9 @@ enum ha_status ha_plan_add(struct ha_plan *plan, const struct ha_suite *suite, v
                            struct ha_why *why);
 /* Lets go of the entries of which `keep` says no; they are not drawn again. */
 void ha_plan_forget(struct ha_plan *plan, bool (*keep)(void *arg, const struct ha_plan_entry *entry), void *arg);
+/* Puts before the reason for which an entry cannot run the suite file, the line of the key whose value the reason has,
+ * or else of the section, and the entry's head: "FILE:LINE: [SECTION] HEAD: ". Nothing of an id. Returns status. */
+enum ha_status ha_plan_blame(const struct ha_plan *plan, size_t entry, enum ha_status status, struct ha_why *why);
 void ha_plan_free(struct ha_plan *plan);
 
 /* One id that names one point. point: [suite->point_bytes] */

@@ -153,6 +153,24 @@ static void print_skipped(FILE *out, const struct ha_results *r, const struct ha
     }
 }
 
+/* A section of which nothing could be run is not left to be found among the reasons of single cases. */
+static void print_impossible(FILE *out, const struct ha_summary *s)
+{
+    for (size_t i = 0; i < s->plan->sections; i++) {
+        const struct ha_section *of = &s->plan->section[i].of;
+        const void *row = NULL;
+        size_t waived = 0;
+        for (; waived < of->count; waived++) {
+            row = row_of(s, &s->plan->entry[of->entry[waived]]);
+            if (!row || ha_result_in(row)->verdict != HA_VERDICT_WAIVED) break;
+        }
+        if (!*of->name || !waived || waived < of->count) continue;
+        fprintf(out, "\nsection %s: no case is possible: ", of->name);
+        ha_text_print(out, ha_result_in(row)->reason);
+        fputc('\n', out);
+    }
+}
+
 /* of all suites: a file may be read by cases of several */
 static void print_damaged(FILE *out, const struct ha_plan *plan)
 {
@@ -185,8 +203,40 @@ bool ha_summary_print(FILE *out, struct ha_summary *s, struct ha_why *why)
         print_skipped(out, &r, suite, !s->random);
         if (suite->conclude && !s->random) right &= suite->conclude(out, &r, why);
     }
+    print_impossible(out, s);
     print_damaged(out, s->plan);
     return right;
+}
+
+/* ---- figures ------------------------------------------------------------------------------------------------------
+ */
+
+/* A time or rate of the case itself: not of the machine beside it, nor of another case. */
+static bool is_own_speed(const struct ha_field *f)
+{
+    return f->unit && (!strcmp(f->unit, "ns") || strstr(f->unit, "/s")) && f->better != HA_NEITHER
+           && strncmp(f->name, "beside_", 7) != 0 && strncmp(f->name, "full_", 5) != 0;
+}
+
+size_t ha_summary_lost(FILE *out, const struct ha_summary *s)
+{
+    size_t lost = 0;
+    for (size_t i = 0; s->measured && i < s->plan->entries; i++) {
+        const struct ha_plan_entry *e = &s->plan->entry[i];
+        for (size_t f = 0; f < e->suite->fields; f++) {
+            const struct ha_folder_entry *found;
+            size_t all = 0, with = 0;
+            for (size_t p = 0; p < PROCESSES_MAX && (found = ha_folder_find(s->folder, e->id, p)); p++) {
+                if (!ha_passed(ha_result_in(found->row)->verdict)) continue;
+                all++;
+                with += ha_field_figure(&e->suite->field[f], found->row);
+            }
+            if (!with || with == all || !is_own_speed(&e->suite->field[f]) || lost++ >= SAID_MAX || !out) continue;
+            ha_text_print(out, e->id);
+            fprintf(out, " %s: no value in %zu of its %zu processes\n", e->suite->field[f].name, all - with, all);
+        }
+    }
+    return lost;
 }
 
 /* ---- totals ------------------------------------------------------------------------------------------------------ */

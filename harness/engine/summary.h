@@ -28,6 +28,9 @@ bool ha_summary_print(FILE *out, struct ha_summary *summary, struct ha_why *why)
 /* The last line, which scripts read: `N passed, N failed, N skipped`; an error has failed; waived, unchecked and not
  * run are skipped. folder: where the rows are, where that is not the folder that was asked for; else NULL. */
 void ha_summary_print_totals(FILE *out, const struct ha_folder_totals *totals, const char *folder);
+/* Says which times and rates only some processes of a case have, whose rows have passed; returns how many. out NULL:
+ * says nothing. */
+size_t ha_summary_lost(FILE *out, const struct ha_summary *summary);
 /* The exit code of these totals; why says what is behind it. not_run: why a case was not, if one was not. */
 enum ha_exit ha_summary_exit(const struct ha_folder_totals *totals, bool right, const char *not_run,
                              struct ha_why *why);

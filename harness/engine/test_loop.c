@@ -5,8 +5,10 @@
 
 #include "harness/base/why.h"
 #include "harness/engine/child.h"
+#include "harness/engine/fair.h"
 #include "harness/engine/serve.h"
 
+#include <math.h>
 #include <sys/mman.h>
 
 enum { CASES = 6 };
@@ -29,6 +31,7 @@ static struct {
     const char *device[CASES], *name[CASES]; /* that it uses, as asked for, and what that says of itself; or NULL */
     bool lines;                              /* a line and an event of each case */
     double p[CASES];                         /* 0: none */
+    unsigned us[CASES];                      /* how long it takes */
 } told;
 static char folder[TEST_PATH_MAX];
 
@@ -77,6 +80,7 @@ static enum ha_status check(struct ha_group *g, const char *suite, struct ha_why
         if (told.among[n] != g->count) return ha_why(why, HA_FAIL, "%s among %zu", g->id[i], g->count);
         if (told.device[n]) use_device(n);
         if (worker && n == 0) *worker = getpid();
+        usleep(told.us[n]);
         if (told.removes[n]) nftw(folder, test_remove, 16, FTW_DEPTH | FTW_PHYS);
         if (told.wrong[n]) return ha_why(why, HA_FAIL, "wrong");
         ((struct row *)g->row[i])->pid = (double)getpid();
@@ -196,6 +200,31 @@ TEST_WITH(each_row_may_have_its_process, forget, NULL)
             for (size_t j = 0; j < i; j++) assert_int_equal(!strcmp(r.at[i][PID], r.at[j][PID]), processes == 0);
         }
     }
+}
+
+/* One that takes a third of the time leaves the others all of their processes, and is said to have fewer. */
+TEST_WITH(one_case_does_not_take_the_time_of_the_others, forget, NULL)
+{
+    const struct ha_run_options options = { .processes = 5, .max_time_ns = 3600000000 };
+    size_t rows[2] = { 0, 0 };
+    told.us[0] = 1000000;
+    assert_int_equal(run("fair", "fff", options), HA_EXIT_MISSING);
+    const struct rows r = rows_of("fair", "front.csv");
+    for (size_t i = 0; i < r.count; i++) rows[strcmp(r.at[i][ID], "front:n=0") != 0]++;
+    if (rows[0] < 2 || rows[0] > 3 || rows[1] != 10) fail_msg("%zu and %zu rows", rows[0], rows[1]);
+    assert_non_null(strstr(test_text("fair.out"), "--max-time is over: 2 of 3 cases ran in all 5 processes, 1 in "));
+}
+
+/* Cases of one length are cut alike. */
+TEST(time_is_shared_alike)
+{
+    const struct ha_fair_case alike[] = { { 2, 1, false }, { 2, 1, false }, { 0.1, 1, false } },
+                              all_fit[] = { { 2, 1, false }, { 0, 0, false } };
+    assert_true(isinf(ha_fair_level(all_fit, 2, 5, 8.1)));
+    assert_true(fabs(ha_fair_level(alike, 3, 5, 8.4) - 6) < 1e-6); /* 4 more each, and 0.4 for the third */
+    assert_true(ha_fair_goes_on(&alike[0], 0));                    /* it has run once */
+    const struct ha_fair_case twice = { 2, 2, false };
+    assert_true(ha_fair_goes_on(&twice, 6) && !ha_fair_goes_on(&twice, 5.9));
 }
 
 /* The cases in the order in which they were run, "012345", of each round. */

@@ -3,6 +3,7 @@
 #include "harness/engine/plan.h"
 #include "harness/engine/suite_file.h"
 #include "harness/base/test_folder.h"
+#include "harness/base/why.h"
 
 /* ids, one a line, or the reason */
 static enum ha_status list(struct ha_plan *plan, enum ha_status status, const struct ha_why *why, char *out,
@@ -282,9 +283,13 @@ TEST(mistakes_name_the_line)
         { "[a]\nkind=circle\nsteps=0.5\n", "x.suite:3: steps: '0.5' is not a whole number" },
         { "[a]\nkind=circle\nsize=*\n", "x.suite:3: size: '*' is every word of a key" },
         { "[a]\nclass=large\n", "x.suite:2: class follows from the other keys" },
-        { "[a]\nkind=circle\nside=1\n", "x.suite:3: key 'side' belongs to none of the cases of [a]" },
-        { "[a]\nkind=circle square\ncorner=0.1\n", "x.suite:3: corner: '0.1' is not a whole number" },
-        { "# c\n[a]\ncount=13\n", "x.suite:2: count: 13 of them are too many" },
+        { "[a]\nkind=circle\nside=1\n", "x.suite:3: key 'side' belongs to none of the cases of [a]: kind circle has no "
+                                        "option 'side'; its own: radius" },
+        { "[a]\nkind=circle square\ncorner=0.1\n", "x.suite:3: kind square: corner: '0.1' is not a whole number" },
+        { "# c\n[a]\ncount=13\n", "x.suite:2: kind circle: count: 13 of them are too many" },
+        /* a section does not vanish */
+        { "[a]\nsize=1\n[b]\nkind=square\nsize=91 95\n",
+          "x.suite:3: section b: no case is possible: none has these values of its keys together" },
         { "[a]\nkind=circle\nsize=1\ncount=1\nsize=2\n", "x.suite:5: key 'size' is there twice; first in line 3" },
         { "[default]\nsize=1\nsize=2\n", "x.suite:3: key 'size' is there twice; first in line 2" },
         { "[a]\nkind=circle\n[b]\nkind=circle\n[a]\nsize=1\n",
@@ -315,6 +320,32 @@ TEST(mistakes_name_the_line)
         { "[a]\nsize=1 2\naxis=size\naxis=color\n", "x.suite:4: key 'axis' is there twice; first in line 3" },
     };
     for (size_t i = 0; i < COUNT(files); i++) is_refused(expand, files[i].text, none, files[i].says);
+}
+
+/* What is wrong with the machine, or with a file that a case names, is told by the line that asks for it. */
+TEST(a_case_is_found_in_its_file)
+{
+    static const char text[] = "[default]\nname=far/there\n[a]\nkind=circle\nsize=3\n[b]\nsize=7\nname=here\n";
+    static const struct {
+        size_t entry;
+        const char *reason, *says;
+    } table[] = {
+        { 0, "there: no such file", "x.suite:2: [a] circle: there: no such file" },
+        { 1, "file 'here' is torn", "x.suite:8: [b] circle: file 'here' is torn" },
+        { 1, "no memory", "x.suite:6: [b] circle: no memory" },
+        { 2, "size 9", "size 9" }, /* of an id */
+    };
+    static char id[] = "circle:size=9", *words[] = { id };
+    const struct ha_plan_options o = { .words = words, .words_count = 1 };
+    struct ha_plan plan = { 0 };
+    struct ha_why why = { "" };
+    if (ha_plan_parse(&plan, &o, "x.suite", text, &why) != HA_OK) fail_msg("%s", why.text);
+    for (size_t i = 0; i < COUNT(table); i++) {
+        ha_why(&why, HA_ERROR, "%s", table[i].reason);
+        assert_int_equal(ha_plan_blame(&plan, table[i].entry, HA_ERROR, &why), HA_ERROR);
+        assert_string_equal(why.text, table[i].says);
+    }
+    ha_plan_free(&plan);
 }
 
 /* what a section says of itself, and which of the plan's entries stand in it */

@@ -67,6 +67,20 @@ static double time_of(size_t n)
     return row->time_ns;
 }
 
+/* A time that is missing in some processes is said, with how many; in all, or in what has not passed, it is not one. */
+TEST_WITH(a_time_of_some_processes_is_said, open_folder, close_folder)
+{
+    for (size_t p = 0; p < 12; p++) {
+        write_row(0, p, HA_PASS, p < 7 ? (double)NAN : 5, "");
+        write_row(1, p, HA_PASS, (double)NAN, "");
+        write_row(2, p, HA_PASS, 5, "");
+        write_row(3, p, p ? HA_PASS : HA_VERDICT_WAIVED, p ? 5 : (double)NAN, "");
+    }
+    assert_int_equal(ha_summary_lost(test_print(), &summary), 1);
+    assert_contains(test_printed(), " time_ns: no value in 7 of its 12 processes\n");
+    assert_int_equal(test_count(test_print_text, "no value"), 1);
+}
+
 /* ---- rows -------------------------------------------------------------------------------------- */
 
 TEST_WITH(the_process_in_the_middle_stands_for_a_case, open_folder, close_folder)

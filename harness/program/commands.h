@@ -44,6 +44,10 @@ enum ha_exit ha_command_doctor(const struct ha_options *options, struct ha_why *
 enum ha_status ha_program_plan(struct ha_plan *plan, const struct ha_options *options, char *const *words, size_t count,
                                bool small, struct ha_why *why);
 
+/* Before anything runs: are the devices and the files there that its points name? A file that is damaged is no mistake:
+ * its cases alone are not run. */
+enum ha_exit ha_program_look(const struct ha_plan *plan, struct ha_why *why);
+
 /* Is there a device of that name? HA_EXIT_USAGE: no. HA_EXIT_ENVIRONMENT: it is one of ours that was not built. */
 enum ha_exit ha_look_for_device(const char *name, struct ha_why *why);
 /* The exit code of what a look at a device or a file said. */

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* asprintf */
 #include "harness/base/array.h"
 #include "harness/base/clock.h"
 #include "harness/base/file.h"
@@ -8,9 +9,12 @@
 #include "harness/base/why.h"
 #include "harness/compare/again.h"
 #include "harness/compare/print.h"
+#include "harness/engine/fair.h"
 #include "harness/measure/paired.h"
 #include "harness/program/commands.h"
 #include "harness/program/night.h"
+#include "harness/program/night_causes.h"
+#include "harness/program/night_rows.h"
 #include "harness/tune/file.h"
 
 #include <inttypes.h>
@@ -21,7 +25,7 @@
 
 /* A night: steps that are commands of this program, each with its folder, then what they came to. */
 
-enum { ROUNDS = 3, AGAIN = 10, PROCESSES = 5, NAME = 64, PART = 40, LISTED = 10 };
+enum { ROUNDS = 3, AGAIN = 10, PROCESSES = 5, NAME = 64, PART = 40 };
 static const uint64_t hour_ns = UINT64_C(3600000000000), second_ns = UINT64_C(1000000000);
 
 struct night {
@@ -30,9 +34,12 @@ struct night {
     char *suite;         /* that is measured: a name or a path */
     const char *plan;    /* what steps that attend on the CPU are told of theirs; NULL: each finds the same */
     char chosen[4096];
-    uint64_t begin_ns, end_ns, seed;
+    uint64_t end_ns, seed;
+    uint64_t until_ns; /* of the step at hand, of all devices: share */
     struct ha_night_log log;
-    bool wrong, missing, unfit; /* what steps came to */
+    struct ha_night_watch watch; /* of the steps that measure */
+    bool wrong, missing, unfit;  /* what steps came to */
+    bool cut;                    /* the time was over before all was run */
     /* against a base, once it has been compared */
     struct ha_record base, now;
     struct ha_comparison result;
@@ -44,6 +51,16 @@ static uint64_t left(const struct night *n)
 {
     const uint64_t now = ha_now_ns();
     return now < n->end_ns ? n->end_ns - now : 0;
+}
+
+static size_t devices(const struct night *n) { return n->o->devices_count ? n->o->devices_count : 1; }
+
+/* So many tenths of what is left when a step begins, shared by the devices that it is still to run on. */
+static uint64_t share(struct night *n, size_t device, uint64_t tenths)
+{
+    const uint64_t now = ha_now_ns();
+    if (!device) n->until_ns = now + left(n) / 10 * tenths;
+    return (n->until_ns > now ? n->until_ns - now : 0) / (devices(n) - device);
 }
 
 static enum ha_status begin_night(struct night *n, struct ha_why *why)
@@ -60,6 +77,14 @@ static bool run_step(struct night *n, const char *name, const struct ha_words *c
 {
     const struct ha_night_step step = { .word = c->word, .words = c->words, .name = name, .limit_ns = limit_ns };
     return ha_night_log_run(&n->log, &step, code);
+}
+
+static bool measure_step(struct night *n, const char *name, const struct ha_words *c, uint64_t limit_ns, int *code)
+{
+    ha_night_watch_begin(&n->watch);
+    const bool ran = run_step(n, name, c, limit_ns + 120 * second_ns, code);
+    ha_night_watch_end(&n->watch);
+    return ran;
 }
 
 /* What an exit code of a run or check says of the night. false: the same command would end so again. */
@@ -112,6 +137,23 @@ static uint64_t meter_limit(const struct night *n)
     return rest < least ? least : rest > most ? most : rest;
 }
 
+/* What doctor has found unfit, by the lines "unfit    CHECK   FOUND" that it has printed. */
+static void note_unfit(struct night *n, const char *name)
+{
+    static const char unfit[] = "unfit    ";
+    char path[4096], line[512], all[1024] = "";
+    struct ha_why why;
+    FILE *f = ha_file_path(path, n->o->out_dir, name, ".txt", &why) == HA_OK ? fopen(path, "re") : NULL;
+    for (size_t used = 0; f && fgets(line, sizeof line, f) && used < sizeof all;) {
+        line[strcspn(line, "\n")] = 0;
+        if (strncmp(line, unfit, strlen(unfit)) != 0 || strlen(line) <= 29) continue;
+        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", used ? "; " : "", line + 29);
+    }
+    if (f) fclose(f);
+    ha_night_log_note(&n->log, "%s: not fit to be measured: %s; what mends it is in %s/%s.txt", name, all,
+                      n->o->out_dir, name);
+}
+
 static void doctor(struct night *n, const char *name, size_t device)
 {
     struct ha_words c = { .word = { "doctor" }, .words = 1 };
@@ -120,25 +162,28 @@ static void doctor(struct night *n, const char *name, size_t device)
     const bool ran = run_step(n, name, &c, meter_limit(n), &code);
     n->unfit = n->unfit || code == HA_EXIT_ENVIRONMENT;
     n->missing = n->missing || !ran || (code && code != HA_EXIT_ENVIRONMENT);
-    if (code == HA_EXIT_ENVIRONMENT)
-        ha_night_log_note(&n->log, "doctor: not fit to be measured; see %s/%s.txt", n->o->out_dir, name);
+    if (code == HA_EXIT_ENVIRONMENT) note_unfit(n, name);
 }
 
 static void probe(struct night *n, const char *name, size_t device)
 {
     struct ha_words c = { .word = { "probe" }, .words = 1 };
     int code = 0;
+    if (left(n) < 120 * second_ns) {
+        if (!device) ha_night_log_note(&n->log, "no probe: it takes half a minute, and the night has less than two");
+        return;
+    }
     add_device(&c, n, device);
     ha_words_add_folder(&c, n->o->out_dir, name);
     const bool ran = run_step(n, name, &c, meter_limit(n), &code);
     take_code(n, name, code, ran);
 }
 
-/* Two fifths of the time, at most. */
+/* Two fifths of what is left, at most. */
 static void check(struct night *n, const char *name, size_t device)
 {
     struct ha_words c = { .word = { "check", "smoke", "lse_merge", "device", "-q" }, .words = 5 };
-    const uint64_t most = (n->end_ns - n->begin_ns) / 5 * 2, limit = most < left(n) ? most : left(n);
+    const uint64_t limit = share(n, device, 4);
     int code = 0;
     add_device(&c, n, device);
     add_plan(&c, n);
@@ -153,7 +198,7 @@ static void check(struct night *n, const char *name, size_t device)
 static void run(struct night *n, const char *name, size_t device)
 {
     struct ha_words c = { .word = { "run", n->suite, "-q" }, .words = 3 };
-    const uint64_t limit = n->against ? left(n) / 10 * 7 : left(n);
+    const uint64_t limit = share(n, device, n->against ? 7 : 10);
     int code = 0;
     add_device(&c, n, device);
     add_plan(&c, n);
@@ -161,7 +206,7 @@ static void run(struct night *n, const char *name, size_t device)
     ha_words_add_number(&c, "--shuffle", n->seed, "");
     ha_words_add_number(&c, "--max-time", limit / 1000000 + 1, "ms");
     ha_words_add_folder(&c, n->o->out_dir, name);
-    const bool ran = run_step(n, name, &c, limit + 120 * second_ns, &code);
+    const bool ran = measure_step(n, name, &c, limit, &code);
     take_code(n, name, code == HA_EXIT_MISSING ? HA_EXIT_OK : code, ran);
 }
 
@@ -172,38 +217,34 @@ static const struct {
 
 /* ---- what was run ------------------------------------------------------------------------------------------------ */
 
-static const struct ha_recorded_case *measured(const struct ha_record *r, const char *id)
+/* The cases of the plan that have no row, how evenly the others ran, and what their rows lack. */
+static enum ha_status look_at_rows(struct night *n, struct ha_why *why)
 {
-    const struct ha_recorded_case *c = ha_record_case(r, "run", id);
-    return c && c->processes ? c : NULL;
-}
-
-/* The cases of the plan that have no row, and the fewest processes of those that have. */
-static enum ha_status look_for_all(struct night *n, struct ha_why *why)
-{
-    size_t absent = 0, all = 0, fewest = SIZE_MAX;
     const size_t wanted = n->o->processes ? n->o->processes : PROCESSES;
-    for (size_t d = 0; d < (n->o->devices_count ? n->o->devices_count : 1); d++) {
+    size_t *ran = calloc(wanted + 1, sizeof *ran), cases = 0, size;
+    char *text = NULL;
+    FILE *line = ran ? open_memstream(&text, &size) : NULL;
+    enum ha_status status = line ? HA_OK : ha_why(why, HA_ERROR, "out of memory");
+    for (size_t d = 0; d < devices(n) && status == HA_OK; d++) {
         struct ha_options one = *n->o;
         struct ha_plan plan = { 0 };
         one.command = HA_CMD_RUN;
         one.device = n->o->devices[d];
-        enum ha_status status = ha_program_plan(&plan, &one, &n->suite, 1, false, why);
-        for (size_t i = 0; i < plan.entries && status == HA_OK; i++) {
-            const struct ha_recorded_case *c = measured(&n->now, plan.entry[i].id);
-            all++;
-            if (!c && absent++ < LISTED) ha_night_log_note(&n->log, "not run: %s", plan.entry[i].id);
-            else if (c && c->processes < fewest) fewest = c->processes;
-        }
+        status = ha_program_plan(&plan, &one, &n->suite, 1, false, why);
+        if (status == HA_OK && ha_night_rows_count(&n->log, &n->now, &plan, wanted, ran)) n->missing = true;
+        cases += plan.entries;
         ha_plan_free(&plan);
-        HA_TRY(status);
     }
-    if (absent > LISTED) ha_night_log_note(&n->log, "and %zu more of %zu cases were not run", absent - LISTED, all);
-    if (fewest < wanted)
-        ha_night_log_note(&n->log, "some of %zu cases ran in %zu of %zu processes%s", all, fewest, wanted,
-                          ha_stop ? "" : ": the time was over; give it more with --max-time");
-    n->missing = n->missing || absent > 0;
-    return HA_OK;
+    if (line && ran[wanted] < cases) {
+        ha_fair_print(line, ran, wanted);
+        n->cut = !ha_stop;
+    }
+    if (line) fclose(line);
+    if (text && *text) ha_night_log_note(&n->log, "%s", text);
+    free(text);
+    free(ran);
+    if (ha_night_rows_lost(&n->log, &n->now)) n->missing = true;
+    return status;
 }
 
 static void drop(struct night *n)
@@ -244,8 +285,8 @@ static enum ha_status run_again(struct night *n, struct ha_why *why)
         HA_TRY(add_suspicious(&c, &n->result, why));
         if (c.words == 2) return HA_OK;
         if (left(n) < 5 * second_ns) {
-            ha_night_log_note(
-                &n->log, "the time was over before what is suspicious was run again; give it more with --max-time");
+            ha_night_log_note(&n->log, "the time was over before what is suspicious was run again");
+            n->cut = true;
             return HA_OK;
         }
         snprintf(name, sizeof name, "again-%" PRIu64, round);
@@ -255,7 +296,7 @@ static enum ha_status run_again(struct night *n, struct ha_why *why)
         ha_words_add_number(&c, "--shuffle", n->seed + round, "");
         ha_words_add_number(&c, "--max-time", limit / 1000000 + 1, "ms");
         ha_words_add_folder(&c, n->o->out_dir, name);
-        const bool ran = run_step(n, name, &c, limit + 120 * second_ns, &code);
+        const bool ran = measure_step(n, name, &c, limit, &code);
         const bool good = take_code(n, name, code == HA_EXIT_MISSING ? HA_EXIT_OK : code, ran);
         HA_TRY(look(n, why));
         if (!good) return HA_OK;
@@ -354,9 +395,33 @@ static void cannot_write(struct night *n, const struct ha_why *why)
     n->unfit = true;
 }
 
+/* On top of the notes: what disturbed it, or what else would help. */
+static void note_causes(struct night *n)
+{
+    struct ha_night_log top = { .folder = n->log.folder, .said = n->log.said };
+    char *all = NULL;
+    size_t of_base = 0;
+    const bool disturbed = ha_night_causes_note(&top, &n->watch);
+    for (size_t i = 0; n->compared && i < n->result.count; i++) {
+        const struct ha_change *c = &n->result.change[i];
+        of_base += c->kind == HA_CHANGE_DISTURBED && 2 * c->disturbed <= c->processes;
+    }
+    if (of_base)
+        ha_night_log_note(&top, "of %zu cases the base was disturbed, not this night: keep other nights as a base",
+                          of_base);
+    if (n->cut && !disturbed) ha_night_log_note(&top, "the time was over before all was run: --max-time gives it more");
+    if (!top.notes) return;
+    if (asprintf(&all, "%s%s", top.notes, n->log.notes ? n->log.notes : "") < 0) all = NULL;
+    free(top.notes);
+    if (!all) return;
+    free(n->log.notes);
+    n->log.notes = all;
+}
+
 static void end_night(struct night *n, struct ha_why *why)
 {
     struct ha_why again;
+    note_causes(n);
     if (ha_stop) ha_night_log_note(&n->log, "ended by a signal: what was run is kept");
     settle(n);
     if (write_all(n, why) != HA_OK) {
@@ -403,9 +468,10 @@ static enum ha_exit look_before(struct night *n, struct ha_why *why)
     struct ha_options one = *n->o;
     struct ha_plan plan = { 0 };
     one.command = HA_CMD_RUN;
-    const enum ha_status planned = ha_program_plan(&plan, &one, &n->suite, 1, false, why);
+    const bool planned = ha_program_plan(&plan, &one, &n->suite, 1, false, why) == HA_OK;
+    const enum ha_exit looked = planned ? ha_program_look(&plan, why) : HA_EXIT_USAGE;
     ha_plan_free(&plan);
-    if (planned != HA_OK) return HA_EXIT_USAGE;
+    if (looked != HA_EXIT_OK) return looked;
     for (size_t d = 0; d < n->o->devices_count; d++) {
         const enum ha_exit there = ha_look_for_device(n->o->devices[d], why);
         if (there != HA_EXIT_OK) return there;
@@ -418,7 +484,7 @@ static enum ha_exit look_before(struct night *n, struct ha_why *why)
 static bool run_steps(struct night *n, struct ha_why *why)
 {
     for (size_t s = 0; s < sizeof steps / sizeof *steps; s++)
-        for (size_t d = 0; d < (n->o->devices_count ? n->o->devices_count : 1) && !ha_stop; d++) {
+        for (size_t d = 0; d < devices(n) && !ha_stop; d++) {
             char name[NAME];
             steps[s].run(n, step_name(name, steps[s].name, n, d), d);
             if (ha_night_log_write(&n->log, why) != HA_OK) return false;
@@ -433,9 +499,9 @@ static enum ha_status spend(struct night *n, struct ha_why *why)
     if (!written) cannot_write(n, why);
     struct ha_why unread = { "" }, unplanned = { "" };
     enum ha_status status = look(n, &unread);
-    if (look_for_all(n, &unplanned) != HA_OK)
-        ha_night_log_note(&n->log, "%s", unplanned.text); /* also where nothing has a row */
     if (status == HA_OK && n->compared && written) status = run_again(n, &unread);
+    if (look_at_rows(n, &unplanned) != HA_OK)
+        ha_night_log_note(&n->log, "%s", unplanned.text); /* also where nothing has a row */
     if (status != HA_OK) {
         ha_night_log_note(&n->log, "%s", unread.text);
         n->missing = true;
@@ -451,9 +517,9 @@ enum ha_exit ha_command_nightly(const struct ha_options *o, struct ha_why *why)
     struct night n = { .o = o,
                        .suite = o->words_count ? o->words[0] : measured_suite,
                        .against = o->against,
-                       .begin_ns = ha_now_ns(),
+                       .watch = { .root = "" },
                        .seed = o->shuffle ? strtoull(o->shuffle, NULL, 10) : (uint64_t)time(NULL) };
-    n.end_ns = n.begin_ns + (o->max_time_ns ? o->max_time_ns : hour_ns);
+    n.end_ns = ha_now_ns() + (o->max_time_ns ? o->max_time_ns : hour_ns);
     enum ha_exit code = look_before(&n, why);
     if (code == HA_EXIT_OK) {
         code = spend(&n, why) == HA_OK ? n.exit : HA_EXIT_ENVIRONMENT;

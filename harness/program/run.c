@@ -33,16 +33,16 @@ static enum ha_status look(const struct ha_plan_entry *e, char last[HA_VALUE_MAX
 
 /* Said once, not once a case: are the devices and the files there that points name? As ha_suite.look, but for a file
  * that is damaged: its cases alone are not run. */
-static enum ha_status look_at_all(const struct ha_plan *plan, struct ha_why *why)
+enum ha_exit ha_program_look(const struct ha_plan *plan, struct ha_why *why)
 {
     char last[HA_VALUE_MAX] = "";
     for (size_t i = 0; i < plan->entries; i++) {
         const enum ha_status status = look(&plan->entry[i], last, why);
-        if (status != HA_OK && status != HA_FAIL) return status;
+        if (status != HA_OK && status != HA_FAIL) return ha_look_exit(ha_plan_blame(plan, i, status, why));
         if (status == HA_FAIL && !(plan->entry[i].damaged = strdup(why->text)))
-            return ha_why(why, HA_ERROR, "out of memory");
+            return ha_look_exit(ha_why(why, HA_ERROR, "out of memory"));
     }
-    return HA_OK;
+    return HA_EXIT_OK;
 }
 
 /* ---- the plan and the run ---------------------------------------------------------------------------------------- */
@@ -178,8 +178,7 @@ static enum ha_exit run_plan(const struct ha_plan *plan, const struct ha_options
         .shuffle = o->shuffle ? &shuffle : NULL,
         .options = options,
     };
-    enum ha_exit code = ha_look_exit(look_at_all(plan, why));
-    if (code == HA_EXIT_OK) code = together ? ha_together_run(together, plan, &how, why) : ha_run(plan, &how, why);
+    const enum ha_exit code = together ? ha_together_run(together, plan, &how, why) : ha_run(plan, &how, why);
     free(options);
     return code;
 }
@@ -216,7 +215,8 @@ static enum ha_exit run_planned(const struct ha_plan *plan, const struct ha_opti
                                 struct ha_why *why)
 {
     struct ha_together *together = NULL;
-    enum ha_exit code = o->together ? ha_together_open(&together, o, why) : HA_EXIT_OK;
+    enum ha_exit code = ha_program_look(plan, why);
+    if (code == HA_EXIT_OK && o->together) code = ha_together_open(&together, o, why);
     if (code == HA_EXIT_OK) {
         ha_together_await(together);
         code = find_tuning(plan, o, why);

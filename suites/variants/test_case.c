@@ -417,7 +417,8 @@ TEST(files_and_filters_know_cases)
         { "[a]\nvariant=plain rign\n", NULL, "x.suite:2: unknown variant 'rign'; did you mean 'ring'?" },
         { "# c\n[a]\nctx=1\n", NULL, "x.suite:2: which variant? `habench list variants` prints them" },
         { "[a]\nvariant=plain window\nalpha=0.1\n", NULL,
-          "x.suite:3: key 'alpha' belongs to none of the cases of [a]" },
+          "x.suite:3: key 'alpha' belongs to none of the cases of [a]: variant window has no option 'alpha'; its own: "
+          "window beta" },
         { "[a]\nvariant=plain\nhead_dim=0\n", NULL,
           "x.suite:3: head_dim: 0 is for datasets that are read from a file" },
         { "[a]\nvariant=plain\nctx=1+2\nbatch=3\n", NULL, "x.suite:4: batch: 3, but ctx has 2 lengths" },
