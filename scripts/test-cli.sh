@@ -56,7 +56,7 @@ holds 'history: and one of all' test "$(tail -n 1 "$dir/out" | grep -c '^{"row":
 # compare: two machines side by side; the published records have a process a case
 set -- results/2026-11-21-epyc-zen4-2core results/2026-11-22-xeon-2core
 expect 20 'B is 0.927 times as fast as A (0.837 to 1.03) over 36 cases: faster in 0' compare "$@"
-expect 20 '8192          8192, 23.99 GiB  resident:dataset=sinks,dtype=f16' compare "$@" --limit 1ms
+expect 20 '8192          8192, 23.49 GiB  resident:dataset=sinks,dtype=f16' compare "$@" --limit 1ms
 expect 20 '"row":"limit","index":1,"of":"resident:dataset=sinks,dtype=f16","limit_ns":1000000,' compare "$@" --limit 1ms --format json
 expect 64 "'C' is none of these folders, nor A, B, ..." compare "$@" --price C=1/h
 expect 64 "is not a machine's price an hour, as A=2.1/h" compare "$@" --price 2026-11-22-xeon-2core=1

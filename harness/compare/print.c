@@ -163,6 +163,7 @@ static void put_words(FILE *out, const struct ha_change *c)
     else
         fprintf(out, "%s (%s): %s%s", of->id, of->mode, of->reason,
                 c->base_verdict == c->now->verdict ? "; as in the base" : "");
+    if (*c->follows) fprintf(out, "; with it %s", c->follows);
 }
 
 void ha_change_line(FILE *out, const struct ha_change *c)
@@ -172,7 +173,6 @@ void ha_change_line(FILE *out, const struct ha_change *c)
     snprintf(words, sizeof words, "%s%s%s", ha_change_word(c), *cause ? ", " : "", cause);
     fprintf(out, "%-18s ", words);
     put_words(out, c);
-    if (*c->follows) fprintf(out, "; with it %s", c->follows);
 }
 
 static int by_noticed(const void *a, const void *b)

