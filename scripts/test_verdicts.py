@@ -136,11 +136,12 @@ def draw(path, rng, turn):
         quiet = newer > 1 and n == (0 if turn % 8 == 2 else newer - 1)  # so the worst is not always the first, nor the last
         if turn % 8 and not quiet:
             lots = QUIET + {1: MISSING, 2: SLOWER + MISSING, 3: SLOWER + MISSING, 4: DISTURBED, 5: SLOWER + DISTURBED}.get(turn % 8, SLOWER + MISSING + WRONG + DISTURBED)
-            cases = {i: (*rng.choice(lots), 0.8 if i in two else 0) for i in ids}
+            slow = 0.3 if turn % 8 in (1, 4) else 0.8  # other shares are slower
+            cases = {i: (*rng.choice(lots), slow if i in two else 0) for i in ids}
             cases[ids[0]] = (plain, "pass", 0)  # a record without any row is refused
         after.append(f"{path}/new{n}/run")
         record(after[-1], rng, cases, processes, cpu="another CPU" if turn % 4 > 1 and rng.random() < 0.2 else "a CPU",
-               spread=0.07 if turn % 4 == 3 else 0.003, build=rng.choice(("b", "b", "c")))
+               spread=0.07 if turn % 4 == 3 else 0.003, build="b" if turn % 3 else "c")
     if turn % 4 == 1:
         newest = f"{path}/nights/2026-10-31"
         os.rename(after[0], newest)

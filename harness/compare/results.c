@@ -67,7 +67,8 @@ void ha_result_judge(struct ha_change *k, const struct ha_comparison *c, const b
         const struct ha_observation *at = &k->figure->at[i];
         if (at->night != last) {
             r = range_of(c, k->base_figure, counts, &c->now->night[at->night]);
-            slack = r.exact ? 0 : is->within * fmax(fabs(r.lo), fabs(r.hi)) + is->least;
+            r.exact = r.exact && r.lo == r.hi; /* a figure that does not repeat has no digits to keep */
+            slack = r.exact ? 0 : is->within * fmax(fabs(r.lo), fabs(r.hi)) + is->least + r.hi - r.lo;
             last = at->night;
         }
         const double beyond = fmax(r.lo - slack - at->value, at->value - r.hi - slack);

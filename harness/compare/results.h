@@ -3,7 +3,7 @@
 
 /* Figures of the answer, not of its time: how far it is from full attention's, which keys it used, what it keeps in
  * memory. Of one build, one plan of kernels and one instruction set they repeat to the digit, whatever else the machine
- * does; between builds they differ by rounding. */
+ * does; between builds they differ by rounding. One that differs in the base itself may be as far away again. */
 
 #include "harness/compare/compare.h"
 

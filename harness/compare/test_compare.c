@@ -422,6 +422,23 @@ COMPARE_TEST(a_result_that_is_another_one_is_said_whatever_it_is)
     }
 }
 
+/* Of a case whose results differ from process to process, new ones as far apart are no others. */
+COMPARE_TEST(a_result_that_does_not_repeat_has_a_range)
+{
+    static const struct ha_recorded_figure mass = { .name = "mass_mean", .unit = "", .better = HA_NEITHER };
+    static const double values[][3] = { { 0.5, 0.6, 0.65 }, { 0.5, 0.6, 0.38 } };
+    for (size_t i = 0; i < COUNT(values); i++) {
+        begin_both();
+        strcpy(base.night[0].build, "a"), strcpy(now.night[0].build, "a");
+        add_both("x:", &step, 1e6, 1e6);
+        for (size_t p = 0; p < 2; p++) add_value(&base, add_case(&base, "run", "y:"), &mass, p, values[i][p]);
+        add_value(&now, add_case(&now, "run", "y:"), &mass, 0, values[i][2]);
+        compare();
+        assert_int_equal(ha_comparison_exit(&result), i ? 30 : 0);
+        clean(NULL);
+    }
+}
+
 /* One thing that is slower moves many figures: one line says so. */
 COMPARE_TEST(what_follows_from_a_change_is_folded_into_it)
 {
