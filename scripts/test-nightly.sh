@@ -93,6 +93,7 @@ holds "a first night ends with 0 or 40, or with 20 on a busy host, not with $cod
 agrees nights/1 $code
 says 'nights: no earlier night in it'
 holds 'and it is no mistake' test ! -s err
+[ "$code" -ne 0 ] || holds 'a night that found nothing keeps its program' cmp nights/last_good/habench "$program"
 says 'nothing to compare with'
 for file in night.json report.txt doctor.txt probe/env.json check/cases.csv run/figures.csv; do
     holds "nights/1/$file" test -s "nights/1/$file"
@@ -133,6 +134,49 @@ for step in check run again-1; do holds "slow: $step has the plan" test "$(plan_
 holds "rows have one plan: $(plans slow)" test "$(plans slow | wc -l)" -eq 1
 holds 'what is suspicious was run again' test -s slow/again-1/figures.csv
 holds 'its cases alone' test "$(cut -d, -f3 slow/again-1/cases.csv | sort -u | wc -l)" -le 3
+
+# a base that was disturbed says nothing; both builds in turns do. The last good one is a program that says what it took. (All else
+# of the base took a thousand times as long, so that nothing is slower.)
+cp -r nights never
+awk 'function take(line, i, c, quoted) {
+    n = 1; field[1] = ""
+    for (i = 1; i <= length(line); i++) {
+        c = substr(line, i, 1)
+        if (c == "\"") quoted = !quoted
+        if (c == "," && !quoted) field[++n] = ""; else field[n] = field[n] c
+    }
+}
+{
+    take($0)
+    for (i = 1; i <= n && FNR == 1; i++) at[FILENAME, field[i]] = i
+    value = at[FILENAME, "\"value\""]; unit = field[at[FILENAME, "\"unit\""]]; disturbed = at[FILENAME, "\"disturbed\""]
+    if (FNR > 1 && value && unit ~ /^"ns"$/) field[value] = substr(field[value], 2, length(field[value]) - 2) * 1000
+    if (FNR > 1 && value && unit ~ /\/s"$/) field[value] = substr(field[value], 2, length(field[value]) - 2) / 1000
+    if (FNR > 1 && disturbed && /"resident:/) field[disturbed] = "\"load\""
+    for (i = 1; i <= n; i++) printf "%s%s", field[i], i < n ? "," : "\n" > ("never" substr(FILENAME, 7))
+}' nights/1/run/cases.csv nights/1/run/figures.csv
+mkdir -p never/last_good
+echo before > never/last_good/version
+for took in 1 1000000000; do
+    cat > never/last_good/habench <<S
+#!/bin/sh
+case "\$*" in
+--version) echo habench before ;;
+*--dry-run*) for word; do case "\$word" in *:*) echo "\$word" ;; esac; done ;;
+*) echo '{"row":"case","verdict":"pass"}'
+   echo '{"row":"figure","figure":"step_ns","unit":"ns","value":$took}' ;;
+esac
+S
+    chmod +x never/last_good/habench
+    rm -rf turns
+    timeout 900 "$program" nightly -q -o turns --against never --plan own.csv --max-time 15m > out 2> err
+    code=$?
+    if [ $took = 1 ]; then holds "slower than the last good build is 30, not $code" test $code -eq 30
+    else holds "as fast as that is 0, not $code" test $code -eq 0; fi
+    agrees turns $code
+    says 'in turns with the last good build, before: NEW '
+done
+holds 'the program of that night is the last good one' cmp never/last_good/habench "$program"
 
 # a case that the base had, and one that is wrong in it: gone is not all
 cp -r nights more

@@ -36,10 +36,12 @@ static void fold_case(struct ha_change *first, const struct ha_change *end)
 
 static struct ha_change *resident_of(struct ha_comparison *c, const struct ha_change *k)
 {
-    for (struct ha_change *r = c->change; r < c->change + c->count; r++)
+    for (size_t i = 0; i < c->count; i++) {
+        struct ha_change *const r = &c->change[i];
         if (folds(r) && r->now != k->now && is_step(r) && !strncmp(r->now->id, "resident:", 9)
             && !strcmp(r->now->suite, k->now->suite))
             return r;
+    }
     return NULL;
 }
 
@@ -50,9 +52,9 @@ void ha_fold(struct ha_comparison *c)
         for (size_t k = i; k < end; k++)
             if (folds(&c->change[k])) fold_case(&c->change[k], &c->change[end]);
     }
-    for (struct ha_change *k = c->change; k < c->change + c->count; k++) {
+    for (size_t i = 0; i < c->count; i++) {
+        struct ha_change *const k = &c->change[i];
         const bool full = folds(k) && !strcmp(k->figure->name, "full_step_ns");
-        struct ha_change *const resident = full ? resident_of(c, k) : NULL;
-        if (resident) k->folded = true;
+        if (full && resident_of(c, k)) k->folded = true;
     }
 }

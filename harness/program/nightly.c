@@ -14,6 +14,7 @@
 #include "harness/program/commands.h"
 #include "harness/program/night.h"
 #include "harness/program/night_causes.h"
+#include "harness/program/night_good.h"
 #include "harness/program/night_rows.h"
 #include "harness/tune/file.h"
 
@@ -22,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* A night: steps that are commands of this program, each with its folder, then what they came to. */
 
@@ -40,6 +42,7 @@ struct night {
     struct ha_night_watch watch; /* of the steps that measure */
     bool wrong, missing, unfit;  /* what steps came to */
     bool cut;                    /* the time was over before all was run */
+    bool slower;                 /* in turns with the last good build */
     /* against a base, once it has been compared */
     struct ha_record base, now;
     struct ha_comparison result;
@@ -304,12 +307,63 @@ static enum ha_status run_again(struct night *n, struct ha_why *why)
     return HA_OK;
 }
 
+/* ---- where the machine is never quiet ---------------------------------------------------------------------------- */
+
+/* The first line of what a step said. */
+static void note_first_line(struct night *n, const char *name, const char *before)
+{
+    char path[4096], line[512] = "";
+    struct ha_why why;
+    if (ha_file_path(path, n->o->out_dir, name, ".txt", &why) == HA_OK) ha_text_line(path, "", line, sizeof line);
+    ha_night_log_note(&n->log, "%s: %s", before, line);
+}
+
+/* What could not be told is told by both builds in turns: what is as before there is no change of the code. */
+static void excuse(struct night *n)
+{
+    for (size_t i = 0; i < n->result.count; i++) {
+        enum ha_change_kind *const kind = &n->result.change[i].kind;
+        if (*kind == HA_CHANGE_DISTURBED || *kind == HA_CHANGE_SUSPICIOUS) *kind = HA_CHANGE_UNCLEAR;
+    }
+    n->unfit = false;
+}
+
+/* Cases that were disturbed, or stay suspicious, beside the last good build, if that is another. */
+static enum ha_status run_in_turns(struct night *n, struct ha_why *why)
+{
+    struct ha_words c = { .word = { "compare", "--run" }, .words = 2 };
+    char good[4096], version[128], self[4096] = "", before[256];
+    int code = 0;
+    const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (devices(n) > 1 || n->result.other_machine || left(n) < 60 * second_ns || length <= 0
+        || !ha_night_good(n->o->against, good, version))
+        return HA_OK;
+    ha_words_add(&c, good);
+    ha_words_add(&c, self);
+    ha_words_add(&c, "-q");
+    ha_words_add_number(&c, "--max-time", left(n) / 1000000 + 1, "ms");
+    ha_words_add_folder(&c, n->o->out_dir, "turns");
+    ha_words_add(&c, "--");
+    add_plan(&c, n);
+    const size_t none = c.words;
+    HA_TRY(add_suspicious(&c, &n->result, why));
+    if (c.words == none) return HA_OK;
+    const bool ran = run_step(n, "turns", &c, left(n) + 120 * second_ns, &code);
+    snprintf(before, sizeof before, "in turns with the last good build, %s", version);
+    if (ran) note_first_line(n, "turns", before);
+    n->slower = code == HA_EXIT_REGRESSION;
+    n->wrong = n->wrong || code == HA_EXIT_WRONG;
+    if (ran && code == HA_EXIT_OK) excuse(n);
+    return HA_OK;
+}
+
 /* ---- the verdict ------------------------------------------------------------------------------------------------- */
 
 /* What it came to: from here on the same everywhere. */
 static void settle(struct night *n)
 {
     n->exit = n->wrong                ? HA_EXIT_WRONG
+              : n->slower             ? HA_EXIT_REGRESSION
               : n->missing || ha_stop ? HA_EXIT_MISSING
               : n->unfit              ? HA_EXIT_ENVIRONMENT
                                       : HA_EXIT_OK;
@@ -500,6 +554,7 @@ static enum ha_status spend(struct night *n, struct ha_why *why)
     struct ha_why unread = { "" }, unplanned = { "" };
     enum ha_status status = look(n, &unread);
     if (status == HA_OK && n->compared && written) status = run_again(n, &unread);
+    if (status == HA_OK && n->compared && written && n->against && !ha_stop) status = run_in_turns(n, &unread);
     if (look_at_rows(n, &unplanned) != HA_OK)
         ha_night_log_note(&n->log, "%s", unplanned.text); /* also where nothing has a row */
     if (status != HA_OK) {
@@ -508,6 +563,8 @@ static enum ha_status spend(struct night *n, struct ha_why *why)
         drop(n);
     }
     end_night(n, why);
+    if (n->exit == HA_EXIT_OK && n->o->against && ha_night_good_keep(n->o->against, why) != HA_OK)
+        fprintf(stderr, "habench: %s: the last good build is not kept\n", why->text);
     return HA_OK;
 }
 
