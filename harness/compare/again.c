@@ -9,9 +9,11 @@ enum { READERS = 3 };
 
 static bool is_machine(const struct ha_change *k) { return k->now && !strcmp(k->now->id, HA_MACHINE_CASE); }
 
+/* More processes do not help a base that was disturbed. */
 static bool open_still(const struct ha_change *k)
 {
-    return k->kind == HA_CHANGE_SUSPICIOUS || k->kind == HA_CHANGE_PERHAPS_BETTER || k->kind == HA_CHANGE_DISTURBED;
+    return k->kind == HA_CHANGE_SUSPICIOUS || k->kind == HA_CHANGE_PERHAPS_BETTER
+           || (k->kind == HA_CHANGE_DISTURBED && 2 * k->disturbed > k->processes);
 }
 
 static enum ha_status add(struct ha_again *a, const struct ha_recorded_case *of, struct ha_why *why)

@@ -1,4 +1,5 @@
 #include "harness/base/test_folder.h"
+#include "harness/compare/again.h"
 #include "harness/compare/print.h"
 #include "harness/compare/test_record.h"
 #include "harness/report/test_schema.h"
@@ -698,6 +699,10 @@ TEST(what_something_else_disturbed_is_left_out_and_of_too_little_nothing_is_said
         add_busy_night(&now, busy[i].now, busy[i].longer);
         compare();
         assert_int_equal(ha_comparison_of(&result, HA_CHANGE_DISTURBED), busy[i].kind == HA_CHANGE_DISTURBED);
+        struct ha_again again; /* more processes are of use where these were disturbed */
+        assert_int_equal(ha_comparison_again(&again, &result, &why), HA_OK);
+        if (busy[i].kind == HA_CHANGE_DISTURBED) assert_int_equal(again.count, 2 * busy[i].now > BUSY_PROCESSES);
+        free(again.of);
         for (size_t k = 0; k < result.count; k++) {
             const struct ha_recorded_figure *f = result.change[k].figure;
             if (!f || strcmp(f->name, step.name) != 0) continue;

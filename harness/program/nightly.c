@@ -318,18 +318,33 @@ static void note_first_line(struct night *n, const char *name, const char *befor
     ha_night_log_note(&n->log, "%s: %s", before, line);
 }
 
-/* What could not be told is told by both builds in turns: what is as before there is no change of the code. */
+/* Of a case that was measured it could not be told whether it is slower. */
+static bool is_untold(const struct ha_change *c)
+{
+    return c->now && !strcmp(c->now->mode, "run")
+           && (c->kind == HA_CHANGE_DISTURBED || c->kind == HA_CHANGE_SUSPICIOUS);
+}
+
+static void add_untold(struct ha_words *c, const struct ha_comparison *of)
+{
+    for (size_t i = 0; i < of->count && c->words + 1 < HA_STEP_WORDS; i++) {
+        const struct ha_change *const k = &of->change[i];
+        bool has = !strcmp(k->now ? k->now->id : "", HA_MACHINE_CASE);
+        for (size_t w = 0; is_untold(k) && w < c->words; w++) has |= !strcmp(c->word[w], k->now->id);
+        if (is_untold(k) && !has) ha_words_add(c, k->now->id);
+    }
+}
+
+/* Both builds in turns have told it: what is as before there is no change of the code. */
 static void excuse(struct night *n)
 {
-    for (size_t i = 0; i < n->result.count; i++) {
-        enum ha_change_kind *const kind = &n->result.change[i].kind;
-        if (*kind == HA_CHANGE_DISTURBED || *kind == HA_CHANGE_SUSPICIOUS) *kind = HA_CHANGE_UNCLEAR;
-    }
+    for (size_t i = 0; i < n->result.count; i++)
+        if (is_untold(&n->result.change[i])) n->result.change[i].kind = HA_CHANGE_UNCLEAR;
     n->unfit = false;
 }
 
 /* Cases that were disturbed, or stay suspicious, beside the last good build, if that is another. */
-static enum ha_status run_in_turns(struct night *n, struct ha_why *why)
+static void run_in_turns(struct night *n)
 {
     struct ha_words c = { .word = { "compare", "--run" }, .words = 2 };
     char good[4096], version[128], self[4096] = "", before[256];
@@ -337,7 +352,7 @@ static enum ha_status run_in_turns(struct night *n, struct ha_why *why)
     const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     if (devices(n) > 1 || n->result.other_machine || left(n) < 60 * second_ns || length <= 0
         || !ha_night_good(n->o->against, good, version))
-        return HA_OK;
+        return;
     ha_words_add(&c, good);
     ha_words_add(&c, self);
     ha_words_add(&c, "-q");
@@ -346,15 +361,14 @@ static enum ha_status run_in_turns(struct night *n, struct ha_why *why)
     ha_words_add(&c, "--");
     add_plan(&c, n);
     const size_t none = c.words;
-    HA_TRY(add_suspicious(&c, &n->result, why));
-    if (c.words == none) return HA_OK;
+    add_untold(&c, &n->result);
+    if (c.words == none) return;
     const bool ran = run_step(n, "turns", &c, left(n) + 120 * second_ns, &code);
     snprintf(before, sizeof before, "in turns with the last good build, %s", version);
     if (ran) note_first_line(n, "turns", before);
     n->slower = code == HA_EXIT_REGRESSION;
     n->wrong = n->wrong || code == HA_EXIT_WRONG;
     if (ran && code == HA_EXIT_OK) excuse(n);
-    return HA_OK;
 }
 
 /* ---- the verdict ------------------------------------------------------------------------------------------------- */
@@ -554,7 +568,7 @@ static enum ha_status spend(struct night *n, struct ha_why *why)
     struct ha_why unread = { "" }, unplanned = { "" };
     enum ha_status status = look(n, &unread);
     if (status == HA_OK && n->compared && written) status = run_again(n, &unread);
-    if (status == HA_OK && n->compared && written && n->against && !ha_stop) status = run_in_turns(n, &unread);
+    if (status == HA_OK && n->compared && written && n->against && !ha_stop) run_in_turns(n);
     if (look_at_rows(n, &unplanned) != HA_OK)
         ha_night_log_note(&n->log, "%s", unplanned.text); /* also where nothing has a row */
     if (status != HA_OK) {
