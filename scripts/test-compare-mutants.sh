@@ -68,7 +68,6 @@ mutant shift.c test_speeds 's/ + common_shift(.*);/;/' 'the speeds of a change a
 mutant shift.c test_speeds 's/return of_slow > 0 ? of_slow : of_fast;/return of_slow;/' 'what is between the speeds is faster than the slow one'
 mutant shift.c test_speeds 's/if (best_fit < still_fit + few .*return best_still;//' 'a night at the slow speed is a change'
 mutant shift.c test_speeds 's/best_fit < still_fit + few/best_fit <= still_fit/' 'one late process moves the speeds'
-mutant shift.c test_speeds 's/if (worse) out->p_better = 1;//' 'what may be 22% slower is 3% faster'
 mutant bits.c test_compare 's/ || strcmp(o->plan, as->plan) != 0//' 'other kernels must have the same bits'
 mutant bits.c test_compare 's/ \&\& strcmp(digest, o->digest) != 0) return NULL/ \&\& false) return NULL/' 'a base that does not agree is one that does'
 mutant bits.c test_compare 's/        if (!ha_night_same_bits(.*//' 'another build must have the same bits'
@@ -76,7 +75,7 @@ mutant facts.c test_compare 's/ \&\& !strstr(a->build, "-dirty")//' 'changes tha
 
 # of two speeds, facts, results, and what is folded
 mutant compare.c test_speeds 's/fmin(1, 2 \* fmin(of_shift, .*;/of_shift;/' 'how many are at which speed is not asked'
-mutant compare.c test_compare 's/k->processes >= SHARE_PROCESSES ? p_share : 1/0/' 'two speeds are always a change'
+mutant compare.c test_speeds 's/k->processes >= SHARE_PROCESSES ? p_share : 1/0/' 'two speeds are always a change'
 mutant shift.c test_speeds 's/ha_shares_tail(n, out->slow\[1\], out->slow\[0\], m/ha_shares_tail(n, out->slow[1], m - out->slow[0], m/' 'the shares of the two speeds are exchanged'
 mutant shares.c test_nights 's/return fmin(0.95, excess.*/return 0;/; s/(1 - correlation) \/ of/1e-9/' 'each night has the share of all'
 mutant shares.c test_speeds 's/return HA_SHARES_ASSUMED;/return 0.9;/' 'of one night nothing can be called'
@@ -115,7 +114,7 @@ mutant side_by_side_print.c test_side_by_side 's/step_ns >= (double)limit_ns || 
 
 # of `habench history`
 mutant history.c test_history 's/n < fewest/n < 1/' 'a few nights are a test'
-mutant history.c test_history 's/h->level = history_alpha .*;/h->level = 1;/; s/ha_shift_threshold(p, h->tested, history_alpha)/1/' 'every figure has a change somewhere'
+mutant history.c test_history 's/h->level = HA_HISTORY_ALPHA .*;/h->level = 1;/; s/ha_shift_threshold(p, h->tested, HA_HISTORY_ALPHA)/1/' 'every figure has a change somewhere'
 mutant history.c test_history 's/if (h->machine\[f->at\[i\].night\] == machine)/if (!machine)/' 'two machines are one curve'
 mutant history.c test_history 's/n += isfinite(x\[n\]) ? 1 : 0;/n++;/' 'what has no logarithm is a level'
 mutant history.c test_history 's/\.night = night,/.night = c->count,/' 'nights are counted by those that have the case'

@@ -452,16 +452,16 @@ COMPARE_TEST(what_follows_from_a_change_is_folded_into_it)
     add_both("resident:", &over, 1e6, 2e6), add_both("resident:", &step, 1e6, 2e6);
     add_both("resident:", &layer, 1e6, 2e6);
     add_both("x:", &full, 1e6, 2e6), add_both("x:", &step, 3e6, 3e6);
-    add_both("y:", &step, 3e6, 3e6), add_both("y:", &mass, 1, 0.5), add_both("y:", &recall, 1, 0.5);
+    add_both("y:", &step, 3e6, 6e6), add_both("y:", &mass, 1, 0.5), add_both("y:", &recall, 1, 0.5);
     compare();
-    assert_int_equal(ha_comparison_loud(&result), 2);
+    assert_int_equal(ha_comparison_loud(&result), 3);
     assert_contains(line_of(change_of("resident:", "step_ns")), "; with it floor_ns");
     assert_true(change_of("x:", "full_step_ns")->folded);
     for (size_t i = 0; i < result.count; i++) /* the same in other words */
         assert_true(!result.change[i].figure || strcmp(result.change[i].figure->name, "layer_ns") != 0);
     assert_contains(line_of(change_of("y:", "mass_mean")), "; with it recall");
     ha_compare_print_table(test_print(), &result);
-    assert_contains(test_printed(), "slower: 2 changes in ");
+    assert_contains(test_printed(), "slower: 3 changes in ");
 }
 
 /* A time that some processes did not leave. */
