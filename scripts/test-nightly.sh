@@ -136,7 +136,7 @@ holds 'what is suspicious was run again' test -s slow/again-1/figures.csv
 holds 'its cases alone' test "$(cut -d, -f3 slow/again-1/cases.csv | sort -u | wc -l)" -le 3
 
 # a base that was disturbed says nothing; both builds in turns do. The last good one is a program that says what it took. (All else
-# of the base took a thousand times as long, so that nothing is slower.)
+# of the base is a thousand times as bad, so that nothing is slower.)
 cp -r nights never
 awk 'function take(line, i, c, quoted) {
     n = 1; field[1] = ""
@@ -149,9 +149,9 @@ awk 'function take(line, i, c, quoted) {
 {
     take($0)
     for (i = 1; i <= n && FNR == 1; i++) at[FILENAME, field[i]] = i
-    value = at[FILENAME, "\"value\""]; unit = field[at[FILENAME, "\"unit\""]]; disturbed = at[FILENAME, "\"disturbed\""]
-    if (FNR > 1 && value && unit ~ /^"ns"$/) field[value] = substr(field[value], 2, length(field[value]) - 2) * 1000
-    if (FNR > 1 && value && unit ~ /\/s"$/) field[value] = substr(field[value], 2, length(field[value]) - 2) / 1000
+    value = at[FILENAME, "\"value\""]; better = field[at[FILENAME, "\"better\""]]; disturbed = at[FILENAME, "\"disturbed\""]
+    if (FNR > 1 && value && better == "\"less\"") field[value] = substr(field[value], 2, length(field[value]) - 2) * 1000 + 1000
+    if (FNR > 1 && value && better == "\"more\"") field[value] = substr(field[value], 2, length(field[value]) - 2) / 1000
     if (FNR > 1 && disturbed && /"resident:/) field[disturbed] = "\"load\""
     for (i = 1; i <= n; i++) printf "%s%s", field[i], i < n ? "," : "\n" > ("never" substr(FILENAME, 7))
 }' nights/1/run/cases.csv nights/1/run/figures.csv
