@@ -102,7 +102,7 @@ struct ha_device_attend {
     bool causal;
     const struct ha_device_seq *seqs; /* [batch]; copied */
     size_t block; /* an index names blocks of so many rows: key i is row index[i / block] * block + i % block;
-                   * 0 as 1: rows. What it names twice is two keys */
+                   * 0 as 1: rows. A row that it names twice is two keys */
     /* 0: all heads read the same rows. Else kv_heads or q_heads: each has a list of its own in runs[0], which has an
      * index and, with causal, is not the last run. A query head reads its own KV head's rows all the same.
      * attend_products takes none; a device that cannot says so when it is called, and is waived. One that was compiled

@@ -54,7 +54,7 @@ static enum ha_cause cause_of(const struct ha_shift *figure, double sign, const 
 /* Of causes those that can be: code that is the same has not changed. */
 static enum ha_cause possible(const struct ha_comparison *all, enum ha_cause cause)
 {
-    const bool software = all->suspects && *all->suspects && (all->same_build || strchr(all->suspects, ','));
+    const bool software = all->other_software;
     switch (cause) {
     case HA_CAUSE_CODE:
         if (!all->same_build) return software ? HA_CAUSE_UNDECIDED : HA_CAUSE_CODE;

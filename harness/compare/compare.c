@@ -432,7 +432,7 @@ static double chance(const struct ha_change *k, double p, bool beyond, double p_
     return fmin(1, 2 * fmin(of_shift, k->processes >= SHARE_PROCESSES ? p_share : 1));
 }
 
-/* What is called for its speeds has moved by as much as its medians. */
+/* A change that is called by how many processes are slow has the shift of the medians. */
 static void take_speeds(struct ha_change *k)
 {
     struct ha_shift *s = &k->shift;
@@ -509,14 +509,16 @@ static enum ha_status compare_fact(struct ha_comparison *c, const char *name, co
                            why);
 }
 
-/* What may have made a figure another one, and is no part of the machine. */
+/* The names of the facts that differ and may be the cause of a change: the build, and software. */
 static enum ha_status name_suspects(struct ha_comparison *c, struct ha_why *why)
 {
     struct ha_figure_names names = { 0 };
     enum ha_status status = c->same_build ? HA_OK : ha_figure_names_add(&names, "build", why);
     for (size_t i = 0; i < c->environments && status == HA_OK; i++)
-        if (c->environment[i].kind == HA_FACT_SOFTWARE)
+        if (c->environment[i].kind == HA_FACT_SOFTWARE) {
             status = ha_figure_names_add(&names, c->environment[i].name, why);
+            c->other_software = true;
+        }
     if (status == HA_OK && !(c->suspects = ha_figure_names_text(&names)))
         status = ha_why(why, HA_ERROR, "out of memory");
     free(names.name);

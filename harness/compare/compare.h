@@ -72,17 +72,17 @@ struct ha_comparison {
     size_t count, room;
     struct ha_environment_change *environment; /* [environments] what is lost, then hardware, software, the rest */
     size_t environments, environments_room;
-    char *no_figures;             /* the text of one of these */
-    char *suspects;               /* the names of the software that differs, and "build" */
-    bool same_build;              /* as far as both say */
-    struct ha_record machine[2];  /* the case "machine" of either side, of readings that can be compared */
-    size_t compared;              /* figures */
-    bool other_machine;           /* no figure is compared: side_by_side.h */
-    const char *differs;          /* the fact by which it is another machine */
-    size_t base_nights, left_out; /* nights of the base that count; those of other machines */
-    size_t itself;                /* nights of the base that are new ones, and do not count */
-    double nights;                /* spread between nights, median over figures */
-    bool assumed;                 /* it is not known from the base, which has one night */
+    char *no_figures;                /* the text of one of these */
+    char *suspects;                  /* the names of the software that differs, and "build" */
+    bool same_build, other_software; /* as far as both say */
+    struct ha_record machine[2];     /* the case "machine" of either side, of readings that can be compared */
+    size_t compared;                 /* figures */
+    bool other_machine;              /* no figure is compared: side_by_side.h */
+    const char *differs;             /* the fact by which it is another machine */
+    size_t base_nights, left_out;    /* nights of the base that count; those of other machines */
+    size_t itself;                   /* nights of the base that are new ones, and do not count */
+    double nights;                   /* spread between nights, median over figures */
+    bool assumed;                    /* it is not known from the base, which has one night */
     enum ha_exit besides; /* the caller's to set: what else it knows of the new record, which makes it no better */
 };
 

@@ -238,7 +238,7 @@ static enum ha_status add_facts(struct ha_record *r, json_t *of, const char *pre
     return HA_OK;
 }
 
-/* What a device can do at most, of its meters: how it stands at the moment is none of these facts. */
+/* The limits of a device, of its meters: its clock and its power at the moment are no facts of a machine. */
 static enum ha_status add_limits(struct ha_record *r, const json_t *meters, const char *prefix, struct ha_why *why)
 {
     static const char *const limit[] = { "sm_clock_max_MHz", "memory_clock_max_MHz", "link_gen_max", "link_width",

@@ -56,7 +56,8 @@ struct ha_recorded_case {
     size_t figures, room;
 };
 
-/* What a night says of where it ran: "cpu", "kernel", "device host: name", ... (facts.h says of what kind it is) */
+/* A fact of the machine or its software, from env.json: "cpu", "kernel", "device host: name", ... (facts.h says which
+ * is which) */
 struct ha_fact {
     const char *name, *value;
 };

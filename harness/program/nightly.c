@@ -321,25 +321,32 @@ static void note_first_line(struct night *n, const char *name, const char *befor
 /* Of a case that was measured it could not be told whether it is slower. */
 static bool is_untold(const struct ha_change *c)
 {
-    return c->now && !strcmp(c->now->mode, "run")
+    return c->now && !strcmp(c->now->mode, "run") && strcmp(c->now->id, HA_MACHINE_CASE) != 0
            && (c->kind == HA_CHANGE_DISTURBED || c->kind == HA_CHANGE_SUSPICIOUS);
+}
+
+static bool has_word(const struct ha_words *c, const char *word)
+{
+    for (size_t i = 0; i < c->words; i++)
+        if (!strcmp(c->word[i], word)) return true;
+    return false;
 }
 
 static void add_untold(struct ha_words *c, const struct ha_comparison *of)
 {
     for (size_t i = 0; i < of->count && c->words + 1 < HA_STEP_WORDS; i++) {
         const struct ha_change *const k = &of->change[i];
-        bool has = !strcmp(k->now ? k->now->id : "", HA_MACHINE_CASE);
-        for (size_t w = 0; is_untold(k) && w < c->words; w++) has |= !strcmp(c->word[w], k->now->id);
-        if (is_untold(k) && !has) ha_words_add(c, k->now->id);
+        if (is_untold(k) && !has_word(c, k->now->id)) ha_words_add(c, k->now->id);
     }
 }
 
-/* Both builds in turns have told it: what is as before there is no change of the code. */
-static void excuse(struct night *n)
+/* The cases that both builds ran in turns: one that takes as long as before there shows no change of the code. */
+static void excuse(struct night *n, const struct ha_words *ran)
 {
-    for (size_t i = 0; i < n->result.count; i++)
-        if (is_untold(&n->result.change[i])) n->result.change[i].kind = HA_CHANGE_UNCLEAR;
+    for (size_t i = 0; i < n->result.count; i++) {
+        struct ha_change *const k = &n->result.change[i];
+        if (is_untold(k) && has_word(ran, k->now->id)) k->kind = HA_CHANGE_UNCLEAR;
+    }
     n->unfit = false;
 }
 
@@ -368,7 +375,7 @@ static void run_in_turns(struct night *n)
     if (ran) note_first_line(n, "turns", before);
     n->slower = code == HA_EXIT_REGRESSION;
     n->wrong = n->wrong || code == HA_EXIT_WRONG;
-    if (ran && code == HA_EXIT_OK) excuse(n);
+    if (ran && code == HA_EXIT_OK) excuse(n, &c);
 }
 
 /* ---- the verdict ------------------------------------------------------------------------------------------------- */
