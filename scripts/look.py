@@ -106,6 +106,11 @@ class Browser:
                 raise RuntimeError(f"{path} is not drawn after {self.patience} s")
             time.sleep(0.1)
 
+    def print_media(self, on):
+        """The page as it is laid out for print, on A4 with the margins of the style, or as on a screen again."""
+        self.ask("Emulation.setDeviceMetricsOverride", width=688 if on else 1200, height=900, deviceScaleFactor=1, mobile=False)
+        self.ask("Emulation.setEmulatedMedia", media="print" if on else "")
+
     def complaints(self):
         """Errors and warnings on the console, and what was asked of a network."""
         self.value("1")

@@ -24,6 +24,7 @@ from report import charts  # noqa: E402
 from report.cases import short_names, steps_of  # noqa: E402
 from report.compared import read_rows  # noqa: E402
 from report.files import Notes, clean, number, rows  # noqa: E402
+from report.fleet import short_machines  # noqa: E402
 from report.history import series_of  # noqa: E402
 from report.kernels import kernels_figure  # noqa: E402
 from report.record import Folder, runs_in  # noqa: E402
@@ -129,6 +130,20 @@ def compare_rows(path, name="", newest="2026-10-03"):
                     "by": "code" if i == 0 else "", "part": "memory read", "part_ratio": 1.01, "line": f"line of {word} {name}", "base": 1e5,
                     "value": 1e5 * (ratio or 1), "least": 1.03, "p": 1e-5, **({"ratio": ratio, "lo": ratio - 0.02, "hi": ratio + 0.02} if ratio else {})})
     out.append({"row": "verdict", "exit": 30, "verdict": "slower", "line": "one case is slower by code " + name, "changed": 3, "compared": 4})
+    return "".join(json.dumps(row) + "\n" for row in out)
+
+
+def side_by_side_rows(name=""):
+    """As compare prints two machines: of 30 cases one more is faster each time."""
+    out = [{"row": "record", "index": 0, "side": "base", "name": "full"}, {"row": "record", "index": 1, "side": "new", "name": "other"},
+           {"row": "environment", "name": "cpu", "base": "a CPU", "new": "Another CPU " + name, "kind": "machine", "lost": False},
+           {"row": "verdict", "new": 1, "exit": 0, "verdict": "side by side", "line": "two machines " + name, "changed": 0, "compared": 30}]
+    for i in range(30):
+        out.append({"row": "side", "new": 1, "case_id": f"hgca:ctx={1024 * (i + 1)}" + name, "suite": "s", "speed": ("faster", "even", "slower", "too few")[i % 4],
+                    "by": "memory read", "figure": "step_ns", "unit": "ns", "base": 1e5, "value": 7e4, "ratio": 1.43, "lo": 1.38, "hi": 1.47, "tokens_per_s": 1234.5})
+    for of, line in (("hgca", None), ("", "B is 1.43 times as fast as A (1.38 to 1.47) over 30 cases " + name)):
+        out.append({"row": "faster", "index": 0, "new": 1, "of": of, "cases": 30, "ratio": 1.43, "lo": 1.38, "hi": 1.47, "faster": 8, "even": 8, "slower": 7,
+                    "too_few": 7, **({"line": line} if line else {})})
     return "".join(json.dumps(row) + "\n" for row in out)
 
 
@@ -428,6 +443,9 @@ def test_page(folder):
     data = json.loads(re.search('id="data">(.*?)</script>', text).group(1))
     units = {c[2] for f in data if f["name"] in ("steps", "quality", "link") for choice in f["choices"] for c in choice["columns"] if c[0] in ("x", "y")}
     expect("of different machines no absolute times or rates", "different machines" in text and not units & {"ms", "GB/s"} and "x" in units, units)
+    text = make("side by side", f"{folder}/full", f"{folder}/other", text=side_by_side_rows())
+    expect("two machines: who is faster, on top and by case, and no box of good or bad", 'class="verdict plain"' in text and "1.43 times as fast" in text
+           and "1.43 (1.38 to 1.47)" in text and text.count("memory read</td>") == 30 and "<summary>5 more" in text and ">side by side<" in text)
     text = make("same machine", f"{folder}/full", f"{folder}/nights")
     expect("of one machine times", "different machines" not in text and '"ms"' in text)
 
@@ -549,6 +567,9 @@ def test_fleet(folder, pages):
     expect("what became of it since the fleet before", "Beside before: 60 machines in both, 1 gone: all times and rates +2.0% (+1.0% to +3.0%), above 0 is worse" in text)
     expect("what differs in a group", "firmware" in text and "1.3" in text)
     expect("outputs that disagree", "1111111111111111" in text and "node03" in text)
+    for names, labels in ((["r7-gpu-01.dc1.net", "r7-gpu-12.dc1.net"], ["…01…", "…12…"]), (["node01", "node02"], ["node01", "node02"]), (["a", "b.c"], ["a", "b.c"]),
+                          (["r-1", "r-1-r-1"], ["r-1", "r-1-r-1"]), (["one-1"], ["one-1"]), ([], []), (["x/a", "x/b"], ["…a", "…b"])):
+        expect(f"the labels of {names}", list(short_machines(names).values()) == labels, short_machines(names))
     expect("a machine that fits is in no table", not re.search("<b>node04</b>", text))
     expect("a suspect's page, where it has a record", 'href="fleet.machines/node01.html"' in text and os.path.getsize(f"{folder}/fleet.machines/node02.html") > 1e5
            and not os.path.exists(f"{folder}/fleet.machines/node03.html"), sorted(os.listdir(f"{folder}/fleet.machines")))
@@ -594,8 +615,12 @@ CLICK = """(async () => { let to = null; HTMLAnchorElement.prototype.dispatchEve
     return to; })()"""
 SHOWN = {"record": {"steps", "where", "timeline", "quality", "kernels", "link", "merges", "gallery", "ceilings"},
          "nights": {"forest", "steps", "where", "timeline", "quality", "history0", "ceilings"}, "machines": {"steps", "where", "quality", "kernels", "link"},
-         "hostile": {"forest", "steps", "where", "timeline", "history0", "ceilings"}, "month": {"history0"}, "odd": {"steps"},
+         "hostile": {"forest", "steps", "where", "timeline", "history0", "ceilings"}, "month": {"history0"}, "odd": {"steps"}, "side by side": {"steps", "where", "quality", "kernels", "link"},
          "fleet": {"heat", "shift", "strips"}, "fleet_hostile": {"heat", "shift", "strips"}}
+
+
+# of each figure the part of a page of A4 or letter that it takes in print, at the width of a page
+PRINTED = """[...document.querySelectorAll('section.figure')].map(s => [s.id, s.getBoundingClientRect().height / (25.1 / 2.54 * 96)])"""
 
 
 def refusal_of(fault):
@@ -635,6 +660,10 @@ def test_browser(pages, program):
                 expect(f"{name}: nothing of a name runs", browser.value("typeof window.hit") == "undefined" and browser.value("document.images.length") == 0)
                 said = browser.complaints()
                 expect(f"{name} at {width}: no error, no warning, no network", not said, said)
+            browser.print_media(True)
+            parts = browser.value(PRINTED)
+            expect(f"{name}: in print two figures fit a page", all(part < 0.5 for _, part in parts) or "hostile" in name, parts)
+            browser.print_media(False)
             expect(f"{name}: a PDF", browser.pdf()[:5] == b"%PDF-")
 
 

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 
 from report.charts import Choice, Column, Figure, axis, dots, shape, tips, INK
 from report.cases import short_names
@@ -80,6 +81,20 @@ def names_of(rows):
     return {key(r): f"{key(r)[1]} {short[key(r)[0]]}" for r in rows}
 
 
+def short_machines(names):
+    """A label for each machine: the words that all names begin or end with are left out."""
+    head = re.sub(r"[^-._/]*$", "", os.path.commonprefix(names))
+    tail = re.sub(r"^[^-._/]*", "", os.path.commonprefix([n[::-1] for n in names])[::-1])
+    if len(set(names)) < 2 or len(head) + len(tail) >= min(map(len, names)):
+        head = tail = ""
+    return {n: clean("…" * (head != "") + n[len(head):len(n) - len(tail)] + "…" * (tail != ""), 120) for n in names}
+
+
+def machine_names(fleet):
+    """short_machines of all that the plots show."""
+    return short_machines(sorted({str(r.get("name") if kind == "machine_shift" else r.get("machine")) for kind in ("deviation", "machine_shift") for r in fleet.rows[kind]}))
+
+
 def suspects(fleet):
     return [str(m.get("name", "?")) for m in fleet.rows["machine"] if m.get("state") not in (*ABSENT, "fits")]
 
@@ -91,20 +106,20 @@ def heat_figure(fleet, pages):
     cells = [c for c in cells if str(c.get("machine")) in shown]
     if not cells:
         return None
-    names, largest = names_of(cells), {}
+    names, labels, largest = names_of(cells), machine_names(fleet), {}
     for c in cells:
         size = abs(c["sigmas"]) + (1000 if c.get("called") else 0)
         largest[key(c)] = max(largest.get(key(c), 0), size)
     columns_of = sorted(largest, key=lambda k: -largest[k])[:HEAT_FIGURES]
     machines = [str(m.get("name")) for m in fleet.rows["machine"] if any(str(c.get("machine")) == str(m.get("name")) for c in cells)][:HEAT_MACHINES]
-    rows = [{"machine": str(c.get("machine")), "figure": names[key(c)], "y": c["sigmas"], "ratio": number(c.get("ratio")),
+    rows = [{"machine": str(c.get("machine")), "label": labels[str(c.get("machine"))], "figure": names[key(c)], "y": c["sigmas"], "ratio": number(c.get("ratio")),
              "page": pages.get(str(c.get("machine")), ""), "shown": max(-SIGMAS_MOST, min(SIGMAS_MOST, c["sigmas"])), "called": "called" if c.get("called") else ""}
             for c in cells if key(c) in columns_of and str(c.get("machine")) in machines]
     columns = [Column("machine", "machine"), Column("figure", "figure"), Column("y", "deviation", "spreads"), Column("ratio", "over the median", "x"),
-               Column("shown"), Column("page"), Column("called", "beyond chance")]
+               Column("shown"), Column("page"), Column("label"), Column("called", "beyond chance")]
     encoding = {"x": {"field": "figure", "type": "nominal", "sort": [names[k] for k in columns_of], "title": None,
-                      "axis": {"labelAngle": -60, "labelLimit": 180, "labelFontSize": 9, "labelOverlap": False}},
-                "y": {"field": "machine", "type": "nominal", "sort": machines, "title": None}}
+                      "axis": {"labelAngle": -60, "labelLimit": 240, "labelFontSize": 9, "labelOverlap": False}},
+                "y": {"field": "label", "type": "nominal", "sort": [labels[m] for m in machines], "title": None}}
     layers = [
         {"mark": "rect",
          "encoding": {"color": {"field": "shown", "type": "quantitative", "title": "worse by so many spreads",
@@ -120,7 +135,7 @@ def heat_figure(fleet, pages):
                   "cross is beyond chance over the whole fleet.", [Choice("all", drawn, columns, rows)])
 
 
-def strip(fleet, figure):
+def strip(fleet, figure, labels):
     """The spread of one figure over its group, and the machines that deviate by name."""
     unit, group, q = str(figure.get("unit", "")), figure.get("group"), figure.get("quantiles")
     quantiles = [number(x) for x in q] if isinstance(q, list) else []
@@ -133,7 +148,7 @@ def strip(fleet, figure):
     for d in sorted(own, key=lambda d: -abs(number(d.get("sigmas")) or 0))[:HEAT_MACHINES]:
         kind = "beyond chance" if d.get("called") else "within it"
         rows.append({"machine": str(d.get("machine", "?")), "lo": None, "hi": None, "y": d["value"], "kind": kind, "at": 0,
-                     "name": str(d.get("machine", "?")) if d.get("called") else ""})
+                     "name": labels[str(d.get("machine"))] if d.get("called") else ""})
     kinds = ["beyond chance", "within it", "median"]
     columns = [Column("machine", "machine"), Column("y", "value", unit or "share"), Column("lo", "from", unit or "share"), Column("hi", "to", unit or "share"),
                Column("kind", "which"), Column("at"), Column("name")]
@@ -164,9 +179,9 @@ def strip_figure(fleet):
         n, most = called.get(place, (0, 0))
         called[place] = (n + bool(d.get("called")), max(most, size))
     figures = sorted(fleet.rows["figure"], key=lambda f: tuple(-x for x in called.get((key(f), f.get("group")), (0, 0))))
-    names, choices = names_of(figures), []
+    names, labels, choices = names_of(figures), machine_names(fleet), []
     for f in figures[:STRIPS_MAX]:
-        made = strip(fleet, f)
+        made = strip(fleet, f, labels)
         if not made:
             continue
         least = number(f.get("least"))
@@ -182,7 +197,8 @@ def strip_figure(fleet):
 def shift_figure(fleet):
     """Two fleets side by side: each machine beside itself, each figure beside itself over all machines."""
     choices = []
-    machines = [(str(m.get("name", "?")), m) for m in fleet.rows["machine_shift"]]
+    labels = machine_names(fleet)
+    machines = [(labels[str(m.get("name"))], m) for m in fleet.rows["machine_shift"]]
     names = names_of(fleet.rows["figure_shift"])
     figures = [(names[key(f)], f) for f in fleet.rows["figure_shift"]]
     for label, listed in (("machines", machines), ("figures", figures)):
