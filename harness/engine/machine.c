@@ -157,7 +157,7 @@ enum ha_status ha_machine_ceilings(struct ha_machine *m, const struct ha_ceiling
     if (m->has_given_ceilings && !strcmp(m->given_name, m->name)) m->ceilings = m->given_ceilings;
     else {
         HA_TRY(ha_kernels_resolve(NULL, &best, why));
-        HA_TRY(ha_ceilings_measure(&m->ceilings, m->api, m->device, &best, true, why));
+        HA_TRY(ha_ceilings_measure(&m->ceilings, m->api, m->device, &best, m->memory, true, why));
     }
     m->measured = true;
     return tell(m, &m->ceilings, why);

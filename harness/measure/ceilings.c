@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SAMPLES_MAX = 200, SAMPLES_SLOW = 40 };
+enum { SAMPLES_MAX = 200, SAMPLES_SLOW = 40, SAMPLES = 15, SAMPLES_BRIEF = 5 };
 
 /* Each is sampled, or the rate of work; of a latency more samples are taken. */
 static const struct {
@@ -109,10 +109,11 @@ static double cache_bytes(const struct ha_ceiling_bench *b)
     return 0;
 }
 
-static enum ha_status open_bench(struct ha_ceiling_bench *b, struct ha_why *why)
+static enum ha_status open_bench(struct ha_ceiling_bench *b, struct ha_paired_memory *memory, struct ha_why *why)
 {
     HA_TRY(ha_pool_create(&b->pool, HA_TEAM_DEFAULT, 0, why));
-    HA_TRY(ha_paired_create(&b->memory_read, b->pool, b->kernels, why));
+    HA_TRY(memory ? ha_paired_create_on(&b->memory_read, b->pool, b->kernels, memory, why)
+                  : ha_paired_create(&b->memory_read, b->pool, b->kernels, why));
     HA_TRY(ha_arena_create(&b->host, false, why));
     HA_TRY(ha_device_arena_create(&b->arena, b->api, b->device, why));
     b->buffer = ha_alloc(b->host, b->buffer_bytes, HA_TAG_SCRATCH, why);
@@ -140,7 +141,8 @@ bool ha_has_link(const char *kind)
 }
 
 enum ha_status ha_ceilings_measure(struct ha_ceilings *out, const struct ha_device_api *api, struct ha_device *device,
-                                   const struct ha_kernels *kernels, bool brief, struct ha_why *why)
+                                   const struct ha_kernels *kernels, struct ha_paired_memory *memory, bool brief,
+                                   struct ha_why *why)
 {
     const bool emulated = !strcmp(api->kind, "emulated"); /* nobody waits for figures that mean nothing */
     brief = brief || emulated;
@@ -153,15 +155,15 @@ enum ha_status ha_ceilings_measure(struct ha_ceilings *out, const struct ha_devi
                                              : brief  ? 20e6
                                                       : 50e6 };
     b.device_bytes = device_bytes(&b);
-    enum ha_status status = open_bench(&b, why);
+    enum ha_status status = open_bench(&b, memory, why);
 
     for (int i = 0; i < HA_CEILINGS && status == HA_OK; i++) {
-        bool latency = !strcmp(ceiling[i].unit, "ns");
+        const bool latency = !strcmp(ceiling[i].unit, "ns"), reads_host = i == HA_CEIL_READ_1 || i == HA_CEIL_READ_ALL;
         out->of[i] = measure(&b, (enum ha_ceiling)i,
                              i == HA_CEIL_POOL_IDLE ? SAMPLES_SLOW
                              : latency              ? SAMPLES_MAX
-                             : brief                ? 5
-                                                    : 15);
+                             : brief && !reads_host ? SAMPLES_BRIEF
+                                                    : SAMPLES);
     }
     if (status == HA_OK) ha_ceiling_spans(&b);
     if (status == HA_OK) ha_ceiling_memory(&b, (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE));

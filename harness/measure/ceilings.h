@@ -43,14 +43,17 @@ struct ha_ceilings {
     struct ha_device_meters meters; /* read while the device read its memory; NaN and "" where it has none */
 };
 
+struct ha_paired_memory;
 /* Is there a link, by the kind of the device? One whose memory is this host's has none, and neither has one that moves
  * nothing. */
 bool ha_has_link(const char *device_kind);
 /* The host's by these kernels' read and flops: the best that this CPU has. brief: about a second in all; else about
- * five. An emulated device is always measured briefly. HA_FAIL: what the device did while the clock ran, or what its
- * spans or its memory are said to be, is not so. */
+ * five. An emulated device is always measured briefly. memory: of the host, which is read (paired.h); NULL: the call
+ * makes its own. HA_FAIL: what the device did while the clock ran, or what its spans or its memory are said to be, is
+ * not so. */
 enum ha_status ha_ceilings_measure(struct ha_ceilings *out, const struct ha_device_api *api, struct ha_device *device,
-                                   const struct ha_kernels *kernels, bool brief, struct ha_why *why);
+                                   const struct ha_kernels *kernels, struct ha_paired_memory *memory, bool brief,
+                                   struct ha_why *why);
 const char *ha_ceiling_name(enum ha_ceiling which);
 const char *ha_ceiling_unit(enum ha_ceiling which);
 

@@ -13,7 +13,7 @@
 static struct ha_ceilings measure(const struct ha_device_api *api, const struct ha_kernels *k)
 {
     struct ha_ceilings c;
-    if (ha_ceilings_measure(&c, api, device, k, true, &why) != HA_OK) fail_msg("%s", why.text);
+    if (ha_ceilings_measure(&c, api, device, k, NULL, true, &why) != HA_OK) fail_msg("%s", why.text);
     return c;
 }
 
@@ -85,6 +85,46 @@ static size_t cores(void)
 /* not more than that; how much less is up to the machine */
 static void assert_rate(const struct ha_reading *r, double most) { assert_true(measured(r) && r->hi <= 1.001 * most); }
 
+static uintptr_t lowest, highest; /* addresses that were read */
+
+static uint64_t noted_read(const void *p, size_t bytes)
+{
+    const uintptr_t begin = (uintptr_t)p, end = begin + bytes;
+    uintptr_t was = __atomic_load_n(&lowest, __ATOMIC_RELAXED);
+    while (begin < was && !__atomic_compare_exchange_n(&lowest, &was, begin, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        continue;
+    was = __atomic_load_n(&highest, __ATOMIC_RELAXED);
+    while (end > was && !__atomic_compare_exchange_n(&highest, &was, end, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        continue;
+    return 0;
+}
+
+TEST_WITH(memory_that_is_given_is_what_is_read, open_host, close_host)
+{
+    struct ha_kernels k = kernels;
+    struct ha_paired_memory *memory;
+    struct ha_paired *paired;
+    struct ha_pool *pool;
+    struct ha_ceilings c;
+    k.read = noted_read;
+    k.read_streams = NULL;
+    lowest = UINTPTR_MAX, highest = 0;
+    assert_int_equal(ha_pool_create(&pool, HA_TEAM_DEFAULT, 0, &why), HA_OK);
+    const enum ha_status made = ha_paired_memory_create(&memory, &why);
+    if (made == HA_WAIVED) skip();
+    assert_int_equal(made, HA_OK);
+    assert_int_equal(ha_paired_create_on(&paired, pool, &k, memory, &why), HA_OK);
+    for (int i = 0; i < 100; i++) ha_paired_read_all(paired); /* every part of it */
+    const uintptr_t begin = lowest, end = highest;
+    lowest = UINTPTR_MAX, highest = 0;
+    assert_int_equal(ha_ceilings_measure(&c, host, device, &k, memory, true, &why), HA_OK);
+    assert_true(begin <= lowest && lowest < highest && highest <= end);
+    assert_true(measured(&c.of[HA_CEIL_READ_1]) && measured(&c.of[HA_CEIL_READ_ALL]));
+    ha_paired_destroy(paired);
+    ha_paired_memory_destroy(memory);
+    ha_pool_destroy(pool);
+}
+
 TEST_WITH(slow_and_poor, open_host, close_host)
 {
     struct ha_device_api api = *host;
@@ -155,7 +195,7 @@ static size_t one_fact(struct ha_device *dev, struct ha_device_fact *fact, size_
 static struct ha_ceilings measure_untouched(const struct ha_device_api *api)
 {
     struct ha_ceilings c;
-    assert_int_equal(ha_ceilings_measure(&c, api, device, &kernels, true, &why), HA_FAIL);
+    assert_int_equal(ha_ceilings_measure(&c, api, device, &kernels, NULL, true, &why), HA_FAIL);
     assert_contains(why.text, "has not arrived");
     return c;
 }

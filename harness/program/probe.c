@@ -79,7 +79,7 @@ static enum ha_status probe(struct ha_machine *machine, const char *device, cons
     api->info(dev, &info);
     ha_env_read(&env);
     HA_TRY(ha_kernels_resolve(NULL, &kernels, why));
-    HA_TRY(ha_ceilings_measure(&ceilings, api, dev, &kernels, false, why));
+    HA_TRY(ha_ceilings_measure(&ceilings, api, dev, &kernels, NULL, false, why));
     struct ha_env_device seen;
     ha_env_device(&seen, device, api, &info, ha_machine_eps(machine), &ceilings);
     ha_span_source_warn(seen.asked, seen.info.spans);
