@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOW_MOST = 70 };
+enum { LOW_MOST = 8300, LOW_MANY = 1000 };
 static const float WIDE = 32768, FAR_BELOW = -20000, BELOW = -300, FAR_QUERY = 64; /* BELOW: of products of 16 bits */
 
 /* One array of inputs and one of outputs, laid out by offsets that hold for the device and the image alike. */
@@ -169,9 +169,12 @@ static void choose(struct ha_op_stage *s, struct problem *p, size_t b)
     p->key = keys && ha_op_draw(s, 2) && p->special != HA_OP_INF_QUERY ? keys - 1 - ha_op_draw(s, last)
                                                                        : 0; /* one of the last, or the first */
     if (!keys || (p->special == HA_OP_LOW_KEY && least < 2)) p->special = HA_OP_NO_SPECIAL;
+    /* of many keys nearly all, so that a part which a kernel takes by itself has none but these */
     const size_t most = least <= LOW_MOST ? least - 1 : LOW_MOST;
+    const bool many = p->special == HA_OP_LOW_KEY && keys > LOW_MANY;
+    if (many) p->key = 0;
     p->faint = (p->special == HA_OP_NAN_VALUE || p->special == HA_OP_INF_VALUE) && least > 1 && ha_op_draw(s, 2);
-    p->lows = p->special == HA_OP_LOW_KEY && p->key == 0 ? 1 + ha_op_draw(s, 2) * (most - 1) : 0;
+    p->lows = p->special == HA_OP_LOW_KEY && p->key == 0 ? 1 + (many || ha_op_draw(s, 2)) * (most - 1) : 0;
 }
 
 /* An infinite score: of one sign for all queries. */
@@ -629,11 +632,17 @@ static const struct ha_op_case large[] = {
     SHAPE(1, 2049, 1, 33, 8, 3, 1, .q_at = 4), /* more than 65,536 rows, in each dimension */
     SHAPE(130, 1, 512, 1, 8, 2, 1, .weights = 1),
     SHAPE(65, 16, 64, 1, 8, 3, 1, .dst_at = 4),
+    SHAPE(1, 1, 1, 2, 64, 4300, 1, .special = HA_OP_LOW_KEY),
+    SHAPE(1, 2, 2, 1, 24, 8500, 2, .special = HA_OP_LOW_KEY, .causal = 1),
+    SHAPE(1, 2, 1, 2, 512, 70, 1, .special = HA_OP_NAN_VALUE, .causal = 1),
+    SHAPE(1, 3, 1, 2, 8, 5, 1, .q_layout = HA_OP_Q_FUSED, .q_gap = 65536), /* queries 256 KiB apart */
+    SHAPE(1, 3, 2, 2, 8, 5, 1, .q_layout = HA_OP_Q_FUSED_HEADS, .q_gap = 65536),
+    SHAPE(1, 3, 2, 2, 8, 5, 1, .q_gap = 32768),
     SHAPE(1, 1, 3, 2, 8, 300, 1, .pad = 65536, .layout = HA_OP_K_HEADS), /* heads more than 16 MiB apart */
     SHAPE(1, 1, 3, 2, 8, 300, 1, .v_pad = 65536, .layout = HA_OP_V_HEADS),
 };
 static const struct ha_op_case indexed[] = {
-    SHAPE(1, 1, 1, 1, 8, 40000, 1, .block = 1),
+    SHAPE(1, 1, 1, 1, 8, 70000, 1, .block = 1),
     SHAPE(1, 1, 1, 2, 16, 40000, 1, .block = 32, .weights = 1),
     SHAPE(1, 1, 1, 7, 64, 4200, 1, .block = 64, .weights = 1, .dst_gap = 3),
 };
@@ -740,7 +749,7 @@ const struct ha_op ha_op_attend = {
                                       "q_len = 1..8 13 16 17 33 64\n"
                                       "kv_heads = 1..8 20 33 65 128\n"
                                       "group = 1..8 12 16\n"
-                                      "head_dim = 8 24 40 64 80 96 112 128 160 192 200 256\n"
+                                      "head_dim = 8 24 40 64 80 96 112 128 160 192 200 256 320 512\n"
                                       "keys = 1 2 31 64 65 130 257 1025 2100\n",
     .values = VALUES,
     .once = attend_case,
@@ -771,7 +780,7 @@ const struct ha_op ha_op_attend_index = {
     .judge = judge_attend_index,
     .keys = KEYS " special scores weights dst_gap block",
     .pairs = PAIRS_OF_ROWS "batch = 1 3 65\nq_len = 1 2 5 8\nkv_heads = 1 2 3 8 33\ngroup = 1..5 7 8 16\nhead_dim = 8 "
-                           "64 80 96 112 128 192 256\n"
+                           "64 80 96 112 128 192 256 512\n"
                            "keys = 1 3 31 65 130 300 1025\nblock = 1 2 7 16 32 64 100\n",
     .values = VALUES,
     .once = attend_index_case,

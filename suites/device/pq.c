@@ -417,6 +417,7 @@ static enum ha_status judge_pq_score(struct ha_op_stage *s)
         { .q_len = 1, .group = 4, .keys = 9000, .groups = 32, .centroids = 256, .code_bits = 8, .w_type = HA_F32 },
         { .q_len = 3, .group = 3, .keys = 1000, .groups = 64, .centroids = 5000, .code_bits = 13, .w_type = HA_F16 },
         { .q_len = 1, .group = 7, .keys = 3000, .groups = 2, .centroids = 64, .code_bits = 6, .w_type = HA_F32 },
+        { .q_len = 1, .group = 2, .keys = 70000, .groups = 3, .centroids = 100, .code_bits = 7, .w_type = HA_F32 },
         { .q_len = 1, .group = 1, .keys = 300, .groups = 3, .centroids = 65536, .code_bits = 16, .w_type = HA_F16 },
     };
     for (size_t i = 0; i < sizeof large / sizeof *large - (s->most < 1 << 20); i++) {

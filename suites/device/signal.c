@@ -51,8 +51,23 @@ static enum ha_status write_every_bit(struct ha_op_stage *s)
     return HA_OK;
 }
 
+/* A host function that takes a while, and then looks at the flag that is written behind it. */
+struct look {
+    const uint32_t *flag;
+    uint32_t seen;
+};
+static void look_late(void *arg)
+{
+    enum { TAKES_NS = 2000000 };
+    struct look *look = arg;
+    ha_sleep_ns(TAKES_NS);
+    look->seen = __atomic_load_n(look->flag, __ATOMIC_ACQUIRE);
+}
+
 static enum ha_status judge_flag_write(struct ha_op_stage *s)
 {
+    static struct look look; /* a device that forgets to wait calls later */
+
     static const uint32_t values[HA_OP_ROUNDS] = { 1, 2, 77, 65536, 3, 4000000000 };
     for (size_t round = 0; round < s->rounds; round++) {
         const uint32_t value = s->of ? (uint32_t)s->of->value : values[round];
@@ -64,6 +79,8 @@ static enum ha_status judge_flag_write(struct ha_op_stage *s)
         HA_TRY(ha_op_shut(s, s->stream[0]));
         HA_TRY(ha_op_path_up(s, &p, s->stream[0]));
         HA_TRY(ha_op_path_down(s, &p, s->stream[0]));
+        look = (struct look){ flag, 0 };
+        if (s->api->host_fn) HA_OP(s, host_fn, s->stream[0], look_late, &look);
         HA_OP(s, flag_write, s->stream[0], flag, value);
         HA_TRY(ha_op_hold(s));
         if (__atomic_load_n(flag, __ATOMIC_ACQUIRE))
@@ -71,6 +88,9 @@ static enum ha_status judge_flag_write(struct ha_op_stage *s)
         ha_op_open(s);
         HA_TRY(flag_await(s, flag, value));
         HA_TRY(ha_op_path_judge(s, &p, "what was copied back before flag_write, when the CPU sees the flag"));
+        HA_OP(s, stream_sync, s->stream[0]);
+        if (look.seen)
+            return ha_op_wrong(s, "flag_write of %u: a host function before it, which takes 2 ms, sees it", value);
         HA_OP(s, flag_write, s->stream[0], flag, 0);
         HA_OP(s, stream_sync, s->stream[0]);
         const uint32_t left = __atomic_load_n(flag, __ATOMIC_ACQUIRE);

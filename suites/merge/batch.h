@@ -62,7 +62,7 @@ const char *ha_layout_name(size_t layout);
 /* Does +inf say of that state that it has no keys? Of some rows -inf does. */
 static inline bool ha_batch_marks(const struct ha_merge_shape *shape, size_t m, size_t r)
 {
-    return shape->plus_inf && (m + r) % 4 != 3;
+    return shape->plus_inf && (r / 4 % 2 || (m + r) % 4 != 3);
 }
 
 size_t ha_batch_bytes(const struct ha_merge_shape *shape);

@@ -110,12 +110,13 @@ static enum ha_status add_orders(struct ha_merge_tasks *tasks, struct ha_merge_t
     for (unsigned order = 0; order < HA_ORDER_COUNT; order++) {
         if (!allows(c->orders, only->order, order)) continue;
         if ((s->states < 2 || c->stage != HA_STAGE_PLAIN) && order != HA_ORDER_FLAT) continue;
-        const size_t k = (*turns)++, rows = rows_of(c, s->states);
+        static const size_t heads[] = { 4, 1, 2, 8 };
+        const size_t k = (*turns)++, rows = rows_of(c, s->states), h = heads[k / HA_LAYOUT_COUNT % 4];
         s->order = (enum ha_order)order;
         s->dim = only->head_dim ? only->head_dim : c->fp8 ? next_value(0, t.item, k) : dims[k % DIMS];
         s->alias = (enum ha_alias)turn(c->aliases, HA_ALIAS_COUNT, k, only->alias);
         s->layout = (enum ha_layout)turn(c->layouts, HA_LAYOUT_COUNT, k, only->layout);
-        s->heads = only->tokens ? only->heads : rows % 4 ? rows : 4;
+        s->heads = only->tokens ? only->heads : rows % h ? rows : h;
         s->tokens = only->tokens ? only->tokens : rows / s->heads;
         if (!only->tokens) shorten(s);
         t.seed = ha_merge_axes_whole(only) ? only->seed : only->seed * 1000003 + k;
