@@ -32,7 +32,7 @@ mutant()
     fi
 }
 
-for test in test_nights test_compare test_blame test_speeds test_history test_fleet_read test_fleet_spread test_side_by_side; do
+for test in test_nights test_shift test_compare test_blame test_speeds test_history test_fleet_read test_fleet_spread test_side_by_side; do
     cp harness/compare/shift.c "$dir/shift.c"
     if build shift.c $test && "$dir/test" $test few > "$dir/out" 2> "$dir/err"; then pass; else fail "$test: as it is"; fi
 done
@@ -40,7 +40,9 @@ done
 mutant sides.c test_nights 's/s->x\[s->count\] = logarithm(f, .*;/&\
         if (s->count + 1 < f->count) { s->night[s->count + 1] = s->night[s->count]; s->x[s->count + 1] = s->x[s->count]; s->count++; }/' \
     'a process counts twice, as if its samples were pooled'
-mutant shift.c test_nights 's/sqrt(e \* e + nights \* nights \* (.*))/e/' 'the spread between nights is left out'
+mutant shift.c test_nights 's/sqrt(all)/e/' 'the spread between nights is left out'
+mutant shift.c test_shift 's/if (!find_squares(&s, base)/if (1 || !find_squares(\&s, base)/' 'a figure whose nights differ more than those of others has the spread of these'
+mutant shift.c test_shift 's/sqrt(s.nights - s.within), freedom/sqrt(s.nights - s.within), (double)INFINITY/' 'the spread of five nights is as good as known'
 mutant shift.c test_nights 's/const double e = few \*/& 0.2 */' 'the interval is too narrow'
 mutant shift.c test_nights 's/return fmax(of_processes, .*;/return of_processes;/' 'processes of a night count as if they had nothing in common'
 mutant shift.c test_nights 's/alpha \* (double)(i + 1) \/ (double)count/alpha/' 'false alarms are held down in each figure, and not over the night'

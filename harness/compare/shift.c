@@ -2,6 +2,7 @@
 
 #include "harness/base/stats.h"
 #include "harness/base/why.h"
+#include "harness/compare/fleet_spread.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@ static const double gap_least = 0.05, gap_spreads = 4;
 static const double within_spreads = 2; /* so many times as wide as the spread is what is at a speed */
 enum { SPEED_LEAST = 3 };               /* processes of the base at each */
 /* Normal quantiles. */
-static const double z_suspicion = 1.645, z_nine_of_ten = 1.282, z_interval = 1.96;
+static const double z_suspicion = 1.645, z_nine_of_ten = 1.282, outside_interval = 0.025;
 static const double mad_to_sd = 1.4826, median_to_mean = 1.05; /* of a normal: spread; a median's error */
 
 static int by_size(const void *a, const void *b)
@@ -182,12 +183,18 @@ static void copy_sorted(double *to, const struct ha_side *from)
     qsort(to, from->count, sizeof *to, by_size);
 }
 
-double ha_shift_nights_squared(const struct ha_side *base)
+/* Squares of one figure: of the spread of the medians of nights, and of what the processes of a night make of it. */
+struct squares {
+    double nights, within;
+};
+
+/* false: there are too few nights or processes, or no memory */
+static bool find_squares(struct squares *out, const struct ha_side *base)
 {
     const size_t n = base->count;
     double *night = malloc(4 * (n + 1) * sizeof *night), *x = night + n + 1, *part = x + n + 1, *work = part + n + 1;
     double within = 0, spreads = 0, mean = 0, square = 0;
-    if (!night) return (double)NAN;
+    if (!night) return false;
     copy_sorted(part, base);
     const struct ha_speeds speeds = speeds_of(part, n, work);
     if (n) memcpy(x, base->x, n * sizeof *x);
@@ -202,10 +209,36 @@ double ha_shift_nights_squared(const struct ha_side *base)
         spreads++;
     }
     for (size_t i = 0; i < nights; i++) mean += night[i] / (double)nights;
-    for (size_t i = 0; i < nights; i++) square += (night[i] - mean) * (night[i] - mean) / (double)(nights - 1);
+    for (size_t i = 0; i < nights; i++) square += (night[i] - mean) * (night[i] - mean);
+    const bool known = nights > 1 && spreads > 0;
     free(night);
-    if (nights < 2 || !(spreads > 0)) return (double)NAN;
-    return square - 1.45 * within / spreads; /* the variance of a median of few is 1.45 times that of their mean */
+    /* the variance of a median of few is 1.45 times that of their mean */
+    if (known) *out = (struct squares){ square / (double)(nights - 1), 1.45 * within / spreads };
+    return known;
+}
+
+double ha_shift_nights_squared(const struct ha_side *base)
+{
+    struct squares s;
+    return find_squares(&s, base) ? s.nights - s.within : (double)NAN;
+}
+
+/* The spread between nights of one figure, and of how many degrees of freedom it is. */
+struct own {
+    double spread, freedom;
+};
+
+/* What all figures share, which is as good as known; unless the figure's own nights differ by so much more as one in a
+ * hundred would by chance (Wilson & Hilferty): that is of few nights. */
+static struct own own_nights(const struct ha_side *base, double shared)
+{
+    static const double z_of_hundred = 2.326;
+    const double freedom = (double)base->nights - 1, part = 2 / (9 * freedom);
+    struct squares s;
+    if (!find_squares(&s, base)
+        || s.nights <= pow(1 - part + z_of_hundred * sqrt(part), 3) * (shared * shared + s.within))
+        return (struct own){ shared, (double)INFINITY };
+    return (struct own){ sqrt(s.nights - s.within), freedom };
 }
 
 /* ---- one figure -------------------------------------------------------------------------------------------------- */
@@ -231,18 +264,9 @@ static double u_of(const struct sides *s, double sign, double by)
     return u;
 }
 
-static double upper_tail(double z) { return 0.5 * erfc(z / M_SQRT2); }
-
-/* The quantile of a normal distribution above which p is. */
-static double upper_quantile(double p)
+static double upper_tail(double t, double freedom)
 {
-    double lo = 0, hi = 40;
-    for (int i = 0; i < 60; i++) {
-        const double middle = (lo + hi) / 2;
-        if (upper_tail(middle) > p) lo = middle;
-        else hi = middle;
-    }
-    return lo;
+    return t < 0 ? 1 - ha_t_tail(-t, freedom) : ha_t_tail(t, freedom);
 }
 
 /* How many differences are at most d. */
@@ -278,40 +302,44 @@ static double hodges_lehmann(const struct sides *s)
     return sorted_median(s->difference, k);
 }
 
-/* Two tests, of which the weaker counts: of processes, whatever their distribution is; and of nights, whose processes
- * have something in common. */
-static double chance(const struct sides *s, double sign, double size, double error)
-{
-    const double of_processes = ha_mann_whitney(s->n, s->m, floor(u_of(s, sign, HA_SHIFT_LEAST)));
-    return fmax(of_processes, upper_tail((sign * size - HA_SHIFT_LEAST) / error));
-}
-
-/* The error of a shift, of the processes of both sides, and with that of nights. */
+/* The error of a shift, of the processes of both sides, and with that of nights; and of how many degrees of freedom it
+ * is, since those of nights alone are few (Welch, Biometrika 34, 1947). */
 struct errors {
-    double of_processes, all;
+    double of_processes, all, freedom;
 };
 
-static struct errors errors_of(const struct sides *s, size_t base_nights, size_t now_nights, double nights)
+/* Two tests, of which the weaker counts: of processes, whatever their distribution is; and of nights, whose processes
+ * have something in common. */
+static double chance(const struct sides *s, double sign, double size, struct errors e)
+{
+    const double of_processes = ha_mann_whitney(s->n, s->m, floor(u_of(s, sign, HA_SHIFT_LEAST)));
+    return fmax(of_processes, upper_tail((sign * size - HA_SHIFT_LEAST) / e.all, e.freedom));
+}
+
+static struct errors errors_of(const struct sides *s, size_t base_nights, size_t now_nights, struct own nights)
 {
     const double base = s->m > 2 ? spread(s->base, s->m, s->work) : (double)NAN;
     const double now = s->n > 2 ? spread(s->now, s->n, s->work) : (double)NAN;
     /* the larger side knows more of it; of few processes both are asked */
     double sd = s->m >= HA_SHIFT_PROCESSES || isnan(now) ? base : isnan(base) ? now : fmax(base, now);
-    if (isnan(sd)) sd = fmax(nights, fabs(s->base[s->m - 1] - s->base[0]));
+    if (isnan(sd)) sd = fmax(nights.spread, fabs(s->base[s->m - 1] - s->base[0]));
     const double few = 1 + 0.5 / (double)(s->n < s->m ? s->n : s->m); /* their tails are wider than a normal's */
     const double e = few * median_to_mean * fmax(sd, 1e-6) * sqrt(1 / (double)s->n + 1 / (double)s->m);
-    return (struct errors){ e, sqrt(e * e + nights * nights * (1 / (double)base_nights + 1 / (double)now_nights)) };
+    const double of_nights = nights.spread * nights.spread * (1 / (double)base_nights + 1 / (double)now_nights),
+                 all = e * e + of_nights;
+    return (struct errors){ e, sqrt(all), nights.freedom * (all / of_nights) * (all / of_nights) };
 }
 
 static void shift_judge(struct ha_shift *out, const struct sides *s, struct errors e, double alpha, size_t tests)
 {
     const bool enough = s->n >= HA_SHIFT_PROCESSES;
-    const double called = upper_quantile(alpha / (double)tests);
+    const double called = ha_t_quantile(alpha / (double)tests, e.freedom),
+                 side = ha_t_quantile(outside_interval, e.freedom);
     out->size = hodges_lehmann(s);
-    out->lo = out->size - z_interval * e.all;
-    out->hi = out->size + z_interval * e.all;
-    out->p = chance(s, 1, out->size, e.all);
-    out->p_better = chance(s, -1, out->size, e.all);
+    out->lo = out->size - side * e.all;
+    out->hi = out->size + side * e.all;
+    out->p = chance(s, 1, out->size, e);
+    out->p_better = chance(s, -1, out->size, e);
     const double sign = out->size < 0 ? -1 : 1;
     out->suspicious = fabs(out->size) > HA_SHIFT_LEAST
                       && ha_mann_whitney(s->n, s->m, floor(u_of(s, sign, 0))) < HA_SHIFT_SUSPICION;
@@ -382,7 +410,8 @@ enum ha_status ha_shift_find(struct ha_shift *out, const struct ha_side *base, c
         qsort(s.base, m, sizeof *s.base, by_size);
         qsort(s.now, n, sizeof *s.now, by_size);
     }
-    shift_judge(out, &s, errors_of(&s, base->nights, now->nights, of->spread), of->alpha, of->tests);
+    const struct errors e = errors_of(&s, base->nights, now->nights, own_nights(base, of->spread));
+    shift_judge(out, &s, e, of->alpha, of->tests);
     look_beyond(out, base, &s, all + 4 * room);
     if (worse) out->p_better = 1; /* suspicious at most: more processes may tell */
     free(all);

@@ -264,6 +264,13 @@ static void add_block(struct ha_record *to, size_t from, size_t end, double long
 
 static size_t below(size_t n) { return (size_t)ha_rng_below(seed, 9, drawn++, n); }
 
+static bool overlaps(size_t from, const size_t *taken, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (from < taken[i] + PROCESSES && taken[i] < from + PROCESSES) return true;
+    return false;
+}
+
 /* Processes next to each other are a night: what drifts on the host is between nights. */
 static struct outcome real_night(uint64_t number, double longer)
 {
@@ -273,10 +280,12 @@ static struct outcome real_night(uint64_t number, double longer)
     drawn = 0;
     const size_t tonight = below(series.processes - MOST + 1);
     begin(&base, "base");
+    size_t taken[BASE_NIGHTS];
     for (size_t k = 0; k < BASE_NIGHTS; k++) {
         size_t from;
         do from = below(series.processes - PROCESSES + 1);
-        while (from + PROCESSES > tonight && from < tonight + MOST);
+        while ((from + PROCESSES > tonight && from < tonight + MOST) || overlaps(from, taken, k));
+        taken[k] = from;
         begin_night(&base, "night");
         add_block(&base, from, from + PROCESSES, 1);
     }
@@ -309,7 +318,7 @@ static int real_nights(const char *path)
 {
     enum { NIGHTS = 200 };
     size_t alarms = 0, unfit = 0, found[COUNT(planted)] = { 0 }, again = 0;
-    if (ha_record_read(&series, path, &why) != HA_OK || series.processes < MOST + 2 * PROCESSES) {
+    if (ha_record_read(&series, path, &why) != HA_OK || series.processes < MOST + 2 * BASE_NIGHTS * PROCESSES) {
         fprintf(stderr, "%s: %s\n", path, why.text[0] ? why.text : "too few processes; 100 do");
         return 1;
     }

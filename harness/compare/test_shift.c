@@ -179,6 +179,32 @@ TEST(what_is_the_same_in_each_process_is_neither)
 }
 
 /* More pairs than are held at once: the same shift, since their order says it. */
+/* Five nights of five processes, 0.1% apart within a night; `apart` from night to night. What is 4% above all of them?
+ */
+static double chance_above(double apart)
+{
+    enum { NIGHTS = 5, EACH = 5 };
+    static const double level[NIGHTS] = { 0, 1, -1, 0.5, -0.5 };
+    double x[NIGHTS * EACH], above[N];
+    size_t night[NIGHTS * EACH], one[N] = { 0 };
+    struct ha_shift s;
+    for (size_t i = 0; i < COUNT(x); i++) {
+        night[i] = i / EACH;
+        x[i] = apart * level[night[i]] + 0.001 * ((double)(i % EACH) - 2);
+    }
+    for (size_t i = 0; i < N; i++) above[i] = 2 * apart + 0.04 + 0.001 * ((double)i - 4.5);
+    const struct ha_side before = { x, night, COUNT(x), NIGHTS }, after = { above, one, N, 1 };
+    assert_int_equal(ha_shift_find(&s, &before, &after, &(struct ha_shift_nights){ 0.003, 0, 0.01, 10 }, &why), HA_OK);
+    return s.p;
+}
+
+TEST(a_figure_whose_own_nights_differ_has_their_spread)
+{
+    assert_true(chance_above(0.0005) < 1e-6);
+    const double p = chance_above(0.05);
+    assert_true(p > 0.02 && p < 0.2); /* 2.9 of its errors above the least, of four degrees of freedom */
+}
+
 TEST(a_shift_of_a_million_pairs_is_the_median_difference)
 {
     enum { MANY = 1500 };
