@@ -41,7 +41,7 @@ mutant sides.c test_nights 's/s->x\[s->count\] = logarithm(f, .*;/&\
         if (s->count + 1 < f->count) { s->night[s->count + 1] = s->night[s->count]; s->x[s->count + 1] = s->x[s->count]; s->count++; }/' \
     'a process counts twice, as if its samples were pooled'
 mutant shift.c test_nights 's/sqrt(all)/e/' 'the spread between nights is left out'
-mutant shift.c test_shift 's/if (!find_squares(&s, base)/if (1 || !find_squares(\&s, base)/' 'a figure whose nights differ more than those of others has the spread of these'
+mutant shift.c test_shift 's/if (!squares_of(&s, base)/if (1 || !squares_of(\&s, base)/' 'a figure whose nights differ more than those of others has the spread of these'
 mutant shift.c test_shift 's/sqrt(s.nights - s.within), freedom/sqrt(s.nights - s.within), (double)INFINITY/' 'the spread of five nights is as good as known'
 mutant shift.c test_nights 's/const double e = few \*/& 0.2 */' 'the interval is too narrow'
 mutant shift.c test_nights 's/return fmax(of_processes, .*;/return of_processes;/' 'processes of a night count as if they had nothing in common'

@@ -662,7 +662,7 @@ def test_browser(pages, program):
                 expect(f"{name} at {width}: no error, no warning, no network", not said, said)
             browser.print_media(True)
             parts = browser.value(PRINTED)
-            expect(f"{name}: in print two figures fit a page", all(part < 0.5 for _, part in parts) or "hostile" in name, parts)
+            expect(f"{name}: in print two figures fit a page", all(part < 0.5 for _, part in parts) or "hostile" in name, parts)  # whose words have no end
             browser.print_media(False)
             expect(f"{name}: a PDF", browser.pdf()[:5] == b"%PDF-")
 

@@ -189,7 +189,7 @@ struct squares {
 };
 
 /* false: there are too few nights or processes, or no memory */
-static bool find_squares(struct squares *out, const struct ha_side *base)
+static bool squares_of(struct squares *out, const struct ha_side *base)
 {
     const size_t n = base->count;
     double *night = malloc(4 * (n + 1) * sizeof *night), *x = night + n + 1, *part = x + n + 1, *work = part + n + 1;
@@ -220,7 +220,7 @@ static bool find_squares(struct squares *out, const struct ha_side *base)
 double ha_shift_nights_squared(const struct ha_side *base)
 {
     struct squares s;
-    return find_squares(&s, base) ? s.nights - s.within : (double)NAN;
+    return squares_of(&s, base) ? s.nights - s.within : (double)NAN;
 }
 
 /* The spread between nights of one figure, and of how many degrees of freedom it is. */
@@ -228,14 +228,14 @@ struct own {
     double spread, freedom;
 };
 
-/* What all figures share, which is as good as known; unless the figure's own nights differ by so much more as one in a
- * hundred would by chance (Wilson & Hilferty): that is of few nights. */
+/* The spread that all figures share counts as known. A figure has its own spread, of few degrees of freedom, where its
+ * nights differ by more than 99 of 100 figures with the shared spread would (Wilson & Hilferty). */
 static struct own own_nights(const struct ha_side *base, double shared)
 {
     static const double z_of_hundred = 2.326;
     const double freedom = (double)base->nights - 1, part = 2 / (9 * freedom);
     struct squares s;
-    if (!find_squares(&s, base)
+    if (!squares_of(&s, base)
         || s.nights <= pow(1 - part + z_of_hundred * sqrt(part), 3) * (shared * shared + s.within))
         return (struct own){ shared, (double)INFINITY };
     return (struct own){ sqrt(s.nights - s.within), freedom };
@@ -302,21 +302,21 @@ static double hodges_lehmann(const struct sides *s)
     return sorted_median(s->difference, k);
 }
 
-/* The error of a shift, of the processes of both sides, and with that of nights; and of how many degrees of freedom it
- * is, since those of nights alone are few (Welch, Biometrika 34, 1947). */
-struct errors {
-    double of_processes, all, freedom;
+/* The standard error of a shift, of processes and of nights, and its degrees of freedom, of which nights have few
+ * (Welch, Biometrika 34, 1947). */
+struct error {
+    double size, freedom;
 };
 
 /* Two tests, of which the weaker counts: of processes, whatever their distribution is; and of nights, whose processes
  * have something in common. */
-static double chance(const struct sides *s, double sign, double size, struct errors e)
+static double chance(const struct sides *s, double sign, double size, struct error e)
 {
     const double of_processes = ha_mann_whitney(s->n, s->m, floor(u_of(s, sign, HA_SHIFT_LEAST)));
-    return fmax(of_processes, upper_tail((sign * size - HA_SHIFT_LEAST) / e.all, e.freedom));
+    return fmax(of_processes, upper_tail((sign * size - HA_SHIFT_LEAST) / e.size, e.freedom));
 }
 
-static struct errors errors_of(const struct sides *s, size_t base_nights, size_t now_nights, struct own nights)
+static struct error error_of(const struct sides *s, size_t base_nights, size_t now_nights, struct own nights)
 {
     const double base = s->m > 2 ? spread(s->base, s->m, s->work) : (double)NAN;
     const double now = s->n > 2 ? spread(s->now, s->n, s->work) : (double)NAN;
@@ -327,23 +327,23 @@ static struct errors errors_of(const struct sides *s, size_t base_nights, size_t
     const double e = few * median_to_mean * fmax(sd, 1e-6) * sqrt(1 / (double)s->n + 1 / (double)s->m);
     const double of_nights = nights.spread * nights.spread * (1 / (double)base_nights + 1 / (double)now_nights),
                  all = e * e + of_nights;
-    return (struct errors){ e, sqrt(all), nights.freedom * (all / of_nights) * (all / of_nights) };
+    return (struct error){ sqrt(all), nights.freedom * (all / of_nights) * (all / of_nights) };
 }
 
-static void shift_judge(struct ha_shift *out, const struct sides *s, struct errors e, double alpha, size_t tests)
+static void shift_judge(struct ha_shift *out, const struct sides *s, struct error e, double alpha, size_t tests)
 {
     const bool enough = s->n >= HA_SHIFT_PROCESSES;
     const double called = ha_t_quantile(alpha / (double)tests, e.freedom),
                  side = ha_t_quantile(outside_interval, e.freedom);
     out->size = hodges_lehmann(s);
-    out->lo = out->size - side * e.all;
-    out->hi = out->size + side * e.all;
+    out->lo = out->size - side * e.size;
+    out->hi = out->size + side * e.size;
     out->p = chance(s, 1, out->size, e);
     out->p_better = chance(s, -1, out->size, e);
     const double sign = out->size < 0 ? -1 : 1;
     out->suspicious = fabs(out->size) > HA_SHIFT_LEAST
                       && ha_mann_whitney(s->n, s->m, floor(u_of(s, sign, 0))) < HA_SHIFT_SUSPICION;
-    out->noticed = HA_SHIFT_LEAST + ((enough ? called : z_suspicion) + z_nine_of_ten) * e.all;
+    out->noticed = HA_SHIFT_LEAST + ((enough ? called : z_suspicion) + z_nine_of_ten) * e.size;
     /* so few processes that even the farthest apart say nothing */
     if (ha_mann_whitney(s->n, s->m, (double)(s->n * s->m)) >= (enough ? alpha / (double)tests : HA_SHIFT_SUSPICION))
         out->noticed = (double)INFINITY;
@@ -410,7 +410,7 @@ enum ha_status ha_shift_find(struct ha_shift *out, const struct ha_side *base, c
         qsort(s.base, m, sizeof *s.base, by_size);
         qsort(s.now, n, sizeof *s.now, by_size);
     }
-    const struct errors e = errors_of(&s, base->nights, now->nights, own_nights(base, of->spread));
+    const struct error e = error_of(&s, base->nights, now->nights, own_nights(base, of->spread));
     shift_judge(out, &s, e, of->alpha, of->tests);
     look_beyond(out, base, &s, all + 4 * room);
     if (worse) out->p_better = 1; /* suspicious at most: more processes may tell */

@@ -158,11 +158,12 @@ enum ha_status ha_ceilings_measure(struct ha_ceilings *out, const struct ha_devi
     enum ha_status status = open_bench(&b, memory, why);
 
     for (int i = 0; i < HA_CEILINGS && status == HA_OK; i++) {
-        const bool latency = !strcmp(ceiling[i].unit, "ns"), reads_host = i == HA_CEIL_READ_1 || i == HA_CEIL_READ_ALL;
+        const bool latency = !strcmp(ceiling[i].unit, "ns"),
+                   reads_part = memory && (i == HA_CEIL_READ_1 || i == HA_CEIL_READ_ALL); /* a small one */
         out->of[i] = measure(&b, (enum ha_ceiling)i,
                              i == HA_CEIL_POOL_IDLE ? SAMPLES_SLOW
                              : latency              ? SAMPLES_MAX
-                             : brief && !reads_host ? SAMPLES_BRIEF
+                             : brief && !reads_part ? SAMPLES_BRIEF
                                                     : SAMPLES);
     }
     if (status == HA_OK) ha_ceiling_spans(&b);

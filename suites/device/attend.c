@@ -171,7 +171,7 @@ static void choose(struct ha_op_stage *s, struct problem *p, size_t b)
     if (!keys || (p->special == HA_OP_LOW_KEY && least < 2)) p->special = HA_OP_NO_SPECIAL;
     /* of many keys nearly all, so that a part which a kernel takes by itself has none but these */
     const size_t most = least <= LOW_MOST ? least - 1 : LOW_MOST;
-    const bool many = p->special == HA_OP_LOW_KEY && keys > LOW_MANY;
+    const bool many = p->special == HA_OP_LOW_KEY && keys > LOW_MANY && ha_op_draw(s, 2);
     if (many) p->key = 0;
     p->faint = (p->special == HA_OP_NAN_VALUE || p->special == HA_OP_INF_VALUE) && least > 1 && ha_op_draw(s, 2);
     p->lows = p->special == HA_OP_LOW_KEY && p->key == 0 ? 1 + (many || ha_op_draw(s, 2)) * (most - 1) : 0;
