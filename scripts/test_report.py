@@ -21,10 +21,9 @@ sys.dont_write_bytecode = True
 from fleet.simulate import parse_faults  # noqa: E402
 from look import Browser, chromium  # noqa: E402
 from report import charts  # noqa: E402
-from report.cases import short_names, steps_of  # noqa: E402
+from report.cases import short_machines, short_names, steps_of  # noqa: E402
 from report.compared import read_rows  # noqa: E402
 from report.files import Notes, clean, number, rows  # noqa: E402
-from report.fleet import short_machines  # noqa: E402
 from report.history import series_of  # noqa: E402
 from report.kernels import kernels_figure  # noqa: E402
 from report.record import Folder, runs_in  # noqa: E402
@@ -240,6 +239,12 @@ def test_words(folder):
            ("1.23 ms", "0.500 GB/s", "", "+10.0%", "1.20e-05"), (quantity(1234567, "ns"), quantity(0.5, "GB/s"), digits(0.000012)))
     expect("what is common is left out of names", short_names(["a:x=1,y=2", "a:x=1,y=3"]) == {"a:x=1,y=2": "a:y=2", "a:x=1,y=3": "a:y=3"},
            short_names(["a:x=1,y=2", "a:x=1,y=3"]))
+    for names, labels in ((["r7-gpu-01.dc1.net", "r7-gpu-12.dc1.net"], ["…01…", "…12…"]), (["node01", "node02"], ["node01", "node02"]), (["a", "b.c"], ["a", "b.c"]),
+                          (["r-1", "r-1-r-1"], ["r-1", "r-1-r-1"]), (["one-1"], ["one-1"]), ([], []), (["x/a", "x/b"], ["…a", "…b"])):
+        expect(f"the labels of {names}", list(short_machines(names).values()) == labels, short_machines(names))
+    bare = subprocess.run([sys.executable, "-c", "import sys; sys.modules['jinja2'] = sys.modules['markupsafe'] = None; import test_report"],
+                          cwd=HERE, stderr=subprocess.PIPE, text=True, check=False)
+    expect("this test begins without what only the page needs", bare.returncode == 0, bare.stderr)
     points = [{"x": x, "y": y} for x, y in ((1, 9), (2, 5), (3, 6), (4, 1), (4, 2))]
     expect("the front: none is faster and nearer", front(points) == {0, 1, 3}, front(points))
     put(f"{folder}/rows", compare_rows("p") + "no json\n[1]\n" + '{"row":"change","change":"slower","ratio":NaN,"later":[1]}\n')
@@ -567,9 +572,6 @@ def test_fleet(folder, pages):
     expect("what became of it since the fleet before", "Beside before: 60 machines in both, 1 gone: all times and rates +2.0% (+1.0% to +3.0%), above 0 is worse" in text)
     expect("what differs in a group", "firmware" in text and "1.3" in text)
     expect("outputs that disagree", "1111111111111111" in text and "node03" in text)
-    for names, labels in ((["r7-gpu-01.dc1.net", "r7-gpu-12.dc1.net"], ["…01…", "…12…"]), (["node01", "node02"], ["node01", "node02"]), (["a", "b.c"], ["a", "b.c"]),
-                          (["r-1", "r-1-r-1"], ["r-1", "r-1-r-1"]), (["one-1"], ["one-1"]), ([], []), (["x/a", "x/b"], ["…a", "…b"])):
-        expect(f"the labels of {names}", list(short_machines(names).values()) == labels, short_machines(names))
     expect("a machine that fits is in no table", not re.search("<b>node04</b>", text))
     expect("a suspect's page, where it has a record", 'href="fleet.machines/node01.html"' in text and os.path.getsize(f"{folder}/fleet.machines/node02.html") > 1e5
            and not os.path.exists(f"{folder}/fleet.machines/node03.html"), sorted(os.listdir(f"{folder}/fleet.machines")))

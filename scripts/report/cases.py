@@ -1,5 +1,6 @@
 """cases.csv: the steps of attention variants, gathered over processes."""
 
+import os
 import re
 
 from report.files import clean, median, number, positive
@@ -78,6 +79,15 @@ def short_names(ids):
     common = set.intersection(*map(set, words.values())) if len(words) > 1 else set()
     short = {i: clean(",".join(w for n, w in enumerate(ws) if not n or w not in common).replace(",", ":", 1), 80) for i, ws in words.items()}
     return short if len(set(short.values())) == len(short) else {i: clean(i, 120) for i in ids}
+
+
+def short_machines(names):
+    """A label for each machine: the words that all names begin or end with are left out."""
+    head = re.sub(r"[^-._/]*$", "", os.path.commonprefix(names))
+    tail = re.sub(r"^[^-._/]*", "", os.path.commonprefix([n[::-1] for n in names])[::-1])
+    if len(set(names)) < 2 or len(head) + len(tail) >= min(map(len, names)):
+        head = tail = ""
+    return {n: clean("…" * (head != "") + n[len(head):len(n) - len(tail)] + "…" * (tail != ""), 120) for n in names}
 
 
 def sides_of(steps):

@@ -3,10 +3,9 @@
 import json
 import math
 import os
-import re
 
 from report.charts import Choice, Column, Figure, axis, dots, shape, tips, INK
-from report.cases import short_names
+from report.cases import short_machines, short_names
 from report.files import clean, number
 from report.page import TONES, fill
 from report.text import percent, quantity
@@ -79,15 +78,6 @@ def names_of(rows):
     """A short name for each case and figure, what the machine can do first."""
     short = short_names(sorted({key(r)[0] for r in rows}))
     return {key(r): f"{key(r)[1]} {short[key(r)[0]]}" for r in rows}
-
-
-def short_machines(names):
-    """A label for each machine: the words that all names begin or end with are left out."""
-    head = re.sub(r"[^-._/]*$", "", os.path.commonprefix(names))
-    tail = re.sub(r"^[^-._/]*", "", os.path.commonprefix([n[::-1] for n in names])[::-1])
-    if len(set(names)) < 2 or len(head) + len(tail) >= min(map(len, names)):
-        head = tail = ""
-    return {n: clean("…" * (head != "") + n[len(head):len(n) - len(tail)] + "…" * (tail != ""), 120) for n in names}
 
 
 def machine_names(fleet):
