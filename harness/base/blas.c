@@ -1,6 +1,9 @@
 #define _GNU_SOURCE /* RTLD_DI_SERINFO */
 #include "harness/base/blas.h"
 
+#include "harness/api/kernels.h"
+#include "harness/base/cpu.h"
+
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -29,12 +32,37 @@ static void look_up(void *library, const char *name, void *fn)
     memcpy(fn, &symbol, sizeof symbol);
 }
 
+static const char core_type[] = "OPENBLAS_CORETYPE";
+
+/* OpenBLAS takes its kernels by the CPU's model, and of models that are newer than itself those of the Pentium 4, at a
+ * third of the speed. The kernels that this CPU's instructions ask for; NULL: it has chosen well, or the user has. */
+static const char *better_kernels(void *library)
+{
+    char *(*chosen)(void);
+    look_up(library, "openblas_get_corename", &chosen);
+    if (!chosen || getenv(core_type) || strcmp(chosen(), "Prescott") != 0) return NULL;
+    const unsigned cpu = ha_cpu_bits();
+    return cpu & HA_CPU_AVX512 ? "SkylakeX" : cpu & HA_CPU_AVX2 ? "Haswell" : NULL;
+}
+
+static void *open_library(const char *name)
+{
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    const char *kernels = library ? better_kernels(library) : NULL;
+    if (!kernels) return library;
+    dlclose(library);
+    setenv(core_type, kernels, 1);
+    library = dlopen(name, RTLD_NOW | RTLD_LOCAL); /* it looks at the CPU again */
+    unsetenv(core_type);
+    return library;
+}
+
 /* What is still missing, from this library; one that has none of it is closed. */
 static void try_library(const char *name)
 {
     void (*set_threads)(int);
     bool used = false;
-    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    void *library = open_library(name);
     if (!library) return;
     if (!blas.sgemm) {
         look_up(library, "cblas_sgemm", &blas.sgemm);
