@@ -33,13 +33,14 @@ function allowed(from) {
     if (from == "harness/report") return report
     if (from == "harness/compare" || from == "harness/doctor" || from == "harness/fleet") return report from " "
     if (from == "harness/engine") return engine
-    if (from == "harness/program") return engine "harness/compare harness/doctor " from " "
+    if (from == "harness/program") return engine "harness/compare harness/doctor datasets/model " from " "
     if (from ~ /^kernels\/cuda/) return base "kernels kernels/cuda kernels/cuda/emulation "
     if (from == "kernels/null") return api from " "
     if (from == "kernels/avx512") return base "kernels kernels/c kernels/avx2 " from " "
     if (from == "kernels/vectors") return base "kernels kernels/c kernels/avx2 kernels/avx512 kernels/neon kernels/sve " from " "
     if (from ~ /^kernels\/(avx512_ymm|avx512_vpopcntdq|avx512_bf16|amx)$/) return base "kernels kernels/c kernels/avx2 kernels/avx512 kernels/avx512_bf16 " from " "
     if (from ~ /^kernels(\/[^\/]*)?$/) return base "kernels kernels/c " from " "
+    if (from == "datasets/model") return base from " "
     if (from == "reference" || from == "datasets" || from == "suites/parts") return base from " "
     if (is_suite(from)) return engine from " "
     if (from ~ /^suites\/[^\/]*$/) return base "suites/parts " from " "

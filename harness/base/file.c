@@ -1,4 +1,3 @@
-
 #include "harness/base/file.h"
 #include "harness/base/why.h"
 
@@ -7,6 +6,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -53,6 +53,23 @@ FILE *ha_file_read(const char *path, struct ha_why *why)
         close(fd);
     }
     return file;
+}
+
+enum ha_status ha_file_map(const char *path, void **map, size_t *bytes, struct ha_why *why)
+{
+    struct stat at;
+    enum ha_status status = HA_OK;
+    const int fd = ha_file_open(path, why);
+    if (fd < 0) return HA_ERROR;
+    if (fstat(fd, &at) != 0) status = ha_why(why, HA_ERROR, "%s", strerror(errno));
+    else if (at.st_size == 0) status = ha_why(why, HA_ERROR, "empty file");
+    else {
+        *bytes = (size_t)at.st_size;
+        *map = mmap(NULL, *bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (*map == MAP_FAILED) status = ha_why(why, HA_ERROR, "cannot map: %s", strerror(errno));
+    }
+    close(fd);
+    return status;
 }
 
 /* ---- where a file goes ------------------------------------------------------------------------------------------- */

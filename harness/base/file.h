@@ -39,6 +39,9 @@ void ha_file_drop(const char *part, const char *path);
 int ha_file_open(const char *path, struct ha_why *why);
 /* The same as a stream; NULL: why begins with the path. */
 FILE *ha_file_read(const char *path, struct ha_why *why);
+/* Its bytes in memory, to be read, until munmap. HA_ERROR: it cannot be mapped, or is empty; why says it, without the
+ * path. */
+enum ha_status ha_file_map(const char *path, void **map, size_t *bytes, struct ha_why *why);
 
 /* Makes the folder where there is none, and those above it. */
 enum ha_status ha_file_folder(const char *path, struct ha_why *why);

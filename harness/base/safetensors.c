@@ -200,29 +200,12 @@ enum ha_status ha_safetensors_parse(struct ha_safetensors **file, const char *na
     return ha_why_prefix(why, status, "%s", quote(name).text);
 }
 
-static enum ha_status file_map(const char *path, void **map, size_t *bytes, struct ha_why *why)
-{
-    struct stat st;
-    enum ha_status status = HA_OK;
-    const int fd = ha_file_open(path, why);
-    if (fd < 0) return HA_ERROR;
-    if (fstat(fd, &st) != 0) status = ha_why(why, HA_ERROR, "%s", strerror(errno));
-    else if (st.st_size == 0) status = ha_why(why, HA_ERROR, "empty file");
-    else {
-        *bytes = (size_t)st.st_size;
-        *map = mmap(NULL, *bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (*map == MAP_FAILED) status = ha_why(why, HA_ERROR, "cannot map: %s", strerror(errno));
-    }
-    close(fd);
-    return status;
-}
-
 enum ha_status ha_safetensors_open(struct ha_safetensors **file, const char *path, struct ha_why *why)
 {
     void *map = NULL;
     size_t bytes = 0;
     *file = NULL;
-    enum ha_status status = file_map(path, &map, &bytes, why);
+    enum ha_status status = ha_file_map(path, &map, &bytes, why);
     if (status != HA_OK) return ha_why_prefix(why, status, "%s", quote(path).text);
     status = ha_safetensors_parse(file, path, map, bytes, why);
     if (status != HA_OK) {

@@ -15,6 +15,8 @@ const char *ha_list_name(size_t i);
 bool ha_list_again(size_t i); /* an earlier one has its name: they are printed together */
 /* `habench fit CASE -o FILE`: what a variant learns offline */
 enum ha_exit ha_command_fit(const struct ha_options *options, struct ha_why *why);
+/* `habench capture`: a trace of a model that reads a text */
+enum ha_exit ha_command_capture(const struct ha_options *options, struct ha_why *why);
 /* `habench capacity MODEL`: how many tokens fit beside its weights */
 enum ha_exit ha_command_capacity(const struct ha_options *options, struct ha_why *why);
 /* `habench nightly -o DIR`: a night of this machine, beside earlier ones */

@@ -60,6 +60,7 @@ __attribute__((noinline)) static int run(int argc, char **argv)
         [HA_CMD_COMPARE] = ha_command_compare, [HA_CMD_DOCTOR] = ha_command_doctor,
         [HA_CMD_REPORT] = ha_command_report,   [HA_CMD_NIGHTLY] = ha_command_nightly,
         [HA_CMD_HISTORY] = ha_command_history, [HA_CMD_PLAN] = ha_command_plan,
+        [HA_CMD_CAPTURE] = ha_command_capture,
     };
     struct ha_options o;
     struct ha_why why = { "" };

@@ -28,7 +28,8 @@ enum {
     DOCTOR = 1 << HA_CMD_DOCTOR,
     REPORT = 1 << HA_CMD_REPORT,
     HISTORY = 1 << HA_CMD_HISTORY,
-    PLAN = 1 << HA_CMD_PLAN
+    PLAN = 1 << HA_CMD_PLAN,
+    CAPTURE = 1 << HA_CMD_CAPTURE
 };
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
@@ -124,6 +125,30 @@ static enum ha_status take_tokens(void *to, const char *value, struct ha_why *wh
     return HA_OK;
 }
 
+/* "10-12", "10", "10-" */
+static enum ha_status take_layers(void *to, const char *value, struct ha_why *why)
+{
+    struct ha_layers *layers = to;
+    uint64_t first, last;
+    const char *end;
+    bool good = ha_whole_parse(value, &first, &end) && first < 100000;
+    last = first;
+    if (good && *end == '-' && end[1])
+        good = ha_whole_parse(end + 1, &last, &end) && last >= first && last < 100000 && !*end;
+    else if (good) good = !*end || !strcmp(end, "-");
+    if (!good) return ha_why(why, HA_ERROR, "'%s' names no layers; 10-12 does, and 10- those from 10 on", value);
+    *layers = (struct ha_layers){ first, *end ? 0 : last - first + 1 };
+    return HA_OK;
+}
+
+static enum ha_status take_dtype(void *to, const char *value, struct ha_why *why)
+{
+    const char *const words[] = { ha_dtype_word(0), ha_dtype_word(1), ha_dtype_word(2), NULL };
+    size_t i;
+    HA_TRY(ha_word_find("dtype", value, words, &i, why));
+    return take_text(to, value, why);
+}
+
 static enum ha_status take_seed(void *to, const char *value, struct ha_why *why)
 {
     const char *end;
@@ -216,6 +241,16 @@ const struct ha_option ha_option_table[] = {
       take_together, TO(together) },
     { CAPACITY, 0, "memory", "SIZE", "Memory of the device, as 80GB (80 * 10^9 bytes) or 80GiB (80 * 2^30)", take_bytes,
       TO(memory_bytes) },
+    { CAPTURE, 0, "model", "FILE", "The model, a GGUF file; `scripts/setup.sh --model` fetches one", take_text,
+      TO(model) },
+    { CAPTURE, 0, "text", "FILE", "What it reads, in UTF-8", take_text, TO(text) },
+    { CAPTURE, 0, "tokens", "N", "The first N tokens of the text; 2048 by default", take_tokens, TO(tokens) },
+    { CAPTURE, 0, "queries", "N", "Keep the queries and the inputs of the last N tokens; 256 by default", take_tokens,
+      TO(queries) },
+    { CAPTURE, 0, "layers", "FIRST-LAST", "Write these layers; all by default", take_layers, TO(layers) },
+    { CAPTURE, 0, "dtype", "TYPE", "f16, bf16 or f32; f16 by default", take_dtype, TO(dtype) },
+    { CAPTURE, 'o', "output", "FILE", "Write the trace there; datasets/traces/NAME.safetensors is dataset=trace/NAME",
+      take_text, TO(out_dir) },
     { CAPACITY, 0, "tokens", "N", "What so many tokens need, too, and whether they fit", take_tokens, TO(tokens) },
     { RUN | CHECK | CAPACITY | DOCTOR | COMPARE | HISTORY, 0, "format", "table|json",
       "stdout: tables, or a JSON line for each row and figure", take_format, TO(json) },
@@ -282,7 +317,8 @@ const struct ha_option ha_option_table[] = {
       TO(replay) },
     { CHECK, 0, "exec", "CMD", "lse_merge: judge the merge that `CMD IN OUT` does, files as for --replay", take_text,
       TO(exec) },
-    { RUN | CHECK | PROBE | NIGHTLY | COMPARE, 'q', "quiet", NULL, "No progress on stderr", take_flag, TO(quiet) },
+    { RUN | CHECK | PROBE | NIGHTLY | COMPARE | CAPTURE, 'q', "quiet", NULL, "No progress on stderr", take_flag,
+      TO(quiet) },
     { 0 },
 };
 enum { TABLE_COUNT = sizeof ha_option_table / sizeof *ha_option_table - 1 };
@@ -320,6 +356,10 @@ const struct ha_command_text ha_command_table[HA_COMMANDS + 1] = {
                           "newest "
                           "tokens. `of full` is `device` over that of `resident`. `tokens` fit with all of these. "
                           "Activations and what a driver takes are not counted." },
+    [HA_CMD_CAPTURE] = { "capture", "",
+                         "Runs a model of the llama family over a text, and writes the queries, keys and values of its "
+                         "layers as a trace (datasets/README.md). Prints the loss of the text.\v"
+                         "Exit code: 0 it is written, 40 it cannot be run or written here, 64 usage." },
     [HA_CMD_COMPARE] = { "compare", "BASE NEW...\n--run OLD NEW [-- SUITE|CASE...]\n--fleet DIR",
                          "Says what has changed since BASE, and whether it was the code or the machine. A folder is "
                          "that "
@@ -545,6 +585,9 @@ static void check_options(const char *program, const struct ha_options *o)
     if (o->command == HA_CMD_PROBE && o->words_count) refuse(program, "probe takes options only");
     if (o->command == HA_CMD_DOCTOR && o->words_count) refuse(program, "doctor takes options only");
     if (o->command == HA_CMD_PLAN && o->words_count) refuse(program, "plan takes options only");
+    if (o->command == HA_CMD_CAPTURE && o->words_count) refuse(program, "capture takes options only");
+    if (o->command == HA_CMD_CAPTURE && (!o->model || !o->text || !o->out_dir))
+        refuse(program, "of what? --model FILE.gguf --text FILE -o TRACE");
     if (o->command == HA_CMD_FIT && o->words_count != 1) refuse(program, "which CASE? one is learnt from");
     if (o->command == HA_CMD_FIT && !o->out_dir) refuse(program, "where to? -o FILE");
     if (o->command == HA_CMD_REPORT && !o->words_count && !o->machines)
@@ -642,7 +685,7 @@ void ha_options_parse(int argc, char **argv, struct ha_options *out)
     static const struct argp argp = {
         .parser = parse_top,
         .args_doc = "run SUITE|CASE...\ncheck [SUITE|CASE...]\nlist WHAT\nprobe\nfit CASE\ncapacity MODEL\n"
-                    "nightly\ncompare BASE NEW...\nhistory DIR\ndoctor\nplan\nreport DIR...",
+                    "nightly\ncompare BASE NEW...\nhistory DIR\ndoctor\nplan\ncapture\nreport DIR...",
         .doc = "Benchmark and correctness suite for attention over KV caches that are split between a device and host "
                "memory.\v`habench COMMAND --help` says more of one command.",
     };

@@ -17,6 +17,7 @@ enum ha_command {
     HA_CMD_REPORT,
     HA_CMD_HISTORY,
     HA_CMD_PLAN,
+    HA_CMD_CAPTURE,
     HA_COMMANDS
 };
 
@@ -45,7 +46,13 @@ struct ha_options {
     size_t plan_threads;           /* of `plan`; 0: not given */
     uint64_t max_time_ns;          /* 0: none */
     uint64_t random_ns;            /* 0: no random cases */
-    uint64_t memory_bytes, tokens; /* of `capacity`; 0: not given */
+    uint64_t memory_bytes, tokens; /* of `capacity`, tokens of `capture`; 0: not given */
+    const char *model, *text;      /* of `capture`: files */
+    uint64_t queries;              /* the same; 0: not given */
+    struct ha_layers {
+        size_t first, count;
+    } layers;          /* the same; count 0: all behind the first */
+    const char *dtype; /* the same: a word of ha_dtype_word */
     bool dry_run, resume, mutants, exhaustive, order, quiet, json;
     bool in_turns; /* of `compare` */
 };
