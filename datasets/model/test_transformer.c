@@ -40,35 +40,32 @@ static void end(void)
 
 static const struct fake_model *fake;
 
-/* Element [row][column] of blk.LAYER.NAME, or of NAME where the layer is SIZE_MAX. */
-static double weight(size_t layer, const char *name, size_t row, size_t column)
+/* A row of blk.LAYER.NAME, or of NAME where the layer is SIZE_MAX; until the next. */
+static const float *row_of(size_t layer, const char *name, size_t row)
 {
     static float numbers[512];
-    static char last[64];
-    static size_t last_row;
     char full[64];
     if (layer == SIZE_MAX) snprintf(full, sizeof full, "%s", name);
     else snprintf(full, sizeof full, "blk.%zu.%s", layer, name);
-    if (strcmp(full, last) != 0 || row != last_row) ha_gguf_row(ha_gguf_find(file, full), row, numbers);
-    snprintf(last, sizeof last, "%s", full);
-    last_row = row;
-    return (double)numbers[column];
+    ha_gguf_row(ha_gguf_find(file, full), row, numbers);
+    return numbers;
 }
 
 static void multiply(double *out, size_t layer, const char *name, size_t rows, const double *x, size_t columns)
 {
     for (size_t r = 0; r < rows; r++) {
+        const float *const w = row_of(layer, name, r);
         out[r] = 0;
-        for (size_t c = 0; c < columns; c++) out[r] += weight(layer, name, r, c) * x[c];
+        for (size_t c = 0; c < columns; c++) out[r] += (double)w[c] * x[c];
     }
 }
 
 static void over_norm(double *out, const double *x, size_t layer, const char *name, size_t n)
 {
+    const float *const w = row_of(layer, name, 0);
     double squares = 0;
     for (size_t i = 0; i < n; i++) squares += x[i] * x[i];
-    for (size_t i = 0; i < n; i++)
-        out[i] = x[i] / sqrt(squares / (double)n + (double)1e-3F) * weight(layer, name, 0, i);
+    for (size_t i = 0; i < n; i++) out[i] = x[i] / sqrt(squares / (double)n + (double)1e-3F) * (double)w[i];
 }
 
 /* Heads of a query or key: bias, norm, rotary embedding of the position. */
@@ -76,7 +73,7 @@ static void make_heads(double *x, size_t layer, const char *what, size_t heads, 
 {
     char name[32];
     snprintf(name, sizeof name, "attn_%s.bias", what);
-    for (size_t i = 0; fake->bias && i < heads * HD; i++) x[i] += weight(layer, name, 0, i);
+    for (size_t i = 0; fake->bias && i < heads * HD; i++) x[i] += (double)row_of(layer, name, 0)[i];
     snprintf(name, sizeof name, "attn_%s_norm.weight", what);
     const bool adjacent = !fake->architecture || !strcmp(fake->architecture, "llama");
     for (size_t h = 0; h < heads; h++) {
@@ -155,7 +152,7 @@ static void run(const uint32_t *token, size_t rows)
     for (size_t t = 0; t < TOKENS; t++) position[t] = t;
     for (size_t t = 0; t < TOKENS; t += rows) ha_transformer_embed(&model, token + t, rows, x[t]);
     for (size_t t = 0; t < TOKENS; t++)
-        for (size_t i = 0; i < D; i++) x64[t][i] = weight(SIZE_MAX, "token_embd.weight", token[t], i);
+        for (size_t i = 0; i < D; i++) x64[t][i] = (double)row_of(SIZE_MAX, "token_embd.weight", token[t])[i];
     for (size_t l = 0; l < FAKE_LAYERS; l++) {
         layer_by_definition(l);
         for (size_t t = 0; t < TOKENS; t += rows)
