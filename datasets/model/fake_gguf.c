@@ -89,8 +89,7 @@ void fake_gguf_end(struct fake_gguf *g)
     g->tensor = NULL;
 }
 
-/* ---- a model -------------------------------------------------------------------------------------------------------
- */
+/* ---- a model ----------------------------------------------------------------------------------------------------- */
 
 static const char *const merges[] = { "t h", "th e", "\304\240 the", "i n", "\304\240 a", "e r", "\304\212 \304\212" };
 enum { MERGES = sizeof merges / sizeof *merges, VOCABULARY = 256 + MERGES + 1, TEXT = 16 };

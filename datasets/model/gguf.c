@@ -12,8 +12,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are read as t
 
 enum { MAGIC = 0x46554747, ALIGNMENT = 32 };
 
-/* ---- types of metadata ---------------------------------------------------------------------------------------------
- */
+/* ---- types of metadata ------------------------------------------------------------------------------------------- */
 
 enum value_type { U8, I8, U16, I16, U32, I32, F32, BOOL, TEXT, ARRAY, U64, I64, F64, VALUE_TYPES };
 static const size_t value_bytes[VALUE_TYPES] = { [U8] = 1,  [I8] = 1,   [U16] = 2, [I16] = 2, [U32] = 4, [I32] = 4,
@@ -109,8 +108,7 @@ void ha_gguf_row(const struct ha_gguf_tensor *t, size_t row, float *out)
         type->read(t->data + (row * blocks + b) * type->bytes, out + b * type->elements);
 }
 
-/* ---- reading -------------------------------------------------------------------------------------------------------
- */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 /* The file from where it is read on; reasons are without its name. */
 struct rest {
@@ -218,8 +216,7 @@ static enum ha_status take_tensor(struct rest *r, struct ha_gguf_tensor *t, uint
     return find_type(r, t, type);
 }
 
-/* ---- looking up ----------------------------------------------------------------------------------------------------
- */
+/* ---- looking up -------------------------------------------------------------------------------------------------- */
 
 static int compare(const struct ha_gguf_text *a, const struct ha_gguf_text *b)
 {
@@ -312,8 +309,7 @@ struct ha_gguf_text *ha_gguf_texts(const struct ha_gguf *g, const char *key, siz
     return text;
 }
 
-/* ---- the whole file ------------------------------------------------------------------------------------------------
- */
+/* ---- the whole file ---------------------------------------------------------------------------------------------- */
 
 /* Sorts them by their texts. HA_ERROR: two have the same. */
 static enum ha_status sort(void *list, size_t count, size_t size, const char *what, struct ha_why *why)

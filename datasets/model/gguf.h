@@ -17,8 +17,7 @@ enum ha_status ha_gguf_parse(struct ha_gguf **file, const char *name, const void
                              struct ha_why *why);
 void ha_gguf_close(struct ha_gguf *file);
 
-/* ---- metadata ------------------------------------------------------------------------------------------------------
- */
+/* ---- metadata ---------------------------------------------------------------------------------------------------- */
 
 /* A piece of the file; no zero byte ends it. */
 struct ha_gguf_text {
@@ -34,8 +33,7 @@ struct ha_gguf_text *ha_gguf_texts(const struct ha_gguf *file, const char *key, 
 /* Element i of an array of numbers. */
 bool ha_gguf_element(const struct ha_gguf *file, const char *key, size_t i, double *out);
 
-/* ---- tensors -------------------------------------------------------------------------------------------------------
- */
+/* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
 struct ha_gguf_tensor {
     struct ha_gguf_text name;

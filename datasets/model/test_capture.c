@@ -46,8 +46,7 @@ static struct ha_capture capture_of(enum ha_dtype dtype)
     };
 }
 
-/* ---- beside the forward pass
- * ----------------------------------------------------------------------------------------- */
+/* ---- beside the forward pass ------------------------------------------------------------------------------------- */
 
 static float x[TOKENS * FAKE_MODEL_DIM], k[FAKE_LAYERS][TOKENS * KV], v[FAKE_LAYERS][TOKENS * KV],
     q[FAKE_LAYERS][TOKENS * Q];
@@ -186,7 +185,7 @@ TEST_WITH(what_cannot_be_captured_leaves_nothing, begin, test_folder_remove)
                                           "the model has 0 to 1",
                                           "the model has 0 to 1",
                                           "cannot open",
-                                          "has 3 tokens; --tokens asks for 60" };
+                                          "has 3 tokens, of 60 that are asked for" };
     of[0].tokens = 97;
     of[1].tokens = 1;
     of[2].queries = 61;

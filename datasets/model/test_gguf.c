@@ -61,8 +61,7 @@ TEST(metadata_is_found_by_key_and_type)
     free(g.bytes);
 }
 
-/* ---- blocks: what the format says of element i, one at a time, of random bytes --------------------------------------
- */
+/* ---- blocks: what the format says of element i, one at a time, of random bytes ----------------------------------- */
 
 static double f16(const unsigned char *at) { return (double)ha_load(at, 0, HA_F16); }
 
@@ -144,8 +143,7 @@ TEST(each_type_is_read_as_the_format_has_it)
     }
 }
 
-/* ---- hostile files
- * --------------------------------------------------------------------------------------------------- */
+/* ---- hostile files ----------------------------------------------------------------------------------------------- */
 
 TEST(what_is_no_file_of_the_format_is_refused_with_its_cause)
 {

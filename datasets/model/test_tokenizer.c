@@ -111,8 +111,7 @@ TEST(a_models_own_first_token_comes_first)
     end(NULL);
 }
 
-/* ---- files that it cannot be read from ------------------------------------------------------------------------------
- */
+/* ---- files that it cannot be read from --------------------------------------------------------------------------- */
 
 static void refused(const char *model, const char *pre, const char *token, const char *merge, const char *reason)
 {

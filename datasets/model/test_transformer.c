@@ -35,8 +35,7 @@ static void end(void)
     free(bytes.bytes);
 }
 
-/* ---- by definition
- * --------------------------------------------------------------------------------------------------- */
+/* ---- by definition ----------------------------------------------------------------------------------------------- */
 
 static const struct fake_model *fake;
 
@@ -129,8 +128,7 @@ static void layer_by_definition(size_t layer)
     }
 }
 
-/* ---- beside it
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- beside it --------------------------------------------------------------------------------------------------- */
 
 static void near(const char *what, const float *got, const double *want, size_t n, double tolerance)
 {
@@ -196,8 +194,7 @@ TEST(the_forward_pass_is_that_of_the_definition)
     }
 }
 
-/* ---- files that it cannot be read from ------------------------------------------------------------------------------
- */
+/* ---- files that it cannot be read from --------------------------------------------------------------------------- */
 
 /* The model with one text in it put in place of another of the same length. */
 static void refused(const char *from, const char *to, const char *reason)

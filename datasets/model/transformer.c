@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- sizes ---------------------------------------------------------------------------------------------------------
- */
+/* ---- sizes ------------------------------------------------------------------------------------------------------- */
 
 /* GGUF files of the first kind have rows of W_Q and W_K put into another order, so that neighbours turn together. */
 static const struct architecture {
@@ -99,8 +98,7 @@ static enum ha_status take_sizes(struct ha_transformer_sizes *s, const struct ha
     return HA_OK;
 }
 
-/* ---- weights -------------------------------------------------------------------------------------------------------
- */
+/* ---- weights ----------------------------------------------------------------------------------------------------- */
 
 enum size { ONE, MODEL, QUERIES, KEYS, HEAD, FEED, VOCABULARY };
 
@@ -234,8 +232,7 @@ void ha_transformer_close(struct ha_transformer *m)
     *m = (struct ha_transformer){ 0 };
 }
 
-/* ---- one part after the other --------------------------------------------------------------------------------------
- */
+/* ---- one part after the other ------------------------------------------------------------------------------------ */
 
 /* out [rows][to] (+)= x [rows][from] W^T, W [to][from] */
 static void product(const float *x, const float *w, size_t rows, size_t from, size_t to, float onto, float *out)
