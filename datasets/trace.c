@@ -273,7 +273,7 @@ enum { PATH_BYTES = HA_PATH_BYTES };
 
 enum ha_status ha_trace_find(const char *name, char path[PATH_BYTES], struct ha_why *why)
 {
-    return ha_program_find(path, "trace", "datasets/traces", name, why);
+    return ha_program_find(path, "trace", "datasets/traces", name, ".safetensors", why);
 }
 
 /* What + joins: one name where there is such a file, +s and all. */

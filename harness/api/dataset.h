@@ -37,6 +37,16 @@ struct ha_provenance {
     uint64_t hash; /* of the keys of its first tokens: the same text under another name; 0: not known */
 };
 
+/* What a model made of the tokens of all steps, with the attention that it was given, beside full attention. In nats a
+ * token: the loss is -log p of the token that follows, the divergence that of Kullback and Leibler from full attention.
+ */
+struct ha_followed {
+    size_t tokens;                      /* of all sequences */
+    double loss, full_loss;             /* means */
+    double loss_change, loss_change_se; /* of loss - full_loss: mean, and its standard error over tokens */
+    double kl, top1; /* means: divergence; share of the tokens whose likeliest next one is the same */
+};
+
 struct ha_dataset {
     const char *name;
     const char *doc;        /* one line */
@@ -65,6 +75,15 @@ struct ha_dataset {
     /* of its text i; false behind the last. The words are the source's. NULL: the dataset is the model, and has one
      * text for each seed. */
     bool (*provenance)(struct ha_source *src, size_t i, struct ha_provenance *out);
+    /* What takes long, once, before the first number is asked for. NULL: nothing does. */
+    enum ha_status (*prepare)(struct ha_source *src, struct ha_why *why);
+    /* NULL, or: the source is a model that decodes. Queries, keys, values and x of the tokens from ctx on depend on
+     * attention: of layer 0 they are there, of the next layer when `follow` was given what attention made of this one,
+     * o: [q_len][q_heads] [head_dim] of the tokens ctx + step * q_len and on; behind the last layer it counts their
+     * loss. Step 0 begins anew. What was followed last can be asked for again, in any order. One call at a time for a
+     * sequence. */
+    void (*follow)(struct ha_source *src, size_t seq, size_t layer, size_t step, const float *o);
+    void (*followed)(struct ha_source *src, struct ha_followed *out); /* when the last step is over */
 };
 
 #ifdef __cplusplus

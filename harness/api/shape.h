@@ -20,6 +20,7 @@ struct ha_shape {
     size_t ctx[HA_BATCH_MAX];           /* tokens in each sequence before the first step */
     size_t q_len;                       /* query tokens in a step: 1 = decode, more = append */
     size_t steps;
+    bool follows;    /* a model decodes: what a layer gets depends on what attention made in the one before */
     size_t observed; /* prefill hands over the queries of this many last tokens */
 };
 

@@ -134,7 +134,7 @@ static enum ha_status fit_read(struct ha_fit **fit, const char *name, struct ha_
 
 enum ha_status ha_fit_path(char path[HA_PATH_BYTES], const char *name, struct ha_why *why)
 {
-    return ha_program_find(path, "fit", "datasets/fits", name, why);
+    return ha_program_find(path, "fit", "datasets/fits", name, ".safetensors", why);
 }
 
 enum ha_status ha_fit_open(struct ha_fit **fit, const char *path, struct ha_why *why)

@@ -44,10 +44,10 @@ static bool ends_with(const char *s, const char *end)
 }
 
 enum ha_status ha_program_find(char path[HA_PATH_BYTES], const char *what, const char *below, const char *name,
-                               struct ha_why *why)
+                               const char *ending, struct ha_why *why)
 {
     char folder[HA_PATH_BYTES];
-    const char *end = ends_with(name, ".safetensors") ? "" : ".safetensors";
+    const char *end = ends_with(name, ending) ? "" : ending;
     if (strlen(name) >= HA_PATH_BYTES)
         return ha_why(why, HA_ERROR, "%s: the path is longer than %d bytes", what, HA_PATH_BYTES - 1);
     snprintf(path, HA_PATH_BYTES, "%s", name);

@@ -64,6 +64,9 @@ enum ha_status ha_ahead_create(struct ha_ahead *a, const struct ha_layer *l, enu
     const struct ha_context *ctx = l->ctx;
     const struct ha_shape *s = ctx->shape;
     *a = (struct ha_ahead){ .ctx = ctx, .side = side, .down = down };
+    if (s->follows && side == HA_AHEAD_ORACLE)
+        return ha_why(why, HA_WAIVED,
+                      "the model has not made the next layer's query yet: none but predicted ones are known");
     if (!ctx->projection && side != HA_AHEAD_ORACLE)
         return ha_why(why, HA_WAIVED,
                       "the dataset has no layer inputs to predict from: take dataset=walk, dataset=residual or "

@@ -632,6 +632,7 @@ static enum ha_status run_steps(struct state *s, struct ha_why *why)
         c->steps_done = step + 1;
         c->asked += ha_check_asks(c, step);
     }
+    if (s->pass.follows) c->session->workload->dataset->followed(c->session->workload->source, &c->followed);
     if (s->pass.variant->counters) s->pass.variant->counters(s->pass.instance, &c->counters);
     HA_TRY(ha_counted_read(&c->counted, &s->pass, why));
     if (!c->timed) HA_TRY(ask_counters(s, why));

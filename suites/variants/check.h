@@ -189,6 +189,7 @@ struct ha_check {
     struct ha_counters counters;
     struct ha_counted counted;
     enum ha_repeat_seen repeat;
+    struct ha_followed followed; /* tokens 0: no model decodes */
     uint64_t
         outputs; /* harness/base/fingerprint.h: o and LSE of each step and layer of the first pass, in that order */
     double kv_device_bytes, kv_host_bytes, meta_device_bytes, meta_host_bytes;

@@ -154,6 +154,7 @@ void ha_fill_check(struct ha_row *row, const struct ha_check *c)
 {
     if (ha_session_checked(c->session)) {
         ha_fill_accuracy(row, &c->total);
+        if (c->followed.tokens) row->followed = c->followed;
         row->score_rise = ha_accuracy_score_error(&c->half[1]) / ha_accuracy_score_error(&c->half[0]);
         struct ha_suspect suspect = { .groups = 0 };
         ha_suspect_add(&suspect, &c->total.chances, "%s", "");

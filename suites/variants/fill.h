@@ -58,6 +58,7 @@ struct ha_row {
     double similar, overlap_low, overlap_high;
     double score_error, score_rise, kept_share, kept_first;
     double graph;
+    struct ha_followed followed; /* NaN where no model decodes */
 };
 
 extern const struct ha_suite ha_suite_variants;

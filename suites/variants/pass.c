@@ -117,6 +117,7 @@ enum ha_status ha_pass_begin(struct ha_pass *p, struct ha_session *session, cons
                            .variant = variant,
                            .graphs = session->graph,
                            .checks = checks,
+                           .follows = checks && session->workload->shape.follows,
                            .selects = checks && ha_session_checked(session),
                            .held = HA_HELD_NAN };
     if (why) why->text[0] = 0;
@@ -139,6 +140,28 @@ enum ha_status ha_pass_again(struct ha_pass *p, struct ha_session *session, cons
     return status == HA_OK ? HA_OK : ha_pass_end(p, status, why);
 }
 
+/* The inputs of a layer, which what came before it has made. */
+static enum ha_status give(struct ha_pass *p, size_t step, size_t layer)
+{
+    struct ha_session *s = p->session;
+    const size_t each = s->io.in_bytes, at = step * s->workload->shape.layers + layer;
+    ha_workload_layer(s->workload, step, layer, &s->io, s->host_in);
+    ha_order_thread_access("fill", "the inputs", HA_WRITE, s->host_in + layer * each, 1, 0, each);
+    const enum ha_status status = s->api->copy(s->stream, s->in + at * each, s->host_in + layer * each, each, HA_H2D);
+    return status == HA_OK ? s->api->stream_sync(s->stream) : status;
+}
+
+/* What attention made of them goes into the model. */
+static enum ha_status take(struct ha_pass *p, size_t step, size_t layer)
+{
+    struct ha_session *s = p->session;
+    unsigned char *const out = s->host_out + layer * s->io.out_bytes;
+    HA_TRY(s->api->copy(s->stream, out, outputs(p, step) + layer * s->io.out_bytes, s->io.out_bytes, HA_D2H));
+    HA_TRY(s->api->stream_sync(s->stream));
+    ha_workload_follow(s->workload, step, layer, (const float *)(void *)(out + s->io.o));
+    return HA_OK;
+}
+
 static enum ha_status enqueue(struct ha_pass *p, size_t step, struct ha_why *why)
 {
     struct ha_session *s = p->session;
@@ -154,17 +177,19 @@ static enum ha_status enqueue(struct ha_pass *p, size_t step, struct ha_why *why
             .q_len = s->workload->shape.q_len,
             .x = s->io.has_x ? (const float *)(void *)(in + s->io.x) : NULL,
             .q = (const float *)(void *)(in + s->io.q),
-            .next_q = layer + 1 < layers ? (const float *)(void *)(in + s->io.in_bytes + s->io.q) : NULL,
+            .next_q = layer + 1 < layers && !p->follows ? (const float *)(void *)(in + s->io.in_bytes + s->io.q) : NULL,
             .k = in + s->io.k,
             .v = in + s->io.v,
             .o = (float *)(void *)(out + s->io.o),
             .lse = (float *)(void *)(out + s->io.lse),
         };
         if (s->ordered) ha_order_at(ha_order_now(), step, layer);
-        status = ha_load_enqueue(&s->load, s->api, s->stream, step, layer, 0, HA_LOAD_BEFORE);
+        if (p->follows) status = give(p, step, layer);
+        if (status == HA_OK) status = ha_load_enqueue(&s->load, s->api, s->stream, step, layer, 0, HA_LOAD_BEFORE);
         if (status == HA_OK) status = p->variant->attend(p->instance, &args, why);
         if (status == HA_OK)
             status = ha_load_enqueue(&s->load, s->api, s->stream, step, layer, HA_LOAD_BEFORE, HA_LOAD_PRODUCTS);
+        if (status == HA_OK && p->follows) status = take(p, step, layer);
     }
     return status;
 }
@@ -192,14 +217,14 @@ static enum ha_status launch(struct ha_pass *p, size_t step, struct ha_why *why)
 /* Submits a step; may return before it is over. */
 static enum ha_status submit(struct ha_pass *p, size_t step, struct ha_why *why)
 {
-    return p->graphs ? launch(p, step, why) : enqueue(p, step, why);
+    return p->graphs && !p->follows ? launch(p, step, why) : enqueue(p, step, why);
 }
 
 enum ha_status ha_pass_step(struct ha_pass *p, size_t step, struct ha_why *why)
 {
     struct ha_session *s = p->session;
     if (p->checks) {
-        ha_workload_step(s->workload, step, s->pool, &s->io, s->host_in);
+        if (!p->follows) ha_workload_step(s->workload, step, s->pool, &s->io, s->host_in);
         ha_order_thread_access("fill", "the inputs", HA_WRITE, s->host_in, 1, 0,
                                s->workload->shape.layers * s->io.in_bytes);
         HA_TRY(poison(p, ha_session_slot(s, step), 1, why));

@@ -114,6 +114,12 @@ struct ha_io ha_workload_io(const struct ha_workload *workload);
 void ha_workload_step(const struct ha_workload *workload, size_t step, struct ha_pool *pool, const struct ha_io *io,
                       unsigned char *blocks);
 
+/* Where the dataset follows: the inputs of one layer of a step, in their place of `blocks`, and what attention made of
+ * them. Of a workload of turn 0. o: [batch][q_len][q_heads][head_dim] */
+void ha_workload_layer(const struct ha_workload *workload, size_t step, size_t layer, const struct ha_io *io,
+                       unsigned char *blocks);
+void ha_workload_follow(const struct ha_workload *workload, size_t step, size_t layer, const float *o);
+
 /* ---- sessions ---------------------------------------------------------------------------------------------------- */
 
 /* What cases share: devices, data, and a thread for each core for what is not timed. */
@@ -234,6 +240,7 @@ struct ha_pass {
      * the passes that repeat it and the companion's. */
     bool graphs;
     struct ha_step_graph graph[2]; /* by turns: a step is captured while the one before it runs */
+    bool follows;                  /* the first pass with checks, where the dataset does: layer by layer */
     bool checks, selects;          /* selects: the selection is recorded, and there is no way back */
     unsigned char held;            /* by memory before it is written */
     size_t shift;                  /* bytes that device memory begins behind a multiple of 256 */

@@ -74,7 +74,16 @@ static void step(const struct ha_row *r, char *out)
 static void full(const struct ha_row *r, char *out) { number(out, "%.2f", r->vs_full); }
 static void device_idle(const struct ha_row *r, char *out) { marked(r, "%.1f", 100 * r->ratios.gpu_idle, out); }
 static void cpu_idle(const struct ha_row *r, char *out) { marked(r, "%.1f", 100 * r->ratios.cpu_idle, out); }
-enum { IN_CHECK = 1, IN_BENCH = 2, BOTH = 3 };
+static void loss(const struct ha_row *r, char *out)
+{
+    if (isnan(r->followed.loss_change)) snprintf(out, CELL, "-");
+    else snprintf(out, CELL, "%+.4f+-%.4f", r->followed.loss_change, r->followed.loss_change_se);
+}
+static void divergence(const struct ha_row *r, char *out) { number(out, "%.5f", r->followed.kl); }
+static void top1(const struct ha_row *r, char *out) { number(out, "%.3f", r->followed.top1); }
+
+/* IN_MODEL: where a model decodes */
+enum { IN_CHECK = 1, IN_BENCH = 2, BOTH = 3, IN_MODEL = 4 };
 
 static const struct column {
     const char *title;
@@ -94,6 +103,11 @@ static const struct column {
     { "cert", 6, IN_CHECK, certificate, "deviation over its certificate, which the dropped weight gives: at most 1" },
     { "bias", 6, IN_CHECK, bias, "mean error of the LSE over what independent roundings make of it" },
     { "rms", 5, IN_CHECK, rms, "root mean square of the errors over the same: up to 1 is rounding" },
+    { "loss change", 15, IN_MODEL, loss,
+      "-log p of the next token less that with full attention: mean, standard error; nats" },
+    { "KL", 8, IN_MODEL, divergence,
+      "divergence of the next token's distribution from that with full attention: nats, mean" },
+    { "top-1", 5, IN_MODEL, top1, "share of the tokens whose likeliest next token is that of full attention" },
     { "keys", 9, IN_CHECK, keys, "keys that a query head used: mean" },
     { "step ms", 15, IN_BENCH, step, "time of a step through all layers: median, and half its 95% interval" },
     { "x full", 7, IN_BENCH, full, "that over the step of full attention on the device (resident)" },
@@ -262,9 +276,11 @@ static void print_sensitivity(FILE *out, const struct ha_results *r)
 
 void ha_table_print(FILE *out, const struct ha_results *results)
 {
-    const unsigned where = results->measured ? IN_BENCH : IN_CHECK;
+    unsigned where = results->measured ? IN_BENCH : IN_CHECK;
     size_t count;
     struct listed *rows = list(results, &count);
+    for (size_t i = 0; rows && i < count; i++)
+        if (!isnan(rows[i].row->followed.loss)) where |= IN_MODEL;
     if (rows) {
         print_groups(out, rows, count, where);
         print_legend(out, where);

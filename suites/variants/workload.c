@@ -127,6 +127,7 @@ enum ha_status ha_workload_fill(struct ha_workload *w, struct ha_pool *pool, str
     const struct ha_shape *s = &w->shape;
     size_t n = s->layers * s->batch;
     if (w->arena) return HA_OK;
+    if (w->dataset->prepare) HA_TRY(w->dataset->prepare(w->source, why));
     HA_TRY(ha_arena_create(&w->arena, false, why));
     const enum ha_status status = make_room(w, why);
     if (status != HA_OK) {
@@ -255,6 +256,32 @@ static void inputs_task(void *arg, size_t layer, size_t worker)
             w->dataset->input(w->source, b, layer, token, x + at * s->model_dim);
             scale(w, factor(w, QUERY, b, token), x + at * s->model_dim, s->model_dim);
         }
+}
+
+/* K and V that a step appends to a layer, from the dataset, where they were not known before. */
+static void take_new(const struct ha_workload *w, size_t step, size_t layer)
+{
+    const struct ha_shape *s = &w->shape;
+    for (size_t b = 0; b < s->batch; b++)
+        for (size_t h = 0; h < s->kv_heads; h++) {
+            const size_t token = ha_workload_tokens(w, b, step), at = (h * w->cap + token) * row_bytes(w);
+            w->dataset->kv(w->source, b, layer, h, token, s->q_len, (unsigned char *)w->k[layer * s->batch + b] + at,
+                           (unsigned char *)w->v[layer * s->batch + b] + at);
+        }
+}
+
+void ha_workload_layer(const struct ha_workload *w, size_t step, size_t layer, const struct ha_io *io,
+                       unsigned char *blocks)
+{
+    take_new(w, step, layer);
+    inputs_task(&(struct inputs){ w, io, step, blocks }, layer, 0);
+}
+
+void ha_workload_follow(const struct ha_workload *w, size_t step, size_t layer, const float *o)
+{
+    const struct ha_shape *s = &w->shape;
+    for (size_t b = 0; b < s->batch; b++)
+        w->dataset->follow(w->source, b, layer, step, o + b * s->q_len * s->q_heads * s->head_dim);
 }
 
 void ha_workload_step(const struct ha_workload *w, size_t step, struct ha_pool *pool, const struct ha_io *io,
