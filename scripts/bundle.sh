@@ -47,7 +47,7 @@ find suites -name '*.suite' -o -name '*.steps' | while read -r suite; do
     mkdir -p "$work/$name/$(dirname "$suite")"
     cp "$suite" "$work/$name/$suite"
 done
-cp -r datasets/traces datasets/fits "$work/$name/datasets/"
+cp -r datasets/traces datasets/fits datasets/texts "$work/$name/datasets/"
 mkdir -p "$work/$name/kernels" && cp -r kernels/plans "$work/$name/kernels/"
 mkdir -p "$work/$name/scripts/peers" # of gpu_day.steps
 cp -r scripts/sanitize.sh scripts/fleet "$work/$name/scripts/"

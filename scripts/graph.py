@@ -162,6 +162,7 @@ RECIPES = [
     ("suites/variants/test_pass", "wrap=ha_now_ns wrap=ha_ticks wrap=ha_had_cores_alone"),
     ("suites/variants/test_session", "wrap=ha_alloc"),
     ("suites/variants/test_run", f"{DRIVE} {REHEARSAL} wrap=statvfs"),
+    ("suites/variants/test_follow", f"{DRIVE} $o/datasets/model/fake_gguf.o"),
     ("suites/variants/test_case", f"$o/suites/variants/fake_suites.o {FAKES}"),
     ("suites/variants/test_fit", f"$o/suites/variants/fake_learner.o {DRIVE}"),
     ("suites/variants/*", DRIVE),

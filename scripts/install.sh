@@ -50,7 +50,7 @@ fi
 find scripts/report scripts/report.py -type f ! -name '*.pyc' | while read -r file; do
     install -D -m 644 "$file" "$to/share/habench/$file"
 done
-find suites datasets/traces datasets/fits kernels/plans -name '*.suite' -o -name '*.steps' -o -name '*.csv' -o -path 'datasets/*' -type f | while read -r file; do
+find suites datasets/traces datasets/fits datasets/texts kernels/plans -name '*.suite' -o -name '*.steps' -o -name '*.csv' -o -path 'datasets/*' -type f | while read -r file; do
     install -D -m 644 "$file" "$to/share/habench/$file"
 done
 for file in scripts/sanitize.sh scripts/peers/torch_attention.py; do install -D -m 755 "$file" "$to/share/habench/$file"; done # of gpu_day.steps

@@ -25,7 +25,7 @@ static bool number_of(const struct ha_gguf *file, const char *architecture, cons
     return ha_gguf_number(file, name, out);
 }
 
-enum { SIZE_MAX_READ = 1 << 24 };
+enum { SIZE_MAX_READ = 1 << 24, LAYERS_MAX = 4096 };
 
 /* A whole number above 0. */
 static enum ha_status size_of(const struct ha_gguf *file, const char *architecture, const char *key, size_t *out,
@@ -82,6 +82,7 @@ static enum ha_status take_sizes(struct ha_transformer_sizes *s, const struct ha
     HA_TRY(size_of(file, a, "attention.key_length", &s->head_dim, why));
     s->rotary = s->head_dim;
     HA_TRY(size_of(file, a, "rope.dimension_count", &s->rotary, why));
+    if (s->layers > LAYERS_MAX) return ha_why(why, HA_ERROR, "%zu layers are more than can be", s->layers);
     if (s->q_heads % s->kv_heads || s->rotary > s->head_dim || s->rotary % 2)
         return ha_why(why, HA_ERROR,
                       "%zu query heads over %zu KV heads, or %zu of %zu dimensions that turn: neither can be",

@@ -216,14 +216,14 @@ static const struct ha_field fields[] = {
     NUMBER(load_share, "", C, "of the cores' time while passes were measured, used by other processes; see disturbed")
     NUMBER(steal_share, "", C, "the same, taken by the hypervisor for other guests")
     NUMBER(slow_share, "", C, "share of the looks around passes that found a core below 0.85 of its best speed")
-    PART(followed, loss, "nats", C, "dataset=model: -log p of the next token, with this attention in every layer; mean over "
-        "tokens", HA_LESS)
+    PART(followed, loss, "nats", C, "dataset=model: -log p of the next token, with this attention in every layer; "
+        "mean over tokens", HA_NEITHER)
     PART(followed, full_loss, "nats", C, "the same with full attention", HA_NEITHER)
-    PART(followed, loss_change, "nats", C, "loss - full_loss", HA_LESS)
+    PART(followed, loss_change, "nats", C, "loss - full_loss", HA_NEITHER)
     PART(followed, loss_change_se, "nats", C, "its standard error over tokens", HA_NEITHER)
-    PART(followed, kl, "nats", C, "divergence of Kullback and Leibler of the next token's distribution from that with full "
-        "attention; mean over tokens", HA_LESS)
-    PART(followed, top1, "", C, "share of the tokens whose likeliest next token is that of full attention", HA_MORE)
+    PART(followed, kl, "nats", C, "divergence (Kullback, Leibler) of the next token's distribution from that with full "
+        "attention; mean over tokens", HA_NEITHER)
+    PART(followed, top1, "", C, "share of the tokens whose likeliest next token is that of full attention", HA_NEITHER)
 };
 /* clang-format on */
 
