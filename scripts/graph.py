@@ -115,7 +115,6 @@ RECIPES = [
     ("harness/base/test_registry", FAKES),
     ("harness/base/test_pool", "own"),
     ("datasets/test_flashinfer", "$o/datasets/test_workload.o alone"),
-    ("datasets/test_model", "$o/datasets/model/fake_gguf.o alone"),
     ("datasets/model/*", "$o/datasets/model/fake_gguf.o"),
     ("datasets/*", "$o/datasets/test_file.o alone"),
     ("harness/measure/test_beside", REHEARSAL),
