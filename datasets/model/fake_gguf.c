@@ -190,7 +190,8 @@ void fake_model(struct fake_gguf *g, const struct fake_model *of)
     const char *architecture = of->architecture ? of->architecture : "llama";
     char key[64];
     const size_t of_layer = 9U + (of->bias ? 3 : 0) + (of->norm ? 2 : 0);
-    fake_gguf_begin(g, (of->head ? 3 : 2) + FAKE_LAYERS * of_layer, NUMBERS + 8 + (of->first ? 2 : 0));
+    fake_gguf_begin(g, 2U + (of->head ? 1 : 0) + (of->scaled ? 1 : 0) + FAKE_LAYERS * of_layer,
+                    NUMBERS + 8U + (of->first ? 2 : 0) + (of->window ? 1 : 0));
     fake_gguf_text(g, "general.architecture", architecture);
     fake_gguf_text(g, "general.name", "a fake");
     for (size_t i = 0; i < NUMBERS; i++) {
@@ -199,6 +200,8 @@ void fake_model(struct fake_gguf *g, const struct fake_model *of)
     }
     snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", architecture);
     fake_gguf_f32(g, key, 1e-3F);
+    snprintf(key, sizeof key, "%s.attention.sliding_window", architecture);
+    if (of->window) fake_gguf_u32(g, key, of->window);
     snprintf(key, sizeof key, "%s.rope.freq_base", architecture);
     fake_gguf_f32(g, key, 100);
     fake_gguf_text(g, "tokenizer.ggml.model", "gpt2");
@@ -208,6 +211,7 @@ void fake_model(struct fake_gguf *g, const struct fake_model *of)
     if (of->first) fake_gguf_u32(g, "tokenizer.ggml.bos_token_id", VOCABULARY - 1);
     put_weights(g, "token_embd.weight", VOCABULARY, FAKE_MODEL_DIM, of->type, 0);
     put_weights(g, "output_norm.weight", 0, FAKE_MODEL_DIM, 0, 1);
+    if (of->scaled) put_weights(g, "rope_freqs.weight", 0, FAKE_HEAD_DIM / 2, 0, 1);
     if (of->head) put_weights(g, "output.weight", VOCABULARY, FAKE_MODEL_DIM, of->type, 0);
     for (size_t i = 0; i < FAKE_LAYERS; i++) put_layer(g, of, i);
     fake_gguf_end(g);

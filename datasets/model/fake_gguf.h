@@ -29,6 +29,8 @@ struct fake_model {
     const char *architecture;     /* "llama" where NULL */
     bool bias, norm, head, first; /* of queries; norms of heads; an output table of its own; a first token */
     uint32_t type;                /* of the weights: 0 F32, 1 F16, 2 Q4_0, 8 Q8_0 */
+    uint32_t window;              /* of attention; 0: none */
+    bool scaled;                  /* rotary frequencies are */
 };
 enum {
     FAKE_LAYERS = 2,

@@ -221,3 +221,21 @@ TEST(a_model_of_another_kind_is_refused_with_the_cause)
     refused("blk.1.ffn_up.weight", "blk.1.ffn_op.weight", "it has no tensor blk.1.ffn_up.weight");
     refused("blk.1.attn_k.weight", "blk.1.attn_q.weigh_", "it has no tensor blk.1.attn_k.weight");
 }
+
+TEST(attention_that_is_not_full_and_turns_that_are_scaled_are_refused)
+{
+    static const struct {
+        struct fake_model model;
+        const char *reason;
+    } each[] = { { { .window = FAKE_CONTEXT / 2 }, "a window of 48 tokens" },
+                 { { .scaled = true }, "rope_freqs.weight" } };
+    for (size_t i = 0; i < COUNT(each); i++) {
+        fake_model(&bytes, &each[i].model);
+        assert_int_equal(ha_gguf_parse(&file, "x.gguf", bytes.bytes, bytes.count, &why), HA_OK);
+        assert_int_equal(ha_transformer_open(&model, file, &why), HA_ERROR);
+        assert_contains(why.text, each[i].reason);
+        end();
+    }
+    begin(&(struct fake_model){ .window = FAKE_CONTEXT }); /* no token is farther away */
+    end();
+}

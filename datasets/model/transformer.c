@@ -90,6 +90,13 @@ static enum ha_status take_sizes(struct ha_transformer_sizes *s, const struct ha
     number_of(file, a, "rope.freq_base", &s->rope_theta);
     if (!number_of(file, a, "attention.layer_norm_rms_epsilon", &s->norm_eps))
         return ha_why(why, HA_ERROR, "it has no %s.attention.layer_norm_rms_epsilon", a);
+    double window = 0;
+    number_of(file, a, "attention.sliding_window", &window);
+    if (window > 0 && window < (double)s->context)
+        return ha_why(why, HA_ERROR, "its attention has a window of %g tokens; full causal attention is run here",
+                      window);
+    if (ha_gguf_find(file, "rope_freqs.weight"))
+        return ha_why(why, HA_ERROR, "its rotary embedding is scaled (rope_freqs.weight), which is not read here");
     snprintf(scaling, sizeof scaling, "%s.rope.scaling.type", a);
     if (ha_gguf_text(file, scaling, &text) && (text.length != 4 || memcmp(text.text, "none", 4) != 0))
         return ha_why(why, HA_ERROR, "its rotary embedding is scaled (%.*s), which is not read here",
