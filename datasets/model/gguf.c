@@ -98,8 +98,6 @@ static const struct block_type {
 };
 enum { TYPES = sizeof types / sizeof *types };
 
-const char *ha_gguf_type_name(const struct ha_gguf_tensor *tensor) { return types[tensor->type].name; }
-
 void ha_gguf_row(const struct ha_gguf_tensor *t, size_t row, float *out)
 {
     const struct block_type *type = &types[t->type];
@@ -110,7 +108,7 @@ void ha_gguf_row(const struct ha_gguf_tensor *t, size_t row, float *out)
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-/* The file from where it is read on; reasons are without its name. */
+/* The part of the file that has not been read yet. Reasons leave the file's name out. */
 struct rest {
     const unsigned char *at;
     uint64_t left;
@@ -184,7 +182,7 @@ static enum ha_status find_type(const struct rest *r, struct ha_gguf_tensor *t, 
     return ha_why(r->why, HA_ERROR, "type %u; F32, F16, BF16, Q4_0, Q4_1, Q8_0 and Q6_K can be read", id);
 }
 
-/* What it takes in the file; 0 and a reason: its shape is none. */
+/* The bytes of a tensor's data. 0: no tensor has this shape, and r->why says why. */
 static uint64_t bytes_of(const struct rest *r, const struct ha_gguf_tensor *t)
 {
     const struct block_type *type = &types[t->type];
@@ -275,12 +273,6 @@ bool ha_gguf_number(const struct ha_gguf *g, const char *key, double *out)
     return e && !e->array && number_at(e->data, e->type, out);
 }
 
-bool ha_gguf_element(const struct ha_gguf *g, const char *key, size_t i, double *out)
-{
-    const struct entry *e = entry_of(g, key);
-    return e && e->array && i < e->count && number_at(e->data + i * value_bytes[e->type], e->type, out);
-}
-
 /* A text that has been read once; what follows it. */
 static const unsigned char *text_at(const unsigned char *at, struct ha_gguf_text *out)
 {
@@ -364,7 +356,7 @@ static enum ha_status place(const struct rest *r, struct ha_gguf *g, const uint6
     return HA_OK;
 }
 
-/* What lies between the header, of which the reader has come to the end, and the data */
+/* Passes over the padding between the header and the data. */
 static enum ha_status pass_over_padding(struct rest *r, const struct ha_gguf *g, const unsigned char *begin)
 {
     double alignment = ALIGNMENT;

@@ -30,8 +30,6 @@ bool ha_gguf_number(const struct ha_gguf *file, const char *key, double *out);
 bool ha_gguf_text(const struct ha_gguf *file, const char *key, struct ha_gguf_text *out);
 /* An array of texts, on the heap. NULL: there is no such array, or no memory. */
 struct ha_gguf_text *ha_gguf_texts(const struct ha_gguf *file, const char *key, size_t *count);
-/* Element i of an array of numbers. */
-bool ha_gguf_element(const struct ha_gguf *file, const char *key, size_t i, double *out);
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
@@ -39,12 +37,11 @@ struct ha_gguf_tensor {
     struct ha_gguf_text name;
     size_t dims,
         dim[HA_GGUF_DIMS_MAX]; /* dim[0] is the one whose elements lie beside each other; those beyond dims are 1 */
-    size_t type;               /* "F16", "Q4_1": ha_gguf_type_name */
+    size_t type;               /* an index of the reader's own table of block types */
     const unsigned char *data;
 };
 
 const struct ha_gguf_tensor *ha_gguf_find(const struct ha_gguf *file, const char *name);
-const char *ha_gguf_type_name(const struct ha_gguf_tensor *tensor);
 /* Row `row` of dim[0] numbers, in binary32. */
 void ha_gguf_row(const struct ha_gguf_tensor *tensor, size_t row, float *out);
 

@@ -99,6 +99,10 @@ TEST_WITH(what_is_no_text_is_refused, begin, end)
     size_t count;
     assert_int_equal(ha_tokenizer_encode(tokenizer, "the \xff", 5, token, 8, &count, &why), HA_ERROR);
     assert_contains(why.text, "no UTF-8");
+    static char endless[20000];
+    memset(endless, 'a', sizeof endless);
+    assert_int_equal(ha_tokenizer_encode(tokenizer, endless, sizeof endless, token, 8, &count, &why), HA_ERROR);
+    assert_contains(why.text, "20000 bytes without a break");
 }
 
 TEST(a_models_own_first_token_comes_first)

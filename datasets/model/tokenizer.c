@@ -14,7 +14,7 @@
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" digits \
     "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
-enum { PASSES = 2 };
+enum { PASSES = 2, WORD_MAX = 16384 };
 /* A pass cuts each piece that the pass before has made: what fits the expression is a piece, and what lies between. */
 static const struct split {
     const char *name, *pass[PASSES]; /* as tokenizer.ggml.pre has it */
@@ -171,7 +171,7 @@ static enum ha_status make_tokens(struct ha_tokenizer *t, const struct ha_gguf_t
     return HA_OK;
 }
 
-/* One line of merges, "LEFT RIGHT". What it makes has to be a token. */
+/* Adds one line of the list of merges, "LEFT RIGHT". Both, and the two joined, must be tokens. */
 static enum ha_status add_merge(struct ha_tokenizer *t, const struct token *sorted, const short byte_of[0x180],
                                 const struct ha_gguf_text *line, uint32_t rank, struct ha_why *why)
 {
@@ -316,6 +316,8 @@ static size_t merge_all(const struct ha_tokenizer *t, uint32_t *word, size_t n)
 static enum ha_status encode_word(struct encoder *e, size_t begin, size_t end)
 {
     size_t n = end - begin;
+    if (n > WORD_MAX) /* merging takes time by its square */
+        return ha_why(e->why, HA_ERROR, "%zu bytes without a break from byte %zu on: is it a text?", n, begin);
     if (!ha_array_room(&e->word, &e->room, n, sizeof *e->word)) return ha_why(e->why, HA_ERROR, "out of memory");
     for (size_t i = 0; i < n; i++) {
         const unsigned char byte = (unsigned char)e->text[begin + i];

@@ -37,14 +37,14 @@ struct ha_provenance {
     uint64_t hash; /* of the keys of its first tokens: the same text under another name; 0: not known */
 };
 
-/* What a model made of the tokens of all steps, with the attention that it was given, beside full attention. In nats a
- * token: the loss is -log p of the token that follows, the divergence that of Kullback and Leibler from full attention.
- */
+/* The loss of a model that decodes with the attention of a case, beside its loss with full attention, over the tokens
+ * of all steps, in nats. The loss is -log p of the token that follows. */
 struct ha_followed {
     size_t tokens;                      /* of all sequences */
     double loss, full_loss;             /* means */
     double loss_change, loss_change_se; /* of loss - full_loss: mean, and its standard error over tokens */
-    double kl, top1; /* means: divergence; share of the tokens whose likeliest next one is the same */
+    double kl;   /* mean Kullback-Leibler divergence of the next token's distribution from full attention's */
+    double top1; /* share of the tokens whose likeliest next token is full attention's */
 };
 
 struct ha_dataset {
@@ -75,7 +75,7 @@ struct ha_dataset {
     /* of its text i; false behind the last. The words are the source's. NULL: the dataset is the model, and has one
      * text for each seed. */
     bool (*provenance)(struct ha_source *src, size_t i, struct ha_provenance *out);
-    /* What takes long, once, before the first number is asked for. NULL: nothing does. */
+    /* Work that takes long, done once, before the first number is asked for. NULL: there is none. */
     enum ha_status (*prepare)(struct ha_source *src, struct ha_why *why);
     /* NULL, or: the source is a model that decodes. Queries, keys, values and x of the tokens from ctx on depend on
      * attention: of layer 0 they are there, of the next layer when `follow` was given what attention made of this one,

@@ -174,3 +174,11 @@ double ha_dtype_beyond(enum ha_dtype dtype)
 {
     return dtype == HA_F32 ? 0x1.fffffep127 : dtype == HA_F16 ? 65520 : 0x1.ffp127;
 }
+
+void ha_over_root_mean_square(float *x, size_t n, double eps)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
+    const double mean = sum / (double)n + eps, factor = mean > 0 ? 1 / sqrt(mean) : 0;
+    for (size_t i = 0; i < n; i++) x[i] = (float)((double)x[i] * factor);
+}

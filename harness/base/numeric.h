@@ -66,6 +66,9 @@ void ha_store_row(void *data, size_t n, enum ha_dtype dtype, const float *in);
 /* x rounded to dtype, as float */
 float ha_round(float x, enum ha_dtype dtype);
 
+/* [n] over their root mean square, eps added to the square; zeros stay, where eps is 0 */
+void ha_over_root_mean_square(float *x, size_t n, double eps);
+
 /* 8-bit numbers: to the nearest, ties to even, saturated; NaN stays NaN */
 uint8_t ha_fp8_from_f32(float x, enum ha_fp8 type);
 float ha_f32_from_fp8(uint8_t code, enum ha_fp8 type);

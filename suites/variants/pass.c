@@ -140,7 +140,7 @@ enum ha_status ha_pass_again(struct ha_pass *p, struct ha_session *session, cons
     return status == HA_OK ? HA_OK : ha_pass_end(p, status, why);
 }
 
-/* The inputs of a layer, which what came before it has made. */
+/* Gives a layer its inputs, which the model has made of the layer before. */
 static enum ha_status give(struct ha_pass *p, size_t step, size_t layer)
 {
     struct ha_session *s = p->session;
@@ -151,7 +151,7 @@ static enum ha_status give(struct ha_pass *p, size_t step, size_t layer)
     return status == HA_OK ? s->api->stream_sync(s->stream) : status;
 }
 
-/* What attention made of them goes into the model. */
+/* Gives the layer's output to the model. */
 static enum ha_status take(struct ha_pass *p, size_t step, size_t layer)
 {
     struct ha_session *s = p->session;
